@@ -1,0 +1,21 @@
+# Every package the project needs, named as Debian 12 names it when it is missing.
+macro(dt_require package debian)
+  find_package(${package} ${ARGN})
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "${package} was not found: apt-get install ${debian} (scripts/install-deps does it)")
+  endif()
+endmacro()
+
+# Boost 1.74, Debian's default, does not build as C++20 with Asio's coroutines.
+dt_require(Boost libboost1.81-dev\ libboost-program-options1.81-dev 1.81 CONFIG COMPONENTS program_options)
+dt_require(fmt libfmt-dev CONFIG)
+dt_require(tl-expected libexpected-dev CONFIG)
+dt_require(libssh libssh-dev CONFIG)
+dt_require(nlohmann_json nlohmann-json3-dev CONFIG)
+dt_require(OpenSSL libssl-dev COMPONENTS Crypto)
+dt_require(ZLIB zlib1g-dev)
+dt_require(Threads libc6-dev)
+
+add_library(dt_asio INTERFACE)
+target_link_libraries(dt_asio INTERFACE Boost::headers Threads::Threads)
+target_compile_definitions(dt_asio INTERFACE BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_BOOST_COROUTINE)

@@ -1,0 +1,25 @@
+# Warnings, sanitizers and linker for every target of ours; link dt_options PRIVATE.
+add_library(dt_options INTERFACE)
+target_compile_options(dt_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual)
+if(DT_WERROR)
+  target_compile_options(dt_options INTERFACE -Werror)
+endif()
+if(DT_SANITIZE)
+  add_compile_options(-fsanitize=${DT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${DT_SANITIZE})
+  if(DT_SANITIZE MATCHES "thread")
+    add_compile_options(-Wno-tsan)  # Asio's fences are outside TSan's model
+  endif()
+endif()
+# Everything ends up in libdtkv.so or beside it.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+find_program(DT_CCACHE ccache)
+if(DT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DT_CCACHE})
+endif()
+find_program(DT_MOLD mold)
+if(DT_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()

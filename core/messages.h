@@ -1,0 +1,319 @@
+/// Every control message: supervisor <-> agent, and process (worker or server) <-> supervisor,
+/// which an agent carries unread. One place, so that both ends and the simulator agree. The data
+/// plane's frames are in core/data_messages.h.
+///
+/// Rules of the links:
+///  1. Every message may arrive twice; handling it again must be harmless.
+///  2. The agent keeps, per process, the latest `FromProcess` frame of each type and the exit
+///     status, and reports them in AgentState at each attach. It keeps the latest `ToProcess` frame
+///     of each type until the process has connected and got it.
+///  3. A lower term than one already seen is refused with `Refused`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/hosts.h"
+#include "core/id.h"
+#include "core/wire.h"
+
+namespace dt {
+
+inline constexpr std::uint16_t kProtocolVersion = 1;
+
+enum class Role : std::uint8_t {
+  kServer = 0,
+  kWorker = 1,
+  kPrepare = 2,  ///< The prepare-data command of a host.
+};
+
+/// Names a process of the job: a role and that role's id. Prepare runs are numbered by the
+/// supervisor, so an id is never used twice.
+struct ProcessId {
+  Role role = Role::kWorker;
+  std::uint32_t id = 0;
+
+  friend auto operator<=>(const ProcessId&, const ProcessId&) = default;
+  DT_FIELDS(role, id)
+};
+
+/// "worker 3", "server 0", "prepare-data 7".
+[[nodiscard]] std::string to_string(ProcessId id);
+
+/// How a process ended: exactly one of `code` and `signal` says something.
+struct ExitStatus {
+  std::int32_t code = 0;    ///< Exit code when signal is 0.
+  std::int32_t signal = 0;  ///< Terminating signal, or 0.
+
+  [[nodiscard]] bool clean() const { return code == 0 && signal == 0; }
+  /// As a shell gives it: the code, or 128 + signal.
+  [[nodiscard]] int shell_code() const { return signal ? 128 + signal : code; }
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+  DT_FIELDS(code, signal)
+};
+
+/// "exit code 3", "killed by signal 9 (KILL)".
+[[nodiscard]] std::string to_string(const ExitStatus& status);
+
+// ---------------------------------------------------------------- supervisor -> agent
+
+/// First message on an attached stream.
+struct AgentHello {
+  static constexpr std::uint16_t kType = 1;
+  std::uint16_t version = kProtocolVersion;
+  std::string job;   ///< Job name, as in DT_JOB.
+  std::string host;  ///< Host as written.
+  Term term;
+  std::uint32_t orphan_timeout_ms = 300'000;  ///< Without a supervisor for so long: stop all, exit.
+  std::uint32_t beat_ms = 250;                ///< How often the agent sends Beat.
+  DT_FIELDS(version, job, host, term, orphan_timeout_ms, beat_ms)
+};
+
+/// Starts a process. Idempotent by id: a known id answers with its present state.
+struct StartProcess {
+  static constexpr std::uint16_t kType = 2;
+  ProcessId process;
+  std::vector<std::string> argv;
+  std::vector<std::pair<std::string, std::string>> env;  ///< Beside the agent's own environment.
+  std::string cwd;  ///< Falls back to the home folder with a message if it cannot be entered.
+  DT_FIELDS(process, argv, env, cwd)
+};
+
+/// TERM to the process group, KILL after the grace period (0: KILL at once).
+struct StopProcess {
+  static constexpr std::uint16_t kType = 3;
+  ProcessId process;
+  std::uint32_t grace_ms = 0;
+  DT_FIELDS(process, grace_ms)
+};
+
+/// The supervisor has journalled this exit; the agent may forget the process.
+struct AckExit {
+  static constexpr std::uint16_t kType = 4;
+  ProcessId process;
+  DT_FIELDS(process)
+};
+
+/// A frame for the process's own connection (see the Process messages below).
+struct ToProcess {
+  static constexpr std::uint16_t kType = 5;
+  ProcessId process;
+  std::uint16_t type = 0;
+  std::string body;
+  DT_FIELDS(process, type, body)
+};
+
+/// Stop every process with this grace, sweep, then exit.
+struct Shutdown {
+  static constexpr std::uint16_t kType = 6;
+  std::uint32_t grace_ms = 0;
+  DT_FIELDS(grace_ms)
+};
+
+// ---------------------------------------------------------------- agent -> supervisor
+
+/// What an agent says of one process. `exit` set: it has ended and waits for AckExit.
+struct ProcessReport {
+  ProcessId process;
+  std::int32_t pid = 0;
+  std::optional<ExitStatus> exit;
+  std::vector<std::pair<std::uint16_t, std::string>> said;  ///< Latest FromProcess of each type.
+  DT_FIELDS(process, pid, exit, said)
+};
+
+/// First answer on an attached stream: who this agent is and what it has. A different identity
+/// than before means that everything there is dead.
+struct AgentState {
+  static constexpr std::uint16_t kType = 32;
+  std::uint16_t version = kProtocolVersion;
+  std::string boot_id;
+  std::uint64_t incarnation = 0;  ///< Random per agent life.
+  std::uint32_t cores = 0;        ///< Usable cores, for OMP_NUM_THREADS.
+  std::string machine;            ///< Machine id: equal for "hosts" that are one machine.
+  std::vector<ProcessReport> processes;
+  DT_FIELDS(version, boot_id, incarnation, cores, machine, processes)
+};
+
+struct ProcessStarted {
+  static constexpr std::uint16_t kType = 33;
+  ProcessId process;
+  std::int32_t pid = 0;
+  DT_FIELDS(process, pid)
+};
+
+/// The process could not be started (no such command, cwd gone, fork failed): it has ended.
+struct ProcessFailed {
+  static constexpr std::uint16_t kType = 34;
+  ProcessId process;
+  std::string why;
+  DT_FIELDS(process, why)
+};
+
+struct ProcessExited {
+  static constexpr std::uint16_t kType = 35;
+  ProcessId process;
+  ExitStatus status;
+  DT_FIELDS(process, status)
+};
+
+/// Bytes a process wrote, in order, cut anywhere.
+struct Output {
+  static constexpr std::uint16_t kType = 36;
+  ProcessId process;
+  bool is_stderr = false;
+  std::string bytes;
+  std::uint64_t lost_before = 0;  ///< Bytes the bounded spool had to drop before these.
+  DT_FIELDS(process, is_stderr, bytes, lost_before)
+};
+
+/// A frame from the process's own connection.
+struct FromProcess {
+  static constexpr std::uint16_t kType = 37;
+  ProcessId process;
+  std::uint16_t type = 0;
+  std::string body;
+  DT_FIELDS(process, type, body)
+};
+
+/// "I am here", every beat_ms, even when nothing else is to be said.
+struct Beat {
+  static constexpr std::uint16_t kType = 38;
+  std::uint64_t count = 0;
+  DT_FIELDS(count)
+};
+
+/// The agent will not serve this supervisor: lower term, other version, other job.
+struct Refused {
+  static constexpr std::uint16_t kType = 39;
+  std::string why;
+  DT_FIELDS(why)
+};
+
+// ---------------------------------------------------------------- process <-> its agent
+// On the agent's unix socket ($DT_AGENT_SOCKET). The first frame is Identify; the agent checks the
+// token it put into the process's environment. Afterwards frames are carried unread.
+
+struct Identify {
+  static constexpr std::uint16_t kType = 64;
+  ProcessId process;
+  std::string token;  ///< $DT_TOKEN
+  DT_FIELDS(process, token)
+};
+
+// ---------------------------------------------------------------- worker -> supervisor
+
+/// The worker's program opened a distributed kvstore: the job is not opaque.
+struct OpenedKvStore {
+  static constexpr std::uint16_t kType = 65;
+  std::string type;  ///< "dist_sync", ...
+  DT_FIELDS(type)
+};
+
+/// epoch_boundary was called: every earlier round is finished. A newcomer's first Arrive is its
+/// join (it is WARM: data loaded, servers connected, weights pulled); its epoch is ignored.
+struct Arrive {
+  static constexpr std::uint16_t kType = 66;
+  Epoch epoch;
+  bool join = false;  ///< No view was ever released to this worker.
+  DT_FIELDS(epoch, join)
+};
+
+/// Sign of life with position; at most about one a second.
+struct Progress {
+  static constexpr std::uint16_t kType = 67;
+  Epoch epoch;
+  std::uint64_t step = 0;
+  DT_FIELDS(epoch, step)
+};
+
+// ---------------------------------------------------------------- server -> supervisor
+
+struct ServerReady {
+  static constexpr std::uint16_t kType = 80;
+  std::string address;  ///< Literal address workers connect to.
+  std::uint16_t port = 0;
+  DT_FIELDS(address, port)
+};
+
+/// The server has adopted this commit.
+struct CommitAck {
+  static constexpr std::uint16_t kType = 81;
+  Generation generation;
+  DT_FIELDS(generation)
+};
+
+/// About once a second: which workers' data connections showed life since the last report, and
+/// which have none now.
+struct Traffic {
+  static constexpr std::uint16_t kType = 82;
+  std::vector<WorkerId> alive;
+  std::vector<WorkerId> disconnected;
+  DT_FIELDS(alive, disconnected)
+};
+
+/// The process cannot go on, in its own words; it will exit next.
+struct GivingUp {
+  static constexpr std::uint16_t kType = 83;
+  std::string why;
+  DT_FIELDS(why)
+};
+
+// ---------------------------------------------------------------- supervisor -> worker
+
+struct ServerAddress {
+  ServerId server;
+  std::string address;
+  std::uint16_t port = 0;
+  friend bool operator==(const ServerAddress&, const ServerAddress&) = default;
+  DT_FIELDS(server, address, port)
+};
+
+/// Where the servers are; in ServerId order.
+struct Servers {
+  static constexpr std::uint16_t kType = 96;
+  std::vector<ServerAddress> servers;
+  DT_FIELDS(servers)
+};
+
+enum class Verdict : std::uint8_t {
+  kContinue = 0,
+  kLeave = 1,  ///< Stop training and exit 0.
+};
+
+/// Answers Arrive. Idempotent per (worker, epoch).
+struct Release {
+  static constexpr std::uint16_t kType = 97;
+  Verdict verdict = Verdict::kContinue;
+  Generation generation;
+  Rank rank;
+  std::uint32_t world_size = 0;
+  Epoch epoch;            ///< The epoch that begins.
+  bool newcomer = false;  ///< First release of this worker: pull once more before going on.
+  DT_FIELDS(verdict, generation, rank, world_size, epoch, newcomer)
+};
+
+/// The contributor set shrank in mid-epoch; ranks and world size stay. `lead` has rank 0's duties.
+struct Shrunk {
+  static constexpr std::uint16_t kType = 98;
+  Generation generation;
+  WorkerId lead;
+  DT_FIELDS(generation, lead)
+};
+
+// ---------------------------------------------------------------- supervisor -> server
+
+/// The contributor set from now on. A server refuses a lower (term, generation).
+struct ServerCommit {
+  static constexpr std::uint16_t kType = 112;
+  Term term;
+  Generation generation;
+  Epoch epoch;                         ///< The epoch that begins or goes on.
+  bool boundary = false;               ///< A new epoch begins: finished marks are cleared.
+  std::vector<WorkerId> contributors;  ///< In rank order; the first initialises keys.
+  DT_FIELDS(term, generation, epoch, boundary, contributors)
+};
+
+}  // namespace dt

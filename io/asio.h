@@ -1,0 +1,37 @@
+/// The one way this project uses Boost.Asio's coroutines. Include it in .cpp files of the shells
+/// and keep it out of headers that others include where a declaration is enough.
+///
+/// g++ 12 rule (scripts/coroutine_lint.py): in an expression with co_await no braced temporaries
+/// and no capturing lambdas: name them on the line above.
+#pragma once
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "core/id.h"
+#include "core/result.h"
+
+namespace dt::io {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+
+/// Every operation: errors come back as values, `auto [ec, n] = co_await s.async_read_some(b,
+/// tok)`.
+inline constexpr auto tok = asio::as_tuple(asio::use_awaitable);
+
+/// Waits; ends early when the coroutine is cancelled.
+inline awaitable<void> sleep_for(Duration duration) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, duration);
+  co_await timer.async_wait(tok);
+}
+
+/// An Error from an Asio result: "connect: Connection refused".
+[[nodiscard]] Error asio_error(const boost::system::error_code& ec, std::string_view doing);
+
+}  // namespace dt::io

@@ -1,0 +1,70 @@
+#include "io/frame_channel.h"
+
+namespace dt::io {
+
+namespace {
+constexpr std::size_t kReadSize = std::size_t{64} << 10;
+}
+
+FrameChannel::FrameChannel(asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
+                           std::size_t max_queued)
+    : stream_(std::move(stream)),
+      read_buffer_(kReadSize, '\0'),
+      max_queued_(max_queued),
+      wake_(executor, asio::steady_timer::time_point::max()),
+      drained_(executor, asio::steady_timer::time_point::max()) {}
+
+awaitable<Result<wire::Frame>> FrameChannel::receive() {
+  for (;;) {
+    auto frame = decoder_.next();
+    if (!frame) co_return tl::unexpected(frame.error());
+    if (*frame) co_return std::move(**frame);
+    const std::span<char> into(read_buffer_);
+    auto n = co_await stream_->read(into);
+    if (!n) co_return tl::unexpected(n.error());
+    if (*n == 0) co_return fail(ErrorKind::kClosed, "the other side closed the connection");
+    decoder_.feed(std::string_view(read_buffer_).substr(0, *n));
+  }
+}
+
+bool FrameChannel::send_bytes(std::string frame) {
+  if (!open_) return false;
+  if (queued_bytes_ + frame.size() > max_queued_) {
+    close();
+    return false;
+  }
+  queued_bytes_ += frame.size();
+  queue_.push_back(std::move(frame));
+  wake_.cancel();
+  return true;
+}
+
+awaitable<void> FrameChannel::write_loop() {
+  while (open_) {
+    if (queue_.empty()) {
+      drained_.cancel();
+      co_await wake_.async_wait(tok);
+      continue;
+    }
+    // The front stays in place while it is written: its bytes must not move.
+    auto written = co_await stream_->write(queue_.front());
+    if (!written) break;
+    queued_bytes_ -= queue_.front().size();
+    queue_.pop_front();
+  }
+  close();
+}
+
+awaitable<void> FrameChannel::flush() {
+  while (open_ && !queue_.empty()) co_await drained_.async_wait(tok);
+}
+
+void FrameChannel::close() {
+  if (!open_) return;
+  open_ = false;
+  stream_->close();
+  wake_.cancel();
+  drained_.cancel();
+}
+
+}  // namespace dt::io

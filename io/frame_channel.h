@@ -1,0 +1,53 @@
+/// Messages over a ByteStream: frames in, a bounded queue of frames out.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "core/wire.h"
+#include "io/asio.h"
+#include "io/byte_stream.h"
+
+namespace dt::io {
+
+/// One thread. One coroutine calls receive(); anyone may send(); one coroutine runs write_loop().
+/// Typical: group.spawn(channel.write_loop()); while (auto f = co_await channel.receive()) ...
+class FrameChannel {
+ public:
+  /// `max_queued`: bytes waiting to be written after which send() refuses.
+  explicit FrameChannel(asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
+                        std::size_t max_queued = std::size_t{64} << 20);
+
+  /// The next frame; kClosed at the orderly end of the stream; kProtocol on garbage.
+  awaitable<Result<wire::Frame>> receive();
+
+  /// Queues a message. False (and the channel is closed) when the queue is full or it was closed.
+  template <class Message>
+  bool send(const Message& message) {
+    return send_bytes(wire::frame(message));
+  }
+  bool send_bytes(std::string frame);
+
+  /// Writes what is queued until closed; returns after close() or an error of the stream.
+  awaitable<void> write_loop();
+  /// Waits until everything queued so far is written or the channel closed.
+  awaitable<void> flush();
+  /// Ends receive() and write_loop(). Idempotent.
+  void close();
+  [[nodiscard]] bool is_open() const { return open_; }
+  [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }
+
+ private:
+  std::unique_ptr<ByteStream> stream_;
+  wire::FrameDecoder decoder_;
+  std::string read_buffer_;
+  std::deque<std::string> queue_;
+  std::size_t queued_bytes_ = 0;
+  std::size_t max_queued_;
+  asio::steady_timer wake_;
+  asio::steady_timer drained_;
+  bool open_ = true;
+};
+
+}  // namespace dt::io

@@ -1,0 +1,88 @@
+#include "io/job_spec.h"
+
+#include <fmt/chrono.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace dt {
+
+static void to_json(nlohmann::json& j, const Host& h) {
+  j = nlohmann::json{{"user", h.user}, {"name", h.name}, {"port", h.port}};
+}
+static void from_json(const nlohmann::json& j, Host& h) {
+  j.at("user").get_to(h.user);
+  j.at("name").get_to(h.name);
+  j.at("port").get_to(h.port);
+}
+
+namespace io {
+
+NLOHMANN_JSON_SERIALIZE_ENUM(HostKeyPolicy, {{HostKeyPolicy::kStrict, "strict"},
+                                             {HostKeyPolicy::kAcceptNew, "accept-new"},
+                                             {HostKeyPolicy::kOff, "off"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SshOptions, known_hosts, forward_agent, port, user, config_file,
+                                   identities, connect_timeout_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, command, cwd, env,
+                                   local, elastic, detached, workers, servers, known_hosts,
+                                   prepare_data, require_prepared, sync_dst_dir, server_port,
+                                   interface, transport, max_restarts, start_timeout_s,
+                                   prepare_timeout_s, leave_timeout_s, stop_timeout_s,
+                                   orphan_timeout_s, boundary_timeout_s, poll_interval_s, ssh,
+                                   quiet, prefix)
+
+std::string to_json(const JobSpec& spec) { return nlohmann::json(spec).dump(2); }
+
+Result<JobSpec> spec_from_json(const std::string& text) {
+  try {
+    return nlohmann::json::parse(text).get<JobSpec>();
+  } catch (const nlohmann::json::exception& e) {
+    return fail(ErrorKind::kInvalid, "job spec: {}", e.what());
+  }
+}
+
+std::string marker_dir(const std::string& job_dir) { return job_dir + "/.dtlaunch"; }
+std::string job_files_dir(const JobSpec& spec) { return marker_dir(spec.job_dir) + "/" + spec.job; }
+std::string pointer_file(const std::string& job_dir) {
+  return marker_dir(job_dir) + "/current.json";
+}
+
+std::string make_job_name(std::int64_t wall_ns, std::uint32_t random) {
+  const auto seconds = static_cast<std::time_t>(wall_ns / 1'000'000'000);
+  return fmt::format("{:%Y%m%d-%H%M%S}-{:08x}", fmt::gmtime(seconds), random);
+}
+
+std::string default_state_dir(const std::string& job) {
+  if (const char* base = std::getenv("XDG_STATE_HOME"); base && *base)
+    return fmt::format("{}/dtlaunch/{}", base, job);
+  const char* home = std::getenv("HOME");
+  return fmt::format("{}/.local/state/dtlaunch/{}", home && *home ? home : "/tmp", job);
+}
+
+std::string default_runtime_dir(const std::string& job) {
+  if (const char* base = std::getenv("XDG_RUNTIME_DIR"); base && *base)
+    return fmt::format("{}/dtlaunch/{}", base, job);
+  return fmt::format("/tmp/dtlaunch-{}/{}", ::getuid(), job);
+}
+
+Result<void> make_private_dir(const std::string& path) {
+  std::error_code ec;
+  const auto parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, ec);
+  if (ec) return tl::unexpected(errno_error(ec.value(), "make folder " + parent.string()));
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return tl::unexpected(errno_error(errno, "make folder " + path));
+  struct stat st {};
+  if (::lstat(path.c_str(), &st) != 0) return tl::unexpected(errno_error(errno, path));
+  if (!S_ISDIR(st.st_mode) || st.st_uid != ::getuid() || (st.st_mode & 077) != 0)
+    return fail(ErrorKind::kDenied, "{} must be a folder of yours with mode 0700", path);
+  return {};
+}
+
+}  // namespace io
+}  // namespace dt

@@ -1,0 +1,85 @@
+/// What one run is: everything dtlaunch found out from its command line and files, handed to the
+/// supervisor as JSON. Also where a job's files lie.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/hosts.h"
+#include "core/result.h"
+
+namespace dt::io {
+
+enum class HostKeyPolicy { kStrict, kAcceptNew, kOff };
+
+struct SshOptions {
+  HostKeyPolicy known_hosts = HostKeyPolicy::kAcceptNew;
+  bool forward_agent = false;
+  std::uint16_t port = 0;               ///< For hosts that give none; 0: ssh config, else 22.
+  std::string user;                     ///< For hosts that give none; empty: ssh config, else mine.
+  std::string config_file;              ///< Empty: ~/.ssh/config; "none": no config.
+  std::vector<std::string> identities;  ///< Key files; empty: ssh config, agent, default files.
+  double connect_timeout_s = 10;
+};
+
+struct JobSpec {
+  std::string job;        ///< Unique name: "20261120-223000-1a2b".
+  std::string job_dir;    ///< Absolute; where host_worker and host_worker_log are.
+  std::string state_dir;  ///< Absolute, on the master's local disk; journal and spec.
+  std::string socket;     ///< Control socket (dtctl, dtlaunch), on the master's local disk.
+
+  std::vector<std::string> command;                      ///< train_cmd and its words.
+  std::string cwd;                                       ///< Where processes start.
+  std::vector<std::pair<std::string, std::string>> env;  ///< --env
+
+  bool local = false;  ///< No -H: every host is this machine, no ssh.
+  bool elastic = false;
+  bool detached = false;          ///< The job lives on without its dtlaunch.
+  std::vector<Host> workers;      ///< Base workers, worker id 0 first.
+  std::vector<Host> servers;      ///< Server id 0 first; may be empty.
+  std::vector<Host> known_hosts;  ///< Every host of the hosts file, for host_worker lines.
+
+  std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.
+  bool require_prepared = false;
+  std::string sync_dst_dir;
+
+  std::uint16_t server_port = 0;  ///< First port for servers on a host; 0: any free one.
+  std::string interface;          ///< Bind data connections to this interface only.
+  std::string transport = "tcp";
+
+  std::uint32_t max_restarts = 3;
+  double start_timeout_s = 600;
+  double prepare_timeout_s = 3600;
+  double leave_timeout_s = 30;
+  double stop_timeout_s = 10;  ///< TERM to KILL when a job is stopped.
+  double orphan_timeout_s = 300;
+  double boundary_timeout_s = 600;
+  double poll_interval_s = 1;  ///< host_worker
+
+  SshOptions ssh;
+  bool quiet = false;
+  bool prefix = true;
+};
+
+[[nodiscard]] std::string to_json(const JobSpec& spec);
+[[nodiscard]] Result<JobSpec> spec_from_json(const std::string& text);
+
+/// `<job_dir>/.dtlaunch`
+[[nodiscard]] std::string marker_dir(const std::string& job_dir);
+/// `<job_dir>/.dtlaunch/<job>`
+[[nodiscard]] std::string job_files_dir(const JobSpec& spec);
+/// `<job_dir>/.dtlaunch/current.json`: {"job","master","pid","socket","state_dir"} for dtctl.
+[[nodiscard]] std::string pointer_file(const std::string& job_dir);
+
+/// A job name from the wall clock (ns since 1970) and a random number.
+[[nodiscard]] std::string make_job_name(std::int64_t wall_ns, std::uint32_t random);
+/// ${XDG_STATE_HOME:-~/.local/state}/dtlaunch/<job>, and a short path for sockets:
+/// ${XDG_RUNTIME_DIR:-/tmp/dtlaunch-<uid>}/<job>, both created 0700 by who calls make_private_dir.
+[[nodiscard]] std::string default_state_dir(const std::string& job);
+[[nodiscard]] std::string default_runtime_dir(const std::string& job);
+/// Makes the folder and its parents; the last one 0700 and mine, else an error.
+[[nodiscard]] Result<void> make_private_dir(const std::string& path);
+
+}  // namespace dt::io

@@ -1,0 +1,32 @@
+#include "io/log.h"
+
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include <chrono>
+
+namespace dt::io {
+
+std::string console_line(Level level, std::string_view text) {
+  static constexpr const char* kNames[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+  const auto now = std::chrono::system_clock::now();
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  return fmt::format("{:%Y-%m-%d %H:%M:%S},{:03} {} {}",
+                     fmt::localtime(std::chrono::system_clock::to_time_t(now)), ms,
+                     kNames[static_cast<int>(level)], text);
+}
+
+void FdLog::line(Level level, std::string_view text) {
+  if (level < least_) return;
+  std::string out = console_line(level, text);
+  out.push_back('\n');
+  std::string_view rest = out;
+  while (!rest.empty()) {
+    const ssize_t n = ::write(fd_, rest.data(), rest.size());
+    if (n <= 0) return;
+    rest.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace dt::io
