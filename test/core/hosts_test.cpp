@@ -1,0 +1,255 @@
+#include "core/hosts.h"
+
+#include <rapidcheck.h>
+
+#include "test/support/catch.h"
+
+using namespace dt;
+
+namespace {
+
+std::string hosts_of(std::string_view text) {
+  const auto lines = parse_hosts(text, "hosts");
+  if (!lines) return "error " + lines.error().message;
+  std::string out;
+  for (const auto& line : *lines) {
+    if (!out.empty()) out += " ";
+    out += to_string(line.host);
+    if (line.slots) out += fmt::format("*{}", *line.slots);
+  }
+  return out;
+}
+
+std::string error_of(std::string_view text) {
+  const auto lines = parse_hosts(text, "hosts");
+  return lines ? "no error" : lines.error().message;
+}
+
+std::string join(const std::vector<Host>& hosts) {
+  std::string out;
+  for (const auto& host : hosts) out += to_string(host) + " ";
+  return out;
+}
+
+rc::Gen<Host> any_host() {
+  const auto word = [](std::string first, std::string rest) {
+    return rc::gen::map(
+        rc::gen::pair(rc::gen::elementOf(first),
+                      rc::gen::container<std::string>(rc::gen::elementOf(rest))),
+        [](const std::pair<char, std::string>& p) { return (p.first + p.second).substr(0, 60); });
+  };
+  const std::string rest = "abcXYZ019-_.";
+  const auto name = rc::gen::oneOf(
+      word("abcXYZ_", rest),
+      rc::gen::element<std::string>("10.0.0.7", "127.0.0.2", "::1", "fe80::1%eth0", "2001:db8::7"));
+  const auto user = rc::gen::oneOf(rc::gen::just(std::string()), word("abcXYZ_", rest + "@+"));
+  return rc::gen::construct<Host>(user, name, rc::gen::arbitrary<std::uint16_t>());
+}
+
+}  // namespace
+
+TEST_CASE("hosts: every form of a line means the obvious thing", "[hosts]") {
+  const auto [text, expected] = GENERATE(table<std::string, std::string>({
+      {"", ""},
+      {"\n\n  \n\t\r\n", ""},
+      {"# nothing\n   # here\n", ""},
+      {"a", "a"},
+      {"a\nb\n", "a b"},
+      {"a\r\nb\r\n", "a b"},
+      {"  a  \n\tb\t\n", "a b"},
+      {"a#comment\nb # more slots=3\n", "a b"},
+      {"\xef\xbb\xbf"
+       "a\n",
+       "a"},
+      {"a slots=4\n", "a*4"},
+      {"a   slots=4 # four\r\n", "a*4"},
+      {"alice@node7:2222 slots=2\n", "alice@node7:2222*2"},
+      {"alice@corp.example@node7", "alice@corp.example@node7"},
+      {"10.0.1.9:22", "10.0.1.9:22"},
+      {"10.0.1", "10.0.1"},
+      {"[::1]\n[fe80::1%eth0]:2222 slots=3", "[::1] [fe80::1%eth0]:2222*3"},
+      {"bob@[2001:db8::7]:22", "bob@[2001:db8::7]:22"},
+      {"node[1-3]", "node1 node2 node3"},
+      {"node[01-03]", "node01 node02 node03"},
+      {"node[8-11]", "node8 node9 node10 node11"},
+      {"node[098-101]", "node098 node099 node100 node101"},
+      {"gpu[1,3,5-7]", "gpu1 gpu3 gpu5 gpu6 gpu7"},
+      {"r[1-2]n[1-2].x", "r1n1.x r1n2.x r2n1.x r2n2.x"},
+      {"10.0.0.[1-2]", "10.0.0.1 10.0.0.2"},
+      {"[1-2]a", "1a 2a"},
+      {"u@n[1-2]:22 slots=2", "u@n1:22*2 u@n2:22*2"},
+  }));
+  CAPTURE(text);
+  CHECK(hosts_of(text) == expected);
+}
+
+TEST_CASE("hosts: an error names file, line, column, the word and what was expected", "[hosts]") {
+  const auto [text, expected] = GENERATE(table<std::string, std::string>({
+      {"a\nb\nc slot=2\n",
+       "hosts:3:3: \"slot=2\" was not expected: a line is [user@]host[:port] [slots=N]"},
+      {"a slots=0", "hosts:1:9: \"0\" is no number of slots: 1 to 10000 was expected"},
+      {"a slots=", "hosts:1:9: \"\" is no number"},
+      {"a slots=-1", "hosts:1:9: \"-1\" is no number"},
+      {"a slots=99999999999999999999", "is no number of slots"},
+      {"a slots=1 slots=2", "hosts:1:11: slots= is given twice"},
+      {"a b", "hosts:1:3: \"b\" was not expected"},
+      {"a,b", "hosts:1:2: \",\" may not stand in a host's name"},
+      {"fe80::1", "hosts:1:1: \"fe80::1\": write an IPv6 address in brackets, as in [fe80::1]"},
+      {"[fe80::1", "IPv6 address in brackets"},
+      {"[fe80::1]x", "hosts:1:10: \"x\": only \":port\" may follow"},
+      {"[fe:xyz::1]", "hosts:1:2: \"fe:xyz::1\" is no IPv6 address"},
+      {"a:0", "hosts:1:3: \"0\" is no port"},
+      {"a:70000", "hosts:1:3: \"70000\" is no port"},
+      {"a:", "hosts:1:3: \"\" is no port"},
+      {":22", "hosts:1:1: a host's name is missing before \":\""},
+      {"@a", "hosts:1:1: a user's name is missing"},
+      {"u@", "hosts:1:3: a host's name is missing after \"@\""},
+      {"-oProxyCommand=x", "\"=\" may not stand in a host's name"},
+      {"-v", "hosts:1:1: \"-v\": a host's name begins with a letter or a digit"},
+      {"-l@a", "hosts:1:1: \"-l\" is no user's name"},
+      {"../etc", "hosts:1:3: \"/\" may not stand"},
+      {"..", "begins with a letter or a digit"},
+      {"10.0.0.300", "hosts:1:1: \"10.0.0.300\" is no IPv4 address"},
+      {"10.0.0.01", "is no IPv4 address: four numbers 0 to 255 without leading zeros"},
+      {"n[1-", "hosts:1:2: \"[\" has no matching \"]\""},
+      {"n[]", "hosts:1:3: \"\" is no range"},
+      {"n[1,]", "hosts:1:5: \"\" is no range"},
+      {"n[a-b]", "hosts:1:3: \"a-b\" is no range"},
+      {"n[3-1]", "hosts:1:3: the range \"3-1\" runs backwards"},
+      {"n[1-99999999]", "hosts:1:1: the list would have more than 65536 hosts"},
+      {"n[1-60000]\nm[1-60000]", "hosts:2:1: the list would have more than 65536 hosts"},
+      {"n[1-9999]m[1-9999]m[1-9999]m[1-9999]m[1-9999]", "more than 65536 hosts"},
+      {std::string("a\0b", 3), "hosts:1:2: \"\\x00\" may not stand"},
+      {"ok\n\xff\xfe", "hosts:2:1: \"\\xff\" may not stand"},
+  }));
+  CAPTURE(text);
+  CHECK(error_of(text).find("hosts:") == 0);
+  CHECK_THAT(error_of(text), Catch::Matchers::Contains(expected));
+}
+
+TEST_CASE("hosts: names that would take gigabytes once expanded are refused unexpanded",
+          "[hosts]") {
+  const std::string megabyte(1 << 20, 'a');
+  CHECK_THAT(error_of("[1-60000]" + megabyte), Catch::Matchers::Contains("at most 253"));
+  CHECK_THAT(error_of("n[" + std::string(1 << 20, '0') + "1-60000]"),
+             Catch::Matchers::Contains("at most 253"));
+  std::string groups = "[1-60000]";
+  for (int i = 0; i < 100'000; ++i) groups += "[1]";
+  CHECK_THAT(error_of(groups), Catch::Matchers::Contains("at most 253"));
+}
+
+TEST_CASE("hosts: a line remembers its number", "[hosts]") {
+  const auto lines = parse_hosts("\n# x\na\n\nb[1-2]\n", "hosts");
+  REQUIRE(lines);
+  REQUIRE(lines->size() == 3);
+  CHECK((*lines)[0].line == 3);
+  CHECK((*lines)[1].line == 5);
+  CHECK((*lines)[2].line == 5);
+}
+
+TEST_CASE("hosts: equal hosts add up, in order of first appearance", "[hosts]") {
+  const auto lines = parse_hosts("b\na slots=2\nb slots=3\nb:22\nu@b\n", "hosts");
+  REQUIRE(lines);
+  const auto sums = sum_slots(*lines);
+  std::string out;
+  for (const auto& sum : sums) out += fmt::format("{}={} ", sum.host, sum.slots);
+  CHECK(out == "b=4 a=2 b:22=1 u@b=1 ");
+}
+
+TEST_CASE("hosts: a bare address takes user and port from the hosts file", "[hosts]") {
+  const auto adopted = [](std::string_view text, std::string_view known_text) {
+    const auto known_lines = parse_hosts(known_text, "hosts");
+    std::vector<Host> known;
+    for (const auto& line : *known_lines) known.push_back(line.host);
+    std::vector<Host> hosts;
+    for (const auto& line : adopt(*parse_hosts(text, "host_worker"), known))
+      hosts.push_back(line.host);
+    return join(hosts);
+  };
+  CHECK(adopted("a", "u@a:2222") == "u@a:2222 ");
+  CHECK(adopted("a", "u@a:2222\nu@a:2222") == "u@a:2222 ");
+  CHECK(adopted("a:1", "u@a:2222") == "u@a:1 ");
+  CHECK(adopted("v@a", "u@a:2222") == "v@a:2222 ");
+  CHECK(adopted("b", "u@a:2222") == "b ");
+  // Two of one name: which one is meant is not ours to guess.
+  CHECK(adopted("a", "a:1\na:2") == "a ");
+}
+
+TEST_CASE("hosts: workers are placed round robin over slots", "[hosts]") {
+  const auto placed = [](std::string_view text, std::uint32_t count) {
+    const auto workers = place_workers(*parse_hosts(text, "hosts"), count);
+    return workers ? join(*workers) : "error " + workers.error().message;
+  };
+  CHECK(placed("a\nb", 1) == "a ");
+  CHECK(placed("a\nb", 5) == "a b a b a ");
+  CHECK(placed("a\na\nb", 6) == "a b a a b a ");
+  CHECK(placed("a slots=2\nb slots=3", 5) == "a b a b b ");
+  CHECK(placed("a slots=2\nb", 3) == "a b a ");
+  CHECK(placed("a slots=2\nb", 4) ==
+        "error 4 workers were asked for but the hosts have 3 slots: add hosts, raise slots=N, or "
+        "ask for fewer");
+  CHECK(placed("", 1) == "error there is no host for 1 workers");
+  CHECK(placed("a", 0).empty());
+}
+
+TEST_CASE("hosts: what is formatted parses back to the same", "[hosts][property]") {
+  CHECK(rc::check([] {
+    const auto hosts = *rc::gen::container<std::vector<Host>>(any_host());
+    const auto lines = parse_hosts(format_host_worker(hosts), "host_worker");
+    RC_ASSERT(lines.has_value());
+    std::vector<Host> back;
+    for (const auto& line : *lines) {
+      RC_ASSERT_FALSE(line.slots.has_value());
+      back.push_back(line.host);
+    }
+    RC_ASSERT(back == hosts);
+  }));
+}
+
+TEST_CASE("hosts: what parses formats to something that parses to the same", "[hosts][property]") {
+  CHECK(rc::check([] {
+    const auto text =
+        *rc::gen::container<std::string>(rc::gen::elementOf(std::string("ab1.0:@[]-,=# \r\n%s")));
+    const auto lines = parse_hosts(text, "f");
+    if (!lines) return;
+    std::vector<Host> hosts;
+    for (const auto& line : *lines) hosts.push_back(line.host);
+    const auto again = parse_hosts(format_host_worker(hosts), "f");
+    RC_ASSERT(again.has_value());
+    std::vector<Host> back;
+    for (const auto& line : *again) back.push_back(line.host);
+    RC_ASSERT(back == hosts);
+  }));
+}
+
+TEST_CASE("hosts: any bytes give hosts or one line of error", "[hosts][property]") {
+  CHECK(rc::check([](const std::string& text) {
+    const auto lines = parse_hosts(text, "f");
+    if (!lines) {
+      RC_ASSERT(lines.error().message.starts_with("f:"));
+      RC_ASSERT(lines.error().message.find('\n') == std::string::npos);
+    }
+  }));
+}
+
+TEST_CASE("hosts: placement uses no host above its slots and as many workers as asked",
+          "[hosts][property]") {
+  CHECK(rc::check([] {
+    std::vector<HostLine> lines;
+    std::uint32_t total = 0;
+    for (const auto slots :
+         *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 5)))) {
+      const auto n = static_cast<std::uint32_t>(slots);
+      lines.push_back({Host{"", fmt::format("h{}", lines.size() % 4), 0}, n, 1});
+      total += n;
+    }
+    const auto count = *rc::gen::inRange<std::uint32_t>(0, total + 3);
+    const auto workers = place_workers(lines, count);
+    RC_ASSERT(workers.has_value() == (count <= total));
+    if (!workers) return;
+    RC_ASSERT(workers->size() == count);
+    for (const auto& sum : sum_slots(lines))
+      RC_ASSERT(std::count(workers->begin(), workers->end(), sum.host) <=
+                static_cast<std::ptrdiff_t>(sum.slots));
+  }));
+}
