@@ -1,0 +1,166 @@
+#include "test/trainer/dtkv_double.h"
+
+#include <cstring>
+#include <map>
+#include <sstream>
+
+struct dtkv_store {
+  struct Key {
+    std::vector<float> value;
+    std::vector<float> momentum;
+    bool has_optimizer = false;
+  };
+  std::string type;
+  std::map<std::string, Key> keys;
+  float momentum = 0;
+  float weight_decay = 0;
+  bool optimizer = false;
+  dtkv_view view{1, 0, 1, 0, 0};
+};
+
+namespace {
+
+std::string last_error;
+
+int error(int code, std::string why) {
+  last_error = std::move(why);
+  return code;
+}
+
+}  // namespace
+
+namespace dt::test {
+
+DtkvDouble& dtkv_double() {
+  static DtkvDouble it;
+  return it;
+}
+void reset_dtkv_double() { dtkv_double() = {}; }
+
+}  // namespace dt::test
+
+using dt::test::dtkv_double;
+
+extern "C" {
+
+int dtkv_create(const char* type, dtkv_store** out) {
+  *out = new dtkv_store;
+  (*out)->type = type;
+  return DTKV_OK;
+}
+void dtkv_destroy(dtkv_store* store) { delete store; }
+const char* dtkv_last_error() { return last_error.c_str(); }
+const char* dtkv_type(const dtkv_store* store) { return store->type.c_str(); }
+uint32_t dtkv_rank(const dtkv_store* store) { return store->view.rank; }
+uint32_t dtkv_num_workers(const dtkv_store* store) { return store->view.num_workers; }
+uint64_t dtkv_generation(const dtkv_store* store) { return store->view.generation; }
+uint32_t dtkv_worker_id(const dtkv_store*) { return 0; }
+int dtkv_is_newcomer(const dtkv_store*) { return dtkv_double().is_newcomer; }
+int dtkv_is_lead(const dtkv_store* store) { return store->view.rank == 0 ? 1 : 0; }
+
+int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
+              int key_flags) {
+  for (size_t i = 0; i < n; ++i) {
+    dtkv_double().calls.push_back(std::string("init ") + keys[i]);
+    const auto* data = static_cast<const float*>(values[i].data);
+    auto [it, fresh] = store->keys.try_emplace(keys[i]);
+    if (!fresh && it->second.value.size() != values[i].count) {
+      return error(DTKV_MISMATCH, std::string("key ") + keys[i] + " has another shape");
+    }
+    if (!fresh) continue;
+    it->second.value.assign(data, data + values[i].count);
+    it->second.momentum.assign(values[i].count, 0.0F);
+    it->second.has_optimizer = key_flags == DTKV_KEY_PARAMETER;
+  }
+  return DTKV_OK;
+}
+
+int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
+              const dtkv_push_options* options, dtkv_handle* handle) {
+  dtkv_double().pushes.push_back(*options);
+  for (size_t i = 0; i < n; ++i) {
+    dtkv_double().calls.push_back(std::string("push ") + keys[i]);
+    const auto found = store->keys.find(keys[i]);
+    if (found == store->keys.end()) return error(DTKV_INVALID, std::string("no key ") + keys[i]);
+    auto& key = found->second;
+    if (options->samples == 0) continue;
+    const auto* g = static_cast<const float*>(values[i].data);
+    for (size_t k = 0; k < values[i].count; ++k) {
+      if (!key.has_optimizer || !store->optimizer) {
+        key.value[k] = g[k];
+        continue;
+      }
+      key.momentum[k] =
+          store->momentum * key.momentum[k] + g[k] + store->weight_decay * key.value[k];
+      key.value[k] -= options->learning_rate * key.momentum[k];
+    }
+  }
+  if (handle != nullptr) *handle = 1;
+  return DTKV_OK;
+}
+
+int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* out, int,
+              dtkv_handle* handle) {
+  for (size_t i = 0; i < n; ++i) {
+    dtkv_double().calls.push_back(std::string("pull ") + keys[i]);
+    const auto found = store->keys.find(keys[i]);
+    if (found == store->keys.end()) return error(DTKV_INVALID, std::string("no key ") + keys[i]);
+    std::memcpy(out[i].data, found->second.value.data(), out[i].count * sizeof(float));
+  }
+  if (handle != nullptr) *handle = 1;
+  return DTKV_OK;
+}
+
+int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
+                  const dtkv_array* out, const dtkv_push_options* options, dtkv_handle* handle) {
+  if (const int code = dtkv_push(store, n, keys, values, options, handle)) return code;
+  return dtkv_pull(store, n, keys, out, options->priority, handle);
+}
+
+int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values) {
+  if (const int code = dtkv_init(store, n, keys, values, DTKV_KEY_PARAMETER)) return code;
+  return dtkv_pull(store, n, keys, values, 0, nullptr);
+}
+int dtkv_wait(dtkv_store*, dtkv_handle, double) { return DTKV_OK; }
+int dtkv_wait_all(dtkv_store*, double) { return DTKV_OK; }
+
+int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
+  std::istringstream words(spec);
+  std::string word;
+  words >> word;
+  if (word != "sgd") return error(DTKV_INVALID, "the double knows sgd alone");
+  while (words >> word) {
+    const auto is = word.find('=');
+    const float value = std::stof(word.substr(is + 1));
+    (word.substr(0, is) == "momentum" ? store->momentum : store->weight_decay) = value;
+  }
+  store->optimizer = true;
+  return DTKV_OK;
+}
+
+int dtkv_barrier(dtkv_store*) { return DTKV_OK; }
+int dtkv_finish_epoch(dtkv_store*) {
+  dtkv_double().calls.emplace_back("finish");
+  return DTKV_OK;
+}
+
+int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view) {
+  dtkv_double().calls.emplace_back("boundary");
+  dtkv_double().asked.push_back(epoch);
+  dt::test::BoundaryAnswer answer;
+  answer.view = store->view;
+  answer.view.epoch = epoch;
+  answer.view.changed = 0;
+  if (auto& script = dtkv_double().boundaries; !script.empty()) {
+    answer = script.front();
+    script.pop_front();
+  }
+  if (answer.code != DTKV_OK) return error(answer.code, "the test says so");
+  store->view = *view = answer.view;
+  return DTKV_OK;
+}
+
+int dtkv_progress(dtkv_store*, uint32_t, uint64_t) { return DTKV_OK; }
+const char* dtkv_version() { return "double"; }
+
+}  // extern "C"
