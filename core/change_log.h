@@ -1,0 +1,44 @@
+/// The lines of host_worker_log, which old scripts parse:
+///
+///     <SEQ> ADDED|REMOVED <host> <nanoseconds since 1970>
+///
+/// SEQ counts from 0 without gaps. The file is a copy of what the journal says; these functions say
+/// what is still missing in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+
+namespace dt {
+
+struct ChangeLine {
+  std::uint64_t seq = 0;
+  bool added = true;
+  std::string host;  ///< Host::name: no user, no port, IPv6 without brackets.
+  std::int64_t wall_ns = 0;
+
+  friend bool operator==(const ChangeLine&, const ChangeLine&) = default;
+};
+
+/// The line with its newline.
+[[nodiscard]] std::string format_change(const ChangeLine& line);
+/// The reverse, for a line without its newline; exact: no other blanks, no signs, no leading zeros.
+[[nodiscard]] Result<ChangeLine> parse_change(std::string_view line);
+
+/// What to do with the file: cut it to `keep` bytes if it is longer, then append `bytes`.
+struct ChangeLogWork {
+  std::uint64_t keep = 0;
+  std::string bytes;
+};
+
+/// `existing`: the file's bytes (empty if there is none), `journalled`: every line from SEQ 0 on.
+/// A last line that was written in part is cut and written again. Anything else that the journal
+/// does not say is somebody's own: kInvalid names the line and the file is to be left alone.
+[[nodiscard]] Result<ChangeLogWork> change_log_work(std::string_view existing,
+                                                    const std::vector<ChangeLine>& journalled);
+
+}  // namespace dt
