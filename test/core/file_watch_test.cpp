@@ -113,7 +113,7 @@ TEST_CASE("file watch: what is unusable is refused once, whole, and the good lis
   CHECK(watch({{500, content("\n# nobody\n  \n")}}) == "1200: refused host_worker names no host\n");
   CHECK(watch({{500, content("10.0.0.1\n")},
                {1100, content("10.0.0.1\n\x01\x02 garbage here\n10.0.0.2\n")}})
-            .find("2200: refused host_worker:2:") == 0);
+            .find("1400: refused host_worker:2:") == 0);
 }
 
 TEST_CASE("file watch: harmless forms are read as meant", "[file_watch]") {
