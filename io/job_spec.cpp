@@ -29,12 +29,12 @@ NLOHMANN_JSON_SERIALIZE_ENUM(HostKeyPolicy, {{HostKeyPolicy::kStrict, "strict"},
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SshOptions, known_hosts, forward_agent, port, user, config_file,
                                    identities, connect_timeout_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, command, cwd, env,
-                                   local, elastic, detached, workers, servers, known_hosts,
-                                   prepare_data, require_prepared, sync_dst_dir, server_port,
-                                   interface, transport, max_restarts, start_timeout_s,
-                                   prepare_timeout_s, leave_timeout_s, stop_timeout_s,
-                                   orphan_timeout_s, boundary_timeout_s, poll_interval_s, ssh,
-                                   quiet, prefix)
+                                   env_server, env_worker, local, elastic, detached, workers,
+                                   servers, known_hosts, prepare_data, require_prepared,
+                                   sync_dst_dir, server_port, interface, transport, max_restarts,
+                                   start_timeout_s, prepare_timeout_s, leave_timeout_s,
+                                   stop_timeout_s, orphan_timeout_s, boundary_timeout_s,
+                                   poll_interval_s, ssh, quiet, prefix)
 
 std::string to_json(const JobSpec& spec) { return nlohmann::json(spec).dump(2); }
 

@@ -30,9 +30,11 @@ struct JobSpec {
   std::string state_dir;  ///< Absolute, on the master's local disk; journal and spec.
   std::string socket;     ///< Control socket (dtctl, dtlaunch), on the master's local disk.
 
-  std::vector<std::string> command;                      ///< train_cmd and its words.
-  std::string cwd;                                       ///< Where processes start.
-  std::vector<std::pair<std::string, std::string>> env;  ///< --env
+  std::vector<std::string> command;                             ///< train_cmd and its words.
+  std::string cwd;                                              ///< Where processes start.
+  std::vector<std::pair<std::string, std::string>> env;         ///< --env
+  std::vector<std::pair<std::string, std::string>> env_server;  ///< --env-server, after env
+  std::vector<std::pair<std::string, std::string>> env_worker;  ///< --env-worker, after env
 
   bool local = false;  ///< No -H: every host is this machine, no ssh.
   bool elastic = false;

@@ -1,0 +1,119 @@
+#include "io/line_prefixer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/result.h"
+
+namespace dt::io {
+namespace {
+
+/// Length of "ESC [ digits and semicolons m" at the front of `text`, or 0.
+std::size_t colour_length(std::string_view text) {
+  if (!text.starts_with("\x1b[")) return 0;
+  const std::size_t end = text.find_first_not_of("0123456789;", 2);
+  return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
+}
+
+void append_clean(std::string& out, std::string_view text) {
+  while (!text.empty()) {
+    const auto c = static_cast<unsigned char>(text.front());
+    std::size_t length = 1;
+    if (c == 0x1b) length = std::max<std::size_t>(colour_length(text), 1);
+    if ((c >= 0x20 && c != 0x7f) || c == '\t' || length > 1)
+      out.append(text.substr(0, length));
+    else
+      out += fmt::format("\\x{:02x}", c);
+    text.remove_prefix(length);
+  }
+}
+
+/// Where to cut `text` so that no UTF-8 character is torn: at its size or up to 3 bytes before.
+std::size_t whole_characters(std::string_view text) {
+  std::size_t back = 0;
+  while (back < 3 && back + 1 < text.size() &&
+         (static_cast<unsigned char>(text[text.size() - 1 - back]) & 0xc0) == 0x80)
+    ++back;
+  const auto lead = static_cast<unsigned char>(text[text.size() - 1 - back]);
+  const std::size_t needs = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+  return needs > back + 1 ? text.size() - 1 - back : text.size();
+}
+
+}  // namespace
+
+LinePrefixer::LinePrefixer(std::string prefix, std::size_t longest_line)
+    : prefix_(std::move(prefix)), longest_(longest_line) {
+  DT_CHECK(longest_ >= 8, "a line must hold a character or two");
+}
+
+std::string LinePrefixer::feed(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    const std::size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
+    if (end > 0) add(bytes.substr(0, end), out);
+    if (end == bytes.size()) break;
+    if (bytes[end] == '\n')
+      end_line(out);
+    else
+      after_cr_ = true;
+    bytes.remove_prefix(end + 1);
+  }
+  return out;
+}
+
+void LinePrefixer::add(std::string_view text, std::string& out) {
+  if (after_cr_) {
+    after_cr_ = false;
+    continues_ = false;
+    if (!line_.empty()) progress_ = std::move(line_);
+    line_.clear();
+  }
+  while (!text.empty()) {
+    const std::size_t n = std::min(text.size(), longest_ - line_.size());
+    line_.append(text.substr(0, n));
+    text.remove_prefix(n);
+    if (line_.size() < longest_ || text.empty()) continue;
+    const std::size_t cut = whole_characters(line_);
+    write_line(out, std::string_view(line_).substr(0, cut), true);
+    line_.erase(0, cut);
+    continues_ = true;
+  }
+}
+
+void LinePrefixer::end_line(std::string& out) {
+  write_line(out, line_, false);
+  line_.clear();
+  progress_.clear();
+  after_cr_ = false;
+  continues_ = false;
+}
+
+void LinePrefixer::write_line(std::string& out, std::string_view text, bool is_cut) {
+  out += prefix_;
+  if (continues_) out += "... ";
+  append_clean(out, text);
+  out += is_cut ? " ...\n" : "\n";
+}
+
+std::string LinePrefixer::take_progress() {
+  std::string out;
+  // After a "\r" the line itself is the latest whole state; otherwise it may be half drawn.
+  if (after_cr_ && !line_.empty()) progress_ = std::move(line_);
+  if (after_cr_) line_.clear();
+  if (!progress_.empty()) {
+    out += prefix_;
+    append_clean(out, progress_);
+    out += "\n";
+  }
+  progress_.clear();
+  return out;
+}
+
+std::string LinePrefixer::finish() {
+  std::string out;
+  if (!line_.empty()) end_line(out);
+  return out;
+}
+
+}  // namespace dt::io

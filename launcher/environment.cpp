@@ -1,0 +1,101 @@
+#include "launcher/environment.h"
+
+#include <algorithm>
+#include <map>
+
+namespace dt::launcher {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::string text(std::uint64_t number) { return std::to_string(number); }
+std::string seconds(double s) { return fmt::format("{}", s); }
+
+/// For programs of the dmlc tracker.
+void add_dmlc(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
+  const bool is_server = facts.process.role == Role::kServer;
+  vars["DMLC_ROLE"] = is_server ? "server" : "worker";
+  vars["DMLC_PS_ROOT_URI"] = facts.root.address;
+  vars["DMLC_PS_ROOT_PORT"] = text(facts.root.port);
+  vars["DMLC_NUM_WORKER"] = text(facts.num_workers);
+  vars["DMLC_NUM_SERVER"] = text(facts.num_servers);
+  vars["DMLC_NODE_HOST"] = facts.address;
+  if (!spec.interface.empty()) vars["DMLC_INTERFACE"] = spec.interface;
+  vars[is_server ? "DMLC_SERVER_ID" : "DMLC_WORKER_ID"] = text(facts.process.id);
+  vars["PS_VERBOSE"] = "0";
+}
+
+/// For torch scripts.
+void add_torch(Variables& vars, const ProcessFacts& facts) {
+  vars["RANK"] = text(facts.rank.value);
+  vars["WORLD_SIZE"] = text(facts.num_workers);
+  vars["LOCAL_RANK"] = text(facts.local_rank);
+  vars["LOCAL_WORLD_SIZE"] = text(facts.local_world_size);
+  vars["MASTER_ADDR"] = facts.master.address;
+  vars["MASTER_PORT"] = text(facts.master.port);
+}
+
+/// For scripts of the 2018 system, which ask whether a name is there at all.
+void add_elastic(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
+  if (spec.elastic) vars["ELASTIC_TRAINING_ENABLED"] = "1";
+  if (!facts.newcomer) return;
+  vars["NEW_WORKER"] = "1";
+  vars["EPOCH_BEGIN"] = text(facts.epoch.value);
+}
+
+void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
+  vars["DT_JOB"] = spec.job;
+  vars["DT_HOST"] = to_string(facts.host);
+  vars["DT_NUM_WORKERS"] = text(facts.num_workers);
+  vars["DT_NUM_SERVERS"] = text(facts.num_servers);
+  switch (facts.process.role) {
+    case Role::kPrepare:
+      vars["DT_ROLE"] = "prepare";
+      return;
+    case Role::kServer: {
+      vars["DT_ROLE"] = "server";
+      vars["DT_SERVER_ID"] = text(facts.process.id);
+      const std::uint32_t port = spec.server_port + facts.index_on_host;
+      vars["DT_SERVER_PORT"] = text(spec.server_port == 0 ? 0 : port);
+      break;
+    }
+    case Role::kWorker:
+      vars["DT_ROLE"] = "worker";
+      vars["DT_WORKER_ID"] = text(facts.process.id);
+      vars["DT_RANK"] = text(facts.rank.value);
+      vars["DT_EPOCH"] = text(facts.epoch.value);
+      vars["DT_NEWCOMER"] = facts.newcomer ? "1" : "0";
+      break;
+  }
+  vars["DT_BIND"] = facts.address;
+  vars["DT_SECRET"] = facts.secret;
+  vars["DT_TRANSPORT"] = spec.transport;
+  vars["DT_START_TIMEOUT"] = seconds(spec.start_timeout_s);
+  vars["DT_BOUNDARY_TIMEOUT"] = seconds(spec.boundary_timeout_s);
+}
+
+void add_users(Variables& vars, const std::vector<std::pair<std::string, std::string>>& users) {
+  for (const auto& [name, value] : users) vars[name] = value;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> environment(const io::JobSpec& spec,
+                                                             const ProcessFacts& facts) {
+  Variables vars;
+  if (facts.process.role != Role::kPrepare) add_dmlc(vars, spec, facts);
+  if (facts.process.role == Role::kWorker) {
+    add_torch(vars, facts);
+    if (facts.cores > 0)
+      vars["OMP_NUM_THREADS"] =
+          text(std::max(1U, facts.cores / std::max(1U, facts.workers_on_machine)));
+  }
+  if (facts.process.role != Role::kPrepare) add_elastic(vars, spec, facts);
+  add_users(vars, spec.env);
+  if (facts.process.role == Role::kServer) add_users(vars, spec.env_server);
+  if (facts.process.role == Role::kWorker) add_users(vars, spec.env_worker);
+  add_own(vars, spec, facts);
+  return {vars.begin(), vars.end()};
+}
+
+}  // namespace dt::launcher

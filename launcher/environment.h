@@ -1,0 +1,52 @@
+/// The environment variables a process of the job is started with: a pure function of the job's
+/// spec and of what the supervisor knows of the process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/hosts.h"
+#include "core/id.h"
+#include "core/messages.h"
+#include "io/job_spec.h"
+
+namespace dt::launcher {
+
+/// An address and a port that nothing of ours listens on.
+struct Endpoint {
+  std::string address;
+  std::uint16_t port = 0;
+};
+
+/// What the supervisor knows of a process it is about to start.
+struct ProcessFacts {
+  ProcessId process;
+  Host host;
+  std::string address;            ///< The host's literal address: where its server binds.
+  std::string secret;             ///< The job's secret, 64 hex digits.
+  std::uint32_t num_workers = 0;  ///< World size, for a newcomer the predicted one.
+  std::uint32_t num_servers = 0;
+  Endpoint root;    ///< Reserved on the master, for DMLC_PS_ROOT_*.
+  Endpoint master;  ///< Reserved on rank 0's host, for MASTER_*.
+
+  // Workers only. For a newcomer rank, world size and epoch are predictions.
+  Rank rank;
+  std::uint32_t local_rank = 0;        ///< Among the workers of its host.
+  std::uint32_t local_world_size = 1;  ///< Workers of its host.
+  Epoch epoch;
+  bool newcomer = false;
+  std::uint32_t cores = 0;               ///< Of the machine; 0: not known.
+  std::uint32_t workers_on_machine = 1;  ///< Several hosts may be one machine.
+
+  // Servers only.
+  std::uint32_t index_on_host = 0;  ///< Servers of one host take successive ports.
+};
+
+/// Name and value, each name once, sorted. The user's --env wins over everything but DT_*: those
+/// are the parts' own contract. Values may hold any bytes but NUL.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> environment(
+    const io::JobSpec& spec, const ProcessFacts& facts);
+
+}  // namespace dt::launcher

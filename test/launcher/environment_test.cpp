@@ -1,0 +1,151 @@
+#include "launcher/environment.h"
+
+#include <map>
+
+#include "test/support/catch.h"
+
+using namespace dt;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+io::JobSpec a_spec() {
+  io::JobSpec spec;
+  spec.job = "j1";
+  spec.start_timeout_s = 600;
+  spec.boundary_timeout_s = 1.5;
+  return spec;
+}
+
+launcher::ProcessFacts facts_of(Role role, std::uint32_t id) {
+  launcher::ProcessFacts facts;
+  facts.process = {role, id};
+  facts.host = {"u", "node7", 2222};
+  facts.address = "10.0.0.7";
+  facts.secret = "5ec2e7";
+  facts.num_workers = 3;
+  facts.num_servers = 2;
+  facts.root = {"10.0.0.1", 9091};
+  facts.master = {"10.0.0.2", 29500};
+  return facts;
+}
+
+Variables env_of(const io::JobSpec& spec, const launcher::ProcessFacts& facts) {
+  const auto pairs = launcher::environment(spec, facts);
+  Variables vars(pairs.begin(), pairs.end());
+  CHECK(vars.size() == pairs.size());  // each name once
+  return vars;
+}
+
+}  // namespace
+
+TEST_CASE("environment: a base worker gets the names of the three worlds", "[environment]") {
+  auto facts = facts_of(Role::kWorker, 4);
+  facts.rank = Rank(2);
+  facts.local_rank = 1;
+  facts.local_world_size = 2;
+  const Variables expected = {
+      {"DMLC_ROLE", "worker"},
+      {"DMLC_PS_ROOT_URI", "10.0.0.1"},
+      {"DMLC_PS_ROOT_PORT", "9091"},
+      {"DMLC_NUM_WORKER", "3"},
+      {"DMLC_NUM_SERVER", "2"},
+      {"DMLC_NODE_HOST", "10.0.0.7"},
+      {"DMLC_WORKER_ID", "4"},
+      {"PS_VERBOSE", "0"},
+      {"RANK", "2"},
+      {"WORLD_SIZE", "3"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"MASTER_ADDR", "10.0.0.2"},
+      {"MASTER_PORT", "29500"},
+      {"DT_JOB", "j1"},
+      {"DT_HOST", "u@node7:2222"},
+      {"DT_ROLE", "worker"},
+      {"DT_WORKER_ID", "4"},
+      {"DT_SECRET", "5ec2e7"},
+      {"DT_NUM_SERVERS", "2"},
+      {"DT_NUM_WORKERS", "3"},
+      {"DT_RANK", "2"},
+      {"DT_EPOCH", "0"},
+      {"DT_NEWCOMER", "0"},
+      {"DT_BIND", "10.0.0.7"},
+      {"DT_TRANSPORT", "tcp"},
+      {"DT_START_TIMEOUT", "600"},
+      {"DT_BOUNDARY_TIMEOUT", "1.5"},
+  };
+  CHECK(env_of(a_spec(), facts) == expected);
+}
+
+TEST_CASE("environment: scripts of the 2018 system see what they ask for, and only then",
+          "[environment]") {
+  auto spec = a_spec();
+  auto facts = facts_of(Role::kWorker, 5);
+  CHECK(env_of(spec, facts).count("ELASTIC_TRAINING_ENABLED") == 0);
+  spec.elastic = true;
+  CHECK(env_of(spec, facts).at("ELASTIC_TRAINING_ENABLED") == "1");
+  CHECK(env_of(spec, facts).count("NEW_WORKER") == 0);
+  CHECK(env_of(spec, facts).count("EPOCH_BEGIN") == 0);
+  facts.newcomer = true;
+  facts.epoch = Epoch(7);
+  const auto vars = env_of(spec, facts);
+  CHECK(vars.at("NEW_WORKER") == "1");
+  CHECK(vars.at("EPOCH_BEGIN") == "7");
+  CHECK(vars.at("DT_NEWCOMER") == "1");
+  CHECK(vars.at("DT_EPOCH") == "7");
+}
+
+TEST_CASE("environment: servers of one host take successive ports", "[environment]") {
+  auto spec = a_spec();
+  auto facts = facts_of(Role::kServer, 1);
+  facts.index_on_host = 2;
+  auto vars = env_of(spec, facts);
+  CHECK(vars.at("DT_SERVER_PORT") == "0");
+  CHECK(vars.at("DMLC_ROLE") == "server");
+  CHECK(vars.at("DMLC_SERVER_ID") == "1");
+  CHECK(vars.at("DT_SERVER_ID") == "1");
+  CHECK(vars.count("DMLC_WORKER_ID") == 0);
+  CHECK(vars.count("RANK") == 0);
+  spec.server_port = 9000;
+  CHECK(env_of(spec, facts).at("DT_SERVER_PORT") == "9002");
+}
+
+TEST_CASE("environment: prepare-data is told of the job but not its secret", "[environment]") {
+  auto spec = a_spec();
+  spec.env = {{"DATA", "/d"}};
+  const Variables expected = {{"DT_JOB", "j1"},        {"DT_HOST", "u@node7:2222"},
+                              {"DT_ROLE", "prepare"},  {"DT_NUM_WORKERS", "3"},
+                              {"DT_NUM_SERVERS", "2"}, {"DATA", "/d"}};
+  CHECK(env_of(spec, facts_of(Role::kPrepare, 0)) == expected);
+}
+
+TEST_CASE("environment: OpenMP threads are shared by the workers of a machine, unless given",
+          "[environment]") {
+  auto spec = a_spec();
+  auto facts = facts_of(Role::kWorker, 0);
+  CHECK(env_of(spec, facts).count("OMP_NUM_THREADS") == 0);
+  facts.cores = 8;
+  facts.workers_on_machine = 3;
+  CHECK(env_of(spec, facts).at("OMP_NUM_THREADS") == "2");
+  facts.workers_on_machine = 9;
+  CHECK(env_of(spec, facts).at("OMP_NUM_THREADS") == "1");
+  spec.env = {{"OMP_NUM_THREADS", "16"}};
+  CHECK(env_of(spec, facts).at("OMP_NUM_THREADS") == "16");
+}
+
+TEST_CASE("environment: the user's values arrive as they are and by role; DT_* stay ours",
+          "[environment]") {
+  auto spec = a_spec();
+  const std::string odd = "a \"b\" 'c' $d `e`\\\n\tf=g\xff";
+  spec.env = {{"ODD", odd}, {"EMPTY", ""}, {"PS_VERBOSE", "1"}, {"DT_SECRET", "mine"}, {"X", "1"}};
+  spec.env_server = {{"X", "server"}};
+  spec.env_worker = {{"X", "worker"}};
+  const auto vars = env_of(spec, facts_of(Role::kWorker, 0));
+  CHECK(vars.at("ODD") == odd);
+  CHECK(vars.at("EMPTY").empty());
+  CHECK(vars.at("PS_VERBOSE") == "1");
+  CHECK(vars.at("DT_SECRET") == "5ec2e7");
+  CHECK(vars.at("X") == "worker");
+  CHECK(env_of(spec, facts_of(Role::kServer, 0)).at("X") == "server");
+}
