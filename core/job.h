@@ -1,0 +1,182 @@
+/// The job as one pure machine: events of the world in, effects and reasons out. It composes
+/// membership (who is wanted), boundary (who has arrived) and liveness (who is alive), and it is
+/// the only place where a commit is decided. No clock, no socket, no file.
+///
+/// What the caller owes:
+///  1. One thread. Every event goes through step(), with a time that never goes back.
+///  2. Effects are carried out in their order. An Append is on disk before the next one begins.
+///  3. Every Attach ends in AgentAttached or AttachFailed. Once attached, the link is kept up by
+///  the
+///     caller; AgentDetached tells a break, AgentAttached that it is back.
+///  4. After AgentAttached the caller feeds what the report says of each process (started, store
+///     opened, listening, acknowledged, arrived, ended) as ordinary events.
+///  5. Every Prepare ends in PrepareEnded.
+///  6. Tick comes about every 100 ms.
+///  7. After End nothing more is asked; later events are ignored.
+///
+/// Durable state changes only in apply(record): live, when the record is appended, and at replay.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/boundary.h"
+#include "core/job_events.h"
+#include "core/job_records.h"
+#include "core/liveness.h"
+#include "core/membership.h"
+
+namespace dt {
+
+struct JobOptions {
+  std::vector<Host> workers;       ///< Base workers, id 0 first.
+  std::vector<Host> servers;       ///< Server 0 first; may be empty.
+  bool needs_prepare = false;      ///< Hosts have a data check before their first worker.
+  std::uint32_t max_restarts = 3;  ///< Deaths of members per host that are made good.
+  Duration start_timeout = std::chrono::seconds(600);
+  Duration leave_timeout = std::chrono::seconds(30);
+  Duration stop_grace = std::chrono::seconds(10);
+  Duration ack_timeout = std::chrono::seconds(30);
+  Duration orphan_timeout = std::chrono::seconds(300);
+  Liveness::Limits liveness;
+
+  /// dtlaunch's exit codes for ends that are not a worker's (io/control.h).
+  struct Codes {
+    int unreachable = 65;
+    int start_timeout = 66;
+    int server_lost = 67;
+    int command_failed = 127;
+  } codes;
+};
+
+class Job {
+ public:
+  /// A new job (no records) or one to be taken up again.
+  Job(JobOptions options, const std::vector<Record>& records, Instant now);
+
+  /// The first effects of this supervisor's life. Call once.
+  [[nodiscard]] std::vector<Effect> begin(Term term, Instant now);
+  [[nodiscard]] std::vector<Effect> step(const JobEvent& event, Instant now);
+
+  // What status shows.
+  enum class Link { kNone, kAttaching, kUp, kDown };
+  struct HostState {
+    Link link = Link::kNone;
+    bool prepared = false;
+    bool preparing = false;
+    std::uint32_t attempts = 0;  ///< Failed tries in a row.
+    std::uint32_t restarts = 0;  ///< Deaths of members here.
+    std::optional<Time> cooling_until;
+    bool given_up = false;
+    std::string why;  ///< Last failure.
+    std::string boot_id;
+    std::uint64_t incarnation = 0;  ///< Of the agent its processes belong to; 0: none yet.
+  };
+  struct ServerState {
+    Host host;
+    bool started = false;
+    std::string address;  ///< Empty until it listens.
+    std::uint16_t port = 0;
+  };
+  [[nodiscard]] const Membership& membership() const { return membership_; }
+  [[nodiscard]] const Boundary& boundary() const { return boundary_; }
+  [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_; }
+  [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
+  [[nodiscard]] std::uint64_t log_lines() const { return next_seq_; }
+  [[nodiscard]] bool opened() const { return opened_; }
+  [[nodiscard]] bool finishing() const { return finishing_; }
+  [[nodiscard]] bool ending() const { return ending_.has_value(); }
+  /// One word: starting, running, finishing, ended.
+  [[nodiscard]] std::string_view phase() const;
+  /// What the next boundary waits for, or why nothing changes; empty if nothing is pending.
+  [[nodiscard]] const std::string& pending_reason() const { return pending_reason_; }
+
+ private:
+  // Events.
+  void on(const FileAccepted& e);
+  void on(const AgentAttached& e);
+  void on(const AgentDetached& e);
+  void on(const AttachFailed& e);
+  void on(const PrepareEnded& e);
+  void on(const WorkerStarted& e);
+  void on(const ProcessEnded& e);
+  void on(const StoreOpened& e);
+  void on(const WorkerArrived& e);
+  void on(const ServerListening& e);
+  void on(const CommitAcked& e);
+  void on(const TrafficSeen& e);
+  void on(const StopAsked& e);
+  void on(const Tick& e);
+
+  // Durable state.
+  void record(Record record);
+  void apply(const Record& record);
+  void apply_one(const JobBegan& r);
+  void apply_one(const TermBegan& r);
+  void apply_one(const FileTaken& r);
+  void apply_one(const WorkerAllotted& r);
+  void apply_one(const HostPrepared& r);
+  void apply_one(const Committed& r);
+  void apply_one(const EpochBegan& r);
+  void apply_one(const WorkerGone& r);
+  void apply_one(const AgentKnown& r);
+  void apply_one(const JobEnding& r);
+
+  // Decisions, run after every event until nothing moves.
+  void settle();
+  void fill_gaps();
+  void stop_unwanted();
+  void move_newcomers();
+  void shrink_if_someone_died();
+  void cross_boundary();
+  void release();
+  void let_hosts_go();
+  void end_if_over();
+  void check_deadlines();
+  void check_lives();
+
+  void worker_gone(WorkerId id, ExitStatus status, const std::string& why);
+  void host_failed(const Host& host, const std::string& why);
+  void processes_lost(const Host& host, const std::string& why);
+  void commit(bool at_boundary, Epoch epoch, const Plan& plan);
+  void tell_commit(ServerId id);
+  void end(int exit_code, std::string message, Duration grace);
+  void note(Note::Kind kind, std::string what, std::string text,
+            std::optional<WorkerId> worker = std::nullopt, std::optional<Host> host = std::nullopt);
+
+  [[nodiscard]] bool initial() const { return !boundary_.epoch().has_value(); }
+  [[nodiscard]] bool servers_listen() const;
+  [[nodiscard]] std::vector<ServerId> server_ids() const;
+  [[nodiscard]] Servers server_list() const;
+  [[nodiscard]] bool anyone_runs() const;
+  [[nodiscard]] bool cut_off() const;
+  [[nodiscard]] bool usable(const Host& host) const;
+  [[nodiscard]] LogLine log_line(bool added, const Host& host);
+
+  JobOptions options_;
+  Membership membership_;
+  Boundary boundary_;
+  Liveness liveness_;
+  std::map<Host, HostState> hosts_;
+  std::map<ServerId, ServerState> servers_;
+  Term term_;
+  std::uint64_t next_seq_ = 0;
+  bool opened_ = false;  ///< Some worker opened a distributed kvstore: not opaque.
+  bool finishing_ = false;
+  std::optional<JobEnding> ending_;
+  int worker_code_ = 0;  ///< Of the first member of the last view that failed at the end.
+  std::string worker_why_;
+  int death_code_ = 0;  ///< Of the first death, in case nobody can be started again.
+  std::set<WorkerId> to_release_;
+  std::optional<Time> commit_sent_;
+  std::set<WorkerId> leave_enforced_;
+  std::string pending_reason_;
+
+  Instant now_;
+  std::vector<Effect> effects_;
+};
+
+}  // namespace dt

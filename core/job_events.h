@@ -1,0 +1,179 @@
+/// What the world tells the job machine, and what the machine asks of the world.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/hosts.h"
+#include "core/id.h"
+#include "core/job_records.h"
+#include "core/messages.h"
+
+namespace dt {
+
+// ------------------------------------------------------------------ events
+
+/// A host_worker content was accepted (see core/file_watch.h).
+struct FileAccepted {
+  std::vector<HostSlots> hosts;
+};
+/// An agent is attached; its processes as it reports them.
+struct AgentAttached {
+  Host host;
+  std::string boot_id;
+  std::uint64_t incarnation = 0;
+  std::vector<ProcessReport> processes;
+};
+/// The link to an agent broke. `gone`: the host answered that no agent is there.
+struct AgentDetached {
+  Host host;
+  std::string why;
+  bool gone = false;
+};
+/// An Attach effect could not be carried out; nothing runs there that was not known before.
+struct AttachFailed {
+  Host host;
+  std::string why;
+};
+/// A Prepare effect ended.
+struct PrepareEnded {
+  Host host;
+  bool ok = false;
+  std::string why;
+};
+struct WorkerStarted {
+  WorkerId worker;
+};
+struct ProcessEnded {
+  ProcessId process;
+  ExitStatus status;
+  std::string why;         ///< In words; for a start that failed the reason.
+  bool never_ran = false;  ///< The start itself failed.
+};
+struct StoreOpened {
+  WorkerId worker;
+};
+struct WorkerArrived {
+  WorkerId worker;
+  Epoch epoch;
+  bool join = false;
+};
+struct ServerListening {
+  ServerId server;
+  std::string address;
+  std::uint16_t port = 0;
+};
+struct CommitAcked {
+  ServerId server;
+  Generation generation;
+};
+/// Data connections of these workers showed life (reported by a server).
+struct TrafficSeen {
+  std::vector<WorkerId> alive;
+};
+/// Ctrl-C, dtctl stop, or the console went away.
+struct StopAsked {
+  std::string why;
+  std::int32_t exit_code = 130;
+};
+/// Time passes; deadlines are looked at. About every 100 ms.
+struct Tick {};
+
+using JobEvent = std::variant<FileAccepted, AgentAttached, AgentDetached, AttachFailed,
+                              PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived,
+                              ServerListening, CommitAcked, TrafficSeen, StopAsked, Tick>;
+
+// ------------------------------------------------------------------ effects
+// To be carried out in order. Doing one twice must be harmless.
+
+/// Journal it and wait until it is on disk; only then go on with the next effect.
+struct Append {
+  Record record;
+};
+/// Reach the host's agent; start one if `start` and none is there. Answered by AgentAttached or
+/// AttachFailed (no agent there and `start` false: AgentDetached with `gone`); after a success the
+/// link is kept up by the shell (AgentDetached tells a break).
+struct Attach {
+  Host host;
+  bool start = false;
+};
+/// Let go of a host: if its link is up its agent is told to stop everything and end, else it is no
+/// longer tried (the agent ends by its orphan timeout).
+struct ReleaseHost {
+  Host host;
+};
+/// Run the data check of a host: answered by PrepareEnded.
+struct Prepare {
+  Host host;
+};
+struct StartWorker {
+  WorkerId worker;
+  Host host;
+  bool newcomer = false;
+  Rank rank;                     ///< Prediction for a newcomer.
+  std::uint32_t world_size = 0;  ///< Prediction for a newcomer.
+  Epoch epoch;                   ///< Prediction for a newcomer.
+};
+struct StartServer {
+  ServerId server;
+  Host host;
+};
+struct Stop {
+  ProcessId process;
+  Host host;
+  Duration grace{};
+};
+/// The process's end is journalled; its agent may forget it.
+struct Acknowledge {
+  ProcessId process;
+  Host host;
+};
+struct TellServers {
+  WorkerId worker;
+  Host host;
+  Servers message;
+};
+struct TellRelease {
+  WorkerId worker;
+  Host host;
+  Release message;
+};
+struct TellShrunk {
+  WorkerId worker;
+  Host host;
+  Shrunk message;
+};
+struct TellCommit {
+  ServerId server;
+  Host host;
+  ServerCommit message;
+};
+/// For people: one line of the story, for the console and events.jsonl.
+struct Note {
+  enum class Kind : std::uint8_t {
+    kInfo,
+    kLaunch,   ///< A process is being launched.
+    kCommit,   ///< The view changed.
+    kRefusal,  ///< Something asked for is not done.
+    kFailure,  ///< Something failed; what is done about it.
+  };
+  Kind kind = Kind::kInfo;
+  std::string what;  ///< Stable event name: "worker_joined".
+  std::string text;  ///< The sentence.
+  std::optional<WorkerId> worker = std::nullopt;
+  std::optional<Host> host = std::nullopt;
+};
+/// The job is over: stop everything everywhere (TERM, then KILL after `grace`), then report.
+struct End {
+  std::int32_t exit_code = 0;
+  std::string message;
+  Duration grace{};
+};
+
+using Effect =
+    std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop, Acknowledge,
+                 TellServers, TellRelease, TellShrunk, TellCommit, Note, End>;
+
+}  // namespace dt

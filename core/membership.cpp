@@ -1,0 +1,195 @@
+#include "core/membership.h"
+
+#include <algorithm>
+
+namespace dt {
+
+void Membership::begin(const std::vector<Host>& base, Time now) {
+  for (const Host& host : base) {
+    ++base_[host];
+    ++wanted_[host];
+    Worker w;
+    w.id = next_id_;
+    w.host = host;
+    w.base = true;
+    w.was_member = true;
+    w.since = now;
+    workers_.emplace(next_id_, std::move(w));
+    next_id_ = next_id_.next();
+  }
+  for (const auto& [host, count] : base_) file_.push_back({host, count});
+}
+
+void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now) {
+  std::map<Host, std::uint32_t> next = base_;
+  for (const auto& line : hosts) {
+    auto& count = next[line.host];
+    const auto base = base_.find(line.host);
+    count = std::max(base == base_.end() ? 0U : base->second, line.slots);
+  }
+  bool adds = false;
+  bool removes = false;
+  for (const auto& [host, count] : next) {
+    if (count > wanted(host)) {
+      added_by_[host] = edit;
+      removed_by_.erase(host);
+      adds = true;
+    }
+  }
+  for (const auto& [host, count] : wanted_) {
+    const auto it = next.find(host);
+    const std::uint32_t now_wanted = it == next.end() ? 0 : it->second;
+    if (now_wanted < count) {
+      removed_by_[host] = edit;
+      if (now_wanted == base_count(host)) added_by_.erase(host);
+      removes = true;
+    }
+  }
+  if (adds && removes) swaps_[edit] = now;
+  wanted_ = std::move(next);
+  file_ = hosts;
+  last_edit_ = edit;
+}
+
+void Membership::add_worker(WorkerId id, const Host& host, Edit edit, bool unretried, Time now) {
+  Worker w;
+  w.id = id;
+  w.host = host;
+  w.edit = edit;
+  w.unretried = unretried;
+  w.since = now;
+  workers_.emplace(id, std::move(w));
+  next_id_ = std::max(next_id_, id.next());
+}
+
+bool Membership::advance(WorkerId id, WorkerEvent event, Time now) {
+  Worker* w = find(id);
+  if (!w) return false;
+  const auto next = next_state(w->state, event);
+  if (!next) return false;
+  w->state = *next;
+  w->since = now;
+  if (*next == WorkerState::kMember) w->was_member = true;
+  return true;
+}
+
+Worker* Membership::find(WorkerId id) {
+  const auto it = workers_.find(id);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+const Worker* Membership::find(WorkerId id) const {
+  const auto it = workers_.find(id);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+std::uint32_t Membership::wanted(const Host& host) const {
+  const auto it = wanted_.find(host);
+  return it == wanted_.end() ? 0 : it->second;
+}
+
+std::uint32_t Membership::base_count(const Host& host) const {
+  const auto it = base_.find(host);
+  return it == base_.end() ? 0 : it->second;
+}
+
+std::uint32_t Membership::present(const Host& host) const {
+  std::uint32_t n = 0;
+  for (const auto& [id, w] : workers_)
+    if (w.host == host && (w.state == WorkerState::kMember || on_the_way(w.state))) ++n;
+  return n;
+}
+
+std::vector<Host> Membership::hosts() const {
+  std::set<Host> all;
+  for (const auto& [host, count] : wanted_)
+    if (count > 0) all.insert(host);
+  for (const auto& [id, w] : workers_)
+    if (w.state != WorkerState::kGone) all.insert(w.host);
+  return {all.begin(), all.end()};
+}
+
+Edit Membership::added_by(const Host& host) const {
+  const auto it = added_by_.find(host);
+  return it == added_by_.end() ? Edit{} : it->second;
+}
+
+std::vector<Host> Membership::refused_removals(const std::vector<HostSlots>& hosts) const {
+  std::vector<Host> refused;
+  for (const auto& [host, count] : base_) {
+    const auto it = std::find_if(hosts.begin(), hosts.end(),
+                                 [&h = host](const HostSlots& s) { return s.host == h; });
+    if (it == hosts.end() || it->slots < count) refused.push_back(host);
+  }
+  return refused;
+}
+
+std::vector<WorkerId> Membership::surplus(const Host& host) const {
+  std::vector<const Worker*> all;
+  for (const auto& [id, w] : workers_)
+    if (w.host == host && (w.state == WorkerState::kMember || on_the_way(w.state)))
+      all.push_back(&w);
+  const std::uint32_t keep = wanted(host);
+  if (all.size() <= keep) return {};
+  // Furthest from ready first; among equals the one that came last, which has the highest rank.
+  std::sort(all.begin(), all.end(), [](const Worker* a, const Worker* b) {
+    return a->state != b->state ? a->state < b->state : a->id > b->id;
+  });
+  std::vector<WorkerId> out;
+  for (std::size_t i = 0; i + keep < all.size(); ++i) out.push_back(all[i]->id);
+  return out;
+}
+
+std::vector<WorkerId> Membership::unwanted_newcomers() const {
+  std::vector<WorkerId> out;
+  for (const Host& host : hosts())
+    for (const WorkerId id : surplus(host))
+      if (on_the_way(workers_.at(id).state)) out.push_back(id);
+  return out;
+}
+
+bool Membership::held(Edit edit, Time now) const {
+  const auto swap = swaps_.find(edit);
+  if (swap == swaps_.end() || now >= swap->second + kSwapWait) return false;
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    const Worker& w = entry.second;
+    return w.edit == edit && w.unretried && on_the_way(w.state) && w.state != WorkerState::kWarm;
+  });
+}
+
+Plan Membership::plan(const std::vector<WorkerId>& members, Time now) const {
+  Plan out;
+  std::set<WorkerId> go;
+  bool holds = false;
+  for (const Host& host : hosts()) {
+    const auto removal = removed_by_.find(host);
+    const bool hold = removal != removed_by_.end() && held(removal->second, now);
+    for (const WorkerId id : surplus(host)) {
+      if (workers_.at(id).state != WorkerState::kMember) continue;
+      if (hold) {
+        holds = true;
+      } else {
+        go.insert(id);
+      }
+    }
+  }
+  for (const auto& [id, w] : workers_) {
+    if (w.state != WorkerState::kWarm) continue;
+    if (std::find(members.begin(), members.end(), id) != members.end()) continue;
+    if (held(w.edit, now)) {
+      holds = true;
+    } else {
+      out.joins.push_back(id);
+    }
+  }
+  for (const WorkerId id : members)
+    if (go.count(id)) out.leaves.push_back(id);
+  if (holds) out.reason = "an edit that swaps hosts waits for its newcomers";
+  if (out.leaves.size() == members.size() && out.joins.empty() && !members.empty()) {
+    out.leaves.clear();
+    out.reason = "the last member stays until another worker is ready";
+  }
+  return out;
+}
+
+}  // namespace dt

@@ -1,0 +1,102 @@
+/// Who is wanted, who is there, and what the next change is. Pure bookkeeping and decisions; the
+/// job machine (core/job.h) carries them out.
+///
+/// Rules:
+///  1. Wanted workers of a host = what the last accepted file says, never less than its base
+///     workers.
+///  2. A host with too many loses newcomers first (those furthest from ready), then the member with
+///     the highest rank.
+///  3. Changes happen at boundaries only. An edit that both adds and removes commits as one: it is
+///     held until none of its newcomers is still on its first try's way, at most kSwapWait.
+///     Nobody else waits for it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/hosts.h"
+#include "core/id.h"
+#include "core/process_life.h"
+
+namespace dt {
+
+/// How long an edit that swaps hosts may hold its removals back for its additions.
+inline constexpr Duration kSwapWait = std::chrono::seconds(60);
+
+struct Worker {
+  WorkerId id;
+  Host host;
+  bool base = false;        ///< Of the initial launch.
+  bool was_member = false;  ///< Its end is a REMOVED line.
+  Edit edit;                ///< The edit that asked for it; 0 for base workers and restarts.
+  WorkerState state = WorkerState::kSeen;
+  Time since{};         ///< When the state was entered.
+  bool opened = false;  ///< It opened a distributed kvstore.
+  bool maybe_started =
+      false;              ///< Known from the journal only: an earlier term may have started it.
+  bool greeted = false;   ///< Released once as a member.
+  bool unretried = true;  ///< Its host had not failed since it was last wanted.
+  std::string why;        ///< Last thing worth knowing about it.
+};
+
+/// What a boundary would change.
+struct Plan {
+  std::vector<WorkerId> joins;   ///< In id order.
+  std::vector<WorkerId> leaves;  ///< In rank order.
+  std::string reason;            ///< Why not more, or why at all; for people.
+};
+
+class Membership {
+ public:
+  /// Base workers get ids 0..n-1.
+  void begin(const std::vector<Host>& base, Time now);
+  /// The wanted list of an accepted file. Ids of edits rise.
+  void take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now);
+  void add_worker(WorkerId id, const Host& host, Edit edit, bool unretried, Time now);
+
+  /// Applies an event to a worker's life; false if it means nothing in its state.
+  bool advance(WorkerId id, WorkerEvent event, Time now);
+
+  [[nodiscard]] Worker* find(WorkerId id);
+  [[nodiscard]] const Worker* find(WorkerId id) const;
+  [[nodiscard]] const std::map<WorkerId, Worker>& workers() const { return workers_; }
+  [[nodiscard]] WorkerId next_id() const { return next_id_; }
+  [[nodiscard]] Edit last_edit() const { return last_edit_; }
+  [[nodiscard]] const std::vector<HostSlots>& file() const { return file_; }
+
+  [[nodiscard]] std::uint32_t wanted(const Host& host) const;
+  [[nodiscard]] std::uint32_t base_count(const Host& host) const;
+  /// Workers of the host that are members or on the way.
+  [[nodiscard]] std::uint32_t present(const Host& host) const;
+  /// Every host that is wanted or has a worker that is not gone.
+  [[nodiscard]] std::vector<Host> hosts() const;
+  /// The edit that last raised the host's wanted count; 0 if only base workers are wanted.
+  [[nodiscard]] Edit added_by(const Host& host) const;
+  /// Base hosts that `hosts` gives fewer workers than they keep.
+  [[nodiscard]] std::vector<Host> refused_removals(const std::vector<HostSlots>& hosts) const;
+
+  /// Newcomers whose host wants fewer workers: to be stopped now. `members`: rank order.
+  [[nodiscard]] std::vector<WorkerId> unwanted_newcomers() const;
+  /// What a boundary at `now` changes, given the live members in rank order.
+  [[nodiscard]] Plan plan(const std::vector<WorkerId>& members, Time now) const;
+
+ private:
+  /// Workers beyond the wanted number of `host`, the ones to go first in front.
+  [[nodiscard]] std::vector<WorkerId> surplus(const Host& host) const;
+  [[nodiscard]] bool held(Edit edit, Time now) const;
+
+  std::map<WorkerId, Worker> workers_;
+  std::map<Host, std::uint32_t> base_;
+  std::map<Host, std::uint32_t> wanted_;
+  std::map<Host, Edit> added_by_;
+  std::map<Host, Edit> removed_by_;
+  std::vector<HostSlots> file_;
+  std::map<Edit, Time> swaps_;  ///< Edits that both add and remove, and when they were taken.
+  WorkerId next_id_;
+  Edit last_edit_;
+};
+
+}  // namespace dt
