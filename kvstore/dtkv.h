@@ -39,7 +39,13 @@ enum dtkv_error {
   DTKV_INTERNAL = 7
 };
 
-enum dtkv_dtype { DTKV_FLOAT32 = 0, DTKV_FLOAT64 = 1, DTKV_FLOAT16 = 2, DTKV_BFLOAT16 = 3, DTKV_INT64 = 4 };
+enum dtkv_dtype {
+  DTKV_FLOAT32 = 0,
+  DTKV_FLOAT64 = 1,
+  DTKV_FLOAT16 = 2,
+  DTKV_BFLOAT16 = 3,
+  DTKV_INT64 = 4
+};
 
 enum dtkv_reduce {
   DTKV_AUTO = 0, /* mean for keys with an optimizer, sum for keys without */
@@ -66,11 +72,11 @@ typedef struct dtkv_array {
 
 /* What a push says of its step. Contributors of one round must agree on step and learning rate. */
 typedef struct dtkv_push_options {
-  int reduce;           /* dtkv_reduce */
-  uint64_t samples;     /* weight for mean; 0 adds nothing but still takes part in the round */
-  uint64_t step;        /* the trainer's step number */
-  float learning_rate;  /* used by the server's optimizer; ignored for keys without one */
-  int priority;         /* higher goes first */
+  int reduce;          /* dtkv_reduce */
+  uint64_t samples;    /* weight for mean; 0 adds nothing but still takes part in the round */
+  uint64_t step;       /* the trainer's step number */
+  float learning_rate; /* used by the server's optimizer; ignored for keys without one */
+  int priority;        /* higher goes first */
 } dtkv_push_options;
 
 /* "local", "device", "dist_sync", "dist_device_sync" (= "dist_sync_device"), "dist_async".
@@ -102,8 +108,8 @@ DTKV_API int dtkv_init(dtkv_store* store, size_t n, const char* const* keys,
 DTKV_API int dtkv_push(dtkv_store* store, size_t n, const char* const* keys,
                        const dtkv_array* values, const dtkv_push_options* options,
                        dtkv_handle* handle);
-DTKV_API int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys,
-                       const dtkv_array* out, int priority, dtkv_handle* handle);
+DTKV_API int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* out,
+                       int priority, dtkv_handle* handle);
 DTKV_API int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys,
                            const dtkv_array* values, const dtkv_array* out,
                            const dtkv_push_options* options, dtkv_handle* handle);
@@ -127,8 +133,8 @@ typedef struct dtkv_view {
   uint64_t generation;
   uint32_t rank;
   uint32_t num_workers;
-  uint32_t epoch;        /* the epoch that begins; for a newcomer not what it asked for */
-  int changed;           /* rank or num_workers differ from before: rebuild data iterators */
+  uint32_t epoch; /* the epoch that begins; for a newcomer not what it asked for */
+  int changed;    /* rank or num_workers differ from before: rebuild data iterators */
 } dtkv_view;
 
 /* This worker's last push of the epoch was made; implied by epoch_boundary. */

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Small rules of the tree that a compiler does not check. Prints file:line: reason; exit 1 if any.
+
+Each rule names what is wanted instead. A line that must break a rule says so: // tidy: allow
+"""
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+TOP = {
+    "CMakeLists.txt", "CMakePresets.json", "launcher", "supervisor", "kvstore", "trainer", "scripts", "test",
+    "packaging", "README.md", "ARCHITECTURE.md", "LICENSE", "core", "io", "cmake", ".ci", ".clang-format",
+    ".clang-tidy", ".gitignore",
+}
+CPP = (".h", ".hpp", ".cpp", ".cu")
+LIBRARIES = ("core/", "io/", "launcher/", "supervisor/", "kvstore/")
+
+# (files, pattern, reason). A pattern is looked for with comments and texts blanked, unless marked.
+RULES = [
+    (lambda p: p.endswith(CPP), r"\basio::detached\b|,\s*detached\s*\)",
+     "a detached task loses its error: spawn it into an io::TaskGroup"),
+    (lambda p: p.endswith(CPP) and not p.startswith("trainer/examples/"),
+     r"\bthis_thread::sleep_|\busleep\s*\(|(?<![\w:.>])sleep\s*\(",
+     "no sleeping: wait for an event, or for a condition with a deadline"),
+    (lambda p: p.startswith(LIBRARIES) and p.endswith(CPP) and not p.endswith("main.cpp") and "dtctl" not in p,
+     r"\bstd::(?:cout|cerr|clog)\b|(?<![\w:.])printf\s*\(", "a library does not print: take an io::Log or return the text"),
+    (lambda p: p.endswith(CPP) and not p.startswith("test/"), r"(?<![\w:.])(?:system|popen)\s*\(", "no shell command lines: pass an argument vector"),
+    (lambda p: p.endswith(CPP), r"\busing\s+namespace\s+std\s*;", "no using namespace std"),
+    (lambda p: p.endswith(CPP), r"\b(?:strcpy|sprintf|gets|strtok|atoi|atol|atof)\s*\(",
+     "unbounded or silent on errors: std::string, fmt, std::from_chars"),
+    (lambda p: p.endswith(CPP), r"<boost/asio\.hpp>", "include the Asio headers you use"),
+]
+# Folders of some machine people work on; a path of this tree never begins with one of them.
+FOREIGN = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/")
+UNFINISHED = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+TEXT = (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".in", ".service", ".1", ".yml") + CPP
+
+
+def files():
+    try:
+        out = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                             check=True, capture_output=True).stdout
+        names = [n for n in out.decode().split("\0") if n]
+    except (OSError, subprocess.CalledProcessError):
+        names = []
+        for where, folders, found in os.walk(ROOT):
+            folders[:] = [f for f in folders if f not in (".git", "build")]
+            names += [os.path.relpath(os.path.join(where, f), ROOT) for f in found]
+    return sorted(n for n in names if os.path.isfile(os.path.join(ROOT, n)))
+
+
+def reasons(name, text):
+    raw = text.splitlines()
+    if name.endswith(CPP):
+        code = NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text).splitlines()
+        for wanted, pattern, reason in RULES:
+            if wanted(name):
+                for number, line in enumerate(code, 1):
+                    # An include's <name> stands in the code; a "name" has been blanked.
+                    if re.search(pattern, line):
+                        yield number, reason
+        if name.endswith((".h", ".hpp")) and not re.search(r"^#\s*pragma once|^#\s*ifndef", text, re.M):
+            yield 1, "a header begins with #pragma once"
+    for number, line in enumerate(raw, 1):
+        if FOREIGN.search(line):
+            yield number, "a path of one machine: take it as an argument"
+        if UNFINISHED.search(line):
+            yield number, "unfinished: do it, or open an issue"
+        if line != line.rstrip() and not name.endswith(".md"):
+            yield number, "trailing blanks"
+        if "\t" in line and name.endswith(CPP + (".py",)):
+            yield number, "a tab"
+    if text and not text.endswith("\n"):
+        yield len(raw), "no newline at the end"
+
+
+def main():
+    bad = count = 0
+    for name in files():
+        top = name.split("/")[0]
+        if top not in TOP:
+            bad += 1
+            print(f"{name}:1: {top} does not belong at the top of the tree")
+        if "/corpus/" in name or (not name.endswith(TEXT) and not name.startswith(("scripts/", ".ci/"))):
+            continue
+        count += 1
+        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+            text = file.read()
+        lines = text.splitlines()
+        for number, reason in reasons(name, text):
+            if "tidy: allow" in (lines[number - 1] if lines else ""):
+                continue
+            bad += 1
+            print(f"{name}:{number}: {reason}")
+    print(f"tidy: {count} files, {bad} against the rules")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
