@@ -176,7 +176,7 @@ void Job::apply_one(const JobEnding& r) { ending_ = r; }
 
 // ---------------------------------------------------------------- events
 
-void Job::on(const FileAccepted& e) {
+void Job::on(const HostsAccepted& e) {
   if (e.hosts == membership_.file()) return;
   for (const Host& host : membership_.refused_removals(e.hosts))
     note(Note::Kind::kRefusal, "base_host_kept",

@@ -96,7 +96,7 @@ class Job {
 
  private:
   // Events.
-  void on(const FileAccepted& e);
+  void on(const HostsAccepted& e);
   void on(const AgentAttached& e);
   void on(const AgentDetached& e);
   void on(const AttachFailed& e);

@@ -15,8 +15,8 @@ namespace dt {
 
 // ------------------------------------------------------------------ events
 
-/// A host_worker content was accepted (see core/file_watch.h).
-struct FileAccepted {
+/// A host_worker content was accepted (core/file_watch.h) and its slots summed.
+struct HostsAccepted {
   std::vector<HostSlots> hosts;
 };
 /// An agent is attached; its processes as it reports them.
@@ -81,7 +81,7 @@ struct StopAsked {
 /// Time passes; deadlines are looked at. About every 100 ms.
 struct Tick {};
 
-using JobEvent = std::variant<FileAccepted, AgentAttached, AgentDetached, AttachFailed,
+using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, AttachFailed,
                               PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived,
                               ServerListening, CommitAcked, TrafficSeen, StopAsked, Tick>;
 
