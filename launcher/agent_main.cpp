@@ -1,0 +1,91 @@
+/// dtagent: `--attach` is the bridge a backend runs on a host, `--daemon` the agent behind it.
+#include <charconv>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/agent.h"
+#include "launcher/attach.h"
+
+namespace {
+
+constexpr const char* kVersion = "dtagent " DT_VERSION "\n";
+constexpr const char* kHelp =
+    R"(dtagent: starts, watches and stops the processes of one dtlaunch job on one host.
+dtlaunch runs it by itself; nobody has to call it by hand.
+
+  dtagent --attach --job JOB --host HOST [--start] [--lonely-timeout SECONDS]
+      Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
+      file). With --start, starts that agent first if it is not there.
+  dtagent --version
+  dtagent --help
+
+  --lonely-timeout SECONDS   a started agent that nobody ever attached to ends after this (60)
+
+Exit codes: 0 either side closed, 1 failure, 2 wrong usage, 3 no agent is there.
+)";
+
+constexpr int kExitUsage = 2;
+
+struct CommandLine {
+  bool attach = false;
+  bool daemon = false;
+  bool start = false;
+  std::string job;
+  std::string host;
+  std::string lonely_timeout;
+};
+
+int usage(const std::string& why) {
+  std::fprintf(stderr, "dtagent: %s (see dtagent --help)\n", why.c_str());
+  return kExitUsage;
+}
+
+bool parse_seconds(const std::string& text, dt::Duration& into) {
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, seconds);
+  if (error != std::errc() || rest != end || !(seconds >= 0) || seconds > 1e6) return false;
+  into = std::chrono::duration_cast<dt::Duration>(std::chrono::duration<double>(seconds));
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine line;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    std::string* value = word == "--job"              ? &line.job
+                         : word == "--host"           ? &line.host
+                         : word == "--lonely-timeout" ? &line.lonely_timeout
+                                                      : nullptr;
+    if (value) {
+      if (++i == words.size()) return usage(word + " needs a value");
+      *value = words[i];
+    } else if (word == "--attach") {
+      line.attach = true;
+    } else if (word == "--daemon") {
+      line.daemon = true;
+    } else if (word == "--start") {
+      line.start = true;
+    } else if (word == "--version") {
+      return std::fputs(kVersion, stdout) < 0;
+    } else if (word == "--help") {
+      return std::fputs(kHelp, stdout) < 0;
+    } else {
+      return usage("unknown word '" + word + "'");
+    }
+  }
+  if (line.attach == line.daemon) return usage("--attach is missing");
+  if (line.job.empty() || line.host.empty()) return usage("--job and --host are needed");
+  dt::launcher::AgentOptions options;
+  options.job = line.job;
+  options.host = line.host;
+  if (!line.lonely_timeout.empty() && !parse_seconds(line.lonely_timeout, options.lonely_timeout))
+    return usage("--lonely-timeout " + line.lonely_timeout + " is no number of seconds");
+  if (line.daemon) return dt::launcher::agent_main(options);
+  return dt::launcher::attach_main({line.job, line.host, line.start, line.lonely_timeout});
+}

@@ -1,0 +1,24 @@
+/// Finds processes in /proc, to end those that a job left behind. Only processes of this user.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string_view>
+#include <vector>
+
+#include "io/fd.h"
+
+namespace dt::launcher {
+
+/// A handle of a living process that can not come to mean another one.
+[[nodiscard]] io::Fd open_pidfd(pid_t pid);
+/// ESRCH and a handle that is none are harmless.
+void signal_pidfd(const io::Fd& pidfd, int signal);
+
+/// Living processes whose environment, as given at exec, has exactly the entry "NAME=value".
+[[nodiscard]] std::vector<io::Fd> marked_processes(std::string_view entry);
+
+/// Living descendants of `root`, without root itself and without `spare` and what is below it.
+[[nodiscard]] std::vector<io::Fd> descendants(pid_t root, pid_t spare = 0);
+
+}  // namespace dt::launcher
