@@ -117,12 +117,8 @@ std::string sibling_agent() {
   return (self.parent_path() / "dtagent").string();
 }
 
-}  // namespace
-
-LocalBackend::LocalBackend(std::string program)
-    : program_(program.empty() ? sibling_agent() : std::move(program)) {}
-
-awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(Host, AgentCommand command) {
+awaitable<Result<std::unique_ptr<io::ByteStream>>> open_bridge(std::string program,
+                                                               std::vector<std::string> argv) {
   const auto executor = co_await asio::this_coro::executor;
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -135,7 +131,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(Host, Agen
   const io::Fd errors(pipe[1]);
   ::fcntl(words.get(), F_SETFL, O_NONBLOCK);
 
-  const auto pid = spawn(program_, command.argv, theirs.get(), errors.get());
+  const auto pid = spawn(program, argv, theirs.get(), errors.get());
   if (!pid) co_return tl::unexpected(pid.error());
   auto bridge = std::make_shared<Bridge>(executor, *pid);
   reap_when_ended(bridge);
@@ -145,6 +141,15 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(Host, Agen
   std::unique_ptr<io::ByteStream> stream =
       std::make_unique<LocalStream>(std::move(carried), std::move(bridge), std::move(words));
   co_return stream;
+}
+
+}  // namespace
+
+LocalBackend::LocalBackend(std::string program)
+    : program_(program.empty() ? sibling_agent() : std::move(program)) {}
+
+awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(Host, AgentCommand command) {
+  return open_bridge(program_, std::move(command.argv));
 }
 
 awaitable<Result<std::string>> LocalBackend::address(Host) { co_return std::string("127.0.0.1"); }

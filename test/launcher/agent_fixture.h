@@ -1,0 +1,91 @@
+/// A real dtagent behind a LocalBackend, and a supervisor's end that remembers all it hears.
+#pragma once
+
+#include <csignal>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/messages.h"
+#include "io/frame_channel.h"
+#include "io/task_group.h"
+#include "launcher/local.h"
+
+namespace dt::test {
+
+/// What a supervisor's stream to an agent said, in order, and by process.
+class Link {
+ public:
+  Link(io::asio::io_context& context, std::unique_ptr<io::ByteStream> stream);
+  ~Link();
+
+  template <class Message>
+  void send(const Message& message) {
+    channel_->send(message);
+  }
+  void send_raw(std::string bytes) { channel_->send_bytes(std::move(bytes)); }
+  void close();
+
+  std::vector<AgentState> states;
+  std::vector<Refused> refusals;
+  std::vector<wire::Frame> frames;  ///< All but Beat and Output.
+  std::map<ProcessId, std::string> out;
+  std::map<ProcessId, std::string> err;
+  std::map<ProcessId, std::uint64_t> lost;
+  std::map<ProcessId, std::vector<std::int32_t>> started;
+  std::map<ProcessId, std::vector<ExitStatus>> exits;
+  std::map<ProcessId, std::vector<std::string>> failures;
+  std::vector<FromProcess> said;
+  std::uint64_t beats = 0;
+  bool output_after_exit = false;
+  bool reading = true;  ///< False: lets the stream fill up.
+  bool ended = false;
+  std::string end_reason;
+
+ private:
+  io::awaitable<void> read_all();
+  io::awaitable<void> write_all();
+  void take(const wire::Frame& frame);
+
+  io::asio::io_context& context_;
+  std::unique_ptr<io::FrameChannel> channel_;
+  io::TaskGroup tasks_;
+};
+
+/// A temporary XDG_RUNTIME_DIR, a job of its own, and its agents. Ends what a test left behind.
+class Site {
+ public:
+  Site();
+  ~Site();
+
+  /// Attaches (and starts) the agent of `host`; sends AgentHello unless `term` is 0.
+  std::unique_ptr<Link> attach(std::uint64_t term = 1, const std::string& host = "node1",
+                               std::vector<std::string> more = {"--start"});
+  /// Runs the event loop until `condition` or a deadline; what it returned last.
+  bool wait(const std::function<bool()>& condition,
+            std::chrono::milliseconds limit = std::chrono::seconds(20));
+  /// The only agent's socket in the job's folder; empty if there is none.
+  [[nodiscard]] std::string socket() const;
+  /// Process numbers whose environment has DT_MARK of this job, and their command names.
+  [[nodiscard]] std::vector<pid_t> marked() const;
+  /// The agent's and its guard's process numbers.
+  [[nodiscard]] pid_t agent_pid() const;
+  [[nodiscard]] pid_t guard_pid() const;
+
+  io::asio::io_context context;
+  std::string folder;
+  std::string job;
+  std::uint32_t orphan_timeout_ms = 300'000;
+  std::uint32_t beat_ms = 50;
+};
+
+inline ProcessId worker(std::uint32_t id) { return {Role::kWorker, id}; }
+/// A StartProcess for `sh -c script`.
+StartProcess shell(ProcessId id, std::string script);
+[[nodiscard]] bool alive(pid_t pid);
+/// Processes of this machine whose command line contains `text`.
+[[nodiscard]] std::vector<pid_t> processes_with(const std::string& text);
+
+}  // namespace dt::test
