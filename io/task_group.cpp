@@ -1,7 +1,9 @@
 #include "io/task_group.h"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/system/system_error.hpp>
+#include <memory>
 #include <vector>
 
 namespace dt::io {
@@ -31,7 +33,11 @@ TaskGroup::~TaskGroup() {
 void TaskGroup::spawn(awaitable<void> task) {
   auto signal = signals_.emplace(signals_.end());
   auto done = [this, signal](std::exception_ptr error) {
-    signals_.erase(signal);
+    // A cancel() from outside the event loop is still queued there, with the signal's address: the
+    // signal must live until after it.
+    const auto ended = std::make_shared<std::list<asio::cancellation_signal>>();
+    ended->splice(ended->end(), signals_, signal);
+    asio::post(executor_, [ended] {});
     if (error && !first_error_ && !was_cancelled(error)) {
       first_error_ = error;
       cancel();
