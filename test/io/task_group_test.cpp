@@ -1,5 +1,7 @@
 #include "io/task_group.h"
 
+#include <stdexcept>
+
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -12,6 +14,16 @@ io::awaitable<void> wait_on(io::asio::steady_timer& timer) { co_await timer.asyn
 io::awaitable<void> join(io::TaskGroup& group, bool& joined) {
   co_await group.join();
   joined = true;
+}
+
+io::awaitable<void> wait_long(bool* started) {
+  *started = true;
+  co_await io::sleep_for(1h);
+}
+
+io::awaitable<void> fail_at_once() {
+  throw std::runtime_error("broken");
+  co_return;
 }
 
 }  // namespace
@@ -44,4 +56,53 @@ TEST_CASE("task group: cancel ends what waits for ever, join waits for it", "[io
   context.restart();
   context.poll();
   CHECK(joined);
+}
+
+TEST_CASE("task group: a task cancelled before its first step leaves the group", "[task_group]") {
+  io::asio::io_context context(1);
+  io::TaskGroup group(context.get_executor());
+  bool started = false;
+  group.spawn(wait_long(&started));
+  group.cancel();
+  context.run_for(10s);
+  CHECK(group.idle());
+  CHECK_FALSE(started);
+}
+
+TEST_CASE("task group: a task that never waits may cancel its own group", "[task_group]") {
+  io::asio::io_context context(1);
+  io::TaskGroup group(context.get_executor());
+  bool started = false;
+  group.spawn(wait_long(&started));
+  auto cancel_all = [&group]() -> io::awaitable<void> {
+    group.cancel();
+    co_return;
+  };
+  group.spawn(cancel_all());
+  context.run_for(10s);
+  CHECK(group.idle());
+  CHECK(started);
+}
+
+TEST_CASE("task group: the first exception stops the others and comes out of join",
+          "[task_group]") {
+  io::asio::io_context context(1);
+  io::TaskGroup group(context.get_executor());
+  bool started = false;
+  std::string thrown;
+  group.spawn(wait_long(&started));
+  group.spawn(fail_at_once());
+  auto catch_join = [&]() -> io::awaitable<void> {
+    try {
+      co_await group.join();
+    } catch (const std::runtime_error& e) {
+      thrown = e.what();
+    }
+  };
+  io::TaskGroup outer(context.get_executor());
+  outer.spawn(catch_join());
+  context.run_for(10s);
+  CHECK(group.idle());
+  CHECK(outer.idle());
+  CHECK(thrown == "broken");
 }
