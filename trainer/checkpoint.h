@@ -1,0 +1,55 @@
+/// Weights in a file of the safetensors format (a JSON header, then raw numbers), which Python
+/// reads with safetensors.torch.load_file. Needs no libtorch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace dt {
+
+struct NamedArray {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;  ///< As many as the shape's product.
+};
+
+/// "PREFIX-0003.safetensors": the weights after three epochs.
+[[nodiscard]] std::filesystem::path checkpoint_path(const std::string& prefix, uint32_t epochs);
+
+/// Writes whole or not at all: a temporary file beside `path`, flushed to the disk, then renamed.
+[[nodiscard]] Result<void> save_checkpoint(const std::filesystem::path& path,
+                                           const std::vector<NamedArray>& arrays);
+
+/// Errors name the file and what is wrong with it.
+[[nodiscard]] Result<std::vector<NamedArray>> load_checkpoint(const std::filesystem::path& path);
+
+/// Writes checkpoints on a thread of its own, in order, so that a slow volume delays no step.
+class CheckpointWriter {
+ public:
+  CheckpointWriter();
+  /// Waits until everything was written, however slow the volume: the weights are the job's
+  /// result.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// False, and nothing taken, if kMaxWaiting are not written yet.
+  bool submit(std::filesystem::path path, std::vector<NamedArray> arrays);
+  /// What there is to tell since the last call, a line each.
+  std::vector<std::string> take_messages();
+  /// Waits until everything was written.
+  void flush();
+
+  static constexpr size_t kMaxWaiting = 4;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace dt

@@ -1,0 +1,96 @@
+/// Trains a network through a kvstore, epoch by epoch, while the world may grow and shrink.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+#include "trainer/iterator.h"
+#include "trainer/lr_schedule.h"
+
+namespace dt {
+
+class Network;  // trainer/network.h
+
+struct BatchEnd {
+  uint32_t epoch = 0;
+  uint32_t step = 0;  ///< Within the epoch, from 0.
+  uint32_t samples = 0;
+  float loss = 0;
+  int64_t begin_ns = 0;  ///< Monotonic clock, before the batch was fetched.
+  int64_t end_ns = 0;    ///< After the new weights arrived.
+};
+
+struct EpochEnd {
+  uint32_t epoch = 0;
+  uint32_t rank = 0;
+  uint32_t num_workers = 1;
+  bool is_lead = false;
+  uint64_t samples = 0;     ///< Of this worker, as the next four.
+  double seconds = 0;       ///< Of its steps.
+  double train_accuracy = 0;
+  double train_loss = 0;
+  float learning_rate = 0;  ///< Of the last step.
+  double eval_accuracy = -1;  ///< Of the whole eval set, all workers together; -1: none.
+  double eval_loss = -1;
+};
+
+/// What a boundary brought, and when.
+struct BoundaryEnd {
+  bool left = false;  ///< Told to leave; the view is not set.
+  dtkv_view view{};
+  int64_t enter_ns = 0;
+  int64_t leave_ns = 0;
+};
+
+struct FitOptions {
+  uint32_t begin_epoch = 0;
+  uint32_t num_epochs = 1;  ///< Epochs begin_epoch..num_epochs-1.
+  LrOptions learning_rate;
+  std::string optimizer = "sgd momentum=0.9";  ///< As dtkv_set_optimizer has it.
+  uint32_t disp_batches = 50;  ///< A progress line every so many steps; 0: none.
+  std::string model_prefix;    ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
+  /// Progress lines, whole, without newline; the default writes to stdout and flushes.
+  std::function<void(std::string_view)> say;
+  /// All on the thread that called fit; may be empty.
+  std::function<void(const BoundaryEnd&)> on_boundary;
+  std::function<void(const BatchEnd&)> on_batch_end;
+  std::function<void(const EpochEnd&)> on_epoch_end;
+};
+
+enum class FitEnd {
+  kFinished,  ///< All epochs are done.
+  kLeft,      ///< The worker was removed: end the program with exit code 0.
+};
+
+class Module {
+ public:
+  /// The network's weights are the initial ones where this worker is the lead of a new job.
+  explicit Module(std::shared_ptr<Network> network);
+  ~Module();
+  Module(Module&&) noexcept;
+
+  /// Trains. At each epoch's start all workers meet in an epoch boundary; there this one may get
+  /// another rank, see another world size, or be told to leave; a newcomer begins with the epoch
+  /// the others are at. Blocks until the end.
+  [[nodiscard]] Result<FitEnd> fit(KVStore& kv, BaseDataIterator& data, const FitOptions& options);
+
+  /// Weights and BatchNorm statistics to and from a checkpoint. Names and shapes must match.
+  [[nodiscard]] Result<void> save(const std::string& path) const;
+  [[nodiscard]] Result<void> load(const std::string& path);
+
+  [[nodiscard]] uint64_t num_parameters() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Threads of one operation, as OMP_NUM_THREADS says; unset: libtorch's choice.
+void set_threads_from_environment();
+[[nodiscard]] bool cuda_is_available();
+
+}  // namespace dt
