@@ -5,8 +5,7 @@
 
 namespace dt {
 
-float learning_rate(const LrOptions& options, uint32_t epoch, uint32_t step,
-                    const Worlds& worlds) {
+float learning_rate(const LrOptions& options, uint32_t epoch, uint32_t step, const Worlds& worlds) {
   double rate = options.rate;
   for (const uint32_t at : options.factor_epochs) {
     if (epoch >= at) rate *= options.factor;

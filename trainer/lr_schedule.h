@@ -14,7 +14,7 @@ struct LrOptions {
   float rate = 0.05F;  ///< For the world the job began with.
   float factor = 1.0F;
   /// The rate is multiplied by `factor` at the beginning of each of these epochs.
-  std::vector<uint32_t> factor_epochs;
+  std::vector<uint32_t> factor_epochs{};
   /// Batch per worker: the rate follows the world size, since the whole batch does. False when the
   /// whole batch stays as it is.
   bool follows_world = true;

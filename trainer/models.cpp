@@ -35,8 +35,8 @@ class LeNet final : public Network {
 class Mlp final : public Network {
  public:
   explicit Mlp(const NetworkSpec& spec)
-      : fc1_(register_module(
-            "fc1", nn::Linear(int64_t{spec.channels} * spec.height * spec.width, 128))),
+      : fc1_(register_module("fc1",
+                             nn::Linear(int64_t{spec.channels} * spec.height * spec.width, 128))),
         fc2_(register_module("fc2", nn::Linear(128, 64))),
         fc3_(register_module("fc3", nn::Linear(64, spec.classes))) {}
 

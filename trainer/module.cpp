@@ -26,7 +26,11 @@ int64_t now_ns() {
 }
 
 dtkv_array array_of(const torch::Tensor& tensor) {
-  return {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel()), DTKV_FLOAT32, DTKV_CPU, 0,
+  return {tensor.data_ptr<float>(),
+          static_cast<size_t>(tensor.numel()),
+          DTKV_FLOAT32,
+          DTKV_CPU,
+          0,
           nullptr};
 }
 
@@ -78,8 +82,7 @@ struct Tally {
 /// A batch's tensors; views of the batch, which must outlive them.
 std::pair<torch::Tensor, torch::Tensor> tensors_of(DataBatch& batch) {
   const int64_t n = batch.size();
-  return {torch::from_blob(batch.data.data(),
-                           {n, batch.shape[0], batch.shape[1], batch.shape[2]}),
+  return {torch::from_blob(batch.data.data(), {n, batch.shape[0], batch.shape[1], batch.shape[2]}),
           torch::from_blob(batch.labels.data(), {n}, torch::kInt64)};
 }
 
@@ -87,15 +90,15 @@ std::pair<torch::Tensor, torch::Tensor> tensors_of(DataBatch& batch) {
 
 /// The network with its parameters laid out one after the other in one array, and their gradients
 /// in another.
-struct Module::Parts {
+struct ModuleParts {
   std::shared_ptr<Network> network;
   torch::Tensor values;
   torch::Tensor gradients;
-  KeyTable parameters;       // views of `values`
-  KeyTable gradient_views;   // views of `gradients`, same names
-  KeyTable statistics;       // of BatchNorm
+  KeyTable parameters;      // views of `values`
+  KeyTable gradient_views;  // views of `gradients`, same names
+  KeyTable statistics;      // of BatchNorm
 
-  explicit Parts(std::shared_ptr<Network> net) : network(std::move(net)) {
+  explicit ModuleParts(std::shared_ptr<Network> net) : network(std::move(net)) {
     const torch::NoGradGuard no_grad;
     int64_t size = 0;
     for (const auto& p : network->parameters()) size += padded(p.numel());
@@ -107,8 +110,7 @@ struct Module::Parts {
       const auto view = values.narrow(0, at, parameter.numel()).view(parameter.sizes());
       view.copy_(parameter);
       parameter.set_data(view);
-      parameter.mutable_grad() =
-          gradients.narrow(0, at, parameter.numel()).view(parameter.sizes());
+      parameter.mutable_grad() = gradients.narrow(0, at, parameter.numel()).view(parameter.sizes());
       parameters.add(item.key(), parameter);
       gradient_views.add(item.key(), parameter.grad());
       at += padded(parameter.numel());
@@ -140,21 +142,20 @@ namespace {
 /// backward may still need the old ones.
 class Exchange {
  public:
-  Exchange(KVStore& kv, torch::Tensor values, const KeyTable& parameters,
-           const KeyTable& gradients)
+  Exchange(KVStore& kv, ModuleParts& parts)
       : kv_(kv),
-        values_(std::move(values)),
+        values_(parts.values),
         incoming_(torch::empty_like(values_)),
-        keys_(parameters.keys()),
-        gradients_(gradients.arrays()),
-        out_(parameters.arrays()),
+        keys_(parts.parameters.keys()),
+        gradients_(parts.gradient_views.arrays()),
+        out_(parts.parameters.arrays()),
         handles_(keys_.size()) {
     const auto* from = values_.data_ptr<float>();
     for (auto& array : out_) {
       array.data = incoming_.data_ptr<float>() + (static_cast<float*>(array.data) - from);
     }
     for (size_t i = 0; i < keys_.size(); ++i) {
-      auto node = torch::autograd::impl::grad_accumulator(parameters.tensors[i]);
+      auto node = torch::autograd::impl::grad_accumulator(parts.parameters.tensors[i]);
       node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
           [this, i](const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>&) {
             send(i);
@@ -162,6 +163,10 @@ class Exchange {
           }));
       accumulators_.push_back(std::move(node));
     }
+  }
+  ~Exchange() {
+    // After an exception in backward the library may still write into our memory.
+    if (in_flight_) dtkv_wait_all(kv_.get(), 0);
   }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -172,6 +177,7 @@ class Exchange {
     std::ranges::fill(handles_, 0);
     sent_.assign(keys_.size(), false);
     code_ = DTKV_OK;
+    in_flight_ = true;
   }
 
   /// After backward: sends what backward did not touch, waits, and takes over the new values.
@@ -180,15 +186,11 @@ class Exchange {
     for (const dtkv_handle handle : handles_) {
       if (code_ == DTKV_OK && handle != 0) code_ = dtkv_wait(kv_.get(), handle, 0);
     }
-    if (code_ == DTKV_OK) {
-      const torch::NoGradGuard no_grad;
-      values_.copy_(incoming_);
-      return {};
-    }
-    // The library may still write into our memory.
-    const auto error = KVStore::checked(code_, "exchange gradients");
-    dtkv_wait_all(kv_.get(), 0);
-    return error;
+    if (auto ok = KVStore::checked(code_, "exchange gradients"); !ok) return ok;
+    in_flight_ = false;
+    const torch::NoGradGuard no_grad;
+    values_.copy_(incoming_);
+    return {};
   }
 
  private:
@@ -197,7 +199,8 @@ class Exchange {
     sent_[i] = true;
     dtkv_push_options options = options_;
     options.priority = static_cast<int>(keys_.size() - i);  // the next forward begins at layer 0
-    code_ = dtkv_pushpull(kv_.get(), 1, &keys_[i], &gradients_[i], &out_[i], &options, &handles_[i]);
+    code_ =
+        dtkv_pushpull(kv_.get(), 1, &keys_[i], &gradients_[i], &out_[i], &options, &handles_[i]);
   }
 
   KVStore& kv_;
@@ -211,28 +214,14 @@ class Exchange {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // own the hooks
   dtkv_push_options options_{};
   int code_ = DTKV_OK;
+  bool in_flight_ = false;
 };
-
-}  // namespace
-
-namespace {
 
 /// One call of Module::fit.
 class Fit {
  public:
-  Fit(Network& network, torch::Tensor values, torch::Tensor gradients, const KeyTable& parameters,
-      const KeyTable& gradient_views, const KeyTable& statistics, KVStore& kv,
-      BaseDataIterator& data, const FitOptions& options,
-      std::function<std::vector<NamedArray>()> snapshot)
-      : network_(network),
-        gradients_(std::move(gradients)),
-        parameters_(parameters),
-        statistics_(statistics),
-        kv_(kv),
-        data_(data),
-        options_(options),
-        snapshot_(std::move(snapshot)),
-        exchange_(kv, std::move(values), parameters, gradient_views) {
+  Fit(ModuleParts& parts, KVStore& kv, BaseDataIterator& data, const FitOptions& options)
+      : parts_(parts), kv_(kv), data_(data), options_(options), exchange_(kv, parts) {
     if (!options_.say) options_.say = say_to_stdout;
   }
 
@@ -258,11 +247,10 @@ class Fit {
   Result<void> prepare() {
     worlds_ = torch::full({2}, static_cast<float>(kv_.num_workers()));
     eval_ = torch::zeros({2});
-    auto auxiliary = statistics_;
-    auxiliary.add(kWorldsKey, worlds_);
-    auxiliary.add(kEvalKey, eval_);
-    auxiliary_ = std::move(auxiliary);
-    if (auto ok = init(parameters_, DTKV_KEY_PARAMETER); !ok) return ok;
+    auxiliary_ = parts_.statistics;
+    auxiliary_.add(kWorldsKey, worlds_);
+    auxiliary_.add(kEvalKey, eval_);
+    if (auto ok = init(parts_.parameters, DTKV_KEY_PARAMETER); !ok) return ok;
     if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
     const char* spec = options_.optimizer.c_str();
     auto ok = KVStore::checked(dtkv_set_optimizer(kv_.get(), spec), "set the optimizer");
@@ -277,7 +265,7 @@ class Fit {
   }
 
   Result<void> pull() {
-    for (const auto* table : {&parameters_, &std::as_const(auxiliary_)}) {
+    for (const auto* table : {&std::as_const(parts_.parameters), &std::as_const(auxiliary_)}) {
       const auto keys = table->keys();
       const auto arrays = table->arrays();
       const int code = dtkv_pull(kv_.get(), keys.size(), keys.data(), arrays.data(), 0, nullptr);
@@ -322,12 +310,13 @@ class Fit {
     end.is_lead = kv_.is_lead();
     if (end.is_lead && !options_.model_prefix.empty()) save(epoch);
     tell_checkpoints();
+    end.end_ns = now_ns();
     if (options_.on_epoch_end) options_.on_epoch_end(end);
     return {};
   }
 
   Result<void> train(uint32_t epoch, EpochEnd& end) {
-    network_.train();
+    parts_.network->train();
     iterators_.train->begin(epoch);
     const Worlds worlds{static_cast<uint32_t>(worlds_[0].item<float>() + 0.5F),
                         static_cast<uint32_t>(worlds_[1].item<float>() + 0.5F), view_.num_workers};
@@ -375,7 +364,7 @@ class Fit {
 
   Result<Tally> one_step(uint32_t epoch, uint32_t step, float rate, DataBatch& batch) {
     Tally tally;
-    gradients_.zero_();
+    parts_.gradients.zero_();
     dtkv_push_options push{};
     push.samples = batch.size();
     push.step = uint64_t{epoch} << 32U | step;
@@ -383,7 +372,7 @@ class Fit {
     exchange_.begin(push);
     if (batch.size() > 0) {
       const auto [x, labels] = tensors_of(batch);
-      const auto scores = network_.forward(x);
+      const auto scores = parts_.network->forward(x);
       const auto loss = torch::nn::functional::cross_entropy(scores, labels);
       loss.backward();
       tally.add(scores.detach(), labels, loss.item<float>());
@@ -411,7 +400,7 @@ class Fit {
   }
 
   Result<void> share_statistics(uint32_t epoch) {
-    if (auto ok = average(statistics_, epoch, 1); !ok) return ok;
+    if (auto ok = average(parts_.statistics, epoch, 1); !ok) return ok;
     worlds_[1] = static_cast<float>(view_.num_workers);
     KeyTable table;
     table.add(kWorldsKey, worlds_);
@@ -422,15 +411,14 @@ class Fit {
   Result<void> evaluate(uint32_t epoch, EpochEnd& end) {
     if (iterators_.eval == nullptr) return {};
     const torch::NoGradGuard no_grad;
-    network_.eval();
+    parts_.network->eval();
     iterators_.eval->begin(epoch);
     Tally tally;
     for (DataBatch batch; iterators_.eval->next(batch);) {
       if (batch.size() == 0) continue;
       const auto [x, labels] = tensors_of(batch);
-      const auto scores = network_.forward(x);
-      tally.add(scores, labels,
-                torch::nn::functional::cross_entropy(scores, labels).item<float>());
+      const auto scores = parts_.network->forward(x);
+      tally.add(scores, labels, torch::nn::functional::cross_entropy(scores, labels).item<float>());
     }
     eval_[0] = tally.accuracy();
     eval_[1] = tally.mean_loss();
@@ -445,7 +433,7 @@ class Fit {
 
   void save(uint32_t epoch) {
     const auto path = checkpoint_path(options_.model_prefix, epoch + 1);
-    if (!checkpoints_.submit(path, snapshot_())) {
+    if (!checkpoints_.submit(path, parts_.named_arrays())) {
       options_.say(fmt::format("Warning: no checkpoint {}: {} before it are still being written",
                                path.string(), CheckpointWriter::kMaxWaiting));
     }
@@ -455,17 +443,13 @@ class Fit {
     for (const auto& line : checkpoints_.take_messages()) options_.say(line);
   }
 
-  Network& network_;
-  torch::Tensor gradients_;
-  const KeyTable& parameters_;
-  const KeyTable& statistics_;
+  ModuleParts& parts_;
   KeyTable auxiliary_;  // the statistics and our own two
   torch::Tensor worlds_;
   torch::Tensor eval_;
   KVStore& kv_;
   BaseDataIterator& data_;
   FitOptions options_;
-  std::function<std::vector<NamedArray>()> snapshot_;
   Exchange exchange_;
   DataIterators iterators_;
   dtkv_view view_{};
@@ -475,15 +459,13 @@ class Fit {
 }  // namespace
 
 Module::Module(std::shared_ptr<Network> network)
-    : parts_(std::make_unique<Parts>(std::move(network))) {}
+    : parts_(std::make_unique<ModuleParts>(std::move(network))) {}
 Module::~Module() = default;
 Module::Module(Module&&) noexcept = default;
 
 Result<FitEnd> Module::fit(KVStore& kv, BaseDataIterator& data, const FitOptions& options) {
   try {
-    Fit fit(*parts_->network, parts_->values, parts_->gradients, parts_->parameters,
-            parts_->gradient_views, parts_->statistics, kv, data, options,
-            [this] { return parts_->named_arrays(); });
+    Fit fit(*parts_, kv, data, options);
     return fit.run();
   } catch (const c10::Error& error) {
     return fail(ErrorKind::kInvalid, "libtorch: {}", error.what_without_backtrace());

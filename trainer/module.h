@@ -14,6 +14,7 @@
 namespace dt {
 
 class Network;  // trainer/network.h
+struct ModuleParts;
 
 struct BatchEnd {
   uint32_t epoch = 0;
@@ -29,13 +30,14 @@ struct EpochEnd {
   uint32_t rank = 0;
   uint32_t num_workers = 1;
   bool is_lead = false;
-  uint64_t samples = 0;     ///< Of this worker, as the next four.
-  double seconds = 0;       ///< Of its steps.
+  uint64_t samples = 0;  ///< Of this worker, as the next four.
+  double seconds = 0;    ///< Of its steps.
   double train_accuracy = 0;
   double train_loss = 0;
-  float learning_rate = 0;  ///< Of the last step.
+  float learning_rate = 0;    ///< Of the last step.
   double eval_accuracy = -1;  ///< Of the whole eval set, all workers together; -1: none.
   double eval_loss = -1;
+  int64_t end_ns = 0;  ///< Monotonic clock, evaluation included.
 };
 
 /// What a boundary brought, and when.
@@ -49,16 +51,16 @@ struct BoundaryEnd {
 struct FitOptions {
   uint32_t begin_epoch = 0;
   uint32_t num_epochs = 1;  ///< Epochs begin_epoch..num_epochs-1.
-  LrOptions learning_rate;
+  LrOptions learning_rate{};
   std::string optimizer = "sgd momentum=0.9";  ///< As dtkv_set_optimizer has it.
-  uint32_t disp_batches = 50;  ///< A progress line every so many steps; 0: none.
-  std::string model_prefix;    ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
+  uint32_t disp_batches = 50;                  ///< A progress line every so many steps; 0: none.
+  std::string model_prefix{};  ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
   /// Progress lines, whole, without newline; the default writes to stdout and flushes.
-  std::function<void(std::string_view)> say;
+  std::function<void(std::string_view)> say{};
   /// All on the thread that called fit; may be empty.
-  std::function<void(const BoundaryEnd&)> on_boundary;
-  std::function<void(const BatchEnd&)> on_batch_end;
-  std::function<void(const EpochEnd&)> on_epoch_end;
+  std::function<void(const BoundaryEnd&)> on_boundary{};
+  std::function<void(const BatchEnd&)> on_batch_end{};
+  std::function<void(const EpochEnd&)> on_epoch_end{};
 };
 
 enum class FitEnd {
@@ -85,8 +87,7 @@ class Module {
   [[nodiscard]] uint64_t num_parameters() const;
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<ModuleParts> parts_;
 };
 
 /// Threads of one operation, as OMP_NUM_THREADS says; unset: libtorch's choice.

@@ -1,32 +1,19 @@
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "test/support/catch.h"
+#include "test/trainer/program.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Ended {
-  int status = 0;  ///< As of waitpid.
-  std::string output;
-};
-
-/// Runs a program to its end; stdout and stderr together.
-Ended run(const std::string& arguments) {
-  std::string command = std::string("exec ") + MLP_WORKER + " " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  Ended ended;
-  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) ended.output.push_back(static_cast<char>(c));
-  ended.status = pclose(pipe);
-  return ended;
+dt::test::Ended run(const std::string& arguments) {
+  return dt::test::run_program(std::string(MLP_WORKER) + " " + arguments);
 }
 
 struct LogFile {
@@ -51,7 +38,7 @@ TEST_CASE("mlp_worker learns generated digits by itself and logs every boundary 
       run("--kv-type local --epochs 2 --samples 640 --batch 32 --hash --log " + log.path.string());
   INFO(ended.output);
   REQUIRE(ended.status == 0);
-  CHECK(ended.output.find("Epoch[1] Weights=") != std::string::npos);
+  CHECK(ended.says("Epoch[1] Weights="));
   int steps = 0;
   int boundaries = 0;
   for (const auto& line : log.lines()) {
@@ -74,9 +61,9 @@ TEST_CASE("mlp_worker gives the same weights again, and others with another seed
 }
 
 TEST_CASE("mlp_worker refuses what it does not understand with exit code 2") {
-  CHECK(WEXITSTATUS(run("--epochs three").status) == 2);
-  CHECK(WEXITSTATUS(run("--no-such-option").status) == 2);
-  CHECK(WEXITSTATUS(run("stray").status) == 2);
+  CHECK(run("--epochs three").exit_code() == 2);
+  CHECK(run("--no-such-option").exit_code() == 2);
+  CHECK(run("stray").exit_code() == 2);
 }
 
 TEST_CASE("mlp_worker dies as told") {

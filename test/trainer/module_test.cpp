@@ -1,0 +1,284 @@
+#include "trainer/module.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "test/support/catch.h"
+#include "test/trainer/dtkv_double.h"
+#include "trainer/checkpoint.h"
+#include "trainer/models.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using dt::test::dtkv_double;
+
+/// A new double, and a store in it.
+dt::KVStore new_store() {
+  dt::test::reset_dtkv_double();
+  auto kv = dt::KVStore::create("local");
+  REQUIRE(kv);
+  return std::move(*kv);
+}
+
+dt::Module new_module(const std::string& name, uint64_t seed = 1) {
+  const auto network = dt::make_network({.name = name, .num_layers = 8, .seed = seed});
+  REQUIRE(network);
+  return dt::Module(*network);
+}
+
+dt::DataPair digits(uint32_t train, uint32_t test) {
+  return {dt::generate_digits(train, 1), dt::generate_digits(test, 2), "generated"};
+}
+
+/// Counts how often, and for which world, iterators were asked for.
+class Recorder final : public dt::BaseDataIterator {
+ public:
+  Recorder(const dt::DataPair& data, dt::BatchOptions options) : inner_(data, options) {}
+  dt::DataIterators get_data_iterator(const dt::KVStore& kv) override {
+    asked.emplace_back(kv.rank(), kv.num_workers());
+    return inner_.get_data_iterator(kv);
+  }
+  std::vector<std::pair<uint32_t, uint32_t>> asked;
+
+ private:
+  dt::DatasetIterator inner_;
+};
+
+struct Fitted {
+  dt::Result<dt::FitEnd> end;
+  std::vector<dt::EpochEnd> epochs;
+  std::vector<std::string> lines;
+};
+
+Fitted fit(dt::Module& module, dt::KVStore& kv, dt::BaseDataIterator& data,
+           dt::FitOptions options) {
+  Fitted fitted{dt::FitEnd::kFinished, {}, {}};
+  options.say = [&](std::string_view line) { fitted.lines.emplace_back(line); };
+  options.on_epoch_end = [&](const dt::EpochEnd& end) { fitted.epochs.push_back(end); };
+  fitted.end = module.fit(kv, data, options);
+  return fitted;
+}
+
+dt::test::BoundaryAnswer view(uint32_t rank, uint32_t world, uint32_t epoch, int changed) {
+  return {DTKV_OK, {1, rank, world, epoch, changed}};
+}
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("dt-module-" + std::to_string(getpid()));
+  Folder() { fs::create_directory(path); }
+  ~Folder() { fs::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+};
+
+}  // namespace
+
+TEST_CASE("LeNet learns two hundred generated digits by heart") {
+  auto kv = new_store();
+  auto module = new_module("lenet");
+  const auto data = digits(200, 200);
+  dt::DatasetIterator iterator(data, {.per_worker = 10});
+  const auto got = fit(module, kv, iterator,
+                       {.num_epochs = 15, .learning_rate = {.rate = 0.01F}, .disp_batches = 10});
+  REQUIRE(got.end);
+  CHECK(*got.end == dt::FitEnd::kFinished);
+  REQUIRE(got.epochs.size() == 15);
+  CHECK(got.epochs.back().train_accuracy > 0.97);
+  CHECK(got.epochs.back().eval_accuracy > 0.8);
+  CHECK(got.epochs.back().samples == 200);
+  CHECK(std::ranges::count_if(got.lines, [](const std::string& line) {
+          return line.starts_with("Epoch[3] Batch [10] Speed: ");
+        }) == 1);
+}
+
+TEST_CASE("a ResNet's BatchNorm statistics travel as auxiliary keys") {
+  auto kv = new_store();
+  auto module = new_module("resnet");
+  const auto data = digits(16, 16);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  const auto got = fit(module, kv, iterator, {.num_epochs = 1});
+  REQUIRE(got.end);
+  const auto& calls = dtkv_double().calls;
+  CHECK(std::ranges::count(calls, "push bn.running_mean") == 1);  // once an epoch
+  CHECK(std::ranges::count(calls, "push bn.weight") == 2);        // every step
+  CHECK(std::ranges::none_of(calls, [](const std::string& call) {
+    return call.find("num_batches_tracked") != std::string::npos;
+  }));
+}
+
+TEST_CASE("iterators are rebuilt when the world changed, and only then") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(64, 16);
+  Recorder recorder(data, {.per_worker = 8});
+  dtkv_double().boundaries = {view(0, 2, 0, 0), view(0, 2, 1, 0), view(0, 3, 2, 1),
+                              view(0, 3, 3, 0), view(1, 2, 4, 1)};
+  const auto got = fit(module, kv, recorder, {.num_epochs = 5});
+  REQUIRE(got.end);
+  using Asked = std::vector<std::pair<uint32_t, uint32_t>>;
+  CHECK(recorder.asked == Asked{{0, 2}, {0, 3}, {1, 2}});
+  CHECK(dtkv_double().asked == std::vector<uint32_t>{0, 1, 2, 3, 4});
+  CHECK(got.epochs[1].samples == 32);
+  CHECK(got.epochs[4].num_workers == 2);
+}
+
+TEST_CASE("a newcomer begins with the epoch the others are at") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(64, 16);
+  Recorder recorder(data, {.per_worker = 8});
+  dtkv_double().is_newcomer = 1;
+  dtkv_double().boundaries = {view(2, 3, 7, 1)};
+  const auto got = fit(module, kv, recorder, {.num_epochs = 9});
+  REQUIRE(got.end);
+  REQUIRE(got.epochs.size() == 2);
+  CHECK(got.epochs[0].epoch == 7);
+  CHECK(got.epochs[1].epoch == 8);
+  CHECK(recorder.asked.size() == 1);
+}
+
+TEST_CASE("the weights are pulled after every boundary, before the first step") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(16, 0);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  REQUIRE(fit(module, kv, iterator, {.num_epochs = 2}).end);
+  const auto& calls = dtkv_double().calls;
+  auto at = calls.begin();
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    at = std::find(at, calls.end(), "boundary");
+    REQUIRE(at != calls.end());
+    CHECK(*++at == "pull fc1.weight");
+  }
+  CHECK(calls.back() == "finish");
+}
+
+TEST_CASE("gradients leave last layer first, the first layer with the highest priority") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(8, 0);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  REQUIRE(fit(module, kv, iterator, {.num_epochs = 1}).end);
+  const auto& calls = dtkv_double().calls;
+  CHECK(std::ranges::find(calls, "push fc3.weight") < std::ranges::find(calls, "push fc1.weight"));
+  const auto& pushes = dtkv_double().pushes;
+  REQUIRE(pushes.size() > 6);
+  CHECK(pushes[0].priority < pushes[5].priority);
+}
+
+TEST_CASE("told to leave, fit pushes nothing more and says so") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(16, 0);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dtkv_double().boundaries = {view(0, 2, 0, 0), {DTKV_LEAVE, {}}};
+  const auto got = fit(module, kv, iterator, {.num_epochs = 5});
+  REQUIRE(got.end);
+  CHECK(*got.end == dt::FitEnd::kLeft);
+  CHECK(dtkv_double().calls.back() == "boundary");
+  CHECK(got.epochs.size() == 1);
+}
+
+TEST_CASE("a boundary that fails ends fit with the library's sentence") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(16, 0);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dtkv_double().boundaries = {{DTKV_UNAVAILABLE, {}}};
+  const auto got = fit(module, kv, iterator, {.num_epochs = 5});
+  REQUIRE_FALSE(got.end);
+  CHECK(got.end.error().message == "cannot pass the epoch boundary: the test says so");
+}
+
+TEST_CASE("an empty share of a step is pushed with no samples and the common step number") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(9, 0);
+  // Two workers, four samples a step: the third step has one sample, and rank 0 none of it.
+  dt::DatasetIterator iterator(data, {.per_worker = 2});
+  dtkv_double().boundaries = {view(0, 2, 0, 0)};
+  REQUIRE(fit(module, kv, iterator, {.num_epochs = 1}).end);
+  std::vector<uint64_t> samples;
+  for (const auto& push : dtkv_double().pushes) {
+    if (push.priority == 6) {  // one parameter of six
+      samples.push_back(push.samples);
+      CHECK(push.step == samples.size() - 1);
+    }
+  }
+  CHECK(samples == std::vector<uint64_t>{2, 2, 0});
+}
+
+TEST_CASE("the learning rate follows the world smoothly and stays there") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(64, 0);
+  dt::DatasetIterator iterator(data, {.per_worker = 4});
+  dtkv_double().boundaries = {view(0, 1, 0, 0), view(0, 2, 1, 1), view(0, 2, 2, 0)};
+  dt::FitOptions options{.num_epochs = 3, .learning_rate = {.rate = 0.1F, .smooth_steps = 4}};
+  REQUIRE(fit(module, kv, iterator, options).end);
+  std::vector<float> rates;  // of epochs 1 and 2
+  for (const auto& push : dtkv_double().pushes) {
+    if (push.priority == 6 && push.step >> 32U != 0) rates.push_back(push.learning_rate);
+  }
+  REQUIRE(rates.size() == 16);
+  CHECK(rates.front() > 0.1F);
+  CHECK(rates.front() < 0.15F);
+  CHECK(std::ranges::is_sorted(rates));
+  CHECK(rates[4] == 0.2F);
+  CHECK(rates[8] == 0.2F);  // the epoch after does not start over
+}
+
+TEST_CASE("a module goes on from its checkpoint with the same weights") {
+  Folder folder;
+  const auto prefix = (folder.path / "net").string();
+  auto kv = new_store();
+  auto module = new_module("resnet");
+  const auto data = digits(16, 0);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  const auto got = fit(module, kv, iterator, {.num_epochs = 2, .model_prefix = prefix});
+  REQUIRE(got.end);
+  const auto second = dt::checkpoint_path(prefix, 2);
+  CHECK(fs::exists(dt::checkpoint_path(prefix, 1)));
+  CHECK(std::ranges::count(got.lines, "Saved checkpoint to \"" + second.string() + "\"") == 1);
+
+  auto other = new_module("resnet", 9);
+  REQUIRE(other.load(second.string()));
+  REQUIRE(other.save((folder.path / "copy").string()));
+  CHECK(bytes_of(folder.path / "copy") == bytes_of(second));
+
+  auto mlp = new_module("mlp");
+  REQUIRE(mlp.save((folder.path / "before").string()));
+  const auto refused = mlp.load(second.string());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("it was made by another network") != std::string::npos);
+  REQUIRE(mlp.save((folder.path / "after").string()));
+  CHECK(bytes_of(folder.path / "before") == bytes_of(folder.path / "after"));
+}
+
+TEST_CASE("only the lead worker writes checkpoints") {
+  Folder folder;
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(16, 0);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dtkv_double().boundaries = {view(1, 2, 0, 0)};
+  REQUIRE(
+      fit(module, kv, iterator, {.num_epochs = 1, .model_prefix = (folder.path / "net").string()})
+          .end);
+  CHECK(fs::is_empty(folder.path));
+}
+
+TEST_CASE("networks that cannot be are refused by name") {
+  CHECK_FALSE(dt::make_network({.name = "vgg"}));
+  CHECK_FALSE(dt::make_network({.name = "resnet", .num_layers = 21}));
+  CHECK_FALSE(dt::make_network({.name = "lenet", .height = 8}));
+}

@@ -1,0 +1,35 @@
+/// --log: what a worker did and when, as JSON lines; test/bench/pause_bench reads them.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "core/result.h"
+#include "trainer/module.h"
+
+namespace dt {
+
+class EventLog {
+ public:
+  /// Appends to `path`, in which %i becomes the worker id.
+  static Result<EventLog> open(std::string path, uint32_t worker_id);
+
+  void boundary(const BoundaryEnd& end);
+  void step(const BatchEnd& end);
+  void epoch(const EpochEnd& end);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  EventLog(std::FILE* file, uint32_t worker_id) : file_(file), worker_id_(worker_id) {}
+  /// Time and worker, then `more`; flushed, so that a killed worker's log is whole.
+  void line(int64_t t_ns, const std::string& more);
+
+  std::unique_ptr<std::FILE, Close> file_;
+  uint32_t worker_id_;
+  dtkv_view view_{};
+};
+
+}  // namespace dt

@@ -1,0 +1,266 @@
+/// dttrain: trains an image classifier, alone or as a worker of dtlaunch.
+#include <unistd.h>
+
+#include <boost/program_options.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/version.h"
+#include "trainer/checkpoint.h"
+#include "trainer/event_log.h"
+#include "trainer/iterator.h"
+#include "trainer/models.h"
+#include "trainer/module.h"
+
+namespace {
+
+namespace po = boost::program_options;
+using dt::ErrorKind;
+using dt::fail;
+using dt::Result;
+
+enum ExitCode { kDone = 0, kFailed = 1, kUsage = 2, kNoDevice = 3 };
+
+struct Options {
+  dt::NetworkSpec network;
+  std::string gpus;
+  std::string kv_store;
+  dt::BatchOptions batch;
+  uint32_t num_epochs = 0;
+  dt::LrOptions lr;
+  std::string lr_step_epochs;
+  std::string optimizer;
+  float mom = 0;
+  float wd = 0;
+  std::string model_prefix;
+  std::optional<uint32_t> load_epoch;
+  uint32_t disp_batches = 0;
+  std::string data;
+  std::string dataset;
+  std::string metrics_json;
+  std::string log;
+  bool no_eval = false;
+};
+
+std::string default_kv_store() {
+  return std::getenv("DT_AGENT_SOCKET") != nullptr ? "dist_sync" : "local";
+}
+
+po::options_description describe(Options& o) {
+  const auto text = [](std::string& to, const char* name) {
+    return po::value(&to)->value_name(name);
+  };
+  const auto number = [](auto& to, auto normally) {
+    return po::value(&to)->default_value(normally)->value_name("N");
+  };
+  const auto real = [](float& to, float normally) {
+    return po::value(&to)->default_value(normally, fmt::format("{}", normally))->value_name("X");
+  };
+  po::options_description all("dttrain [options]: train an image classifier", 100, 60);
+  auto add = all.add_options();
+  add("network", text(o.network.name, "NAME")->default_value("lenet"), "lenet, mlp or resnet");
+  add("num-layers", number(o.network.num_layers, 20U), "of a resnet: 20, 56, 110, any 6n+2");
+  add("dataset", text(o.dataset, "NAME"),
+      "mnist, cifar10 or generated (mnist if --data is given, else generated digits)");
+  add("data", text(o.data, "DIR"), "folder of the data set's files, plain or .gz");
+  add("samples", number(o.batch.per_epoch, 0U), "samples of an epoch, others each time; 0: all");
+  add("batch-size", number(o.batch.per_worker, 64U), "samples a step of one worker");
+  add("global-batch-size", number(o.batch.global, 0U),
+      "samples a step of all workers together, instead; the learning rate then stays");
+  add("num-epochs", number(o.num_epochs, 10U), "train until this epoch");
+  add("lr", real(o.lr.rate, 0.03F), "learning rate for the number of workers at the start");
+  add("lr-factor", real(o.lr.factor, 0.1F), "multiply it by this ...");
+  add("lr-step-epochs", text(o.lr_step_epochs, "E,E..."), "... at these epochs");
+  add("lr-smooth-steps", number(o.lr.smooth_steps, 32U),
+      "steps over which it moves when the number of workers changed");
+  add("mom", real(o.mom, 0.9F), "momentum");
+  add("wd", real(o.wd, 1e-4F), "weight decay");
+  add("optimizer", text(o.optimizer, "SPEC"),
+      "the kvstore's optimizer in its own words, instead of sgd with --mom and --wd");
+  add("augment", po::bool_switch(&o.batch.augment), "move and mirror the training pictures");
+  add("no-eval", po::bool_switch(&o.no_eval), "do not measure the test accuracy");
+  add("kv-store", text(o.kv_store, "TYPE")->default_value(default_kv_store()),
+      "local, dist_sync, dist_async (dist_sync under dtlaunch)");
+  add("gpus", text(o.gpus, "0,1..."), "train on these GPUs (CPU)");
+  add("seed", number(o.network.seed, uint64_t{1}), "of initial weights and order of samples");
+  add("model-prefix", text(o.model_prefix, "PREFIX"),
+      "save PREFIX-0001.safetensors after the first epoch, and so on (the lead worker does)");
+  add("load-epoch", po::value<uint32_t>()->value_name("N"),
+      "go on from PREFIX-N.safetensors, at epoch N");
+  add("disp-batches", number(o.disp_batches, 50U), "a progress line every N steps; 0: none");
+  add("metrics-json", text(o.metrics_json, "FILE"),
+      "append a JSON line after every epoch (the lead worker does)");
+  add("log", text(o.log, "FILE"),
+      "JSON lines of every boundary and step; %i becomes the worker id");
+  add("help", "this text");
+  add("version", "version, commit and libraries");
+  return all;
+}
+
+/// Nothing: help or version was asked for, and printed.
+Result<std::optional<Options>> parse(int argc, char** argv) {
+  Options o;
+  const auto description = describe(o);
+  po::variables_map values;
+  try {
+    const po::positional_options_description none;
+    po::store(po::command_line_parser(argc, argv).options(description).positional(none).run(),
+              values);
+    po::notify(values);
+  } catch (const po::error& error) {
+    return fail(ErrorKind::kInvalid, "{} (dttrain --help lists the options)", error.what());
+  }
+  if (values.count("help") != 0) {
+    std::cout << description
+              << "\nExit codes: 0 done, or told to leave; 1 training failed; 2 wrong options; "
+                 "3 no such device.\n";
+    return std::nullopt;
+  }
+  if (values.count("version") != 0) {
+    std::cout << dt::version_text("dttrain") << '\n';
+    return std::nullopt;
+  }
+  if (values.count("load-epoch") != 0) o.load_epoch = values["load-epoch"].as<uint32_t>();
+  if (o.load_epoch && o.model_prefix.empty()) {
+    return fail(ErrorKind::kInvalid, "--load-epoch needs --model-prefix");
+  }
+  if (o.batch.per_worker == 0) return fail(ErrorKind::kInvalid, "--batch-size must not be 0");
+  auto epochs = dt::parse_epochs(o.lr_step_epochs);
+  if (!epochs) return tl::unexpected(epochs.error().at("--lr-step-epochs"));
+  o.lr.factor_epochs = std::move(*epochs);
+  o.lr.follows_world = o.batch.global == 0;
+  o.batch.seed = o.network.seed;
+  if (o.dataset.empty()) o.dataset = o.data.empty() ? "generated" : "mnist";
+  if (o.optimizer.empty())
+    o.optimizer = fmt::format("sgd momentum={} weight_decay={}", o.mom, o.wd);
+  return o;
+}
+
+/// Waiting OpenMP threads spin by default; on a busy machine that costs several times the work.
+/// libgomp reads the variable when it is loaded, so the program begins again with it set.
+void wait_passively(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
+  execv("/proc/self/exe", argv);  // failing that, slower
+}
+
+/// One line of --metrics-json.
+void append_metrics(const std::string& path, const dt::EpochEnd& end) {
+  const nlohmann::json line = {
+      {"epoch", end.epoch},
+      {"num_workers", end.num_workers},
+      {"samples_per_s", end.seconds > 0 ? static_cast<double>(end.samples) / end.seconds : 0},
+      {"seconds", end.seconds},
+      {"train_accuracy", end.train_accuracy},
+      {"train_loss", end.train_loss},
+      {"validation_accuracy", end.eval_accuracy},
+      {"validation_loss", end.eval_loss},
+      {"learning_rate", end.learning_rate}};
+  std::ofstream file(path, std::ios::app);
+  file << line.dump() + "\n" << std::flush;
+  if (!file) std::cerr << "dttrain: cannot append to " << path << '\n';
+}
+
+/// Finds out before training, not after the first epoch, that checkpoints have no place.
+Result<void> make_folder_of(const std::string& model_prefix) {
+  const auto folder = std::filesystem::path(model_prefix).parent_path();
+  std::error_code ec;
+  if (folder.empty() || std::filesystem::is_directory(folder, ec)) return {};
+  std::filesystem::create_directories(folder, ec);
+  if (!ec) return {};
+  return fail(ErrorKind::kIo, "--model-prefix: cannot create {}: {}", folder.string(),
+              ec.message());
+}
+
+/// Evaluation switched off.
+class WithoutEval final : public dt::BaseDataIterator {
+ public:
+  explicit WithoutEval(dt::BaseDataIterator& inner) : inner_(inner) {}
+  dt::DataIterators get_data_iterator(const dt::KVStore& kv) override {
+    auto iterators = inner_.get_data_iterator(kv);
+    iterators.eval = nullptr;
+    return iterators;
+  }
+
+ private:
+  dt::BaseDataIterator& inner_;
+};
+
+Result<dt::FitEnd> train(Options o) {
+  auto data = dt::load_data(o.dataset, o.data);
+  if (!data) return tl::unexpected(data.error());
+  o.network.channels = data->train.channels;
+  o.network.height = data->train.height;
+  o.network.width = data->train.width;
+  o.network.classes = data->train.classes;
+  auto network = dt::make_network(o.network);
+  if (!network) return tl::unexpected(network.error());
+  dt::Module module(*network);
+  if (auto ok = make_folder_of(o.model_prefix); !ok) return tl::unexpected(ok.error());
+  if (o.load_epoch) {
+    const auto path = dt::checkpoint_path(o.model_prefix, *o.load_epoch);
+    if (auto ok = module.load(path); !ok) return tl::unexpected(ok.error());
+  }
+  auto kv = dt::KVStore::create(o.kv_store);
+  if (!kv) return tl::unexpected(kv.error());
+  fmt::print("dttrain: {} ({} parameters) on {} ({} + {} pictures), kvstore {}, worker {}\n",
+             o.network.name, module.num_parameters(), data->source, data->train.size(),
+             data->test.size(), kv->type(), kv->worker_id());
+  std::fflush(stdout);
+
+  std::optional<dt::EventLog> log;
+  if (!o.log.empty()) {
+    auto opened = dt::EventLog::open(o.log, kv->worker_id());
+    if (!opened) return tl::unexpected(opened.error());
+    log = std::move(*opened);
+  }
+  dt::FitOptions fit;
+  fit.begin_epoch = o.load_epoch.value_or(0);
+  fit.num_epochs = o.num_epochs;
+  fit.learning_rate = o.lr;
+  fit.optimizer = o.optimizer;
+  fit.disp_batches = o.disp_batches;
+  fit.model_prefix = o.model_prefix;
+  if (log) {
+    fit.on_boundary = [&](const dt::BoundaryEnd& end) { log->boundary(end); };
+    fit.on_batch_end = [&](const dt::BatchEnd& end) { log->step(end); };
+  }
+  fit.on_epoch_end = [&](const dt::EpochEnd& end) {
+    if (log) log->epoch(end);
+    if (end.is_lead && !o.metrics_json.empty()) append_metrics(o.metrics_json, end);
+  };
+  dt::DatasetIterator iterators(*data, o.batch);
+  WithoutEval without_eval(iterators);
+  return module.fit(*kv, o.no_eval ? static_cast<dt::BaseDataIterator&>(without_eval) : iterators,
+                    fit);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto options = parse(argc, argv);
+  if (!options) {
+    std::cerr << "dttrain: " << options.error().message << '\n';
+    return kUsage;
+  }
+  if (!*options) return kDone;
+  if (!(*options)->gpus.empty()) {
+    std::cerr << "dttrain: --gpus " << (*options)->gpus << ": "
+              << (dt::cuda_is_available() ? "this version trains on the CPU only"
+                                          : "no CUDA device, or a libtorch without CUDA")
+              << "; leave --gpus out to train on the CPU\n";
+    return kNoDevice;
+  }
+  wait_passively(argv);
+  dt::set_threads_from_environment();
+  const auto end = train(**options);
+  if (!end) {
+    std::cerr << "dttrain: " << end.error().message << '\n';
+    return kFailed;
+  }
+  if (*end == dt::FitEnd::kLeft) std::cout << "dttrain: told to leave; done" << std::endl;
+  return kDone;
+}
