@@ -1,0 +1,48 @@
+/// The programs a host needs (agent, server), named by a hash of their contents, and the commands
+/// that run them there: no installation, any login shell, one round trip when they are there.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+
+namespace dt::launcher {
+
+struct BundleFile {
+  std::string name;  ///< Base name, as it is called on the host.
+  std::string bytes;
+};
+
+/// Immutable once loaded; shared by all hosts.
+struct Bundle {
+  std::string hash;  ///< 32 hex digits over names and contents.
+  std::vector<BundleFile> files;
+};
+
+/// Reads the files. At least one, with distinct base names.
+[[nodiscard]] Result<std::shared_ptr<const Bundle>> load_bundle(
+    const std::vector<std::string>& paths);
+
+inline constexpr std::string_view kReadyLine = "dtlaunch:ready";
+inline constexpr std::string_view kMissingLine = "dtlaunch:missing";
+
+/// Shell text that prints kReadyLine and becomes `argv` (argv[0] taken from the bundle), or prints
+/// kMissingLine and ends.
+[[nodiscard]] std::string bundle_exec_script(const Bundle& bundle,
+                                             const std::vector<std::string>& argv);
+/// Shell text that stores its stdin as one file of the bundle in a temporary folder; `token` names
+/// that folder.
+[[nodiscard]] std::string bundle_store_script(const Bundle& bundle, const BundleFile& file,
+                                              const std::string& token);
+/// Shell text that renames the temporary folder into place. Two at once are harmless: one wins.
+[[nodiscard]] std::string bundle_commit_script(const Bundle& bundle, const std::string& token);
+
+/// A word for /bin/sh, quoted when it must be.
+[[nodiscard]] std::string shell_word(std::string_view text);
+/// A command line that runs `script` by /bin/sh whatever the login shell is (sh, csh, fish).
+[[nodiscard]] std::string login_command(std::string_view script);
+
+}  // namespace dt::launcher

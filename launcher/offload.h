@@ -1,0 +1,77 @@
+/// Blocking calls (getaddrinfo, an ssh-agent that answers when it likes) on a few threads, awaited
+/// on the loop. The loop's data never crosses: work gets copies, and its result comes back by post.
+#pragma once
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "io/asio.h"
+
+namespace dt::launcher {
+
+/// Must be destroyed before the loop. Destroying waits for work that has begun.
+class Offload {
+ public:
+  explicit Offload(std::size_t threads) : threads_(threads) {}
+  ~Offload() {
+    if (pool_) {
+      pool_->stop();
+      pool_->join();
+    }
+  }
+
+  /// The result of `work`; waits for it even when the coroutine is cancelled, so that what the
+  /// work uses may belong to the caller.
+  template <class T>
+  io::awaitable<T> finish(std::function<T()> work) {
+    auto pending = start(co_await io::asio::this_coro::executor, std::move(work));
+    co_await io::asio::this_coro::throw_if_cancelled(false);
+    while (!pending->value) co_await pending->done.async_wait(io::tok);
+    co_await io::asio::this_coro::throw_if_cancelled(true);
+    co_return std::move(*pending->value);
+  }
+
+  /// The same with a deadline, after which the work goes on unheard.
+  template <class T>
+  io::awaitable<Result<T>> finish_within(Duration limit, std::function<Result<T>()> work,
+                                         std::string doing) {
+    auto pending = start(co_await io::asio::this_coro::executor, std::move(work));
+    pending->done.expires_after(limit);
+    co_await pending->done.async_wait(io::tok);
+    if (!pending->value)
+      co_return fail(ErrorKind::kTimeout, "{}: nothing within {:.1f} s", doing,
+                     std::chrono::duration<double>(limit).count());
+    co_return std::move(*pending->value);
+  }
+
+ private:
+  template <class T>
+  struct Pending {
+    explicit Pending(const io::asio::any_io_executor& executor)
+        : done(executor, io::asio::steady_timer::time_point::max()) {}
+    std::optional<T> value;
+    io::asio::steady_timer done;
+  };
+
+  template <class T>
+  std::shared_ptr<Pending<T>> start(io::asio::any_io_executor loop, std::function<T()> work) {
+    if (!pool_) pool_.emplace(threads_);
+    auto pending = std::make_shared<Pending<T>>(loop);
+    io::asio::post(*pool_, [pending, loop, work = std::move(work)] {
+      auto value = std::make_shared<T>(work());
+      io::asio::post(loop, [pending, value] {
+        pending->value.emplace(std::move(*value));
+        pending->done.cancel();
+      });
+    });
+    return pending;
+  }
+
+  std::size_t threads_;
+  std::optional<io::asio::thread_pool> pool_;
+};
+
+}  // namespace dt::launcher

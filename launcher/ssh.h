@@ -1,0 +1,71 @@
+/// The ssh backend: one connection per host by libssh, all hosts at once on the caller's loop,
+/// channels for commands. Errors name host, phase and remedy.
+///
+/// One thread. The backend must outlive the coroutines it gave, and be destroyed before the loop.
+/// Streams may outlive it; their connections end with the last of them.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/id.h"
+#include "io/job_spec.h"
+#include "io/log.h"
+#include "launcher/backend.h"
+
+namespace dt::launcher {
+
+/// What ended on a host, with its output.
+struct CommandResult {
+  int exit_code = 0;  ///< 128 + signal.
+  std::string out;
+  std::string err;  ///< The last 8 kB.
+};
+
+struct SshLimits {
+  Duration handshake = std::chrono::seconds(20);      ///< Key exchange and authentication together.
+  Duration exec = std::chrono::seconds(20);           ///< From asking for a command to its start.
+  Duration copy = std::chrono::seconds(300);          ///< The bundle to one host.
+  std::size_t in_flight = 128;                        ///< Connections being set up at once.
+  std::size_t per_address = 8;                        ///< Of those, to one address (MaxStartups).
+  std::size_t channels_per_session = 8;               ///< Below sshd's MaxSessions of 10.
+  Duration alive_interval = std::chrono::seconds(5);  ///< Unless the ssh config says otherwise.
+  int alive_count_max = 3;
+};
+
+class SshBackend final : public Backend {
+ public:
+  /// `bundle`: the local files every host needs, the agent among them; read when first needed.
+  SshBackend(boost::asio::any_io_executor executor, io::SshOptions options,
+             std::vector<std::string> bundle, io::Log& log, SshLimits limits = {});
+  ~SshBackend() override;
+
+  boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
+      Host host, AgentCommand command) override;
+  boost::asio::awaitable<Result<std::string>> address(Host host) override;
+
+  /// Runs a short command by /bin/sh on the host. An exit code other than 0 is a result, not an
+  /// error.
+  boost::asio::awaitable<Result<CommandResult>> run(Host host, std::string shell_command,
+                                                    std::string input, Duration deadline);
+  /// The same, with a stream to its stdin and from its stdout. The stream's read() is an error
+  /// when the command ends with another exit code than 0.
+  boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> start(Host host,
+                                                                        std::string shell_command);
+
+  /// Ends the connections to a host, as a broken network would.
+  void disconnect(const Host& host);
+  /// Connections now up.
+  [[nodiscard]] std::size_t connections() const;
+  /// Words for an `ssh` command line that connects as this backend would, without the host; for
+  /// rsync's -e.
+  [[nodiscard]] std::vector<std::string> ssh_command(const Host& host) const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace dt::launcher
