@@ -24,19 +24,19 @@ std::optional<T> number(std::string_view digits) {
 
 }  // namespace
 
-std::string format_change(const ChangeLine& line) {
-  return fmt::format("{} {} {} {}\n", line.seq, line.added ? "ADDED" : "REMOVED", line.host,
+std::string format_change(const LogLine& line) {
+  return fmt::format("{} {} {} {}\n", line.seq, line.added ? "ADDED" : "REMOVED", line.host.name,
                      line.wall_ns);
 }
 
-Result<ChangeLine> parse_change(std::string_view line) {
+Result<LogLine> parse_change(std::string_view line) {
   std::string_view rest = line;
   const auto seq = number<std::uint64_t>(word(rest));
   const std::string_view what = word(rest);
   const std::string_view host = word(rest);
   const auto wall_ns = number<std::int64_t>(rest);
   if (seq && wall_ns && (what == "ADDED" || what == "REMOVED") && !host.empty()) {
-    ChangeLine out{*seq, what == "ADDED", std::string(host), *wall_ns};
+    LogLine out{*seq, what == "ADDED", {"", std::string(host), 0}, *wall_ns};
     std::string again = format_change(out);
     again.pop_back();
     if (again == line) return out;
@@ -47,7 +47,7 @@ Result<ChangeLine> parse_change(std::string_view line) {
 }
 
 Result<ChangeLogWork> change_log_work(std::string_view existing,
-                                      const std::vector<ChangeLine>& journalled) {
+                                      const std::vector<LogLine>& journalled) {
   ChangeLogWork work;
   std::size_t line = 0;
   for (; work.keep < existing.size(); ++line) {

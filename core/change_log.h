@@ -11,23 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "core/job_records.h"
 #include "core/result.h"
 
 namespace dt {
 
-struct ChangeLine {
-  std::uint64_t seq = 0;
-  bool added = true;
-  std::string host;  ///< Host::name: no user, no port, IPv6 without brackets.
-  std::int64_t wall_ns = 0;
-
-  friend bool operator==(const ChangeLine&, const ChangeLine&) = default;
-};
-
-/// The line with its newline.
-[[nodiscard]] std::string format_change(const ChangeLine& line);
+/// The line with its newline. The host by its name only: no user, no port, no brackets.
+[[nodiscard]] std::string format_change(const LogLine& line);
 /// The reverse, for a line without its newline; exact: no other blanks, no signs, no leading zeros.
-[[nodiscard]] Result<ChangeLine> parse_change(std::string_view line);
+[[nodiscard]] Result<LogLine> parse_change(std::string_view line);
 
 /// What to do with the file: cut it to `keep` bytes if it is longer, then append `bytes`.
 struct ChangeLogWork {
@@ -39,6 +31,6 @@ struct ChangeLogWork {
 /// A last line that was written in part is cut and written again. Anything else that the journal
 /// does not say is somebody's own: kInvalid names the line and the file is to be left alone.
 [[nodiscard]] Result<ChangeLogWork> change_log_work(std::string_view existing,
-                                                    const std::vector<ChangeLine>& journalled);
+                                                    const std::vector<LogLine>& journalled);
 
 }  // namespace dt

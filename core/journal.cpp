@@ -87,13 +87,4 @@ Replay replay(std::string_view bytes) {
   return out;
 }
 
-Term last_term(const std::vector<wire::Frame>& records) {
-  Term last;
-  for (const auto& record : records) {
-    if (record.type != TermBegan::kType) continue;
-    if (const auto began = wire::parse<TermBegan>(record.body)) last = std::max(last, began->term);
-  }
-  return last;
-}
-
 }  // namespace dt::journal

@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/id.h"
 #include "core/result.h"
 #include "core/wire.h"
 
@@ -24,13 +23,6 @@ namespace dt::journal {
 inline constexpr std::string_view kHeader = "dtlaunch journal 1\n";
 /// Longest body of a record.
 inline constexpr std::size_t kMaxBody = std::size_t{16} << 20;
-
-/// Written first in each life of a supervisor, by the store itself.
-struct TermBegan {
-  static constexpr std::uint16_t kType = 0xffff;
-  Term term;
-  DT_FIELDS(term)
-};
 
 /// The bytes to append for a record. `body` is at most kMaxBody.
 [[nodiscard]] std::string append_bytes(std::uint16_t type, std::string_view body);
@@ -52,8 +44,5 @@ struct Replay {
 
 /// Any bytes give an answer; nothing throws or takes memory beyond a copy of the records.
 [[nodiscard]] Replay replay(std::string_view bytes);
-
-/// The last term in the records, or 0: the next life has the one after it.
-[[nodiscard]] Term last_term(const std::vector<wire::Frame>& records);
 
 }  // namespace dt::journal

@@ -1,7 +1,9 @@
 #include "io/task_group.h"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/system/system_error.hpp>
+#include <memory>
 #include <vector>
 
 namespace dt::io {
@@ -24,40 +26,57 @@ bool was_cancelled(const std::exception_ptr& error) {
 TaskGroup::TaskGroup(asio::any_io_executor executor)
     : executor_(std::move(executor)), idle_(executor_, asio::steady_timer::time_point::max()) {}
 
-TaskGroup::~TaskGroup() {
-  DT_CHECK(signals_.empty(), "a task group was destroyed with live tasks");
+TaskGroup::~TaskGroup() { DT_CHECK(tasks_.empty(), "a task group was destroyed with live tasks"); }
+
+/// Asio (1.26) loses the completion of a coroutine that is cancelled before its first step, or that
+/// ends cancelled without ever having waited: its entry point throws once more where nobody
+/// catches. So a task is cancelled only once it has begun, and throwing is switched off at its end.
+awaitable<void> TaskGroup::run(Task* self, awaitable<void> task) {
+  self->is_started = true;
+  std::exception_ptr error;
+  try {
+    if (!self->is_cancelled) co_await std::move(task);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  co_await asio::this_coro::throw_if_cancelled(false);
+  if (error) std::rethrow_exception(error);
 }
 
 void TaskGroup::spawn(awaitable<void> task) {
-  auto signal = signals_.emplace(signals_.end());
-  auto done = [this, signal](std::exception_ptr error) {
-    signals_.erase(signal);
+  auto self = tasks_.emplace(tasks_.end());
+  auto done = [this, self](std::exception_ptr error) {
+    // A cancel() from outside the event loop is still queued there, with the signal's address: the
+    // signal must live until after it.
+    const auto ended = std::make_shared<std::list<Task>>();
+    ended->splice(ended->end(), tasks_, self);
+    asio::post(executor_, [ended] {});
     if (error && !first_error_ && !was_cancelled(error)) {
       first_error_ = error;
       cancel();
     }
-    if (signals_.empty()) idle_.cancel();
+    if (tasks_.empty()) idle_.cancel();
   };
-  asio::co_spawn(executor_, std::move(task),
-                 asio::bind_cancellation_slot(signal->slot(), std::move(done)));
+  asio::co_spawn(executor_, run(&*self, std::move(task)),
+                 asio::bind_cancellation_slot(self->signal.slot(), std::move(done)));
 }
 
 void TaskGroup::cancel() {
   // A task may end, and so leave the list, inside emit: go over a copy of the addresses.
-  std::vector<asio::cancellation_signal*> all;
-  for (auto& s : signals_) all.push_back(&s);
-  for (auto* s : all) {
-    for (auto& live : signals_) {
-      if (&live == s) {
-        s->emit(asio::cancellation_type::terminal);
-        break;
-      }
+  std::vector<Task*> all;
+  for (auto& task : tasks_) all.push_back(&task);
+  for (auto* task : all) {
+    for (auto& live : tasks_) {
+      if (&live != task) continue;
+      task->is_cancelled = true;
+      if (task->is_started) task->signal.emit(asio::cancellation_type::terminal);
+      break;
     }
   }
 }
 
 awaitable<void> TaskGroup::join() {
-  while (!signals_.empty()) co_await idle_.async_wait(tok);
+  while (!tasks_.empty()) co_await idle_.async_wait(tok);
   if (first_error_) std::rethrow_exception(first_error_);
 }
 

@@ -47,6 +47,10 @@ using Channel = std::shared_ptr<io::FrameChannel>;
 
 /// Output waiting in the link's queue; small, so that a Beat behind it is not late.
 constexpr std::size_t kLinkWindow = std::size_t{256} << 10;
+/// A spool fuller than this share makes its process wait, as long as the supervisor takes output;
+/// after this time without progress the oldest is dropped instead: output never stops training.
+constexpr std::size_t kFullShare = 2;
+constexpr auto kStalledLink = 500ms;
 /// Connections that have not said who they are, and how long they may take.
 constexpr std::size_t kMaxStrangers = 32;
 constexpr auto kIdentifyDeadline = 5s;
@@ -108,6 +112,7 @@ struct Process {
         exec_result(executor),
         out(executor),
         err(executor),
+        room{asio::steady_timer(executor), asio::steady_timer(executor)},
         changed(executor, asio::steady_timer::time_point::max()),
         kill_timer(executor, asio::steady_timer::time_point::max()) {}
 
@@ -120,8 +125,9 @@ struct Process {
   asio::posix::stream_descriptor exec_result;
   asio::posix::stream_descriptor out;
   asio::posix::stream_descriptor err;
-  asio::steady_timer changed;     ///< finish_streams waits on it.
-  asio::steady_timer kill_timer;  ///< kill_later waits on it.
+  std::array<asio::steady_timer, 2> room;  ///< A reader each, while the spool is rather full.
+  asio::steady_timer changed;              ///< finish_streams waits on it.
+  asio::steady_timer kill_timer;           ///< kill_later waits on it.
 
   bool running = false;            ///< exec went well.
   bool reaped = false;             ///< pid may be somebody else's now.
@@ -192,6 +198,7 @@ class Agent {
   awaitable<void> live(ProcessPtr process);
   awaitable<void> wait_for_exec(ProcessPtr process);
   awaitable<void> drain(ProcessPtr process, bool is_stderr);
+  awaitable<void> wait_for_room(ProcessPtr process, bool is_stderr);
   awaitable<void> end_leftovers(ProcessPtr process);
   awaitable<void> finish_streams(ProcessPtr process);
   awaitable<void> kill_later(ProcessPtr process);
@@ -233,6 +240,7 @@ class Agent {
   std::size_t strangers_ = 0;
   Channel link_;  ///< The supervisor's, or none.
   Term term_;
+  Clock::time_point link_moved_;  ///< When it last had room for more output.
   bool was_attached_ = false;
   Clock::time_point alone_since_ = Clock::now();
   Duration orphan_timeout_ = 300s;
@@ -543,6 +551,7 @@ awaitable<void> Agent::live(ProcessPtr process) {
   const auto pidfd = static_cast<id_t>(process->pidfd.native_handle());
   ::waitid(static_cast<idtype_t>(3) /* P_PIDFD */, pidfd, &info, WEXITED | WNOHANG);
   process->reaped = true;
+  for (auto& room : process->room) room.cancel();
   process->kill_timer.cancel();
   guard_.group_ended(process->pid);
   kill_anonymous();
@@ -585,9 +594,20 @@ awaitable<void> Agent::drain(ProcessPtr process, bool is_stderr) {
     if (ec) break;
     process->spool.push(is_stderr, std::string_view(buffer).substr(0, n));
     pump_wake_.cancel();
+    co_await wait_for_room(process, is_stderr);
   }
   --process->open_pipes;
   process->changed.cancel();
+}
+
+awaitable<void> Agent::wait_for_room(ProcessPtr process, bool is_stderr) {
+  const std::size_t enough = options_.spool_bytes / kFullShare;
+  while (link_ && process->spool.bytes() > enough && !process->reaped &&
+         Clock::now() < link_moved_ + kStalledLink) {
+    asio::steady_timer& room = process->room[is_stderr];
+    room.expires_at(link_moved_ + kStalledLink);
+    co_await room.async_wait(tok);
+  }
 }
 
 awaitable<void> Agent::end_leftovers(ProcessPtr process) {
@@ -669,6 +689,7 @@ bool Agent::send_piece(Process& process) {
     output.bytes = std::move(piece.bytes);
     output.lost_before = piece.lost_before;
     tell(output);
+    for (auto& room : process.room) room.cancel();
     return true;
   }
   if (!process.exit || process.exit_told) return false;
@@ -698,6 +719,7 @@ awaitable<void> Agent::pump() {
       last_served_ = next->first;
       sent |= send_piece(*next->second);
     }
+    if (link && link->queued_bytes() < kLinkWindow) link_moved_ = Clock::now();
     if (link && link->queued_bytes() >= kLinkWindow)
       co_await link->flush();
     else if (!sent)
@@ -824,6 +846,7 @@ void leave_the_caller() {
   ::fcntl(kDaemonLockFd, F_SETFD, FD_CLOEXEC);
   ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_NAME, "dtagent");  // it was run as /proc/self/exe
 }
 
 std::uint64_t random_number() {

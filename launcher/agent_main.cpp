@@ -5,12 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/version.h"
 #include "launcher/agent.h"
 #include "launcher/attach.h"
 
 namespace {
 
-constexpr const char* kVersion = "dtagent " DT_VERSION "\n";
 constexpr const char* kHelp =
     R"(dtagent: starts, watches and stops the processes of one dtlaunch job on one host.
 dtlaunch runs it by itself; nobody has to call it by hand.
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     } else if (word == "--start") {
       line.start = true;
     } else if (word == "--version") {
-      return std::fputs(kVersion, stdout) < 0;
+      return std::fputs(dt::version_text("dtagent").c_str(), stdout) < 0;
     } else if (word == "--help") {
       return std::fputs(kHelp, stdout) < 0;
     } else {

@@ -148,7 +148,7 @@ Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles&
         daemon = *pid;
       }
     }
-    std::this_thread::sleep_for(kRetry);
+    std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
   }
   return fail(ErrorKind::kTimeout,
               "the agent on host {} did not come up within {} s: processes of an earlier one may "

@@ -6,13 +6,13 @@ using namespace dt;
 
 namespace {
 
-std::vector<ChangeLine> three() {
-  return {{0, true, "10.0.1.9", 1763664000123456789},
-          {1, false, "10.0.1.9", 1763664001123456789},
-          {2, true, "fe80::1", 1763664002123456789}};
+std::vector<LogLine> three() {
+  return {{0, true, {"", "10.0.1.9", 0}, 1763664000123456789},
+          {1, false, {"", "10.0.1.9", 0}, 1763664001123456789},
+          {2, true, {"", "fe80::1", 0}, 1763664002123456789}};
 }
 
-std::string text(const std::vector<ChangeLine>& lines) {
+std::string text(const std::vector<LogLine>& lines) {
   std::string out;
   for (const auto& line : lines) out += format_change(line);
   return out;
@@ -22,6 +22,7 @@ std::string text(const std::vector<ChangeLine>& lines) {
 
 TEST_CASE("change log: the line is exactly what old scripts parse", "[change_log]") {
   CHECK(format_change(three()[0]) == "0 ADDED 10.0.1.9 1763664000123456789\n");
+  CHECK(format_change({7, true, {"me", "h", 2222}, 5}) == "7 ADDED h 5\n");
   CHECK(format_change(three()[1]) == "1 REMOVED 10.0.1.9 1763664001123456789\n");
 }
 

@@ -104,16 +104,6 @@ TEST_CASE("journal: random bytes never crash", "[journal][property]") {
   }
 }
 
-TEST_CASE("journal: the last term is found", "[journal]") {
-  CHECK(journal::last_term({}) == Term(0));
-  const auto began = [](std::uint64_t n) {
-    journal::TermBegan t;
-    t.term = Term(n);
-    return wire::Frame{journal::TermBegan::kType, wire::body_of(t)};
-  };
-  CHECK(journal::last_term({began(1), {3, "x"}, began(2)}) == Term(2));
-}
-
 TEST_CASE("journal: the checksum is CRC-32C, so that other tools can read the file", "[journal]") {
   // The value is from an independent implementation that gives 0xe3069283 for "123456789".
   const std::string record = journal::append_bytes(0x3231, "3456789");

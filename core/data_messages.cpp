@@ -1,0 +1,50 @@
+#include "core/data_messages.h"
+
+namespace dt::data {
+
+namespace {
+
+bool is_type(Type type) {
+  switch (type) {
+    case Type::kRegister:
+    case Type::kInit:
+    case Type::kPush:
+    case Type::kPushPull:
+    case Type::kPull:
+    case Type::kFinish:
+    case Type::kBarrier:
+    case Type::kSetOptimizer:
+    case Type::kSync:
+    case Type::kBeat:
+    case Type::kDone:
+    case Type::kValue:
+    case Type::kFailed:
+    case Type::kNeedValues:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string encode(const Header& header) {
+  std::string bytes = wire::body_of(header);
+  DT_CHECK(bytes.size() == kHeaderBytes, "kHeaderBytes is not the size of a header");
+  return bytes;
+}
+
+Result<Header> decode(std::string_view bytes) {
+  Header header;
+  wire::Reader reader(bytes);
+  reader.get(header);
+  if (!reader.done() || header.magic != kMagic)
+    return fail(ErrorKind::kProtocol, "not a data frame");
+  if (header.payload > kMaxPayload)
+    return fail(ErrorKind::kProtocol, "a data frame of {} bytes (at most {} are allowed)",
+                header.payload, kMaxPayload);
+  if (!is_type(header.type) || element_bytes(header.dtype) == 0 || header.reduce > Reduce::kMean)
+    return fail(ErrorKind::kProtocol, "a data frame with an unknown type");
+  return header;
+}
+
+}  // namespace dt::data

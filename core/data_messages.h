@@ -1,0 +1,205 @@
+/// The data plane: what a worker's library and a kvstore server say to each other on an
+/// authenticated connection (one per worker and server loop).
+///
+///     frame = Header (kHeaderBytes, little-endian) | payload of header.payload bytes
+///
+/// Every request but kBeat is answered once with the same `request` number, in any order. Requests
+/// may arrive twice (a client sends again what was not answered when a connection broke).
+///
+///     request                payload              answer
+///     kRegister              RegisterKeys         kDone, KeyTable (when all of them exist)
+///     kInit                  values or nothing    kDone; kNeedValues: send again, with values
+///     kPush                  gradient             kDone, when the round is complete
+///     kPushPull              gradient             kValue, of exactly that round
+///     kPull                                       kValue
+///     kFinish (round=phase)                       kDone
+///     kBarrier (round)                            kDone, when every contributor is there
+///     kSetOptimizer          text                 kDone; kCheckOnly: nothing is set yet
+///     kSync                                       kDone, SyncState
+///     kBeat                                       none: it only shows life
+/// or kFailed with a Failure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/id.h"
+#include "core/result.h"
+#include "core/wire.h"
+
+namespace dt::data {
+
+inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
+
+enum class Type : std::uint8_t {
+  kRegister = 1,
+  kInit = 2,
+  kPush = 3,
+  kPushPull = 4,
+  kPull = 5,
+  kFinish = 6,
+  kBarrier = 7,
+  kSetOptimizer = 8,
+  kSync = 9,
+  kBeat = 10,
+  kDone = 64,
+  kValue = 65,
+  kFailed = 66,
+  kNeedValues = 67,
+};
+
+/// The numbers of dtkv_dtype.
+enum class Dtype : std::uint8_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kFloat16 = 2,
+  kBfloat16 = 3,
+  kInt64 = 4,
+};
+
+/// Bytes of an element; 0 for a number that is no dtype.
+[[nodiscard]] constexpr std::uint32_t element_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return 4;
+    case Dtype::kFloat64:
+    case Dtype::kInt64:
+      return 8;
+    case Dtype::kFloat16:
+    case Dtype::kBfloat16:
+      return 2;
+  }
+  return 0;
+}
+
+/// The numbers of dtkv_reduce.
+enum class Reduce : std::uint8_t { kAuto = 0, kSum = 1, kMean = 2 };
+
+/// The numbers of dtkv_error that a server may say.
+enum class Code : std::uint8_t {
+  kInvalid = 1,
+  kTimeout = 3,
+  kFenced = 4,
+  kMismatch = 6,
+};
+
+enum Flags : std::uint8_t {
+  kAuxiliary = 1,  ///< kInit: mean without optimizer.
+  kAsync = 2,      ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
+  kCheckOnly = 4,  ///< kSetOptimizer
+};
+
+struct Header {
+  std::uint32_t magic = kMagic;
+  std::uint32_t payload = 0;  ///< Bytes after the header.
+  Type type{};
+  Dtype dtype{};
+  Reduce reduce{};
+  std::uint8_t flags = 0;
+  std::int32_t priority = 0;
+  KeyId key;
+  std::uint32_t chunk = 0;
+  WorkerId worker;
+  std::uint64_t request = 0;
+  Generation generation;
+  Round round;
+  std::uint64_t step = 0;
+  std::uint64_t samples = 0;  ///< kInit: the chunk's elements.
+  float learning_rate = 0;
+  DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, request,
+            generation, round, step, samples, learning_rate)
+};
+
+inline constexpr std::size_t kHeaderBytes = 72;
+/// No frame is longer, whoever sends it.
+inline constexpr std::uint32_t kMaxPayload = std::uint32_t{64} << 20;
+
+[[nodiscard]] std::string encode(const Header& header);
+/// `bytes` are kHeaderBytes; kProtocol when magic, length or an enum is none of ours.
+[[nodiscard]] Result<Header> decode(std::string_view bytes);
+
+struct KeySpec {
+  std::string name;
+  std::uint64_t count = 0;  ///< Elements.
+  Dtype dtype{};
+  std::uint8_t flags = 0;
+  friend bool operator==(const KeySpec&, const KeySpec&) = default;
+  DT_FIELDS(name, count, dtype, flags)
+};
+
+struct RegisterKeys {
+  static constexpr std::uint16_t kType = 210;
+  std::uint32_t known = 0;  ///< The sender's table has so many keys; it is told the rest.
+  std::vector<KeySpec> keys;
+  DT_FIELDS(known, keys)
+};
+
+struct KeyTable {
+  static constexpr std::uint16_t kType = 211;
+  std::uint32_t from = 0;  ///< KeyId of the first entry.
+  std::vector<KeySpec> keys;
+  DT_FIELDS(from, keys)
+};
+
+struct ChunkRound {
+  KeyId key;
+  std::uint32_t chunk = 0;
+  Round open;
+  DT_FIELDS(key, chunk, open)
+};
+
+/// Where a loop stands: what a worker adopts when it connects and at each release.
+struct SyncState {
+  static constexpr std::uint16_t kType = 212;
+  Generation generation;
+  std::uint64_t phase = 0;  ///< Number of epochs every contributor has finished.
+  Round barrier;            ///< The open one.
+  std::vector<ChunkRound> chunks;
+  DT_FIELDS(generation, phase, barrier, chunks)
+};
+
+struct Failure {
+  static constexpr std::uint16_t kType = 213;
+  Code code{};
+  std::string message;
+  DT_FIELDS(code, message)
+};
+
+// ---------------------------------------------------------------- handshake, before anything else
+// Small wire frames (u32 size | u16 type | fields). Each side proves that it knows the secret by a
+// HMAC-SHA256 over the other's fresh nonce, its own, its role's name and who is talking to whom.
+
+inline constexpr std::size_t kMaxHandshakeFrame = 256;
+inline constexpr std::size_t kNonceBytes = 32;
+
+/// server -> client, at once.
+struct Challenge {
+  static constexpr std::uint16_t kType = 200;
+  std::uint16_t version = kVersion;
+  std::string nonce;
+  DT_FIELDS(version, nonce)
+};
+
+/// client -> server
+struct ClientProof {
+  static constexpr std::uint16_t kType = 201;
+  ServerId server;  ///< Whom the client wants to talk to.
+  WorkerId worker;  ///< Who it is.
+  std::uint32_t loop = 0;
+  std::string nonce;
+  std::string mac;
+  DT_FIELDS(server, worker, loop, nonce, mac)
+};
+
+/// server -> client; from then on the connection belongs to the loop and carries frames.
+struct ServerProof {
+  static constexpr std::uint16_t kType = 202;
+  std::uint32_t loops = 0;
+  std::string mac;
+  DT_FIELDS(loops, mac)
+};
+
+}  // namespace dt::data

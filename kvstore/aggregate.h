@@ -1,0 +1,94 @@
+/// The rules of rounds: which contribution is admitted and when a round is complete. Pure: worker
+/// ids and numbers in, decisions out; no payload, clock, socket or thread. The arithmetic is in
+/// reduce.h, the frames are in shard.h.
+///
+///            contribution of a member, round == open
+///     open(r) ------------------------------------------> open(r), one more counted
+///        |  every contributor has contributed or finished, and somebody has contributed
+///        `-> complete: apply, answer, open(r + 1)
+///
+/// Only a commit changes the contributor set. A contribution that was counted stays counted, even
+/// when a commit removes its worker before the round completes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/id.h"
+#include "core/messages.h"
+
+namespace dt::kv {
+
+/// Who takes part now, and who has finished the epoch. One per server loop.
+class Members {
+ public:
+  enum class Adopted : std::uint8_t {
+    kYes,
+    kSame,   ///< Already known: acknowledge again.
+    kStale,  ///< A lower (term, generation): refuse.
+  };
+
+  /// Takes a commit over. Afterwards, at a boundary: complete every round that somebody has
+  /// contributed to (all who are left have finished), then begin_epoch(). Else: re-check every open
+  /// round, then clear_if_all_finished().
+  Adopted adopt(const ServerCommit& commit);
+  [[nodiscard]] bool contains(WorkerId worker) const;
+  /// True for the contributor that gives initial values.
+  [[nodiscard]] bool is_first(WorkerId worker) const;
+  [[nodiscard]] bool is_finished(WorkerId worker) const;
+  [[nodiscard]] Generation generation() const { return generation_; }
+  /// In rank order.
+  [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
+
+  /// The worker's last round of the epoch was sent. `phase`: the number of epochs that everybody
+  /// had finished when the worker asked; an older one was handled before and changes nothing.
+  /// True if something changed: re-check every open round, then clear_if_all_finished().
+  bool finish(WorkerId worker, std::uint64_t phase);
+  /// When every contributor has finished, the next epoch may begin: forgets the marks.
+  void clear_if_all_finished();
+  void begin_epoch();
+  [[nodiscard]] std::uint64_t phase() const { return phase_; }
+
+ private:
+  Term term_;
+  Generation generation_;
+  std::vector<WorkerId> contributors_;
+  std::vector<WorkerId> finished_;
+  std::uint64_t phase_ = 0;
+};
+
+/// What becomes of a contribution.
+enum class Admission : std::uint8_t {
+  kCounted,
+  kDuplicate,  ///< Counted before, its round is still open: drop, answer when it completes.
+  kPast,       ///< Counted before, its round is complete: drop, answer now.
+  kHeld,       ///< Its generation is not learnt yet: keep it until the commit or a deadline.
+  kFenced,     ///< Not a member: refuse, change nothing.
+  kMissed,     ///< Its round completed without it (the worker had finished, or did not adopt).
+  kAhead,      ///< A round that cannot be open yet: the sender did not adopt the rounds.
+};
+
+/// The rounds of one chunk (or of the barrier).
+class RoundMachine {
+ public:
+  /// For synchronous types.
+  Admission admit(const Members& members, WorkerId worker, Generation generation, Round round);
+  /// For dist_async: `push` is the worker's own count of pushes to this chunk, from 1.
+  Admission admit_async(const Members& members, WorkerId worker, Generation generation, Round push);
+  [[nodiscard]] bool is_complete(const Members& members) const;
+  /// The open round was applied; the next one opens.
+  void advance();
+  [[nodiscard]] Round open() const { return open_; }
+  /// Workers counted in the open round, departed ones included.
+  [[nodiscard]] std::size_t counted() const { return counted_; }
+
+ private:
+  [[nodiscard]] bool has_counted(WorkerId worker, Round round) const;
+
+  Round open_{1};
+  std::size_t counted_ = 0;
+  std::map<WorkerId, Round> last_;  ///< Each worker's latest counted round.
+};
+
+}  // namespace dt::kv

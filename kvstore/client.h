@@ -1,0 +1,46 @@
+/// dist_sync and dist_async: a worker's library.
+///
+/// Threads: the caller's, and one I/O thread with one event loop that owns the connections (one per
+/// server loop), the chunks' rounds and the job link. The caller hands requests over and waits for
+/// handles; gradients go out of and values into the caller's memory without a copy.
+///
+/// Per chunk, one request is on its way at a time: the next round's push waits for this round's
+/// answer. Per connection, requests go out by priority, at most a window of bytes queued; how many
+/// await answers is not limited, since other workers may send in another order. What is unanswered
+/// when a connection breaks is sent again, in the order it was sent first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/result.h"
+#include "kvstore/job_client.h"
+#include "kvstore/store.h"
+
+namespace dt::kv {
+
+struct ClientOptions {
+  std::string type = "dist_sync";
+  bool async = false;
+  WorkerId worker;
+  Rank rank;                      ///< Prediction.
+  std::uint32_t num_workers = 1;  ///< Prediction.
+  bool newcomer = false;
+  std::string secret;  ///< 32 bytes.
+  std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
+  Duration start_limit = std::chrono::seconds(600);
+  Duration lost_limit = std::chrono::seconds(30);  ///< A server gone for longer breaks the store.
+  Duration close_limit = std::chrono::seconds(5);
+  Duration report_every = std::chrono::seconds(10);  ///< Who waits for whom, on stderr.
+};
+
+/// Says OpenedKvStore, waits for the servers, connects to all of their loops.
+[[nodiscard]] StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
+                                                              std::unique_ptr<JobLink> job);
+
+/// The same from the environment that the supervisor and the agent gave this process.
+[[nodiscard]] StoreResult<std::unique_ptr<Store>> open_client_from_environment(
+    const std::string& type);
+
+}  // namespace dt::kv

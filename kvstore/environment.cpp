@@ -1,0 +1,84 @@
+#include "kvstore/environment.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "kvstore/handshake.h"
+
+namespace dt::kv {
+
+namespace {
+
+/// Reads variables and remembers the first one that is wrong.
+class Variables {
+ public:
+  std::string text(const char* name) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) wrong(name, "is not set");
+    return value ? value : "";
+  }
+  template <class Number>
+  void number(const char* name, Number& out, bool required) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) {
+      if (required) wrong(name, "is not set");
+      return;
+    }
+    const std::string_view digits(value);
+    const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+    if (ec != std::errc{} || end != digits.data() + digits.size())
+      wrong(name, "is not a number in range");
+  }
+  void seconds(const char* name, Duration& out) {
+    double value = -1;
+    number(name, value, false);
+    if (value >= 0 && value < 1e9)
+      out = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+  }
+  void wrong(const char* name, std::string_view what) {
+    if (!error_)
+      error_ = Error{ErrorKind::kInvalid,
+                     fmt::format("{} {}: start this program with dtlaunch", name, what)};
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ private:
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<JobEnvironment> read_environment(Role role) {
+  Variables variables;
+  JobEnvironment env;
+  env.agent.path = variables.text("DT_AGENT_SOCKET");
+  env.agent.token = variables.text("DT_TOKEN");
+  variables.seconds("DT_ORPHAN_TIMEOUT", env.agent.orphan_limit);
+  const auto secret = secret_from_hex(variables.text("DT_SECRET"));
+  if (secret)
+    env.secret = *secret;
+  else
+    variables.wrong("DT_SECRET", "is not 64 hexadecimal digits");
+  variables.seconds("DT_START_TIMEOUT", env.start_timeout);
+  if (role == Role::kServer) {
+    variables.number("DT_SERVER_ID", env.id, true);
+    variables.number("DT_SERVER_PORT", env.server_port, false);
+    env.bind = variables.text("DT_BIND");
+  } else {
+    unsigned newcomer = 0;
+    variables.number("DT_WORKER_ID", env.id, true);
+    variables.number("DT_RANK", env.rank, true);
+    variables.number("DT_NUM_WORKERS", env.num_workers, true);
+    variables.number("DT_NUM_SERVERS", env.num_servers, true);
+    variables.number("DT_NEWCOMER", newcomer, false);
+    env.newcomer = newcomer != 0;
+  }
+  env.agent.process.role = role;
+  env.agent.process.id = env.id;
+  if (variables.error()) return tl::unexpected(*variables.error());
+  return env;
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,29 @@
+/// What the supervisor and the agent told this process in its environment (DT_*).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/result.h"
+#include "kvstore/job_client.h"
+
+namespace dt::kv {
+
+struct JobEnvironment {
+  AgentAddress agent;
+  std::string secret;    ///< 32 bytes.
+  std::uint32_t id = 0;  ///< Worker or server id.
+  std::uint32_t rank = 0;
+  std::uint32_t num_workers = 1;
+  std::uint32_t num_servers = 0;
+  bool newcomer = false;
+  std::string bind;
+  std::uint16_t server_port = 0;
+  Duration start_timeout = std::chrono::seconds(600);
+};
+
+/// kInvalid names the first variable that is missing or malformed: this process was not started
+/// for that role by dtlaunch.
+[[nodiscard]] Result<JobEnvironment> read_environment(Role role);
+
+}  // namespace dt::kv

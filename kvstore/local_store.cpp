@@ -1,0 +1,199 @@
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "kvstore/dtkv.h"
+#include "kvstore/reduce.h"
+#include "kvstore/shard.h"
+#include "kvstore/store.h"
+
+namespace dt::kv {
+
+std::string array_mismatch(const data::KeySpec& key, const Array& array) {
+  if (array.count == key.count && array.dtype == key.dtype) return {};
+  return fmt::format("key '{}' has {} elements of dtype {}, the array has {} of dtype {}", key.name,
+                     key.count, static_cast<int>(key.dtype), array.count,
+                     static_cast<int>(array.dtype));
+}
+
+namespace {
+
+/// A server's shard without a network: its only contributor is this worker, so every round
+/// completes within the call.
+class LocalStore final : public Store, private Answers {
+ public:
+  explicit LocalStore(std::string type) : type_(std::move(type)), shard_(options(), *this) {
+    ServerCommit commit;
+    commit.generation = Generation(1);
+    commit.contributors = {WorkerId(0)};
+    shard_.commit(commit, Time{});
+  }
+
+  const std::string& type() const override { return type_; }
+  View view() const override {
+    View view;
+    view.generation = Generation(1);
+    view.epoch = epoch_;
+    return view;
+  }
+  WorkerId worker() const override { return WorkerId(0); }
+  bool is_newcomer() const override { return false; }
+  bool is_lead() const override { return true; }
+
+  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+              std::uint8_t flags) override {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      data::KeySpec spec{keys[i], values[i].count, values[i].dtype, flags};
+      const auto known = keys_.find(keys[i]);
+      if (known != keys_.end()) {
+        if (known->second.spec == spec) continue;
+        return error(DTKV_MISMATCH, array_mismatch(known->second.spec, values[i]));
+      }
+      if (!is_supported(values[i].dtype))
+        return error(DTKV_INVALID,
+                     fmt::format("key '{}': float32, float64 and int64 are supported", keys[i]));
+      Key key{spec, KeyId(static_cast<std::uint32_t>(keys_.size())), Round(1)};
+      data::Header header;
+      header.type = data::Type::kInit;
+      header.key = key.id;
+      header.dtype = spec.dtype;
+      header.flags = flags;
+      header.samples = spec.count;
+      auto done = ask(header, bytes(values[i]), nullptr);
+      if (!done) return done;
+      keys_.emplace(keys[i], std::move(key));
+    }
+    return {};
+  }
+
+  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                           const PushOptions& options) override {
+    return each(keys, values, [&](Key& key, std::size_t i) {
+      return contribute(key, values[i], nullptr, options);
+    });
+  }
+  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
+                           int /*priority*/) override {
+    return each(keys, out, [&](Key& key, std::size_t i) {
+      data::Header header;
+      header.type = data::Type::kPull;
+      header.key = key.id;
+      header.dtype = key.spec.dtype;
+      return ask(header, Payload(), &out[i]);
+    });
+  }
+  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
+                               const std::vector<Array>& values, const std::vector<Array>& out,
+                               const PushOptions& options) override {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto known = keys_.find(keys[i]);
+      if (known == keys_.end()) continue;  // each() says so
+      const std::string wrong = array_mismatch(known->second.spec, out[i]);
+      if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
+    }
+    return each(keys, values, [&](Key& key, std::size_t i) {
+      return contribute(key, values[i], &out[i], options);
+    });
+  }
+  Status wait(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
+  Status wait_all(double /*timeout_s*/) override { return {}; }
+  Status set_optimizer(const std::string& spec) override {
+    data::Header header;
+    header.type = data::Type::kSetOptimizer;
+    return ask(header, Payload(spec), nullptr);
+  }
+  Status barrier() override { return {}; }
+  Status finish_epoch() override { return {}; }
+  StoreResult<View> epoch_boundary(Epoch epoch) override {
+    epoch_ = epoch;
+    return view();
+  }
+  Status progress(Epoch /*epoch*/, std::uint64_t /*step*/) override { return {}; }
+
+ private:
+  struct Key {
+    data::KeySpec spec;
+    KeyId id;
+    Round next;
+  };
+
+  static ShardOptions options() {
+    ShardOptions options;
+    options.is_registrar = true;
+    return options;
+  }
+  static tl::unexpected<StoreError> error(int code, std::string message) {
+    return tl::unexpected(StoreError{code, std::move(message)});
+  }
+  Payload bytes(const Array& array) {
+    Payload payload = shard_.take(array.count * data::element_bytes(array.dtype));
+    if (!payload.empty()) std::memcpy(payload.data(), array.data, payload.size());
+    return payload;
+  }
+
+  template <class Each>
+  StoreResult<Handle> each(const std::vector<std::string>& keys, const std::vector<Array>& arrays,
+                           Each act) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto known = keys_.find(keys[i]);
+      if (known == keys_.end())
+        return error(DTKV_INVALID, fmt::format("key '{}' was not initialised", keys[i]));
+      const std::string wrong = array_mismatch(known->second.spec, arrays[i]);
+      if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
+      Status done = act(known->second, i);
+      if (!done) return tl::unexpected(done.error());
+    }
+    return ++last_handle_;
+  }
+
+  Status contribute(Key& key, const Array& value, const Array* out, const PushOptions& options) {
+    data::Header header;
+    header.type = out ? data::Type::kPushPull : data::Type::kPush;
+    header.key = key.id;
+    header.dtype = key.spec.dtype;
+    header.reduce = options.reduce;
+    header.generation = Generation(1);
+    header.round = key.next;
+    header.samples = options.samples;
+    header.step = options.step;
+    header.learning_rate = options.learning_rate;
+    key.next = key.next.next();  // with one contributor the round completes, well or badly
+    return ask(header, bytes(value), out);
+  }
+
+  Status ask(const data::Header& header, Payload payload, const Array* out) {
+    out_ = out;
+    answer_.reset();
+    shard_.handle(header, std::move(payload), Time{});
+    DT_CHECK(answer_, "a store of one worker answers at once");
+    return *answer_;
+  }
+
+  void answer(WorkerId /*to*/, const data::Header& header,
+              std::shared_ptr<const Payload> payload) override {
+    answer_.emplace();
+    if (header.type == data::Type::kFailed) {
+      const auto failure = wire::parse<data::Failure>(payload->text());
+      DT_CHECK(failure, "our own failure parses");
+      *answer_ = error(static_cast<int>(failure->code), failure->message);
+    } else if (out_ && header.type == data::Type::kValue && !payload->empty()) {
+      std::memcpy(out_->data, payload->data(), payload->size());
+    }
+  }
+
+  std::string type_;
+  Shard shard_;
+  std::map<std::string, Key> keys_;
+  Epoch epoch_;
+  Handle last_handle_ = 0;
+  const Array* out_ = nullptr;
+  std::optional<Status> answer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_local_store(std::string type) {
+  return std::make_unique<LocalStore>(std::move(type));
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,324 @@
+#include "kvstore/server.h"
+
+#include <array>
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <future>
+#include <map>
+#include <thread>
+
+#include "io/asio.h"
+#include "io/task_group.h"
+#include "io/within.h"
+#include "kvstore/handshake.h"
+#include "kvstore/tcp.h"
+
+namespace dt::kv {
+
+namespace {
+
+using Tcp = io::asio::ip::tcp;
+
+Time steady_now() {
+  return Time(
+      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+}  // namespace
+
+struct Server::AtomicCounters {
+  std::atomic<std::uint64_t> refused_strangers = 0;
+  std::atomic<std::uint64_t> dropped_connections = 0;
+};
+
+/// One thread's worth of server. Everything but spawn-by-post runs on its thread.
+class Server::Loop final : public Answers {
+ public:
+  Loop(ShardOptions options, AtomicCounters& counters)
+      : counters_(counters), group_(context_.get_executor()), shard_(options, *this) {
+    group_.spawn(tick());
+  }
+
+  io::asio::io_context& context() { return context_; }
+  io::TaskGroup& group() { return group_; }
+  Shard& shard() { return shard_; }
+  void start(std::atomic<bool>& stopping) {
+    thread_ = std::jthread([this, &stopping] {
+      context_.run();
+      DT_CHECK(stopping, "a server loop ended by itself");
+    });
+  }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void close() {
+    for (auto& [worker, link] : links_) link->close();
+    group_.cancel();
+  }
+
+  /// An authenticated connection; replaces the worker's earlier one.
+  void adopt(TcpSocket socket, WorkerId worker) {
+    auto link = std::make_shared<TcpLink>(std::move(socket));
+    auto& present = links_[worker];
+    if (present) present->close();
+    present = link;
+    group_.spawn(write(link));
+    group_.spawn(serve(link, worker));
+  }
+
+  void answer(WorkerId to, const data::Header& header,
+              std::shared_ptr<const Payload> payload) override {
+    const auto it = links_.find(to);
+    if (it == links_.end()) return;
+    const void* bytes = payload ? payload->data() : nullptr;
+    const std::size_t size = payload ? payload->size() : 0;
+    it->second->send(data::encode(header), bytes, size, std::move(payload));
+  }
+
+  /// For every worker ever seen: whether it is connected, and whether bytes came since last time.
+  struct Seen {
+    bool connected = false;
+    bool active = false;
+  };
+  std::map<WorkerId, Seen> traffic() {
+    std::map<WorkerId, Seen> out;
+    for (auto& [worker, bytes] : read_) {
+      const auto it = links_.find(worker);
+      const std::uint64_t now = it == links_.end() ? 0 : it->second->bytes_read();
+      out[worker] = {it != links_.end(), it != links_.end() && now != bytes};
+      bytes = now;
+    }
+    return out;
+  }
+
+ private:
+  io::awaitable<void> tick() {
+    for (;;) {
+      co_await io::sleep_for(std::chrono::seconds(1));
+      shard_.expire(steady_now());
+    }
+  }
+
+  io::awaitable<void> write(std::shared_ptr<TcpLink> link) { co_await link->write_loop(); }
+
+  io::awaitable<void> serve(std::shared_ptr<TcpLink> link, WorkerId worker) {
+    read_.try_emplace(worker, 0);
+    for (;;) {
+      std::array<char, data::kHeaderBytes> head{};
+      auto got = co_await link->read(head.data(), head.size());
+      if (!got) break;
+      const auto header = data::decode(std::string_view(head.data(), head.size()));
+      if (!header || header->worker != worker || !shard_.check(*header)) {
+        ++counters_.dropped_connections;
+        break;
+      }
+      Payload payload;
+      if (header->payload > 0) {
+        payload = shard_.take(header->payload);
+        got = co_await link->read(payload.data(), payload.size());
+        if (!got) break;  // a torn frame: nothing of it counts
+      }
+      if (!link->is_open()) break;
+      shard_.handle(*header, std::move(payload), steady_now());
+    }
+    link->close();
+    const auto it = links_.find(worker);
+    if (it != links_.end() && it->second == link) links_.erase(it);
+  }
+
+  AtomicCounters& counters_;
+  io::asio::io_context context_{1};
+  io::TaskGroup group_;
+  Shard shard_;
+  std::map<WorkerId, std::shared_ptr<TcpLink>> links_;
+  std::map<WorkerId, std::uint64_t> read_;  ///< Bytes read when traffic() was last asked.
+  std::jthread thread_;
+};
+
+struct Server::Impl {
+  explicit Impl(ServerOptions o, io::Log& l) : options(std::move(o)), log(l) {
+    for (std::uint32_t i = 0; i < options.loops; ++i) {
+      ShardOptions shard = options.shard;
+      shard.is_registrar = options.id == ServerId(0) && i == 0;
+      loops.push_back(std::make_unique<Loop>(shard, counters));
+    }
+    acceptor.emplace(loops[0]->context());
+  }
+
+  Result<void> listen() {
+    boost::system::error_code ec;
+    const auto address = io::asio::ip::make_address(options.bind, ec);
+    if (ec) return fail(ErrorKind::kInvalid, "DT_BIND '{}' is not a literal address", options.bind);
+    const Tcp::endpoint at(address, options.port);
+    acceptor->open(at.protocol(), ec);
+    if (!ec) acceptor->set_option(Tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor->bind(at, ec);
+    if (!ec) acceptor->listen(io::asio::socket_base::max_listen_connections, ec);
+    if (ec)
+      return fail(ErrorKind::kUnavailable,
+                  "server {} cannot listen on {} port {}: {}; free the port or choose another with "
+                  "--server-port",
+                  options.id, options.bind, options.port, ec.message());
+    port = acceptor->local_endpoint().port();
+    return {};
+  }
+
+  io::awaitable<void> accept() {
+    for (;;) {
+      auto accepted = co_await acceptor->async_accept(io::tok);
+      const auto& ec = std::get<0>(accepted);
+      if (ec == io::asio::error::operation_aborted || !acceptor->is_open()) co_return;
+      if (ec) {  // out of descriptors: the others' connections go on
+        co_await io::sleep_for(std::chrono::milliseconds(100));
+        continue;
+      }
+      if (strangers >= options.max_strangers) {
+        ++counters.refused_strangers;
+        continue;  // its socket closes here
+      }
+      auto link = std::make_shared<TcpLink>(std::move(std::get<1>(accepted)));
+      loops[0]->group().spawn(admit(std::move(link)));
+    }
+  }
+
+  io::awaitable<void> admit(std::shared_ptr<TcpLink> link) {
+    ++strangers;
+    auto work = authenticate(link);
+    auto proof = co_await io::within(options.handshake_limit, std::move(work), "handshake");
+    --strangers;
+    if (!proof) {
+      ++counters.refused_strangers;
+      link->close();
+      co_return;
+    }
+    const WorkerId worker = proof->worker;
+    Loop* loop = loops[proof->loop].get();
+    const auto protocol = acceptor->local_endpoint().protocol();
+    const int fd = link->release();
+    auto hand_over = [loop, protocol, fd, worker] {
+      boost::system::error_code ec;
+      TcpSocket socket(loop->context());
+      socket.assign(protocol, fd, ec);
+      if (ec) return;
+      tune(socket);
+      loop->adopt(std::move(socket), worker);
+    };
+    io::asio::post(loop->context(), std::move(hand_over));
+  }
+
+  io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpLink> link) {
+    data::Challenge challenge;
+    challenge.nonce = fresh_nonce();
+    link->send(wire::frame(challenge));
+    auto sent = co_await link->flush();
+    if (!sent) co_return tl::unexpected(sent.error());
+    auto frame = co_await link->read_frame(data::kMaxHandshakeFrame);
+    if (!frame) co_return tl::unexpected(frame.error());
+    if (frame->type != data::ClientProof::kType)
+      co_return fail(ErrorKind::kProtocol, "not a proof");
+    auto proof = wire::parse<data::ClientProof>(frame->body);
+    if (!proof) co_return tl::unexpected(proof.error());
+    Transcript transcript;
+    transcript.server_nonce = challenge.nonce;
+    transcript.client_nonce = proof->nonce;
+    transcript.server = options.id;
+    transcript.worker = proof->worker;
+    transcript.loop = proof->loop;
+    const bool good = proof->server == options.id && proof->nonce.size() == data::kNonceBytes &&
+                      same_mac(proof->mac, client_mac(options.secret, transcript));
+    if (!good || proof->loop >= loops.size() || link->buffered() > 0)
+      co_return fail(ErrorKind::kDenied, "wrong proof");
+    data::ServerProof answer;
+    answer.loops = static_cast<std::uint32_t>(loops.size());
+    answer.mac = server_mac(options.secret, transcript, answer.loops);
+    link->send(wire::frame(answer));
+    sent = co_await link->flush();
+    if (!sent) co_return tl::unexpected(sent.error());
+    co_return std::move(*proof);
+  }
+
+  ServerOptions options;
+  io::Log& log;
+  AtomicCounters counters;
+  std::atomic<bool> stopping = false;
+  std::vector<std::unique_ptr<Loop>> loops;
+  std::optional<Tcp::acceptor> acceptor;  ///< Loop 0's thread, once started.
+  std::size_t strangers = 0;              ///< Loop 0's thread.
+  std::uint16_t port = 0;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& log) {
+  DT_CHECK(options.loops > 0, "a server needs a loop");
+  auto impl = std::make_unique<Impl>(std::move(options), log);
+  auto listening = impl->listen();
+  if (listening) impl->loops[0]->group().spawn(impl->accept());
+  auto* raw = impl.get();
+  std::unique_ptr<Server> server(new Server(std::move(impl)));
+  for (auto& loop : raw->loops) loop->start(raw->stopping);
+  if (!listening) return tl::unexpected(listening.error());
+  return server;
+}
+
+Server::~Server() {
+  impl_->stopping = true;
+  for (auto& loop : impl_->loops) {
+    const bool accepts = &loop == &impl_->loops.front();
+    io::asio::post(loop->context(), [this, &loop, accepts] {
+      if (accepts) {
+        boost::system::error_code ec;
+        impl_->acceptor->close(ec);
+      }
+      loop->close();
+    });
+  }
+  for (auto& loop : impl_->loops) loop->join();
+  impl_->acceptor.reset();
+}
+
+std::uint16_t Server::port() const { return impl_->port; }
+
+void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) {
+  struct Shared {
+    std::function<void(bool)> done;
+    std::atomic<std::size_t> left;
+    std::atomic<bool> adopted = true;
+  };
+  auto shared = std::make_shared<Shared>();
+  shared->done = std::move(done);
+  shared->left = impl_->loops.size();
+  for (auto& loop : impl_->loops) {
+    io::asio::post(loop->context(), [loop = loop.get(), commit, shared] {
+      if (loop->shard().commit(commit, steady_now()) == Members::Adopted::kStale)
+        shared->adopted = false;
+      if (--shared->left == 0 && shared->done) shared->done(shared->adopted);
+    });
+  }
+}
+
+Traffic Server::traffic() {
+  std::map<WorkerId, Loop::Seen> all;
+  for (auto& loop : impl_->loops) {
+    std::promise<std::map<WorkerId, Loop::Seen>> promise;
+    auto future = promise.get_future();
+    io::asio::post(loop->context(), [&] { promise.set_value(loop->traffic()); });
+    for (const auto& [worker, seen] : future.get()) {
+      all[worker].connected |= seen.connected;
+      all[worker].active |= seen.active;
+    }
+  }
+  Traffic traffic;
+  for (const auto& [worker, seen] : all) {
+    if (seen.active) traffic.alive.push_back(worker);
+    if (!seen.connected) traffic.disconnected.push_back(worker);
+  }
+  return traffic;
+}
+
+ServerCounters Server::counters() const {
+  return {impl_->counters.refused_strangers, impl_->counters.dropped_connections};
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,63 @@
+/// A kvstore server: event loops, each with its own chunks and its own connections. It knows
+/// nothing of agents or supervisors: commits come by commit().
+///
+/// One port. Loop 0 accepts and authenticates; a client names the loop it wants and its connection
+/// then belongs to that loop alone. No lock is taken for a frame.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/id.h"
+#include "core/messages.h"
+#include "core/result.h"
+#include "io/log.h"
+#include "kvstore/shard.h"
+
+namespace dt::kv {
+
+struct ServerOptions {
+  ServerId id;
+  std::string bind = "127.0.0.1";  ///< Literal address: the only one it listens on.
+  std::uint16_t port = 0;          ///< 0: any free one.
+  std::string secret;              ///< 32 bytes.
+  std::uint32_t loops = 1;
+  Duration handshake_limit = std::chrono::seconds(5);
+  std::size_t max_strangers = 64;  ///< Connections that are not authenticated yet.
+  ShardOptions shard;
+};
+
+/// What was kept out, since the start.
+struct ServerCounters {
+  std::uint64_t refused_strangers = 0;  ///< Handshakes that failed, timed out or were one too many.
+  std::uint64_t dropped_connections = 0;  ///< Authenticated, but said what nobody may say.
+};
+
+class Server {
+ public:
+  /// Listens and starts the loops' threads; kUnavailable names address and port that are in use.
+  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options, io::Log& log);
+  /// Closes everything and joins the threads.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const;
+  /// Any thread. `done` is called once, on a loop's thread, when every loop has adopted the commit
+  /// or knew it already; false: it was refused because a later one is known.
+  void commit(const ServerCommit& commit, std::function<void(bool)> done);
+  /// Any thread but a loop's. Which workers' connections showed life since the last call.
+  [[nodiscard]] Traffic traffic();
+  [[nodiscard]] ServerCounters counters() const;
+
+ private:
+  struct AtomicCounters;
+  class Loop;
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,144 @@
+// dtserver: a kvstore server of a job. Started by the host's agent; everything it needs is in its
+// environment. `--loops N`: event loops (default: one per usable core).
+
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "io/asio.h"
+#include "io/log.h"
+#include "io/task_group.h"
+#include "kvstore/environment.h"
+#include "kvstore/job_client.h"
+#include "kvstore/server.h"
+
+namespace {
+
+using namespace dt;
+using namespace std::chrono_literals;
+
+/// Between the agent and the server's loops; one thread.
+class ServerProcess {
+ public:
+  ServerProcess(kv::JobEnvironment env, std::uint32_t loops, io::Log& log)
+      : env_(std::move(env)),
+        loops_(loops),
+        log_(log),
+        group_(context_.get_executor()),
+        agent_(group_, context_.get_executor(), env_.agent) {}
+
+  int run() {
+    group_.spawn(serve());
+    group_.spawn(stop_on_signal());
+    context_.run();
+    return exit_code_;
+  }
+
+ private:
+  io::awaitable<void> serve() {
+    kv::ServerOptions options;
+    options.id = ServerId(env_.id);
+    options.bind = env_.bind;
+    options.port = env_.server_port;
+    options.secret = env_.secret;
+    options.loops = loops_;
+    auto started = kv::Server::start(std::move(options), log_);
+    if (!started) {
+      log_.error("{}", started.error().message);
+      GivingUp last_words;
+      last_words.why = started.error().message;
+      agent_.send(last_words);
+      exit_code_ = 1;
+      group_.spawn(say_and_stop());
+    } else {
+      server_ = std::move(*started);
+      ServerReady ready;
+      ready.address = env_.bind;
+      ready.port = server_->port();
+      agent_.send(ready);
+      group_.spawn(report());
+    }
+    auto on_frame = [this](const wire::Frame& frame) { take(frame); };
+    std::function<void(const wire::Frame&)> handler = on_frame;
+    const Error error = co_await agent_.run(std::move(handler));
+    log_.error("server {}: {}; the job is over", env_.id, error.message);
+    exit_code_ = 1;
+    group_.cancel();
+  }
+
+  void take(const wire::Frame& frame) {
+    if (frame.type != ServerCommit::kType || !server_) return;
+    const auto commit = wire::parse<ServerCommit>(frame.body);
+    if (!commit) return log_.warn("server {}: {}", env_.id, commit.error().message);
+    server_->commit(*commit, [this, generation = commit->generation](bool adopted) {
+      if (!adopted) return;
+      io::asio::post(context_, [this, generation] {
+        CommitAck ack;
+        ack.generation = generation;
+        agent_.send(ack);
+      });
+    });
+  }
+
+  io::awaitable<void> report() {
+    for (;;) {
+      co_await io::sleep_for(1s);
+      agent_.send(server_->traffic());
+    }
+  }
+
+  /// The agent gets a moment to hear why.
+  io::awaitable<void> say_and_stop() {
+    co_await io::sleep_for(200ms);
+    co_await agent_.flush();
+    group_.cancel();
+  }
+
+  io::awaitable<void> stop_on_signal() {
+    io::asio::signal_set signals(context_, SIGTERM, SIGINT);
+    co_await signals.async_wait(io::tok);
+    group_.cancel();
+  }
+
+  kv::JobEnvironment env_;
+  std::uint32_t loops_;
+  io::Log& log_;
+  io::asio::io_context context_{1};
+  io::TaskGroup group_;
+  kv::AgentSocket agent_;
+  std::unique_ptr<kv::Server> server_;
+  int exit_code_ = 0;
+};
+
+std::uint32_t parse_loops(int argc, char** argv) {
+  std::uint32_t loops = std::max(1u, std::thread::hardware_concurrency());
+  if (argc == 1) return loops;
+  const std::string_view text(argc == 3 ? argv[2] : "");
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), loops);
+  const bool good = argc == 3 && std::string_view(argv[1]) == "--loops" && ec == std::errc{} &&
+                    end == text.data() + text.size() && loops >= 1 && loops <= 1024;
+  return good ? loops : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  io::FdLog log(STDERR_FILENO);
+  const std::uint32_t loops = parse_loops(argc, argv);
+  if (loops == 0) {
+    log.error("usage: dtserver [--loops N]   (started by dtlaunch; N from 1 to 1024)");
+    return 2;
+  }
+  auto env = kv::read_environment(Role::kServer);
+  if (!env) {
+    log.error("dtserver: {}", env.error().message);
+    return 2;
+  }
+  return ServerProcess(std::move(*env), loops, log).run();
+}

@@ -1,0 +1,505 @@
+#include "kvstore/shard.h"
+
+#include <algorithm>
+
+#include "kvstore/reduce.h"
+
+namespace dt::kv {
+
+namespace {
+
+constexpr std::uint32_t kMaxText = std::uint32_t{16} << 20;
+constexpr std::size_t kMaxKeys = std::size_t{1} << 20;
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
+
+std::uint64_t chunk_key(const data::Header& header) {
+  return (static_cast<std::uint64_t>(header.key.value) << 32) | header.chunk;
+}
+
+std::string describe(const data::KeySpec& key) {
+  return fmt::format("{} elements of dtype {}{}", key.count, static_cast<int>(key.dtype),
+                     key.flags & data::kAuxiliary ? ", auxiliary" : "");
+}
+
+}  // namespace
+
+Shard::Shard(ShardOptions options, Answers& answers) : options_(options), answers_(answers) {}
+
+const Shard::Chunk* Shard::find(const data::Header& header) const {
+  const auto it = chunks_.find(chunk_key(header));
+  return it == chunks_.end() ? nullptr : &it->second;
+}
+
+Shard::Chunk* Shard::find(const data::Header& header) {
+  const auto it = chunks_.find(chunk_key(header));
+  return it == chunks_.end() ? nullptr : &it->second;
+}
+
+Result<void> Shard::check(const data::Header& header) const {
+  std::size_t least = 0;
+  std::size_t most = 0;
+  switch (header.type) {
+    case data::Type::kRegister:
+    case data::Type::kSetOptimizer:
+      most = kMaxText;
+      break;
+    case data::Type::kInit:
+      if (header.samples > data::kMaxPayload / data::element_bytes(header.dtype))
+        return fail(ErrorKind::kProtocol, "a chunk of {} elements is too large", header.samples);
+      if (header.payload != 0) least = most = header.samples * data::element_bytes(header.dtype);
+      break;
+    case data::Type::kPush:
+    case data::Type::kPushPull: {
+      const Chunk* chunk = find(header);
+      if (!chunk || chunk->dtype != header.dtype)
+        return fail(ErrorKind::kProtocol, "a push to a chunk that does not exist here");
+      least = most = chunk->elements * data::element_bytes(chunk->dtype);
+      break;
+    }
+    case data::Type::kPull:
+    case data::Type::kFinish:
+    case data::Type::kBarrier:
+    case data::Type::kSync:
+    case data::Type::kBeat:
+      break;
+    case data::Type::kDone:
+    case data::Type::kValue:
+    case data::Type::kFailed:
+    case data::Type::kNeedValues:
+      return fail(ErrorKind::kProtocol, "an answer where a request was expected");
+  }
+  if (header.payload < least || header.payload > most)
+    return fail(ErrorKind::kProtocol, "a frame of type {} with {} bytes (expected {} to {})",
+                static_cast<int>(header.type), header.payload, least, most);
+  return {};
+}
+
+void Shard::handle(const data::Header& header, Payload payload, Time now) {
+  const bool takes_part = header.type == data::Type::kPush ||
+                          header.type == data::Type::kPushPull ||
+                          header.type == data::Type::kBarrier || header.type == data::Type::kFinish;
+  if (takes_part && header.generation > members_.generation()) {
+    if (held_.size() >= options_.max_held)
+      return refuse(header, data::Code::kTimeout,
+                    fmt::format("the server has not learnt of generation {} and holds {} frames",
+                                header.generation, held_.size()));
+    held_.emplace_back(now + options_.hold_limit, Parked{header, std::move(payload)});
+    return;
+  }
+  switch (header.type) {
+    case data::Type::kRegister:
+      return on_register(header, std::move(payload));
+    case data::Type::kInit:
+      return on_init(header, std::move(payload));
+    case data::Type::kPush:
+    case data::Type::kPushPull:
+      return on_push(header, std::move(payload));
+    case data::Type::kPull:
+      return on_pull(header);
+    case data::Type::kFinish:
+      return on_finish(header);
+    case data::Type::kBarrier:
+      return on_barrier(header);
+    case data::Type::kSetOptimizer:
+      return on_set_optimizer(header, std::move(payload));
+    case data::Type::kSync:
+      return on_sync(header);
+    case data::Type::kBeat:
+      return;
+    case data::Type::kDone:
+    case data::Type::kValue:
+    case data::Type::kFailed:
+    case data::Type::kNeedValues:
+      break;
+  }
+  DT_CHECK(false, "a frame that check() refuses");
+}
+
+Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
+  const auto adopted = members_.adopt(commit);
+  if (adopted != Members::Adopted::kYes) return adopted;
+  recheck(commit.boundary);
+  retry_all_parked();
+  std::vector<std::pair<Time, Parked>> held;
+  held.swap(held_);
+  for (auto& [deadline, frame] : held) {
+    if (frame.header.generation > members_.generation())
+      held_.emplace_back(deadline, std::move(frame));
+    else
+      handle(frame.header, std::move(frame.payload), now);
+  }
+  return adopted;
+}
+
+void Shard::expire(Time now) {
+  std::vector<std::pair<Time, Parked>> held;
+  held.swap(held_);
+  for (auto& [deadline, frame] : held) {
+    if (deadline > now)
+      held_.emplace_back(deadline, std::move(frame));
+    else
+      refuse(frame.header, data::Code::kTimeout,
+             fmt::format("the server did not learn of generation {} in time",
+                         frame.header.generation));
+  }
+}
+
+// ---------------------------------------------------------------- keys
+
+void Shard::on_register(const data::Header& header, Payload payload) {
+  if (!options_.is_registrar)
+    return refuse(header, data::Code::kInvalid, "keys are registered at server 0");
+  const auto wanted = wire::parse<data::RegisterKeys>(payload.text());
+  if (!wanted) return refuse(header, data::Code::kInvalid, wanted.error().message);
+  bool all = true;
+  bool created = false;
+  for (const auto& key : wanted->keys) {
+    const auto it = key_index_.find(key.name);
+    if (it != key_index_.end()) {
+      const auto& have = keys_[it->second];
+      if (have != key)
+        return refuse(header, data::Code::kMismatch,
+                      fmt::format("key '{}' has {}; worker {} wants {}", key.name, describe(have),
+                                  header.worker, describe(key)));
+    } else if (members_.is_first(header.worker)) {
+      if (keys_.size() >= kMaxKeys || key.count > kMaxElements)
+        return refuse(header, data::Code::kInvalid,
+                      fmt::format("key '{}': too many keys or elements", key.name));
+      key_index_.emplace(key.name, keys_.size());
+      keys_.push_back(key);
+      created = true;
+    } else {
+      all = false;
+    }
+  }
+  if (all) {
+    data::KeyTable table;
+    table.from = std::min(wanted->known, static_cast<std::uint32_t>(keys_.size()));
+    table.keys.assign(keys_.begin() + table.from, keys_.end());
+    answer(header, data::Type::kDone, std::make_shared<Payload>(wire::body_of(table)));
+  } else {
+    park(parked_registers_, header, std::move(payload));
+  }
+  if (created) retry(std::exchange(parked_registers_, {}));
+}
+
+void Shard::on_init(const data::Header& header, Payload payload) {
+  if (const Chunk* chunk = find(header)) {
+    const bool same = chunk->dtype == header.dtype && chunk->elements == header.samples;
+    if (!same)
+      return refuse(header, data::Code::kMismatch,
+                    fmt::format("chunk {} has {} elements; worker {} has {}", header.chunk,
+                                chunk->elements, header.worker, header.samples));
+    return answer(header, data::Type::kDone);
+  }
+  if (!members_.is_first(header.worker))
+    return park(parked_inits_[chunk_key(header)], header, std::move(payload));
+  const bool has_values = !payload.empty() || header.samples == 0;
+  if (!has_values) return answer(header, data::Type::kNeedValues);
+  if (!is_supported(header.dtype))
+    return refuse(header, data::Code::kInvalid, "float32, float64 and int64 keys are supported");
+  if (chunks_.size() >= kMaxKeys * 4)
+    return refuse(header, data::Code::kInvalid, "too many chunks");
+  Chunk chunk;
+  chunk.dtype = header.dtype;
+  chunk.auxiliary = (header.flags & data::kAuxiliary) != 0;
+  chunk.elements = header.samples;
+  chunk.value = std::make_shared<Payload>(std::move(payload));
+  chunks_.emplace(chunk_key(header), std::move(chunk));
+  answer(header, data::Type::kDone);
+  if (auto parked = parked_inits_.extract(chunk_key(header))) retry(std::move(parked.mapped()));
+}
+
+// ---------------------------------------------------------------- rounds
+
+void Shard::on_push(const data::Header& header, Payload payload) {
+  Chunk* found = find(header);
+  DT_CHECK(found, "check() lets no push through to a chunk that does not exist");
+  Chunk& chunk = *found;
+  if (header.flags & data::kAsync) return apply_async(chunk, header, std::move(payload));
+  const auto admission =
+      chunk.rounds.admit(members_, header.worker, header.generation, header.round);
+  switch (admission) {
+    case Admission::kCounted:
+      if (chunk.rounds.counted() == 1) open_.push_back(chunk_key(header));
+      chunk.parts.push_back({header.worker, header, std::move(payload)});
+      wait_for_round(chunk, header);
+      if (chunk.rounds.is_complete(members_)) {
+        std::erase(open_, chunk_key(header));
+        complete(chunk);
+      }
+      return;
+    case Admission::kDuplicate:
+      pool_.give(std::move(payload));
+      return wait_for_round(chunk, header);
+    case Admission::kPast:
+      pool_.give(std::move(payload));
+      if (chunk.failed && chunk.failed->first == header.round)
+        return refuse(header, data::Code::kMismatch, chunk.failed->second);
+      if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
+      return answer(header, data::Type::kValue, chunk.value);
+    case Admission::kHeld:
+    case Admission::kFenced:
+    case Admission::kMissed:
+    case Admission::kAhead:
+      pool_.give(std::move(payload));
+      return admission_failed(header, admission, chunk.rounds);
+  }
+}
+
+void Shard::wait_for_round(Chunk& chunk, const data::Header& header) {
+  std::erase_if(chunk.waiting, [&](const auto& w) { return w.worker == header.worker; });
+  chunk.waiting.push_back(header);
+}
+
+bool Shard::uses_optimizer(const Chunk& chunk) const {
+  return optimizer_ && !chunk.auxiliary && chunk.dtype != data::Dtype::kInt64;
+}
+
+data::Reduce Shard::reduce_of(const Chunk& chunk, data::Reduce asked) const {
+  if (asked != data::Reduce::kAuto) return asked;
+  const bool mean =
+      uses_optimizer(chunk) || (chunk.auxiliary && chunk.dtype != data::Dtype::kInt64);
+  return mean ? data::Reduce::kMean : data::Reduce::kSum;
+}
+
+std::string Shard::disagreement(const Chunk& chunk) const {
+  const auto& first = chunk.parts.front();
+  const bool optimizes = uses_optimizer(chunk);
+  if (chunk.dtype == data::Dtype::kInt64 && first.header.reduce == data::Reduce::kMean)
+    return "int64 values have no mean: push them with reduce = sum";
+  for (const auto& part : chunk.parts) {
+    if (part.header.step != first.header.step)
+      return fmt::format("round {}: worker {} is at step {}, worker {} at step {}",
+                         first.header.round, first.worker, first.header.step, part.worker,
+                         part.header.step);
+    if (optimizes && part.header.learning_rate != first.header.learning_rate)
+      return fmt::format("round {}: worker {} has learning rate {}, worker {} has {}",
+                         first.header.round, first.worker, first.header.learning_rate, part.worker,
+                         part.header.learning_rate);
+    if (reduce_of(chunk, part.header.reduce) != reduce_of(chunk, first.header.reduce))
+      return fmt::format("round {}: worker {} and worker {} ask for different reductions",
+                         first.header.round, first.worker, part.worker);
+  }
+  return {};
+}
+
+Payload& Shard::writable(Chunk& chunk, bool keep_values) {
+  if (chunk.value.use_count() > 1) {  // answers of an earlier round are still being sent
+    auto fresh = std::make_shared<Payload>(chunk.value->size());
+    if (keep_values && !chunk.value->empty())
+      std::memcpy(fresh->data(), chunk.value->data(), fresh->size());
+    chunk.value = std::move(fresh);
+  }
+  return *chunk.value;
+}
+
+void Shard::complete(Chunk& chunk) {
+  const Round round = chunk.rounds.open();
+  auto& parts = chunk.parts;
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.worker < b.worker; });
+  const std::string wrong = disagreement(chunk);
+  std::vector<Addend> addends;
+  double samples = 0;
+  const bool mean = reduce_of(chunk, parts.front().header.reduce) == data::Reduce::kMean;
+  for (const auto& part : parts) {
+    if (part.header.samples == 0) continue;
+    const auto n = static_cast<double>(part.header.samples);
+    addends.push_back({part.bytes.data(), mean ? n : 1.0});
+    samples += n;
+  }
+  if (wrong.empty() && !addends.empty() && chunk.elements > 0) {
+    const double divisor = mean ? samples : 1.0;
+    if (uses_optimizer(chunk)) {
+      if (gradient_.size() < chunk.value->size()) gradient_ = Payload(chunk.value->size());
+      reduce(chunk.dtype, addends, divisor, gradient_.data(), chunk.elements);
+      update(*optimizer_, chunk.state, chunk.dtype,
+             static_cast<double>(parts.front().header.learning_rate), writable(chunk, true).data(),
+             gradient_.data(), chunk.elements);
+      has_state_ = true;
+    } else {
+      reduce(chunk.dtype, addends, divisor, writable(chunk, false).data(), chunk.elements);
+    }
+  }
+  chunk.failed.reset();
+  if (!wrong.empty()) chunk.failed.emplace(round, wrong);
+  for (auto& part : parts) pool_.give(std::move(part.bytes));
+  parts.clear();
+  chunk.rounds.advance();
+  std::vector<data::Header> waiting;
+  waiting.swap(chunk.waiting);
+  for (const auto& request : waiting) {
+    if (!wrong.empty())
+      refuse(request, data::Code::kMismatch, wrong);
+    else if (request.type == data::Type::kPush)
+      answer(request, data::Type::kDone);
+    else
+      answer(request, data::Type::kValue, chunk.value);
+  }
+}
+
+void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payload) {
+  const auto admission =
+      chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
+  if (admission == Admission::kCounted && header.samples > 0 && chunk.elements > 0) {
+    if (uses_optimizer(chunk)) {
+      update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(header.learning_rate),
+             writable(chunk, true).data(), payload.data(), chunk.elements);
+      has_state_ = true;
+    } else if (reduce_of(chunk, header.reduce) == data::Reduce::kMean) {
+      // The mean of one contribution is that contribution.
+      std::memcpy(writable(chunk, false).data(), payload.data(), payload.size());
+    } else {
+      add(chunk.dtype, writable(chunk, true).data(), payload.data(), chunk.elements);
+    }
+  }
+  pool_.give(std::move(payload));
+  if (admission != Admission::kCounted && admission != Admission::kPast)
+    return admission_failed(header, admission, chunk.rounds);
+  if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
+  answer(header, data::Type::kValue, chunk.value);
+}
+
+void Shard::admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds) {
+  if (why == Admission::kFenced)
+    return refuse(to, data::Code::kFenced,
+                  fmt::format("worker {} is not a member (generation {}): it was removed, or has "
+                              "not joined at an epoch boundary yet",
+                              to.worker, members_.generation()));
+  if (why == Admission::kMissed)
+    return refuse(to, data::Code::kInvalid,
+                  fmt::format("round {} was completed without worker {}, which had finished its "
+                              "epoch: call epoch_boundary before the next push",
+                              to.round, to.worker));
+  refuse(to, data::Code::kInvalid,
+         fmt::format("worker {} pushes round {} while round {} is open", to.worker, to.round,
+                     rounds.open()));
+}
+
+void Shard::on_pull(const data::Header& header) {
+  const Chunk* chunk = find(header);
+  if (!chunk) return refuse(header, data::Code::kInvalid, "pull of a chunk that was not created");
+  answer(header, data::Type::kValue, chunk->value);
+}
+
+// ---------------------------------------------------------------- epochs, barrier
+
+void Shard::on_finish(const data::Header& header) {
+  if (members_.finish(header.worker, header.round.value)) {
+    recheck(false);
+  }
+  answer(header, data::Type::kDone);
+}
+
+void Shard::recheck(bool epoch_ends) {
+  std::vector<ChunkKey> open;
+  open.swap(open_);
+  for (const auto key : open) {
+    Chunk& chunk = chunks_.at(key);
+    if (epoch_ends || chunk.rounds.is_complete(members_))
+      complete(chunk);
+    else
+      open_.push_back(key);
+  }
+  if (barrier_.counted() > 0 && (epoch_ends || barrier_.is_complete(members_))) {
+    barrier_.advance();
+    std::vector<data::Header> waiting;
+    waiting.swap(at_barrier_);
+    for (const auto& request : waiting) answer(request, data::Type::kDone);
+  }
+  if (epoch_ends)
+    members_.begin_epoch();
+  else
+    members_.clear_if_all_finished();
+}
+
+void Shard::on_barrier(const data::Header& header) {
+  if (!options_.is_registrar)
+    return refuse(header, data::Code::kInvalid, "the barrier is at server 0");
+  const auto admission = barrier_.admit(members_, header.worker, header.generation, header.round);
+  switch (admission) {
+    case Admission::kCounted:
+    case Admission::kDuplicate:
+      std::erase_if(at_barrier_, [&](const auto& w) { return w.worker == header.worker; });
+      at_barrier_.push_back(header);
+      return recheck(false);
+    case Admission::kPast:
+      return answer(header, data::Type::kDone);
+    case Admission::kHeld:
+    case Admission::kFenced:
+    case Admission::kMissed:
+    case Admission::kAhead:
+      return admission_failed(header, admission, barrier_);
+  }
+}
+
+void Shard::on_sync(const data::Header& header) {
+  data::SyncState state;
+  state.generation = members_.generation();
+  state.phase = members_.phase();
+  state.barrier = barrier_.open();
+  for (const auto& [key, chunk] : chunks_)
+    state.chunks.push_back({KeyId(static_cast<std::uint32_t>(key >> 32)),
+                            static_cast<std::uint32_t>(key), chunk.rounds.open()});
+  answer(header, data::Type::kDone, std::make_shared<Payload>(wire::body_of(state)));
+}
+
+// ---------------------------------------------------------------- optimizer
+
+void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
+  const auto spec = parse_optimizer(payload.text());
+  if (!spec) return refuse(header, data::Code::kInvalid, spec.error().message);
+  if (optimizer_ == *spec) return answer(header, data::Type::kDone);
+  const bool is_member = members_.contains(header.worker);
+  if (!optimizer_ && !is_member) return park(parked_optimizers_, header, std::move(payload));
+  const bool may_replace = is_member && !has_state_ && optimizer_by_ == header.worker;
+  if (optimizer_ && !may_replace)
+    return refuse(header, data::Code::kMismatch,
+                  fmt::format("the optimizer is '{}'; worker {} asks for '{}'",
+                              to_string(*optimizer_), header.worker, to_string(*spec)));
+  if (!(header.flags & data::kCheckOnly)) {
+    optimizer_ = *spec;
+    optimizer_by_ = header.worker;
+  }
+  answer(header, data::Type::kDone);
+  if (!(header.flags & data::kCheckOnly)) retry(std::exchange(parked_optimizers_, {}));
+}
+
+// ---------------------------------------------------------------- waiting and answering
+
+void Shard::park(std::vector<Parked>& where, const data::Header& header, Payload payload) {
+  // A request that arrives again (its connection broke) takes the place of the earlier one, so
+  // there is never more than what the workers have outstanding.
+  std::erase_if(where, [&](const Parked& p) {
+    return p.header.worker == header.worker && p.header.request == header.request;
+  });
+  where.push_back({header, std::move(payload)});
+}
+
+void Shard::retry(std::vector<Parked> frames) {
+  for (auto& frame : frames) handle(frame.header, std::move(frame.payload), Time{});
+}
+
+void Shard::retry_all_parked() {
+  retry(std::exchange(parked_registers_, {}));
+  retry(std::exchange(parked_optimizers_, {}));
+  for (auto& [key, frames] : std::exchange(parked_inits_, {})) retry(std::move(frames));
+}
+
+void Shard::answer(const data::Header& to, data::Type type,
+                   std::shared_ptr<const Payload> payload) {
+  data::Header header = to;
+  header.type = type;
+  header.payload = payload ? static_cast<std::uint32_t>(payload->size()) : 0;
+  answers_.answer(to.worker, header, std::move(payload));
+}
+
+void Shard::refuse(const data::Header& to, data::Code code, std::string message) {
+  data::Failure failure;
+  failure.code = code;
+  failure.message = std::move(message);
+  answer(to, data::Type::kFailed, std::make_shared<Payload>(wire::body_of(failure)));
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,128 @@
+/// What one server loop knows and does: its chunks, their rounds and values. Frames in, answers
+/// out; no socket, thread or clock, so tests drive it frame by frame.
+///
+/// One thread. The caller's part, for every frame of an authenticated connection:
+///  1. check(header) before memory is taken for the payload; an error means: drop the connection;
+///  2. read the payload into take(header.payload);
+///  3. handle(header, payload, now). Answers come through `Answers`, now or later.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/data_messages.h"
+#include "core/id.h"
+#include "core/messages.h"
+#include "core/result.h"
+#include "kvstore/aggregate.h"
+#include "kvstore/optimizer.h"
+#include "kvstore/payload.h"
+
+namespace dt::kv {
+
+/// Where answers go. A worker without a connection gets none: it asks again when it is back.
+class Answers {
+ public:
+  virtual ~Answers() = default;
+  virtual void answer(WorkerId to, const data::Header& header,
+                      std::shared_ptr<const Payload> payload) = 0;
+};
+
+struct ShardOptions {
+  bool is_registrar = false;    ///< Server 0, loop 0: owns the key table and the barrier.
+  std::size_t max_held = 4096;  ///< Frames of a generation not learnt yet.
+  Duration hold_limit = std::chrono::seconds(30);
+};
+
+class Shard {
+ public:
+  Shard(ShardOptions options, Answers& answers);
+
+  [[nodiscard]] Result<void> check(const data::Header& header) const;
+  [[nodiscard]] Payload take(std::size_t size) { return pool_.take(size); }
+  void handle(const data::Header& header, Payload payload, Time now);
+  /// The contributor set changes; kStale says that the commit was refused.
+  Members::Adopted commit(const ServerCommit& commit, Time now);
+  /// Refuses what was held for too long. To be called about once a second.
+  void expire(Time now);
+  [[nodiscard]] const Members& members() const { return members_; }
+
+ private:
+  struct Part {
+    WorkerId worker;
+    data::Header header;
+    Payload bytes;
+  };
+  struct Chunk {
+    data::Dtype dtype{};
+    bool auxiliary = false;
+    std::size_t elements = 0;
+    std::shared_ptr<Payload> value;
+    RoundMachine rounds;
+    OptimizerState state;
+    std::vector<Part> parts;                              ///< Counted in the open round.
+    std::vector<data::Header> waiting;                    ///< Requests the open round will answer.
+    std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
+  };
+  struct Parked {
+    data::Header header;
+    Payload payload;
+  };
+  using ChunkKey = std::uint64_t;  ///< KeyId in the high half, chunk in the low half.
+
+  void on_register(const data::Header& header, Payload payload);
+  void on_init(const data::Header& header, Payload payload);
+  void on_push(const data::Header& header, Payload payload);
+  void on_pull(const data::Header& header);
+  void on_finish(const data::Header& header);
+  void on_barrier(const data::Header& header);
+  void on_set_optimizer(const data::Header& header, Payload payload);
+  void on_sync(const data::Header& header);
+  void apply_async(Chunk& chunk, const data::Header& header, Payload payload);
+  void wait_for_round(Chunk& chunk, const data::Header& header);
+  void complete(Chunk& chunk);
+  /// The reason why the parts of a round do not fit together; empty: they do.
+  [[nodiscard]] std::string disagreement(const Chunk& chunk) const;
+  [[nodiscard]] data::Reduce reduce_of(const Chunk& chunk, data::Reduce asked) const;
+  [[nodiscard]] bool uses_optimizer(const Chunk& chunk) const;
+  /// The value's bytes for writing: a copy if answers still hold the present ones.
+  Payload& writable(Chunk& chunk, bool keep_values);
+  void recheck(bool epoch_ends);
+  void retry(std::vector<Parked> frames);
+  void retry_all_parked();
+  static void park(std::vector<Parked>& where, const data::Header& header, Payload payload);
+  void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
+  void refuse(const data::Header& to, data::Code code, std::string message);
+  void admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds);
+  Chunk* find(const data::Header& header);
+  [[nodiscard]] const Chunk* find(const data::Header& header) const;
+
+  ShardOptions options_;
+  Answers& answers_;
+  Members members_;
+  PayloadPool pool_;
+  std::unordered_map<ChunkKey, Chunk> chunks_;
+  std::vector<ChunkKey> open_;  ///< Chunks whose open round somebody has contributed to.
+  RoundMachine barrier_;
+  std::vector<data::Header> at_barrier_;
+
+  std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
+  std::unordered_map<std::string, std::size_t> key_index_;
+
+  std::optional<OptimizerSpec> optimizer_;
+  WorkerId optimizer_by_;
+  bool has_state_ = false;  ///< An optimizer has updated a chunk here.
+  Payload gradient_;        ///< Scratch for the reduced gradient.
+
+  // What waits for a key, an optimizer, a chunk; a commit may change who is to give it.
+  std::vector<Parked> parked_registers_;
+  std::vector<Parked> parked_optimizers_;
+  std::unordered_map<ChunkKey, std::vector<Parked>> parked_inits_;
+  std::vector<std::pair<Time, Parked>> held_;  ///< Wait for a generation.
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,88 @@
+/// What the C ABI stands on: one kvstore of some type, in C++ terms. LocalStore lives in this
+/// process alone, Client (client.h) talks to servers. See dtkv.h for what each call means.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "core/data_messages.h"
+#include "core/id.h"
+
+namespace dt::kv {
+
+/// A DTKV_* number and the sentence for dtkv_last_error().
+struct StoreError {
+  int code = 0;
+  std::string message;
+};
+template <class T>
+using StoreResult = tl::expected<T, StoreError>;
+using Status = StoreResult<void>;
+using Handle = std::uint64_t;
+
+/// An array of the caller, in host memory.
+struct Array {
+  void* data = nullptr;
+  std::size_t count = 0;
+  data::Dtype dtype{};
+};
+
+struct PushOptions {
+  data::Reduce reduce = data::Reduce::kAuto;
+  std::uint64_t samples = 1;
+  std::uint64_t step = 0;
+  float learning_rate = 0;
+  int priority = 0;
+};
+
+/// Who this worker is in the present view.
+struct View {
+  Generation generation;
+  Rank rank;
+  std::uint32_t num_workers = 1;
+  Epoch epoch;
+  bool changed = false;
+};
+
+/// What is wrong with an array for a key; empty: nothing.
+[[nodiscard]] std::string array_mismatch(const data::KeySpec& key, const Array& array);
+
+/// Used from one thread at a time.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  [[nodiscard]] virtual const std::string& type() const = 0;
+  [[nodiscard]] virtual View view() const = 0;
+  [[nodiscard]] virtual WorkerId worker() const = 0;
+  [[nodiscard]] virtual bool is_newcomer() const = 0;
+  [[nodiscard]] virtual bool is_lead() const = 0;
+
+  virtual Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                      std::uint8_t flags) = 0;
+  virtual StoreResult<Handle> push(const std::vector<std::string>& keys,
+                                   const std::vector<Array>& values,
+                                   const PushOptions& options) = 0;
+  virtual StoreResult<Handle> pull(const std::vector<std::string>& keys,
+                                   const std::vector<Array>& out, int priority) = 0;
+  virtual StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
+                                       const std::vector<Array>& values,
+                                       const std::vector<Array>& out,
+                                       const PushOptions& options) = 0;
+  /// <= 0: until it is done or the store breaks.
+  virtual Status wait(Handle handle, double timeout_s) = 0;
+  virtual Status wait_all(double timeout_s) = 0;
+  virtual Status set_optimizer(const std::string& spec) = 0;
+  virtual Status barrier() = 0;
+  virtual Status finish_epoch() = 0;
+  virtual StoreResult<View> epoch_boundary(Epoch epoch) = 0;
+  virtual Status progress(Epoch epoch, std::uint64_t step) = 0;
+};
+
+/// "local" and "device": one worker, in this process; the same rounds and arithmetic as a server's.
+[[nodiscard]] std::unique_ptr<Store> make_local_store(std::string type);
+
+}  // namespace dt::kv

@@ -1,0 +1,190 @@
+/// dtlaunch: parse, check, write the spec, run the job.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "core/version.h"
+#include "io/control.h"
+#include "io/fd.h"
+#include "launcher/console.h"
+#include "launcher/environment.h"
+#include "launcher/options.h"
+#include "launcher/supervisor_process.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The folder as the user came there, which other hosts may know only by that name.
+std::string present_folder() {
+  std::error_code ec;
+  const char* logical = std::getenv("PWD");
+  if (logical && *logical == '/' && fs::equivalent(logical, ".", ec)) return logical;
+  return fs::current_path(ec).string();
+}
+
+Surroundings surroundings() {
+  Surroundings around;
+  around.cwd = present_folder();
+  around.variable = [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  };
+  return around;
+}
+
+/// The hosts file's text; empty without a file.
+Result<std::string> read_hosts(const std::string& path) {
+  if (path.empty()) return std::string();
+  constexpr std::size_t kLargest = std::size_t{16} << 20;
+  std::error_code ec;
+  if (fs::is_directory(path, ec))
+    return fail(ErrorKind::kInvalid, "hosts file {}: it is a folder; give a file", path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return tl::unexpected(errno_error(errno, "hosts file " + path));
+  std::string text;
+  for (char c; text.size() <= kLargest && file.get(c);) text.push_back(c);
+  if (text.size() > kLargest)
+    return fail(ErrorKind::kInvalid, "hosts file {}: larger than 16 MiB", path);
+  return text;
+}
+
+Result<void> check_folder(io::JobSpec& spec) {
+  std::error_code ec;
+  spec.job_dir = fs::path(spec.job_dir).lexically_normal().string();
+  if (spec.job_dir.size() > 1 && spec.job_dir.back() == '/') spec.job_dir.pop_back();
+  if (!fs::is_directory(spec.job_dir, ec))
+    return fail(ErrorKind::kInvalid, "job folder {}: there is no such folder", spec.job_dir);
+  if (::access(spec.job_dir.c_str(), W_OK | X_OK) != 0)
+    return tl::unexpected(errno_error(errno, "job folder " + spec.job_dir));
+  return {};
+}
+
+void name_job(io::JobSpec& spec) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::random_device random;
+  spec.job = io::make_job_name(std::chrono::nanoseconds(now).count(), random());
+  spec.state_dir = io::default_state_dir(spec.job);
+  spec.socket = io::default_runtime_dir(spec.job) + "/control";
+}
+
+/// The folders, and the spec in a file that only its owner reads: it holds --env values.
+Result<void> write_spec(const io::JobSpec& spec) {
+  const fs::path runtime = fs::path(spec.socket).parent_path();
+  for (const fs::path& dir : {runtime.parent_path(), runtime, fs::path(spec.state_dir)})
+    if (auto made = io::make_private_dir(dir.string()); !made) return made;
+  const std::string path = spec_file(spec);
+  const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string text = to_json(spec) + "\n";
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(file.get()) != 0)
+    return tl::unexpected(errno_error(errno, "write " + path));
+  return {};
+}
+
+std::string quoted(const std::string& word) {
+  const auto plain = word.find_first_not_of(
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+");
+  if (!word.empty() && plain == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string quoted(const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : " ") + quoted(word);
+  return out;
+}
+
+ProcessFacts example(const io::JobSpec& spec, Role role, const Host& host) {
+  ProcessFacts facts;
+  facts.process = {role, 0};
+  facts.host = host;
+  facts.address = host.name;
+  facts.secret = "(made at the start)";
+  facts.num_workers = static_cast<std::uint32_t>(spec.workers.size());
+  facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
+  facts.root.address = "(this machine)";
+  facts.master.address = spec.workers.front().name;
+  return facts;
+}
+
+void print_environment(const io::JobSpec& spec, Role role, const Host& host) {
+  fmt::print("environment of {}:\n", to_string(ProcessId{role, 0}));
+  for (const auto& [name, value] : environment(spec, example(spec, role, host)))
+    fmt::print("  {}={}\n", name, quoted(value));
+}
+
+void print_plan(const io::JobSpec& spec) {
+  fmt::print("job folder  {}\nstarted in  {}\n{}, {}\n", spec.job_dir, spec.cwd,
+             spec.local ? "on this machine, without ssh" : "over ssh",
+             spec.elastic ? "elastic: host_worker is watched" : "not elastic");
+  if (!spec.prepare_data.empty())
+    fmt::print("on each host first: {}\n", quoted({"/bin/sh", "-c", spec.prepare_data}));
+  for (std::size_t i = 0; i < spec.servers.size(); ++i)
+    fmt::print("server {:<4} {}  dtserver\n", i, spec.servers[i]);
+  for (std::size_t i = 0; i < spec.workers.size(); ++i)
+    fmt::print("worker {:<4} {}  {}\n", i, spec.workers[i], quoted(spec.command));
+  print_environment(spec, Role::kWorker, spec.workers.front());
+  if (!spec.servers.empty()) print_environment(spec, Role::kServer, spec.servers.front());
+}
+
+int refuse(const Error& error) {
+  fmt::print(stderr, "dtlaunch: {}\n", error.message);
+  return io::kExitUsage;
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    fmt::print(stderr, "{}", help());
+    return io::kExitUsage;
+  }
+  auto options = parse_options(words, surroundings());
+  if (!options) return refuse(options.error());
+  if (options->wish == Wish::kHelp) {
+    fmt::print("{}", help());
+    return io::kExitOk;
+  }
+  if (options->wish == Wish::kVersion) {
+    fmt::print("{}\n", version_text("dtlaunch"));
+    return io::kExitOk;
+  }
+  const auto hosts = read_hosts(options->hostfile);
+  if (!hosts) return refuse(hosts.error());
+  auto spec = plan(*options, *hosts);
+  if (!spec) return refuse(spec.error());
+  if (auto folder = check_folder(*spec); !folder) return refuse(folder.error());
+  if (options->wish == Wish::kDryRun) {
+    print_plan(*spec);
+    return io::kExitOk;
+  }
+  name_job(*spec);
+  if (auto written = write_spec(*spec); !written) {
+    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
+    return io::kExitFailure;
+  }
+  return run_job(*spec);
+}
+
+}  // namespace
+}  // namespace dt::launcher
+
+int main(int argc, char** argv) {
+  try {
+    return dt::launcher::run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "dtlaunch: {}\n", e.what());
+    return dt::io::kExitFailure;
+  }
+}

@@ -1,0 +1,161 @@
+#include "supervisor/job_lock.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "io/job_spec.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, job, host, pid, boot_id, start)
+
+namespace {
+
+constexpr const char* kJobFiles[] = {"host_worker", "host_worker_log", "events.jsonl"};
+
+std::string local_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string lock_path(const std::string& job_dir) { return io::marker_dir(job_dir) + "/lock"; }
+
+Error refusal(const std::string& job_dir, const LockHolder& holder, bool same_host) {
+  const std::string path = lock_path(job_dir);
+  if (same_host)
+    return {
+        ErrorKind::kDenied,
+        fmt::format("job {} is running in {} (pid {} on this host): stop it with \"dtctl stop\" "
+                    "there, or use another --job-dir",
+                    holder.job, job_dir, holder.pid)};
+  return {ErrorKind::kDenied,
+          fmt::format("job {} holds {} (pid {} on host {}): stop it with \"dtctl stop\" on {}; if "
+                      "that host is surely gone, rm {}",
+                      holder.job, job_dir, holder.pid, holder.host, holder.host, path)};
+}
+
+}  // namespace
+
+std::uint64_t process_start(std::int64_t pid) {
+  const std::string stat = local_file(fmt::format("/proc/{}/stat", pid));
+  // The name in parentheses may hold blanks: count from its end. Field 22 is the start time.
+  std::size_t at = stat.rfind(')');
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  std::uint64_t start = 0;
+  if (at != std::string::npos)
+    std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), start);
+  return start;
+}
+
+LockHolder this_process(std::string job) {
+  LockHolder me;
+  me.job = std::move(job);
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  me.host = host;
+  me.pid = ::getpid();
+  me.boot_id = local_file("/proc/sys/kernel/random/boot_id");
+  if (me.boot_id.ends_with('\n')) me.boot_id.pop_back();
+  me.start = process_start(me.pid);
+  return me;
+}
+
+std::string to_json(const LockHolder& holder) { return nlohmann::json(holder).dump() + "\n"; }
+
+Result<LockHolder> lock_from_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  try {
+    return json.get<LockHolder>();
+  } catch (const nlohmann::json::exception& e) {
+    return fail(ErrorKind::kInvalid, "this is no lock file of dtlaunch ({})", e.what());
+  }
+}
+
+bool is_stale(const LockHolder& holder, const LockHolder& me) {
+  if (holder.host != me.host) return false;
+  if (holder.boot_id != me.boot_id) return true;
+  return process_start(holder.pid) != holder.start;
+}
+
+awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me) {
+  const std::string path = lock_path(job_dir);
+  auto made_dir = co_await volume.make_dirs(io::marker_dir(job_dir));
+  if (!made_dir) co_return made_dir;
+  // Each turn either ends or removes a stale lock; more than a few mean a race with other jobs.
+  for (int turn = 0; turn < 5; ++turn) {
+    auto made = co_await volume.write_new(path, to_json(me));
+    if (!made) co_return tl::unexpected(made.error());
+    if (*made) co_return Result<void>();
+    auto text = co_await volume.read(path);
+    if (!text) co_return tl::unexpected(text.error());
+    if (!*text) continue;
+    const auto holder = lock_from_json(**text);
+    if (!holder)
+      co_return fail(ErrorKind::kDenied,
+                     "{} cannot be understood ({}): if no job runs in this folder, rm {}", path,
+                     holder.error().message, path);
+    if (*holder == me) co_return Result<void>();
+    if (!is_stale(*holder, me))
+      co_return tl::unexpected(refusal(job_dir, *holder, holder->host == me.host));
+    // Moved, not removed: of several that find it stale only one can move it.
+    const std::string aside = fmt::format("{}.stale.{}", path, me.pid);
+    auto moved = co_await volume.rename(path, aside);
+    if (!moved) continue;
+    auto what = co_await volume.read(aside);
+    if (what && *what && **what != **text) {
+      // Between our look and the move somebody else took it over: it is theirs.
+      co_await volume.rename(aside, path);
+      continue;
+    }
+    co_await volume.remove(aside);
+  }
+  co_return fail(ErrorKind::kDenied, "several jobs are being started in {}", job_dir);
+}
+
+awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me) {
+  const std::string path = lock_path(job_dir);
+  auto text = co_await volume.read(path);
+  if (!text) co_return tl::unexpected(text.error());
+  if (!*text) co_return Result<void>();
+  const auto holder = lock_from_json(**text);
+  if (!holder || *holder != me) co_return Result<void>();
+  auto removed = co_await volume.remove(path);
+  co_return removed;
+}
+
+awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
+                                                   std::string new_job) {
+  std::string old_job;
+  auto pointer = co_await volume.read(io::pointer_file(job_dir));
+  if (!pointer) co_return tl::unexpected(pointer.error());
+  if (*pointer) {
+    const auto json = nlohmann::json::parse(**pointer, nullptr, false);
+    if (json.is_object() && json.contains("job") && json["job"].is_string())
+      old_job = json["job"].get<std::string>();
+  }
+  if (old_job.empty() || old_job == new_job || old_job.find('/') != std::string::npos ||
+      old_job.starts_with('.'))
+    old_job = "before-" + new_job;
+  const std::string folder = io::marker_dir(job_dir) + "/" + old_job;
+  bool moved_any = false;
+  for (const char* name : kJobFiles) {
+    const std::string from = fmt::format("{}/{}", job_dir, name);
+    auto there = co_await volume.exists(from);
+    if (!there) co_return tl::unexpected(there.error());
+    if (!*there) continue;
+    auto made = co_await volume.make_dirs(folder);
+    if (!made) co_return tl::unexpected(made.error());
+    auto moved = co_await volume.rename(from, fmt::format("{}/{}", folder, name));
+    if (!moved) co_return tl::unexpected(moved.error());
+    moved_any = true;
+  }
+  co_return moved_any ? folder : std::string();
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,48 @@
+/// One job per folder: the lock file in `.dtlaunch`, and what an ended job left in the folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "io/asio.h"
+#include "supervisor/volume.h"
+
+namespace dt::supervisor {
+
+/// What the lock file says.
+struct LockHolder {
+  std::string job;
+  std::string host;
+  std::int64_t pid = 0;
+  std::string boot_id;
+  std::uint64_t start = 0;  ///< The process's start time in its boot's clock ticks.
+
+  friend bool operator==(const LockHolder&, const LockHolder&) = default;
+};
+
+/// This very process, for this job.
+[[nodiscard]] LockHolder this_process(std::string job);
+[[nodiscard]] std::string to_json(const LockHolder& holder);
+[[nodiscard]] Result<LockHolder> lock_from_json(const std::string& text);
+
+/// Start time of a process of this machine in clock ticks; 0: no such process.
+[[nodiscard]] std::uint64_t process_start(std::int64_t pid);
+
+/// Whether the holder, seen from `me`, is surely gone: the same host, and an earlier boot, or no
+/// process with that pid and start time.
+[[nodiscard]] bool is_stale(const LockHolder& holder, const LockHolder& me);
+
+/// Makes the lock (a stale one is taken over). Held by another job, alive or on another host, it is
+/// kDenied and says by whom and what to do.
+io::awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me);
+
+/// Removes the lock if it is this holder's.
+io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me);
+
+/// Moves host_worker, host_worker_log and events.jsonl of an earlier job to `.dtlaunch/<its name>/`
+/// (named by the pointer file, else after the new job). Only for a new job, with the lock held.
+/// Returns the folder they went to, empty if there were none.
+io::awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
+                                                       std::string new_job);
+
+}  // namespace dt::supervisor

@@ -1,0 +1,53 @@
+/// What travels between VolumeClient and its helper process, one request at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/wire.h"
+
+namespace dt::supervisor {
+
+enum class VolumeOp : std::uint8_t {
+  kRead,      ///< `number`: the most bytes; more is an error.
+  kExists,    ///
+  kWriteNew,  ///< O_EXCL; `number`: mode.
+  kReplace,   ///< Temporary file, fsync, rename; `number`: mode.
+  kAppend,    ///< `number`: the size before, or kAnySize; `sync`.
+  kTruncate,  ///< `number`: the size.
+  kMakeDirs,  ///
+  kRename,    ///< To `path2`.
+  kRemove,    ///< Absent is fine.
+  kList,      ///
+  kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
+};
+
+/// kAppend wherever the file ends.
+inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+
+/// VolumeReply::error when the file is not as the request expects it.
+inline constexpr std::int32_t kConflict = -1;
+
+struct VolumeRequest {
+  static constexpr std::uint16_t kType = 1;
+  VolumeOp op = VolumeOp::kRead;
+  std::string path;
+  std::string path2;
+  std::string bytes;
+  std::uint64_t number = 0;
+  bool sync = false;
+  DT_FIELDS(op, path, path2, bytes, number, sync)
+};
+
+struct VolumeReply {
+  static constexpr std::uint16_t kType = 2;
+  std::int32_t error = 0;  ///< errno, with `text` saying what was done to which file.
+  std::string text;
+  bool yes = false;  ///< kRead, kExists: it is there. kWriteNew: it was made.
+  std::string bytes;
+  std::vector<std::string> names;
+  DT_FIELDS(error, text, yes, bytes, names)
+};
+
+}  // namespace dt::supervisor

@@ -1,0 +1,139 @@
+# What every end-to-end test begins with:
+#
+#     . "$(dirname "$0")/lib.sh"
+#
+# It stands then in an empty job folder ($JOB) inside a temporary folder ($T), with the programs
+# under test first in PATH and all state, sockets and caches inside $T. Whatever the test's end,
+# everything it started is ended, by pid, and a process left over makes the test fail.
+set -euo pipefail
+: "${DT_BIN:?the folder of the programs under test}" "${DT_SOURCE:?the source tree}"
+
+T=$(mktemp -d /tmp/dte.XXXXXX)  # short: socket paths end at 108 bytes
+JOB=$T/job
+mkdir -m 700 -p "$JOB" "$T/run" "$T/state"
+export PATH=$DT_BIN:$PATH XDG_RUNTIME_DIR=$T/run XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache
+export LC_ALL=C
+unset DISPLAY SSH_AUTH_SOCK
+cd "$JOB"
+_pids=()
+
+say() { printf '%s\n' "-- $*"; }
+# fail TEXT...: ends the test. The output of what was started by `start` is shown by the trap.
+fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
+skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
+
+# wait_for SECONDS 'CONDITION': until the shell condition holds; false at the deadline.
+wait_for() {
+  local until=$((SECONDS + $1 + 1))
+  until eval "$2"; do
+    [ $SECONDS -lt $until ] || { printf 'waited %s s in vain for: %s\n' "$1" "$2"; return 1; }
+    sleep 0.05
+  done
+}
+
+# start NAME COMMAND...: in the background and in a session of its own, output to $T/NAME.out; sets PID.
+start() {
+  local name=$1
+  shift
+  # setsid forks only if it leads a group, which a background job of a script does not.
+  setsid "$@" </dev/null >"$T/$name.out" 2>&1 &
+  PID=$!
+  _pids+=("$PID")
+}
+
+# finished NAME PID SECONDS: waits for the end of what `start` began; sets STATUS.
+finished() {
+  wait_for "$3" "! _alive $2" || fail "$1 has not ended after $3 s"
+  STATUS=0
+  wait "$2" || STATUS=$?
+}
+
+# run NAME COMMAND...: in the foreground, output to $T/NAME.out; sets STATUS and never fails.
+run() {
+  local name=$1
+  shift
+  STATUS=0
+  "$@" </dev/null >"$T/$name.out" 2>&1 || STATUS=$?
+}
+
+output() { cat "$T/$1.out"; }
+expect_status() { [ "$STATUS" = "$1" ] || fail "exit status $STATUS, expected $1"; }
+expect_output() { grep -Eq -- "$2" "$T/$1.out" || fail "nothing like /$2/ in the output of $1"; }
+
+# ssh_hosts [N]: N real sshds on loopback; sets SSH_HOSTS (a hosts file), SSH_OPTIONS (array for
+# dtlaunch), SSH_ADDRESSES (array).
+ssh_hosts() {
+  local line
+  # Folders of parallel tests need addresses of their own: 127.0.1.2 and up, by pid.
+  "$DT_SOURCE/scripts/sshd-hosts" start "$T/ssh" -n "${1:-3}" --first $((250 + $$ % 200 * 100 + 2)) >"$T/ssh.env"
+  while read -r line; do
+    case $line in
+      hosts=*) SSH_HOSTS=${line#*=} ;;
+      options=*) read -ra SSH_OPTIONS <<<"${line#*=}" ;;
+      addresses=*) read -ra SSH_ADDRESSES <<<"${line#*=}" ;;
+    esac
+  done <"$T/ssh.env"
+}
+
+# _alive PID: neither gone nor a zombie.
+_alive() { grep -Eqs '^State:[[:space:]]+[^ZX[:space:]]' "/proc/$1/status"; }
+
+# left_over: "PID command" of every process that belongs to this test: started in its folders, or
+# carrying the marker of one of its jobs.
+left_over() {
+  local jobs
+  jobs=$(find "$JOB" -maxdepth 3 -path '*/.dtlaunch/*' -name spec.json -printf '%h\n' 2>/dev/null | sed 's|.*/||' | paste -sd'|')
+  python3 - "$T" "$jobs" "$$" <<'EOT'
+import os, sys
+folder, jobs, own = sys.argv[1].encode(), [j for j in sys.argv[2].split("|") if j], {int(sys.argv[3]), os.getpid(), os.getppid()}
+marks = [folder] + [f"DT_MARK={job}/".encode() for job in jobs]
+for name in os.listdir("/proc"):
+    if not name.isdigit() or int(name) in own:
+        continue
+    try:
+        with open(f"/proc/{name}/stat") as f:
+            if f.read().rsplit(")", 1)[1].split()[0] in "ZX":
+                continue
+        with open(f"/proc/{name}/environ", "rb") as f:
+            environ = f.read()
+        with open(f"/proc/{name}/cmdline", "rb") as f:
+            cmdline = f.read()
+    except OSError:
+        continue
+    if any(m in environ or m in cmdline for m in marks):
+        print(name, cmdline.replace(b"\0", b" ").decode(errors="replace")[:120])
+EOT
+}
+
+# expect_nothing_left [SECONDS]: no process of this test within so long.
+expect_nothing_left() {
+  wait_for "${1:-10}" '[ -z "$(left_over | grep -v "sshd")" ]' || fail "left over: $(left_over)"
+}
+
+_cleanup() {
+  local status=$? pid
+  trap - EXIT INT TERM HUP
+  set +e
+  if [ $status != 0 ] && [ $status != 77 ]; then
+    for out in "$T"/*.out; do [ -f "$out" ] && echo "---- ${out##*/}" && tail -n 60 "$out"; done
+    for log in host_worker host_worker_log events.jsonl; do
+      [ -f "$JOB/$log" ] && echo "---- $log" && tail -n 30 "$JOB/$log"
+    done
+    for log in "$JOB"/.dtlaunch/*/logs/*; do [ -f "$log" ] && echo "---- $log" && tail -n 15 "$log"; done
+  fi
+  for pid in "${_pids[@]}"; do _alive "$pid" && kill "$pid" 2>/dev/null; done
+  [ ! -d "$T/ssh" ] || "$DT_SOURCE/scripts/sshd-hosts" stop "$T/ssh"
+  # A job that was told to stop has its time; what is there then was left over, and is ended here.
+  if ! wait_for 12 '[ -z "$(left_over)" ]' >/dev/null; then
+    echo "FAILED: left over after the test:"
+    left_over
+    while read -r pid _; do kill -KILL "$pid" 2>/dev/null; done < <(left_over)
+    [ $status != 0 ] || status=1
+  fi
+  cd /
+  if [ -n "${DT_KEEP-}" ]; then echo "kept: $T"; else rm -rf "$T"; fi
+  exit $status
+}
+trap _cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP

@@ -1,0 +1,111 @@
+#include "supervisor/job_lock.h"
+
+#include <sys/wait.h>
+
+#include "test/supervisor/loop.h"
+
+using namespace dt;
+using namespace dt::test;
+using namespace dt::supervisor;
+
+namespace {
+
+LockHolder holder_of_job(const std::string& job) { return this_process(job); }
+
+/// The pid of a process that has been and gone.
+std::int64_t gone_pid() {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  ::waitpid(pid, nullptr, 0);
+  return pid;
+}
+
+}  // namespace
+
+TEST_CASE("job lock: a second job in the folder is refused, by name, pid and remedy",
+          "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
+  const LockHolder first = holder_of_job("first");
+  REQUIRE(loop.wait(take_job_lock(loop.volume, dir.path(), first)));
+  const auto second = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("second")));
+  REQUIRE_FALSE(second);
+  CHECK(second.error().kind == ErrorKind::kDenied);
+  for (const auto& part : {std::string("job first"), fmt::format("pid {}", ::getpid()),
+                           std::string("dtctl stop"), dir.path()})
+    CHECK(second.error().message.find(part) != std::string::npos);
+
+  REQUIRE(loop.wait(drop_job_lock(loop.volume, dir.path(), holder_of_job("second"))));
+  CHECK(fs::exists(dir / ".dtlaunch/lock"));
+  REQUIRE(loop.wait(drop_job_lock(loop.volume, dir.path(), first)));
+  CHECK_FALSE(fs::exists(dir / ".dtlaunch/lock"));
+}
+
+TEST_CASE("job lock: one whose process is gone is taken over", "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
+  const LockHolder me = holder_of_job("new");
+  std::vector<LockHolder> stale(3, holder_of_job("old"));
+  stale[0].pid = gone_pid();
+  stale[0].start = 12345;
+  stale[1].start += 1;  // the pid lives, as another process
+  stale[2].boot_id = "an earlier boot";
+  for (const auto& old : stale) {
+    fs::create_directories(dir / ".dtlaunch");
+    spill(dir / ".dtlaunch/lock", to_json(old));
+    REQUIRE(loop.wait(take_job_lock(loop.volume, dir.path(), me)));
+    CHECK(slurp(dir / ".dtlaunch/lock") == to_json(me));
+    CHECK(loop.wait(loop.volume.list(dir / ".dtlaunch")).value() ==
+          std::vector<std::string>{"lock"});
+  }
+}
+
+TEST_CASE("job lock: one of another host is never taken over; the remedy is named", "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
+  LockHolder far = holder_of_job("far");
+  far.host = "elsewhere";
+  far.pid = gone_pid();
+  far.boot_id = "another";
+  fs::create_directories(dir / ".dtlaunch");
+  spill(dir / ".dtlaunch/lock", to_json(far));
+  const auto taken = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("new")));
+  REQUIRE_FALSE(taken);
+  CHECK(taken.error().message.find("host elsewhere") != std::string::npos);
+  CHECK(taken.error().message.find("rm " + (dir / ".dtlaunch/lock")) != std::string::npos);
+  CHECK(slurp(dir / ".dtlaunch/lock") == to_json(far));
+}
+
+TEST_CASE("job lock: a file that is no lock is not removed", "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
+  fs::create_directories(dir / ".dtlaunch");
+  for (const char* text : {"", "{", "[]", "{\"job\":1}"}) {
+    spill(dir / ".dtlaunch/lock", text);
+    const auto taken = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("new")));
+    REQUIRE_FALSE(taken);
+    CHECK(taken.error().kind == ErrorKind::kDenied);
+    CHECK(slurp(dir / ".dtlaunch/lock") == text);
+  }
+}
+
+TEST_CASE("job lock: an ended job's files are set aside under its name", "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
+  fs::create_directories(dir / ".dtlaunch");
+  spill(dir / ".dtlaunch/current.json", R"({"job":"old"})");
+  spill(dir / "host_worker", "h\n");
+  spill(dir / "host_worker_log", "0 ADDED h 1\n");
+  spill(dir / "train.py", "mine");
+  REQUIRE(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new")));
+  CHECK(slurp(dir / ".dtlaunch/old/host_worker") == "h\n");
+  CHECK(slurp(dir / ".dtlaunch/old/host_worker_log") == "0 ADDED h 1\n");
+  CHECK_FALSE(fs::exists(dir / "host_worker"));
+  CHECK(slurp(dir / "train.py") == "mine");
+
+  spill(dir / "host_worker", "by hand\n");
+  spill(dir / ".dtlaunch/current.json", R"({"job":"../../etc"})");
+  REQUIRE(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new")));
+  CHECK(slurp(dir / ".dtlaunch/before-new/host_worker") == "by hand\n");
+  CHECK(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new")).value().empty());
+}
