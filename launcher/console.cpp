@@ -71,7 +71,6 @@ class Console {
       auto ended = co_await follow();
       if (ended) {
         co_await process_->wait(kReapLimit);
-        if (ended->exit_code != 0 && !ended->message.empty()) say(Level::kError, ended->message);
         co_return ended->exit_code;
       }
       const auto status = co_await process_->wait(2s);

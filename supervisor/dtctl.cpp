@@ -1,0 +1,388 @@
+/// dtctl: a person's hand on a running job, from any shell. Finds the job by its folder.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/hosts.h"
+#include "core/version.h"
+#include "io/asio.h"
+#include "io/control.h"
+#include "io/control_client.h"
+#include "io/job_spec.h"
+#include "io/log.h"
+#include "io/within.h"
+#include "supervisor/job_pointer.h"
+#include "supervisor/status_text.h"
+
+namespace dt::supervisor {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int kExitNoJob = 3;
+constexpr auto kReplyLimit = 30s;
+constexpr auto kLook = 500ms;  ///< Between looks at a growing file.
+
+constexpr const char* kHelp =
+    "Usage: dtctl [--job-dir DIR] COMMAND\n"
+    "Looks at and steers the job of the present folder, or of DIR.\n\n"
+    "  status [--json] [--watch]     members, newcomers, servers, host_worker; --watch: every "
+    "second\n"
+    "  add HOST [slots=N]            one more worker (or N) on HOST, from the next epoch on\n"
+    "  remove HOST                   HOST's added workers leave at the next epoch\n"
+    "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
+    "  logs [NAME] [-f]              a process's output: 3 or worker-3, server-0, prepare-HOST;\n"
+    "                                without NAME the last lines of all; -f: go on as it grows\n"
+    "  events [-f] [--json]          the job's story; --json: a JSON object per line\n"
+    "  console                       follow the terminal output of the job\n"
+    "  version\n\n"
+    "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there.\n"
+    "console and stop end with 0 when they saw the job's end.\n";
+
+struct Arguments {
+  std::string job_dir;
+  std::string command;
+  std::vector<std::string> words;  ///< What follows the command.
+  bool json = false;
+  bool watch = false;
+  bool force = false;
+  bool follow = false;
+};
+
+struct Usage {
+  std::string why;
+};
+
+// ---------------------------------------------------------------- command line
+
+Arguments parse(const std::vector<std::string>& given) {
+  Arguments args;
+  const std::map<std::string, bool Arguments::*> flags = {
+      {"--json", &Arguments::json}, {"--watch", &Arguments::watch},
+      {"-w", &Arguments::watch},    {"--force", &Arguments::force},
+      {"-f", &Arguments::follow},   {"--follow", &Arguments::follow},
+  };
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string& word = given[i];
+    if (const auto flag = flags.find(word); flag != flags.end()) {
+      args.*flag->second = true;
+    } else if (word == "--job-dir") {
+      if (++i == given.size()) throw Usage{"--job-dir needs a folder"};
+      args.job_dir = given[i];
+    } else if (word.starts_with("--job-dir=")) {
+      args.job_dir = word.substr(std::string_view("--job-dir=").size());
+    } else if (word == "-h" || word == "--help") {
+      args.command = "help";
+      return args;
+    } else if (word == "--version") {
+      args.command = "version";
+      return args;
+    } else if (word.size() > 1 && word[0] == '-') {
+      throw Usage{fmt::format("unknown option {}", word)};
+    } else if (args.command.empty()) {
+      args.command = word;
+    } else {
+      args.words.push_back(word);
+    }
+  }
+  if (args.command.empty()) throw Usage{"a command is missing"};
+  if (args.job_dir.empty()) args.job_dir = ".";
+  args.job_dir = fs::absolute(args.job_dir).lexically_normal().string();
+  if (args.job_dir.size() > 1 && args.job_dir.back() == '/') args.job_dir.pop_back();
+  return args;
+}
+
+// ---------------------------------------------------------------- finding the job
+
+int complain(const Error& error, int code = io::kExitFailure) {
+  fmt::print(stderr, "dtctl: {}\n", error.message);
+  return code;
+}
+
+/// Why nobody answers on a job's control socket, and what to do.
+Error no_answer(const Arguments& args, const JobPointer& job) {
+  if (job.ended)
+    return {ErrorKind::kUnavailable,
+            fmt::format("no job is running in {}; the last one, {}, ended with exit code {} ({})",
+                        args.job_dir, job.job, job.ended->exit_code, job.ended->message)};
+  return {ErrorKind::kUnavailable,
+          fmt::format("job {} in {} has not ended, but its supervisor (pid {} on {}) does not "
+                      "answer. On another machine: use dtctl there. If it died: \"dtsupervisor "
+                      "--spec {}/spec.json --resume\" takes the job up again, and without it the "
+                      "hosts stop everything by themselves",
+                      job.job, args.job_dir, job.pid, job.master, job.state_dir)};
+}
+
+struct Connected {
+  JobPointer job;
+  std::unique_ptr<io::ControlClient> client;
+};
+
+io::awaitable<Result<Connected>> connect(Arguments args) {
+  auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return tl::unexpected(job.error());
+  if (job->ended) co_return tl::unexpected(no_answer(args, *job));
+  auto client = co_await io::ControlClient::connect(job->socket);
+  if (!client) co_return tl::unexpected(no_answer(args, *job));
+  Connected connected;
+  connected.job = std::move(*job);
+  connected.client = std::move(*client);
+  co_return std::move(connected);
+}
+
+/// The reply to a request; a refusal is an error with the supervisor's own words.
+io::awaitable<Result<std::string>> ask(io::ControlClient* client, json request) {
+  auto asking = client->ask(request.dump());
+  auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+  if (!reply) co_return reply;
+  const json answer = json::parse(*reply, nullptr, false);
+  if (answer.is_object() && answer.value("ok", true) == false)
+    co_return fail(ErrorKind::kDenied, "{}", answer.value("error", "the supervisor refused"));
+  co_return reply;
+}
+
+// ---------------------------------------------------------------- commands
+
+io::awaitable<int> status(Arguments args) {
+  for (;;) {
+    auto connected = co_await connect(args);
+    if (!connected) co_return complain(connected.error(), kExitNoJob);
+    json request{{"op", "status"}};
+    auto reply = co_await ask(connected->client.get(), std::move(request));
+    if (!reply) co_return complain(reply.error());
+    auto text = args.json ? Result<std::string>(*reply + "\n") : status_text(*reply);
+    if (!text) co_return complain(text.error());
+    const bool is_screen = args.watch && !args.json && ::isatty(STDOUT_FILENO) != 0;
+    fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", *text);
+    std::fflush(stdout);
+    if (!args.watch) co_return io::kExitOk;
+    co_await io::sleep_for(1s);
+  }
+}
+
+/// Waits for JobEnded, showing what comes before it if wanted.
+io::awaitable<int> watch_console(Connected to, bool show) {
+  for (;;) {
+    auto frame = co_await to.client->receive();
+    if (!frame) co_return complain(frame.error().at("job " + to.job.job));
+    if (frame->type == io::Console::kType && show) {
+      const auto text = wire::parse<io::Console>(frame->body);
+      if (!text) co_return complain(text.error());
+      FILE* out = text->is_stderr ? stderr : stdout;
+      std::fwrite(text->bytes.data(), 1, text->bytes.size(), out);
+      std::fflush(out);
+    }
+    if (frame->type != io::JobEnded::kType) continue;
+    const auto ended = wire::parse<io::JobEnded>(frame->body);
+    if (!ended) co_return complain(ended.error());
+    fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended->exit_code,
+               ended->message);
+    co_return io::kExitOk;
+  }
+}
+
+io::awaitable<int> console(Arguments args) {
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json request{{"op", "console"}, {"owner", false}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  co_return co_await watch_console(std::move(*connected), true);
+}
+
+io::awaitable<int> stop(Arguments args) {
+  auto follower = co_await connect(args);
+  if (!follower) co_return complain(follower.error(), kExitNoJob);
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json follow{{"op", "console"}, {"owner", false}};
+  auto followed = co_await ask(follower->client.get(), std::move(follow));
+  if (!followed) co_return complain(followed.error());
+  json request{{"op", "stop"}, {"force", args.force}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  co_return co_await watch_console(std::move(*follower), false);
+}
+
+io::awaitable<int> edit(Arguments args) {
+  if (args.words.empty() || args.words.size() > 2)
+    throw Usage{fmt::format("{} HOST{}", args.command, args.command == "add" ? " [slots=N]" : "")};
+  std::string line = args.words[0];
+  if (args.words.size() > 1) line += " " + args.words[1];
+  const auto parsed = parse_hosts(line, args.command);
+  if (!parsed) co_return complain(parsed.error(), io::kExitUsage);
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json request{{"op", args.command}, {"host", line}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  fmt::print("host_worker was changed; it takes effect at the next epoch\n");
+  co_return io::kExitOk;
+}
+
+// ---------------------------------------------------------------- files of the job folder
+
+/// New text of a growing file since the last call.
+class Tail {
+ public:
+  explicit Tail(std::string path) : path_(std::move(path)) {}
+  std::string more() {
+    std::ifstream file(path_, std::ios::binary);
+    file.seekg(at_);
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    at_ += static_cast<std::streamoff>(text.size());
+    return text;
+  }
+
+ private:
+  std::string path_;
+  std::streamoff at_ = 0;
+};
+
+/// Gives a file's text to `show`, and goes on while the job runs if wanted.
+io::awaitable<int> show_file(Arguments args, std::string path,
+                             std::function<void(std::string)> show) {
+  if (std::error_code ec; !fs::exists(path, ec)) co_return complain(errno_error(ENOENT, path));
+  Tail tail(path);
+  for (;;) {
+    const auto job = read_job_pointer(args.job_dir);
+    const bool goes_on = args.follow && job && !job->ended;
+    show(tail.more());
+    std::fflush(stdout);
+    if (!goes_on) co_return io::kExitOk;
+    co_await io::sleep_for(kLook);
+  }
+}
+
+std::string last_lines(const std::string& path, int lines) {
+  constexpr std::streamoff kMost = 16 << 10;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kMost));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::size_t at = text.size();
+  for (int i = 0; at != 0 && at != text.npos && i <= lines; ++i) {
+    at = text.rfind('\n', at - 1);
+    if (at == text.npos) return text;
+  }
+  return text.substr(at == 0 ? 0 : at + 1);
+}
+
+int show_all_logs(const std::string& folder) {
+  std::error_code ec;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder, ec)) files.push_back(entry.path());
+  if (ec) return complain(errno_error(ec.value(), folder));
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files)
+    fmt::print("==> {} <==\n{}\n", file.string(), last_lines(file.string(), 10));
+  return io::kExitOk;
+}
+
+io::awaitable<int> logs(Arguments args) {
+  const auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return complain(job.error(), kExitNoJob);
+  const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job->job);
+  if (args.words.size() > 1) throw Usage{"logs takes one name at most"};
+  if (args.words.empty()) co_return show_all_logs(folder);
+  std::string name = args.words[0];
+  if (name.find('/') != name.npos) throw Usage{fmt::format("{}: a name such as worker-3", name)};
+  if (name.find_first_not_of("0123456789") == name.npos) name = "worker-" + name;
+  if (name.ends_with(".log")) name.resize(name.size() - 4);
+  std::function<void(std::string)> show = [](std::string text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  };
+  auto shown = show_file(args, fmt::format("{}/{}.log", folder, name), std::move(show));
+  co_return co_await std::move(shown);
+}
+
+/// "2026-11-20 22:46:47 epoch 3: text" of an event's line; the line itself if it is no event.
+std::string event_text(const std::string& line) {
+  const json event = json::parse(line, nullptr, false);
+  if (!event.is_object()) return line;
+  const std::int64_t ns = event.value("time_ns", std::int64_t{0});
+  const auto seconds = static_cast<std::time_t>(ns / 1'000'000'000);
+  char when[32] = "";
+  std::tm local{};
+  if (::localtime_r(&seconds, &local)) std::strftime(when, sizeof when, "%F %T", &local);
+  std::string text = event.value("text", line);
+  const auto epoch = event.find("epoch");
+  if (epoch != event.end() && epoch->is_number())
+    return fmt::format("{} epoch {}: {}", when, epoch->dump(), text);
+  return fmt::format("{} {}", when, text);
+}
+
+io::awaitable<int> events(Arguments args) {
+  const auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return complain(job.error(), kExitNoJob);
+  auto rest = std::make_shared<std::string>();
+  const bool as_json = args.json;
+  std::function<void(std::string)> show = [rest, as_json](std::string text) {
+    *rest += text;
+    for (std::size_t end; (end = rest->find('\n')) != std::string::npos;) {
+      const std::string line = rest->substr(0, end);
+      rest->erase(0, end + 1);
+      fmt::print("{}\n", as_json ? line : event_text(line));
+    }
+  };
+  auto shown = show_file(args, args.job_dir + "/events.jsonl", std::move(show));
+  co_return co_await std::move(shown);
+}
+
+io::awaitable<int> help(Arguments) {
+  fmt::print("{}", kHelp);
+  co_return io::kExitOk;
+}
+
+io::awaitable<int> version(Arguments) {
+  fmt::print("{}\n", version_text("dtctl"));
+  co_return io::kExitOk;
+}
+
+int run(const std::vector<std::string>& words) {
+  const Arguments args = parse(words);
+  using Command = io::awaitable<int> (*)(Arguments);
+  const std::map<std::string, Command> commands = {
+      {"status", status},   {"add", edit},        {"remove", edit},
+      {"stop", stop},       {"logs", logs},       {"events", events},
+      {"console", console}, {"version", version}, {"help", help},
+  };
+  const auto command = commands.find(args.command);
+  if (command == commands.end()) throw Usage{fmt::format("unknown command {}", args.command)};
+  io::asio::io_context context(1);
+  int code = io::kExitFailure;
+  std::exception_ptr error;
+  io::asio::co_spawn(context, command->second(args), [&](std::exception_ptr thrown, int exit_code) {
+    error = thrown;
+    code = exit_code;
+  });
+  context.run();
+  if (error) std::rethrow_exception(error);
+  return code;
+}
+
+}  // namespace
+}  // namespace dt::supervisor
+
+int main(int argc, char** argv) {
+  try {
+    return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const dt::supervisor::Usage& usage) {
+    fmt::print(stderr, "dtctl: {}\n\n{}", usage.why, dt::supervisor::kHelp);
+    return dt::io::kExitUsage;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "dtctl: {}\n", e.what());
+    return dt::io::kExitFailure;
+  }
+}

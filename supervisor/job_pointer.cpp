@@ -1,0 +1,36 @@
+#include "supervisor/job_pointer.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "io/job_spec.h"
+
+namespace dt::supervisor {
+
+Result<JobPointer> read_job_pointer(const std::string& job_dir) {
+  const std::string path = io::pointer_file(job_dir);
+  std::ifstream file(path);
+  if (!file && errno == ENOENT)
+    return fail(ErrorKind::kUnavailable,
+                "no job was ever started in {}; give its folder with --job-dir", job_dir);
+  if (!file) return tl::unexpected(errno_error(errno, path));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  try {
+    const auto json = nlohmann::json::parse(text);
+    JobPointer pointer;
+    json.at("job").get_to(pointer.job);
+    json.at("master").get_to(pointer.master);
+    json.at("pid").get_to(pointer.pid);
+    json.at("socket").get_to(pointer.socket);
+    json.at("state_dir").get_to(pointer.state_dir);
+    if (const auto ended = json.find("ended"); ended != json.end() && ended->is_object())
+      pointer.ended = JobPointer::Ended{ended->at("exit_code"), ended->at("message")};
+    return pointer;
+  } catch (const nlohmann::json::exception& e) {
+    return fail(ErrorKind::kInvalid, "{}: {}", path, e.what());
+  }
+}
+
+}  // namespace dt::supervisor

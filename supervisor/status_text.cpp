@@ -1,0 +1,137 @@
+#include "supervisor/status_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace dt::supervisor {
+namespace {
+
+using nlohmann::json;
+using Row = std::vector<std::string>;
+
+/// A value as text; "-" when it is missing, null or empty.
+std::string shown(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end() || found->is_null()) return "-";
+  if (found->is_number_float()) return fmt::format("{:.0f}", found->get<double>());
+  const std::string text = found->is_string()
+                               ? found->get<std::string>()
+                               : found->dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.empty() ? "-" : text;
+}
+
+/// An array's objects; none when it is missing.
+std::vector<json> items(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) return {};
+  return found->get<std::vector<json>>();
+}
+
+const json& part(const json& object, const char* key) {
+  static const json kNothing;
+  const auto found = object.find(key);
+  return found == object.end() ? kNothing : *found;
+}
+
+std::string duration(double seconds) {
+  const auto s = static_cast<long>(seconds);
+  if (s < 60) return fmt::format("{} s", s);
+  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
+  return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
+}
+
+/// Columns as wide as their widest cell, the last one as it is.
+std::string table(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      out += i + 1 == row.size() ? row[i] : fmt::format("{:<{}}  ", row[i], widths[i]);
+    while (out.ends_with(' ')) out.pop_back();
+    out += "\n";
+  }
+  return out;
+}
+
+std::string workers(const json& status) {
+  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "PID", "WHY"}};
+  for (const json& w : items(status, "workers")) {
+    const json& progress = part(w, "progress");
+    rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), shown(w, "state"),
+                    shown(progress, "epoch"), shown(progress, "step"), shown(w, "pid"),
+                    shown(w, "why")});
+  }
+  return table(rows);
+}
+
+std::string servers(const json& status) {
+  std::vector<Row> rows = {{"SERVER", "HOST", "STATE", "ADDRESS"}};
+  for (const json& s : items(status, "servers")) {
+    const bool listens = shown(s, "address") != "-";
+    rows.push_back({shown(s, "id"), shown(s, "host"), shown(s, "state"),
+                    listens ? shown(s, "address") + " port " + shown(s, "port") : "-"});
+  }
+  return rows.size() == 1 ? "" : "\n" + table(rows);
+}
+
+/// Hosts that need a word: cooling, given up, or with something to say.
+std::string troubled_hosts(const json& status) {
+  std::vector<Row> rows = {{"HOST", "WANTED", "LINK", "ATTEMPTS", "RESTARTS", "NEXT TRY", "WHY"}};
+  for (const json& h : items(status, "hosts")) {
+    const std::string cooling = shown(h, "cooling_until_s");
+    const bool given_up = shown(h, "given_up") == "true";
+    if (cooling == "-" && !given_up && shown(h, "why") == "-") continue;
+    rows.push_back({shown(h, "host"), shown(h, "wanted"), shown(h, "link"), shown(h, "attempts"),
+                    shown(h, "restarts"),
+                    given_up         ? "given up"
+                    : cooling == "-" ? "-"
+                                     : "in " + cooling + " s",
+                    shown(h, "why")});
+  }
+  return rows.size() == 1 ? "" : "\n" + table(rows);
+}
+
+std::string host_file(const json& status) {
+  if (shown(status, "elastic") != "true") return "\nnot elastic: host_worker is not watched\n";
+  const json& file = part(status, "file");
+  std::string out = fmt::format("\n{}, last accepted:", shown(file, "path"));
+  for (const json& host : items(file, "accepted"))
+    out += " " + (host.is_string() ? host.get<std::string>() : host.dump());
+  out += "\n";
+  const json& refused = part(file, "refused");
+  if (refused.is_object())
+    out += fmt::format("the present content is refused: {}\n", shown(refused, "why"));
+  return out + fmt::format("host_worker_log has {} lines\n", shown(status, "log_lines"));
+}
+
+std::string head(const json& status) {
+  const json& uptime = part(status, "uptime_s");
+  std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
+                                uptime.is_number() ? duration(uptime.get<double>()) : "-");
+  out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",
+                     shown(status, "epoch"), shown(status, "generation"),
+                     shown(status, "world_size"), shown(status, "term"));
+  if (shown(status, "waiting") != "-")
+    out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
+  const json& stalled = part(part(status, "volume"), "stalled_s");
+  if (stalled.is_number() && stalled.get<double>() >= 1)
+    out +=
+        fmt::format("the shared volume has not answered for {}\n", duration(stalled.get<double>()));
+  return out + "\n";
+}
+
+}  // namespace
+
+Result<std::string> status_text(std::string_view text) {
+  const json status = json::parse(text, nullptr, false);
+  if (!status.is_object()) return fail(ErrorKind::kProtocol, "the supervisor's status is no JSON");
+  return head(status) + workers(status) + servers(status) + troubled_hosts(status) +
+         host_file(status);
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,312 @@
+#include "launcher/options.h"
+
+#include <map>
+
+#include "test/support/catch.h"
+
+using namespace dt;
+using Words = std::vector<std::string>;
+
+namespace {
+
+Result<launcher::Options> parse(const Words& words) {
+  launcher::Surroundings around;
+  around.cwd = "/job";
+  around.variable = [](const std::string& name) -> std::optional<std::string> {
+    if (name == "HERE") return "here's \"it\"\n";
+    if (name == "EMPTY") return "";
+    return std::nullopt;
+  };
+  return launcher::parse_options(words, around);
+}
+
+launcher::Options good(const Words& words) {
+  auto options = parse(words);
+  INFO((options ? "" : options.error().message));
+  REQUIRE(options);
+  return *options;
+}
+
+std::string error_of(const Words& words) {
+  const auto options = parse(words);
+  return options ? "no error" : options.error().message;
+}
+
+io::JobSpec planned(const Words& words, std::string_view hosts) {
+  auto spec = launcher::plan(good(words), hosts);
+  INFO((spec ? "" : spec.error().message));
+  REQUIRE(spec);
+  return *spec;
+}
+
+std::string names(const std::vector<Host>& hosts) {
+  std::string out;
+  for (const auto& host : hosts) out += to_string(host) + " ";
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("options: everything from the command's first word on is the command", "[options]") {
+  struct Row {
+    Words words;
+    Words command;
+  };
+  const auto row = GENERATE(values<Row>({
+      {{"-n", "2", "train"}, {"train"}},
+      {{"-n2", "train", "-n", "3"}, {"train", "-n", "3"}},
+      {{"-n", "2", "train", "--elastic-training-enabled"}, {"train", "--elastic-training-enabled"}},
+      {{"-n", "2", "train", "--", "x"}, {"train", "--", "x"}},
+      {{"-n", "2", "--", "train", "x"}, {"train", "x"}},
+      {{"-n", "2", "--", "-n", "x"}, {"-n", "x"}},
+      {{"-n", "2", "--", "--"}, {"--"}},
+      {{"-n", "2", "-q", "-"}, {"-"}},
+      {{"-n", "2", "a b", "c 'd' \"e\"", "", "f\ng", "$h"},
+       {"a b", "c 'd' \"e\"", "", "f\ng", "$h"}},
+      {{"-n", "2", "python train.py --x 1"}, {"python train.py --x 1"}},
+      {{"--num-workers=2", "-qA", "train", "-q"}, {"train", "-q"}},
+  }));
+  CAPTURE(row.words);
+  CHECK(good(row.words).spec.command == row.command);
+  CHECK(good(row.words).num_workers == 2);
+}
+
+TEST_CASE("options: True and False are --elastic-training-enabled's value only when a word follows",
+          "[options]") {
+  struct Row {
+    Words words;
+    bool elastic;
+    Words command;
+  };
+  const auto row = GENERATE(values<Row>({
+      {{"-n", "1", "t"}, false, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "t"}, true, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "t", "True"}, true, {"t", "True"}},
+      {{"-n", "1", "--elastic-training-enabled", "True", "t"}, true, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "true", "t", "x"}, true, {"t", "x"}},
+      {{"-n", "1", "--elastic-training-enabled", "TRUE", "t"}, true, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "1", "t"}, true, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "False", "t"}, false, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "fAlSe", "t"}, false, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "0", "t"}, false, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "true"}, true, {"true"}},
+      {{"-n", "1", "--elastic-training-enabled", "false"}, true, {"false"}},
+      {{"-n", "1", "--elastic-training-enabled", "1"}, true, {"1"}},
+      {{"--elastic-training-enabled", "False", "-n", "1", "t"}, false, {"t"}},
+      {{"--elastic-training-enabled", "-n", "1", "t"}, true, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "True", "--", "t"}, true, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "--", "True"}, true, {"True"}},
+      {{"-n", "1", "--elastic-training-enabled=False", "t"}, false, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled=1", "t"}, true, {"t"}},
+      {{"-n", "1", "--elastic-training-enabled", "2", "t"}, true, {"2", "t"}},
+      {{"-n", "1", "--elastic-training-enabled", "yes", "t"}, true, {"yes", "t"}},
+  }));
+  CAPTURE(row.words);
+  const auto options = good(row.words);
+  CHECK(options.spec.elastic == row.elastic);
+  CHECK(options.spec.command == row.command);
+}
+
+TEST_CASE("options: a mistake is named with its remedy", "[options]") {
+  struct Row {
+    Words words;
+    std::string expected;
+  };
+  const auto row = GENERATE(values<Row>({
+      {{"t"}, "-n is missing"},
+      {{"-n", "2"}, "the command to run is missing"},
+      {{"-n", "2", "--"}, "the command to run is missing"},
+      {{"-n", "2", ""}, "the command to run is missing"},
+      {{"-n"}, "-n needs a value"},
+      {{"-qn"}, "-n needs a value"},
+      {{"--hostfile"}, "--hostfile needs a value"},
+      {{"-n", "2", "--elastic-training-enabled"}, "the command to run is missing"},
+      {{"-n", "0", "t"}, "--num-workers 0: a number 1 to 65536 was expected"},
+      {{"-n", "-1", "t"}, "--num-workers -1: a number 1 to"},
+      {{"-n", "two", "t"}, "--num-workers two: a number"},
+      {{"-n", "2x", "t"}, "--num-workers 2x: a number"},
+      {{"-n", "99999999999999999999999", "t"}, "a number 1 to 65536"},
+      {{"-n", "1", "-n", "2", "t"}, "--num-workers is given twice"},
+      {{"-n", "1", "-s", "-2", "t"}, "--num-servers -2: a number 0 to"},
+      {{"--elastic-training-enable", "t"},
+       "unknown option --elastic-training-enable; did you mean --elastic-training-enabled?"},
+      {{"--elstic", "t"}, "did you mean --elastic-training-enabled?"},
+      {{"--host-file", "h", "t"}, "unknown option --host-file; did you mean --hostfile?"},
+      {{"--num-worker=2", "t"}, "unknown option --num-worker; did you mean --num-workers?"},
+      {{"--frobnicate", "t"}, "unknown option --frobnicate; see dtlaunch --help"},
+      {{"-x", "t"}, "unknown option -x"},
+      {{"-qx", "t"}, "unknown option -x in -qx"},
+      {{"-n", "1", "--quiet=yes", "t"}, "--quiet takes no value: leave out \"=yes\""},
+      {{"-n", "1", "--elastic-training-enabled=maybe", "t"}, "True or False was expected"},
+      {{"-n", "1", "--launcher", "ssh", "t"}, "--launcher ssh needs hosts: give -H FILE"},
+      {{"-n", "1", "--launcher", "pbs", "t"}, "--launcher pbs: one of ssh, local was expected"},
+      {{"-n", "1", "--transport", "udp", "t"}, "one of tcp, auto was expected"},
+      {{"-n", "1", "--ssh-known-hosts", "no", "t"}, "one of strict, accept-new, off"},
+      {{"-n", "1", "--ssh-port", "0", "t"}, "--ssh-port 0: a number 1 to 65535"},
+      {{"-n", "1", "--server-port", "70000", "t"}, "a number 1 to 65535"},
+      {{"-n", "1", "--start-timeout", "soon", "t"}, "a time was expected, such as 30, 500ms"},
+      {{"-n", "1", "--start-timeout", "0", "t"}, "a time was expected"},
+      {{"-n", "1", "--start-timeout", "-5", "t"}, "a time was expected"},
+      {{"-n", "1", "--start-timeout", "inf", "t"}, "a time was expected"},
+      {{"-n", "1", "--start-timeout", "nan", "t"}, "a time was expected"},
+      {{"-n", "1", "--start-timeout", "5 d", "t"}, "a time was expected"},
+      {{"-n", "1", "--env", "1X=2", "t"}, "--env 1X=2: NAME or NAME=VALUE was expected"},
+      {{"-n", "1", "--env", "A:2", "t"}, "--env A:2: NAME or NAME=VALUE was expected"},
+      {{"-n", "1", "--env", "=2", "t"}, "NAME or NAME=VALUE"},
+      {{"-n", "1", "--env", "GONE", "t"}, "GONE is not set here; write GONE=VALUE"},
+      {{"-n", "1", "--env", "DT_RANK=1", "t"}, "names that begin with DT_ are dtlaunch's own"},
+      {{"-n", "1", "--sync-dst-dir", "x", "t"}, "give the folder with its full path"},
+      {{"-n", "1", "--hostfile=", "t"}, "--hostfile is empty"},
+  }));
+  CAPTURE(row.words);
+  CHECK_THAT(error_of(row.words), Catch::Matchers::Contains(row.expected));
+}
+
+TEST_CASE("options: every option reaches the spec", "[options]") {
+  const auto o = good({"-n",
+                       "3",
+                       "-s",
+                       "0",
+                       "-H",
+                       "hosts",
+                       "--launcher=local",
+                       "--job-dir",
+                       "sub",
+                       "--detach",
+                       "--sync-dst-dir=/dst",
+                       "--env=HERE",
+                       "--env",
+                       "EMPTY",
+                       "--env",
+                       "A=b=c d",
+                       "--env-server",
+                       "S=1",
+                       "--env-worker=W=",
+                       "--prepare-data",
+                       "wget 'x y'",
+                       "--require-prepared",
+                       "--ssh-port=2222",
+                       "--ssh-user",
+                       "bob",
+                       "-i",
+                       "key",
+                       "-i/abs/key",
+                       "--ssh-config=none",
+                       "--ssh-known-hosts=strict",
+                       "-A",
+                       "--ssh-connect-timeout=500ms",
+                       "--server-port",
+                       "9000",
+                       "--interface",
+                       "eth1",
+                       "--transport",
+                       "auto",
+                       "--max-restarts=0",
+                       "--start-timeout=2m",
+                       "--prepare-timeout=1h",
+                       "--leave-timeout",
+                       "1.5",
+                       "--stop-timeout=3s",
+                       "--orphan-timeout=4",
+                       "--boundary-timeout=5",
+                       "--poll-interval=0.25",
+                       "--no-prefix",
+                       "-q",
+                       "t"});
+  const auto& spec = o.spec;
+  CHECK(o.num_workers == 3);
+  CHECK(o.num_servers == 0U);
+  CHECK(o.hostfile == "hosts");
+  CHECK(spec.local);
+  CHECK(spec.job_dir == "/job/sub");
+  CHECK(spec.detached);
+  CHECK(spec.sync_dst_dir == "/dst");
+  CHECK(spec.cwd == "/dst");
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  CHECK(spec.env == Pairs{{"HERE", "here's \"it\"\n"}, {"EMPTY", ""}, {"A", "b=c d"}});
+  CHECK(spec.env_server == Pairs{{"S", "1"}});
+  CHECK(spec.env_worker == Pairs{{"W", ""}});
+  CHECK(spec.prepare_data == "wget 'x y'");
+  CHECK(spec.require_prepared);
+  CHECK(spec.ssh.port == 2222);
+  CHECK(spec.ssh.user == "bob");
+  CHECK(spec.ssh.identities == Words{"/job/key", "/abs/key"});
+  CHECK(spec.ssh.config_file == "none");
+  CHECK(spec.ssh.known_hosts == io::HostKeyPolicy::kStrict);
+  CHECK(spec.ssh.forward_agent);
+  CHECK(spec.ssh.connect_timeout_s == 0.5);
+  CHECK(spec.server_port == 9000);
+  CHECK(spec.interface == "eth1");
+  CHECK(spec.transport == "auto");
+  CHECK(spec.max_restarts == 0);
+  CHECK(spec.start_timeout_s == 120);
+  CHECK(spec.prepare_timeout_s == 3600);
+  CHECK(spec.leave_timeout_s == 1.5);
+  CHECK(spec.stop_timeout_s == 3);
+  CHECK(spec.orphan_timeout_s == 4);
+  CHECK(spec.boundary_timeout_s == 5);
+  CHECK(spec.poll_interval_s == 0.25);
+  CHECK_FALSE(spec.prefix);
+  CHECK(spec.quiet);
+}
+
+TEST_CASE("options: without a word of them the defaults are those of the spec", "[options]") {
+  const auto spec = good({"-n", "1", "t"}).spec;
+  io::JobSpec expected;
+  expected.local = true;
+  expected.command = {"t"};
+  expected.cwd = "/job";
+  expected.job_dir = "/job";
+  CHECK(to_json(spec) == to_json(expected));
+}
+
+TEST_CASE("options: --help and --version need nothing else and win", "[options]") {
+  CHECK(good({"-h"}).wish == launcher::Wish::kHelp);
+  CHECK(good({"--help", "-n", "0"}).wish == launcher::Wish::kHelp);
+  CHECK(good({"--version"}).wish == launcher::Wish::kVersion);
+  CHECK(good({"-n", "1", "--dry-run", "t"}).wish == launcher::Wish::kDryRun);
+  CHECK(good({"-n", "1", "t", "-h"}).wish == launcher::Wish::kRun);
+}
+
+TEST_CASE("options: the help names every exit code and the options people look for", "[options]") {
+  const auto text = launcher::help();
+  for (const char* word : {"--num-workers", "--hostfile", "--elastic-training-enabled", "Examples",
+                           "Ctrl-C", "  65 ", "  69 ", "  127 ", "  130 "})
+    CHECK_THAT(text, Catch::Matchers::Contains(word));
+}
+
+TEST_CASE("plan: workers by slots, servers over the hosts that got workers", "[options]") {
+  const std::string hosts = "u@a:22 slots=2\nb\nc slots=2\n";
+  auto spec = planned({"-n", "4", "-H", "hosts", "t"}, hosts);
+  CHECK_FALSE(spec.local);
+  CHECK(names(spec.workers) == "u@a:22 b c u@a:22 ");
+  CHECK(names(spec.servers) == "u@a:22 b c ");
+  CHECK(names(spec.known_hosts) == "u@a:22 b c ");
+
+  spec = planned({"-n", "2", "-H", "hosts", "t"}, hosts);
+  CHECK(names(spec.servers) == "u@a:22 b ");
+  CHECK(names(spec.known_hosts) == "u@a:22 b c ");
+
+  CHECK(planned({"-n", "2", "-s", "0", "-H", "hosts", "t"}, hosts).servers.empty());
+  CHECK(names(planned({"-n", "2", "-s", "5", "-H", "hosts", "t"}, hosts).servers) ==
+        "u@a:22 b u@a:22 b u@a:22 ");
+  CHECK(names(planned({"-n", "3", "-H", "hosts", "t"}, "a\na\n").workers) == "a a a ");
+}
+
+TEST_CASE("plan: without a hosts file everything is on this machine", "[options]") {
+  const auto spec = planned({"-n", "3", "t"}, "");
+  CHECK(spec.local);
+  CHECK(names(spec.workers) == "localhost localhost localhost ");
+  CHECK(names(spec.servers) == "localhost ");
+}
+
+TEST_CASE("plan: what cannot be placed is refused with file and numbers", "[options]") {
+  const auto refusal = [](const Words& words, std::string_view hosts) {
+    const auto spec = launcher::plan(good(words), hosts);
+    return spec ? "no error" : spec.error().message;
+  };
+  CHECK(refusal({"-n", "4", "-H", "h", "t"}, "a slots=2\nb\n")
+            .find("h: 4 workers were asked for but the hosts have 3 slots") == 0);
+  CHECK(refusal({"-n", "1", "-H", "h", "t"}, "a\nb\nc d\n").find("h:3:3: ") == 0);
+  CHECK(refusal({"-n", "1", "-H", "h", "t"}, "# none\n").find("h names no host") == 0);
+}
