@@ -171,7 +171,6 @@ awaitable<void> VolumeClient::run() {
   while (!queue_.empty())
     finish(*queue_.front(), fail(ErrorKind::kClosed, "stopping; {} was not written or read",
                                  queue_.front()->request.path));
-  hints_.cancel();
   co_await hints_.join();
 }
 
@@ -204,11 +203,11 @@ awaitable<Result<VolumeReply>> VolumeClient::ask_helper(const VolumeRequest& req
   }
 }
 
-awaitable<void> VolumeClient::read_hints() {
+awaitable<void> VolumeClient::read_hints(std::shared_ptr<Helper> helper) {
   char bytes[64];
   const auto buffer = asio::buffer(bytes);
-  while (helper_) {
-    auto [ec, n] = co_await helper_->hints.async_read_some(buffer, tok);
+  for (;;) {
+    auto [ec, n] = co_await helper->hints.async_read_some(buffer, tok);
     if (ec) break;
     if (on_hint) on_hint();
   }
@@ -227,9 +226,9 @@ Result<void> VolumeClient::start_helper() {
   const io::Fd their_hints(hints[1]);
   auto pid = spawn_helper(options_.helper, theirs.get(), their_hints.get());
   if (!pid) return tl::unexpected(pid.error());
-  helper_ = std::make_unique<Helper>(executor_, ours.release(), our_hints.release());
+  helper_ = std::make_shared<Helper>(executor_, ours.release(), our_hints.release());
   helper_->pid = *pid;
-  hints_.spawn(read_hints());
+  hints_.spawn(read_hints(helper_));
   if (!watched_folder_.empty()) watch(watched_folder_, watched_name_);
   return {};
 }
@@ -238,6 +237,8 @@ void VolumeClient::end_helper() {
   if (!helper_) return;
   ::kill(helper_->pid, SIGKILL);  // not reaped yet: the pid is still its own
   dead_.push_back(helper_->pid);
+  boost::system::error_code ignored;
+  helper_->hints.close(ignored);  // ends read_hints(), which keeps the descriptor until then
   helper_.reset();
   reap();
 }

@@ -89,7 +89,7 @@ class VolumeClient {
   io::awaitable<Result<VolumeReply>> call(VolumeRequest request);
   io::awaitable<Result<void>> call_void(VolumeRequest request);
   io::awaitable<Result<VolumeReply>> ask_helper(const VolumeRequest& request);
-  io::awaitable<void> read_hints();
+  io::awaitable<void> read_hints(std::shared_ptr<Helper> helper);
   io::awaitable<void> pause(Duration duration);
   Result<void> start_helper();
   void reap();
@@ -102,7 +102,7 @@ class VolumeClient {
   io::asio::any_io_executor executor_;
   Options options_;
   std::deque<std::shared_ptr<Entry>> queue_;
-  std::unique_ptr<Helper> helper_;
+  std::shared_ptr<Helper> helper_;
   io::TaskGroup hints_;
   std::vector<int> dead_;  ///< Pids of ended helpers still to be reaped.
   io::asio::steady_timer wake_;
