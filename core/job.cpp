@@ -5,6 +5,9 @@
 namespace dt {
 namespace {
 
+/// How long a new supervisor may take to reach the agents before silence counts.
+constexpr Duration kReattachGrace = std::chrono::seconds(15);
+
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
 std::string join_ids(const std::vector<WorkerId>& ids) {
@@ -34,6 +37,8 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
   if (fresh) record(JobBegan{options_.workers, options_.servers});
   record(TermBegan{term});
   if (ending_) {
+    for (const auto& [host, h] : hosts_)
+      if (h.incarnation != 0) effects_.emplace_back(Attach{host, false});
     effects_.emplace_back(End{ending_->exit_code, ending_->message, options_.stop_grace});
     return std::move(effects_);
   }
@@ -45,7 +50,8 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
   for (const Host& host : needed) {
     HostState& h = hosts_[host];
     h.link = h.incarnation == 0 ? Link::kAttaching : Link::kDown;
-    if (h.link == Link::kDown) liveness_.link_down(host, now_.at);
+    // Nothing is known of its life until it had time to be reached.
+    if (h.link == Link::kDown) liveness_.link_down(host, now_.at + kReattachGrace);
     effects_.emplace_back(Attach{host, h.incarnation == 0});
   }
   settle();
@@ -58,6 +64,10 @@ std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
   if (!ending_) {
     std::visit([this](const auto& e) { on(e); }, event);
     settle();
+    // After End nothing more is asked.
+    const auto is_end = [](const Effect& e) { return std::holds_alternative<End>(e); };
+    const auto end = std::find_if(effects_.begin(), effects_.end(), is_end);
+    if (end != effects_.end()) effects_.erase(end + 1, effects_.end());
   }
   return std::move(effects_);
 }
@@ -125,10 +135,12 @@ void Job::apply_one(const Committed& r) {
       w->since = now_.at;
     }
   }
-  if (r.boundary)
+  if (r.boundary) {
+    new_view();
     boundary_.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
-  else
+  } else {
     boundary_.shrink(r.generation, r.contributors);
+  }
   next_seq_ += r.log.size();
   opened_ = true;
 }
@@ -139,8 +151,16 @@ void Job::apply_one(const EpochBegan& r) {
     if (Worker* w = membership_.find(id); w && w->state != WorkerState::kGone)
       w->state = WorkerState::kMember;
   }
+  new_view();
   boundary_.begin_epoch(r.epoch);
   opened_ = true;
+}
+
+void Job::new_view() {
+  waiting_since_.reset();
+  if (finishing_) return;
+  worker_code_ = 0;  // those who died earlier are no members of this view
+  worker_why_.clear();
 }
 
 void Job::apply_one(const WorkerGone& r) {
@@ -153,7 +173,12 @@ void Job::apply_one(const WorkerGone& r) {
   if (contributes && r.status.clean() && r.why.empty()) finishing_ = true;
   if (contributes && !r.status.clean()) {
     if (death_code_ == 0) death_code_ = r.status.shell_code();
-    if ((finishing_ || initial()) && worker_code_ == 0) {
+    if (!finishing_ && !initial()) {
+      HostState& h = hosts_[w->host];
+      ++h.restarts;
+      h.given_up = h.restarts > restart_budget(w->host);
+    }
+    if (worker_code_ == 0) {
       worker_code_ = r.status.shell_code();
       worker_why_ = fmt::format("worker {} on {}: {}", w->id, w->host,
                                 r.why.empty() ? to_string(r.status) : r.why);
@@ -168,8 +193,10 @@ void Job::apply_one(const WorkerGone& r) {
 }
 
 void Job::apply_one(const AgentKnown& r) {
-  hosts_[r.host].boot_id = r.boot_id;
-  hosts_[r.host].incarnation = r.incarnation;
+  HostState& h = hosts_[r.host];
+  h.boot_id = r.boot_id;
+  h.incarnation = r.incarnation;
+  if (r.incarnation == 0) h.preparing = false;
 }
 
 void Job::apply_one(const JobEnding& r) { ending_ = r; }
@@ -198,8 +225,10 @@ void Job::on(const HostsAccepted& e) {
 void Job::on(const AgentAttached& e) {
   HostState& h = hosts_[e.host];
   const bool same = h.incarnation == e.incarnation && h.boot_id == e.boot_id;
-  if (h.incarnation != 0 && !same)
+  if (h.incarnation != 0 && !same) {
     processes_lost(e.host, "its agent was replaced: everything there is dead");
+    h.preparing = false;
+  }
   h.link = Link::kUp;
   liveness_.link_up(e.host);
   if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});
@@ -219,6 +248,7 @@ void Job::on(const AgentAttached& e) {
            fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
     }
     tell_commit(id);
+    if (commit_sent_) commit_sent_ = now_.at;
   }
   for (const ProcessReport& p : e.processes) {
     // Left over from before its host was given up as lost: fenced, and stopped now.
@@ -227,20 +257,51 @@ void Job::on(const AgentAttached& e) {
     if (w && w->state == WorkerState::kGone && !p.exit)
       effects_.emplace_back(Stop{p.process, e.host, Duration{}});
   }
-  for (const auto& [id, w] : membership_.workers()) {
-    if (w.host != e.host || w.state == WorkerState::kGone) continue;
-    const bool known = reported({Role::kWorker, id.value});
-    if (known) {
-      // A start journalled in an earlier term: the agent knows more than the journal.
-      if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, now_.at);
-      if (w.state == WorkerState::kPreparing)
-        membership_.advance(id, WorkerEvent::kStartSent, now_.at);
-      if (servers_listen()) effects_.emplace_back(TellServers{id, w.host, server_list()});
-    } else if (w.state == WorkerState::kStarting || w.state == WorkerState::kStopping) {
-      // The start never got there: this agent life has not heard of it.
-      Worker* again = membership_.find(id);
-      again->state = WorkerState::kPreparing;
-    }
+  std::vector<WorkerId> here;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == e.host && w.state != WorkerState::kGone) here.push_back(id);
+  for (const WorkerId id : here) {
+    if (reported({Role::kWorker, id.value}))
+      say_again(id);
+    else
+      never_heard_of(id);
+    if (ending_) return;
+  }
+}
+
+void Job::say_again(WorkerId id) {
+  Worker& w = *membership_.find(id);
+  w.maybe_started = false;
+  // A start journalled in an earlier term: the agent knows more than the journal.
+  if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, now_.at);
+  if (w.state == WorkerState::kPreparing) membership_.advance(id, WorkerEvent::kStartSent, now_.at);
+  if (servers_listen()) effects_.emplace_back(TellServers{id, w.host, server_list()});
+  const bool enforced = leave_enforced_.count(id) > 0;
+  if (w.state == WorkerState::kStopping || enforced)
+    effects_.emplace_back(Stop{{Role::kWorker, id.value}, w.host, options_.stop_grace});
+  if (w.state == WorkerState::kMember && boundary_.members() != boundary_.contributors())
+    effects_.emplace_back(
+        TellShrunk{id, w.host, Shrunk{boundary_.generation(), boundary_.contributors().front()}});
+}
+
+void Job::never_heard_of(WorkerId id) {
+  Worker& w = *membership_.find(id);
+  w.maybe_started = false;
+  switch (w.state) {
+    case WorkerState::kSeen:
+    case WorkerState::kPreparing:
+    case WorkerState::kGone:
+      return;
+    case WorkerState::kStarting:
+      w.state = WorkerState::kPreparing;  // the start got lost: once more
+      return;
+    case WorkerState::kStopping:
+      return worker_gone(id, ExitStatus{}, "it was never started");
+    case WorkerState::kWarm:
+    case WorkerState::kMember:
+    case WorkerState::kLeaving:
+      on(ProcessEnded{{Role::kWorker, id.value}, {0, 9}, "its agent does not know it", false});
+      return;
   }
 }
 
@@ -250,7 +311,7 @@ void Job::on(const AgentDetached& e) {
     h.link = Link::kNone;
     liveness_.forget(e.host);
     processes_lost(e.host, fmt::format("its agent is gone ({})", e.why));
-    h.incarnation = 0;
+    if (h.incarnation != 0) record(AgentKnown{e.host, {}, 0});
     return;
   }
   if (h.link == Link::kUp)
@@ -272,8 +333,8 @@ void Job::on(const AttachFailed& e) {
 
 void Job::on(const PrepareEnded& e) {
   HostState& h = hosts_[e.host];
+  if (!h.preparing) return;  // the host was let go meanwhile
   h.preparing = false;
-  if (h.link == Link::kNone) return;  // the host was let go meanwhile
   if (e.ok) {
     if (!h.prepared) record(HostPrepared{e.host});
   } else {
@@ -320,20 +381,18 @@ void Job::on(const ProcessEnded& e) {
           options_.stop_grace);
     } else if (member && !e.status.clean() && !finishing_) {
       HostState& h = hosts_[host];
-      ++h.restarts;
       h.why = fmt::format("worker {}: {}", id, reason);
-      if (h.restarts > options_.max_restarts) {
-        h.given_up = true;
+      if (h.given_up) {
         note(Note::Kind::kFailure, "host_given_up",
              fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
-                         options_.max_restarts, id, reason),
+                         restart_budget(host), id, reason),
              id, host);
       } else {
         const Duration delay = retry_delay(h.restarts, std::hash<std::string>{}(to_string(host)));
         h.cooling_until = now_.at + delay;
         note(Note::Kind::kFailure, "worker_died",
              fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", id, host,
-                         reason, h.restarts, options_.max_restarts, seconds(delay)),
+                         reason, h.restarts, restart_budget(host), seconds(delay)),
              id, host);
       }
     }
@@ -443,6 +502,7 @@ void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
 
 void Job::host_failed(const Host& host, const std::string& why) {
   HostState& h = hosts_[host];
+  if (membership_.wanted(host) == 0 && !initial()) return;  // its failure is nobody's loss
   ++h.attempts;
   h.why = why;
   const bool initial_worker =
@@ -607,6 +667,7 @@ void Job::shrink_if_someone_died() {
     if (w && w->state == WorkerState::kMember) live.push_back(id);
   }
   if (live.size() == boundary_.contributors().size()) return;
+  if (finishing_ && live.empty()) return;
   Committed c;
   c.generation = boundary_.generation().next();
   c.boundary = false;
@@ -654,7 +715,7 @@ void Job::cross_boundary() {
     return;
   }
   Plan plan;
-  if (!finishing_) plan = membership_.plan(boundary_.contributors(), now_.at);
+  if (!finishing_) plan = membership_.plan(boundary_.contributors(), now_.at, unreachable());
   pending_reason_ = plan.reason;
   if (nobody && plan.joins.empty()) return;
   if (finishing_ && nobody) return;
@@ -669,6 +730,7 @@ void Job::commit(bool at_boundary, Epoch epoch, const Plan& plan) {
   for (const auto& [id, e] : boundary_.arrivals()) to_release_.insert(id);
   if (!changed) {
     record(EpochBegan{epoch});
+    if (!commit_sent_ && !boundary_.all_acked(server_ids())) commit_sent_ = now_.at;
     return;
   }
   Committed c;
@@ -707,9 +769,14 @@ void Job::release() {
   if (ending_ || to_release_.empty() || initial()) return;
   if (!boundary_.all_acked(server_ids())) return;
   commit_sent_.reset();
+  std::set<WorkerId> out_of_reach;
   for (const WorkerId id : to_release_) {
     Worker* w = membership_.find(id);
     if (!w) continue;
+    if (hosts_[w->host].link != Link::kUp) {
+      out_of_reach.insert(id);
+      continue;
+    }
     Release r;
     r.generation = boundary_.generation();
     r.world_size = static_cast<std::uint32_t>(boundary_.members().size());
@@ -725,7 +792,7 @@ void Job::release() {
     w->greeted = true;
     effects_.emplace_back(TellRelease{id, w->host, r});
   }
-  to_release_.clear();
+  to_release_ = std::move(out_of_reach);
 }
 
 void Job::let_hosts_go() {
@@ -742,8 +809,8 @@ void Job::let_hosts_go() {
                     [&host = host](const auto& s) { return s.second.host == host; });
     if (used) continue;
     h.link = Link::kNone;
-    h.incarnation = 0;
     liveness_.forget(host);
+    if (h.incarnation != 0) record(AgentKnown{host, {}, 0});
     effects_.emplace_back(ReleaseHost{host});
   }
 }
@@ -775,7 +842,7 @@ void Job::end_if_over() {
 
 void Job::check_deadlines() {
   if (ending_) return;
-  if (commit_sent_ && !boundary_.all_acked(server_ids()) &&
+  if (commit_sent_ && !boundary_.all_acked(server_ids()) && !cut_off() &&
       now_.at - *commit_sent_ >= options_.ack_timeout) {
     end(options_.codes.server_lost,
         fmt::format("a server has not acknowledged generation {} within {:.0f} s",
@@ -783,6 +850,7 @@ void Job::check_deadlines() {
         options_.stop_grace);
     return;
   }
+  check_boundary_timeout();
   const bool someone_arrived = !boundary_.arrivals().empty();
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
@@ -817,6 +885,26 @@ void Job::check_deadlines() {
   }
 }
 
+void Job::check_boundary_timeout() {
+  const std::vector<WorkerId> missing = boundary_.missing();
+  if (initial() || boundary_.arrivals().empty() || missing.empty()) {
+    waiting_since_.reset();
+    return;
+  }
+  if (!waiting_since_) waiting_since_ = now_.at;
+  if (now_.at - *waiting_since_ < options_.boundary_timeout) return;
+  waiting_since_ = now_.at;  // a stop that got lost is said again
+  for (const WorkerId id : missing) {
+    const Host host = membership_.find(id)->host;
+    note(Note::Kind::kFailure, "boundary_timeout",
+         fmt::format("worker {} on {} has kept the others waiting at the boundary for {:.0f} s "
+                     "(--boundary-timeout) and is stopped",
+                     id, host, seconds(options_.boundary_timeout)),
+         id, host);
+    effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
+  }
+}
+
 bool Job::cut_off() const {
   bool any = false;
   for (const auto& [host, h] : hosts_) {
@@ -826,8 +914,27 @@ bool Job::cut_off() const {
   return any;
 }
 
+bool Job::servers_unseen() const {
+  return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
+    const auto h = hosts_.find(s.second.host);
+    return h != hosts_.end() && h->second.link == Link::kUp;
+  });
+}
+
+std::set<Host> Job::unreachable() const {
+  std::set<Host> out;
+  for (const auto& [host, h] : hosts_)
+    if (h.link != Link::kUp) out.insert(host);
+  return out;
+}
+
+std::uint32_t Job::restart_budget(const Host& host) const {
+  return options_.max_restarts * std::max(1U, membership_.wanted(host));
+}
+
 void Job::check_lives() {
   const bool alone = cut_off();
+  const bool blind = servers_unseen();
   for (const auto& [host, h] : hosts_) {
     if (h.link != Link::kDown) continue;
     const Duration down = now_.at - liveness_.down_since(host).value_or(now_.at);
@@ -836,19 +943,19 @@ void Job::check_lives() {
                     [&host = host](const auto& s) { return s.second.host == host; });
     // A server's host is not given up lightly: that ends the job.
     if (serves && down < options_.ack_timeout) continue;
-    // With no link at all it is we who are cut off: nothing is decided until the agents have
-    // certainly stopped everything by themselves.
-    if (alone && down < options_.orphan_timeout) continue;
+    // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
+    // until the agents have certainly stopped everything by themselves.
+    if ((alone || (blind && !serves)) && down < options_.orphan_timeout) continue;
     std::optional<std::string> dead;
     bool waits_for_it = false;
     bool all_dead = true;
     for (const auto& [id, w] : membership_.workers()) {
       if (w.host != host || !may_run(w.state)) continue;
-      const Life life = liveness_.life(host, id, now_.at);
-      if (life != Life::kDead) all_dead = false;
-      const auto missing = boundary_.missing();
-      if (life == Life::kUnsupervised && !boundary_.arrivals().empty() && missing.size() == 1 &&
-          missing.front() == id && down >= options_.liveness.dead_after)
+      // Who has not been told that the epoch began does nothing for it, whatever data flows.
+      const bool untold = to_release_.count(id) > 0;
+      const auto seen_by_servers = untold ? std::nullopt : std::optional(id);
+      if (liveness_.life(host, seen_by_servers, now_.at) != Life::kDead) all_dead = false;
+      if (down >= options_.liveness.dead_after && boundary_waits_for_unsupervised(id))
         waits_for_it = true;
     }
     if (all_dead && liveness_.life(host, std::nullopt, now_.at) == Life::kDead)
@@ -857,14 +964,24 @@ void Job::check_lives() {
       dead = "unsupervised, and out at this boundary";
     if (!dead) continue;
     hosts_[host].link = Link::kNone;
-    hosts_[host].incarnation = 0;
     liveness_.forget(host);
     note(Note::Kind::kFailure, "host_lost", fmt::format("{} is lost: {}", host, *dead),
          std::nullopt, host);
-    effects_.emplace_back(ReleaseHost{host});
-    processes_lost(host, *dead);
+    const Host lost = host;
+    processes_lost(lost, *dead);
+    if (!ending_) record(AgentKnown{lost, {}, 0});
+    effects_.emplace_back(ReleaseHost{lost});
     return;  // hosts_ may have changed; the next tick looks again
   }
+}
+
+bool Job::boundary_waits_for_unsupervised(WorkerId worker) const {
+  const std::vector<WorkerId> missing = boundary_.missing();
+  return !boundary_.arrivals().empty() &&
+         std::find(missing.begin(), missing.end(), worker) != missing.end() &&
+         std::all_of(missing.begin(), missing.end(), [this](WorkerId id) {
+           return liveness_.life(membership_.find(id)->host, id, now_.at) == Life::kUnsupervised;
+         });
 }
 
 // ---------------------------------------------------------------- small things

@@ -35,11 +35,12 @@ struct JobOptions {
   std::vector<Host> workers;       ///< Base workers, id 0 first.
   std::vector<Host> servers;       ///< Server 0 first; may be empty.
   bool needs_prepare = false;      ///< Hosts have a data check before their first worker.
-  std::uint32_t max_restarts = 3;  ///< Deaths of members per host that are made good.
+  std::uint32_t max_restarts = 3;  ///< Deaths of members per wanted worker of a host made good.
   Duration start_timeout = std::chrono::seconds(600);
   Duration leave_timeout = std::chrono::seconds(30);
   Duration stop_grace = std::chrono::seconds(10);
   Duration ack_timeout = std::chrono::seconds(30);
+  Duration boundary_timeout = std::chrono::seconds(600);  ///< After the first one's arrival.
   Duration orphan_timeout = std::chrono::seconds(300);
   Liveness::Limits liveness;
 
@@ -138,6 +139,11 @@ class Job {
   void check_deadlines();
   void check_lives();
 
+  void check_boundary_timeout();
+
+  void new_view();
+  void say_again(WorkerId id);
+  void never_heard_of(WorkerId id);
   void worker_gone(WorkerId id, ExitStatus status, const std::string& why);
   void host_failed(const Host& host, const std::string& why);
   void processes_lost(const Host& host, const std::string& why);
@@ -153,6 +159,10 @@ class Job {
   [[nodiscard]] Servers server_list() const;
   [[nodiscard]] bool anyone_runs() const;
   [[nodiscard]] bool cut_off() const;
+  [[nodiscard]] bool servers_unseen() const;
+  [[nodiscard]] bool boundary_waits_for_unsupervised(WorkerId worker) const;
+  [[nodiscard]] std::set<Host> unreachable() const;
+  [[nodiscard]] std::uint32_t restart_budget(const Host& host) const;
   [[nodiscard]] bool usable(const Host& host) const;
   [[nodiscard]] LogLine log_line(bool added, const Host& host);
 
@@ -167,10 +177,11 @@ class Job {
   bool opened_ = false;  ///< Some worker opened a distributed kvstore: not opaque.
   bool finishing_ = false;
   std::optional<JobEnding> ending_;
-  int worker_code_ = 0;  ///< Of the first member of the last view that failed at the end.
+  int worker_code_ = 0;  ///< Of the first member of the present view that failed.
   std::string worker_why_;
-  int death_code_ = 0;  ///< Of the first death, in case nobody can be started again.
-  std::set<WorkerId> to_release_;
+  int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
+  std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
+  std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
   std::optional<Time> commit_sent_;
   std::set<WorkerId> leave_enforced_;
   std::string pending_reason_;

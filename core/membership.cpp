@@ -124,16 +124,23 @@ std::vector<Host> Membership::refused_removals(const std::vector<HostSlots>& hos
   return refused;
 }
 
-std::vector<WorkerId> Membership::surplus(const Host& host) const {
+std::vector<WorkerId> Membership::surplus(const Host& host,
+                                          const std::vector<WorkerId>& members) const {
   std::vector<const Worker*> all;
   for (const auto& [id, w] : workers_)
     if (w.host == host && (w.state == WorkerState::kMember || on_the_way(w.state)))
       all.push_back(&w);
   const std::uint32_t keep = wanted(host);
   if (all.size() <= keep) return {};
-  // Furthest from ready first; among equals the one that came last, which has the highest rank.
-  std::sort(all.begin(), all.end(), [](const Worker* a, const Worker* b) {
-    return a->state != b->state ? a->state < b->state : a->id > b->id;
+  // Newcomers before members, those furthest from ready first, then by the highest rank. Base
+  // workers are members from the beginning, even while they still start.
+  const auto rank = [&members](const Worker* w) {
+    return std::find(members.begin(), members.end(), w->id) - members.begin();
+  };
+  std::sort(all.begin(), all.end(), [&rank](const Worker* a, const Worker* b) {
+    if (a->base != b->base) return b->base;
+    if (a->state != b->state) return a->state < b->state;
+    return rank(a) != rank(b) ? rank(a) > rank(b) : a->id > b->id;
   });
   std::vector<WorkerId> out;
   for (std::size_t i = 0; i + keep < all.size(); ++i) out.push_back(all[i]->id);
@@ -143,28 +150,32 @@ std::vector<WorkerId> Membership::surplus(const Host& host) const {
 std::vector<WorkerId> Membership::unwanted_newcomers() const {
   std::vector<WorkerId> out;
   for (const Host& host : hosts())
-    for (const WorkerId id : surplus(host))
+    for (const WorkerId id : surplus(host, {}))
       if (on_the_way(workers_.at(id).state)) out.push_back(id);
   return out;
 }
 
-bool Membership::held(Edit edit, Time now) const {
+bool Membership::held(Edit edit, Time now, const std::set<Host>& unreachable) const {
   const auto swap = swaps_.find(edit);
   if (swap == swaps_.end() || now >= swap->second + kSwapWait) return false;
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& w = entry.second;
-    return w.edit == edit && w.unretried && on_the_way(w.state) && w.state != WorkerState::kWarm;
+    const bool ready = w.state == WorkerState::kWarm && !unreachable.count(w.host);
+    return w.edit == edit && w.unretried && on_the_way(w.state) && !ready;
   });
 }
 
-Plan Membership::plan(const std::vector<WorkerId>& members, Time now) const {
+Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
+                      const std::set<Host>& unreachable) const {
   Plan out;
   std::set<WorkerId> go;
+  std::set<WorkerId> unwanted;
   bool holds = false;
   for (const Host& host : hosts()) {
     const auto removal = removed_by_.find(host);
-    const bool hold = removal != removed_by_.end() && held(removal->second, now);
-    for (const WorkerId id : surplus(host)) {
+    const bool hold = removal != removed_by_.end() && held(removal->second, now, unreachable);
+    for (const WorkerId id : surplus(host, members)) {
+      unwanted.insert(id);
       if (workers_.at(id).state != WorkerState::kMember) continue;
       if (hold) {
         holds = true;
@@ -174,9 +185,9 @@ Plan Membership::plan(const std::vector<WorkerId>& members, Time now) const {
     }
   }
   for (const auto& [id, w] : workers_) {
-    if (w.state != WorkerState::kWarm) continue;
+    if (w.state != WorkerState::kWarm || unreachable.count(w.host) || unwanted.count(id)) continue;
     if (std::find(members.begin(), members.end(), id) != members.end()) continue;
-    if (held(w.edit, now)) {
+    if (!members.empty() && held(w.edit, now, unreachable)) {
       holds = true;
     } else {
       out.joins.push_back(id);

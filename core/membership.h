@@ -78,15 +78,18 @@ class Membership {
   /// Base hosts that `hosts` gives fewer workers than they keep.
   [[nodiscard]] std::vector<Host> refused_removals(const std::vector<HostSlots>& hosts) const;
 
-  /// Newcomers whose host wants fewer workers: to be stopped now. `members`: rank order.
+  /// Newcomers whose host wants fewer workers: to be stopped now.
   [[nodiscard]] std::vector<WorkerId> unwanted_newcomers() const;
-  /// What a boundary at `now` changes, given the live members in rank order.
-  [[nodiscard]] Plan plan(const std::vector<WorkerId>& members, Time now) const;
+  /// What a boundary at `now` changes, given the live members in rank order. Newcomers on
+  /// `unreachable` hosts count as not ready: they could not be told.
+  [[nodiscard]] Plan plan(const std::vector<WorkerId>& members, Time now,
+                          const std::set<Host>& unreachable = {}) const;
 
  private:
   /// Workers beyond the wanted number of `host`, the ones to go first in front.
-  [[nodiscard]] std::vector<WorkerId> surplus(const Host& host) const;
-  [[nodiscard]] bool held(Edit edit, Time now) const;
+  [[nodiscard]] std::vector<WorkerId> surplus(const Host& host,
+                                              const std::vector<WorkerId>& members) const;
+  [[nodiscard]] bool held(Edit edit, Time now, const std::set<Host>& unreachable) const;
 
   std::map<WorkerId, Worker> workers_;
   std::map<Host, std::uint32_t> base_;

@@ -1,0 +1,346 @@
+/// Stories as text: each test/scenario/*.txt is commands, "----", and what the job machine asks of
+/// the world. DT_REWRITE=1 writes the answers anew; commit only what you understand. The commands
+/// are explained in README.md.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/job.h"
+#include "core/journal.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace std::chrono_literals;
+
+namespace {
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+using Words = std::vector<std::string>;
+
+Words split(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+Host host_of(const std::string& name) { return {"", name, 0}; }
+std::uint32_t number(const std::string& s) { return static_cast<std::uint32_t>(std::stoul(s)); }
+Duration seconds_of(const std::string& s) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::stod(s)));
+}
+
+/// The job machine and just enough of a world to report back: agents that remember their
+/// processes, servers that listen and acknowledge at once.
+class Story {
+ public:
+  std::string command(const std::string& line) {
+    out_.str("");
+    const Words w = split(line);
+    const Words rest(w.begin() + 1, w.end());
+    run(w.at(0), rest);
+    return out_.str();
+  }
+
+ private:
+  struct Process {
+    Host host;
+    bool runs = true;
+    bool opened = false;
+    std::optional<WorkerArrived> arrived;
+    std::optional<ExitStatus> exit;
+  };
+  struct Agent {
+    std::uint64_t incarnation = 1;
+    bool attached = false;
+  };
+
+  void run(const std::string& verb, const Words& args) {
+    if (verb == "job") return start(args);
+    if (verb == "attach") return each_host(args, [this](const Host& h) { attach(h); });
+    if (verb == "attach-fails") return step(AttachFailed{host_of(args[0]), text(args, 1)});
+    if (verb == "down") return down(host_of(args[0]), "connection reset", false);
+    if (verb == "gone") {
+      forget_processes(host_of(args[0]));
+      return down(host_of(args[0]), "no agent there", true);
+    }
+    if (verb == "replaced") return forget_processes(host_of(args[0]));
+    if (verb == "prepared") return step(PrepareEnded{host_of(args[0]), true, ""});
+    if (verb == "prepare-fails") return step(PrepareEnded{host_of(args[0]), false, text(args, 1)});
+    if (verb == "open") return each_worker(args, [this](WorkerId id) { open(id); });
+    if (verb == "arrive") {
+      const Epoch epoch(number(args.back()));
+      return each_worker({args.begin(), args.end() - 1}, [&](WorkerId id) { arrive(id, epoch); });
+    }
+    if (verb == "exit") return exit(args);
+    if (verb == "file") return file(args);
+    if (verb == "tick") return tick(seconds_of(args[0]));
+    if (verb == "acks") return void(acks_ = args[0] == "on");
+    if (verb == "ack") return step(CommitAcked{ServerId(0), job_->boundary().generation()});
+    if (verb == "traffic") {
+      TrafficSeen seen;
+      each_worker(args, [&seen](WorkerId id) { seen.alive.push_back(id); });
+      return step(seen);
+    }
+    if (verb == "cut") return void(cut_ = number(args[0]));
+    if (verb == "crash") return crash();
+    if (verb == "stop") return step(StopAsked{"interrupted", 130});
+    if (verb == "state") return state();
+    FAIL("unknown command " << verb);
+  }
+
+  /// job WORKERS [/ SERVERS] [name=value...]
+  void start(const Words& args) {
+    bool servers = false;
+    for (const std::string& a : args) {
+      const auto eq = a.find('=');
+      if (a == "/") {
+        servers = true;
+      } else if (eq == std::string::npos) {
+        (servers ? options_.servers : options_.workers).push_back(host_of(a));
+      } else {
+        const std::string name = a.substr(0, eq);
+        const std::string value = a.substr(eq + 1);
+        if (name == "prepare") options_.needs_prepare = value == "yes";
+        if (name == "restarts") options_.max_restarts = number(value);
+        if (name == "start_timeout") options_.start_timeout = seconds_of(value);
+      }
+    }
+    crash();
+  }
+
+  /// A supervisor's life begins: from the journal's bytes alone.
+  void crash() {
+    std::vector<Record> records;
+    for (const auto& frame : journal::replay(journal_).records)
+      records.push_back(record_from(frame).value());
+    for (auto& [host, agent] : agents_) agent.attached = false;
+    job_.emplace(options_, records, now());
+    term_ = term_.next();
+    carry_out(job_->begin(term_, now()));
+  }
+
+  void attach(const Host& host) {
+    Agent& agent = agents_[host];
+    agent.attached = true;
+    AgentAttached e{host, "boot", agent.incarnation, {}};
+    std::vector<JobEvent> after;
+    for (const auto& [id, p] : processes_) {
+      if (p.host != host || (!p.runs && !p.exit)) continue;
+      e.processes.push_back({id, 1, p.exit, {}});
+      if (id.role == Role::kServer) {
+        after.emplace_back(ServerListening{ServerId(id.id), host.name, 9000});
+        continue;
+      }
+      if (p.opened) after.emplace_back(StoreOpened{WorkerId(id.id)});
+      if (p.arrived) after.emplace_back(*p.arrived);
+      if (p.exit) after.emplace_back(ProcessEnded{id, *p.exit, "", false});
+    }
+    step(e);
+    for (const JobEvent& a : after) step(a);
+  }
+
+  void down(const Host& host, std::string why, bool gone) {
+    agents_[host].attached = false;
+    step(AgentDetached{host, std::move(why), gone});
+  }
+
+  void forget_processes(const Host& host) {
+    ++agents_[host].incarnation;
+    for (auto& [id, p] : processes_)
+      if (p.host == host) p.runs = false, p.exit.reset();
+  }
+
+  void open(WorkerId id) {
+    process(id).opened = true;
+    step(StoreOpened{id});
+  }
+
+  void arrive(WorkerId id, Epoch epoch) {
+    Process& p = process(id);
+    const WorkerArrived e{id, epoch, !p.arrived};
+    p.opened = true;
+    p.arrived = e;
+    if (agents_[p.host].attached) step(e);
+  }
+
+  /// exit WORKER|serverN code N|signal N|cannot-start
+  void exit(const Words& args) {
+    ProcessEnded e;
+    const bool server = args[0].rfind("server", 0) == 0;
+    e.process = server ? ProcessId{Role::kServer, number(args[0].substr(6))}
+                       : ProcessId{Role::kWorker, number(args[0])};
+    if (args[1] == "code") e.status.code = static_cast<std::int32_t>(number(args[2]));
+    if (args[1] == "signal") e.status.signal = static_cast<std::int32_t>(number(args[2]));
+    if (args[1] == "cannot-start") {
+      e.never_ran = true;
+      e.status.code = 127;
+      e.why = "no such command";
+    }
+    Process& p = processes_.at(e.process);
+    p.runs = false;
+    p.exit = e.status;
+    if (agents_[p.host].attached) step(e);
+  }
+
+  void file(const Words& args) {
+    std::vector<HostLine> lines;
+    for (const std::string& a : args) lines.push_back({host_of(a), {}, 0});
+    step(HostsAccepted{sum_slots(lines)});
+  }
+
+  void tick(Duration length) {
+    for (const Time end = time_ + length; time_ < end;) {
+      time_ += 100ms;
+      step(Tick{});
+    }
+  }
+
+  void state() {
+    for (const auto& [id, w] : job_->membership().workers())
+      if (w.state != WorkerState::kGone)
+        out_ << fmt::format("worker {} on {}: {}\n", id, w.host, name(w.state));
+    out_ << fmt::format("{}, generation {}{}\n", job_->phase(), job_->boundary().generation(),
+                        job_->pending_reason().empty() ? "" : "; " + job_->pending_reason());
+  }
+
+  void step(const JobEvent& event) { carry_out(job_->step(event, now())); }
+
+  void carry_out(const std::vector<Effect>& effects) {
+    std::vector<JobEvent> answers;
+    for (const Effect& effect : effects) {
+      if (cut_ && (*cut_)-- == 0) {
+        cut_.reset();
+        out_ << "(the supervisor dies here)\n";
+        return crash();
+      }
+      act(effect, answers);
+    }
+    cut_.reset();
+    for (const JobEvent& a : answers) step(a);
+  }
+
+  void act(const Effect& effect, std::vector<JobEvent>& answers) {
+    const auto line = [this]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
+      out_ << fmt::format(text, std::forward<Args>(args)...) << "\n";
+    };
+    std::visit(
+        Overloaded{
+            [&](const Append& e) {
+              if (journal_.empty()) journal_ = journal::kHeader;
+              const wire::Frame frame = to_frame(e.record);
+              journal_ += journal::append_bytes(frame.type, frame.body);
+              for (const LogLine& l : log_lines({e.record}))
+                line("log: {} {} {}", l.seq, l.added ? "ADDED" : "REMOVED", l.host);
+            },
+            [&](const Attach& e) { line("attach {}{}", e.host, e.start ? "" : " again"); },
+            [&](const ReleaseHost& e) {
+              agents_[e.host].attached = false;
+              line("let go of {}", e.host);
+            },
+            [&](const Prepare& e) { line("prepare {}", e.host); },
+            [&](const StartWorker& e) {
+              processes_[{Role::kWorker, e.worker.value}].host = e.host;
+              line("start worker {} on {}{}", e.worker, e.host, e.newcomer ? " (newcomer)" : "");
+            },
+            [&](const StartServer& e) {
+              const ProcessId id{Role::kServer, e.server.value};
+              processes_[id].host = e.host;
+              line("start server {} on {}", e.server, e.host);
+              answers.emplace_back(ServerListening{e.server, e.host.name, 9000});
+            },
+            [&](const Stop& e) {
+              line("stop {} on {}{}", to_string(e.process), e.host,
+                   e.grace == Duration{} ? " at once" : "");
+            },
+            [&](const Acknowledge& e) { processes_.erase(e.process); },
+            [](const TellServers&) {},
+            [&](const TellRelease& e) {
+              const Release& r = e.message;
+              if (r.verdict == Verdict::kLeave) return line("worker {}: leave", e.worker);
+              line("worker {}: epoch {}, rank {} of {}, generation {}{}", e.worker, r.epoch, r.rank,
+                   r.world_size, r.generation, r.newcomer ? ", new" : "");
+            },
+            [&](const TellShrunk& e) { line("worker {}: lead is {}", e.worker, e.message.lead); },
+            [&](const TellCommit& e) {
+              line("server {}: generation {} of {}{}", e.server, e.message.generation,
+                   fmt::join(e.message.contributors, ","), e.message.boundary ? "" : " (shrunk)");
+              if (acks_) answers.emplace_back(CommitAcked{e.server, e.message.generation});
+            },
+            [&](const Note& e) {
+              if (e.kind != Note::Kind::kLaunch) line("- {}", e.text);
+            },
+            [&](const End& e) { line("END {}: {}", e.exit_code, e.message); },
+        },
+        effect);
+  }
+
+  Process& process(WorkerId id) { return processes_.at({Role::kWorker, id.value}); }
+
+  template <class F>
+  void each_host(const Words& args, F f) {
+    for (const std::string& a : args) f(host_of(a));
+  }
+  template <class F>
+  void each_worker(const Words& args, F f) {
+    for (const std::string& a : args) f(WorkerId(number(a)));
+  }
+  static std::string text(const Words& args, std::size_t from) {
+    return fmt::format(
+        "{}", fmt::join(args.begin() + static_cast<std::ptrdiff_t>(from), args.end(), " "));
+  }
+  [[nodiscard]] Instant now() const { return {time_, time_.time_since_epoch().count()}; }
+
+  JobOptions options_;
+  std::optional<Job> job_;
+  Term term_;
+  Time time_{};
+  std::string journal_;
+  std::map<Host, Agent> agents_;
+  std::map<ProcessId, Process> processes_;
+  bool acks_ = true;
+  std::optional<std::uint32_t> cut_;
+  std::ostringstream out_;
+};
+
+/// The file again, with every answer replaced by what the machine says now.
+std::string play(std::istream& in) {
+  Story story;
+  std::string out;
+  std::string answer;
+  for (std::string line; std::getline(in, line);) {
+    if (line == "----") {
+      out += "----\n" + answer + "\n";
+      answer.clear();
+      while (std::getline(in, line) && !line.empty()) {
+      }
+      continue;
+    }
+    out += line + "\n";
+    if (!line.empty() && line[0] != '#') answer += story.command(line);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("scenario: every story goes as it is told", "[job][scenario]") {
+  const bool rewrite = std::getenv("DT_REWRITE") != nullptr;
+  std::vector<std::filesystem::path> stories;
+  for (const auto& entry : std::filesystem::directory_iterator(DT_SCENARIO_DIR))
+    if (entry.path().extension() == ".txt" && entry.path().stem() != "CMakeLists")
+      stories.push_back(entry.path());
+  std::sort(stories.begin(), stories.end());
+  REQUIRE_FALSE(stories.empty());
+  for (const auto& path : stories) {
+    std::stringstream told;
+    told << std::ifstream(path).rdbuf();
+    const std::string played = play(told);
+    if (rewrite) std::ofstream(path) << played;
+    INFO(path.filename().string());
+    CHECK(played == (rewrite ? played : told.str()));
+  }
+}
