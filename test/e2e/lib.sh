@@ -80,30 +80,7 @@ _alive() { grep -Eqs '^State:[[:space:]]+[^ZX[:space:]]' "/proc/$1/status"; }
 
 # left_over: "PID command" of every process that belongs to this test: started in its folders, or
 # carrying the marker of one of its jobs.
-left_over() {
-  local jobs
-  jobs=$(find "$JOB" -maxdepth 3 -path '*/.dtlaunch/*' -name spec.json -printf '%h\n' 2>/dev/null | sed 's|.*/||' | paste -sd'|')
-  python3 - "$T" "$jobs" "$$" <<'EOT'
-import os, sys
-folder, jobs, own = sys.argv[1].encode(), [j for j in sys.argv[2].split("|") if j], {int(sys.argv[3]), os.getpid(), os.getppid()}
-marks = [folder] + [f"DT_MARK={job}/".encode() for job in jobs]
-for name in os.listdir("/proc"):
-    if not name.isdigit() or int(name) in own:
-        continue
-    try:
-        with open(f"/proc/{name}/stat") as f:
-            if f.read().rsplit(")", 1)[1].split()[0] in "ZX":
-                continue
-        with open(f"/proc/{name}/environ", "rb") as f:
-            environ = f.read()
-        with open(f"/proc/{name}/cmdline", "rb") as f:
-            cmdline = f.read()
-    except OSError:
-        continue
-    if any(m in environ or m in cmdline for m in marks):
-        print(name, cmdline.replace(b"\0", b" ").decode(errors="replace")[:120])
-EOT
-}
+left_over() { python3 "$DT_SOURCE/scripts/leftovers.py" "$T" || true; }
 
 # expect_nothing_left [SECONDS]: no process of this test within so long.
 expect_nothing_left() {
