@@ -508,7 +508,7 @@ uint64_t Module::num_parameters() const {
 
 void set_threads_from_environment() {
   const char* text = std::getenv("OMP_NUM_THREADS");
-  const int threads = text == nullptr ? 0 : std::atoi(text);
+  const int threads = text == nullptr ? 0 : std::atoi(text);  // tidy: allow (0: unset)
   if (threads > 0) at::set_num_threads(threads);
 }
 

@@ -235,8 +235,7 @@ TEST_CASE("agent: kill -9 of the agent ends everything it started, whatever it d
   const std::string f = site.folder;
   link->send(shell(worker(1), "trap '' TERM HUP; setsid sleep 1000 & echo $! > " + f +
                                   "/a; setsid env -i sleep 1000 & echo $! > " + f +
-                                  "/b; (setsid env -i sleep 1000 & echo $! > " + f +
-                                  "/c); wait"));
+                                  "/b; (setsid env -i sleep 1000 & echo $! > " + f + "/c); wait"));
   std::vector<pid_t> all = {pid_in(site, "a"), pid_in(site, "b"), pid_in(site, "c")};
   REQUIRE(site.wait([&] { return link->started.contains(worker(1)); }));
   all.push_back(link->started[worker(1)][0]);

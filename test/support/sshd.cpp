@@ -136,7 +136,7 @@ bool eventually(double seconds, const std::function<bool()>& done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!done()) {
     if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // tidy: allow (with a deadline)
   }
   return true;
 }
