@@ -72,7 +72,7 @@ class DatasetPart final : public BatchIterator {
 
 }  // namespace
 
-DataIterators DatasetIterator::get_data_iterator(const KVStore& kv) {
+DataIterators DatasetIterator::get_data_iterator(const dtkv::KVStore& kv) {
   const uint32_t world = kv.num_workers();
   const SamplerOptions train{
       .samples = data_.train.size(),

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "kvstore/kvstore.h"
 #include "trainer/data.h"
 #include "trainer/sampler.h"
-#include "trainer/store.h"
 
 namespace dt {
 
@@ -43,7 +43,7 @@ class BaseDataIterator {
   /// Makes iterators for part kv.rank() of kv.num_workers(). Called before the first epoch, and
   /// again at an epoch's boundary whenever one of the two has changed; the earlier ones are gone
   /// by then. Keep it fast: the others wait in their first step.
-  virtual DataIterators get_data_iterator(const KVStore& kv) = 0;
+  virtual DataIterators get_data_iterator(const dtkv::KVStore& kv) = 0;
 };
 
 struct BatchOptions {
@@ -59,7 +59,7 @@ class DatasetIterator final : public BaseDataIterator {
  public:
   /// `data` must outlive this and its iterators.
   DatasetIterator(const DataPair& data, BatchOptions options) : data_(data), options_(options) {}
-  DataIterators get_data_iterator(const KVStore& kv) override;
+  DataIterators get_data_iterator(const dtkv::KVStore& kv) override;
 
  private:
   const DataPair& data_;

@@ -179,7 +179,7 @@ Result<void> make_folder_of(const std::string& model_prefix) {
 class WithoutEval final : public dt::BaseDataIterator {
  public:
   explicit WithoutEval(dt::BaseDataIterator& inner) : inner_(inner) {}
-  dt::DataIterators get_data_iterator(const dt::KVStore& kv) override {
+  dt::DataIterators get_data_iterator(const dtkv::KVStore& kv) override {
     auto iterators = inner_.get_data_iterator(kv);
     iterators.eval = nullptr;
     return iterators;
@@ -188,6 +188,14 @@ class WithoutEval final : public dt::BaseDataIterator {
  private:
   dt::BaseDataIterator& inner_;
 };
+
+Result<dtkv::KVStore> open_kvstore(const std::string& type) {
+  try {
+    return dtkv::KVStore(type);
+  } catch (const dtkv::Error& error) {
+    return fail(ErrorKind::kUnavailable, "--kv-store {}: {}", type, error.what());
+  }
+}
 
 Result<dt::FitEnd> train(Options o) {
   auto data = dt::load_data(o.dataset, o.data);
@@ -204,16 +212,17 @@ Result<dt::FitEnd> train(Options o) {
     const auto path = dt::checkpoint_path(o.model_prefix, *o.load_epoch);
     if (auto ok = module.load(path); !ok) return tl::unexpected(ok.error());
   }
-  auto kv = dt::KVStore::create(o.kv_store);
+  auto kv = open_kvstore(o.kv_store);
   if (!kv) return tl::unexpected(kv.error());
+  const uint32_t worker_id = dtkv_worker_id(kv->get());
   fmt::print("dttrain: {} ({} parameters) on {} ({} + {} pictures), kvstore {}, worker {}\n",
              o.network.name, module.num_parameters(), data->source, data->train.size(),
-             data->test.size(), kv->type(), kv->worker_id());
+             data->test.size(), kv->type(), worker_id);
   std::fflush(stdout);
 
   std::optional<dt::EventLog> log;
   if (!o.log.empty()) {
-    auto opened = dt::EventLog::open(o.log, kv->worker_id());
+    auto opened = dt::EventLog::open(o.log, worker_id);
     if (!opened) return tl::unexpected(opened.error());
     log = std::move(*opened);
   }

@@ -4,9 +4,11 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "trainer/checkpoint.h"
@@ -23,6 +25,16 @@ constexpr int64_t kAlign = 16;
 
 int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+/// A dtkv_* code as a Result: "cannot <doing>: <what the library says>".
+Result<void> checked(int code, const char* doing) {
+  if (code == DTKV_OK) return {};
+  const auto kind = code == DTKV_UNAVAILABLE ? ErrorKind::kUnavailable
+                    : code == DTKV_TIMEOUT   ? ErrorKind::kTimeout
+                    : code == DTKV_FENCED    ? ErrorKind::kClosed
+                                             : ErrorKind::kInvalid;
+  return fail(kind, "cannot {}: {}", doing, dtkv_last_error());
 }
 
 dtkv_array array_of(const torch::Tensor& tensor) {
@@ -142,7 +154,7 @@ namespace {
 /// backward may still need the old ones.
 class Exchange {
  public:
-  Exchange(KVStore& kv, ModuleParts& parts)
+  Exchange(dtkv::KVStore& kv, ModuleParts& parts)
       : kv_(kv),
         values_(parts.values),
         incoming_(torch::empty_like(values_)),
@@ -186,7 +198,7 @@ class Exchange {
     for (const dtkv_handle handle : handles_) {
       if (code_ == DTKV_OK && handle != 0) code_ = dtkv_wait(kv_.get(), handle, 0);
     }
-    if (auto ok = KVStore::checked(code_, "exchange gradients"); !ok) return ok;
+    if (auto ok = checked(code_, "exchange gradients"); !ok) return ok;
     in_flight_ = false;
     const torch::NoGradGuard no_grad;
     values_.copy_(incoming_);
@@ -203,7 +215,7 @@ class Exchange {
         dtkv_pushpull(kv_.get(), 1, &keys_[i], &gradients_[i], &out_[i], &options, &handles_[i]);
   }
 
-  KVStore& kv_;
+  dtkv::KVStore& kv_;
   torch::Tensor values_;
   torch::Tensor incoming_;
   std::vector<const char*> keys_;
@@ -220,7 +232,7 @@ class Exchange {
 /// One call of Module::fit.
 class Fit {
  public:
-  Fit(ModuleParts& parts, KVStore& kv, BaseDataIterator& data, const FitOptions& options)
+  Fit(ModuleParts& parts, dtkv::KVStore& kv, BaseDataIterator& data, const FitOptions& options)
       : parts_(parts), kv_(kv), data_(data), options_(options), exchange_(kv, parts) {
     if (!options_.say) options_.say = say_to_stdout;
   }
@@ -235,7 +247,7 @@ class Fit {
       if (epoch >= options_.num_epochs) break;
       if (auto ok = one_epoch(epoch); !ok) return tl::unexpected(ok.error());
     }
-    if (auto ok = KVStore::checked(dtkv_finish_epoch(kv_.get()), "finish the last epoch"); !ok) {
+    if (auto ok = checked(dtkv_finish_epoch(kv_.get()), "finish the last epoch"); !ok) {
       return tl::unexpected(ok.error());
     }
     checkpoints_.flush();
@@ -253,15 +265,15 @@ class Fit {
     if (auto ok = init(parts_.parameters, DTKV_KEY_PARAMETER); !ok) return ok;
     if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
     const char* spec = options_.optimizer.c_str();
-    auto ok = KVStore::checked(dtkv_set_optimizer(kv_.get(), spec), "set the optimizer");
+    auto ok = checked(dtkv_set_optimizer(kv_.get(), spec), "set the optimizer");
     return ok ? pull() : ok;  // holding the weights is what makes a newcomer warm
   }
 
   Result<void> init(const KeyTable& table, int flags) {
     const auto keys = table.keys();
     const auto arrays = table.arrays();
-    return KVStore::checked(dtkv_init(kv_.get(), keys.size(), keys.data(), arrays.data(), flags),
-                            "create the parameters' keys");
+    return checked(dtkv_init(kv_.get(), keys.size(), keys.data(), arrays.data(), flags),
+                   "create the parameters' keys");
   }
 
   Result<void> pull() {
@@ -269,7 +281,7 @@ class Fit {
       const auto keys = table->keys();
       const auto arrays = table->arrays();
       const int code = dtkv_pull(kv_.get(), keys.size(), keys.data(), arrays.data(), 0, nullptr);
-      if (auto ok = KVStore::checked(code, "pull the weights"); !ok) return ok;
+      if (auto ok = checked(code, "pull the weights"); !ok) return ok;
     }
     return {};
   }
@@ -282,7 +294,7 @@ class Fit {
     end.leave_ns = now_ns();
     end.left = code == DTKV_LEAVE;
     if (code != DTKV_OK && code != DTKV_LEAVE) {
-      return tl::unexpected(KVStore::checked(code, "pass the epoch boundary").error());
+      return tl::unexpected(checked(code, "pass the epoch boundary").error());
     }
     if (options_.on_boundary) options_.on_boundary(end);
     if (end.left) return false;
@@ -378,7 +390,7 @@ class Fit {
       tally.add(scores.detach(), labels, loss.item<float>());
     }
     if (auto ok = exchange_.finish(); !ok) return tl::unexpected(ok.error());
-    if (auto ok = KVStore::checked(dtkv_progress(kv_.get(), epoch, step), "report progress"); !ok) {
+    if (auto ok = checked(dtkv_progress(kv_.get(), epoch, step), "report progress"); !ok) {
       return tl::unexpected(ok.error());
     }
     return tally;
@@ -394,9 +406,9 @@ class Fit {
     push.step = uint64_t{epoch} << 32U | 0xffffffffU;
     const auto keys = table.keys();
     const auto arrays = table.arrays();
-    return KVStore::checked(dtkv_pushpull(kv_.get(), keys.size(), keys.data(), arrays.data(),
-                                          arrays.data(), &push, nullptr),
-                            "exchange statistics");
+    return checked(dtkv_pushpull(kv_.get(), keys.size(), keys.data(), arrays.data(), arrays.data(),
+                                 &push, nullptr),
+                   "exchange statistics");
   }
 
   Result<void> share_statistics(uint32_t epoch) {
@@ -447,7 +459,7 @@ class Fit {
   KeyTable auxiliary_;  // the statistics and our own two
   torch::Tensor worlds_;
   torch::Tensor eval_;
-  KVStore& kv_;
+  dtkv::KVStore& kv_;
   BaseDataIterator& data_;
   FitOptions options_;
   Exchange exchange_;
@@ -463,7 +475,7 @@ Module::Module(std::shared_ptr<Network> network)
 Module::~Module() = default;
 Module::Module(Module&&) noexcept = default;
 
-Result<FitEnd> Module::fit(KVStore& kv, BaseDataIterator& data, const FitOptions& options) {
+Result<FitEnd> Module::fit(dtkv::KVStore& kv, BaseDataIterator& data, const FitOptions& options) {
   try {
     Fit fit(*parts_, kv, data, options);
     return fit.run();
@@ -508,7 +520,9 @@ uint64_t Module::num_parameters() const {
 
 void set_threads_from_environment() {
   const char* text = std::getenv("OMP_NUM_THREADS");
-  const int threads = text == nullptr ? 0 : std::atoi(text);  // tidy: allow (0: unset)
+  if (text == nullptr) return;
+  int threads = 0;
+  std::from_chars(text, text + std::strlen(text), threads);
   if (threads > 0) at::set_num_threads(threads);
 }
 

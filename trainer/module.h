@@ -78,7 +78,8 @@ class Module {
   /// Trains. At each epoch's start all workers meet in an epoch boundary; there this one may get
   /// another rank, see another world size, or be told to leave; a newcomer begins with the epoch
   /// the others are at. Blocks until the end.
-  [[nodiscard]] Result<FitEnd> fit(KVStore& kv, BaseDataIterator& data, const FitOptions& options);
+  [[nodiscard]] Result<FitEnd> fit(dtkv::KVStore& kv, BaseDataIterator& data,
+                                   const FitOptions& options);
 
   /// Weights and BatchNorm statistics to and from a checkpoint. Names and shapes must match.
   [[nodiscard]] Result<void> save(const std::string& path) const;

@@ -17,11 +17,9 @@ namespace fs = std::filesystem;
 using dt::test::dtkv_double;
 
 /// A new double, and a store in it.
-dt::KVStore new_store() {
+dtkv::KVStore new_store() {
   dt::test::reset_dtkv_double();
-  auto kv = dt::KVStore::create("local");
-  REQUIRE(kv);
-  return std::move(*kv);
+  return dtkv::KVStore("local");
 }
 
 dt::Module new_module(const std::string& name, uint64_t seed = 1) {
@@ -38,7 +36,7 @@ dt::DataPair digits(uint32_t train, uint32_t test) {
 class Recorder final : public dt::BaseDataIterator {
  public:
   Recorder(const dt::DataPair& data, dt::BatchOptions options) : inner_(data, options) {}
-  dt::DataIterators get_data_iterator(const dt::KVStore& kv) override {
+  dt::DataIterators get_data_iterator(const dtkv::KVStore& kv) override {
     asked.emplace_back(kv.rank(), kv.num_workers());
     return inner_.get_data_iterator(kv);
   }
@@ -54,7 +52,7 @@ struct Fitted {
   std::vector<std::string> lines;
 };
 
-Fitted fit(dt::Module& module, dt::KVStore& kv, dt::BaseDataIterator& data,
+Fitted fit(dt::Module& module, dtkv::KVStore& kv, dt::BaseDataIterator& data,
            dt::FitOptions options) {
   Fitted fitted{dt::FitEnd::kFinished, {}, {}};
   options.say = [&](std::string_view line) { fitted.lines.emplace_back(line); };
