@@ -1,0 +1,42 @@
+# A wrong command line or hosts file starts nothing, names culprit and remedy, and ends with 2.
+. "$(dirname "$0")/lib.sh"
+printf 'a slots=2\nb\n' >hosts
+printf 'a\nb\nc slots=two\n' >bad
+printf '# nothing\n' >none
+: >plain
+
+# refused 'EXPECTED' WORD...
+refused() {
+  local expected=$1
+  shift
+  run refused dtlaunch "$@"
+  [ "$STATUS" = 2 ] || fail "exit status $STATUS, expected 2, of: dtlaunch $*"
+  [ "$(wc -l <"$T/refused.out")" = 1 ] || fail "more than one line from: dtlaunch $*"
+  expect_output refused "$expected"
+}
+
+refused 'unknown option --host-file; did you mean --hostfile\?' -n 1 --host-file hosts true
+refused 'unknown option --elastic-training; did you mean --elastic-training-enabled\?' --elastic-training true
+refused '-n is missing' true
+refused 'num-workers 0: a number 1 to 65536' -n 0 true
+refused 'the command to run is missing' -n 1
+refused 'hosts: 4 workers were asked for but the hosts have 3 slots' -n 4 -H hosts true
+refused 'bad:3:9: "two" is no number of slots' -n 1 -H bad true
+refused 'none names no host' -n 1 -H none true
+refused 'hosts file gone: No such file or directory' -n 1 -H gone true
+refused 'hosts file \.: it is a folder' -n 1 -H . true
+refused 'job folder .*/nowhere: there is no such folder' -n 1 --job-dir nowhere true
+refused 'job folder .*/plain: there is no such folder' -n 1 --job-dir plain true
+refused 'UNSET_HERE is not set here' -n 1 --env UNSET_HERE true
+if [ "$(id -u)" != 0 ]; then
+  chmod 000 hosts
+  refused 'hosts file hosts: Permission denied' -n 1 -H hosts true
+fi
+
+run bare dtlaunch
+expect_status 2
+expect_output bare 'Usage: dtlaunch'
+run help dtlaunch --help
+expect_status 0
+expect_output help 'Exit codes'
+[ -z "$(find "$T/state" "$T/run" -type f)" ] || fail "a refusal left files behind"

@@ -1,0 +1,15 @@
+# --dry-run shows who would run where, with which environment, and touches nothing.
+. "$(dirname "$0")/lib.sh"
+printf 'u@node[1-2]:2222 slots=2\r\n\n  spare # later\n' >hosts
+run plan dtlaunch -n 3 -H hosts --elastic-training-enabled --env 'GREETING=it'\''s me' --dry-run \
+  train_cmd --name 'a b' -n 7
+expect_status 0
+expect_output plan "^server 0 +u@node1:2222  dtserver"
+expect_output plan "^server 2 +spare  dtserver"
+expect_output plan "^worker 0 +u@node1:2222  train_cmd --name 'a b' -n 7$"
+expect_output plan "^worker 2 +spare  "
+expect_output plan "^  GREETING='it'.+'s me'$"
+expect_output plan "^  ELASTIC_TRAINING_ENABLED=1$"
+expect_output plan "over ssh, elastic"
+[ "$(ls -A)" = hosts ] || fail "the job folder was touched: $(ls -A)"
+[ -z "$(find "$T/state" "$T/run" -mindepth 1)" ] || fail "state was written"

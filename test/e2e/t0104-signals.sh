@@ -1,0 +1,72 @@
+# Ctrl-C asks for a stop, a second one forces it, a third leaves; a closed terminal stops the job.
+. "$(dirname "$0")/lib.sh"
+mkdir "$T/fake"
+cp "$DT_BIN/dtlaunch" "$T/fake/"
+cp "$DT_SOURCE/test/e2e/fake_supervisor.py" "$T/fake/dtsupervisor"
+fake=$T/fake/dtlaunch
+says() { wait_for 10 "grep -q -- '$2' '$T/$1.out'" || fail "$1 never said: $2"; }
+
+for signal in INT TERM HUP; do
+  start "stop$signal" "$fake" -n 1 wait gently
+  says "stop$signal" 'ready for signals'
+  kill "-$signal" "$PID"
+  finished dtlaunch "$PID" 10
+  expect_status 130
+  expect_output "stop$signal" 'Stopping the job: .* Ctrl-C again kills them at once'
+  expect_output "stop$signal" '"force": false'
+done
+
+start force "$fake" -n 1 wait
+says force 'ready for signals'
+kill -INT "$PID"
+says force '"force": false'
+kill -INT "$PID"
+finished dtlaunch "$PID" 10
+expect_status 130
+expect_output force 'Killing every process of the job'
+expect_output force '"force": true'
+
+start leave "$fake" -n 1 stubborn
+says leave 'ready for signals'
+for expected in '"force": false' '"force": true'; do
+  kill -INT "$PID"
+  says leave "$expected"
+done
+kill -INT "$PID"
+finished dtlaunch "$PID" 10
+expect_status 130
+expect_output leave 'may still be there; clean up with: dtctl stop --force --job-dir '
+expect_nothing_left
+
+# The supervisor has a session of its own: the terminal's signals reach dtlaunch alone.
+start session "$fake" -n 1 wait gently
+says session 'ready for signals'
+supervisor=$(pgrep -P "$PID" -f "$T/fake/dtsupervisor")
+[ "$(ps -o sid= -p "$supervisor" | tr -d ' ')" = "$supervisor" ] || fail "the supervisor leads no session"
+kill -INT -- "-$PID"
+finished dtlaunch "$PID" 10
+expect_output session '"force": false'
+
+# A terminal that goes away (its other end is closed) is a HUP; under nohup it is an error at writing.
+python3 - "$fake" <<'EOT'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], [sys.argv[1], "-n", "1", "wait", "gently"])
+seen = b""
+while b"ready for signals" not in seen:
+    seen += os.read(terminal, 1000)
+os.close(terminal)
+_, status = os.waitpid(pid, 0)
+sys.exit(0 if os.waitstatus_to_exitcode(status) == 130 else f"exit {status:#x} when the terminal was closed")
+EOT
+expect_nothing_left
+
+# --detach returns with the supervisor ready and says how to follow.
+start detached "$fake" -n 1 --detach stubborn
+finished dtlaunch "$PID" 10
+expect_status 0
+expect_output detached 'dtctl status --job-dir '
+supervisor=$(pgrep -f "$T/fake/dtsupervisor") || fail "the supervisor is not there any more"
+kill "$supervisor"
+expect_nothing_left

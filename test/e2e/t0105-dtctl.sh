@@ -1,0 +1,37 @@
+# dtctl says clearly when there is no job, and shows files of the last one.
+. "$(dirname "$0")/lib.sh"
+run none dtctl status
+expect_status 3
+expect_output none "no job was ever started in .*/job; give its folder with --job-dir"
+run wrong dtctl frobnicate
+expect_status 2
+expect_output wrong 'unknown command frobnicate'
+run wrong dtctl add
+expect_status 2
+run wrong dtctl add 'a b'
+expect_status 2
+expect_output wrong 'add:1:3: "b" was not expected'
+
+mkdir -p .dtlaunch/j1/logs
+printf 'one\ntwo\n' >.dtlaunch/j1/logs/worker-3.log
+printf '{"n":0,"time_ns":1763664000123456789,"text":"h joins","epoch":4}\n' >events.jsonl
+pointer() { printf '{"job":"j1","master":"10.0.0.1","pid":7,"socket":"%s/gone","state_dir":"/s","ended":%s}' "$T" "$1" >.dtlaunch/current.json; }
+pointer null
+run dead dtctl stop
+expect_status 3
+expect_output dead 'job j1 in .* has not ended, but its supervisor \(pid 7 on 10.0.0.1\) does not answer'
+pointer '{"exit_code":5,"message":"worker 3 failed"}'
+run ended dtctl status --json
+expect_status 3
+expect_output ended 'the last one, j1, ended with exit code 5 \(worker 3 failed\)'
+run logs dtctl logs 3
+expect_status 0
+[ "$(output logs)" = $'one\ntwo' ] || fail "not the worker's output"
+run logs dtctl logs
+expect_output logs '==> .*/worker-3.log <=='
+run events dtctl events -f
+expect_output events '^2025-11-20 [0-9:]+ epoch 4: h joins$'
+run events dtctl events --json --job-dir "$JOB"
+expect_output events '^\{"n":0'
+run logs dtctl logs ../../../etc/passwd
+expect_status 2
