@@ -60,7 +60,9 @@ struct ExitStatus {
 
 // ---------------------------------------------------------------- supervisor -> agent
 
-/// First message on an attached stream.
+/// First message on an attached stream. Sent again every few seconds it is a sign of life: from
+/// then on, silence for the orphan timeout counts as no supervisor, even if the connection seems
+/// open (a master that lost its power closes nothing). Only the first one is answered.
 struct AgentHello {
   static constexpr std::uint16_t kType = 1;
   std::uint16_t version = kProtocolVersion;
@@ -69,7 +71,11 @@ struct AgentHello {
   Term term;
   std::uint32_t orphan_timeout_ms = 300'000;  ///< Without a supervisor for so long: stop all, exit.
   std::uint32_t beat_ms = 250;                ///< How often the agent sends Beat.
-  DT_FIELDS(version, job, host, term, orphan_timeout_ms, beat_ms)
+  /// For each process whose output this supervisor follows, where it has got to: the end of the
+  /// last Output (offset + size), 0 before any. What a broken link swallowed is sent again from
+  /// there; of a process not named, nothing is.
+  std::vector<std::pair<ProcessId, std::uint64_t>> received;
+  DT_FIELDS(version, job, host, term, orphan_timeout_ms, beat_ms, received)
 };
 
 /// Starts a process. Idempotent by id: a known id answers with its present state.
@@ -166,7 +172,8 @@ struct Output {
   bool is_stderr = false;
   std::string bytes;
   std::uint64_t lost_before = 0;  ///< Bytes the bounded spool had to drop before these.
-  DT_FIELDS(process, is_stderr, bytes, lost_before)
+  std::uint64_t offset = 0;       ///< Of the first byte in all the process wrote, both streams.
+  DT_FIELDS(process, is_stderr, bytes, lost_before, offset)
 };
 
 /// A frame from the process's own connection.

@@ -51,6 +51,8 @@ constexpr std::size_t kLinkWindow = std::size_t{256} << 10;
 /// after this time without progress the oldest is dropped instead: output never stops training.
 constexpr std::size_t kFullShare = 2;
 constexpr auto kStalledLink = 500ms;
+/// Sent output kept per process for a supervisor that did not get it: more than is ever on its way.
+constexpr std::size_t kKeptOutput = std::size_t{4} << 20;
 /// Connections that have not said who they are, and how long they may take.
 constexpr std::size_t kMaxStrangers = 32;
 constexpr auto kIdentifyDeadline = 5s;
@@ -107,7 +109,7 @@ std::string home_folder() {
 struct Process {
   Process(asio::any_io_executor executor, ProcessId process, std::size_t spool_bytes)
       : id(process),
-        spool(spool_bytes),
+        spool(spool_bytes, kKeptOutput),
         pidfd(executor),
         exec_result(executor),
         out(executor),
@@ -184,6 +186,8 @@ class Agent {
   [[nodiscard]] Result<void> obey(const wire::Frame& frame);
   template <class Message>
   [[nodiscard]] Result<void> obey_as(const wire::Frame& frame);
+  void handle(const AgentHello& hello);
+  void adopt(const AgentHello& hello);
   void handle(const StartProcess& start);
   void handle(const StopProcess& stop);
   void handle(const AckExit& ack);
@@ -242,6 +246,8 @@ class Agent {
   Term term_;
   Clock::time_point link_moved_;  ///< When it last had room for more output.
   bool was_attached_ = false;
+  Clock::time_point heard_at_;  ///< The supervisor's last message.
+  bool keeps_alive_ = false;    ///< It repeats AgentHello, so its silence means something.
   Clock::time_point alone_since_ = Clock::now();
   Duration orphan_timeout_ = 300s;
   Duration beat_ = 250ms;
@@ -346,6 +352,7 @@ awaitable<void> Agent::serve_supervisor(Channel channel, AgentHello hello) {
       break;
     }
     if (channel != link_) break;  // replaced: nothing it says counts any more
+    heard_at_ = Clock::now();
     if (auto done = obey(*frame); !done) {
       log_.warn("supervisor link dropped: {}", done.error().message);
       break;
@@ -358,9 +365,12 @@ void Agent::attach(Channel channel, const AgentHello& hello) {
   if (link_) link_->close();
   link_ = std::move(channel);
   was_attached_ = true;
-  term_ = hello.term;
-  orphan_timeout_ = std::chrono::milliseconds(hello.orphan_timeout_ms);
-  beat_ = std::chrono::milliseconds(std::max<std::uint32_t>(hello.beat_ms, 10));
+  keeps_alive_ = false;
+  heard_at_ = Clock::now();
+  adopt(hello);
+  for (const auto& [id, offset] : hello.received)
+    if (const auto found = processes_.find(id); found != processes_.end())
+      found->second->spool.rewind(offset);
   tell(state());
   pump_wake_.cancel();
 }
@@ -429,6 +439,8 @@ Result<void> Agent::obey_as(const wire::Frame& frame) {
 
 Result<void> Agent::obey(const wire::Frame& frame) {
   switch (frame.type) {
+    case AgentHello::kType:
+      return obey_as<AgentHello>(frame);
     case StartProcess::kType:
       return obey_as<StartProcess>(frame);
     case StopProcess::kType:
@@ -442,6 +454,17 @@ Result<void> Agent::obey(const wire::Frame& frame) {
     default:
       return fail(ErrorKind::kProtocol, "unknown message of type {}", frame.type);
   }
+}
+
+void Agent::handle(const AgentHello& hello) {
+  if (objection(hello).empty()) adopt(hello);
+  keeps_alive_ = true;
+}
+
+void Agent::adopt(const AgentHello& hello) {
+  term_ = hello.term;
+  orphan_timeout_ = std::chrono::milliseconds(hello.orphan_timeout_ms);
+  beat_ = std::chrono::milliseconds(std::max<std::uint32_t>(hello.beat_ms, 10));
 }
 
 void Agent::handle(const StartProcess& start_message) {
@@ -584,6 +607,7 @@ awaitable<void> Agent::wait_for_exec(ProcessPtr process) {
   started.process = process->id;
   started.pid = process->pid;
   tell(started);
+  pump_wake_.cancel();
 }
 
 awaitable<void> Agent::drain(ProcessPtr process, bool is_stderr) {
@@ -681,6 +705,7 @@ void Agent::kill_now(Process& process) {
 // ---------------------------------------------------------------- output to the supervisor
 
 bool Agent::send_piece(Process& process) {
+  if (!process.running && !process.exit) return false;  // ProcessStarted comes before its output
   if (!process.spool.empty()) {
     auto piece = process.spool.pop();
     Output output;
@@ -688,6 +713,7 @@ bool Agent::send_piece(Process& process) {
     output.is_stderr = piece.is_stderr;
     output.bytes = std::move(piece.bytes);
     output.lost_before = piece.lost_before;
+    output.offset = piece.offset;
     tell(output);
     for (auto& room : process.room) room.cancel();
     return true;
@@ -743,6 +769,11 @@ awaitable<void> Agent::housekeeping() {
 }
 
 void Agent::check_loneliness() {
+  if (link_ && keeps_alive_ && Clock::now() - heard_at_ > orphan_timeout_) {
+    link_->close();
+    link_.reset();
+    alone_since_ = heard_at_;
+  }
   if (link_ || stop_requested_) return;
   const Duration limit = was_attached_ ? orphan_timeout_ : options_.lonely_timeout;
   if (Clock::now() - alone_since_ < limit) return;

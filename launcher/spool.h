@@ -1,4 +1,5 @@
 /// A process's output on its way to the supervisor: in order, bounded, the oldest dropped first.
+/// What was handed out is kept for a while, since a link that breaks swallows what was on its way.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +14,35 @@ class Spool {
   struct Piece {
     bool is_stderr = false;
     std::string bytes;
-    std::uint64_t lost_before = 0;  ///< Bytes dropped since the piece before this one.
+    std::uint64_t offset = 0;       ///< Of its first byte in all the process ever wrote.
+    std::uint64_t lost_before = 0;  ///< Bytes missing since the piece handed out before.
+
+    [[nodiscard]] std::uint64_t end() const { return offset + bytes.size(); }
   };
 
-  explicit Spool(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+  /// `max_bytes`: what waits; `max_kept`: what was handed out and may be wanted again.
+  Spool(std::size_t max_bytes, std::size_t max_kept) : max_bytes_(max_bytes), max_kept_(max_kept) {}
   /// Never fails: makes room by dropping the oldest pieces.
   void push(bool is_stderr, std::string_view bytes);
   /// The oldest piece, at most kPieceSize bytes. Not when empty().
   [[nodiscard]] Piece pop();
-  [[nodiscard]] bool empty() const { return pieces_.empty(); }
-  /// Memory taken, at most max_bytes.
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  /// Hands out again what comes from `offset` on, as far as it is kept.
+  void rewind(std::uint64_t offset);
+  [[nodiscard]] bool empty() const { return waiting_.empty(); }
+  /// Memory taken by what waits.
+  [[nodiscard]] std::size_t bytes() const { return waiting_bytes_; }
 
   static constexpr std::size_t kPieceSize = std::size_t{64} << 10;
 
  private:
-  void drop_oldest();
-
   std::size_t max_bytes_;
-  std::size_t bytes_ = 0;
-  std::uint64_t lost_ = 0;
-  std::deque<Piece> pieces_;
+  std::size_t max_kept_;
+  std::deque<Piece> waiting_;
+  std::deque<Piece> kept_;
+  std::size_t waiting_bytes_ = 0;
+  std::size_t kept_bytes_ = 0;
+  std::uint64_t written_ = 0;   ///< By the process.
+  std::uint64_t position_ = 0;  ///< Where the next piece would begin if nothing was dropped.
 };
 
 }  // namespace dt::launcher

@@ -78,17 +78,24 @@ void Link::take(const wire::Frame& frame) {
       const auto output = as(Output());
       (output.is_stderr ? err : out)[output.process] += output.bytes;
       lost[output.process] += output.lost_before;
+      std::uint64_t& next = received[output.process];
+      if (output.offset != next + output.lost_before)
+        gaps.push_back(fmt::format("{} -> {}", next, output.offset));
+      next = output.offset + output.bytes.size();
       if (exits.contains(output.process)) output_after_exit = true;
       return;
     }
     case AgentState::kType:
       states.push_back(as(AgentState()));
+      for (const auto& report : states.back().processes)
+        if (report.exit) exits[report.process].push_back(*report.exit);
       break;
     case Refused::kType:
       refusals.push_back(as(Refused()));
       break;
     case ProcessStarted::kType: {
       const auto it = as(ProcessStarted());
+      received.try_emplace(it.process, 0);
       started[it.process].push_back(it.pid);
       break;
     }
@@ -126,7 +133,7 @@ Site::~Site() {
 }
 
 std::unique_ptr<Link> Site::attach(std::uint64_t term, const std::string& host,
-                                   std::vector<std::string> more) {
+                                   std::vector<std::string> more, const Link* before) {
   launcher::AgentCommand command;
   command.argv = {"dtagent", "--attach", "--job", job, "--host", host};
   command.argv.insert(command.argv.end(), more.begin(), more.end());
@@ -149,6 +156,10 @@ std::unique_ptr<Link> Site::attach(std::uint64_t term, const std::string& host,
     hello.term = Term(term);
     hello.orphan_timeout_ms = orphan_timeout_ms;
     hello.beat_ms = beat_ms;
+    if (before) {
+      hello.received.assign(before->received.begin(), before->received.end());
+      link->received = before->received;
+    }
     link->send(hello);
   }
   return link;

@@ -26,6 +26,7 @@ class Link {
     channel_->send(message);
   }
   void send_raw(std::string bytes) { channel_->send_bytes(std::move(bytes)); }
+  [[nodiscard]] bool all_sent() const { return channel_->queued_bytes() == 0; }
   void close();
 
   std::vector<AgentState> states;
@@ -35,10 +36,12 @@ class Link {
   std::map<ProcessId, std::string> err;
   std::map<ProcessId, std::uint64_t> lost;
   std::map<ProcessId, std::vector<std::int32_t>> started;
-  std::map<ProcessId, std::vector<ExitStatus>> exits;
+  std::map<ProcessId, std::vector<ExitStatus>> exits;  ///< Of ProcessExited and AgentState.
   std::map<ProcessId, std::vector<std::string>> failures;
   std::vector<FromProcess> said;
   std::uint64_t beats = 0;
+  std::map<ProcessId, std::uint64_t> received;  ///< As AgentHello wants it.
+  std::vector<std::string> gaps;  ///< Output that did not begin where the one before ended.
   bool output_after_exit = false;
   bool reading = true;  ///< False: lets the stream fill up.
   bool ended = false;
@@ -60,9 +63,11 @@ class Site {
   Site();
   ~Site();
 
-  /// Attaches (and starts) the agent of `host`; sends AgentHello unless `term` is 0.
+  /// Attaches (and starts) the agent of `host`; sends AgentHello unless `term` is 0, with what
+  /// `before` received.
   std::unique_ptr<Link> attach(std::uint64_t term = 1, const std::string& host = "node1",
-                               std::vector<std::string> more = {"--start"});
+                               std::vector<std::string> more = {"--start"},
+                               const Link* before = nullptr);
   /// Runs the event loop until `condition` or a deadline; what it returned last.
   bool wait(const std::function<bool()>& condition,
             std::chrono::milliseconds limit = std::chrono::seconds(20));
