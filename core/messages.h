@@ -199,6 +199,12 @@ struct Refused {
   DT_FIELDS(why)
 };
 
+/// Said by the attach bridge itself: no agent of this job runs on the host.
+struct NoAgent {
+  static constexpr std::uint16_t kType = 40;
+  DT_FIELDS()
+};
+
 // ---------------------------------------------------------------- process <-> its agent
 // On the agent's unix socket ($DT_AGENT_SOCKET). The first frame is Identify; the agent checks the
 // token it put into the process's environment. Afterwards frames are carried unread.

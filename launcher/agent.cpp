@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -537,12 +538,25 @@ void Agent::request_stop(std::uint32_t grace_ms, std::string why) {
 
 // ---------------------------------------------------------------- processes
 
+/// PATH as the process would have it, with this program's folder last: dtserver lies beside the
+/// agent wherever that was copied to.
+std::string path_with_own_folder(const std::vector<std::pair<std::string, std::string>>& env) {
+  const char* inherited = std::getenv("PATH");
+  std::string path = inherited ? inherited : "/usr/local/bin:/usr/bin:/bin";
+  for (const auto& [name, value] : env)
+    if (name == "PATH") path = value;
+  std::error_code ec;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
+  return ec ? path : path + ":" + self.parent_path().string();
+}
+
 Result<void> Agent::start(Process& process, const StartProcess& message) {
   auto overrides = message.env;
   overrides.emplace_back("DT_AGENT_SOCKET", files_.socket);
   overrides.emplace_back("DT_TOKEN", process.token);
   const std::size_t equals = plan_.mark.find('=');
   overrides.emplace_back(plan_.mark.substr(0, equals), plan_.mark.substr(equals + 1));
+  overrides.emplace_back("PATH", path_with_own_folder(message.env));
 
   ChildSpec spec;
   spec.argv = message.argv;

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/messages.h"
 #include "io/job_spec.h"
 #include "launcher/agent.h"
 
@@ -213,7 +214,10 @@ int attach_main(const AttachOptions& options) {
   auto agent = connect_agent(options);
   if (!agent) {
     fmt::print(stderr, "dtagent: {}\n", agent.error().message);
-    return !options.start && agent.error().kind == ErrorKind::kUnavailable ? kExitNoAgent : 1;
+    if (options.start || agent.error().kind != ErrorKind::kUnavailable) return 1;
+    const std::string none = wire::frame(NoAgent{});
+    static_cast<void>(::write(STDOUT_FILENO, none.data(), none.size()));
+    return kExitNoAgent;
   }
   ::signal(SIGPIPE, SIG_IGN);
   // What the supervisor still said goes on to the agent even after the supervisor has closed.

@@ -1,11 +1,115 @@
-#include <cstdio>
-#include <string_view>
+/// dtsupervisor: keeps one job alive and changes its size. Started by dtlaunch.
+#include <sys/prctl.h>
+#include <unistd.h>
 
+#include <boost/asio/signal_set.hpp>
+#include <boost/program_options.hpp>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "core/version.h"
+#include "io/control.h"
+#include "launcher/local.h"
+#include "supervisor/supervisor.h"
 #include "supervisor/volume_helper.h"
 
+namespace {
+
+namespace po = boost::program_options;
+using namespace dt;
+
+constexpr const char* kHelp =
+    "Usage: dtsupervisor --spec FILE [--resume] [--ready-fd N]\n"
+    "\n"
+    "Keeps one job alive: starts and stops its processes through an agent on each host, watches\n"
+    "host_worker and adds or removes workers at each epoch. dtlaunch starts it and, in the\n"
+    "foreground, restarts it when it dies; `dtsupervisor --spec FILE --resume` does so by hand.\n"
+    "\n";
+
+Result<io::JobSpec> load_spec(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) return tl::unexpected(errno_error(errno, "read " + file));
+  std::ostringstream text;
+  text << in.rdbuf();
+  auto spec = io::spec_from_json(text.str());
+  if (!spec) return tl::unexpected(spec.error().at(file));
+  return spec;
+}
+
+std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context&, const io::JobSpec&) {
+  return std::make_unique<launcher::LocalBackend>();
+}
+
+int run_job(supervisor::SupervisorOptions options) {
+  // Whatever this process starts and loses (bridges, ssh helpers) ends with it.
+  io::asio::io_context context(1);
+  auto backend = make_backend(context, options.spec);
+  supervisor::Supervisor supervisor(context, std::move(options), std::move(backend));
+  boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
+  std::function<void()> wait_for_signal = [&] {
+    signals.async_wait([&](const boost::system::error_code& ec, int signal) {
+      if (ec) return;
+      supervisor.stop(fmt::format("stopped by signal {}", signal));
+      wait_for_signal();
+    });
+  };
+  wait_for_signal();
+  int code = io::kExitFailure;
+  std::exception_ptr failure;
+  boost::asio::co_spawn(context, supervisor.run(), [&](std::exception_ptr error, int exit_code) {
+    failure = error;
+    code = exit_code;
+    signals.cancel();
+  });
+  context.run();
+  if (failure) std::rethrow_exception(failure);
+  return code;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string_view(argv[1]) == "--volume-helper")
-    return dt::supervisor::volume_helper(0);
-  std::fputs("dtsupervisor is started by dtlaunch\n", stderr);
-  return 2;
+  po::options_description described("Options");
+  auto add = described.add_options();
+  add("spec", po::value<std::string>(), "the job, as dtlaunch wrote it (JSON)");
+  add("resume", "take up the job where an earlier supervisor left it");
+  add("ready-fd", po::value<int>()->default_value(-1), "tell readiness on this descriptor");
+  add("volume-helper", "serve the shared volume on standard input (internal)");
+  add("version", "print the version");
+  add("help,h", "print this help");
+  try {
+    po::variables_map given;
+    po::store(po::parse_command_line(argc, argv, described), given);
+    if (given.count("help")) {
+      std::cout << kHelp << described;
+      return io::kExitOk;
+    }
+    if (given.count("version")) {
+      std::cout << version_text("dtsupervisor");
+      return io::kExitOk;
+    }
+    if (given.count("volume-helper")) return supervisor::volume_helper(STDIN_FILENO);
+    if (!given.count("spec")) {
+      std::cerr << "dtsupervisor: --spec is missing (dtsupervisor is started by dtlaunch)\n";
+      return io::kExitUsage;
+    }
+    auto spec = load_spec(given["spec"].as<std::string>());
+    if (!spec) {
+      std::cerr << "dtsupervisor: " << spec.error().message << "\n";
+      return io::kExitUsage;
+    }
+    supervisor::SupervisorOptions options;
+    options.spec = std::move(*spec);
+    options.resume = given.count("resume") > 0;
+    options.ready_fd = given["ready-fd"].as<int>();
+    options.volume_helper = {"/proc/self/exe", "--volume-helper"};
+    return run_job(std::move(options));
+  } catch (const po::error& e) {
+    std::cerr << "dtsupervisor: " << e.what() << " (see --help)\n";
+    return io::kExitUsage;
+  } catch (const std::exception& e) {
+    std::cerr << "dtsupervisor: " << e.what() << "\n";
+    return io::kExitFailure;
+  }
 }

@@ -1,0 +1,75 @@
+/// The supervisor's link to one host's agent: opened through a backend, opened again when it
+/// breaks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/hosts.h"
+#include "core/messages.h"
+#include "io/asio.h"
+#include "io/frame_channel.h"
+#include "launcher/backend.h"
+
+namespace dt::supervisor {
+
+/// One thread. run() must be running; it returns once the link has ended.
+class AgentLink {
+ public:
+  struct Options {
+    std::string job;
+    Host host;
+    Term term;
+    std::uint32_t orphan_timeout_ms = 300'000;
+    Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.
+    Duration silence_limit = std::chrono::seconds(5);     ///< Beats come four times a second.
+  };
+  struct Callbacks {
+    std::function<void(const AgentState&)> attached;
+    std::function<void(const wire::Frame&)> frame;
+    /// The link broke or could not be made. `gone`: no agent is there. After a failed attach(true)
+    /// or `gone` nothing is tried until attach() is called again; otherwise it is attached again,
+    /// with growing delay.
+    std::function<void(const Error&, bool gone)> down;
+  };
+
+  AgentLink(io::asio::any_io_executor executor, launcher::Backend& backend, Options options,
+            Callbacks callbacks);
+
+  /// Until shut_down() has come to its end, or cancelled.
+  io::awaitable<void> run();
+  /// Reach the agent; start one if `start` and none is there.
+  void attach(bool start);
+  /// Queues a message; dropped when the link is down (the agent's report tells what it missed).
+  template <class Message>
+  void send(const Message& message) {
+    if (up_) channel_->send(message);
+  }
+  /// The agent stops everything and ends; then the link ends. A link that is down ends at once.
+  void shut_down(std::uint32_t grace_ms);
+  [[nodiscard]] bool ended() const { return ended_; }
+  [[nodiscard]] bool up() const { return up_; }
+
+ private:
+  io::awaitable<void> one_connection(bool start);
+  io::awaitable<Result<void>> converse();
+  io::awaitable<Result<AgentState>> greet();
+  void lost(const Error& error, bool gone);
+
+  io::asio::any_io_executor executor_;
+  launcher::Backend& backend_;
+  Options options_;
+  Callbacks callbacks_;
+  std::unique_ptr<io::FrameChannel> channel_;
+  io::asio::steady_timer wake_;
+  bool wanted_ = false;
+  bool start_ = false;
+  bool up_ = false;
+  bool closing_ = false;
+  bool ended_ = false;
+  std::uint32_t failures_ = 0;  ///< In a row.
+};
+
+}  // namespace dt::supervisor

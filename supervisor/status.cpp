@@ -1,0 +1,112 @@
+#include "supervisor/status.h"
+
+#include <nlohmann/json.hpp>
+
+namespace dt::supervisor {
+namespace {
+
+using nlohmann::json;
+
+std::string_view name_of(Job::Link link) {
+  switch (link) {
+    case Job::Link::kNone:
+      return "none";
+    case Job::Link::kAttaching:
+      return "attaching";
+    case Job::Link::kUp:
+      return "up";
+    case Job::Link::kDown:
+      return "down";
+  }
+  return "none";
+}
+
+json workers_json(const StatusInput& in) {
+  json out = json::array();
+  for (const auto& [id, w] : in.job.membership().workers()) {
+    if (w.state == WorkerState::kGone) continue;
+    json entry{{"id", id.value},         {"rank", nullptr},    {"host", to_string(w.host)},
+               {"state", name(w.state)}, {"why", w.why},       {"pid", 0},
+               {"opened", w.opened},     {"progress", nullptr}};
+    if (w.state == WorkerState::kMember) {
+      if (const auto rank = in.job.boundary().rank_of(id)) entry["rank"] = rank->value;
+    }
+    if (const auto p = in.processes.find({Role::kWorker, id.value}); p != in.processes.end()) {
+      entry["pid"] = p->second.pid;
+      if (p->second.progress)
+        entry["progress"] = {{"epoch", p->second.progress->first},
+                             {"step", p->second.progress->second}};
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+json servers_json(const StatusInput& in) {
+  json out = json::array();
+  for (const auto& [id, s] : in.job.servers()) {
+    const auto p = in.processes.find({Role::kServer, id.value});
+    out.push_back({{"id", id.value},
+                   {"host", to_string(s.host)},
+                   {"state", s.address.empty() ? "starting" : "listening"},
+                   {"address", s.address},
+                   {"port", s.port},
+                   {"pid", p == in.processes.end() ? 0 : p->second.pid}});
+  }
+  return out;
+}
+
+json hosts_json(const StatusInput& in) {
+  json out = json::array();
+  for (const auto& [host, h] : in.job.hosts()) {
+    const std::uint32_t wanted = in.job.membership().wanted(host);
+    if (wanted == 0 && h.link == Job::Link::kNone) continue;
+    json entry{{"host", to_string(host)},
+               {"wanted", wanted},
+               {"link", name_of(h.link)},
+               {"prepared", h.prepared},
+               {"cooling_until_s", nullptr},
+               {"given_up", h.given_up},
+               {"why", h.why},
+               {"attempts", h.attempts},
+               {"restarts", h.restarts}};
+    if (h.cooling_until && *h.cooling_until > in.now)
+      entry["cooling_until_s"] = std::chrono::duration<double>(*h.cooling_until - in.now).count();
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string status_json(const StatusInput& in) {
+  const Boundary& view = in.job.boundary();
+  json out{{"job", in.spec.job},
+           {"state", in.stopping ? "stopping" : std::string(in.job.phase())},
+           {"elastic", in.spec.elastic},
+           {"opaque", !in.job.opened()},
+           {"term", in.term},
+           {"generation", view.generation().value},
+           {"epoch", nullptr},
+           {"world_size", view.members().size()},
+           {"uptime_s", in.uptime_s},
+           {"waiting", in.job.pending_reason()},
+           {"workers", workers_json(in)},
+           {"servers", servers_json(in)},
+           {"hosts", hosts_json(in)},
+           {"log_lines", in.job.log_lines()},
+           {"logs", io::job_files_dir(in.spec) + "/logs"},
+           {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
+  if (view.epoch()) out["epoch"] = view.epoch()->value;
+  json accepted = json::array();
+  for (const HostSlots& s : in.job.membership().file())
+    for (std::uint32_t i = 0; i < s.slots; ++i) accepted.push_back(to_string(s.host));
+  json refused = nullptr;
+  if (in.file_refusal) refused = {{"why", *in.file_refusal}};
+  out["file"] = {{"path", in.spec.job_dir + "/host_worker"},
+                 {"accepted", std::move(accepted)},
+                 {"refused", std::move(refused)}};
+  return out.dump();
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,45 @@
+/// The status object that `dtctl status --json` prints and the control socket answers.
+///
+///     {"job","state":"starting|running|finishing|stopping|ended","elastic","opaque","term",
+///      "generation","epoch":n|null,"world_size","uptime_s","waiting":"why the next boundary
+///      waits", "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
+///                  "progress":{"epoch","step"}|null}],
+///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
+///      "hosts":[{"host","wanted","link","prepared","cooling_until_s":n|null,"given_up","why",
+///                "attempts","restarts"}],
+///      "file":{"path","accepted":["host"...],"refused":{"why"}|null},
+///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/job.h"
+#include "io/job_spec.h"
+
+namespace dt::supervisor {
+
+/// What the shell knows of a process beside the machine's state.
+struct ProcessNotes {
+  std::int32_t pid = 0;
+  std::optional<std::pair<std::uint32_t, std::uint64_t>> progress;  ///< Epoch, step.
+};
+
+struct StatusInput {
+  const io::JobSpec& spec;
+  const Job& job;
+  const std::map<ProcessId, ProcessNotes>& processes;
+  std::uint64_t term = 0;
+  bool stopping = false;
+  Time now;
+  double uptime_s = 0;
+  std::optional<std::string> file_refusal;
+  double volume_stalled_s = 0;
+  std::uint64_t volume_dropped = 0;
+};
+
+[[nodiscard]] std::string status_json(const StatusInput& in);
+
+}  // namespace dt::supervisor

@@ -1,0 +1,351 @@
+#include "supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/ip/udp.hpp>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/hosts.h"
+#include "io/control.h"
+#include "io/fd.h"
+
+namespace dt::supervisor {
+
+using io::asio::awaitable;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Duration kTick = 100ms;
+/// After the processes' own grace: how long agents may take to report that everything is gone.
+constexpr Duration kGoodbye = 10s;
+
+JobOptions job_options(const io::JobSpec& spec) {
+  JobOptions o;
+  o.workers = spec.workers;
+  o.servers = spec.servers;
+  o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared;
+  o.max_restarts = spec.max_restarts;
+  o.start_timeout = from_seconds(spec.start_timeout_s);
+  o.leave_timeout = from_seconds(spec.leave_timeout_s);
+  o.stop_grace = from_seconds(spec.stop_timeout_s);
+  o.orphan_timeout = from_seconds(spec.orphan_timeout_s);
+  return o;
+}
+
+/// A port nobody listens on. It stays bound, unused, while the returned socket lives.
+Result<std::pair<io::asio::ip::tcp::socket, std::uint16_t>> reserve_port(
+    io::asio::any_io_executor executor) {
+  io::asio::ip::tcp::socket socket(executor);
+  boost::system::error_code ec;
+  socket.open(io::asio::ip::tcp::v4(), ec);
+  if (!ec) socket.bind({io::asio::ip::tcp::v4(), 0}, ec);
+  if (ec) return tl::unexpected(io::asio_error(ec, "reserve a port"));
+  const std::uint16_t port = socket.local_endpoint().port();
+  return std::pair(std::move(socket), port);
+}
+
+/// The address other machines most likely reach this one by: the source address of a packet that
+/// would go out (none is sent); loopback without a network.
+std::string own_address(io::asio::any_io_executor executor) {
+  boost::system::error_code ec;
+  io::asio::ip::udp::socket socket(executor);
+  socket.open(io::asio::ip::udp::v4(), ec);
+  if (!ec) socket.connect({io::asio::ip::make_address_v4("10.255.255.255"), 9}, ec);
+  if (!ec) return socket.local_endpoint(ec).address().to_string();
+  return "127.0.0.1";
+}
+
+/// 64 hex digits, kept in a 0600 file beside the journal so that the next term has the same.
+Result<std::string> job_secret(const std::string& path) {
+  if (std::ifstream in(path); in) {
+    std::string text;
+    in >> text;
+    if (text.size() == 64) return text;
+  }
+  unsigned char raw[32];
+  if (RAND_bytes(raw, sizeof raw) != 1)
+    return fail(ErrorKind::kIo, "no random bytes for the job's secret");
+  std::string hex;
+  for (const unsigned char byte : raw) hex += fmt::format("{:02x}", byte);
+  const io::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd || ::write(fd.get(), hex.data(), hex.size()) != static_cast<ssize_t>(hex.size()) ||
+      ::fsync(fd.get()) != 0)
+    return tl::unexpected(errno_error(errno, "write " + path));
+  return hex;
+}
+
+}  // namespace
+
+Duration from_seconds(double s) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+}
+
+std::uint32_t milliseconds(double s) { return static_cast<std::uint32_t>(s * 1000); }
+
+Time steady_now() {
+  return Time(
+      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+std::int64_t wall_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
+                       std::unique_ptr<launcher::Backend> backend)
+    : executor_(context.get_executor()),
+      options_(std::move(options)),
+      spec_(options_.spec),
+      backend_(std::move(backend)),
+      volume_(executor_, VolumeClient::Options{options_.volume_helper}),
+      group_(executor_),
+      done_(executor_, io::asio::steady_timer::time_point::max()) {}
+
+/// The supervisor's own lines: to the consoles that follow, and to supervisor.log.
+class ConsoleLog final : public io::Log {
+ public:
+  ConsoleLog(ControlServer& control, io::Log& own) : control_(control), own_(own) {}
+  void line(io::Level level, std::string_view text) override {
+    own_.line(level, text);
+    control_.console(io::console_line(level, text) + "\n", true);
+  }
+
+ private:
+  ControlServer& control_;
+  io::Log& own_;
+};
+
+// ---------------------------------------------------------------- life of the job
+
+awaitable<int> Supervisor::run() {
+  group_.spawn(volume_.run());
+  auto opened = co_await open_files();
+  int code = io::kExitFailure;
+  if (!opened) {
+    const bool taken = opened.error().kind == ErrorKind::kDenied;
+    code = taken ? io::kExitJobRunning : io::kExitFailure;
+    own_log_.error("{}", opened.error().message);
+    say_ready(fmt::format("ERROR {} {}\n", code, opened.error().message));
+  } else {
+    say_ready("READY\n");
+    group_.spawn(tick_loop());
+    if (spec_.elastic) group_.spawn(host_worker_->run());
+    group_.spawn(change_log_->run());
+    const Instant now{steady_now(), wall_now()};
+    for (const Effect& effect : job_->begin(term_, now)) carry_out(effect);
+    pump();
+    co_await done_.async_wait(io::tok);
+    co_await shut_down();
+    code = end_->exit_code;
+  }
+  volume_.stop();
+  group_.cancel();
+  co_await group_.join();
+  co_return code;
+}
+
+void Supervisor::say_ready(const std::string& line) {
+  if (options_.ready_fd < 0) return;
+  const io::Fd fd(std::exchange(options_.ready_fd, -1));
+  static_cast<void>(::write(fd.get(), line.data(), line.size()));
+}
+
+awaitable<Result<void>> Supervisor::open_files() {
+  auto made = io::make_private_dir(spec_.state_dir);
+  if (!made) co_return made;
+  // Before anything else: a second job in this folder must not touch what the first one has.
+  LockHolder me = this_process(spec_.job);
+  auto locked = co_await take_job_lock(volume_, spec_.job_dir, me);
+  if (!locked) co_return locked;
+  lock_.emplace(std::move(me));
+
+  std::vector<wire::Frame> frames;
+  auto store = Store::open(spec_.state_dir + "/journal", frames);
+  if (!store) co_return tl::unexpected(store.error());
+  store_.emplace(std::move(*store));
+  std::vector<Record> records;
+  for (const wire::Frame& frame : frames) {
+    auto record = record_from(frame);
+    if (!record) co_return tl::unexpected(record.error().at(store_->path()));
+    if (const auto* t = std::get_if<TermBegan>(&*record)) term_ = t->term;
+    records.push_back(std::move(*record));
+  }
+  term_ = term_.next();
+  next_prepare_ = static_cast<std::uint32_t>(term_.value) << 16;
+  auto secret = job_secret(spec_.state_dir + "/secret");
+  if (!secret) co_return tl::unexpected(secret.error());
+  secret_ = std::move(*secret);
+
+  auto reserved = reserve_port(executor_);
+  if (!reserved) co_return tl::unexpected(reserved.error());
+  reserved_port_ = reserved->second;
+  reserved_.emplace(std::move(reserved->first));
+  master_address_ = spec_.local ? "127.0.0.1" : own_address(executor_);
+
+  ControlServer::Options control_options;
+  control_options.path = spec_.socket;
+  control_ = std::make_unique<ControlServer>(
+      executor_, std::move(control_options),
+      [this](std::string request) { return answer(std::move(request)); });
+  control_->on_owner_gone = [this] {
+    if (!spec_.detached) stop("the dtlaunch that owns the job is gone");
+  };
+  auto listening = control_->listen();
+  if (!listening) co_return listening;
+  group_.spawn(control_->run());
+  console_ = std::make_unique<ConsoleLog>(*control_, own_log_);
+  story_ = std::make_unique<Story>(*console_, [this](std::string line) {
+    volume_.queue_append(path("events.jsonl"), std::move(line), VolumeClient::Loss::kNever);
+  });
+  volume_.on_append_error = [this](const std::string& file, const Error& error) {
+    own_log_.error("{}: {}", file, error.message);
+  };
+
+  if (!options_.resume) {
+    auto files = co_await make_job_files();
+    if (!files) co_return files;
+  }
+  const std::string logs = io::job_files_dir(spec_) + "/logs";
+  auto logs_made = co_await volume_.make_dirs(logs);
+  if (!logs_made) co_return logs_made;
+  const std::string pointer =
+      nlohmann::json{{"job", spec_.job},       {"master", master_address_},    {"pid", ::getpid()},
+                     {"socket", spec_.socket}, {"state_dir", spec_.state_dir}, {"ended", nullptr}}
+          .dump();
+  auto pointed = co_await volume_.replace(io::pointer_file(spec_.job_dir), pointer + "\n");
+  if (!pointed) co_return pointed;
+
+  ProcessOutput::Options output_options;
+  output_options.folder = logs;
+  output_options.prefix = spec_.prefix;
+  output_ = std::make_unique<ProcessOutput>(executor_, volume_, output_options,
+                                            [this](bool is_stderr, std::string_view text) {
+                                              if (!spec_.quiet) control_->console(text, is_stderr);
+                                            });
+  group_.spawn(output_->run());
+  change_log_ = std::make_unique<ChangeLogFile>(executor_, volume_, path("host_worker_log"));
+  change_log_->add(log_lines(records));
+  change_log_->on_error = [this](const Error& error) {
+    console_->warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
+  };
+
+  const Instant now{steady_now(), wall_now()};
+  job_ = std::make_unique<Job>(job_options(spec_), records, now);
+  HostWorker::Options watch;
+  watch.folder = spec_.job_dir;
+  watch.watch.poll = from_seconds(spec_.poll_interval_s);
+  watch.accepted = format_host_worker(spec_.workers);
+  if (options_.resume) {
+    // The list in force is the journal's; a file that says the same again is no news to the job.
+    std::vector<Host> accepted;
+    for (const HostSlots& s : job_->membership().file())
+      accepted.insert(accepted.end(), s.slots, s.host);
+    watch.accepted = format_host_worker(accepted);
+  }
+  host_worker_ = std::make_unique<
+      HostWorker>(executor_, volume_, std::move(watch), [this](FileWatchResult result) {
+    if (const auto* ok = std::get_if<FileAccepted>(&result)) {
+      post(HostsAccepted{sum_slots(adopt(ok->lines, spec_.known_hosts))});
+    } else if (const auto* no = std::get_if<FileRefused>(&result)) {
+      act(Note{Note::Kind::kRefusal, "file_refused",
+               fmt::format("{}; the last good list stays in force", no->why)});
+    } else if (std::holds_alternative<FileCleared>(result)) {
+      act(Note{Note::Kind::kInfo, "file_cleared", "host_worker is again as it was last accepted"});
+    }
+  });
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> Supervisor::make_job_files() {
+  auto moved = co_await set_old_files_aside(volume_, spec_.job_dir, spec_.job);
+  if (!moved) co_return tl::unexpected(moved.error());
+  auto dirs = co_await volume_.make_dirs(io::job_files_dir(spec_));
+  if (!dirs) co_return dirs;
+  auto spec = co_await volume_.replace(io::job_files_dir(spec_) + "/spec.json",
+                                       io::to_json(spec_) + "\n", 0600);
+  if (!spec) co_return spec;
+  auto workers = co_await volume_.replace(path("host_worker"), format_host_worker(spec_.workers));
+  if (!workers) co_return workers;
+  console_->info("Created worker host file {}", path("host_worker"));
+  auto log = co_await volume_.replace(path("host_worker_log"), "");
+  if (!log) co_return log;
+  console_->info("Created worker host log file {}", path("host_worker_log"));
+  auto events = co_await volume_.replace(path("events.jsonl"), "");
+  co_return events;
+}
+
+awaitable<void> Supervisor::tick_loop() {
+  for (;;) {
+    co_await io::sleep_for(kTick);
+    post(Tick{});
+  }
+}
+
+void Supervisor::stop(std::string why) {
+  ++stops_;
+  if (stops_ == 1) {
+    post(StopAsked{std::move(why), io::kExitInterrupted});
+    return;
+  }
+  for (auto& [host, h] : hosts_)
+    if (h.link) h.link->send(Shutdown{0});
+}
+
+bool Supervisor::any_link_lives() const {
+  return std::any_of(hosts_.begin(), hosts_.end(),
+                     [](const auto& h) { return h.second.link && !h.second.link->ended(); });
+}
+
+awaitable<void> Supervisor::shut_down() {
+  // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
+  const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(end_->grace);
+  std::set<Host> unreached;
+  for (auto& [host, h] : hosts_) {
+    if (!h.link) continue;
+    if (!h.link->up() && h.ever_attached && !h.link->ended()) unreached.insert(host);
+    h.link->shut_down(static_cast<std::uint32_t>(grace.count()));
+  }
+  const Time deadline = steady_now() + end_->grace + kGoodbye;
+  while (any_link_lives() && steady_now() < deadline) co_await io::sleep_for(20ms);
+  for (auto& [host, h] : hosts_) {
+    if (!h.link) continue;
+    if (!h.link->ended() || unreached.count(host))
+      console_->warn(
+          "{} did not say that everything there has ended; what is left there stops by itself "
+          "after {:.0f} s (--orphan-timeout)",
+          host, spec_.orphan_timeout_s);
+  }
+  if (end_->exit_code == 0)
+    console_->info("{}", end_->message);
+  else
+    console_->error("{}", end_->message);
+  output_->close_all();
+  host_worker_->stop();
+  co_await change_log_->finish(kGoodbye);
+  const std::string pointer =
+      nlohmann::json{{"job", spec_.job},
+                     {"master", master_address_},
+                     {"pid", ::getpid()},
+                     {"socket", spec_.socket},
+                     {"state_dir", spec_.state_dir},
+                     {"ended", {{"exit_code", end_->exit_code}, {"message", end_->message}}}}
+          .dump();
+  static_cast<void>(co_await volume_.replace(io::pointer_file(spec_.job_dir), pointer + "\n"));
+  if (!co_await volume_.drain(kGoodbye))
+    console_->warn("the shared volume does not answer: logs in {} may lack their end",
+                   spec_.job_dir);
+  static_cast<void>(co_await drop_job_lock(volume_, spec_.job_dir, *lock_));
+  io::JobEnded last{end_->exit_code, end_->message};
+  co_await control_->end(std::move(last), kGoodbye);
+  control_->stop();
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,178 @@
+/// The supervisor: the only loop of the job. It turns what happens (agents, host_worker, requests,
+/// time) into events of the job machine (core/job.h) and carries out its effects. It decides
+/// nothing itself.
+///
+///     supervisor.cpp           life: files, start, end
+///     supervisor_effects.cpp   events into the machine, effects out of it
+///     supervisor_hosts.cpp     agents, processes, the data check
+///     supervisor_requests.cpp  what dtctl and dtlaunch ask for
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "io/asio.h"
+#include "io/job_spec.h"
+#include "io/log.h"
+#include "io/task_group.h"
+#include "launcher/backend.h"
+#include "launcher/environment.h"
+#include "supervisor/agent_link.h"
+#include "supervisor/change_log_file.h"
+#include "supervisor/control.h"
+#include "supervisor/host_worker.h"
+#include "supervisor/job_lock.h"
+#include "supervisor/output.h"
+#include "supervisor/status.h"
+#include "supervisor/store.h"
+#include "supervisor/story.h"
+#include "supervisor/volume.h"
+
+namespace dt::supervisor {
+
+struct SupervisorOptions {
+  io::JobSpec spec;
+  bool resume = false;  ///< The journal of an earlier life is to be taken up.
+  int ready_fd = -1;    ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
+  std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
+};
+
+// The few helpers that every part needs.
+[[nodiscard]] Time steady_now();
+[[nodiscard]] std::int64_t wall_now();
+[[nodiscard]] Duration from_seconds(double seconds);
+[[nodiscard]] std::uint32_t milliseconds(double seconds);
+
+/// One thread, that of `context`.
+class Supervisor {
+ public:
+  Supervisor(io::asio::io_context& context, SupervisorOptions options,
+             std::unique_ptr<launcher::Backend> backend);
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Runs the job to its end; the job's exit code. Everything it opened is closed afterwards.
+  io::awaitable<int> run();
+  /// Ends the job, as Ctrl-C does. A second call kills instead of asking.
+  void stop(std::string why);
+
+ private:
+  struct HostShell {
+    std::unique_ptr<AgentLink> link;
+    std::string address;  ///< Literal; empty until known.
+    std::uint32_t cores = 0;
+    std::string machine;
+    bool ever_attached = false;
+    bool leaving = false;  ///< Let go: its link closes when the agent has ended.
+  };
+  struct PrepareRun {
+    Host host;
+    std::string tail;  ///< Last output, for the failure's reason.
+    std::optional<ExitStatus> exit;
+    std::string failed;
+    std::unique_ptr<io::asio::steady_timer> ended;
+  };
+
+  // Life of the job.
+  io::awaitable<Result<void>> open_files();
+  io::awaitable<Result<void>> make_job_files();
+  io::awaitable<void> tick_loop();
+  io::awaitable<void> shut_down();
+  [[nodiscard]] bool any_link_lives() const;
+  void say_ready(const std::string& line);
+
+  // The machine.
+  void post(JobEvent event);
+  void pump();
+  void carry_out(const Effect& effect);
+  void act(const Append& e);
+  void act(const Attach& e);
+  void act(const ReleaseHost& e);
+  void act(const Prepare& e);
+  void act(const StartWorker& e);
+  void act(const StartServer& e);
+  void act(const Stop& e);
+  void act(const Acknowledge& e);
+  void act(const TellServers& e);
+  void act(const TellRelease& e);
+  void act(const TellShrunk& e);
+  void act(const TellCommit& e);
+  void act(const Note& e);
+  void act(const End& e);
+
+  // Hosts and processes.
+  HostShell& shell(const Host& host);
+  AgentLink& make_link(const Host& host);
+  io::awaitable<void> attach(Host host, bool start);
+  void attached(const Host& host, const AgentState& state);
+  void broke(const Host& host, const Error& error, bool gone);
+  void heard(const Host& host, const wire::Frame& frame);
+  void said(const Host& host, ProcessId process, std::uint16_t type, const std::string& body);
+  void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran);
+  io::awaitable<void> prepare(Host host);
+  launcher::ProcessFacts facts_for(ProcessId process, const Host& host) const;
+  template <class Message>
+  void send(const Host& host, const Message& message) {
+    if (HostShell& h = shell(host); h.link) h.link->send(message);
+  }
+  template <class Message>
+  void send_to(const Host& host, ProcessId process, const Message& message) {
+    send(host, ToProcess{process, Message::kType, wire::body_of(message)});
+  }
+
+  // Requests.
+  io::awaitable<std::string> answer(std::string request);
+  io::awaitable<std::string> edit_host_worker(std::string op, std::string host,
+                                              std::uint32_t slots);
+  [[nodiscard]] std::string status() const;
+
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return spec_.job_dir + "/" + name;
+  }
+
+  io::asio::any_io_executor executor_;
+  SupervisorOptions options_;
+  io::JobSpec& spec_;
+  std::unique_ptr<launcher::Backend> backend_;
+  io::FdLog own_log_{STDERR_FILENO};
+  VolumeClient volume_;
+  io::TaskGroup group_;
+  io::asio::steady_timer done_;
+
+  std::optional<Store> store_;
+  std::optional<LockHolder> lock_;
+  std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<io::Log> console_;
+  std::unique_ptr<Story> story_;
+  std::unique_ptr<ProcessOutput> output_;
+  std::unique_ptr<HostWorker> host_worker_;
+  std::unique_ptr<ChangeLogFile> change_log_;
+  std::unique_ptr<Job> job_;
+  Term term_;
+
+  std::map<Host, HostShell> hosts_;
+  std::map<ProcessId, ProcessNotes> processes_;
+  std::map<std::uint32_t, PrepareRun> prepares_;
+  std::set<Host> waits_told_;
+  std::vector<std::unique_ptr<AgentLink>> retired_;  ///< Ended; freed with us.
+  std::uint32_t next_prepare_ = 0;
+  std::string secret_;
+  std::string master_address_;
+  std::optional<io::asio::ip::tcp::socket> reserved_;
+  std::uint16_t reserved_port_ = 0;
+
+  std::deque<JobEvent> events_;
+  bool pumping_ = false;
+  std::optional<End> end_;
+  std::uint32_t stops_ = 0;
+  Time started_ = steady_now();
+};
+
+}  // namespace dt::supervisor

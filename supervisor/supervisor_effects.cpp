@@ -1,0 +1,122 @@
+#include "io/control.h"
+#include "supervisor/supervisor.h"
+
+namespace dt::supervisor {
+
+// ---------------------------------------------------------------- the machine
+
+void Supervisor::post(JobEvent event) {
+  events_.push_back(std::move(event));
+  if (!pumping_ && job_) pump();
+}
+
+void Supervisor::pump() {
+  pumping_ = true;
+  while (!events_.empty()) {
+    const JobEvent event = std::move(events_.front());
+    events_.pop_front();
+    const Instant now{steady_now(), wall_now()};
+    for (const Effect& effect : job_->step(event, now)) carry_out(effect);
+  }
+  pumping_ = false;
+}
+
+void Supervisor::carry_out(const Effect& effect) {
+  std::visit([this](const auto& e) { act(e); }, effect);
+}
+
+void Supervisor::act(const Append& e) {
+  const wire::Frame frame = to_frame(e.record);
+  auto appended = store_->append(frame.type, frame.body);
+  if (!appended) {
+    // Nothing may happen that is not journalled: this supervisor cannot go on.
+    console_->error("{}: the journal cannot be written, the job stops", appended.error().message);
+    if (!end_)
+      act(End{io::kExitFailure, appended.error().message, from_seconds(spec_.stop_timeout_s)});
+    return;
+  }
+  change_log_->add(log_lines({e.record}));
+}
+
+void Supervisor::act(const Attach& e) { group_.spawn(attach(e.host, e.start)); }
+
+void Supervisor::act(const ReleaseHost& e) {
+  HostShell& h = shell(e.host);
+  if (h.link) h.link->shut_down(milliseconds(spec_.stop_timeout_s));
+  h.leaving = true;
+  for (auto& [id, run] : prepares_) {
+    if (run.host != e.host || run.exit || !run.failed.empty()) continue;
+    run.failed = "the host is no longer wanted";
+    run.ended->cancel();
+  }
+}
+
+void Supervisor::act(const Prepare& e) { group_.spawn(prepare(e.host)); }
+
+void Supervisor::act(const StartWorker& e) {
+  const ProcessId process{Role::kWorker, e.worker.value};
+  launcher::ProcessFacts facts = facts_for(process, e.host);
+  facts.rank = e.rank;
+  facts.num_workers = e.world_size;
+  facts.epoch = e.epoch;
+  facts.newcomer = e.newcomer;
+  StartProcess start;
+  start.process = process;
+  start.argv = spec_.command;
+  start.env = launcher::environment(spec_, facts);
+  start.cwd = spec_.sync_dst_dir.empty() ? spec_.cwd : spec_.sync_dst_dir;
+  output_->open(process, e.host);
+  send(e.host, start);
+}
+
+void Supervisor::act(const StartServer& e) {
+  const ProcessId process{Role::kServer, e.server.value};
+  StartProcess start;
+  start.process = process;
+  start.argv = {"dtserver"};
+  start.env = launcher::environment(spec_, facts_for(process, e.host));
+  start.cwd = spec_.cwd;
+  output_->open(process, e.host);
+  send(e.host, start);
+}
+
+void Supervisor::act(const Stop& e) {
+  const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(e.grace).count();
+  send(e.host, StopProcess{e.process, static_cast<std::uint32_t>(grace)});
+}
+
+void Supervisor::act(const Acknowledge& e) {
+  processes_.erase(e.process);
+  send(e.host, AckExit{e.process});
+}
+
+void Supervisor::act(const TellServers& e) {
+  send_to(e.host, {Role::kWorker, e.worker.value}, e.message);
+}
+void Supervisor::act(const TellRelease& e) {
+  send_to(e.host, {Role::kWorker, e.worker.value}, e.message);
+}
+void Supervisor::act(const TellShrunk& e) {
+  send_to(e.host, {Role::kWorker, e.worker.value}, e.message);
+}
+void Supervisor::act(const TellCommit& e) {
+  send_to(e.host, {Role::kServer, e.server.value}, e.message);
+}
+
+void Supervisor::act(const Note& e) {
+  std::optional<std::uint32_t> epoch;
+  std::uint64_t generation = 0;
+  if (job_) {
+    generation = job_->boundary().generation().value;
+    if (job_->boundary().epoch()) epoch = job_->boundary().epoch()->value;
+  }
+  story_->tell(e, wall_now(), generation, epoch);
+}
+
+void Supervisor::act(const End& e) {
+  if (end_) return;
+  end_ = e;
+  done_.cancel();
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,272 @@
+#include <algorithm>
+
+#include "io/within.h"
+#include "supervisor/prepare.h"
+#include "supervisor/supervisor.h"
+
+namespace dt::supervisor {
+namespace {
+
+/// Output kept of a data check, to tell why it failed.
+constexpr std::size_t kTail = 2000;
+
+}  // namespace
+
+Supervisor::HostShell& Supervisor::shell(const Host& host) { return hosts_[host]; }
+
+AgentLink& Supervisor::make_link(const Host& host) {
+  HostShell& h = shell(host);
+  AgentLink::Options options;
+  options.job = spec_.job;
+  options.host = host;
+  options.term = term_;
+  options.orphan_timeout_ms = milliseconds(spec_.orphan_timeout_s);
+  AgentLink::Callbacks callbacks;
+  callbacks.attached = [this, host](const AgentState& state) { attached(host, state); };
+  callbacks.frame = [this, host](const wire::Frame& frame) { heard(host, frame); };
+  callbacks.down = [this, host](const Error& error, bool gone) { broke(host, error, gone); };
+  h.link =
+      std::make_unique<AgentLink>(executor_, *backend_, std::move(options), std::move(callbacks));
+  h.ever_attached = false;
+  h.leaving = false;
+  group_.spawn(h.link->run());
+  return *h.link;
+}
+
+io::awaitable<void> Supervisor::attach(Host host, bool start) {
+  if (shell(host).address.empty()) {
+    auto address = co_await backend_->address(host);
+    if (!address) {
+      post(AttachFailed{host, address.error().message});
+      co_return;
+    }
+    shell(host).address = *address;
+  }
+  // The link of an earlier stay may still be saying goodbye.
+  while (shell(host).link && shell(host).leaving && !shell(host).link->ended())
+    co_await io::sleep_for(std::chrono::milliseconds(20));
+  if (shell(host).link && shell(host).link->ended())
+    retired_.push_back(std::move(shell(host).link));
+  if (!shell(host).link) make_link(host);
+  if (!start) shell(host).ever_attached = true;  // an earlier term was
+  shell(host).link->attach(start);
+}
+
+void Supervisor::attached(const Host& host, const AgentState& state) {
+  HostShell& h = shell(host);
+  h.ever_attached = true;
+  h.cores = state.cores;
+  h.machine = state.machine;
+  post(AgentAttached{host, state.boot_id, state.incarnation, state.processes});
+  for (const ProcessReport& p : state.processes) {
+    if (p.process.role == Role::kPrepare && prepares_.count(p.process.id) == 0) {
+      // A data check that an earlier term began: nobody waits for it, it is run again.
+      send(host, StopProcess{p.process, 0});
+      if (p.exit) send(host, AckExit{p.process});
+      continue;
+    }
+    processes_[p.process].pid = p.pid;
+    output_->open(p.process, host);
+    for (const auto& [type, body] : p.said) said(host, p.process, type, body);
+    if (p.exit) ended(p.process, *p.exit, "", false);
+  }
+}
+
+void Supervisor::broke(const Host& host, const Error& error, bool gone) {
+  HostShell& h = shell(host);
+  if (gone || h.leaving) {
+    for (auto& [id, run] : prepares_) {
+      if (run.host != host || run.exit || !run.failed.empty()) continue;
+      run.failed = error.message;
+      run.ended->cancel();
+    }
+  }
+  if (h.leaving) return;
+  if (h.ever_attached || gone)
+    post(AgentDetached{host, error.message, gone});
+  else
+    post(AttachFailed{host, error.message});
+}
+
+void Supervisor::heard(const Host& host, const wire::Frame& frame) {
+  const auto malformed = [&](const Error& error) { own_log_.warn("{}: {}", host, error.message); };
+  switch (frame.type) {
+    case ProcessStarted::kType: {
+      const auto m = wire::parse<ProcessStarted>(frame.body);
+      if (!m) return malformed(m.error());
+      processes_[m->process].pid = m->pid;
+      if (m->process.role == Role::kWorker) post(WorkerStarted{WorkerId(m->process.id)});
+      return;
+    }
+    case ProcessFailed::kType: {
+      const auto m = wire::parse<ProcessFailed>(frame.body);
+      if (!m) return malformed(m.error());
+      return ended(m->process, ExitStatus{127, 0}, m->why, true);
+    }
+    case ProcessExited::kType: {
+      const auto m = wire::parse<ProcessExited>(frame.body);
+      if (!m) return malformed(m.error());
+      return ended(m->process, m->status, "", false);
+    }
+    case dt::Output::kType: {
+      auto m = wire::parse<dt::Output>(frame.body);
+      if (!m) return malformed(m.error());
+      if (m->process.role == Role::kPrepare) {
+        if (const auto run = prepares_.find(m->process.id); run != prepares_.end()) {
+          run->second.tail += m->bytes;
+          if (run->second.tail.size() > kTail)
+            run->second.tail.erase(0, run->second.tail.size() - kTail);
+        }
+      }
+      output_->write(*m);
+      return;
+    }
+    case FromProcess::kType: {
+      const auto m = wire::parse<FromProcess>(frame.body);
+      if (!m) return malformed(m.error());
+      return said(host, m->process, m->type, m->body);
+    }
+    default:
+      return;  // Beat says only that the agent lives, which the link has noted
+  }
+}
+
+void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
+                      const std::string& body) {
+  const WorkerId worker(process.id);
+  const ServerId server(process.id);
+  if (process.role == Role::kWorker) {
+    if (type == OpenedKvStore::kType) {
+      post(StoreOpened{worker});
+    } else if (type == Arrive::kType) {
+      if (const auto m = wire::parse<Arrive>(body)) post(WorkerArrived{worker, m->epoch, m->join});
+    } else if (type == Progress::kType) {
+      if (const auto m = wire::parse<Progress>(body))
+        processes_[process].progress = {m->epoch.value, m->step};
+    }
+  } else if (process.role == Role::kServer) {
+    if (type == ServerReady::kType) {
+      if (const auto m = wire::parse<ServerReady>(body))
+        post(ServerListening{server, m->address, m->port});
+    } else if (type == CommitAck::kType) {
+      if (const auto m = wire::parse<CommitAck>(body)) post(CommitAcked{server, m->generation});
+    } else if (type == Traffic::kType) {
+      if (const auto m = wire::parse<Traffic>(body)) post(TrafficSeen{m->alive});
+    }
+  }
+  if (type == GivingUp::kType) {
+    if (const auto m = wire::parse<GivingUp>(body))
+      act(Note{Note::Kind::kFailure, "gave_up",
+               fmt::format("{} on {}: {}", to_string(process), host, m->why), std::nullopt, host});
+  }
+}
+
+void Supervisor::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran) {
+  output_->close(process);
+  if (process.role != Role::kPrepare) {
+    post(ProcessEnded{process, status, std::move(why), never_ran});
+    return;
+  }
+  const auto run = prepares_.find(process.id);
+  if (run == prepares_.end()) return;
+  if (never_ran)
+    run->second.failed = std::move(why);
+  else
+    run->second.exit = status;
+  run->second.ended->cancel();
+}
+
+io::awaitable<void> Supervisor::prepare(Host host) {
+  const std::string mark = prepared_file(spec_.job_dir, shell(host).address);
+  if (spec_.prepare_data.empty()) {
+    // --require-prepared: somebody else makes the file. Hosts of the initial launch are trusted.
+    const bool base =
+        std::find(spec_.workers.begin(), spec_.workers.end(), host) != spec_.workers.end();
+    for (;;) {
+      auto there = co_await volume_.exists(mark);
+      if (base || (there && *there)) break;
+      HostShell& h = shell(host);
+      if (h.leaving || !h.link) co_return post(PrepareEnded{host, false, "no longer wanted"});
+      if (waits_told_.insert(host).second)
+        act(Note{Note::Kind::kInfo, "prepare_waits", fmt::format("{} waits for {}", host, mark),
+                 std::nullopt, host});
+      co_await io::sleep_for(std::chrono::seconds(1));
+    }
+    co_return post(PrepareEnded{host, true, ""});
+  }
+
+  const std::uint32_t id = next_prepare_++;
+  const ProcessId process{Role::kPrepare, id};
+  PrepareRun& run = prepares_[id];
+  run.host = host;
+  run.ended =
+      std::make_unique<io::asio::steady_timer>(executor_, from_seconds(spec_.prepare_timeout_s));
+  StartProcess start;
+  start.process = process;
+  start.argv = {"/bin/sh", "-c", spec_.prepare_data};
+  start.env = launcher::environment(spec_, facts_for(process, host));
+  start.cwd = spec_.sync_dst_dir.empty() ? spec_.cwd : spec_.sync_dst_dir;
+  output_->open(process, host);
+  send(host, start);
+  act(Note{Note::Kind::kInfo, "preparing", fmt::format("{}: prepare-data runs", host), std::nullopt,
+           host});
+  auto [ec] = co_await run.ended->async_wait(io::tok);
+  PrepareEnded result{host, false, run.failed};
+  if (run.exit && run.exit->clean()) {
+    auto marked = co_await volume_.write_new(mark, "");
+    result.ok = marked.has_value();
+    if (!marked) result.why = marked.error().message;
+  } else if (run.exit) {
+    result.why = to_string(*run.exit);
+  } else if (!ec) {
+    send(host, StopProcess{process, 0});
+    result.why =
+        fmt::format("not done within {:.0f} s (--prepare-timeout)", spec_.prepare_timeout_s);
+  }
+  if (!result.ok && !run.tail.empty()) result.why += last_lines(run.tail);
+  send(host, AckExit{process});
+  prepares_.erase(id);
+  post(std::move(result));
+}
+
+launcher::ProcessFacts Supervisor::facts_for(ProcessId process, const Host& host) const {
+  launcher::ProcessFacts facts;
+  facts.process = process;
+  facts.host = host;
+  facts.secret = secret_;
+  facts.num_workers = static_cast<std::uint32_t>(job_->boundary().members().size());
+  facts.num_servers = static_cast<std::uint32_t>(spec_.servers.size());
+  facts.root = {master_address_, reserved_port_};
+  const auto here = hosts_.find(host);
+  if (here != hosts_.end()) {
+    facts.address = here->second.address;
+    facts.cores = here->second.cores;
+  }
+  facts.master = {master_address_, reserved_port_};
+  std::uint32_t on_host = 0;
+  std::uint32_t on_machine = 0;
+  for (const auto& [id, w] : job_->membership().workers()) {
+    if (w.state == WorkerState::kGone) continue;
+    const auto there = hosts_.find(w.host);
+    if (w.host == host) {
+      if (process == ProcessId{Role::kWorker, id.value}) facts.local_rank = on_host;
+      ++on_host;
+    }
+    if (w.host == host ||
+        (here != hosts_.end() && there != hosts_.end() && !here->second.machine.empty() &&
+         there->second.machine == here->second.machine))
+      ++on_machine;
+    if (job_->boundary().rank_of(id) == Rank(0) && there != hosts_.end() &&
+        !there->second.address.empty())
+      facts.master.address = there->second.address;
+  }
+  facts.local_world_size = std::max(1U, on_host);
+  facts.workers_on_machine = std::max(1U, on_machine);
+  for (const auto& [id, s] : job_->servers()) {
+    if (process == ProcessId{Role::kServer, id.value}) break;
+    if (s.host == host && process.role == Role::kServer) ++facts.index_on_host;
+  }
+  return facts;
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,97 @@
+#include <nlohmann/json.hpp>
+
+#include "io/control.h"
+#include "supervisor/supervisor.h"
+
+namespace dt::supervisor {
+
+using nlohmann::json;
+
+namespace {
+
+std::string error_reply(std::string_view why) {
+  return json{{"ok", false}, {"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string ok_reply() { return json{{"ok", true}}.dump(); }
+
+}  // namespace
+
+std::string Supervisor::status() const {
+  const Time now = steady_now();
+  const StatusInput in{
+      .spec = spec_,
+      .job = *job_,
+      .processes = processes_,
+      .term = term_.value,
+      .stopping = end_.has_value(),
+      .now = now,
+      .uptime_s = std::chrono::duration<double>(now - started_).count(),
+      .file_refusal = host_worker_->state().refusal(),
+      .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
+      .volume_dropped = volume_.dropped_bytes()};
+  return status_json(in);
+}
+
+io::awaitable<std::string> Supervisor::answer(std::string request) {
+  const json ask = json::parse(request, nullptr, false);
+  if (!ask.is_object() || !ask.contains("op") || !ask["op"].is_string())
+    co_return error_reply("a request is a JSON object with a text \"op\"");
+  if (!job_) co_return error_reply("the supervisor is starting: try again");
+  const std::string op = ask["op"];
+  if (op == "status") co_return status();
+  if (op == "stop") {
+    const bool force = ask.value("force", false);
+    stop("stopped on request");
+    if (force) stop("stopped on request");
+    co_return ok_reply();
+  }
+  if (op == "events") co_return story_->events_json(ask.value("from", std::uint64_t{0}));
+  if (op == "add" || op == "remove") {
+    const json& host = ask.contains("host") ? ask["host"] : json();
+    if (!host.is_string()) co_return error_reply("\"host\" is missing");
+    std::string name = host.get<std::string>();
+    const std::uint32_t slots = ask.value("slots", 1U);
+    auto edited = edit_host_worker(op, std::move(name), slots);
+    co_return co_await std::move(edited);
+  }
+  co_return error_reply(fmt::format("unknown request \"{}\"", op));
+}
+
+io::awaitable<std::string> Supervisor::edit_host_worker(std::string op, std::string host,
+                                                        std::uint32_t slots) {
+  if (!spec_.elastic)
+    co_return error_reply("the job was started without --elastic-training-enabled");
+  auto wanted = parse_hosts(host, "host");
+  if (!wanted) co_return error_reply(wanted.error().message);
+  auto text = co_await volume_.read(path("host_worker"));
+  if (!text) co_return error_reply(text.error().message);
+  auto lines = parse_hosts(text->value_or(""), "host_worker");
+  if (!lines) co_return error_reply(lines.error().message);
+  std::vector<Host> workers;
+  for (const HostSlots& s : sum_slots(adopt(*lines, spec_.known_hosts)))
+    workers.insert(workers.end(), s.slots, s.host);
+  for (const HostLine& line : adopt(*wanted, spec_.known_hosts)) {
+    const std::uint32_t count = line.slots.value_or(slots);
+    if (op == "add") {
+      workers.insert(workers.end(), count, line.host);
+      continue;
+    }
+    if (job_->membership().base_count(line.host) > 0 &&
+        std::count(workers.begin(), workers.end(), line.host) <=
+            job_->membership().base_count(line.host))
+      co_return error_reply(
+          fmt::format("{} is a host of the initial launch: its workers stay", line.host));
+    const auto kept = std::remove(workers.begin(), workers.end(), line.host);
+    if (kept == workers.end())
+      co_return error_reply(fmt::format("{} is not in host_worker", line.host));
+    workers.erase(kept, workers.end());
+    workers.insert(workers.end(), job_->membership().base_count(line.host), line.host);
+  }
+  auto written = co_await volume_.replace(path("host_worker"), format_host_worker(workers));
+  if (!written) co_return error_reply(written.error().message);
+  host_worker_->nudge();
+  co_return ok_reply();
+}
+
+}  // namespace dt::supervisor
