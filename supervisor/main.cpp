@@ -1,9 +1,9 @@
 /// dtsupervisor: keeps one job alive and changes its size. Started by dtlaunch.
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <boost/asio/signal_set.hpp>
 #include <boost/program_options.hpp>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -11,6 +11,7 @@
 #include "core/version.h"
 #include "io/control.h"
 #include "launcher/local.h"
+#include "launcher/ssh.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/volume_helper.h"
 
@@ -37,14 +38,23 @@ Result<io::JobSpec> load_spec(const std::string& file) {
   return spec;
 }
 
-std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context&, const io::JobSpec&) {
-  return std::make_unique<launcher::LocalBackend>();
+/// The programs a host needs lie beside this one.
+std::vector<std::string> bundle_files() {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return {(folder / "dtagent").string(), (folder / "dtserver").string()};
+}
+
+std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
+                                                const io::JobSpec& spec, io::Log& log) {
+  if (spec.local) return std::make_unique<launcher::LocalBackend>();
+  return std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh, bundle_files(),
+                                                log);
 }
 
 int run_job(supervisor::SupervisorOptions options) {
-  // Whatever this process starts and loses (bridges, ssh helpers) ends with it.
   io::asio::io_context context(1);
-  auto backend = make_backend(context, options.spec);
+  io::FdLog log(STDERR_FILENO);
+  auto backend = make_backend(context, options.spec, log);
   supervisor::Supervisor supervisor(context, std::move(options), std::move(backend));
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
   std::function<void()> wait_for_signal = [&] {

@@ -255,8 +255,7 @@ awaitable<Result<void>> Supervisor::open_files() {
     if (const auto* ok = std::get_if<FileAccepted>(&result)) {
       post(HostsAccepted{sum_slots(adopt(ok->lines, spec_.known_hosts))});
     } else if (const auto* no = std::get_if<FileRefused>(&result)) {
-      act(Note{Note::Kind::kRefusal, "file_refused",
-               fmt::format("{}; the last good list stays in force", no->why)});
+      act(Note{Note::Kind::kRefusal, "file_refused", no->why});
     } else if (std::holds_alternative<FileCleared>(result)) {
       act(Note{Note::Kind::kInfo, "file_cleared", "host_worker is again as it was last accepted"});
     }
