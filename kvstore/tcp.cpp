@@ -29,7 +29,6 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 void tune(TcpSocket& socket) {
   boost::system::error_code ec;
-  socket.native_non_blocking(true, ec);
   const int fd = socket.native_handle();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -47,7 +46,10 @@ void tune(TcpSocket& socket) {
 TcpLink::TcpLink(TcpSocket socket)
     : socket_(std::move(socket)),
       buffer_(kReadBuffer, '\0'),
-      wake_(socket_.get_executor(), io::asio::steady_timer::time_point::max()) {}
+      wake_(socket_.get_executor(), io::asio::steady_timer::time_point::max()) {
+  boost::system::error_code ec;
+  socket_.native_non_blocking(true, ec);
+}
 
 io::awaitable<Result<void>> TcpLink::read(void* into, std::size_t size) {
   char* to = static_cast<char*>(into);

@@ -16,7 +16,7 @@ namespace dt::kv {
 
 using TcpSocket = io::asio::ip::tcp::socket;
 
-/// Non-blocking, no Nagle, keep-alive (20 s + 4 x 5 s), large buffers. Between processes of one
+/// No Nagle, keep-alive (20 s + 4 x 5 s), large buffers. Between processes of one
 /// machine the congestion control is reno: pacing ones (bbr) halve loopback's rate.
 void tune(TcpSocket& socket);
 

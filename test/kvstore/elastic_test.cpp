@@ -1,0 +1,267 @@
+#include <algorithm>
+
+#include "test/kvstore/cluster.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::test;
+
+namespace {
+
+void boundary(kv::Store& store, std::uint32_t epoch) { must(store.epoch_boundary(Epoch(epoch))); }
+
+/// A round of ones from everybody; the sum tells how many took part.
+float count_in(kv::Store& store, const std::string& key = "w", std::size_t size = 3000) {
+  std::vector<float> ones(size, 1);
+  std::vector<float> sum(size);
+  must(pushpull(store, key, ones, sum, {}));
+  if (sum != std::vector<float>(size, sum[0])) throw std::runtime_error("a torn sum");
+  return sum[0];
+}
+
+}  // namespace
+
+TEST_CASE("epochs: a worker that runs out of data early hangs nobody", "[elastic]") {
+  Cluster cluster(2, 2);
+  cluster.run(2, [&](kv::Store& store, std::uint32_t w) {
+    std::vector<float> values(3000, 0);
+    init(store, "w", values);
+    for (std::uint32_t epoch = 0; epoch < 5; ++epoch) {
+      boundary(store, epoch);
+      const int rounds = w == 0 ? 2 : 5;
+      for (int i = 0; i < rounds; ++i) {
+        const float want = i < 2 ? 2 : 1;
+        if (count_in(store) != want) throw std::runtime_error("a wrong number took part");
+      }
+    }
+    must(store.finish_epoch());
+  });
+}
+
+TEST_CASE("epochs: what was pushed last before the end still counts", "[elastic]") {
+  // finish_epoch overtaking pushes that are queued behind a full window would lose them.
+  Cluster cluster(1, 2);
+  cluster.run(2, [&](kv::Store& store, std::uint32_t w) {
+    std::vector<float> values(2'000'000, 0);
+    init(store, "w", values);
+    boundary(store, 0);
+    std::vector<float> ones(values.size(), 1);
+    const auto handle = must(store.push({"w"}, {array_of(ones)}, {}));
+    if (w == 1) must(store.wait(handle, 30));
+    boundary(store, 1);
+    must(store.wait(handle, 30));
+    pull(store, "w", values);
+    if (values != std::vector<float>(values.size(), 2)) throw std::runtime_error("a push was lost");
+  });
+}
+
+TEST_CASE("join: a newcomer checks shapes, pulls, joins at the boundary, and momentum survives",
+          "[elastic]") {
+  Cluster cluster(2, 1);
+  cluster.plan({WorkerId(0), WorkerId(7)});
+  const std::string optimizer = "sgd momentum=0.5";
+  std::promise<void> one_epoch_done;
+  std::promise<void> newcomer_warm;
+  auto member = std::async(std::launch::async, [&] {
+    auto store = cluster.open(0);
+    std::vector<float> values(3000, 10);
+    init(*store, "w", values);
+    must(store->set_optimizer(optimizer));
+    boundary(*store, 0);
+    std::vector<float> g(3000, 1);
+    kv::PushOptions options;
+    options.learning_rate = 1;
+    must(pushpull(*store, "w", g, values, options));  // m = 1, w = 9
+    one_epoch_done.set_value();
+    newcomer_warm.get_future().wait();
+    const auto view = must(store->epoch_boundary(Epoch(1)));
+    if (view.num_workers != 2 || !view.changed) throw std::runtime_error("view");
+    options.step = 1;
+    must(pushpull(*store, "w", g, values, options));  // m = 1.5, w = 7.5
+    return values;
+  });
+  one_epoch_done.get_future().wait();
+  auto store = cluster.open(7, "dist_sync", true);
+  CHECK(store->is_newcomer());
+  std::vector<float> wrong(2999);
+  const auto refused = store->init({"w"}, {array_of(wrong)}, 0);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == DTKV_MISMATCH);
+  std::vector<float> values(3000, -1);
+  init(*store, "w", values);
+  must(store->set_optimizer(optimizer));
+  const auto other = store->set_optimizer("sgd momentum=0.9");
+  REQUIRE_FALSE(other);
+  CHECK(other.error().code == DTKV_MISMATCH);
+  must(store->barrier());  // at once
+  pull(*store, "w", values);
+  CHECK(values == std::vector<float>(3000, 9));
+  const auto early = store->push({"w"}, {array_of(values)}, {});
+  REQUIRE_FALSE(early);
+  auto arrive =
+      std::async(std::launch::async, [&] { return must(store->epoch_boundary(Epoch(0))); });
+  REQUIRE(eventually([&] { return cluster.arrived() == 1; }));
+  newcomer_warm.set_value();
+  const auto view = arrive.get();
+  CHECK(view.changed);
+  CHECK(view.rank == Rank(1));
+  CHECK(view.num_workers == 2);
+  CHECK(view.epoch == Epoch(1));
+  std::vector<float> g(3000, 1);
+  kv::PushOptions options;
+  options.learning_rate = 1;
+  options.step = 1;
+  must(pushpull(*store, "w", g, values, options));
+  CHECK(values == std::vector<float>(3000, 7.5));
+  CHECK(member.get() == values);
+}
+
+TEST_CASE("leave: a removed worker is told so, and its pushes are refused and change nothing",
+          "[elastic]") {
+  Cluster cluster(1, 2);
+  std::promise<void> planned;
+  auto planned_future = planned.get_future().share();
+  std::promise<void> pushed_on;
+  auto stays = std::async(std::launch::async, [&] {
+    auto store = cluster.open(0);
+    std::vector<float> values(100, 0);
+    init(*store, "w", values);
+    boundary(*store, 0);
+    if (count_in(*store, "w", 100) != 2) throw std::runtime_error("not two");
+    planned_future.wait();
+    const auto view = must(store->epoch_boundary(Epoch(1)));
+    if (view.num_workers != 1 || view.rank != Rank(0)) throw std::runtime_error("view");
+    if (count_in(*store, "w", 100) != 1) throw std::runtime_error("not one");
+    pushed_on.get_future().wait();
+    pull(*store, "w", values);
+    if (values[0] != 1) throw std::runtime_error("a fenced push changed the value");
+  });
+  auto store = cluster.open(1);
+  std::vector<float> values(100, 0);
+  init(*store, "w", values);
+  boundary(*store, 0);
+  CHECK(count_in(*store, "w", 100) == 2);
+  cluster.plan({WorkerId(0)});
+  planned.set_value();
+  const auto left = store->epoch_boundary(Epoch(1));
+  REQUIRE_FALSE(left);
+  CHECK(left.error().code == DTKV_LEAVE);
+  pushed_on.set_value();
+  stays.get();
+}
+
+TEST_CASE(
+    "death: a commit completes the rounds that waited for the dead, and its whole "
+    "contributions count",
+    "[elastic]") {
+  Cluster cluster(2, 3);
+  std::promise<void> dead;
+  auto dead_future = dead.get_future().share();
+  auto survive = [&](std::uint32_t w) {
+    auto store = cluster.open(w);
+    std::vector<float> values(3000, 0);
+    init(*store, "w", values);
+    boundary(*store, 0);
+    if (count_in(*store) != 3) throw std::runtime_error("not three");
+    dead_future.wait();
+    // Worker 2 contributed to this round before it died.
+    const float with_the_dead = count_in(*store);
+    const float without = count_in(*store);
+    boundary(*store, 1);
+    return std::pair(with_the_dead, without);
+  };
+  auto a = std::async(std::launch::async, survive, 0);
+  auto b = std::async(std::launch::async, survive, 1);
+  {
+    auto store = cluster.open(2);
+    std::vector<float> ones(3000, 1);
+    init(*store, "w", ones);
+    boundary(*store, 0);
+    CHECK(count_in(*store) == 3);
+    const auto handle = must(store->push({"w"}, {array_of(ones)}, {}));
+    CHECK_FALSE(store->wait(handle, 0.3));  // the others have not contributed
+  }
+  dead.set_value();
+  CHECK(a.wait_for(100ms) == std::future_status::timeout);  // only a commit changes the set
+  cluster.shrink({WorkerId(0), WorkerId(1)});
+  CHECK(a.get() == std::pair(3.0f, 2.0f));
+  CHECK(b.get() == std::pair(3.0f, 2.0f));
+}
+
+TEST_CASE("death: frames in flight across an emergency commit are neither lost nor doubled",
+          "[elastic]") {
+  Cluster cluster(3, 3);
+  constexpr int kRounds = 300;
+  std::atomic<int> progress = 0;
+  auto survive = [&](std::uint32_t w) {
+    auto store = cluster.open(w);
+    std::vector<float> values(20'000, 0);
+    init(*store, "w", values);
+    boundary(*store, 0);
+    std::vector<float> sums;
+    for (int i = 0; i < kRounds; ++i) {
+      std::vector<float> ones(values.size(), 1);
+      must(pushpull(*store, "w", ones, values, {}));
+      // Per chunk the round had three or two contributors, never something else.
+      for (const float v : values)
+        if (v != 3 && v != 2) throw std::runtime_error("a contribution was lost or doubled");
+      sums.insert(sums.end(), values.begin(), values.end());
+      ++progress;
+    }
+    return sums;
+  };
+  auto a = std::async(std::launch::async, survive, 0);
+  auto b = std::async(std::launch::async, survive, 1);
+  {
+    auto store = cluster.open(2);
+    std::vector<float> values(20'000, 0);
+    init(*store, "w", values);
+    boundary(*store, 0);
+    std::vector<float> ones(values.size(), 1);
+    for (int i = 0; i < kRounds / 3; ++i) must(pushpull(*store, "w", ones, values, {}));
+  }
+  cluster.shrink({WorkerId(0), WorkerId(1)});
+  const auto sums = a.get();
+  CHECK(sums == b.get());
+  CHECK(std::count(sums.begin(), sums.begin() + kRounds / 3 * 20'000, 3.0f) ==
+        kRounds / 3 * 20'000);
+  CHECK(sums.back() == 2);
+}
+
+TEST_CASE("death of the one that was to give initial values: the next one gives them",
+          "[elastic]") {
+  Cluster cluster(2, 2);
+  auto gone = cluster.open(0);
+  auto second = std::async(std::launch::async, [&] {
+    auto store = cluster.open(1);
+    std::vector<float> values(3000, 4);
+    init(*store, "w", values);
+    std::fill(values.begin(), values.end(), 0.0f);
+    pull(*store, "w", values);
+    return values;
+  });
+  CHECK(second.wait_for(100ms) == std::future_status::timeout);
+  gone.reset();
+  cluster.shrink({WorkerId(1)});
+  CHECK(second.get() == std::vector<float>(3000, 4));
+}
+
+TEST_CASE("commit: a frame of a generation not learnt yet is held until the commit", "[elastic]") {
+  Cluster cluster(2, 2, false);
+  std::vector<std::future<float>> all;
+  std::atomic<int> opened = 0;
+  for (std::uint32_t w = 0; w < 2; ++w) {
+    all.push_back(std::async(std::launch::async, [&, w] {
+      auto store = cluster.open(w);
+      ++opened;
+      must(store->barrier());
+      std::vector<float> values(3000, 0);
+      init(*store, "w", values);
+      return count_in(*store);
+    }));
+  }
+  REQUIRE(eventually([&] { return opened == 2; }));
+  CHECK(all[0].wait_for(100ms) == std::future_status::timeout);
+  cluster.commit(true, {WorkerId(0), WorkerId(1)});
+  for (auto& one : all) CHECK(one.get() == 2);
+}

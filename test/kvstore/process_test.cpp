@@ -1,0 +1,293 @@
+// dtserver and libdtkv as real processes and through their real environment; only the agent, a unix
+// socket that carries messages, is played by the test.
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <optional>
+
+#include "core/messages.h"
+#include "io/fd.h"
+#include "kvstore/kvstore.h"
+#include "test/kvstore/eventually.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::test;
+
+namespace {
+
+const std::string kHexSecret(64, 'a');
+
+/// A folder of our own, gone at the end.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = "/tmp/dtkv-test-XXXXXX";
+    if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp");
+    path_ = name;
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+/// One process's connection to the agent.
+class AgentEnd {
+ public:
+  explicit AgentEnd(io::Fd fd) : fd_(std::move(fd)) {
+    const timeval limit{20, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  template <class Message>
+  void say(const Message& message) {
+    const std::string bytes = wire::frame(message);
+    (void)::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  /// The next message of this type; others are passed over.
+  template <class Message>
+  Message hear() {
+    for (;;) {
+      auto frame = decoder_.next();
+      if (!frame) throw std::runtime_error(frame.error().message);
+      if (*frame && (*frame)->type == Message::kType) return *wire::parse<Message>((*frame)->body);
+      if (*frame) continue;
+      char buffer[4096];
+      const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
+      if (n <= 0) throw std::runtime_error("the process hung up or said nothing for 20 s");
+      decoder_.feed({buffer, static_cast<std::size_t>(n)});
+    }
+  }
+
+ private:
+  io::Fd fd_;
+  wire::FrameDecoder decoder_;
+};
+
+class FakeAgent {
+ public:
+  explicit FakeAgent(const std::string& path) : listener_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    path.copy(at.sun_path, sizeof at.sun_path - 1);
+    REQUIRE(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+    REQUIRE(::listen(listener_.get(), 8) == 0);
+    const timeval limit{20, 0};
+    ::setsockopt(listener_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  AgentEnd accept() {
+    io::Fd fd(::accept(listener_.get(), nullptr, nullptr));
+    if (!fd) throw std::runtime_error("nobody connected to the agent within 20 s");
+    return AgentEnd(std::move(fd));
+  }
+
+ private:
+  io::Fd listener_;
+};
+
+class ServerProcess {
+ public:
+  ServerProcess(const std::string& socket, std::vector<std::string> more) {
+    std::vector<std::string> env = {"DT_AGENT_SOCKET=" + socket, "DT_TOKEN=t",
+                                    "DT_SECRET=" + kHexSecret,   "DT_SERVER_ID=0",
+                                    "DT_BIND=127.0.0.1",         "DT_ROLE=server"};
+    for (auto& one : more) env.push_back(one);
+    std::vector<char*> envp;
+    for (auto& one : env) envp.push_back(one.data());
+    envp.push_back(nullptr);
+    std::string program = DT_SERVER;
+    std::string loops = "--loops";
+    std::string two = "2";
+    char* argv[] = {program.data(), loops.data(), two.data(), nullptr};
+    REQUIRE(::posix_spawn(&pid_, DT_SERVER, nullptr, nullptr, argv, envp.data()) == 0);
+  }
+  ~ServerProcess() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+  void signal(int number) { ::kill(pid_, number); }
+  /// The exit status, or nothing while it runs.
+  std::optional<int> ended() {
+    if (status_) return status_;
+    int status = 0;
+    if (::waitpid(pid_, &status, WNOHANG) != pid_) return {};
+    pid_ = -1;
+    status_ = status;
+    return status_;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+};
+
+}  // namespace
+
+TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the C ABI",
+          "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  ServerProcess server(path, {});
+  auto at_server = agent.accept();
+  const auto who = at_server.hear<Identify>();
+  CHECK(who.process == ProcessId{Role::kServer, 0});
+  CHECK(who.token == "t");
+  const auto ready = at_server.hear<ServerReady>();
+  CHECK(ready.address == "127.0.0.1");
+  ServerCommit commit;
+  commit.generation = Generation(1);
+  commit.boundary = true;
+  commit.contributors = {WorkerId(3)};
+  at_server.say(commit);
+  CHECK(at_server.hear<CommitAck>().generation == Generation(1));
+
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"DT_AGENT_SOCKET", path},
+                                                                      {"DT_TOKEN", "w"},
+                                                                      {"DT_SECRET", kHexSecret},
+                                                                      {"DT_WORKER_ID", "3"},
+                                                                      {"DT_RANK", "0"},
+                                                                      {"DT_NUM_WORKERS", "1"},
+                                                                      {"DT_NUM_SERVERS", "1"},
+                                                                      {"DT_START_TIMEOUT", "20"}})
+    ::setenv(name.c_str(), value.c_str(), 1);
+  auto supervisor = std::async(std::launch::async, [&] {
+    auto at_worker = agent.accept();
+    if (at_worker.hear<Identify>().process.id != 3) throw std::runtime_error("not worker 3");
+    if (at_worker.hear<OpenedKvStore>().type != "dist_sync") throw std::runtime_error("type");
+    Servers servers;
+    servers.servers.push_back({ServerId(0), ready.address, ready.port});
+    at_worker.say(servers);
+    for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
+      const auto arrive = at_worker.hear<Arrive>();
+      if (arrive.epoch != Epoch(epoch) || arrive.join) throw std::runtime_error("arrive");
+      Release release;
+      release.generation = Generation(1);
+      release.world_size = 1;
+      release.epoch = Epoch(epoch);
+      at_worker.say(release);
+      at_worker.say(release);  // every message may come twice
+    }
+    at_worker.hear<Arrive>();
+    Release leave;
+    leave.verdict = Verdict::kLeave;
+    at_worker.say(leave);
+  });
+  {
+    dtkv::KVStore store("dist_sync");
+    CHECK(store.rank() == 0);
+    CHECK(store.is_lead());
+    std::vector<float> values(300'000, 1);
+    store.init({{"w", values}});
+    store.set_optimizer("sgd");
+    std::vector<float> g(values.size(), 2);
+    for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
+      REQUIRE(store.epoch_boundary(epoch));
+      dtkv::Push push;
+      push.learning_rate = 0.25f;
+      push.step = epoch;
+      store.pushpull({{"w", g}}, {{"w", values}}, push);
+    }
+    CHECK(values == std::vector<float>(values.size(), 0));
+    CHECK_FALSE(store.epoch_boundary(2));
+    dtkv_array on_gpu{values.data(), values.size(), DTKV_FLOAT32, DTKV_CUDA, 0, nullptr};
+    const char* key = "w";
+    CHECK(dtkv_pull(store.get(), 1, &key, &on_gpu, 0, nullptr) == DTKV_INVALID);
+    CHECK(std::string(dtkv_last_error()).find("CUDA") != std::string::npos);
+    CHECK(eventually([&] {
+      const auto traffic = at_server.hear<Traffic>();
+      return traffic.alive == std::vector<WorkerId>{WorkerId(3)};
+    }));
+  }
+  supervisor.get();
+  CHECK(eventually([&] {
+    return at_server.hear<Traffic>().disconnected == std::vector<WorkerId>{WorkerId(3)};
+  }));
+  server.signal(SIGTERM);
+  REQUIRE(eventually([&] { return server.ended().has_value(); }));
+  CHECK(WIFEXITED(*server.ended()));
+  CHECK(WEXITSTATUS(*server.ended()) == 0);
+}
+
+TEST_CASE("processes: dtserver says in one sentence that its port is in use", "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  io::Fd taken(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(taken.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+  REQUIRE(::listen(taken.get(), 1) == 0);
+  socklen_t size = sizeof at;
+  ::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&at), &size);
+  const std::string port = std::to_string(ntohs(at.sin_port));
+  ServerProcess server(path, {"DT_SERVER_PORT=" + port});
+  const auto why = agent.accept().hear<GivingUp>().why;
+  CHECK(why.find("127.0.0.1 port " + port) != std::string::npos);
+  CHECK(why.find("--server-port") != std::string::npos);
+  REQUIRE(eventually([&] { return server.ended().has_value(); }));
+  CHECK(WEXITSTATUS(*server.ended()) == 1);
+}
+
+TEST_CASE("processes: dtserver ends when its agent is gone for the orphan time", "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  auto agent = std::make_unique<FakeAgent>(path);
+  ServerProcess server(path, {"DT_ORPHAN_TIMEOUT=1"});
+  {
+    auto first = agent->accept();
+    first.hear<ServerReady>();
+  }
+  auto second = agent->accept();  // a cut connection comes back, and says everything again
+  second.hear<Identify>();
+  second.hear<ServerReady>();
+  CHECK_FALSE(server.ended());
+  agent.reset();
+  std::filesystem::remove(path);
+  { const AgentEnd gone = std::move(second); }
+  REQUIRE(eventually([&] { return server.ended().has_value(); }));
+  CHECK(WIFEXITED(*server.ended()));
+}
+
+TEST_CASE("local: one worker's store has the same rounds, means and optimizers", "[local]") {
+  for (const char* type : {"local", "device"}) {
+    dtkv::KVStore store(type);
+    std::vector<double> values(5, 1);
+    store.init({{"w", values}});
+    store.set_optimizer("sgd momentum=0.5");
+    std::vector<double> g(5, 1);
+    dtkv::Push push;
+    push.learning_rate = 1;
+    store.pushpull({{"w", g}}, {{"w", values}}, push);
+    store.pushpull({{"w", g}}, {{"w", values}}, push);
+    CHECK(values == std::vector<double>(5, 1 - 1 - 1.5));
+    CHECK(store.epoch_boundary(4)->epoch == 4);
+    std::vector<float> other(5);
+    CHECK_THROWS_AS(store.pull({{"w", other}}), dtkv::Error);
+    CHECK_THROWS_AS(store.pull({{"v", other}}), dtkv::Error);
+  }
+}
+
+TEST_CASE("create: a wrong type and a missing launcher are said plainly", "[local]") {
+  dtkv_store* store = nullptr;
+  CHECK(dtkv_create("dist_snyc", &store) == DTKV_INVALID);
+  CHECK(std::string(dtkv_last_error()).find("dist_snyc") != std::string::npos);
+  ::unsetenv("DT_AGENT_SOCKET");
+  CHECK(dtkv_create("dist_sync", &store) == DTKV_INVALID);
+  CHECK(std::string(dtkv_last_error()).find("dtlaunch") != std::string::npos);
+  CHECK(store == nullptr);
+}

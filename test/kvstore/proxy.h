@@ -1,0 +1,121 @@
+/// A wire one can cut, hold and read: connections to its port go on to another one.
+#pragma once
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/fd.h"
+
+namespace dt::test {
+
+class Proxy {
+ public:
+  explicit Proxy(std::uint16_t to) : to_(to), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at = address(0);
+    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
+        ::listen(listener_.get(), 16) != 0)
+      throw std::runtime_error("proxy: cannot listen");
+    socklen_t size = sizeof at;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = ntohs(at.sin_port);
+    acceptor_ = std::thread([this] { accept_all(); });
+  }
+  ~Proxy() {
+    closing_ = true;
+    hold(false);
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    acceptor_.join();
+    cut();
+    for (auto& t : pumps_) t.join();
+  }
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// Ends every connection there is.
+  void cut() {
+    std::lock_guard lock(mutex_);
+    for (auto& pair : pairs_) {
+      ::shutdown(pair->client.get(), SHUT_RDWR);
+      ::shutdown(pair->server.get(), SHUT_RDWR);
+    }
+  }
+  /// While held, nothing goes from clients to servers.
+  void hold(bool on) { held_ = on; }
+  /// What clients said so far, per connection in the order they were made.
+  [[nodiscard]] std::vector<std::string> said() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::string> out;
+    for (auto& pair : pairs_) out.push_back(pair->said);
+    return out;
+  }
+
+ private:
+  struct Pair {
+    io::Fd client;
+    io::Fd server;
+    std::string said;
+  };
+
+  static sockaddr_in address(std::uint16_t port) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port = htons(port);
+    return at;
+  }
+
+  void accept_all() {
+    while (!closing_) {
+      io::Fd client(::accept(listener_.get(), nullptr, nullptr));
+      if (!client) return;
+      io::Fd server(::socket(AF_INET, SOCK_STREAM, 0));
+      sockaddr_in at = address(to_);
+      if (::connect(server.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0) continue;
+      std::lock_guard lock(mutex_);
+      auto& pair = pairs_.emplace_back(std::make_unique<Pair>());
+      pair->client = std::move(client);
+      pair->server = std::move(server);
+      pumps_.emplace_back(
+          [this, p = pair.get()] { pump(p, p->client.get(), p->server.get(), true); });
+      pumps_.emplace_back(
+          [this, p = pair.get()] { pump(p, p->server.get(), p->client.get(), false); });
+    }
+  }
+
+  void pump(Pair* pair, int from, int to, bool to_server) {
+    std::string buffer(1 << 16, '\0');
+    for (;;) {
+      while (to_server && held_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const ssize_t n = ::recv(from, buffer.data(), buffer.size(), 0);
+      if (n <= 0) break;
+      while (to_server && held_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (to_server) {
+        std::lock_guard lock(mutex_);
+        pair->said.append(buffer.data(), static_cast<std::size_t>(n));
+      }
+      if (::send(to, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) break;
+    }
+    ::shutdown(from, SHUT_RDWR);
+    ::shutdown(to, SHUT_RDWR);
+  }
+
+  std::uint16_t to_;
+  io::Fd listener_;
+  std::uint16_t port_ = 0;
+  std::atomic<bool> closing_ = false;
+  std::atomic<bool> held_ = false;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Pair>> pairs_;
+  std::vector<std::thread> pumps_;
+  std::thread acceptor_;
+};
+
+}  // namespace dt::test

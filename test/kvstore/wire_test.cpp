@@ -1,0 +1,269 @@
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "kvstore/handshake.h"
+#include "test/kvstore/cluster.h"
+#include "test/kvstore/proxy.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::test;
+
+namespace {
+
+/// A stranger's plain socket to a server.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port = htons(port);
+    REQUIRE(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+    const timeval limit{10, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  void say(std::string_view bytes) {
+    (void)::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  std::string hear(std::size_t n) {
+    std::string out(n, '\0');
+    const ssize_t got = ::recv(fd_.get(), out.data(), n, MSG_WAITALL);
+    out.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return out;
+  }
+  template <class Message>
+  Message hear_message() {
+    const std::string head = hear(wire::kFrameHeader);
+    wire::Reader reader(head);
+    std::uint32_t size = 0;
+    reader.get(size);
+    REQUIRE(size >= 2);
+    return *wire::parse<Message>(hear(size - 2));
+  }
+  /// Reads what is left; true when the other side closed within the limit.
+  bool is_closed() {
+    for (;;) {
+      char byte = 0;
+      const ssize_t n = ::recv(fd_.get(), &byte, 1, 0);
+      if (n == 0) return true;
+      if (n < 0) return errno == ECONNRESET;
+    }
+  }
+  /// A handshake as worker 0; what this server answered is read.
+  void authenticate() {
+    const auto challenge = hear_message<data::Challenge>();
+    say(wire::frame(prove(challenge.nonce, kSecret)));
+    CHECK(hear_message<data::ServerProof>().loops == 2);
+  }
+  static data::ClientProof prove(const std::string& nonce, const std::string& secret) {
+    data::ClientProof proof;
+    proof.nonce = kv::fresh_nonce();
+    kv::Transcript transcript;
+    transcript.server_nonce = nonce;
+    transcript.client_nonce = proof.nonce;
+    proof.mac = kv::client_mac(secret, transcript);
+    return proof;
+  }
+
+ private:
+  io::Fd fd_;
+};
+
+}  // namespace
+
+TEST_CASE("strangers: a wrong secret is refused, and the client says what is wrong", "[security]") {
+  Cluster cluster(1, 1);
+  Stranger stranger(cluster.server().port());
+  const auto challenge = stranger.hear_message<data::Challenge>();
+  stranger.say(wire::frame(Stranger::prove(challenge.nonce, std::string(32, 'x'))));
+  CHECK(stranger.is_closed());
+  CHECK(cluster.server().counters().refused_strangers == 1);
+}
+
+TEST_CASE("strangers: a proof that was good once cannot be replayed", "[security]") {
+  Cluster cluster(1, 1);
+  Stranger honest(cluster.server().port());
+  const auto challenge = honest.hear_message<data::Challenge>();
+  const std::string proof = wire::frame(Stranger::prove(challenge.nonce, kSecret));
+  honest.say(proof);
+  CHECK(honest.hear_message<data::ServerProof>().loops == 2);
+  Stranger replay(cluster.server().port());
+  CHECK(replay.hear_message<data::Challenge>().nonce != challenge.nonce);
+  replay.say(proof);
+  CHECK(replay.is_closed());
+}
+
+TEST_CASE("strangers: a server's own proof reflected as a client's is refused", "[security]") {
+  kv::Transcript transcript;
+  transcript.server_nonce = kv::fresh_nonce();
+  transcript.client_nonce = kv::fresh_nonce();
+  CHECK_FALSE(
+      kv::same_mac(kv::client_mac(kSecret, transcript), kv::server_mac(kSecret, transcript, 2)));
+}
+
+TEST_CASE("strangers: garbage, a 4 GiB length and silence cost a bounded time and no state",
+          "[security]") {
+  Cluster cluster(1, 1);
+  const auto port = cluster.server().port();
+  std::string huge;
+  for (int i = 0; i < 64; ++i) huge += "\xff\xff\xff\xff";
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), huge, std::string("\x02\x00\x00\x00\x00\x00", 6)}) {
+    Stranger stranger(port);
+    stranger.say(bytes);
+    CHECK(stranger.is_closed());
+  }
+  Stranger silent(port);
+  CHECK(silent.is_closed());  // after the handshake's 5 s
+  CHECK(cluster.server().counters().refused_strangers == 4);
+  cluster.run(1, [](kv::Store& store, std::uint32_t) { must(store.barrier()); });
+}
+
+TEST_CASE("strangers: more than 64 at once are turned away, and members still get in afterwards",
+          "[security]") {
+  Cluster cluster(1, 1);
+  {
+    std::vector<std::unique_ptr<Stranger>> many;
+    for (int i = 0; i < 80; ++i)
+      many.push_back(std::make_unique<Stranger>(cluster.server().port()));
+    CHECK(eventually([&] { return cluster.server().counters().refused_strangers >= 16; }));
+  }
+  cluster.run(1, [](kv::Store& store, std::uint32_t) { must(store.barrier()); });
+}
+
+TEST_CASE("members: a frame that nobody may send drops the connection before memory is taken",
+          "[security]") {
+  Cluster cluster(1, 1);
+  auto frame = [](auto change) {
+    data::Header header;
+    header.type = data::Type::kSync;
+    change(header);
+    return data::encode(header);
+  };
+  const std::vector<std::string> bad = {
+      std::string(data::kHeaderBytes, 'x'),
+      frame([](auto& h) { h.payload = 0xffffffff; }),
+      frame([](auto& h) { h.payload = data::kMaxPayload; }),
+      frame([](auto& h) { h.worker = WorkerId(3); }),
+      frame([](auto& h) { h.type = data::Type::kValue; }),
+      frame([](auto& h) { h.type = data::Type::kPush; }),
+      frame([](auto& h) {
+        h.type = data::Type::kInit;
+        h.samples = ~0ull;
+      }),
+  };
+  for (const auto& bytes : bad) {
+    Stranger member(cluster.server().port());
+    member.authenticate();
+    member.say(bytes);
+    CHECK(member.is_closed());
+  }
+  CHECK(cluster.server().counters().dropped_connections == bad.size());
+}
+
+TEST_CASE("connections: after a cut everything unanswered is sent again and counts once",
+          "[dist_sync]") {
+  Cluster cluster(1, 2);
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  std::atomic<bool> done = false;
+  auto scissors = std::async(std::launch::async, [&] {
+    for (int i = 0; !done; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(37 + i % 5 * 10));
+      proxy.cut();
+    }
+  });
+  std::exception_ptr failed;
+  try {
+    cluster.run(2, [&](kv::Store& store, std::uint32_t) {
+      std::vector<float> values(100'000, 0);
+      init(store, "w", values);
+      must(store.set_optimizer("sgd"));
+      must(store.barrier());
+      std::vector<float> g(values.size(), 1);
+      for (std::uint64_t step = 0; step < 60; ++step) {
+        kv::PushOptions options;
+        options.step = step;
+        options.learning_rate = 1;
+        must(pushpull(store, "w", g, values, options));
+        if (values != std::vector<float>(values.size(), -static_cast<float>(step) - 1))
+          throw std::runtime_error("a push was lost or counted twice");
+      }
+    });
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  done = true;
+  scissors.get();
+  if (failed) std::rethrow_exception(failed);
+  CHECK(proxy.said().size() > 6);  // it was cut at all
+}
+
+TEST_CASE("connections: a server that is gone for too long is an error with its address",
+          "[dist_sync]") {
+  Cluster cluster(1, 1);
+  auto proxy = std::make_unique<Proxy>(cluster.server().port());
+  cluster.redirect(0, proxy->port());
+  const auto port = std::to_string(proxy->port());
+  auto store = cluster.open(0);
+  std::vector<float> values(10, 0);
+  init(*store, "w", values);
+  proxy.reset();
+  const auto lost = pushpull(*store, "w", values, values, {});
+  REQUIRE_FALSE(lost);
+  CHECK(lost.error().code == DTKV_UNAVAILABLE);
+  CHECK(lost.error().message.find("127.0.0.1 port " + port) != std::string::npos);
+}
+
+TEST_CASE("priorities: what is wanted first is sent first", "[dist_sync]") {
+  Cluster cluster(1, 1);
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto store = cluster.open(0, "dist_sync", false, 1 << 20);
+  // Two loops: what one loop's connection carries must come in order of priority.
+  std::vector<std::string> names;
+  std::vector<std::vector<float>> values(64, std::vector<float>(250'000, 1));
+  std::vector<kv::Array> arrays;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    names.push_back("k" + std::to_string(i));
+    arrays.push_back(array_of(values[i]));
+  }
+  must(store->init(names, arrays, 0));
+  const auto before = proxy.said();
+  proxy.hold(true);
+  std::vector<kv::Handle> handles;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    kv::PushOptions options;
+    options.priority = static_cast<int>(i);
+    handles.push_back(must(store->push({names[i]}, {arrays[i]}, options)));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // let the socket buffers fill
+  proxy.hold(false);
+  for (const auto handle : handles) must(store->wait(handle, 30));
+  const auto after = proxy.said();
+  std::size_t out_of_order = 0;
+  std::size_t pushes = 0;
+  std::size_t compared = 0;
+  for (std::size_t c = 0; c < after.size(); ++c) {
+    std::string_view bytes(after[c]);
+    bytes.remove_prefix(before[c].size());
+    std::vector<int> order;
+    while (bytes.size() >= data::kHeaderBytes) {
+      const auto header = data::decode(bytes.substr(0, data::kHeaderBytes));
+      REQUIRE(header);
+      if (header->type == data::Type::kPush) order.push_back(header->priority);
+      bytes.remove_prefix(std::min(bytes.size(), data::kHeaderBytes + header->payload));
+    }
+    pushes += order.size();
+    // The first few were on their way before the later, more urgent ones were submitted.
+    const auto window = std::min<std::ptrdiff_t>(std::ssize(order), 22);
+    for (auto i = order.begin() + window; i + 1 < order.end(); ++i)
+      ++compared, out_of_order += *i < *(i + 1);
+  }
+  CHECK(pushes == values.size());
+  CHECK(compared > 10);
+  CHECK(out_of_order == 0);
+}
