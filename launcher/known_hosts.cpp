@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -231,7 +232,7 @@ Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const Ho
   for (int tries = 0; ::fcntl(fd.get(), F_SETLK, &lock) != 0; ++tries) {
     if ((errno != EAGAIN && errno != EACCES && errno != EINTR) || tries == 100)
       return tl::unexpected(errno_error(errno, doing));
-    ::usleep(5000);  // tidy: allow (another process appends its one line)
+    ::poll(nullptr, 0, 5);  // another process appends its one line
   }
   struct stat before {};
   if (::fstat(fd.get(), &before) != 0) return tl::unexpected(errno_error(errno, doing));

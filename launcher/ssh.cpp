@@ -1,5 +1,6 @@
 #include "launcher/ssh.h"
 
+#include <libssh/libssh.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -716,7 +717,8 @@ awaitable<Result<void>> SshBackend::Impl::copy_bundle(Host host) {
     if (!stored) co_return tl::unexpected(stored.error());
   }
   const std::string commit = bundle_commit_script(*bundle, token);
-  co_return co_await step(*this, host, commit, {}, end);
+  const std::string_view nothing;
+  co_return co_await step(*this, host, commit, nothing, end);
 }
 
 SshBackend::SshBackend(asio::any_io_executor executor, io::SshOptions options,

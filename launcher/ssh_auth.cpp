@@ -1,5 +1,6 @@
 #include "launcher/ssh_auth.h"
 
+#include <libssh/libssh.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -213,6 +214,8 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+void FreeKey::operator()(ssh_key_struct* key) const { ssh_key_free(key); }
 
 const KeyStore::Entry& KeyStore::get(const std::string& path) {
   const auto [at, fresh] = entries_.try_emplace(path);

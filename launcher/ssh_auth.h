@@ -2,8 +2,6 @@
 /// never a question on the terminal.
 #pragma once
 
-#include <libssh/libssh.h>
-
 #include <map>
 #include <memory>
 #include <string>
@@ -13,10 +11,12 @@
 #include "launcher/offload.h"
 #include "launcher/ssh_session.h"
 
+struct ssh_key_struct;
+
 namespace dt::launcher {
 
 struct FreeKey {
-  void operator()(ssh_key key) const { ssh_key_free(key); }
+  void operator()(ssh_key_struct* key) const;
 };
 using SshKey = std::unique_ptr<ssh_key_struct, FreeKey>;
 

@@ -1,6 +1,8 @@
 #include "launcher/ssh_session.h"
 
 #include <fcntl.h>
+#include <libssh/callbacks.h>
+#include <libssh/libssh.h>
 #include <libssh/server.h>  // ssh_send_keepalive
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -31,10 +33,35 @@ int signal_number(std::string_view name) {
 
 }  // namespace
 
+static_assert(SshSession::kDied == SSH_ERROR);
+
+struct SshSession::Libssh {
+  ssh_session session = ssh_new();
+  ssh_event event = nullptr;
+  ssh_counter_struct packet_bytes{};
+  ssh_counter_struct raw_bytes{};
+  ssh_callbacks_struct callbacks{};
+
+  Libssh() = default;
+  Libssh(const Libssh&) = delete;
+  Libssh& operator=(const Libssh&) = delete;
+  ~Libssh() {
+    if (event != nullptr) {
+      ssh_event_remove_session(event, session);
+      ssh_event_free(event);
+    }
+    ssh_free(session);  // closes the socket
+  }
+};
+
+struct SshStream::Callbacks {
+  ssh_channel_callbacks_struct table{};
+};
+
 SshSession::SshSession(io::asio::any_io_executor executor, std::string name)
     : executor_(std::move(executor)),
       name_(std::move(name)),
-      session_(ssh_new()),
+      lib_(std::make_unique<Libssh>()),
       descriptor_(executor_),
       wake_(executor_, io::asio::steady_timer::time_point::max()),
       alive_timer_(executor_) {}
@@ -42,22 +69,18 @@ SshSession::SshSession(io::asio::any_io_executor executor, std::string name)
 Result<std::shared_ptr<SshSession>> SshSession::make(io::asio::any_io_executor executor,
                                                      std::string name) {
   std::shared_ptr<SshSession> session(new SshSession(std::move(executor), std::move(name)));
-  if (session->session_ == nullptr) return fail(ErrorKind::kIo, "libssh: out of memory");
-  ssh_set_blocking(session->session_, 0);
-  ssh_set_counters(session->session_, &session->raw_bytes_, &session->bytes_);
+  if (session->raw() == nullptr) return fail(ErrorKind::kIo, "libssh: out of memory");
+  ssh_set_blocking(session->raw(), 0);
+  ssh_set_counters(session->raw(), &session->lib_->raw_bytes, &session->lib_->packet_bytes);
   return session;
 }
 
-SshSession::~SshSession() {
-  if (event_ != nullptr) {
-    ssh_event_remove_session(event_, session_);
-    ssh_event_free(event_);
-  }
-  ssh_free(session_);  // closes the socket
-}
+SshSession::~SshSession() = default;
+
+ssh_session_struct* SshSession::raw() { return lib_->session; }
 
 std::string SshSession::last_error() const {
-  const char* text = ssh_get_error(session_);
+  const char* text = ssh_get_error(lib_->session);
   return text != nullptr && *text != '\0' ? text : "connection closed";
 }
 
@@ -66,10 +89,10 @@ io::awaitable<Result<void>> SshSession::handshake(io::Fd socket) {
   if (copy < 0) co_return tl::unexpected(errno_error(errno, "duplicate a socket"));
   descriptor_.assign(copy);
   int fd = socket.release();
-  ssh_options_set(session_, SSH_OPTIONS_FD, &fd);
+  ssh_options_set(lib_->session, SSH_OPTIONS_FD, &fd);
   started_ = true;
   auto connect = [this, copy] {
-    const int rc = ssh_connect(session_);
+    const int rc = ssh_connect(lib_->session);
     // ssh_connect makes the socket it was given blocking.
     ::fcntl(copy, F_SETFL, ::fcntl(copy, F_GETFL) | O_NONBLOCK);
     return rc;
@@ -78,11 +101,11 @@ io::awaitable<Result<void>> SshSession::handshake(io::Fd socket) {
   if (rc != SSH_OK) {
     if (!dead_) close({ErrorKind::kUnavailable, last_error()});
     before_banner_ =
-        why_.kind == ErrorKind::kUnavailable && ssh_get_serverbanner(session_) == nullptr;
+        why_.kind == ErrorKind::kUnavailable && ssh_get_serverbanner(lib_->session) == nullptr;
     co_return tl::unexpected(why_);
   }
-  event_ = ssh_event_new();
-  if (event_ == nullptr || ssh_event_add_session(event_, session_) != SSH_OK)
+  lib_->event = ssh_event_new();
+  if (lib_->event == nullptr || ssh_event_add_session(lib_->event, lib_->session) != SSH_OK)
     co_return fail(ErrorKind::kIo, "libssh: out of memory");
   arm();
   co_return Result<void>();
@@ -93,18 +116,19 @@ io::awaitable<void> SshSession::changed() {
 }
 
 bool SshSession::write_pending() const {
-  return !dead_ && (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0;
+  return !dead_ && (ssh_get_poll_flags(lib_->session) & SSH_WRITE_PENDING) != 0;
 }
 
 void SshSession::poke() {
   if (dead_ || busy_ || !started_) return;
-  if (ssh_get_fd(session_) < 0 || (event_ != nullptr && ssh_is_connected(session_) == 0)) {
+  if (ssh_get_fd(lib_->session) < 0 ||
+      (lib_->event != nullptr && ssh_is_connected(lib_->session) == 0)) {
     died();
     return;
   }
-  if (raw_bytes_.in_bytes != seen_in_ || raw_bytes_.out_bytes != seen_out_) {
-    seen_in_ = raw_bytes_.in_bytes;
-    seen_out_ = raw_bytes_.out_bytes;
+  if (lib_->raw_bytes.in_bytes != seen_in_ || lib_->raw_bytes.out_bytes != seen_out_) {
+    seen_in_ = lib_->raw_bytes.in_bytes;
+    seen_out_ = lib_->raw_bytes.out_bytes;
     notify();
   }
   arm();
@@ -141,7 +165,7 @@ void SshSession::arm() {
 
 void SshSession::on_ready(const boost::system::error_code& ec) {
   if (ec || dead_ || busy_) return;
-  if (event_ != nullptr) {
+  if (lib_->event != nullptr) {
     pump();
   } else {
     // Before the end of the handshake only ssh_connect, called again, may move the session.
@@ -153,9 +177,9 @@ void SshSession::pump() {
   // Each turn reads 4 kB at most; streams take theirs by callbacks meanwhile.
   std::uint64_t before = 0;
   do {
-    before = raw_bytes_.in_bytes;
-    ssh_event_dopoll(event_, 0);
-  } while (ssh_get_fd(session_) >= 0 && raw_bytes_.in_bytes != before);
+    before = lib_->raw_bytes.in_bytes;
+    ssh_event_dopoll(lib_->event, 0);
+  } while (ssh_get_fd(lib_->session) >= 0 && lib_->raw_bytes.in_bytes != before);
   notify();
   poke();
 }
@@ -181,7 +205,7 @@ void SshSession::close(Error why) {
 void SshSession::keep_alive(Duration interval, int count_max) {
   alive_interval_ = interval;
   alive_count_max_ = std::max(1, count_max);
-  alive_seen_ = raw_bytes_.in_bytes;
+  alive_seen_ = lib_->raw_bytes.in_bytes;
   alive_missed_ = 0;
   if (interval > Duration::zero()) alive_tick();
 }
@@ -191,8 +215,8 @@ void SshSession::alive_tick() {
   auto tick = [weak = weak_from_this()](const boost::system::error_code& ec) {
     const auto self = weak.lock();
     if (ec || !self || self->dead_) return;
-    if (self->raw_bytes_.in_bytes != self->alive_seen_) {
-      self->alive_seen_ = self->raw_bytes_.in_bytes;
+    if (self->lib_->raw_bytes.in_bytes != self->alive_seen_) {
+      self->alive_seen_ = self->lib_->raw_bytes.in_bytes;
       self->alive_missed_ = 0;
     } else if (++self->alive_missed_ > self->alive_count_max_) {
       const auto silent = std::chrono::duration<double>(self->alive_interval_).count() *
@@ -204,7 +228,8 @@ void SshSession::alive_tick() {
     } else if (!self->busy_) {
       // While one is unanswered the call only looks for the answer; a first result other than
       // "again" is the answer of the one before.
-      if (ssh_send_keepalive(self->session_) != SSH_AGAIN) ssh_send_keepalive(self->session_);
+      if (ssh_send_keepalive(self->lib_->session) != SSH_AGAIN)
+        ssh_send_keepalive(self->lib_->session);
       self->poke();
     }
     if (!self->dead_) self->alive_tick();
@@ -214,17 +239,17 @@ void SshSession::alive_tick() {
 
 void SshSession::on_agent_channel(std::function<void(ssh_channel)> accept) {
   accept_agent_ = std::move(accept);
-  callbacks_.userdata = this;
-  callbacks_.channel_open_request_auth_agent_function = [](ssh_session raw,
-                                                           void* self) -> ssh_channel {
+  lib_->callbacks.userdata = this;
+  lib_->callbacks.channel_open_request_auth_agent_function = [](ssh_session raw,
+                                                                void* self) -> ssh_channel {
     auto& session = *static_cast<SshSession*>(self);
     if (!session.accept_agent_) return nullptr;
     ssh_channel channel = ssh_channel_new(raw);
     if (channel != nullptr) session.accept_agent_(channel);
     return channel;
   };
-  ssh_callbacks_init(&callbacks_);
-  ssh_set_callbacks(session_, &callbacks_);
+  ssh_callbacks_init(&lib_->callbacks);
+  ssh_set_callbacks(lib_->session, &lib_->callbacks);
 }
 
 Watchdog::Watchdog(const std::shared_ptr<SshSession>& session, Duration limit, Error why)
@@ -240,26 +265,30 @@ Watchdog::~Watchdog() { *armed_ = false; }
 
 SshStream::SshStream(std::shared_ptr<SshSession> session, ssh_channel channel,
                      std::shared_ptr<void> lease)
-    : session_(std::move(session)), channel_(channel), lease_(std::move(lease)) {
-  callbacks_.userdata = this;
-  callbacks_.channel_data_function = &SshStream::on_data;
-  callbacks_.channel_close_function = [](ssh_session, ssh_channel, void* self) {
+    : session_(std::move(session)),
+      channel_(channel),
+      lease_(std::move(lease)),
+      callbacks_(std::make_unique<Callbacks>()) {
+  ssh_channel_callbacks_struct& table = callbacks_->table;
+  table.userdata = this;
+  table.channel_data_function = &SshStream::on_data;
+  table.channel_close_function = [](ssh_session, ssh_channel, void* self) {
     static_cast<SshStream*>(self)->remote_closed_ = true;
   };
-  callbacks_.channel_exit_status_function = [](ssh_session, ssh_channel, int status, void* self) {
+  table.channel_exit_status_function = [](ssh_session, ssh_channel, int status, void* self) {
     static_cast<SshStream*>(self)->exit_code_ = status;
   };
-  callbacks_.channel_exit_signal_function = [](ssh_session, ssh_channel, const char* name, int,
-                                               const char*, const char*, void* self) {
+  table.channel_exit_signal_function = [](ssh_session, ssh_channel, const char* name, int,
+                                          const char*, const char*, void* self) {
     static_cast<SshStream*>(self)->exit_code_ = 128 + signal_number(name);
   };
-  ssh_callbacks_init(&callbacks_);
-  ssh_set_channel_callbacks(channel_, &callbacks_);
+  ssh_callbacks_init(&table);
+  ssh_set_channel_callbacks(channel_, &table);
 }
 
 SshStream::~SshStream() {
   close();
-  ssh_remove_channel_callbacks(channel_, &callbacks_);
+  ssh_remove_channel_callbacks(channel_, &callbacks_->table);
   // A dead session's channels are freed with it.
   if (session_->alive()) {
     ssh_channel_free(channel_);

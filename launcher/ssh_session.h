@@ -6,9 +6,6 @@
 /// inside libssh is never confused with a new one of the same number.
 #pragma once
 
-#include <libssh/callbacks.h>
-#include <libssh/libssh.h>
-
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <memory>
@@ -18,6 +15,10 @@
 #include "io/asio.h"
 #include "io/byte_stream.h"
 #include "io/fd.h"
+
+// libssh's handles, without its headers.
+struct ssh_session_struct;
+struct ssh_channel_struct;
 
 namespace dt::launcher {
 
@@ -30,7 +31,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   SshSession(const SshSession&) = delete;
   SshSession& operator=(const SshSession&) = delete;
 
-  [[nodiscard]] ssh_session raw() { return session_; }
+  [[nodiscard]] ssh_session_struct* raw();
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] io::asio::any_io_executor executor() const { return executor_; }
 
@@ -40,8 +41,9 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   io::awaitable<Result<void>> handshake(io::Fd socket);
   [[nodiscard]] bool before_banner() const { return before_banner_; }
 
-  /// Repeats a libssh call until it says something else than `again`; SSH_ERROR when the session
-  /// died meanwhile. The call must not suspend.
+  /// Repeats a libssh call until it says something else than `again`; kDied (which is SSH_ERROR)
+  /// when the session died meanwhile. The call must not suspend.
+  static constexpr int kDied = -1;
   template <class Call>
   io::awaitable<int> repeat(Call call, int again) {
     while (!dead_) {
@@ -51,7 +53,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
       if (dead_) break;
       co_await changed();
     }
-    co_return SSH_ERROR;
+    co_return kDied;
   }
 
   /// Waits until something may have changed: bytes came, bytes went, the session died.
@@ -78,7 +80,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   void keep_alive(Duration interval, int count_max);
 
   /// Called with each channel the server opens to reach our ssh-agent.
-  void on_agent_channel(std::function<void(ssh_channel)> accept);
+  void on_agent_channel(std::function<void(ssh_channel_struct*)> accept);
 
   /// Something that lives as long as the session (a ProxyCommand's process).
   void keep(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
@@ -93,12 +95,9 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
 
   io::asio::any_io_executor executor_;
   std::string name_;
-  ssh_session session_ = nullptr;
-  ssh_event event_ = nullptr;
-  ssh_counter_struct bytes_{};
-  ssh_counter_struct raw_bytes_{};
-  ssh_callbacks_struct callbacks_{};
-  std::function<void(ssh_channel)> accept_agent_;
+  struct Libssh;
+  std::unique_ptr<Libssh> lib_;
+  std::function<void(ssh_channel_struct*)> accept_agent_;
   io::asio::posix::stream_descriptor descriptor_;
   io::asio::steady_timer wake_;
   io::asio::steady_timer alive_timer_;
@@ -141,7 +140,8 @@ class SshStream final : public io::ByteStream {
                                                                 Duration deadline,
                                                                 std::shared_ptr<void> lease);
   /// A channel the server opened.
-  SshStream(std::shared_ptr<SshSession> session, ssh_channel channel, std::shared_ptr<void> lease);
+  SshStream(std::shared_ptr<SshSession> session, ssh_channel_struct* channel,
+            std::shared_ptr<void> lease);
   ~SshStream() override;
 
   io::awaitable<Result<std::size_t>> read(std::span<char> into) override;
@@ -159,14 +159,15 @@ class SshStream final : public io::ByteStream {
   [[nodiscard]] SshSession& session() { return *session_; }
 
  private:
-  static int on_data(ssh_session, ssh_channel, void* data, std::uint32_t size, int is_stderr,
-                     void* self);
+  static int on_data(ssh_session_struct*, ssh_channel_struct*, void* data, std::uint32_t size,
+                     int is_stderr, void* self);
   void pull();
 
   std::shared_ptr<SshSession> session_;
-  ssh_channel channel_ = nullptr;
+  ssh_channel_struct* channel_ = nullptr;
   std::shared_ptr<void> lease_;
-  ssh_channel_callbacks_struct callbacks_{};
+  struct Callbacks;
+  std::unique_ptr<Callbacks> callbacks_;
   std::string buffer_;
   std::size_t taken_ = 0;
   std::string stderr_;
