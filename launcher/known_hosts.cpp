@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -20,34 +19,54 @@
 namespace dt::launcher {
 namespace {
 
-// SHA1_Transform lets the salt's half of each HMAC be computed once, which EVP cannot.
+// SHA1_Transform lets the salt's half of each HMAC and the padding of the name be done once, which
+// EVP cannot; ten thousand hashed lines are looked through for every host.
+using Words = std::array<std::uint32_t, 5>;
 using Block = std::array<std::uint8_t, SHA_CBLOCK>;
 
-std::array<std::uint32_t, 5> state_of(const SHA_CTX& sha) {
-  return {sha.h0, sha.h1, sha.h2, sha.h3, sha.h4};
-}
-
-SHA_CTX after_one_block(const std::array<std::uint32_t, 5>& state) {
+void transform(Words& state, const std::uint8_t* block) {
   SHA_CTX sha{};
-  SHA1_Init(&sha);
   sha.h0 = state[0];
   sha.h1 = state[1];
   sha.h2 = state[2];
   sha.h3 = state[3];
   sha.h4 = state[4];
-  sha.Nl = SHA_CBLOCK * 8;
-  return sha;
+  SHA1_Transform(&sha, block);
+  state = {sha.h0, sha.h1, sha.h2, sha.h3, sha.h4};
 }
 
-std::array<std::uint32_t, 5> keyed_state(std::string_view salt, std::uint8_t pad) {
+/// SHA-1's state after the block of a key xor'ed with HMAC's inner or outer pad.
+Words keyed_state(std::string_view key, std::uint8_t pad) {
   Block block;
   block.fill(pad);
-  for (std::size_t i = 0; i < std::min(salt.size(), block.size()); ++i)
-    block[i] = static_cast<std::uint8_t>(block[i] ^ static_cast<std::uint8_t>(salt[i]));
-  SHA_CTX sha{};
-  SHA1_Init(&sha);
-  SHA1_Transform(&sha, block.data());
-  return state_of(sha);
+  for (std::size_t i = 0; i < std::min(key.size(), block.size()); ++i)
+    block[i] = static_cast<std::uint8_t>(block[i] ^ static_cast<std::uint8_t>(key[i]));
+  Words state = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
+  transform(state, block.data());
+  return state;
+}
+
+/// The message with SHA-1's padding, as it comes after one block of a keyed state.
+std::vector<std::uint8_t> padded(std::string_view message) {
+  std::vector<std::uint8_t> out(message.begin(), message.end());
+  out.push_back(0x80);
+  while (out.size() % SHA_CBLOCK != SHA_CBLOCK - 8) out.push_back(0);
+  const std::uint64_t bits = (SHA_CBLOCK + message.size()) * 8;
+  for (int shift = 56; shift >= 0; shift -= 8)
+    out.push_back(static_cast<std::uint8_t>(bits >> shift));
+  return out;
+}
+
+void put_words(const Words& words, std::uint8_t* out) {
+  for (const std::uint32_t word : words)
+    for (int shift = 24; shift >= 0; shift -= 8) *out++ = static_cast<std::uint8_t>(word >> shift);
+}
+
+Words get_words(std::string_view bytes) {
+  Words words{};
+  for (std::size_t i = 0; i < SHA_DIGEST_LENGTH; ++i)
+    words[i / 4] = words[i / 4] << 8 | static_cast<std::uint8_t>(bytes[i]);
+  return words;
 }
 
 std::string decode_base64(std::string_view text) {
@@ -110,6 +129,7 @@ void KnownHosts::refresh() {
   plain_.clear();
   patterned_.clear();
   hashed_.clear();
+  found_.clear();
   line_counts_.assign(files_.size(), 0);
   for (std::uint32_t i = 0; i < files_.size(); ++i) load(i);
 }
@@ -146,10 +166,10 @@ void KnownHosts::add_line(std::string_view line, std::uint32_t file, std::uint32
     const std::string salt = decode_base64(names.substr(3, bar - 3));
     const std::string digest = decode_base64(names.substr(bar + 1));
     Hashed hashed;
-    if (digest.size() != hashed.digest.size()) return;
+    if (digest.size() != SHA_DIGEST_LENGTH) return;
     hashed.inner = keyed_state(salt, 0x36);
     hashed.outer = keyed_state(salt, 0x5c);
-    std::memcpy(hashed.digest.data(), digest.data(), digest.size());
+    hashed.digest = get_words(digest);
     hashed.entry = index;
     hashed_.push_back(hashed);
   } else if (names.find_first_of("*?!") != std::string_view::npos) {
@@ -163,20 +183,23 @@ void KnownHosts::add_line(std::string_view line, std::uint32_t file, std::uint32
   entries_.push_back(std::move(entry));
 }
 
-std::vector<std::uint32_t> KnownHosts::find(const std::string& name) const {
-  std::vector<std::uint32_t> found;
-  if (const auto at = plain_.find(name); at != plain_.end()) found = at->second;
+const std::vector<std::uint32_t>& KnownHosts::find(const std::string& name) {
+  const auto [at, fresh] = found_.try_emplace(name);
+  std::vector<std::uint32_t>& found = at->second;
+  if (!fresh) return found;
+  if (const auto plain = plain_.find(name); plain != plain_.end()) found = plain->second;
   for (const std::uint32_t index : patterned_)
     if (patterns_match(entries_[index].patterns, name)) found.push_back(index);
+  const std::vector<std::uint8_t> message = padded(name);
+  std::vector<std::uint8_t> digest = padded(std::string(SHA_DIGEST_LENGTH, '\0'));
   for (const Hashed& hashed : hashed_) {
-    std::array<std::uint8_t, 20> digest;
-    SHA_CTX inner = after_one_block(hashed.inner);
-    SHA1_Update(&inner, name.data(), name.size());
-    SHA1_Final(digest.data(), &inner);
-    SHA_CTX outer = after_one_block(hashed.outer);
-    SHA1_Update(&outer, digest.data(), digest.size());
-    SHA1_Final(digest.data(), &outer);
-    if (digest == hashed.digest) found.push_back(hashed.entry);
+    Words inner = hashed.inner;
+    for (std::size_t i = 0; i < message.size(); i += SHA_CBLOCK)
+      transform(inner, message.data() + i);
+    put_words(inner, digest.data());
+    Words outer = hashed.outer;
+    transform(outer, digest.data());
+    if (outer == hashed.digest) found.push_back(hashed.entry);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -185,7 +208,7 @@ std::vector<std::uint32_t> KnownHosts::find(const std::string& name) const {
 KnownHosts::Finding KnownHosts::check(std::string_view name, std::uint16_t port,
                                       const HostKey& key) {
   refresh();
-  const std::vector<std::uint32_t> found = find(known_hosts_name(name, port));
+  const std::vector<std::uint32_t>& found = find(known_hosts_name(name, port));
   auto place = [this](const Entry& entry) {
     return fmt::format("{}:{}", files_[entry.file].path, entry.line);
   };
@@ -250,6 +273,7 @@ Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const Ho
     file.size = after.st_size;
     file.mtime_ns = mtime_of(after);
     line.pop_back();
+    found_.erase(known_hosts_name(name, port));
     add_line(line, 0, ++line_counts_.front());
   }
   return {};

@@ -65,7 +65,7 @@ class KnownHosts {
   struct Hashed {
     std::array<std::uint32_t, 5> inner;
     std::array<std::uint32_t, 5> outer;
-    std::array<std::uint8_t, 20> digest;
+    std::array<std::uint32_t, 5> digest;
     std::uint32_t entry = 0;
   };
   struct File {
@@ -76,13 +76,14 @@ class KnownHosts {
   void refresh();
   void load(std::uint32_t file);
   void add_line(std::string_view line, std::uint32_t file, std::uint32_t number);
-  [[nodiscard]] std::vector<std::uint32_t> find(const std::string& name) const;
+  [[nodiscard]] const std::vector<std::uint32_t>& find(const std::string& name);
 
   std::vector<File> files_;
   std::vector<Entry> entries_;
   std::unordered_map<std::string, std::vector<std::uint32_t>> plain_;
   std::vector<std::uint32_t> patterned_;
   std::vector<Hashed> hashed_;
+  std::unordered_map<std::string, std::vector<std::uint32_t>> found_;  ///< By looked-up name.
   std::vector<std::string> notes_;
   std::vector<std::uint32_t> line_counts_;
 };

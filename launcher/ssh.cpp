@@ -94,7 +94,7 @@ std::string first_lines(std::string_view text, std::size_t most = 400) {
 }
 
 /// A stream to a program of ours: its failure is an error of the reader, in its own words.
-class ProgramStream final : public io::ByteStream {
+class ProgramStream final : public CommandStream {
  public:
   ProgramStream(std::unique_ptr<SshStream> stream, std::string host, std::string program)
       : stream_(std::move(stream)), host_(std::move(host)), program_(std::move(program)) {}
@@ -110,6 +110,7 @@ class ProgramStream final : public io::ByteStream {
   }
   awaitable<Result<void>> write(std::string_view bytes) override { return stream_->write(bytes); }
   void close() override { stream_->close(); }
+  void finish_writing() override { stream_->finish_writing(); }
 
  private:
   std::unique_ptr<SshStream> stream_;
@@ -782,13 +783,13 @@ awaitable<Result<CommandResult>> SshBackend::run(Host host, std::string shell_co
   co_return co_await self->run(host, shell_command, input, deadline);
 }
 
-awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::start(Host host,
-                                                                     std::string shell_command) {
+awaitable<Result<std::unique_ptr<CommandStream>>> SshBackend::start(Host host,
+                                                                    std::string shell_command) {
   const auto self = impl_;
   const std::string command = login_command(shell_command);
   auto stream = co_await self->exec(host, command);
   if (!stream) co_return tl::unexpected(stream.error());
-  std::unique_ptr<io::ByteStream> program =
+  std::unique_ptr<CommandStream> program =
       std::make_unique<ProgramStream>(std::move(*stream), to_string(host), "the command");
   co_return std::move(program);
 }
@@ -815,6 +816,7 @@ std::vector<std::string> SshBackend::ssh_command(const Host& host) const {
     words.emplace_back("-o");
     words.push_back(std::move(text));
   };
+  option("ServerAliveInterval=5");
   option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, options.connect_timeout_s)));
   switch (options.known_hosts) {
     case io::HostKeyPolicy::kStrict:

@@ -24,6 +24,14 @@ struct CommandResult {
   std::string err;  ///< The last 8 kB.
 };
 
+/// A running command's stdin and stdout. read() is an error, with the command's own last words,
+/// when it ends with another exit code than 0.
+class CommandStream : public io::ByteStream {
+ public:
+  /// No more will be written: the command reads the end of its input.
+  virtual void finish_writing() = 0;
+};
+
 struct SshLimits {
   Duration handshake = std::chrono::seconds(20);      ///< Key exchange and authentication together.
   Duration exec = std::chrono::seconds(20);           ///< From asking for a command to its start.
@@ -50,10 +58,9 @@ class SshBackend final : public Backend {
   /// error.
   boost::asio::awaitable<Result<CommandResult>> run(Host host, std::string shell_command,
                                                     std::string input, Duration deadline);
-  /// The same, with a stream to its stdin and from its stdout. The stream's read() is an error
-  /// when the command ends with another exit code than 0.
-  boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> start(Host host,
-                                                                        std::string shell_command);
+  /// The same as a stream, for as long as it takes.
+  boost::asio::awaitable<Result<std::unique_ptr<CommandStream>>> start(Host host,
+                                                                       std::string shell_command);
 
   /// Ends the connections to a host, as a broken network would.
   void disconnect(const Host& host);
