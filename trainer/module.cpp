@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -247,9 +248,7 @@ class Fit {
       if (epoch >= options_.num_epochs) break;
       if (auto ok = one_epoch(epoch); !ok) return tl::unexpected(ok.error());
     }
-    if (auto ok = checked(dtkv_finish_epoch(kv_.get()), "finish the last epoch"); !ok) {
-      return tl::unexpected(ok.error());
-    }
+    if (auto ok = pull(); !ok) return tl::unexpected(ok.error());
     checkpoints_.flush();
     tell_checkpoints();
     return FitEnd::kFinished;
@@ -317,10 +316,17 @@ class Fit {
     end.rank = view_.rank;
     end.num_workers = view_.num_workers;
     if (auto ok = train(epoch, end); !ok) return ok;
-    if (auto ok = share_statistics(epoch); !ok) return ok;
-    if (auto ok = evaluate(epoch, end); !ok) return ok;
+    const Tally tally = evaluate(epoch);
+    if (auto ok = share(epoch, tally); !ok) return ok;
+    if (iterators_.eval != nullptr) {
+      end.eval_accuracy = eval_[0].item<float>();
+      end.eval_loss = eval_[1].item<float>();
+      options_.say(fmt::format("Epoch[{}] Validation-accuracy={:.4f}", epoch, end.eval_accuracy));
+    }
     end.is_lead = kv_.is_lead();
-    if (end.is_lead && !options_.model_prefix.empty()) save(epoch);
+    if (end.is_lead && !options_.model_prefix.empty()) {
+      if (auto ok = save(epoch); !ok) return ok;
+    }
     tell_checkpoints();
     end.end_ns = now_ns();
     if (options_.on_epoch_end) options_.on_epoch_end(end);
@@ -396,59 +402,59 @@ class Fit {
     return tally;
   }
 
-  /// A round of auxiliary keys, after an epoch's last step: each tensor becomes the mean over the
-  /// workers, weighted by `samples`.
-  Result<void> average(const KeyTable& table, uint32_t epoch, uint64_t samples) {
-    if (table.names.empty()) return {};
-    dtkv_push_options push{};
-    push.reduce = DTKV_MEAN;
-    push.samples = samples;
-    push.step = uint64_t{epoch} << 32U | 0xffffffffU;
-    const auto keys = table.keys();
-    const auto arrays = table.arrays();
-    return checked(dtkv_pushpull(kv_.get(), keys.size(), keys.data(), arrays.data(), arrays.data(),
-                                 &push, nullptr),
-                   "exchange statistics");
-  }
-
-  Result<void> share_statistics(uint32_t epoch) {
-    if (auto ok = average(parts_.statistics, epoch, 1); !ok) return ok;
-    worlds_[1] = static_cast<float>(view_.num_workers);
-    KeyTable table;
-    table.add(kWorldsKey, worlds_);
-    return average(table, epoch, 1);
-  }
-
-  /// Every worker takes its part of the eval set; the mean of their results is everyone's.
-  Result<void> evaluate(uint32_t epoch, EpochEnd& end) {
-    if (iterators_.eval == nullptr) return {};
+  /// This worker's part of the eval set.
+  Tally evaluate(uint32_t epoch) {
+    Tally tally;
+    if (iterators_.eval == nullptr) return tally;
     const torch::NoGradGuard no_grad;
     parts_.network->eval();
     iterators_.eval->begin(epoch);
-    Tally tally;
     for (DataBatch batch; iterators_.eval->next(batch);) {
       if (batch.size() == 0) continue;
       const auto [x, labels] = tensors_of(batch);
       const auto scores = parts_.network->forward(x);
       tally.add(scores, labels, torch::nn::functional::cross_entropy(scores, labels).item<float>());
     }
-    eval_[0] = tally.accuracy();
-    eval_[1] = tally.mean_loss();
-    KeyTable table;
-    table.add(kEvalKey, eval_);
-    if (auto ok = average(table, epoch, tally.samples); !ok) return ok;
-    end.eval_accuracy = eval_[0].item<float>();
-    end.eval_loss = eval_[1].item<float>();
-    options_.say(fmt::format("Epoch[{}] Validation-accuracy={:.4f}", epoch, end.eval_accuracy));
-    return {};
+    return tally;
   }
 
-  void save(uint32_t epoch) {
+  /// After an epoch's last step: BatchNorm statistics, the world size and the eval result become
+  /// the mean over the workers. The epoch is finished before the answers are waited for: the others
+  /// may still have steps to make, and those must not wait for this worker.
+  Result<void> share(uint32_t epoch, const Tally& tally) {
+    worlds_[1] = static_cast<float>(view_.num_workers);
+    eval_[0] = tally.accuracy();
+    eval_[1] = tally.mean_loss();
+    const auto keys = auxiliary_.keys();
+    const auto arrays = auxiliary_.arrays();
+    const size_t eval_at = keys.size() - 1;  // weighted by its own number of samples
+    dtkv_push_options push{};
+    push.step = uint64_t{epoch} << 32U | 0xffffffffU;
+    push.samples = 1;
+    std::array<dtkv_handle, 2> handles{};
+    int code = dtkv_pushpull(kv_.get(), eval_at, keys.data(), arrays.data(), arrays.data(), &push,
+                             handles.data());
+    push.samples = tally.samples;
+    if (code == DTKV_OK) {
+      code = dtkv_pushpull(kv_.get(), 1, &keys[eval_at], &arrays[eval_at], &arrays[eval_at], &push,
+                           &handles[1]);
+    }
+    if (code == DTKV_OK) code = dtkv_finish_epoch(kv_.get());
+    for (const dtkv_handle handle : handles) {
+      if (code == DTKV_OK) code = dtkv_wait(kv_.get(), handle, 0);
+    }
+    return checked(code, "exchange statistics at the end of the epoch");
+  }
+
+  Result<void> save(uint32_t epoch) {
+    // Others may have made steps after our last.
+    if (auto ok = pull(); !ok) return ok;
     const auto path = checkpoint_path(options_.model_prefix, epoch + 1);
     if (!checkpoints_.submit(path, parts_.named_arrays())) {
       options_.say(fmt::format("Warning: no checkpoint {}: {} before it are still being written",
                                path.string(), CheckpointWriter::kMaxWaiting));
     }
+    return {};
   }
 
   void tell_checkpoints() {

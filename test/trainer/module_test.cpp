@@ -157,7 +157,7 @@ TEST_CASE("the weights are pulled after every boundary, before the first step") 
     REQUIRE(at != calls.end());
     CHECK(*++at == "pull fc1.weight");
   }
-  CHECK(calls.back() == "finish");
+  CHECK(std::ranges::count(calls, "finish") == 2);
 }
 
 TEST_CASE("gradients leave last layer first, the first layer with the highest priority") {

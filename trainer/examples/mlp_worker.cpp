@@ -433,6 +433,8 @@ class Worker {
 
   void write_weights() {
     if (options_.final_weights.empty()) return;
+    must(dtkv_barrier(store_), "wait for the others' last steps");
+    pull();
     const std::string path = with_id(options_.final_weights);
     std::FILE* file = std::fopen(path.c_str(), "wb");
     const auto& values = model_->values();
