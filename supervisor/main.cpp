@@ -70,7 +70,8 @@ int run_job(supervisor::SupervisorOptions options) {
   boost::asio::co_spawn(context, supervisor.run(), [&](std::exception_ptr error, int exit_code) {
     failure = error;
     code = exit_code;
-    signals.cancel();
+    // The backend's idle connections would keep the loop alive.
+    context.stop();
   });
   context.run();
   if (failure) std::rethrow_exception(failure);
