@@ -112,9 +112,7 @@ void Job::apply_one(const FileTaken& r) {
 }
 
 void Job::apply_one(const WorkerAllotted& r) {
-  const auto h = hosts_.find(r.host);
-  const bool unretried = h == hosts_.end() || h->second.attempts == 0;
-  membership_.add_worker(r.worker, r.host, r.edit, unretried, now_.at);
+  membership_.add_worker(r.worker, r.host, r.edit, now_.at);
 }
 
 void Job::apply_one(const HostPrepared& r) { hosts_[r.host].prepared = true; }
@@ -137,6 +135,7 @@ void Job::apply_one(const Committed& r) {
   }
   if (r.boundary) {
     new_view();
+    membership_.swaps_done(r.members, r.leavers);
     boundary_.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
   } else {
     boundary_.shrink(r.generation, r.contributors);
@@ -180,7 +179,8 @@ void Job::apply_one(const WorkerGone& r) {
     }
     if (worker_code_ == 0) {
       worker_code_ = r.status.shell_code();
-      worker_why_ = fmt::format("worker {} on {}: {}", w->id, w->host,
+      worker_why_ = fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
+                                initial() ? " before its first epoch" : "",
                                 r.why.empty() ? to_string(r.status) : r.why);
     }
   }
@@ -364,22 +364,19 @@ void Job::on(const ProcessEnded& e) {
     effects_.emplace_back(Acknowledge{e.process, w->host});
     return;
   }
-  const bool told = w->state == WorkerState::kLeaving || w->state == WorkerState::kStopping;
-  const std::string reason = e.why.empty() ? to_string(e.status) : e.why;
+  ExitStatus status = e.status;
+  if (e.never_ran && status.clean()) status.code = options_.codes.command_failed;
+  const std::string reason = e.why.empty() ? to_string(status) : e.why;
   const Host host = w->host;
   const bool base_start = w->base && initial();
   const bool newcomer = on_the_way(w->state) && !base_start;
   const bool member = w->state == WorkerState::kMember || base_start;
   if (newcomer) {
-    worker_gone(id, e.status, fmt::format("ended before it joined: {}", reason));
+    worker_gone(id, status, fmt::format("ended before it joined: {}", reason));
     host_failed(host, fmt::format("worker {} ended before it joined: {}", id, reason));
   } else {
-    worker_gone(id, e.status, e.status.clean() && !e.never_ran ? "" : e.why);
-    if (member && !told && base_start && (e.never_ran || !e.status.clean())) {
-      end(e.never_ran ? options_.codes.command_failed : e.status.shell_code(),
-          fmt::format("worker {} on {} ended before its first epoch: {}", id, host, reason),
-          options_.stop_grace);
-    } else if (member && !e.status.clean() && !finishing_) {
+    worker_gone(id, status, status.clean() ? "" : e.why);
+    if (member && !initial() && !status.clean() && !finishing_) {
       HostState& h = hosts_[host];
       h.why = fmt::format("worker {}: {}", id, reason);
       if (h.given_up) {
@@ -505,10 +502,7 @@ void Job::host_failed(const Host& host, const std::string& why) {
   if (membership_.wanted(host) == 0 && !initial()) return;  // its failure is nobody's loss
   ++h.attempts;
   h.why = why;
-  const bool initial_worker =
-      initial() && (membership_.base_count(host) > 0 ||
-                    std::any_of(servers_.begin(), servers_.end(),
-                                [&host](const auto& s) { return s.second.host == host; }));
+  const bool initial_worker = initial() && start_waits_for(host);
   if (initial_worker) {
     constexpr std::uint32_t kInitialTries = 3;
     const bool prepare = why.rfind("prepare-data", 0) == 0;
@@ -528,6 +522,18 @@ void Job::host_failed(const Host& host, const std::string& why) {
     if (w.host == host && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing))
       waiting.push_back(id);
   for (const WorkerId id : waiting) worker_gone(id, ExitStatus{1, 0}, why);
+}
+
+bool Job::start_waits_for(const Host& host) const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(),
+                     [&host](const auto& w) {
+                       return w.second.base && w.second.host == host &&
+                              (w.second.state == WorkerState::kSeen ||
+                               w.second.state == WorkerState::kPreparing);
+                     }) ||
+         std::any_of(servers_.begin(), servers_.end(),
+                     [&host](const auto& s) { return s.second.host == host && !s.second.started; });
 }
 
 void Job::processes_lost(const Host& host, const std::string& why) {
@@ -562,6 +568,7 @@ LogLine Job::log_line(bool added, const Host& host) {
 void Job::settle() {
   // Each pass may enable the next one; every pass that changes something appends a record or sends
   // something once, so this ends.
+  if (initial() && worker_code_ != 0) end(worker_code_, worker_why_, options_.stop_grace);
   stop_unwanted();
   fill_gaps();
   move_newcomers();
@@ -591,6 +598,7 @@ void Job::stop_unwanted() {
   for (const WorkerId id : unwanted) {
     const Worker* w = membership_.find(id);
     if (w->base && initial()) continue;
+    if (w->maybe_started) continue;  // its agent has to be asked first
     const Host host = w->host;
     const char* why = finishing_ ? "the job is finishing" : "no longer wanted";
     note(Note::Kind::kInfo, "newcomer_stopped",
@@ -842,7 +850,7 @@ void Job::end_if_over() {
 
 void Job::check_deadlines() {
   if (ending_) return;
-  if (commit_sent_ && !boundary_.all_acked(server_ids()) && !cut_off() &&
+  if (commit_sent_ && !boundary_.all_acked(server_ids()) && servers_told() &&
       now_.at - *commit_sent_ >= options_.ack_timeout) {
     end(options_.codes.server_lost,
         fmt::format("a server has not acknowledged generation {} within {:.0f} s",
@@ -916,6 +924,13 @@ bool Job::cut_off() const {
 
 bool Job::servers_unseen() const {
   return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
+    const auto h = hosts_.find(s.second.host);
+    return h != hosts_.end() && h->second.link == Link::kUp;
+  });
+}
+
+bool Job::servers_told() const {
+  return std::all_of(servers_.begin(), servers_.end(), [this](const auto& s) {
     const auto h = hosts_.find(s.second.host);
     return h != hosts_.end() && h->second.link == Link::kUp;
   });

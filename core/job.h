@@ -159,7 +159,12 @@ class Job {
   [[nodiscard]] Servers server_list() const;
   [[nodiscard]] bool anyone_runs() const;
   [[nodiscard]] bool cut_off() const;
+  /// No server's host is reachable.
   [[nodiscard]] bool servers_unseen() const;
+  /// Every server's host is: silence is the server's own.
+  [[nodiscard]] bool servers_told() const;
+  /// A base worker or server of this host was not started yet.
+  [[nodiscard]] bool start_waits_for(const Host& host) const;
   [[nodiscard]] bool boundary_waits_for_unsupervised(WorkerId worker) const;
   [[nodiscard]] std::set<Host> unreachable() const;
   [[nodiscard]] std::uint32_t restart_budget(const Host& host) const;

@@ -51,12 +51,24 @@ void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time 
   last_edit_ = edit;
 }
 
-void Membership::add_worker(WorkerId id, const Host& host, Edit edit, bool unretried, Time now) {
+void Membership::swaps_done(const std::vector<WorkerId>& members,
+                            const std::vector<WorkerId>& leavers) {
+  std::erase_if(swaps_, [&](const auto& swap) {
+    const Edit edit = swap.first;
+    return std::any_of(members.begin(), members.end(),
+                       [&](WorkerId id) { return workers_.at(id).edit == edit; }) ||
+           std::any_of(leavers.begin(), leavers.end(), [&](WorkerId id) {
+             const auto removal = removed_by_.find(workers_.at(id).host);
+             return removal != removed_by_.end() && removal->second == edit;
+           });
+  });
+}
+
+void Membership::add_worker(WorkerId id, const Host& host, Edit edit, Time now) {
   Worker w;
   w.id = id;
   w.host = host;
   w.edit = edit;
-  w.unretried = unretried;
   w.since = now;
   workers_.emplace(id, std::move(w));
   next_id_ = std::max(next_id_, id.next());
@@ -158,10 +170,16 @@ std::vector<WorkerId> Membership::unwanted_newcomers() const {
 bool Membership::held(Edit edit, Time now, const std::set<Host>& unreachable) const {
   const auto swap = swaps_.find(edit);
   if (swap == swaps_.end() || now >= swap->second + kSwapWait) return false;
-  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
-    const Worker& w = entry.second;
-    const bool ready = w.state == WorkerState::kWarm && !unreachable.count(w.host);
-    return w.edit == edit && w.unretried && on_the_way(w.state) && !ready;
+  return std::any_of(added_by_.begin(), added_by_.end(), [&](const auto& added) {
+    if (added.second != edit) return false;
+    std::uint32_t ready = 0;
+    for (const auto& [id, w] : workers_) {
+      if (w.host != added.first) continue;
+      if (w.edit == edit && w.state == WorkerState::kGone && !w.was_member) return false;  // failed
+      ready += w.state == WorkerState::kMember ||
+               (w.state == WorkerState::kWarm && !unreachable.count(w.host));
+    }
+    return ready < wanted(added.first);
   });
 }
 

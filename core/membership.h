@@ -7,7 +7,7 @@
 ///  2. A host with too many loses newcomers first (those furthest from ready), then the member with
 ///     the highest rank.
 ///  3. Changes happen at boundaries only. An edit that both adds and removes commits as one: it is
-///     held until none of its newcomers is still on its first try's way, at most kSwapWait.
+///     held until each of its newcomers is ready or has failed once, at most kSwapWait.
 ///     Nobody else waits for it.
 #pragma once
 
@@ -38,7 +38,6 @@ struct Worker {
   bool maybe_started =
       false;              ///< Known from the journal only: an earlier term may have started it.
   bool greeted = false;   ///< Released once as a member.
-  bool unretried = true;  ///< Its host had not failed since it was last wanted.
   std::string why;        ///< Last thing worth knowing about it.
 };
 
@@ -55,7 +54,9 @@ class Membership {
   void begin(const std::vector<Host>& base, Time now);
   /// The wanted list of an accepted file. Ids of edits rise.
   void take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now);
-  void add_worker(WorkerId id, const Host& host, Edit edit, bool unretried, Time now);
+  void add_worker(WorkerId id, const Host& host, Edit edit, Time now);
+  /// A view began: edits whose changes it brought need not be held together any more.
+  void swaps_done(const std::vector<WorkerId>& members, const std::vector<WorkerId>& leavers);
 
   /// Applies an event to a worker's life; false if it means nothing in its state.
   bool advance(WorkerId id, WorkerEvent event, Time now);

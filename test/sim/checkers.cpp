@@ -1,0 +1,303 @@
+#include "test/sim/checkers.h"
+
+#include <algorithm>
+
+#include "core/change_log.h"
+#include "core/membership.h"
+
+namespace dt::sim {
+namespace {
+
+/// Longest time that a complete boundary may stay unreleased when nothing is wrong: the servers'
+/// slowest acknowledgement and the links' delays.
+constexpr Duration kReleaseWithin = std::chrono::seconds(4);
+
+bool contains(const std::vector<WorkerId>& v, WorkerId id) {
+  return std::find(v.begin(), v.end(), id) != v.end();
+}
+
+std::string ids(const std::vector<WorkerId>& v) { return fmt::format("[{}]", fmt::join(v, ",")); }
+
+}  // namespace
+
+void Checkers::on_record(const Record& record, Time now) {
+  std::visit([&](const auto& r) { check_one(r, now); }, record);
+}
+
+void Checkers::check_one(const JobBegan& r, Time) {
+  std::uint32_t next = 0;
+  for (const Host& host : r.workers) {
+    host_[WorkerId(next)] = host;
+    members_.push_back(WorkerId(next++));
+    ++wanted_[host];
+  }
+  contributors_ = members_;
+  generation_ = Generation(1);
+  sets_[generation_] = views_[generation_] = members_;
+}
+
+void Checkers::check_one(const TermBegan& r, Time) {
+  if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
+  term_ = r.term;
+  on_trouble();
+}
+
+void Checkers::check_one(const WorkerAllotted& r, Time) {
+  if (!host_.emplace(r.worker, r.host).second)
+    fail(fmt::format("worker id {} was given twice", r.worker));
+}
+
+void Checkers::check_one(const FileTaken& r, Time now) {
+  std::map<Host, std::uint32_t> next = base_count_;
+  for (const HostSlots& s : r.hosts) next[s.host] = std::max(s.slots, next[s.host]);
+  Swap swap;
+  swap.taken = now;
+  for (const auto& [host, n] : next)
+    if (n > wanted_[host]) swap.grown[host] = n;
+  for (const auto& [host, n] : wanted_)
+    if (const std::uint32_t then = next.count(host) ? next[host] : 0; then < n)
+      swap.shrunk[host] = then;
+  wanted_ = std::move(next);
+  troubled_.clear();
+  swap_.reset();
+  swap.before = members_per_host();
+  // Only a swap between hosts in good order is to be watched: nothing missing, nothing in excess.
+  const auto settled = [&](const auto& hosts, bool grows) {
+    return std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) {
+      const std::uint32_t has = swap.before[h.first];
+      return grows ? has < h.second : has > h.second;
+    });
+  };
+  const bool others_on_the_way = std::any_of(host_.begin(), host_.end(), [&](const auto& w) {
+    return swap.grown.count(w.second) && !gone_.count(w.first) && !leavers_.count(w.first) &&
+           !contains(contributors_, w.first);
+  });
+  if (!swap.grown.empty() && !swap.shrunk.empty() && !others_on_the_way &&
+      settled(swap.grown, true) && settled(swap.shrunk, false))
+    swap_ = std::move(swap);
+}
+
+std::map<Host, std::uint32_t> Checkers::members_per_host() const {
+  std::map<Host, std::uint32_t> out;
+  for (const WorkerId id : contributors_) ++out[host_.at(id)];
+  return out;
+}
+
+void Checkers::check_one(const EpochBegan& r, Time) {
+  if (epoch_ && r.epoch != epoch_->next())
+    fail(fmt::format("epoch {} begins after epoch {}", r.epoch, *epoch_));
+  epoch_ = r.epoch;
+}
+
+void Checkers::check_one(const Committed& r, Time now) {
+  if (r.generation != generation_.next())
+    fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
+  if (r.boundary) {
+    check_view(r, now);
+  } else {
+    // 2. Between boundaries the contributor set may only shrink.
+    if (r.members != members_) fail("ranks changed in mid-epoch");
+    std::vector<WorkerId> rest;
+    for (const WorkerId id : contributors_)
+      if (contains(r.contributors, id)) rest.push_back(id);
+    if (rest != r.contributors) fail("the contributor set grew in mid-epoch");
+  }
+  // 5. Nobody who is gone contributes.
+  for (const WorkerId id : r.contributors)
+    if (gone_.count(id)) fail(fmt::format("worker {} is gone and contributes", id));
+  generation_ = r.generation;
+  members_ = r.members;
+  contributors_ = r.contributors;
+  sets_[r.generation] = r.contributors;
+  views_[r.generation] = r.members;
+  for (const LogLine& l : r.log) {
+    if (!l.added) fail("a commit logs a removal");
+  }
+}
+
+void Checkers::check_view(const Committed& r, Time now) {
+  // Members keep their order and close gaps; whoever joins comes last.
+  std::vector<WorkerId> stay;
+  for (const WorkerId id : contributors_)
+    if (!contains(r.leavers, id)) stay.push_back(id);
+  if (r.members.size() < stay.size() || !std::equal(stay.begin(), stay.end(), r.members.begin()))
+    fail(fmt::format("generation {}: members {} do not continue {}", r.generation, ids(r.members),
+                     ids(stay)));
+  if (r.members != r.contributors) fail("a new view has members that do not contribute");
+  if (r.members.empty()) fail("a view without members");
+  std::size_t joined = 0;
+  for (const WorkerId id : r.members) {
+    if (contains(contributors_, id)) continue;
+    ++joined;
+    if (!added_.insert(id).second) fail(fmt::format("worker {} joins twice", id));
+    if (gone_.count(id) || leavers_.count(id)) fail(fmt::format("worker {} comes back", id));
+    due_.emplace_back(true, host_.at(id));
+  }
+  if (joined != r.log.size()) fail("a commit's log lines are not its joins");
+  // 3. The file never removes a base worker.
+  std::map<Host, std::uint32_t> left;
+  for (const WorkerId id : stay) ++left[host_.at(id)];
+  for (const WorkerId id : r.leavers) {
+    leavers_.insert(id);
+    const Host& host = host_.at(id);
+    if (id.value < base_.size()) fail(fmt::format("base worker {} is told to leave", id));
+    if (left[host] < wanted_[host])
+      fail(fmt::format("worker {} leaves {}, which keeps fewer than it should", id,
+                       to_string(host)));
+  }
+  check_swap(r, now);
+  if (epoch_ && r.epoch != *epoch_ && r.epoch != epoch_->next())
+    fail(fmt::format("epoch {} begins after epoch {}", r.epoch, *epoch_));
+  if (epoch_ && r.epoch == *epoch_ && !contributors_.empty())
+    fail(fmt::format("epoch {} begins again though someone trains", r.epoch));
+  epoch_ = r.epoch;
+}
+
+void Checkers::check_swap(const Committed& r, Time now) {
+  // 4. Additions and removals of one accepted file commit together.
+  if (!swap_ || now - swap_->taken >= kSwapWait) return swap_.reset();
+  for (const auto& [host, n] : swap_->grown)
+    if (troubled_.count(host)) return swap_.reset();
+  for (const auto& [host, n] : swap_->shrunk)
+    if (troubled_.count(host)) return swap_.reset();
+  std::map<Host, std::uint32_t> has;
+  for (const WorkerId id : r.members) ++has[host_.at(id)];
+  std::size_t done = 0;
+  std::size_t untouched = 0;
+  const auto look = [&](const std::map<Host, std::uint32_t>& hosts) {
+    for (const auto& [host, n] : hosts) {
+      done += has[host] == n;
+      untouched += has[host] == swap_->before[host];
+    }
+  };
+  look(swap_->grown);
+  look(swap_->shrunk);
+  const std::size_t all = swap_->grown.size() + swap_->shrunk.size();
+  if (done != all && untouched != all)
+    fail(fmt::format("generation {} commits a part of an edit that swaps hosts", r.generation));
+  if (done == all) swap_.reset();
+}
+
+void Checkers::check_one(const WorkerGone& r, Time) {
+  if (!gone_.insert(r.worker).second) fail(fmt::format("worker {} is gone twice", r.worker));
+  if (!host_.count(r.worker)) return fail(fmt::format("worker {} was never allotted", r.worker));
+  const bool base = r.worker.value < base_.size();
+  const bool was_member = added_.count(r.worker) || (base && epoch_);
+  const bool told = leavers_.count(r.worker) > 0;
+  const auto end = ends_.find(r.worker);
+  if (r.status.clean() && end != ends_.end() && !end->second.clean())
+    fail(fmt::format("worker {} is said to have ended well", r.worker));
+  const bool own_end = !told && r.status.clean() && r.why.empty();
+  if (was_member && !own_end) due_.emplace_back(false, host_.at(r.worker));
+  if (was_member || base) on_trouble(host_.at(r.worker));
+  on_trouble(host_.at(r.worker));
+  // 7. The line travels with the decision.
+  if (r.log.size() != (was_member && !own_end ? 1U : 0U))
+    fail(fmt::format("the end of worker {} has {} log lines", r.worker, r.log.size()));
+}
+
+void Checkers::on_process(ProcessId process) {
+  // 8. A worker id is started at most once.
+  if (!created_.insert(process).second)
+    fail(fmt::format("{} was started twice", to_string(process)));
+  if (process.role == Role::kWorker && !host_.count(WorkerId(process.id)))
+    fail(fmt::format("{} was started before its id was journalled", to_string(process)));
+}
+
+void Checkers::on_process_end(ProcessId process, ExitStatus status) {
+  if (process.role == Role::kWorker) ends_.emplace(WorkerId(process.id), status);
+}
+
+void Checkers::on_release(WorkerId worker, const Release& r) {
+  if (r.verdict == Verdict::kLeave) {
+    if (!leavers_.count(worker))
+      fail(fmt::format("worker {} is told to leave and no commit says so", worker));
+    return;
+  }
+  // 1. Ranks of one view are 0..n-1, each once; everybody is told the same view.
+  const auto view = views_.find(r.generation);
+  if (view == views_.end())
+    return fail(fmt::format("generation {} is released and not on the disk", r.generation));
+  const auto& members = view->second;
+  if (r.world_size != members.size() || r.rank.value >= members.size() ||
+      members[r.rank.value] != worker)
+    fail(fmt::format("worker {} is told rank {} of {} in generation {}, whose view is {}", worker,
+                     r.rank, r.world_size, r.generation, ids(members)));
+  const auto [owner, first_owner] = ranks_.emplace(std::pair(r.generation, r.rank), worker);
+  if (!first_owner && owner->second != worker)
+    fail(fmt::format("rank {} of generation {} was given to two workers", r.rank, r.generation));
+  // 2. Ranks and world size change only at a boundary.
+  const Told now{r.rank, r.world_size};
+  const auto [before, first] = told_.emplace(std::pair(worker, r.epoch), now);
+  if (!first && (before->second.rank != now.rank || before->second.size != now.size))
+    fail(fmt::format("worker {} is told two different views for epoch {}", worker, r.epoch));
+}
+
+void Checkers::on_server_commit(ServerId server, const ServerCommit& c) {
+  // 9. Every server is told the same sets, and a later term never takes back what an earlier said.
+  const auto set = sets_.find(c.generation);
+  if (set == sets_.end())
+    return fail(fmt::format("generation {} reaches server {} and is not on the disk", c.generation,
+                            server));
+  if (set->second != c.contributors)
+    fail(fmt::format("generation {} reaches server {} as {} and was journalled as {}", c.generation,
+                     server, ids(c.contributors), ids(set->second)));
+  auto& adopted = adopted_[server];
+  if (c.term >= adopted.first && c.generation < adopted.second)
+    fail(fmt::format("server {} has generation {}; term {} tells it generation {}", server,
+                     adopted.second, c.term, c.generation));
+  adopted = std::max(adopted, std::pair(c.term, c.generation));
+}
+
+void Checkers::on_tick(Time now, bool all_wait) {
+  // 5 and 10. A complete boundary is released at once, whatever newcomers do.
+  if (!all_wait) return waiting_since_.reset();
+  if (!waiting_since_) waiting_since_ = now;
+  if (now - *waiting_since_ > kReleaseWithin)
+    fail("every member has waited at the boundary for seconds and nothing is wrong");
+}
+
+void Checkers::on_log_file(const std::string& text, bool whole) {
+  // 7. No line is lost, doubled or out of order, whatever the supervisor went through.
+  std::size_t n = 0;
+  std::map<std::string, std::int64_t> has;
+  for (const Host& h : base_) ++has[h.name];
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    if (end == std::string::npos) {
+      if (whole) fail("host_worker_log ends in half a line");
+      return;
+    }
+    const auto line = parse_change(std::string_view(text).substr(at, end - at));
+    at = end + 1;
+    if (!line) return fail(line.error().message);
+    if (line->seq != n) return fail(fmt::format("host_worker_log: SEQ {} is {}", n, line->seq));
+    if (n >= due_.size() || due_[n].first != line->added || due_[n].second.name != line->host.name)
+      return fail(fmt::format("host_worker_log: line {} says what did not happen", n));
+    if ((has[line->host.name] += line->added ? 1 : -1) < 0)
+      return fail(fmt::format("host_worker_log: {} has less than no worker", line->host.name));
+    ++n;
+  }
+  if (whole && n != due_.size())
+    fail(fmt::format("host_worker_log has {} lines, {} changes happened", n, due_.size()));
+}
+
+void Checkers::on_end(std::int32_t code) {
+  if (excused_codes.count(code)) return;
+  if (code == 0) {
+    for (const WorkerId id : members_) {
+      const auto end = ends_.find(id);
+      if (end != ends_.end() && !end->second.clean() && gone_.count(id))
+        fail(fmt::format("exit code 0 though worker {} of the last view ended with {}", id,
+                         to_string(end->second)));
+      if (end == ends_.end() && !gone_.count(id))
+        fail(fmt::format("exit code 0 though worker {} still runs", id));
+    }
+    return;
+  }
+  const bool somebodys = std::any_of(
+      ends_.begin(), ends_.end(), [code](const auto& e) { return e.second.shell_code() == code; });
+  if (!somebodys) fail(fmt::format("nothing that happened explains exit code {}", code));
+}
+
+}  // namespace dt::sim

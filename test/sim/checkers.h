@@ -1,0 +1,108 @@
+/// What must hold in every run (the numbers are those of ARCHITECTURE.md's invariants). The
+/// checkers know nothing of the job machine's inside: they see what reached the world, that is
+/// processes, messages, the journal's bytes on disk and the lines of host_worker_log. The first
+/// violation is kept.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/job_records.h"
+#include "core/messages.h"
+
+namespace dt::sim {
+
+class Checkers {
+ public:
+  Checkers(std::vector<Host> base, std::size_t servers)
+      : base_(std::move(base)), servers_(servers) {
+    for (const Host& h : base_) ++base_count_[h];
+  }
+
+  [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
+  void fail(std::string what) {
+    if (!failure_) failure_ = std::move(what);
+  }
+
+  /// A record is on the disk, whole.
+  void on_record(const Record& record, Time now);
+  /// A process was really created on a host.
+  void on_process(ProcessId process);
+  void on_process_end(ProcessId process, ExitStatus status);
+  /// A worker got this release, in whatever order and however often.
+  void on_release(WorkerId worker, const Release& release);
+  /// A server got this commit.
+  void on_server_commit(ServerId server, const ServerCommit& commit);
+  /// A newcomer on this host failed or could not be reached: a swap may go on without it.
+  void on_trouble(const Host& host) { troubled_.insert(host); }
+  void on_trouble() { swap_.reset(); }
+  /// `all_wait`: every contributor is alive, reachable and waits at the boundary, nothing is wrong
+  /// with any server. That may not last.
+  void on_tick(Time now, bool all_wait);
+  void on_log_file(const std::string& text, bool whole);
+  void on_end(std::int32_t exit_code);
+
+  [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
+  /// Faults that explain an end that is not the workers'.
+  std::set<std::int32_t> excused_codes;
+
+ private:
+  struct Swap {
+    Time taken;
+    std::map<Host, std::uint32_t> before;  ///< Members at the edit.
+    std::map<Host, std::uint32_t> grown;   ///< Wanted counts of hosts that gain.
+    std::map<Host, std::uint32_t> shrunk;  ///< Wanted counts of hosts that lose.
+  };
+  struct Told {
+    Rank rank;
+    std::uint32_t size = 0;
+  };
+
+  void check_one(const JobBegan& r, Time now);
+  void check_one(const FileTaken& r, Time now);
+  void check_one(const WorkerAllotted& r, Time now);
+  void check_one(const Committed& r, Time now);
+  void check_one(const WorkerGone& r, Time now);
+  void check_one(const EpochBegan& r, Time now);
+  void check_one(const TermBegan& r, Time now);
+  void check_one(const HostPrepared&, Time) {}
+  void check_one(const AgentKnown&, Time) {}
+  void check_one(const JobEnding&, Time) {}
+  void check_view(const Committed& r, Time now);
+  void check_swap(const Committed& r, Time now);
+  [[nodiscard]] std::map<Host, std::uint32_t> members_per_host() const;
+
+  std::vector<Host> base_;
+  std::map<Host, std::uint32_t> base_count_;
+  std::size_t servers_;
+  std::optional<std::string> failure_;
+
+  std::map<WorkerId, Host> host_;
+  std::map<Host, std::uint32_t> wanted_;
+  std::vector<WorkerId> members_;
+  std::vector<WorkerId> contributors_;
+  std::map<Generation, std::vector<WorkerId>> sets_;
+  std::map<Generation, std::vector<WorkerId>> views_;  ///< Member lists by generation.
+  Generation generation_;
+  Term term_;
+  std::optional<Epoch> epoch_;
+  std::optional<Swap> swap_;
+  std::set<Host> troubled_;
+
+  std::set<WorkerId> added_;  ///< Newcomers that a commit made members.
+  std::set<WorkerId> leavers_;
+  std::set<WorkerId> gone_;
+  std::vector<std::pair<bool, Host>> due_;  ///< Lines that must be in the log, in order.
+
+  std::set<ProcessId> created_;
+  std::map<WorkerId, ExitStatus> ends_;
+  std::map<std::pair<WorkerId, Epoch>, Told> told_;
+  std::map<std::pair<Generation, Rank>, WorkerId> ranks_;
+  std::map<ServerId, std::pair<Term, Generation>> adopted_;
+  std::optional<Time> waiting_since_;
+};
+
+}  // namespace dt::sim

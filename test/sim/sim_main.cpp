@@ -1,0 +1,124 @@
+/// sim: runs the job machine through seeded faults. See README.md.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "test/sim/cluster.h"
+
+namespace {
+
+using dt::sim::Outcome;
+using dt::sim::simulate;
+
+struct Arguments {
+  std::uint64_t from = 1;
+  std::uint64_t seeds = 1000;
+  std::optional<std::uint64_t> seed;
+  bool trace = false;
+  bool twice = false;  ///< Every seed two times: equal hashes.
+  std::string file;
+};
+
+[[noreturn]] void usage() {
+  fmt::print(stderr,
+             "usage: sim --seed N [--trace]      one run, told line by line\n"
+             "       sim --seeds COUNT [--from N | --fresh] [--twice]\n"
+             "       sim --file SEEDS            one seed per line, # comments\n");
+  std::exit(2);
+}
+
+Arguments parse(int argc, char** argv) {
+  Arguments a;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto number = [&] {
+      if (i + 1 >= argc) usage();
+      return std::strtoull(argv[++i], nullptr, 10);
+    };
+    if (word == "--seed") {
+      a.seed = number();
+    } else if (word == "--seeds") {
+      a.seeds = number();
+    } else if (word == "--from") {
+      a.from = number();
+    } else if (word == "--fresh") {
+      a.from = std::random_device{}();
+    } else if (word == "--trace") {
+      a.trace = true;
+    } else if (word == "--twice") {
+      a.twice = true;
+    } else if (word == "--file" && i + 1 < argc) {
+      a.file = argv[++i];
+    } else {
+      usage();
+    }
+  }
+  return a;
+}
+
+/// Runs one seed; prints what failed and how to see it again.
+bool holds(std::uint64_t seed, const Arguments& a, Outcome& out) {
+  out = simulate(seed, a.trace);
+  if (out.failure) {
+    fmt::print("seed {} FAILED: {}\n  replay: sim --seed {} --trace\n", seed, *out.failure, seed);
+    return false;
+  }
+  if (a.twice && simulate(seed, false).hash != out.hash) {
+    fmt::print("seed {} FAILED: two runs differ\n", seed);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Arguments a = parse(argc, argv);
+  Outcome out;
+  if (a.seed) {
+    if (!holds(*a.seed, a, out)) return 1;
+    fmt::print("seed {} holds: exit code {}, {:.1f} s of job, {} commit(s), {} crash(es)\n",
+               *a.seed, *out.exit_code, std::chrono::duration<double>(out.took).count(),
+               out.commits, out.crashes);
+    return 0;
+  }
+  std::vector<std::uint64_t> seeds;
+  if (!a.file.empty()) {
+    std::ifstream in(a.file);
+    for (std::string line; std::getline(in, line);)
+      if (!line.empty() && line[0] != '#')
+        seeds.push_back(std::strtoull(line.c_str(), nullptr, 10));
+    if (seeds.empty()) {
+      fmt::print("{}: no seeds\n", a.file);
+      return 1;
+    }
+  } else {
+    for (std::uint64_t i = 0; i < a.seeds; ++i) seeds.push_back(a.from + i);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t failed = 0;
+  std::uint64_t good = 0;
+  std::uint64_t crashes = 0;
+  std::uint64_t commits = 0;
+  std::uint64_t lines = 0;
+  double simulated = 0;
+  for (const std::uint64_t seed : seeds) {
+    if (!holds(seed, a, out) && ++failed == 10) break;
+    good += out.exit_code == 0;
+    crashes += out.crashes;
+    commits += out.commits;
+    lines += out.log_lines;
+    simulated += std::chrono::duration<double>(out.took).count();
+  }
+  const double took =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  fmt::print(
+      "{} seeds from {} in {:.1f} s: {} failed; {} jobs ended with 0, {} commits, {} log lines, {} "
+      "supervisor crashes, {:.0f} h of job time\n",
+      seeds.size(), seeds.front(), took, failed, good, commits, lines, crashes, simulated / 3600);
+  return failed == 0 ? 0 : 1;
+}
