@@ -249,7 +249,10 @@ TEST_CASE("agent: kill -9 of the agent ends everything it started, whatever it d
   SECTION("with a replaced guard") {
     replaced = true;
     ::kill(guard, SIGKILL);
-    REQUIRE(site.wait([&] { return site.guard_pid() != 0 && site.guard_pid() != guard; }));
+    REQUIRE(site.wait([&] {
+      const pid_t now = site.guard_pid();
+      return now != 0 && now != guard;
+    }));
   }
   const auto killed_at = std::chrono::steady_clock::now();
   ::kill(site.agent_pid(), SIGKILL);
