@@ -12,6 +12,7 @@
 #include "io/control.h"
 #include "launcher/local.h"
 #include "launcher/ssh.h"
+#include "launcher/sync.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/volume_helper.h"
 
@@ -44,17 +45,29 @@ std::vector<std::string> bundle_files() {
   return {(folder / "dtagent").string(), (folder / "dtserver").string()};
 }
 
+/// The backend for this job, and with --sync-dst-dir the way to bring the working folder along.
 std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
-                                                const io::JobSpec& spec, io::Log& log) {
+                                                supervisor::SupervisorOptions& options,
+                                                io::Log& log) {
+  const io::JobSpec& spec = options.spec;
   if (spec.local) return std::make_unique<launcher::LocalBackend>();
-  return std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh, bundle_files(),
-                                                log);
+  auto ssh =
+      std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh, bundle_files(), log);
+  if (!spec.sync_dst_dir.empty()) {
+    const std::string source = std::filesystem::current_path().string();
+    const std::string destination = spec.sync_dst_dir;
+    options.sync = [backend = ssh.get(), source, destination](Host host) {
+      const std::vector<Host> one{std::move(host)};
+      return launcher::sync_folder(*backend, one, source, destination);
+    };
+  }
+  return ssh;
 }
 
 int run_job(supervisor::SupervisorOptions options) {
   io::asio::io_context context(1);
   io::FdLog log(STDERR_FILENO);
-  auto backend = make_backend(context, options.spec, log);
+  auto backend = make_backend(context, options, log);
   supervisor::Supervisor supervisor(context, std::move(options), std::move(backend));
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
   std::function<void()> wait_for_signal = [&] {

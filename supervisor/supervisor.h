@@ -10,6 +10,7 @@
 
 #include <boost/asio/ip/tcp.hpp>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +43,8 @@ struct SupervisorOptions {
   bool resume = false;  ///< The journal of an earlier life is to be taken up.
   int ready_fd = -1;    ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
+  /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
+  std::function<io::awaitable<Result<void>>(Host)> sync;
 };
 
 // The few helpers that every part needs.
@@ -161,6 +164,7 @@ class Supervisor {
   std::map<ProcessId, ProcessNotes> processes_;
   std::map<std::uint32_t, PrepareRun> prepares_;
   std::set<Host> waits_told_;
+  std::set<Host> synced_;
   std::vector<std::unique_ptr<AgentLink>> retired_;  ///< Ended; freed with us.
   std::uint32_t next_prepare_ = 0;
   std::string secret_;

@@ -42,6 +42,14 @@ io::awaitable<void> Supervisor::attach(Host host, bool start) {
     }
     shell(host).address = *address;
   }
+  if (start && options_.sync && synced_.count(host) == 0) {
+    auto synced = co_await options_.sync(host);
+    if (!synced) {
+      post(AttachFailed{host, synced.error().message});
+      co_return;
+    }
+    synced_.insert(host);
+  }
   // The link of an earlier stay may still be saying goodbye.
   while (shell(host).link && shell(host).leaving && !shell(host).link->ended())
     co_await io::sleep_for(std::chrono::milliseconds(20));
