@@ -7,10 +7,12 @@
 #include <boost/asio/signal_set.hpp>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
 
+#include "core/version.h"
 #include "io/asio.h"
 #include "io/log.h"
 #include "io/task_group.h"
@@ -129,6 +131,8 @@ std::uint32_t parse_loops(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version")
+    return std::fputs(version_text("dtserver").c_str(), stdout) < 0;
   io::FdLog log(STDERR_FILENO);
   const std::uint32_t loops = parse_loops(argc, argv);
   if (loops == 0) {

@@ -17,7 +17,7 @@ done
 # The manual names every option that --help names.
 if [ -x "$bin/dtlaunch" ]; then
   manual=$(gzip -dc "$T/prefix/share/man/man1/dtlaunch.1.gz" | sed 's/\\-/-/g')
-  for option in $("$bin/dtlaunch" --help | grep -oE -- '--[a-z][a-z-]+' | sort -u); do
+  for option in $("$bin/dtlaunch" --help | sed -nE 's/^  (-. \[ )?(--[a-z][a-z-]+).*/\2/p'); do
     grep -qF -- "$option" <<<"$manual" || fail "dtlaunch.1 does not name $option"
   done
 fi
