@@ -295,6 +295,8 @@ class Worker {
     const auto values = model_->arrays(model_->values());
     must(dtkv_init(store_, Mlp::kKeys, Mlp::kKeyNames.data(), values.data(), DTKV_KEY_PARAMETER),
          "create the keys");
+    const auto done = done_array();
+    must(dtkv_init(store_, 1, &kDoneKey, &done, DTKV_KEY_AUXILIARY), "create the last key");
     must(dtkv_set_optimizer(store_, options_.optimizer.c_str()), "set the optimizer");
     pull();  // a newcomer is warm when it holds the weights
     misbehave_before_first_boundary();
@@ -304,7 +306,7 @@ class Worker {
       epoch = view_.epoch;  // a newcomer learns here where the others are
       if (epoch >= options_.epochs) break;
       train(epoch);
-      must(dtkv_finish_epoch(store_), "finish the epoch");
+      finish(epoch);
       report(epoch);
     }
     write_weights();
@@ -376,6 +378,28 @@ class Worker {
     }
   }
 
+  /// No step of this epoch comes from here any more. In the last epoch a round of a key of its own
+  /// tells when that holds for everyone, so that all pull the same final weights. Its answer is
+  /// waited for after finishing, or others with steps left would wait for us and we for them.
+  void finish(uint32_t epoch) {
+    dtkv_handle all_done = 0;
+    dtkv_push_options push{};
+    push.samples = 1;
+    push.step = uint64_t{epoch} << 32U | 0xffffffffU;
+    const bool last = epoch + 1 == options_.epochs;
+    if (last) {
+      const auto done = done_array();
+      must(dtkv_pushpull(store_, 1, &kDoneKey, &done, &done, &push, &all_done), "end together");
+    }
+    must(dtkv_finish_epoch(store_), "finish the epoch");
+    if (last) {
+      must(dtkv_wait(store_, all_done, 0), "wait for the others' last steps");
+      pull();
+    }
+  }
+
+  dtkv_array done_array() { return {&done_, 1, DTKV_FLOAT32, DTKV_CPU, 0, nullptr}; }
+
   float one_step(uint32_t epoch, uint32_t step) {
     const auto batch = sampler_->batch(step % sampler_->steps());
     std::vector<float> x(data_.train.image_size());
@@ -433,8 +457,6 @@ class Worker {
 
   void write_weights() {
     if (options_.final_weights.empty()) return;
-    must(dtkv_barrier(store_), "wait for the others' last steps");
-    pull();
     const std::string path = with_id(options_.final_weights);
     std::FILE* file = std::fopen(path.c_str(), "wb");
     const auto& values = model_->values();
@@ -492,7 +514,10 @@ class Worker {
     std::fflush(stdout);
   }
 
+  static constexpr const char* kDoneKey = "done";
+
   Options options_;
+  float done_ = 0;
   dt::DataPair data_;
   dtkv_store* store_ = nullptr;
   uint32_t id_ = 0;
