@@ -691,7 +691,8 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
     pending_[handle].left = requests.size() + 1;
   }
   for (auto& [chunk, request] : requests) {
-    const auto& name = table_[chunk->key.value].name;
+    // The table's strings may move when keys are added; the map's do not.
+    const auto& name = keys_.at(table_[chunk->key.value].name).spec.name;
     request.done = [this, handle, &name](Outcome outcome) {
       if (outcome.error)
         outcome.error->message = fmt::format("key '{}': {}", name, outcome.error->message);
@@ -1015,14 +1016,16 @@ Status Client::sync_rounds() {
       return;
     }
     if (loop->server == 0 && loop->loop == 0) barrier_ = state->barrier;
-    auto take = [this, loop, state = *state] {
-      loop->phase = state.phase;
-      if (options_.async) return;  // there a round is this worker's own count of pushes
-      for (const auto& round : state.chunks) {
-        const bool known =
-            round.key.value < chunks_.size() && round.chunk < chunks_[round.key.value].size();
-        if (known) chunks_[round.key.value][round.chunk]->next = round.open;
-      }
+    std::vector<std::pair<ChunkState*, Round>> rounds;
+    for (const auto& round : state->chunks) {
+      if (options_.async) break;  // there a round is this worker's own count of pushes
+      const bool known =
+          round.key.value < chunks_.size() && round.chunk < chunks_[round.key.value].size();
+      if (known) rounds.emplace_back(chunks_[round.key.value][round.chunk].get(), round.open);
+    }
+    auto take = [loop, phase = state->phase, rounds = std::move(rounds)] {
+      loop->phase = phase;
+      for (const auto& [chunk, open] : rounds) chunk->next = open;
     };
     io::asio::post(context_, std::move(take));
   };

@@ -109,8 +109,11 @@ class Server::Loop final : public Answers {
       auto got = co_await link->read(head.data(), head.size());
       if (!got) break;
       const auto header = data::decode(std::string_view(head.data(), head.size()));
-      if (!header || header->worker != worker || !shard_.check(*header)) {
-        ++counters_.dropped_connections;
+      const bool is_his = header && header->worker == worker;
+      const auto checked = is_his ? shard_.check(*header) : Result<void>{};
+      if (!is_his || !checked) {
+        if (!is_his || checked.error().kind == ErrorKind::kProtocol)
+          ++counters_.dropped_connections;
         break;
       }
       Payload payload;

@@ -1,8 +1,10 @@
 // dtserver: a kvstore server of a job. Started by the host's agent; everything it needs is in its
-// environment. `--loops N`: event loops (default: one per usable core).
+// environment. `--loops N`: event loops (default: one per usable core, at most 8: every worker has
+// a connection to each).
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <charconv>
@@ -119,7 +121,7 @@ class ServerProcess {
 };
 
 std::uint32_t parse_loops(int argc, char** argv) {
-  std::uint32_t loops = std::max(1u, std::thread::hardware_concurrency());
+  std::uint32_t loops = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
   if (argc == 1) return loops;
   const std::string_view text(argc == 3 ? argv[2] : "");
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), loops);

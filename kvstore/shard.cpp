@@ -71,21 +71,27 @@ Result<void> Shard::check(const data::Header& header) const {
   if (header.payload < least || header.payload > most)
     return fail(ErrorKind::kProtocol, "a frame of type {} with {} bytes (expected {} to {})",
                 static_cast<int>(header.type), header.payload, least, most);
+  if (is_early(header) && held_bytes_ + header.payload > options_.max_held_bytes)
+    return fail(ErrorKind::kUnavailable, "too many frames wait for the commit of generation {}",
+                header.generation);
   return {};
 }
 
-void Shard::handle(const data::Header& header, Payload payload, Time now) {
+/// A contribution of a generation whose commit has not arrived here yet.
+bool Shard::is_early(const data::Header& header) const {
   const bool takes_part = header.type == data::Type::kPush ||
                           header.type == data::Type::kPushPull ||
                           header.type == data::Type::kBarrier || header.type == data::Type::kFinish;
-  if (takes_part && header.generation > members_.generation()) {
-    if (held_.size() >= options_.max_held)
-      return refuse(header, data::Code::kTimeout,
-                    fmt::format("the server has not learnt of generation {} and holds {} frames",
-                                header.generation, held_.size()));
-    held_.emplace_back(now + options_.hold_limit, Parked{header, std::move(payload)});
-    return;
-  }
+  return takes_part && header.generation > members_.generation();
+}
+
+void Shard::hold(Time deadline, const data::Header& header, Payload payload) {
+  held_bytes_ += sizeof(Parked) + payload.size();
+  held_.emplace_back(deadline, Parked{header, std::move(payload)});
+}
+
+void Shard::handle(const data::Header& header, Payload payload, Time now) {
+  if (is_early(header)) return hold(now + options_.hold_limit, header, std::move(payload));
   switch (header.type) {
     case data::Type::kRegister:
       return on_register(header, std::move(payload));
@@ -120,11 +126,10 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
   if (adopted != Members::Adopted::kYes) return adopted;
   recheck(commit.boundary);
   retry_all_parked();
-  std::vector<std::pair<Time, Parked>> held;
-  held.swap(held_);
-  for (auto& [deadline, frame] : held) {
-    if (frame.header.generation > members_.generation())
-      held_.emplace_back(deadline, std::move(frame));
+  held_bytes_ = 0;
+  for (auto& [deadline, frame] : std::exchange(held_, {})) {
+    if (is_early(frame.header))
+      hold(deadline, frame.header, std::move(frame.payload));
     else
       handle(frame.header, std::move(frame.payload), now);
   }
@@ -132,11 +137,10 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
 }
 
 void Shard::expire(Time now) {
-  std::vector<std::pair<Time, Parked>> held;
-  held.swap(held_);
-  for (auto& [deadline, frame] : held) {
+  held_bytes_ = 0;
+  for (auto& [deadline, frame] : std::exchange(held_, {})) {
     if (deadline > now)
-      held_.emplace_back(deadline, std::move(frame));
+      hold(deadline, frame.header, std::move(frame.payload));
     else
       refuse(frame.header, data::Code::kTimeout,
              fmt::format("the server did not learn of generation {} in time",

@@ -2,7 +2,9 @@
 /// out; no socket, thread or clock, so tests drive it frame by frame.
 ///
 /// One thread. The caller's part, for every frame of an authenticated connection:
-///  1. check(header) before memory is taken for the payload; an error means: drop the connection;
+///  1. check(header) before memory is taken for the payload. kProtocol: nobody may say that;
+///     kUnavailable: not now, too much is waiting for a commit. Drop the connection in both cases
+///     (the client comes back and sends again);
 ///  2. read the payload into take(header.payload);
 ///  3. handle(header, payload, now). Answers come through `Answers`, now or later.
 #pragma once
@@ -33,8 +35,8 @@ class Answers {
 };
 
 struct ShardOptions {
-  bool is_registrar = false;    ///< Server 0, loop 0: owns the key table and the barrier.
-  std::size_t max_held = 4096;  ///< Frames of a generation not learnt yet.
+  bool is_registrar = false;  ///< Server 0, loop 0: owns the key table and the barrier.
+  std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
   Duration hold_limit = std::chrono::seconds(30);
 };
 
@@ -43,6 +45,7 @@ class Shard {
   Shard(ShardOptions options, Answers& answers);
 
   [[nodiscard]] Result<void> check(const data::Header& header) const;
+  /// Uninitialised memory for a payload.
   [[nodiscard]] Payload take(std::size_t size) { return pool_.take(size); }
   void handle(const data::Header& header, Payload payload, Time now);
   /// The contributor set changes; kStale says that the commit was refused.
@@ -85,6 +88,8 @@ class Shard {
   void apply_async(Chunk& chunk, const data::Header& header, Payload payload);
   void wait_for_round(Chunk& chunk, const data::Header& header);
   void complete(Chunk& chunk);
+  [[nodiscard]] bool is_early(const data::Header& header) const;
+  void hold(Time deadline, const data::Header& header, Payload payload);
   /// The reason why the parts of a round do not fit together; empty: they do.
   [[nodiscard]] std::string disagreement(const Chunk& chunk) const;
   [[nodiscard]] data::Reduce reduce_of(const Chunk& chunk, data::Reduce asked) const;
@@ -123,6 +128,7 @@ class Shard {
   std::vector<Parked> parked_optimizers_;
   std::unordered_map<ChunkKey, std::vector<Parked>> parked_inits_;
   std::vector<std::pair<Time, Parked>> held_;  ///< Wait for a generation.
+  std::size_t held_bytes_ = 0;
 };
 
 }  // namespace dt::kv

@@ -35,6 +35,7 @@ void tune(TcpSocket& socket) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 20);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBuffer);
   set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBuffer);
   const auto local = socket.local_endpoint(ec);

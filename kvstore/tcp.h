@@ -16,7 +16,8 @@ namespace dt::kv {
 
 using TcpSocket = io::asio::ip::tcp::socket;
 
-/// No Nagle, keep-alive (20 s + 4 x 5 s), large buffers. Between processes of one
+/// No Nagle, large buffers, an end for a peer that vanished without a word: keep-alive (20 s + 4 x
+/// 5 s), 20 s for unacknowledged bytes. Between processes of one
 /// machine the congestion control is reno: pacing ones (bbr) halve loopback's rate.
 void tune(TcpSocket& socket);
 

@@ -173,8 +173,8 @@ TEST_CASE(
   auto a = std::async(std::launch::async, survive, 0);
   auto b = std::async(std::launch::async, survive, 1);
   {
+    std::vector<float> ones(3000, 1);  // belongs to the library until the store is gone
     auto store = cluster.open(2);
-    std::vector<float> ones(3000, 1);
     init(*store, "w", ones);
     boundary(*store, 0);
     CHECK(count_in(*store) == 3);

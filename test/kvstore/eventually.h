@@ -1,7 +1,8 @@
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
-#include <thread>
 
 namespace dt::test {
 
@@ -13,7 +14,7 @@ bool eventually(Condition condition, std::chrono::milliseconds limit = 20s) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(2ms);
+    ::poll(nullptr, 0, 2);
   }
   return true;
 }

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -48,7 +50,13 @@ class Proxy {
     }
   }
   /// While held, nothing goes from clients to servers.
-  void hold(bool on) { held_ = on; }
+  void hold(bool on) {
+    {
+      std::lock_guard lock(mutex_);
+      held_ = on;
+    }
+    released_.notify_all();
+  }
   /// What clients said so far, per connection in the order they were made.
   [[nodiscard]] std::vector<std::string> said() {
     std::lock_guard lock(mutex_);
@@ -93,12 +101,11 @@ class Proxy {
   void pump(Pair* pair, int from, int to, bool to_server) {
     std::string buffer(1 << 16, '\0');
     for (;;) {
-      while (to_server && held_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const ssize_t n = ::recv(from, buffer.data(), buffer.size(), 0);
       if (n <= 0) break;
-      while (to_server && held_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (to_server) {
-        std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
+        released_.wait(lock, [this] { return !held_; });
         pair->said.append(buffer.data(), static_cast<std::size_t>(n));
       }
       if (::send(to, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) break;
@@ -111,8 +118,9 @@ class Proxy {
   io::Fd listener_;
   std::uint16_t port_ = 0;
   std::atomic<bool> closing_ = false;
-  std::atomic<bool> held_ = false;
   std::mutex mutex_;
+  std::condition_variable released_;
+  bool held_ = false;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<std::thread> pumps_;
   std::thread acceptor_;

@@ -169,34 +169,34 @@ TEST_CASE("connections: after a cut everything unanswered is sent again and coun
   Cluster cluster(1, 2);
   Proxy proxy(cluster.server().port());
   cluster.redirect(0, proxy.port());
-  std::atomic<bool> done = false;
+  constexpr std::uint64_t kSteps = 60;
+  std::atomic<std::uint64_t> steps = 0;
   auto scissors = std::async(std::launch::async, [&] {
-    for (int i = 0; !done; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(37 + i % 5 * 10));
-      proxy.cut();
-    }
+    for (std::uint64_t at = 3; at < kSteps; at += 3)
+      if (eventually([&] { return steps >= at; })) proxy.cut();
   });
   std::exception_ptr failed;
   try {
-    cluster.run(2, [&](kv::Store& store, std::uint32_t) {
+    cluster.run(2, [&](kv::Store& store, std::uint32_t w) {
       std::vector<float> values(100'000, 0);
       init(store, "w", values);
       must(store.set_optimizer("sgd"));
       must(store.barrier());
       std::vector<float> g(values.size(), 1);
-      for (std::uint64_t step = 0; step < 60; ++step) {
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
         kv::PushOptions options;
         options.step = step;
         options.learning_rate = 1;
         must(pushpull(store, "w", g, values, options));
         if (values != std::vector<float>(values.size(), -static_cast<float>(step) - 1))
           throw std::runtime_error("a push was lost or counted twice");
+        if (w == 0) ++steps;
       }
     });
   } catch (...) {
     failed = std::current_exception();
   }
-  done = true;
+  steps = kSteps;
   scissors.get();
   if (failed) std::rethrow_exception(failed);
   CHECK(proxy.said().size() > 6);  // it was cut at all
@@ -240,7 +240,7 @@ TEST_CASE("priorities: what is wanted first is sent first", "[dist_sync]") {
     options.priority = static_cast<int>(i);
     handles.push_back(must(store->push({names[i]}, {arrays[i]}, options)));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // let the socket buffers fill
+  CHECK_FALSE(store->wait(handles.back(), 0.2));  // by then all are queued, most of them unsent
   proxy.hold(false);
   for (const auto handle : handles) must(store->wait(handle, 30));
   const auto after = proxy.said();
