@@ -36,9 +36,9 @@ struct Worker {
   Time since{};         ///< When the state was entered.
   bool opened = false;  ///< It opened a distributed kvstore.
   bool maybe_started =
-      false;              ///< Known from the journal only: an earlier term may have started it.
-  bool greeted = false;   ///< Released once as a member.
-  std::string why;        ///< Last thing worth knowing about it.
+      false;             ///< Known from the journal only: an earlier term may have started it.
+  bool greeted = false;  ///< Released once as a member.
+  std::string why;       ///< Last thing worth knowing about it.
 };
 
 /// What a boundary would change.

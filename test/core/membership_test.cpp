@@ -1,0 +1,194 @@
+#include "core/membership.h"
+
+#include <rapidcheck.h>
+
+#include <algorithm>
+
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace std::chrono_literals;
+
+namespace {
+
+Host host(const std::string& name) { return {"", name, 0}; }
+const Host kA = host("a"), kB = host("b"), kC = host("c"), kD = host("d");
+Time at(int seconds) { return Time{} + std::chrono::seconds(seconds); }
+
+/// A job that trains: base workers are members.
+struct Job {
+  explicit Job(const std::vector<Host>& base) {
+    m.begin(base, at(0));
+    for (const auto& [id, w] : m.workers()) members.push_back(id);
+    for (const WorkerId id : members) m.find(id)->state = WorkerState::kMember;
+  }
+  void file(const std::vector<HostSlots>& hosts, int now = 0) {
+    m.take_file(m.last_edit().next(), hosts, at(now));
+    for (const Host& h : m.hosts())
+      while (m.present(h) < m.wanted(h)) m.add_worker(m.next_id(), h, m.added_by(h), at(now));
+  }
+  void set(std::uint32_t id, WorkerState state) { m.find(WorkerId(id))->state = state; }
+  /// As a boundary does it.
+  Plan cross(int now) {
+    const Plan plan = m.plan(members, at(now));
+    for (const WorkerId id : plan.joins) {
+      m.find(id)->state = WorkerState::kMember;
+      m.find(id)->was_member = true;
+      members.push_back(id);
+    }
+    for (const WorkerId id : plan.leaves) {
+      m.find(id)->state = WorkerState::kGone;
+      std::erase(members, id);
+    }
+    m.swaps_done(members, plan.leaves);
+    return plan;
+  }
+  Membership m;
+  std::vector<WorkerId> members;
+};
+
+std::vector<WorkerId> ids(std::initializer_list<std::uint32_t> values) {
+  std::vector<WorkerId> out;
+  for (const auto v : values) out.emplace_back(v);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("membership: the file counts, but never below the base workers", "[membership]") {
+  Job job({kA, kA, kB});
+  CHECK(job.m.wanted(kA) == 2);
+  job.m.take_file(Edit(1), {{kA, 1}, {kC, 3}}, at(0));
+  CHECK(job.m.wanted(kA) == 2);
+  CHECK(job.m.wanted(kB) == 1);
+  CHECK(job.m.wanted(kC) == 3);
+  CHECK(job.m.added_by(kC) == Edit(1));
+  CHECK(job.m.refused_removals({{kA, 1}, {kC, 3}}) == std::vector<Host>{kA, kB});
+  CHECK(job.m.refused_removals({{kB, 1}, {kA, 2}}).empty());
+}
+
+TEST_CASE("membership: a change that is taken back leaves nothing to do", "[membership]") {
+  Job job({kA});
+  job.file({{kA, 1}, {kB, 1}});
+  job.file({{kA, 1}});
+  CHECK(job.m.unwanted_newcomers() == ids({1}));
+  job.set(1, WorkerState::kWarm);
+  const Plan plan = job.m.plan(job.members, at(1));
+  CHECK(plan.joins.empty());
+  CHECK(plan.leaves.empty());
+}
+
+TEST_CASE("membership: the furthest from ready goes first, then the highest rank", "[membership]") {
+  Job job({kA});
+  job.file({{kA, 1}, {kB, 4}});
+  job.set(3, WorkerState::kWarm);
+  job.cross(1);
+  job.set(1, WorkerState::kWarm);
+  job.cross(2);  // ranks: 0, 3, 1
+  job.set(4, WorkerState::kWarm);
+  CHECK(job.members == ids({0, 3, 1}));
+  job.file({{kA, 1}, {kB, 3}});
+  CHECK(job.m.unwanted_newcomers() == ids({2}));
+  job.set(2, WorkerState::kGone);
+  job.file({{kA, 1}, {kB, 1}}, 100);
+  CHECK(job.m.unwanted_newcomers() == ids({4}));
+  job.set(4, WorkerState::kGone);
+  CHECK(job.m.plan(job.members, at(101)).leaves == ids({1}));
+}
+
+TEST_CASE("membership: a swap commits as one", "[membership]") {
+  Job job({kA});
+  job.file({{kA, 1}, {kB, 1}});
+  job.set(1, WorkerState::kWarm);
+  job.cross(1);
+  job.file({{kA, 1}, {kC, 1}, {kD, 1}}, 10);
+  SECTION("not before each newcomer is ready") {
+    job.set(2, WorkerState::kWarm);
+    const Plan plan = job.m.plan(job.members, at(11));
+    CHECK(plan.joins.empty());
+    CHECK(plan.leaves.empty());
+    CHECK(plan.reason == "an edit that swaps hosts waits for its newcomers");
+    job.set(3, WorkerState::kWarm);
+    const Plan whole = job.cross(12);
+    CHECK(whole.joins == ids({2, 3}));
+    CHECK(whole.leaves == ids({1}));
+  }
+  SECTION("a newcomer that could not be told is not ready") {
+    job.set(2, WorkerState::kWarm);
+    job.set(3, WorkerState::kWarm);
+    CHECK(job.m.plan(job.members, at(11), {kD}).joins.empty());
+    CHECK(job.m.plan(job.members, at(11), {kD}).leaves.empty());
+  }
+  SECTION("a newcomer that failed is not waited for") {
+    job.set(2, WorkerState::kWarm);
+    job.set(3, WorkerState::kGone);
+    job.m.add_worker(WorkerId(4), kD, Edit(2), at(12));
+    CHECK(job.m.plan(job.members, at(12)).joins == ids({2}));
+    CHECK(job.m.plan(job.members, at(12)).leaves == ids({1}));
+  }
+  SECTION("nobody is waited for longer than a minute") {
+    CHECK(job.m.plan(job.members, at(69)).leaves.empty());
+    CHECK(job.m.plan(job.members, at(70)).leaves == ids({1}));
+  }
+  SECTION("when nobody trains there is nothing to hold a newcomer for") {
+    job.set(0, WorkerState::kGone);
+    job.set(1, WorkerState::kGone);
+    job.set(2, WorkerState::kWarm);
+    CHECK(job.m.plan({}, at(11)).joins == ids({2}));
+  }
+}
+
+TEST_CASE("membership: the last member stays until somebody can take over", "[membership]") {
+  Job job({kA});
+  job.file({{kA, 1}, {kB, 1}});
+  job.set(1, WorkerState::kWarm);
+  job.cross(1);
+  job.set(0, WorkerState::kGone);
+  job.members = ids({1});
+  job.file({{kA, 1}}, 2);
+  const Plan plan = job.m.plan(job.members, at(100));
+  CHECK(plan.leaves.empty());
+  CHECK(plan.reason == "the last member stays until another worker is ready");
+  job.set(2, WorkerState::kWarm);
+  CHECK(job.m.plan(job.members, at(101)).leaves == ids({1}));
+  CHECK(job.m.plan(job.members, at(101)).joins == ids({2}));
+}
+
+TEST_CASE("membership: whatever the edits, old - removed + added = wanted and base workers stay",
+          "[membership][property]") {
+  CHECK(rc::check("members follow the file", [] {
+    const std::vector<Host> all{kA, kB, kC, kD};
+    const auto base = *rc::gen::resize(4, rc::gen::nonEmpty(rc::gen::container<std::vector<Host>>(
+                                              rc::gen::elementOf(std::vector<Host>{kA, kB}))));
+    Job job(base);
+    const auto edits =
+        *rc::gen::resize(6, rc::gen::arbitrary<std::vector<std::array<std::uint8_t, 4>>>());
+    int now = 0;
+    for (const auto& edit : edits) {
+      std::vector<HostSlots> file;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (edit[i] % 4 > 0) file.push_back({all[i], edit[i] % 4U});
+      if (file.empty()) continue;
+      job.file(file, now);
+      for (const WorkerId id : job.m.unwanted_newcomers())
+        job.m.find(id)->state = WorkerState::kGone;
+      const std::vector<WorkerId> before = job.members;
+      std::vector<WorkerId> ready;
+      for (const auto& [id, w] : job.m.workers())
+        if (on_the_way(w.state)) ready.push_back(id);
+      for (const WorkerId id : ready) job.m.find(id)->state = WorkerState::kWarm;
+      const Plan plan = job.cross(now += 5);
+      // Order is kept, newcomers are last.
+      std::vector<WorkerId> expected = before;
+      for (const WorkerId id : plan.leaves) std::erase(expected, id);
+      expected.insert(expected.end(), plan.joins.begin(), plan.joins.end());
+      RC_ASSERT(job.members == expected);
+      for (std::uint32_t id = 0; id < base.size(); ++id)
+        RC_ASSERT(std::count(job.members.begin(), job.members.end(), WorkerId(id)) == 1);
+      for (const Host& h : all) RC_ASSERT(job.m.present(h) == job.m.wanted(h));
+      // Nothing is left to do.
+      RC_ASSERT(job.m.plan(job.members, at(now)).joins.empty());
+      RC_ASSERT(job.m.plan(job.members, at(now)).leaves.empty());
+    }
+  }));
+}
