@@ -11,6 +11,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
+/// A hello every five seconds tells the agent that its supervisor lives.
+constexpr std::uint32_t kBeatsPerHello = 20;
+
 /// 0, then 0.2 s doubling to 10 s, each times 0.75 to 1.25.
 Duration reattach_delay(std::uint32_t failures, std::uint64_t salt) {
   if (failures <= 1) return Duration{};
@@ -103,17 +106,36 @@ io::awaitable<Result<void>> AgentLink::converse() {
       if (error.kind == ErrorKind::kClosed) error.kind = ErrorKind::kUnavailable;
       co_return tl::unexpected(std::move(error));
     }
+    note(*frame);
     callbacks_.frame(*frame);
   }
 }
 
-io::awaitable<Result<AgentState>> AgentLink::greet() {
+void AgentLink::say_hello() {
   AgentHello hello;
   hello.job = options_.job;
   hello.host = to_string(options_.host);
   hello.term = options_.term;
   hello.orphan_timeout_ms = options_.orphan_timeout_ms;
+  hello.received.assign(received_.begin(), received_.end());
   channel_->send(hello);
+  beats_ = 0;
+}
+
+void AgentLink::note(const wire::Frame& frame) {
+  if (frame.type == Output::kType) {
+    if (const auto output = wire::parse<Output>(frame.body))
+      received_[output->process] = output->offset + output->bytes.size();
+  } else if (frame.type == ProcessStarted::kType) {
+    if (const auto started = wire::parse<ProcessStarted>(frame.body))
+      received_.try_emplace(started->process, 0);
+  } else if (frame.type == Beat::kType && ++beats_ >= kBeatsPerHello) {
+    say_hello();
+  }
+}
+
+io::awaitable<Result<AgentState>> AgentLink::greet() {
+  say_hello();
   for (;;) {
     auto frame = co_await channel_->receive();
     if (!frame) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -56,6 +57,8 @@ class AgentLink {
   io::awaitable<void> one_connection(bool start);
   io::awaitable<Result<void>> converse();
   io::awaitable<Result<AgentState>> greet();
+  void say_hello();
+  void note(const wire::Frame& frame);
   void lost(const Error& error, bool gone);
 
   io::asio::any_io_executor executor_;
@@ -69,7 +72,9 @@ class AgentLink {
   bool up_ = false;
   bool closing_ = false;
   bool ended_ = false;
-  std::uint32_t failures_ = 0;  ///< In a row.
+  std::uint32_t failures_ = 0;                   ///< In a row.
+  std::uint32_t beats_ = 0;                      ///< Since the last hello.
+  std::map<ProcessId, std::uint64_t> received_;  ///< See AgentHello.
 };
 
 }  // namespace dt::supervisor
