@@ -5,6 +5,7 @@
 
 #include <boost/asio/signal_set.hpp>
 #include <deque>
+#include <filesystem>
 
 #include "io/asio.h"
 #include "io/control.h"
@@ -60,6 +61,7 @@ class Console {
     auto started = co_await SupervisorProcess::start(spec_, SupervisorStart::kNew);
     if (!started) {
       say(Level::kError, started.error().why);
+      forget_job(started.error().exit_code == io::kExitJobRunning);
       co_return started.error().exit_code;
     }
     process_ = std::move(*started);
@@ -71,6 +73,8 @@ class Console {
       auto ended = co_await follow();
       if (ended) {
         co_await process_->wait(kReapLimit);
+        forget_job(false);
+        explain_one_word(ended->exit_code);
         co_return ended->exit_code;
       }
       const auto status = co_await process_->wait(2s);
@@ -189,6 +193,22 @@ class Console {
     if (restarts_.size() >= kMostRestarts) return false;
     restarts_.push_back(now);
     return true;
+  }
+
+  /// The socket's folder, if nothing is in it any more; with `state`, what was written for a job
+  /// that never began.
+  void forget_job(bool state) {
+    std::error_code ignored;
+    std::filesystem::remove(std::filesystem::path(spec_.socket).parent_path(), ignored);
+    if (state) std::filesystem::remove_all(spec_.state_dir, ignored);
+  }
+
+  void explain_one_word(int exit_code) {
+    const std::string& command = spec_.command.front();
+    if (exit_code == io::kExitCommandFailed && spec_.command.size() == 1 &&
+        command.find(' ') != command.npos)
+      say(Level::kError, "The command was one quoted word; write it without the quotes: {}",
+          command);
   }
 
   int give_up(std::string_view why) {

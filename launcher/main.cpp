@@ -157,7 +157,7 @@ int run(const std::vector<std::string>& words) {
     return io::kExitOk;
   }
   if (options->wish == Wish::kVersion) {
-    fmt::print("{}\n", version_text("dtlaunch"));
+    fmt::print("{}", version_text("dtlaunch"));
     return io::kExitOk;
   }
   const auto hosts = read_hosts(options->hostfile);

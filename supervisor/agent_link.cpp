@@ -1,6 +1,7 @@
 #include "supervisor/agent_link.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "io/task_group.h"
 #include "io/within.h"
@@ -41,13 +42,11 @@ void AgentLink::attach(bool start) {
 
 void AgentLink::shut_down(std::uint32_t grace_ms) {
   closing_ = true;
-  if (up_) {
+  if (up_)
     channel_->send(Shutdown{grace_ms});
-  } else {
-    wanted_ = false;
-    if (channel_) channel_->close();
-    wake_.cancel();
-  }
+  else if (wanted_)
+    last_word_ = grace_ms;
+  wake_.cancel();
 }
 
 io::awaitable<void> AgentLink::run() {
@@ -55,13 +54,13 @@ io::awaitable<void> AgentLink::run() {
   co_await io::asio::this_coro::throw_if_cancelled(false);
   for (;;) {
     const auto cancelled = (co_await io::asio::this_coro::cancellation_state).cancelled();
-    if (cancelled != io::asio::cancellation_type::none || closing_) break;
+    if (cancelled != io::asio::cancellation_type::none || has_parted()) break;
     if (!wanted_) {
       co_await wake_.async_wait(io::tok);
       continue;
     }
     co_await one_connection(start_);
-    if (closing_ || !wanted_) continue;
+    if (has_parted() || !wanted_) continue;
     const Duration delay =
         reattach_delay(failures_, std::hash<std::string>{}(to_string(options_.host)));
     if (delay > Duration{}) {
@@ -79,7 +78,7 @@ io::awaitable<void> AgentLink::one_connection(bool start) {
   if (start) command.argv.push_back("--start");
   auto stream = co_await backend_.open(options_.host, std::move(command));
   if (!stream) co_return lost(stream.error(), false);
-  if (closing_) co_return;
+  if (has_parted()) co_return;
   channel_ = std::make_unique<io::FrameChannel>(executor_, std::move(*stream));
   io::TaskGroup tasks(executor_);
   tasks.spawn(channel_->write_loop());
@@ -97,7 +96,10 @@ io::awaitable<Result<void>> AgentLink::converse() {
   up_ = true;
   start_ = false;
   failures_ = 0;
-  callbacks_.attached(*state);
+  if (last_word_)
+    channel_->send(Shutdown{*std::exchange(last_word_, std::nullopt)});
+  else
+    callbacks_.attached(*state);
   for (;;) {
     auto frame = co_await io::within(options_.silence_limit, channel_->receive(), "the agent");
     if (!frame) {
@@ -155,9 +157,13 @@ io::awaitable<Result<AgentState>> AgentLink::greet() {
 }
 
 void AgentLink::lost(const Error& error, bool gone) {
-  if (closing_) return;
   ++failures_;
   const bool first_try = start_;
+  if (closing_) {
+    // An agent that was to be started by this very attempt is not there.
+    if (gone || first_try || error.kind == ErrorKind::kDenied) last_word_.reset();
+    return;
+  }
   if (gone || first_try) wanted_ = false;
   // While it is being attached again, only the first failure is news.
   if (gone || first_try || failures_ == 1) callbacks_.down(error, gone);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/hosts.h"
@@ -48,10 +49,14 @@ class AgentLink {
   void send(const Message& message) {
     if (up_) channel_->send(message);
   }
-  /// The agent stops everything and ends; then the link ends. A link that is down ends at once.
+  /// The agent stops everything and ends; then the link ends. A link that is being made goes on
+  /// until it can say so, or until there is no agent, or until cancelled: behind a connection that
+  /// is not up yet an agent may have processes, or have been started a moment ago.
   void shut_down(std::uint32_t grace_ms);
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool up() const { return up_; }
+  /// shut_down() was called, and there is nobody left to be told.
+  [[nodiscard]] bool has_parted() const { return closing_ && !last_word_; }
 
  private:
   io::awaitable<void> one_connection(bool start);
@@ -71,6 +76,7 @@ class AgentLink {
   bool start_ = false;
   bool up_ = false;
   bool closing_ = false;
+  std::optional<std::uint32_t> last_word_;  ///< Grace of a Shutdown that could not be sent yet.
   bool ended_ = false;
   std::uint32_t failures_ = 0;                   ///< In a row.
   std::uint32_t beats_ = 0;                      ///< Since the last hello.

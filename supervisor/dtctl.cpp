@@ -20,6 +20,7 @@
 #include "io/job_spec.h"
 #include "io/log.h"
 #include "io/within.h"
+#include "launcher/supervisor_process.h"
 #include "supervisor/job_pointer.h"
 #include "supervisor/status_text.h"
 
@@ -42,6 +43,7 @@ constexpr const char* kHelp =
     "  add HOST [slots=N]            one more worker (or N) on HOST, from the next epoch on\n"
     "  remove HOST                   HOST's added workers leave at the next epoch\n"
     "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
+    "  resume                        start the job's supervisor again if it died\n"
     "  logs [NAME] [-f]              a process's output: 3 or worker-3, server-0, prepare-HOST;\n"
     "                                without NAME the last lines of all; -f: go on as it grows\n"
     "  events [-f] [--json]          the job's story; --json: a JSON object per line\n"
@@ -118,10 +120,10 @@ Error no_answer(const Arguments& args, const JobPointer& job) {
                         args.job_dir, job.job, job.ended->exit_code, job.ended->message)};
   return {ErrorKind::kUnavailable,
           fmt::format("job {} in {} has not ended, but its supervisor (pid {} on {}) does not "
-                      "answer. On another machine: use dtctl there. If it died: \"dtsupervisor "
-                      "--spec {}/spec.json --resume\" takes the job up again, and without it the "
-                      "hosts stop everything by themselves",
-                      job.job, args.job_dir, job.pid, job.master, job.state_dir)};
+                      "answer. On another machine: use dtctl there. If it died: \"dtctl resume\" "
+                      "takes the job up again, \"dtctl stop\" ends it; without either the hosts "
+                      "stop everything by themselves after --orphan-timeout",
+                      job.job, args.job_dir, job.pid, job.master)};
 }
 
 struct Connected {
@@ -160,6 +162,8 @@ io::awaitable<int> status(Arguments args) {
     if (!connected) co_return complain(connected.error(), kExitNoJob);
     json request{{"op", "status"}};
     auto reply = co_await ask(connected->client.get(), std::move(request));
+    if (!reply && reply.error().kind == ErrorKind::kClosed)
+      co_return complain(no_answer(args, connected->job), kExitNoJob);
     if (!reply) co_return complain(reply.error());
     auto text = args.json ? Result<std::string>(*reply + "\n") : status_text(*reply);
     if (!text) co_return complain(text.error());
@@ -201,7 +205,42 @@ io::awaitable<int> console(Arguments args) {
   co_return co_await watch_console(std::move(*connected), true);
 }
 
+/// Brings a supervisor back that died with nobody there to start it again. Its lock keeps a second
+/// one from getting ready.
+io::awaitable<Result<void>> revive(Arguments args) {
+  auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return tl::unexpected(job.error());
+  if (job->ended) co_return tl::unexpected(no_answer(args, *job));
+  auto client = co_await io::ControlClient::connect(job->socket);
+  if (client) {
+    // One that is just being killed still has its socket: only an answer counts.
+    auto asking = (*client)->ask(R"({"op":"status"})");
+    auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+    if (reply) co_return Result<void>();
+    if (reply.error().kind != ErrorKind::kClosed) co_return tl::unexpected(reply.error());
+  }
+  std::ifstream file(job->state_dir + "/spec.json");
+  if (!file) co_return tl::unexpected(no_answer(args, *job));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  auto spec = io::spec_from_json(text);
+  if (!spec) co_return tl::unexpected(spec.error());
+  auto started =
+      co_await launcher::SupervisorProcess::start(*spec, launcher::SupervisorStart::kResume);
+  if (!started) co_return fail(ErrorKind::kUnavailable, "{}", started.error().why);
+  fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job->job,
+             (*started)->pid());
+  co_return Result<void>();
+}
+
+io::awaitable<int> resume(Arguments args) {
+  auto revived = co_await revive(args);
+  if (!revived) co_return complain(revived.error(), kExitNoJob);
+  co_return io::kExitOk;
+}
+
 io::awaitable<int> stop(Arguments args) {
+  auto revived = co_await revive(args);
+  if (!revived) co_return complain(revived.error(), kExitNoJob);
   auto follower = co_await connect(args);
   if (!follower) co_return complain(follower.error(), kExitNoJob);
   auto connected = co_await connect(args);
@@ -346,7 +385,7 @@ io::awaitable<int> help(Arguments) {
 }
 
 io::awaitable<int> version(Arguments) {
-  fmt::print("{}\n", version_text("dtctl"));
+  fmt::print("{}", version_text("dtctl"));
   co_return io::kExitOk;
 }
 
@@ -354,9 +393,9 @@ int run(const std::vector<std::string>& words) {
   const Arguments args = parse(words);
   using Command = io::awaitable<int> (*)(Arguments);
   const std::map<std::string, Command> commands = {
-      {"status", status},   {"add", edit},        {"remove", edit},
-      {"stop", stop},       {"logs", logs},       {"events", events},
-      {"console", console}, {"version", version}, {"help", help},
+      {"status", status}, {"add", edit},      {"remove", edit},     {"stop", stop},
+      {"logs", logs},     {"events", events}, {"console", console}, {"version", version},
+      {"help", help},     {"resume", resume},
   };
   const auto command = commands.find(args.command);
   if (command == commands.end()) throw Usage{fmt::format("unknown command {}", args.command)};

@@ -46,6 +46,10 @@ std::uint64_t process_start(std::int64_t pid) {
   const std::string stat = local_file(fmt::format("/proc/{}/stat", pid));
   // The name in parentheses may hold blanks: count from its end. Field 22 is the start time.
   std::size_t at = stat.rfind(')');
+  // Ended, and only waiting for its parent to take note.
+  if (at != std::string::npos && at + 2 < stat.size() &&
+      (stat[at + 2] == 'Z' || stat[at + 2] == 'X'))
+    return 0;
   for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
   std::uint64_t start = 0;
   if (at != std::string::npos)

@@ -25,7 +25,7 @@ struct LockHolder {
 [[nodiscard]] std::string to_json(const LockHolder& holder);
 [[nodiscard]] Result<LockHolder> lock_from_json(const std::string& text);
 
-/// Start time of a process of this machine in clock ticks; 0: no such process.
+/// Start time of a process of this machine in clock ticks; 0: no such process, or a zombie.
 [[nodiscard]] std::uint64_t process_start(std::int64_t pid);
 
 /// Whether the holder, seen from `me`, is surely gone: the same host, and an earlier boot, or no

@@ -24,6 +24,7 @@ namespace {
 constexpr Duration kTick = 100ms;
 /// After the processes' own grace: how long agents may take to report that everything is gone.
 constexpr Duration kGoodbye = 10s;
+constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -298,25 +299,24 @@ void Supervisor::stop(std::string why) {
     if (h.link) h.link->send(Shutdown{0});
 }
 
-bool Supervisor::any_link_lives() const {
-  return std::any_of(hosts_.begin(), hosts_.end(),
-                     [](const auto& h) { return h.second.link && !h.second.link->ended(); });
+bool Supervisor::awaits_agents(Time since) const {
+  const Duration waited = steady_now() - since;
+  return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
+    const auto& link = entry.second.link;
+    if (!link || link->ended()) return false;
+    return waited < (link->up() ? end_->grace + kGoodbye : kLastReach);
+  });
 }
 
 awaitable<void> Supervisor::shut_down() {
   // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
   const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(end_->grace);
-  std::set<Host> unreached;
+  for (auto& [host, h] : hosts_)
+    if (h.link) h.link->shut_down(static_cast<std::uint32_t>(grace.count()));
+  const Time begin = steady_now();
+  while (awaits_agents(begin)) co_await io::sleep_for(20ms);
   for (auto& [host, h] : hosts_) {
-    if (!h.link) continue;
-    if (!h.link->up() && h.ever_attached && !h.link->ended()) unreached.insert(host);
-    h.link->shut_down(static_cast<std::uint32_t>(grace.count()));
-  }
-  const Time deadline = steady_now() + end_->grace + kGoodbye;
-  while (any_link_lives() && steady_now() < deadline) co_await io::sleep_for(20ms);
-  for (auto& [host, h] : hosts_) {
-    if (!h.link) continue;
-    if (!h.link->ended() || unreached.count(host))
+    if (h.link && h.ever_attached && !h.link->ended())
       console_->warn(
           "{} did not say that everything there has ended; what is left there stops by itself "
           "after {:.0f} s (--orphan-timeout)",

@@ -88,7 +88,8 @@ class Supervisor {
   io::awaitable<Result<void>> make_job_files();
   io::awaitable<void> tick_loop();
   io::awaitable<void> shut_down();
-  [[nodiscard]] bool any_link_lives() const;
+  /// Whether a host may still say that everything there has ended.
+  [[nodiscard]] bool awaits_agents(Time since) const;
   void say_ready(const std::string& line);
 
   // The machine.

@@ -60,6 +60,16 @@ TEST_CASE("job lock: one whose process is gone is taken over", "[job_lock]") {
   }
 }
 
+TEST_CASE("job lock: a holder that has ended and whose parent did not notice is gone",
+          "[job_lock]") {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(process_start(pid) == 0);
+  ::waitpid(pid, nullptr, 0);
+}
+
 TEST_CASE("job lock: one of another host is never taken over; the remedy is named", "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;

@@ -1,0 +1,110 @@
+# Jobs on this machine: output, exit codes, a second job in the folder, and every way to stop.
+. "$(dirname "$0")/lib.sh"
+launch() {
+  rm -f "$T/job.out"  # what an earlier one said is not this one's
+  start job dtlaunch -n 2 -s 0 "$@"
+}
+says() { wait_for 20 "grep -qs -- '$1' '$T/job.out'" || fail "the job never said: $1"; }
+supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
+kill_supervisor() {
+  local pid
+  pid=$(supervisor)
+  kill -9 "$pid"
+  wait_for 5 "! _alive $pid"
+}
+
+run good dtlaunch -n 2 -s 0 sh -c 'echo "I am $DT_WORKER_ID of $DMLC_NUM_WORKER"'
+expect_status 0
+expect_output good 'INFO Created worker host file .*/job/host_worker$'
+expect_output good 'INFO Created worker host log file .*/job/host_worker_log$'
+expect_output good 'INFO Launching worker node at ip: localhost$'
+expect_output good '^\[worker 0 localhost\] I am 0 of 2$'
+expect_output good '^\[worker 1 localhost\] I am 1 of 2$'
+[ "$(cat host_worker)" = $'localhost\nlocalhost' ] || fail "host_worker: $(cat host_worker)"
+[ -f host_worker_log ] && [ ! -s host_worker_log ] || fail "host_worker_log is not there, or not empty"
+
+run bad dtlaunch -n 1 -s 0 sh -c 'exit 5'
+expect_status 5
+run killed dtlaunch -n 1 -s 0 sh -c 'kill -9 $$'
+expect_status 137
+run gone dtlaunch -n 1 -s 0 no-such-command
+expect_status 127
+expect_output gone 'no-such-command: not found on host localhost'
+run quoted dtlaunch -n 1 -s 0 'echo a b'
+expect_status 127
+expect_output quoted 'write it without the quotes: echo a b'
+expect_nothing_left
+
+say "a second job in the folder is refused and harms nothing; dtctl sees and stops the first"
+launch sh -c 'echo up; exec sleep 1000'
+says 'worker 1.* up'
+first=$PID
+run second dtlaunch -n 1 -s 0 true
+expect_status 68
+expect_output second 'is running in .*/job \(pid [0-9]+ on this host\)'
+run status dtctl status
+expect_status 0
+expect_output status '^job .*: .*, up '
+expect_output status '^1 .* localhost '
+wait_for 5 '[ "$(dtctl logs 1 2>&1)" = up ]' || fail "dtctl logs 1: $(dtctl logs 1 2>&1)"
+run stop dtctl stop
+expect_status 0
+expect_output stop 'ended with exit code 130'
+finished dtlaunch "$first" 10
+expect_status 130
+run status dtctl status
+expect_status 3
+expect_nothing_left
+
+say "Ctrl-C, twice for those who ignore TERM; children with sessions of their own go too"
+launch sh -c 'setsid sleep 1000 & echo up; wait'
+says 'worker 1.* up'
+kill -INT "$PID"
+finished dtlaunch "$PID" 10
+expect_status 130
+expect_nothing_left
+launch sh -c 'trap "" TERM; echo up; while :; do sleep 1; done'
+says 'worker 1.* up'
+kill -INT "$PID"
+says 'Stopping the job'
+kill -INT "$PID"
+finished dtlaunch "$PID" 8
+expect_status 130
+expect_nothing_left
+
+say "kill -9 of dtlaunch"
+launch sh -c 'echo up; exec sleep 1000'
+says 'worker 1.* up'
+kill -9 "$PID"
+expect_nothing_left 10
+
+say "kill -9 of the supervisor: dtlaunch brings it back and nothing is restarted"
+launch sh -c 'echo up; while [ ! -f go ]; do sleep 0.1; done; echo done'
+says 'worker 1.* up'
+kill_supervisor
+says 'starting it again, 1 of 5'
+: >go
+finished dtlaunch "$PID" 20
+expect_status 0
+[ "$(grep -c 'up$' "$T/job.out")" = 2 ] || fail "a worker was started again"
+[ "$(grep -c 'done$' "$T/job.out")" = 2 ] || fail "not both workers ended"
+rm go
+expect_nothing_left
+
+say "a detached job whose supervisor dies is taken up again on request"
+run detached dtlaunch -n 1 -s 0 --detach sleep 1000
+expect_status 0
+wait_for 10 'dtctl status | grep -q "^0 "' || fail "the detached job never began"
+kill_supervisor
+run status dtctl status
+expect_status 3
+expect_output status 'dtctl resume'
+run resume dtctl resume
+expect_status 0
+expect_output resume 'it is back'
+run status dtctl status
+expect_status 0
+kill_supervisor
+run stop dtctl stop --force
+expect_status 0
+expect_nothing_left

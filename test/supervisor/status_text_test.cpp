@@ -1,0 +1,95 @@
+#include "supervisor/status_text.h"
+
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "io/job_spec.h"
+#include "supervisor/job_pointer.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+
+TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in one table",
+          "[status]") {
+  const auto text = supervisor::status_text(R"({
+    "job":"j1","state":"running","elastic":true,"opaque":false,"term":2,"generation":7,"epoch":4,
+    "world_size":2,"uptime_s":3725.5,"waiting":"worker 1 has not arrived",
+    "workers":[
+      {"id":0,"rank":0,"host":"10.0.0.7","state":"MEMBER","why":"","pid":11,"opened":true,
+       "progress":{"epoch":4,"step":120}},
+      {"id":12,"rank":null,"host":"u@node7:2222","state":"STARTING","why":"ssh is connecting",
+       "pid":0,"opened":false,"progress":null}],
+    "servers":[{"id":0,"host":"10.0.0.7","state":"listening","address":"10.0.0.7","port":9000}],
+    "hosts":[
+      {"host":"10.0.0.7","wanted":1,"link":"up","prepared":true,"cooling_until_s":null,
+       "given_up":false,"why":"","attempts":0,"restarts":0},
+      {"host":"10.0.0.9","wanted":1,"link":"none","prepared":false,"cooling_until_s":4.2,
+       "given_up":false,"why":"connection refused","attempts":3,"restarts":1},
+      {"host":"10.0.0.10","wanted":1,"link":"none","prepared":false,"cooling_until_s":null,
+       "given_up":true,"why":"too many restarts","attempts":9,"restarts":3}],
+    "file":{"path":"/j/host_worker","accepted":["10.0.0.7","10.0.0.9"],
+            "refused":{"why":"host_worker:3:1: no"}},
+    "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,"logs":"/j/logs"})");
+  REQUIRE(text);
+  CHECK(*text == R"(job j1: running, up 1 h 02 min
+epoch 4, generation 7, 2 workers in the view, supervisor's term 2
+the next boundary waits: worker 1 has not arrived
+the shared volume has not answered for 12 s
+
+WORKER  RANK  HOST          STATE     EPOCH  STEP  PID  WHY
+0       0     10.0.0.7      MEMBER    4      120   11   -
+12      -     u@node7:2222  STARTING  -      -     0    ssh is connecting
+
+SERVER  HOST      STATE      ADDRESS
+0       10.0.0.7  listening  10.0.0.7 port 9000
+
+HOST       WANTED  LINK  ATTEMPTS  RESTARTS  NEXT TRY  WHY
+10.0.0.9   1       none  3         1         in 4 s    connection refused
+10.0.0.10  1       none  9         3         given up  too many restarts
+
+/j/host_worker, last accepted: 10.0.0.7 10.0.0.9
+the present content is refused: host_worker:3:1: no
+host_worker_log has 3 lines
+)");
+}
+
+TEST_CASE("status text: an older or broken supervisor's answer is shown as far as it goes",
+          "[status]") {
+  CHECK(supervisor::status_text("{}"));
+  CHECK(supervisor::status_text(R"({"workers":7,"hosts":[1,"x",null],"file":3,"volume":[]})"));
+  CHECK_FALSE(supervisor::status_text("[]"));
+  CHECK_FALSE(supervisor::status_text("no json"));
+  CHECK_FALSE(supervisor::status_text(""));
+}
+
+TEST_CASE("job pointer: absent, whole, ended, half-written", "[status]") {
+  char folder[] = "/tmp/dtp.XXXXXX";
+  REQUIRE(::mkdtemp(folder));
+  const std::string dir = folder;
+  const auto write = [&](const std::string& text) {
+    std::ofstream(io::pointer_file(dir)) << text;
+    return supervisor::read_job_pointer(dir);
+  };
+  const auto absent = supervisor::read_job_pointer(dir);
+  REQUIRE_FALSE(absent);
+  CHECK(absent.error().kind == ErrorKind::kUnavailable);
+  std::filesystem::create_directory(io::marker_dir(dir));
+  const std::string start =
+      R"({"job":"j","master":"m","pid":7,"socket":"/s","state_dir":"/d","ended":)";
+  const auto running = write(start + "null}");
+  REQUIRE(running);
+  CHECK(running->socket == "/s");
+  CHECK_FALSE(running->ended);
+  const auto ended = write(start + R"({"exit_code":3,"message":"why"}})");
+  REQUIRE(ended);
+  REQUIRE(ended->ended);
+  CHECK(ended->ended->exit_code == 3);
+  CHECK_FALSE(write(start));
+  CHECK_FALSE(write("7"));
+  CHECK_FALSE(write(R"({"job":7})"));
+  std::filesystem::remove_all(dir);
+}
