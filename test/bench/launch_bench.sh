@@ -1,0 +1,138 @@
+#!/bin/bash
+# Starts and ends one short command on N hosts over ssh, by this project's ssh backend, pdsh and
+# clush in turn: wall, client CPU (the tool and all its children) and client memory (peak of the
+# summed resident sizes, sampled). The hosts are 127.0.1.1 .. N of one sshd, unprivileged, in a
+# temporary folder; OpenSSH's defaults otherwise, MaxStartups apart.
+#
+#     test/bench/launch_bench.sh [--hosts 64] [--runs 5] [--bench build/release/bin/launch_bench]
+#         [--command true] [--kex curve25519-sha256]     the key exchange, for all tools
+set -eu
+hosts=64 runs=5 command=true kex='' bench=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --hosts) hosts=$2 ;;
+    --runs) runs=$2 ;;
+    --command) command=$2 ;;
+    --kex) kex=$2 ;;
+    --bench) bench=$2 ;;
+    *) echo "launch_bench.sh: unknown option $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+top=$(cd "$(dirname "$0")/../.." && pwd)
+for preset in release dev; do
+  [ -n "$bench" ] || { [ ! -x "$top/build/$preset/bin/launch_bench" ] || bench=$top/build/$preset/bin/launch_bench; }
+done
+[ -n "$bench" ] || { echo "build launch_bench first: cmake --build --preset release --target launch_bench" >&2; exit 1; }
+sshd=/usr/sbin/sshd
+[ -x "$sshd" ] || { echo "SKIPPED: $sshd is not installed"; exit 0; }
+[ "$(id -u)" != 0 ] || mkdir -p /run/sshd
+
+dir=$(mktemp -d /tmp/dt-bench-XXXXXX)
+pid=
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
+ssh-keygen -q -t ed25519 -N '' -f "$dir/host_key"
+ssh-keygen -q -t ed25519 -N '' -f "$dir/user_key"
+cp "$dir/user_key.pub" "$dir/authorized_keys"
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+cat > "$dir/sshd_config" <<END
+Port $port
+ListenAddress 0.0.0.0
+HostKey $dir/host_key
+AuthorizedKeysFile $dir/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+UseDNS no
+PrintMotd no
+MaxStartups 1000
+LogLevel ERROR
+END
+"$sshd" -D -f "$dir/sshd_config" -E "$dir/sshd.log" &
+pid=$!
+awk -v p="$port" '{ print "[127.0.1.*]:" p " " $1 " " $2 }' "$dir/host_key.pub" > "$dir/known_hosts"
+cat > "$dir/config" <<END
+Host *
+  Port $port
+  IdentityFile $dir/user_key
+  IdentitiesOnly yes
+  IdentityAgent none
+  UserKnownHostsFile $dir/known_hosts
+  GlobalKnownHostsFile /dev/null
+  StrictHostKeyChecking yes
+  BatchMode yes
+${kex:+  KexAlgorithms $kex}
+END
+for _ in $(seq 100); do
+  ssh -F "$dir/config" 127.0.1.1 true 2>/dev/null && break
+  sleep 0.1
+done
+
+python3 - "$dir" "$port" "$hosts" "$runs" "$command" "$bench" <<'END'
+import os, random, shutil, statistics, subprocess, sys, time
+folder, port, hosts, runs, command, bench = sys.argv[1:7]
+hosts, runs = int(hosts), int(runs)
+names = ["127.0.1.%d" % i for i in range(1, hosts + 1)]
+config = folder + "/config"
+tools = {"dtlaunch (ssh backend)": ([bench, config, port, command] + names, {})}
+if shutil.which("pdsh"):
+    tools["pdsh -f N"] = (["pdsh", "-R", "ssh", "-f", str(hosts), "-S", "-w", ",".join(names), command],
+                          {"PDSH_SSH_ARGS_APPEND": "-F " + config})
+if shutil.which("clush"):
+    tools["clush -f N"] = (["clush", "-S", "-f", str(hosts), "-o", "-F " + config, "-w", ",".join(names), command], {})
+
+def rss(root):
+    """kB resident in a process and all below it."""
+    parents, size = {}, {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            with open(entry.path + "/stat") as f:
+                rest = f.read().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(rest[1])
+        size[int(entry.name)] = int(rest[21]) * 4
+    total = 0
+    for p in size:
+        q = p
+        while q > 1 and q != root:
+            q = parents.get(q, 0)
+        total += size[p] if q == root else 0
+    return total
+
+def measure(argv, extra):
+    environment = dict(os.environ, **extra)
+    start = time.monotonic()
+    child = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    peak = 0
+    while True:
+        done, status, used = os.wait4(child.pid, os.WNOHANG)
+        if done:
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return (time.monotonic() - start, used.ru_utime + used.ru_stime,
+                    max(peak, used.ru_maxrss) / 1024, child.returncode)
+        peak = max(peak, rss(child.pid))
+        time.sleep(0.05)
+
+results = {name: [] for name in tools}
+for _ in range(runs):
+    order = list(tools)
+    random.shuffle(order)
+    for name in order:
+        got = measure(*tools[name])
+        if got[3] != 0:
+            print("%s failed with exit code %d" % (name, got[3]))
+        results[name].append(got)
+        time.sleep(0.3)
+print("%d hosts, %d interleaved runs, median [min-max]; load %.1f" % (hosts, runs, os.getloadavg()[0]))
+print("%-24s %-22s %-22s %s" % ("", "wall s", "client CPU s", "client memory MB"))
+first = None
+for name, got in results.items():
+    cell = lambda i, f: (f + " [" + f + "-" + f + "]") % (statistics.median(x[i] for x in got), min(x[i] for x in got), max(x[i] for x in got))
+    wall, cpu = statistics.median(x[0] for x in got), statistics.median(x[1] for x in got)
+    first = first or (wall, cpu)
+    print("%-24s %-22s %-22s %-18s %s" % (name, cell(0, "%.2f"), cell(1, "%.3f"), cell(2, "%.0f"),
+          "" if (wall, cpu) == first else "%.1fx wall, %.0fx client CPU" % (wall / first[0], cpu / first[1])))
+END
