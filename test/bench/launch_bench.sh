@@ -47,6 +47,7 @@ UseDNS no
 PrintMotd no
 MaxStartups 1000
 LogLevel ERROR
+SetEnv HOME=$dir
 END
 "$sshd" -D -f "$dir/sshd_config" -E "$dir/sshd.log" &
 pid=$!
