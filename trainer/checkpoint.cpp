@@ -81,7 +81,9 @@ NamedArray parse_array(const std::string& name, const json& entry, const std::st
     throw std::runtime_error(name + " lies outside the file or has another size than its shape");
   }
   array.values.resize(count);
-  std::memcpy(array.values.data(), data.data() + offsets[0], count * sizeof(float));
+  if (count > 0) {
+    std::memcpy(array.values.data(), data.data() + offsets[0], count * sizeof(float));
+  }
   return array;
 }
 
