@@ -253,7 +253,7 @@ Status Client::open() {
     if (job_lost_) return store_error(DTKV_UNAVAILABLE, job_lost_->message);
     if (all_known_ && missing_.empty()) return {};
     const auto now = SteadyClock::now();
-    std::string waits = "no word from the supervisor about the servers' addresses yet";
+    std::string waits = "the supervisor to say where the servers are";
     if (servers_ && servers_->servers.empty())
       return store_error(
           DTKV_INVALID,
@@ -261,11 +261,11 @@ Status Client::open() {
     if (servers_ && !missing_.empty()) waits = missing_.begin()->second;
     if (now >= deadline)
       return store_error(DTKV_TIMEOUT,
-                         fmt::format("worker {}: after {:.0f} s still {}", options_.worker,
-                                     seconds(options_.start_limit), waits));
+                         fmt::format("worker {}: after {:.0f} s still waiting for {}",
+                                     options_.worker, seconds(options_.start_limit), waits));
     if (now >= report) {
       report = now + options_.report_every;
-      io::FdLog(2).info("worker {} waits: {}", options_.worker, waits);
+      io::FdLog(2).info("worker {} waits for {}", options_.worker, waits);
     }
     changed_.wait_until(lock, std::min(deadline, report));
   }
@@ -362,7 +362,7 @@ void Client::note(LoopLink* loop, std::string trouble) {
   if (trouble.empty())
     missing_.erase(at);
   else
-    missing_[at] = fmt::format("waits for server {} at {} port {}: {}", loop->address.server,
+    missing_[at] = fmt::format("server {} at {} port {}: {}", loop->address.server,
                                loop->address.address, loop->address.port, trouble);
   all_known_ = std::all_of(loops_.begin(), loops_.end(), [](const auto& server) {
     return !server.empty() && server.front()->was_connected;

@@ -168,6 +168,36 @@ TEST_CASE("shard: a frame of a generation not learnt yet waits for the commit or
   CHECK(Bench::code(bench.take().at(0)) == data::Code::kTimeout);
 }
 
+TEST_CASE("shard: frames of generations to come take bounded memory", "[shard]") {
+  Bench bench;
+  auto options = Bench::options();
+  options.max_held_bytes = 1000;
+  Shard shard(options, bench);
+  ServerCommit commit;
+  commit.generation = Generation(1);
+  commit.contributors = {WorkerId(0)};
+  shard.commit(commit, Time{});
+  data::Header header;
+  header.type = data::Type::kInit;
+  header.samples = kElements;
+  shard.handle(header, Bench::bytes({0, 0, 0}), Time{});
+  bench.take();
+  header = bench.push_header(0, 1, 2);
+  header.payload = kElements * sizeof(float);
+  int held = 0;
+  while (shard.check(header) && held < 1000) {
+    shard.handle(header, Bench::bytes({1, 1, 1}), Time{});
+    ++held;
+  }
+  CHECK(held > 0);
+  CHECK(held < 100);
+  CHECK(shard.check(header).error().kind == ErrorKind::kUnavailable);
+  commit.generation = Generation(2);
+  shard.commit(commit, Time{});
+  CHECK(shard.check(header));
+  CHECK(bench.take().size() == static_cast<std::size_t>(held));
+}
+
 TEST_CASE("shard: an older generation alone refuses nothing", "[shard]") {
   Bench bench;
   bench.commit(1, {0, 1});

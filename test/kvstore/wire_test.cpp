@@ -218,6 +218,16 @@ TEST_CASE("connections: a server that is gone for too long is an error with its 
   CHECK(lost.error().message.find("127.0.0.1 port " + port) != std::string::npos);
 }
 
+TEST_CASE("connections: a job without servers is said plainly, at once", "[dist_sync]") {
+  Cluster cluster(0, 1, false);
+  try {
+    cluster.open(0);
+    FAIL("a store without servers");
+  } catch (const std::runtime_error& e) {
+    CHECK(std::string(e.what()).find("-s 0") != std::string::npos);
+  }
+}
+
 TEST_CASE("priorities: what is wanted first is sent first", "[dist_sync]") {
   Cluster cluster(1, 1);
   Proxy proxy(cluster.server().port());
