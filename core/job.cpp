@@ -248,7 +248,7 @@ void Job::on(const AgentAttached& e) {
            fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
     }
     tell_commit(id);
-    if (commit_sent_) commit_sent_ = now_.at;
+    commit_sent_ = now_.at;  // one that never says anything is dead, too
   }
   for (const ProcessReport& p : e.processes) {
     // Left over from before its host was given up as lost: fenced, and stopped now.
@@ -462,8 +462,14 @@ void Job::on(const ServerListening& e) {
   s.address = e.address;
   s.port = e.port;
   if (!servers_listen()) return;
+  std::vector<WorkerId> running;
   for (const auto& [id, w] : membership_.workers())
-    if (may_run(w.state)) effects_.emplace_back(TellServers{id, w.host, server_list()});
+    if (may_run(w.state)) running.push_back(id);
+  for (const WorkerId id : running) {
+    Worker& w = *membership_.find(id);
+    effects_.emplace_back(TellServers{id, w.host, server_list()});
+    if (w.state == WorkerState::kStarting) w.since = now_.at;  // only now it can connect
+  }
 }
 
 void Job::on(const CommitAcked& e) { boundary_.acked(e.server, e.generation); }

@@ -36,6 +36,7 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.leave_timeout = from_seconds(spec.leave_timeout_s);
   o.stop_grace = from_seconds(spec.stop_timeout_s);
   o.orphan_timeout = from_seconds(spec.orphan_timeout_s);
+  o.boundary_timeout = from_seconds(spec.boundary_timeout_s);
   return o;
 }
 

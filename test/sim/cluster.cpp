@@ -31,7 +31,7 @@ struct Faults {
   double hang_worker = 0, edit = 0, refuse = 0, stop = 0;
   double crash_per_effect = 0, duplicate = 0;
   double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
-  double leave_ignored = 0, late_ack = 0;
+  double leave_ignored = 0, late_ack = 0, silent_server = 0;
 };
 
 struct Process {
@@ -184,6 +184,7 @@ class Cluster {
     faults_.base_fails = sometimes(0.05, 0.1);
     faults_.leave_ignored = sometimes(0.2, 0.3);
     faults_.late_ack = sometimes(0.3, 0.2);
+    faults_.silent_server = sometimes(0.02, 0.2);
 
     for (int i = 1; i <= 6; ++i) machine(Host{"", fmt::format("10.0.0.{}", i), 0});
     const std::size_t hosts = rng_.between(1, 3);
@@ -229,7 +230,8 @@ class Cluster {
     // Nobody detects a worker that hangs while all wait for its gradient: the user ends it.
     after(30s, [this] {
       for (std::size_t p = 0; p < processes_.size(); ++p)
-        if (processes_[p].hung) process_ends(p, ExitStatus{0, 9});
+        if (processes_[p].hung && processes_[p].id.role == Role::kWorker)
+          process_ends(p, ExitStatus{0, 9});
     });
   }
 
@@ -284,7 +286,10 @@ class Cluster {
       const std::size_t i = machine(m.host);
       after(rng_.time(0s, 500ms), [this, i, link] { unlink_agent(i, link); });
     }
-    after(rng_.time(200ms, 4s), [this] { begin_supervisor(); });
+    // Now and then it stays away for so long that the agents stop everything.
+    const bool long_away = rng_.chance(0.03);
+    if (long_away) excuse();
+    after(long_away ? kOrphanTimeout + 5s : rng_.time(200ms, 4s), [this] { begin_supervisor(); });
   }
 
   void tick(std::uint64_t life) {
@@ -816,6 +821,12 @@ class Cluster {
     s.generation = c.generation;
     s.set = c.contributors;
     check_rounds();
+    if (rng_.chance(faults_.silent_server)) {
+      trace(24, s.id.id, "!! server {} says nothing any more", s.id.id);
+      checkers_->excused_codes.insert(67);
+      s.hung = true;
+    }
+    if (s.hung) return;
     const Duration d = rng_.chance(faults_.late_ack) ? rng_.time(0s, 2s) : rng_.time(1ms, 10ms);
     after(d, [this, index, generation = c.generation] {
       Process& then = processes_[index];
@@ -860,7 +871,7 @@ class Cluster {
         break;
       case 3:
         trace(30, i, "!! agent of {} is killed", machines_[i].host);
-        excuse(i);
+        excuse();
         agent_ends(i, "killed");
         break;
       case 4:
@@ -886,7 +897,7 @@ class Cluster {
   }
 
   /// After this the job may end for reasons that are not its workers'.
-  void excuse(std::size_t) {
+  void excuse() {
     for (const int code : {65, 66, 67, 137}) checkers_->excused_codes.insert(code);
   }
 
@@ -894,7 +905,7 @@ class Cluster {
     Machine& m = machines_[i];
     if (!m.control) return;
     trace(32, i, "!! {} is cut off{}", m.host, data_too ? ", data too" : "");
-    excuse(i);
+    excuse();
     cut(i);
     if (data_too) m.data = false;
     after(rng_.time(100ms, 8s), [this, i] {
@@ -918,7 +929,7 @@ class Cluster {
     Machine& m = machines_[i];
     if (!m.up) return;
     trace(35, i, "!! {} loses power", m.host);
-    excuse(i);
+    excuse();
     agent_ends(i, "power");
     m.up = false;
     ++m.boot;
@@ -977,7 +988,7 @@ class Cluster {
     for (const Process& p : processes_) {
       if (p.id.role != Role::kServer) continue;
       const Machine& m = machines_[p.host];
-      if (!p.running || !m.link.up || !m.control || !p.listens) return false;
+      if (!p.running || p.hung || !m.link.up || !m.control || !p.listens) return false;
     }
     for (const WorkerId id : checkers_->contributors()) {
       const auto p = std::find_if(processes_.begin(), processes_.end(), [id](const Process& w) {
