@@ -1,0 +1,70 @@
+# For tests of jobs that grow and shrink; after lib.sh:
+#
+#     . "$(dirname "$0")/elastic.sh"
+#
+# One job at a time. The workers are mlp_worker; its log lines are in $T/w<id>.jsonl.
+
+# train OPTIONS... -- WORKER OPTIONS...: starts an elastic job; sets JOB_PID. Epochs last about
+# 0.4 s and there are too many of them to end by themselves, unless the worker's options say
+# otherwise.
+train() {
+  local options=()
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  start job dtlaunch "${options[@]}" --poll-interval 300ms --elastic-training-enabled \
+    "${TRAIN_COMMAND:-$DT_BIN/mlp_worker}" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
+    --steps-per-epoch 20 --step-ms 20 "$@"
+  JOB_PID=$PID
+  wait_for 30 'in_epoch 1' || fail "the job has not begun"
+}
+
+# changes: host_worker_log without its times.
+changes() { cut -d' ' -f1-3 "$JOB/host_worker_log"; }
+# changed LINE...: waits until the log is exactly these lines, given without their numbers.
+changed() {
+  local line want= n=0
+  for line in "$@"; do
+    want+="$n $line"$'\n'
+    n=$((n + 1))
+  done
+  WANT=${want%$'\n'}
+  wait_for "${PATIENCE:-20}" '[ "$(changes)" = "$WANT" ]' || fail "host_worker_log is not: $WANT"
+  ! grep -Evq '^[0-9]+ (ADDED|REMOVED) [^ ]+ [0-9]{19}$' "$JOB/host_worker_log" || fail "a strange line in host_worker_log"
+}
+
+# event NAME [PATTERN]: how many such events there were whose line matches.
+event() { grep -E "\"event\":\"$1\"" "$JOB/events.jsonl" | grep -Ec -- "${2:-.}" || true; }
+happens() { wait_for "${PATIENCE:-20}" "[ \$(event '$1' '${2:-.}') -ge ${3:-1} ]" || fail "no event $1 $2"; }
+
+# status EXPRESSION: of Python, over the status `s`; false too while there is none.
+status() {
+  dtctl status --json >"$T/status.json" 2>/dev/null &&
+    python3 -c 'import json, sys
+s = json.load(open(sys.argv[1]))
+sys.exit(not eval(sys.argv[2]))' "$T/status.json" "$1"
+}
+shows() { wait_for "${PATIENCE:-20}" "status '$1'" || fail "status is not: $1: $(cat "$T/status.json")"; }
+
+# epoch: the job's, by worker 0's log or that of the worker named.
+epoch() { tail -n 1 "$T/w${1:-0}.jsonl" 2>/dev/null | sed -E 's/.*"epoch":([0-9]+).*/\1/'; }
+in_epoch() { [ "$(epoch "${2:-0}" || echo 0)" -ge "$1" ] 2>/dev/null; }
+# some_epochs N [WORKER]: waits until training went on for so many.
+some_epochs() {
+  local next=$(($(epoch "${2:-0}") + $1))
+  wait_for "${PATIENCE:-20}" "in_epoch $next ${2:-0}" || fail "training does not go on"
+}
+members() { shows "sorted(w[\"id\"] for w in s[\"workers\"] if w[\"state\"] == \"MEMBER\") == [$1]"; }
+
+# steps CHECK...: of worker_log.py, over the logs.
+worker_log() { python3 "$DT_SOURCE/test/e2e/worker_log.py" "$@" || fail "worker_log.py $*"; }
+
+# end_job: by request; nothing may be left.
+end_job() {
+  _alive "$JOB_PID" || fail "the job has ended by itself"
+  dtctl stop >"$T/stop.out" 2>&1 || fail "dtctl stop: $(output stop)"
+  finished dtlaunch "$JOB_PID" 20
+  expect_nothing_left
+}

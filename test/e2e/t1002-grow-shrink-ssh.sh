@@ -1,0 +1,25 @@
+# The same over ssh, host by host; a removed worker ends by itself with exit code 0.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+ssh_hosts 3
+train -n 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --
+mapfile -t host <"$SSH_HOSTS"
+echo "${host[1]}" >>host_worker
+changed "ADDED ${SSH_ADDRESSES[1]}"
+echo "${host[2]}" >>host_worker
+changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}"
+members 0,1,2
+some_epochs 2
+sed -i 2d host_worker
+changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}"
+members 0,2
+[ "$(event worker_removed 'worker 1 .*\(exit code 0\)')" = 1 ] || fail "worker 1 has not ended with exit code 0"
+worker_log left "$T/w1.jsonl"
+tail -n 1 .dtlaunch/*/logs/worker-1.log | grep -q 'told to leave; done' || fail "worker 1 did not end by itself"
+echo "${host[0]}" >host_worker
+changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}" "REMOVED ${SSH_ADDRESSES[2]}"
+members 0
+some_epochs 2
+worker_log once "$T/w0.jsonl"
+worker_log waits "$T/w0.jsonl" 0.5
+end_job
