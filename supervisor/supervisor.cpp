@@ -144,7 +144,7 @@ awaitable<int> Supervisor::run() {
     const Instant now{steady_now(), wall_now()};
     for (const Effect& effect : job_->begin(term_, now)) carry_out(effect);
     pump();
-    co_await done_.async_wait(io::tok);
+    if (!end_) co_await done_.async_wait(io::tok);
     co_await shut_down();
     code = end_->exit_code;
   }

@@ -256,7 +256,9 @@ class Story {
               line("stop {} on {}{}", to_string(e.process), e.host,
                    e.grace == Duration{} ? " at once" : "");
             },
-            [&](const Acknowledge& e) { processes_.erase(e.process); },
+            [&](const Acknowledge& e) {
+              if (agents_[e.host].attached) processes_.erase(e.process);
+            },
             [](const TellServers&) {},
             [&](const TellRelease& e) {
               const Release& r = e.message;
