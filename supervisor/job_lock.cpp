@@ -84,6 +84,8 @@ Result<LockHolder> lock_from_json(const std::string& text) {
 bool is_stale(const LockHolder& holder, const LockHolder& me) {
   if (holder.host != me.host) return false;
   if (holder.boot_id != me.boot_id) return true;
+  // Between supervisors of one job the journal's lock decides, which `me` holds.
+  if (holder.job == me.job) return true;
   return process_start(holder.pid) != holder.start;
 }
 

@@ -29,7 +29,8 @@ struct LockHolder {
 [[nodiscard]] std::uint64_t process_start(std::int64_t pid);
 
 /// Whether the holder, seen from `me`, is surely gone: the same host, and an earlier boot, or no
-/// process with that pid and start time.
+/// process with that pid and start time. A holder of the same job is gone: whoever asks has the
+/// journal's lock (supervisor/store.h).
 [[nodiscard]] bool is_stale(const LockHolder& holder, const LockHolder& me);
 
 /// Makes the lock (a stale one is taken over). Held by another job, alive or on another host, it is

@@ -25,6 +25,7 @@ constexpr Duration kTick = 100ms;
 /// After the processes' own grace: how long agents may take to report that everything is gone.
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
+constexpr Duration kPredecessor = 5s;
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -163,16 +164,22 @@ void Supervisor::say_ready(const std::string& line) {
 awaitable<Result<void>> Supervisor::open_files() {
   auto made = io::make_private_dir(spec_.state_dir);
   if (!made) co_return made;
-  // Before anything else: a second job in this folder must not touch what the first one has.
+  std::vector<wire::Frame> frames;
+  auto store = Store::open(spec_.state_dir + "/journal", frames);
+  // A killed predecessor may hold it for the moment that its end takes.
+  for (const Time until = steady_now() + kPredecessor;
+       !store && store.error().kind == ErrorKind::kDenied && steady_now() < until;) {
+    co_await io::sleep_for(50ms);
+    store = Store::open(spec_.state_dir + "/journal", frames);
+  }
+  if (!store) co_return tl::unexpected(store.error());
+  store_.emplace(std::move(*store));
+  // Before any of the folder's files: a second job there must not touch what the first one has.
   LockHolder me = this_process(spec_.job);
   auto locked = co_await take_job_lock(volume_, spec_.job_dir, me);
   if (!locked) co_return locked;
   lock_.emplace(std::move(me));
 
-  std::vector<wire::Frame> frames;
-  auto store = Store::open(spec_.state_dir + "/journal", frames);
-  if (!store) co_return tl::unexpected(store.error());
-  store_.emplace(std::move(*store));
   std::vector<Record> records;
   for (const wire::Frame& frame : frames) {
     auto record = record_from(frame);

@@ -1,0 +1,43 @@
+# However a job is ended, nothing of it is left on any host within 10 s, not even a child of a
+# worker that has a session of its own.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+ssh_hosts 2
+cat >"$T/worker" <<EOT
+#!/bin/sh
+setsid sleep 1000 </dev/null >/dev/null 2>&1 &
+exec "$DT_BIN/mlp_worker" "\$@"
+EOT
+chmod +x "$T/worker"
+TRAIN_COMMAND=$T/worker
+
+for way in "INT 130" "TERM 130" "HUP 130" "KILL 137"; do
+  read -r signal code <<<"$way"
+  say "$signal"
+  rm -f "$T"/w*.jsonl
+  train -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --
+  left_over | grep -q 'sleep 1000' || fail "the worker's child in its own session is not there to be left over"
+  kill "-$signal" "$JOB_PID"
+  finished dtlaunch "$JOB_PID" 15
+  expect_status "$code"
+  expect_nothing_left 10
+  [ ! -e .dtlaunch/lock ] || fail "the job's lock is still there"
+done
+
+say "Ctrl-C twice does not wait for a worker that ignores TERM"
+cat >"$T/stubborn" <<EOT
+#!/bin/sh
+trap '' TERM
+"$DT_BIN/mlp_worker" "\$@" &
+while :; do wait; done
+EOT
+chmod +x "$T/stubborn"
+rm -f "$T"/w*.jsonl
+TRAIN_COMMAND=$T/stubborn
+train -n 1 --stop-timeout 60 --
+kill -INT "$JOB_PID"
+wait_for 5 'grep -q "Stopping the job" "$T/job.out"' || fail "the first Ctrl-C was not answered"
+kill -INT "$JOB_PID"
+finished dtlaunch "$JOB_PID" 10
+expect_status 130
+expect_nothing_left 10

@@ -1,0 +1,36 @@
+# An agent killed, an ssh connection cut: only what must be is lost.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+ssh_hosts 3
+head -n 2 "$SSH_HOSTS" >"$T/hosts"
+third=$(sed -n 3p "$SSH_HOSTS")
+train -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" --
+job=$(dtctl status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["job"])')
+echo "$third" >>host_worker
+changed "ADDED ${third%:*}"
+members 0,1,2
+
+say "the ssh connection of worker 1's host is cut"
+pids_of() { dtctl status --json | python3 -c 'import json, sys
+print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
+before="$(pids_of workers) $(pids_of servers)"
+second=$(sed -n 2p "$T/hosts")
+bridge=$(pgrep -f "dtagent --attach --job $job --host $second")
+kill -KILL "$(ps -o ppid= -p "$bridge" | tr -d ' ')"
+happens link_down "$second"
+shows "[h[\"link\"] for h in s[\"hosts\"] if h[\"host\"] == \"$second\"] == [\"up\"]"
+some_epochs 2
+[ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
+changed "ADDED ${third%:*}"
+
+say "the third host's agent is killed"
+worker=$(dtctl status --json | python3 -c 'import json, sys
+print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["id"] == 2])')
+# The agent is the parent of its worker; its guard is another process.
+kill -KILL "$(ps -o ppid= -p "$worker" | tr -d ' ')"
+wait_for 1 "! _alive $worker" || fail "the killed agent's worker is alive after 1 s"
+changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
+members 0,1,3
+some_epochs 2
+worker_log once "$T/w0.jsonl"
+end_job

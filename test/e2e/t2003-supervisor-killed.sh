@@ -1,0 +1,44 @@
+# The supervisor may die at any moment: dtlaunch starts it again, nothing is restarted, no line of
+# the log is lost or doubled; with nobody to restart it everything ends after --orphan-timeout.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
+pids_of() { dtctl status --json | python3 -c 'import json, sys
+print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
+
+train -n 1 --
+echo localhost >>host_worker
+happens worker_launched '"worker":1'
+kill -KILL "$(supervisor)"
+wait_for 10 'grep -q "supervisor died" "$T/job.out"' || fail "dtlaunch did not notice"
+shows 's["term"] == 2'
+echo 'localhost slots=2' >host_worker
+changed 'ADDED localhost'
+members 0,1
+before="$(pids_of workers) $(pids_of servers)"
+for term in 3 4 5; do
+  kill -KILL "$(supervisor)"
+  shows "s[\"term\"] == $term"
+done
+some_epochs 2
+[ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
+changed 'ADDED localhost'
+worker_log once "$T/w0.jsonl"
+end_job
+
+say "by hand"
+rm -f "$T"/w*.jsonl
+run detached dtlaunch -n 1 --detach --orphan-timeout 5 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
+  --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
+expect_status 0
+wait_for 30 'in_epoch 1' || fail "the job has not begun"
+spec=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')/spec.json
+before=$(pids_of workers)
+kill -KILL "$(supervisor)"
+start again dtsupervisor --spec "$spec" --resume
+shows 's["term"] == 2 and s["workers"][0]["state"] == "MEMBER"'
+[ "$(pids_of workers)" = "$before" ] || fail "the worker was restarted"
+
+say "by nobody"
+kill -KILL "$(supervisor)"
+expect_nothing_left 15

@@ -1,0 +1,12 @@
+# One job per folder; a later job sets the files of an ended one aside.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+train -n 1 --
+run second dtlaunch -n 1 -s 0 true
+expect_status 68
+expect_output second 'job .* is running in .* \(pid [0-9]+ on this host\): stop it with'
+some_epochs 1
+end_job
+run third dtlaunch -n 1 -s 0 true
+expect_status 0
+ls .dtlaunch/*/host_worker_log >/dev/null || fail "the first job's files were not set aside"

@@ -1,0 +1,33 @@
+# dtctl against a real job that was detached: status, add, remove, events, logs, console, stop.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+run detached dtlaunch -n 1 --detach --elastic-training-enabled --poll-interval 300ms "$DT_BIN/mlp_worker" \
+  --log "$T/w%i.jsonl" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
+expect_status 0
+wait_for 30 'in_epoch 1' || fail "the job has not begun"
+run add dtctl add localhost
+expect_status 0
+changed 'ADDED localhost'
+members 0,1
+run status dtctl status
+expect_output status '^1 +1 +localhost +MEMBER'
+run remove dtctl remove localhost
+expect_status 0
+changed 'ADDED localhost' 'REMOVED localhost'
+run again dtctl remove localhost
+[ "$STATUS" != 0 ] || fail "a worker of the initial launch could be removed"
+expect_output again 'initial launch'
+run events dtctl events --json
+python3 -c 'import json, sys
+names = [json.loads(line)["event"] for line in open(sys.argv[1])]
+assert names.count("committed") == 2 and "worker_added" in names and "worker_removed" in names, names' "$T/events.out"
+run logs dtctl logs 0
+expect_output logs 'Epoch\[0\]'
+start console dtctl console
+wait_for 10 'grep -q "worker 0 localhost" "$T/console.out"' || fail "the console shows nothing"
+run stop dtctl stop
+expect_status 0
+expect_nothing_left 10
+run gone dtctl status
+[ "$STATUS" != 0 ] || fail "status of an ended job should not be 0"
+expect_output gone 'no job is running'
