@@ -8,6 +8,12 @@ namespace {
 /// How long a new supervisor may take to reach the agents before silence counts.
 constexpr Duration kReattachGrace = std::chrono::seconds(15);
 
+/// "host: why", unless the reason names the host already.
+std::string at_host(const Host& host, const std::string& why) {
+  const std::string name = to_string(host);
+  return why.starts_with(name + ":") ? why : fmt::format("{}: {}", name, why);
+}
+
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
 std::string join_ids(const std::vector<WorkerId>& ids) {
@@ -513,14 +519,14 @@ void Job::host_failed(const Host& host, const std::string& why) {
     constexpr std::uint32_t kInitialTries = 3;
     const bool prepare = why.rfind("prepare-data", 0) == 0;
     if (!prepare || h.attempts >= kInitialTries) {
-      end(options_.codes.unreachable, fmt::format("{}: {}", host, why), options_.stop_grace);
+      end(options_.codes.unreachable, at_host(host, why), options_.stop_grace);
       return;
     }
   }
   const Duration delay = retry_delay(h.attempts, std::hash<std::string>{}(to_string(host)));
   h.cooling_until = now_.at + delay;
   note(Note::Kind::kFailure, "host_failed",
-       fmt::format("{}: {}; try {} in {:.1f} s", host, why, h.attempts + 1, seconds(delay)),
+       fmt::format("{}; try {} in {:.1f} s", at_host(host, why), h.attempts + 1, seconds(delay)),
        std::nullopt, host);
   if (initial_worker) return;  // the same base workers try again
   std::vector<WorkerId> waiting;

@@ -72,6 +72,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
   vars["DT_TRANSPORT"] = spec.transport;
   vars["DT_START_TIMEOUT"] = seconds(spec.start_timeout_s);
   vars["DT_BOUNDARY_TIMEOUT"] = seconds(spec.boundary_timeout_s);
+  vars["DT_ORPHAN_TIMEOUT"] = seconds(spec.orphan_timeout_s);
 }
 
 void add_users(Variables& vars, const std::vector<std::pair<std::string, std::string>>& users) {
@@ -86,6 +87,8 @@ std::vector<std::pair<std::string, std::string>> environment(const io::JobSpec& 
   if (facts.process.role != Role::kPrepare) add_dmlc(vars, spec, facts);
   if (facts.process.role == Role::kWorker) {
     add_torch(vars, facts);
+    // Threads that wait by spinning take the cores of the machine's other workers.
+    vars["OMP_WAIT_POLICY"] = "PASSIVE";
     if (facts.cores > 0)
       vars["OMP_NUM_THREADS"] =
           text(std::max(1U, facts.cores / std::max(1U, facts.workers_on_machine)));

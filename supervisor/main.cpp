@@ -1,4 +1,5 @@
 /// dtsupervisor: keeps one job alive and changes its size. Started by dtlaunch.
+#include <link.h>
 #include <unistd.h>
 
 #include <boost/asio/signal_set.hpp>
@@ -39,10 +40,22 @@ Result<io::JobSpec> load_spec(const std::string& file) {
   return spec;
 }
 
-/// The programs a host needs lie beside this one.
+/// What a host needs: the programs that lie beside this one, and the libraries that not every host
+/// has, as this process has loaded them (the programs look for them in their own folder first).
 std::vector<std::string> bundle_files() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  return {(folder / "dtagent").string(), (folder / "dtserver").string()};
+  std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* loaded, std::size_t, void* into) {
+        // By the name the loader was asked for, which is the one the programs ask for too.
+        const std::string name = std::filesystem::path(loaded->dlpi_name).filename().string();
+        for (const char* wanted : {"libfmt.so", "libstdc++.so", "libgcc_s.so", "libcrypto.so"})
+          if (name.starts_with(wanted))
+            static_cast<std::vector<std::string>*>(into)->emplace_back(loaded->dlpi_name);
+        return 0;
+      },
+      &files);
+  return files;
 }
 
 /// The backend for this job, and with --sync-dst-dir the way to bring the working folder along.

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/hosts.h"
+#include "core/journal.h"
 #include "io/control.h"
 #include "io/fd.h"
 
@@ -280,6 +281,9 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   auto spec = co_await volume_.replace(io::job_files_dir(spec_) + "/spec.json",
                                        io::to_json(spec_) + "\n", 0600);
   if (!spec) co_return spec;
+  auto journal = co_await volume_.replace(io::job_files_dir(spec_) + "/journal",
+                                          std::string(journal::kHeader), 0600);
+  if (!journal) co_return journal;
   auto workers = co_await volume_.replace(path("host_worker"), format_host_worker(spec_.workers));
   if (!workers) co_return workers;
   console_->info("Created worker host file {}", path("host_worker"));
