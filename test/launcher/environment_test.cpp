@@ -74,6 +74,8 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_TRANSPORT", "tcp"},
       {"DT_START_TIMEOUT", "600"},
       {"DT_BOUNDARY_TIMEOUT", "1.5"},
+      {"DT_ORPHAN_TIMEOUT", "300"},
+      {"OMP_WAIT_POLICY", "PASSIVE"},
   };
   CHECK(env_of(a_spec(), facts) == expected);
 }
