@@ -101,10 +101,14 @@ std::string status_json(const StatusInput& in) {
   json accepted = json::array();
   for (const HostSlots& s : in.job.membership().file())
     for (std::uint32_t i = 0; i < s.slots; ++i) accepted.push_back(to_string(s.host));
+  json kept = json::array();
+  for (const Host& host : in.job.membership().refused_removals(in.job.membership().file()))
+    kept.push_back(to_string(host));
   json refused = nullptr;
   if (in.file_refusal) refused = {{"why", *in.file_refusal}};
   out["file"] = {{"path", in.spec.job_dir + "/host_worker"},
                  {"accepted", std::move(accepted)},
+                 {"kept", std::move(kept)},
                  {"refused", std::move(refused)}};
   return out.dump();
 }

@@ -7,7 +7,7 @@
 ///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
 ///      "hosts":[{"host","wanted","link","prepared","cooling_until_s":n|null,"given_up","why",
 ///                "attempts","restarts"}],
-///      "file":{"path","accepted":["host"...],"refused":{"why"}|null},
+///      "file":{"path","accepted":["host"...],"kept":["host"...],"refused":{"why"}|null},
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
 #pragma once
 

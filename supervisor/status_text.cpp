@@ -103,6 +103,9 @@ std::string host_file(const json& status) {
   for (const json& host : items(file, "accepted"))
     out += " " + (host.is_string() ? host.get<std::string>() : host.dump());
   out += "\n";
+  for (const json& host : items(file, "kept"))
+    out += fmt::format("{} is a host of the initial launch: its workers stay\n",
+                       host.is_string() ? host.get<std::string>() : host.dump());
   const json& refused = part(file, "refused");
   if (refused.is_object())
     out += fmt::format("the present content is refused: {}\n", shown(refused, "why"));

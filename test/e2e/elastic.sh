@@ -42,7 +42,7 @@ happens() { wait_for "${PATIENCE:-20}" "[ \$(event '$1' '${2:-.}') -ge ${3:-1} ]
 # status EXPRESSION: of Python, over the status `s`; false too while there is none.
 status() {
   dtctl status --json >"$T/status.json" 2>/dev/null &&
-    python3 -c 'import json, sys
+    python3 -c 'import json, re, sys
 s = json.load(open(sys.argv[1]))
 sys.exit(not eval(sys.argv[2]))' "$T/status.json" "$1"
 }
@@ -60,6 +60,32 @@ members() { shows "sorted(w[\"id\"] for w in s[\"workers\"] if w[\"state\"] == \
 
 # steps CHECK...: of worker_log.py, over the logs.
 worker_log() { python3 "$DT_SOURCE/test/e2e/worker_log.py" "$@" || fail "worker_log.py $*"; }
+
+# held HOST REASON: adds HOST, whose newcomer fails for REASON, again and again, for DT_E2E_HOLD
+# seconds at least. The others go on meanwhile as if nothing was; why is in status and events.
+held() {
+  local from=$(($(epoch) + 1)) until=$((SECONDS + ${DT_E2E_HOLD:-3})) id delays
+  HELD="sum(h[\"host\"] == \"$1\" and h[\"attempts\"] >= 2 and re.search(\"$2\", h[\"why\"]) is not None for h in s[\"hosts\"])"
+  echo "$1" >>"$JOB/host_worker"
+  wait_for $((${DT_E2E_HOLD:-3} + 60)) '[ $SECONDS -ge '$until' ] && status "$HELD"' || fail "status is not: $HELD: $(cat "$T/status.json")"
+  [ "$(event host_failed "${1%:*}.*$2")" -ge 2 ] || fail "no two events that tell of it"
+  delays=$(grep '"event":"host_failed"' "$JOB/events.jsonl" | grep -E -- "${1%:*}.*$2" | sed -E 's/.* in ([0-9.]+) s".*/\1/')
+  awk 'NR > 1 && $1 <= last { exit 1 } { last = $1 }' <<<"$(head -n 4 <<<"$delays")" || fail "the delays do not grow: $delays"
+  some_epochs 2
+  for id in 0 1; do
+    worker_log waits "$T/w$id.jsonl" 0.5 $from
+    worker_log once "$T/w$id.jsonl"
+  done
+}
+
+# joins_and_leaves HOST: what held it is gone.
+joins_and_leaves() {
+  local lines
+  PATIENCE=60 shows "any(w[\"host\"] == \"$1\" and w[\"state\"] == \"MEMBER\" for w in s[\"workers\"])"
+  sed -i '$d' "$JOB/host_worker"
+  PATIENCE=60 shows "len(s[\"workers\"]) == 2 and s[\"world_size\"] == 2"
+  wait_for 10 '[ "$(tail -n 1 "$JOB/host_worker_log" | cut -d" " -f2)" = REMOVED ]' || fail "not logged"
+}
 
 # end_job: by request; nothing may be left.
 end_job() {

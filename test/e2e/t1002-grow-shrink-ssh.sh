@@ -1,4 +1,5 @@
-# The same over ssh, host by host; a removed worker ends by itself with exit code 0.
+# The same over ssh, host by host; a removed worker ends by itself with exit code 0;
+# a host of the initial launch stays.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 3
@@ -20,6 +21,14 @@ echo "${host[0]}" >host_worker
 changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}" "REMOVED ${SSH_ADDRESSES[2]}"
 members 0
 some_epochs 2
+
+# A base host stays, whatever the file says.
+echo "${host[1]}" >host_worker
+happens base_host_kept "${SSH_ADDRESSES[0]}.* is a host of the initial launch"
+shows "s[\"file\"][\"kept\"] == [\"${host[0]}\"]"
+changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}" "REMOVED ${SSH_ADDRESSES[2]}" "ADDED ${SSH_ADDRESSES[1]}"
+members 0,3
+some_epochs 1
 worker_log once "$T/w0.jsonl"
 worker_log waits "$T/w0.jsonl" 0.5
 end_job

@@ -32,7 +32,7 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
       {"host":"10.0.0.10","wanted":1,"link":"none","prepared":false,"cooling_until_s":null,
        "given_up":true,"why":"too many restarts","attempts":9,"restarts":3}],
     "file":{"path":"/j/host_worker","accepted":["10.0.0.7","10.0.0.9"],
-            "refused":{"why":"host_worker:3:1: no"}},
+            "kept":["10.0.0.8"],"refused":{"why":"host_worker:3:1: no"}},
     "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,"logs":"/j/logs"})");
   REQUIRE(text);
   CHECK(*text == R"(job j1: running, up 1 h 02 min
@@ -52,6 +52,7 @@ HOST       WANTED  LINK  ATTEMPTS  RESTARTS  NEXT TRY  WHY
 10.0.0.10  1       none  9         3         given up  too many restarts
 
 /j/host_worker, last accepted: 10.0.0.7 10.0.0.9
+10.0.0.8 is a host of the initial launch: its workers stay
 the present content is refused: host_worker:3:1: no
 host_worker_log has 3 lines
 )");

@@ -1,0 +1,34 @@
+# One edit swaps an added host for another: one commit, each log line once. An edit taken back
+# before its newcomer joined: no commit, no log line, the newcomer stopped.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+ssh_hosts 3
+train -n 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" -- --victim 3 --warm-delay-s 600
+mapfile -t host <"$SSH_HOSTS"
+echo "${host[1]}" >>host_worker
+changed "ADDED ${SSH_ADDRESSES[1]}"
+before=$(event committed)
+sed -i "2s/.*/${host[2]}/" host_worker
+changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}"
+[ "$(event committed)" = $((before + 1)) ] || fail "not one commit"
+[ "$(event committed 'joined: 2, leaving: 1')" = 1 ] || fail "not both at one boundary"
+members 0,2
+
+# Worker 3 warms up for ever: it is stopped while it is still a newcomer.
+before=$(event committed)
+cp host_worker good
+echo "${host[1]}" >>host_worker
+shows 'any(w["id"] == 3 and w["state"] == "STARTING" and w["pid"] > 0 for w in s["workers"])'
+wait_for 10 '[ -s "$T/w3.jsonl" ]' || fail "worker 3 has not begun"
+pid=$(sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w3.jsonl")
+_alive "$pid" || fail "worker 3 does not run"
+cp good host_worker
+happens newcomer_stopped 'worker 3 .*no longer wanted'
+wait_for 15 '! _alive "$pid"' || fail "worker 3 has not been stopped"
+shows 'len(s["workers"]) == 2 and s["log_lines"] == 3'
+some_epochs 3
+[ "$(event committed)" = "$before" ] || fail "a commit for an edit that was taken back"
+[ "$(wc -l <host_worker_log)" = 3 ] || fail "a line in host_worker_log for an edit that was taken back"
+worker_log once "$T/w0.jsonl"
+worker_log waits "$T/w0.jsonl" 0.5
+end_job

@@ -1,0 +1,74 @@
+# Every way in which people and editors save host_worker does the obvious thing, or keeps the last
+# good list and says so.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+train -n 1 --
+line=$(cat host_worker)
+[ "$line" = localhost ] || fail "host_worker begins with: $line"
+
+accepted=1 lines=()
+# accepts COUNT: the workers of the edit just made, taken over within PATIENCE, once, and logged.
+accepts() {
+  local i
+  if [ "$1" != $accepted ]; then
+    shows "len(s[\"file\"][\"accepted\"]) == $1 and s[\"file\"][\"refused\"] is None"
+    for ((i = accepted; i < $1; i++)); do lines+=('ADDED localhost'); done
+    for ((i = accepted; i > $1; i--)); do lines+=('REMOVED localhost'); done
+    accepted=$1
+  fi
+  changed "${lines[@]}"
+  shows "s[\"world_size\"] == $1"
+}
+# refuses WHY: the edit just made; the last good list stays.
+refuses() {
+  local before
+  shows "s[\"file\"][\"refused\"] and \"$1\" in s[\"file\"][\"refused\"][\"why\"]"
+  shows "len(s[\"file\"][\"accepted\"]) == $accepted and s[\"world_size\"] == $accepted"
+  happens file_refused "$1.*the last good list stays"
+  expect_output job "WARNING .*$1"
+}
+two=$'localhost\nlocalhost\n' one=$'localhost\n'
+
+say 'appended, sed -i, cp'
+echo localhost >>host_worker && accepts 2
+sed -i 2d host_worker && accepts 1
+printf %s "$two" >"$T/new" && cp "$T/new" host_worker && accepts 2
+printf %s "$one" >"$T/new" && mv "$T/new" host_worker && accepts 1
+
+say 'CRLF, blank lines, comments, trailing blanks'
+printf '# mine\r\n\r\nlocalhost  \r\n\t\r\nlocalhost\t# second\r\n\n' >host_worker && accepts 2
+
+say 'emptied at once, content a second later'
+: >host_worker
+sleep 1.2
+printf %s "$one" >host_worker && accepts 1
+
+say 'truncated for good'
+: >host_worker && refuses 'names no host'
+printf %s "$one" >host_worker
+shows 's["file"]["refused"] is None'
+happens file_cleared
+
+say 'only comments'
+printf '# nobody\n\n' >host_worker && refuses 'names no host'
+
+say 'deleted, and there again'
+rm host_worker && refuses 'host_worker is gone'
+printf %s "$two" >host_worker && accepts 2
+
+say 'one line of garbage'
+printf 'localhost\nloc alhost!\n' >host_worker && refuses 'host_worker:2:5'
+some_epochs 1
+
+say 'a line half written: taken only when it stays so'
+# "localhost" without its last letters would be another host; a writer that pauses in the middle
+# of a line is waited for.
+printf 'localhost\nlocalho' >host_worker
+sleep 1.5
+printf 'st\nlocalhost\n' >>host_worker && accepts 3
+[ "$(event file_accepted localho,)" = 0 ] && ! grep -Eq 'localho("|,| |$)' events.jsonl || fail "half a line was taken"
+printf 'localhost\nlocalhost' >host_worker && accepts 2
+
+worker_log once "$T/w0.jsonl"
+worker_log waits "$T/w0.jsonl" 0.5
+end_job

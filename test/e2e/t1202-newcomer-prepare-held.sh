@@ -1,0 +1,26 @@
+# A newcomer whose data check hangs, and one whose data check fails.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+ssh_hosts 4
+mapfile -t host <"$SSH_HOSTS"
+cat >"$T/prepare" <<END
+#!/bin/bash
+[ ! -e "$T/hang" ] || sleep 600
+[ ! -e "$T/fail" ] || { echo 'the disk is full'; exit 3; }
+END
+chmod +x "$T/prepare"
+train -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --prepare-data "$T/prepare" --prepare-timeout 2s --
+say 'hanging'
+touch "$T/hang"
+held "${host[2]}" 'prepare-data failed: not done within 2 s'
+rm "$T/hang"
+joins_and_leaves "${host[2]}"
+[ -e "prepare_data_success_${SSH_ADDRESSES[2]}" ] || fail "no mark of the data check"
+say 'failing'
+touch "$T/fail"
+held "${host[3]}" 'prepare-data failed: exit code 3.*the disk is full'
+[ ! -e "prepare_data_success_${SSH_ADDRESSES[3]}" ] || fail "a mark of a data check that failed"
+rm "$T/fail"
+joins_and_leaves "${host[3]}"
+[ "$(wc -l <host_worker_log)" = 4 ] || fail "not four lines in host_worker_log"
+end_job
