@@ -1,6 +1,6 @@
 #!/bin/bash
-# Starts and ends one short command on N hosts over ssh, by this project's ssh backend, pdsh and
-# clush in turn: wall, client CPU (the tool and all its children) and client memory (peak of the
+# Starts and ends one short command on N hosts over ssh, by a whole dtlaunch job (agent and guard on
+# every host, supervisor, journal, logs), by this project's ssh backend alone, pdsh and clush in turn: wall, client CPU (the tool and all its children) and client memory (peak of the
 # summed resident sizes, sampled). The hosts are 127.0.1.1 .. N of one sshd, unprivileged, in a
 # temporary folder; OpenSSH's defaults otherwise, MaxStartups apart.
 #
@@ -75,7 +75,20 @@ folder, port, hosts, runs, command, bench = sys.argv[1:7]
 hosts, runs = int(hosts), int(runs)
 names = ["127.0.1.%d" % i for i in range(1, hosts + 1)]
 config = folder + "/config"
-tools = {"dtlaunch (ssh backend)": ([bench, config, port, command] + names, {})}
+tools = {"ssh backend alone": ([bench, config, port, command] + names, {})}
+dtlaunch = os.path.join(os.path.dirname(bench), "dtlaunch")
+if os.access(dtlaunch, os.X_OK):
+    os.makedirs(folder + "/job")
+    os.makedirs(folder + "/run", mode=0o700)
+    with open(folder + "/hosts", "w") as f:
+        f.writelines(name + "\n" for name in names)
+    job = [dtlaunch, "-q", "-n", str(hosts), "-s", "0", "-H", folder + "/hosts", "--ssh-config", config,
+           "--job-dir", folder + "/job", command]
+    environment = {"XDG_RUNTIME_DIR": folder + "/run", "XDG_STATE_HOME": folder + "/state"}
+    tools["dtlaunch, whole job"] = (job, environment)
+    # The first job brings the programs to the hosts.
+    subprocess.run(job, env=dict(os.environ, **environment), stdin=subprocess.DEVNULL,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 if shutil.which("pdsh"):
     tools["pdsh -f N"] = (["pdsh", "-R", "ssh", "-f", str(hosts), "-S", "-w", ",".join(names), command],
                           {"PDSH_SSH_ARGS_APPEND": "-F " + config})
@@ -106,7 +119,8 @@ def rss(root):
 def measure(argv, extra):
     environment = dict(os.environ, **extra)
     start = time.monotonic()
-    child = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
     peak = 0
     while True:
         done, status, used = os.wait4(child.pid, os.WNOHANG)
