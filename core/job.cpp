@@ -130,7 +130,10 @@ void Job::apply_one(const Committed& r) {
       w->state = WorkerState::kMember;
       w->was_member = true;
       w->since = now_.at;
-      if (auto h = hosts_.find(w->host); h != hosts_.end()) h->second.attempts = 0;
+      if (auto h = hosts_.find(w->host); h != hosts_.end()) {
+        h->second.attempts = 0;
+        h->second.why.clear();
+      }
     }
   }
   for (const WorkerId id : r.leavers) {

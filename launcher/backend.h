@@ -30,6 +30,8 @@ class Backend {
       Host host, AgentCommand command) = 0;
   /// The literal address of the host as this backend would connect to it, or an error.
   virtual boost::asio::awaitable<Result<std::string>> address(Host host) = 0;
+  /// Nobody needs the host any more: what was kept open for its next stream is closed.
+  virtual void disconnect(const Host&) {}
 };
 
 }  // namespace dt::launcher

@@ -62,7 +62,7 @@ std::vector<po::options_description> groups() {
       "ssh-known-hosts", word("strict|accept-new|off"),
       "what to do with a host's key that is not known (accept-new)")(
       "forward-agent,A", po::bool_switch(), "forward the ssh agent to the hosts")(
-      "ssh-connect-timeout", word("TIME"), "10 s");
+      "ssh-connect-timeout", word("TIME"), "10 s; twice that for key exchange and login");
   add("Data plane")("interface", word("NAME"),
                     "network interface for gradients, the same name on all hosts")(
       "server-port", word("PORT"), "first port of the servers on a host; default: any free one")(

@@ -63,7 +63,7 @@ class SshBackend final : public Backend {
                                                                        std::string shell_command);
 
   /// Ends the connections to a host, as a broken network would.
-  void disconnect(const Host& host);
+  void disconnect(const Host& host) override;
   /// Connections now up.
   [[nodiscard]] std::size_t connections() const;
   /// Words for an `ssh` command line that connects as this backend would, without the host; for

@@ -69,6 +69,7 @@ io::awaitable<void> AgentLink::run() {
       wake_.expires_at(io::asio::steady_timer::time_point::max());
     }
   }
+  backend_.disconnect(options_.host);
   ended_ = true;
 }
 
