@@ -1,0 +1,18 @@
+# A worker that does not go when it is told to leave, and is deaf to TERM: the others never notice,
+# it is stopped after --leave-timeout and logged REMOVED.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+train -n 1 --leave-timeout 2s --stop-timeout 1s -- --ignore-leave --victim 1
+echo localhost >>host_worker
+changed 'ADDED localhost'
+pid=$(sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w1.jsonl")
+echo localhost >host_worker
+shows 'any(w["id"] == 1 and w["state"] == "LEAVING" for w in s["workers"])'
+some_epochs 2
+happens leave_enforced 'worker 1 '
+changed 'ADDED localhost' 'REMOVED localhost'
+! _alive "$pid" || fail "worker 1 still runs"
+worker_log left "$T/w1.jsonl"
+worker_log once "$T/w0.jsonl"
+worker_log waits "$T/w0.jsonl" 0.5
+end_job
