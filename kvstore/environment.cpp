@@ -1,7 +1,13 @@
 #include "kvstore/environment.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -50,6 +56,31 @@ class Variables {
 
 }  // namespace
 
+Result<std::string> interface_address(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0)
+    return tl::unexpected(errno_error(errno, "list the network interfaces"));
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::string found;
+  for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || name != entry->ifa_name) continue;
+    char text[INET6_ADDRSTRLEN] = {};
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      const auto* v4 = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+      return std::string(::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text));
+    }
+    if (entry->ifa_addr->sa_family == AF_INET6 && found.empty()) {
+      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      if (!IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
+        found = ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    }
+  }
+  if (found.empty())
+    return fail(ErrorKind::kInvalid, "no network interface {} with an address here (--interface)",
+                name);
+  return found;
+}
+
 Result<JobEnvironment> read_environment(Role role) {
   Variables variables;
   JobEnvironment env;
@@ -66,6 +97,7 @@ Result<JobEnvironment> read_environment(Role role) {
     variables.number("DT_SERVER_ID", env.id, true);
     variables.number("DT_SERVER_PORT", env.server_port, false);
     env.bind = variables.text("DT_BIND");
+    if (const char* name = std::getenv("DT_INTERFACE")) env.interface = name;
   } else {
     unsigned newcomer = 0;
     variables.number("DT_WORKER_ID", env.id, true);

@@ -17,10 +17,14 @@ struct JobEnvironment {
   std::uint32_t num_workers = 1;
   std::uint32_t num_servers = 0;
   bool newcomer = false;
-  std::string bind;
+  std::string bind;       ///< Literal address a server binds and tells the workers.
+  std::string interface;  ///< Not empty: the address of this interface instead.
   std::uint16_t server_port = 0;
   Duration start_timeout = std::chrono::seconds(600);
 };
+
+/// The IPv4 address of a network interface of this machine, else a global IPv6 one.
+[[nodiscard]] Result<std::string> interface_address(const std::string& name);
 
 /// kInvalid names the first variable that is missing or malformed: this process was not started
 /// for that role by dtlaunch.

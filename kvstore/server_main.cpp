@@ -45,7 +45,12 @@ class ServerProcess {
   }
 
  private:
-  io::awaitable<void> serve() {
+  Result<void> start() {
+    if (!env_.interface.empty()) {
+      auto address = kv::interface_address(env_.interface);
+      if (!address) return tl::unexpected(address.error());
+      env_.bind = std::move(*address);
+    }
     kv::ServerOptions options;
     options.id = ServerId(env_.id);
     options.bind = env_.bind;
@@ -53,21 +58,18 @@ class ServerProcess {
     options.secret = env_.secret;
     options.loops = loops_;
     auto started = kv::Server::start(std::move(options), log_);
-    if (!started) {
-      log_.error("{}", started.error().message);
-      GivingUp last_words;
-      last_words.why = started.error().message;
-      agent_.send(last_words);
-      exit_code_ = 1;
-      group_.spawn(say_and_stop());
-    } else {
-      server_ = std::move(*started);
-      ServerReady ready;
-      ready.address = env_.bind;
-      ready.port = server_->port();
-      agent_.send(ready);
-      group_.spawn(report());
-    }
+    if (!started) return tl::unexpected(started.error());
+    server_ = std::move(*started);
+    ServerReady ready;
+    ready.address = env_.bind;
+    ready.port = server_->port();
+    agent_.send(ready);
+    group_.spawn(report());
+    return {};
+  }
+
+  io::awaitable<void> serve() {
+    if (auto started = start(); !started) give_up(started.error());
     auto on_frame = [this](const wire::Frame& frame) { take(frame); };
     std::function<void(const wire::Frame&)> handler = on_frame;
     const Error error = co_await agent_.run(std::move(handler));
@@ -95,6 +97,15 @@ class ServerProcess {
       co_await io::sleep_for(1s);
       agent_.send(server_->traffic());
     }
+  }
+
+  void give_up(const Error& error) {
+    log_.error("{}", error.message);
+    GivingUp last_words;
+    last_words.why = error.message;
+    agent_.send(last_words);
+    exit_code_ = 1;
+    group_.spawn(say_and_stop());
   }
 
   /// The agent gets a moment to hear why.

@@ -55,6 +55,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
     case Role::kServer: {
       vars["DT_ROLE"] = "server";
       vars["DT_SERVER_ID"] = text(facts.process.id);
+      if (!spec.interface.empty()) vars["DT_INTERFACE"] = spec.interface;
       const std::uint32_t port = spec.server_port + facts.index_on_host;
       vars["DT_SERVER_PORT"] = text(spec.server_port == 0 ? 0 : port);
       break;
