@@ -1,14 +1,14 @@
 # host_worker saved by vim, which writes in place (backupcopy=yes) or renames (backupcopy=no).
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-command -v vim >/dev/null || skip 'no vim here'
+vim=$(command -v vim || command -v vim.tiny) || skip "no vim here"
 train -n 1 --
-edit() { TERM=dumb timeout 20 vim -u NONE -i NONE -N -es -c "set backupcopy=$1" -c "$2" -c wq host_worker || fail "vim: $?"; }
-edit yes '$put =\"localhost\"'
+edit() { TERM=dumb timeout 20 "$vim" -u NONE -i NONE -N -es -c "set backupcopy=$1" -c "$2" -c wq host_worker || fail "vim: $?"; }
+edit yes '$copy $'
 changed 'ADDED localhost'
 edit no '$delete'
 changed 'ADDED localhost' 'REMOVED localhost'
-edit no '$put =\"localhost\"'
+edit no '$copy $'
 changed 'ADDED localhost' 'REMOVED localhost' 'ADDED localhost'
 edit yes '$delete'
 changed 'ADDED localhost' 'REMOVED localhost' 'ADDED localhost' 'REMOVED localhost'

@@ -1,5 +1,5 @@
 # A worker killed with -9 in the middle of an epoch: the others go on, without a new process and
-# without a step done twice; it comes back as a newcomer. A host that was removed ends by itself.
+# without a step done twice; it comes back as a newcomer.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 3
@@ -11,12 +11,7 @@ members 0,2,3
 some_epochs 2
 for id in 0 2; do
   worker_log once "$T/w$id.jsonl"
-  # 3 s are what a boundary may wait that finds a worker dead; this one was found at once.
   worker_log waits "$T/w$id.jsonl" 0.5
 done
-# All hold the same weights after the same epoch.
-last=$(epoch 0)
-some_epochs 1
-hashes=$(grep -h "\"epoch\":$last,\"event\":\"epoch\"" "$T"/w[023].jsonl | sed 's/.*"hash"//' | sort | uniq -c)
-[ "$(wc -l <<<"$hashes")" = 1 ] && [[ $hashes =~ ^\ *3 ]] || fail "the weights differ: $hashes"
+worker_log agree "$T"/w*.jsonl
 end_job

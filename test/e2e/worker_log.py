@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Looks into a log of mlp_worker (--log).
 
-usage: worker_log.py waits FILE SECONDS [FROM]   every boundary from epoch FROM on was crossed faster
+usage: worker_log.py waits FILE SECONDS [FROM]   from epoch FROM on every boundary was crossed faster,
+                                               and no step took twice as long
        worker_log.py once FILE                   one process; no step done twice, none left out
        worker_log.py left FILE                   the last word: told to leave
+       worker_log.py agree FILE...               the same weights at the end of each epoch
 """
 import json
 import sys
@@ -16,6 +18,10 @@ def check(ok, text):
 
 def waits(lines, most, first=1):
     entered, longest, count = None, 0.0, 0
+    for before, line in zip(lines, lines[1:]):
+        if line["event"] == "step" and line["epoch"] >= int(first):
+            took = (line["t_ns"] - before["t_ns"]) / 1e9
+            check(took < 2 * float(most), f"{took:.3f} s for step {line['step']} of epoch {line['epoch']}")
     for line in lines:
         if line["event"] == "boundary_enter":
             entered = line
@@ -44,6 +50,19 @@ def left(lines):
     check(lines[-1]["event"] == "boundary_leave" and lines[-1]["result"] == "leave", f"ends with {lines[-1]}")
 
 
-with open(sys.argv[2]) as file:
-    log = [json.loads(line) for line in file if line.endswith("\n")]
-{"waits": waits, "once": once, "left": left}[sys.argv[1]](log, *sys.argv[3:])
+def read(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def agree(_, *others):
+    epochs = {}
+    for line in (line for path in (sys.argv[2], *others) for line in read(path)):
+        if line["event"] == "epoch":
+            epochs.setdefault(line["epoch"], {})[line["worker"]] = line["hash"]
+    check(any(len(hashes) > 1 for hashes in epochs.values()), "no epoch of several workers")
+    for epoch, hashes in epochs.items():
+        check(len(set(hashes.values())) == 1, f"epoch {epoch} ended with different weights: {hashes}")
+
+
+{"waits": waits, "once": once, "left": left, "agree": agree}[sys.argv[1]](read(sys.argv[2]), *sys.argv[3:])
