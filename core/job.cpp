@@ -704,9 +704,11 @@ void Job::shrink_if_someone_died() {
     for (const WorkerId id : live)
       effects_.emplace_back(
           TellShrunk{id, membership_.find(id)->host, Shrunk{c.generation, live.front()}});
-    note(Note::Kind::kCommit, "shrunk",
-         fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation, c.epoch,
-                     join_ids(live)));
+    // At the end one after the other leaves: that is no news.
+    if (!finishing_)
+      note(Note::Kind::kCommit, "shrunk",
+           fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation, c.epoch,
+                       join_ids(live)));
   } else {
     note(Note::Kind::kCommit, "nobody_left",
          fmt::format("generation {}: no member is alive; epoch {} starts again with the first "

@@ -27,6 +27,7 @@ constexpr Duration kTick = 100ms;
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
 constexpr Duration kPredecessor = 5s;
+constexpr Duration kOwnerComes = 30s;
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -141,14 +142,19 @@ awaitable<int> Supervisor::run() {
   } else {
     say_ready("READY\n");
     group_.spawn(tick_loop());
+    group_.spawn(notice_failure());
     if (spec_.elastic) group_.spawn(host_worker_->run());
+    if (!spec_.detached && !options_.resume) group_.spawn(expect_owner());
     group_.spawn(change_log_->run());
     const Instant now{steady_now(), wall_now()};
-    for (const Effect& effect : job_->begin(term_, now)) carry_out(effect);
+    carry_out(job_->begin(term_, now));
     pump();
     if (!end_) co_await done_.async_wait(io::tok);
-    co_await shut_down();
-    code = end_->exit_code;
+    // Without an end a task has failed, and with it all of them: join() throws its exception.
+    if (end_) {
+      co_await shut_down();
+      code = end_->exit_code;
+    }
   }
   volume_.stop();
   group_.cancel();
@@ -294,6 +300,18 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   co_return events;
 }
 
+awaitable<void> Supervisor::expect_owner() {
+  co_await io::sleep_for(kOwnerComes);
+  if (!control_->has_owner()) stop("the dtlaunch that owns the job never came");
+}
+
+awaitable<void> Supervisor::notice_failure() {
+  co_await io::asio::this_coro::throw_if_cancelled(false);
+  io::asio::steady_timer never(executor_, io::asio::steady_timer::time_point::max());
+  co_await never.async_wait(io::tok);
+  done_.cancel();
+}
+
 awaitable<void> Supervisor::tick_loop() {
   for (;;) {
     co_await io::sleep_for(kTick);
@@ -308,7 +326,7 @@ void Supervisor::stop(std::string why) {
     return;
   }
   for (auto& [host, h] : hosts_)
-    if (h.link) h.link->send(Shutdown{0});
+    if (h.link) h.link->shut_down(0);
 }
 
 bool Supervisor::awaits_agents(Time since) const {
@@ -322,9 +340,12 @@ bool Supervisor::awaits_agents(Time since) const {
 
 awaitable<void> Supervisor::shut_down() {
   // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
+  // Those of an earlier term are there already: their links have to be made to tell them.
+  for (const Time until = steady_now() + kLastReach; reattaching_ > 0 && steady_now() < until;)
+    co_await io::sleep_for(10ms);
   const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(end_->grace);
   for (auto& [host, h] : hosts_)
-    if (h.link) h.link->shut_down(static_cast<std::uint32_t>(grace.count()));
+    if (h.link) h.link->shut_down(stops_ > 1 ? 0 : static_cast<std::uint32_t>(grace.count()));
   const Time begin = steady_now();
   while (awaits_agents(begin)) co_await io::sleep_for(20ms);
   for (auto& [host, h] : hosts_) {
@@ -336,11 +357,14 @@ awaitable<void> Supervisor::shut_down() {
   }
   if (end_->exit_code == 0)
     console_->info("{}", end_->message);
+  else if (end_->exit_code == io::kExitInterrupted)
+    console_->warn("the job was stopped: {}", end_->message);
   else
     console_->error("{}", end_->message);
   output_->close_all();
   host_worker_->stop();
-  co_await change_log_->finish(kGoodbye);
+  if (!co_await change_log_->finish(kGoodbye))
+    console_->warn("{} lacks its last lines: it cannot be written", path("host_worker_log"));
   const std::string pointer =
       nlohmann::json{{"job", spec_.job},
                      {"master", master_address_},
@@ -349,11 +373,13 @@ awaitable<void> Supervisor::shut_down() {
                      {"state_dir", spec_.state_dir},
                      {"ended", {{"exit_code", end_->exit_code}, {"message", end_->message}}}}
           .dump();
-  static_cast<void>(co_await volume_.replace(io::pointer_file(spec_.job_dir), pointer + "\n"));
-  if (!co_await volume_.drain(kGoodbye))
+  if (co_await volume_.drain(kGoodbye)) {
+    static_cast<void>(co_await volume_.replace(io::pointer_file(spec_.job_dir), pointer + "\n"));
+    static_cast<void>(co_await drop_job_lock(volume_, spec_.job_dir, *lock_));
+  } else {
     console_->warn("the shared volume does not answer: logs in {} may lack their end",
                    spec_.job_dir);
-  static_cast<void>(co_await drop_job_lock(volume_, spec_.job_dir, *lock_));
+  }
   io::JobEnded last{end_->exit_code, end_->message};
   co_await control_->end(std::move(last), kGoodbye);
   control_->stop();

@@ -80,6 +80,7 @@ class Supervisor {
     std::string tail;  ///< Last output, for the failure's reason.
     std::optional<ExitStatus> exit;
     std::string failed;
+    bool forgotten = false;  ///< The job machine waits for it no longer.
     std::unique_ptr<io::asio::steady_timer> ended;
   };
 
@@ -87,6 +88,10 @@ class Supervisor {
   io::awaitable<Result<void>> open_files();
   io::awaitable<Result<void>> make_job_files();
   io::awaitable<void> tick_loop();
+  /// Wakes run() when a task has failed and all are cancelled.
+  io::awaitable<void> notice_failure();
+  /// Ends a foreground job whose dtlaunch died before it came for its console.
+  io::awaitable<void> expect_owner();
   io::awaitable<void> shut_down();
   /// Whether a host may still say that everything there has ended.
   [[nodiscard]] bool awaits_agents(Time since) const;
@@ -95,7 +100,7 @@ class Supervisor {
   // The machine.
   void post(JobEvent event);
   void pump();
-  void carry_out(const Effect& effect);
+  void carry_out(const std::vector<Effect>& effects);
   void act(const Append& e);
   void act(const Attach& e);
   void act(const ReleaseHost& e);
@@ -115,12 +120,15 @@ class Supervisor {
   HostShell& shell(const Host& host);
   AgentLink& make_link(const Host& host);
   io::awaitable<void> attach(Host host, bool start);
+  io::awaitable<void> reach(Host host, bool start);
   void attached(const Host& host, const AgentState& state);
   void broke(const Host& host, const Error& error, bool gone);
   void heard(const Host& host, const wire::Frame& frame);
   void said(const Host& host, ProcessId process, std::uint16_t type, const std::string& body);
   void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran);
   io::awaitable<void> prepare(Host host);
+  /// Nobody waits any more for the data checks that run there.
+  void forget_prepares(const Host& host);
   launcher::ProcessFacts facts_for(ProcessId process, const Host& host) const;
   template <class Message>
   void send(const Host& host, const Message& message) {
@@ -135,6 +143,8 @@ class Supervisor {
   io::awaitable<std::string> answer(std::string request);
   io::awaitable<std::string> edit_host_worker(std::string op, std::string host,
                                               std::uint32_t slots);
+  io::awaitable<Result<void>> rewrite_host_worker(std::string op, std::string host,
+                                                  std::uint32_t slots);
   [[nodiscard]] std::string status() const;
 
   [[nodiscard]] std::string path(const std::string& name) const {
@@ -166,6 +176,7 @@ class Supervisor {
   std::map<std::uint32_t, PrepareRun> prepares_;
   std::set<Host> waits_told_;
   std::set<Host> synced_;
+  std::uint32_t reattaching_ = 0;  ///< Agents of an earlier term whose link is not made yet.
   std::vector<std::unique_ptr<AgentLink>> retired_;  ///< Ended; freed with us.
   std::uint32_t next_prepare_ = 0;
   std::string secret_;
@@ -175,6 +186,8 @@ class Supervisor {
 
   std::deque<JobEvent> events_;
   bool pumping_ = false;
+  bool journal_failed_ = false;  ///< Nothing is carried out any more.
+  bool editing_ = false;         ///< Somebody is changing host_worker for dtctl.
   std::optional<End> end_;
   std::uint32_t stops_ = 0;
   Time started_ = steady_now();

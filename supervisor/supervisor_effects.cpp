@@ -17,13 +17,17 @@ void Supervisor::pump() {
     const JobEvent event = std::move(events_.front());
     events_.pop_front();
     const Instant now{steady_now(), wall_now()};
-    for (const Effect& effect : job_->step(event, now)) carry_out(effect);
+    carry_out(job_->step(event, now));
+    if (journal_failed_) events_.clear();
   }
   pumping_ = false;
 }
 
-void Supervisor::carry_out(const Effect& effect) {
-  std::visit([this](const auto& e) { act(e); }, effect);
+void Supervisor::carry_out(const std::vector<Effect>& effects) {
+  for (const Effect& effect : effects) {
+    if (journal_failed_) return;
+    std::visit([this](const auto& e) { act(e); }, effect);
+  }
 }
 
 void Supervisor::act(const Append& e) {
@@ -31,6 +35,7 @@ void Supervisor::act(const Append& e) {
   auto appended = store_->append(frame.type, frame.body);
   if (!appended) {
     // Nothing may happen that is not journalled: this supervisor cannot go on.
+    journal_failed_ = true;
     console_->error("{}: the journal cannot be written, the job stops", appended.error().message);
     if (!end_)
       act(End{io::kExitFailure, appended.error().message, from_seconds(spec_.stop_timeout_s)});
@@ -48,11 +53,7 @@ void Supervisor::act(const ReleaseHost& e) {
   HostShell& h = shell(e.host);
   if (h.link) h.link->shut_down(milliseconds(spec_.stop_timeout_s));
   h.leaving = true;
-  for (auto& [id, run] : prepares_) {
-    if (run.host != e.host || run.exit || !run.failed.empty()) continue;
-    run.failed = "the host is no longer wanted";
-    run.ended->cancel();
-  }
+  forget_prepares(e.host);
 }
 
 void Supervisor::act(const Prepare& e) { group_.spawn(prepare(e.host)); }

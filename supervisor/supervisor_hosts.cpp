@@ -9,6 +9,8 @@ namespace {
 
 /// Output kept of a data check, to tell why it failed.
 constexpr std::size_t kTail = 2000;
+/// How long the agent of an earlier stay may take to end before the host counts as failed.
+constexpr Duration kFarewell = std::chrono::seconds(30);
 
 }  // namespace
 
@@ -34,13 +36,22 @@ AgentLink& Supervisor::make_link(const Host& host) {
 }
 
 io::awaitable<void> Supervisor::attach(Host host, bool start) {
-  if (shell(host).address.empty()) {
+  if (!start) ++reattaching_;
+  co_await reach(host, start);
+  if (!start) --reattaching_;
+}
+
+io::awaitable<void> Supervisor::reach(Host host, bool start) {
+  while (shell(host).address.empty()) {
     auto address = co_await backend_->address(host);
-    if (!address) {
-      post(AttachFailed{host, address.error().message});
-      co_return;
+    if (address) {
+      shell(host).address = *address;
+    } else if (start) {
+      co_return post(AttachFailed{host, address.error().message});
+    } else {
+      // Processes may run there: it is tried until they count as lost.
+      co_await io::sleep_for(std::chrono::seconds(1));
     }
-    shell(host).address = *address;
   }
   if (start && options_.sync && synced_.count(host) == 0) {
     auto synced = co_await options_.sync(host);
@@ -51,13 +62,18 @@ io::awaitable<void> Supervisor::attach(Host host, bool start) {
     synced_.insert(host);
   }
   // The link of an earlier stay may still be saying goodbye.
-  while (shell(host).link && shell(host).leaving && !shell(host).link->ended())
+  for (const Time until = steady_now() + kFarewell;
+       shell(host).link && shell(host).leaving && !shell(host).link->ended();) {
+    if (steady_now() >= until)
+      co_return post(AttachFailed{host, "the agent of its earlier stay cannot be told to end"});
     co_await io::sleep_for(std::chrono::milliseconds(20));
+  }
+  if (end_ && start) co_return;
   if (shell(host).link && shell(host).link->ended())
     retired_.push_back(std::move(shell(host).link));
   if (!shell(host).link) make_link(host);
   if (!start) shell(host).ever_attached = true;  // an earlier term was
-  shell(host).link->attach(start);
+  if (!shell(host).link->up()) shell(host).link->attach(start);
 }
 
 void Supervisor::attached(const Host& host, const AgentState& state) {
@@ -65,6 +81,17 @@ void Supervisor::attached(const Host& host, const AgentState& state) {
   h.ever_attached = true;
   h.cores = state.cores;
   h.machine = state.machine;
+  // A data check whose start got lost with the link, or that died with its agent.
+  const bool lost = std::any_of(prepares_.begin(), prepares_.end(), [&](const auto& entry) {
+    const ProcessId process{Role::kPrepare, entry.first};
+    return entry.second.host == host && !entry.second.forgotten && !entry.second.exit &&
+           std::none_of(state.processes.begin(), state.processes.end(),
+                        [&](const ProcessReport& p) { return p.process == process; });
+  });
+  if (lost) {
+    forget_prepares(host);
+    post(PrepareEnded{host, false, "the agent does not know of it"});
+  }
   post(AgentAttached{host, state.boot_id, state.incarnation, state.processes});
   for (const ProcessReport& p : state.processes) {
     if (p.process.role == Role::kPrepare && prepares_.count(p.process.id) == 0) {
@@ -82,13 +109,7 @@ void Supervisor::attached(const Host& host, const AgentState& state) {
 
 void Supervisor::broke(const Host& host, const Error& error, bool gone) {
   HostShell& h = shell(host);
-  if (gone || h.leaving) {
-    for (auto& [id, run] : prepares_) {
-      if (run.host != host || run.exit || !run.failed.empty()) continue;
-      run.failed = error.message;
-      run.ended->cancel();
-    }
-  }
+  if (gone) forget_prepares(host);
   if (h.leaving) return;
   if (h.ever_attached || gone)
     post(AgentDetached{host, error.message, gone});
@@ -219,6 +240,11 @@ io::awaitable<void> Supervisor::prepare(Host host) {
   act(Note{Note::Kind::kInfo, "preparing", fmt::format("{}: prepare-data runs", host), std::nullopt,
            host});
   auto [ec] = co_await run.ended->async_wait(io::tok);
+  if (run.forgotten) {
+    output_->close(process);
+    prepares_.erase(id);
+    co_return;
+  }
   PrepareEnded result{host, false, run.failed};
   if (run.exit && run.exit->clean()) {
     auto marked = co_await volume_.write_new(mark, "");
@@ -235,6 +261,14 @@ io::awaitable<void> Supervisor::prepare(Host host) {
   send(host, AckExit{process});
   prepares_.erase(id);
   post(std::move(result));
+}
+
+void Supervisor::forget_prepares(const Host& host) {
+  for (auto& [id, run] : prepares_) {
+    if (run.host != host) continue;
+    run.forgotten = true;
+    run.ended->cancel();
+  }
 }
 
 launcher::ProcessFacts Supervisor::facts_for(ProcessId process, const Host& host) const {

@@ -9,8 +9,17 @@ using nlohmann::json;
 
 namespace {
 
+constexpr std::uint64_t kMostSlots = 10'000;
+
 std::string error_reply(std::string_view why) {
   return json{{"ok", false}, {"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// What another type than the expected one says is not an exception's business.
+bool flag(const json& ask, const char* name) { return ask.value(name, json()) == true; }
+std::uint64_t number(const json& ask, const char* name, std::uint64_t otherwise) {
+  const json value = ask.value(name, json());
+  return value.is_number_unsigned() ? value.get<std::uint64_t>() : otherwise;
 }
 
 std::string ok_reply() { return json{{"ok", true}}.dump(); }
@@ -37,22 +46,24 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
   const json ask = json::parse(request, nullptr, false);
   if (!ask.is_object() || !ask.contains("op") || !ask["op"].is_string())
     co_return error_reply("a request is a JSON object with a text \"op\"");
-  if (!job_) co_return error_reply("the supervisor is starting: try again");
   const std::string op = ask["op"];
-  if (op == "status") co_return status();
   if (op == "stop") {
-    const bool force = ask.value("force", false);
-    stop("stopped on request");
-    if (force) stop("stopped on request");
+    const bool force = flag(ask, "force");
+    stop("on request");
+    if (force) stop("on request");
     co_return ok_reply();
   }
-  if (op == "events") co_return story_->events_json(ask.value("from", std::uint64_t{0}));
+  if (!job_) co_return error_reply("the supervisor is starting: try again");
+  if (op == "status") co_return status();
+  if (op == "events") co_return story_->events_json(number(ask, "from", 0));
   if (op == "add" || op == "remove") {
     const json& host = ask.contains("host") ? ask["host"] : json();
     if (!host.is_string()) co_return error_reply("\"host\" is missing");
     std::string name = host.get<std::string>();
-    const std::uint32_t slots = ask.value("slots", 1U);
-    auto edited = edit_host_worker(op, std::move(name), slots);
+    const std::uint64_t slots = number(ask, "slots", 1);
+    if (slots < 1 || slots > kMostSlots)
+      co_return error_reply(fmt::format("\"slots\" is from 1 to {}", kMostSlots));
+    auto edited = edit_host_worker(op, std::move(name), static_cast<std::uint32_t>(slots));
     co_return co_await std::move(edited);
   }
   co_return error_reply(fmt::format("unknown request \"{}\"", op));
@@ -62,12 +73,24 @@ io::awaitable<std::string> Supervisor::edit_host_worker(std::string op, std::str
                                                         std::uint32_t slots) {
   if (!spec_.elastic)
     co_return error_reply("the job was started without --elastic-training-enabled");
+  // One after the other: each reads what the one before has written.
+  while (editing_) co_await io::sleep_for(std::chrono::milliseconds(10));
+  editing_ = true;
+  auto result = co_await rewrite_host_worker(std::move(op), std::move(host), slots);
+  editing_ = false;
+  if (!result) co_return error_reply(result.error().message);
+  host_worker_->nudge();
+  co_return ok_reply();
+}
+
+io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std::string host,
+                                                            std::uint32_t slots) {
   auto wanted = parse_hosts(host, "host");
-  if (!wanted) co_return error_reply(wanted.error().message);
+  if (!wanted) co_return tl::unexpected(wanted.error());
   auto text = co_await volume_.read(path("host_worker"));
-  if (!text) co_return error_reply(text.error().message);
+  if (!text) co_return tl::unexpected(text.error());
   auto lines = parse_hosts(text->value_or(""), "host_worker");
-  if (!lines) co_return error_reply(lines.error().message);
+  if (!lines) co_return tl::unexpected(lines.error());
   std::vector<Host> workers;
   for (const HostSlots& s : sum_slots(adopt(*lines, spec_.known_hosts)))
     workers.insert(workers.end(), s.slots, s.host);
@@ -80,18 +103,16 @@ io::awaitable<std::string> Supervisor::edit_host_worker(std::string op, std::str
     if (job_->membership().base_count(line.host) > 0 &&
         std::count(workers.begin(), workers.end(), line.host) <=
             job_->membership().base_count(line.host))
-      co_return error_reply(
-          fmt::format("{} is a host of the initial launch: its workers stay", line.host));
+      co_return fail(ErrorKind::kInvalid, "{} is a host of the initial launch: its workers stay",
+                     line.host);
     const auto kept = std::remove(workers.begin(), workers.end(), line.host);
     if (kept == workers.end())
-      co_return error_reply(fmt::format("{} is not in host_worker", line.host));
+      co_return fail(ErrorKind::kInvalid, "{} is not in host_worker", line.host);
     workers.erase(kept, workers.end());
     workers.insert(workers.end(), job_->membership().base_count(line.host), line.host);
   }
   auto written = co_await volume_.replace(path("host_worker"), format_host_worker(workers));
-  if (!written) co_return error_reply(written.error().message);
-  host_worker_->nudge();
-  co_return ok_reply();
+  co_return written;
 }
 
 }  // namespace dt::supervisor

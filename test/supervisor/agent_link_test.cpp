@@ -1,0 +1,247 @@
+#include "supervisor/agent_link.h"
+
+#include <boost/asio/local/connect_pair.hpp>
+
+#include "io/frame_channel.h"
+#include "test/supervisor/loop.h"
+
+using namespace dt;
+using namespace dt::test;
+using namespace std::chrono_literals;
+using supervisor::AgentLink;
+
+namespace {
+
+/// The agent's end of one connection: collects what the link sends.
+struct AgentEnd {
+  AgentEnd(Loop& loop, io::UnixSocket socket, bool started)
+      : with_start(started),
+        channel(loop.context.get_executor(), io::unix_stream(std::move(socket))) {
+    loop.group.spawn(read());
+    loop.group.spawn(channel.write_loop());
+  }
+  io::awaitable<void> read() {
+    for (;;) {
+      auto frame = co_await channel.receive();
+      if (!frame) break;
+      types.push_back(frame->type);
+      if (frame->type == Shutdown::kType) grace = wire::parse<Shutdown>(frame->body)->grace_ms;
+    }
+    closed = true;
+  }
+  void say_state() {
+    AgentState state;
+    state.boot_id = "boot";
+    state.incarnation = 7;
+    channel.send(state);
+  }
+  [[nodiscard]] bool was_told(std::uint16_t type) const {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  }
+  bool with_start;
+  io::FrameChannel channel;
+  std::vector<std::uint16_t> types;
+  std::optional<std::uint32_t> grace;
+  bool closed = false;
+};
+
+struct Linked : Loop, launcher::Backend {
+  std::vector<std::unique_ptr<AgentEnd>> ends;  ///< One per connection, first one first.
+  bool refuses = false;                         ///< No connection can be made.
+  int tries = 0;
+  int attached = 0;
+  std::vector<std::string> downs;
+  bool gone = false;
+  std::unique_ptr<AgentLink> link;
+
+  Linked() {
+    AgentLink::Options options;
+    options.job = "j";
+    options.host.name = "a";
+    options.answer_deadline = 300ms;
+    options.silence_limit = 300ms;
+    AgentLink::Callbacks callbacks;
+    callbacks.attached = [this](const AgentState& state) {
+      CHECK(state.incarnation == 7);
+      ++attached;
+    };
+    callbacks.frame = [](const wire::Frame&) {};
+    callbacks.down = [this](const Error& error, bool is_gone) {
+      downs.push_back(error.message);
+      gone = is_gone;
+    };
+    link = std::make_unique<AgentLink>(context.get_executor(), *this, std::move(options),
+                                       std::move(callbacks));
+    group.spawn(link->run());
+  }
+  ~Linked() override {
+    io::asio::post(context, [this] {
+      group.cancel();
+      for (const auto& end : ends) end->channel.close();
+    });
+    CHECK(finished());
+  }
+  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
+      Host, launcher::AgentCommand command) override {
+    ++tries;
+    if (refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
+    io::UnixSocket ours(context);
+    io::UnixSocket theirs(context);
+    io::asio::local::connect_pair(ours, theirs);
+    const bool started = command.argv.back() == "--start";
+    ends.push_back(std::make_unique<AgentEnd>(*this, std::move(theirs), started));
+    co_return io::unix_stream(std::move(ours));
+  }
+  io::awaitable<Result<std::string>> address(Host) override { co_return "127.0.0.1"; }
+
+  AgentEnd& connection(std::size_t n) {
+    REQUIRE(until([&] { return ends.size() > n && ends[n]->was_told(AgentHello::kType); }));
+    return *ends[n];
+  }
+  AgentEnd& attach_first() {
+    link->attach(true);
+    AgentEnd& end = connection(0);
+    end.say_state();
+    REQUIRE(until([&] { return attached == 1; }));
+    return end;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a link that breaks is attached again, and does not start a second agent") {
+  Linked l;
+  AgentEnd& first = l.attach_first();
+  CHECK(first.with_start);
+  CHECK(l.link->up());
+  first.channel.close();
+  AgentEnd& second = l.connection(1);
+  CHECK_FALSE(second.with_start);
+  CHECK_FALSE(l.link->up());
+  second.say_state();
+  REQUIRE(l.until([&] { return l.attached == 2; }));
+  CHECK(l.downs.size() == 1);
+}
+
+TEST_CASE("an agent that falls silent counts as a broken link") {
+  Linked l;
+  l.attach_first();
+  REQUIRE(l.until([&] { return l.downs.size() == 1; }));
+  l.connection(1).say_state();
+  REQUIRE(l.until([&] { return l.attached == 2; }));
+}
+
+TEST_CASE("an agent that takes the connection and never answers is a failed start") {
+  Linked l;
+  l.link->attach(true);
+  REQUIRE(l.until([&] { return l.downs.size() == 1; }));
+  CHECK_THAT(l.downs[0], Catch::Contains("waiting for the agent"));
+  CHECK_FALSE(l.gone);
+  l.context.restart();
+  l.context.run_for(300ms);
+  CHECK(l.tries == 1);  // whether to try again is the job's decision
+}
+
+TEST_CASE("a host that says no agent is there is not asked again") {
+  Linked l;
+  l.link->attach(false);
+  l.connection(0).channel.send(NoAgent{});
+  REQUIRE(l.until([&] { return l.downs.size() == 1; }));
+  CHECK(l.gone);
+  l.context.restart();
+  l.context.run_for(300ms);
+  CHECK(l.tries == 1);
+}
+
+TEST_CASE("a refusing agent is told with its reason") {
+  Linked l;
+  l.link->attach(true);
+  l.connection(0).channel.send(Refused{"a later term was here"});
+  REQUIRE(l.until([&] { return l.downs.size() == 1; }));
+  CHECK_THAT(l.downs[0], Catch::Contains("a later term was here"));
+}
+
+TEST_CASE("reaching an agent of an earlier term is tried again with growing delay, told once") {
+  Linked l;
+  l.refuses = true;
+  l.link->attach(false);
+  REQUIRE(l.until([&] { return l.tries == 3; }));
+  CHECK(l.downs.size() == 1);
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(l.until([&] { return l.tries == 4; }));
+  CHECK(std::chrono::steady_clock::now() - begin > 250ms);
+  l.refuses = false;
+  l.connection(0).say_state();
+  REQUIRE(l.until([&] { return l.attached == 1; }));
+}
+
+TEST_CASE("a link that is up ends once its agent has ended") {
+  Linked l;
+  AgentEnd& end = l.attach_first();
+  l.link->shut_down(1234);
+  REQUIRE(l.until([&] { return end.grace.has_value(); }));
+  CHECK(*end.grace == 1234);
+  CHECK_FALSE(l.link->ended());
+  end.channel.close();
+  REQUIRE(l.until([&] { return l.link->ended(); }));
+  CHECK(l.tries == 1);
+  CHECK(l.downs.empty());
+}
+
+TEST_CASE("shut down while it is being made, the link tells the agent as soon as it can") {
+  Linked l;
+  l.link->attach(true);
+  AgentEnd& end = l.connection(0);
+  l.link->shut_down(5);
+  CHECK_FALSE(l.link->ended());
+  end.say_state();
+  REQUIRE(l.until([&] { return end.grace == 5U; }));
+  CHECK(l.attached == 0);
+  end.channel.close();
+  REQUIRE(l.until([&] { return l.link->ended(); }));
+}
+
+TEST_CASE("shut down while it is broken, the link comes back to tell the agent") {
+  Linked l;
+  AgentEnd& first = l.attach_first();
+  l.refuses = true;
+  first.channel.close();
+  REQUIRE(l.until([&] { return l.downs.size() == 1 && l.tries >= 3; }));
+  l.link->shut_down(5);
+  CHECK_FALSE(l.link->ended());
+  l.refuses = false;
+  AgentEnd& second = l.connection(1);
+  second.say_state();
+  REQUIRE(l.until([&] { return second.grace == 5U; }));
+  second.channel.close();
+  REQUIRE(l.until([&] { return l.link->ended(); }));
+}
+
+TEST_CASE("shut down before anything was reached, or after a failed start, a link just ends") {
+  Linked l;
+  if (GENERATE(false, true)) {
+    l.refuses = true;
+    l.link->attach(true);
+    REQUIRE(l.until([&] { return l.downs.size() == 1; }));
+  }
+  l.link->shut_down(5);
+  REQUIRE(l.until([&] { return l.link->ended(); }));
+  CHECK(l.ends.empty());
+}
+
+TEST_CASE("a link that is cancelled ends in every state") {
+  const int state = GENERATE(0, 1, 2, 3);
+  Linked l;
+  l.refuses = state == 3;
+  if (state == 1) {
+    l.link->attach(true);
+    l.connection(0);
+  }
+  if (state == 2) l.attach_first();
+  if (state == 3) {
+    l.link->attach(false);
+    REQUIRE(l.until([&] { return l.tries == 3; }));
+  }
+  io::asio::post(l.context, [&] { l.group.cancel(); });
+  CHECK(l.until([&] { return l.link->ended(); }));
+}
