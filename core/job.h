@@ -2,6 +2,11 @@
 /// membership (who is wanted), boundary (who has arrived) and liveness (who is alive), and it is
 /// the only place where a commit is decided. No clock, no socket, no file.
 ///
+///     job.cpp            begin, records and replay, small things
+///     job_on_event.cpp   what each event changes, and what happens to workers
+///     job_decide.cpp     decisions after every event: gaps, commits, releases, the end
+///     job_deadlines.cpp  what time alone brings about
+///
 /// What the caller owes:
 ///  1. One thread. Every event goes through step(), with a time that never goes back.
 ///  2. Effects are carried out in their order. An Append is on disk before the next one begins.

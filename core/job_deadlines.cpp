@@ -1,0 +1,159 @@
+#include <algorithm>
+
+#include "core/job.h"
+#include "core/job_text.h"
+
+namespace dt {
+
+void Job::check_deadlines() {
+  if (ending_) return;
+  if (commit_sent_ && !boundary_.all_acked(server_ids()) && servers_told() &&
+      now_.at - *commit_sent_ >= options_.ack_timeout) {
+    end(options_.codes.server_lost,
+        fmt::format("a server has not acknowledged generation {} within {:.0f} s",
+                    boundary_.generation(), seconds(options_.ack_timeout)),
+        options_.stop_grace);
+    return;
+  }
+  check_boundary_timeout();
+  const bool someone_arrived = !boundary_.arrivals().empty();
+  std::vector<WorkerId> ids;
+  for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
+  for (const WorkerId id : ids) {
+    const Worker& w = *membership_.find(id);
+    const Host host = w.host;
+    const Duration age = now_.at - w.since;
+    if (w.state == WorkerState::kStarting && age >= options_.start_timeout) {
+      if (w.base && initial()) {
+        // An opaque command, or a script without boundaries, never arrives and need not.
+        if (!someone_arrived) continue;
+        end(options_.codes.start_timeout,
+            fmt::format("worker {} on {} did not reach its first epoch within {:.0f} s "
+                        "(--start-timeout)",
+                        id, host, seconds(options_.start_timeout)),
+            options_.stop_grace);
+        return;
+      }
+      membership_.advance(id, WorkerEvent::kUnwanted, now_.at);
+      effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
+      host_failed(host, fmt::format("worker {} did not become ready within {:.0f} s "
+                                    "(--start-timeout)",
+                                    id, seconds(options_.start_timeout)));
+    } else if (w.state == WorkerState::kLeaving && age >= options_.leave_timeout &&
+               leave_enforced_.insert(id).second) {
+      note(Note::Kind::kFailure, "leave_enforced",
+           fmt::format("worker {} on {} was told to leave {:.0f} s ago and is stopped now", id,
+                       host, seconds(age)),
+           id, host);
+      effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, options_.stop_grace});
+    }
+  }
+}
+
+void Job::check_boundary_timeout() {
+  const std::vector<WorkerId> missing = boundary_.missing();
+  if (initial() || boundary_.arrivals().empty() || missing.empty()) {
+    waiting_since_.reset();
+    return;
+  }
+  if (!waiting_since_) waiting_since_ = now_.at;
+  if (now_.at - *waiting_since_ < options_.boundary_timeout) return;
+  waiting_since_ = now_.at;  // a stop that got lost is said again
+  for (const WorkerId id : missing) {
+    const Host host = membership_.find(id)->host;
+    note(Note::Kind::kFailure, "boundary_timeout",
+         fmt::format("worker {} on {} has kept the others waiting at the boundary for {:.0f} s "
+                     "(--boundary-timeout) and is stopped",
+                     id, host, seconds(options_.boundary_timeout)),
+         id, host);
+    effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
+  }
+}
+
+bool Job::cut_off() const {
+  bool any = false;
+  for (const auto& [host, h] : hosts_) {
+    if (h.link == Link::kUp) return false;
+    if (h.link == Link::kDown) any = true;
+  }
+  return any;
+}
+
+bool Job::servers_unseen() const {
+  return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
+    const auto h = hosts_.find(s.second.host);
+    return h != hosts_.end() && h->second.link == Link::kUp;
+  });
+}
+
+bool Job::servers_told() const {
+  return std::all_of(servers_.begin(), servers_.end(), [this](const auto& s) {
+    const auto h = hosts_.find(s.second.host);
+    return h != hosts_.end() && h->second.link == Link::kUp;
+  });
+}
+
+std::set<Host> Job::unreachable() const {
+  std::set<Host> out;
+  for (const auto& [host, h] : hosts_)
+    if (h.link != Link::kUp) out.insert(host);
+  return out;
+}
+
+std::uint32_t Job::restart_budget(const Host& host) const {
+  return options_.max_restarts * std::max(1U, membership_.wanted(host));
+}
+
+void Job::check_lives() {
+  const bool alone = cut_off();
+  const bool blind = servers_unseen();
+  for (const auto& [host, h] : hosts_) {
+    if (h.link != Link::kDown) continue;
+    const Duration down = now_.at - liveness_.down_since(host).value_or(now_.at);
+    const bool serves =
+        std::any_of(servers_.begin(), servers_.end(),
+                    [&host = host](const auto& s) { return s.second.host == host; });
+    // A server's host is not given up lightly: that ends the job.
+    if (serves && down < options_.ack_timeout) continue;
+    // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
+    // until the agents have certainly stopped everything by themselves.
+    if ((alone || (blind && !serves)) && down < options_.orphan_timeout) continue;
+    std::optional<std::string> dead;
+    bool waits_for_it = false;
+    bool all_dead = true;
+    for (const auto& [id, w] : membership_.workers()) {
+      if (w.host != host || !may_run(w.state)) continue;
+      // Who has not been told that the epoch began does nothing for it, whatever data flows.
+      const bool untold = to_release_.count(id) > 0;
+      const auto seen_by_servers = untold ? std::nullopt : std::optional(id);
+      if (liveness_.life(host, seen_by_servers, now_.at) != Life::kDead) all_dead = false;
+      if (down >= options_.liveness.dead_after && boundary_waits_for_unsupervised(id))
+        waits_for_it = true;
+    }
+    if (all_dead && liveness_.life(host, std::nullopt, now_.at) == Life::kDead)
+      dead = fmt::format("no sign of life for {:.1f} s", seconds(down));
+    else if (waits_for_it)
+      dead = "unsupervised, and out at this boundary";
+    if (!dead) continue;
+    hosts_[host].link = Link::kNone;
+    liveness_.forget(host);
+    note(Note::Kind::kFailure, "host_lost", fmt::format("{} is lost: {}", host, *dead),
+         std::nullopt, host);
+    const Host lost = host;
+    processes_lost(lost, *dead);
+    if (!ending_) record(AgentKnown{lost, {}, 0});
+    effects_.emplace_back(ReleaseHost{lost});
+    return;  // hosts_ may have changed; the next tick looks again
+  }
+}
+
+bool Job::boundary_waits_for_unsupervised(WorkerId worker) const {
+  const std::vector<WorkerId> missing = boundary_.missing();
+  return !boundary_.arrivals().empty() &&
+         std::find(missing.begin(), missing.end(), worker) != missing.end() &&
+         std::all_of(missing.begin(), missing.end(), [this](WorkerId id) {
+           return liveness_.life(membership_.find(id)->host, id, now_.at) == Life::kUnsupervised;
+         });
+}
+
+}  // namespace dt

@@ -1,0 +1,291 @@
+#include <algorithm>
+
+#include "core/job.h"
+#include "core/job_text.h"
+
+namespace dt {
+
+void Job::settle() {
+  // Each pass may enable the next one; every pass that changes something appends a record or sends
+  // something once, so this ends.
+  if (initial() && worker_code_ != 0) end(worker_code_, worker_why_, options_.stop_grace);
+  stop_unwanted();
+  fill_gaps();
+  move_newcomers();
+  shrink_if_someone_died();
+  cross_boundary();
+  release();
+  let_hosts_go();
+  end_if_over();
+}
+
+bool Job::usable(const Host& host) const {
+  const auto it = hosts_.find(host);
+  if (it == hosts_.end()) return true;
+  const HostState& h = it->second;
+  return !h.given_up && (!h.cooling_until || now_.at >= *h.cooling_until);
+}
+
+void Job::stop_unwanted() {
+  if (ending_) return;
+  std::vector<WorkerId> unwanted;
+  if (finishing_) {
+    for (const auto& [id, w] : membership_.workers())
+      if (on_the_way(w.state)) unwanted.push_back(id);
+  } else {
+    unwanted = membership_.unwanted_newcomers();
+  }
+  for (const WorkerId id : unwanted) {
+    const Worker* w = membership_.find(id);
+    if (w->base && initial()) continue;
+    if (w->maybe_started) continue;  // its agent has to be asked first
+    const Host host = w->host;
+    const char* why = finishing_ ? "the job is finishing" : "no longer wanted";
+    note(Note::Kind::kInfo, "newcomer_stopped",
+         fmt::format("the newcomer worker {} on {} is stopped: {}", id, host, why), id, host);
+    if (may_run(w->state)) {
+      membership_.advance(id, WorkerEvent::kUnwanted, now_.at);
+      effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, options_.stop_grace});
+    } else {
+      worker_gone(id, ExitStatus{}, why);
+    }
+  }
+}
+
+void Job::fill_gaps() {
+  // During the start newcomers may already warm up, once the command is known to be elastic.
+  if (ending_ || finishing_ || !opened_) return;
+  for (const Host& host : membership_.hosts()) {
+    if (!usable(host)) continue;
+    std::uint32_t there = membership_.present(host);
+    const std::uint32_t wanted = membership_.wanted(host);
+    for (; there < wanted; ++there) {
+      const Edit edit =
+          membership_.base_count(host) == wanted ? Edit{} : membership_.added_by(host);
+      record(WorkerAllotted{membership_.next_id(), host, edit});
+    }
+  }
+}
+
+void Job::move_newcomers() {
+  if (ending_) return;
+  std::vector<WorkerId> todo;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing) todo.push_back(id);
+  for (const WorkerId id : todo) {
+    const Worker& w = *membership_.find(id);
+    const Host host = w.host;
+    HostState& h = hosts_[host];
+    if (!usable(host)) continue;
+    if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, now_.at);
+    if (h.link == Link::kNone) {
+      h.link = Link::kAttaching;
+      effects_.emplace_back(Attach{host, true});
+    }
+    if (h.link != Link::kUp) continue;
+    if (options_.needs_prepare && !h.prepared) {
+      if (!h.preparing) {
+        h.preparing = true;
+        effects_.emplace_back(Prepare{host});
+      }
+      continue;
+    }
+    if (!membership_.advance(id, WorkerEvent::kStartSent, now_.at)) continue;
+    StartWorker start;
+    start.worker = id;
+    start.host = host;
+    start.newcomer = !(w.base && initial());
+    const auto rank = boundary_.rank_of(id);
+    const auto size = static_cast<std::uint32_t>(boundary_.members().size());
+    start.rank = rank.value_or(Rank(size));
+    start.world_size = rank ? size : size + 1;
+    start.epoch = boundary_.epoch() ? boundary_.epoch()->next() : Epoch(0);
+    note(Note::Kind::kLaunch, "worker_launched",
+         fmt::format("Launching worker node at ip: {}", host.name), id, host);
+    effects_.emplace_back(start);
+    if (servers_listen()) effects_.emplace_back(TellServers{id, host, server_list()});
+  }
+}
+
+void Job::shrink_if_someone_died() {
+  if (ending_ || initial()) return;
+  std::vector<WorkerId> live;
+  for (const WorkerId id : boundary_.contributors()) {
+    const Worker* w = membership_.find(id);
+    if (w && w->state == WorkerState::kMember) live.push_back(id);
+  }
+  if (live.size() == boundary_.contributors().size()) return;
+  if (finishing_ && live.empty()) return;
+  Committed c;
+  c.generation = boundary_.generation().next();
+  c.boundary = false;
+  c.epoch = *boundary_.epoch();
+  c.members = boundary_.members();
+  c.contributors = live;
+  record(c);
+  commit_sent_ = now_.at;
+  for (const auto& [id, s] : servers_) tell_commit(id);
+  if (!live.empty()) {
+    for (const WorkerId id : live)
+      effects_.emplace_back(
+          TellShrunk{id, membership_.find(id)->host, Shrunk{c.generation, live.front()}});
+    // At the end one after the other leaves: that is no news.
+    if (!finishing_)
+      note(Note::Kind::kCommit, "shrunk",
+           fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation, c.epoch,
+                       join_ids(live)));
+  } else {
+    note(Note::Kind::kCommit, "nobody_left",
+         fmt::format("generation {}: no member is alive; epoch {} starts again with the first "
+                     "worker that is ready",
+                     c.generation, c.epoch));
+  }
+}
+
+void Job::cross_boundary() {
+  if (ending_) return;
+  if (const auto odd = boundary_.odd_one()) {
+    const Worker* w = membership_.find(*odd);
+    end(1,
+        fmt::format("worker {} on {} begins with epoch {}, another with {}: start all with the "
+                    "same epoch",
+                    *odd, w->host, boundary_.arrivals().at(*odd),
+                    boundary_.arrivals().begin()->second),
+        options_.stop_grace);
+    return;
+  }
+  pending_reason_.clear();
+  std::optional<Epoch> next = boundary_.complete();
+  const bool nobody = boundary_.contributors().empty();
+  if (nobody && !initial()) next = *boundary_.epoch();
+  if (!next) {
+    if (!boundary_.arrivals().empty() && !boundary_.missing().empty())
+      pending_reason_ =
+          fmt::format("the boundary waits for worker(s) {}", join_ids(boundary_.missing()));
+    return;
+  }
+  Plan plan;
+  if (!finishing_) plan = membership_.plan(boundary_.contributors(), now_.at, unreachable());
+  pending_reason_ = plan.reason;
+  if (nobody && plan.joins.empty()) return;
+  if (finishing_ && nobody) return;
+  if (!servers_listen()) return;
+  commit(true, *next, plan);
+}
+
+void Job::commit(bool at_boundary, Epoch epoch, const Plan& plan) {
+  DT_CHECK(at_boundary, "only boundaries commit a plan");
+  const bool changed = !plan.joins.empty() || !plan.leaves.empty() ||
+                       boundary_.members() != boundary_.contributors();
+  for (const auto& [id, e] : boundary_.arrivals()) to_release_.insert(id);
+  if (!changed) {
+    record(EpochBegan{epoch});
+    if (!commit_sent_ && !boundary_.all_acked(server_ids())) commit_sent_ = now_.at;
+    return;
+  }
+  Committed c;
+  c.generation = boundary_.generation().next();
+  c.boundary = true;
+  c.epoch = epoch;
+  for (const WorkerId id : boundary_.contributors())
+    if (std::find(plan.leaves.begin(), plan.leaves.end(), id) == plan.leaves.end())
+      c.members.push_back(id);
+  for (const WorkerId id : plan.joins) {
+    c.members.push_back(id);
+    LogLine line = log_line(true, membership_.find(id)->host);
+    line.seq += c.log.size();
+    c.log.push_back(std::move(line));
+    to_release_.insert(id);
+  }
+  c.contributors = c.members;
+  c.leavers = plan.leaves;
+  // Base workers become members at the first boundary whether or not it changes the view.
+  record(c);
+  commit_sent_ = now_.at;
+  for (const auto& [id, s] : servers_) tell_commit(id);
+  std::string text = fmt::format("generation {}: epoch {} begins with {} worker(s)", c.generation,
+                                 c.epoch, c.members.size());
+  if (!plan.joins.empty()) text += fmt::format(", joined: {}", join_ids(plan.joins));
+  if (!plan.leaves.empty()) text += fmt::format(", leaving: {}", join_ids(plan.leaves));
+  note(Note::Kind::kCommit, "committed", text);
+  for (const WorkerId id : plan.joins)
+    note(Note::Kind::kCommit, "worker_added",
+         fmt::format("worker {} on {} is a member, rank {} of {}", id, membership_.find(id)->host,
+                     boundary_.rank_of(id)->value, c.members.size()),
+         id, membership_.find(id)->host);
+}
+
+void Job::release() {
+  if (ending_ || to_release_.empty() || initial()) return;
+  if (!boundary_.all_acked(server_ids())) return;
+  commit_sent_.reset();
+  std::set<WorkerId> out_of_reach;
+  for (const WorkerId id : to_release_) {
+    Worker* w = membership_.find(id);
+    if (!w) continue;
+    if (hosts_[w->host].link != Link::kUp) {
+      out_of_reach.insert(id);
+      continue;
+    }
+    Release r;
+    r.generation = boundary_.generation();
+    r.world_size = static_cast<std::uint32_t>(boundary_.members().size());
+    r.epoch = *boundary_.epoch();
+    if (w->state == WorkerState::kLeaving) {
+      r.verdict = Verdict::kLeave;
+    } else if (const auto rank = boundary_.rank_of(id); rank && w->state == WorkerState::kMember) {
+      r.rank = *rank;
+      r.newcomer = !w->base && !w->greeted;
+    } else {
+      continue;
+    }
+    w->greeted = true;
+    effects_.emplace_back(TellRelease{id, w->host, r});
+  }
+  to_release_ = std::move(out_of_reach);
+}
+
+void Job::let_hosts_go() {
+  if (ending_) return;
+  for (auto& [host, h] : hosts_) {
+    if (h.link != Link::kUp && h.link != Link::kDown) continue;
+    if (membership_.wanted(host) > 0) continue;
+    const bool used =
+        std::any_of(membership_.workers().begin(), membership_.workers().end(),
+                    [&host = host](const auto& w) {
+                      return w.second.host == host && w.second.state != WorkerState::kGone;
+                    }) ||
+        std::any_of(servers_.begin(), servers_.end(),
+                    [&host = host](const auto& s) { return s.second.host == host; });
+    if (used) continue;
+    h.link = Link::kNone;
+    liveness_.forget(host);
+    if (h.incarnation != 0) record(AgentKnown{host, {}, 0});
+    effects_.emplace_back(ReleaseHost{host});
+  }
+}
+
+bool Job::anyone_runs() const {
+  return std::any_of(membership_.workers().begin(), membership_.workers().end(),
+                     [](const auto& w) { return w.second.state != WorkerState::kGone; });
+}
+
+void Job::end_if_over() {
+  if (ending_) return;
+  if (finishing_ && !anyone_runs()) {
+    end(worker_code_,
+        worker_code_ == 0 ? std::string("the job has finished") : "the job failed: " + worker_why_,
+        Duration{});
+    return;
+  }
+  if (finishing_ || initial() || anyone_runs()) return;
+  // Nobody is left. Somebody may come again only from a host that is not given up.
+  for (const Host& host : membership_.hosts()) {
+    const auto it = hosts_.find(host);
+    if (membership_.wanted(host) > 0 && (it == hosts_.end() || !it->second.given_up)) return;
+  }
+  end(death_code_ == 0 ? 1 : death_code_,
+      "no worker is left and every host has used up its restarts", Duration{});
+}
+
+}  // namespace dt

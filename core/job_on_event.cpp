@@ -1,0 +1,374 @@
+#include <algorithm>
+
+#include "core/job.h"
+#include "core/job_text.h"
+
+namespace dt {
+
+void Job::on(const HostsAccepted& e) {
+  if (e.hosts == membership_.file()) return;
+  for (const Host& host : membership_.refused_removals(e.hosts))
+    note(Note::Kind::kRefusal, "base_host_kept",
+         fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
+                     membership_.base_count(host)),
+         std::nullopt, host);
+  record(FileTaken{membership_.last_edit().next(), e.hosts});
+  std::vector<std::string> lines;
+  for (const HostSlots& s : e.hosts)
+    lines.push_back(s.slots == 1 ? to_string(s.host) : fmt::format("{} x{}", s.host, s.slots));
+  note(Note::Kind::kInfo, "file_accepted",
+       fmt::format("host_worker accepted: {}", fmt::join(lines, ", ")));
+  if (!opened_)
+    note(Note::Kind::kRefusal, "opaque",
+         "the command has not opened a distributed kvstore: the set of workers cannot change "
+         "until it does");
+}
+
+void Job::on(const AgentAttached& e) {
+  HostState& h = hosts_[e.host];
+  const bool same = h.incarnation == e.incarnation && h.boot_id == e.boot_id;
+  if (h.incarnation != 0 && !same) {
+    processes_lost(e.host, "its agent was replaced: everything there is dead");
+    h.preparing = false;
+  }
+  h.link = Link::kUp;
+  liveness_.link_up(e.host);
+  if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});
+  if (ending_) return;
+
+  const auto reported = [&e](ProcessId id) {
+    return std::any_of(e.processes.begin(), e.processes.end(),
+                       [id](const ProcessReport& p) { return p.process == id; });
+  };
+  for (auto& [id, s] : servers_) {
+    if (s.host != e.host) continue;
+    s.started = s.started || reported({Role::kServer, id.value});
+    if (!reported({Role::kServer, id.value})) {
+      s.started = true;
+      effects_.emplace_back(StartServer{id, s.host});
+      note(Note::Kind::kLaunch, "server_launched",
+           fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
+    }
+    tell_commit(id);
+    commit_sent_ = now_.at;  // one that never says anything is dead, too
+  }
+  for (const ProcessReport& p : e.processes) {
+    // Left over from before its host was given up as lost: fenced, and stopped now.
+    const Worker* w =
+        p.process.role == Role::kWorker ? membership_.find(WorkerId(p.process.id)) : nullptr;
+    if (w && w->state == WorkerState::kGone && !p.exit)
+      effects_.emplace_back(Stop{p.process, e.host, Duration{}});
+  }
+  std::vector<WorkerId> here;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == e.host && w.state != WorkerState::kGone) here.push_back(id);
+  for (const WorkerId id : here) {
+    if (reported({Role::kWorker, id.value}))
+      say_again(id);
+    else
+      never_heard_of(id);
+    if (ending_) return;
+  }
+}
+
+void Job::say_again(WorkerId id) {
+  Worker& w = *membership_.find(id);
+  w.maybe_started = false;
+  // A start journalled in an earlier term: the agent knows more than the journal.
+  if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, now_.at);
+  if (w.state == WorkerState::kPreparing) membership_.advance(id, WorkerEvent::kStartSent, now_.at);
+  if (servers_listen()) effects_.emplace_back(TellServers{id, w.host, server_list()});
+  const bool enforced = leave_enforced_.count(id) > 0;
+  if (w.state == WorkerState::kStopping || enforced)
+    effects_.emplace_back(Stop{{Role::kWorker, id.value}, w.host, options_.stop_grace});
+  if (w.state == WorkerState::kMember && boundary_.members() != boundary_.contributors())
+    effects_.emplace_back(
+        TellShrunk{id, w.host, Shrunk{boundary_.generation(), boundary_.contributors().front()}});
+}
+
+void Job::never_heard_of(WorkerId id) {
+  Worker& w = *membership_.find(id);
+  w.maybe_started = false;
+  switch (w.state) {
+    case WorkerState::kSeen:
+    case WorkerState::kPreparing:
+    case WorkerState::kGone:
+      return;
+    case WorkerState::kStarting:
+      w.state = WorkerState::kPreparing;  // the start got lost: once more
+      return;
+    case WorkerState::kStopping:
+      return worker_gone(id, ExitStatus{}, "it was never started");
+    case WorkerState::kWarm:
+    case WorkerState::kMember:
+    case WorkerState::kLeaving:
+      on(ProcessEnded{{Role::kWorker, id.value}, {0, 9}, "its agent does not know it", false});
+      return;
+  }
+}
+
+void Job::on(const AgentDetached& e) {
+  HostState& h = hosts_[e.host];
+  if (e.gone) {
+    h.link = Link::kNone;
+    liveness_.forget(e.host);
+    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why));
+    if (h.incarnation != 0) record(AgentKnown{e.host, {}, 0});
+    return;
+  }
+  if (h.link == Link::kUp)
+    note(Note::Kind::kFailure, "link_down",
+         fmt::format("the link to {} broke ({}): attaching again", e.host, e.why), std::nullopt,
+         e.host);
+  if (h.link != Link::kNone) {
+    h.link = Link::kDown;
+    liveness_.link_down(e.host, now_.at);
+  }
+}
+
+void Job::on(const AttachFailed& e) {
+  HostState& h = hosts_[e.host];
+  if (h.link != Link::kAttaching) return;
+  h.link = Link::kNone;
+  host_failed(e.host, e.why);
+}
+
+void Job::on(const PrepareEnded& e) {
+  HostState& h = hosts_[e.host];
+  if (!h.preparing) return;  // the host was let go meanwhile
+  h.preparing = false;
+  if (e.ok) {
+    if (!h.prepared) record(HostPrepared{e.host});
+  } else {
+    host_failed(e.host, fmt::format("prepare-data failed: {}", e.why));
+  }
+}
+
+void Job::on(const WorkerStarted& e) {
+  if (Worker* w = membership_.find(e.worker)) w->why.clear();
+}
+
+void Job::on(const ProcessEnded& e) {
+  if (e.process.role == Role::kServer) {
+    const ServerId id(e.process.id);
+    const auto s = servers_.find(id);
+    if (s == servers_.end()) return;
+    end(e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
+        fmt::format("server {} on {} ended ({}) and no checkpoint is there to go back to", id,
+                    s->second.host, e.why.empty() ? to_string(e.status) : e.why),
+        options_.stop_grace);
+    return;
+  }
+  const WorkerId id(e.process.id);
+  Worker* w = membership_.find(id);
+  if (e.process.role != Role::kWorker || !w) return;
+  if (w->state == WorkerState::kGone) {
+    effects_.emplace_back(Acknowledge{e.process, w->host});
+    return;
+  }
+  ExitStatus status = e.status;
+  if (e.never_ran && status.clean()) status.code = options_.codes.command_failed;
+  const std::string reason = e.why.empty() ? to_string(status) : e.why;
+  const Host host = w->host;
+  const bool base_start = w->base && initial();
+  const bool newcomer = on_the_way(w->state) && !base_start;
+  const bool member = w->state == WorkerState::kMember || base_start;
+  if (newcomer) {
+    worker_gone(id, status, fmt::format("ended before it joined: {}", reason));
+    host_failed(host, fmt::format("worker {} ended before it joined: {}", id, reason));
+  } else {
+    worker_gone(id, status, status.clean() ? "" : e.why);
+    if (member && !initial() && !status.clean() && !finishing_) {
+      HostState& h = hosts_[host];
+      h.why = fmt::format("worker {}: {}", id, reason);
+      if (h.given_up) {
+        note(Note::Kind::kFailure, "host_given_up",
+             fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
+                         restart_budget(host), id, reason),
+             id, host);
+      } else {
+        const Duration delay = retry_delay(h.restarts, std::hash<std::string>{}(to_string(host)));
+        h.cooling_until = now_.at + delay;
+        note(Note::Kind::kFailure, "worker_died",
+             fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", id, host,
+                         reason, h.restarts, restart_budget(host), seconds(delay)),
+             id, host);
+      }
+    }
+  }
+  effects_.emplace_back(Acknowledge{e.process, host});
+}
+
+void Job::on(const StoreOpened& e) {
+  opened_ = true;
+  if (Worker* w = membership_.find(e.worker)) w->opened = true;
+}
+
+void Job::on(const WorkerArrived& e) {
+  Worker* w = membership_.find(e.worker);
+  if (!w) return;
+  opened_ = true;
+  w->opened = true;
+  switch (w->state) {
+    case WorkerState::kSeen:
+    case WorkerState::kPreparing:
+    case WorkerState::kStarting: {
+      w->state = WorkerState::kStarting;
+      membership_.advance(e.worker, WorkerEvent::kJoined, now_.at);
+      if (w->base && initial()) {
+        static_cast<void>(boundary_.arrive(e.worker, e.epoch));
+      } else {
+        note(Note::Kind::kInfo, "worker_warm",
+             fmt::format("worker {} on {} is ready and joins at the next epoch", e.worker, w->host),
+             e.worker, w->host);
+      }
+      break;
+    }
+    case WorkerState::kMember:
+      if (e.join && !initial()) {
+        to_release_.insert(e.worker);
+        break;
+      }
+      switch (boundary_.arrive(e.worker, e.epoch)) {
+        case Boundary::Arrival::kCounted:
+          break;
+        case Boundary::Arrival::kReleased:
+          to_release_.insert(e.worker);
+          break;
+        case Boundary::Arrival::kWrong:
+          w->why = fmt::format("it came to epoch {} while the job is in epoch {}", e.epoch,
+                               boundary_.epoch()->value);
+          note(Note::Kind::kFailure, "wrong_epoch",
+               fmt::format("worker {} on {} is stopped: {}", e.worker, w->host, w->why), e.worker,
+               w->host);
+          effects_.emplace_back(Stop{{Role::kWorker, e.worker.value}, w->host, Duration{}});
+          break;
+      }
+      break;
+    case WorkerState::kLeaving:
+      to_release_.insert(e.worker);
+      break;
+    case WorkerState::kWarm:
+    case WorkerState::kStopping:
+    case WorkerState::kGone:
+      break;
+  }
+}
+
+void Job::on(const ServerListening& e) {
+  const auto it = servers_.find(e.server);
+  if (it == servers_.end()) return;
+  ServerState& s = it->second;
+  s.started = true;
+  if (s.address == e.address && s.port == e.port) return;
+  s.address = e.address;
+  s.port = e.port;
+  if (!servers_listen()) return;
+  std::vector<WorkerId> running;
+  for (const auto& [id, w] : membership_.workers())
+    if (may_run(w.state)) running.push_back(id);
+  for (const WorkerId id : running) {
+    Worker& w = *membership_.find(id);
+    effects_.emplace_back(TellServers{id, w.host, server_list()});
+    if (w.state == WorkerState::kStarting) w.since = now_.at;  // only now it can connect
+  }
+}
+
+void Job::on(const CommitAcked& e) { boundary_.acked(e.server, e.generation); }
+
+void Job::on(const TrafficSeen& e) {
+  for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
+}
+
+void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }
+
+void Job::on(const Tick&) {
+  check_lives();
+  check_deadlines();
+}
+
+// ---------------------------------------------------------------- what happens to workers
+
+void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
+  const Worker* w = membership_.find(id);
+  if (!w || w->state == WorkerState::kGone) return;
+  WorkerGone gone{id, status, why, {}};
+  const bool own_end = w->state != WorkerState::kLeaving && status.clean() && why.empty();
+  if (w->was_member && !initial() && !own_end) gone.log.push_back(log_line(false, w->host));
+  const Host host = w->host;
+  const bool logged = !gone.log.empty();
+  record(std::move(gone));
+  if (logged)
+    note(Note::Kind::kCommit, "worker_removed",
+         fmt::format("worker {} on {} is removed ({})", id, host,
+                     why.empty() ? to_string(status) : why),
+         id, host);
+}
+
+void Job::host_failed(const Host& host, const std::string& why) {
+  HostState& h = hosts_[host];
+  if (membership_.wanted(host) == 0 && !initial()) return;  // its failure is nobody's loss
+  ++h.attempts;
+  h.why = why;
+  const bool initial_worker = initial() && start_waits_for(host);
+  if (initial_worker) {
+    constexpr std::uint32_t kInitialTries = 3;
+    const bool prepare = why.rfind("prepare-data", 0) == 0;
+    if (!prepare || h.attempts >= kInitialTries) {
+      end(options_.codes.unreachable, at_host(host, why), options_.stop_grace);
+      return;
+    }
+  }
+  const Duration delay = retry_delay(h.attempts, std::hash<std::string>{}(to_string(host)));
+  h.cooling_until = now_.at + delay;
+  note(Note::Kind::kFailure, "host_failed",
+       fmt::format("{}; try {} in {:.1f} s", at_host(host, why), h.attempts + 1, seconds(delay)),
+       std::nullopt, host);
+  if (initial_worker) return;  // the same base workers try again
+  std::vector<WorkerId> waiting;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == host && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing))
+      waiting.push_back(id);
+  for (const WorkerId id : waiting) worker_gone(id, ExitStatus{1, 0}, why);
+}
+
+bool Job::start_waits_for(const Host& host) const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(),
+                     [&host](const auto& w) {
+                       return w.second.base && w.second.host == host &&
+                              (w.second.state == WorkerState::kSeen ||
+                               w.second.state == WorkerState::kPreparing);
+                     }) ||
+         std::any_of(servers_.begin(), servers_.end(),
+                     [&host](const auto& s) { return s.second.host == host && !s.second.started; });
+}
+
+void Job::processes_lost(const Host& host, const std::string& why) {
+  for (const auto& [id, s] : servers_) {
+    if (s.host == host && s.started) {
+      end(options_.codes.server_lost,
+          fmt::format("server {} is lost with its host {}: {}", id, host, why),
+          options_.stop_grace);
+      return;
+    }
+  }
+  std::vector<WorkerId> there;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == host && w.state != WorkerState::kGone && (may_run(w.state) || w.maybe_started))
+      there.push_back(id);
+  for (const WorkerId id : there) {
+    ProcessEnded lost;
+    lost.process = {Role::kWorker, id.value};
+    lost.status.signal = 9;
+    lost.why = why;
+    on(lost);
+    if (ending_) return;
+  }
+}
+
+LogLine Job::log_line(bool added, const Host& host) {
+  return LogLine{next_seq_, added, host, now_.wall_ns};
+}
+
+}  // namespace dt
