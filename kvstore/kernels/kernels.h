@@ -1,0 +1,128 @@
+/// The arithmetic of the data plane: sums of gradients, optimizer steps, codecs.
+///
+/// The same source is compiled once per instruction set, and the best one of this machine is chosen
+/// when the program runs. **Every level gives the same bits**: each element is computed by itself,
+/// in the order of operations written here, each operation rounded once (no fused multiply-add, no
+/// reordering). Only which NaN results where two meet is left open.
+///
+/// For all kernels:
+/// - Pointers need no alignment, not even that of their element; 64 bytes are fastest.
+/// - `n` counts elements and may be 0; then no pointer is looked at.
+/// - What is written may not overlap anything else given, except where a kernel says so.
+/// - Nothing is allocated, locked, thrown or kept: threads may call at the same time on memory of
+///   their own.
+/// - A returned count of non-finite elements (infinite or NaN) costs nothing that can be measured
+/// on
+///   memory outside the first-level cache, so it is always made. The values are computed all the
+///   same: who must refuse them asks count_nonfinite first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dt::kv {
+
+enum class SimdLevel : std::uint8_t {
+  kBaseline,  ///< what every machine of this architecture has
+  kAvx2,      ///< AVX2, F16C
+  kAvx512,    ///< AVX-512 F, BW, DQ, VL; BMI2
+};
+
+/// (weights[0]*sources[0][i] + weights[1]*sources[1][i] + ...) / divisor, added from left to right
+/// in T. A weight of 1 and a divisor of 1 change nothing, so a sum needs no other form.
+template <class T>
+struct WeightedSum {
+  const T* const* sources = nullptr;
+  const T* weights = nullptr;  ///< null: all are 1
+  std::size_t count = 0;       ///< of sources; at least 1
+  T divisor = 1;
+};
+
+/// torch.optim.SGD:  g += weight_decay*w;  m = momentum*m + g;
+///                   w -= learning_rate * (nesterov ? g + momentum*m : m)
+template <class T>
+struct SgdStep {
+  T learning_rate = 0;
+  T momentum = 0;  ///< 0: there is no m, and its pointer may be null
+  T weight_decay = 0;
+  bool nesterov = false;
+};
+
+/// torch.optim.Adam and AdamW, bias corrections worked in (see adam_step):
+///     w *= keep;  g += weight_decay*w
+///     m = beta1*m + rest1*g;  v = beta2*v + rest2*(g*g)
+///     w -= step * (m / (sqrt(v)*root_scale + eps))
+template <class T>
+struct AdamStep {
+  T keep = 1;
+  T weight_decay = 0;
+  T beta1 = 0;
+  T rest1 = 1;
+  T beta2 = 0;
+  T rest2 = 1;
+  T step = 0;
+  T root_scale = 1;
+  T eps = 0;
+};
+
+/// What a person sets, and which update of these values it is.
+struct AdamOptions {
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = false;    ///< AdamW: the decay is apart from the gradient
+  std::uint64_t update = 1;  ///< from 1
+};
+
+/// The constants of one step, computed in double (without libm, whose bits differ between machines)
+/// and rounded to T. T is float or double.
+template <class T>
+[[nodiscard]] AdamStep<T> adam_step(const AdamOptions& options);
+
+/// For T = float and double.
+template <class T>
+struct Arithmetic {
+  /// into += from. Returns the non-finite elements of `from`.
+  std::size_t (*add)(T* into, const T* from, std::size_t n);
+  /// into += weight*from, the product rounded first. Returns the non-finite elements of `from`.
+  std::size_t (*add_weighted)(T* into, const T* from, T weight, std::size_t n);
+  /// values *= factor
+  void (*scale)(T* values, T factor, std::size_t n);
+  std::size_t (*count_nonfinite)(const T* from, std::size_t n);
+
+  /// out = sum, in one pass over memory. `out` may be sources[0]. Returns the non-finite elements
+  /// of the result: 0 proves that every source was finite, since no addition heals a NaN or
+  /// infinity.
+  std::size_t (*sum)(T* out, const WeightedSum<T>& sum, std::size_t n);
+  /// The same past the caches: faster for a result of some megabytes that this core does not read
+  /// next, slower otherwise. `out` is none of the sources.
+  std::size_t (*sum_streaming)(T* out, const WeightedSum<T>& sum, std::size_t n);
+
+  /// One optimizer step in one pass over memory; the gradient is the sum and is not stored. Values
+  /// and state are in T. The same bits as `sum` followed by a step of its result. Returns the
+  /// non-finite elements of the gradient; values and state are updated with them.
+  std::size_t (*sgd)(T* values, T* momentum, const WeightedSum<T>& gradient, const SgdStep<T>& step,
+                     std::size_t n);
+  std::size_t (*adam)(T* values, T* first, T* second, const WeightedSum<T>& gradient,
+                      const AdamStep<T>& step, std::size_t n);
+};
+
+struct Kernels {
+  SimdLevel level;
+  Arithmetic<float> f32;
+  Arithmetic<double> f64;
+  /// into += from; wraps.
+  void (*add_int64)(std::int64_t* into, const std::int64_t* from, std::size_t n);
+  /// memcpy past the caches, for megabytes that this core does not read next.
+  void (*copy_streaming)(void* out, const void* from, std::size_t bytes);
+};
+
+/// The best level of this machine, or the one DT_SIMD=baseline|avx2|avx512 names if that is lower
+/// (to look for trouble). Chosen at the first call.
+[[nodiscard]] const Kernels& kernels();
+/// The level asked for, or null where the machine or the build lacks it.
+[[nodiscard]] const Kernels* kernels(SimdLevel level);
+
+}  // namespace dt::kv

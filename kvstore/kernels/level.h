@@ -1,0 +1,40 @@
+/// The table of one level. A level's file defines DT_KERNELS (the table's name) and DT_LEVEL (its
+/// SimdLevel), includes this and nothing else, and is compiled with that level's instructions.
+#pragma once
+
+#include "kvstore/kernels/arithmetic.h"
+#include "kvstore/kernels/kernels.h"
+#include "kvstore/kernels/steps.h"
+#include "kvstore/kernels/streaming.h"
+
+namespace dt::kv {
+
+namespace {
+
+template <class T>
+constexpr Arithmetic<T> arithmetic_of() {
+  return {
+      .add = add<T>,
+      .add_weighted = add_weighted<T>,
+      .scale = scale<T>,
+      .count_nonfinite = count_nonfinite<T>,
+      .sum = sum<T>,
+      .sum_streaming = sum_streaming<T>,
+      .sgd = sgd<T>,
+      .adam = adam<T>,
+  };
+}
+
+}  // namespace
+
+extern const Kernels DT_KERNELS;
+// A constant: nothing of a level may run before it was chosen, not even to fill its table.
+constinit const Kernels DT_KERNELS = {
+    .level = DT_LEVEL,
+    .f32 = arithmetic_of<float>(),
+    .f64 = arithmetic_of<double>(),
+    .add_int64 = add_int64,
+    .copy_streaming = copy_streaming,
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,136 @@
+/// What the tests of kvstore/kernels share.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kvstore/kernels/kernels.h"
+
+namespace dt::kv {
+
+struct Level {
+  const char* name;
+  const Kernels* kernels;
+};
+
+/// Every level this machine has.
+inline std::vector<Level> levels() {
+  std::vector<Level> all;
+  const std::pair<const char*, SimdLevel> known[] = {{"baseline", SimdLevel::kBaseline},
+                                                     {"avx2", SimdLevel::kAvx2},
+                                                     {"avx512", SimdLevel::kAvx512}};
+  for (const auto& [name, level] : known)
+    if (const Kernels* found = kernels(level)) all.push_back({name, found});
+  return all;
+}
+
+template <class T>
+const Arithmetic<T>& arithmetic(const Kernels& kernels) {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels.f32;
+  else
+    return kernels.f64;
+}
+
+/// Around every vector width, block and word.
+inline const std::size_t kSizes[] = {0,  1,  2,  3,  7,   15,  16,  17,   31,   32,   33,
+                                     47, 63, 64, 65, 127, 128, 255, 1023, 1024, 1025, 4133};
+/// Bytes before the first element; also such that no element is aligned.
+inline const std::size_t kOffsets[] = {0, 4, 8, 1, 19, 60};
+
+/// An array at any address, with a guard on both sides.
+template <class T>
+class Array {
+ public:
+  Array(const std::vector<T>& values, std::size_t offset)
+      : bytes_(kGuard + offset + values.size() * sizeof(T) + kGuard, kMark),
+        begin_(kGuard + offset),
+        size_(values.size()) {
+    if (size_ > 0) std::memcpy(&bytes_[begin_], values.data(), size_ * sizeof(T));
+  }
+  Array(std::size_t size, std::size_t offset) : Array(std::vector<T>(size), offset) {}
+
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(&bytes_[begin_]); }
+  [[nodiscard]] std::vector<T> values() const {
+    std::vector<T> out(size_);
+    if (size_ > 0) std::memcpy(out.data(), &bytes_[begin_], size_ * sizeof(T));
+    return out;
+  }
+  /// Nothing was written outside.
+  [[nodiscard]] bool is_whole() const {
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if ((i < begin_ || i >= begin_ + size_ * sizeof(T)) && bytes_[i] != kMark) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 64;
+  static constexpr unsigned char kMark = 0xa5;
+  std::vector<unsigned char> bytes_;
+  std::size_t begin_;
+  std::size_t size_;
+};
+
+/// Ordinary numbers of all sizes with every kind of strange one among them.
+template <class T>
+std::vector<T> numbers(std::size_t n, std::uint32_t seed, bool strange = true) {
+  using Limits = std::numeric_limits<T>;
+  const T kinds[] = {T{0},
+                     -T{0},
+                     Limits::infinity(),
+                     -Limits::infinity(),
+                     Limits::quiet_NaN(),
+                     Limits::denorm_min(),
+                     -Limits::denorm_min(),
+                     Limits::min() / 2,
+                     Limits::max(),
+                     Limits::lowest(),
+                     Limits::min()};
+  std::mt19937 random(seed);
+  std::vector<T> out(n);
+  for (auto& x : out) {
+    const auto draw = random();
+    if (strange && draw % 8 == 0) {
+      x = kinds[(draw >> 3) % std::size(kinds)];
+      continue;
+    }
+    x = static_cast<T>(static_cast<double>(static_cast<std::int32_t>(random())) * 0x1p-31);
+    x = std::ldexp(x, static_cast<int>(draw >> 8) % 12 - 6);
+  }
+  return out;
+}
+
+/// Equal in every bit; which NaN it is does not matter.
+template <class T>
+bool same(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+/// "" or the first difference.
+template <class T>
+std::string difference(const std::vector<T>& got, const std::vector<T>& wanted) {
+  if (got.size() != wanted.size()) return "different sizes";
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (!same(got[i], wanted[i]))
+      return "element " + std::to_string(i) + " of " + std::to_string(got.size()) + ": " +
+             std::to_string(got[i]) + " instead of " + std::to_string(wanted[i]);
+  return {};
+}
+
+template <class T>
+std::size_t count_nonfinite(const std::vector<T>& values) {
+  std::size_t count = 0;
+  for (const T x : values) count += std::isfinite(x) ? 0 : 1;
+  return count;
+}
+
+}  // namespace dt::kv
