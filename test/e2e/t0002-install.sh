@@ -14,10 +14,15 @@ for page in "$T"/prefix/share/man/man?/*.gz; do
   gzip -dc "$page" | head -n 1 | grep -q '^\.T[Hh]' || fail "$page is not a man page"
 done
 [ -f "$T/prefix/share/doc/dtlaunch/copyright" ] || fail "no copyright file"
-# The manual names every option that --help names.
-if [ -x "$bin/dtlaunch" ]; then
-  manual=$(gzip -dc "$T/prefix/share/man/man1/dtlaunch.1.gz" | sed 's/\\-/-/g')
-  for option in $("$bin/dtlaunch" --help | sed -nE 's/^  (-. \[ )?(--[a-z][a-z-]+).*/\2/p'); do
-    grep -qF -- "$option" <<<"$manual" || fail "dtlaunch.1 does not name $option"
+# A manual names every option that --help names.
+manual_is_whole() {
+  local program=$1 manual option
+  shift
+  [ -x "$bin/$program" ] || return 0
+  manual=$(gzip -dc "$T/prefix/share/man/man1/$program.1.gz" | sed 's/\\-/-/g')
+  for option in $("$bin/$program" "$@" --help | sed -nE 's/^  (-., |-. \[ )? *(--[a-z][a-z-]+).*/\2/p'); do
+    grep -qF -- "$option" <<<"$manual" || fail "$program.1 does not name $option"
   done
-fi
+}
+manual_is_whole dtlaunch
+manual_is_whole dtbench kv

@@ -1,0 +1,135 @@
+#include "kvstore/bench/contender.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+
+#include "io/fd.h"
+#include "kvstore/bench/raw_exchange.h"
+
+namespace dt::bench {
+
+namespace {
+
+/// "ended with exit code 1", "was killed by signal 9".
+std::string describe(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("was killed by signal {}", WTERMSIG(status));
+  return fmt::format("ended with exit code {}", WEXITSTATUS(status));
+}
+
+/// In the child, between fork and what it is for.
+void begin_child(pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+int run_body(const std::string& name, const std::function<Result<void>()>& body) {
+  std::string why;
+  try {
+    const auto done = body();
+    if (done) return 0;
+    why = done.error().message;
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  fmt::print(stderr, "dtbench: {}: {}\n", name, why);
+  return 1;
+}
+
+}  // namespace
+
+Children::~Children() {
+  for (const auto& child : all_) ::kill(child.pid, SIGKILL);
+  for (const auto& child : all_)
+    while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
+Result<void> Children::fork(const std::string& name, const std::function<Result<void>()>& body) {
+  const pid_t parent = ::getpid();
+  std::fflush(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0) return tl::unexpected(errno_error(errno, "start " + name));
+  if (pid == 0) {
+    all_.clear();  // the parent's
+    begin_child(parent);
+    const int code = run_body(name, body);
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
+  all_.push_back({name, pid});
+  return {};
+}
+
+Result<void> Children::run(const std::string& name, const std::vector<std::string>& argv) {
+  std::vector<char*> words;
+  for (const auto& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  return fork(name, [&words]() -> Result<void> {
+    ::execvp(words[0], words.data());
+    return tl::unexpected(errno_error(errno, fmt::format("run {}", words[0])));
+  });
+}
+
+Result<void> Children::watch() {
+  for (auto it = all_.begin(); it != all_.end(); ++it) {
+    int status = 0;
+    if (::waitpid(it->pid, &status, WNOHANG) != it->pid) continue;
+    const std::string name = it->name;
+    all_.erase(it);
+    return fail(ErrorKind::kClosed, "{} {}", name, describe(status));
+  }
+  return {};
+}
+
+Result<void> Children::join(Duration limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!all_.empty()) {
+    const Child child = all_.front();
+    const io::Fd ended(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
+    pollfd look{ended.get(), POLLIN, 0};
+    const int ready = ::poll(&look, 1, static_cast<int>(std::max<long>(left.count(), 0)));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return fail(ErrorKind::kTimeout, "{} did not end", child.name);
+    int status = 0;
+    (void)::waitpid(child.pid, &status, 0);
+    all_.erase(all_.begin());
+    if (status != 0) return fail(ErrorKind::kClosed, "{} {}", child.name, describe(status));
+  }
+  return {};
+}
+
+const std::vector<Peer>& known_peers() {
+  static const std::vector<Peer> all = {
+      {"raw", "a bare exchange over TCP with the same servers and no protocol: the floor"},
+  };
+  return all;
+}
+
+Result<void> check_peer(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& peer : known_peers()) {
+    if (name == peer.name) return {};
+    names.emplace_back(peer.name);
+  }
+  return fail(ErrorKind::kInvalid, "'{}': one of {} was expected", name, fmt::join(names, ", "));
+}
+
+Result<Contender> start_peer(const std::string& /*peer*/, const KvOptions& options,
+                             const TensorList& list) {
+  return start_raw(options, list);
+}
+
+}  // namespace dt::bench

@@ -1,0 +1,61 @@
+/// What is measured: a group of processes that share a Control.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kvstore/bench/control.h"
+#include "kvstore/bench/options.h"
+
+namespace dt::bench {
+
+/// Child processes that end with this object: killed and reaped, if they have not ended before.
+class Children {
+ public:
+  Children() = default;
+  Children(Children&& other) noexcept : all_(std::move(other.all_)) { other.all_.clear(); }
+  Children& operator=(Children&&) = delete;
+  ~Children();
+
+  /// Forks; `body` gives the child's exit code. Its error ends on stderr as "dtbench: NAME: ...".
+  /// The child dies with its parent. Only while this process has one thread.
+  Result<void> fork(const std::string& name, const std::function<Result<void>()>& body);
+  /// Runs a program.
+  Result<void> run(const std::string& name, const std::vector<std::string>& argv);
+  /// An error if one has ended.
+  Result<void> watch();
+  /// Waits for all to end; who has not after `limit` is killed. An error if one did not end with 0.
+  Result<void> join(Duration limit);
+
+ private:
+  struct Child {
+    std::string name;
+    pid_t pid;
+  };
+  std::vector<Child> all_;
+};
+
+struct Contender {
+  std::string name;
+  Control control;
+  Children children;
+};
+
+/// The kvstore itself.
+[[nodiscard]] Result<Contender> start_store(const KvOptions& options, const TensorList& list);
+[[nodiscard]] Result<Contender> start_peer(const std::string& peer, const KvOptions& options,
+                                           const TensorList& list);
+
+struct Peer {
+  const char* name;
+  const char* help;
+};
+[[nodiscard]] const std::vector<Peer>& known_peers();
+/// Known, and part of this build.
+[[nodiscard]] Result<void> check_peer(const std::string& name);
+
+}  // namespace dt::bench

@@ -1,0 +1,228 @@
+#include "kvstore/bench/control.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <new>
+
+namespace dt::bench {
+
+namespace {
+
+using Word = std::atomic<std::uint32_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
+
+constexpr std::uint64_t kMagic = 0x3168636e65627464;  // "dtbench1"
+constexpr auto kLook = std::chrono::milliseconds(200);
+
+void wait_while(Word& word, std::uint32_t value, const timespec* limit = nullptr) {
+  (void)::syscall(SYS_futex, &word, FUTEX_WAIT, value, limit, nullptr, 0);
+}
+void wake_all(Word& word) {
+  (void)::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+struct Control::Head {
+  std::uint64_t magic = kMagic;
+  std::uint32_t workers = 0;
+  std::uint32_t tensors = 0;
+
+  Word turn{0};  ///< Number of orders given.
+  Command command;
+  Word ready{0};
+  Word done{0};
+  Word quitting{0};
+  Word servers_ready{0};
+  std::uint16_t ports[kMostServers] = {};
+
+  Word meeting{0};  ///< Number of meetings that took place.
+  Word met{0};      ///< Who has come to the present one.
+
+  std::atomic<int> worker_pids[kMostWorkers] = {};
+  std::atomic<int> server_pids[kMostServers] = {};
+  double elapsed[kMostWorkers] = {};
+  std::atomic<std::uint64_t> bad{0};
+  // Then: tensors x uint64, workers x kMostOperations x double.
+};
+
+namespace {
+
+std::size_t bytes_for(std::size_t head, std::uint64_t workers, std::uint64_t tensors) {
+  return head + tensors * sizeof(std::uint64_t) + workers * kMostOperations * sizeof(double);
+}
+
+Result<void*> map(const io::Fd& fd, std::size_t bytes) {
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (at == MAP_FAILED) return tl::unexpected(errno_error(errno, "map the control memory"));
+  return at;
+}
+
+}  // namespace
+
+Result<Control> Control::create(std::uint32_t workers, const std::vector<std::uint64_t>& elements) {
+  io::Fd fd(::memfd_create("dtbench", MFD_CLOEXEC));
+  if (!fd) return tl::unexpected(errno_error(errno, "make the control memory"));
+  const std::size_t bytes = bytes_for(sizeof(Head), workers, elements.size());
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    return tl::unexpected(errno_error(errno, "make the control memory"));
+  const auto at = map(fd, bytes);
+  if (!at) return tl::unexpected(at.error());
+  auto* head = new (*at) Head;
+  head->workers = workers;
+  head->tensors = static_cast<std::uint32_t>(elements.size());
+  std::ranges::copy(elements, reinterpret_cast<std::uint64_t*>(head + 1));
+  return Control(std::move(fd), head, bytes);
+}
+
+Result<Control> Control::attach(const std::string& path) {
+  io::Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat about {};
+  if (!fd || ::fstat(fd.get(), &about) != 0)
+    return tl::unexpected(errno_error(errno, "open " + path));
+  const auto bytes = static_cast<std::size_t>(about.st_size);
+  if (bytes < sizeof(Head)) return fail(ErrorKind::kProtocol, "{} is not dtbench's", path);
+  const auto at = map(fd, bytes);
+  if (!at) return tl::unexpected(at.error());
+  auto* head = static_cast<Head*>(*at);
+  if (head->magic != kMagic || bytes != bytes_for(sizeof(Head), head->workers, head->tensors)) {
+    ::munmap(*at, bytes);
+    return fail(ErrorKind::kProtocol, "{} is not of this version of dtbench", path);
+  }
+  return Control(std::move(fd), head, bytes);
+}
+
+Control::Control(Control&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      head_(std::exchange(other.head_, nullptr)),
+      bytes_(other.bytes_),
+      seen_(other.seen_) {}
+
+Control::~Control() {
+  if (head_) ::munmap(head_, bytes_);
+}
+
+std::string Control::path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd_.get()); }
+
+std::uint32_t Control::workers() const { return head_->workers; }
+
+std::span<const std::uint64_t> Control::elements() const {
+  return {reinterpret_cast<const std::uint64_t*>(head_ + 1), head_->tensors};
+}
+
+double* Control::samples(std::uint32_t rank) const {
+  auto* first = reinterpret_cast<std::uint64_t*>(head_ + 1) + head_->tensors;
+  return reinterpret_cast<double*>(first) + std::size_t{rank} * kMostOperations;
+}
+
+// ---------------------------------------------------------------- coordinator
+
+Result<void> Control::await(Word& count, std::uint32_t wanted, Duration limit, const Watch& watch) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const timespec look{0, std::chrono::nanoseconds(kLook).count()};
+  for (;;) {
+    const std::uint32_t have = count.load();
+    if (have >= wanted) return {};
+    if (auto good = watch(); !good) return good;
+    if (std::chrono::steady_clock::now() > deadline)
+      return fail(ErrorKind::kTimeout, "{} of {} workers gave no sign for {:.0f} s", wanted - have,
+                  wanted, std::chrono::duration<double>(limit).count());
+    wait_while(count, have, &look);
+  }
+}
+
+Result<void> Control::await_ready(Duration limit, const Watch& watch) {
+  return await(head_->ready, head_->workers, limit, watch);
+}
+
+void Control::order(const Command& command) {
+  head_->command = command;
+  head_->done = 0;
+  if (command.order == Order::kQuit) {
+    head_->quitting = 1;
+    wake_all(head_->quitting);
+  }
+  ++head_->turn;
+  wake_all(head_->turn);
+}
+
+Result<void> Control::await_done(Duration limit, const Watch& watch) {
+  return await(head_->done, head_->workers, limit, watch);
+}
+
+std::vector<int> Control::pids() const {
+  std::vector<int> all;
+  for (const auto& pid : head_->worker_pids)
+    if (pid) all.push_back(pid);
+  for (const auto& pid : head_->server_pids)
+    if (pid) all.push_back(pid);
+  return all;
+}
+
+std::span<const double> Control::times(std::uint32_t rank, std::uint32_t operations) const {
+  return {samples(rank), operations};
+}
+
+double Control::elapsed(std::uint32_t rank) const { return head_->elapsed[rank]; }
+
+std::uint64_t Control::bad() const { return head_->bad; }
+
+// ---------------------------------------------------------------- workers and servers
+
+void Control::ready(std::uint32_t rank) {
+  head_->worker_pids[rank] = ::getpid();
+  if (++head_->ready == head_->workers) wake_all(head_->ready);
+}
+
+Command Control::next() {
+  while (head_->turn == seen_) wait_while(head_->turn, seen_);
+  ++seen_;
+  return head_->command;
+}
+
+void Control::meet() {
+  const std::uint32_t meeting = head_->meeting;
+  if (++head_->met == head_->workers) {
+    head_->met = 0;
+    ++head_->meeting;
+    wake_all(head_->meeting);
+    return;
+  }
+  while (head_->meeting == meeting) wait_while(head_->meeting, meeting);
+}
+
+std::span<double> Control::times(std::uint32_t rank) { return {samples(rank), kMostOperations}; }
+
+void Control::done(std::uint32_t rank, double elapsed, std::uint64_t bad) {
+  head_->elapsed[rank] = elapsed;
+  head_->bad += bad;
+  if (++head_->done == head_->workers) wake_all(head_->done);
+}
+
+void Control::server_ready(std::uint32_t server, std::uint16_t port) {
+  head_->server_pids[server] = ::getpid();
+  head_->ports[server] = port;
+  ++head_->servers_ready;
+  wake_all(head_->servers_ready);
+}
+
+std::vector<std::uint16_t> Control::await_ports(std::uint32_t servers) {
+  for (std::uint32_t have = head_->servers_ready; have < servers; have = head_->servers_ready)
+    wait_while(head_->servers_ready, have);
+  return {head_->ports, head_->ports + servers};
+}
+
+void Control::await_quit() {
+  while (head_->quitting == 0) wait_while(head_->quitting, 0);
+}
+
+}  // namespace dt::bench

@@ -1,0 +1,106 @@
+/// The memory dtbench shares with the processes it measures: orders, meeting point, times.
+///
+///     coordinator                    each worker (rank 0..workers-1)
+///     create(), start processes      attach() or inherit, set up, ready()
+///     await_ready()
+///     order(kVerify | kTime)  ---->  next() ... do it ... done()
+///     await_done()            <----
+///     order(kQuit)            ---->  next() says kQuit: exit
+///
+/// It is a memfd, so that nothing is left behind; a program that is not forked attaches through
+/// /proc/PID/fd/N. All waits are futex waits: nobody who waits uses the processor. A worker waits
+/// without a deadline: it has its parent's death signal.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/id.h"
+#include "core/result.h"
+#include "io/fd.h"
+
+namespace dt::bench {
+
+inline constexpr std::uint32_t kMostWorkers = 64;
+inline constexpr std::uint32_t kMostServers = 64;
+/// Operations that one kTime may ask for: each one's time is kept.
+inline constexpr std::uint32_t kMostOperations = 8192;
+
+enum class Order : std::uint32_t {
+  kNothing,
+  kVerify,        ///< One operation on new values, every element of the result checked.
+  kTime,          ///< `operations` operations, timed.
+  kTimeVerified,  ///< The same, and around each one, outside of its time, what kVerify does.
+  kQuit,
+};
+
+struct Command {
+  Order order = Order::kNothing;
+  std::uint32_t operations = 0;
+  std::uint32_t round = 0;  ///< Number of the first operation's values.
+};
+
+class Control {
+ public:
+  /// For `workers` workers that exchange tensors of these sizes.
+  static Result<Control> create(std::uint32_t workers, const std::vector<std::uint64_t>& elements);
+  /// In another program: what path() of the creator says.
+  static Result<Control> attach(const std::string& path);
+  Control(Control&& other) noexcept;
+  Control& operator=(Control&&) = delete;
+  ~Control();
+
+  /// As long as the creator lives.
+  [[nodiscard]] std::string path() const;
+  [[nodiscard]] std::uint32_t workers() const;
+  [[nodiscard]] std::span<const std::uint64_t> elements() const;
+
+  // The coordinator's side. `watch` is called a few times a second and says what is wrong with the
+  // processes, if anything is.
+  using Watch = std::function<Result<void>()>;
+  Result<void> await_ready(Duration limit, const Watch& watch);
+  void order(const Command& command);
+  Result<void> await_done(Duration limit, const Watch& watch);
+  /// Every process that said who it is.
+  [[nodiscard]] std::vector<int> pids() const;
+  /// Seconds of each operation of the last kTime.
+  [[nodiscard]] std::span<const double> times(std::uint32_t rank, std::uint32_t operations) const;
+  /// Seconds from the first operation's begin to the last one's end.
+  [[nodiscard]] double elapsed(std::uint32_t rank) const;
+  /// Elements found wrong, by all workers since the start.
+  [[nodiscard]] std::uint64_t bad() const;
+
+  // A worker's side.
+  void ready(std::uint32_t rank);
+  [[nodiscard]] Command next();
+  /// Returns when every worker has called it.
+  void meet();
+  [[nodiscard]] std::span<double> times(std::uint32_t rank);
+  void done(std::uint32_t rank, double elapsed, std::uint64_t bad);
+
+  // A server's side, and who waits for it.
+  void server_ready(std::uint32_t server, std::uint16_t port);
+  /// Waits until all of them are.
+  [[nodiscard]] std::vector<std::uint16_t> await_ports(std::uint32_t servers);
+  /// Returns at kQuit.
+  void await_quit();
+
+ private:
+  struct Head;
+  Control(io::Fd fd, Head* head, std::size_t bytes)
+      : fd_(std::move(fd)), head_(head), bytes_(bytes) {}
+  [[nodiscard]] double* samples(std::uint32_t rank) const;
+  Result<void> await(std::atomic<std::uint32_t>& count, std::uint32_t wanted, Duration limit,
+                     const Watch& watch);
+
+  io::Fd fd_;
+  Head* head_;
+  std::size_t bytes_;
+  std::uint32_t seen_ = 0;  ///< The last turn this worker has taken.
+};
+
+}  // namespace dt::bench

@@ -1,0 +1,195 @@
+#include "kvstore/bench/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <deque>
+#include <fstream>
+
+#include "kvstore/bench/contender.h"
+
+namespace dt::bench {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kStartLimit = 120s;
+constexpr Duration kOrderLimit = 300s;
+constexpr Duration kEndLimit = 20s;
+/// With every round filled and checked, more operations only take longer.
+constexpr std::uint32_t kMostVerified = 20;
+
+/// CPU seconds of these processes so far.
+double cpu_of(const std::vector<int>& pids) {
+  double sum = 0;
+  for (const int pid : pids) {
+    clockid_t clock{};
+    timespec used{};
+    if (::clock_getcpuclockid(pid, &clock) == 0 && ::clock_gettime(clock, &used) == 0)
+      sum += static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+  }
+  return sum;
+}
+
+/// A contender, its processes ready, and what it has done so far.
+class Running {
+ public:
+  Running(Contender contender, const KvOptions& options, const TensorList& list)
+      : contender_(std::move(contender)), options_(options), bytes_(list.bytes()) {
+    series_.name = contender_.name;
+  }
+
+  /// Waits for the processes, checks a round, finds out how many operations fill a repetition.
+  Result<void> begin() {
+    auto ready = contender_.control.await_ready(kStartLimit, watch());
+    if (!ready) return at(ready.error());
+    if (auto done = order(Order::kVerify, 1); !done) return done;
+    // Twice, since the first times are those of cold caches and connections.
+    operations_ = 1;
+    for (const std::uint32_t most : {64U, kMostOperations}) {
+      if (auto done = order(Order::kTime, operations_); !done) return done;
+      const double wanted = options_.seconds / std::max(slowest(), 1e-9);
+      operations_ = static_cast<std::uint32_t>(std::clamp(wanted, 1.0, static_cast<double>(most)));
+    }
+    if (options_.verify_all) operations_ = std::min(operations_, kMostVerified);
+    return {};
+  }
+
+  Result<void> repeat() {
+    const auto pids = contender_.control.pids();
+    const double cpu = cpu_of(pids);
+    if (auto done = order(options_.verify_all ? Order::kTimeVerified : Order::kTime, operations_);
+        !done)
+      return done;
+    const double payload = static_cast<double>(bytes_) * options_.workers * operations_ / 1e9;
+    if (!options_.verify_all) series_.cpu_per_gb.push_back((cpu_of(pids) - cpu) / payload);
+    series_.operation.push_back(slowest());
+    for (std::uint32_t w = 0; w < options_.workers; ++w) {
+      const auto times = std::as_const(contender_.control).times(w, operations_);
+      series_.single.insert(series_.single.end(), times.begin(), times.end());
+    }
+    series_.operations += operations_;
+    return {};
+  }
+
+  Result<Series> end() {
+    if (auto done = order(Order::kVerify, 1); !done) return tl::unexpected(done.error());
+    Command quit;
+    quit.order = Order::kQuit;
+    contender_.control.order(quit);
+    if (auto joined = contender_.children.join(kEndLimit); !joined)
+      return tl::unexpected(joined.error().at(series_.name));
+    series_.bad = contender_.control.bad();
+    return std::move(series_);
+  }
+
+ private:
+  Control::Watch watch() {
+    return [this] { return contender_.children.watch(); };
+  }
+  Result<void> at(const Error& error) { return tl::unexpected(error.at(series_.name)); }
+
+  Result<void> order(Order what, std::uint32_t operations) {
+    Command command;
+    command.order = what;
+    command.operations = operations;
+    command.round = next_round_;
+    if (what != Order::kTime) next_round_ += operations;
+    contender_.control.order(command);
+    auto done = contender_.control.await_done(kOrderLimit, watch());
+    if (!done) return at(done.error());
+    return {};
+  }
+
+  /// Seconds of an operation, by the slowest worker's account.
+  double slowest() {
+    double most = 0;
+    for (std::uint32_t w = 0; w < options_.workers; ++w)
+      most = std::max(most, contender_.control.elapsed(w));
+    return most / operations_;
+  }
+
+  Contender contender_;
+  const KvOptions& options_;
+  std::uint64_t bytes_;
+  std::uint32_t operations_ = 1;
+  std::uint32_t next_round_ = 1;
+  Series series_;
+};
+
+/// Refuses what would send the machine into swapping or worse.
+Result<void> check_memory(const KvOptions& options, const TensorList& list) {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  double kilobytes = 0;
+  double available = 0;
+  while (file >> name >> kilobytes) {
+    if (name == "MemAvailable:") available = kilobytes * 1024;
+    file.ignore(100, '\n');
+  }
+  // A worker's gradient and result; a server's value, what it holds of a round, its answers.
+  const double copies = 3.0 * options.workers + 2;
+  const double wanted =
+      static_cast<double>(list.bytes()) * copies * static_cast<double>(1 + options.peers.size());
+  if (available > 0 && wanted > available)
+    return fail(ErrorKind::kInvalid,
+                "{} with {} workers needs about {:.1f} GB of memory, and {:.1f} GB are free: take "
+                "fewer workers, peers or a smaller list",
+                list.name, options.workers, wanted / 1e9, available / 1e9);
+  return {};
+}
+
+}  // namespace
+
+Result<Measurement> measure(const KvOptions& options, const TensorList& list) {
+  if (auto enough = check_memory(options, list); !enough) return tl::unexpected(enough.error());
+  std::deque<Running> all;
+  auto add = [&](Result<Contender> started) -> Result<void> {
+    if (!started) return tl::unexpected(started.error());
+    return all.emplace_back(std::move(*started), options, list).begin();
+  };
+  if (auto added = add(start_store(options, list)); !added) return tl::unexpected(added.error());
+  for (const auto& peer : options.peers)
+    if (auto added = add(start_peer(peer, options, list)); !added)
+      return tl::unexpected(added.error());
+  // Interleaved, and whoever went first goes last: what the machine does meanwhile hits all alike.
+  for (std::uint32_t r = 0; r < options.repetitions; ++r) {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (auto done = all[(i + r) % all.size()].repeat(); !done)
+        return tl::unexpected(done.error());
+  }
+  Measurement measurement;
+  measurement.list = list;
+  for (auto& running : all) {
+    auto series = running.end();
+    if (!series) return tl::unexpected(series.error());
+    measurement.series.push_back(std::move(*series));
+  }
+  return measurement;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double percentile(std::vector<double> values, double part) {
+  if (values.empty()) return 0;
+  const auto rank = std::ceil(part * static_cast<double>(values.size()));
+  const auto index = static_cast<std::size_t>(std::max(rank, 1.0)) - 1;
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(index));
+  return values[index];
+}
+
+double median_ratio(const std::vector<double>& ours, const std::vector<double>& theirs) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i)
+    ratios.push_back(ours[i] / theirs[i]);
+  return median(std::move(ratios));
+}
+
+}  // namespace dt::bench

@@ -1,0 +1,260 @@
+#include "kvstore/bench/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <thread>
+
+#include "kvstore/bench/contender.h"
+#include "kvstore/bench/control.h"
+#include "kvstore/optimizer.h"
+
+namespace dt::bench {
+
+namespace {
+
+using Value = const std::string&;
+
+/// An option is one line of the table below.
+struct Option {
+  const char* name;
+  char letter;        ///< 0: none.
+  const char* shown;  ///< Its value in --help; empty: it takes none.
+  const char* help;
+  std::function<Result<void>(Parsed&, Value)> take;
+};
+
+Result<void> number(Value text, std::uint32_t least, std::uint32_t most, std::uint32_t& into) {
+  std::uint32_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, ec] = std::from_chars(text.data(), end, value);
+  if (ec != std::errc{} || stop != end || value < least || value > most)
+    return fail(ErrorKind::kInvalid, "'{}': a number {} to {} was expected", text, least, most);
+  into = value;
+  return {};
+}
+
+Result<void> seconds(Value text, double& into) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, ec] = std::from_chars(text.data(), end, value);
+  if (ec != std::errc{} || stop != end || !(value >= 0) || value > 60)
+    return fail(ErrorKind::kInvalid, "'{}': seconds, 0 to 60, were expected", text);
+  into = value;
+  return {};
+}
+
+template <class Target>
+Result<void> choice(Value text, const std::vector<std::pair<std::string, Target>>& choices,
+                    Target& into) {
+  std::vector<std::string> names;
+  for (const auto& [name, target] : choices) {
+    if (name == text) {
+      into = target;
+      return {};
+    }
+    names.push_back(name);
+  }
+  return fail(ErrorKind::kInvalid, "'{}': one of {} was expected", text, fmt::join(names, ", "));
+}
+
+std::vector<std::string> split(Value text) {
+  std::vector<std::string> all;
+  for (std::size_t begin = 0;;) {
+    const auto comma = text.find(',', begin);
+    all.push_back(text.substr(begin, comma - begin));
+    if (comma == std::string::npos) return all;
+    begin = comma + 1;
+  }
+}
+
+template <class Read>
+Result<void> lists(Value text, Read read, std::vector<TensorList>& into) {
+  for (const auto& word : split(text)) {
+    auto list = read(word);
+    if (!list) return tl::unexpected(list.error());
+    into.push_back(std::move(*list));
+  }
+  return {};
+}
+
+Result<void> optimizer(Value text, std::string& into) {
+  const auto spec = kv::parse_optimizer(text);
+  if (!spec) return tl::unexpected(spec.error());
+  into = text;
+  return {};
+}
+
+Result<void> chunk(Value text, std::uint64_t& into) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes) return tl::unexpected(bytes.error());
+  constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
+  if (*bytes % 64 != 0 || *bytes > kMost)
+    return fail(ErrorKind::kInvalid, "'{}': a multiple of 64 bytes up to 256M was expected", text);
+  into = *bytes;
+  return {};
+}
+
+Result<void> peers(Value text, std::vector<std::string>& into) {
+  for (const auto& word : split(text)) {
+    if (auto known = check_peer(word); !known) return known;
+    into.push_back(word);
+  }
+  return {};
+}
+
+const std::vector<std::pair<std::string, Operation>> kOperations = {
+    {"pushpull", Operation::kPushPull}, {"push", Operation::kPush}, {"pull", Operation::kPull}};
+const std::vector<std::pair<std::string, std::string>> kTypes = {{"dist_sync", "dist_sync"},
+                                                                 {"dist_async", "dist_async"}};
+
+// clang-format off
+const std::vector<Option> kOptions = {
+    {"list", 0, "NAME[,NAME]", "a model's tensors: resnet50 (default), bert-base, embedding (1 GB)",
+     [](Parsed& p, Value v) { return lists(v, model_list, p.options.lists); }},
+    {"sizes", 0, "SIZE[,SIZE]", "tensors of given sizes instead: 1K, 64M, 1000x1K, 64M+100x4K; "
+                                "a comma separates measurements",
+     [](Parsed& p, Value v) { return lists(v, list_of_sizes, p.options.lists); }},
+    {"op", 0, "OP", "pushpull (default), push or pull, of the whole list at once",
+     [](Parsed& p, Value v) { return choice(v, kOperations, p.options.operation); }},
+    {"workers", 'w', "N", "worker processes (2)",
+     [](Parsed& p, Value v) { return number(v, 1, kMostWorkers, p.options.workers); }},
+    {"servers", 's', "N", "server processes (1)",
+     [](Parsed& p, Value v) { return number(v, 1, kMostServers, p.options.servers); }},
+    {"loops", 0, "N", "event loops of a server (one per core, at most 8)",
+     [](Parsed& p, Value v) { return number(v, 1, 64, p.options.loops); }},
+    {"type", 0, "TYPE", "dist_sync (default) or dist_async",
+     [](Parsed& p, Value v) { return choice(v, kTypes, p.options.type); }},
+    {"optimizer", 0, "SPEC", "the servers update weights, e.g. \"sgd momentum=0.9\"; default: sums",
+     [](Parsed& p, Value v) { return optimizer(v, p.options.optimizer); }},
+    {"chunk", 0, "BYTES", "slice of a tensor that travels on its own (1M)",
+     [](Parsed& p, Value v) { return chunk(v, p.options.chunk_bytes); }},
+    {"peer", 0, "PEER[,PEER]", "measure these in turn with the kvstore, and print the ratio (below)",
+     [](Parsed& p, Value v) { return peers(v, p.options.peers); }},
+    {"pairs", 0, "N", "with --peer: repetitions of each, interleaved (7)",
+     [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
+    {"reps", 0, "N", "repetitions (7)",
+     [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
+    {"seconds", 0, "S", "how long a repetition takes, one operation at least (0.3)",
+     [](Parsed& p, Value v) { return seconds(v, p.options.seconds); }},
+    {"check", 0, "", "new values for every operation, and every element of each result checked; "
+                     "CPU is not measured then",
+     [](Parsed& p, Value) -> Result<void> { p.options.verify_all = true; return {}; }},
+    {"json", 0, "", "one JSON object instead of a table",
+     [](Parsed& p, Value) -> Result<void> { p.options.json = true; return {}; }},
+    {"help", 'h', "", "this",
+     [](Parsed& p, Value) -> Result<void> { p.wish = Wish::kHelp; return {}; }},
+};
+// clang-format on
+
+const Option* find(const std::string& name) {
+  const auto same = [&](const Option& o) {
+    return name == fmt::format("--{}", o.name) ||
+           (o.letter && name == fmt::format("-{}", o.letter));
+  };
+  const auto it = std::ranges::find_if(kOptions, same);
+  return it == kOptions.end() ? nullptr : &*it;
+}
+
+/// What no single option can see.
+Result<void> complete(KvOptions& options) {
+  if (options.lists.empty()) options.lists.push_back(*model_list("resnet50"));
+  if (options.loops == 0)
+    options.loops = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);  // as dtserver
+  if (options.operation != Operation::kPushPull && !options.peers.empty())
+    return fail(ErrorKind::kInvalid, "--peer: peers are compared in --op pushpull only");
+  if (options.operation == Operation::kPull && !options.optimizer.empty())
+    return fail(ErrorKind::kInvalid, "--optimizer: nothing is updated by --op pull");
+  return {};
+}
+
+}  // namespace
+
+const char* to_string(Operation operation) {
+  switch (operation) {
+    case Operation::kPushPull:
+      return "pushpull";
+    case Operation::kPush:
+      return "push";
+    case Operation::kPull:
+      return "pull";
+  }
+  return "";
+}
+
+const char* to_string(Memory memory) {
+  switch (memory) {
+    case Memory::kHost:
+      return "host";
+  }
+  return "";
+}
+
+Result<Parsed> parse_kv(const std::vector<std::string>& words) {
+  Parsed parsed;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string name = words[i];
+    std::string value;
+    const auto equals = name.find('=');
+    const bool joined = name.starts_with("--") && equals != std::string::npos;
+    if (joined) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const bool attached = name.size() > 2 && name[0] == '-' && name[1] != '-';
+    if (attached) {  // -w2
+      value = name.substr(2);
+      name.resize(2);
+    }
+    const Option* option = find(name);
+    if (!option) return fail(ErrorKind::kInvalid, "unknown option {}", words[i]);
+    const bool takes_value = *option->shown != '\0';
+    if (!takes_value && (joined || attached))
+      return fail(ErrorKind::kInvalid, "{} takes no value", name);
+    if (takes_value && !joined && !attached) {
+      if (++i == words.size()) return fail(ErrorKind::kInvalid, "{} needs a value", name);
+      value = words[i];
+    }
+    if (auto taken = option->take(parsed, value); !taken)
+      return tl::unexpected(taken.error().at(name));
+  }
+  if (auto good = complete(parsed.options); !good) return tl::unexpected(good.error());
+  return parsed;
+}
+
+std::string kv_help() {
+  std::string text =
+      R"(usage: dtbench kv [OPTION]...
+
+Measures the kvstore on this machine: worker and server processes, one operation over a whole list
+of tensors at a time, the way a training step exchanges its gradients. The results are checked.
+
+)";
+  for (const auto& option : kOptions) {
+    const std::string letter = option.letter ? fmt::format("-{}, ", option.letter) : "    ";
+    const std::string name = fmt::format("{}--{} {}", letter, option.name, option.shown);
+    text += fmt::format("  {:<28} {}\n", name, option.help);
+  }
+  text += "\nPeers:\n";
+  for (const auto& peer : known_peers()) text += fmt::format("  {:<12} {}\n", peer.name, peer.help);
+  text += R"(
+What is printed, per contender:
+  ms          time of one operation, of the slowest worker; median, least and most over repetitions
+  GB/s        bytes of the list / median time, per worker and direction (GB = 10^9): higher is better
+  CPU s/GB    processor seconds of all processes per GB of payload per worker: lower is better
+  p50 ...     percentiles of the time of single operations, of all workers
+  bad         wrong elements found: anything but 0 is an error
+  ratio       kvstore / peer, median over pairs that ran one after the other: below 1 is better
+
+Examples:
+  dtbench kv                                         ResNet-50, 2 workers, 1 server
+  dtbench kv --peer raw --pairs 9                    how far from what the kernel allows
+  dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
+  dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
+
+Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage.
+)";
+  return text;
+}
+
+}  // namespace dt::bench

@@ -1,0 +1,366 @@
+#include "kvstore/bench/raw_exchange.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "io/fd.h"
+#include "kvstore/bench/stream.h"
+#include "kvstore/bench/worker.h"
+
+namespace dt::bench {
+
+namespace {
+
+/// Bytes of a system call. Measured: 256 KB to 4 MB are equal, less is slower.
+constexpr std::size_t kCall = std::size_t{512} << 10;
+/// What is added from it is still in the second-level cache.
+constexpr std::size_t kScratch = std::size_t{256} << 10;
+/// A connection's turn ends after so much, so that the others' positions stay near.
+constexpr std::size_t kTurn = std::size_t{1} << 20;
+constexpr std::size_t kPieces = 64;
+
+// ---------------------------------------------------------------- sums
+
+using Add = void (*)(float* __restrict into, const float* __restrict from, std::size_t n);
+
+void add_any(float* __restrict into, const float* __restrict from, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) into[i] += from[i];
+}
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void add_avx2(float* __restrict into, const float* __restrict from,
+                                      std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) into[i] += from[i];
+}
+[[gnu::target("avx512f")]] void add_avx512(float* __restrict into, const float* __restrict from,
+                                           std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) into[i] += from[i];
+}
+#endif
+
+Add best_add() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return add_avx512;
+  if (__builtin_cpu_supports("avx2")) return add_avx2;
+#endif
+  return add_any;
+}
+
+// ---------------------------------------------------------------- sockets
+
+struct Pair {
+  io::Fd worker;
+  io::Fd server;
+};
+
+Error socket_error() { return errno_error(errno, "raw exchange: socket"); }
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+void tune(const io::Fd& fd) {
+  const int on = 1;
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
+/// A connection over loopback, both ends of it.
+Result<Pair> connected_pair() {
+  const io::Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* address = reinterpret_cast<sockaddr*>(&at);
+  tune(listener);
+  if (!listener || ::bind(listener.get(), address, size) != 0 || ::listen(listener.get(), 1) != 0 ||
+      ::getsockname(listener.get(), address, &size) != 0)
+    return tl::unexpected(socket_error());
+  Pair pair;
+  pair.worker = io::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  tune(pair.worker);
+  if (!pair.worker || ::connect(pair.worker.get(), address, size) != 0)
+    return tl::unexpected(socket_error());
+  pair.server = io::Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!pair.server) return tl::unexpected(socket_error());
+  tune(pair.server);
+  return pair;
+}
+
+// ---------------------------------------------------------------- worker
+
+class RawWorker final : public Exchange {
+ public:
+  RawWorker(const std::vector<Stream>& streams, std::vector<io::Fd> fds, std::size_t elements)
+      : streams_(streams), fds_(std::move(fds)), gradient_(elements), result_(elements) {}
+
+  std::span<float> gradient() override { return gradient_.values(); }
+  std::span<const float> result() override { return result_.values(); }
+
+  Result<void> run() override {
+    std::vector<Position> at(fds_.size());
+    std::vector<pollfd> polls(fds_.size());
+    for (;;) {
+      bool is_done = true;
+      for (std::size_t s = 0; s < fds_.size(); ++s) {
+        const std::size_t bytes = streams_[s].bytes();
+        if (at[s].sent < bytes && !send(s, at[s])) return tl::unexpected(socket_error());
+        if (at[s].received < bytes && polls[s].revents != 0 && !receive(s, at[s]))
+          return tl::unexpected(socket_error());
+        const int wanted =
+            (at[s].received < bytes ? POLLIN : 0) | (at[s].sent < bytes ? POLLOUT : 0);
+        polls[s] = {wanted ? fds_[s].get() : -1, static_cast<short>(wanted), 0};
+        if (wanted) is_done = false;
+      }
+      if (is_done) return {};
+      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR)
+        return tl::unexpected(socket_error());
+    }
+  }
+
+ private:
+  struct Position {
+    std::size_t sent = 0;
+    std::size_t received = 0;
+  };
+
+  bool send(std::size_t s, Position& at) {
+    std::array<iovec, kPieces> pieces;
+    while (at.sent < streams_[s].bytes()) {
+      msghdr message{};
+      message.msg_iov = pieces.data();
+      message.msg_iovlen = streams_[s].gather(gradient_.bytes(), at.sent, kCall, pieces);
+      const auto n = ::sendmsg(fds_[s].get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0) return would_block();
+      at.sent += static_cast<std::size_t>(n);
+    }
+    return true;
+  }
+
+  bool receive(std::size_t s, Position& at) {
+    std::array<iovec, kPieces> pieces;
+    for (std::size_t turn = 0; turn < kTurn && at.received < streams_[s].bytes();) {
+      msghdr message{};
+      message.msg_iov = pieces.data();
+      message.msg_iovlen = streams_[s].gather(result_.bytes(), at.received, kCall, pieces);
+      const auto n = ::recvmsg(fds_[s].get(), &message, MSG_DONTWAIT);
+      if (n < 0) return would_block();
+      if (n == 0) {
+        errno = ECONNRESET;
+        return false;
+      }
+      at.received += static_cast<std::size_t>(n);
+      turn += static_cast<std::size_t>(n);
+    }
+    return true;
+  }
+
+  const std::vector<Stream>& streams_;
+  std::vector<io::Fd> fds_;
+  Buffer gradient_;
+  Buffer result_;
+};
+
+// ---------------------------------------------------------------- server
+
+class RawServer {
+ public:
+  RawServer(std::size_t bytes, std::vector<io::Fd> fds)
+      : bytes_(bytes),
+        fds_(std::move(fds)),
+        links_(fds_.size()),
+        scratch_(kScratch / sizeof(float)) {
+    for (auto& round : rounds_) round.sum = Buffer(bytes / sizeof(float));
+  }
+
+  /// Until the workers are gone.
+  Result<void> run() {
+    std::vector<pollfd> polls(fds_.size());
+    for (;;) {
+      for (std::size_t i = 0; i < fds_.size(); ++i) {
+        const int wanted = (readable_bytes(i) > 0 ? POLLIN : 0) | (links_[i].is_full ? POLLOUT : 0);
+        polls[i] = {fds_[i].get(), static_cast<short>(wanted), 0};
+      }
+      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR)
+        return tl::unexpected(socket_error());
+      for (std::size_t i = 0; i < fds_.size(); ++i) {
+        if (polls[i].revents & POLLOUT) links_[i].is_full = false;
+        if (polls[i].revents & (POLLHUP | POLLERR)) return {};
+        if ((polls[i].revents & POLLIN) && !receive(i)) return {};
+        for (std::size_t to = 0; to < fds_.size(); ++to)
+          if (!links_[to].is_full && !reply(to)) return {};
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kNobody = ~std::size_t{0};
+
+  /// A round's sum. [0, filled) holds contributions; a float that `writer` has received in part may
+  /// follow.
+  struct Round {
+    std::uint64_t number = 0;
+    std::size_t filled = 0;
+    std::size_t writer = kNobody;
+    Buffer sum;
+  };
+  struct Link {
+    std::uint64_t round = 0;  ///< Being received.
+    std::size_t received = 0;
+    std::array<std::byte, sizeof(float)> torn{};  ///< Of a float to add: not all of it is here yet.
+    std::size_t torn_bytes = 0;
+    std::uint64_t reply_round = 0;
+    std::size_t sent = 0;
+    bool is_full = false;  ///< The socket takes no more now.
+  };
+
+  Round& round_of(const Link& link) {
+    Round& round = rounds_[link.round % 2];
+    if (round.number != link.round) {  // the round before last, which everybody has left
+      round.number = link.round;
+      round.filled = 0;
+      round.writer = kNobody;
+    }
+    return round;
+  }
+
+  /// True if what comes next from here goes straight into the sum.
+  bool writes(std::size_t i, const Round& round) const {
+    return round.writer == i || (round.writer == kNobody && links_[i].received == round.filled);
+  }
+
+  /// How much may be received now: 0 while it would be ahead of a float that another has begun.
+  std::size_t readable_bytes(std::size_t i) {
+    const Round& round = round_of(links_[i]);
+    if (writes(i, round)) return bytes_ - links_[i].received;
+    return std::min(kScratch, round.filled - links_[i].received) - links_[i].torn_bytes;
+  }
+
+  bool receive(std::size_t i) {
+    Link& link = links_[i];
+    for (std::size_t turn = 0; turn < kTurn;) {
+      Round& round = round_of(link);
+      const std::size_t room = std::min(kCall, readable_bytes(i));
+      if (room == 0) return true;
+      const bool straight = writes(i, round);
+      std::byte* into =
+          straight ? round.sum.bytes() + link.received : scratch_.bytes() + link.torn_bytes;
+      const auto n = ::recv(fds_[i].get(), into, room, MSG_DONTWAIT);
+      if (n < 0) return would_block();
+      if (n == 0) return false;
+      const auto got = static_cast<std::size_t>(n);
+      turn += got;
+      if (straight) {
+        link.received += got;
+        round.filled = whole(link.received);
+        round.writer = round.filled == link.received ? kNobody : i;
+      } else {
+        add_scratch(link, round, got);
+      }
+      if (link.received == bytes_) {
+        ++link.round;
+        link.received = 0;
+      }
+    }
+    return true;
+  }
+
+  void add_scratch(Link& link, Round& round, std::size_t got) {
+    std::memcpy(scratch_.bytes(), link.torn.data(), link.torn_bytes);
+    const std::size_t have = link.torn_bytes + got;
+    const std::size_t ready = whole(have);
+    add_(reinterpret_cast<float*>(round.sum.bytes() + link.received), scratch_.values().data(),
+         ready / sizeof(float));
+    link.torn_bytes = have - ready;
+    std::memcpy(link.torn.data(), scratch_.bytes() + ready, link.torn_bytes);
+    link.received += ready;
+  }
+
+  /// How much of a round's sum has everybody's contribution.
+  [[nodiscard]] std::size_t complete(std::uint64_t number) const {
+    std::size_t least = bytes_;
+    for (const auto& link : links_)
+      if (link.round <= number)
+        least = std::min(least, link.round == number ? whole(link.received) : 0);
+    return least;
+  }
+
+  bool reply(std::size_t i) {
+    Link& link = links_[i];
+    const std::size_t ready = complete(link.reply_round);
+    // In pieces worth a system call, but for the last one.
+    while (ready > link.sent && (ready == bytes_ || ready - link.sent >= kScratch)) {
+      const std::byte* from = rounds_[link.reply_round % 2].sum.bytes() + link.sent;
+      const auto n = ::send(fds_[i].get(), from, std::min(kCall, ready - link.sent),
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0) {
+        link.is_full = would_block();
+        return link.is_full;
+      }
+      link.sent += static_cast<std::size_t>(n);
+      if (link.sent == bytes_) {
+        link.sent = 0;
+        ++link.reply_round;
+        return true;
+      }
+    }
+    return true;
+  }
+
+  static std::size_t whole(std::size_t bytes) { return bytes & ~(sizeof(float) - 1); }
+
+  std::size_t bytes_;
+  std::vector<io::Fd> fds_;
+  std::vector<Link> links_;
+  Buffer scratch_;
+  std::array<Round, 2> rounds_;
+  Add add_ = best_add();
+};
+
+}  // namespace
+
+Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
+  auto control = Control::create(options.workers, list.elements);
+  if (!control) return tl::unexpected(control.error());
+  Contender raw{"raw", std::move(*control), {}};
+  const auto streams = streams_of(list.elements, options.servers, options.chunk_bytes);
+  std::vector<std::vector<Pair>> pairs(options.workers);  // [worker][server]
+  for (auto& row : pairs) {
+    for (std::uint32_t s = 0; s < options.servers; ++s) {
+      auto pair = connected_pair();
+      if (!pair) return tl::unexpected(pair.error());
+      row.push_back(std::move(*pair));
+    }
+  }
+  // A child takes its own ends and closes all others, or an end would never be seen.
+  for (std::uint32_t s = 0; s < options.servers; ++s) {
+    auto body = [&]() -> Result<void> {
+      std::vector<io::Fd> mine;
+      for (auto& row : pairs) mine.push_back(std::move(row[s].server));
+      pairs.clear();
+      raw.control.server_ready(s, 0);
+      return RawServer(streams[s].bytes(), std::move(mine)).run();
+    };
+    if (auto started = raw.children.fork(fmt::format("raw server {}", s), body); !started)
+      return tl::unexpected(started.error());
+  }
+  for (std::uint32_t w = 0; w < options.workers; ++w) {
+    auto body = [&]() -> Result<void> {
+      std::vector<io::Fd> mine;
+      for (auto& pair : pairs[w]) mine.push_back(std::move(pair.worker));
+      pairs.clear();
+      RawWorker worker(streams, std::move(mine), list.total_elements());
+      return take_part(raw.control, w, worker);
+    };
+    if (auto started = raw.children.fork(fmt::format("raw worker {}", w), body); !started)
+      return tl::unexpected(started.error());
+  }
+  return raw;
+}
+
+}  // namespace dt::bench

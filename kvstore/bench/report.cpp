@@ -1,0 +1,145 @@
+#include "kvstore/bench/report.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace dt::bench {
+
+namespace {
+
+/// Milliseconds with four significant digits.
+std::string ms(double seconds) {
+  const double value = seconds * 1e3;
+  const int digits = value >= 1000 ? 0 : value >= 100 ? 1 : value >= 10 ? 2 : value >= 1 ? 3 : 4;
+  return fmt::format("{:.{}f}", value, digits);
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} bytes", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} KB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string plural(std::uint64_t n, const std::string& word) {
+  return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s");
+}
+
+double gigabytes_per_s(const TensorList& list, const Series& series) {
+  return static_cast<double>(list.bytes()) / 1e9 / median(series.operation);
+}
+
+std::string table_of(const KvOptions& options, const Measurement& one) {
+  std::string text =
+      fmt::format("\n{} of {}: {}, {}; {}, {} of {}, {}{}, tcp\n", to_string(options.operation),
+                  one.list.name, plural(one.list.elements.size(), "tensor"),
+                  bytes_text(one.list.bytes()), plural(options.workers, "worker"),
+                  plural(options.servers, "server"), plural(options.loops, "loop"), options.type,
+                  options.optimizer.empty() ? "" : ", " + options.optimizer);
+  text += fmt::format("  {:<14}{:>10}{:>10}{:>10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>6}\n", "",
+                      "ms median", "min", "max", "GB/s", "CPU s/GB", "ms p50", "p90", "p99", "bad");
+  for (const auto& series : one.series) {
+    const auto [least, most] = std::ranges::minmax(series.operation);
+    text += fmt::format(
+        "  {:<14}{:>10}{:>10}{:>10}{:>9.3f}{:>10}{:>10}{:>10}{:>10}{:>6}\n", series.name,
+        ms(median(series.operation)), ms(least), ms(most), gigabytes_per_s(one.list, series),
+        series.cpu_per_gb.empty() ? "-" : fmt::format("{:.3f}", median(series.cpu_per_gb)),
+        ms(percentile(series.single, 0.5)), ms(percentile(series.single, 0.9)),
+        ms(percentile(series.single, 0.99)), series.bad);
+  }
+  const Series& ours = one.series.front();
+  for (std::size_t i = 1; i < one.series.size(); ++i) {
+    const Series& peer = one.series[i];
+    text += fmt::format("  kvstore / {:<8} time {:.2f}", peer.name,
+                        median_ratio(ours.operation, peer.operation));
+    if (!ours.cpu_per_gb.empty())
+      text += fmt::format(", CPU {:.2f}", median_ratio(ours.cpu_per_gb, peer.cpu_per_gb));
+    text += fmt::format("   (median of {}; below 1: the kvstore is better)\n",
+                        plural(ours.operation.size(), "pair"));
+  }
+  return text;
+}
+
+nlohmann::json spread(const std::vector<double>& values, double scale) {
+  const auto [least, most] = std::ranges::minmax(values);
+  return {{"median", median(values) * scale}, {"min", least * scale}, {"max", most * scale}};
+}
+
+nlohmann::json json_of(const TensorList& list, const Series& series) {
+  nlohmann::json one = {
+      {"name", series.name},
+      {"ms", spread(series.operation, 1e3)},
+      {"latency_ms",
+       {{"p50", percentile(series.single, 0.5) * 1e3},
+        {"p90", percentile(series.single, 0.9) * 1e3},
+        {"p99", percentile(series.single, 0.99) * 1e3}}},
+      {"gb_per_s_per_worker", gigabytes_per_s(list, series)},
+      {"cpu_s_per_gb", nullptr},
+      {"repetitions", series.operation.size()},
+      {"operations", series.operations},
+      {"bad", series.bad},
+  };
+  if (!series.cpu_per_gb.empty()) one["cpu_s_per_gb"] = spread(series.cpu_per_gb, 1);
+  return one;
+}
+
+}  // namespace
+
+std::string as_table(const KvOptions& options, const Surroundings& around,
+                     const std::vector<Measurement>& all) {
+  std::string text = fmt::format("dtbench kv: {}, congestion control {}, {} memory\n",
+                                 plural(around.cores, "core"), around.congestion_control,
+                                 to_string(options.memory));
+  if (!around.is_optimised)
+    text += "NOTE: built without optimisation; these figures say nothing (use a release build)\n";
+  for (const auto& one : all) text += table_of(options, one);
+  return text;
+}
+
+std::string as_json(const KvOptions& options, const Surroundings& around,
+                    const std::vector<Measurement>& all) {
+  nlohmann::json measurements = nlohmann::json::array();
+  std::uint64_t bad = 0;
+  for (const auto& one : all) {
+    nlohmann::json contenders = nlohmann::json::array();
+    nlohmann::json ratios = nlohmann::json::array();
+    const Series& ours = one.series.front();
+    for (const auto& series : one.series) {
+      contenders.push_back(json_of(one.list, series));
+      bad += series.bad;
+      if (&series == &ours) continue;
+      nlohmann::json ratio = {{"peer", series.name},
+                              {"pairs", series.operation.size()},
+                              {"time", median_ratio(ours.operation, series.operation)},
+                              {"cpu", nullptr}};
+      if (!ours.cpu_per_gb.empty()) ratio["cpu"] = median_ratio(ours.cpu_per_gb, series.cpu_per_gb);
+      ratios.push_back(std::move(ratio));
+    }
+    measurements.push_back({{"list", one.list.name},
+                            {"tensors", one.list.elements.size()},
+                            {"bytes", one.list.bytes()},
+                            {"contenders", std::move(contenders)},
+                            {"ratios", std::move(ratios)}});
+  }
+  const nlohmann::json whole = {
+      {"program", "dtbench kv"},
+      {"cores", around.cores},
+      {"congestion_control", around.congestion_control},
+      {"optimised_build", around.is_optimised},
+      {"op", to_string(options.operation)},
+      {"workers", options.workers},
+      {"servers", options.servers},
+      {"loops", options.loops},
+      {"type", options.type},
+      {"optimizer", options.optimizer},
+      {"chunk_bytes", options.chunk_bytes},
+      {"transport", "tcp"},
+      {"memory", to_string(options.memory)},
+      {"measurements", std::move(measurements)},
+      {"bad", bad},
+  };
+  return whole.dump(1) + "\n";
+}
+
+}  // namespace dt::bench

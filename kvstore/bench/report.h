@@ -1,0 +1,23 @@
+/// What was measured, for people and for programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kvstore/bench/measure.h"
+
+namespace dt::bench {
+
+/// The machine and the circumstances: lines of their own.
+struct Surroundings {
+  std::string congestion_control;
+  unsigned cores = 0;
+  bool is_optimised = true;  ///< Built with optimisation.
+};
+
+[[nodiscard]] std::string as_table(const KvOptions& options, const Surroundings& around,
+                                   const std::vector<Measurement>& all);
+[[nodiscard]] std::string as_json(const KvOptions& options, const Surroundings& around,
+                                  const std::vector<Measurement>& all);
+
+}  // namespace dt::bench

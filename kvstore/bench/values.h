@@ -1,0 +1,47 @@
+/// What workers exchange so that every element of a result can be checked: small whole numbers,
+/// whose sums float32 holds exactly, that differ by worker, round and position.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace dt::bench {
+
+/// Of a worker's value at `position` in round `round`; worker r pushes (r + 1) times this. 251 is
+/// prime: what lands a chunk's length away from its place is noticed.
+[[nodiscard]] constexpr float value_at(std::size_t position, std::uint32_t round) {
+  return static_cast<float>((position + std::size_t{7} * round) % 251 + 1);
+}
+
+/// The sum over workers, in units of value_at().
+[[nodiscard]] constexpr float sum_of_ranks(std::uint32_t workers) {
+  return static_cast<float>(workers * (workers + 1) / 2);
+}
+
+void fill(std::span<float> values, std::uint32_t rank, std::uint32_t round);
+
+/// Elements that are not the sum of all workers' values.
+[[nodiscard]] std::uint64_t count_wrong(std::span<const float> sum, std::uint32_t workers,
+                                        std::uint32_t round);
+
+/// Float32 memory as a program that cares gets it: on 2 MB boundaries, huge pages where there are
+/// any, zeroed. `shared`: for children too.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::size_t elements, bool shared = false);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  [[nodiscard]] std::span<float> values() const { return {data_, elements_}; }
+  [[nodiscard]] std::byte* bytes() const { return reinterpret_cast<std::byte*>(data_); }
+
+ private:
+  float* data_ = nullptr;
+  std::size_t elements_ = 0;
+  std::size_t mapped_ = 0;
+};
+
+}  // namespace dt::bench

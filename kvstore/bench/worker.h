@@ -1,0 +1,43 @@
+/// One worker's part of a measurement, the same for everything that is compared.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/result.h"
+#include "kvstore/bench/control.h"
+#include "kvstore/bench/values.h"
+
+namespace dt::bench {
+
+/// A worker of whatever is measured. The whole list lies in one buffer, tensor after tensor.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  /// What this worker contributes.
+  [[nodiscard]] virtual std::span<float> gradient() = 0;
+  /// Where the sum is afterwards; the same memory as gradient() for an exchange in place.
+  [[nodiscard]] virtual std::span<const float> result() = 0;
+  /// One operation over the whole list, begun and waited for. This is what is timed.
+  virtual Result<void> run() = 0;
+
+  /// run(), and what else brings the sum of this round into result().
+  virtual Result<void> run_to_check() { return run(); }
+  /// Wrong elements of result() after run_to_check() on the values of `round`.
+  virtual std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) {
+    return count_wrong(result(), workers, round);
+  }
+  /// `operations` timed operations were made on the present gradient.
+  virtual void was_repeated(std::uint32_t /*operations*/) {}
+  /// True if values would grow from operation to operation: timed ones then work on zeros.
+  [[nodiscard]] virtual bool grows() { return gradient().data() == result().data(); }
+};
+
+/// Does what the coordinator orders until it says quit. Errors are the exchange's own.
+Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange);
+
+/// CLOCK_MONOTONIC.
+[[nodiscard]] double now_s();
+
+}  // namespace dt::bench

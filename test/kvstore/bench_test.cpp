@@ -1,0 +1,190 @@
+// dtbench as its users run it: real processes, tiny lists, every element checked.
+
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "io/fd.h"
+#include "kvstore/bench/stream.h"
+#include "kvstore/bench/tensor_list.h"
+#include "kvstore/bench/values.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::bench;
+
+namespace {
+
+struct Ended {
+  int status = -1;
+  std::string out;  ///< stdout and stderr.
+};
+
+/// Runs `dtbench kv` with these words. A hang ends with the test's own limit.
+Ended dtbench(std::vector<std::string> words) {
+  words.insert(words.begin(), {DT_BENCH, "kv"});
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const io::Fd reader(ends[0]);
+  io::Fd writer(ends[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, writer.get(), 1);
+  posix_spawn_file_actions_adddup2(&actions, writer.get(), 2);
+  posix_spawn_file_actions_addclose(&actions, reader.get());
+  pid_t pid = 0;
+  REQUIRE(::posix_spawn(&pid, DT_BENCH, &actions, nullptr, argv.data(), environ) == 0);
+  posix_spawn_file_actions_destroy(&actions);
+  writer.reset();
+  Ended ended;
+  char bytes[4096];
+  for (ssize_t n; (n = ::read(reader.get(), bytes, sizeof bytes)) > 0;)
+    ended.out.append(bytes, static_cast<std::size_t>(n));
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+/// A run that takes no longer than it must.
+Ended quick(std::vector<std::string> words) {
+  words.insert(words.end(), {"--reps", "2", "--seconds", "0.005", "--json"});
+  return dtbench(words);
+}
+
+nlohmann::json good_json(const Ended& ended) {
+  INFO(ended.out);
+  REQUIRE(ended.status == 0);
+  auto json = nlohmann::json::parse(ended.out);
+  CHECK(json.at("bad") == 0);
+  return json;
+}
+
+}  // namespace
+
+TEST_CASE("dtbench: the models' lists have the tensors and elements that the models have") {
+  const auto resnet = model_list("resnet50");
+  REQUIRE(resnet);
+  CHECK(resnet->elements.size() == 161);
+  CHECK(resnet->total_elements() == 25'557'032);
+  const auto bert = model_list("bert-base");
+  REQUIRE(bert);
+  CHECK(bert->elements.size() == 199);
+  CHECK(bert->total_elements() == 109'482'240);
+  CHECK(model_list("embedding")->bytes() == 1'000'000'000);
+  CHECK_FALSE(model_list("resnet51"));
+}
+
+TEST_CASE("dtbench: sizes are bytes of float32 tensors, counted and added up") {
+  const auto list = list_of_sizes("2x64K+1M+8");
+  REQUIRE(list);
+  CHECK(list->elements == std::vector<std::uint64_t>{16384, 16384, 262144, 2});
+  for (const char* wrong : {"", "3", "0", "1K,", "x1K", "0x1K", "1Q", "1K+", "999999999999G",
+                            "200000x4", "100x1G", "-1K"})
+    CHECK_FALSE(list_of_sizes(wrong));
+}
+
+TEST_CASE("dtbench: streams cover every byte of the list once, on any number of servers") {
+  const std::vector<std::uint64_t> elements = {1000, 0, 7, 300'000, 1};
+  for (const std::uint32_t servers : {1U, 2U, 3U, 7U}) {
+    std::vector<int> seen(301'008 * sizeof(float));
+    for (const auto& stream : streams_of(elements, servers, 4096)) {
+      std::size_t bytes = 0;
+      stream.for_each(0, stream.bytes(), [&](std::size_t offset, std::size_t size) {
+        for (std::size_t i = 0; i < size; ++i) ++seen.at(offset + i);
+        bytes += size;
+      });
+      CHECK(bytes == stream.bytes());
+    }
+    CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
+  }
+}
+
+TEST_CASE("dtbench: a stream is gathered from any position, in pieces of any size") {
+  Stream stream;
+  stream.add(100, 10);
+  stream.add(110, 10);  // goes on where the last one ended
+  stream.add(500, 5);
+  std::vector<std::byte> list(600);
+  iovec pieces[2];
+  REQUIRE(stream.gather(list.data(), 15, 100, pieces) == 2);
+  CHECK(pieces[0].iov_base == list.data() + 115);
+  CHECK(pieces[0].iov_len == 5);
+  CHECK(pieces[1].iov_base == list.data() + 500);
+  CHECK(pieces[1].iov_len == 5);
+  REQUIRE(stream.gather(list.data(), 18, 3, pieces) == 2);
+  CHECK(pieces[1].iov_len == 1);
+}
+
+TEST_CASE("dtbench: the check finds a value of another worker, round or place") {
+  std::vector<float> sum(1000);
+  fill(sum, 0, 3);
+  CHECK(count_wrong(sum, 1, 3) == 0);
+  CHECK(count_wrong(sum, 2, 3) == 1000);
+  CHECK(count_wrong(sum, 1, 4) == 1000);
+  std::rotate(sum.begin(), sum.begin() + 256, sum.end());
+  CHECK(count_wrong(sum, 1, 3) > 900);
+  fill(sum, 0, 3);
+  sum[999] += 1;
+  CHECK(count_wrong(sum, 1, 3) == 1);
+}
+
+TEST_CASE("dtbench: kvstore and raw give the right sums for 1 to 3 workers and 1 or 2 servers") {
+  for (const std::string workers : {"1", "2", "3"}) {
+    for (const std::string servers : {"1", "2"}) {
+      const auto json = good_json(quick({"-w", workers, "-s", servers, "--sizes", "5x12K+4+300K",
+                                         "--chunk", "4K", "--peer", "raw", "--check"}));
+      const auto& contenders = json.at("measurements").at(0).at("contenders");
+      REQUIRE(contenders.size() == 2);
+      CHECK(contenders.at(0).at("name") == "kvstore");
+      CHECK(contenders.at(1).at("name") == "raw");
+      for (const auto& one : contenders) CHECK(one.at("ms").at("median") > 0);
+    }
+  }
+}
+
+TEST_CASE("dtbench: every operation, type and optimizer is checked as well") {
+  for (const std::string op : {"push", "pull", "pushpull"}) {
+    good_json(quick({"--op", op, "--sizes", "1K,3x20K"}));
+    good_json(quick({"--op", op, "--sizes", "1K,3x20K", "--type=dist_async", "--check"}));
+  }
+  for (const std::string optimizer : {"sgd momentum=0.9 nesterov=1", "adam"})
+    good_json(quick({"--optimizer", optimizer, "--sizes", "3x20K", "-w3", "--check"}));
+}
+
+TEST_CASE("dtbench: what is measured is in the object, one entry per list") {
+  const auto json = good_json(quick({"--sizes", "1K,8K", "--peer", "raw"}));
+  REQUIRE(json.at("measurements").size() == 2);
+  CHECK(json.at("measurements").at(1).at("bytes") == 8192);
+  const auto& one = json.at("measurements").at(0);
+  CHECK(one.at("ratios").at(0).at("peer") == "raw");
+  CHECK(one.at("ratios").at(0).at("pairs") == 2);
+  CHECK(one.at("contenders").at(0).at("cpu_s_per_gb").at("median") > 0);
+  CHECK(one.at("contenders").at(0).at("latency_ms").at("p99") > 0);
+}
+
+TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
+  const auto refused = [](const std::vector<std::string>& words, const std::string& named) {
+    const Ended ended = dtbench(words);
+    INFO(ended.out);
+    CHECK(ended.status == 2);
+    CHECK(ended.out.find(named) != std::string::npos);
+  };
+  refused({"--bogus"}, "--bogus");
+  refused({"-w", "0"}, "-w");
+  refused({"--sizes", "3"}, "--sizes");
+  refused({"--list", "vgg"}, "--list");
+  refused({"--peer", "carrier-pigeon"}, "--peer");
+  refused({"--op"}, "--op");
+  refused({"--optimizer", "sgd speed=3"}, "--optimizer");
+  refused({"--json=yes"}, "--json");
+  refused({"--peer", "raw", "--op", "push"}, "--peer");
+}
