@@ -225,4 +225,42 @@ std::vector<pid_t> processes_with(const std::string& text) {
   });
 }
 
+pid_t pid_in(Site& site, const std::string& name) {
+  pid_t pid = 0;
+  site.wait([&] {
+    std::ifstream file(site.folder + "/" + name);
+    std::string line;
+    if (std::getline(file, line) && !file.eof()) pid = std::stoi(line);
+    return pid != 0;
+  });
+  return pid;
+}
+
+bool exited(const Link& link, std::uint32_t id) { return link.exits.contains(worker(id)); }
+
+StopProcess stop_of(std::uint32_t id, std::uint32_t grace_ms) {
+  StopProcess stop;
+  stop.process = worker(id);
+  stop.grace_ms = grace_ms;
+  return stop;
+}
+
+AckExit ack_of(std::uint32_t id) {
+  AckExit ack;
+  ack.process = worker(id);
+  return ack;
+}
+
+const ProcessReport* report_of(const AgentState& state, std::uint32_t id) {
+  for (const auto& report : state.processes)
+    if (report.process == worker(id)) return &report;
+  return nullptr;
+}
+
+std::unique_ptr<Link> connect_to(Site& site, const std::string& path) {
+  io::UnixSocket socket(site.context);
+  socket.connect(io::asio::local::stream_protocol::endpoint(path));
+  return std::make_unique<Link>(site.context, io::unix_stream(std::move(socket)));
+}
+
 }  // namespace dt::test

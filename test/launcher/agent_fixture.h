@@ -93,4 +93,14 @@ StartProcess shell(ProcessId id, std::string script);
 /// Processes of this machine whose command line contains `text`.
 [[nodiscard]] std::vector<pid_t> processes_with(const std::string& text);
 
+/// The number a script wrote into `<folder>/<name>`, once the line is whole.
+[[nodiscard]] pid_t pid_in(Site& site, const std::string& name);
+[[nodiscard]] bool exited(const Link& link, std::uint32_t id);
+[[nodiscard]] StopProcess stop_of(std::uint32_t id, std::uint32_t grace_ms);
+[[nodiscard]] AckExit ack_of(std::uint32_t id);
+/// What an agent says of worker `id`; null if nothing.
+[[nodiscard]] const ProcessReport* report_of(const AgentState& state, std::uint32_t id);
+/// A connection to the agent's socket, as a worker would make.
+[[nodiscard]] std::unique_ptr<Link> connect_to(Site& site, const std::string& path);
+
 }  // namespace dt::test

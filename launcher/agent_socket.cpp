@@ -1,0 +1,104 @@
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "io/within.h"
+#include "launcher/agent_internal.h"
+
+namespace dt::launcher {
+namespace {
+
+using io::tok;
+using namespace std::chrono_literals;
+
+/// Connections that have not said who they are, and how long they may take.
+constexpr std::size_t kMaxStrangers = 32;
+constexpr auto kIdentifyDeadline = 5s;
+constexpr int kListenBacklog = 64;
+/// Kinds of message kept per process.
+constexpr std::size_t kMaxSaid = 64;
+
+}  // namespace
+
+Result<void> Agent::listen() {
+  ::unlink(files_.socket.c_str());
+  boost::system::error_code ec;
+  acceptor_.open(asio::local::stream_protocol(), ec);
+  const mode_t before = ::umask(0177);
+  if (!ec) acceptor_.bind(files_.socket, ec);
+  ::umask(before);
+  if (!ec) acceptor_.listen(kListenBacklog, ec);
+  if (ec) return tl::unexpected(io::asio_error(ec, "listen on " + files_.socket));
+  return {};
+}
+
+awaitable<void> Agent::accept_all() {
+  for (;;) {
+    io::UnixSocket socket(executor_);
+    auto [ec] = co_await acceptor_.async_accept(socket, tok);
+    if (ec == asio::error::operation_aborted) co_return;
+    if (ec) {  // out of descriptors, for instance: later may be better
+      co_await io::sleep_for(100ms);
+      continue;
+    }
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    const bool known =
+        ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    if (!known || peer.uid != ::geteuid() || strangers_ >= kMaxStrangers) continue;
+    tasks_.spawn(serve(std::move(socket)));
+  }
+}
+
+awaitable<void> Agent::write_frames(Channel channel) { co_await channel->write_loop(); }
+
+awaitable<void> Agent::serve(io::UnixSocket socket) {
+  auto channel = std::make_shared<io::FrameChannel>(executor_, io::unix_stream(std::move(socket)));
+  ++strangers_;
+  auto receiving = channel->receive();
+  auto first = co_await io::within(kIdentifyDeadline, std::move(receiving), "first message");
+  --strangers_;
+  if (first && first->type == AgentHello::kType) {
+    if (auto hello = wire::parse<AgentHello>(first->body); hello) {
+      tasks_.spawn(write_frames(channel));
+      co_await serve_supervisor(channel, std::move(*hello));
+    }
+  } else if (first && first->type == Identify::kType) {
+    if (auto identify = wire::parse<Identify>(first->body); identify) {
+      tasks_.spawn(write_frames(channel));
+      co_await serve_process(channel, std::move(*identify));
+    }
+  }
+  channel->close();
+}
+
+awaitable<void> Agent::serve_process(Channel channel, Identify identify) {
+  const auto found = processes_.find(identify.process);
+  if (found == processes_.end() || found->second->token != identify.token) {
+    log_.warn("dropped a connection that claimed to be {}", to_string(identify.process));
+    co_return;
+  }
+  const ProcessPtr process = found->second;
+  if (process->connection) process->connection->close();
+  process->connection = channel;
+  for (const auto& [type, body] : process->waiting) channel->send_bytes(wire::frame(type, body));
+  process->waiting.clear();
+  for (;;) {
+    auto frame = co_await channel->receive();
+    if (!frame || process->connection != channel) break;
+    const bool is_new = !process->said.contains(frame->type);
+    if (is_new && process->said.size() >= kMaxSaid) break;
+    FromProcess relayed;
+    relayed.process = process->id;
+    relayed.type = frame->type;
+    relayed.body = frame->body;
+    tell(relayed);
+    process->said[frame->type] = std::move(frame->body);
+  }
+  if (process->connection == channel) process->connection.reset();
+  process->changed.cancel();
+}
+
+}  // namespace dt::launcher

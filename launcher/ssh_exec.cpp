@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "io/within.h"
+#include "launcher/ssh_internal.h"
+
+namespace dt::launcher {
+namespace {
+
+/// Output of shell start-up files that may come before our own first line.
+constexpr std::size_t kMaxNoise = 64 * 1024;
+
+/// A stream to a program of ours: its failure is an error of the reader, in its own words.
+class ProgramStream final : public CommandStream {
+ public:
+  ProgramStream(std::unique_ptr<SshStream> stream, std::string host, std::string program)
+      : stream_(std::move(stream)), host_(std::move(host)), program_(std::move(program)) {}
+
+  awaitable<Result<std::size_t>> read(std::span<char> into) override {
+    auto n = co_await stream_->read(into);
+    const int code = stream_->exit_code();
+    if (!n || *n > 0 || code <= 0) co_return n;
+    const std::string words = on_one_line(stream_->stderr_tail());
+    co_return fail(
+        ErrorKind::kUnavailable, "{}: {}", host_,
+        words.empty() ? fmt::format("{} ended with exit code {}", program_, code) : words);
+  }
+  awaitable<Result<void>> write(std::string_view bytes) override { return stream_->write(bytes); }
+  void close() override { stream_->close(); }
+  void finish_writing() override { stream_->finish_writing(); }
+
+ private:
+  std::unique_ptr<SshStream> stream_;
+  std::string host_;
+  std::string program_;
+};
+
+}  // namespace
+
+std::string on_one_line(std::string_view text, std::size_t most) {
+  std::string out(text.substr(text.size() > most ? text.size() - most : 0));
+  std::replace(out.begin(), out.end(), '\n', ' ');
+  return out;
+}
+
+awaitable<Result<std::string>> SshBackend::Impl::read_first_line(SshStream& stream) {
+  std::string seen;
+  std::array<char, 4096> piece{};
+  for (;;) {
+    for (const std::string_view line : {kReadyLine, kMissingLine}) {
+      const std::size_t at = seen.find(fmt::format("{}\n", line));
+      if (at == std::string::npos || (at > 0 && seen[at - 1] != '\n')) continue;
+      stream.unread(seen.substr(at + line.size() + 1));
+      co_return std::string(line);
+    }
+    if (seen.size() > kMaxNoise)
+      co_return fail(ErrorKind::kProtocol,
+                     "the login shell prints without end before any command: look at its start-up "
+                     "files");
+    auto n = co_await stream.read(piece);
+    if (!n) co_return tl::unexpected(n.error());
+    if (*n == 0) {
+      if (!stream.session().alive()) co_return tl::unexpected(stream.session().why());
+      co_return fail(ErrorKind::kUnavailable, "the login shell ended with exit code {}: {}",
+                     stream.exit_code(),
+                     on_one_line(stream.stderr_tail().empty() ? seen : stream.stderr_tail()));
+    }
+    seen.append(piece.data(), *n);
+  }
+}
+
+awaitable<Result<CommandResult>> SshBackend::Impl::run(Host host, std::string script,
+                                                       std::string_view input, Duration deadline) {
+  const std::string command = login_command(script);
+  auto stream = co_await exec(host, command);
+  if (!stream) co_return tl::unexpected(stream.error());
+  SshStream& channel = **stream;
+  auto talk = [](SshStream& s, std::string_view in) -> awaitable<Result<CommandResult>> {
+    auto sent = co_await s.write(in);  // a command that does not read its input is no error
+    s.finish_writing();
+    CommandResult result;
+    std::string piece(64 * 1024, '\0');
+    for (;;) {
+      auto n = co_await s.read(piece);
+      if (!n) co_return tl::unexpected(n.error());
+      if (*n == 0) break;
+      result.out.append(piece, 0, *n);
+    }
+    result.exit_code = s.exit_code();
+    result.err = s.stderr_tail();
+    if (result.exit_code < 0) co_return tl::unexpected(s.session().why());
+    co_return std::move(result);
+  };
+  auto result = co_await io::within(deadline, talk(channel, input), "the command");
+  if (!result) co_return tl::unexpected(result.error().at(to_string(host)));
+  co_return std::move(*result);
+}
+
+awaitable<Result<void>> SshBackend::Impl::copy_bundle(Host host) {
+  const std::string token = fmt::format("{:08x}{:08x}", std::random_device{}(), random());
+  const auto end = std::chrono::steady_clock::now() + limits.copy;
+  auto step = [](Impl& self, Host to, std::string script, std::string_view input,
+                 std::chrono::steady_clock::time_point until) -> awaitable<Result<void>> {
+    const Duration left = until - std::chrono::steady_clock::now();
+    auto done = co_await self.run(to, script, input, left);
+    if (!done) co_return tl::unexpected(done.error());
+    if (done->exit_code != 0)
+      co_return fail(ErrorKind::kIo,
+                     "{}: bundle copy: exit code {}: {}: is there room in "
+                     "~/.cache, and may programs run from there?",
+                     to, done->exit_code, on_one_line(done->err));
+    co_return Result<void>();
+  };
+  log->info("{}: copying the agent ({} files)", host, bundle->files.size());
+  for (const BundleFile& file : bundle->files) {
+    const std::string script = bundle_store_script(*bundle, file, token);
+    auto stored = co_await step(*this, host, script, file.bytes, end);
+    if (!stored) co_return tl::unexpected(stored.error());
+  }
+  const std::string commit = bundle_commit_script(*bundle, token);
+  const std::string_view nothing;
+  co_return co_await step(*this, host, commit, nothing, end);
+}
+
+awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
+                                                                    AgentCommand command) {
+  const auto self = impl_;
+  if (!self->bundle) {
+    auto loaded = load_bundle(self->bundle_files);
+    if (!loaded) co_return tl::unexpected(loaded.error());
+    self->bundle = std::move(*loaded);
+  }
+  const std::string start = login_command(bundle_exec_script(*self->bundle, command.argv));
+  for (int attempt = 0;; ++attempt) {
+    auto stream = co_await self->exec(host, start);
+    if (!stream) co_return tl::unexpected(stream.error());
+    auto line = co_await io::within(self->limits.exec, self->read_first_line(**stream),
+                                    "no sign of the agent's start");
+    if (!line) co_return tl::unexpected(line.error().at(fmt::format("{}: exec", host)));
+    if (*line == kReadyLine) {
+      std::unique_ptr<io::ByteStream> program = std::make_unique<ProgramStream>(
+          std::move(*stream), to_string(host), command.argv.front());
+      co_return std::move(program);
+    }
+    if (attempt > 0)
+      co_return fail(ErrorKind::kIo, "{}: bundle copy: the copied files are not there afterwards",
+                     host);
+    stream->reset();
+    auto copied = co_await self->copy_bundle(host);
+    if (!copied) co_return tl::unexpected(copied.error());
+  }
+}
+
+awaitable<Result<std::unique_ptr<CommandStream>>> SshBackend::start(Host host,
+                                                                    std::string shell_command) {
+  const auto self = impl_;
+  const std::string command = login_command(shell_command);
+  auto stream = co_await self->exec(host, command);
+  if (!stream) co_return tl::unexpected(stream.error());
+  std::unique_ptr<CommandStream> program =
+      std::make_unique<ProgramStream>(std::move(*stream), to_string(host), "the command");
+  co_return std::move(program);
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,208 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "test/launcher/agent_fixture.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::test;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+TEST_CASE("agent: kill -9 of the agent ends everything it started, whatever it did to hide",
+          "[agent]") {
+  Site site;
+  auto link = site.attach();
+  const std::string f = site.folder;
+  link->send(shell(worker(1), "trap '' TERM HUP; setsid sleep 1000 & echo $! > " + f +
+                                  "/a; setsid env -i sleep 1000 & echo $! > " + f +
+                                  "/b; (setsid env -i sleep 1000 & echo $! > " + f + "/c); wait"));
+  std::vector<pid_t> all = {pid_in(site, "a"), pid_in(site, "b"), pid_in(site, "c")};
+  REQUIRE(site.wait([&] { return link->started.contains(worker(1)); }));
+  all.push_back(link->started[worker(1)][0]);
+  for (const pid_t pid : all) REQUIRE(alive(pid));
+  const pid_t guard = site.guard_pid();
+  REQUIRE(guard != 0);
+  bool replaced = false;
+  SECTION("with its first guard") {}
+  SECTION("with a replaced guard") {
+    replaced = true;
+    ::kill(guard, SIGKILL);
+    REQUIRE(site.wait([&] {
+      const pid_t now = site.guard_pid();
+      return now != 0 && now != guard;
+    }));
+  }
+  const auto killed_at = std::chrono::steady_clock::now();
+  ::kill(site.agent_pid(), SIGKILL);
+  const auto gone = [&](std::size_t i) { return !alive(all[i]); };
+  CHECK(site.wait([&] { return gone(0) && gone(3) && site.guard_pid() == 0; }));
+  CHECK(std::chrono::steady_clock::now() - killed_at < 1s);
+  CHECK(site.wait([&] { return link->ended; }));
+  CHECK(site.socket().empty());
+  if (!replaced) {  // a replacement cannot find who changed both session and environment
+    CHECK(gone(1));
+    CHECK(gone(2));
+  }
+  for (const pid_t pid : all) ::kill(pid, SIGKILL);
+}
+
+TEST_CASE("agent: its guard cannot be ended by polite signals", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  REQUIRE(site.wait([&] { return link->states.size() == 1; }));
+  const pid_t guard = site.guard_pid();
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE}) ::kill(guard, number);
+  link->send(shell(worker(1), "echo up; sleep 1000"));
+  REQUIRE(site.wait([&] { return link->out.size() == 1; }));
+  CHECK(alive(guard));
+  CHECK(site.guard_pid() == guard);
+  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(guard) + "/fd")) {
+    INFO(fs::read_symlink(entry.path()).string());
+    CHECK(std::stoi(entry.path().filename().string()) <= 1);
+  }
+}
+
+TEST_CASE("agent: after kill -9 a new agent has another incarnation and nothing of the old one",
+          "[agent]") {
+  Site site;
+  auto first = site.attach();
+  first->send(shell(worker(1), "setsid sleep 1000 & echo up; wait"));
+  REQUIRE(site.wait([&] { return first->out.size() == 1; }));
+  ::kill(site.agent_pid(), SIGKILL);
+  std::unique_ptr<Link> second;  // the dying agent's socket may still take a first attempt
+  do {
+    second = site.attach(2);
+    REQUIRE(site.wait([&] { return second->states.size() == 1 || second->ended; }));
+  } while (second->ended);
+  CHECK(second->states[0].incarnation != first->states[0].incarnation);
+  CHECK(second->states[0].machine == first->states[0].machine);
+  CHECK(second->states[0].processes.empty());
+  CHECK(site.marked().empty());
+}
+
+TEST_CASE("agent: without a supervisor for too long it stops everything and is gone", "[agent]") {
+  Site site;
+  site.orphan_timeout_ms = 300;
+  auto link = site.attach();
+  link->send(shell(worker(1), "setsid sleep 1000 & echo up; wait"));
+  REQUIRE(site.wait([&] { return link->out.size() == 1; }));
+  const pid_t agent = site.agent_pid();
+  const pid_t guard = site.guard_pid();
+  link->close();
+  CHECK(site.wait([&] { return !alive(agent) && !alive(guard); }));
+  CHECK(site.marked().empty());
+  CHECK_FALSE(fs::exists(site.folder + "/dtlaunch/" + site.job));
+}
+
+TEST_CASE("agent: a supervisor that stops saying anything on an open link is gone too", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  link->send(shell(worker(1), "echo up; exec sleep 1000"));
+  AgentHello hello;
+  hello.job = site.job;
+  hello.host = "node1";
+  hello.term = Term(1);
+  hello.beat_ms = 20;
+  hello.orphan_timeout_ms = 400;
+  link->send(hello);
+  REQUIRE(site.wait([&] { return link->out.size() == 1 && link->beats > 2; }));
+  CHECK(link->states.size() == 1);
+  CHECK(site.wait([&] { return link->ended && site.agent_pid() == 0; }));
+  CHECK(site.marked().empty());
+}
+
+TEST_CASE("agent: one that nobody ever attached to ends by itself", "[agent]") {
+  Site site;
+  auto link = site.attach(0, "node1", {"--start", "--lonely-timeout", "0.3"});
+  REQUIRE(site.wait([&] { return site.agent_pid() != 0; }));
+  CHECK(site.wait([&] { return site.agent_pid() == 0 && site.guard_pid() == 0; }));
+}
+
+TEST_CASE("agent: Shutdown and TERM stop everything and leave no file", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  link->send(
+      shell(worker(1), "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done"));
+  link->send(
+      shell(worker(2), "trap '' TERM; setsid sleep 1000 & echo up; while :; do sleep 0.02; done"));
+  REQUIRE(site.wait([&] { return link->out.size() == 2; }));
+  const pid_t agent = site.agent_pid();
+  const pid_t guard = site.guard_pid();
+  SECTION("Shutdown") {
+    Shutdown shutdown;
+    shutdown.grace_ms = 500;
+    link->send(shutdown);
+  }
+  SECTION("TERM") { ::kill(agent, SIGTERM); }
+  REQUIRE(site.wait([&] { return link->ended; }));
+  CHECK(link->exits[worker(1)][0] == ExitStatus{7, 0});
+  CHECK(link->out[worker(1)] == "up\nbye\n");
+  CHECK(link->exits[worker(2)][0] == ExitStatus{0, SIGKILL});
+  CHECK(site.wait([&] { return !alive(agent) && !alive(guard); }));
+  CHECK(site.marked().empty());
+  CHECK_FALSE(fs::exists(site.folder + "/dtlaunch/" + site.job));
+}
+
+TEST_CASE("agent: two jobs, and two hosts of one job, on one machine do not touch each other",
+          "[agent]") {
+  Site site;
+  auto one = site.attach(1, "node1");
+  auto two = site.attach(1, "node2");
+  for (auto* link : {&one, &two})
+    (*link)->send(shell(worker(1), "setsid sleep 1000 & echo up; wait"));
+  REQUIRE(site.wait([&] { return !one->out.empty() && !two->out.empty(); }));
+  CHECK(one->states[0].machine == two->states[0].machine);
+  one->send(Shutdown());
+  REQUIRE(site.wait([&] { return one->ended; }));
+  CHECK(alive(two->started[worker(1)][0]));
+  CHECK_FALSE(two->ended);
+  CHECK(site.marked().size() == 2);
+}
+
+TEST_CASE("agent: many attaches at once start one agent", "[agent]") {
+  Site site;
+  std::vector<std::unique_ptr<Link>> links;
+  for (int i = 0; i < 8; ++i) links.push_back(site.attach(1));
+  const auto answered = [&] {
+    for (const auto& link : links)
+      if (link->states.empty() && !link->ended) return false;
+    return true;
+  };
+  REQUIRE(site.wait(answered));
+  std::set<std::uint64_t> incarnations;
+  for (const auto& link : links)
+    for (const auto& state : link->states) incarnations.insert(state.incarnation);
+  CHECK(incarnations.size() == 1);
+  std::size_t open = 0;
+  CHECK(site.wait([&] {
+    open = 0;
+    for (const auto& link : links) open += !link->ended;
+    return open == 1;
+  }));
+}
+
+TEST_CASE("agent: attach without --start says that no agent is there", "[agent]") {
+  Site site;
+  auto link = site.attach(1, "node1", {});
+  REQUIRE(site.wait([&] { return link->ended; }));
+  CHECK(link->end_reason.find("no agent of job " + site.job + " runs on host node1") !=
+        std::string::npos);
+}
+
+TEST_CASE("local: bridges are reaped and out of the terminal's process group", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  REQUIRE(site.wait([&] { return link->states.size() == 1; }));
+  pid_t bridge = 0;
+  for (const pid_t pid : processes_with(site.job))
+    if (pid != site.agent_pid() && pid != site.guard_pid()) bridge = pid;
+  REQUIRE(bridge != 0);
+  CHECK(::getsid(bridge) == bridge);
+  link->close();
+  CHECK(site.wait([&] { return !fs::exists("/proc/" + std::to_string(bridge)); }));
+  CHECK(alive(site.agent_pid()));
+}

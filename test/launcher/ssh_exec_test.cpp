@@ -1,0 +1,166 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "io/within.h"
+#include "test/launcher/ssh_fixture.h"
+
+using namespace dt;
+using namespace dt::launcher;
+using namespace dt::test;
+
+TEST_CASE("ssh: a command's output, stderr and exit code come back", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  const auto result = client.run(sshd.host(), "cat; echo oops >&2; exit 7", "hello\n");
+  INFO((result ? "" : result.error().message));
+  REQUIRE(result);
+  CHECK(result->out == "hello\n");
+  CHECK(result->err == "oops");
+  CHECK(result->exit_code == 7);
+  // A signal is 128 + its number.
+  const auto killed = client.run(sshd.host(), "kill -TERM $$");
+  REQUIRE(killed);
+  CHECK(killed->exit_code == 143);
+}
+
+TEST_CASE("ssh: commands survive quoting, whatever is in them", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  const auto result =
+      client.run(sshd.host(), "printf '%s|' 'a b' \"c'd\" 'e\\f' '!' '$HOME' 'two\nlines' 'ä'");
+  REQUIRE(result);
+  CHECK(result->out == "a b|c'd|e\\f|!|$HOME|two\nlines|ä|");
+}
+
+TEST_CASE("ssh: twenty megabytes of any bytes go both ways at once", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  const std::string bytes = noise(20'000'000);
+  auto stream = client.wait(client.backend.start(sshd.host(), "cat"));
+  REQUIRE(stream);
+  std::string back;
+  auto reader = [&]() -> io::awaitable<Result<int>> {
+    auto text = co_await read_some(**stream, bytes.size());
+    if (!text) co_return tl::unexpected(text.error());
+    back = std::move(*text);
+    co_return 0;
+  };
+  auto writer = [&]() -> io::awaitable<Result<int>> {
+    auto sent = co_await (*stream)->write(bytes);
+    if (!sent) co_return tl::unexpected(sent.error());
+    co_return 0;
+  };
+  using namespace io::asio::experimental::awaitable_operators;
+  auto both = [&]() -> io::awaitable<bool> {
+    auto pair = reader() && writer();
+    const auto [in, out] = co_await std::move(pair);
+    co_return in.has_value() && out.has_value();
+  };
+  CHECK(client.wait(both()));
+  CHECK(back == bytes);
+}
+
+TEST_CASE("ssh: a reader that pauses holds the sender back and loses nothing", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  auto stream = client.wait(
+      client.backend.start(sshd.host(), "head -c 8000000 /dev/zero | tr '\\0' x; echo end"));
+  REQUIRE(stream);
+  client.context.restart();
+  client.context.run_for(500ms);  // the loop runs, nobody reads
+  const auto text = client.wait(read_all(**stream));
+  REQUIRE(text);
+  CHECK(text->size() == 8'000'004);
+  CHECK(text->substr(text->size() - 4) == "end\n");
+}
+
+TEST_CASE("ssh: the bundle is copied once, and the agent gets its words intact", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options(), fake_bundle(sshd));
+  const AgentCommand command{{"dtagent", "--job", "it's a job", "--host", "10.0.0.1"}};
+  for (int round = 0; round < 2; ++round) {
+    auto stream = client.wait(client.backend.open(sshd.host(), command));
+    INFO((stream ? "" : stream.error().message));
+    REQUIRE(stream);
+    const std::string greeting = "<--job><it's a job><--host><10.0.0.1>";
+    CHECK(*client.wait(read_some(**stream, greeting.size())) == greeting);
+    REQUIRE(client.wait((*stream)->write("ping")));
+    CHECK(*client.wait(read_some(**stream, 4)) == "ping");
+  }
+  CHECK(count(client.log.all(), "copying the agent") == 1);
+  // Complete and executable, without leftovers of the copy.
+  std::vector<std::string> found;
+  for (const auto& one : std::filesystem::recursive_directory_iterator(sshd.cache()))
+    if (one.is_regular_file() && ::access(one.path().c_str(), X_OK) == 0)
+      found.push_back(one.path().filename());
+  std::sort(found.begin(), found.end());
+  CHECK(found == std::vector<std::string>{"dtagent", "dtserver"});
+  CHECK(std::distance(std::filesystem::directory_iterator(sshd.cache() + "/dtlaunch"), {}) == 1);
+  CHECK(client.backend.connections() == 1);
+}
+
+TEST_CASE("ssh: many copy the bundle to one home at once and all get their agent", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options(), fake_bundle(sshd));
+  int good = 0;
+  io::TaskGroup group(client.context.get_executor());
+  auto one = [&](int i) -> io::awaitable<void> {
+    AgentCommand command{{"dtagent", "x"}};
+    auto stream = co_await client.backend.open(sshd.host(i), std::move(command));
+    if (!stream) co_return;
+    auto greeting = co_await read_some(**stream, 3);
+    if (greeting && *greeting == "<x>") ++good;
+  };
+  for (int i = 1; i <= 6; ++i) group.spawn(one(i));
+  client.finish(group);
+  CHECK(good == 6);
+  CHECK(std::distance(std::filesystem::directory_iterator(sshd.cache() + "/dtlaunch"), {}) == 1);
+}
+
+TEST_CASE("ssh: an agent that fails ends its stream with its own words", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  const std::string program = sshd.dir() + "/dtagent";
+  test::write_file(program, "#!/bin/sh\necho 'no agent for job j' >&2\nexit 3\n", 0700);
+  Client client(sshd.options(), {program});
+  auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent"}}));
+  REQUIRE(stream);
+  const auto end = client.wait(read_all(**stream));
+  REQUIRE_FALSE(end);
+  CHECK(end.error().kind == ErrorKind::kUnavailable);
+  CHECK(contains(end.error().message, "no agent for job j"));
+}
+
+TEST_CASE("ssh: a noisy login shell does not confuse the start of the agent", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd({.max_startups = "1000",
+                   .max_sessions = "10",
+                   .more = {"ForceCommand echo welcome to the machine; eval "
+                            "\"$SSH_ORIGINAL_COMMAND\""}});
+  Client client(sshd.options(), fake_bundle(sshd));
+  auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent", "y"}}));
+  INFO((stream ? "" : stream.error().message));
+  REQUIRE(stream);
+  CHECK(*client.wait(read_some(**stream, 3)) == "<y>");
+}
+
+TEST_CASE("ssh: closing a stream ends a read that waits on it", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  auto stream = client.wait(client.backend.start(sshd.host(), "sleep 100"));
+  REQUIRE(stream);
+  io::asio::steady_timer timer(client.context, 50ms);
+  timer.async_wait([&](const boost::system::error_code&) { (*stream)->close(); });
+  const auto end = client.wait(read_all(**stream));
+  REQUIRE_FALSE(end);
+  CHECK(end.error().kind == ErrorKind::kClosed);
+}
