@@ -34,6 +34,7 @@ AgentLink::AgentLink(io::asio::any_io_executor executor, launcher::Backend& back
       wake_(executor, io::asio::steady_timer::time_point::max()) {}
 
 void AgentLink::attach(bool start) {
+  if (up_) return;
   wanted_ = true;
   start_ = start;
   failures_ = 0;

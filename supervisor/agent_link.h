@@ -42,7 +42,7 @@ class AgentLink {
 
   /// Until shut_down() has come to its end, or cancelled.
   io::awaitable<void> run();
-  /// Reach the agent; start one if `start` and none is there.
+  /// Reach the agent; start one if `start` and none is there. Nothing to do when the link is up.
   void attach(bool start);
   /// Queues a message; dropped when the link is down (the agent's report tells what it missed).
   template <class Message>

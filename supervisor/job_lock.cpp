@@ -13,10 +13,13 @@ namespace dt::supervisor {
 
 using io::awaitable;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, job, host, pid, boot_id, start)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, job, host, machine, boot_id, pid, start)
 
 namespace {
 
+/// From the making of a lock file to its content.
+constexpr Duration kFilledWithin = std::chrono::milliseconds(500);
+constexpr int kLooks = 10;
 constexpr const char* kJobFiles[] = {"host_worker", "host_worker_log", "events.jsonl"};
 
 std::string local_file(const std::string& path) {
@@ -26,18 +29,37 @@ std::string local_file(const std::string& path) {
 
 std::string lock_path(const std::string& job_dir) { return io::marker_dir(job_dir) + "/lock"; }
 
-Error refusal(const std::string& job_dir, const LockHolder& holder, bool same_host) {
-  const std::string path = lock_path(job_dir);
-  if (same_host)
+std::string first_line(const char* path) {
+  const std::string text = local_file(path);
+  return text.substr(0, text.find('\n'));
+}
+
+/// The same running kernel, and by its name the same view of it: containers of one machine may not
+/// see each other's processes.
+bool same_boot(const LockHolder& a, const LockHolder& b) {
+  return a.boot_id == b.boot_id && a.host == b.host;
+}
+
+Error refusal(const std::string& job_dir, const LockHolder& holder, const LockHolder& me) {
+  if (same_boot(holder, me))
     return {
         ErrorKind::kDenied,
         fmt::format("job {} is running in {} (pid {} on this host): stop it with \"dtctl stop\" "
                     "there, or use another --job-dir",
                     holder.job, job_dir, holder.pid)};
+  const std::string which = holder.host == me.host ? fmt::format("another host named {}", me.host)
+                                                   : fmt::format("host {}", holder.host);
   return {ErrorKind::kDenied,
-          fmt::format("job {} holds {} (pid {} on host {}): stop it with \"dtctl stop\" on {}; if "
-                      "that host is surely gone, rm {}",
-                      holder.job, job_dir, holder.pid, holder.host, holder.host, path)};
+          fmt::format("job {} holds {} (pid {} on {}, boot {}): stop it with \"dtctl stop\" there, "
+                      "or use another --job-dir; if that host is surely gone or was restarted, "
+                      "rm {}",
+                      holder.job, job_dir, holder.pid, which, holder.boot_id, lock_path(job_dir))};
+}
+
+/// kDenied is kept for a folder that somebody else holds.
+Error trouble(Error error) {
+  if (error.kind == ErrorKind::kDenied) error.kind = ErrorKind::kIo;
+  return error;
 }
 
 }  // namespace
@@ -64,8 +86,8 @@ LockHolder this_process(std::string job) {
   ::gethostname(host, sizeof host - 1);
   me.host = host;
   me.pid = ::getpid();
-  me.boot_id = local_file("/proc/sys/kernel/random/boot_id");
-  if (me.boot_id.ends_with('\n')) me.boot_id.pop_back();
+  me.machine = first_line("/etc/machine-id");
+  me.boot_id = first_line("/proc/sys/kernel/random/boot_id");
   me.start = process_start(me.pid);
   return me;
 }
@@ -82,24 +104,38 @@ Result<LockHolder> lock_from_json(const std::string& text) {
 }
 
 bool is_stale(const LockHolder& holder, const LockHolder& me) {
-  if (holder.host != me.host) return false;
-  if (holder.boot_id != me.boot_id) return true;
-  // Between supervisors of one job the journal's lock decides, which `me` holds.
-  if (holder.job == me.job) return true;
-  return process_start(holder.pid) != holder.start;
+  if (same_boot(holder, me))
+    return holder.job == me.job || process_start(holder.pid) != holder.start;
+  return holder.boot_id != me.boot_id && holder.host == me.host && !me.machine.empty() &&
+         holder.machine == me.machine;
 }
+
+namespace {
+
+/// The lock's text. It is made first and filled then: one that says nothing sensible is looked at
+/// again for a while.
+awaitable<Result<std::optional<std::string>>> read_lock(VolumeClient& volume, std::string path) {
+  for (int look = 1;; ++look) {
+    auto text = co_await volume.read(path);
+    const bool is_torn = text && *text && !lock_from_json(**text);
+    if (!is_torn || look == kLooks) co_return text;
+    co_await io::sleep_for(kFilledWithin / kLooks);
+  }
+}
+
+}  // namespace
 
 awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me) {
   const std::string path = lock_path(job_dir);
   auto made_dir = co_await volume.make_dirs(io::marker_dir(job_dir));
-  if (!made_dir) co_return made_dir;
+  if (!made_dir) co_return tl::unexpected(trouble(made_dir.error()));
   // Each turn either ends or removes a stale lock; more than a few mean a race with other jobs.
   for (int turn = 0; turn < 5; ++turn) {
     auto made = co_await volume.write_new(path, to_json(me));
-    if (!made) co_return tl::unexpected(made.error());
+    if (!made) co_return tl::unexpected(trouble(made.error()));
     if (*made) co_return Result<void>();
-    auto text = co_await volume.read(path);
-    if (!text) co_return tl::unexpected(text.error());
+    auto text = co_await read_lock(volume, path);
+    if (!text) co_return tl::unexpected(trouble(text.error()));
     if (!*text) continue;
     const auto holder = lock_from_json(**text);
     if (!holder)
@@ -107,8 +143,7 @@ awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir,
                      "{} cannot be understood ({}): if no job runs in this folder, rm {}", path,
                      holder.error().message, path);
     if (*holder == me) co_return Result<void>();
-    if (!is_stale(*holder, me))
-      co_return tl::unexpected(refusal(job_dir, *holder, holder->host == me.host));
+    if (!is_stale(*holder, me)) co_return tl::unexpected(refusal(job_dir, *holder, me));
     // Moved, not removed: of several that find it stale only one can move it.
     const std::string aside = fmt::format("{}.stale.{}", path, me.pid);
     auto moved = co_await volume.rename(path, aside);

@@ -27,7 +27,6 @@ constexpr Duration kTick = 100ms;
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
 constexpr Duration kPredecessor = 5s;
-constexpr Duration kOwnerComes = 30s;
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -135,9 +134,11 @@ awaitable<int> Supervisor::run() {
   auto opened = co_await open_files();
   int code = io::kExitFailure;
   if (!opened) {
-    const bool taken = opened.error().kind == ErrorKind::kDenied;
-    code = taken ? io::kExitJobRunning : io::kExitFailure;
+    if (refused_) code = io::kExitJobRunning;
     own_log_.error("{}", opened.error().message);
+    // Nothing was started. A job that could not be taken up may still run, and keeps its folder.
+    if (lock_ && !options_.resume)
+      static_cast<void>(co_await drop_job_lock(volume_, spec_.job_dir, *lock_));
     say_ready(fmt::format("ERROR {} {}\n", code, opened.error().message));
   } else {
     say_ready("READY\n");
@@ -179,11 +180,13 @@ awaitable<Result<void>> Supervisor::open_files() {
     co_await io::sleep_for(50ms);
     store = Store::open(spec_.state_dir + "/journal", frames);
   }
+  refused_ = !store && store.error().kind == ErrorKind::kDenied;
   if (!store) co_return tl::unexpected(store.error());
   store_.emplace(std::move(*store));
   // Before any of the folder's files: a second job there must not touch what the first one has.
   LockHolder me = this_process(spec_.job);
   auto locked = co_await take_job_lock(volume_, spec_.job_dir, me);
+  refused_ = !locked && locked.error().kind == ErrorKind::kDenied;
   if (!locked) co_return locked;
   lock_.emplace(std::move(me));
 
@@ -301,7 +304,7 @@ awaitable<Result<void>> Supervisor::make_job_files() {
 }
 
 awaitable<void> Supervisor::expect_owner() {
-  co_await io::sleep_for(kOwnerComes);
+  co_await io::sleep_for(options_.owner_comes);
   if (!control_->has_owner()) stop("the dtlaunch that owns the job never came");
 }
 

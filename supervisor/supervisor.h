@@ -43,6 +43,8 @@ struct SupervisorOptions {
   bool resume = false;  ///< The journal of an earlier life is to be taken up.
   int ready_fd = -1;    ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
+  /// A foreground job whose dtlaunch has not come for its console by then is stopped.
+  Duration owner_comes = std::chrono::seconds(30);
   /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
   std::function<io::awaitable<Result<void>>(Host)> sync;
 };
@@ -119,8 +121,12 @@ class Supervisor {
   // Hosts and processes.
   HostShell& shell(const Host& host);
   AgentLink& make_link(const Host& host);
-  io::awaitable<void> attach(Host host, bool start);
-  io::awaitable<void> reach(Host host, bool start);
+  /// Makes the link to an agent of an earlier term.
+  io::awaitable<void> reattach(Host host);
+  /// Not given up as lost meanwhile; at the job's end each of them is to be told.
+  [[nodiscard]] bool awaits_agent_of_earlier_term(const Host& host) const;
+  /// Makes the link to a host's agent and starts one if none is there.
+  io::awaitable<void> reach(Host host);
   void attached(const Host& host, const AgentState& state);
   void broke(const Host& host, const Error& error, bool gone);
   void heard(const Host& host, const wire::Frame& frame);
@@ -187,6 +193,7 @@ class Supervisor {
   std::deque<JobEvent> events_;
   bool pumping_ = false;
   bool journal_failed_ = false;  ///< Nothing is carried out any more.
+  bool refused_ = false;         ///< Another job has the folder, or another supervisor this job.
   bool editing_ = false;         ///< Somebody is changing host_worker for dtctl.
   std::optional<End> end_;
   std::uint32_t stops_ = 0;

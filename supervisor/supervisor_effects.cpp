@@ -47,7 +47,12 @@ void Supervisor::act(const Append& e) {
   change_log_->add(log_lines({e.record}));
 }
 
-void Supervisor::act(const Attach& e) { group_.spawn(attach(e.host, e.start)); }
+void Supervisor::act(const Attach& e) {
+  if (e.start) return group_.spawn(reach(e.host));
+  // Counted at once: an end that is carried out next has to know of it.
+  ++reattaching_;
+  group_.spawn(reattach(e.host));
+}
 
 void Supervisor::act(const ReleaseHost& e) {
   HostShell& h = shell(e.host);

@@ -35,25 +35,34 @@ AgentLink& Supervisor::make_link(const Host& host) {
   return *h.link;
 }
 
-io::awaitable<void> Supervisor::attach(Host host, bool start) {
-  if (!start) ++reattaching_;
-  co_await reach(host, start);
-  if (!start) --reattaching_;
+bool Supervisor::awaits_agent_of_earlier_term(const Host& host) const {
+  return job_->ending() || job_->hosts().at(host).link == Job::Link::kDown;
 }
 
-io::awaitable<void> Supervisor::reach(Host host, bool start) {
-  while (shell(host).address.empty()) {
+io::awaitable<void> Supervisor::reattach(Host host) {
+  // Processes may run there: it is tried until they count as lost.
+  while (shell(host).address.empty() && awaits_agent_of_earlier_term(host)) {
     auto address = co_await backend_->address(host);
-    if (address) {
+    if (address)
       shell(host).address = *address;
-    } else if (start) {
-      co_return post(AttachFailed{host, address.error().message});
-    } else {
-      // Processes may run there: it is tried until they count as lost.
+    else
       co_await io::sleep_for(std::chrono::seconds(1));
-    }
   }
-  if (start && options_.sync && synced_.count(host) == 0) {
+  if (awaits_agent_of_earlier_term(host)) {
+    if (!shell(host).link) make_link(host);
+    shell(host).ever_attached = true;  // an earlier term was
+    shell(host).link->attach(false);
+  }
+  --reattaching_;
+}
+
+io::awaitable<void> Supervisor::reach(Host host) {
+  if (shell(host).address.empty()) {
+    auto address = co_await backend_->address(host);
+    if (!address) co_return post(AttachFailed{host, address.error().message});
+    shell(host).address = *address;
+  }
+  if (options_.sync && synced_.count(host) == 0) {
     auto synced = co_await options_.sync(host);
     if (!synced) {
       post(AttachFailed{host, synced.error().message});
@@ -68,12 +77,11 @@ io::awaitable<void> Supervisor::reach(Host host, bool start) {
       co_return post(AttachFailed{host, "the agent of its earlier stay cannot be told to end"});
     co_await io::sleep_for(std::chrono::milliseconds(20));
   }
-  if (end_ && start) co_return;
+  if (end_) co_return;
   if (shell(host).link && shell(host).link->ended())
     retired_.push_back(std::move(shell(host).link));
   if (!shell(host).link) make_link(host);
-  if (!start) shell(host).ever_attached = true;  // an earlier term was
-  if (!shell(host).link->up()) shell(host).link->attach(start);
+  shell(host).link->attach(true);
 }
 
 void Supervisor::attached(const Host& host, const AgentState& state) {

@@ -91,6 +91,12 @@ io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std:
   if (!text) co_return tl::unexpected(text.error());
   auto lines = parse_hosts(text->value_or(""), "host_worker");
   if (!lines) co_return tl::unexpected(lines.error());
+  // The list in force is another one: with this one's lines it would lose all that were added.
+  if (lines->empty())
+    co_return fail(ErrorKind::kInvalid,
+                   "{} names no host and is not in force: write the list there that dtctl status "
+                   "shows, and try again",
+                   path("host_worker"));
   std::vector<Host> workers;
   for (const HostSlots& s : sum_slots(adopt(*lines, spec_.known_hosts)))
     workers.insert(workers.end(), s.slots, s.host);

@@ -1,9 +1,6 @@
 #include "supervisor/agent_link.h"
 
-#include <boost/asio/local/connect_pair.hpp>
-
-#include "io/frame_channel.h"
-#include "test/supervisor/loop.h"
+#include "test/supervisor/agent_end.h"
 
 using namespace dt;
 using namespace dt::test;
@@ -11,39 +8,6 @@ using namespace std::chrono_literals;
 using supervisor::AgentLink;
 
 namespace {
-
-/// The agent's end of one connection: collects what the link sends.
-struct AgentEnd {
-  AgentEnd(Loop& loop, io::UnixSocket socket, bool started)
-      : with_start(started),
-        channel(loop.context.get_executor(), io::unix_stream(std::move(socket))) {
-    loop.group.spawn(read());
-    loop.group.spawn(channel.write_loop());
-  }
-  io::awaitable<void> read() {
-    for (;;) {
-      auto frame = co_await channel.receive();
-      if (!frame) break;
-      types.push_back(frame->type);
-      if (frame->type == Shutdown::kType) grace = wire::parse<Shutdown>(frame->body)->grace_ms;
-    }
-    closed = true;
-  }
-  void say_state() {
-    AgentState state;
-    state.boot_id = "boot";
-    state.incarnation = 7;
-    channel.send(state);
-  }
-  [[nodiscard]] bool was_told(std::uint16_t type) const {
-    return std::find(types.begin(), types.end(), type) != types.end();
-  }
-  bool with_start;
-  io::FrameChannel channel;
-  std::vector<std::uint16_t> types;
-  std::optional<std::uint32_t> grace;
-  bool closed = false;
-};
 
 struct Linked : Loop, launcher::Backend {
   std::vector<std::unique_ptr<AgentEnd>> ends;  ///< One per connection, first one first.
@@ -85,12 +49,7 @@ struct Linked : Loop, launcher::Backend {
       Host, launcher::AgentCommand command) override {
     ++tries;
     if (refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
-    io::UnixSocket ours(context);
-    io::UnixSocket theirs(context);
-    io::asio::local::connect_pair(ours, theirs);
-    const bool started = command.argv.back() == "--start";
-    ends.push_back(std::make_unique<AgentEnd>(*this, std::move(theirs), started));
-    co_return io::unix_stream(std::move(ours));
+    co_return connect_agent(*this, command, ends);
   }
   io::awaitable<Result<std::string>> address(Host) override { co_return "127.0.0.1"; }
 
@@ -121,6 +80,15 @@ TEST_CASE("a link that breaks is attached again, and does not start a second age
   second.say_state();
   REQUIRE(l.until([&] { return l.attached == 2; }));
   CHECK(l.downs.size() == 1);
+}
+
+TEST_CASE("a link that is up is not touched by another attach") {
+  Linked l;
+  AgentEnd& first = l.attach_first();
+  l.link->attach(true);
+  first.channel.close();
+  // It breaks as before: it is attached again, and no second agent is started.
+  CHECK_FALSE(l.connection(1).with_start);
 }
 
 TEST_CASE("an agent that falls silent counts as a broken link") {

@@ -74,16 +74,58 @@ TEST_CASE("job lock: one of another host is never taken over; the remedy is name
   TempDir dir;
   VolumeLoop loop;
   LockHolder far = holder_of_job("far");
-  far.host = "elsewhere";
+  const bool namesake = GENERATE(false, true);  // machines made from one image may share a name
+  far.host = namesake ? far.host : "elsewhere";
+  far.machine = "another";
   far.pid = gone_pid();
-  far.boot_id = "another";
+  far.boot_id = "another boot";
   fs::create_directories(dir / ".dtlaunch");
   spill(dir / ".dtlaunch/lock", to_json(far));
   const auto taken = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("new")));
   REQUIRE_FALSE(taken);
-  CHECK(taken.error().message.find("host elsewhere") != std::string::npos);
+  const std::string name = namesake ? "another host named " + far.host : "host elsewhere";
+  CHECK(taken.error().message.find(name + ", boot another boot)") != std::string::npos);
   CHECK(taken.error().message.find("rm " + (dir / ".dtlaunch/lock")) != std::string::npos);
   CHECK(slurp(dir / ".dtlaunch/lock") == to_json(far));
+}
+
+TEST_CASE("job lock: without machine ids another boot may be another host's", "[job_lock]") {
+  LockHolder me = holder_of_job("new");
+  LockHolder other = me;
+  other.job = "old";
+  other.boot_id = "another boot";
+  me.machine = other.machine = "m";
+  CHECK(is_stale(other, me));
+  me.machine = other.machine = "";
+  CHECK_FALSE(is_stale(other, me));
+}
+
+TEST_CASE("job lock: a job that names another host and runs here, in a container, is not stale",
+          "[job_lock]") {
+  const LockHolder me = holder_of_job("new");
+  LockHolder other = holder_of_job("old");
+  other.host = "container";
+  other.pid = gone_pid();
+  CHECK_FALSE(is_stale(other, me));
+}
+
+TEST_CASE("job lock: one that is just being written is waited for", "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
+  fs::create_directories(dir / ".dtlaunch");
+  spill(dir / ".dtlaunch/lock", "");
+  std::optional<Result<void>> taken;
+  const auto take = [&]() -> io::awaitable<void> {
+    auto result = co_await take_job_lock(loop.volume, dir.path(), holder_of_job("second"));
+    taken.emplace(std::move(result));
+  };
+  loop.group.spawn(take());
+  // Requests are served in turn: after as many of ours the empty lock has been read.
+  for (int i = 0; i < 5; ++i) REQUIRE(loop.wait(loop.volume.exists(dir.path())));
+  spill(dir / ".dtlaunch/lock", to_json(holder_of_job("first")));
+  REQUIRE(loop.until([&] { return taken.has_value(); }));
+  REQUIRE_FALSE(*taken);
+  CHECK(taken->error().message.find("job first is running") != std::string::npos);
 }
 
 TEST_CASE("job lock: a file that is no lock is not removed", "[job_lock]") {

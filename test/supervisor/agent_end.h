@@ -1,0 +1,67 @@
+/// An agent of a test's own: what a link says to it, and the few things it answers.
+#pragma once
+
+#include <algorithm>
+#include <boost/asio/local/connect_pair.hpp>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/messages.h"
+#include "io/frame_channel.h"
+#include "launcher/backend.h"
+#include "test/supervisor/loop.h"
+
+namespace dt::test {
+
+/// The agent's end of one connection: collects what the link sends.
+struct AgentEnd {
+  AgentEnd(Loop& loop, io::UnixSocket socket, bool started, bool alive)
+      : with_start(started),
+        obeys(alive),
+        channel(loop.context.get_executor(), io::unix_stream(std::move(socket))) {
+    loop.group.spawn(read());
+    loop.group.spawn(channel.write_loop());
+  }
+  io::awaitable<void> read() {
+    for (;;) {
+      auto frame = co_await channel.receive();
+      if (!frame) break;
+      types.push_back(frame->type);
+      if (frame->type == Shutdown::kType) grace = wire::parse<Shutdown>(frame->body)->grace_ms;
+      if (obeys && frame->type == AgentHello::kType) say_state();
+      if (obeys && frame->type == Shutdown::kType) channel.close();
+    }
+    closed = true;
+  }
+  void say_state() {
+    AgentState state;
+    state.boot_id = "boot";
+    state.incarnation = 7;
+    channel.send(state);
+  }
+  [[nodiscard]] bool was_told(std::uint16_t type) const {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  }
+  bool with_start;
+  bool obeys;  ///< Answers a greeting and ends when it is told to, by itself.
+  io::FrameChannel channel;
+  std::vector<std::uint16_t> types;
+  std::optional<std::uint32_t> grace;
+  bool closed = false;
+};
+
+/// A backend's open(): a connection whose other end is put behind `ends`.
+inline std::unique_ptr<io::ByteStream> connect_agent(Loop& loop,
+                                                     const launcher::AgentCommand& command,
+                                                     std::vector<std::unique_ptr<AgentEnd>>& ends,
+                                                     bool obeys = false) {
+  io::UnixSocket ours(loop.context);
+  io::UnixSocket theirs(loop.context);
+  io::asio::local::connect_pair(ours, theirs);
+  const bool started = command.argv.back() == "--start";
+  ends.push_back(std::make_unique<AgentEnd>(loop, std::move(theirs), started, obeys));
+  return io::unix_stream(std::move(ours));
+}
+
+}  // namespace dt::test

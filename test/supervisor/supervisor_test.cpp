@@ -1,0 +1,259 @@
+#include "supervisor/supervisor.h"
+
+#include "io/control.h"
+#include "io/control_client.h"
+#include "test/supervisor/agent_end.h"
+
+using namespace dt;
+using namespace dt::test;
+using namespace std::chrono_literals;
+using supervisor::Supervisor;
+using supervisor::SupervisorOptions;
+
+namespace {
+
+constexpr double kStopTimeout_s = 60;
+
+/// A job of one worker under the real supervisor. The agents, and the network, are the test's.
+struct Supervised : Loop {
+  TempDir dir;
+  SupervisorOptions options;
+  io::JobSpec& spec = options.spec;
+  std::string job_dir, journal_path, socket;
+  std::vector<std::unique_ptr<AgentEnd>> ends;  ///< One per connection, first one first.
+  bool refuses = false;                         ///< No connection can be made.
+  int tries = 0;
+  int unnamed = 0;  ///< So many more lookups of the host's address fail.
+  std::optional<int> code;
+  std::unique_ptr<Supervisor> supervisor;
+
+  struct Network final : launcher::Backend {
+    explicit Network(Supervised& t) : test(t) {}
+    io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
+        Host, launcher::AgentCommand command) override {
+      ++test.tries;
+      if (test.refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
+      co_return connect_agent(test, command, test.ends, true);
+    }
+    io::awaitable<Result<std::string>> address(Host) override {
+      if (test.unnamed == 0) co_return "127.0.0.1";
+      --test.unnamed;
+      co_return fail(ErrorKind::kUnavailable, "no such name");
+    }
+    Supervised& test;
+  };
+
+  Supervised() {
+    spec.job = "j";
+    spec.job_dir = dir / "job";
+    spec.state_dir = dir / "state";
+    spec.socket = dir / "control";
+    spec.command = {"train_cmd"};
+    spec.cwd = "/";
+    spec.local = true;
+    spec.elastic = true;
+    spec.detached = true;
+    spec.workers = spec.known_hosts = {Host{"", "a", 0}};
+    spec.stop_timeout_s = kStopTimeout_s;
+    options.volume_helper = {DT_SUPERVISOR_PROGRAM, "--volume-helper"};
+    job_dir = spec.job_dir;
+    journal_path = spec.state_dir + "/journal";
+    socket = spec.socket;
+    fs::create_directory(job_dir);
+  }
+  ~Supervised() {
+    refuses = false;
+    unnamed = 0;
+    if (supervisor && !code) {
+      supervisor->stop("the test is over");
+      supervisor->stop("the test is over");
+      CHECK(until([&] { return code.has_value(); }));
+    }
+    for (const auto& end : ends) end->channel.close();
+    CHECK(finished());
+  }
+
+  /// What an earlier supervisor left: its journal, and no process of its own.
+  void resume(const std::vector<Record>& records) {
+    options.resume = true;
+    REQUIRE(io::make_private_dir(spec.state_dir));
+    std::vector<wire::Frame> none;
+    auto store = supervisor::Store::open(journal_path, none);
+    REQUIRE(store);
+    for (const Record& record : records) {
+      const wire::Frame frame = to_frame(record);
+      REQUIRE(store->append(frame.type, frame.body));
+    }
+  }
+  void start() {
+    job_dir = spec.job_dir;
+    supervisor =
+        std::make_unique<Supervisor>(context, std::move(options), std::make_unique<Network>(*this));
+    group.spawn(live());
+  }
+  io::awaitable<void> live() {
+    const int ended = co_await supervisor->run();
+    code = ended;
+  }
+  int end() {
+    REQUIRE(until([&] { return code.has_value(); }));
+    return *code;
+  }
+  /// The connection with this number, once it said so much.
+  AgentEnd& told(std::size_t n, std::uint16_t type) {
+    REQUIRE(until([&] { return ends.size() > n && ends[n]->was_told(type); }));
+    return *ends[n];
+  }
+  io::awaitable<std::string> ask(std::string request) {
+    auto client = co_await io::ControlClient::connect(socket);
+    if (!client) co_return client.error().message;
+    auto reply = co_await (*client)->ask(std::move(request));
+    co_return reply ? *reply : reply.error().message;
+  }
+  std::string host_worker() { return slurp(job_dir + "/host_worker"); }
+};
+
+/// As far as a first supervisor of the job may have come.
+std::vector<Record> begun() {
+  const Host host{"", "a", 0};
+  return {JobBegan{{host}, {}}, TermBegan{Term(1)}, AgentKnown{host, "boot", 7}};
+}
+
+}  // namespace
+
+TEST_CASE("supervisor: a stop that comes before the job exists ends it, no process is started") {
+  Supervised job;
+  job.start();
+  job.supervisor->stop("too early");
+  if (GENERATE(false, true)) job.supervisor->stop("twice");
+  CHECK(job.end() == io::kExitInterrupted);
+  for (const auto& agent : job.ends) {
+    CHECK_FALSE(agent->was_told(StartProcess::kType));
+    CHECK(agent->was_told(Shutdown::kType));
+  }
+  CHECK_FALSE(fs::exists(job.dir / "job/.dtlaunch/lock"));
+}
+
+TEST_CASE("supervisor: a second stop reaches an agent whose link was down") {
+  Supervised job;
+  job.start();
+  AgentEnd& first = job.told(0, StartProcess::kType);
+  job.refuses = true;
+  first.channel.close();
+  const int before = job.tries;
+  REQUIRE(job.until([&] { return job.tries > before; }));
+  job.supervisor->stop("once");
+  // The end has begun when the link is tried again.
+  const int once = job.tries;
+  REQUIRE(job.until([&] { return job.tries > once; }));
+  job.supervisor->stop("twice");
+  job.refuses = false;
+  CHECK(job.told(1, Shutdown::kType).grace == 0U);
+  CHECK(job.end() == io::kExitInterrupted);
+}
+
+TEST_CASE("supervisor: one stop leaves processes their time, also where the link was down") {
+  Supervised job;
+  job.start();
+  AgentEnd& first = job.told(0, StartProcess::kType);
+  job.refuses = true;
+  first.channel.close();
+  const int before = job.tries;
+  REQUIRE(job.until([&] { return job.tries > before; }));
+  job.supervisor->stop("once");
+  job.refuses = false;
+  CHECK(job.told(1, Shutdown::kType).grace == static_cast<std::uint32_t>(kStopTimeout_s * 1000));
+}
+
+TEST_CASE("supervisor: an agent of an earlier term is attached though its address was not found") {
+  Supervised job;
+  job.unnamed = 1;
+  job.resume(begun());
+  job.start();
+  CHECK_FALSE(job.told(0, AgentHello::kType).with_start);
+  CHECK(job.unnamed == 0);
+}
+
+TEST_CASE(
+    "supervisor: a job whose end is journalled ends, and agents of the earlier term are told") {
+  Supervised job;
+  job.unnamed = GENERATE(0, 1);
+  auto records = begun();
+  records.emplace_back(JobEnding{5, "worker 0 failed"});
+  job.resume(records);
+  job.start();
+  CHECK(job.end() == 5);
+  REQUIRE(job.ends.size() == 1);
+  CHECK(job.ends[0]->was_told(Shutdown::kType));
+}
+
+TEST_CASE("supervisor: a foreground job whose dtlaunch never comes is stopped") {
+  Supervised job;
+  job.options.spec.detached = false;
+  job.options.owner_comes = 50ms;
+  job.start();
+  job.told(0, StartProcess::kType);
+  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.ends[0]->was_told(Shutdown::kType));
+}
+
+TEST_CASE("supervisor: a foreground job whose dtlaunch has come goes on until that has gone") {
+  Supervised job;
+  job.options.spec.detached = false;
+  job.options.owner_comes = 500ms;
+  job.start();
+  job.told(0, StartProcess::kType);
+  auto owner = job.wait(io::ControlClient::connect(job.socket));
+  REQUIRE(owner);
+  REQUIRE(job.wait((*owner)->ask(R"({"op":"console","owner":true})")));
+  CHECK_FALSE(job.until([&] { return job.code.has_value(); }, 700ms));
+  (*owner)->close();
+  CHECK(job.end() == io::kExitInterrupted);
+}
+
+TEST_CASE("supervisor: two that change host_worker at once do not undo each other") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  int done = 0;
+  const auto add = [&](std::string request) -> io::awaitable<void> {
+    const std::string reply = co_await job.ask(std::move(request));
+    CHECK(reply == R"({"ok":true})");
+    ++done;
+  };
+  job.group.spawn(add(R"({"op":"add","host":"b"})"));
+  job.group.spawn(add(R"({"op":"add","host":"c","slots":2})"));
+  REQUIRE(job.until([&] { return done == 2; }));
+  std::string text = job.host_worker();
+  for (const char* line : {"a\n", "b\n", "c\nc\n"}) CHECK(text.find(line) != std::string::npos);
+  CHECK(text.size() == 8);
+}
+
+TEST_CASE("supervisor: a host is not added to a host_worker that is not in force") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  const std::string bad = GENERATE("", "# nobody\n", "a\nb slots=x\n");
+  spill(job.job_dir + "/host_worker", bad);
+  const std::string reply = job.wait(job.ask(R"({"op":"add","host":"b"})"));
+  CHECK(reply.find(R"("ok":false)") != std::string::npos);
+  CHECK(reply.find("host_worker") != std::string::npos);
+  CHECK(job.host_worker() == bad);
+}
+
+TEST_CASE("supervisor: a job that cannot begin gives its folder back") {
+  Supervised job;
+  job.options.spec.socket = job.dir / "no such folder/control";
+  job.start();
+  CHECK(job.end() == io::kExitFailure);
+  CHECK(fs::exists(job.dir / "job/.dtlaunch"));
+  CHECK_FALSE(fs::exists(job.dir / "job/.dtlaunch/lock"));
+}
+
+TEST_CASE("supervisor: only a folder that has a job is said to have one") {
+  Supervised job;
+  fs::create_directory(job.spec.state_dir);
+  fs::permissions(job.spec.state_dir, fs::perms(0755));  // not ours alone: refused
+  job.start();
+  CHECK(job.end() == io::kExitFailure);
+}
