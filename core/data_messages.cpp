@@ -1,5 +1,8 @@
 #include "core/data_messages.h"
 
+#include <bit>
+#include <cstring>
+
 namespace dt::data {
 
 namespace {
@@ -27,18 +30,28 @@ bool is_type(Type type) {
 
 }  // namespace
 
-std::string encode(const Header& header) {
-  std::string bytes = wire::body_of(header);
-  DT_CHECK(bytes.size() == kHeaderBytes, "kHeaderBytes is not the size of a header");
+std::array<char, kHeaderBytes> encode(const Header& header) {
+  std::array<char, kHeaderBytes> bytes;
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(bytes.data(), &header, bytes.size());
+  } else {
+    const std::string body = wire::body_of(header);
+    DT_CHECK(body.size() == bytes.size(), "kHeaderBytes is not the size of a header");
+    std::memcpy(bytes.data(), body.data(), bytes.size());
+  }
   return bytes;
 }
 
 Result<Header> decode(std::string_view bytes) {
   Header header;
-  wire::Reader reader(bytes);
-  reader.get(header);
-  if (!reader.done() || header.magic != kMagic)
-    return fail(ErrorKind::kProtocol, "not a data frame");
+  if (bytes.size() != kHeaderBytes) return fail(ErrorKind::kProtocol, "not a data frame");
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(&header, bytes.data(), bytes.size());
+  } else {
+    wire::Reader reader(bytes);
+    reader.get(header);
+  }
+  if (header.magic != kMagic) return fail(ErrorKind::kProtocol, "not a data frame");
   if (header.payload > kMaxPayload)
     return fail(ErrorKind::kProtocol, "a data frame of {} bytes (at most {} are allowed)",
                 header.payload, kMaxPayload);

@@ -20,9 +20,11 @@
 /// or kFailed with a Failure.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/id.h"
@@ -31,7 +33,7 @@
 
 namespace dt::data {
 
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
 
 enum class Type : std::uint8_t {
@@ -103,21 +105,24 @@ struct Header {
   KeyId key;
   std::uint32_t chunk = 0;
   WorkerId worker;
+  float learning_rate = 0;
   std::uint64_t request = 0;
   Generation generation;
   Round round;
   std::uint64_t step = 0;
   std::uint64_t samples = 0;  ///< kInit: the chunk's elements.
-  float learning_rate = 0;
-  DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, request,
-            generation, round, step, samples, learning_rate)
+  DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, learning_rate,
+            request, generation, round, step, samples)
 };
 
 inline constexpr std::size_t kHeaderBytes = 72;
+/// A header in memory is a header on the wire (on a little-endian machine): nothing to convert for
+/// each of a thousand small frames.
+static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == kHeaderBytes);
 /// No frame is longer, whoever sends it.
 inline constexpr std::uint32_t kMaxPayload = std::uint32_t{64} << 20;
 
-[[nodiscard]] std::string encode(const Header& header);
+[[nodiscard]] std::array<char, kHeaderBytes> encode(const Header& header);
 /// `bytes` are kHeaderBytes; kProtocol when magic, length or an enum is none of ours.
 [[nodiscard]] Result<Header> decode(std::string_view bytes);
 

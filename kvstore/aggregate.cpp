@@ -52,8 +52,18 @@ void Members::begin_epoch() {
 }
 
 bool RoundMachine::has_counted(WorkerId worker, Round round) const {
-  const auto it = last_.find(worker);
-  return it != last_.end() && it->second >= round;
+  return std::any_of(last_.begin(), last_.end(), [&](const auto& entry) {
+    return entry.first == worker && entry.second >= round;
+  });
+}
+
+void RoundMachine::count(WorkerId worker, Round round) {
+  for (auto& [known, last] : last_) {
+    if (known != worker) continue;
+    last = round;
+    return;
+  }
+  last_.emplace_back(worker, round);
 }
 
 Admission RoundMachine::admit(const Members& members, WorkerId worker, Generation generation,
@@ -63,7 +73,7 @@ Admission RoundMachine::admit(const Members& members, WorkerId worker, Generatio
   if (round < open_) return has_counted(worker, round) ? Admission::kPast : Admission::kMissed;
   if (round > open_) return Admission::kAhead;
   if (has_counted(worker, round)) return Admission::kDuplicate;
-  last_[worker] = round;
+  count(worker, round);
   ++counted_;
   return Admission::kCounted;
 }
@@ -73,13 +83,14 @@ Admission RoundMachine::admit_async(const Members& members, WorkerId worker, Gen
   if (generation > members.generation()) return Admission::kHeld;
   if (!members.contains(worker)) return Admission::kFenced;
   if (has_counted(worker, push)) return Admission::kPast;
-  last_[worker] = push;
+  count(worker, push);
   return Admission::kCounted;
 }
 
 bool RoundMachine::is_complete(const Members& members) const {
-  if (counted_ == 0) return false;
   const auto& all = members.contributors();
+  // The exact check costs the square of the workers: not for each of their contributions.
+  if (counted_ == 0 || counted_ + members.finished() < all.size()) return false;
   return std::all_of(all.begin(), all.end(),
                      [&](WorkerId w) { return members.is_finished(w) || has_counted(w, open_); });
 }

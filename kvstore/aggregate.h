@@ -12,7 +12,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "core/id.h"
@@ -37,6 +37,8 @@ class Members {
   /// True for the contributor that gives initial values.
   [[nodiscard]] bool is_first(WorkerId worker) const;
   [[nodiscard]] bool is_finished(WorkerId worker) const;
+  /// How many have finished the epoch.
+  [[nodiscard]] std::size_t finished() const { return finished_.size(); }
   [[nodiscard]] Generation generation() const { return generation_; }
   /// In rank order.
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
@@ -85,10 +87,11 @@ class RoundMachine {
 
  private:
   [[nodiscard]] bool has_counted(WorkerId worker, Round round) const;
+  void count(WorkerId worker, Round round);
 
   Round open_{1};
   std::size_t counted_ = 0;
-  std::map<WorkerId, Round> last_;  ///< Each worker's latest counted round.
+  std::vector<std::pair<WorkerId, Round>> last_;  ///< Each worker's latest counted round.
 };
 
 }  // namespace dt::kv

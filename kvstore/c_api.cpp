@@ -193,6 +193,7 @@ int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
     if (!store) return fail(DTKV_INVALID, "no store");
     if (!why.empty() || !take_keys(n, keys, names, why) || !take_arrays(n, values, arrays, why))
       return fail(DTKV_INVALID, why);
+    push.is_awaited = handle == nullptr;
     return deliver(store, store->store->push(names, arrays, push), handle);
   });
 }
@@ -206,7 +207,10 @@ int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
     if (!store) return fail(DTKV_INVALID, "no store");
     if (!take_keys(n, keys, names, why) || !take_arrays(n, out, arrays, why))
       return fail(DTKV_INVALID, why);
-    return deliver(store, store->store->pull(names, arrays, priority), handle);
+    dt::kv::PullOptions pull;
+    pull.priority = priority;
+    pull.is_awaited = handle == nullptr;
+    return deliver(store, store->store->pull(names, arrays, pull), handle);
   });
 }
 
@@ -222,6 +226,7 @@ int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dt
     if (!why.empty() || !take_keys(n, keys, names, why) || !take_arrays(n, values, from, why) ||
         !take_arrays(n, out, into, why))
       return fail(DTKV_INVALID, why);
+    push.is_awaited = handle == nullptr;
     return deliver(store, store->store->pushpull(names, from, into, push), handle);
   });
 }

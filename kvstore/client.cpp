@@ -1,39 +1,48 @@
 #include "kvstore/client.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <boost/asio/post.hpp>
-#include <condition_variable>
-#include <deque>
-#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <unordered_map>
 
 #include "core/layout.h"
 #include "io/log.h"
-#include "io/within.h"
+#include "kvstore/driver.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/environment.h"
-#include "kvstore/handshake.h"
 #include "kvstore/reduce.h"
-#include "kvstore/tcp.h"
+#include "kvstore/server_link.h"
 
 namespace dt::kv {
+
+/// A chunk's place and rounds.
+struct ChunkState {
+  std::shared_ptr<const std::string> name;  ///< Of the key.
+  KeyId key;
+  std::uint32_t index = 0;
+  ChunkPlace place;
+  ServerLink* owner = nullptr;
+  Round next{1};
+  bool busy = false;
+  std::deque<Request> waiting;
+};
+
+/// Something the caller waits for, of one link.
+struct Question {
+  ServerLink* link = nullptr;
+  bool is_answered = false;
+  Outcome outcome;
+};
 
 namespace {
 
 using namespace std::chrono_literals;
 using SteadyClock = std::chrono::steady_clock;
+using Deadline = std::optional<SteadyClock::time_point>;
 
-/// Bytes queued on a connection beyond which the next request waits its turn by priority.
-constexpr std::size_t kWindow = std::size_t{2} << 20;
-constexpr Duration kDialLimit = 5s;
-constexpr Duration kFirstRetry = 50ms;
-constexpr Duration kLongestRetry = 1s;
 constexpr Duration kBeatEvery = 500ms;
 
 tl::unexpected<StoreError> store_error(int code, std::string message) {
@@ -42,46 +51,11 @@ tl::unexpected<StoreError> store_error(int code, std::string message) {
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// What became of a request.
-struct Outcome {
-  std::optional<StoreError> error;
-  data::Header header;
-  std::string text;  ///< The answer's payload, unless it went to Request::into.
-};
-
-struct Request {
-  data::Header header;
-  const void* from = nullptr;  ///< header.payload bytes, the caller's or `keep`'s.
-  std::shared_ptr<const std::string> keep;
-  void* into = nullptr;  ///< Where a kValue goes.
-  std::size_t into_bytes = 0;
-  std::function<void(Outcome)> done;  ///< Called once, on the I/O thread.
-};
-
-/// One server loop's connection. I/O thread.
-struct LoopLink {
-  std::uint32_t server = 0;
-  std::uint32_t loop = 0;
-  ServerAddress address;
-  std::shared_ptr<TcpLink> link;  ///< Null while it is not connected.
-  bool was_connected = false;
-  std::map<std::uint64_t, Request> sent;  ///< Unanswered, by request number = order of sending.
-  std::map<std::pair<std::int64_t, std::uint64_t>, Request> ready;  ///< (-priority, order)
-  std::deque<Request> last;  ///< kFinish: after every contribution submitted before.
-  std::size_t contributions_unsent = 0;
-  std::uint64_t phase = 0;
-};
-
-/// A chunk's place and rounds. I/O thread, but for creation.
-struct ChunkState {
-  KeyId key;
-  std::uint32_t index = 0;
-  ChunkPlace place;
-  LoopLink* owner = nullptr;
-  Round next{1};
-  bool busy = false;
-  std::deque<Request> waiting;
-};
+/// `limit` from now; none: as long as it takes.
+Deadline after(Duration limit) {
+  if (limit <= Duration::zero()) return std::nullopt;
+  return SteadyClock::now() + limit;
+}
 
 struct Pending {
   std::size_t left = 0;
@@ -92,11 +66,15 @@ bool contributes(data::Type type) {
   return type == data::Type::kPush || type == data::Type::kPushPull;
 }
 
-class Client final : public Store, private JobListener {
+/// One of them at a time is on its way for a chunk.
+bool is_queued(data::Type type) { return contributes(type) || type == data::Type::kPull; }
+
+class Client final : public Store, private JobListener, private ServerLink::Owner {
  public:
   Client(ClientOptions options, std::unique_ptr<JobLink> job)
       : options_(std::move(options)),
         group_(context_.get_executor()),
+        driver_(context_),
         job_(std::move(job)),
         generation_(options_.newcomer ? 0 : 1),
         released_(!options_.newcomer),
@@ -128,9 +106,10 @@ class Client final : public Store, private JobListener {
     return submit(data::Type::kPush, keys, &values, nullptr, options);
   }
   StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
-                           int priority) override {
+                           const PullOptions& how) override {
     PushOptions options;
-    options.priority = priority;
+    options.priority = how.priority;
+    options.is_awaited = how.is_awaited;
     return submit(data::Type::kPull, keys, nullptr, &out, options);
   }
   StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
@@ -151,6 +130,7 @@ class Client final : public Store, private JobListener {
     KeyId id;
     data::KeySpec spec;
   };
+  using Questions = std::vector<std::shared_ptr<Question>>;
 
   // The job link's thread or any other.
   void on_servers(Servers servers) override;
@@ -158,24 +138,23 @@ class Client final : public Store, private JobListener {
   void on_shrunk(Shrunk shrunk) override;
   void on_lost(Error error) override;
 
-  // I/O thread.
+  // On the loop.
+  void on_answer(ServerLink& link, Request request, Outcome outcome) override;
+  void on_idle() override;
+  void on_loops(ServerLink& link, std::uint32_t loops) override { add_loops(link.server(), loops); }
+  void on_trouble(ServerLink& link, const std::string& trouble) override;
+  void on_lost(ServerLink& link, const std::string& why) override;
+  Generation generation() const override { return Generation(generation_); }
   io::awaitable<void> serve_job();
-  io::awaitable<void> run_loop(LoopLink* loop);
-  io::awaitable<void> write(std::shared_ptr<TcpLink> link);
+  io::awaitable<void> serve(ServerLink* link);
   io::awaitable<void> beat();
-  io::awaitable<Result<std::shared_ptr<TcpLink>>> dial(LoopLink* loop);
-  io::awaitable<Result<TcpSocket>> connect(ServerAddress address);
-  io::awaitable<Result<std::shared_ptr<TcpLink>>> prove(std::shared_ptr<TcpLink> link,
-                                                        LoopLink* loop);
-  io::awaitable<Error> receive(LoopLink* loop, std::shared_ptr<TcpLink> link);
   void learn_servers(const Servers& servers);
   void add_loops(std::uint32_t server, std::uint32_t loops);
-  void note(LoopLink* loop, std::string trouble);
-  void pump(LoopLink* loop);
-  void send(LoopLink* loop, const Request& request);
-  void enqueue(LoopLink* loop, Request request);
-  void submit_chunk(ChunkState* chunk, Request request);
-  void start_chunk(ChunkState* chunk, Request request);
+  void submit_chunk(Request request);
+  void start_chunk(Request request);
+  void chunk_answered(Request& request, const Outcome& outcome);
+  void send(ServerLink& link, Request request);
+  void finish_part(Handle handle, std::optional<StoreError> error);
   void break_store(StoreError error);
   void shut_down();
 
@@ -183,28 +162,27 @@ class Client final : public Store, private JobListener {
   StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
-  StoreResult<Outcome> ask(LoopLink* loop, Request request, Duration limit);
-  Status ask_all(const Request& request, Duration limit,
-                 const std::function<void(LoopLink*, const Outcome&)>& each);
+  StoreResult<Handle> hand_over(std::vector<Request> requests);
+  template <class Done>
+  bool wait_for(Done done, Deadline deadline);
+  /// Asks one link, or all of them. kTimeout: nothing, or not everything, came within the limit.
+  StoreResult<Questions> ask(ServerLink* link, const Request& request, Duration limit);
   Status init_chunks(const std::vector<std::string>& keys, const std::vector<Array>& values);
   Status learn_keys(const data::KeyTable& table);
   Status sync_rounds();
-  void finish_part(Handle handle, std::optional<StoreError> error);
-  StoreError closed_error();
 
   ClientOptions options_;
   io::asio::io_context context_{1};
   io::TaskGroup group_;
+  Driver driver_;
   std::unique_ptr<JobLink> job_;
-  std::thread thread_;
 
-  // I/O thread.
-  std::vector<std::vector<std::unique_ptr<LoopLink>>> loops_;  ///< [server][loop]
-  std::uint64_t next_request_ = 1;
-  std::uint64_t next_order_ = 1;
+  // On the loop.
+  std::vector<std::vector<std::unique_ptr<ServerLink>>> links_;  ///< [server][loop]
+  std::vector<ServerLink*> to_push_out_;  ///< Have requests that were not sent.
   bool closing_ = false;
 
-  // The caller's thread; loops_ and chunks_ are complete before it hands anything over.
+  // The caller's thread; links_ and chunks_ are complete before it hands anything over.
   std::optional<Layout> layout_;
   std::vector<data::KeySpec> table_;  ///< By KeyId.
   std::unordered_map<std::string, Key> keys_;
@@ -222,12 +200,10 @@ class Client final : public Store, private JobListener {
   std::atomic<bool> lead_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
   // Under mutex_:
   std::unordered_map<Handle, Pending> pending_;
   std::optional<Servers> servers_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> missing_;  ///< Not connected: why.
-  bool all_known_ = false;                                                  ///< Every loop exists.
   std::optional<StoreError> broken_;
   std::optional<Error> job_lost_;
   bool leave_ = false;
@@ -238,52 +214,52 @@ class Client final : public Store, private JobListener {
 
 // ---------------------------------------------------------------- opening and closing
 
+template <class Done>
+bool Client::wait_for(Done done, Deadline deadline) {
+  return driver_.run_until(std::move(done), deadline, options_.busy_poll);
+}
+
 Status Client::open() {
   group_.spawn(serve_job());
   group_.spawn(beat());
-  thread_ = std::thread([this] {
-    context_.run();
-    DT_CHECK(closing_, "the kvstore's I/O thread ended by itself");
-  });
+  driver_.start();
   const auto deadline = SteadyClock::now() + options_.start_limit;
-  auto report = SteadyClock::now() + options_.report_every;
-  std::unique_lock lock(mutex_);
   for (;;) {
+    const auto report = SteadyClock::now() + options_.report_every;
+    auto settled = [this] {
+      std::lock_guard lock(mutex_);
+      return broken_ || job_lost_ || (servers_ && servers_->servers.empty()) ||
+             (servers_ && missing_.empty());
+    };
+    const bool is_settled = wait_for(settled, std::min(deadline, report));
+    std::lock_guard lock(mutex_);
     if (broken_) return tl::unexpected(*broken_);
     if (job_lost_) return store_error(DTKV_UNAVAILABLE, job_lost_->message);
-    if (all_known_ && missing_.empty()) return {};
-    const auto now = SteadyClock::now();
-    std::string waits = "the supervisor to say where the servers are";
     if (servers_ && servers_->servers.empty())
       return store_error(
           DTKV_INVALID,
           fmt::format("kvstore {} needs servers, and this job has none (-s 0)", options_.type));
+    if (is_settled) return {};
+    std::string waits = "the supervisor to say where the servers are";
     if (servers_ && !missing_.empty()) waits = missing_.begin()->second;
-    if (now >= deadline)
+    if (SteadyClock::now() >= deadline)
       return store_error(DTKV_TIMEOUT,
                          fmt::format("worker {}: after {:.0f} s still waiting for {}",
                                      options_.worker, seconds(options_.start_limit), waits));
-    if (now >= report) {
-      report = now + options_.report_every;
-      io::FdLog(2).info("worker {} waits for {}", options_.worker, waits);
-    }
-    changed_.wait_until(lock, std::min(deadline, report));
+    io::FdLog(2).info("worker {} waits for {}", options_.worker, waits);
   }
 }
 
 Client::~Client() {
-  if (!thread_.joinable()) return;
+  if (!driver_.is_started()) return;
   (void)wait_all(seconds(options_.close_limit));
   io::asio::post(context_, [this] { shut_down(); });
-  thread_.join();
+  driver_.finish();
 }
 
 void Client::shut_down() {
   closing_ = true;
   break_store({DTKV_UNAVAILABLE, "the kvstore was closed"});
-  for (auto& server : loops_)
-    for (auto& loop : server)
-      if (loop->link) loop->link->close();
   group_.cancel();
 }
 
@@ -294,33 +270,25 @@ io::awaitable<void> Client::serve_job() {
   co_await job_->run(group_, *this);
 }
 
-StoreError Client::closed_error() { return {DTKV_UNAVAILABLE, "the kvstore was closed"}; }
-
 void Client::break_store(StoreError error) {
   {
     std::lock_guard lock(mutex_);
     if (!broken_) broken_ = error;
   }
-  changed_.notify_all();
-  auto fail_all = [&error](std::vector<Request> requests) {
-    for (auto& request : requests) {
-      Outcome outcome;
-      outcome.error = error;
-      request.done(std::move(outcome));
-    }
-  };
   std::vector<Request> all;
-  for (auto& server : loops_) {
-    for (auto& loop : server) {
-      for (auto& [order, request] : loop->sent) all.push_back(std::move(request));
-      for (auto& [order, request] : loop->ready) all.push_back(std::move(request));
-      for (auto& request : loop->last) all.push_back(std::move(request));
-      loop->sent.clear();
-      loop->ready.clear();
-      loop->last.clear();
+  for (auto& server : links_)
+    for (auto& link : server)
+      for (auto& request : link->close()) all.push_back(std::move(request));
+  for (auto& request : all) {
+    if (request.question) {
+      request.question->outcome.error = error;
+      request.question->is_answered = true;
+      continue;
     }
+    finish_part(request.handle, error);
+    for (const auto& waiting : std::exchange(request.chunk->waiting, {}))
+      finish_part(waiting.handle, error);
   }
-  fail_all(std::move(all));
 }
 
 // ---------------------------------------------------------------- what the supervisor says
@@ -334,40 +302,49 @@ void Client::learn_servers(const Servers& servers) {
     std::lock_guard lock(mutex_);
     if (servers_) return;
     servers_ = servers;
-    for (std::uint32_t s = 0; s < servers.servers.size(); ++s) missing_[{s, 0}] = "";
+    for (std::uint32_t s = 0; s < servers.servers.size(); ++s)
+      missing_[{s, 0}] = "the servers";  // until their links say more
   }
   if (closing_) return;
-  loops_.resize(servers.servers.size());
+  links_.resize(servers.servers.size());
   for (std::uint32_t s = 0; s < servers.servers.size(); ++s) add_loops(s, 1);
-  changed_.notify_all();
 }
 
 void Client::add_loops(std::uint32_t server, std::uint32_t loops) {
-  auto& have = loops_[server];
+  auto& have = links_[server];
   while (have.size() < loops) {
-    auto loop = std::make_unique<LoopLink>();
-    loop->server = server;
-    loop->loop = static_cast<std::uint32_t>(have.size());
-    loop->address = servers_->servers[server];
-    note(loop.get(), "connecting");
-    group_.spawn(run_loop(loop.get()));
-    have.push_back(std::move(loop));
+    ServerLink::Options options;
+    options.address = servers_->servers[server];
+    options.server = server;
+    options.loop = static_cast<std::uint32_t>(have.size());
+    options.worker = options_.worker;
+    options.secret = options_.secret;
+    options.lost_limit = options_.lost_limit;
+    ServerLink::Owner& owner = *this;
+    have.push_back(std::make_unique<ServerLink>(std::move(options), owner, group_));
+    on_trouble(*have.back(), "connecting");
+    group_.spawn(serve(have.back().get()));
   }
 }
 
-/// What is wrong with a connection; empty: nothing.
-void Client::note(LoopLink* loop, std::string trouble) {
+io::awaitable<void> Client::serve(ServerLink* link) { co_await link->run(); }
+
+void Client::on_trouble(ServerLink& link, const std::string& trouble) {
   std::lock_guard lock(mutex_);
-  const std::pair at(loop->server, loop->loop);
+  const std::pair at(link.server(), link.loop());
   if (trouble.empty())
     missing_.erase(at);
   else
-    missing_[at] = fmt::format("server {} at {} port {}: {}", loop->address.server,
-                               loop->address.address, loop->address.port, trouble);
-  all_known_ = std::all_of(loops_.begin(), loops_.end(), [](const auto& server) {
-    return !server.empty() && server.front()->was_connected;
-  });
-  changed_.notify_all();
+    missing_[at] = fmt::format("server {} at {} port {}: {}", link.address().server,
+                               link.address().address, link.address().port, trouble);
+}
+
+void Client::on_lost(ServerLink& link, const std::string& why) {
+  break_store(
+      {DTKV_UNAVAILABLE, fmt::format("server {} at {} port {} cannot be reached for {:.0f} "
+                                     "s: {}",
+                                     link.address().server, link.address().address,
+                                     link.address().port, seconds(options_.lost_limit), why)});
 }
 
 void Client::on_release(Release release) {
@@ -384,7 +361,7 @@ void Client::on_release(Release release) {
       release_ = release;
     }
   }
-  changed_.notify_all();
+  io::asio::post(context_, [] {});  // whoever waits looks again
 }
 
 void Client::on_shrunk(Shrunk shrunk) {
@@ -400,241 +377,82 @@ void Client::on_lost(Error error) {
     std::lock_guard lock(mutex_);
     job_lost_ = std::move(error);
   }
-  changed_.notify_all();
+  io::asio::post(context_, [] {});
 }
 
-// ---------------------------------------------------------------- connections
-
-io::awaitable<Result<TcpSocket>> Client::connect(ServerAddress address) {
-  boost::system::error_code bad;
-  const auto literal = io::asio::ip::make_address(address.address, bad);
-  if (bad) co_return fail(ErrorKind::kInvalid, "'{}' is not a literal address", address.address);
-  TcpSocket socket(context_);
-  const io::asio::ip::tcp::endpoint at(literal, address.port);
-  auto [ec] = co_await socket.async_connect(at, io::tok);
-  if (ec) co_return tl::unexpected(io::asio_error(ec, "connect"));
-  co_return std::move(socket);
-}
-
-io::awaitable<Result<std::shared_ptr<TcpLink>>> Client::prove(std::shared_ptr<TcpLink> link,
-                                                              LoopLink* loop) {
-  auto frame = co_await link->read_frame(data::kMaxHandshakeFrame);
-  if (!frame) co_return tl::unexpected(frame.error());
-  auto challenge = wire::parse<data::Challenge>(frame->body);
-  if (frame->type != data::Challenge::kType || !challenge)
-    co_return fail(ErrorKind::kProtocol, "something that is not a kvstore server answers there");
-  if (challenge->version != data::kVersion)
-    co_return fail(ErrorKind::kProtocol, "the server speaks version {} of the protocol, not {}",
-                   challenge->version, data::kVersion);
-  Transcript transcript;
-  transcript.server_nonce = challenge->nonce;
-  transcript.client_nonce = fresh_nonce();
-  transcript.server = loop->address.server;
-  transcript.worker = options_.worker;
-  transcript.loop = loop->loop;
-  data::ClientProof proof;
-  proof.server = transcript.server;
-  proof.worker = transcript.worker;
-  proof.loop = transcript.loop;
-  proof.nonce = transcript.client_nonce;
-  proof.mac = client_mac(options_.secret, transcript);
-  link->send(wire::frame(proof));
-  auto sent = co_await link->flush();
-  if (!sent) co_return tl::unexpected(sent.error());
-  frame = co_await link->read_frame(data::kMaxHandshakeFrame);
-  if (!frame)
-    co_return fail(ErrorKind::kDenied, "it refused us (another job's secret?): {}",
-                   frame.error().message);
-  const auto answer = wire::parse<data::ServerProof>(frame->body);
-  const bool good = frame->type == data::ServerProof::kType && answer &&
-                    same_mac(answer->mac, server_mac(options_.secret, transcript, answer->loops));
-  if (!good || answer->loops == 0 || answer->loops > 4096)
-    co_return fail(ErrorKind::kDenied, "it does not know this job's secret");
-  if (!loop->was_connected && loop->loop == 0) {
-    loop->was_connected = true;
-    add_loops(loop->server, answer->loops);
-  }
-  co_return std::move(link);
-}
-
-io::awaitable<Result<std::shared_ptr<TcpLink>>> Client::dial(LoopLink* loop) {
-  auto connecting = connect(loop->address);
-  auto socket = co_await io::within(kDialLimit, std::move(connecting), "connect");
-  if (!socket) co_return tl::unexpected(socket.error());
-  tune(*socket);
-  auto link = std::make_shared<TcpLink>(std::move(*socket));
-  auto proving = prove(link, loop);
-  co_return co_await io::within(kDialLimit, std::move(proving), "handshake");
-}
-
-io::awaitable<void> Client::write(std::shared_ptr<TcpLink> link) { co_await link->write_loop(); }
-
-io::awaitable<void> Client::run_loop(LoopLink* loop) {
-  auto alive = SteadyClock::now();
-  Duration pause = kFirstRetry;
-  bool connected_once = false;
-  for (;;) {
-    auto dialled = co_await dial(loop);
-    std::string trouble;
-    if (dialled) {
-      connected_once = true;
-      pause = kFirstRetry;
-      auto link = *dialled;
-      loop->link = link;
-      link->on_written([this, loop] { pump(loop); });
-      group_.spawn(write(link));
-      for (const auto& [number, request] : loop->sent) send(loop, request);
-      note(loop, "");
-      pump(loop);
-      const Error error = co_await receive(loop, link);
-      loop->link.reset();
-      link->on_written({});
-      link->close();
-      if (closing_) co_return;
-      alive = SteadyClock::now();
-      trouble = error.message;
-    } else {
-      if (closing_) co_return;
-      trouble = dialled.error().message;
-    }
-    note(loop, trouble);
-    const auto gone = SteadyClock::now() - alive;
-    if (connected_once && gone > options_.lost_limit) {
-      break_store({DTKV_UNAVAILABLE,
-                   fmt::format("server {} at {} port {} cannot be reached for {:.0f} s: {}",
-                               loop->address.server, loop->address.address, loop->address.port,
-                               seconds(gone), trouble)});
-      co_return;
-    }
-    co_await io::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestRetry);
-  }
-}
-
-io::awaitable<Error> Client::receive(LoopLink* loop, std::shared_ptr<TcpLink> link) {
-  for (;;) {
-    std::array<char, data::kHeaderBytes> head{};
-    auto got = co_await link->read(head.data(), head.size());
-    if (!got) co_return got.error();
-    const auto header = data::decode(std::string_view(head.data(), head.size()));
-    if (!header) co_return header.error();
-    // A second answer to a request that was sent twice finds nobody: its payload is skipped.
-    auto node = loop->sent.extract(header->request);
-    Outcome outcome;
-    outcome.header = *header;
-    const bool direct = node && header->type == data::Type::kValue && node.mapped().into;
-    if (direct && header->payload != node.mapped().into_bytes) {
-      loop->sent.insert(std::move(node));
-      co_return Error{ErrorKind::kProtocol, "an answer of the wrong size"};
-    }
-    if (!direct) outcome.text.resize(header->payload);
-    void* into = direct ? node.mapped().into : outcome.text.data();
-    got = co_await link->read(into, header->payload);
-    if (!got) {
-      if (node && closing_) {
-        outcome.error = closed_error();
-        node.mapped().done(std::move(outcome));
-      } else if (node) {
-        loop->sent.insert(std::move(node));
-      }
-      co_return got.error();
-    }
-    if (!node) continue;
-    if (header->type == data::Type::kFailed) {
-      const auto failure = wire::parse<data::Failure>(outcome.text);
-      outcome.error = failure ? StoreError{static_cast<int>(failure->code), failure->message}
-                              : StoreError{DTKV_INTERNAL, "the server's error is malformed"};
-    }
-    node.mapped().done(std::move(outcome));
-  }
-}
+// ---------------------------------------------------------------- requests and answers
 
 io::awaitable<void> Client::beat() {
   for (;;) {
     co_await io::sleep_for(kBeatEvery);
-    for (auto& server : loops_) {
-      if (server.empty()) continue;
-      auto& first = *server.front();
-      if (!first.link || first.link->queued_bytes() > 0) continue;
-      data::Header header;
-      header.type = data::Type::kBeat;
-      header.worker = options_.worker;
-      first.link->send(data::encode(header));
-    }
+    for (auto& server : links_)
+      if (!server.empty()) server.front()->beat();
   }
 }
 
-void Client::send(LoopLink* loop, const Request& request) {
-  loop->link->send(data::encode(request.header), request.from, request.header.payload,
-                   request.keep);
+/// Queues a request; on_idle() sends what was queued.
+void Client::send(ServerLink& link, Request request) {
+  link.enqueue(std::move(request));
+  if (to_push_out_.empty() || to_push_out_.back() != &link) to_push_out_.push_back(&link);
 }
 
-void Client::pump(LoopLink* loop) {
-  while (loop->link && loop->link->is_open() && loop->link->queued_bytes() < kWindow) {
-    Request request;
-    if (!loop->ready.empty()) {
-      request = std::move(loop->ready.extract(loop->ready.begin()).mapped());
-    } else if (!loop->last.empty() && loop->contributions_unsent == 0) {
-      request = std::move(loop->last.front());
-      loop->last.pop_front();
-    } else {
-      return;
-    }
-    if (contributes(request.header.type)) --loop->contributions_unsent;
-    request.header.request = next_request_++;
-    request.header.generation = Generation(generation_);
-    send(loop, request);
-    loop->sent.emplace(request.header.request, std::move(request));
-  }
+void Client::on_idle() {
+  for (ServerLink* link : to_push_out_) link->push_out();
+  to_push_out_.clear();
 }
 
-void Client::enqueue(LoopLink* loop, Request request) {
-  request.header.worker = options_.worker;
-  {
-    std::unique_lock lock(mutex_);
-    if (broken_) {
-      Outcome outcome;
-      outcome.error = *broken_;
-      lock.unlock();
-      return request.done(std::move(outcome));
-    }
+void Client::on_answer(ServerLink& link, Request request, Outcome outcome) {
+  if (request.question) {
+    request.question->outcome = std::move(outcome);
+    request.question->is_answered = true;
+    return;
   }
-  if (request.header.type == data::Type::kFinish)
-    loop->last.push_back(std::move(request));
+  if (outcome.header.type == data::Type::kNeedValues) {
+    // Whoever was to give the values is gone, and we are the first contributor now.
+    request.header.payload = static_cast<std::uint32_t>(request.header.samples *
+                                                        data::element_bytes(request.header.dtype));
+    return send(link, std::move(request));
+  }
+  if (outcome.error)
+    outcome.error->message =
+        fmt::format("key '{}': {}", *request.chunk->name, outcome.error->message);
+  if (is_queued(request.header.type)) chunk_answered(request, outcome);
+  finish_part(request.handle, std::move(outcome.error));
+}
+
+void Client::submit_chunk(Request request) {
+  ChunkState& chunk = *request.chunk;
+  if (contributes(request.header.type)) chunk.owner->announce_contribution();
+  if (chunk.busy)
+    chunk.waiting.push_back(std::move(request));
   else
-    loop->ready.emplace(
-        std::pair(-static_cast<std::int64_t>(request.header.priority), next_order_++),
-        std::move(request));
-  pump(loop);
+    start_chunk(std::move(request));
 }
 
-// ---------------------------------------------------------------- chunks
-
-void Client::submit_chunk(ChunkState* chunk, Request request) {
-  if (contributes(request.header.type)) ++chunk->owner->contributions_unsent;
-  if (chunk->busy)
-    chunk->waiting.push_back(std::move(request));
-  else
-    start_chunk(chunk, std::move(request));
+void Client::start_chunk(Request request) {
+  ChunkState& chunk = *request.chunk;
+  chunk.busy = true;
+  request.header.round = chunk.next;
+  send(*chunk.owner, std::move(request));
 }
 
-void Client::start_chunk(ChunkState* chunk, Request request) {
-  chunk->busy = true;
-  const bool push = contributes(request.header.type);
-  request.header.round = chunk->next;
-  auto done = [this, chunk, push, finished = std::move(request.done)](Outcome outcome) {
-    // A round that failed because its contributors disagree is over as well.
-    if (push && (!outcome.error || outcome.error->code == DTKV_MISMATCH))
-      chunk->next = outcome.header.round.next();
-    finished(std::move(outcome));
-    chunk->busy = false;
-    if (chunk->waiting.empty()) return;
-    Request next = std::move(chunk->waiting.front());
-    chunk->waiting.pop_front();
-    start_chunk(chunk, std::move(next));
-  };
-  request.done = std::move(done);
-  enqueue(chunk->owner, std::move(request));
+void Client::chunk_answered(Request& request, const Outcome& outcome) {
+  ChunkState& chunk = *request.chunk;
+  // A round that failed because its contributors disagree is over as well.
+  const bool is_over = !outcome.error || outcome.error->code == DTKV_MISMATCH;
+  if (contributes(request.header.type) && is_over) chunk.next = outcome.header.round.next();
+  chunk.busy = false;
+  if (chunk.waiting.empty()) return;
+  Request next = std::move(chunk.waiting.front());
+  chunk.waiting.pop_front();
+  start_chunk(std::move(next));
+}
+
+void Client::finish_part(Handle handle, std::optional<StoreError> error) {
+  std::lock_guard lock(mutex_);
+  auto& pending = pending_[handle];
+  if (error && !pending.error) pending.error = std::move(error);
+  --pending.left;
 }
 
 StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::string>& keys,
@@ -648,7 +466,8 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
   if (contributes(type) && epoch_finished_)
     return store_error(DTKV_INVALID,
                        "the epoch was finished: call epoch_boundary before the next push");
-  std::vector<std::pair<ChunkState*, Request>> requests;
+  std::vector<Request> requests;
+  requests.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto known = keys_.find(keys[i]);
     if (known == keys_.end())
@@ -663,7 +482,8 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
     for (auto& chunk : chunks_[known->second.id.value]) {
       const std::size_t offset = chunk->place.first * width;
       const std::size_t bytes = chunk->place.count * width;
-      Request request;
+      Request& request = requests.emplace_back();
+      request.chunk = chunk.get();
       request.header.type = type;
       request.header.dtype = spec.dtype;
       request.header.reduce = options.reduce;
@@ -682,55 +502,61 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
         request.into = static_cast<std::byte*>((*out)[i].data) + offset;
         request.into_bytes = bytes;
       }
-      requests.emplace_back(chunk.get(), std::move(request));
     }
   }
-  const Handle handle = next_handle_++;
-  {
-    std::lock_guard lock(mutex_);
-    pending_[handle].left = requests.size() + 1;
-  }
-  for (auto& [chunk, request] : requests) {
-    // The table's strings may move when keys are added; the map's do not.
-    const auto& name = keys_.at(table_[chunk->key.value].name).spec.name;
-    request.done = [this, handle, &name](Outcome outcome) {
-      if (outcome.error)
-        outcome.error->message = fmt::format("key '{}': {}", name, outcome.error->message);
-      finish_part(handle, std::move(outcome.error));
-    };
-  }
-  auto hand_over = [this, requests = std::move(requests)]() mutable {
-    for (auto& [chunk, request] : requests) submit_chunk(chunk, std::move(request));
-  };
-  io::asio::post(context_, std::move(hand_over));
-  finish_part(handle, std::nullopt);
+  auto handle = hand_over(std::move(requests));
+  if (handle && !options.is_awaited) driver_.nudge();
   return handle;
 }
 
-void Client::finish_part(Handle handle, std::optional<StoreError> error) {
+StoreResult<Handle> Client::hand_over(std::vector<Request> requests) {
+  const Handle handle = next_handle_++;
   {
     std::lock_guard lock(mutex_);
-    auto& pending = pending_[handle];
-    if (error && !pending.error) pending.error = std::move(error);
-    if (--pending.left > 0) return;
+    if (broken_) return tl::unexpected(*broken_);
+    pending_[handle].left = requests.size();
   }
-  changed_.notify_all();
+  auto start = [this, handle, requests = std::move(requests)]() mutable {
+    std::optional<StoreError> broken;
+    {
+      std::lock_guard lock(mutex_);
+      broken = broken_;
+    }
+    for (auto& request : requests) {
+      request.handle = handle;
+      if (broken)
+        finish_part(handle, broken);
+      else if (is_queued(request.header.type))
+        submit_chunk(std::move(request));
+      else
+        send(*request.chunk->owner, std::move(request));
+    }
+    on_idle();
+  };
+  io::asio::post(context_, std::move(start));
+  return handle;
 }
 
 Status Client::wait(Handle handle, double timeout_s) {
-  std::unique_lock lock(mutex_);
-  const auto it = pending_.find(handle);
-  if (it == pending_.end()) return {};  // waited for before
-  const auto is_done = [&] { return pending_[handle].left == 0; };
-  if (timeout_s <= 0) {
-    changed_.wait(lock, is_done);
-  } else if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), is_done)) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!pending_.contains(handle)) return {};  // waited for before
+  }
+  const auto is_done = [&] {
+    std::lock_guard lock(mutex_);
+    return pending_[handle].left == 0;
+  };
+  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  if (!wait_for(is_done, after(limit)))
     return store_error(DTKV_TIMEOUT,
                        fmt::format("not done within {:.1f} s: other workers' contributions or a "
                                    "server's answer are missing",
                                    timeout_s));
-  }
+  std::unique_lock lock(mutex_);
   auto node = pending_.extract(handle);
+  const bool is_last = pending_.empty();
+  lock.unlock();
+  if (!is_last) driver_.nudge();
   if (node.mapped().error) return tl::unexpected(*node.mapped().error);
   return {};
 }
@@ -754,58 +580,56 @@ Status Client::wait_all(double timeout_s) {
   return result;
 }
 
-// ---------------------------------------------------------------- keys
-
-StoreResult<Outcome> Client::ask(LoopLink* loop, Request request, Duration limit) {
-  auto promise = std::make_shared<std::promise<Outcome>>();
-  auto future = promise->get_future();
-  request.done = [promise](Outcome outcome) { promise->set_value(std::move(outcome)); };
-  auto hand_over = [this, loop, request = std::move(request)]() mutable {
-    enqueue(loop, std::move(request));
-  };
-  io::asio::post(context_, std::move(hand_over));
-  if (limit > Duration::zero() && future.wait_for(limit) != std::future_status::ready)
-    return store_error(DTKV_TIMEOUT, fmt::format("nothing within {:.0f} s", seconds(limit)));
-  Outcome outcome = future.get();
-  if (outcome.error) return tl::unexpected(*outcome.error);
-  return outcome;
-}
-
-Status Client::ask_all(const Request& request, Duration limit,
-                       const std::function<void(LoopLink*, const Outcome&)>& each) {
-  struct Waiting {
-    LoopLink* loop;
-    std::future<Outcome> future;
-  };
-  std::vector<Waiting> all;
-  const auto deadline = SteadyClock::now() + limit;
-  for (auto& server : loops_) {
-    for (auto& loop : server) {
-      Request copy = request;
-      auto promise = std::make_shared<std::promise<Outcome>>();
-      all.push_back({loop.get(), promise->get_future()});
-      copy.done = [promise](Outcome outcome) { promise->set_value(std::move(outcome)); };
-      auto hand_over = [this, to = loop.get(), copy = std::move(copy)]() mutable {
-        if (copy.header.type == data::Type::kFinish) copy.header.round = Round(to->phase);
-        enqueue(to, std::move(copy));
-      };
-      io::asio::post(context_, std::move(hand_over));
+StoreResult<Client::Questions> Client::ask(ServerLink* link, const Request& request,
+                                           Duration limit) {
+  std::vector<ServerLink*> whom;
+  if (link) {
+    whom.push_back(link);
+  } else {
+    for (auto& server : links_)
+      for (auto& each : server) whom.push_back(each.get());
+  }
+  Questions questions;
+  for (ServerLink* to : whom) {
+    questions.push_back(std::make_shared<Question>());
+    questions.back()->link = to;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (broken_) return tl::unexpected(*broken_);
+  }
+  auto start = [this, questions, request] {
+    std::optional<StoreError> broken;
+    {
+      std::lock_guard lock(mutex_);
+      broken = broken_;
     }
-  }
-  Status result;
-  for (auto& waiting : all) {
-    if (limit > Duration::zero() &&
-        waiting.future.wait_until(deadline) != std::future_status::ready)
-      return store_error(DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
-                                                   waiting.loop->address.server, seconds(limit)));
-    const Outcome outcome = waiting.future.get();
-    if (outcome.error && result)
-      result = tl::unexpected(*outcome.error);
-    else if (!outcome.error && each)
-      each(waiting.loop, outcome);
-  }
-  return result;
+    for (const auto& question : questions) {
+      Request copy = request;
+      copy.question = question;
+      if (copy.header.type == data::Type::kFinish) copy.header.round = Round(question->link->phase);
+      question->outcome.error = broken;
+      question->is_answered = broken.has_value();
+      if (!broken) send(*question->link, std::move(copy));
+    }
+    on_idle();
+  };
+  io::asio::post(context_, std::move(start));
+  std::size_t answered = 0;
+  const auto is_done = [&] {
+    while (answered < questions.size() && questions[answered]->is_answered) ++answered;
+    return answered == questions.size();
+  };
+  if (!wait_for(is_done, after(limit)))
+    return store_error(DTKV_TIMEOUT,
+                       fmt::format("server {} gave no answer within {:.0f} s",
+                                   questions[answered]->link->address().server, seconds(limit)));
+  for (const auto& question : questions)
+    if (question->outcome.error) return tl::unexpected(*question->outcome.error);
+  return questions;
 }
+
+// ---------------------------------------------------------------- keys
 
 Status Client::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
                     std::uint8_t flags) {
@@ -827,7 +651,7 @@ Status Client::init(const std::vector<std::string>& keys, const std::vector<Arra
   request.header.payload = static_cast<std::uint32_t>(text->size());
   request.from = text->data();
   request.keep = text;
-  const auto answer = ask(loops_[0][0].get(), std::move(request), options_.start_limit);
+  const auto answer = ask(links_[0][0].get(), request, options_.start_limit);
   if (!answer && answer.error().code == DTKV_TIMEOUT)
     return store_error(
         DTKV_TIMEOUT,
@@ -835,7 +659,7 @@ Status Client::init(const std::vector<std::string>& keys, const std::vector<Arra
                     "within {:.0f} s",
                     options_.worker, keys.empty() ? "" : keys[0], seconds(options_.start_limit)));
   if (!answer) return tl::unexpected(answer.error());
-  const auto table = wire::parse<data::KeyTable>(answer->text);
+  const auto table = wire::parse<data::KeyTable>(answer->front()->outcome.text);
   if (!table) return store_error(DTKV_INTERNAL, table.error().message);
   auto learnt = learn_keys(*table);
   if (!learnt) return learnt;
@@ -845,7 +669,7 @@ Status Client::init(const std::vector<std::string>& keys, const std::vector<Arra
 Status Client::learn_keys(const data::KeyTable& table) {
   if (!layout_) {
     std::vector<std::uint32_t> loops;
-    for (const auto& server : loops_) loops.push_back(static_cast<std::uint32_t>(server.size()));
+    for (const auto& server : links_) loops.push_back(static_cast<std::uint32_t>(server.size()));
     layout_.emplace(std::move(loops), options_.chunk_bytes);
   }
   if (table.from > table_.size())
@@ -856,12 +680,14 @@ Status Client::learn_keys(const data::KeyTable& table) {
     table_.push_back(spec);
     keys_[spec.name] = Key{id, spec};
     auto& chunks = chunks_.emplace_back();
+    const auto name = std::make_shared<const std::string>(spec.name);
     for (const auto& place : layout_->chunks(id)) {
       auto chunk = std::make_unique<ChunkState>();
+      chunk->name = name;
       chunk->key = id;
       chunk->index = static_cast<std::uint32_t>(chunks.size());
       chunk->place = place;
-      chunk->owner = loops_[place.owner.server][place.owner.loop].get();
+      chunk->owner = links_[place.owner.server][place.owner.loop].get();
       chunks.push_back(std::move(chunk));
     }
   }
@@ -869,14 +695,13 @@ Status Client::learn_keys(const data::KeyTable& table) {
 }
 
 Status Client::init_chunks(const std::vector<std::string>& keys, const std::vector<Array>& values) {
-  std::vector<std::pair<ChunkState*, Request>> requests;
-  const bool gives = lead_;
-  std::vector<Request> with_values;
+  std::vector<Request> requests;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto& key = keys_.at(keys[i]);
     const std::size_t width = data::element_bytes(key.spec.dtype);
     for (auto& chunk : chunks_[key.id.value]) {
-      Request request;
+      Request& request = requests.emplace_back();
+      request.chunk = chunk.get();
       request.header.type = data::Type::kInit;
       request.header.dtype = key.spec.dtype;
       request.header.flags = key.spec.flags;
@@ -884,43 +709,17 @@ Status Client::init_chunks(const std::vector<std::string>& keys, const std::vect
       request.header.chunk = chunk->index;
       request.header.samples = chunk->place.count;
       request.from = static_cast<const std::byte*>(values[i].data) + chunk->place.first * width;
-      request.header.payload = static_cast<std::uint32_t>(chunk->place.count * width);
-      with_values.push_back(request);
-      if (!gives) {
-        request.header.payload = 0;
-        request.from = nullptr;
-      }
-      requests.emplace_back(chunk.get(), std::move(request));
+      // The others send theirs only when they are asked to.
+      if (lead_) request.header.payload = static_cast<std::uint32_t>(chunk->place.count * width);
     }
   }
-  const Handle handle = next_handle_++;
-  {
-    std::lock_guard lock(mutex_);
-    pending_[handle].left = requests.size() + 1;
+  auto handle = hand_over(std::move(requests));
+  if (!handle) return tl::unexpected(handle.error());
+  auto done = wait(*handle, seconds(options_.start_limit));
+  if (!done && done.error().code == DTKV_TIMEOUT) {  // the requests still point into `values`
+    io::asio::post(context_, [this, error = done.error()] { break_store(error); });
+    (void)wait(*handle, 0);
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    LoopLink* owner = requests[i].first->owner;
-    auto finish = [this, handle](Outcome outcome) {
-      finish_part(handle, std::move(outcome.error));
-    };
-    auto done = [this, owner, finish, again = with_values[i]](Outcome outcome) {
-      if (outcome.error || outcome.header.type != data::Type::kNeedValues)
-        return finish(std::move(outcome));
-      // Whoever was to give the values is gone, and we are the first contributor now.
-      Request request = again;
-      request.done = finish;
-      enqueue(owner, std::move(request));
-    };
-    requests[i].second.done = std::move(done);
-  }
-  auto hand_over = [this, requests = std::move(requests)]() mutable {
-    for (auto& [chunk, request] : requests) enqueue(chunk->owner, std::move(request));
-  };
-  io::asio::post(context_, std::move(hand_over));
-  finish_part(handle, std::nullopt);
-  auto done = wait(handle, seconds(options_.start_limit));
-  if (!done && done.error().code == DTKV_TIMEOUT)  // the requests still point into `values`
-    break_store(done.error());
   return done;
 }
 
@@ -933,10 +732,11 @@ Status Client::set_optimizer(const std::string& spec) {
   request.from = text->data();
   request.keep = text;
   // First ask everywhere, so that a refusal leaves every server as it was.
-  auto checked = ask_all(request, options_.start_limit, {});
-  if (!checked) return checked;
+  auto answers = ask(nullptr, request, options_.start_limit);
   request.header.flags = 0;
-  return ask_all(request, options_.start_limit, {});
+  if (answers) answers = ask(nullptr, request, options_.start_limit);
+  if (!answers) return tl::unexpected(answers.error());
+  return {};
 }
 
 // ---------------------------------------------------------------- epochs
@@ -946,7 +746,7 @@ Status Client::barrier() {
   Request request;
   request.header.type = data::Type::kBarrier;
   request.header.round = barrier_;
-  auto answer = ask(loops_[0][0].get(), std::move(request), Duration::zero());
+  auto answer = ask(links_[0][0].get(), request, Duration::zero());
   if (!answer) return tl::unexpected(answer.error());
   barrier_ = barrier_.next();
   return {};
@@ -957,7 +757,9 @@ Status Client::finish_epoch() {
   epoch_finished_ = true;
   Request request;
   request.header.type = data::Type::kFinish;
-  return ask_all(request, Duration::zero(), {});
+  auto answers = ask(nullptr, request, Duration::zero());
+  if (!answers) return tl::unexpected(answers.error());
+  return {};
 }
 
 StoreResult<View> Client::epoch_boundary(Epoch epoch) {
@@ -977,8 +779,14 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
     if (leave_) return leaving();
     arriving_ = arrive;
     release_.reset();
+    lock.unlock();
     io::asio::post(context_, [this, arrive] { job_->arrive(arrive); });
-    changed_.wait(lock, [this] { return release_ || leave_ || broken_ || job_lost_; });
+    const auto is_answered = [this] {
+      std::lock_guard inner(mutex_);
+      return release_ || leave_ || broken_ || job_lost_;
+    };
+    (void)wait_for(is_answered, std::nullopt);
+    lock.lock();
     arriving_.reset();
     io::asio::post(context_, [this] { job_->released(); });
     if (leave_) return leaving();
@@ -1008,30 +816,35 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
 Status Client::sync_rounds() {
   Request request;
   request.header.type = data::Type::kSync;
-  std::optional<StoreError> malformed;
-  auto adopt = [&](LoopLink* loop, const Outcome& outcome) {
-    const auto state = wire::parse<data::SyncState>(outcome.text);
-    if (!state) {
-      malformed = StoreError{DTKV_INTERNAL, state.error().message};
-      return;
-    }
-    if (loop->server == 0 && loop->loop == 0) barrier_ = state->barrier;
+  auto answers = ask(nullptr, request, Duration::zero());
+  if (!answers) return tl::unexpected(answers.error());
+  struct Adopted {
+    ServerLink* link;
+    std::uint64_t phase;
     std::vector<std::pair<ChunkState*, Round>> rounds;
+  };
+  std::vector<Adopted> all;
+  for (const auto& answer : *answers) {
+    const auto state = wire::parse<data::SyncState>(answer->outcome.text);
+    if (!state) return store_error(DTKV_INTERNAL, state.error().message);
+    if (answer->link == links_[0][0].get()) barrier_ = state->barrier;
+    Adopted& adopted = all.emplace_back(Adopted{answer->link, state->phase, {}});
     for (const auto& round : state->chunks) {
       if (options_.async) break;  // there a round is this worker's own count of pushes
       const bool known =
           round.key.value < chunks_.size() && round.chunk < chunks_[round.key.value].size();
-      if (known) rounds.emplace_back(chunks_[round.key.value][round.chunk].get(), round.open);
+      if (known)
+        adopted.rounds.emplace_back(chunks_[round.key.value][round.chunk].get(), round.open);
     }
-    auto take = [loop, phase = state->phase, rounds = std::move(rounds)] {
-      loop->phase = phase;
-      for (const auto& [chunk, open] : rounds) chunk->next = open;
-    };
-    io::asio::post(context_, std::move(take));
+  }
+  auto take = [all = std::move(all)] {
+    for (const auto& adopted : all) {
+      adopted.link->phase = adopted.phase;
+      for (const auto& [chunk, open] : adopted.rounds) chunk->next = open;
+    }
   };
-  auto done = ask_all(request, Duration::zero(), adopt);
-  if (done && malformed) return tl::unexpected(*malformed);
-  return done;
+  io::asio::post(context_, std::move(take));
+  return {};
 }
 
 Status Client::progress(Epoch epoch, std::uint64_t step) {

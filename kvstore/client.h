@@ -1,8 +1,8 @@
 /// dist_sync and dist_async: a worker's library.
 ///
-/// Threads: the caller's, and one I/O thread with one event loop that owns the connections (one per
-/// server loop), the chunks' rounds and the job link. The caller hands requests over and waits for
-/// handles; gradients go out of and values into the caller's memory without a copy.
+/// Threads: one event loop owns the connections (one per server loop), the chunks' rounds and the
+/// job link. Whoever waits for something runs it, else a thread of our own (driver.h). Gradients go
+/// out of and values into the caller's memory without a copy.
 ///
 /// Per chunk, one request is on its way at a time: the next round's push waits for this round's
 /// answer. Per connection, requests go out by priority, at most a window of bytes queued; how many
@@ -32,6 +32,7 @@ struct ClientOptions {
   Duration start_limit = std::chrono::seconds(600);
   Duration lost_limit = std::chrono::seconds(30);  ///< A server gone for longer breaks the store.
   Duration close_limit = std::chrono::seconds(5);
+  Duration busy_poll{};  ///< How long a waiting caller polls before it sleeps.
   Duration report_every = std::chrono::seconds(10);  ///< Who waits for whom, on stderr.
 };
 

@@ -59,7 +59,7 @@ class LocalStore final : public Store, private Answers {
       header.dtype = spec.dtype;
       header.flags = flags;
       header.samples = spec.count;
-      auto done = ask(header, bytes(values[i]), nullptr);
+      auto done = ask(header, bytes(header, values[i]), nullptr);
       if (!done) return done;
       keys_.emplace(keys[i], std::move(key));
     }
@@ -73,7 +73,7 @@ class LocalStore final : public Store, private Answers {
     });
   }
   StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
-                           int /*priority*/) override {
+                           const PullOptions& /*how*/) override {
     return each(keys, out, [&](Key& key, std::size_t i) {
       data::Header header;
       header.type = data::Type::kPull;
@@ -125,8 +125,10 @@ class LocalStore final : public Store, private Answers {
   static tl::unexpected<StoreError> error(int code, std::string message) {
     return tl::unexpected(StoreError{code, std::move(message)});
   }
-  Payload bytes(const Array& array) {
-    Payload payload = shard_.take(array.count * data::element_bytes(array.dtype));
+  Payload bytes(data::Header& header, const Array& array) {
+    const std::size_t size = array.count * data::element_bytes(array.dtype);
+    header.payload = static_cast<std::uint32_t>(size);
+    Payload payload = header.payload == size ? shard_.take(header) : Payload(size);
     if (!payload.empty()) std::memcpy(payload.data(), array.data, payload.size());
     return payload;
   }
@@ -158,7 +160,7 @@ class LocalStore final : public Store, private Answers {
     header.step = options.step;
     header.learning_rate = options.learning_rate;
     key.next = key.next.next();  // with one contributor the round completes, well or badly
-    return ask(header, bytes(value), out);
+    return ask(header, bytes(header, value), out);
   }
 
   Status ask(const data::Header& header, Payload payload, const Array* out) {

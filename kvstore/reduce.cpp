@@ -54,14 +54,55 @@ void reduce(data::Dtype dtype, std::span<const Addend> addends, double divisor, 
   DT_CHECK(false, "a dtype the store does not compute with");
 }
 
-void add(data::Dtype dtype, std::byte* into, const std::byte* from, std::size_t elements) {
-  const std::array<Addend, 2> both = {Addend{into, 1}, Addend{from, 1}};
-  if (dtype != data::Dtype::kInt64) return reduce(dtype, both, 1, into, elements);
-  auto* sum = reinterpret_cast<std::int64_t*>(into);
-  const auto* more = reinterpret_cast<const std::int64_t*>(from);
-  for (std::size_t i = 0; i < elements; ++i)
-    sum[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum[i]) +
-                                       static_cast<std::uint64_t>(more[i]));
+namespace {
+
+template <class T>
+void add_as(T* into, const T* from, T weight, std::size_t elements) {
+  if (weight == T(1))
+    for (std::size_t i = 0; i < elements; ++i) into[i] += from[i];
+  else
+    for (std::size_t i = 0; i < elements; ++i) into[i] += weight * from[i];
+}
+
+}  // namespace
+
+void add_to(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
+            std::size_t elements) {
+  if (dtype == data::Dtype::kFloat32)
+    return add_as(reinterpret_cast<float*>(into), reinterpret_cast<const float*>(from),
+                  static_cast<float>(weight), elements);
+  if (dtype == data::Dtype::kFloat64)
+    return add_as(reinterpret_cast<double*>(into), reinterpret_cast<const double*>(from), weight,
+                  elements);
+  DT_CHECK(dtype == data::Dtype::kInt64 && weight == 1, "a sum the store does not compute");
+  auto* sum = reinterpret_cast<std::uint64_t*>(into);  // wraps, as the hardware's addition does
+  const auto* more = reinterpret_cast<const std::uint64_t*>(from);
+  for (std::size_t i = 0; i < elements; ++i) sum[i] += more[i];
+}
+
+void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements) {
+  if (dtype == data::Dtype::kFloat32) {
+    const auto by = static_cast<float>(factor);
+    auto* v = reinterpret_cast<float*>(values);
+    for (std::size_t i = 0; i < elements; ++i) v[i] *= by;
+    return;
+  }
+  DT_CHECK(dtype == data::Dtype::kFloat64, "only floating-point values are scaled");
+  auto* v = reinterpret_cast<double*>(values);
+  for (std::size_t i = 0; i < elements; ++i) v[i] *= factor;
+}
+
+void divide(data::Dtype dtype, std::byte* values, double divisor, std::size_t elements) {
+  if (divisor == 1) return;
+  if (dtype == data::Dtype::kFloat32) {
+    const auto by = static_cast<float>(divisor);
+    auto* v = reinterpret_cast<float*>(values);
+    for (std::size_t i = 0; i < elements; ++i) v[i] /= by;
+    return;
+  }
+  DT_CHECK(dtype == data::Dtype::kFloat64, "only floating-point values are divided");
+  auto* v = reinterpret_cast<double*>(values);
+  for (std::size_t i = 0; i < elements; ++i) v[i] /= divisor;
 }
 
 bool is_supported(data::Dtype dtype) {

@@ -25,8 +25,13 @@ struct Addend {
 void reduce(data::Dtype dtype, std::span<const Addend> addends, double divisor, std::byte* out,
             std::size_t elements);
 
-/// into[i] += from[i]
-void add(data::Dtype dtype, std::byte* into, const std::byte* from, std::size_t elements);
+/// into[i] += weight * from[i], both rounded to the dtype. int64: the weight is 1.
+void add_to(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
+            std::size_t elements);
+/// values[i] *= factor. Not for int64.
+void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements);
+/// values[i] /= divisor; int64: the divisor is 1.
+void divide(data::Dtype dtype, std::byte* values, double divisor, std::size_t elements);
 
 /// The store computes with float32, float64 and int64.
 [[nodiscard]] bool is_supported(data::Dtype dtype);

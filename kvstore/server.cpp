@@ -1,12 +1,12 @@
 #include "kvstore/server.h"
 
-#include <array>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <future>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "io/asio.h"
 #include "io/task_group.h"
@@ -42,7 +42,6 @@ class Server::Loop final : public Answers {
 
   io::asio::io_context& context() { return context_; }
   io::TaskGroup& group() { return group_; }
-  Shard& shard() { return shard_; }
   void start(std::atomic<bool>& stopping) {
     thread_ = std::jthread([this, &stopping] {
       context_.run();
@@ -53,27 +52,38 @@ class Server::Loop final : public Answers {
     if (thread_.joinable()) thread_.join();
   }
   void close() {
-    for (auto& [worker, link] : links_) link->close();
+    for (auto& [worker, connection] : connections_) connection->link.close();
     group_.cancel();
   }
 
   /// An authenticated connection; replaces the worker's earlier one.
   void adopt(TcpSocket socket, WorkerId worker) {
-    auto link = std::make_shared<TcpLink>(std::move(socket));
-    auto& present = links_[worker];
-    if (present) present->close();
-    present = link;
-    group_.spawn(write(link));
-    group_.spawn(serve(link, worker));
+    auto connection = std::make_shared<Connection>(*this, std::move(socket), worker);
+    auto& present = connections_[worker];
+    if (present) present->link.close();
+    present = connection;
+    group_.spawn(write(connection));
+    group_.spawn(serve(connection));
+  }
+
+  void commit(const ServerCommit& commit, std::atomic<bool>& adopted) {
+    if (shard_.commit(commit, steady_now()) == Members::Adopted::kStale) adopted = false;
+    write_answers();
   }
 
   void answer(WorkerId to, const data::Header& header,
               std::shared_ptr<const Payload> payload) override {
-    const auto it = links_.find(to);
-    if (it == links_.end()) return;
+    const auto it = connections_.find(to);
+    if (it == connections_.end()) return;
     const void* bytes = payload ? payload->data() : nullptr;
     const std::size_t size = payload ? payload->size() : 0;
-    it->second->send(data::encode(header), bytes, size, std::move(payload));
+    TcpLink& link = it->second->link;
+    if (!it->second->has_answers) {
+      it->second->has_answers = true;
+      to_write_.push_back(it->second);
+    }
+    link.send(header, bytes, size, std::move(payload));
+    if (size >= kSendAtOnce) link.write_now();
   }
 
   /// For every worker ever seen: whether it is connected, and whether bytes came since last time.
@@ -84,57 +94,78 @@ class Server::Loop final : public Answers {
   std::map<WorkerId, Seen> traffic() {
     std::map<WorkerId, Seen> out;
     for (auto& [worker, bytes] : read_) {
-      const auto it = links_.find(worker);
-      const std::uint64_t now = it == links_.end() ? 0 : it->second->bytes_read();
-      out[worker] = {it != links_.end(), it != links_.end() && now != bytes};
+      const auto it = connections_.find(worker);
+      const bool connected = it != connections_.end();
+      const std::uint64_t now = connected ? it->second->link.bytes_read() : 0;
+      out[worker] = {connected, connected && now != bytes};
       bytes = now;
     }
     return out;
   }
 
  private:
+  /// A worker's connection: checks its frames and hands them to the shard.
+  struct Connection final : FrameSink {
+    Connection(Loop& l, TcpSocket socket, WorkerId w)
+        : loop(l), worker(w), link(std::move(socket)) {}
+
+    Result<std::byte*> begin(const data::Header& next) override {
+      if (next.worker != worker) return fail(ErrorKind::kProtocol, "another worker's frame");
+      auto checked = loop.shard_.check(next);
+      if (!checked) return tl::unexpected(checked.error());
+      header = next;
+      payload = next.payload > 0 ? loop.shard_.take(next) : Payload();
+      return payload.data();
+    }
+    void end() override { loop.shard_.handle(header, std::move(payload), steady_now()); }
+    void idle() override { loop.write_answers(); }
+
+    Loop& loop;
+    WorkerId worker;
+    TcpLink link;
+    bool has_answers = false;  ///< Is in to_write_.
+    data::Header header;
+    Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
+  };
+
+  /// Large answers leave at once; the others together when there is nothing more to read.
+  static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
+
+  void write_answers() {
+    for (auto& connection : to_write_) {
+      connection->has_answers = false;
+      connection->link.write_now();
+    }
+    to_write_.clear();
+  }
+
   io::awaitable<void> tick() {
     for (;;) {
       co_await io::sleep_for(std::chrono::seconds(1));
       shard_.expire(steady_now());
+      write_answers();
     }
   }
 
-  io::awaitable<void> write(std::shared_ptr<TcpLink> link) { co_await link->write_loop(); }
+  io::awaitable<void> write(std::shared_ptr<Connection> connection) {
+    co_await connection->link.write_loop();
+  }
 
-  io::awaitable<void> serve(std::shared_ptr<TcpLink> link, WorkerId worker) {
-    read_.try_emplace(worker, 0);
-    for (;;) {
-      std::array<char, data::kHeaderBytes> head{};
-      auto got = co_await link->read(head.data(), head.size());
-      if (!got) break;
-      const auto header = data::decode(std::string_view(head.data(), head.size()));
-      const bool is_his = header && header->worker == worker;
-      const auto checked = is_his ? shard_.check(*header) : Result<void>{};
-      if (!is_his || !checked) {
-        if (!is_his || checked.error().kind == ErrorKind::kProtocol)
-          ++counters_.dropped_connections;
-        break;
-      }
-      Payload payload;
-      if (header->payload > 0) {
-        payload = shard_.take(header->payload);
-        got = co_await link->read(payload.data(), payload.size());
-        if (!got) break;  // a torn frame: nothing of it counts
-      }
-      if (!link->is_open()) break;
-      shard_.handle(*header, std::move(payload), steady_now());
-    }
-    link->close();
-    const auto it = links_.find(worker);
-    if (it != links_.end() && it->second == link) links_.erase(it);
+  io::awaitable<void> serve(std::shared_ptr<Connection> connection) {
+    read_.try_emplace(connection->worker, 0);
+    const Error why = co_await connection->link.receive(*connection);
+    if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
+    connection->link.close();
+    const auto it = connections_.find(connection->worker);
+    if (it != connections_.end() && it->second == connection) connections_.erase(it);
   }
 
   AtomicCounters& counters_;
   io::asio::io_context context_{1};
   io::TaskGroup group_;
   Shard shard_;
-  std::map<WorkerId, std::shared_ptr<TcpLink>> links_;
+  std::map<WorkerId, std::shared_ptr<Connection>> connections_;
+  std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
   std::map<WorkerId, std::uint64_t> read_;  ///< Bytes read when traffic() was last asked.
   std::jthread thread_;
 };
@@ -213,7 +244,7 @@ struct Server::Impl {
   io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpLink> link) {
     data::Challenge challenge;
     challenge.nonce = fresh_nonce();
-    link->send(wire::frame(challenge));
+    link->send_text(wire::frame(challenge));
     auto sent = co_await link->flush();
     if (!sent) co_return tl::unexpected(sent.error());
     auto frame = co_await link->read_frame(data::kMaxHandshakeFrame);
@@ -235,7 +266,7 @@ struct Server::Impl {
     data::ServerProof answer;
     answer.loops = static_cast<std::uint32_t>(loops.size());
     answer.mac = server_mac(options.secret, transcript, answer.loops);
-    link->send(wire::frame(answer));
+    link->send_text(wire::frame(answer));
     sent = co_await link->flush();
     if (!sent) co_return tl::unexpected(sent.error());
     co_return std::move(*proof);
@@ -294,8 +325,7 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
   shared->left = impl_->loops.size();
   for (auto& loop : impl_->loops) {
     io::asio::post(loop->context(), [loop = loop.get(), commit, shared] {
-      if (loop->shard().commit(commit, steady_now()) == Members::Adopted::kStale)
-        shared->adopted = false;
+      loop->commit(commit, shared->adopted);
       if (--shared->left == 0 && shared->done) shared->done(shared->adopted);
     });
   }

@@ -25,17 +25,19 @@ std::string describe(const data::KeySpec& key) {
 
 Shard::Shard(ShardOptions options, Answers& answers) : options_(options), answers_(answers) {}
 
-const Shard::Chunk* Shard::find(const data::Header& header) const {
-  const auto it = chunks_.find(chunk_key(header));
-  return it == chunks_.end() ? nullptr : &it->second;
-}
-
 Shard::Chunk* Shard::find(const data::Header& header) {
-  const auto it = chunks_.find(chunk_key(header));
-  return it == chunks_.end() ? nullptr : &it->second;
+  // A frame is looked up when it begins, when it takes memory and when it is handled.
+  const ChunkKey key = chunk_key(header);
+  if (!last_found_ || last_key_ != key) {
+    const auto it = chunks_.find(key);
+    if (it == chunks_.end()) return nullptr;
+    last_key_ = key;
+    last_found_ = &it->second;
+  }
+  return last_found_;
 }
 
-Result<void> Shard::check(const data::Header& header) const {
+Result<void> Shard::check(const data::Header& header) {
   std::size_t least = 0;
   std::size_t most = 0;
   switch (header.type) {
@@ -225,11 +227,11 @@ void Shard::on_push(const data::Header& header, Payload payload) {
       chunk.rounds.admit(members_, header.worker, header.generation, header.round);
   switch (admission) {
     case Admission::kCounted:
-      if (chunk.rounds.counted() == 1) open_.push_back(chunk_key(header));
-      chunk.parts.push_back({header.worker, header, std::move(payload)});
+      if (chunk.parts.empty()) open(chunk);
+      contribute(chunk, header, std::move(payload));
       wait_for_round(chunk, header);
       if (chunk.rounds.is_complete(members_)) {
-        std::erase(open_, chunk_key(header));
+        close(chunk);
         complete(chunk);
       }
       return;
@@ -251,6 +253,40 @@ void Shard::on_push(const data::Header& header, Payload payload) {
   }
 }
 
+Payload Shard::take(const data::Header& header) {
+  const bool contributes = header.type == data::Type::kPush || header.type == data::Type::kPushPull;
+  Chunk* chunk = contributes ? find(header) : nullptr;
+  if (chunk && chunk->sum.empty() && !chunk->spare.empty())
+    return std::exchange(chunk->spare, Payload());
+  return pool_.take(header.payload);
+}
+
+void Shard::open(Chunk& chunk) {
+  chunk.open_at = open_.size();
+  open_.push_back(&chunk);
+}
+
+void Shard::close(Chunk& chunk) {
+  open_.back()->open_at = chunk.open_at;
+  open_[chunk.open_at] = open_.back();
+  open_.pop_back();
+}
+
+void Shard::contribute(Chunk& chunk, const data::Header& header, Payload payload) {
+  if (chunk.wrong.empty()) chunk.wrong = disagreement(chunk, header);
+  const bool adds = header.samples > 0 && chunk.elements > 0 && chunk.wrong.empty();
+  if (adds && !options_.deterministic) {
+    const bool is_mean = reduce_of(chunk, header.reduce) == data::Reduce::kMean;
+    payload = chunk.sum.add(chunk.dtype, std::move(payload), is_mean, header.samples);
+  }
+  if (options_.deterministic) {
+    chunk.parts.push_back({header, std::move(payload)});
+  } else {
+    chunk.parts.push_back({header, Payload()});
+    pool_.give(std::move(payload));
+  }
+}
+
 void Shard::wait_for_round(Chunk& chunk, const data::Header& header) {
   std::erase_if(chunk.waiting, [&](const auto& w) { return w.worker == header.worker; });
   chunk.waiting.push_back(header);
@@ -267,32 +303,27 @@ data::Reduce Shard::reduce_of(const Chunk& chunk, data::Reduce asked) const {
   return mean ? data::Reduce::kMean : data::Reduce::kSum;
 }
 
-std::string Shard::disagreement(const Chunk& chunk) const {
-  const auto& first = chunk.parts.front();
-  const bool optimizes = uses_optimizer(chunk);
-  if (chunk.dtype == data::Dtype::kInt64 && first.header.reduce == data::Reduce::kMean)
+std::string Shard::disagreement(const Chunk& chunk, const data::Header& header) const {
+  if (chunk.dtype == data::Dtype::kInt64 && header.reduce == data::Reduce::kMean)
     return "int64 values have no mean: push them with reduce = sum";
-  for (const auto& part : chunk.parts) {
-    if (part.header.step != first.header.step)
-      return fmt::format("round {}: worker {} is at step {}, worker {} at step {}",
-                         first.header.round, first.worker, first.header.step, part.worker,
-                         part.header.step);
-    if (optimizes && part.header.learning_rate != first.header.learning_rate)
-      return fmt::format("round {}: worker {} has learning rate {}, worker {} has {}",
-                         first.header.round, first.worker, first.header.learning_rate, part.worker,
-                         part.header.learning_rate);
-    if (reduce_of(chunk, part.header.reduce) != reduce_of(chunk, first.header.reduce))
-      return fmt::format("round {}: worker {} and worker {} ask for different reductions",
-                         first.header.round, first.worker, part.worker);
-  }
+  if (chunk.parts.empty()) return {};
+  const auto& first = chunk.parts.front().header;
+  if (header.step != first.step)
+    return fmt::format("round {}: worker {} is at step {}, worker {} at step {}", first.round,
+                       first.worker, first.step, header.worker, header.step);
+  if (uses_optimizer(chunk) && header.learning_rate != first.learning_rate)
+    return fmt::format("round {}: worker {} has learning rate {}, worker {} has {}", first.round,
+                       first.worker, first.learning_rate, header.worker, header.learning_rate);
+  if (reduce_of(chunk, header.reduce) != reduce_of(chunk, first.reduce))
+    return fmt::format("round {}: worker {} and worker {} ask for different reductions",
+                       first.round, first.worker, header.worker);
   return {};
 }
 
-Payload& Shard::writable(Chunk& chunk, bool keep_values) {
+Payload& Shard::writable(Chunk& chunk) {
   if (chunk.value.use_count() > 1) {  // answers of an earlier round are still being sent
     auto fresh = std::make_shared<Payload>(chunk.value->size());
-    if (keep_values && !chunk.value->empty())
-      std::memcpy(fresh->data(), chunk.value->data(), fresh->size());
+    if (!fresh->empty()) std::memcpy(fresh->data(), chunk.value->data(), fresh->size());
     chunk.value = std::move(fresh);
   }
   return *chunk.value;
@@ -300,47 +331,73 @@ Payload& Shard::writable(Chunk& chunk, bool keep_values) {
 
 void Shard::complete(Chunk& chunk) {
   const Round round = chunk.rounds.open();
-  auto& parts = chunk.parts;
-  std::sort(parts.begin(), parts.end(),
-            [](const Part& a, const Part& b) { return a.worker < b.worker; });
-  const std::string wrong = disagreement(chunk);
-  std::vector<Addend> addends;
-  double samples = 0;
-  const bool mean = reduce_of(chunk, parts.front().header.reduce) == data::Reduce::kMean;
-  for (const auto& part : parts) {
-    if (part.header.samples == 0) continue;
-    const auto n = static_cast<double>(part.header.samples);
-    addends.push_back({part.bytes.data(), mean ? n : 1.0});
-    samples += n;
-  }
-  if (wrong.empty() && !addends.empty() && chunk.elements > 0) {
-    const double divisor = mean ? samples : 1.0;
-    if (uses_optimizer(chunk)) {
-      if (gradient_.size() < chunk.value->size()) gradient_ = Payload(chunk.value->size());
-      reduce(chunk.dtype, addends, divisor, gradient_.data(), chunk.elements);
-      update(*optimizer_, chunk.state, chunk.dtype,
-             static_cast<double>(parts.front().header.learning_rate), writable(chunk, true).data(),
-             gradient_.data(), chunk.elements);
-      has_state_ = true;
-    } else {
-      reduce(chunk.dtype, addends, divisor, writable(chunk, false).data(), chunk.elements);
-    }
-  }
+  if (chunk.wrong.empty()) apply(chunk);
+  if (Payload left = chunk.sum.take(); !left.empty()) chunk.spare = std::move(left);
   chunk.failed.reset();
-  if (!wrong.empty()) chunk.failed.emplace(round, wrong);
-  for (auto& part : parts) pool_.give(std::move(part.bytes));
-  parts.clear();
+  if (!chunk.wrong.empty()) chunk.failed.emplace(round, std::exchange(chunk.wrong, {}));
+  for (auto& part : chunk.parts) pool_.give(std::move(part.bytes));
+  chunk.parts.clear();
   chunk.rounds.advance();
-  std::vector<data::Header> waiting;
+  auto& waiting = answering_;
   waiting.swap(chunk.waiting);
   for (const auto& request : waiting) {
-    if (!wrong.empty())
-      refuse(request, data::Code::kMismatch, wrong);
+    if (chunk.failed)
+      refuse(request, data::Code::kMismatch, chunk.failed->second);
     else if (request.type == data::Type::kPush)
       answer(request, data::Type::kDone);
     else
       answer(request, data::Type::kValue, chunk.value);
   }
+  waiting.clear();
+  waiting.swap(chunk.waiting);  // its memory serves the next round
+}
+
+/// The open round's parts take effect on the value.
+void Shard::apply(Chunk& chunk) {
+  const auto& first = chunk.parts.front().header;
+  const bool is_mean = reduce_of(chunk, first.reduce) == data::Reduce::kMean;
+  if (options_.deterministic) return apply_in_worker_order(chunk, is_mean);
+  if (chunk.sum.empty()) return;
+  const double divisor = chunk.sum.divisor(is_mean);
+  Payload sum = chunk.sum.take();
+  divide(chunk.dtype, sum.data(), divisor, chunk.elements);
+  if (!uses_optimizer(chunk)) return publish(chunk, std::move(sum));
+  update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(first.learning_rate),
+         writable(chunk).data(), sum.data(), chunk.elements);
+  has_state_ = true;
+  chunk.spare = std::move(sum);
+}
+
+void Shard::apply_in_worker_order(Chunk& chunk, bool is_mean) {
+  auto& parts = chunk.parts;
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.header.worker < b.header.worker; });
+  std::vector<Addend> addends;
+  double samples = 0;
+  for (const auto& part : parts) {
+    if (part.header.samples == 0 || part.bytes.empty()) continue;
+    const auto n = static_cast<double>(part.header.samples);
+    addends.push_back({part.bytes.data(), is_mean ? n : 1.0});
+    samples += n;
+  }
+  if (addends.empty()) return;
+  Payload sum = pool_.take(chunk.value->size());
+  reduce(chunk.dtype, addends, is_mean ? samples : 1.0, sum.data(), chunk.elements);
+  if (!uses_optimizer(chunk)) return publish(chunk, std::move(sum));
+  update(*optimizer_, chunk.state, chunk.dtype,
+         static_cast<double>(parts.front().header.learning_rate), writable(chunk).data(),
+         sum.data(), chunk.elements);
+  has_state_ = true;
+  pool_.give(std::move(sum));
+}
+
+/// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
+/// earlier one are still being sent from it.
+void Shard::publish(Chunk& chunk, Payload bytes) {
+  if (chunk.value.use_count() == 1)
+    chunk.spare = std::exchange(*chunk.value, std::move(bytes));
+  else
+    chunk.value = std::make_shared<Payload>(std::move(bytes));
 }
 
 void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payload) {
@@ -349,13 +406,13 @@ void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payloa
   if (admission == Admission::kCounted && header.samples > 0 && chunk.elements > 0) {
     if (uses_optimizer(chunk)) {
       update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(header.learning_rate),
-             writable(chunk, true).data(), payload.data(), chunk.elements);
+             writable(chunk).data(), payload.data(), chunk.elements);
       has_state_ = true;
     } else if (reduce_of(chunk, header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
-      std::memcpy(writable(chunk, false).data(), payload.data(), payload.size());
+      publish(chunk, std::exchange(payload, Payload()));
     } else {
-      add(chunk.dtype, writable(chunk, true).data(), payload.data(), chunk.elements);
+      add_to(chunk.dtype, writable(chunk).data(), payload.data(), 1, chunk.elements);
     }
   }
   pool_.give(std::move(payload));
@@ -397,14 +454,11 @@ void Shard::on_finish(const data::Header& header) {
 }
 
 void Shard::recheck(bool epoch_ends) {
-  std::vector<ChunkKey> open;
-  open.swap(open_);
-  for (const auto key : open) {
-    Chunk& chunk = chunks_.at(key);
-    if (epoch_ends || chunk.rounds.is_complete(members_))
-      complete(chunk);
+  for (Chunk* chunk : std::exchange(open_, {})) {
+    if (epoch_ends || chunk->rounds.is_complete(members_))
+      complete(*chunk);
     else
-      open_.push_back(key);
+      open(*chunk);
   }
   if (barrier_.counted() > 0 && (epoch_ends || barrier_.is_complete(members_))) {
     barrier_.advance();

@@ -5,7 +5,7 @@
 ///  1. check(header) before memory is taken for the payload. kProtocol: nobody may say that;
 ///     kUnavailable: not now, too much is waiting for a commit. Drop the connection in both cases
 ///     (the client comes back and sends again);
-///  2. read the payload into take(header.payload);
+///  2. read the payload into take(header); a frame that is torn is dropped with its memory;
 ///  3. handle(header, payload, now). Answers come through `Answers`, now or later.
 #pragma once
 
@@ -23,6 +23,7 @@
 #include "kvstore/aggregate.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/payload.h"
+#include "kvstore/round_sum.h"
 
 namespace dt::kv {
 
@@ -36,6 +37,9 @@ class Answers {
 
 struct ShardOptions {
   bool is_registrar = false;  ///< Server 0, loop 0: owns the key table and the barrier.
+  /// Contributions of a round are kept and summed in worker id order, in double, when it completes:
+  /// its bits then do not depend on who was first. Otherwise each is added as it arrives.
+  bool deterministic = false;
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
   Duration hold_limit = std::chrono::seconds(30);
 };
@@ -44,9 +48,9 @@ class Shard {
  public:
   Shard(ShardOptions options, Answers& answers);
 
-  [[nodiscard]] Result<void> check(const data::Header& header) const;
-  /// Uninitialised memory for a payload.
-  [[nodiscard]] Payload take(std::size_t size) { return pool_.take(size); }
+  [[nodiscard]] Result<void> check(const data::Header& header);
+  /// Uninitialised memory for the payload of a frame that check() let through.
+  [[nodiscard]] Payload take(const data::Header& header);
   void handle(const data::Header& header, Payload payload, Time now);
   /// The contributor set changes; kStale says that the commit was refused.
   Members::Adopted commit(const ServerCommit& commit, Time now);
@@ -56,19 +60,23 @@ class Shard {
 
  private:
   struct Part {
-    WorkerId worker;
     data::Header header;
-    Payload bytes;
+    Payload bytes;  ///< Empty when they went into the sum.
   };
   struct Chunk {
     data::Dtype dtype{};
     bool auxiliary = false;
     std::size_t elements = 0;
     std::shared_ptr<Payload> value;
+    Payload spare;  ///< An earlier round's memory, for the next round's first contribution.
     RoundMachine rounds;
     OptimizerState state;
-    std::vector<Part> parts;                              ///< Counted in the open round.
-    std::vector<data::Header> waiting;                    ///< Requests the open round will answer.
+    // The open round:
+    std::size_t open_at = 0;            ///< Where in open_.
+    std::vector<Part> parts;            ///< What was counted.
+    RoundSum sum;                       ///< Of the parts' values.
+    std::vector<data::Header> waiting;  ///< Requests that it will answer.
+    std::string wrong;                  ///< Why the parts do not fit together; empty: they do.
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
   };
   struct Parked {
@@ -90,12 +98,18 @@ class Shard {
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
   void hold(Time deadline, const data::Header& header, Payload payload);
-  /// The reason why the parts of a round do not fit together; empty: they do.
-  [[nodiscard]] std::string disagreement(const Chunk& chunk) const;
+  void contribute(Chunk& chunk, const data::Header& header, Payload payload);
+  /// Why `header` does not fit the round's first part; empty: it does.
+  [[nodiscard]] std::string disagreement(const Chunk& chunk, const data::Header& header) const;
+  void apply(Chunk& chunk);
+  void apply_in_worker_order(Chunk& chunk, bool is_mean);
+  static void publish(Chunk& chunk, Payload bytes);
   [[nodiscard]] data::Reduce reduce_of(const Chunk& chunk, data::Reduce asked) const;
   [[nodiscard]] bool uses_optimizer(const Chunk& chunk) const;
   /// The value's bytes for writing: a copy if answers still hold the present ones.
-  Payload& writable(Chunk& chunk, bool keep_values);
+  static Payload& writable(Chunk& chunk);
+  void open(Chunk& chunk);
+  void close(Chunk& chunk);
   void recheck(bool epoch_ends);
   void retry(std::vector<Parked> frames);
   void retry_all_parked();
@@ -104,14 +118,16 @@ class Shard {
   void refuse(const data::Header& to, data::Code code, std::string message);
   void admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds);
   Chunk* find(const data::Header& header);
-  [[nodiscard]] const Chunk* find(const data::Header& header) const;
 
   ShardOptions options_;
   Answers& answers_;
   Members members_;
   PayloadPool pool_;
   std::unordered_map<ChunkKey, Chunk> chunks_;
-  std::vector<ChunkKey> open_;  ///< Chunks whose open round somebody has contributed to.
+  ChunkKey last_key_ = 0;  ///< Of last_found_.
+  Chunk* last_found_ = nullptr;
+  std::vector<Chunk*> open_;             ///< Those whose open round somebody has contributed to.
+  std::vector<data::Header> answering_;  ///< Scratch of complete().
   RoundMachine barrier_;
   std::vector<data::Header> at_barrier_;
 
@@ -121,7 +137,6 @@ class Shard {
   std::optional<OptimizerSpec> optimizer_;
   WorkerId optimizer_by_;
   bool has_state_ = false;  ///< An optimizer has updated a chunk here.
-  Payload gradient_;        ///< Scratch for the reduced gradient.
 
   // What waits for a key, an optimizer, a chunk; a commit may change who is to give it.
   std::vector<Parked> parked_registers_;

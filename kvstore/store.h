@@ -36,6 +36,12 @@ struct PushOptions {
   std::uint64_t step = 0;
   float learning_rate = 0;
   int priority = 0;
+  bool is_awaited = false;  ///< wait() follows at once.
+};
+
+struct PullOptions {
+  int priority = 0;
+  bool is_awaited = false;
 };
 
 /// Who this worker is in the present view.
@@ -67,7 +73,7 @@ class Store {
                                    const std::vector<Array>& values,
                                    const PushOptions& options) = 0;
   virtual StoreResult<Handle> pull(const std::vector<std::string>& keys,
-                                   const std::vector<Array>& out, int priority) = 0;
+                                   const std::vector<Array>& out, const PullOptions& how) = 0;
   virtual StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
                                        const std::vector<Array>& values,
                                        const std::vector<Array>& out,

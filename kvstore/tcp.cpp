@@ -15,8 +15,12 @@ namespace dt::kv {
 namespace {
 
 constexpr std::size_t kReadBuffer = std::size_t{64} << 10;
-constexpr int kSocketBuffer = 4 << 20;
-constexpr std::size_t kMaxPieces = 32;
+/// From here on a payload is worth a system call of its own, straight to its place.
+constexpr std::size_t kLarge = std::size_t{32} << 10;
+/// Bytes read from one connection before the others get their turn. About a chunk, so that what
+/// several workers send for one chunk meets in the cache.
+constexpr std::size_t kTurn = std::size_t{1} << 20;
+constexpr std::size_t kMaxPieces = 256;
 
 void set_option(int fd, int level, int name, int value) {
   // Every one of these is an improvement, none a necessity.
@@ -36,8 +40,6 @@ void tune(TcpSocket& socket) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
-  set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBuffer);
-  set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBuffer);
   const auto local = socket.local_endpoint(ec);
   const auto remote = socket.remote_endpoint(ec);
   if (!ec && local.address() == remote.address())
@@ -55,34 +57,17 @@ TcpLink::TcpLink(TcpSocket socket)
 io::awaitable<Result<void>> TcpLink::read(void* into, std::size_t size) {
   char* to = static_cast<char*>(into);
   for (;;) {
-    const std::size_t have = std::min(size, buffer_end_ - buffer_begin_);
-    if (have > 0) {
-      std::memcpy(to, buffer_.data() + buffer_begin_, have);
-      buffer_begin_ += have;
-      to += have;
-      size -= have;
-    }
+    const std::size_t have = std::min(size, buffered());
+    std::memcpy(to, buffer_.data() + buffer_begin_, have);
+    buffer_begin_ += have;
+    to += have;
+    size -= have;
     if (size == 0) co_return Result<void>{};
-    if (!open_) co_return fail(ErrorKind::kClosed, "the connection was closed");
-    // Straight into the caller's memory; what comes after it waits in the buffer.
-    buffer_begin_ = buffer_end_ = 0;
-    std::array<iovec, 2> pieces = {iovec{to, size}, iovec{buffer_.data(), buffer_.size()}};
-    const ssize_t n = ::readv(socket_.native_handle(), pieces.data(), 2);
-    if (n == 0) co_return fail(ErrorKind::kClosed, "the other side closed the connection");
-    if (n < 0) {
-      const int error = errno;
-      if (error == EINTR) continue;
-      if (!would_block(error)) co_return tl::unexpected(errno_error(error, "read"));
-      auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
-      if (ec) co_return fail(ErrorKind::kClosed, "the connection was closed");
-      continue;
-    }
-    const auto got = static_cast<std::size_t>(n);
-    bytes_read_ += got;
-    const std::size_t direct = std::min(got, size);
-    to += direct;
-    size -= direct;
-    buffer_end_ = got - direct;
+    auto more = fill();
+    if (!more) co_return tl::unexpected(more.error());
+    if (buffered() > 0) continue;
+    auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
+    if (ec) co_return fail(ErrorKind::kClosed, "the connection was closed");
   }
 }
 
@@ -104,12 +89,107 @@ io::awaitable<Result<wire::Frame>> TcpLink::read_frame(std::size_t max_body) {
   co_return std::move(frame);
 }
 
-void TcpLink::send(std::string head, const void* data, std::size_t size,
+io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
+  for (;;) {
+    auto drained = drain(sink);
+    sink.idle();
+    if (!drained) co_return drained.error();
+    auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
+    if (ec) co_return Error{ErrorKind::kClosed, "the connection was closed"};
+  }
+}
+
+Result<void> TcpLink::drain(FrameSink& sink) {
+  const std::uint64_t turn_ends = bytes_read_ + kTurn;
+  for (;;) {
+    auto parsed = parse(sink);
+    if (!parsed || bytes_read_ >= turn_ends) return parsed;
+    auto more = fill();
+    if (!more) return tl::unexpected(more.error());
+    if (*more) continue;
+    return parse(sink);
+  }
+}
+
+Result<void> TcpLink::parse(FrameSink& sink) {
+  for (;;) {
+    if (!arriving_.is_open) {
+      if (buffered() < data::kHeaderBytes) return {};
+      auto header =
+          data::decode(std::string_view(buffer_.data() + buffer_begin_, data::kHeaderBytes));
+      if (!header) return tl::unexpected(header.error());
+      buffer_begin_ += data::kHeaderBytes;
+      auto into = sink.begin(*header);
+      if (!into) return tl::unexpected(into.error());
+      arriving_ = {*header, *into, header->payload, true, header->payload >= kLarge};
+    }
+    const std::size_t have = std::min(arriving_.left, buffered());
+    if (have > 0) {
+      std::memcpy(arriving_.into, buffer_.data() + buffer_begin_, have);
+      buffer_begin_ += have;
+      arriving_.into += have;
+      arriving_.left -= have;
+    }
+    if (arriving_.left > 0) return {};
+    arriving_.is_open = false;
+    sink.end();
+    if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
+  }
+}
+
+Result<bool> TcpLink::fill() {
+  if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
+  if (buffer_begin_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
+    buffer_end_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  // After a large payload only the next header: what follows it is likely to be large as well, and
+  // what comes through the buffer is copied once more.
+  const std::size_t room =
+      arriving_.is_large ? data::kHeaderBytes - buffer_end_ : buffer_.size() - buffer_end_;
+  std::array<iovec, 2> pieces = {iovec{arriving_.into, arriving_.left},
+                                 iovec{buffer_.data() + buffer_end_, room}};
+  const std::size_t wanted = arriving_.left + room;
+  for (;;) {
+    const ssize_t n = ::readv(socket_.native_handle(), pieces.data(), 2);
+    if (n == 0) return fail(ErrorKind::kClosed, "the other side closed the connection");
+    if (n < 0) {
+      const int error = errno;
+      if (error == EINTR) continue;
+      if (would_block(error)) return false;
+      return tl::unexpected(errno_error(error, "read"));
+    }
+    const auto got = static_cast<std::size_t>(n);
+    bytes_read_ += got;
+    const std::size_t direct = std::min(got, arriving_.left);
+    arriving_.into += direct;
+    arriving_.left -= direct;
+    buffer_end_ += got - direct;
+    return got == wanted;
+  }
+}
+
+void TcpLink::send_text(std::string text) {
+  if (!open_) return;
+  auto keep = std::make_shared<const std::string>(std::move(text));
+  Outgoing& out = queue_.emplace_back();
+  out.data = keep->data();
+  out.size = keep->size();
+  queued_bytes_ += out.size;
+  out.keep = std::move(keep);
+}
+
+void TcpLink::send(const data::Header& header, const void* data, std::size_t size,
                    std::shared_ptr<const void> keep) {
   if (!open_) return;
-  queued_bytes_ += head.size() + size;
-  queue_.push_back({std::move(head), static_cast<const char*>(data), size, std::move(keep)});
-  wake_.cancel();
+  Outgoing& out = queue_.emplace_back();
+  out.head = data::encode(header);
+  out.head_size = out.head.size();
+  out.data = static_cast<const char*>(data);
+  out.size = size;
+  out.keep = std::move(keep);
+  queued_bytes_ += out.head_size + size;
 }
 
 bool TcpLink::write_some() {
@@ -119,10 +199,10 @@ bool TcpLink::write_some() {
     std::size_t skip = front_written_;
     for (auto& out : queue_) {
       if (count + 2 > kMaxPieces) break;
-      const std::size_t from_head = std::min(skip, out.head.size());
+      const std::size_t from_head = std::min(skip, out.head_size);
       skip -= from_head;
-      if (from_head < out.head.size())
-        pieces[count++] = {out.head.data() + from_head, out.head.size() - from_head};
+      if (from_head < out.head_size)
+        pieces[count++] = {out.head.data() + from_head, out.head_size - from_head};
       if (skip < out.size) pieces[count++] = {const_cast<char*>(out.data) + skip, out.size - skip};
       skip = 0;
     }
@@ -132,12 +212,13 @@ bool TcpLink::write_some() {
     const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
     if (n < 0) {
       if (errno == EINTR) continue;
-      return would_block(errno);
+      is_full_ = would_block(errno);
+      return is_full_;
     }
     queued_bytes_ -= static_cast<std::size_t>(n);
     front_written_ += static_cast<std::size_t>(n);
     while (!queue_.empty()) {
-      const std::size_t whole = queue_.front().head.size() + queue_.front().size;
+      const std::size_t whole = queue_.front().head_size + queue_.front().size;
       if (front_written_ < whole) break;
       front_written_ -= whole;
       queue_.pop_front();
@@ -147,25 +228,32 @@ bool TcpLink::write_some() {
   return true;
 }
 
+void TcpLink::write_now() {
+  if (!open_ || is_full_ || queue_.empty()) return;
+  if (!write_some()) return close();
+  if (is_full_) wake_.cancel();
+}
+
 io::awaitable<Result<void>> TcpLink::flush() {
   while (open_ && write_some()) {
     if (queue_.empty()) co_return Result<void>{};
     auto [ec] = co_await socket_.async_wait(TcpSocket::wait_write, io::tok);
     if (ec) break;
+    is_full_ = false;
   }
   co_return fail(ErrorKind::kClosed, "the connection was closed");
 }
 
 io::awaitable<void> TcpLink::write_loop() {
   while (open_) {
-    if (queue_.empty()) {
+    if (!is_full_) {
       co_await wake_.async_wait(io::tok);
       continue;
     }
-    if (!write_some()) break;
-    if (queue_.empty() || !open_) continue;
     auto [ec] = co_await socket_.async_wait(TcpSocket::wait_write, io::tok);
     if (ec) break;
+    is_full_ = false;
+    if (!write_some()) break;
   }
   close();
 }

@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     const auto header = data::decode(in.substr(0, data::kHeaderBytes));
     in.remove_prefix(data::kHeaderBytes);
     if (!header || !shard.check(*header) || header->payload > in.size()) return 0;
-    kv::Payload payload = shard.take(header->payload);
+    kv::Payload payload = shard.take(*header);
     if (header->payload > 0) std::memcpy(payload.data(), in.data(), header->payload);
     in.remove_prefix(header->payload);
     shard.handle(*header, std::move(payload), Time{});

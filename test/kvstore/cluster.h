@@ -33,13 +33,15 @@ class QuietLog final : public io::Log {
 class Cluster {
  public:
   /// `servers` servers of two loops; workers 0..workers-1 are the first contributors.
-  Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now = true) {
+  Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now = true,
+          bool deterministic = false) {
     for (std::uint32_t s = 0; s < servers; ++s) {
       kv::ServerOptions options;
       options.id = ServerId(s);
       options.secret = kSecret;
       options.loops = 2;
       options.shard.hold_limit = 20s;
+      options.shard.deterministic = deterministic;
       auto started = kv::Server::start(options, log_);
       if (!started) throw std::runtime_error(started.error().message);
       ServerAddress address;
@@ -259,7 +261,7 @@ kv::Status pushpull(kv::Store& store, const std::string& key, std::vector<T>& gr
 }
 template <class T>
 void pull(kv::Store& store, const std::string& key, std::vector<T>& out) {
-  must(store.wait(must(store.pull({key}, {array_of(out)}, 0)), 30));
+  must(store.wait(must(store.pull({key}, {array_of(out)}, {})), 30));
 }
 
 }  // namespace dt::test

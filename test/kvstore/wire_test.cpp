@@ -141,7 +141,8 @@ TEST_CASE("members: a frame that nobody may send drops the connection before mem
     data::Header header;
     header.type = data::Type::kSync;
     change(header);
-    return data::encode(header);
+    const auto bytes = data::encode(header);
+    return std::string(bytes.begin(), bytes.end());
   };
   const std::vector<std::string> bad = {
       std::string(data::kHeaderBytes, 'x'),
@@ -276,4 +277,25 @@ TEST_CASE("priorities: what is wanted first is sent first", "[dist_sync]") {
   CHECK(pushes == values.size());
   CHECK(compared > 10);
   CHECK(out_of_order == 0);
+}
+
+TEST_CASE("frames: a header in memory is what the field list says", "[wire]") {
+  data::Header header;
+  header.payload = 0x01020304;
+  header.type = data::Type::kPushPull;
+  header.dtype = data::Dtype::kFloat64;
+  header.reduce = data::Reduce::kMean;
+  header.flags = data::kAsync;
+  header.priority = -5;
+  header.key = KeyId(6);
+  header.chunk = 7;
+  header.worker = WorkerId(8);
+  header.learning_rate = 0.25f;
+  header.request = 9;
+  header.generation = Generation(10);
+  header.round = Round(11);
+  header.step = 12;
+  header.samples = 13;
+  const auto bytes = data::encode(header);
+  CHECK(std::string(bytes.begin(), bytes.end()) == wire::body_of(header));
 }

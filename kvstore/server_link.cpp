@@ -1,0 +1,243 @@
+#include "kvstore/server_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "io/within.h"
+#include "kvstore/dtkv.h"
+#include "kvstore/handshake.h"
+
+namespace dt::kv {
+
+namespace {
+
+using namespace std::chrono_literals;
+using SteadyClock = std::chrono::steady_clock;
+
+/// Bytes queued on a connection beyond which the next request waits its turn by priority.
+constexpr std::size_t kWindow = std::size_t{2} << 20;
+constexpr Duration kDialLimit = 5s;
+constexpr Duration kFirstRetry = 50ms;
+constexpr Duration kLongestRetry = 1s;
+
+bool contributes(data::Type type) {
+  return type == data::Type::kPush || type == data::Type::kPushPull;
+}
+
+}  // namespace
+
+ServerLink::ServerLink(Options options, Owner& owner, io::TaskGroup& group)
+    : options_(std::move(options)), owner_(owner), group_(group) {}
+
+// ---------------------------------------------------------------- connection
+
+io::awaitable<Result<TcpSocket>> ServerLink::connect() {
+  boost::system::error_code bad;
+  const auto literal = io::asio::ip::make_address(options_.address.address, bad);
+  if (bad)
+    co_return fail(ErrorKind::kInvalid, "'{}' is not a literal address", options_.address.address);
+  TcpSocket socket(co_await io::asio::this_coro::executor);
+  const io::asio::ip::tcp::endpoint at(literal, options_.address.port);
+  auto [ec] = co_await socket.async_connect(at, io::tok);
+  if (ec) co_return tl::unexpected(io::asio_error(ec, "connect"));
+  co_return std::move(socket);
+}
+
+io::awaitable<Result<std::shared_ptr<TcpLink>>> ServerLink::prove(std::shared_ptr<TcpLink> link) {
+  auto frame = co_await link->read_frame(data::kMaxHandshakeFrame);
+  if (!frame) co_return tl::unexpected(frame.error());
+  auto challenge = wire::parse<data::Challenge>(frame->body);
+  if (frame->type != data::Challenge::kType || !challenge)
+    co_return fail(ErrorKind::kProtocol, "something that is not a kvstore server answers there");
+  if (challenge->version != data::kVersion)
+    co_return fail(ErrorKind::kProtocol, "the server speaks version {} of the protocol, not {}",
+                   challenge->version, data::kVersion);
+  Transcript transcript;
+  transcript.server_nonce = challenge->nonce;
+  transcript.client_nonce = fresh_nonce();
+  transcript.server = options_.address.server;
+  transcript.worker = options_.worker;
+  transcript.loop = options_.loop;
+  data::ClientProof proof;
+  proof.server = transcript.server;
+  proof.worker = transcript.worker;
+  proof.loop = transcript.loop;
+  proof.nonce = transcript.client_nonce;
+  proof.mac = client_mac(options_.secret, transcript);
+  link->send_text(wire::frame(proof));
+  auto sent = co_await link->flush();
+  if (!sent) co_return tl::unexpected(sent.error());
+  frame = co_await link->read_frame(data::kMaxHandshakeFrame);
+  if (!frame)
+    co_return fail(ErrorKind::kDenied, "it refused us (another job's secret?): {}",
+                   frame.error().message);
+  const auto answer = wire::parse<data::ServerProof>(frame->body);
+  const bool good = frame->type == data::ServerProof::kType && answer &&
+                    same_mac(answer->mac, server_mac(options_.secret, transcript, answer->loops));
+  if (!good || answer->loops == 0 || answer->loops > 4096)
+    co_return fail(ErrorKind::kDenied, "it does not know this job's secret");
+  if (!std::exchange(was_connected_, true)) owner_.on_loops(*this, answer->loops);
+  co_return std::move(link);
+}
+
+io::awaitable<Result<std::shared_ptr<TcpLink>>> ServerLink::dial() {
+  auto connecting = connect();
+  auto socket = co_await io::within(kDialLimit, std::move(connecting), "connect");
+  if (!socket) co_return tl::unexpected(socket.error());
+  tune(*socket);
+  auto proving = prove(std::make_shared<TcpLink>(std::move(*socket)));
+  co_return co_await io::within(kDialLimit, std::move(proving), "handshake");
+}
+
+io::awaitable<void> ServerLink::write(std::shared_ptr<TcpLink> link) {
+  co_await link->write_loop();
+}
+
+io::awaitable<void> ServerLink::run() {
+  auto alive = SteadyClock::now();
+  Duration pause = kFirstRetry;
+  while (!is_closed_) {
+    const bool connected_before = was_connected_;
+    auto dialled = co_await dial();
+    if (is_closed_) co_return;
+    std::string trouble;
+    if (dialled) {
+      pause = kFirstRetry;
+      auto link = *dialled;
+      link_ = link;
+      link->on_written([this] { fill_window(); });
+      group_.spawn(write(link));
+      for (const auto& request : sent_)
+        if (request) transmit(*request);
+      owner_.on_trouble(*this, "");
+      push_out();
+      const Error error = co_await link->receive(*this);
+      link_.reset();
+      link->on_written({});
+      link->close();
+      if (is_closed_) co_return;
+      alive = SteadyClock::now();
+      trouble = error.message;
+    } else {
+      trouble = dialled.error().message;
+    }
+    owner_.on_trouble(*this, trouble);
+    if (connected_before && SteadyClock::now() - alive > options_.lost_limit) {
+      owner_.on_lost(*this, trouble);
+      co_return;
+    }
+    co_await io::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestRetry);
+  }
+}
+
+std::vector<Request> ServerLink::close() {
+  is_closed_ = true;
+  if (link_) link_->close();
+  std::vector<Request> all;
+  for (auto& request : sent_)
+    if (request) all.push_back(std::move(*request));
+  for (auto& [priority, requests] : ready_)
+    for (auto& request : requests) all.push_back(std::move(request));
+  for (auto& request : last_) all.push_back(std::move(request));
+  oldest_sent_ += sent_.size();
+  sent_.clear();
+  ready_.clear();
+  last_.clear();
+  return all;
+}
+
+// ---------------------------------------------------------------- requests out
+
+void ServerLink::enqueue(Request request) {
+  request.header.worker = options_.worker;
+  if (request.header.type == data::Type::kFinish)
+    last_.push_back(std::move(request));
+  else
+    ready_[-static_cast<std::int64_t>(request.header.priority)].push_back(std::move(request));
+}
+
+void ServerLink::push_out() {
+  fill_window();
+  if (link_) link_->write_now();
+}
+
+void ServerLink::fill_window() {
+  while (link_ && link_->is_open() && link_->queued_bytes() < kWindow) {
+    Request request;
+    if (!ready_.empty()) {
+      auto& first = ready_.begin()->second;
+      request = std::move(first.front());
+      first.pop_front();
+      if (first.empty()) ready_.erase(ready_.begin());
+    } else if (!last_.empty() && contributions_unsent_ == 0) {
+      request = std::move(last_.front());
+      last_.pop_front();
+    } else {
+      return;
+    }
+    if (contributes(request.header.type)) --contributions_unsent_;
+    request.header.request = oldest_sent_ + sent_.size();
+    request.header.generation = owner_.generation();
+    transmit(sent_.emplace_back(std::move(request)).value());
+  }
+}
+
+void ServerLink::transmit(const Request& request) {
+  link_->send(request.header, request.from, request.header.payload, request.keep);
+}
+
+void ServerLink::beat() {
+  if (!link_ || link_->queued_bytes() > 0) return;
+  data::Header header;
+  header.type = data::Type::kBeat;
+  header.worker = options_.worker;
+  link_->send(header);
+  link_->write_now();
+}
+
+// ---------------------------------------------------------------- answers in
+
+Request* ServerLink::find_sent(std::uint64_t number) {
+  if (number < oldest_sent_ || number - oldest_sent_ >= sent_.size()) return nullptr;
+  auto& request = sent_[number - oldest_sent_];
+  return request ? &*request : nullptr;
+}
+
+Result<std::byte*> ServerLink::begin(const data::Header& header) {
+  arriving_ = header;
+  Request* request = find_sent(header.request);
+  // A second answer to a request that was sent twice finds nobody: its payload is skipped.
+  is_known_ = request != nullptr;
+  is_direct_ = request && header.type == data::Type::kValue && request->into;
+  if (is_direct_ && header.payload != request->into_bytes)
+    return fail(ErrorKind::kProtocol, "an answer of the wrong size");
+  if (is_direct_) return static_cast<std::byte*>(request->into);
+  text_.resize(header.payload);
+  return reinterpret_cast<std::byte*>(text_.data());
+}
+
+void ServerLink::end() {
+  if (is_closed_) return;
+  Request* found = is_known_ ? find_sent(arriving_.request) : nullptr;
+  if (!found) return;
+  Request request = std::move(*found);
+  sent_[arriving_.request - oldest_sent_].reset();
+  while (!sent_.empty() && !sent_.front()) {
+    sent_.pop_front();
+    ++oldest_sent_;
+  }
+  Outcome outcome;
+  outcome.header = arriving_;
+  if (!is_direct_) outcome.text = std::move(text_);
+  if (arriving_.type == data::Type::kFailed) {
+    const auto failure = wire::parse<data::Failure>(outcome.text);
+    outcome.error = failure ? StoreError{static_cast<int>(failure->code), failure->message}
+                            : StoreError{DTKV_INTERNAL, "the server's error is malformed"};
+  }
+  owner_.on_answer(*this, std::move(request), std::move(outcome));
+}
+
+void ServerLink::idle() { owner_.on_idle(); }
+
+}  // namespace dt::kv

@@ -1,0 +1,128 @@
+/// A worker's connection to one loop of one server: dials, proves, sends requests by priority,
+/// matches answers, and after a cut connects again and sends what is unanswered once more.
+///
+/// Everything happens on the thread that drives the event loop.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/data_messages.h"
+#include "core/messages.h"
+#include "io/task_group.h"
+#include "kvstore/store.h"
+#include "kvstore/tcp.h"
+
+namespace dt::kv {
+
+struct ChunkState;
+struct Question;
+
+/// What a worker asks of a server.
+struct Request {
+  data::Header header;
+  const void* from = nullptr;  ///< header.payload bytes, the caller's or `keep`'s.
+  void* into = nullptr;        ///< Where a kValue of into_bytes goes.
+  std::size_t into_bytes = 0;
+  Handle handle = 0;            ///< Part of this operation of the caller ...
+  ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
+  std::shared_ptr<Question> question;
+  std::shared_ptr<const std::string> keep;
+};
+
+/// What became of a request.
+struct Outcome {
+  std::optional<StoreError> error;
+  data::Header header;
+  std::string text;  ///< The answer's payload, unless it went to Request::into.
+};
+
+class ServerLink final : private FrameSink {
+ public:
+  /// The store that the link belongs to.
+  class Owner {
+   public:
+    virtual void on_answer(ServerLink& link, Request request, Outcome outcome) = 0;
+    /// Everything that could be read was handed on.
+    virtual void on_idle() = 0;
+    /// The server said, for the first time, how many loops it has.
+    virtual void on_loops(ServerLink& link, std::uint32_t loops) = 0;
+    /// What keeps the link from being connected; empty: nothing any more.
+    virtual void on_trouble(ServerLink& link, const std::string& trouble) = 0;
+    /// It was connected once, and not for longer than the limit now.
+    virtual void on_lost(ServerLink& link, const std::string& why) = 0;
+    [[nodiscard]] virtual Generation generation() const = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+  struct Options {
+    ServerAddress address;
+    std::uint32_t server = 0;  ///< Index of the server.
+    std::uint32_t loop = 0;
+    WorkerId worker;
+    std::string secret;
+    Duration lost_limit{};
+  };
+
+  /// `owner` and `group` outlive the link; run() is spawned by the caller.
+  ServerLink(Options options, Owner& owner, io::TaskGroup& group);
+
+  /// Serves the connection until close().
+  io::awaitable<void> run();
+  /// Queues a request; push_out() sends. kFinish goes after every contribution announced before.
+  void enqueue(Request request);
+  /// A contribution will be enqueued here some time.
+  void announce_contribution() { ++contributions_unsent_; }
+  void push_out();
+  /// Shows life where nothing else is being said.
+  void beat();
+  /// Ends the connection for good; every request that has no answer comes back.
+  std::vector<Request> close();
+
+  [[nodiscard]] std::uint32_t server() const { return options_.server; }
+  [[nodiscard]] std::uint32_t loop() const { return options_.loop; }
+  [[nodiscard]] const ServerAddress& address() const { return options_.address; }
+  /// The number of epochs that everybody had finished when this worker last synchronised.
+  std::uint64_t phase = 0;
+
+ private:
+  Result<std::byte*> begin(const data::Header& header) override;
+  void end() override;
+  void idle() override;
+
+  io::awaitable<Result<std::shared_ptr<TcpLink>>> dial();
+  io::awaitable<Result<TcpSocket>> connect();
+  io::awaitable<Result<std::shared_ptr<TcpLink>>> prove(std::shared_ptr<TcpLink> link);
+  io::awaitable<void> write(std::shared_ptr<TcpLink> link);
+  void fill_window();
+  void transmit(const Request& request);
+  Request* find_sent(std::uint64_t number);
+
+  Options options_;
+  Owner& owner_;
+  io::TaskGroup& group_;
+  std::shared_ptr<TcpLink> link_;  ///< Null while it is not connected.
+  bool was_connected_ = false;
+  bool is_closed_ = false;
+
+  /// Unanswered requests by their number; those answered out of order are empty until they are
+  /// the oldest.
+  std::deque<std::optional<Request>> sent_;
+  std::uint64_t oldest_sent_ = 1;                      ///< Number of sent_.front().
+  std::map<std::int64_t, std::deque<Request>> ready_;  ///< By -priority.
+  std::deque<Request> last_;                           ///< kFinish.
+  std::size_t contributions_unsent_ = 0;
+
+  // The answer that is arriving.
+  data::Header arriving_;
+  std::string text_;
+  bool is_known_ = false;   ///< Somebody waits for it.
+  bool is_direct_ = false;  ///< It goes to the caller's memory.
+};
+
+}  // namespace dt::kv
