@@ -2,6 +2,10 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstring>
+
+#include "kvstore/kernels/kernels.h"
+#include "kvstore/typed_sum.h"
 
 namespace dt::kv {
 
@@ -15,58 +19,41 @@ Result<double> parse_number(std::string_view word, std::string_view text) {
   return value;
 }
 
+/// Memory for `elements` of T: `state`'s, zeroed at first.
 template <class T>
-void sgd(const OptimizerSpec& spec, OptimizerState& state, double lr, T* values, const T* gradient,
-         std::size_t elements) {
-  const bool keeps = spec.momentum != 0;
-  if (keeps && state.first.empty()) state.first.assign(elements, 0);
-  for (std::size_t i = 0; i < elements; ++i) {
-    double w = static_cast<double>(values[i]);
-    double g = static_cast<double>(gradient[i]) + spec.weight_decay * w;
-    if (keeps) {
-      double& m = state.first[i];
-      m = spec.momentum * m + g;
-      g = spec.nesterov ? g + spec.momentum * m : m;
-    }
-    values[i] = static_cast<T>(w - lr * g);
+T* moments(Payload& state, std::size_t elements) {
+  if (state.empty() && elements > 0) {
+    state = Payload(elements * sizeof(T));
+    std::memset(state.data(), 0, state.size());
   }
+  return reinterpret_cast<T*>(state.data());
 }
 
 template <class T>
-void adam(const OptimizerSpec& spec, OptimizerState& state, double lr, T* values, const T* gradient,
-          std::size_t elements) {
-  if (state.first.empty()) {
-    state.first.assign(elements, 0);
-    state.second.assign(elements, 0);
+std::size_t update_as(const Arithmetic<T>& arithmetic, const OptimizerSpec& spec,
+                      OptimizerState& state, double lr, T* values, const Reduction& gradient,
+                      std::size_t elements) {
+  const TypedSum<T> sum(gradient);
+  if (spec.rule == OptimizerSpec::Rule::kSgd) {
+    SgdStep<T> step;
+    step.learning_rate = static_cast<T>(lr);
+    step.momentum = static_cast<T>(spec.momentum);
+    step.weight_decay = static_cast<T>(spec.weight_decay);
+    step.nesterov = spec.nesterov;
+    T* momentum = spec.momentum != 0 ? moments<T>(state.first, elements) : nullptr;
+    return arithmetic.sgd(values, momentum, sum.sum(), step, elements);
   }
-  const auto t = static_cast<double>(state.updates);
-  const double correct1 = 1 - std::pow(spec.beta1, t);
-  const double correct2 = 1 - std::pow(spec.beta2, t);
-  const bool decoupled = spec.rule == OptimizerSpec::Rule::kAdamW;
-  for (std::size_t i = 0; i < elements; ++i) {
-    double w = static_cast<double>(values[i]);
-    double g = static_cast<double>(gradient[i]);
-    if (decoupled)
-      w -= lr * spec.weight_decay * w;
-    else
-      g += spec.weight_decay * w;
-    double& m = state.first[i];
-    double& v = state.second[i];
-    m = spec.beta1 * m + (1 - spec.beta1) * g;
-    v = spec.beta2 * v + (1 - spec.beta2) * g * g;
-    values[i] = static_cast<T>(w - lr * (m / correct1) / (std::sqrt(v / correct2) + spec.eps));
-  }
-}
-
-template <class T>
-void update_as(const OptimizerSpec& spec, OptimizerState& state, double lr, std::byte* values,
-               const std::byte* gradient, std::size_t elements) {
-  auto* w = reinterpret_cast<T*>(values);
-  const auto* g = reinterpret_cast<const T*>(gradient);
-  if (spec.rule == OptimizerSpec::Rule::kSgd)
-    sgd(spec, state, lr, w, g, elements);
-  else
-    adam(spec, state, lr, w, g, elements);
+  AdamOptions options;
+  options.learning_rate = lr;
+  options.beta1 = spec.beta1;
+  options.beta2 = spec.beta2;
+  options.eps = spec.eps;
+  options.weight_decay = spec.weight_decay;
+  options.decoupled = spec.rule == OptimizerSpec::Rule::kAdamW;
+  options.update = state.updates;
+  return arithmetic.adam(values, moments<T>(state.first, elements),
+                         moments<T>(state.second, elements), sum.sum(), adam_step<T>(options),
+                         elements);
 }
 
 }  // namespace
@@ -128,14 +115,16 @@ std::string to_string(const OptimizerSpec& spec) {
                      spec.beta2, spec.eps, spec.weight_decay);
 }
 
-void update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
-            double learning_rate, std::byte* values, const std::byte* gradient,
-            std::size_t elements) {
+std::size_t update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
+                   double learning_rate, std::byte* values, const Reduction& gradient,
+                   std::size_t elements) {
   ++state.updates;
   if (dtype == data::Dtype::kFloat32)
-    return update_as<float>(spec, state, learning_rate, values, gradient, elements);
+    return update_as(kernels().f32, spec, state, learning_rate, reinterpret_cast<float*>(values),
+                     gradient, elements);
   DT_CHECK(dtype == data::Dtype::kFloat64, "optimizers compute with float32 and float64");
-  update_as<double>(spec, state, learning_rate, values, gradient, elements);
+  return update_as(kernels().f64, spec, state, learning_rate, reinterpret_cast<double*>(values),
+                   gradient, elements);
 }
 
 }  // namespace dt::kv

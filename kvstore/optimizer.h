@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/data_messages.h"
 #include "core/result.h"
+#include "kvstore/payload.h"
+#include "kvstore/reduce.h"
 
 namespace dt::kv {
 
@@ -30,21 +31,21 @@ struct OptimizerSpec {
 [[nodiscard]] Result<OptimizerSpec> parse_optimizer(std::string_view text);
 [[nodiscard]] std::string to_string(const OptimizerSpec& spec);
 
-/// Momentum and moments of one chunk; empty until the first update.
+/// Momentum and moments of one chunk, in the values' own type; empty until the first update.
 struct OptimizerState {
-  std::vector<double> first;   ///< SGD: momentum buffer. Adam: first moment.
-  std::vector<double> second;  ///< Adam: second moment.
+  Payload first;   ///< SGD: momentum buffer. Adam: first moment.
+  Payload second;  ///< Adam: second moment.
   std::uint64_t updates = 0;
 };
 
-/// One update of `elements` values. The rules are those of torch.optim: the learning rate does not
-/// enter the momentum buffer, so changing it needs no correction:
+/// One update of `elements` values in one pass over memory. The rules are those of torch.optim: the
+/// learning rate does not enter the momentum buffer, so changing it needs no correction:
 ///     sgd    g += wd*w;  m = momentum*m + g;  w -= lr * (nesterov ? g + momentum*m : m)
 ///     adam   g += wd*w;  the usual bias-corrected moments
 ///     adamw  w -= lr*wd*w;  the same moments of the plain g
-/// Computed in double for each element, state included; dtype is kFloat32 or kFloat64.
-void update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
-            double learning_rate, std::byte* values, const std::byte* gradient,
-            std::size_t elements);
+/// dtype is kFloat32 or kFloat64. Returns how many elements of the gradient are not finite.
+std::size_t update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
+                   double learning_rate, std::byte* values, const Reduction& gradient,
+                   std::size_t elements);
 
 }  // namespace dt::kv

@@ -1,36 +1,50 @@
 #include "kvstore/round_sum.h"
 
-#include "kvstore/reduce.h"
+#include <utility>
 
 namespace dt::kv {
 
-Payload RoundSum::add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples) {
+Payload RoundSum::add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples,
+                      bool is_last) {
   total_ += samples;
   if (empty()) {
     unit_ = samples;
-    bytes_ = std::move(bytes);
+    sum_ = std::move(bytes);
     return {};
   }
-  const std::size_t elements = bytes_.size() / data::element_bytes(dtype);
+  if (is_last) {
+    last_ = std::move(bytes);
+    last_samples_ = samples;
+    return {};
+  }
+  const std::size_t elements = sum_.size() / data::element_bytes(dtype);
   if (is_mean && samples != unit_ && !is_weighted_) {
     is_weighted_ = true;
-    scale(dtype, bytes_.data(), static_cast<double>(unit_), elements);
+    scale(dtype, sum_.data(), static_cast<double>(unit_), elements);
   }
-  const double weight = is_mean && is_weighted_ ? static_cast<double>(samples) : 1;
-  add_to(dtype, bytes_.data(), bytes.data(), weight, elements);
+  add_to(dtype, sum_.data(), bytes.data(), is_weighted_ ? static_cast<double>(samples) : 1,
+         elements);
   return bytes;
 }
 
-double RoundSum::divisor(bool is_mean) const {
-  if (!is_mean) return 1;
-  if (is_weighted_) return static_cast<double>(total_);
-  return static_cast<double>(total_) / static_cast<double>(unit_);
+Reduction RoundSum::reduction(bool is_mean) {
+  const bool differs = is_mean && (is_weighted_ || (!last_.empty() && last_samples_ != unit_));
+  const bool scales_sum = differs && !is_weighted_;
+  addends_[0] = {sum_.data(), scales_sum ? static_cast<double>(unit_) : 1};
+  addends_[1] = {last_.data(), differs ? static_cast<double>(last_samples_) : 1};
+  Reduction out;
+  out.addends = std::span(addends_).first(last_.empty() ? 1 : 2);
+  if (differs)
+    out.divisor = static_cast<double>(total_);
+  else if (is_mean)
+    out.divisor = static_cast<double>(total_) / static_cast<double>(unit_);
+  return out;
 }
 
-Payload RoundSum::take() {
-  unit_ = total_ = 0;
+RoundSum::Memory RoundSum::take() {
+  unit_ = total_ = last_samples_ = 0;
   is_weighted_ = false;
-  return std::exchange(bytes_, Payload());
+  return {std::exchange(sum_, Payload()), std::exchange(last_, Payload())};
 }
 
 }  // namespace dt::kv

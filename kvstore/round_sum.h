@@ -1,12 +1,15 @@
-/// The sum of one round's contributions to a chunk, taken as they arrive: the first one's memory
-/// becomes the sum, later ones are added to it. One thread.
+/// The contributions of one round of a chunk, summed as they arrive: the first one's memory becomes
+/// the sum, later ones are added to it, and the last one is kept beside it, so that adding it can
+/// be one pass over memory with what follows (the mean, the optimizer's step). One thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "core/data_messages.h"
 #include "kvstore/payload.h"
+#include "kvstore/reduce.h"
 
 namespace dt::kv {
 
@@ -15,19 +18,31 @@ namespace dt::kv {
 class RoundSum {
  public:
   /// Adds a contribution of `samples` > 0. Returns memory that is free again: `bytes`, unless they
-  /// became the sum.
-  [[nodiscard]] Payload add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples);
-  [[nodiscard]] bool empty() const { return bytes_.empty(); }
-  /// What the sum is to be divided by.
-  [[nodiscard]] double divisor(bool is_mean) const;
-  /// The sum; afterwards this is empty and ready for the next round.
-  [[nodiscard]] Payload take();
+  /// are kept.
+  [[nodiscard]] Payload add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples,
+                            bool is_last);
+  [[nodiscard]] bool empty() const { return sum_.empty(); }
+  /// What the round comes to; valid until the next call.
+  [[nodiscard]] Reduction reduction(bool is_mean);
+
+  /// Where the result can be computed in place.
+  [[nodiscard]] Payload& bytes() { return sum_; }
+
+  struct Memory {
+    Payload sum;
+    Payload last;
+  };
+  /// Everything it holds; afterwards this is ready for the next round.
+  [[nodiscard]] Memory take();
 
  private:
-  Payload bytes_;
-  std::uint64_t unit_ = 0;   ///< Samples of the first contribution.
-  std::uint64_t total_ = 0;  ///< Samples of all.
-  bool is_weighted_ = false;
+  Payload sum_;
+  Payload last_;
+  std::uint64_t unit_ = 0;          ///< Samples of the first contribution.
+  std::uint64_t total_ = 0;         ///< Samples of all.
+  std::uint64_t last_samples_ = 0;  ///< Of last_.
+  bool is_weighted_ = false;        ///< sum_ is of samples * gradient.
+  std::array<Addend, 2> addends_;
 };
 
 }  // namespace dt::kv

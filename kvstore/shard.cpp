@@ -228,11 +228,13 @@ void Shard::on_push(const data::Header& header, Payload payload) {
   switch (admission) {
     case Admission::kCounted:
       if (chunk.parts.empty()) open(chunk);
-      contribute(chunk, header, std::move(payload));
       wait_for_round(chunk, header);
       if (chunk.rounds.is_complete(members_)) {
+        contribute(chunk, header, std::move(payload), true);
         close(chunk);
         complete(chunk);
+      } else {
+        contribute(chunk, header, std::move(payload), false);
       }
       return;
     case Admission::kDuplicate:
@@ -272,19 +274,16 @@ void Shard::close(Chunk& chunk) {
   open_.pop_back();
 }
 
-void Shard::contribute(Chunk& chunk, const data::Header& header, Payload payload) {
+void Shard::contribute(Chunk& chunk, const data::Header& header, Payload payload, bool is_last) {
   if (chunk.wrong.empty()) chunk.wrong = disagreement(chunk, header);
   const bool adds = header.samples > 0 && chunk.elements > 0 && chunk.wrong.empty();
   if (adds && !options_.deterministic) {
     const bool is_mean = reduce_of(chunk, header.reduce) == data::Reduce::kMean;
-    payload = chunk.sum.add(chunk.dtype, std::move(payload), is_mean, header.samples);
+    payload = chunk.sum.add(chunk.dtype, std::move(payload), is_mean, header.samples, is_last);
   }
-  if (options_.deterministic) {
-    chunk.parts.push_back({header, std::move(payload)});
-  } else {
-    chunk.parts.push_back({header, Payload()});
-    pool_.give(std::move(payload));
-  }
+  const bool keeps = adds && options_.deterministic;
+  if (!keeps) pool_.give(std::exchange(payload, Payload()));
+  chunk.parts.push_back({header, std::move(payload)});
 }
 
 void Shard::wait_for_round(Chunk& chunk, const data::Header& header) {
@@ -332,7 +331,9 @@ Payload& Shard::writable(Chunk& chunk) {
 void Shard::complete(Chunk& chunk) {
   const Round round = chunk.rounds.open();
   if (chunk.wrong.empty()) apply(chunk);
-  if (Payload left = chunk.sum.take(); !left.empty()) chunk.spare = std::move(left);
+  auto [sum, last] = chunk.sum.take();
+  if (!sum.empty()) chunk.spare = std::move(sum);
+  pool_.give(std::move(last));
   chunk.failed.reset();
   if (!chunk.wrong.empty()) chunk.failed.emplace(round, std::exchange(chunk.wrong, {}));
   for (auto& part : chunk.parts) pool_.give(std::move(part.bytes));
@@ -356,39 +357,40 @@ void Shard::complete(Chunk& chunk) {
 void Shard::apply(Chunk& chunk) {
   const auto& first = chunk.parts.front().header;
   const bool is_mean = reduce_of(chunk, first.reduce) == data::Reduce::kMean;
-  if (options_.deterministic) return apply_in_worker_order(chunk, is_mean);
-  if (chunk.sum.empty()) return;
-  const double divisor = chunk.sum.divisor(is_mean);
-  Payload sum = chunk.sum.take();
-  divide(chunk.dtype, sum.data(), divisor, chunk.elements);
-  if (!uses_optimizer(chunk)) return publish(chunk, std::move(sum));
-  update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(first.learning_rate),
-         writable(chunk).data(), sum.data(), chunk.elements);
-  has_state_ = true;
-  chunk.spare = std::move(sum);
+  std::vector<Addend> in_order;
+  const Reduction reduction = options_.deterministic ? in_worker_order(chunk, is_mean, in_order)
+                                                     : chunk.sum.reduction(is_mean);
+  if (reduction.addends.empty() || !reduction.addends.front().data) return;
+  if (uses_optimizer(chunk)) {
+    nonfinite_ +=
+        update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(first.learning_rate),
+               writable(chunk).data(), reduction, chunk.elements);
+    has_state_ = true;
+    return;
+  }
+  Payload& out = options_.deterministic ? chunk.parts.front().bytes : chunk.sum.bytes();
+  const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
+  if (!is_it) nonfinite_ += reduce(chunk.dtype, reduction, out.data(), chunk.elements);
+  publish(chunk, std::exchange(out, Payload()));
 }
 
-void Shard::apply_in_worker_order(Chunk& chunk, bool is_mean) {
-  auto& parts = chunk.parts;
-  std::sort(parts.begin(), parts.end(),
-            [](const Part& a, const Part& b) { return a.header.worker < b.header.worker; });
-  std::vector<Addend> addends;
+/// The kept contributions, sorted; those of no samples are at the end and not part of it.
+Reduction Shard::in_worker_order(Chunk& chunk, bool is_mean, std::vector<Addend>& addends) {
+  std::sort(chunk.parts.begin(), chunk.parts.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.bytes.empty(), a.header.worker) <
+           std::pair(b.bytes.empty(), b.header.worker);
+  });
+  Reduction reduction;
   double samples = 0;
-  for (const auto& part : parts) {
-    if (part.header.samples == 0 || part.bytes.empty()) continue;
+  for (const auto& part : chunk.parts) {
+    if (part.bytes.empty()) break;
     const auto n = static_cast<double>(part.header.samples);
     addends.push_back({part.bytes.data(), is_mean ? n : 1.0});
     samples += n;
   }
-  if (addends.empty()) return;
-  Payload sum = pool_.take(chunk.value->size());
-  reduce(chunk.dtype, addends, is_mean ? samples : 1.0, sum.data(), chunk.elements);
-  if (!uses_optimizer(chunk)) return publish(chunk, std::move(sum));
-  update(*optimizer_, chunk.state, chunk.dtype,
-         static_cast<double>(parts.front().header.learning_rate), writable(chunk).data(),
-         sum.data(), chunk.elements);
-  has_state_ = true;
-  pool_.give(std::move(sum));
+  reduction.addends = addends;
+  if (is_mean) reduction.divisor = samples;
+  return reduction;
 }
 
 /// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
@@ -405,14 +407,18 @@ void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payloa
       chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
   if (admission == Admission::kCounted && header.samples > 0 && chunk.elements > 0) {
     if (uses_optimizer(chunk)) {
-      update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(header.learning_rate),
-             writable(chunk).data(), payload.data(), chunk.elements);
+      const Addend whole{payload.data(), 1};
+      Reduction gradient;
+      gradient.addends = std::span(&whole, 1);
+      nonfinite_ +=
+          update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(header.learning_rate),
+                 writable(chunk).data(), gradient, chunk.elements);
       has_state_ = true;
     } else if (reduce_of(chunk, header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
       publish(chunk, std::exchange(payload, Payload()));
     } else {
-      add_to(chunk.dtype, writable(chunk).data(), payload.data(), 1, chunk.elements);
+      nonfinite_ += add_to(chunk.dtype, writable(chunk).data(), payload.data(), 1, chunk.elements);
     }
   }
   pool_.give(std::move(payload));

@@ -37,8 +37,8 @@ class Answers {
 
 struct ShardOptions {
   bool is_registrar = false;  ///< Server 0, loop 0: owns the key table and the barrier.
-  /// Contributions of a round are kept and summed in worker id order, in double, when it completes:
-  /// its bits then do not depend on who was first. Otherwise each is added as it arrives.
+  /// Contributions of a round are kept and summed in worker id order when it completes: its bits
+  /// then do not depend on who was first. Otherwise each is added as it arrives.
   bool deterministic = false;
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
   Duration hold_limit = std::chrono::seconds(30);
@@ -57,6 +57,8 @@ class Shard {
   /// Refuses what was held for too long. To be called about once a second.
   void expire(Time now);
   [[nodiscard]] const Members& members() const { return members_; }
+  /// Elements of gradients that were infinite or NaN.
+  [[nodiscard]] std::uint64_t nonfinite() const { return nonfinite_; }
 
  private:
   struct Part {
@@ -98,11 +100,11 @@ class Shard {
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
   void hold(Time deadline, const data::Header& header, Payload payload);
-  void contribute(Chunk& chunk, const data::Header& header, Payload payload);
+  void contribute(Chunk& chunk, const data::Header& header, Payload payload, bool is_last);
   /// Why `header` does not fit the round's first part; empty: it does.
   [[nodiscard]] std::string disagreement(const Chunk& chunk, const data::Header& header) const;
   void apply(Chunk& chunk);
-  void apply_in_worker_order(Chunk& chunk, bool is_mean);
+  static Reduction in_worker_order(Chunk& chunk, bool is_mean, std::vector<Addend>& addends);
   static void publish(Chunk& chunk, Payload bytes);
   [[nodiscard]] data::Reduce reduce_of(const Chunk& chunk, data::Reduce asked) const;
   [[nodiscard]] bool uses_optimizer(const Chunk& chunk) const;
@@ -134,6 +136,7 @@ class Shard {
   std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
   std::unordered_map<std::string, std::size_t> key_index_;
 
+  std::uint64_t nonfinite_ = 0;  ///< Elements of gradients that were infinite or NaN.
   std::optional<OptimizerSpec> optimizer_;
   WorkerId optimizer_by_;
   bool has_state_ = false;  ///< An optimizer has updated a chunk here.

@@ -15,9 +15,11 @@ double after_three(const std::string& text) {
   REQUIRE(spec);
   OptimizerState state;
   double w = 1;
-  for (const double g : {1.0, 0.5, -0.25})
+  for (const double g : {1.0, 0.5, -0.25}) {
+    const Addend gradient{reinterpret_cast<const std::byte*>(&g), 1};
     update(*spec, state, data::Dtype::kFloat64, 0.1, reinterpret_cast<std::byte*>(&w),
-           reinterpret_cast<const std::byte*>(&g), 1);
+           Reduction{std::span(&gradient, 1), 1}, 1);
+  }
   return w;
 }
 
