@@ -92,6 +92,7 @@ class StoreExchange final : public Exchange {
       first += count;
     }
     push_.learning_rate = kLearningRate;
+    push_.is_awaited = awaited_.is_awaited = true;
   }
 
   /// Before the first operation.
@@ -119,7 +120,7 @@ class StoreExchange final : public Exchange {
       case Operation::kPush:
         return finish(store_->push(keys_, gradients_, push_));
       case Operation::kPull:
-        return finish(store_->pull(keys_, results_, 0));
+        return finish(store_->pull(keys_, results_, awaited_));
     }
     return {};
   }
@@ -135,7 +136,7 @@ class StoreExchange final : public Exchange {
     }
     // What others pushed is there when all have been answered.
     if (auto met = store_->barrier(); !met) return result_of(met);
-    if (auto pulled = finish(store_->pull(keys_, results_, 0)); !pulled) return pulled;
+    if (auto pulled = finish(store_->pull(keys_, results_, awaited_)); !pulled) return pulled;
     return result_of(store_->barrier());
   }
 
@@ -187,10 +188,12 @@ class StoreExchange final : public Exchange {
     std::vector<float> mean;
     for (const std::size_t i : tracked_)
       mean.push_back(sum_of_ranks(workers) * value_at(i, round) / static_cast<float>(workers));
+    const kv::Addend whole{reinterpret_cast<const std::byte*>(mean.data()), 1};
+    kv::Reduction gradient;
+    gradient.addends = std::span(&whole, 1);
     for (std::uint32_t n = 0; n < operations; ++n)
       kv::update(*spec_, state_, data::Dtype::kFloat32, static_cast<double>(kLearningRate),
-                 reinterpret_cast<std::byte*>(weights_.data()),
-                 reinterpret_cast<const std::byte*>(mean.data()), mean.size());
+                 reinterpret_cast<std::byte*>(weights_.data()), gradient, mean.size());
   }
 
   const KvOptions& options_;
@@ -200,7 +203,8 @@ class StoreExchange final : public Exchange {
   std::vector<std::string> keys_;
   std::vector<kv::Array> gradients_;
   std::vector<kv::Array> results_;
-  kv::PushOptions push_;
+  kv::PushOptions push_;  ///< wait() follows at once, as in a blocking call.
+  kv::PullOptions awaited_;
   std::optional<Buffer> total_;  ///< Of all pushes, where they add up.
 
   // With an optimizer:
