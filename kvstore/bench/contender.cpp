@@ -12,9 +12,9 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 
 #include "io/fd.h"
-#include "kvstore/bench/raw_exchange.h"
 
 namespace dt::bench {
 
@@ -111,25 +111,9 @@ Result<void> Children::join(Duration limit) {
   return {};
 }
 
-const std::vector<Peer>& known_peers() {
-  static const std::vector<Peer> all = {
-      {"raw", "a bare exchange over TCP with the same servers and no protocol: the floor"},
-  };
-  return all;
-}
-
-Result<void> check_peer(const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& peer : known_peers()) {
-    if (name == peer.name) return {};
-    names.emplace_back(peer.name);
-  }
-  return fail(ErrorKind::kInvalid, "'{}': one of {} was expected", name, fmt::join(names, ", "));
-}
-
-Result<Contender> start_peer(const std::string& /*peer*/, const KvOptions& options,
-                             const TensorList& list) {
-  return start_raw(options, list);
+TempFolder::~TempFolder() {
+  std::error_code ec;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ec);
 }
 
 }  // namespace dt::bench

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -39,23 +40,30 @@ class Children {
   std::vector<Child> all_;
 };
 
+/// Removed with all that is in it at the end.
+class TempFolder {
+ public:
+  TempFolder() = default;
+  explicit TempFolder(std::string path) : path_(std::move(path)) {}
+  TempFolder(TempFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TempFolder& operator=(TempFolder&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~TempFolder();
+
+ private:
+  std::string path_;
+};
+
 struct Contender {
   std::string name;
   Control control;
-  Children children;
+  TempFolder folder;
+  Children children;  ///< End first.
 };
 
 /// The kvstore itself.
 [[nodiscard]] Result<Contender> start_store(const KvOptions& options, const TensorList& list);
-[[nodiscard]] Result<Contender> start_peer(const std::string& peer, const KvOptions& options,
-                                           const TensorList& list);
-
-struct Peer {
-  const char* name;
-  const char* help;
-};
-[[nodiscard]] const std::vector<Peer>& known_peers();
-/// Known, and part of this build.
-[[nodiscard]] Result<void> check_peer(const std::string& name);
 
 }  // namespace dt::bench

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "kvstore/bench/contender.h"
+#include "kvstore/bench/peers.h"
 
 namespace dt::bench {
 
@@ -45,6 +46,7 @@ class Running {
   Result<void> begin() {
     auto ready = contender_.control.await_ready(kStartLimit, watch());
     if (!ready) return at(ready.error());
+    contender_.folder = TempFolder();  // they have met
     if (auto done = order(Order::kVerify, 1); !done) return done;
     // Twice, since the first times are those of cold caches and connections.
     operations_ = 1;

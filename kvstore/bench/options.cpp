@@ -5,8 +5,8 @@
 #include <functional>
 #include <thread>
 
-#include "kvstore/bench/contender.h"
 #include "kvstore/bench/control.h"
+#include "kvstore/bench/peers.h"
 #include "kvstore/optimizer.h"
 
 namespace dt::bench {

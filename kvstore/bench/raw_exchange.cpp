@@ -1,7 +1,16 @@
+// The floor over TCP.
+//
+//     worker w, per server: gathers its slices out of one buffer, sends, receives the sums in place
+//     server s: the first contribution to reach a position is received straight into the
+//               accumulator, the others into a buffer that stays in the cache and are added from
+//               there; what all have sent goes back out of the accumulator
+//
+// poll(), non-blocking vectored calls, reno (bbr paces, and halves loopback's rate). Two
+// accumulators take turns, since a worker may begin the next round while another still receives
+// this one.
+
 #include "kvstore/bench/raw_exchange.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,85 +21,13 @@
 #include <cstring>
 
 #include "io/fd.h"
+#include "kvstore/bench/raw_parts.h"
 #include "kvstore/bench/stream.h"
 #include "kvstore/bench/worker.h"
 
 namespace dt::bench {
 
 namespace {
-
-/// Bytes of a system call. Measured: 256 KB to 4 MB are equal, less is slower.
-constexpr std::size_t kCall = std::size_t{512} << 10;
-/// What is added from it is still in the second-level cache.
-constexpr std::size_t kScratch = std::size_t{256} << 10;
-/// A connection's turn ends after so much, so that the others' positions stay near.
-constexpr std::size_t kTurn = std::size_t{1} << 20;
-constexpr std::size_t kPieces = 64;
-
-// ---------------------------------------------------------------- sums
-
-using Add = void (*)(float* __restrict into, const float* __restrict from, std::size_t n);
-
-void add_any(float* __restrict into, const float* __restrict from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) into[i] += from[i];
-}
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] void add_avx2(float* __restrict into, const float* __restrict from,
-                                      std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) into[i] += from[i];
-}
-[[gnu::target("avx512f")]] void add_avx512(float* __restrict into, const float* __restrict from,
-                                           std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) into[i] += from[i];
-}
-#endif
-
-Add best_add() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return add_avx512;
-  if (__builtin_cpu_supports("avx2")) return add_avx2;
-#endif
-  return add_any;
-}
-
-// ---------------------------------------------------------------- sockets
-
-struct Pair {
-  io::Fd worker;
-  io::Fd server;
-};
-
-Error socket_error() { return errno_error(errno, "raw exchange: socket"); }
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-void tune(const io::Fd& fd) {
-  const int on = 1;
-  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-}
-
-/// A connection over loopback, both ends of it.
-Result<Pair> connected_pair() {
-  const io::Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  auto* address = reinterpret_cast<sockaddr*>(&at);
-  tune(listener);
-  if (!listener || ::bind(listener.get(), address, size) != 0 || ::listen(listener.get(), 1) != 0 ||
-      ::getsockname(listener.get(), address, &size) != 0)
-    return tl::unexpected(socket_error());
-  Pair pair;
-  pair.worker = io::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  tune(pair.worker);
-  if (!pair.worker || ::connect(pair.worker.get(), address, size) != 0)
-    return tl::unexpected(socket_error());
-  pair.server = io::Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!pair.server) return tl::unexpected(socket_error());
-  tune(pair.server);
-  return pair;
-}
 
 // ---------------------------------------------------------------- worker
 
@@ -257,7 +194,7 @@ class RawServer {
       turn += got;
       if (straight) {
         link.received += got;
-        round.filled = whole(link.received);
+        round.filled = whole_floats(link.received);
         round.writer = round.filled == link.received ? kNobody : i;
       } else {
         add_scratch(link, round, got);
@@ -273,7 +210,7 @@ class RawServer {
   void add_scratch(Link& link, Round& round, std::size_t got) {
     std::memcpy(scratch_.bytes(), link.torn.data(), link.torn_bytes);
     const std::size_t have = link.torn_bytes + got;
-    const std::size_t ready = whole(have);
+    const std::size_t ready = whole_floats(have);
     add_(reinterpret_cast<float*>(round.sum.bytes() + link.received), scratch_.values().data(),
          ready / sizeof(float));
     link.torn_bytes = have - ready;
@@ -286,7 +223,7 @@ class RawServer {
     std::size_t least = bytes_;
     for (const auto& link : links_)
       if (link.round <= number)
-        least = std::min(least, link.round == number ? whole(link.received) : 0);
+        least = std::min(least, link.round == number ? whole_floats(link.received) : 0);
     return least;
   }
 
@@ -312,14 +249,12 @@ class RawServer {
     return true;
   }
 
-  static std::size_t whole(std::size_t bytes) { return bytes & ~(sizeof(float) - 1); }
-
   std::size_t bytes_;
   std::vector<io::Fd> fds_;
   std::vector<Link> links_;
   Buffer scratch_;
   std::array<Round, 2> rounds_;
-  Add add_ = best_add();
+  AddFloats add_ = best_add();
 };
 
 }  // namespace
@@ -327,9 +262,9 @@ class RawServer {
 Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
   auto control = Control::create(options.workers, list.elements);
   if (!control) return tl::unexpected(control.error());
-  Contender raw{"raw", std::move(*control), {}};
+  Contender raw{"raw", std::move(*control), {}, {}};
   const auto streams = streams_of(list.elements, options.servers, options.chunk_bytes);
-  std::vector<std::vector<Pair>> pairs(options.workers);  // [worker][server]
+  std::vector<std::vector<SocketPair>> pairs(options.workers);  // [worker][server]
   for (auto& row : pairs) {
     for (std::uint32_t s = 0; s < options.servers; ++s) {
       auto pair = connected_pair();
@@ -341,7 +276,7 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
   for (std::uint32_t s = 0; s < options.servers; ++s) {
     auto body = [&]() -> Result<void> {
       std::vector<io::Fd> mine;
-      for (auto& row : pairs) mine.push_back(std::move(row[s].server));
+      for (auto& row : pairs) mine.push_back(std::move(row[s].accepted));
       pairs.clear();
       raw.control.server_ready(s, 0);
       return RawServer(streams[s].bytes(), std::move(mine)).run();
@@ -352,7 +287,7 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
   for (std::uint32_t w = 0; w < options.workers; ++w) {
     auto body = [&]() -> Result<void> {
       std::vector<io::Fd> mine;
-      for (auto& pair : pairs[w]) mine.push_back(std::move(pair.worker));
+      for (auto& pair : pairs[w]) mine.push_back(std::move(pair.connected));
       pairs.clear();
       RawWorker worker(streams, std::move(mine), list.total_elements());
       return take_part(raw.control, w, worker);

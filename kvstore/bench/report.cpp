@@ -51,7 +51,7 @@ std::string table_of(const KvOptions& options, const Measurement& one) {
   const Series& ours = one.series.front();
   for (std::size_t i = 1; i < one.series.size(); ++i) {
     const Series& peer = one.series[i];
-    text += fmt::format("  kvstore / {:<8} time {:.2f}", peer.name,
+    text += fmt::format("  kvstore / {:<14} time {:.2f}", peer.name,
                         median_ratio(ours.operation, peer.operation));
     if (!ours.cpu_per_gb.empty())
       text += fmt::format(", CPU {:.2f}", median_ratio(ours.cpu_per_gb, peer.cpu_per_gb));

@@ -243,7 +243,7 @@ Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options
 Result<Contender> start_store(const KvOptions& options, const TensorList& list) {
   auto control = Control::create(options.workers, list.elements);
   if (!control) return tl::unexpected(control.error());
-  Contender store{"kvstore", std::move(*control), {}};
+  Contender store{"kvstore", std::move(*control), {}, {}};
   const std::string secret = fresh_secret();
   for (std::uint32_t s = 0; s < options.servers; ++s) {
     auto body = [&] { return serve(store.control, s, options, secret); };

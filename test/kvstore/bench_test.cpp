@@ -137,17 +137,31 @@ TEST_CASE("dtbench: the check finds a value of another worker, round or place") 
   CHECK(count_wrong(sum, 1, 3) == 1);
 }
 
-TEST_CASE("dtbench: kvstore and raw give the right sums for 1 to 3 workers and 1 or 2 servers") {
+TEST_CASE("dtbench: all of ours give the right sums for 1 to 3 workers and 1 or 2 servers") {
+  const std::vector<std::string> names = {"kvstore", "raw", "raw-colocated", "raw-shm"};
   for (const std::string workers : {"1", "2", "3"}) {
     for (const std::string servers : {"1", "2"}) {
-      const auto json = good_json(quick({"-w", workers, "-s", servers, "--sizes", "5x12K+4+300K",
-                                         "--chunk", "4K", "--peer", "raw", "--check"}));
+      const auto json =
+          good_json(quick({"-w", workers, "-s", servers, "--sizes", "5x12K+4+300K", "--chunk", "4K",
+                           "--peer", "raw,raw-colocated,raw-shm", "--check"}));
       const auto& contenders = json.at("measurements").at(0).at("contenders");
-      REQUIRE(contenders.size() == 2);
-      CHECK(contenders.at(0).at("name") == "kvstore");
-      CHECK(contenders.at(1).at("name") == "raw");
-      for (const auto& one : contenders) CHECK(one.at("ms").at("median") > 0);
+      REQUIRE(contenders.size() == names.size());
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        CHECK(contenders.at(i).at("name") == names[i]);
+        CHECK(contenders.at(i).at("ms").at("median") > 0);
+      }
     }
+  }
+}
+
+TEST_CASE("dtbench: a peer's library is used where it is, and asked for where it is not") {
+  for (const std::string peer : {"gloo", "gloo-tensor", "mpi", "mpi-shm"}) {
+    const Ended ended = quick({"--sizes", "3x20K+4", "--peer", peer, "--check"});
+    INFO(ended.out);
+    if (ended.status == 2)
+      CHECK(ended.out.find("apt-get install") != std::string::npos);
+    else
+      good_json(ended);
   }
 }
 

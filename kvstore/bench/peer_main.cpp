@@ -1,0 +1,47 @@
+#include "kvstore/bench/peer_main.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <charconv>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+
+namespace dt::bench {
+
+namespace {
+
+template <class Number>
+bool read(std::string_view text, Number& into) {
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), into);
+  return ec == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+int peer_main(int argc, char** argv, const char* program,
+              Result<void> (*work)(const PeerArguments& arguments)) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  PeerArguments arguments;
+  const bool good = argc >= 2 && argc <= 5 && (argc < 3 || read(argv[2], arguments.rank)) &&
+                    (argc < 5 || read(argv[4], arguments.bucket_bytes));
+  if (!good) {
+    fmt::print(stderr, "{} is run by dtbench kv --peer\n", program);
+    return 2;
+  }
+  arguments.control = argv[1];
+  if (argc > 3) arguments.folder = argv[3];
+  std::string why;
+  try {
+    const auto done = work(arguments);
+    if (done) return 0;
+    why = done.error().message;
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  fmt::print(stderr, "{}: {}\n", program, why);
+  return 1;
+}
+
+}  // namespace dt::bench

@@ -1,0 +1,25 @@
+/// What the programs of peers have in common: they are started by dtbench and take part through its
+/// Control.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/result.h"
+
+namespace dt::bench {
+
+struct PeerArguments {
+  std::string control;  ///< Control::path().
+  std::uint32_t rank = 0;
+  std::string folder;  ///< Where the ranks of a peer may meet.
+  std::size_t bucket_bytes = 0;
+};
+
+/// `program CONTROL [RANK [FOLDER [BUCKET]]]`. The process dies with who started it. The work's
+/// error ends on stderr and makes the exit code 1.
+int peer_main(int argc, char** argv, const char* program,
+              Result<void> (*work)(const PeerArguments& arguments));
+
+}  // namespace dt::bench

@@ -1,0 +1,63 @@
+// dtbench-mpi: one rank of MPI_Allreduce in place, tensor by tensor; run by `dtbench kv --peer mpi`
+// under mpirun.
+//   dtbench-mpi CONTROL
+
+#include <mpi.h>
+
+#include "kvstore/bench/peer_main.h"
+#include "kvstore/bench/worker.h"
+
+namespace {
+
+using namespace dt;
+using namespace dt::bench;
+
+class MpiExchange final : public Exchange {
+ public:
+  explicit MpiExchange(std::span<const std::uint64_t> elements)
+      : elements_(elements.begin(), elements.end()) {
+    std::size_t all = 0;
+    for (const std::uint64_t count : elements_) all += count;
+    values_ = Buffer(all);
+  }
+
+  std::span<float> gradient() override { return values_.values(); }
+  std::span<const float> result() override { return values_.values(); }
+
+  Result<void> run() override {
+    float* values = values_.values().data();
+    for (const std::uint64_t count : elements_) {
+      const int code = MPI_Allreduce(MPI_IN_PLACE, values, static_cast<int>(count), MPI_FLOAT,
+                                     MPI_SUM, MPI_COMM_WORLD);
+      if (code != MPI_SUCCESS) return fail(ErrorKind::kIo, "MPI_Allreduce gave {}", code);
+      values += count;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::uint64_t> elements_;
+  Buffer values_;
+};
+
+Result<void> work(const PeerArguments& arguments) {
+  auto control = Control::attach(arguments.control);
+  if (!control) return tl::unexpected(control.error());
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (ranks != static_cast<int>(control->workers()))
+    return fail(ErrorKind::kInvalid, "{} MPI ranks for {} workers", ranks, control->workers());
+  MpiExchange exchange(control->elements());
+  return take_part(*control, static_cast<std::uint32_t>(rank), exchange);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const int code = peer_main(argc, argv, "dtbench-mpi", work);
+  MPI_Finalize();
+  return code;
+}

@@ -1,0 +1,118 @@
+#include "kvstore/bench/peers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "kvstore/bench/raw_exchange.h"
+
+namespace dt::bench {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBucketBytes = 25'000'000;  ///< What DistributedDataParallel takes.
+
+std::string beside_us(const char* program) {
+  std::error_code ec;
+  return (fs::read_symlink("/proc/self/exe", ec).parent_path() / program).string();
+}
+
+Result<Contender> with_control(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  auto control = Control::create(options.workers, list.elements);
+  if (!control) return tl::unexpected(control.error());
+  return Contender{peer.name, std::move(*control), {}, {}};
+}
+
+Result<Contender> start_gloo(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  auto contender = with_control(peer, options, list);
+  if (!contender) return contender;
+  std::string folder = (fs::temp_directory_path() / "dtbench-XXXXXX").string();
+  if (!::mkdtemp(folder.data())) return tl::unexpected(errno_error(errno, "make " + folder));
+  contender->folder = TempFolder(folder);
+  const bool per_tensor = std::string(peer.name) == "gloo-tensor";
+  for (std::uint32_t r = 0; r < options.workers; ++r) {
+    auto started = contender->children.run(
+        fmt::format("rank {}", r),
+        {beside_us(peer.program), contender->control.path(), std::to_string(r), folder,
+         std::to_string(per_tensor ? 0 : kBucketBytes)});
+    if (!started) return tl::unexpected(started.error());
+  }
+  return contender;
+}
+
+Result<Contender> start_mpi(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  auto contender = with_control(peer, options, list);
+  if (!contender) return contender;
+  const bool is_shm = std::string(peer.name) == "mpi-shm";
+  std::vector<std::string> argv = {
+      "mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(options.workers)};
+  const auto set = [&argv](const char* name, const char* value) {
+    argv.insert(argv.end(), {"--mca", name, value});
+  };
+  set("btl", is_shm ? "vader,self" : "tcp,self");
+  set("pml", "ob1");
+  set("plm", "isolated");  // no ssh, no rsh: this machine only
+  set("btl_tcp_if_include", "lo");
+  set("oob_tcp_if_include", "lo");
+  set("mpi_yield_when_idle", "1");  // ranks spin; with fewer cores than ranks they would starve
+  if (::geteuid() == 0) argv.emplace_back("--allow-run-as-root");
+  argv.insert(argv.end(), {beside_us(peer.program), contender->control.path()});
+  if (auto started = contender->children.run("mpirun", argv); !started)
+    return tl::unexpected(started.error());
+  return contender;
+}
+
+template <Result<Contender> (*Start)(const KvOptions&, const TensorList&)>
+Result<Contender> start_ours(const Peer& /*peer*/, const KvOptions& options,
+                             const TensorList& list) {
+  return Start(options, list);
+}
+
+}  // namespace
+
+const std::vector<Peer>& known_peers() {
+  static const std::vector<Peer> all = {
+      {"raw", "bare poll loops over TCP, the same servers, no protocol: the floor", nullptr,
+       nullptr, start_ours<start_raw>},
+      {"raw-colocated", "the same, every process being a worker and a server", nullptr, nullptr,
+       start_ours<start_raw_colocated>},
+      {"raw-shm", "the floor inside the machine: shared memory, one pass, nothing copied", nullptr,
+       nullptr, start_ours<start_raw_shm>},
+      {"gloo", "Gloo's ring all-reduce over TCP, tensors copied into buckets of 25 MB",
+       "dtbench-gloo", "libgloo-dev", start_gloo},
+      {"gloo-tensor", "the same, tensor by tensor", "dtbench-gloo", "libgloo-dev", start_gloo},
+      {"mpi", "Open MPI's all-reduce in place, tensor by tensor, over TCP", "dtbench-mpi",
+       "openmpi-bin libopenmpi-dev", start_mpi},
+      {"mpi-shm", "the same inside the machine (shared memory, CMA)", "dtbench-mpi",
+       "openmpi-bin libopenmpi-dev", start_mpi},
+  };
+  return all;
+}
+
+Result<void> check_peer(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& peer : known_peers()) {
+    names.emplace_back(peer.name);
+    if (name != peer.name) continue;
+    if (!peer.program || ::access(beside_us(peer.program).c_str(), X_OK) == 0) return {};
+    return fail(ErrorKind::kInvalid,
+                "{} is not beside dtbench: it is built where its library is found (apt-get install "
+                "{}, then build again)",
+                peer.program, peer.package);
+  }
+  return fail(ErrorKind::kInvalid, "'{}': one of {} was expected", name, fmt::join(names, ", "));
+}
+
+Result<Contender> start_peer(const std::string& name, const KvOptions& options,
+                             const TensorList& list) {
+  const auto same = [&](const Peer& peer) { return name == peer.name; };
+  const auto peer = std::ranges::find_if(known_peers(), same);
+  DT_CHECK(peer != known_peers().end(), "the options know the peers");
+  return peer->start(*peer, options, list);
+}
+
+}  // namespace dt::bench

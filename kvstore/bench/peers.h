@@ -1,0 +1,27 @@
+/// Whom the kvstore can be compared with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kvstore/bench/contender.h"
+
+namespace dt::bench {
+
+struct Peer {
+  const char* name;
+  const char* help;
+  const char* program;  ///< Beside dtbench; null: part of it.
+  const char* package;  ///< What the program needs to be built and run.
+  Result<Contender> (*start)(const Peer& peer, const KvOptions& options, const TensorList& list);
+};
+
+[[nodiscard]] const std::vector<Peer>& known_peers();
+/// Known, and there.
+[[nodiscard]] Result<void> check_peer(const std::string& name);
+/// `peer` has passed check_peer().
+[[nodiscard]] Result<Contender> start_peer(const std::string& peer, const KvOptions& options,
+                                           const TensorList& list);
+
+}  // namespace dt::bench

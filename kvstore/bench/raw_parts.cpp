@@ -1,0 +1,80 @@
+#include "kvstore/bench/raw_parts.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace dt::bench {
+
+namespace {
+
+// The same loop for each kind of processor; the compiler vectorises it.
+#define DT_FLOAT_LOOPS(suffix, attribute)                                           \
+  attribute void add_##suffix(float* __restrict into, const float* __restrict from, \
+                              std::size_t n) {                                      \
+    for (std::size_t i = 0; i < n; ++i) into[i] += from[i];                         \
+  }                                                                                 \
+  attribute void sum_##suffix(float* __restrict into, const float* __restrict a,    \
+                              const float* __restrict b, std::size_t n) {           \
+    for (std::size_t i = 0; i < n; ++i) into[i] = a[i] + b[i];                      \
+  }
+
+DT_FLOAT_LOOPS(any, )
+#if defined(__x86_64__)
+DT_FLOAT_LOOPS(avx2, [[gnu::target("avx2")]])
+DT_FLOAT_LOOPS(avx512, [[gnu::target("avx512f,prefer-vector-width=512")]])
+#endif
+
+struct Loops {
+  AddFloats add = add_any;
+  SumFloats sum = sum_any;
+};
+
+Loops best() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return {add_avx512, sum_avx512};
+  if (__builtin_cpu_supports("avx2")) return {add_avx2, sum_avx2};
+#endif
+  return {};
+}
+
+void tune(const io::Fd& fd) {
+  const int on = 1;
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
+}  // namespace
+
+AddFloats best_add() { return best().add; }
+SumFloats best_sum() { return best().sum; }
+
+Error socket_error() { return errno_error(errno, "raw exchange: socket"); }
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+Result<SocketPair> connected_pair() {
+  const io::Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* address = reinterpret_cast<sockaddr*>(&at);
+  tune(listener);
+  if (!listener || ::bind(listener.get(), address, size) != 0 || ::listen(listener.get(), 1) != 0 ||
+      ::getsockname(listener.get(), address, &size) != 0)
+    return tl::unexpected(socket_error());
+  SocketPair pair;
+  pair.connected = io::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  tune(pair.connected);
+  if (!pair.connected || ::connect(pair.connected.get(), address, size) != 0)
+    return tl::unexpected(socket_error());
+  pair.accepted = io::Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!pair.accepted) return tl::unexpected(socket_error());
+  tune(pair.accepted);
+  return pair;
+}
+
+}  // namespace dt::bench

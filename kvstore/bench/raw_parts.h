@@ -1,0 +1,45 @@
+/// What the raw exchanges share: sockets, sizes, sums.
+#pragma once
+
+#include <cstddef>
+
+#include "core/result.h"
+#include "io/fd.h"
+
+namespace dt::bench {
+
+/// Bytes of a system call. Measured: 256 KB to 4 MB are equal, less is slower.
+inline constexpr std::size_t kCall = std::size_t{512} << 10;
+/// What is added from it is still in the second-level cache.
+inline constexpr std::size_t kScratch = std::size_t{256} << 10;
+/// A connection's turn ends after so much, so that the others' positions stay near.
+inline constexpr std::size_t kTurn = std::size_t{1} << 20;
+inline constexpr std::size_t kPieces = 64;
+
+/// into[i] += from[i]
+using AddFloats = void (*)(float* __restrict into, const float* __restrict from, std::size_t n);
+/// into[i] = a[i] + b[i]
+using SumFloats = void (*)(float* __restrict into, const float* __restrict a,
+                           const float* __restrict b, std::size_t n);
+/// The fastest this processor has.
+[[nodiscard]] AddFloats best_add();
+[[nodiscard]] SumFloats best_sum();
+
+/// A TCP connection over loopback, both ends of it; reno, no Nagle.
+struct SocketPair {
+  io::Fd connected;
+  io::Fd accepted;
+};
+[[nodiscard]] Result<SocketPair> connected_pair();
+
+/// What errno says of a socket.
+[[nodiscard]] Error socket_error();
+/// errno says: not now.
+[[nodiscard]] bool would_block();
+
+/// All of these bytes' whole floats.
+[[nodiscard]] constexpr std::size_t whole_floats(std::size_t bytes) {
+  return bytes & ~(sizeof(float) - 1);
+}
+
+}  // namespace dt::bench
