@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "launcher/agent_internal.h"
+#include "launcher/descriptor_limit.h"
 #include "launcher/sweep.h"
 
 namespace dt::launcher {
@@ -26,6 +27,7 @@ using namespace std::chrono_literals;
 constexpr auto kShutdownSlack = 5s;
 constexpr std::uint32_t kTermSignalGrace_ms = 5000;
 constexpr auto kHousekeeping = 250ms;
+constexpr auto kGuardRetry = 1s;
 
 /// Nothing of whoever started us stays open, least of all an ssh channel's pipes.
 void leave_the_caller() {
@@ -46,14 +48,14 @@ std::uint64_t random_number() {
 }  // namespace
 
 Agent::Agent(asio::io_context& context, AgentOptions options, AgentFiles files, GuardPlan plan,
-             Guard guard, std::uint64_t incarnation, mode_t user_umask)
+             Guard guard, std::uint64_t incarnation, Inherited inherited)
     : executor_(context.get_executor()),
       options_(std::move(options)),
       files_(std::move(files)),
       plan_(std::move(plan)),
       guard_(std::move(guard)),
       incarnation_(incarnation),
-      umask_(user_umask),
+      inherited_(inherited),
       boot_id_(first_line("/proc/sys/kernel/random/boot_id")),
       log_(STDERR_FILENO),
       acceptor_(context),
@@ -67,8 +69,13 @@ awaitable<void> Agent::run() {
   tasks_.spawn(housekeeping());
   tasks_.spawn(watch_guard());
   tasks_.spawn(watch_signals());
-  while (!stop_requested_) co_await stop_wake_.async_wait(tok);
+  tasks_.spawn(live_and_end());
+  // What none of them can handle (no memory) ends them all: the guard takes over from there.
+  co_await tasks_.join();
+}
 
+awaitable<void> Agent::live_and_end() {
+  while (!stop_requested_) co_await stop_wake_.async_wait(tok);
   co_await stop_all();
   co_await sweep_all();
   // Whoever is attached hears the last of it; nobody new can come.
@@ -85,7 +92,6 @@ awaitable<void> Agent::run() {
   ::unlink(files_.log.c_str());
   if (link_) link_->close();
   tasks_.cancel();
-  co_await tasks_.join();
 }
 
 awaitable<void> Agent::housekeeping() {
@@ -127,14 +133,15 @@ void Agent::reap_adopted() {
 
 awaitable<void> Agent::watch_guard() {
   for (;;) {
-    asio::posix::stream_descriptor watched(executor_, ::dup(guard_.pidfd().get()));
-    co_await watched.async_wait(asio::posix::stream_descriptor::wait_read, tok);
+    asio::posix::stream_descriptor watched(executor_, guard_.take_pidfd().release());
+    auto [ec] = co_await watched.async_wait(asio::posix::stream_descriptor::wait_read, tok);
+    if (ec) co_return;
     ::waitpid(guard_.pid(), nullptr, WNOHANG);  // a replacement was our child
     auto guard = fork_new_guard(plan_);
-    if (!guard) {
-      log_.error("no guard: {}", guard.error().message);
-      co_await io::sleep_for(1s);
-      continue;
+    if (!guard) log_.error("no guard, trying again: {}", guard.error().message);
+    while (!guard) {
+      co_await io::sleep_for(kGuardRetry);
+      guard = fork_new_guard(plan_);
     }
     guard_ = std::move(*guard);
     for (const auto& [id, process] : processes_)
@@ -200,7 +207,9 @@ int agent_main(const AgentOptions& options) {
     return 1;
   }
   leave_the_caller();
-  const mode_t user_umask = ::umask(077);
+  Inherited inherited;
+  inherited.umask = ::umask(077);
+  inherited.descriptor_limit = raise_descriptor_limit();
   const std::uint64_t incarnation = random_number();
   GuardPlan plan;
   plan.mark = fmt::format("DT_MARK={}/{}/{:016x}", options.job, options.host, incarnation);
@@ -217,7 +226,7 @@ int agent_main(const AgentOptions& options) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
   asio::io_context context(1);
-  Agent agent(context, options, *files, plan, std::move(*guard), incarnation, user_umask);
+  Agent agent(context, options, *files, plan, std::move(*guard), incarnation, inherited);
   if (auto listening = agent.listen(); !listening) {
     log.error("{}", listening.error().message);
     return 1;

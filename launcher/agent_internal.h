@@ -3,6 +3,7 @@
 /// agent_processes.cpp (processes from start to end).
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <array>
@@ -41,6 +42,12 @@ inline constexpr auto kSweepDeadline = std::chrono::seconds(2);
 /// For the last words on a link that is about to be closed.
 inline constexpr auto kFarewellDeadline = std::chrono::seconds(2);
 
+/// What the agent was started with and changed for itself; its processes get it back.
+struct Inherited {
+  mode_t umask = 022;
+  rlimit descriptor_limit{};
+};
+
 /// One process of the job, from its start until its exit is acknowledged.
 struct Process {
   Process(asio::any_io_executor executor, ProcessId process, std::size_t spool_bytes);
@@ -78,7 +85,7 @@ using ProcessPtr = std::shared_ptr<Process>;
 class Agent {
  public:
   Agent(asio::io_context& context, AgentOptions options, AgentFiles files, GuardPlan plan,
-        Guard guard, std::uint64_t incarnation, mode_t user_umask);
+        Guard guard, std::uint64_t incarnation, Inherited inherited);
 
   [[nodiscard]] Result<void> listen();
   awaitable<void> run();
@@ -130,6 +137,7 @@ class Agent {
   void kill_anonymous();
 
   // Around it all (agent.cpp).
+  awaitable<void> live_and_end();
   awaitable<void> housekeeping();
   awaitable<void> watch_guard();
   awaitable<void> watch_signals();
@@ -145,7 +153,7 @@ class Agent {
   GuardPlan plan_;
   Guard guard_;
   std::uint64_t incarnation_;
-  mode_t umask_;
+  Inherited inherited_;
   std::string boot_id_;
   io::FdLog log_;
   asio::local::stream_protocol::acceptor acceptor_;

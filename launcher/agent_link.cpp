@@ -1,7 +1,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <algorithm>
 
 #include "io/within.h"
 #include "launcher/agent_internal.h"
@@ -12,6 +12,9 @@ namespace {
 using io::tok;
 using namespace std::chrono_literals;
 
+/// Whatever a supervisor asks for: the beat also paces the watch over its silence.
+constexpr Duration kFastestBeat = 10ms;
+constexpr Duration kSlowestBeat = 10s;
 /// Output waiting in the link's queue; small, so that a Beat behind it is not late.
 constexpr std::size_t kLinkWindow = std::size_t{256} << 10;
 
@@ -155,7 +158,8 @@ void Agent::handle(const AgentHello& hello) {
 void Agent::adopt(const AgentHello& hello) {
   term_ = hello.term;
   orphan_timeout_ = std::chrono::milliseconds(hello.orphan_timeout_ms);
-  beat_ = std::chrono::milliseconds(std::max<std::uint32_t>(hello.beat_ms, 10));
+  beat_ =
+      std::clamp<Duration>(std::chrono::milliseconds(hello.beat_ms), kFastestBeat, kSlowestBeat);
 }
 
 void Agent::handle(const StartProcess& start_message) {

@@ -80,7 +80,8 @@ Result<void> Agent::start(Process& process, const StartProcess& message) {
   spec.environment = merge_environment(environ, overrides);
   spec.cwd = message.cwd;
   spec.home = home_folder();
-  spec.umask = umask_;
+  spec.umask = inherited_.umask;
+  spec.descriptor_limit = inherited_.descriptor_limit;
   process.command = message.argv.empty() ? std::string() : message.argv[0];
   auto child = start_child(spec);
   if (!child) return tl::unexpected(child.error().at("host " + options_.host));

@@ -17,8 +17,18 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMaxStrangers = 32;
 constexpr auto kIdentifyDeadline = 5s;
 constexpr int kListenBacklog = 64;
-/// Kinds of message kept per process.
+/// Kept per process, and part of every AgentState: kinds of message, and bytes of them all. A whole
+/// AgentState has to fit into a frame.
 constexpr std::size_t kMaxSaid = 64;
+constexpr std::size_t kMaxSaidBytes = std::size_t{1} << 20;
+
+/// Whether `frame` may take the place of what was said of its type before.
+bool fits(const std::map<std::uint16_t, std::string>& said, const wire::Frame& frame) {
+  if (said.size() >= kMaxSaid && !said.contains(frame.type)) return false;
+  std::size_t bytes = frame.body.size();
+  for (const auto& [type, body] : said) bytes += type == frame.type ? 0 : body.size();
+  return bytes <= kMaxSaidBytes;
+}
 
 }  // namespace
 
@@ -88,8 +98,11 @@ awaitable<void> Agent::serve_process(Channel channel, Identify identify) {
   for (;;) {
     auto frame = co_await channel->receive();
     if (!frame || process->connection != channel) break;
-    const bool is_new = !process->said.contains(frame->type);
-    if (is_new && process->said.size() >= kMaxSaid) break;
+    if (!fits(process->said, *frame)) {
+      log_.warn("{} said too much (type {}, {} bytes): its connection is dropped",
+                to_string(process->id), frame->type, frame->body.size());
+      break;
+    }
     FromProcess relayed;
     relayed.process = process->id;
     relayed.type = frame->type;

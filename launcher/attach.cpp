@@ -51,7 +51,9 @@ bool is_file_name(std::string_view name) {
 
 /// The folder above ours: made by us or shared like /run/user/N, never writable for strangers.
 Result<void> check_parent(const std::string& path) {
-  ::mkdir(path.c_str(), 0700);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return tl::unexpected(errno_error(
+        errno, fmt::format("make folder {} (XDG_RUNTIME_DIR must name a folder of yours)", path)));
   struct stat st {};
   if (::lstat(path.c_str(), &st) != 0) return tl::unexpected(errno_error(errno, path));
   if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 022) != 0)
@@ -76,13 +78,18 @@ std::optional<io::Fd> try_connect(const std::string& path) {
   return fd;
 }
 
-/// The lock, if nobody has it. The file may have been removed by its last owner between our open
+/// The lock, if nobody has it. Nor is it had when the folder is not there: a former agent's guard
+/// removes it as its last act. The file may have been removed by its last owner between our open
 /// and our lock: then it locks nothing and another one is opened.
 Result<std::optional<io::Fd>> try_lock(const std::string& path) {
   for (;;) {
     io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd && errno == ENOENT) return std::optional<io::Fd>();
     if (!fd) return tl::unexpected(errno_error(errno, "open " + path));
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return std::optional<io::Fd>();
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return std::optional<io::Fd>();
+      return tl::unexpected(errno_error(errno, "lock " + path));
+    }
     struct stat mine {};
     struct stat present {};
     if (::fstat(fd.get(), &mine) == 0 && ::stat(path.c_str(), &present) == 0 &&
@@ -130,7 +137,6 @@ std::string last_words(const std::string& log) {
 }
 
 Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles& files) {
-  if (auto made = make_agent_folder(files); !made) return tl::unexpected(made.error());
   const auto deadline = Clock::now() + kStartDeadline;
   pid_t daemon = 0;
   while (Clock::now() < deadline) {
@@ -139,6 +145,7 @@ Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles&
       return fail(ErrorKind::kUnavailable, "the agent on host {} ended at once: {}", options.host,
                   last_words(files.log));
     if (daemon == 0) {
+      if (auto made = make_agent_folder(files); !made) return tl::unexpected(made.error());
       auto lock = try_lock(files.lock);
       if (!lock) return tl::unexpected(lock.error());
       if (*lock) {

@@ -93,6 +93,7 @@ struct ChildEnds {
     ::_exit(127);
   ::syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
   ::umask(spec.umask);
+  if (spec.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*spec.descriptor_limit);
   enter(spec);
   environ = envp;  // execvp searches this PATH
   ::execvp(argv[0], argv);

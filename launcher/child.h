@@ -1,6 +1,7 @@
 /// Starts one process: own group, own pipes, dies with its parent.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -20,6 +21,7 @@ struct ChildSpec {
   std::string cwd;  ///< If it cannot be entered: `home`, and a line on the child's stderr.
   std::string home;
   mode_t umask = 022;
+  std::optional<rlimit> descriptor_limit;  ///< None: the present one.
 };
 
 /// A forked child; whether its exec went well is read from `exec_result`.

@@ -108,7 +108,8 @@ Result<GuardPipe> make_guard_pipe() {
 
 }  // namespace
 
-Guard::Guard(pid_t pid, io::Fd pipe) : pid_(pid), pidfd_(open_pidfd(pid)), pipe_(std::move(pipe)) {}
+Guard::Guard(pid_t pid, io::Fd pidfd, io::Fd pipe)
+    : pid_(pid), pidfd_(std::move(pidfd)), pipe_(std::move(pipe)) {}
 
 void Guard::group_started(pid_t group) { tell(group); }
 void Guard::group_ended(pid_t group) { tell(-group); }
@@ -127,7 +128,9 @@ Result<Guard> fork_under_guard(const GuardPlan& plan) {
   if (pid < 0) return tl::unexpected(errno_error(errno, "start the agent (fork)"));
   if (pid > 0) be_guard(pipe->read.get(), plan);
   ::setsid();
-  return Guard(guard, std::move(pipe->write));
+  io::Fd pidfd = open_pidfd(guard);
+  if (!pidfd) return tl::unexpected(errno_error(errno, "watch the guard (pidfd_open)"));
+  return Guard(guard, std::move(pidfd), std::move(pipe->write));
 }
 
 Result<Guard> fork_new_guard(const GuardPlan& plan) {
@@ -140,7 +143,13 @@ Result<Guard> fork_new_guard(const GuardPlan& plan) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     be_guard(pipe->read.get(), plan);
   }
-  return Guard(pid, std::move(pipe->write));
+  io::Fd pidfd = open_pidfd(pid);
+  if (pidfd) return Guard(pid, std::move(pidfd), std::move(pipe->write));
+  const int number = errno;
+  // Before its pipe closes: that would tell it to end everything.
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  return tl::unexpected(errno_error(number, "watch the guard (pidfd_open)"));
 }
 
 }  // namespace dt::launcher

@@ -30,12 +30,12 @@ struct GuardPlan {
 /// The agent's handle on its guard. Destroying it lets the guard do its work.
 class Guard {
  public:
-  Guard(pid_t pid, io::Fd pipe);
+  Guard(pid_t pid, io::Fd pidfd, io::Fd pipe);
   void group_started(pid_t group);
   void group_ended(pid_t group);
   [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Readable when the guard is gone.
-  [[nodiscard]] const io::Fd& pidfd() const { return pidfd_; }
+  /// Readable when the guard is gone. Once; none afterwards.
+  [[nodiscard]] io::Fd take_pidfd() { return std::move(pidfd_); }
 
  private:
   void tell(pid_t number);

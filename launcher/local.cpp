@@ -9,6 +9,7 @@
 
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 
@@ -28,9 +29,9 @@ constexpr auto kExitDeadline = std::chrono::seconds(1);
 
 /// The bridge process. Its exit is taken whenever it comes, also after the stream is gone.
 struct Bridge {
-  Bridge(const asio::any_io_executor& executor, pid_t child)
+  Bridge(const asio::any_io_executor& executor, pid_t child, io::Fd handle)
       : pid(child),
-        pidfd(executor, open_pidfd(child).release()),
+        pidfd(executor, handle.release()),
         ended(executor, asio::steady_timer::time_point::max()) {}
   pid_t pid;
   asio::posix::stream_descriptor pidfd;
@@ -133,7 +134,14 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> open_bridge(std::string progr
 
   const auto pid = spawn(program, argv, theirs.get(), errors.get());
   if (!pid) co_return tl::unexpected(pid.error());
-  auto bridge = std::make_shared<Bridge>(executor, *pid);
+  io::Fd handle = open_pidfd(*pid);
+  if (!handle) {
+    const int number = errno;
+    ::kill(*pid, SIGKILL);
+    ::waitpid(*pid, nullptr, 0);
+    co_return tl::unexpected(errno_error(number, "watch dtagent --attach (pidfd_open)"));
+  }
+  auto bridge = std::make_shared<Bridge>(executor, *pid, std::move(handle));
   reap_when_ended(bridge);
   const asio::local::stream_protocol unix_domain;
   io::UnixSocket socket(executor, unix_domain, ours.release());

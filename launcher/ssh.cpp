@@ -1,20 +1,9 @@
 #include "launcher/ssh.h"
 
-#include <sys/resource.h>
-
+#include "launcher/descriptor_limit.h"
 #include "launcher/ssh_internal.h"
 
 namespace dt::launcher {
-namespace {
-
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-}  // namespace
 
 SshBackend::SshBackend(asio::any_io_executor executor, io::SshOptions options,
                        std::vector<std::string> bundle, io::Log& log, SshLimits limits)

@@ -1,8 +1,11 @@
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "test/launcher/agent_fixture.h"
 #include "test/support/catch.h"
@@ -205,4 +208,98 @@ TEST_CASE("local: bridges are reaped and out of the terminal's process group", "
   link->close();
   CHECK(site.wait([&] { return !fs::exists("/proc/" + std::to_string(bridge)); }));
   CHECK(alive(site.agent_pid()));
+}
+
+TEST_CASE("agent: its guard is not replaced while the agent ends", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  REQUIRE(site.wait([&] { return link->states.size() == 1; }));
+  const pid_t agent = site.agent_pid();
+  const std::string socket = site.socket();
+  const std::string log = socket.substr(0, socket.rfind('.')) + ".log";
+  fs::create_hard_link(log, site.folder + "/kept.log");  // the agent removes its own name of it
+  link->send(Shutdown());
+  REQUIRE(site.wait([&] { return !alive(agent); }));
+  std::ifstream kept(site.folder + "/kept.log");
+  for (std::string line; std::getline(kept, line);) CHECK(line.find("guard") == std::string::npos);
+}
+
+TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the others, and ends",
+          "[agent]") {
+  Site site;
+  auto link = site.attach();
+  link->send(shell(worker(1), "echo up; exec sleep 1000"));
+  REQUIRE(site.wait([&] { return link->out.size() == 1; }));
+  const pid_t agent = site.agent_pid();
+  const pid_t guard = site.guard_pid();
+  rlimit before{};
+  REQUIRE(::prlimit(agent, RLIMIT_NOFILE, nullptr, &before) == 0);
+  const rlimit tight{8, before.rlim_max};  // fewer than it has open: no new one can be had
+  REQUIRE(::prlimit(agent, RLIMIT_NOFILE, &tight, nullptr) == 0);
+  link->send(shell(worker(2), "echo never"));
+  REQUIRE(site.wait([&] { return link->failures.contains(worker(2)); }));
+  CHECK(link->failures[worker(2)][0].find("Too many open files") != std::string::npos);
+  CHECK(link->failures[worker(2)][0].find("node1") != std::string::npos);
+  // Nor can a guard be made; the agent goes on trying, and serving.
+  ::kill(guard, SIGKILL);
+  REQUIRE(site.wait([&] { return !alive(guard); }));
+  const auto beats = link->beats;
+  CHECK(site.wait([&] { return link->beats > beats + 30; }));
+  CHECK(alive(link->started[worker(1)][0]));
+  SECTION("with descriptors again it makes a guard") {
+    REQUIRE(::prlimit(agent, RLIMIT_NOFILE, &before, nullptr) == 0);
+    CHECK(site.wait([&] { return site.guard_pid() != 0; }));
+  }
+  link->send(Shutdown());
+  CHECK(site.wait([&] { return !alive(agent) && !alive(link->started[worker(1)][0]); }));
+}
+
+TEST_CASE("agent: many processes need more descriptors than the soft limit; they keep theirs",
+          "[agent]") {
+  Site site;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit soft{64, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &soft) == 0);
+  auto link = site.attach();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  for (std::uint32_t id = 1; id <= 40; ++id)
+    link->send(shell(worker(id), "ulimit -S -n; exec sleep 1000"));
+  REQUIRE(site.wait([&] { return link->out.size() + link->failures.size() == 40; }));
+  CHECK(link->failures.empty());
+  CHECK(link->out[worker(40)] == "64\n");
+}
+
+TEST_CASE("agent: started beside an earlier one's guard that clears the folder away", "[agent]") {
+  Site site;
+  const std::string folder = site.folder + "/dtlaunch/" + site.job;
+  // The guard's last act, at the worst moment: as soon as the folder is there.
+  std::atomic<bool> enough = false;
+  std::thread guard([&] {
+    while (!enough && ::rmdir(folder.c_str()) != 0) std::this_thread::yield();
+  });
+  auto link = site.attach();
+  site.wait([&] { return link->states.size() == 1 || link->ended; });
+  enough = true;
+  guard.join();
+  INFO(link->end_reason);
+  CHECK(link->states.size() == 1);
+}
+
+TEST_CASE("agent: out of memory it ends, and everything with it", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  link->send(shell(worker(1), "echo up; exec sleep 1000"));
+  REQUIRE(site.wait([&] { return link->out.size() == 1; }));
+  const pid_t agent = site.agent_pid();
+  rlimit before{};
+  REQUIRE(::prlimit(agent, RLIMIT_AS, nullptr, &before) == 0);
+  const rlimit tight{1, before.rlim_max};
+  REQUIRE(::prlimit(agent, RLIMIT_AS, &tight, nullptr) == 0);
+  ToProcess large;
+  large.process = worker(1);
+  large.body = std::string(std::size_t{8} << 20, 'x');
+  link->send(large);
+  CHECK(site.wait([&] { return !alive(agent) && !alive(link->started[worker(1)][0]); }));
+  CHECK(site.wait([&] { return link->ended; }));
 }

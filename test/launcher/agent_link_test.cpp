@@ -293,3 +293,29 @@ TEST_CASE("agent: random and damaged frames on every kind of connection leave it
   last->send(shell(worker(1'000'000), "echo fine"));
   CHECK(site.wait([&] { return exited(*last, 1'000'000); }));
 }
+
+TEST_CASE(
+    "agent: a message too large for the supervisor's link costs the process's connection only",
+    "[agent]") {
+  Site site;
+  auto link = site.attach();
+  link->send(shell(worker(1), "echo $DT_TOKEN; exec sleep 1000"));
+  REQUIRE(site.wait([&] { return link->out.contains(worker(1)); }));
+  Identify identify;
+  identify.process = worker(1);
+  identify.token = link->out[worker(1)].substr(0, 32);
+  auto process = connect_to(site, site.socket());
+  process->send(identify);
+  process->send_raw(wire::frame(Progress::kType, "small"));
+  REQUIRE(site.wait([&] { return link->said.size() == 1; }));
+  // A frame of the largest size there is: with a header around it, it is one no more.
+  process->send_raw(wire::frame(GivingUp::kType, std::string(std::size_t{16} << 20, 'x')));
+  CHECK(site.wait([&] { return process->ended; }));
+  const auto beats = link->beats;
+  CHECK(site.wait([&] { return link->beats > beats + 3 || link->ended; }));
+  CHECK_FALSE(link->ended);
+  link = site.attach(1);  // its report holds what the process said before
+  REQUIRE(site.wait([&] { return link->states.size() == 1 || link->ended; }));
+  REQUIRE(link->states.size() == 1);
+  CHECK(report_of(link->states[0], 1)->said.size() == 1);
+}
