@@ -25,7 +25,8 @@ namespace io {
 
 NLOHMANN_JSON_SERIALIZE_ENUM(HostKeyPolicy, {{HostKeyPolicy::kStrict, "strict"},
                                              {HostKeyPolicy::kAcceptNew, "accept-new"},
-                                             {HostKeyPolicy::kOff, "off"}})
+                                             {HostKeyPolicy::kOff, "off"},
+                                             {HostKeyPolicy::kFromConfig, "config"}})
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SshOptions, known_hosts, forward_agent, port, user, config_file,
                                    identities, connect_timeout_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, command, cwd, env,

@@ -12,10 +12,12 @@
 
 namespace dt::io {
 
-enum class HostKeyPolicy { kStrict, kAcceptNew, kOff };
+/// What to do with a host's key that is not known: refuse, remember, accept, or what the ssh config
+/// says (remember, if it says nothing).
+enum class HostKeyPolicy { kStrict, kAcceptNew, kOff, kFromConfig };
 
 struct SshOptions {
-  HostKeyPolicy known_hosts = HostKeyPolicy::kAcceptNew;
+  HostKeyPolicy known_hosts = HostKeyPolicy::kFromConfig;
   bool forward_agent = false;
   std::uint16_t port = 0;               ///< For hosts that give none; 0: ssh config, else 22.
   std::string user;                     ///< For hosts that give none; empty: ssh config, else mine.

@@ -1,9 +1,11 @@
 #include "launcher/bundle.h"
 
+#include <elf.h>
 #include <openssl/evp.h>
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -17,6 +19,46 @@ std::string folder_of(const Bundle& bundle) {
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
+}
+
+std::string machine_name(Elf64_Half machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return "x86_64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_PPC64:
+      return "ppc64le";
+    case EM_RISCV:
+      return "riscv64";
+    case EM_S390:
+      return "s390x";
+    default:
+      return fmt::format("machine type {}", machine);
+  }
+}
+
+/// A T that begins at `at`, if there is so much.
+template <class T>
+bool read_at(std::string_view bytes, std::size_t at, T& into) {
+  if (at > bytes.size() || bytes.size() - at < sizeof into) return false;
+  std::memcpy(&into, bytes.data() + at, sizeof into);
+  return true;
+}
+
+/// What a program needs of a host, from its ELF header (elf(5)). This machine's byte order and word
+/// size are the program's: it lies beside the one that runs here.
+void read_needs(std::string_view program, Bundle& bundle) {
+  Elf64_Ehdr head;
+  if (!program.starts_with(std::string_view(ELFMAG, SELFMAG)) || !read_at(program, 0, head)) return;
+  bundle.machine = machine_name(head.e_machine);
+  for (std::size_t i = 0; i < head.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    if (!read_at(program, head.e_phoff + i * head.e_phentsize, segment)) return;
+    if (segment.p_type != PT_INTERP || segment.p_offset > program.size()) continue;
+    bundle.loader = program.substr(segment.p_offset, segment.p_filesz);
+    bundle.loader.resize(std::strlen(bundle.loader.c_str()));
+  }
 }
 
 }  // namespace
@@ -35,6 +77,7 @@ Result<std::shared_ptr<const Bundle>> load_bundle(const std::vector<std::string>
     listed += file.bytes;
     bundle->files.push_back(std::move(file));
   }
+  read_needs(bundle->files.front().bytes, *bundle);
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
   if (EVP_Digest(listed.data(), listed.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
@@ -47,8 +90,15 @@ std::string bundle_exec_script(const Bundle& bundle, const std::vector<std::stri
   DT_CHECK(!argv.empty(), "a command has a name");
   std::string words;
   for (std::size_t i = 1; i < argv.size(); ++i) words += " " + shell_word(argv[i]);
+  // Without its loader no program starts, and each architecture has another: asking for it costs
+  // no process.
+  std::string script;
+  if (!bundle.loader.empty())
+    script = fmt::format("[ -e {} ] || {{ echo \"{}$(uname -m)\"; exit 0; }}; ",
+                         shell_word(bundle.loader), kForeignLine);
   // The folder appears whole or not at all; the programs find each other in it.
-  return fmt::format("d={}; [ -d \"$d\" ] || {{ echo {}; exit 0; }}; echo {}; exec \"$d\"/{}{}",
+  return script +
+         fmt::format("d={}; [ -d \"$d\" ] || {{ echo {}; exit 0; }}; echo {}; exec \"$d\"/{}{}",
                      folder_of(bundle), kMissingLine, kReadyLine, shell_word(argv.front()), words);
 }
 
@@ -60,8 +110,11 @@ std::string bundle_store_script(const Bundle& bundle, const BundleFile& file,
 }
 
 std::string bundle_commit_script(const Bundle& bundle, const std::string& token) {
-  return fmt::format("d={}; mv -T \"$d\".{} \"$d\" 2>/dev/null || rm -rf \"$d\".{}; [ -d \"$d\" ]",
-                     folder_of(bundle), token, token);
+  // A machine that loses its power must not keep the folder with empty files in it.
+  return fmt::format(
+      "d={}; sync \"$d\".{}/* 2>/dev/null; mv -T \"$d\".{} \"$d\" 2>/dev/null || rm -rf \"$d\".{}; "
+      "[ -d \"$d\" ]",
+      folder_of(bundle), token, token, token);
 }
 
 std::string shell_word(std::string_view text) {

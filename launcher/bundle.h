@@ -20,17 +20,22 @@ struct BundleFile {
 struct Bundle {
   std::string hash;  ///< 32 hex digits over names and contents.
   std::vector<BundleFile> files;
+  std::string machine;  ///< For which the first file is built, as `uname -m` says it.
+  std::string loader;   ///< Its program interpreter; both empty if it is no ELF program.
 };
 
 /// Reads the files. At least one, with distinct base names.
 [[nodiscard]] Result<std::shared_ptr<const Bundle>> load_bundle(
     const std::vector<std::string>& paths);
 
+/// How a host answers bundle_exec_script(), each on a line of its own.
+inline constexpr std::string_view kAnswer = "dtlaunch:";  ///< How all of them begin.
 inline constexpr std::string_view kReadyLine = "dtlaunch:ready";
 inline constexpr std::string_view kMissingLine = "dtlaunch:missing";
+inline constexpr std::string_view kForeignLine = "dtlaunch:foreign ";  ///< `uname -m` follows.
 
-/// Shell text that prints kReadyLine and becomes `argv` (argv[0] taken from the bundle), or prints
-/// kMissingLine and ends.
+/// Shell text that prints kReadyLine and becomes `argv` (argv[0] taken from the bundle); or prints
+/// kMissingLine, or kForeignLine where the bundle's programs cannot run, and ends.
 [[nodiscard]] std::string bundle_exec_script(const Bundle& bundle,
                                              const std::vector<std::string>& argv);
 /// Shell text that stores its stdin as one file of the bundle in a temporary folder; `token` names

@@ -59,9 +59,9 @@ std::vector<po::options_description> groups() {
       "ssh-user", word("USER"), "for hosts that give none")("ssh-identity,i", words("FILE"),
                                                             "private key; may be given again")(
       "ssh-config", word("FILE"), "instead of ~/.ssh/config; \"none\": no file")(
-      "ssh-known-hosts", word("strict|accept-new|off"),
-      "what to do with a host's key that is not known (accept-new)")(
-      "forward-agent,A", po::bool_switch(), "forward the ssh agent to the hosts")(
+      "ssh-known-hosts", word("strict|accept-new|off|config"),
+      "what to do with a host's key that is not known; default: what the ssh config says, else "
+      "accept-new")("forward-agent,A", po::bool_switch(), "forward the ssh agent to the hosts")(
       "ssh-connect-timeout", word("TIME"), "10 s; twice that for key exchange and login");
   add("Data plane")("interface", word("NAME"),
                     "network interface for gradients, the same name on all hosts")(
@@ -341,9 +341,11 @@ void read_ssh(Values& values, const Surroundings& around, io::SshOptions& ssh) {
   values.text("ssh-config", ssh.config_file);
   if (!ssh.config_file.empty() && ssh.config_file != "none" && !ssh.config_file.starts_with('/'))
     ssh.config_file = around.cwd + "/" + ssh.config_file;
-  constexpr io::HostKeyPolicy kPolicies[] = {
-      io::HostKeyPolicy::kStrict, io::HostKeyPolicy::kAcceptNew, io::HostKeyPolicy::kOff};
-  ssh.known_hosts = kPolicies[values.choice("ssh-known-hosts", {"strict", "accept-new", "off"}, 1)];
+  constexpr io::HostKeyPolicy kPolicies[] = {io::HostKeyPolicy::kStrict,
+                                             io::HostKeyPolicy::kAcceptNew, io::HostKeyPolicy::kOff,
+                                             io::HostKeyPolicy::kFromConfig};
+  ssh.known_hosts =
+      kPolicies[values.choice("ssh-known-hosts", {"strict", "accept-new", "off", "config"}, 3)];
   ssh.forward_agent = values.flag("forward-agent");
   values.time("ssh-connect-timeout", ssh.connect_timeout_s);
 }

@@ -41,8 +41,7 @@ void SshBackend::disconnect(const Host& host) {
   const auto at = impl_->pool.find(host);
   if (at == impl_->pool.end()) return;
   for (const auto& one : at->second)
-    if (one->session)
-      one->session->close({ErrorKind::kUnavailable, fmt::format("{}: disconnected", host)});
+    if (one->session) one->session->close({ErrorKind::kUnavailable, "disconnected"});
 }
 
 std::size_t SshBackend::connections() const {

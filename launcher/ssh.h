@@ -25,7 +25,7 @@ struct CommandResult {
 };
 
 /// A running command's stdin and stdout. read() is an error, with the command's own last words,
-/// when it ends with another exit code than 0.
+/// when it ends with another exit code than 0, and when its connection ends before it.
 class CommandStream : public io::ByteStream {
  public:
   /// No more will be written: the command reads the end of its input.

@@ -195,7 +195,8 @@ io::awaitable<int> agent_authenticate(std::shared_ptr<SshSession> session, AuthP
   group.spawn(relay.run());
   int rc = SSH_AUTH_AGAIN;
   while (session->alive()) {
-    std::function<int()> step = [session] { return ssh_userauth_agent(session->raw(), nullptr); };
+    // No share of the session: its last one must not be given up on the other thread.
+    std::function<int()> step = [raw = session->raw()] { return ssh_userauth_agent(raw, nullptr); };
     session->set_busy(true);
     rc = co_await offload.finish(std::move(step));
     session->set_busy(false);
@@ -326,6 +327,7 @@ io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, Au
   }
   for (const std::string& path : plan.identity_files) {
     const KeyStore::Entry& entry = keys.get(path);
+    if (!entry.exists && !plan.usual_files) unusable.push_back(path + " does not exist");
     if (!entry.problem.empty() &&
         std::find(offered.begin(), offered.end(), entry.base64) == offered.end())
       unusable.push_back(fmt::format("{} {}", path, entry.problem));

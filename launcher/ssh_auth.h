@@ -39,6 +39,7 @@ class KeyStore {
 struct AuthPlan {
   std::string user;
   std::vector<std::string> identity_files;
+  bool usual_files = false;      ///< Nobody named them: they may be missing.
   bool identities_only = false;  ///< Of the agent's keys use only those of identity_files.
   std::string agent_socket;      ///< Empty: no agent.
   Duration agent_deadline = std::chrono::seconds(15);

@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 
 namespace dt::launcher {
@@ -49,7 +51,7 @@ bool is_yes(std::string_view word) {
   return w == "yes" || w == "true";
 }
 
-/// Seconds, or with a unit: 90, 2m, 1h30m.
+/// Seconds, or with a unit: 90, 2m, 1h30m. A year at most.
 Duration parse_time(std::string_view text) {
   std::int64_t total = 0;
   std::int64_t number = 0;
@@ -65,7 +67,16 @@ Duration parse_time(std::string_view text) {
     total += number * unit;
     number = 0;
   }
-  return std::chrono::seconds(total + number);
+  return std::chrono::seconds(std::min<std::int64_t>(total + number, 365 * 86400));
+}
+
+/// What may be asked for cannot be asked here: strict then.
+std::optional<io::HostKeyPolicy> parse_host_keys(std::string_view text) {
+  const std::string word = lower(text);
+  if (word == "yes" || word == "true" || word == "ask") return io::HostKeyPolicy::kStrict;
+  if (word == "accept-new") return io::HostKeyPolicy::kAcceptNew;
+  if (word == "no" || word == "false" || word == "off") return io::HostKeyPolicy::kOff;
+  return std::nullopt;
 }
 
 template <class Number>
@@ -78,7 +89,10 @@ Number parse_number(std::string_view text) {
 /// Keywords we cannot honour and what that means for the user.
 const std::map<std::string, std::string, std::less<>>& unsupported() {
   static const std::map<std::string, std::string, std::less<>> table = {
+      {"bindaddress", "the system chooses it"},
+      {"bindinterface", "the system chooses it"},
       {"certificatefile", "user certificates are not used"},
+      {"connecttimeout", "use --ssh-connect-timeout"},
       {"controlmaster", "connections of our own are shared anyway"},
       {"controlpath", "connections of our own are shared anyway"},
       {"controlpersist", "connections of our own are shared anyway"},
@@ -101,7 +115,8 @@ const std::map<std::string, std::string, std::less<>>& unsupported() {
   return table;
 }
 
-/// %h and friends of HostName, IdentityFile and ProxyCommand.
+}  // namespace
+
 std::string expand_tokens(std::string_view text, std::string_view host, std::string_view original,
                           std::uint16_t port, std::string_view user) {
   std::string out;
@@ -142,8 +157,6 @@ std::string expand_tokens(std::string_view text, std::string_view host, std::str
   }
   return out;
 }
-
-}  // namespace
 
 bool glob_match(std::string_view pattern, std::string_view text) {
   // Backtracks to the last star only: linear in practice, never exponential.
@@ -325,6 +338,7 @@ SshHostConfig SshConfig::lookup(std::string_view name, std::string_view user) co
     if (line.keyword == "serveralivecountmax") result.alive_count_max = parse_number<int>(word);
     if (line.keyword == "proxycommand") result.proxy_command = line.rest;
     if (line.keyword == "proxyjump") result.proxy_jump = word;
+    if (line.keyword == "stricthostkeychecking") result.host_keys = parse_host_keys(word);
     if (line.keyword == "userknownhostsfile") result.user_known_hosts = line.words;
     if (line.keyword == "globalknownhostsfile") result.global_known_hosts = line.words;
   });

@@ -7,13 +7,13 @@
 /// a note. Relative Includes are taken from the folder of the file.
 #pragma once
 
-#include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/id.h"
 #include "core/result.h"
+#include "io/job_spec.h"
 
 namespace dt::launcher {
 
@@ -33,6 +33,7 @@ struct SshHostConfig {
   std::string proxy_jump;
   std::vector<std::string> user_known_hosts;    ///< Empty: not configured.
   std::vector<std::string> global_known_hosts;  ///< Empty: not configured.
+  std::optional<io::HostKeyPolicy> host_keys;   ///< StrictHostKeyChecking; nobody is ever asked.
 };
 
 class SshConfig {
@@ -65,6 +66,11 @@ class SshConfig {
   std::vector<Line> lines_;
 };
 
+/// %h (host), %n (original), %p, %r (user), %u, %d, %i and %% of HostName, IdentityFile and
+/// ProxyCommand; others stay as they are.
+[[nodiscard]] std::string expand_tokens(std::string_view text, std::string_view host,
+                                        std::string_view original, std::uint16_t port,
+                                        std::string_view user);
 /// `*`, `?`; case matters as it does for ssh: names are compared in lower case.
 [[nodiscard]] bool glob_match(std::string_view pattern, std::string_view text);
 /// A list of patterns with `!` negation: a negated match refuses, else any match accepts.

@@ -40,6 +40,7 @@ Result<Endpoints> resolve_now(const std::string& name, std::uint16_t port) {
     endpoints.push_back(endpoint);
   }
   ::freeaddrinfo(found);
+  if (endpoints.empty()) return fail(ErrorKind::kInvalid, "{}: it has no address", name);
   return endpoints;
 }
 
@@ -124,31 +125,13 @@ Result<io::Fd> SshBackend::Impl::start_proxy(SshSession& session, const Target& 
     command += fmt::format(" -W '[%h]:%p' -- {}",
                            shell_word(hop.substr(0, has_port ? colon : hop.size())));
   }
-  std::string expanded;
-  for (std::size_t i = 0; i < command.size(); ++i) {
-    const char next = command[i] == '%' && i + 1 < command.size() ? command[i + 1] : '\0';
-    if (next == 'h')
-      expanded += target.hostname;
-    else if (next == 'p')
-      expanded += std::to_string(target.port);
-    else if (next == 'r')
-      expanded += target.user;
-    else if (next == 'n')
-      expanded += target.hostname;
-    else if (next == '%')
-      expanded += '%';
-    else {
-      expanded += command[i];
-      continue;
-    }
-    ++i;
-  }
+  command = expand_tokens(command, target.hostname, target.name, target.port, target.user);
   std::array<int, 2> pair{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
     return tl::unexpected(errno_error(errno, "socketpair"));
   io::Fd ours(pair[0]);
   const io::Fd theirs(pair[1]);
-  auto child = Subprocess::start({"/bin/sh", "-c", "exec " + expanded}, theirs.get(), theirs.get(),
+  auto child = Subprocess::start({"/bin/sh", "-c", "exec " + command}, theirs.get(), theirs.get(),
                                  STDERR_FILENO);
   if (!child) return tl::unexpected(child.error());
   session.keep(std::make_shared<Subprocess>(std::move(*child)));
@@ -164,15 +147,19 @@ awaitable<Result<std::shared_ptr<SshSession>>> SshBackend::Impl::connect(Target 
     if (!found) co_return tl::unexpected(found.error());
     endpoints = std::move(*found);
   }
-  const std::string place = proxied ? target.hostname : endpoints.front().address().to_string();
-  auto& slots = per_address[fmt::format("{}:{}", place, target.port)];
+  // Hosts behind a jump host all come to its sshd first.
+  const std::string& jump = target.config.proxy_jump;
+  const std::string place = !proxied       ? endpoints.front().address().to_string()
+                            : jump.empty() ? target.hostname
+                                           : "jump " + jump;
+  auto& slots = per_address[fmt::format("{}:{}", place, jump.empty() ? target.port : 0)];
   if (!slots) slots = std::make_shared<Slots>(executor, limits.per_address);
   const auto turns = slots;  // the map may grow meanwhile
 
   for (int attempt = 1;; ++attempt) {
     Slots::Held here = co_await turns->acquire();
     Slots::Held overall = co_await setups->acquire();
-    auto made = SshSession::make(executor, target.written);
+    auto made = SshSession::make(executor);
     if (!made) co_return tl::unexpected(phase_error(target, "connect", made.error()));
     const std::shared_ptr<SshSession> session = std::move(*made);
     io::Fd fd;
@@ -210,7 +197,9 @@ awaitable<Result<std::shared_ptr<SshSession>>> SshBackend::Impl::connect(Target 
       const bool dropped = session->before_banner();
       co_return fail(
           shaken.error().kind, "{}: handshake: {}{}", target.written, shaken.error().message,
-          dropped ? " (before sshd's first word: MaxStartups of sshd, or a firewall?)" : "");
+          !dropped  ? ""
+          : proxied ? " (before sshd's first word; the ProxyCommand's own words are in the log)"
+                    : " (before sshd's first word: MaxStartups of sshd, or a firewall?)");
     }
     if (auto checked = check_host_key(*session, target); !checked) {
       session->close(checked.error());

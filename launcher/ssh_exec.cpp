@@ -19,8 +19,10 @@ class ProgramStream final : public CommandStream {
 
   awaitable<Result<std::size_t>> read(std::span<char> into) override {
     auto n = co_await stream_->read(into);
+    if (!n || *n > 0) co_return n;
     const int code = stream_->exit_code();
-    if (!n || *n > 0 || code <= 0) co_return n;
+    if (code == 0) co_return n;
+    if (code < 0) co_return tl::unexpected(stream_->no_exit_code().at(host_));
     const std::string words = on_one_line(stream_->stderr_tail());
     co_return fail(
         ErrorKind::kUnavailable, "{}: {}", host_,
@@ -36,6 +38,19 @@ class ProgramStream final : public CommandStream {
   std::string program_;
 };
 
+/// Why the bundle's programs cannot run on a host that is a `machine`.
+Error foreign_host(const Bundle& bundle, const std::string& machine) {
+  if (machine == bundle.machine)
+    return {ErrorKind::kInvalid,
+            fmt::format("the host has no {}, without which dtagent does not start: a system with "
+                        "glibc for {} is needed there",
+                        bundle.loader, machine)};
+  return {ErrorKind::kInvalid,
+          fmt::format("the host is of architecture {}, dtlaunch here is built for {}: all hosts "
+                      "must be of the architecture of the machine dtlaunch runs on",
+                      machine, bundle.machine)};
+}
+
 }  // namespace
 
 std::string on_one_line(std::string_view text, std::size_t most) {
@@ -48,11 +63,12 @@ awaitable<Result<std::string>> SshBackend::Impl::read_first_line(SshStream& stre
   std::string seen;
   std::array<char, 4096> piece{};
   for (;;) {
-    for (const std::string_view line : {kReadyLine, kMissingLine}) {
-      const std::size_t at = seen.find(fmt::format("{}\n", line));
-      if (at == std::string::npos || (at > 0 && seen[at - 1] != '\n')) continue;
-      stream.unread(seen.substr(at + line.size() + 1));
-      co_return std::string(line);
+    for (std::size_t at = seen.find(kAnswer); at != std::string::npos;
+         at = seen.find(kAnswer, at + 1)) {
+      const std::size_t end = seen.find('\n', at);
+      if (end == std::string::npos || (at > 0 && seen[at - 1] != '\n')) continue;
+      stream.unread(seen.substr(end + 1));
+      co_return seen.substr(at, end - at);
     }
     if (seen.size() > kMaxNoise)
       co_return fail(ErrorKind::kProtocol,
@@ -61,7 +77,7 @@ awaitable<Result<std::string>> SshBackend::Impl::read_first_line(SshStream& stre
     auto n = co_await stream.read(piece);
     if (!n) co_return tl::unexpected(n.error());
     if (*n == 0) {
-      if (!stream.session().alive()) co_return tl::unexpected(stream.session().why());
+      if (stream.exit_code() < 0) co_return tl::unexpected(stream.no_exit_code());
       co_return fail(ErrorKind::kUnavailable, "the login shell ended with exit code {}: {}",
                      stream.exit_code(),
                      on_one_line(stream.stderr_tail().empty() ? seen : stream.stderr_tail()));
@@ -89,7 +105,7 @@ awaitable<Result<CommandResult>> SshBackend::Impl::run(Host host, std::string sc
     }
     result.exit_code = s.exit_code();
     result.err = s.stderr_tail();
-    if (result.exit_code < 0) co_return tl::unexpected(s.session().why());
+    if (result.exit_code < 0) co_return tl::unexpected(s.no_exit_code());
     co_return std::move(result);
   };
   auto result = co_await io::within(deadline, talk(channel, input), "the command");
@@ -143,6 +159,9 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
           std::move(*stream), to_string(host), command.argv.front());
       co_return std::move(program);
     }
+    if (line->starts_with(kForeignLine))
+      co_return tl::unexpected(foreign_host(*self->bundle, line->substr(kForeignLine.size()))
+                                   .at(fmt::format("{}: exec", host)));
     if (attempt > 0)
       co_return fail(ErrorKind::kIo, "{}: bundle copy: the copied files are not there afterwards",
                      host);

@@ -56,7 +56,7 @@ KnownHosts& SshBackend::Impl::known_hosts(const Target& target) {
 
 std::string SshBackend::Impl::host_key_algorithms(const Target& target) {
   std::vector<std::string> preferred;
-  if (options.known_hosts != io::HostKeyPolicy::kOff)
+  if (target.host_keys != io::HostKeyPolicy::kOff)
     preferred = known_hosts(target).key_types(target.key_name, target.key_port);
   std::string list;
   auto add = [&list](std::string_view type) {
@@ -73,7 +73,7 @@ std::string SshBackend::Impl::host_key_algorithms(const Target& target) {
 }
 
 Result<void> SshBackend::Impl::check_host_key(SshSession& session, const Target& target) {
-  if (options.known_hosts == io::HostKeyPolicy::kOff) return {};
+  if (target.host_keys == io::HostKeyPolicy::kOff) return {};
   std::string print;
   const auto key = server_key(session.raw(), print);
   if (!key) return tl::unexpected(key.error());
@@ -104,7 +104,7 @@ Result<void> SshBackend::Impl::check_host_key(SshSession& session, const Target&
     case KnownHosts::Verdict::kUnknown:
       break;
   }
-  if (options.known_hosts == io::HostKeyPolicy::kStrict)
+  if (target.host_keys == io::HostKeyPolicy::kStrict)
     return fail(ErrorKind::kDenied,
                 "the server's {} key {} is not in {}: add it (ssh-keyscan, after comparing it), or "
                 "allow new hosts with --ssh-known-hosts accept-new",

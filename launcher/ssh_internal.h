@@ -33,11 +33,13 @@ using Endpoints = std::vector<asio::ip::tcp::endpoint>;
 /// Where and as whom to connect, after the options, the hosts file and the ssh config.
 struct Target {
   std::string written;  ///< As the user wrote it; begins every message.
+  std::string name;     ///< The same without user and port.
   std::string hostname;
   std::uint16_t port = 22;
   std::string user;
   std::string key_name;        ///< What known_hosts calls it.
   std::uint16_t key_port = 0;  ///< 0 with HostKeyAlias, which stands for name and port.
+  io::HostKeyPolicy host_keys = io::HostKeyPolicy::kStrict;
   SshHostConfig config;
 };
 
@@ -50,6 +52,8 @@ struct Pooled {
   bool forward_agent = false;
   bool connecting = true;
   std::size_t users = 0;
+  std::size_t most_users = 0;  ///< Less than the limit where sshd refused more.
+  bool served = false;         ///< A command ran on it.
   std::optional<Error> error;
   asio::steady_timer changed;
 
@@ -61,7 +65,7 @@ struct Pooled {
 /// The last `most` bytes of a program's words, on one line.
 [[nodiscard]] std::string on_one_line(std::string_view text, std::size_t most = 400);
 
-struct SshBackend::Impl : std::enable_shared_from_this<SshBackend::Impl> {
+struct SshBackend::Impl {
   Impl(asio::any_io_executor loop, io::SshOptions opts, std::vector<std::string> files,
        io::Log& sink, SshLimits lim)
       : executor(std::move(loop)),

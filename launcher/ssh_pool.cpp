@@ -45,7 +45,7 @@ awaitable<Result<std::shared_ptr<Pooled>>> SshBackend::Impl::acquire(Host host,
   std::shared_ptr<Pooled> chosen;
   std::erase_if(all, [](const auto& one) { return !one->usable(); });
   for (const auto& one : all)
-    if (!chosen && one->users < limits.channels_per_session) chosen = one;
+    if (!chosen && one->users < one->most_users) chosen = one;
   if (chosen) {
     lease = lease_of(chosen);
     while (chosen->connecting) co_await chosen->changed.async_wait(io::tok);
@@ -53,6 +53,7 @@ awaitable<Result<std::shared_ptr<Pooled>>> SshBackend::Impl::acquire(Host host,
     co_return chosen;
   }
   chosen = std::make_shared<Pooled>(executor);
+  chosen->most_users = limits.channels_per_session;
   all.push_back(chosen);
   lease = lease_of(chosen);
   // Also when this coroutine is stopped half-way, those who wait for it learn so.
@@ -96,15 +97,29 @@ awaitable<Result<std::shared_ptr<Pooled>>> SshBackend::Impl::acquire(Host host,
 awaitable<Result<std::unique_ptr<SshStream>>> SshBackend::Impl::exec(Host host,
                                                                      std::string command) {
   // A session may die between two uses: then a new one, once.
-  for (int attempt = 0;; ++attempt) {
+  for (int deaths = 0;;) {
     std::shared_ptr<void> lease;
     auto pooled = co_await acquire(host, lease);
     if (!pooled) co_return tl::unexpected(pooled.error());
     const auto session = (*pooled)->session;
     auto stream = co_await SshStream::exec(session, command, (*pooled)->forward_agent, limits.exec,
                                            std::move(lease));
-    if (stream) co_return std::move(*stream);
-    if (session->alive() || attempt > 0)
+    if (stream) {
+      (*pooled)->served = true;
+      co_return std::move(*stream);
+    }
+    const bool died = !session->alive();
+    if (!died && (*pooled)->users > 0) {
+      // Its MaxSessions is smaller than what we thought: the next one may have room.
+      (*pooled)->most_users = (*pooled)->users;
+      continue;
+    }
+    if (!died && (*pooled)->served) {
+      // sshd has not freed the place of the last command yet.
+      session->close({ErrorKind::kUnavailable, "sshd runs no further command on it"});
+      continue;
+    }
+    if (!died || ++deaths > 1)
       co_return tl::unexpected(stream.error().at(fmt::format("{}: exec", host)));
   }
 }

@@ -20,14 +20,14 @@ constexpr std::size_t kStderrTail = 8192;
 /// Handed to libssh at once; it copies what it cannot send.
 constexpr std::size_t kWritePiece = std::size_t{64} << 10;
 
+/// RFC 4254, section 6.10; TERM for a name it does not have.
 int signal_number(std::string_view name) {
-  if (name == "HUP") return SIGHUP;
-  if (name == "INT") return SIGINT;
-  if (name == "QUIT") return SIGQUIT;
-  if (name == "ABRT") return SIGABRT;
-  if (name == "KILL") return SIGKILL;
-  if (name == "SEGV") return SIGSEGV;
-  if (name == "PIPE") return SIGPIPE;
+  static constexpr std::pair<std::string_view, int> kNames[] = {
+      {"ABRT", SIGABRT}, {"ALRM", SIGALRM}, {"FPE", SIGFPE},   {"HUP", SIGHUP},   {"ILL", SIGILL},
+      {"INT", SIGINT},   {"KILL", SIGKILL}, {"PIPE", SIGPIPE}, {"QUIT", SIGQUIT}, {"SEGV", SIGSEGV},
+      {"TERM", SIGTERM}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};
+  for (const auto& [known, number] : kNames)
+    if (name == known) return number;
   return SIGTERM;
 }
 
@@ -58,17 +58,15 @@ struct SshStream::Callbacks {
   ssh_channel_callbacks_struct table{};
 };
 
-SshSession::SshSession(io::asio::any_io_executor executor, std::string name)
+SshSession::SshSession(io::asio::any_io_executor executor)
     : executor_(std::move(executor)),
-      name_(std::move(name)),
       lib_(std::make_unique<Libssh>()),
       descriptor_(executor_),
       wake_(executor_, io::asio::steady_timer::time_point::max()),
       alive_timer_(executor_) {}
 
-Result<std::shared_ptr<SshSession>> SshSession::make(io::asio::any_io_executor executor,
-                                                     std::string name) {
-  std::shared_ptr<SshSession> session(new SshSession(std::move(executor), std::move(name)));
+Result<std::shared_ptr<SshSession>> SshSession::make(io::asio::any_io_executor executor) {
+  std::shared_ptr<SshSession> session(new SshSession(std::move(executor)));
   if (session->raw() == nullptr) return fail(ErrorKind::kIo, "libssh: out of memory");
   ssh_set_blocking(session->raw(), 0);
   ssh_set_counters(session->raw(), &session->lib_->raw_bytes, &session->lib_->packet_bytes);
@@ -222,8 +220,8 @@ void SshSession::alive_tick() {
       const auto silent = std::chrono::duration<double>(self->alive_interval_).count() *
                           (self->alive_count_max_ + 1);
       self->close(
-          {ErrorKind::kTimeout, fmt::format("{}: no sign of life for {:.0f} s: connection given up",
-                                            self->name_, silent)});
+          {ErrorKind::kTimeout,
+           fmt::format("no sign of life for {:.0f} s: the connection was given up", silent)});
       return;
     } else if (!self->busy_) {
       // While one is unanswered the call only looks for the answer; a first result other than
@@ -399,11 +397,16 @@ void SshStream::finish_writing() {
 void SshStream::close() {
   if (closed_) return;
   closed_ = true;
-  if (session_->alive()) {
-    ssh_channel_close(channel_);
-    session_->notify();
-    session_->poke();
-  }
+  if (!session_->alive()) return;
+  // Of a channel that was never opened libssh would close number 0 of the other side: another one.
+  if (ssh_channel_is_open(channel_) != 0 || remote_closed_) ssh_channel_close(channel_);
+  session_->notify();
+  session_->poke();
+}
+
+Error SshStream::no_exit_code() const {
+  if (!session_->alive()) return session_->why();
+  return {ErrorKind::kUnavailable, "the command ended without an exit code"};
 }
 
 std::string SshStream::stderr_tail() const {

@@ -24,15 +24,12 @@ namespace dt::launcher {
 
 class SshSession : public std::enable_shared_from_this<SshSession> {
  public:
-  /// `name` is the host as people wrote it, for messages.
-  [[nodiscard]] static Result<std::shared_ptr<SshSession>> make(io::asio::any_io_executor executor,
-                                                                std::string name);
+  [[nodiscard]] static Result<std::shared_ptr<SshSession>> make(io::asio::any_io_executor executor);
   ~SshSession();
   SshSession(const SshSession&) = delete;
   SshSession& operator=(const SshSession&) = delete;
 
   [[nodiscard]] ssh_session_struct* raw();
-  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] io::asio::any_io_executor executor() const { return executor_; }
 
   /// Key exchange over a connected socket. Set libssh's options before. An error whose
@@ -68,7 +65,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   [[nodiscard]] bool alive() const { return started_ && !dead_; }
   /// Bytes wait to be written.
   [[nodiscard]] bool write_pending() const;
-  /// Ends everything on it. The first reason stays.
+  /// Ends everything on it. The first reason stays; it does not name the host.
   void close(Error why);
   /// Why it ended; only when it did.
   [[nodiscard]] const Error& why() const { return why_; }
@@ -86,7 +83,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   void keep(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
 
  private:
-  SshSession(io::asio::any_io_executor executor, std::string name);
+  explicit SshSession(io::asio::any_io_executor executor);
   void arm();
   void on_ready(const boost::system::error_code& ec);
   void pump();
@@ -94,7 +91,6 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   void died();
 
   io::asio::any_io_executor executor_;
-  std::string name_;
   struct Libssh;
   std::unique_ptr<Libssh> lib_;
   std::function<void(ssh_channel_struct*)> accept_agent_;
@@ -150,8 +146,10 @@ class SshStream final : public io::ByteStream {
 
   /// No more will be written: the command reads the end of its input.
   void finish_writing();
-  /// After read() said 0: the exit code (128 + signal), or -1 when the connection ended first.
+  /// After read() said 0: the exit code (128 + signal), or -1 when none came.
   [[nodiscard]] int exit_code() const { return exit_code_; }
+  /// Why none came.
+  [[nodiscard]] Error no_exit_code() const;
   /// The last 8 kB of the command's stderr, trimmed.
   [[nodiscard]] std::string stderr_tail() const;
   /// Bytes to be read before all others.

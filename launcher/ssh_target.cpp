@@ -23,6 +23,7 @@ Target SshBackend::Impl::target_of(const Host& host) {
   const SshConfig config(config_files());
   Target target;
   target.written = to_string(host);
+  target.name = host.name;
   const std::string& given_user = host.user.empty() ? options.user : host.user;
   target.config = config.lookup(host.name, given_user);
   for (const std::string& note : config.ignored(host.name))
@@ -39,6 +40,9 @@ Target SshBackend::Impl::target_of(const Host& host) {
   const bool alias = !target.config.host_key_alias.empty();
   target.key_name = alias ? target.config.host_key_alias : target.hostname;
   target.key_port = alias ? std::uint16_t{0} : target.port;
+  target.host_keys = options.known_hosts != io::HostKeyPolicy::kFromConfig
+                         ? options.known_hosts
+                         : target.config.host_keys.value_or(io::HostKeyPolicy::kAcceptNew);
   return target;
 }
 
@@ -70,7 +74,8 @@ AuthPlan SshBackend::Impl::auth_plan(const Target& target) const {
     plan.identity_files.push_back(expand_home(file));
   const auto& configured = target.config.identity_files;
   plan.identity_files.insert(plan.identity_files.end(), configured.begin(), configured.end());
-  if (plan.identity_files.empty())
+  plan.usual_files = plan.identity_files.empty();
+  if (plan.usual_files)
     for (const char* name : {"id_ed25519", "id_ecdsa", "id_rsa"})
       plan.identity_files.push_back(fmt::format("{}/.ssh/{}", home_dir(), name));
   plan.identities_only = target.config.identities_only;
@@ -92,7 +97,8 @@ std::vector<std::string> SshBackend::ssh_command(const Host& host) const {
   };
   option("ServerAliveInterval=5");
   option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, options.connect_timeout_s)));
-  switch (options.known_hosts) {
+  switch (impl_->target_of(host).host_keys) {
+    case io::HostKeyPolicy::kFromConfig:
     case io::HostKeyPolicy::kStrict:
       option("StrictHostKeyChecking=yes");
       break;

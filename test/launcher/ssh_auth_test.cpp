@@ -130,3 +130,15 @@ TEST_CASE("ssh: -A makes our ssh-agent answer on the host", "[ssh]") {
     CHECK(contains(listed->out, test::read_file(sshd.user_key() + ".pub").substr(0, 60)));
   }
 }
+
+TEST_CASE("ssh: a key file that was named and is not there is said", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  io::SshOptions options = sshd.options();
+  options.identities = {sshd.dir() + "/none"};
+  Client client(options);
+  const auto result = client.run(sshd.host(), "true");
+  REQUIRE_FALSE(result);
+  INFO(result.error().message);
+  CHECK(contains(result.error().message, sshd.dir() + "/none does not exist"));
+}

@@ -1,3 +1,5 @@
+#include <elf.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -163,4 +165,67 @@ TEST_CASE("ssh: closing a stream ends a read that waits on it", "[ssh]") {
   const auto end = client.wait(read_all(**stream));
   REQUIRE_FALSE(end);
   CHECK(end.error().kind == ErrorKind::kClosed);
+}
+
+TEST_CASE("ssh: beyond MaxSessions a command goes over another connection, the first one goes on",
+          "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd({.max_startups = "1000", .max_sessions = "1", .more = {}});
+  Client client(sshd.options());
+  auto stream = client.wait(client.backend.start(sshd.host(), "cat"));
+  REQUIRE(stream);
+  for (int i = 0; i < 2; ++i) {
+    const auto second = client.run(sshd.host(), "echo second");
+    INFO((second ? "" : second.error().message));
+    CHECK((second && second->out == "second\n"));
+  }
+  REQUIRE(client.wait((*stream)->write("still here")));
+  const auto back = client.wait(read_some(**stream, 10));
+  CHECK((back && *back == "still here"));
+  CHECK(client.backend.connections() == 2);
+}
+
+TEST_CASE("ssh: where no command may run at all, that is the error", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd({.max_startups = "1000", .max_sessions = "0", .more = {}});
+  Client client(sshd.options());
+  const auto result = client.run(sshd.host(), "true");
+  REQUIRE_FALSE(result);
+  CHECK(result.error().kind == ErrorKind::kDenied);
+  CHECK(contains(result.error().message, "exec: sshd refused to run a command"));
+}
+
+TEST_CASE("ssh: a host of another architecture is told by name, with both", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  utsname here{};
+  REQUIRE(::uname(&here) == 0);
+  const bool other_is_arm = std::string(here.machine) != "aarch64";
+  // As much of a program as tells for which machine it is.
+  const std::string loader = "/lib/ld-of-another-machine.so.1";
+  Elf64_Ehdr head{};
+  std::copy_n(ELFMAG, SELFMAG, head.e_ident);
+  head.e_ident[EI_CLASS] = ELFCLASS64;
+  head.e_ident[EI_DATA] = ELFDATA2LSB;
+  head.e_machine = other_is_arm ? EM_AARCH64 : EM_X86_64;
+  head.e_phoff = sizeof head;
+  head.e_phentsize = sizeof(Elf64_Phdr);
+  head.e_phnum = 1;
+  Elf64_Phdr segment{};
+  segment.p_type = PT_INTERP;
+  segment.p_offset = sizeof head + sizeof segment;
+  segment.p_filesz = loader.size() + 1;
+  std::string program(reinterpret_cast<const char*>(&head), sizeof head);
+  program.append(reinterpret_cast<const char*>(&segment), sizeof segment);
+  program.append(loader.c_str(), loader.size() + 1);
+  write_file(sshd.dir() + "/dtagent", program, 0700);
+  Client client(sshd.options(), {sshd.dir() + "/dtagent"});
+  const auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent"}}));
+  REQUIRE_FALSE(stream);
+  INFO(stream.error().message);
+  CHECK(stream.error().kind == ErrorKind::kInvalid);
+  CHECK(contains(stream.error().message, to_string(sshd.host()) + ": "));
+  CHECK(contains(stream.error().message, here.machine));
+  CHECK(contains(stream.error().message, other_is_arm ? "aarch64" : "x86_64"));
+  CHECK_FALSE(std::filesystem::exists(sshd.cache() + "/dtlaunch"));
 }

@@ -1,5 +1,6 @@
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "test/launcher/ssh_fixture.h"
@@ -99,4 +100,23 @@ TEST_CASE("ssh: hashed known_hosts files and HostKeyAlias are understood", "[ssh
   sshd.prepend_config("Host *\n  HostKeyAlias my-alias\n");
   Client client(options);
   CHECK(client.run(sshd.host(2), "true"));
+}
+
+TEST_CASE("ssh: the config's StrictHostKeyChecking holds unless an option says otherwise",
+          "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  sshd.prepend_config("StrictHostKeyChecking yes");
+  {
+    Client client(sshd.options());
+    const auto refused = client.run(sshd.host(), "true");
+    REQUIRE_FALSE(refused);
+    CHECK(contains(refused.error().message, "is not in " + sshd.known_hosts()));
+    const auto words = client.backend.ssh_command(sshd.host());
+    CHECK(std::count(words.begin(), words.end(), "StrictHostKeyChecking=yes") == 1);
+  }
+  io::SshOptions options = sshd.options();
+  options.known_hosts = io::HostKeyPolicy::kAcceptNew;
+  Client client(options);
+  CHECK(client.run(sshd.host(), "true"));
 }
