@@ -1,27 +1,178 @@
 /// A whole job in one thread and virtual time: hosts with agents, workers, servers, the shared
 /// volume, a network that fails, a user who edits host_worker, and a supervisor shell around the
-/// real core/ that is killed between any two of its effects. One seed, one run.
+/// real core/ that is killed between any two of its effects.
+///
+///     cluster.cpp             the run: its plan, its clock, its end
+///     cluster_supervisor.cpp  the supervisor's shell, its crashes, its journal
+///     cluster_links.cpp       links between the supervisor and the agents
+///     cluster_processes.cpp   agents, workers, servers
+///     cluster_faults.cpp      what goes wrong, and the user's edits
 #pragma once
 
-#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
 #include <optional>
+#include <queue>
 #include <string>
+#include <vector>
 
-#include "core/id.h"
+#include "core/file_watch.h"
+#include "core/job.h"
+#include "test/sim/checkers.h"
+#include "test/sim/random.h"
+#include "test/sim/simulate.h"
+#include "test/sim/world.h"
 
 namespace dt::sim {
 
-struct Outcome {
-  std::optional<std::string> failure;  ///< The first thing that did not hold.
-  std::uint64_t hash = 0;              ///< Of everything that happened.
-  std::optional<std::int32_t> exit_code;
-  Duration took{};  ///< Virtual.
-  std::uint32_t crashes = 0;
-  std::uint32_t commits = 0;
-  std::uint32_t log_lines = 0;
-};
+class Cluster {
+ public:
+  Cluster(std::uint64_t seed, bool trace);
 
-/// `trace`: prints a line per event to stdout.
-[[nodiscard]] Outcome simulate(std::uint64_t seed, bool trace);
+  Outcome run();
+
+ private:
+  struct Item {
+    Time at;
+    std::uint64_t order;
+    std::function<void()> act;
+    bool operator<(const Item& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+
+  void at(Time when, std::function<void()> act);
+  void after(Duration d, std::function<void()> act);
+
+  template <class... Args>
+  void trace(std::uint64_t kind, std::uint64_t what, fmt::format_string<Args...> text,
+             Args&&... args) {
+    for (const std::uint64_t v :
+         {static_cast<std::uint64_t>(now_.time_since_epoch().count()), kind, what})
+      hash_ = (hash_ ^ v) * 0x100000001b3U;
+    if (trace_)
+      fmt::print("{:9.3f}  {}\n", std::chrono::duration<double>(now_.time_since_epoch()).count(),
+                 fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  // The run's plan.
+  void plan();
+  std::size_t machine(const Host& host);
+  /// Everything that is broken is mended, for good.
+  void heal();
+
+  // The supervisor's shell.
+  void begin_supervisor();
+  void crash();
+  void tick(std::uint64_t life);
+  void feed(const JobEvent& event);
+  void carry_out(const std::vector<Effect>& effects);
+  static std::string bytes_of(const Record& record);
+  void act(const Append& e);
+  void act(const Attach& e);
+  void act(const ReleaseHost& e);
+  void act(const Prepare& e);
+  void end_prepare(std::size_t i, const char* why);
+  void act(const StartWorker& e);
+  void act(const StartServer& e);
+  void act(const Stop& e);
+  void act(const Acknowledge& e);
+  void act(const TellServers& e);
+  void act(const TellRelease& e);
+  void act(const TellShrunk&);
+  void act(const TellCommit& e);
+  void act(const Note& e);
+  void act(const End& e);
+  /// The shell's goodbye to one host; hosts that are still being reached get it when they answer.
+  void shut_down(std::size_t i);
+  void flush_log(std::size_t bytes);
+  void look_at_file(std::uint64_t life);
+
+  // Links.
+  void try_attach(std::size_t i, Duration delay);
+  void connect(std::size_t i);
+  /// The path to a host is gone: both ends notice a little later.
+  void cut(std::size_t i);
+  void break_link(std::size_t i, std::uint64_t id);
+  void unlink_agent(std::size_t i, std::uint64_t link);
+  [[nodiscard]] Duration delay();
+  /// In order, maybe twice, lost with the link.
+  void to_agent(std::size_t i, std::function<void()> act);
+  void to_supervisor(std::size_t i, std::function<void()> act);
+  void say(std::size_t i, const JobEvent& event);
+  void to_process(std::size_t i, ProcessId id, std::function<void(std::size_t)> act);
+
+  // Agents and processes.
+  void agent_ends(std::size_t i, const char* why);
+  void start_process(std::size_t i, ProcessId id, bool newcomer);
+  void process_ends(std::size_t index, ExitStatus status);
+  void warm_up(std::size_t index);
+  void arrive(std::size_t index, Epoch epoch);
+  void released(std::size_t index, const Release& r);
+  void trained(std::size_t index, Epoch epoch);
+  /// Who has trained its epoch goes on when all whom the servers wait for have contributed.
+  void check_rounds();
+  [[nodiscard]] bool round_complete(Epoch epoch) const;
+  void server_commit(std::size_t index, const ServerCommit& c);
+  void report_traffic(std::size_t index);
+
+  // What goes wrong.
+  void chaos();
+  /// After this the job may end for reasons that are not its workers'.
+  void excuse();
+  void trouble(std::size_t i, bool data_too);
+  bool kill_process(Role role);
+  void kill_host(std::size_t i);
+  /// The list a user may want next: mostly the base hosts and some more.
+  std::vector<Host> next_list();
+  /// As an editor, a shell or a careless hand does it.
+  void write_file(const std::vector<Host>& list);
+
+  // What the checkers are shown.
+  [[nodiscard]] bool everyone_waits() const;
+  void check_end();
+  static std::string describe(const Record& record);
+  [[nodiscard]] Instant instant() const;
+
+  Random rng_;
+  bool trace_;
+  Faults faults_;
+  JobOptions options_;
+  bool opaque_ = false;
+  Epoch epochs_;
+  Epoch first_epoch_;
+  Time faults_end_;
+  bool healed_ = false;
+
+  Time now_{};
+  std::uint64_t order_ = 0;
+  std::priority_queue<Item> queue_;
+  std::uint64_t hash_ = 0xcbf29ce484222325U;
+  std::optional<Checkers> checkers_;
+
+  std::vector<Machine> machines_;
+  std::deque<Process> processes_;
+  std::uint64_t links_ = 0;
+  std::uint64_t incarnations_ = 0;
+  std::optional<std::string> file_;
+
+  std::optional<Job> job_;
+  std::optional<FileWatch> watch_;
+  Term term_;
+  bool alive_ = false;
+  std::uint64_t life_ = 0;
+  std::string journal_;
+  std::vector<LogLine> lines_;
+  std::string log_file_;
+  std::string log_queue_;
+  std::map<std::size_t, std::uint64_t> prepares_;
+  std::map<WorkerId, std::pair<std::uint64_t, Epoch>> heard_;
+  bool over_ = false;
+  Time over_at_{};
+  std::int32_t exit_code_ = 0;
+  std::uint32_t crashes_ = 0;
+  std::uint32_t commits_ = 0;
+};
 
 }  // namespace dt::sim

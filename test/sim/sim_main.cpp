@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "test/sim/cluster.h"
+#include "test/sim/simulate.h"
 
 namespace {
 

@@ -1,0 +1,153 @@
+#include "test/sim/cluster.h"
+
+namespace dt::sim {
+
+using namespace std::chrono_literals;
+
+void Cluster::heal() {
+  trace(1, 0, "---- faults end");
+  faults_ = Faults{};
+  healed_ = true;
+  for (Machine& m : machines_) {
+    m.control = m.data = m.up = true;
+    m.refuse_until = m.hang_until = Time{};
+  }
+  if (rng_.chance(0.8)) write_file(next_list());
+  check_rounds();
+  // Nobody detects a worker that hangs while all wait for its gradient: the user ends it.
+  after(30s, [this] {
+    for (std::size_t p = 0; p < processes_.size(); ++p)
+      if (processes_[p].hung && processes_[p].id.role == Role::kWorker)
+        process_ends(p, ExitStatus{0, 9});
+  });
+}
+
+void Cluster::chaos() {
+  if (healed_ || over_) return;
+  const std::vector<double> weights{faults_.cut,        faults_.isolate,   faults_.kill_worker,
+                                    faults_.kill_agent, faults_.kill_host, faults_.kill_server,
+                                    faults_.refuse,     faults_.edit};
+  double total = 4;  // now and then nothing
+  for (const double w : weights) total += w;
+  double at = total * static_cast<double>(rng_.between(0, 999999)) / 1e6;
+  std::size_t what = 0;
+  while (what < weights.size() && at >= weights[what]) at -= weights[what++];
+  const std::size_t i = rng_.between(0, machines_.size() - 1);
+  switch (what) {
+    case 0:
+    case 1:
+      trouble(i, what == 1);
+      break;
+    case 2:
+      kill_process(Role::kWorker);
+      break;
+    case 3:
+      trace(30, i, "!! agent of {} is killed", machines_[i].host);
+      excuse();
+      agent_ends(i, "killed");
+      break;
+    case 4:
+      kill_host(i);
+      break;
+    case 5:
+      if (kill_process(Role::kServer)) checkers_->excused_codes.insert(67);
+      break;
+    case 6:
+      trace(31, i, "!! {} refuses newcomers", machines_[i].host);
+      checkers_->excused_codes.insert(65);
+      checkers_->on_trouble(machines_[i].host);
+      (rng_.chance(0.5) ? machines_[i].refuse_until : machines_[i].hang_until) =
+          now_ + rng_.time(1s, 30s);
+      break;
+    case 7:
+      write_file(next_list());
+      break;
+    default:
+      break;
+  }
+  after(rng_.time(100ms, 4s), [this] { chaos(); });
+}
+
+void Cluster::excuse() {
+  for (const int code : {65, 66, 67, 137}) checkers_->excused_codes.insert(code);
+}
+
+void Cluster::trouble(std::size_t i, bool data_too) {
+  Machine& m = machines_[i];
+  if (!m.control) return;
+  trace(32, i, "!! {} is cut off{}", m.host, data_too ? ", data too" : "");
+  excuse();
+  cut(i);
+  if (data_too) m.data = false;
+  after(rng_.time(100ms, 8s), [this, i] {
+    machines_[i].control = machines_[i].data = true;
+    trace(33, i, "!! {} is back", machines_[i].host);
+  });
+}
+
+bool Cluster::kill_process(Role role) {
+  std::vector<std::size_t> candidates;
+  for (std::size_t p = 0; p < processes_.size(); ++p)
+    if (processes_[p].running && processes_[p].id.role == role) candidates.push_back(p);
+  if (candidates.empty()) return false;
+  const std::size_t p = rng_.pick(candidates);
+  trace(34, p, "!! {} is killed", to_string(processes_[p].id));
+  process_ends(p, ExitStatus{0, 9});
+  return true;
+}
+
+void Cluster::kill_host(std::size_t i) {
+  Machine& m = machines_[i];
+  if (!m.up) return;
+  trace(35, i, "!! {} loses power", m.host);
+  excuse();
+  agent_ends(i, "power");
+  m.up = false;
+  ++m.boot;
+  cut(i);
+  after(rng_.time(1s, 15s),
+        [this, i] { machines_[i].up = machines_[i].control = machines_[i].data = true; });
+}
+
+std::vector<Host> Cluster::next_list() {
+  std::vector<Host> list;
+  for (const Host& h : options_.workers)
+    if (!rng_.chance(0.05)) list.push_back(h);
+  if (rng_.chance(0.2)) return list;
+  const std::size_t n = rng_.between(1, 3);
+  for (std::size_t k = 0; k < n; ++k) list.push_back(rng_.pick(machines_).host);
+  return list;
+}
+
+void Cluster::write_file(const std::vector<Host>& list) {
+  const std::string text = format_host_worker(list);
+  trace(36, list.size(), "!! host_worker is written: {}", fmt::join(list, " "));
+  const std::optional<std::string> before = file_;
+  const Duration d = rng_.time(1ms, 4s);
+  const int how = healed_ ? 0 : static_cast<int>(rng_.between(0, 6));
+  switch (how) {
+    case 1:  // emptied, then written
+      file_ = "";
+      after(d, [this, text] { file_ = text; });
+      return;
+    case 2:  // half of it, then all
+      file_ = text.substr(0, rng_.between(0, text.size()));
+      after(d, [this, text] { file_ = text; });
+      return;
+    case 3:  // moved away, then a new one
+      file_.reset();
+      after(d, [this, text] { file_ = text; });
+      return;
+    case 4:  // a garbage line
+      file_ = text + "10.0.0.7 slots=x\n";
+      return;
+    case 5:  // and back again
+      file_ = text;
+      after(d, [this, before] { file_ = before; });
+      return;
+    default:
+      file_ = text;
+  }
+}
+
+}  // namespace dt::sim

@@ -1,0 +1,206 @@
+#include <algorithm>
+
+#include "test/sim/cluster.h"
+
+namespace dt::sim {
+
+using namespace std::chrono_literals;
+
+void Cluster::agent_ends(std::size_t i, const char* why) {
+  Machine& m = machines_[i];
+  if (!m.agent.alive) return;
+  trace(19, i, "{}: agent ends ({})", m.host, why);
+  const auto processes = std::move(m.agent.processes);
+  const auto link = m.link.id;
+  m.agent = Agent{};
+  for (const auto& [id, p] : processes) {
+    if (!processes_[p].running) continue;
+    processes_[p].running = false;
+    checkers_->on_process_end(id, ExitStatus{0, 9});
+  }
+  check_rounds();
+  after(rng_.time(1ms, 200ms), [this, i, link] { break_link(i, link); });
+}
+
+void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
+  Machine& m = machines_[i];
+  if (const auto known = m.agent.processes.find(id); known != m.agent.processes.end()) {
+    const Process& p = processes_[known->second];
+    if (p.exit) return say(i, ProcessEnded{id, *p.exit, "", p.never_ran});
+    if (id.role == Role::kWorker) say(i, WorkerStarted{WorkerId(id.id)});
+    return;
+  }
+  trace(20, id.id, "{}: {} is created", m.host, to_string(id));
+  checkers_->on_process(id);
+  const std::size_t index = processes_.size();
+  processes_.emplace_back();
+  Process& p = processes_.back();
+  p.id = id;
+  p.host = i;
+  p.newcomer = newcomer;
+  m.agent.processes[id] = index;
+  if (id.role == Role::kServer) {
+    after(rng_.time(20ms, 400ms), [this, index] {
+      Process& s = processes_[index];
+      if (!s.running) return;
+      s.listens = true;
+      say(s.host, ServerListening{ServerId(s.id.id), machines_[s.host].host.name, 9000});
+    });
+    after(1s, [this, index] { report_traffic(index); });
+    return;
+  }
+  say(i, WorkerStarted{WorkerId(id.id)});
+  if (opaque_) {
+    const bool ok = !rng_.chance(0.1);
+    after(rng_.time(1s, 20s), [this, index, ok] { process_ends(index, {ok ? 0 : 3, 0}); });
+    return;
+  }
+  const bool fails = rng_.chance(newcomer ? faults_.newcomer_fails : faults_.base_fails);
+  if (fails) {
+    const bool never = rng_.chance(0.3);
+    p.never_ran = never;
+    after(never ? 0s : rng_.time(10ms, 2s), [this, index, never] {
+      process_ends(index, {never ? 127 : 1, 0});
+    });
+    if (never) return;
+  } else if (newcomer && rng_.chance(faults_.newcomer_hangs)) {
+    checkers_->on_trouble(m.host);
+    return;
+  }
+  after(rng_.time(50ms, 1500ms), [this, index] {
+    Process& w = processes_[index];
+    if (!w.running) return;
+    w.opened = true;
+    say(w.host, StoreOpened{WorkerId(w.id.id)});
+    warm_up(index);
+  });
+}
+
+void Cluster::process_ends(std::size_t index, ExitStatus status) {
+  Process& p = processes_[index];
+  if (!p.running) return;
+  p.running = false;
+  p.exit = status;
+  trace(21, p.id.id, "{}: {} ends: {}", machines_[p.host].host, to_string(p.id), to_string(status));
+  checkers_->on_process_end(p.id, status);
+  if (p.newcomer && !p.released) checkers_->on_trouble(machines_[p.host].host);
+  say(p.host, ProcessEnded{p.id, status, p.never_ran ? "no such command" : "", p.never_ran});
+  check_rounds();
+}
+
+void Cluster::warm_up(std::size_t index) {
+  Process& w = processes_[index];
+  if (!w.running || !w.opened || w.warming || (!w.has_servers && !options_.servers.empty())) return;
+  w.warming = true;
+  after(rng_.time(100ms, w.newcomer ? 6s : 2s),
+        [this, index] { arrive(index, processes_[index].newcomer ? Epoch(77) : first_epoch_); });
+}
+
+void Cluster::arrive(std::size_t index, Epoch epoch) {
+  Process& w = processes_[index];
+  if (!w.running || w.hung) return;
+  w.waits = true;
+  w.arrived = WorkerArrived{WorkerId(w.id.id), epoch, !w.released};
+  trace(22, w.id.id, "{}: worker {} arrives at epoch {}", machines_[w.host].host, w.id.id, epoch);
+  say(w.host, *w.arrived);
+}
+
+void Cluster::released(std::size_t index, const Release& r) {
+  checkers_->on_release(WorkerId(processes_[index].id.id), r);
+  Process& w = processes_[index];
+  if (!w.waits || w.hung) return;
+  if (r.verdict == Verdict::kLeave) {
+    w.waits = false;
+    w.told_to_leave = true;
+    if (!rng_.chance(faults_.leave_ignored))
+      after(rng_.time(10ms, 800ms), [this, index] { process_ends(index, {}); });
+    return;
+  }
+  if (w.released && r.epoch != w.arrived->epoch) return;  // a late double
+  w.waits = false;
+  w.released = true;
+  w.epoch = r.epoch;
+  after(rng_.time(200ms, 2s), [this, index, epoch = r.epoch] { trained(index, epoch); });
+}
+
+void Cluster::trained(std::size_t index, Epoch epoch) {
+  Process& w = processes_[index];
+  if (!w.running || w.epoch != epoch) return;
+  if (!machines_[w.host].data) {
+    after(300ms, [this, index, epoch] { trained(index, epoch); });
+    return;
+  }
+  w.done = epoch;
+  if (!healed_ && rng_.chance(faults_.hang_worker * 0.02)) {
+    trace(23, w.id.id, "{}: worker {} hangs", machines_[w.host].host, w.id.id);
+    w.hung = true;
+  }
+  check_rounds();
+}
+
+void Cluster::check_rounds() {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    Process& w = processes_[i];
+    if (!w.running || w.id.role != Role::kWorker || !w.done || !round_complete(*w.done)) continue;
+    const Epoch next = w.done->next();
+    if (w.hung) continue;
+    w.done.reset();
+    w.epoch = next;
+    if (next >= epochs_)
+      after(rng_.time(1ms, 300ms), [this, i] { process_ends(i, {}); });
+    else
+      after(rng_.time(1ms, 50ms), [this, i, next] { arrive(i, next); });
+  }
+}
+
+bool Cluster::round_complete(Epoch epoch) const {
+  for (const Process& s : processes_) {
+    if (!s.running || s.id.role != Role::kServer) continue;
+    for (const WorkerId id : s.set) {
+      const bool contributed =
+          std::any_of(processes_.begin(), processes_.end(), [&](const Process& w) {
+            return w.id == ProcessId{Role::kWorker, id.value} &&
+                   ((w.done && *w.done >= epoch) || w.epoch > epoch);
+          });
+      if (!contributed) return false;
+    }
+  }
+  return true;
+}
+
+void Cluster::server_commit(std::size_t index, const ServerCommit& c) {
+  Process& s = processes_[index];
+  checkers_->on_server_commit(ServerId(s.id.id), c);
+  if (std::pair(c.term, c.generation) < std::pair(s.term, s.generation)) return;
+  s.term = c.term;
+  s.generation = c.generation;
+  s.set = c.contributors;
+  check_rounds();
+  if (rng_.chance(faults_.silent_server)) {
+    trace(24, s.id.id, "!! server {} says nothing any more", s.id.id);
+    checkers_->excused_codes.insert(67);
+    s.hung = true;
+  }
+  if (s.hung) return;
+  const Duration d = rng_.chance(faults_.late_ack) ? rng_.time(0s, 2s) : rng_.time(1ms, 10ms);
+  after(d, [this, index, generation = c.generation] {
+    Process& then = processes_[index];
+    if (!then.running) return;
+    then.acked = std::max(then.acked.value_or(generation), generation);
+    say(then.host, CommitAcked{ServerId(then.id.id), generation});
+  });
+}
+
+void Cluster::report_traffic(std::size_t index) {
+  const Process& s = processes_[index];
+  if (!s.running || over_) return;
+  TrafficSeen seen;
+  for (const Process& w : processes_)
+    if (w.running && w.id.role == Role::kWorker && w.warming && machines_[w.host].data &&
+        machines_[s.host].data)
+      seen.alive.push_back(WorkerId(w.id.id));
+  say(s.host, seen);
+  after(1s, [this, index] { report_traffic(index); });
+}
+
+}  // namespace dt::sim

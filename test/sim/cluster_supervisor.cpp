@@ -1,0 +1,300 @@
+#include "core/change_log.h"
+#include "core/journal.h"
+#include "test/sim/cluster.h"
+
+namespace dt::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+}  // namespace
+
+void Cluster::begin_supervisor() {
+  const auto replay = journal::replay(journal_);
+  if (replay.error) return checkers_->fail(replay.error->message);
+  journal_.resize(replay.good_size);
+  if (journal_.empty()) journal_ = journal::kHeader;
+  std::vector<Record> records;
+  Term term;
+  for (const auto& frame : replay.records) {
+    auto record = record_from(frame);
+    if (!record) return checkers_->fail(record.error().message);
+    if (const auto* t = std::get_if<TermBegan>(&*record)) term = t->term;
+    records.push_back(std::move(*record));
+  }
+  lines_ = log_lines(records);
+  auto work = change_log_work(log_file_, lines_);
+  if (!work) return checkers_->fail(work.error().message);
+  log_file_.resize(work->keep);
+  log_file_ += work->bytes;
+  checkers_->on_log_file(log_file_, false);
+  ++life_;
+  alive_ = true;
+  job_.emplace(options_, records, instant());
+  term_ = term.next();
+  std::vector<Host> accepted;
+  for (const HostSlots& s : job_->membership().file())
+    accepted.insert(accepted.end(), s.slots, s.host);
+  if (records.empty()) accepted = options_.workers;
+  watch_.emplace(format_host_worker(accepted), FileWatch::Options{});
+  trace(2, term_.value, "supervisor begins term {}", term_);
+  carry_out(job_->begin(term_, instant()));
+  const auto life = life_;
+  after(rng_.time(0s, 1s), [this, life] { look_at_file(life); });
+  after(100ms, [this, life] { tick(life); });
+}
+
+void Cluster::crash() {
+  trace(3, life_, "supervisor dies");
+  ++crashes_;
+  alive_ = false;
+  job_.reset();
+  // The volume's helper may have written a part of what was queued.
+  flush_log(rng_.between(0, log_queue_.size()));
+  log_queue_.clear();
+  for (Machine& m : machines_) {
+    m.link = Link{};
+    const std::uint64_t link = m.agent.link;
+    const std::size_t i = machine(m.host);
+    after(rng_.time(0s, 500ms), [this, i, link] { unlink_agent(i, link); });
+  }
+  // Now and then it stays away for so long that the agents stop everything.
+  const bool long_away = rng_.chance(0.03);
+  if (long_away) excuse();
+  after(long_away ? kOrphanTimeout + 5s : rng_.time(200ms, 4s), [this] { begin_supervisor(); });
+}
+
+void Cluster::tick(std::uint64_t life) {
+  if (!alive_ || life != life_) return;
+  if (!over_) {
+    feed(Tick{});
+    if (alive_ && life == life_) checkers_->on_tick(now_, everyone_waits());
+    if (rng_.chance(0.3)) flush_log(log_queue_.size());
+  }
+  if (alive_ && life == life_ && !over_) after(100ms, [this, life] { tick(life); });
+}
+
+void Cluster::feed(const JobEvent& event) {
+  if (!alive_ || over_ || checkers_->failure()) return;
+  if (const auto* a = std::get_if<WorkerArrived>(&event)) heard_[a->worker] = {life_, a->epoch};
+  carry_out(job_->step(event, instant()));
+}
+
+void Cluster::carry_out(const std::vector<Effect>& effects) {
+  for (const Effect& effect : effects) {
+    if (over_ || checkers_->failure()) return;
+    if (rng_.chance(faults_.crash_per_effect)) {
+      if (const auto* append = std::get_if<Append>(&effect); append && rng_.chance(0.5)) {
+        const std::string bytes = bytes_of(append->record);
+        journal_ += bytes.substr(0, rng_.between(0, bytes.size() - 1));
+      }
+      return crash();
+    }
+    std::visit([this](const auto& e) { act(e); }, effect);
+  }
+}
+
+std::string Cluster::bytes_of(const Record& record) {
+  const wire::Frame frame = to_frame(record);
+  return journal::append_bytes(frame.type, frame.body);
+}
+
+void Cluster::act(const Append& e) {
+  journal_ += bytes_of(e.record);
+  trace(4, e.record.index(), "  journal: {}", describe(e.record));
+  checkers_->on_record(e.record, now_);
+  if (std::holds_alternative<Committed>(e.record)) ++commits_;
+  for (const LogLine& line : log_lines({e.record})) {
+    lines_.push_back(line);
+    log_queue_ += format_change(line);
+  }
+}
+
+void Cluster::act(const Attach& e) {
+  Machine& m = machines_[machine(e.host)];
+  m.link.wanted = true;
+  m.link.start = e.start;
+  m.link.ever = !e.start;
+  trace(5, machine(e.host), "  attach {}{}", e.host, e.start ? "" : " again");
+  try_attach(machine(e.host), rng_.time(10ms, 500ms));
+}
+
+void Cluster::act(const ReleaseHost& e) {
+  const std::size_t i = machine(e.host);
+  Machine& m = machines_[i];
+  trace(6, i, "  let go of {}", e.host);
+  m.link.wanted = false;
+  ++m.link.tries;
+  end_prepare(i, "no longer wanted");
+  if (!m.link.up) return;
+  m.link.leaving = true;
+  to_agent(i, [this, i] { agent_ends(i, "released"); });
+  const std::uint64_t id = m.link.id;
+  after(3s, [this, i, id] {
+    if (machines_[i].link.id == id && machines_[i].link.leaving) machines_[i].link = Link{};
+  });
+}
+
+void Cluster::act(const Prepare& e) {
+  const std::size_t i = machine(e.host);
+  trace(7, i, "  prepare {}", e.host);
+  const auto life = life_;
+  const std::uint64_t run = ++prepares_[i];
+  const bool fails = rng_.chance(faults_.prepare_fails);
+  const Duration d = fails && rng_.chance(0.3) ? rng_.time(5s, 30s) : rng_.time(50ms, 2s);
+  after(d, [this, i, life, run, fails] {
+    if (life != life_ || prepares_[i] != run) return;
+    prepares_[i] = 0;
+    if (fails) {
+      checkers_->excused_codes.insert(65);
+      checkers_->on_trouble(machines_[i].host);
+    }
+    feed(PrepareEnded{machines_[i].host, !fails, fails ? "exit code 1" : ""});
+  });
+}
+
+void Cluster::end_prepare(std::size_t i, const char* why) {
+  if (prepares_[i] == 0) return;
+  prepares_[i] = 0;
+  const auto life = life_;
+  after(0s, [this, i, life, why] {
+    if (life == life_) feed(PrepareEnded{machines_[i].host, false, why});
+  });
+}
+
+void Cluster::act(const StartWorker& e) {
+  const std::size_t i = machine(e.host);
+  trace(8, e.worker.value, "  start worker {} on {}{}", e.worker, e.host,
+        e.newcomer ? " (newcomer)" : "");
+  to_agent(i, [this, i, e] { start_process(i, {Role::kWorker, e.worker.value}, e.newcomer); });
+}
+
+void Cluster::act(const StartServer& e) {
+  const std::size_t i = machine(e.host);
+  trace(9, e.server.value, "  start server {} on {}", e.server, e.host);
+  to_agent(i, [this, i, e] { start_process(i, {Role::kServer, e.server.value}, false); });
+}
+
+void Cluster::act(const Stop& e) {
+  const std::size_t i = machine(e.host);
+  trace(10, e.process.id, "  stop {} on {}", to_string(e.process), e.host);
+  const Duration grace = e.grace;
+  const ProcessId id = e.process;
+  to_agent(i, [this, i, id, grace] {
+    const auto p = machines_[i].agent.processes.find(id);
+    if (p == machines_[i].agent.processes.end()) return;
+    const std::size_t process = p->second;
+    const Duration d = grace == Duration{} ? 0s : rng_.time(0s, grace);
+    after(d, [this, process] { process_ends(process, ExitStatus{0, 15}); });
+  });
+}
+
+void Cluster::act(const Acknowledge& e) {
+  const std::size_t i = machine(e.host);
+  const ProcessId id = e.process;
+  to_agent(i, [this, i, id] { machines_[i].agent.processes.erase(id); });
+}
+
+void Cluster::act(const TellServers& e) {
+  to_process(machine(e.host), {Role::kWorker, e.worker.value}, [this](std::size_t p) {
+    processes_[p].has_servers = true;
+    warm_up(p);
+  });
+}
+
+void Cluster::act(const TellRelease& e) {
+  trace(11, e.worker.value, "  release worker {}: {} epoch {} rank {}/{} generation {}", e.worker,
+        e.message.verdict == Verdict::kLeave ? "leave" : "continue", e.message.epoch,
+        e.message.rank, e.message.world_size, e.message.generation);
+  const Release r = e.message;
+  to_process(machine(e.host), {Role::kWorker, e.worker.value},
+             [this, r](std::size_t p) { released(p, r); });
+}
+
+void Cluster::act(const TellShrunk&) {}
+
+void Cluster::act(const TellCommit& e) {
+  trace(12, e.message.generation.value, "  commit to server {}: generation {} [{}]{}", e.server,
+        e.message.generation, fmt::join(e.message.contributors, ","),
+        e.message.boundary ? "" : " shrunk");
+  const ServerCommit c = e.message;
+  to_process(machine(e.host), {Role::kServer, e.server.value},
+             [this, c](std::size_t p) { server_commit(p, c); });
+}
+
+void Cluster::act(const Note& e) { trace(13, e.what.size(), "  - {}", e.text); }
+
+void Cluster::act(const End& e) {
+  trace(14, static_cast<std::uint64_t>(e.exit_code), "  END {}: {}", e.exit_code, e.message);
+  over_ = true;
+  over_at_ = now_;
+  exit_code_ = e.exit_code;
+  flush_log(log_queue_.size());
+  checkers_->on_log_file(log_file_, true);
+  checkers_->on_end(e.exit_code);
+  for (std::size_t i = 0; i < machines_.size(); ++i)
+    if (machines_[i].link.up) shut_down(i);
+}
+
+void Cluster::shut_down(std::size_t i) {
+  to_agent(i, [this, i] {
+    after(rng_.time(0s, options_.stop_grace), [this, i] { agent_ends(i, "shut down"); });
+  });
+}
+
+void Cluster::flush_log(std::size_t bytes) {
+  log_file_ += log_queue_.substr(0, bytes);
+  log_queue_.erase(0, bytes);
+  if (bytes > 0) checkers_->on_log_file(log_file_, false);
+}
+
+void Cluster::look_at_file(std::uint64_t life) {
+  if (!alive_ || life != life_ || over_) return;
+  const Observation seen = file_ ? Observation{Observation::Kind::kContent, *file_}
+                                 : Observation{Observation::Kind::kAbsent, ""};
+  const auto result = watch_->observe(seen, now_);
+  if (const auto* ok = std::get_if<FileAccepted>(&result)) {
+    trace(15, ok->hash, "host_worker accepted");
+    feed(HostsAccepted{sum_slots(ok->lines)});
+  }
+  if (!alive_ || life != life_ || over_) return;
+  at(watch_->next_look(now_), [this, life] { look_at_file(life); });
+}
+
+std::string Cluster::describe(const Record& record) {
+  return std::visit(
+      Overloaded{
+          [](const JobBegan&) { return std::string("job"); },
+          [](const TermBegan& r) { return fmt::format("term {}", r.term); },
+          [](const FileTaken& r) {
+            std::string out = fmt::format("edit {}:", r.edit);
+            for (const HostSlots& s : r.hosts) out += fmt::format(" {}x{}", s.host, s.slots);
+            return out;
+          },
+          [](const WorkerAllotted& r) {
+            return fmt::format("worker {} for {}, edit {}", r.worker, r.host, r.edit);
+          },
+          [](const HostPrepared& r) { return fmt::format("{} prepared", r.host); },
+          [](const Committed& r) {
+            return fmt::format("generation {}{}, epoch {}, members [{}], contributors [{}]",
+                               r.generation, r.boundary ? " boundary" : "", r.epoch,
+                               fmt::join(r.members, ","), fmt::join(r.contributors, ","));
+          },
+          [](const EpochBegan& r) { return fmt::format("epoch {}", r.epoch); },
+          [](const WorkerGone& r) {
+            return fmt::format("worker {} gone ({}){}", r.worker, to_string(r.status),
+                               r.log.empty() ? "" : ", logged");
+          },
+          [](const AgentKnown& r) { return fmt::format("agent of {}: {}", r.host, r.incarnation); },
+          [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
+      },
+      record);
+}
+
+}  // namespace dt::sim

@@ -1,0 +1,25 @@
+/// One seed, one run of a whole simulated job (test/sim/cluster.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/id.h"
+
+namespace dt::sim {
+
+struct Outcome {
+  std::optional<std::string> failure;  ///< The first thing that did not hold.
+  std::uint64_t hash = 0;              ///< Of everything that happened.
+  std::optional<std::int32_t> exit_code;
+  Duration took{};  ///< Virtual.
+  std::uint32_t crashes = 0;
+  std::uint32_t commits = 0;
+  std::uint32_t log_lines = 0;
+};
+
+/// `trace`: prints a line per event to stdout.
+[[nodiscard]] Outcome simulate(std::uint64_t seed, bool trace);
+
+}  // namespace dt::sim

@@ -1,0 +1,84 @@
+/// What the simulated world is made of; test/sim/cluster.h moves it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/job.h"
+
+namespace dt::sim {
+
+inline constexpr Duration kOrphanTimeout = std::chrono::seconds(30);
+
+/// What may go wrong in this run, and how likely. Each seed leaves some of it out.
+struct Faults {
+  double cut = 0, isolate = 0, kill_worker = 0, kill_agent = 0, kill_host = 0, kill_server = 0;
+  double hang_worker = 0, edit = 0, refuse = 0, stop = 0;
+  double crash_per_effect = 0, duplicate = 0;
+  double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
+  double leave_ignored = 0, late_ack = 0, silent_server = 0;
+};
+
+struct Process {
+  ProcessId id;
+  std::size_t host = 0;
+  bool running = true;
+  bool hung = false;
+  std::optional<ExitStatus> exit;
+  bool never_ran = false;
+  // What it said, kept by its agent.
+  bool opened = false;
+  bool listens = false;
+  std::optional<WorkerArrived> arrived;
+  std::optional<Generation> acked;
+  // A worker's own state.
+  bool newcomer = false;
+  bool has_servers = false;
+  bool warming = false;
+  bool waits = false;
+  bool released = false;
+  bool told_to_leave = false;
+  Epoch epoch;
+  std::optional<Epoch> done;  ///< Trained this epoch; waits for the others' contributions.
+  // A server's own state.
+  Term term;
+  Generation generation;
+  std::vector<WorkerId> set;
+};
+
+struct Agent {
+  bool alive = false;
+  std::uint64_t incarnation = 0;
+  Term term;
+  std::uint64_t link = 0;  ///< 0: none.
+  std::uint64_t unlinked = 0;
+  std::map<ProcessId, std::size_t> processes;
+};
+
+struct Link {  // The supervisor's end.
+  bool wanted = false;
+  bool start = false;
+  bool ever = false;
+  bool up = false;
+  bool leaving = false;
+  bool told_down = false;
+  std::uint64_t id = 0;
+  std::uint64_t tries = 0;
+  Time last_to_agent{};
+  Time last_to_supervisor{};
+};
+
+struct Machine {
+  Host host;
+  bool up = true;
+  bool control = true;  ///< ssh gets through.
+  bool data = true;     ///< Gradients get through.
+  int boot = 1;
+  Time refuse_until{};
+  Time hang_until{};
+  Agent agent;
+  Link link;
+};
+
+}  // namespace dt::sim
