@@ -10,9 +10,8 @@
 /// What the caller owes:
 ///  1. One thread. Every event goes through step(), with a time that never goes back.
 ///  2. Effects are carried out in their order. An Append is on disk before the next one begins.
-///  3. Every Attach ends in AgentAttached or AttachFailed. Once attached, the link is kept up by
-///  the
-///     caller; AgentDetached tells a break, AgentAttached that it is back.
+///  3. Every Attach ends in AgentAttached or AttachFailed. Once attached, the caller keeps the link
+///     up; AgentDetached tells a break, AgentAttached that it is back.
 ///  4. After AgentAttached the caller feeds what the report says of each process (started, store
 ///     opened, listening, acknowledged, arrived, ended) as ordinary events.
 ///  5. Every Prepare ends in PrepareEnded.
@@ -152,7 +151,8 @@ class Job {
   void worker_gone(WorkerId id, ExitStatus status, const std::string& why);
   void host_failed(const Host& host, const std::string& why);
   void processes_lost(const Host& host, const std::string& why);
-  void commit(bool at_boundary, Epoch epoch, const Plan& plan);
+  /// Begins an epoch with the planned changes, if there are any, in one record.
+  void commit(Epoch epoch, const Plan& plan);
   void tell_commit(ServerId id);
   void end(int exit_code, std::string message, Duration grace);
   void note(Note::Kind kind, std::string what, std::string text,

@@ -170,11 +170,10 @@ void Job::cross_boundary() {
   if (nobody && plan.joins.empty()) return;
   if (finishing_ && nobody) return;
   if (!servers_listen()) return;
-  commit(true, *next, plan);
+  commit(*next, plan);
 }
 
-void Job::commit(bool at_boundary, Epoch epoch, const Plan& plan) {
-  DT_CHECK(at_boundary, "only boundaries commit a plan");
+void Job::commit(Epoch epoch, const Plan& plan) {
   const bool changed = !plan.joins.empty() || !plan.leaves.empty() ||
                        boundary_.members() != boundary_.contributors();
   for (const auto& [id, e] : boundary_.arrivals()) to_release_.insert(id);
