@@ -3,44 +3,22 @@
 namespace dt::supervisor {
 
 namespace {
-constexpr Duration kRetry = std::chrono::seconds(1);
-}
+/// A line has some fifty bytes: more than a million changes.
+constexpr std::size_t kMostLog = std::size_t{64} << 20;
+}  // namespace
 
 ChangeLogFile::ChangeLogFile(io::asio::any_io_executor executor, VolumeClient& volume,
                              std::string path)
-    : volume_(volume),
-      path_(std::move(path)),
-      wake_(executor, io::asio::steady_timer::time_point::max()) {}
+    : CatchingUp(std::move(executor)), volume_(volume), path_(std::move(path)) {}
 
 void ChangeLogFile::add(const std::vector<LogLine>& lines) {
   lines_.insert(lines_.end(), lines.begin(), lines.end());
-  if (!lines.empty()) wake_.cancel();
-}
-
-io::awaitable<void> ChangeLogFile::run() {
-  while (!ended_) {
-    if (written_ == lines_.size()) {
-      if (finishing_) break;
-      wake_.expires_at(io::asio::steady_timer::time_point::max());
-      co_await wake_.async_wait(io::tok);
-      continue;
-    }
-    auto done = co_await catch_up();
-    if (done) {
-      last_error_.clear();
-      continue;
-    }
-    if (done.error().message != last_error_ && on_error) on_error(done.error());
-    last_error_ = done.error().message;
-    wake_.expires_after(kRetry);
-    co_await wake_.async_wait(io::tok);
-  }
-  ended_ = true;
+  if (!lines.empty()) wake();
 }
 
 io::awaitable<Result<void>> ChangeLogFile::catch_up() {
   const std::size_t until = lines_.size();
-  auto text = co_await volume_.read(path_);
+  auto text = co_await volume_.read(path_, kMostLog);
   if (!text) co_return tl::unexpected(text.error());
   const std::string present = text->value_or("");
   const std::vector<LogLine> wanted(lines_.begin(),
@@ -57,17 +35,6 @@ io::awaitable<Result<void>> ChangeLogFile::catch_up() {
   }
   written_ = until;
   co_return Result<void>();
-}
-
-io::awaitable<bool> ChangeLogFile::finish(Duration limit) {
-  finishing_ = true;
-  wake_.cancel();
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!ended_ && std::chrono::steady_clock::now() < deadline)
-    co_await io::sleep_for(std::chrono::milliseconds(10));
-  ended_ = true;
-  wake_.cancel();
-  co_return written_ == lines_.size();
 }
 
 }  // namespace dt::supervisor

@@ -1,5 +1,6 @@
 /// dtsupervisor: keeps one job alive and changes its size. Started by dtlaunch.
 #include <link.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <boost/asio/signal_set.hpp>
@@ -109,6 +110,8 @@ int run_job(supervisor::SupervisorOptions options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A dtlaunch or an sshd that has gone shows as an error of the write.
+  ::signal(SIGPIPE, SIG_IGN);
   po::options_description described("Options");
   auto add = described.add_options();
   add("spec", po::value<std::string>(), "the job, as dtlaunch wrote it (JSON)");

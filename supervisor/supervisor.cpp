@@ -147,6 +147,7 @@ awaitable<int> Supervisor::run() {
     if (spec_.elastic) group_.spawn(host_worker_->run());
     if (!spec_.detached && !options_.resume) group_.spawn(expect_owner());
     group_.spawn(change_log_->run());
+    group_.spawn(journal_copy_->run());
     const Instant now{steady_now(), wall_now()};
     carry_out(job_->begin(term_, now));
     pump();
@@ -191,7 +192,9 @@ awaitable<Result<void>> Supervisor::open_files() {
   lock_.emplace(std::move(me));
 
   std::vector<Record> records;
+  std::string journal_bytes(journal::kHeader);
   for (const wire::Frame& frame : frames) {
+    journal_bytes += journal::append_bytes(frame.type, frame.body);
     auto record = record_from(frame);
     if (!record) co_return tl::unexpected(record.error().at(store_->path()));
     if (const auto* t = std::get_if<TermBegan>(&*record)) term_ = t->term;
@@ -256,6 +259,12 @@ awaitable<Result<void>> Supervisor::open_files() {
     console_->warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
   };
 
+  journal_copy_ = std::make_unique<JournalCopy>(
+      executor_, volume_, io::job_files_dir(spec_) + "/journal", std::move(journal_bytes));
+  journal_copy_->on_error = [this](const Error& error) {
+    own_log_.warn("the journal's copy cannot be written now, it will catch up: {}", error.message);
+  };
+
   const Instant now{steady_now(), wall_now()};
   job_ = std::make_unique<Job>(job_options(spec_), records, now);
   HostWorker::Options watch;
@@ -290,9 +299,6 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   auto spec = co_await volume_.replace(io::job_files_dir(spec_) + "/spec.json",
                                        io::to_json(spec_) + "\n", 0600);
   if (!spec) co_return spec;
-  auto journal = co_await volume_.replace(io::job_files_dir(spec_) + "/journal",
-                                          std::string(journal::kHeader), 0600);
-  if (!journal) co_return journal;
   auto workers = co_await volume_.replace(path("host_worker"), format_host_worker(spec_.workers));
   if (!workers) co_return workers;
   console_->info("Created worker host file {}", path("host_worker"));
@@ -366,8 +372,10 @@ awaitable<void> Supervisor::shut_down() {
     console_->error("{}", end_->message);
   output_->close_all();
   host_worker_->stop();
+  const Time files_until = steady_now() + kGoodbye;
   if (!co_await change_log_->finish(kGoodbye))
     console_->warn("{} lacks its last lines: it cannot be written", path("host_worker_log"));
+  static_cast<void>(co_await journal_copy_->finish(files_until - steady_now()));
   const std::string pointer =
       nlohmann::json{{"job", spec_.job},
                      {"master", master_address_},

@@ -30,6 +30,7 @@
 #include "supervisor/control.h"
 #include "supervisor/host_worker.h"
 #include "supervisor/job_lock.h"
+#include "supervisor/journal_copy.h"
 #include "supervisor/output.h"
 #include "supervisor/status.h"
 #include "supervisor/store.h"
@@ -174,6 +175,7 @@ class Supervisor {
   std::unique_ptr<ProcessOutput> output_;
   std::unique_ptr<HostWorker> host_worker_;
   std::unique_ptr<ChangeLogFile> change_log_;
+  std::unique_ptr<JournalCopy> journal_copy_;
   std::unique_ptr<Job> job_;
   Term term_;
 

@@ -41,9 +41,7 @@ void Supervisor::act(const Append& e) {
       act(End{io::kExitFailure, appended.error().message, from_seconds(spec_.stop_timeout_s)});
     return;
   }
-  // For another master: the journal itself stays on this machine's disk.
-  volume_.queue_append(io::job_files_dir(spec_) + "/journal",
-                       journal::append_bytes(frame.type, frame.body), VolumeClient::Loss::kNever);
+  journal_copy_->add(journal::append_bytes(frame.type, frame.body));
   change_log_->add(log_lines({e.record}));
 }
 

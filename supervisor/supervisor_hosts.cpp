@@ -204,6 +204,7 @@ void Supervisor::ended(ProcessId process, ExitStatus status, std::string why, bo
     post(ProcessEnded{process, status, std::move(why), never_ran});
     return;
   }
+  processes_.erase(process);
   const auto run = prepares_.find(process.id);
   if (run == prepares_.end()) return;
   if (never_ran)

@@ -35,7 +35,13 @@ wait_for 30 'in_epoch 1' || fail "the job has not begun"
 spec=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')/spec.json
 before=$(pids_of workers)
 kill -KILL "$(supervisor)"
-start again dtsupervisor --spec "$spec" --resume
+# Whoever started it has gone before it is ready: that is no end for it.
+start again python3 -c 'import os, signal, sys
+read, write = os.pipe()
+os.close(read)
+os.set_inheritable(write, True)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+os.execvp("dtsupervisor", ["dtsupervisor", "--spec", sys.argv[1], "--resume", "--ready-fd", str(write)])' "$spec"
 shows 's["term"] == 2 and s["workers"][0]["state"] == "MEMBER"'
 [ "$(pids_of workers)" = "$before" ] || fail "the worker was restarted"
 

@@ -2,16 +2,21 @@
 # tells them.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-run detached dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
-  --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
+# A host with a name: its address has to be looked up, and the job's end waits for that.
+"$DT_SOURCE/scripts/sshd-hosts" start "$T/ssh" -n 1 --first 1 >"$T/ssh.env"
+sed -i 's/^Host .*/Host localhost/' "$T/ssh/ssh_config"
+sed -i 's/127\.0\.0\.1/localhost/' "$T/ssh/known_hosts"
+echo "localhost:$(cat "$T/ssh/port")" >"$T/hosts"
+run detached dtlaunch -n 1 -s 0 --detach -H "$T/hosts" --ssh-config "$T/ssh/ssh_config" \
+  --ssh-known-hosts strict sh -c "echo \$\$ >$T/worker; exec sleep 1000"
 expect_status 0
-wait_for 30 'in_epoch 1' || fail "the job has not begun"
-read -r pid spec <<<"$(python3 -c 'import json
+wait_for 30 '[ -s "$T/worker" ]' || fail "the job has not begun"
+read -r pid spec job <<<"$(python3 -c 'import json
 c = json.load(open(".dtlaunch/current.json"))
-print(c["pid"], c["state_dir"] + "/spec.json")')"
-worker=$(sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w0.jsonl")
+print(c["pid"], c["state_dir"] + "/spec.json", c["job"])')"
+worker=$(cat "$T/worker")
 # What is said to the agent from now on does not reach it.
-bridge=$(pgrep -P "$pid" -f -- --attach)
+bridge=$(pgrep -f "dtagent --attach --job $job")
 kill -STOP "$bridge"
 start stop dtctl stop
 shows 's["state"] == "stopping"'

@@ -1,0 +1,41 @@
+/// A file on the shared volume that is kept equal to what the journal says, however long the volume
+/// stalls: what its kinds have in common, which is when to write.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "io/asio.h"
+
+namespace dt::supervisor {
+
+/// One thread.
+class CatchingUp {
+ public:
+  explicit CatchingUp(io::asio::any_io_executor executor);
+  virtual ~CatchingUp() = default;
+
+  /// Writes what is missing until finish(); failures are tried again. Calls on_error once per kind
+  /// of trouble.
+  io::awaitable<void> run();
+  /// Waits until everything is written, at most so long, and ends run(); false if it was not.
+  io::awaitable<bool> finish(Duration limit);
+
+  std::function<void(const Error&)> on_error;
+
+ protected:
+  /// There is more to write.
+  void wake() { wake_.cancel(); }
+
+ private:
+  [[nodiscard]] virtual bool is_behind() const = 0;
+  /// Writes all there is at its beginning. Called again after a failure.
+  virtual io::awaitable<Result<void>> catch_up() = 0;
+
+  io::asio::steady_timer wake_;
+  std::string last_error_;
+  bool finishing_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace dt::supervisor
