@@ -57,8 +57,8 @@ std::size_t count_nonfinite(const T* from, std::size_t n) {
 }
 
 void add_int64(std::int64_t* into, const std::int64_t* from, std::size_t n) {
-  auto* a = loose(into);
-  const auto* b = loose(from);
+  auto* a = reinterpret_cast<Loose<std::uint64_t>*>(into);  // unsigned, to wrap
+  const auto* b = reinterpret_cast<const Loose<std::uint64_t>*>(from);
   DT_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i) a[i] = a[i] + b[i];
 }

@@ -16,52 +16,45 @@
 namespace dt::kv {
 namespace {
 
-template <class T>
-struct Element;
-template <>
-struct Element<float> {
-  using Bits = std::uint32_t;
-  static constexpr Bits kExponent = 0x7f80'0000;
-  typedef float Loose __attribute__((aligned(1), may_alias));
-};
-template <>
-struct Element<double> {
-  using Bits = std::uint64_t;
-  static constexpr Bits kExponent = 0x7ff0'0000'0000'0000;
-  typedef double Loose __attribute__((aligned(1), may_alias));
-};
-template <>
-struct Element<std::int64_t> {
-  typedef std::uint64_t Loose __attribute__((aligned(1), may_alias));
-};
-template <>
-struct Element<std::uint32_t> {
-  typedef std::uint32_t Loose __attribute__((aligned(1), may_alias));
-};
-template <>
-struct Element<std::uint16_t> {
-  typedef std::uint16_t Loose __attribute__((aligned(1), may_alias));
-};
-
 /// T that may lie anywhere, in memory that was received as bytes.
 template <class T>
-using Loose = typename Element<T>::Loose;
-template <class T>
-using Bits = typename Element<T>::Bits;
+struct [[gnu::packed, gnu::may_alias]] Loose {
+  T value;
+  operator T() const { return value; }
+  Loose& operator=(T x) {
+    value = x;
+    return *this;
+  }
+};
 
 template <class T>
-typename Element<T>::Loose* loose(T* p) {
-  return reinterpret_cast<typename Element<T>::Loose*>(p);
+Loose<T>* loose(T* p) {
+  return reinterpret_cast<Loose<T>*>(p);
 }
 template <class T>
-const typename Element<T>::Loose* loose(const T* p) {
-  return reinterpret_cast<const typename Element<T>::Loose*>(p);
+const Loose<T>* loose(const T* p) {
+  return reinterpret_cast<const Loose<T>*>(p);
 }
+
+template <class T>
+struct Format;
+template <>
+struct Format<float> {
+  using Bits = std::uint32_t;
+  static constexpr Bits kExponent = 0x7f80'0000;
+};
+template <>
+struct Format<double> {
+  using Bits = std::uint64_t;
+  static constexpr Bits kExponent = 0x7ff0'0000'0000'0000;
+};
+template <class T>
+using Bits = typename Format<T>::Bits;
 
 /// 1 if x is infinite or NaN. As wide as T, so that a loop counts in vectors.
 template <class T>
 Bits<T> is_nonfinite(T x) {
-  return (__builtin_bit_cast(Bits<T>, x) & Element<T>::kExponent) == Element<T>::kExponent;
+  return (__builtin_bit_cast(Bits<T>, x) & Format<T>::kExponent) == Format<T>::kExponent;
 }
 
 /// Elements that a 32-bit count can not overflow on.

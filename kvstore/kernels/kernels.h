@@ -25,7 +25,7 @@ namespace dt::kv {
 enum class SimdLevel : std::uint8_t {
   kBaseline,  ///< what every machine of this architecture has
   kAvx2,      ///< AVX2, F16C
-  kAvx512,    ///< AVX-512 F, BW, DQ, VL; BMI2
+  kAvx512,    ///< AVX-512 F, BW, DQ, VL
 };
 
 /// (weights[0]*sources[0][i] + weights[1]*sources[1][i] + ...) / divisor, added from left to right
@@ -109,10 +109,46 @@ struct Arithmetic {
                       const AdamStep<T>& step, std::size_t n);
 };
 
+/// Gradients in two bits each. Code 11: +threshold, 10: -threshold, 00: nothing; four to a byte,
+/// the first element in bits 7 and 6. The threshold is above 0.
+struct TwoBitCodec {
+  /// residual += gradient; what reaches the threshold is sent and taken off the residual. Writes
+  /// all two_bit_bytes(n) of `codes`. Returns the non-finite residuals: these stay so until the
+  /// caller clears them.
+  std::size_t (*encode)(void* codes, float* residual, const float* gradient, float threshold,
+                        std::size_t n);
+  /// out = what was sent
+  void (*decode)(float* out, const void* codes, float threshold, std::size_t n);
+  /// into += weight*threshold, or its negative, or nothing at all. Any bytes may be given: the code
+  /// 01, which nobody sends, means nothing either.
+  void (*decode_add)(float* into, const void* codes, float threshold, float weight, std::size_t n);
+};
+
+/// The bytes of n codes of two bits: padded to 4.
+[[nodiscard]] constexpr std::size_t two_bit_bytes(std::size_t n) { return (n + 15) / 16 * 4; }
+
+/// Gradients in 16 bits each: fp16 (IEEE binary16) or bf16. Rounded to nearest, ties to even; too
+/// large becomes infinite; a NaN stays one.
+struct HalfCodec {
+  /// codes = values. Returns the non-finite codes.
+  std::size_t (*encode)(std::uint16_t* codes, const float* values, std::size_t n);
+  /// residual += gradient; codes = residual; residual -= what the codes say. Where a code is not
+  /// finite the residual becomes 0, so that one bad gradient is not sent for ever. Returns the
+  /// non-finite codes.
+  std::size_t (*encode_residual)(std::uint16_t* codes, float* residual, const float* gradient,
+                                 std::size_t n);
+  void (*decode)(float* out, const std::uint16_t* codes, std::size_t n);
+  /// into += weight*code, the product rounded first. Returns the non-finite codes.
+  std::size_t (*decode_add)(float* into, const std::uint16_t* codes, float weight, std::size_t n);
+};
+
 struct Kernels {
   SimdLevel level;
   Arithmetic<float> f32;
   Arithmetic<double> f64;
+  TwoBitCodec two_bit;
+  HalfCodec fp16;
+  HalfCodec bf16;
   /// into += from; wraps.
   void (*add_int64)(std::int64_t* into, const std::int64_t* from, std::size_t n);
   /// memcpy past the caches, for megabytes that this core does not read next.

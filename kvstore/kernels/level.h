@@ -3,9 +3,11 @@
 #pragma once
 
 #include "kvstore/kernels/arithmetic.h"
+#include "kvstore/kernels/half.h"
 #include "kvstore/kernels/kernels.h"
 #include "kvstore/kernels/steps.h"
 #include "kvstore/kernels/streaming.h"
+#include "kvstore/kernels/two_bit.h"
 
 namespace dt::kv {
 
@@ -25,6 +27,16 @@ constexpr Arithmetic<T> arithmetic_of() {
   };
 }
 
+template <class Half>
+constexpr HalfCodec codec_of() {
+  return {
+      .encode = encode_half<Half>,
+      .encode_residual = encode_half_residual<Half>,
+      .decode = decode_half<Half>,
+      .decode_add = decode_add_half<Half>,
+  };
+}
+
 }  // namespace
 
 extern const Kernels DT_KERNELS;
@@ -33,6 +45,11 @@ constinit const Kernels DT_KERNELS = {
     .level = DT_LEVEL,
     .f32 = arithmetic_of<float>(),
     .f64 = arithmetic_of<double>(),
+    .two_bit = {.encode = encode_two_bit,
+                .decode = decode_two_bit,
+                .decode_add = decode_add_two_bit},
+    .fp16 = codec_of<Fp16>(),
+    .bf16 = codec_of<Bf16>(),
     .add_int64 = add_int64,
     .copy_streaming = copy_streaming,
 };
