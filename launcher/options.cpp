@@ -68,7 +68,7 @@ std::vector<po::options_description> groups() {
       "server-port", word("PORT"), "first port of the servers on a host; default: any free one")(
       "transport", word("tcp|auto"), "between workers and servers (tcp)");
   add("Time and failure (TIME: seconds, or with ms, s, m, h)")(
-      "max-restarts", word("N"), "restarts of failed workers, all together (3)")(
+      "max-restarts", word("N"), "restarts of failed members, per worker a host is to have (3)")(
       "start-timeout", word("TIME"), "from a base worker's start to its first epoch (600 s)")(
       "prepare-timeout", word("TIME"), "for --prepare-data on a host (1 h)")(
       "boundary-timeout", word("TIME"), "waiting for a member at an epoch's start (600 s)")(

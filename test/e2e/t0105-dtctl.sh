@@ -29,6 +29,7 @@ expect_status 0
 [ "$(output logs)" = $'one\ntwo' ] || fail "not the worker's output"
 run logs dtctl logs
 expect_output logs '==> .*/worker-3.log <=='
+export TZ=UTC
 run events dtctl events -f
 expect_output events '^2025-11-20 [0-9:]+ epoch 4: h joins$'
 run events dtctl events --json --job-dir "$JOB"
