@@ -309,7 +309,7 @@ std::string last_lines(const std::string& path, int lines) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const std::streamoff size = file.tellg();
   file.seekg(std::max<std::streamoff>(0, size - kMost));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::string text((std::istreambuf_iterator<char>(file)), {});
   std::size_t at = text.size();
   for (int i = 0; at != 0 && at != text.npos && i <= lines; ++i) {
     at = text.rfind('\n', at - 1);

@@ -19,7 +19,7 @@ HostWorker::HostWorker(io::asio::any_io_executor executor, VolumeClient& volume,
       path_(options.folder + "/" + options.watch.name),
       machine_(std::move(options.accepted), options.watch),
       decided_(std::move(decided)),
-      wake_(std::move(executor)) {
+      wake_(executor) {
   volume_.on_hint = [this] { nudge(); };
   volume_.watch(options.folder, options.watch.name);
 }

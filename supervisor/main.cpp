@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include "core/version.h"
 #include "io/control.h"
@@ -86,10 +87,15 @@ int run_job(supervisor::SupervisorOptions options) {
   auto backend = make_backend(context, options, log);
   supervisor::Supervisor supervisor(context, std::move(options), std::move(backend));
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
+  bool is_stopping = false;  // by a signal: a second one kills
   std::function<void()> wait_for_signal = [&] {
     signals.async_wait([&](const boost::system::error_code& ec, int signal) {
       if (ec) return;
-      supervisor.stop(fmt::format("stopped by signal {}", signal));
+      const std::string why = fmt::format("stopped by signal {}", signal);
+      if (std::exchange(is_stopping, true))
+        supervisor.kill(why);
+      else
+        supervisor.stop(why);
       wait_for_signal();
     });
   };

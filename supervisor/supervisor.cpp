@@ -329,11 +329,13 @@ awaitable<void> Supervisor::tick_loop() {
 }
 
 void Supervisor::stop(std::string why) {
-  ++stops_;
-  if (stops_ == 1) {
-    post(StopAsked{std::move(why), io::kExitInterrupted});
-    return;
-  }
+  if (std::exchange(is_stopped_, true)) return;
+  post(StopAsked{std::move(why), io::kExitInterrupted});
+}
+
+void Supervisor::kill(std::string why) {
+  stop(std::move(why));
+  is_killed_ = true;
   for (auto& [host, h] : hosts_)
     if (h.link) h.link->shut_down(0);
 }
@@ -354,7 +356,7 @@ awaitable<void> Supervisor::shut_down() {
     co_await io::sleep_for(10ms);
   const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(end_->grace);
   for (auto& [host, h] : hosts_)
-    if (h.link) h.link->shut_down(stops_ > 1 ? 0 : static_cast<std::uint32_t>(grace.count()));
+    if (h.link) h.link->shut_down(is_killed_ ? 0 : static_cast<std::uint32_t>(grace.count()));
   const Time begin = steady_now();
   while (awaits_agents(begin)) co_await io::sleep_for(20ms);
   for (auto& [host, h] : hosts_) {

@@ -66,8 +66,10 @@ class Supervisor {
 
   /// Runs the job to its end; the job's exit code. Everything it opened is closed afterwards.
   io::awaitable<int> run();
-  /// Ends the job, as Ctrl-C does. A second call kills instead of asking.
+  /// Ends the job, as Ctrl-C does: processes have --stop-timeout to end. Once is enough.
   void stop(std::string why);
+  /// The same, or in the middle of it: processes are killed at once.
+  void kill(std::string why);
 
  private:
   struct HostShell {
@@ -198,7 +200,8 @@ class Supervisor {
   bool refused_ = false;         ///< Another job has the folder, or another supervisor this job.
   bool editing_ = false;         ///< Somebody is changing host_worker for dtctl.
   std::optional<End> end_;
-  std::uint32_t stops_ = 0;
+  bool is_stopped_ = false;  ///< stop() was called.
+  bool is_killed_ = false;   ///< kill() was called.
   Time started_ = steady_now();
 };
 

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "io/control.h"
 #include "supervisor/supervisor.h"
@@ -20,6 +22,36 @@ bool flag(const json& ask, const char* name) { return ask.value(name, json()) ==
 std::uint64_t number(const json& ask, const char* name, std::uint64_t otherwise) {
   const json value = ask.value(name, json());
   return value.is_number_unsigned() ? value.get<std::uint64_t>() : otherwise;
+}
+
+void add_lines(std::string& text, const Host& host, std::uint32_t count) {
+  if (!text.empty() && !text.ends_with('\n')) text += '\n';
+  text += format_host_worker(std::vector<Host>(count, host));
+}
+
+/// Takes a host out of a good host_worker, whose other lines stay as they are; how many workers it
+/// had there. A line that names others as well becomes a line for each of their workers.
+std::uint32_t remove_host(std::string& text, const Host& host, const std::vector<Host>& known) {
+  std::string kept;
+  std::uint32_t removed = 0;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const auto hosts = adopt(parse_hosts(line, "host_worker").value(), known);
+    const auto names_it = [&host](const HostLine& h) { return h.host == host; };
+    if (std::none_of(hosts.begin(), hosts.end(), names_it)) {
+      kept += line + "\n";
+      continue;
+    }
+    for (const HostLine& h : hosts) {
+      const std::uint32_t count = h.slots.value_or(1);
+      if (names_it(h))
+        removed += count;
+      else
+        add_lines(kept, h.host, count);
+    }
+  }
+  text = std::move(kept);
+  return removed;
 }
 
 std::string ok_reply() { return json{{"ok", true}}.dump(); }
@@ -48,9 +80,10 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
     co_return error_reply("a request is a JSON object with a text \"op\"");
   const std::string op = ask["op"];
   if (op == "stop") {
-    const bool force = flag(ask, "force");
-    stop("on request");
-    if (force) stop("on request");
+    if (flag(ask, "force"))
+      kill("on request");
+    else
+      stop("on request");
     co_return ok_reply();
   }
   if (!job_) co_return error_reply("the supervisor is starting: try again");
@@ -87,6 +120,7 @@ io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std:
                                                             std::uint32_t slots) {
   auto wanted = parse_hosts(host, "host");
   if (!wanted) co_return tl::unexpected(wanted.error());
+  if (wanted->empty()) co_return fail(ErrorKind::kInvalid, "\"{}\" names no host", host);
   auto text = co_await volume_.read(path("host_worker"));
   if (!text) co_return tl::unexpected(text.error());
   auto lines = parse_hosts(text->value_or(""), "host_worker");
@@ -97,27 +131,21 @@ io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std:
                    "{} names no host and is not in force: write the list there that dtctl status "
                    "shows, and try again",
                    path("host_worker"));
-  std::vector<Host> workers;
-  for (const HostSlots& s : sum_slots(adopt(*lines, spec_.known_hosts)))
-    workers.insert(workers.end(), s.slots, s.host);
+  std::string edited = std::move(**text);
   for (const HostLine& line : adopt(*wanted, spec_.known_hosts)) {
-    const std::uint32_t count = line.slots.value_or(slots);
     if (op == "add") {
-      workers.insert(workers.end(), count, line.host);
+      add_lines(edited, line.host, line.slots.value_or(slots));
       continue;
     }
-    if (job_->membership().base_count(line.host) > 0 &&
-        std::count(workers.begin(), workers.end(), line.host) <=
-            job_->membership().base_count(line.host))
+    const auto base = job_->membership().base_count(line.host);
+    const std::uint32_t removed = remove_host(edited, line.host, spec_.known_hosts);
+    if (base > 0 && removed <= base)
       co_return fail(ErrorKind::kInvalid, "{} is a host of the initial launch: its workers stay",
                      line.host);
-    const auto kept = std::remove(workers.begin(), workers.end(), line.host);
-    if (kept == workers.end())
-      co_return fail(ErrorKind::kInvalid, "{} is not in host_worker", line.host);
-    workers.erase(kept, workers.end());
-    workers.insert(workers.end(), job_->membership().base_count(line.host), line.host);
+    if (removed == 0) co_return fail(ErrorKind::kInvalid, "{} is not in host_worker", line.host);
+    add_lines(edited, line.host, base);
   }
-  auto written = co_await volume_.replace(path("host_worker"), format_host_worker(workers));
+  auto written = co_await volume_.replace(path("host_worker"), std::move(edited));
   co_return written;
 }
 

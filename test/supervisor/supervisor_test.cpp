@@ -65,8 +65,7 @@ struct Supervised : Loop {
     refuses = false;
     unnamed = 0;
     if (supervisor && !code) {
-      supervisor->stop("the test is over");
-      supervisor->stop("the test is over");
+      supervisor->kill("the test is over");
       CHECK(until([&] { return code.has_value(); }));
     }
     for (const auto& end : ends) end->channel.close();
@@ -124,8 +123,10 @@ std::vector<Record> begun() {
 TEST_CASE("supervisor: a stop that comes before the job exists ends it, no process is started") {
   Supervised job;
   job.start();
-  job.supervisor->stop("too early");
-  if (GENERATE(false, true)) job.supervisor->stop("twice");
+  if (GENERATE(false, true))
+    job.supervisor->stop("too early");
+  else
+    job.supervisor->kill("too early");
   CHECK(job.end() == io::kExitInterrupted);
   for (const auto& agent : job.ends) {
     CHECK_FALSE(agent->was_told(StartProcess::kType));
@@ -134,7 +135,7 @@ TEST_CASE("supervisor: a stop that comes before the job exists ends it, no proce
   CHECK_FALSE(fs::exists(job.dir / "job/.dtlaunch/lock"));
 }
 
-TEST_CASE("supervisor: a second stop reaches an agent whose link was down") {
+TEST_CASE("supervisor: a kill after a stop reaches an agent whose link was down") {
   Supervised job;
   job.start();
   AgentEnd& first = job.told(0, StartProcess::kType);
@@ -146,13 +147,13 @@ TEST_CASE("supervisor: a second stop reaches an agent whose link was down") {
   // The end has begun when the link is tried again.
   const int once = job.tries;
   REQUIRE(job.until([&] { return job.tries > once; }));
-  job.supervisor->stop("twice");
+  job.supervisor->kill("twice");
   job.refuses = false;
   CHECK(job.told(1, Shutdown::kType).grace == 0U);
   CHECK(job.end() == io::kExitInterrupted);
 }
 
-TEST_CASE("supervisor: one stop leaves processes their time, also where the link was down") {
+TEST_CASE("supervisor: a stop leaves processes their time, whoever asks again and wherever") {
   Supervised job;
   job.start();
   AgentEnd& first = job.told(0, StartProcess::kType);
@@ -161,6 +162,7 @@ TEST_CASE("supervisor: one stop leaves processes their time, also where the link
   const int before = job.tries;
   REQUIRE(job.until([&] { return job.tries > before; }));
   job.supervisor->stop("once");
+  job.supervisor->stop("by somebody else, too");
   job.refuses = false;
   CHECK(job.told(1, Shutdown::kType).grace == static_cast<std::uint32_t>(kStopTimeout_s * 1000));
 }
@@ -239,6 +241,30 @@ TEST_CASE("supervisor: a host is not added to a host_worker that is not in force
   CHECK(reply.find(R"("ok":false)") != std::string::npos);
   CHECK(reply.find("host_worker") != std::string::npos);
   CHECK(job.host_worker() == bad);
+}
+
+TEST_CASE(
+    "supervisor: a host is added to and taken from host_worker, which is else left as it is") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  const auto ask = [&](const char* request) { return job.wait(job.ask(request)); };
+  spill(job.job_dir + "/host_worker", "# ours\na\t# base\n\nc[1-2] slots=2\nc1");
+  CHECK(ask(R"({"op":"add","host":"b slots=2 # mine"})") == R"({"ok":true})");
+  CHECK(job.host_worker() == "# ours\na\t# base\n\nc[1-2] slots=2\nc1\nb\nb\n");
+  CHECK(ask(R"({"op":"remove","host":"c1"})") == R"({"ok":true})");
+  CHECK(job.host_worker() == "# ours\na\t# base\n\nc2\nc2\nb\nb\n");
+  const std::string stays = job.host_worker();
+  CHECK(ask(R"({"op":"remove","host":"a"})").find("initial launch") != std::string::npos);
+  CHECK(ask(R"({"op":"remove","host":"c1"})").find("c1 is not in host_worker") !=
+        std::string::npos);
+  CHECK(job.host_worker() == stays);
+  CHECK(ask(R"({"op":"add","host":"# c1"})").find("names no host") != std::string::npos);
+  CHECK(job.host_worker() == stays);
+  // A base host's further workers go, its first ones stay.
+  CHECK(ask(R"({"op":"add","host":"a"})") == R"({"ok":true})");
+  CHECK(ask(R"({"op":"remove","host":"a"})") == R"({"ok":true})");
+  CHECK(job.host_worker() == "# ours\n\nc2\nc2\nb\nb\na\n");
 }
 
 TEST_CASE("supervisor: a job that cannot begin gives its folder back") {
