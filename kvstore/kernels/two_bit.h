@@ -178,6 +178,18 @@ std::uint32_t encode_block(LooseWord* words, Loose<float>* residual, const Loose
 
 #endif
 
+/// Asks for kElements floats one page on. The processor's own prefetching stops at the end of a
+/// page: this gains 15 % of decode_add and 3 % of encode on memory outside the caches, and costs
+/// little inside. (It gains nothing for sums and optimizer steps, which walk more arrays.)
+template <std::size_t kElements>
+void prefetch_next_page(const Loose<float>* array) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kCacheLine = 64;
+  const auto* ahead = reinterpret_cast<const std::byte*>(array) + kPage;
+  for (std::size_t i = 0; i < kElements * sizeof(float); i += kCacheLine)
+    __builtin_prefetch(ahead + i);
+}
+
 std::size_t encode_two_bit(void* codes, float* residual, const float* gradient, float threshold,
                            std::size_t n) {
   auto* words = reinterpret_cast<LooseWord*>(codes);
@@ -185,8 +197,11 @@ std::size_t encode_two_bit(void* codes, float* residual, const float* gradient, 
   const auto* g = loose(gradient);
   std::size_t bad = 0;
   std::size_t i = 0;
-  for (; i + kEncodeElements <= n; i += kEncodeElements)
+  for (; i + kEncodeElements <= n; i += kEncodeElements) {
+    prefetch_next_page<kEncodeElements>(r + i);
+    prefetch_next_page<kEncodeElements>(g + i);
     bad += encode_block(words + i / kWordElements, r + i, g + i, threshold);
+  }
   for (; i + kWordElements <= n; i += kWordElements)
     bad += encode_plain<kWordElements>(words + i / kWordElements, r + i, g + i, threshold);
   if (i < n) {  // zeros in the last word are not sent
@@ -286,8 +301,10 @@ void decode_add_two_bit(float* into, const void* codes, float threshold, float w
   auto* o = loose(into);
   const float value = weight * threshold;
   std::size_t i = 0;
-  for (; i + kDecodeElements <= n; i += kDecodeElements)
+  for (; i + kDecodeElements <= n; i += kDecodeElements) {
+    prefetch_next_page<kDecodeElements>(o + i);
     decode_add_block(o + i, words + i / kWordElements, value);
+  }
   for (; i < n; i += kWordElements) {
     Loose<float> last[kWordElements] = {};
     for (std::size_t k = i; k < n && k < i + kWordElements; ++k) last[k - i] = o[k];
