@@ -7,6 +7,7 @@
 
 #include "core/version.h"
 #include "kvstore/bench/isolation.h"
+#include "kvstore/bench/job_run.h"
 #include "kvstore/bench/measure.h"
 #include "kvstore/bench/options.h"
 #include "kvstore/bench/report.h"
@@ -28,10 +29,10 @@ constexpr const char* kHelp = R"(usage: dtbench COMMAND [OPTION]...
 `dtbench kv --help` has its options.
 )";
 
-Surroundings look_around(const KvOptions& options) {
+Surroundings look_around() {
   Surroundings around;
   around.cores = std::thread::hardware_concurrency();
-  around.congestion_control = options.peers.empty() ? congestion_control() : isolate_network();
+  around.congestion_control = congestion_control();
 #ifndef __OPTIMIZE__
   around.is_optimised = false;
 #endif
@@ -43,28 +44,54 @@ int usage(const std::string& why) {
   return kExitUsage;
 }
 
-int run_kv(const std::vector<std::string>& words) {
-  const auto parsed = parse_kv(words);
-  if (!parsed) return usage(parsed.error().message);
-  if (parsed->wish == Wish::kHelp) return std::fputs(kv_help().c_str(), stdout) < 0;
-  const KvOptions& options = parsed->options;
-  const Surroundings around = look_around(options);
-  std::vector<Measurement> all;
-  std::uint64_t bad = 0;
-  for (const auto& list : options.lists) {
-    auto measurement = measure(options, list);
-    if (!measurement) {
-      fmt::print(stderr, "dtbench: {}\n", measurement.error().message);
-      return kExitFailure;
-    }
-    for (const auto& series : measurement->series) bad += series.bad;
-    all.push_back(std::move(*measurement));
-  }
+int failed(const Error& error) {
+  fmt::print(stderr, "dtbench: {}\n", error.message);
+  return kExitFailure;
+}
+
+int report(const KvOptions& options, const Surroundings& around,
+           const std::vector<Measurement>& all) {
   const auto text = options.json ? as_json(options, around, all) : as_table(options, around, all);
   if (std::fputs(text.c_str(), stdout) < 0) return kExitFailure;
+  std::uint64_t bad = 0;
+  for (const auto& one : all)
+    for (const auto& series : one.series) bad += series.bad;
   if (bad == 0) return 0;
   fmt::print(stderr, "dtbench: {} elements of results were wrong\n", bad);
   return kExitFailure;
+}
+
+/// As one worker of a job.
+int work(KvOptions options) {
+  const auto result = run_in_job(options);
+  if (!result) return failed(result.error());
+  if (!result->is_reporter) return 0;
+  options.workers = result->workers;
+  options.servers = result->servers;
+  options.loops = 0;
+  return report(options, look_around(), result->measurements);
+}
+
+int run_here(const KvOptions& options) {
+  Surroundings around = look_around();
+  if (!options.peers.empty()) around.congestion_control = isolate_network();
+  std::vector<Measurement> all;
+  for (const auto& list : options.lists) {
+    auto measurement = measure(options, list);
+    if (!measurement) return failed(measurement.error());
+    all.push_back(std::move(*measurement));
+  }
+  return report(options, around, all);
+}
+
+int run_kv(const std::vector<std::string>& words) {
+  const bool in_job = is_in_job();
+  const auto parsed = parse_kv(words, in_job);
+  if (!parsed) return usage(parsed.error().message);
+  if (parsed->wish == Wish::kHelp) return std::fputs(kv_help().c_str(), stdout) < 0;
+  if (in_job) return work(parsed->options);
+  if (!parsed->options.hosts.empty()) return failed(exec_dtlaunch(parsed->options));
+  return run_here(parsed->options);
 }
 
 }  // namespace

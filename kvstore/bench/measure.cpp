@@ -19,8 +19,6 @@ using namespace std::chrono_literals;
 constexpr Duration kStartLimit = 120s;
 constexpr Duration kOrderLimit = 300s;
 constexpr Duration kEndLimit = 20s;
-/// With every round filled and checked, more operations only take longer.
-constexpr std::uint32_t kMostVerified = 20;
 
 /// CPU seconds of these processes so far.
 double cpu_of(const std::vector<int>& pids) {

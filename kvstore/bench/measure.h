@@ -26,6 +26,9 @@ struct Measurement {
   std::vector<Series> series;  ///< The kvstore first, then the peers.
 };
 
+/// With every round filled and checked, more operations in a repetition only take longer.
+inline constexpr std::uint32_t kMostVerified = 20;
+
 [[nodiscard]] Result<Measurement> measure(const KvOptions& options, const TensorList& list);
 
 /// The middle one, or the mean of the two.

@@ -15,12 +15,20 @@ namespace {
 
 using Value = const std::string&;
 
+/// Where an option means something.
+enum class For {
+  kAll,
+  kMachine,  ///< Processes of this machine only, not a job's.
+  kStart,    ///< A job's as well, but its workers need not hear of it.
+};
+
 /// An option is one line of the table below.
 struct Option {
   const char* name;
   char letter;        ///< 0: none.
   const char* shown;  ///< Its value in --help; empty: it takes none.
   const char* help;
+  For where;
   std::function<Result<void>(Parsed&, Value)> take;
 };
 
@@ -111,39 +119,44 @@ const std::vector<std::pair<std::string, std::string>> kTypes = {{"dist_sync", "
 // clang-format off
 const std::vector<Option> kOptions = {
     {"list", 0, "NAME[,NAME]", "a model's tensors: resnet50 (default), bert-base, embedding (1 GB)",
-     [](Parsed& p, Value v) { return lists(v, model_list, p.options.lists); }},
+     For::kAll, [](Parsed& p, Value v) { return lists(v, model_list, p.options.lists); }},
     {"sizes", 0, "SIZE[,SIZE]", "tensors of given sizes instead: 1K, 64M, 1000x1K, 64M+100x4K; "
                                 "a comma separates measurements",
-     [](Parsed& p, Value v) { return lists(v, list_of_sizes, p.options.lists); }},
+     For::kAll, [](Parsed& p, Value v) { return lists(v, list_of_sizes, p.options.lists); }},
     {"op", 0, "OP", "pushpull (default), push or pull, of the whole list at once",
-     [](Parsed& p, Value v) { return choice(v, kOperations, p.options.operation); }},
+     For::kAll, [](Parsed& p, Value v) { return choice(v, kOperations, p.options.operation); }},
     {"workers", 'w', "N", "worker processes (2)",
-     [](Parsed& p, Value v) { return number(v, 1, kMostWorkers, p.options.workers); }},
+     For::kStart, [](Parsed& p, Value v) { return number(v, 1, kMostWorkers, p.options.workers); }},
     {"servers", 's', "N", "server processes (1)",
-     [](Parsed& p, Value v) { return number(v, 1, kMostServers, p.options.servers); }},
+     For::kStart, [](Parsed& p, Value v) { return number(v, 1, kMostServers, p.options.servers); }},
     {"loops", 0, "N", "event loops of a server (one per core, at most 8)",
-     [](Parsed& p, Value v) { return number(v, 1, 64, p.options.loops); }},
+     For::kMachine, [](Parsed& p, Value v) { return number(v, 1, 64, p.options.loops); }},
     {"type", 0, "TYPE", "dist_sync (default) or dist_async",
-     [](Parsed& p, Value v) { return choice(v, kTypes, p.options.type); }},
+     For::kAll, [](Parsed& p, Value v) { return choice(v, kTypes, p.options.type); }},
     {"optimizer", 0, "SPEC", "the servers update weights, e.g. \"sgd momentum=0.9\"; default: sums",
-     [](Parsed& p, Value v) { return optimizer(v, p.options.optimizer); }},
+     For::kAll, [](Parsed& p, Value v) { return optimizer(v, p.options.optimizer); }},
     {"chunk", 0, "BYTES", "slice of a tensor that travels on its own (1M)",
-     [](Parsed& p, Value v) { return chunk(v, p.options.chunk_bytes); }},
+     For::kMachine, [](Parsed& p, Value v) { return chunk(v, p.options.chunk_bytes); }},
+    {"busy-poll", 0, "", "who waits polls for 2 ms before it sleeps",
+     For::kMachine, [](Parsed& p, Value) -> Result<void> { p.options.busy_poll = true; return {}; }},
     {"peer", 0, "PEER[,PEER]", "measure these in turn with the kvstore, and print the ratio (below)",
-     [](Parsed& p, Value v) { return peers(v, p.options.peers); }},
+     For::kMachine, [](Parsed& p, Value v) { return peers(v, p.options.peers); }},
     {"pairs", 0, "N", "with --peer: repetitions of each, interleaved (7)",
-     [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
+     For::kMachine, [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
     {"reps", 0, "N", "repetitions (7)",
-     [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
+     For::kAll, [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
     {"seconds", 0, "S", "how long a repetition takes, one operation at least (0.3)",
-     [](Parsed& p, Value v) { return seconds(v, p.options.seconds); }},
+     For::kAll, [](Parsed& p, Value v) { return seconds(v, p.options.seconds); }},
     {"check", 0, "", "new values for every operation, and every element of each result checked; "
                      "CPU is not measured then",
-     [](Parsed& p, Value) -> Result<void> { p.options.verify_all = true; return {}; }},
+     For::kAll, [](Parsed& p, Value) -> Result<void> { p.options.verify_all = true; return {}; }},
     {"json", 0, "", "one JSON object instead of a table",
-     [](Parsed& p, Value) -> Result<void> { p.options.json = true; return {}; }},
+     For::kAll, [](Parsed& p, Value) -> Result<void> { p.options.json = true; return {}; }},
+    {"hosts", 'H', "FILE", "workers and servers on these hosts instead, started by dtlaunch; "
+                           "words after -- are more of its options",
+     For::kStart, [](Parsed& p, Value v) -> Result<void> { p.options.hosts = v; return {}; }},
     {"help", 'h', "", "this",
-     [](Parsed& p, Value) -> Result<void> { p.wish = Wish::kHelp; return {}; }},
+     For::kAll, [](Parsed& p, Value) -> Result<void> { p.wish = Wish::kHelp; return {}; }},
 };
 // clang-format on
 
@@ -190,9 +203,15 @@ const char* to_string(Memory memory) {
   return "";
 }
 
-Result<Parsed> parse_kv(const std::vector<std::string>& words) {
+Result<Parsed> parse_kv(const std::vector<std::string>& words, bool in_job) {
   Parsed parsed;
+  std::string local;  // an option that means nothing in a job
   for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") {
+      parsed.options.launch_words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                         words.end());
+      break;
+    }
     std::string name = words[i];
     std::string value;
     const auto equals = name.find('=');
@@ -217,7 +236,15 @@ Result<Parsed> parse_kv(const std::vector<std::string>& words) {
     }
     if (auto taken = option->take(parsed, value); !taken)
       return tl::unexpected(taken.error().at(name));
+    if (option->where == For::kMachine || (in_job && option->where == For::kStart)) local = name;
+    if (option->where == For::kAll)
+      parsed.options.job_words.push_back(
+          fmt::format("--{}{}", option->name, takes_value ? "=" + value : ""));
   }
+  if (!local.empty() && (in_job || !parsed.options.hosts.empty()))
+    return fail(ErrorKind::kInvalid, "{} is for processes of this machine, not for a job's", local);
+  if (parsed.options.hosts.empty() && !parsed.options.launch_words.empty())
+    return fail(ErrorKind::kInvalid, "--: options of dtlaunch need -H");
   if (auto good = complete(parsed.options); !good) return tl::unexpected(good.error());
   return parsed;
 }
@@ -226,8 +253,9 @@ std::string kv_help() {
   std::string text =
       R"(usage: dtbench kv [OPTION]...
 
-Measures the kvstore on this machine: worker and server processes, one operation over a whole list
-of tensors at a time, the way a training step exchanges its gradients. The results are checked.
+Measures the kvstore: worker and server processes on this machine, or with -H on others, one
+operation over a whole list of tensors at a time, the way a training step exchanges its gradients.
+The results are checked.
 
 )";
   for (const auto& option : kOptions) {
@@ -251,6 +279,7 @@ Examples:
   dtbench kv --peer raw --pairs 9                    how far from what the kernel allows
   dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
   dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
+  dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster
 
 Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage.
 )";

@@ -1,10 +1,12 @@
 /// The command line of `dtbench kv`. Pure but for the number of cores.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/id.h"
 #include "core/result.h"
 #include "kvstore/bench/tensor_list.h"
 
@@ -26,13 +28,21 @@ struct KvOptions {
   std::string type = "dist_sync";
   std::string optimizer;  ///< Empty: keys are sums.
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
+  bool busy_poll = false;  ///< Who waits polls for kBusyPoll before it sleeps.
   Memory memory = Memory::kHost;
   std::vector<std::string> peers;
   std::uint32_t repetitions = 7;  ///< Of every contender; with peers: of every pair.
   double seconds = 0.3;           ///< A repetition takes about so long, and one operation at least.
   bool verify_all = false;        ///< Each operation works on new values and is checked.
   bool json = false;
+
+  // A job of dtlaunch instead of processes of this machine:
+  std::string hosts;                      ///< Its hosts file; empty: no job.
+  std::vector<std::string> launch_words;  ///< More options for dtlaunch.
+  std::vector<std::string> job_words;     ///< The options that the job's workers are to have.
 };
+
+inline constexpr Duration kBusyPoll = std::chrono::milliseconds(2);
 
 enum class Wish { kRun, kHelp };
 struct Parsed {
@@ -40,8 +50,8 @@ struct Parsed {
   KvOptions options;
 };
 
-/// The words after `dtbench kv`. The error names the option.
-[[nodiscard]] Result<Parsed> parse_kv(const std::vector<std::string>& words);
+/// The words after `dtbench kv`; `in_job`: this is a worker of a job. The error names the option.
+[[nodiscard]] Result<Parsed> parse_kv(const std::vector<std::string>& words, bool in_job);
 [[nodiscard]] std::string kv_help();
 
 }  // namespace dt::bench

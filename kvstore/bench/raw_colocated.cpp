@@ -5,7 +5,6 @@
 // Two connections per pair of processes, one for each one's part as a server, so that a position
 // says everything here too.
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -31,10 +30,11 @@ struct Peering {
 class Colocated final : public Exchange {
  public:
   Colocated(const std::vector<Stream>& streams, std::size_t me, std::vector<Peering> peers,
-            std::size_t elements)
+            std::size_t elements, Duration busy)
       : streams_(streams),
         me_(me),
         peers_(std::move(peers)),
+        busy_(busy),
         scratch_(kScratch / sizeof(float)),
         gradient_(elements),
         result_(elements) {}
@@ -65,8 +65,7 @@ class Colocated final : public Exchange {
             ask(peers_[p].client, links_[p].added<own_bytes(), worth_sending(links_[p])> 0);
       }
       if (is_done) return {};
-      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR)
-        return tl::unexpected(socket_error());
+      if (wait_for(polls, busy_) < 0 && errno != EINTR) return tl::unexpected(socket_error());
     }
   }
 
@@ -189,6 +188,7 @@ class Colocated final : public Exchange {
   const std::vector<Stream>& streams_;
   std::size_t me_;
   std::vector<Peering> peers_;
+  Duration busy_;
   std::vector<Link> links_;
   std::size_t filled_ = 0;  ///< How much of our share has somebody else's contribution.
   Buffer scratch_;
@@ -221,7 +221,8 @@ Result<Contender> start_raw_colocated(const KvOptions& options, const TensorList
     auto body = [&]() -> Result<void> {
       std::vector<Peering> mine = std::move(all[w]);
       all.clear();
-      Colocated process(streams, w, std::move(mine), list.total_elements());
+      Colocated process(streams, w, std::move(mine), list.total_elements(),
+                        options.busy_poll ? kBusyPoll : Duration::zero());
       return take_part(raw.control, w, process);
     };
     if (auto started = raw.children.fork(fmt::format("raw process {}", w), body); !started)

@@ -11,7 +11,6 @@
 
 #include "kvstore/bench/raw_exchange.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,8 +32,13 @@ namespace {
 
 class RawWorker final : public Exchange {
  public:
-  RawWorker(const std::vector<Stream>& streams, std::vector<io::Fd> fds, std::size_t elements)
-      : streams_(streams), fds_(std::move(fds)), gradient_(elements), result_(elements) {}
+  RawWorker(const std::vector<Stream>& streams, std::vector<io::Fd> fds, std::size_t elements,
+            Duration busy)
+      : streams_(streams),
+        fds_(std::move(fds)),
+        busy_(busy),
+        gradient_(elements),
+        result_(elements) {}
 
   std::span<float> gradient() override { return gradient_.values(); }
   std::span<const float> result() override { return result_.values(); }
@@ -55,8 +59,7 @@ class RawWorker final : public Exchange {
         if (wanted) is_done = false;
       }
       if (is_done) return {};
-      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR)
-        return tl::unexpected(socket_error());
+      if (wait_for(polls, busy_) < 0 && errno != EINTR) return tl::unexpected(socket_error());
     }
   }
 
@@ -99,6 +102,7 @@ class RawWorker final : public Exchange {
 
   const std::vector<Stream>& streams_;
   std::vector<io::Fd> fds_;
+  Duration busy_;
   Buffer gradient_;
   Buffer result_;
 };
@@ -107,9 +111,10 @@ class RawWorker final : public Exchange {
 
 class RawServer {
  public:
-  RawServer(std::size_t bytes, std::vector<io::Fd> fds)
+  RawServer(std::size_t bytes, std::vector<io::Fd> fds, Duration busy)
       : bytes_(bytes),
         fds_(std::move(fds)),
+        busy_(busy),
         links_(fds_.size()),
         scratch_(kScratch / sizeof(float)) {
     for (auto& round : rounds_) round.sum = Buffer(bytes / sizeof(float));
@@ -123,8 +128,7 @@ class RawServer {
         const int wanted = (readable_bytes(i) > 0 ? POLLIN : 0) | (links_[i].is_full ? POLLOUT : 0);
         polls[i] = {fds_[i].get(), static_cast<short>(wanted), 0};
       }
-      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR)
-        return tl::unexpected(socket_error());
+      if (wait_for(polls, busy_) < 0 && errno != EINTR) return tl::unexpected(socket_error());
       for (std::size_t i = 0; i < fds_.size(); ++i) {
         if (polls[i].revents & POLLOUT) links_[i].is_full = false;
         if (polls[i].revents & (POLLHUP | POLLERR)) return {};
@@ -251,6 +255,7 @@ class RawServer {
 
   std::size_t bytes_;
   std::vector<io::Fd> fds_;
+  Duration busy_;
   std::vector<Link> links_;
   Buffer scratch_;
   std::array<Round, 2> rounds_;
@@ -272,6 +277,7 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
       row.push_back(std::move(*pair));
     }
   }
+  const Duration busy = options.busy_poll ? kBusyPoll : Duration::zero();
   // A child takes its own ends and closes all others, or an end would never be seen.
   for (std::uint32_t s = 0; s < options.servers; ++s) {
     auto body = [&]() -> Result<void> {
@@ -279,7 +285,7 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
       for (auto& row : pairs) mine.push_back(std::move(row[s].accepted));
       pairs.clear();
       raw.control.server_ready(s, 0);
-      return RawServer(streams[s].bytes(), std::move(mine)).run();
+      return RawServer(streams[s].bytes(), std::move(mine), busy).run();
     };
     if (auto started = raw.children.fork(fmt::format("raw server {}", s), body); !started)
       return tl::unexpected(started.error());
@@ -289,7 +295,7 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
       std::vector<io::Fd> mine;
       for (auto& pair : pairs[w]) mine.push_back(std::move(pair.connected));
       pairs.clear();
-      RawWorker worker(streams, std::move(mine), list.total_elements());
+      RawWorker worker(streams, std::move(mine), list.total_elements(), busy);
       return take_part(raw.control, w, worker);
     };
     if (auto started = raw.children.fork(fmt::format("raw worker {}", w), body); !started)

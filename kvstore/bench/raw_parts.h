@@ -1,8 +1,12 @@
 /// What the raw exchanges share: sockets, sizes, sums.
 #pragma once
 
-#include <cstddef>
+#include <poll.h>
 
+#include <cstddef>
+#include <span>
+
+#include "core/id.h"
 #include "core/result.h"
 #include "io/fd.h"
 
@@ -31,6 +35,9 @@ struct SocketPair {
   io::Fd accepted;
 };
 [[nodiscard]] Result<SocketPair> connected_pair();
+
+/// poll(), after having polled without sleeping for `busy`.
+int wait_for(std::span<pollfd> polls, Duration busy);
 
 /// What errno says of a socket.
 [[nodiscard]] Error socket_error();

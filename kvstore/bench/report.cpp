@@ -31,12 +31,13 @@ double gigabytes_per_s(const TensorList& list, const Series& series) {
 }
 
 std::string table_of(const KvOptions& options, const Measurement& one) {
-  std::string text =
-      fmt::format("\n{} of {}: {}, {}; {}, {} of {}, {}{}, tcp\n", to_string(options.operation),
-                  one.list.name, plural(one.list.elements.size(), "tensor"),
-                  bytes_text(one.list.bytes()), plural(options.workers, "worker"),
-                  plural(options.servers, "server"), plural(options.loops, "loop"), options.type,
-                  options.optimizer.empty() ? "" : ", " + options.optimizer);
+  std::string text = fmt::format(
+      "\n{} of {}: {}, {}; {}, {}{}, {}{}{}, tcp\n", to_string(options.operation), one.list.name,
+      plural(one.list.elements.size(), "tensor"), bytes_text(one.list.bytes()),
+      plural(options.workers, "worker"), plural(options.servers, "server"),
+      options.loops ? " of " + plural(options.loops, "loop") : "", options.type,
+      options.optimizer.empty() ? "" : ", " + options.optimizer,
+      options.busy_poll ? ", busy-poll" : "");
   text += fmt::format("  {:<14}{:>10}{:>10}{:>10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>6}\n", "",
                       "ms median", "min", "max", "GB/s", "CPU s/GB", "ms p50", "p90", "p99", "bad");
   for (const auto& series : one.series) {
@@ -130,7 +131,8 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
       {"op", to_string(options.operation)},
       {"workers", options.workers},
       {"servers", options.servers},
-      {"loops", options.loops},
+      {"loops", options.loops ? nlohmann::json(options.loops) : nlohmann::json()},
+      {"busy_poll", options.busy_poll},
       {"type", options.type},
       {"optimizer", options.optimizer},
       {"chunk_bytes", options.chunk_bytes},

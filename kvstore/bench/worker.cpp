@@ -5,39 +5,34 @@
 
 namespace dt::bench {
 
-namespace {
-
-/// One operation on the values of `round`, everybody's result checked.
-Result<std::uint64_t> verify(Control& control, std::uint32_t rank, Exchange& exchange,
-                             std::uint32_t round, double* seconds = nullptr) {
+Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers,
+                        std::uint32_t round, const Meet& meet) {
   fill(exchange.gradient(), rank, round);
-  control.meet();
+  if (auto met = meet(); !met) return tl::unexpected(met.error());
   const double begin = now_s();
   if (auto done = exchange.run_to_check(); !done) return tl::unexpected(done.error());
-  if (seconds) *seconds = now_s() - begin;
-  const std::uint64_t bad = exchange.count_bad(control.workers(), round);
-  control.meet();  // nobody pushes the next round while another reads this one
-  return bad;
+  Verified verified;
+  verified.seconds = now_s() - begin;
+  verified.bad = exchange.count_bad(workers, round);
+  // Nobody pushes the next round while another reads this one.
+  if (auto met = meet(); !met) return tl::unexpected(met.error());
+  return verified;
 }
 
-Result<double> time(Control& control, std::uint32_t rank, Exchange& exchange,
-                    std::uint32_t operations) {
+Result<double> time_operations(Exchange& exchange, std::span<double> times, const Meet& meet) {
   if (exchange.grows()) std::ranges::fill(exchange.gradient(), 0.0F);
-  const auto times = control.times(rank);
-  control.meet();
+  if (auto met = meet(); !met) return tl::unexpected(met.error());
   const double begin = now_s();
   double last = begin;
-  for (std::uint32_t i = 0; i < operations; ++i) {
+  for (double& time : times) {
     if (auto done = exchange.run(); !done) return tl::unexpected(done.error());
     const double now = now_s();
-    times[i] = now - last;
+    time = now - last;
     last = now;
   }
-  exchange.was_repeated(operations);
+  exchange.was_repeated(static_cast<std::uint32_t>(times.size()));
   return last - begin;
 }
-
-}  // namespace
 
 double now_s() {
   timespec now{};
@@ -46,6 +41,10 @@ double now_s() {
 }
 
 Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange) {
+  const Meet meet = [&control]() -> Result<void> {
+    control.meet();
+    return {};
+  };
   control.ready(rank);
   for (;;) {
     const Command command = control.next();
@@ -57,24 +56,25 @@ Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange)
       case Order::kQuit:
         return {};
       case Order::kVerify: {
-        const auto found = verify(control, rank, exchange, command.round);
+        const auto found = verify(exchange, rank, control.workers(), command.round, meet);
         if (!found) return tl::unexpected(found.error());
-        bad = *found;
+        bad = found->bad;
         break;
       }
       case Order::kTime: {
-        const auto took = time(control, rank, exchange, command.operations);
+        const auto times = control.times(rank).first(command.operations);
+        const auto took = time_operations(exchange, times, meet);
         if (!took) return tl::unexpected(took.error());
         elapsed = *took;
         break;
       }
       case Order::kTimeVerified:
         for (std::uint32_t i = 0; i < command.operations; ++i) {
-          double* seconds = &control.times(rank)[i];
-          const auto found = verify(control, rank, exchange, command.round + i, seconds);
+          const auto found = verify(exchange, rank, control.workers(), command.round + i, meet);
           if (!found) return tl::unexpected(found.error());
-          bad += *found;
-          elapsed += *seconds;
+          control.times(rank)[i] = found->seconds;
+          bad += found->bad;
+          elapsed += found->seconds;
         }
         break;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "core/result.h"
@@ -33,6 +34,21 @@ class Exchange {
   /// True if values would grow from operation to operation: timed ones then work on zeros.
   [[nodiscard]] virtual bool grows() { return gradient().data() == result().data(); }
 };
+
+/// Returns when every worker has called it.
+using Meet = std::function<Result<void>()>;
+
+struct Verified {
+  std::uint64_t bad = 0;
+  double seconds = 0;
+};
+/// One operation on the values of `round`, the result checked.
+[[nodiscard]] Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers,
+                                      std::uint32_t round, const Meet& meet);
+/// times.size() operations; each one's seconds, and from the first one's begin to the last one's
+/// end.
+[[nodiscard]] Result<double> time_operations(Exchange& exchange, std::span<double> times,
+                                             const Meet& meet);
 
 /// Does what the coordinator orders until it says quit. Errors are the exchange's own.
 Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange);

@@ -169,6 +169,7 @@ TEST_CASE("dtbench: every operation, type and optimizer is checked as well") {
   for (const std::string op : {"push", "pull", "pushpull"}) {
     good_json(quick({"--op", op, "--sizes", "1K,3x20K"}));
     good_json(quick({"--op", op, "--sizes", "1K,3x20K", "--type=dist_async", "--check"}));
+    good_json(quick({"--op", op, "--sizes", "1K", "--busy-poll"}));
   }
   for (const std::string optimizer : {"sgd momentum=0.9 nesterov=1", "adam"})
     good_json(quick({"--optimizer", optimizer, "--sizes", "3x20K", "-w3", "--check"}));
@@ -201,4 +202,6 @@ TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   refused({"--optimizer", "sgd speed=3"}, "--optimizer");
   refused({"--json=yes"}, "--json");
   refused({"--peer", "raw", "--op", "push"}, "--peer");
+  refused({"-H", "hosts", "--loops", "2"}, "--loops");
+  refused({"--", "--quiet"}, "-H");
 }

@@ -1,0 +1,245 @@
+#include "kvstore/bench/job_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "core/data_messages.h"
+#include "kvstore/bench/control.h"
+#include "kvstore/bench/store_exchange.h"
+#include "kvstore/client.h"
+#include "kvstore/environment.h"
+
+namespace dt::bench {
+
+namespace {
+
+constexpr double kWaitLimit = 300;  ///< Seconds.
+/// Times that each worker tells the others of: quantiles of all it measured.
+constexpr std::size_t kQuantiles = 256;
+
+/// What workers tell each other, through the store itself.
+class Numbers {
+ public:
+  Numbers(kv::Store& store, std::size_t size)
+      : store_(store), given_(size, 0.0), added_(size, 0.0), sum_(size, 0.0) {
+    push_.reduce = data::Reduce::kSum;
+  }
+
+  Result<void> prepare() {
+    // Auxiliary: no optimizer touches it.
+    return result_of(store_.init(kKey, array(sum_), data::kAuxiliary));
+  }
+
+  /// The sum over all workers of what each gives here; the rest counts as zeros.
+  Result<std::vector<double>> add_up(const std::vector<double>& mine) {
+    // With dist_async everything ever pushed adds up: push what changed.
+    const bool is_async = store_.type() == "dist_async";
+    std::vector<double> next = mine;
+    next.resize(given_.size());
+    for (std::size_t i = 0; i < next.size(); ++i) added_[i] = next[i] - (is_async ? given_[i] : 0);
+    given_ = std::move(next);
+    if (auto done = finish(store_.push(kKey, array(added_), push_)); !done)
+      return tl::unexpected(done.error());
+    if (auto met = store_.barrier(); !met) return tl::unexpected(error_of(met.error()));
+    if (auto done = finish(store_.pull(kKey, array(sum_), {})); !done)
+      return tl::unexpected(done.error());
+    if (auto met = store_.barrier(); !met) return tl::unexpected(error_of(met.error()));
+    return sum_;
+  }
+
+ private:
+  static std::vector<kv::Array> array(std::vector<double>& values) {
+    return {{values.data(), values.size(), data::Dtype::kFloat64}};
+  }
+  Result<void> finish(const kv::StoreResult<kv::Handle>& handle) {
+    if (!handle) return tl::unexpected(error_of(handle.error()));
+    return result_of(store_.wait(*handle, kWaitLimit));
+  }
+
+  const std::vector<std::string> kKey = {"dtbench"};
+  kv::Store& store_;
+  kv::PushOptions push_;
+  std::vector<double> given_;
+  std::vector<double> added_;
+  std::vector<double> sum_;
+};
+
+/// One list, measured by all workers together. `options.workers` is the job's.
+class JobMeasurement {
+ public:
+  JobMeasurement(const KvOptions& options, const TensorList& list, kv::Store& store,
+                 Numbers& numbers, const std::string& prefix)
+      : options_(options),
+        list_(list),
+        store_(store),
+        numbers_(numbers),
+        rank_(store.view().rank.value),
+        exchange_(options, list, store, prefix) {
+    series_.name = "kvstore";
+  }
+
+  Result<Measurement> run() {
+    if (auto done = measure(); !done) return tl::unexpected(done.error());
+    Measurement measurement;
+    measurement.list = list_;
+    measurement.series.push_back(std::move(series_));
+    return measurement;
+  }
+
+ private:
+  Result<void> measure() {
+    if (auto done = exchange_.prepare(); !done) return done;
+    if (auto done = verify_one(); !done) return done;
+    if (auto done = choose_operations(); !done) return done;
+    for (std::uint32_t r = 0; r < options_.repetitions; ++r)
+      if (auto done = repeat(); !done) return done;
+    if (auto done = verify_one(); !done) return done;
+    return collect();
+  }
+
+  Meet meet() {
+    return [this] { return result_of(store_.barrier()); };
+  }
+
+  Result<void> verify_one(double* seconds = nullptr) {
+    const auto found = verify(exchange_, rank_, options_.workers, round_++, meet());
+    if (!found) return tl::unexpected(found.error());
+    bad_ += found->bad;
+    if (seconds) *seconds = found->seconds;
+    return {};
+  }
+
+  Result<double> time(std::vector<double>& times) {
+    if (!options_.verify_all) return time_operations(exchange_, times, meet());
+    double sum = 0;
+    for (double& one : times) {
+      if (auto done = verify_one(&one); !done) return tl::unexpected(done.error());
+      sum += one;
+    }
+    return sum;
+  }
+
+  /// Seconds of an operation, by the slowest worker's account; the same at all.
+  Result<double> time_together(std::vector<double>& times) {
+    const auto mine = time(times);
+    if (!mine) return mine;
+    std::vector<double> slot(options_.workers, 0.0);
+    slot[rank_] = *mine;
+    auto all = numbers_.add_up(slot);
+    if (!all) return tl::unexpected(all.error());
+    return *std::max_element(all->begin(), all->begin() + options_.workers) /
+           static_cast<double>(times.size());
+  }
+
+  Result<void> choose_operations() {
+    for (const double most : {64.0, static_cast<double>(kMostOperations)}) {
+      std::vector<double> times(options_.verify_all ? 1 : operations_);
+      const auto slowest = time_together(times);
+      if (!slowest) return tl::unexpected(slowest.error());
+      const double wanted = options_.seconds / std::max(*slowest, 1e-9);
+      operations_ = static_cast<std::uint32_t>(std::clamp(wanted, 1.0, most));
+    }
+    if (options_.verify_all) operations_ = std::min(operations_, kMostVerified);
+    return {};
+  }
+
+  Result<void> repeat() {
+    std::vector<double> times(operations_);
+    const auto slowest = time_together(times);
+    if (!slowest) return tl::unexpected(slowest.error());
+    series_.operation.push_back(*slowest);
+    singles_.insert(singles_.end(), times.begin(), times.end());
+    series_.operations += operations_;
+    return {};
+  }
+
+  /// Everybody's times and mistakes.
+  Result<void> collect() {
+    std::vector<double> mine(options_.workers * kQuantiles + 1, 0.0);
+    for (std::size_t q = 0; q < kQuantiles; ++q) {
+      const double part = (static_cast<double>(q) + 0.5) / static_cast<double>(kQuantiles);
+      mine[rank_ * kQuantiles + q] = percentile(singles_, part);
+    }
+    mine.back() = static_cast<double>(bad_);
+    const auto all = numbers_.add_up(mine);
+    if (!all) return tl::unexpected(all.error());
+    series_.single.assign(all->begin(), all->end() - 1);
+    series_.bad = static_cast<std::uint64_t>(all->back());
+    return {};
+  }
+
+  const KvOptions& options_;
+  const TensorList& list_;
+  kv::Store& store_;
+  Numbers& numbers_;
+  std::uint32_t rank_;
+  StoreExchange exchange_;
+  std::uint32_t operations_ = 1;
+  std::uint32_t round_ = 1;
+  std::uint64_t bad_ = 0;
+  std::vector<double> singles_;
+  Series series_;
+};
+
+Result<JobResult> measure_all(KvOptions options, std::uint32_t servers, kv::Store& store) {
+  const auto view = store.epoch_boundary(Epoch(0));
+  if (!view) return tl::unexpected(error_of(view.error()));
+  if (store.is_newcomer())
+    return fail(ErrorKind::kInvalid, "a worker was added: dtbench measures a job of one size");
+  JobResult result;
+  result.workers = options.workers = view->num_workers;
+  result.servers = servers;
+  result.is_reporter = view->rank == Rank(0);
+  Numbers numbers(store, options.workers * kQuantiles + 1);
+  if (auto ready = numbers.prepare(); !ready) return tl::unexpected(ready.error());
+  for (std::size_t i = 0; i < options.lists.size(); ++i) {
+    const std::string prefix = fmt::format("list{}.tensor", i);
+    JobMeasurement one(options, options.lists[i], store, numbers, prefix);
+    auto measurement = one.run();
+    if (!measurement) return tl::unexpected(measurement.error());
+    result.measurements.push_back(std::move(*measurement));
+  }
+  return result;
+}
+
+}  // namespace
+
+Error exec_dtlaunch(const KvOptions& options) {
+  std::error_code ec;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
+  const auto beside = self.parent_path() / "dtlaunch";
+  std::vector<std::string> words = {
+      std::filesystem::exists(beside, ec) ? beside.string() : "dtlaunch",
+      "-n",
+      std::to_string(options.workers),
+      "-s",
+      std::to_string(options.servers),
+      "-H",
+      options.hosts,
+      "--no-prefix"};
+  words.insert(words.end(), options.launch_words.begin(), options.launch_words.end());
+  words.insert(words.end(), {self.string(), "kv"});
+  words.insert(words.end(), options.job_words.begin(), options.job_words.end());
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  return errno_error(errno, "-H: run " + words[0]);
+}
+
+bool is_in_job() { return std::getenv("DT_AGENT_SOCKET") != nullptr; }
+
+Result<JobResult> run_in_job(const KvOptions& options) {
+  const auto env = kv::read_environment(Role::kWorker);
+  if (!env) return tl::unexpected(env.error());
+  auto store = kv::open_client_from_environment(options.type);
+  if (!store) return tl::unexpected(error_of(store.error()));
+  return measure_all(options, env->num_servers, **store);
+}
+
+}  // namespace dt::bench

@@ -1,0 +1,61 @@
+/// A worker's part with the kvstore, through the interface everybody uses: a blocking call on the
+/// whole list of keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvstore/bench/options.h"
+#include "kvstore/bench/worker.h"
+#include "kvstore/optimizer.h"
+#include "kvstore/store.h"
+
+namespace dt::bench {
+
+[[nodiscard]] Error error_of(const kv::StoreError& error);
+[[nodiscard]] Result<void> result_of(const kv::Status& status);
+
+class StoreExchange final : public Exchange {
+ public:
+  /// `options.workers` workers have such a store. Keys are named after `prefix`.
+  StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
+                const std::string& prefix);
+  /// Makes the keys; before the first operation.
+  Result<void> prepare();
+
+  std::span<float> gradient() override { return gradient_.values(); }
+  std::span<const float> result() override { return result_.values(); }
+  Result<void> run() override;
+  Result<void> run_to_check() override;
+  std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) override;
+  void was_repeated(std::uint32_t operations) override;
+  bool grows() override { return total_.has_value(); }
+
+ private:
+  Result<void> finish(const kv::StoreResult<kv::Handle>& handle);
+  std::uint64_t count_wrong_total(std::uint32_t workers, std::uint32_t round);
+  std::uint64_t count_wrong_weights();
+  void repeat_update(std::uint32_t operations);
+
+  const KvOptions& options_;
+  kv::Store& store_;
+  Buffer gradient_;
+  Buffer result_;
+  std::vector<std::string> keys_;
+  std::vector<kv::Array> gradients_;
+  std::vector<kv::Array> results_;
+  kv::PushOptions push_;  ///< wait() follows at once, as in a blocking call.
+  kv::PullOptions awaited_;
+  std::optional<Buffer> total_;  ///< Of all pushes, where they add up.
+
+  // With an optimizer:
+  std::optional<kv::OptimizerSpec> spec_;
+  std::vector<std::size_t> tracked_;
+  std::vector<float> weights_;
+  kv::OptimizerState state_;
+  std::uint32_t round_ = 0;  ///< Whose values gradient() has.
+};
+
+}  // namespace dt::bench

@@ -1,0 +1,109 @@
+// The kvstore on this machine: servers and workers as processes of their own.
+
+#include <future>
+#include <memory>
+
+#include "io/log.h"
+#include "kvstore/bench/contender.h"
+#include "kvstore/bench/store_exchange.h"
+#include "kvstore/client.h"
+#include "kvstore/handshake.h"
+#include "kvstore/server.h"
+
+namespace dt::bench {
+
+namespace {
+
+std::string fresh_secret() {
+  std::string secret;
+  while (secret.size() < 32) secret += kv::fresh_nonce();
+  secret.resize(32);
+  return secret;
+}
+
+/// The supervisor's part, as far as a worker that never changes epoch needs it.
+class FixedLink final : public kv::JobLink {
+ public:
+  explicit FixedLink(Servers servers) : servers_(std::move(servers)) {}
+  io::awaitable<void> run(io::TaskGroup& /*group*/, kv::JobListener& listener) override {
+    listener.on_servers(servers_);
+    io::asio::steady_timer forever(co_await io::asio::this_coro::executor,
+                                   io::asio::steady_timer::time_point::max());
+    co_await forever.async_wait(io::tok);
+  }
+  void opened(const OpenedKvStore& /*message*/) override {}
+  void arrive(const Arrive& /*message*/) override {}
+  void released() override {}
+  void progress(const Progress& /*message*/) override {}
+
+ private:
+  Servers servers_;
+};
+
+Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
+                   const std::string& secret) {
+  io::FdLog log(2, io::Level::kWarning);
+  kv::ServerOptions server_options;
+  server_options.id = ServerId(id);
+  server_options.secret = secret;
+  server_options.loops = options.loops;
+  auto server = kv::Server::start(std::move(server_options), log);
+  if (!server) return tl::unexpected(server.error());
+  ServerCommit commit;
+  commit.generation = Generation(1);
+  commit.boundary = true;
+  for (std::uint32_t w = 0; w < options.workers; ++w) commit.contributors.emplace_back(w);
+  std::promise<bool> adopted;
+  (*server)->commit(commit, [&adopted](bool yes) { adopted.set_value(yes); });
+  DT_CHECK(adopted.get_future().get(), "a server's first commit is adopted");
+  control.server_ready(id, (*server)->port());
+  control.await_quit();
+  return {};
+}
+
+Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options,
+                  const TensorList& list, const std::string& secret) {
+  const auto ports = control.await_ports(options.servers);
+  Servers servers;
+  for (std::uint32_t s = 0; s < options.servers; ++s)
+    servers.servers.push_back({ServerId(s), "127.0.0.1", ports[s]});
+  kv::ClientOptions client;
+  client.type = options.type;
+  client.async = options.type == "dist_async";
+  client.worker = WorkerId(rank);
+  client.rank = Rank(rank);
+  client.num_workers = options.workers;
+  client.secret = secret;
+  client.chunk_bytes = options.chunk_bytes;
+  if (options.busy_poll) client.busy_poll = kBusyPoll;
+  client.start_limit = std::chrono::seconds(60);
+  auto store = kv::open_client(std::move(client), std::make_unique<FixedLink>(std::move(servers)));
+  if (!store) return tl::unexpected(error_of(store.error()));
+  StoreExchange exchange(options, list, **store, "tensor");
+  if (auto prepared = exchange.prepare(); !prepared) return prepared;
+  auto took = take_part(control, rank, exchange);
+  store->reset();  // before the memory it may still write to
+  return took;
+}
+
+}  // namespace
+
+Result<Contender> start_store(const KvOptions& options, const TensorList& list) {
+  auto control = Control::create(options.workers, list.elements);
+  if (!control) return tl::unexpected(control.error());
+  Contender store{"kvstore", std::move(*control), {}, {}};
+  const std::string secret = fresh_secret();
+  for (std::uint32_t s = 0; s < options.servers; ++s) {
+    auto body = [&] { return serve(store.control, s, options, secret); };
+    if (auto started = store.children.fork(fmt::format("server {}", s), body); !started)
+      return tl::unexpected(started.error());
+  }
+  for (std::uint32_t w = 0; w < options.workers; ++w) {
+    auto body = [&] { return work(store.control, w, options, list, secret); };
+    if (auto started = store.children.fork(fmt::format("worker {}", w), body); !started)
+      return tl::unexpected(started.error());
+  }
+  return store;
+}
+
+}  // namespace dt::bench

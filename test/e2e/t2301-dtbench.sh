@@ -1,0 +1,19 @@
+# dtbench measures over hosts: dtlaunch starts it there, rank 0 reports what all have seen.
+. "$(dirname "$0")/lib.sh"
+ssh_hosts 2
+quick=(--sizes 1K,3x100K --reps 2 --seconds 0.01 --json)
+for type in dist_sync dist_async; do
+  run over dtbench kv -H "$SSH_HOSTS" -w 3 -s 2 --type "$type" "${quick[@]}" -- "${SSH_OPTIONS[@]}"
+  expect_status 0
+  expect_output over '"workers": 3'
+  expect_output over '"servers": 2'
+  expect_output over '"list": "3x100K"'
+  [ "$(grep -c '"bad": 0' "$T/over.out")" = 3 ] || fail "not one object with two good measurements"
+done
+run refused dtbench kv -H "$SSH_HOSTS" --peer raw
+expect_status 2
+expect_output refused '--peer is for processes of this machine'
+run refused dtbench kv -H "$T/no-such-file" "${quick[@]}"
+expect_status 2
+expect_output refused 'no-such-file'
+expect_nothing_left
