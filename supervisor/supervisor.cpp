@@ -149,6 +149,7 @@ awaitable<int> Supervisor::run() {
     group_.spawn(change_log_->run());
     group_.spawn(journal_copy_->run());
     const Instant now{steady_now(), wall_now()};
+    pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(term_, now));
     pump();
     if (!end_) co_await done_.async_wait(io::tok);

@@ -69,6 +69,7 @@ Result<int> spawn_helper(const std::vector<std::string>& argv, int in, int out) 
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   std::vector<char*> words;
+  words.reserve(argv.size() + 1);
   for (const auto& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   pid_t pid = -1;

@@ -18,9 +18,8 @@ void moved(const std::array<uint32_t, 3>& shape, int dx, int dy, bool mirror, co
         const auto sx = static_cast<int64_t>(mirror ? width - 1 - x : x) + dx;
         const auto sy = static_cast<int64_t>(y) + dy;
         const bool inside = sx >= 0 && sx < width && sy >= 0 && sy < height;
-        *to++ = inside
-                    ? from[(c * height + static_cast<size_t>(sy)) * width + static_cast<size_t>(sx)]
-                    : 0.0F;
+        const auto row = size_t{c} * height + static_cast<size_t>(sy);
+        *to++ = inside ? from[row * width + static_cast<size_t>(sx)] : 0.0F;
       }
     }
   }
