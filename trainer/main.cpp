@@ -43,6 +43,7 @@ struct Options {
   std::string metrics_json;
   std::string log;
   bool no_eval = false;
+  bool no_overlap = false;
 };
 
 std::string default_kv_store() {
@@ -84,6 +85,8 @@ po::options_description describe(Options& o) {
   add("no-eval", po::bool_switch(&o.no_eval), "do not measure the test accuracy");
   add("kv-store", text(o.kv_store, "TYPE")->default_value(default_kv_store()),
       "local, dist_sync, dist_async (dist_sync under dtlaunch)");
+  add("no-overlap", po::bool_switch(&o.no_overlap),
+      "send gradients after backward and wait for the new weights, instead of both meanwhile");
   add("gpus", text(o.gpus, "0,1..."), "train on these GPUs (CPU)");
   add("seed", number(o.network.seed, uint64_t{1}), "of initial weights and order of samples");
   add("model-prefix", text(o.model_prefix, "PREFIX"),
@@ -231,6 +234,7 @@ Result<dt::FitEnd> train(Options o) {
   fit.num_epochs = o.num_epochs;
   fit.learning_rate = o.lr;
   fit.optimizer = o.optimizer;
+  fit.overlap = !o.no_overlap;
   fit.disp_batches = o.disp_batches;
   fit.model_prefix = o.model_prefix;
   if (log) {

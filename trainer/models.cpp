@@ -19,10 +19,12 @@ class LeNet final : public Network {
         fc2_(register_module("fc2", nn::Linear(500, spec.classes))) {}
 
   torch::Tensor forward(torch::Tensor x) override {
-    x = torch::max_pool2d(torch::relu(conv1_(x)), 2);
-    x = torch::max_pool2d(torch::relu(conv2_(x)), 2);
-    return fc2_(torch::relu(fc1_(x.flatten(1))));
+    x = torch::max_pool2d(torch::relu(use(conv1_)(x)), 2);
+    x = torch::max_pool2d(torch::relu(use(conv2_)(x)), 2);
+    x = torch::relu(use(fc1_)(x.flatten(1)));
+    return use(fc2_)(x);
   }
+  bool says_use() const override { return true; }
 
  private:
   static int64_t after(uint32_t side) { return ((int64_t{side} - 4) / 2 - 4) / 2; }
@@ -41,8 +43,11 @@ class Mlp final : public Network {
         fc3_(register_module("fc3", nn::Linear(64, spec.classes))) {}
 
   torch::Tensor forward(torch::Tensor x) override {
-    return fc3_(torch::relu(fc2_(torch::relu(fc1_(x.flatten(1))))));
+    x = torch::relu(use(fc1_)(x.flatten(1)));
+    x = torch::relu(use(fc2_)(x));
+    return use(fc3_)(x);
   }
+  bool says_use() const override { return true; }
 
  private:
   nn::Linear fc1_;
@@ -109,10 +114,11 @@ class CifarResNet final : public Network {
   }
 
   torch::Tensor forward(torch::Tensor x) override {
-    x = torch::relu(bn_(conv_(x)));
-    for (auto& block : blocks_) x = block->forward(x);
-    return fc_(x.mean({2, 3}));
+    x = torch::relu(use(bn_)(use(conv_)(x)));
+    for (auto& block : blocks_) x = use(block)->forward(x);
+    return use(fc_)(x.mean({2, 3}));
   }
+  bool says_use() const override { return true; }
 
  private:
   nn::Conv2d conv_;

@@ -1,6 +1,5 @@
 #include "trainer/module.h"
 
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 #include <map>
 
 #include "trainer/checkpoint.h"
-#include "trainer/network.h"
+#include "trainer/exchange.h"
 
 namespace dt {
 namespace {
@@ -21,52 +20,10 @@ namespace {
 /// Keys of the trainer's own.
 constexpr const char* kWorldsKey = "dttrain.worlds";  // initial world, world of the last epoch
 constexpr const char* kEvalKey = "dttrain.eval";      // accuracy, loss
-/// Each parameter begins at a multiple of so many floats in the flat arrays: one cache line.
-constexpr int64_t kAlign = 16;
 
 int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
-
-/// A dtkv_* code as a Result: "cannot <doing>: <what the library says>".
-Result<void> checked(int code, const char* doing) {
-  if (code == DTKV_OK) return {};
-  const auto kind = code == DTKV_UNAVAILABLE ? ErrorKind::kUnavailable
-                    : code == DTKV_TIMEOUT   ? ErrorKind::kTimeout
-                    : code == DTKV_FENCED    ? ErrorKind::kClosed
-                                             : ErrorKind::kInvalid;
-  return fail(kind, "cannot {}: {}", doing, dtkv_last_error());
-}
-
-dtkv_array array_of(const torch::Tensor& tensor) {
-  return {tensor.data_ptr<float>(),
-          static_cast<size_t>(tensor.numel()),
-          DTKV_FLOAT32,
-          DTKV_CPU,
-          0,
-          nullptr};
-}
-
-/// Named tensors as the kvstore wants them. The tensors keep their memory as long as this lives.
-struct KeyTable {
-  std::vector<std::string> names;
-  std::vector<torch::Tensor> tensors;
-
-  void add(std::string name, torch::Tensor tensor) {
-    names.push_back(std::move(name));
-    tensors.push_back(std::move(tensor));
-  }
-  [[nodiscard]] std::vector<const char*> keys() const {
-    std::vector<const char*> out;
-    for (const auto& name : names) out.push_back(name.c_str());
-    return out;
-  }
-  [[nodiscard]] std::vector<dtkv_array> arrays() const {
-    std::vector<dtkv_array> out;
-    for (const auto& tensor : tensors) out.push_back(array_of(tensor));
-    return out;
-  }
-};
 
 void say_to_stdout(std::string_view line) {
   fmt::print("{}\n", line);
@@ -101,43 +58,26 @@ std::pair<torch::Tensor, torch::Tensor> tensors_of(DataBatch& batch) {
 
 }  // namespace
 
-/// The network with its parameters laid out one after the other in one array, and their gradients
-/// in another.
+/// The network and what is in it.
 struct ModuleParts {
   std::shared_ptr<Network> network;
-  torch::Tensor values;
-  torch::Tensor gradients;
-  KeyTable parameters;      // views of `values`
-  KeyTable gradient_views;  // views of `gradients`, same names
-  KeyTable statistics;      // of BatchNorm
+  FlatParameters flat;
+  KeyTable statistics;           // of BatchNorm
+  Exchange* exchange = nullptr;  // while fit runs: new weights may be on their way
 
-  explicit ModuleParts(std::shared_ptr<Network> net) : network(std::move(net)) {
-    const torch::NoGradGuard no_grad;
-    int64_t size = 0;
-    for (const auto& p : network->parameters()) size += padded(p.numel());
-    values = torch::zeros({size});
-    gradients = torch::zeros({size});
-    int64_t at = 0;
-    for (auto& item : network->named_parameters()) {
-      auto& parameter = item.value();
-      const auto view = values.narrow(0, at, parameter.numel()).view(parameter.sizes());
-      view.copy_(parameter);
-      parameter.set_data(view);
-      parameter.mutable_grad() = gradients.narrow(0, at, parameter.numel()).view(parameter.sizes());
-      parameters.add(item.key(), parameter);
-      gradient_views.add(item.key(), parameter.grad());
-      at += padded(parameter.numel());
-    }
+  explicit ModuleParts(std::shared_ptr<Network> net) : network(std::move(net)), flat(*network) {
     for (auto& item : network->named_buffers()) {
       if (item.value().scalar_type() == torch::kFloat) statistics.add(item.key(), item.value());
     }
   }
 
-  static int64_t padded(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+  [[nodiscard]] Result<void> settle() const {
+    return exchange != nullptr ? exchange->settle() : Result<void>{};
+  }
 
   [[nodiscard]] std::vector<NamedArray> named_arrays() const {
     std::vector<NamedArray> all;
-    for (const auto* table : {&parameters, &statistics}) {
+    for (const auto* table : {&flat.parameters, &statistics}) {
       for (size_t i = 0; i < table->names.size(); ++i) {
         const auto& tensor = table->tensors[i];
         const auto* data = tensor.data_ptr<float>();
@@ -150,93 +90,21 @@ struct ModuleParts {
 
 namespace {
 
-/// One step's gradients on their way: each is pushed as soon as backward has it, last layer first,
-/// while the earlier layers are still computed. New values arrive in an array of their own, since
-/// backward may still need the old ones.
-class Exchange {
- public:
-  Exchange(dtkv::KVStore& kv, ModuleParts& parts)
-      : kv_(kv),
-        values_(parts.values),
-        incoming_(torch::empty_like(values_)),
-        keys_(parts.parameters.keys()),
-        gradients_(parts.gradient_views.arrays()),
-        out_(parts.parameters.arrays()),
-        handles_(keys_.size()) {
-    const auto* from = values_.data_ptr<float>();
-    for (auto& array : out_) {
-      array.data = incoming_.data_ptr<float>() + (static_cast<float*>(array.data) - from);
-    }
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      auto node = torch::autograd::impl::grad_accumulator(parts.parameters.tensors[i]);
-      node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-          [this, i](const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>&) {
-            send(i);
-            return outputs;
-          }));
-      accumulators_.push_back(std::move(node));
-    }
-  }
-  ~Exchange() {
-    // After an exception in backward the library may still write into our memory.
-    if (in_flight_) dtkv_wait_all(kv_.get(), 0);
-  }
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
-
-  /// Before backward.
-  void begin(const dtkv_push_options& options) {
-    options_ = options;
-    std::ranges::fill(handles_, 0);
-    sent_.assign(keys_.size(), false);
-    code_ = DTKV_OK;
-    in_flight_ = true;
-  }
-
-  /// After backward: sends what backward did not touch, waits, and takes over the new values.
-  Result<void> finish() {
-    for (size_t i = 0; i < keys_.size(); ++i) send(i);
-    for (const dtkv_handle handle : handles_) {
-      if (code_ == DTKV_OK && handle != 0) code_ = dtkv_wait(kv_.get(), handle, 0);
-    }
-    if (auto ok = checked(code_, "exchange gradients"); !ok) return ok;
-    in_flight_ = false;
-    const torch::NoGradGuard no_grad;
-    values_.copy_(incoming_);
-    return {};
-  }
-
- private:
-  void send(size_t i) {
-    if (sent_[i] || code_ != DTKV_OK) return;
-    sent_[i] = true;
-    dtkv_push_options options = options_;
-    options.priority = static_cast<int>(keys_.size() - i);  // the next forward begins at layer 0
-    code_ =
-        dtkv_pushpull(kv_.get(), 1, &keys_[i], &gradients_[i], &out_[i], &options, &handles_[i]);
-  }
-
-  dtkv::KVStore& kv_;
-  torch::Tensor values_;
-  torch::Tensor incoming_;
-  std::vector<const char*> keys_;
-  std::vector<dtkv_array> gradients_;
-  std::vector<dtkv_array> out_;
-  std::vector<dtkv_handle> handles_;
-  std::vector<bool> sent_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // own the hooks
-  dtkv_push_options options_{};
-  int code_ = DTKV_OK;
-  bool in_flight_ = false;
-};
-
 /// One call of Module::fit.
 class Fit {
  public:
   Fit(ModuleParts& parts, dtkv::KVStore& kv, BaseDataIterator& data, const FitOptions& options)
-      : parts_(parts), kv_(kv), data_(data), options_(options), exchange_(kv, parts) {
+      : parts_(parts),
+        kv_(kv),
+        data_(data),
+        options_(options),
+        exchange_(kv, *parts.network, parts.flat, options.overlap) {
     if (!options_.say) options_.say = say_to_stdout;
+    parts_.exchange = &exchange_;
   }
+  ~Fit() { parts_.exchange = nullptr; }
+  Fit(const Fit&) = delete;
+  Fit& operator=(const Fit&) = delete;
 
   Result<FitEnd> run() {
     if (auto ok = prepare(); !ok) return tl::unexpected(ok.error());
@@ -261,7 +129,7 @@ class Fit {
     auxiliary_ = parts_.statistics;
     auxiliary_.add(kWorldsKey, worlds_);
     auxiliary_.add(kEvalKey, eval_);
-    if (auto ok = init(parts_.parameters, DTKV_KEY_PARAMETER); !ok) return ok;
+    if (auto ok = init(parts_.flat.parameters, DTKV_KEY_PARAMETER); !ok) return ok;
     if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
     const char* spec = options_.optimizer.c_str();
     auto ok = checked(dtkv_set_optimizer(kv_.get(), spec), "set the optimizer");
@@ -276,7 +144,7 @@ class Fit {
   }
 
   Result<void> pull() {
-    for (const auto* table : {&std::as_const(parts_.parameters), &std::as_const(auxiliary_)}) {
+    for (const auto* table : {&std::as_const(parts_.flat.parameters), &std::as_const(auxiliary_)}) {
       const auto keys = table->keys();
       const auto arrays = table->arrays();
       const int code = dtkv_pull(kv_.get(), keys.size(), keys.data(), arrays.data(), 0, nullptr);
@@ -371,6 +239,7 @@ class Fit {
         shown_at = batch_end.end_ns;
       }
     }
+    if (auto ok = exchange_.settle(); !ok) return ok;
     end.seconds = static_cast<double>(now_ns() - epoch_begin) * 1e-9;
     end.samples = all.samples;
     end.train_accuracy = all.accuracy();
@@ -380,22 +249,31 @@ class Fit {
     return {};
   }
 
+  /// Leaves the new weights on their way, unless told not to overlap.
   Result<Tally> one_step(uint32_t epoch, uint32_t step, float rate, DataBatch& batch) {
     Tally tally;
-    parts_.gradients.zero_();
     dtkv_push_options push{};
     push.samples = batch.size();
     push.step = uint64_t{epoch} << 32U | step;
     push.learning_rate = rate;
-    exchange_.begin(push);
+    torch::Tensor scores;
+    torch::Tensor loss;
+    const auto [x, labels] = tensors_of(batch);
     if (batch.size() > 0) {
-      const auto [x, labels] = tensors_of(batch);
-      const auto scores = parts_.network->forward(x);
-      const auto loss = torch::nn::functional::cross_entropy(scores, labels);
-      loss.backward();
-      tally.add(scores.detach(), labels, loss.item<float>());
+      if (!parts_.network->says_use()) {
+        if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
+      }
+      scores = parts_.network->forward(x);
+      loss = torch::nn::functional::cross_entropy(scores, labels);
     }
-    if (auto ok = exchange_.finish(); !ok) return tl::unexpected(ok.error());
+    if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
+    exchange_.begin(push);
+    if (batch.size() > 0) loss.backward();
+    if (auto ok = exchange_.push_rest(); !ok) return tl::unexpected(ok.error());
+    if (batch.size() > 0) tally.add(scores.detach(), labels, loss.item<float>());
+    if (!options_.overlap) {
+      if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
+    }
     if (auto ok = checked(dtkv_progress(kv_.get(), epoch, step), "report progress"); !ok) {
       return tl::unexpected(ok.error());
     }
@@ -491,6 +369,7 @@ Result<FitEnd> Module::fit(dtkv::KVStore& kv, BaseDataIterator& data, const FitO
 }
 
 Result<void> Module::save(const std::string& path) const {
+  if (auto ok = parts_->settle(); !ok) return ok;
   return save_checkpoint(path, parts_->named_arrays());
 }
 
@@ -500,7 +379,7 @@ Result<void> Module::load(const std::string& path) {
   std::map<std::string, const NamedArray*> by_name;
   for (const auto& array : *arrays) by_name[array.name] = &array;
   std::vector<std::pair<torch::Tensor, const NamedArray*>> found;
-  for (const auto* table : {&parts_->parameters, &parts_->statistics}) {
+  for (const auto* table : {&parts_->flat.parameters, &parts_->statistics}) {
     for (size_t i = 0; i < table->names.size(); ++i) {
       const auto at = by_name.find(table->names[i]);
       const auto& tensor = table->tensors[i];
@@ -520,7 +399,8 @@ Result<void> Module::load(const std::string& path) {
 
 uint64_t Module::num_parameters() const {
   uint64_t n = 0;
-  for (const auto& tensor : parts_->parameters.tensors) n += static_cast<uint64_t>(tensor.numel());
+  for (const auto& tensor : parts_->flat.parameters.tensors)
+    n += static_cast<uint64_t>(tensor.numel());
   return n;
 }
 

@@ -22,7 +22,7 @@ struct BatchEnd {
   uint32_t samples = 0;
   float loss = 0;
   int64_t begin_ns = 0;  ///< Monotonic clock, before the batch was fetched.
-  int64_t end_ns = 0;    ///< After the new weights arrived.
+  int64_t end_ns = 0;    ///< After its gradients left; without overlap, after the new weights came.
 };
 
 struct EpochEnd {
@@ -53,7 +53,10 @@ struct FitOptions {
   uint32_t num_epochs = 1;  ///< Epochs begin_epoch..num_epochs-1.
   LrOptions learning_rate{};
   std::string optimizer = "sgd momentum=0.9";  ///< As dtkv_set_optimizer has it.
-  uint32_t disp_batches = 50;                  ///< A progress line every so many steps; 0: none.
+  /// Gradients leave while backward runs, new weights arrive while the next step begins. Without:
+  /// all gradients after backward, and a wait for all weights. The weights are the same.
+  bool overlap = true;
+  uint32_t disp_batches = 50;  ///< A progress line every so many steps; 0: none.
   std::string model_prefix{};  ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
   /// Progress lines, whole, without newline; the default writes to stdout and flushes.
   std::function<void(std::string_view)> say{};

@@ -3,12 +3,31 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
+
 namespace dt {
 
 class Network : public torch::nn::Module {
  public:
   /// Samples (n, channels, height, width) to scores (n, classes).
   virtual torch::Tensor forward(torch::Tensor x) = 0;
+
+  /// True: forward says use(part) of each part before it reads the part's parameters. Then a step
+  /// begins while the new weights of later parts are still on their way; else it waits for all.
+  [[nodiscard]] virtual bool says_use() const { return false; }
+  /// Who is told of use(); empty: nobody. Module::fit sets it.
+  void on_use(std::function<void(const torch::nn::Module&)> told) { told_ = std::move(told); }
+
+ protected:
+  /// `part` (a ModuleHolder or shared_ptr), its parameters arrived: x = use(conv1_)(x).
+  template <class Part>
+  Part& use(Part& part) {
+    if (told_) told_(*part);
+    return part;
+  }
+
+ private:
+  std::function<void(const torch::nn::Module&)> told_;
 };
 
 }  // namespace dt

@@ -10,8 +10,21 @@ struct dtkv_store {
     std::vector<float> momentum;
     bool has_optimizer = false;
   };
+  /// What an operation on its way reads, as it was then, and writes when it is done.
+  struct Piece {
+    const float* from = nullptr;
+    std::vector<float> was;
+    float* into = nullptr;
+    std::vector<float> value;
+  };
+  struct Flight {
+    std::string first_key;
+    std::vector<Piece> pieces;
+  };
   std::string type;
   std::map<std::string, Key> keys;
+  std::map<dtkv_handle, Flight> flights;
+  dtkv_handle last_handle = 0;
   float momentum = 0;
   float weight_decay = 0;
   bool optimizer = false;
@@ -40,6 +53,26 @@ void reset_dtkv_double() { dtkv_double() = {}; }
 }  // namespace dt::test
 
 using dt::test::dtkv_double;
+
+namespace {
+
+int land(dtkv_store* store, dtkv_handle handle) {
+  const auto found = store->flights.find(handle);
+  if (found == store->flights.end()) return DTKV_OK;
+  const auto flight = std::move(found->second);
+  store->flights.erase(found);
+  --dtkv_double().under_way;
+  dtkv_double().calls.push_back("wait " + flight.first_key);
+  for (const auto& piece : flight.pieces) {
+    const auto bytes = piece.value.size() * sizeof(float);
+    if (std::memcmp(piece.from, piece.was.data(), bytes) != 0) ++dtkv_double().touched;
+    std::memcpy(piece.into, piece.value.data(), bytes);
+  }
+  if (flight.first_key != dtkv_double().lost) return DTKV_OK;
+  return error(DTKV_UNAVAILABLE, "the test says so");
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -82,6 +115,7 @@ int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
     dtkv_double().calls.push_back(std::string("push ") + keys[i]);
     const auto found = store->keys.find(keys[i]);
     if (found == store->keys.end()) return error(DTKV_INVALID, std::string("no key ") + keys[i]);
+    if (found->first == dtkv_double().refused) return error(DTKV_MISMATCH, "the test says so");
     auto& key = found->second;
     if (options->samples == 0) continue;
     const auto* g = static_cast<const float*>(values[i].data);
@@ -113,16 +147,35 @@ int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
 
 int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
                   const dtkv_array* out, const dtkv_push_options* options, dtkv_handle* handle) {
-  if (const int code = dtkv_push(store, n, keys, values, options, handle)) return code;
-  return dtkv_pull(store, n, keys, out, options->priority, handle);
+  if (const int code = dtkv_push(store, n, keys, values, options, nullptr)) return code;
+  if (handle == nullptr) return dtkv_pull(store, n, keys, out, options->priority, nullptr);
+  dtkv_store::Flight flight{keys[0], {}};
+  for (size_t i = 0; i < n; ++i) {
+    const auto* from = static_cast<const float*>(values[i].data);
+    flight.pieces.push_back({from,
+                             {from, from + values[i].count},
+                             static_cast<float*>(out[i].data),
+                             store->keys.at(keys[i]).value});
+  }
+  *handle = ++store->last_handle;
+  store->flights.emplace(*handle, std::move(flight));
+  ++dtkv_double().under_way;
+  return DTKV_OK;
 }
 
 int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values) {
   if (const int code = dtkv_init(store, n, keys, values, DTKV_KEY_PARAMETER)) return code;
   return dtkv_pull(store, n, keys, values, 0, nullptr);
 }
-int dtkv_wait(dtkv_store*, dtkv_handle, double) { return DTKV_OK; }
-int dtkv_wait_all(dtkv_store*, double) { return DTKV_OK; }
+int dtkv_wait(dtkv_store* store, dtkv_handle handle, double) { return land(store, handle); }
+int dtkv_wait_all(dtkv_store* store, double) {
+  int code = DTKV_OK;
+  while (!store->flights.empty()) {
+    const int landed = land(store, store->flights.begin()->first);
+    if (code == DTKV_OK) code = landed;
+  }
+  return code;
+}
 
 int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
   std::istringstream words(spec);

@@ -1,6 +1,7 @@
 /// A stand-in for libdtkv in one process, with one worker: keys, sgd, and boundaries that answer as
-/// a test scripts them. For what the trainer does with the answers; real arithmetic and real
-/// membership are tested with the real library.
+/// a test scripts them. An operation with a handle writes its values when it is waited for. For
+/// what the trainer does with the answers; real arithmetic and real membership are tested with the
+/// real library.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,13 @@ struct BoundaryAnswer {
 struct DtkvDouble {
   std::deque<BoundaryAnswer> boundaries;  ///< Used up one by one; then one worker, epoch as asked.
   std::vector<uint32_t> asked;            ///< The epochs of the boundary calls.
-  std::vector<std::string> calls;         ///< "init w1", "pushpull w1", "finish", ... in order.
-  std::vector<dtkv_push_options> pushes;
+  std::vector<std::string> calls;  ///< "init w1", "push w1", "finish", ... in order; "wait w1"
+                                   ///< by an operation's first key.
+  std::vector<dtkv_push_options> pushes;  ///< One for each call.
+  std::string refused;                    ///< A push of this key fails.
+  std::string lost;                       ///< Waiting for an operation that begins with it fails.
+  size_t under_way = 0;                   ///< Operations with a handle nobody has waited for.
+  size_t touched = 0;                     ///< Arrays the caller wrote to meanwhile.
   int is_newcomer = 0;
 };
 

@@ -1,0 +1,89 @@
+/// Gradients out, new weights in, while the network computes.
+///
+/// Parameters lie one after the other in one array, their gradients in another. Neighbours form
+/// buckets, the last layers' first: backward finishes these first, and a bucket leaves in one call
+/// of the kvstore as soon as backward has its last gradient. The next forward pass wants the first
+/// layers first, so these have the highest priority, and it waits for a bucket only when it comes
+/// to a part in it (Network::use).
+///
+///     forward --use(part)--> its buckets taken over          one step, seen from the caller's
+///     thread; settle                  the rest                       between the lines the kvstore
+///     works begin; backward --> buckets pushed; push_rest
+#pragma once
+
+#include <vector>
+
+#include "kvstore/kvstore.h"
+#include "trainer/keys.h"
+#include "trainer/network.h"
+
+namespace dt {
+
+/// A network's parameters become views of one array, their .grad() views of another.
+struct FlatParameters {
+  torch::Tensor values;
+  torch::Tensor gradients;
+  KeyTable parameters;  ///< Views of `values`, in the order of their registration.
+
+  explicit FlatParameters(Network& network);
+};
+
+/// The thread that calls backward calls everything here; libtorch runs hooks of a network on the
+/// CPU on that thread too, so the store is used from one thread.
+class Exchange {
+ public:
+  /// All outlive this. Without `overlap` nothing leaves before push_rest(), and settle() is for the
+  /// caller to do at once.
+  Exchange(dtkv::KVStore& kv, Network& network, FlatParameters& flat, bool overlap);
+  /// Waits for what is on its way: after an exception in backward the kvstore still reads and
+  /// writes the arrays.
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// From here to push_rest() gradients leave as backward has them. Everything was settled.
+  void begin(const dtkv_push_options& options);
+  /// Pushes what backward did not touch: everybody takes part in every round.
+  [[nodiscard]] Result<void> push_rest();
+  /// Waits until all new weights are there and taken over, and the gradients are zero again.
+  [[nodiscard]] Result<void> settle();
+
+ private:
+  struct Bucket {
+    size_t first = 0;  ///< Of the parameters.
+    size_t count = 0;
+    int64_t begin = 0;  ///< In the flat arrays.
+    int64_t end = 0;
+    size_t with_gradient = 0;  ///< So many of its parameters take part in backward.
+    size_t left = 0;           ///< So many of those are not done.
+    dtkv_handle handle = 0;
+    bool is_pushed = false;
+    bool is_late = false;  ///< forward ended before anybody waited for it.
+  };
+
+  void make_buckets();
+  void hook(size_t parameter);
+  void on_gradient(size_t parameter);
+  void on_use(const torch::nn::Module& part);
+  void push(size_t bucket);
+  void take_over(size_t bucket);
+  void note(int code);
+
+  dtkv::KVStore& kv_;
+  Network& network_;
+  FlatParameters& flat_;
+  bool overlap_;
+  torch::Tensor incoming_;  ///< Of `values`' layout: backward may still need the old ones.
+  std::vector<const char*> keys_;
+  std::vector<dtkv_array> gradients_;
+  std::vector<dtkv_array> out_;
+  std::vector<Bucket> buckets_;                                       ///< The last layers' first.
+  std::vector<size_t> bucket_of_;                                     ///< By parameter.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< Own the hooks.
+  dtkv_push_options options_{};
+  bool is_open_ = false;  ///< Between begin() and push_rest().
+  size_t under_way_ = 0;  ///< Buckets pushed and not taken over.
+  Result<void> trouble_;  ///< The first error; nothing is pushed after it.
+};
+
+}  // namespace dt
