@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -37,11 +38,62 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, com
                                    stop_timeout_s, orphan_timeout_s, boundary_timeout_s,
                                    poll_interval_s, ssh, quiet, prefix)
 
-std::string to_json(const JobSpec& spec) { return nlohmann::json(spec).dump(2); }
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kBytes = "bytes";
+
+bool is_utf8(const json& text) {
+  try {
+    static_cast<void>(text.dump());
+    return true;
+  } catch (const json::type_error&) {
+    return false;
+  }
+}
+
+/// JSON has only UTF-8, a command line any bytes: a text that is none becomes {"bytes": "e4f6"}.
+void wrap_bytes(json& node) {
+  if (node.is_structured()) {
+    for (auto& child : node) wrap_bytes(child);
+  } else if (node.is_string() && !is_utf8(node)) {
+    std::string hex;
+    for (const char c : node.get_ref<const std::string&>())
+      hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+    node = json{{kBytes, hex}};
+  }
+}
+
+void unwrap_bytes(json& node) {
+  if (node.is_object() && node.size() == 1 && node.contains(kBytes) && node[kBytes].is_string()) {
+    const auto hex = node[kBytes].get<std::string>();
+    std::string bytes;
+    for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+      unsigned char byte = 0;
+      const char* end = hex.data() + i + 2;
+      if (std::from_chars(hex.data() + i, end, byte, 16).ptr != end) return;
+      bytes.push_back(static_cast<char>(byte));
+    }
+    node = bytes;
+  } else if (node.is_structured()) {
+    for (auto& child : node) unwrap_bytes(child);
+  }
+}
+
+}  // namespace
+
+std::string to_json(const JobSpec& spec) {
+  json tree(spec);
+  wrap_bytes(tree);
+  return tree.dump(2);
+}
 
 Result<JobSpec> spec_from_json(const std::string& text) {
   try {
-    return nlohmann::json::parse(text).get<JobSpec>();
+    json tree = json::parse(text);
+    unwrap_bytes(tree);
+    return tree.get<JobSpec>();
   } catch (const nlohmann::json::exception& e) {
     return fail(ErrorKind::kInvalid, "job spec: {}", e.what());
   }

@@ -16,11 +16,21 @@ std::size_t colour_length(std::string_view text) {
   return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
 }
 
+/// U+0080 to U+009F: some terminals take them for the beginning of a sequence, as ESC is.
+bool is_c1_control(std::string_view text) {
+  return text.size() >= 2 && text[0] == '\xc2' && static_cast<unsigned char>(text[1]) < 0xa0;
+}
+
 void append_clean(std::string& out, std::string_view text) {
   while (!text.empty()) {
     const auto c = static_cast<unsigned char>(text.front());
     std::size_t length = 1;
     if (c == 0x1b) length = std::max<std::size_t>(colour_length(text), 1);
+    if (is_c1_control(text)) {
+      out += fmt::format("\\x{:02x}\\x{:02x}", c, static_cast<unsigned char>(text[1]));
+      text.remove_prefix(2);
+      continue;
+    }
     if ((c >= 0x20 && c != 0x7f) || c == '\t' || length > 1)
       out.append(text.substr(0, length));
     else
@@ -41,6 +51,12 @@ std::size_t whole_characters(std::string_view text) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  append_clean(out, text);
+  return out;
+}
 
 LinePrefixer::LinePrefixer(std::string prefix, std::size_t longest_line)
     : prefix_(std::move(prefix)), longest_(longest_line) {

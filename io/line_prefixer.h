@@ -8,6 +8,10 @@
 
 namespace dt::io {
 
+/// `text` without what a terminal would obey: control characters, but for tabs and colours, are
+/// shown as \xNN. UTF-8 stays.
+[[nodiscard]] std::string printable(std::string_view text);
+
 /// One per process and stream (stdout and stderr are cut into lines apart from each other).
 ///
 /// - "\r\n" ends a line as "\n" does. Text before a lone "\r" (a progress bar drawing over itself)

@@ -3,7 +3,10 @@
 #include <fmt/chrono.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+
+#include "io/line_prefixer.h"
 
 namespace dt::io {
 
@@ -12,9 +15,16 @@ std::string console_line(Level level, std::string_view text) {
   const auto now = std::chrono::system_clock::now();
   const auto ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  return fmt::format("{:%Y-%m-%d %H:%M:%S},{:03} {} {}",
-                     fmt::localtime(std::chrono::system_clock::to_time_t(now)), ms,
-                     kNames[static_cast<int>(level)], text);
+  std::string out = fmt::format("{:%Y-%m-%d %H:%M:%S},{:03} {} ",
+                                fmt::localtime(std::chrono::system_clock::to_time_t(now)), ms,
+                                kNames[static_cast<int>(level)]);
+  for (;;) {
+    const std::size_t end = text.find('\n');
+    out += printable(text.substr(0, end));
+    if (end == std::string_view::npos) return out;
+    out.push_back('\n');
+    text.remove_prefix(end + 1);
+  }
 }
 
 void FdLog::line(Level level, std::string_view text) {
@@ -24,6 +34,7 @@ void FdLog::line(Level level, std::string_view text) {
   std::string_view rest = out;
   while (!rest.empty()) {
     const ssize_t n = ::write(fd_, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;
     rest.remove_prefix(static_cast<std::size_t>(n));
   }

@@ -30,7 +30,8 @@ class Log {
   }
 };
 
-/// "2018-11-16 22:46:47,496 INFO text": the form users of the 2018 launcher know. Local time.
+/// "2018-11-16 22:46:47,496 INFO text": the form users of the 2018 launcher know. Local time. The
+/// text may hold words of others: what a terminal would obey is shown as \xNN.
 [[nodiscard]] std::string console_line(Level level, std::string_view text);
 
 /// Writes console lines to a descriptor (not owned), one write each.

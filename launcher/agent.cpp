@@ -15,6 +15,7 @@
 
 #include "launcher/agent_internal.h"
 #include "launcher/descriptor_limit.h"
+#include "launcher/prune.h"
 #include "launcher/sweep.h"
 
 namespace dt::launcher {
@@ -231,6 +232,9 @@ int agent_main(const AgentOptions& options) {
     log.error("{}", listening.error().message);
     return 1;
   }
+  // Sockets and logs of earlier jobs on this host. Their state is the master's: a home folder may
+  // be shared with it.
+  prune_jobs(files->folder.substr(0, files->folder.rfind('/')), std::chrono::system_clock::now());
   std::exception_ptr failure;
   const auto done = [&failure](std::exception_ptr error) { failure = error; };
   asio::co_spawn(context, agent.run(), done);

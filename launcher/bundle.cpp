@@ -9,16 +9,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "launcher/shell_word.h"
+
 namespace dt::launcher {
 namespace {
 
 std::string folder_of(const Bundle& bundle) {
   return fmt::format("\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/dtlaunch/{}", bundle.hash);
-}
-
-bool is_plain(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
 }
 
 std::string machine_name(Elf64_Half machine) {
@@ -115,20 +112,6 @@ std::string bundle_commit_script(const Bundle& bundle, const std::string& token)
       "d={}; sync \"$d\".{}/* 2>/dev/null; mv -T \"$d\".{} \"$d\" 2>/dev/null || rm -rf \"$d\".{}; "
       "[ -d \"$d\" ]",
       folder_of(bundle), token, token, token);
-}
-
-std::string shell_word(std::string_view text) {
-  bool plain = !text.empty();
-  for (const char c : text) plain = plain && is_plain(c);
-  if (plain) return std::string(text);
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'')
-      out += "'\\''";
-    else
-      out += c;
-  }
-  return out + "'";
 }
 
 std::string login_command(std::string_view script) {

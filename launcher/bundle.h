@@ -45,8 +45,6 @@ inline constexpr std::string_view kForeignLine = "dtlaunch:foreign ";  ///< `una
 /// Shell text that renames the temporary folder into place. Two at once are harmless: one wins.
 [[nodiscard]] std::string bundle_commit_script(const Bundle& bundle, const std::string& token);
 
-/// A word for /bin/sh, quoted when it must be.
-[[nodiscard]] std::string shell_word(std::string_view text);
 /// A command line that runs `script` by /bin/sh whatever the login shell is (sh, csh, fish).
 [[nodiscard]] std::string login_command(std::string_view script);
 

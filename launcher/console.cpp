@@ -12,6 +12,7 @@
 #include "io/control_client.h"
 #include "io/task_group.h"
 #include "io/within.h"
+#include "launcher/shell_word.h"
 #include "launcher/supervisor_process.h"
 #include "launcher/terminal.h"
 
@@ -183,7 +184,7 @@ class Console {
     say(Level::kError,
         "Leaving without waiting: the supervisor{} and processes on the hosts may still be there; "
         "clean up with: dtctl stop --force --job-dir {}",
-        process_ ? fmt::format(" (pid {})", process_->pid()) : "", spec_.job_dir);
+        process_ ? fmt::format(" (pid {})", process_->pid()) : "", shell_word(spec_.job_dir));
     std::_Exit(io::kExitInterrupted);
   }
 
@@ -220,12 +221,13 @@ class Console {
   }
 
   void print_detached() {
+    const std::string folder = shell_word(spec_.job_dir);
     fmt::print(
         "Job {} is on its way (supervisor pid {}).\n"
         "  dtctl status --job-dir {}\n"
         "  dtctl console --job-dir {}    its output from now on\n"
         "  dtctl stop --job-dir {}\n",
-        spec_.job, process_->pid(), spec_.job_dir, spec_.job_dir, spec_.job_dir);
+        spec_.job, process_->pid(), folder, folder, folder);
   }
 
   template <class... Args>

@@ -18,6 +18,8 @@
 #include "launcher/console.h"
 #include "launcher/environment.h"
 #include "launcher/options.h"
+#include "launcher/prune.h"
+#include "launcher/shell_word.h"
 #include "launcher/supervisor_process.h"
 
 namespace dt::launcher {
@@ -86,24 +88,16 @@ Result<void> write_spec(const io::JobSpec& spec) {
   const std::string path = spec_file(spec);
   const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string text = to_json(spec) + "\n";
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(file.get()) != 0)
-    return tl::unexpected(errno_error(errno, "write " + path));
+  const ssize_t n = file ? ::write(file.get(), text.data(), text.size()) : -1;
+  if (n >= 0 && n != static_cast<ssize_t>(text.size()))
+    return tl::unexpected(errno_error(ENOSPC, "write " + path));
+  if (n < 0 || ::fsync(file.get()) != 0) return tl::unexpected(errno_error(errno, "write " + path));
   return {};
-}
-
-std::string quoted(const std::string& word) {
-  const auto plain = word.find_first_not_of(
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+");
-  if (!word.empty() && plain == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
 }
 
 std::string quoted(const std::vector<std::string>& words) {
   std::string out;
-  for (const auto& word : words) out += (out.empty() ? "" : " ") + quoted(word);
+  for (const auto& word : words) out += (out.empty() ? "" : " ") + shell_word(word);
   return out;
 }
 
@@ -123,7 +117,7 @@ ProcessFacts example(const io::JobSpec& spec, Role role, const Host& host) {
 void print_environment(const io::JobSpec& spec, Role role, const Host& host) {
   fmt::print("environment of {}:\n", to_string(ProcessId{role, 0}));
   for (const auto& [name, value] : environment(spec, example(spec, role, host)))
-    fmt::print("  {}={}\n", name, quoted(value));
+    fmt::print("  {}={}\n", name, shell_word(value));
 }
 
 void print_plan(const io::JobSpec& spec) {
@@ -169,6 +163,7 @@ int run(const std::vector<std::string>& words) {
     print_plan(*spec);
     return io::kExitOk;
   }
+  prune_ended_jobs();
   name_job(*spec);
   if (auto written = write_spec(*spec); !written) {
     fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
@@ -181,6 +176,10 @@ int run(const std::vector<std::string>& words) {
 }  // namespace dt::launcher
 
 int main(int argc, char** argv) {
+  // A closed stdin, stdout or stderr would be the next file's number, and that file written to.
+  int standard = 0;
+  while ((standard = ::open("/dev/null", O_RDWR)) >= 0 && standard <= STDERR_FILENO) continue;
+  ::close(standard);
   try {
     return dt::launcher::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& e) {

@@ -22,6 +22,7 @@ using Words = std::vector<std::string>;
 constexpr const char* kElastic = "elastic-training-enabled";
 constexpr std::uint32_t kMostWorkers = 65536;
 constexpr unsigned kHelpWidth = 100;
+constexpr std::size_t kLastPort = 65535;
 
 /// Every value is taken as text: our own readers say better than a cast what was expected.
 po::typed_value<std::string>* word(const char* shown) {
@@ -271,7 +272,7 @@ class Values {
   /// Seconds, or a number with ms, s, m or h.
   void time(const char* name, double& into) {
     if (!has(name)) return;
-    constexpr double kLongest = 365.0 * 24 * 3600;
+    constexpr double kLongest = 49.0 * 24 * 3600;  // in milliseconds it fits into 32 bits
     const auto& shown = map_[name].as<std::string>();
     double value = 0;
     const char* end = shown.data() + shown.size();
@@ -283,7 +284,9 @@ class Values {
                          : unit == "h"               ? 3600
                                                      : 0;
     value *= scale;
-    if (ec != std::errc() || scale == 0 || !(value > 0) || value > kLongest)
+    if (ec == std::errc() && std::isfinite(value) && value > kLongest)
+      return refuse("--{} {}: at most 1176h (49 days) were expected", name, shown);
+    if (ec != std::errc() || !std::isfinite(value) || !(value > 0))
       return refuse("--{} {}: a time was expected, such as 30, 500ms, 10m or 2h", name, shown);
     into = value;
   }
@@ -336,11 +339,13 @@ void read_ssh(Values& values, const Surroundings& around, io::SshOptions& ssh) {
   values.number("ssh-port", ssh.port, 1, 65535);
   values.text("ssh-user", ssh.user);
   ssh.identities = values.list("ssh-identity");
-  for (auto& file : ssh.identities)
-    if (!file.starts_with('/')) file = around.cwd + "/" + file;
+  // A shell leaves the ~ of --option=~/file alone; who reads the file expands it.
+  const auto from_here = [&around](std::string& file) {
+    if (!file.starts_with('/') && !file.starts_with("~/")) file = around.cwd + "/" + file;
+  };
+  for (auto& file : ssh.identities) from_here(file);
   values.text("ssh-config", ssh.config_file);
-  if (!ssh.config_file.empty() && ssh.config_file != "none" && !ssh.config_file.starts_with('/'))
-    ssh.config_file = around.cwd + "/" + ssh.config_file;
+  if (!ssh.config_file.empty() && ssh.config_file != "none") from_here(ssh.config_file);
   constexpr io::HostKeyPolicy kPolicies[] = {io::HostKeyPolicy::kStrict,
                                              io::HostKeyPolicy::kAcceptNew, io::HostKeyPolicy::kOff,
                                              io::HostKeyPolicy::kFromConfig};
@@ -466,6 +471,13 @@ Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text) {
   }
   const std::size_t servers = options.num_servers.value_or(static_cast<std::uint32_t>(base.size()));
   for (std::size_t i = 0; i < servers; ++i) spec.servers.push_back(base[i % base.size()]);
+  const std::size_t most = (servers + base.size() - 1) / base.size();
+  if (spec.server_port != 0 && most > 1 && spec.server_port + most - 1 > kLastPort)
+    return fail(ErrorKind::kInvalid,
+                "--server-port {}: host {} gets {} servers, which need ports up to {}; give {} or "
+                "less",
+                spec.server_port, base.front(), most, spec.server_port + most - 1,
+                kLastPort - most + 1);
   return spec;
 }
 

@@ -24,7 +24,7 @@ namespace asio = io::asio;
 constexpr char kAgentFailure = 5;
 constexpr char kRequestIdentities = 11;
 constexpr char kIdentitiesAnswer = 12;
-constexpr std::size_t kMaxAgentFrame = 256 * 1024;
+constexpr std::size_t kMaxAgentFrame = std::size_t{256} << 10;
 
 void put_u32(std::string& out, std::size_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>((value >> shift) & 0xff);

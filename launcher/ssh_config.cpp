@@ -67,7 +67,7 @@ Duration parse_time(std::string_view text) {
     total += number * unit;
     number = 0;
   }
-  return std::chrono::seconds(std::min<std::int64_t>(total + number, 365 * 86400));
+  return std::chrono::seconds(std::min(total + number, std::int64_t{365} * 86400));
 }
 
 /// What may be asked for cannot be asked here: strict then.

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "io/within.h"
+#include "launcher/shell_word.h"
 #include "launcher/ssh_internal.h"
 #include "launcher/subprocess.h"
 

@@ -9,7 +9,7 @@ namespace dt::launcher {
 namespace {
 
 /// Output of shell start-up files that may come before our own first line.
-constexpr std::size_t kMaxNoise = 64 * 1024;
+constexpr std::size_t kMaxNoise = std::size_t{64} << 10;
 
 /// A stream to a program of ours: its failure is an error of the reader, in its own words.
 class ProgramStream final : public CommandStream {
@@ -96,7 +96,7 @@ awaitable<Result<CommandResult>> SshBackend::Impl::run(Host host, std::string sc
     auto sent = co_await s.write(in);  // a command that does not read its input is no error
     s.finish_writing();
     CommandResult result;
-    std::string piece(64 * 1024, '\0');
+    std::string piece(std::size_t{64} << 10, '\0');
     for (;;) {
       auto n = co_await s.read(piece);
       if (!n) co_return tl::unexpected(n.error());

@@ -21,7 +21,7 @@ awaitable<void> splice(std::unique_ptr<SshStream> channel, std::string agent_soc
   if (ec) co_return;
   auto agent = io::unix_stream(std::move(socket));
   auto carry = [](io::ByteStream& from, io::ByteStream& to) -> awaitable<void> {
-    std::string buffer(16 * 1024, '\0');
+    std::string buffer(std::size_t{16} << 10, '\0');
     for (;;) {
       auto n = co_await from.read(buffer);
       if (!n || *n == 0) break;

@@ -127,14 +127,20 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   if (pid == 0) become(argv, null.get(), log.get(), ready_write.get());
   ready_write.reset();
   io::Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd) co_return cannot(errno_error(errno, "pidfd_open"));
+  if (!pidfd) {
+    const Error error = errno_error(errno, "watch the supervisor (pidfd_open)");
+    ::kill(pid, SIGKILL);
+    co_return cannot(error);
+  }
   std::unique_ptr<SupervisorProcess> process(new SupervisorProcess(pid, std::move(pidfd)));
 
   auto said = co_await io::within(kReadyLimit, read_line(std::move(ready)),
                                   "waiting for the supervisor to get ready");
   if (!said) {
     ::kill(pid, SIGTERM);
-    co_return cannot(said.error());
+    Error late = said.error();
+    late.message += "; see " + log_path;
+    co_return cannot(late);
   }
   if (*said == "READY") co_return std::move(process);
   const auto status = co_await process->wait(std::chrono::seconds(5));

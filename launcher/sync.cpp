@@ -9,7 +9,7 @@
 
 #include "io/asio.h"
 #include "io/task_group.h"
-#include "launcher/bundle.h"
+#include "launcher/shell_word.h"
 #include "launcher/slots.h"
 #include "launcher/subprocess.h"
 
@@ -86,7 +86,7 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
                                          "-czf", "-",  "."};
   auto tool = start_tool(co_await asio::this_coro::executor, argv, false);
   if (!tool) co_return tl::unexpected(tool.error());
-  std::string piece(64 * 1024, '\0');
+  std::string piece(std::size_t{64} << 10, '\0');
   const auto buffer = asio::buffer(piece);
   for (;;) {
     auto [ec, n] = co_await tool->output.async_read_some(buffer, io::tok);

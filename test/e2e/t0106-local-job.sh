@@ -33,6 +33,12 @@ expect_output gone 'no-such-command: not found on host localhost'
 run quoted dtlaunch -n 1 -s 0 'echo a b'
 expect_status 127
 expect_output quoted 'write it without the quotes: echo a b'
+run bytes dtlaunch -n 1 -s 0 --env X=$'\xe4' sh -c 'printf %s "$X" | od -An -tx1'
+expect_status 0
+expect_output bytes ' e4$'
+# Closed descriptors are no reason to write into the next file's number.
+timeout 30 dtlaunch -n 1 -s 0 touch "$T/touched" <&- >&- 2>&- || fail "with closed descriptors: exit $?"
+[ -f "$T/touched" ] || fail "with closed descriptors the command did not run"
 expect_nothing_left
 
 say "a second job in the folder is refused and harms nothing; dtctl sees and stops the first"

@@ -2,6 +2,7 @@
 
 #include <rapidcheck.h>
 
+#include "io/log.h"
 #include "test/support/catch.h"
 
 using dt::io::LinePrefixer;
@@ -109,4 +110,14 @@ TEST_CASE("line prefixer: where the stream is cut does not matter", "[prefixer][
     RC_ASSERT(got == expected);
     RC_ASSERT(got.empty() || (got.starts_with("> ") && got.back() == '\n'));
   }));
+}
+
+TEST_CASE("log: a line has nothing in it that a terminal would obey", "[log]") {
+  // An error may end with the words of a server somewhere.
+  const std::string line = dt::io::console_line(dt::io::Level::kError,
+                                                "ssh: \x1b]0;title\x07 \xc2\x9b"
+                                                "2J \x7f f\xc3\xbcr\nnext");
+  CHECK(
+      line.ends_with("ERROR ssh: \\x1b]0;title\\x07 \\xc2\\x9b"
+                     "2J \\x7f f\xc3\xbcr\nnext"));
 }

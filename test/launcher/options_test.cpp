@@ -310,3 +310,25 @@ TEST_CASE("plan: what cannot be placed is refused with file and numbers", "[opti
   CHECK(refusal({"-n", "1", "-H", "h", "t"}, "a\nb\nc d\n").find("h:3:3: ") == 0);
   CHECK(refusal({"-n", "1", "-H", "h", "t"}, "# none\n").find("h names no host") == 0);
 }
+
+TEST_CASE("options: a home folder that the shell did not see is left for later", "[options]") {
+  const auto ssh = good({"-n", "1", "--ssh-identity=~/key", "--ssh-config=~/config", "t"}).spec.ssh;
+  CHECK(ssh.identities == Words{"~/key"});
+  CHECK(ssh.config_file == "~/config");
+}
+
+TEST_CASE("options: a time has to fit into 32 bits of milliseconds", "[options]") {
+  CHECK(good({"-n", "1", "--orphan-timeout", "1176h", "t"}).spec.orphan_timeout_s == 49 * 86400);
+  CHECK(error_of({"-n", "1", "--orphan-timeout", "1177h", "t"}) ==
+        "--orphan-timeout 1177h: at most 1176h (49 days) were expected");
+}
+
+TEST_CASE("plan: servers whose ports would not be ports are refused", "[options]") {
+  const Words words = {"-n", "2", "-s", "3", "-H", "h", "--server-port", "65534", "t"};
+  CHECK(names(planned(words, "a\nb\n").servers) == "a b a ");
+  const auto spec = launcher::plan(good(words), "a slots=2\n");
+  REQUIRE_FALSE(spec);
+  CHECK(spec.error().message ==
+        "--server-port 65534: host a gets 3 servers, which need ports up to 65536; give 65533 or "
+        "less");
+}

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "launcher/bundle.h"
+#include "launcher/shell_word.h"
 #include "test/support/catch.h"
 #include "test/support/sshd.h"
 

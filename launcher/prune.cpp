@@ -1,0 +1,108 @@
+#include "launcher/prune.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "io/fd.h"
+#include "io/job_spec.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using SystemTime = std::chrono::system_clock::time_point;
+
+constexpr std::chrono::hours kKept{7 * 24};
+
+/// As io::make_job_name makes them: 20261120-223000-1a2b3c4d.
+bool is_job_name(const std::string& name) {
+  constexpr std::string_view kForm = "dddddddd-dddddd-xxxxxxxx";
+  const auto fits = [](char form, char c) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (form == 'd') return is_digit;
+    if (form == 'x') return is_digit || (c >= 'a' && c <= 'f');
+    return c == form;
+  };
+  return std::equal(kForm.begin(), kForm.end(), name.begin(), name.end(), fits);
+}
+
+SystemTime changed_at(const struct stat& st) {
+  const auto since = std::chrono::seconds(st.st_mtim.tv_sec);
+  return SystemTime(std::chrono::duration_cast<SystemTime::duration>(since));
+}
+
+bool answers(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return true;  // nobody knows: it stays
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    return true;
+  return errno != ECONNREFUSED && errno != ENOENT;
+}
+
+/// How long hosts may wait for the supervisor of the job in this folder; 0 if nothing says so.
+std::chrono::seconds orphan_timeout(const fs::path& folder) {
+  std::ifstream file(folder / "spec.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const auto spec = io::spec_from_json(text.str());
+  return std::chrono::seconds(spec ? static_cast<std::int64_t>(spec->orphan_timeout_s) : 0);
+}
+
+/// The locks of a job of which nothing lives and nothing changed after `before`; nothing otherwise.
+/// While they are held nobody takes the job up again.
+std::optional<std::vector<io::Fd>> locks_of_ended(const fs::path& folder, SystemTime before) {
+  std::vector<io::Fd> locks;
+  std::error_code ec;
+  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string path = at->path().string();
+    struct stat st {};
+    if (::lstat(path.c_str(), &st) != 0 || changed_at(st) > before) return std::nullopt;
+    if (S_ISSOCK(st.st_mode) && answers(path)) return std::nullopt;
+    if (!S_ISREG(st.st_mode)) continue;
+    io::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (!file || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+    locks.push_back(std::move(file));
+  }
+  if (ec) return std::nullopt;
+  return locks;
+}
+
+}  // namespace
+
+void prune_jobs(const std::string& folder, SystemTime now) {
+  std::vector<fs::path> old;
+  std::error_code ec;
+  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) {
+    struct stat st {};
+    if (is_job_name(at->path().filename().string()) && ::lstat(at->path().c_str(), &st) == 0 &&
+        S_ISDIR(st.st_mode) && st.st_uid == ::geteuid() && changed_at(st) < now - kKept)
+      old.push_back(at->path());
+  }
+  for (const fs::path& job : old) {
+    const auto locks = locks_of_ended(job, now - kKept - orphan_timeout(job));
+    if (locks) fs::remove_all(job, ec);
+  }
+}
+
+void prune_ended_jobs() {
+  const auto now = std::chrono::system_clock::now();
+  for (const std::string& one : {io::default_state_dir("job"), io::default_runtime_dir("job")})
+    prune_jobs(fs::path(one).parent_path().string(), now);
+}
+
+}  // namespace dt::launcher

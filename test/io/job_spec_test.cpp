@@ -1,0 +1,33 @@
+#include "io/job_spec.h"
+
+#include <cstdlib>
+
+#include "test/support/catch.h"
+
+using namespace dt;
+
+TEST_CASE("job spec: words and values of any bytes come back as they were", "[job_spec]") {
+  std::string bytes;
+  for (int byte = 1; byte < 256; ++byte) bytes.push_back(static_cast<char>(byte));
+  io::JobSpec spec;
+  spec.command = {"train", bytes, "\xc3\xa4", ""};
+  spec.env = {{"LATIN1", "\xe4"}, {"JSON", R"({"bytes":"e4"})"}};
+  spec.cwd = "/data/\xff";
+  spec.prepare_data = bytes;
+  const auto back = io::spec_from_json(to_json(spec));
+  INFO((back ? "" : back.error().message));
+  REQUIRE(back);
+  CHECK(back->command == spec.command);
+  CHECK(back->env == spec.env);
+  CHECK(back->cwd == spec.cwd);
+  CHECK(back->prepare_data == bytes);
+  CHECK(to_json(*back) == to_json(spec));
+}
+
+TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") {
+  for (const char* text : {"", "{", "[]", "{}", R"({"job":1})", R"({"job":{"bytes":"zz"}})"}) {
+    const auto spec = io::spec_from_json(text);
+    REQUIRE_FALSE(spec);
+    CHECK(spec.error().message.starts_with("job spec: "));
+  }
+}
