@@ -35,12 +35,15 @@ def waits(lines, most, first=1):
 
 def once(lines):
     check(sum(line["event"] == "start" for line in lines) == 1, "more than one process")
-    before = None
+    before, ends = None, set()
     for at in ((line["epoch"], line["step"]) for line in lines if line["event"] == "step"):
         if before:
             expected = [(before[0], before[1] + 1), (before[0] + 1, 0)]
             check(at in expected, f"step {at} follows {before}")
+            if at[1] == 0:
+                ends.add(before[1])
         before = at
+    check(len(ends) <= 1, f"epochs end with different steps: {sorted(ends)}")
     for begun, line in zip(lines, lines[1:]):
         if line["event"] == "step" and line["step"] == 0:
             check(begun["event"] == "boundary_leave", f"epoch {line['epoch']} without its boundary")
