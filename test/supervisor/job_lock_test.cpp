@@ -44,8 +44,10 @@ TEST_CASE("job lock: a second job in the folder is refused, by name, pid and rem
 TEST_CASE("job lock: one whose process is gone is taken over", "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;
-  const LockHolder me = holder_of_job("new");
-  std::vector<LockHolder> stale(3, holder_of_job("old"));
+  LockHolder me = holder_of_job("new");
+  me.machine = "this one";  // not every system has an id
+  std::vector<LockHolder> stale(3, me);
+  for (LockHolder& old : stale) old.job = "old";
   stale[0].pid = gone_pid();
   stale[0].start = 12345;
   stale[1].start += 1;  // the pid lives, as another process
