@@ -547,7 +547,7 @@ Status Client::wait(Handle handle, double timeout_s) {
     return pending_[handle].left == 0;
   };
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
-  if (!wait_for(is_done, after(limit)))
+  if (!is_done() && !wait_for(is_done, after(limit)))
     return store_error(DTKV_TIMEOUT,
                        fmt::format("not done within {:.1f} s: other workers' contributions or a "
                                    "server's answer are missing",

@@ -64,7 +64,6 @@ class Driver {
 
 template <class Done>
 bool Driver::run_until(Done done, std::optional<Clock::time_point> deadline, Duration spin) {
-  if (done()) return true;
   take_over();
   bool is_done = false;
   auto sleep_at = Clock::now() + spin;
