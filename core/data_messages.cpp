@@ -19,6 +19,8 @@ bool is_type(Type type) {
     case Type::kSetOptimizer:
     case Type::kSync:
     case Type::kBeat:
+    case Type::kShare:
+    case Type::kUnshare:
     case Type::kDone:
     case Type::kValue:
     case Type::kFailed:
@@ -58,6 +60,15 @@ Result<Header> decode(std::string_view bytes) {
   if (!is_type(header.type) || element_bytes(header.dtype) == 0 || header.reduce > Reduce::kMean)
     return fail(ErrorKind::kProtocol, "a data frame with an unknown type");
   return header;
+}
+
+// Both ends of a shared memory are one machine: its own order of bytes will do.
+std::array<char, kSharedPlacesBytes> encode(const SharedPlaces& places) {
+  return std::bit_cast<std::array<char, kSharedPlacesBytes>>(places);
+}
+
+SharedPlaces decode_places(const std::array<char, kSharedPlacesBytes>& bytes) {
+  return std::bit_cast<SharedPlaces>(bytes);
 }
 
 }  // namespace dt::data

@@ -16,6 +16,8 @@
 ///     kBarrier (round)                            kDone, when every contributor is there
 ///     kSetOptimizer          text                 kDone; kCheckOnly: nothing is set yet
 ///     kSync                                       kDone, SyncState
+///     kShare                 ShareMemory          kDone: kShared frames may name it from now on
+///     kUnshare (chunk=number)                     kDone: forgotten
 ///     kBeat                                       none: it only shows life
 /// or kFailed with a Failure.
 #pragma once
@@ -47,6 +49,8 @@ enum class Type : std::uint8_t {
   kSetOptimizer = 8,
   kSync = 9,
   kBeat = 10,
+  kShare = 11,
+  kUnshare = 12,
   kDone = 64,
   kValue = 65,
   kFailed = 66,
@@ -92,6 +96,7 @@ enum Flags : std::uint8_t {
   kAuxiliary = 1,  ///< kInit: mean without optimizer.
   kAsync = 2,      ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
   kCheckOnly = 4,  ///< kSetOptimizer
+  kShared = 8,     ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
 };
 
 struct Header {
@@ -165,6 +170,31 @@ struct SyncState {
   std::vector<ChunkRound> chunks;
   DT_FIELDS(generation, phase, barrier, chunks)
 };
+
+/// Memory of the sender that the receiver, on the same host, is to map.
+struct ShareMemory {
+  static constexpr std::uint16_t kType = 214;
+  std::uint32_t number = 0;  ///< The sender's, new for each memory.
+  std::uint32_t pid = 0;
+  std::uint32_t fd = 0;
+  std::uint64_t size = 0;
+  std::string token;  ///< What is found behind its end.
+  DT_FIELDS(number, pid, fd, size, token)
+};
+inline constexpr std::uint32_t kMaxShareMemory = 256;  ///< Bytes of a ShareMemory.
+
+/// Where in shared memories a chunk's gradient lies and its value is wanted.
+struct SharedPlaces {
+  static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+  std::uint32_t in = kNowhere;  ///< ShareMemory::number
+  std::uint32_t out = kNowhere;
+  std::uint64_t in_offset = 0;
+  std::uint64_t out_offset = 0;
+};
+static_assert(std::is_trivially_copyable_v<SharedPlaces>);
+inline constexpr std::uint32_t kSharedPlacesBytes = 24;
+[[nodiscard]] std::array<char, kSharedPlacesBytes> encode(const SharedPlaces& places);
+[[nodiscard]] SharedPlaces decode_places(const std::array<char, kSharedPlacesBytes>& bytes);
 
 struct Failure {
   static constexpr std::uint16_t kType = 213;

@@ -51,7 +51,10 @@ struct JobSpec {
 
   std::uint16_t server_port = 0;  ///< First port for servers on a host; 0: any free one.
   std::string interface;          ///< Bind data connections to this interface only.
-  std::string transport = "tcp";
+  std::string transport = "auto";  ///< auto, tcp or shm.
+  bool deterministic = false;      ///< Servers sum in worker id order.
+  bool refuse_nonfinite = false;   ///< Servers refuse gradients with infinite or NaN elements.
+  std::uint32_t busy_poll_us = 0;  ///< Workers and servers poll so long before they sleep.
 
   std::uint32_t max_restarts = 3;
   double start_timeout_s = 600;

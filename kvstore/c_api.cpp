@@ -236,6 +236,25 @@ int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys, const d
   return made == DTKV_OK ? dtkv_pull(store, n, keys, values, 0, nullptr) : made;
 }
 
+int dtkv_allocate(dtkv_store* store, size_t bytes, void** out) {
+  return guarded([&] {
+    if (!store || !out) return fail(DTKV_INVALID, "dtkv_allocate needs a store and a place");
+    *out = nullptr;
+    const auto memory = store->store->allocate(bytes);
+    if (!memory) return fail(memory.error());
+    *out = *memory;
+    return static_cast<int>(DTKV_OK);
+  });
+}
+
+int dtkv_free(dtkv_store* store, void* memory) {
+  return guarded([&] {
+    if (!store) return fail(DTKV_INVALID, "no store");
+    if (!memory) return static_cast<int>(DTKV_OK);
+    return result(store->store->release(memory));
+  });
+}
+
 int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s) {
   return guarded([&] {
     if (!store) return fail(DTKV_INVALID, "no store");

@@ -15,6 +15,7 @@
 #include "kvstore/environment.h"
 #include "kvstore/reduce.h"
 #include "kvstore/server_link.h"
+#include "kvstore/shared_memory.h"
 
 namespace dt::kv {
 
@@ -28,6 +29,9 @@ struct ChunkState {
   Round next{1};
   bool busy = false;
   std::deque<Request> waiting;
+  /// Where private memory is copied to for a server that shares memory with us; the caller's
+  /// thread.
+  std::byte* staging = nullptr;
 };
 
 /// Something the caller waits for, of one link.
@@ -117,6 +121,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
                                const PushOptions& options) override {
     return submit(data::Type::kPushPull, keys, &values, &out, options);
   }
+  StoreResult<void*> allocate(std::size_t bytes) override;
+  Status release(void* memory) override;
   Status wait(Handle handle, double timeout_s) override;
   Status wait_all(double timeout_s) override;
   Status set_optimizer(const std::string& spec) override;
@@ -131,6 +137,16 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     data::KeySpec spec;
   };
   using Questions = std::vector<std::shared_ptr<Question>>;
+  /// Memory of ours, and the links whose servers see it.
+  struct Memory {
+    std::shared_ptr<SharedMemory> memory;
+    std::uint32_t number = 0;
+    std::vector<ServerLink*> shared_with;
+
+    [[nodiscard]] bool is_shared_with(const ServerLink* link) const {
+      return std::find(shared_with.begin(), shared_with.end(), link) != shared_with.end();
+    }
+  };
 
   // The job link's thread or any other.
   void on_servers(Servers servers) override;
@@ -165,8 +181,17 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   StoreResult<Handle> hand_over(std::vector<Request> requests);
   template <class Done>
   bool wait_for(Done done, Deadline deadline);
-  /// Asks one link, or all of them. kTimeout: nothing, or not everything, came within the limit.
-  StoreResult<Questions> ask(ServerLink* link, const Request& request, Duration limit);
+  std::vector<ServerLink*> all_links();
+  /// Asks each of the links. kTimeout: not everything came within the limit.
+  StoreResult<Questions> ask(const std::vector<ServerLink*>& links, const Request& request,
+                             Duration limit);
+  /// The same; an error among the answers is the result.
+  StoreResult<Questions> ask_all(const Request& request, Duration limit);
+  StoreResult<Questions> ask_first(const Request& request, Duration limit);
+  Status share(Memory& memory);
+  Status prepare_staging(std::size_t first_key);
+  void use_shared_memory(Request& request, std::size_t bytes);
+  const Memory* memory_of(const ServerLink* link, const void* data, std::size_t size) const;
   Status init_chunks(const std::vector<std::string>& keys, const std::vector<Array>& values);
   Status learn_keys(const data::KeyTable& table);
   Status sync_rounds();
@@ -187,6 +212,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   std::vector<data::KeySpec> table_;  ///< By KeyId.
   std::unordered_map<std::string, Key> keys_;
   std::vector<std::vector<std::unique_ptr<ChunkState>>> chunks_;  ///< [key][chunk]
+  std::vector<Memory> memories_;
+  std::uint32_t next_memory_ = 0;
   Handle next_handle_ = 1;
   Round barrier_{1};
   bool epoch_finished_ = false;
@@ -498,10 +525,9 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
         request.from = static_cast<const std::byte*>((*values)[i].data) + offset;
         request.header.payload = static_cast<std::uint32_t>(bytes);
       }
-      if (out) {
-        request.into = static_cast<std::byte*>((*out)[i].data) + offset;
-        request.into_bytes = bytes;
-      }
+      request.into_bytes = bytes;
+      if (out) request.into = static_cast<std::byte*>((*out)[i].data) + offset;
+      if (chunk->staging) use_shared_memory(request, bytes);
     }
   }
   auto handle = hand_over(std::move(requests));
@@ -580,17 +606,17 @@ Status Client::wait_all(double timeout_s) {
   return result;
 }
 
-StoreResult<Client::Questions> Client::ask(ServerLink* link, const Request& request,
-                                           Duration limit) {
-  std::vector<ServerLink*> whom;
-  if (link) {
-    whom.push_back(link);
-  } else {
-    for (auto& server : links_)
-      for (auto& each : server) whom.push_back(each.get());
-  }
+std::vector<ServerLink*> Client::all_links() {
+  std::vector<ServerLink*> all;
+  for (auto& server : links_)
+    for (auto& link : server) all.push_back(link.get());
+  return all;
+}
+
+StoreResult<Client::Questions> Client::ask(const std::vector<ServerLink*>& links,
+                                           const Request& request, Duration limit) {
   Questions questions;
-  for (ServerLink* to : whom) {
+  for (ServerLink* to : links) {
     questions.push_back(std::make_shared<Question>());
     questions.back()->link = to;
   }
@@ -624,9 +650,149 @@ StoreResult<Client::Questions> Client::ask(ServerLink* link, const Request& requ
     return store_error(DTKV_TIMEOUT,
                        fmt::format("server {} gave no answer within {:.0f} s",
                                    questions[answered]->link->address().server, seconds(limit)));
-  for (const auto& question : questions)
+  return questions;
+}
+
+StoreResult<Client::Questions> Client::ask_all(const Request& request, Duration limit) {
+  auto questions = ask(all_links(), request, limit);
+  if (!questions) return questions;
+  for (const auto& question : *questions)
     if (question->outcome.error) return tl::unexpected(*question->outcome.error);
   return questions;
+}
+
+StoreResult<Client::Questions> Client::ask_first(const Request& request, Duration limit) {
+  auto questions = ask({links_[0][0].get()}, request, limit);
+  if (questions && questions->front()->outcome.error)
+    return tl::unexpected(*questions->front()->outcome.error);
+  return questions;
+}
+
+// ---------------------------------------------------------------- shared memory
+
+StoreResult<void*> Client::allocate(std::size_t bytes) {
+  auto made = SharedMemory::create(bytes, true);
+  if (!made) return store_error(DTKV_INTERNAL, made.error().message);
+  Memory memory;
+  memory.memory = std::move(*made);
+  auto shared = share(memory);
+  if (!shared) return tl::unexpected(shared.error());
+  void* at = memory.memory->bytes().data();
+  memories_.push_back(std::move(memory));
+  return at;
+}
+
+Status Client::release(void* data) {
+  const auto found = std::find_if(memories_.begin(), memories_.end(), [&](const Memory& memory) {
+    return memory.memory->bytes().data() == data;
+  });
+  if (found == memories_.end())
+    return store_error(DTKV_INVALID, "this memory was not allocated by the store");
+  const Memory memory = std::move(*found);
+  memories_.erase(found);
+  Request request;
+  request.header.type = data::Type::kUnshare;
+  request.header.chunk = memory.number;
+  auto answers = ask(memory.shared_with, request, options_.lost_limit);
+  if (!answers) return tl::unexpected(answers.error());
+  return {};
+}
+
+/// Tells the servers of `memory`; those on this host map it.
+Status Client::share(Memory& memory) {
+  memory.number = next_memory_++;
+  if (options_.transport == Transport::kTcp) return {};
+  std::vector<ServerLink*> whom = all_links();
+  if (options_.may_share)
+    std::erase_if(whom, [this](ServerLink* link) { return !options_.may_share(link->server()); });
+  Request request;
+  request.header.type = data::Type::kShare;
+  request.header.chunk = memory.number;
+  request.keep =
+      std::make_shared<const std::string>(wire::body_of(memory.memory->describe(memory.number)));
+  request.from = request.keep->data();
+  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
+  const auto answers = ask(whom, request, options_.start_limit);
+  if (!answers) return tl::unexpected(answers.error());
+  for (const auto& answer : *answers) {
+    if (!answer->outcome.error)
+      memory.shared_with.push_back(answer->link);
+    else if (options_.transport == Transport::kSharedMemory)
+      return store_error(
+          DTKV_UNAVAILABLE,
+          fmt::format("server {} at {} does not share memory with worker {} ({}): are they on one "
+                      "host? --transport auto uses TCP where they are not",
+                      answer->link->address().server, answer->link->address().address,
+                      options_.worker, answer->outcome.error->message));
+  }
+  return {};
+}
+
+/// Shared memory for the large chunks of the keys from `first_key` on. Nothing of it is taken from
+/// the machine before it is used.
+Status Client::prepare_staging(std::size_t first_key) {
+  if (options_.transport == Transport::kTcp) return {};
+  constexpr std::size_t kAlign = 64;
+  auto bytes_of = [this](const ChunkState& chunk) {
+    const auto& spec = table_[chunk.key.value];
+    return static_cast<std::size_t>(chunk.place.count) * data::element_bytes(spec.dtype);
+  };
+  std::size_t total = 0;
+  std::vector<ChunkState*> large;
+  for (std::size_t key = first_key; key < chunks_.size(); ++key) {
+    for (auto& chunk : chunks_[key]) {
+      if (bytes_of(*chunk) < options_.share_from) continue;
+      large.push_back(chunk.get());
+      total += (bytes_of(*chunk) + kAlign - 1) / kAlign * kAlign;
+    }
+  }
+  if (large.empty()) return {};
+  auto made = SharedMemory::create(total, false);
+  if (!made) return store_error(DTKV_INTERNAL, made.error().message);
+  Memory memory;
+  memory.memory = std::move(*made);
+  auto shared = share(memory);
+  if (!shared || memory.shared_with.empty()) return shared;
+  std::byte* at = memory.memory->bytes().data();
+  for (ChunkState* chunk : large) {
+    if (memory.is_shared_with(chunk->owner)) chunk->staging = at;
+    at += (bytes_of(*chunk) + kAlign - 1) / kAlign * kAlign;
+  }
+  memories_.push_back(std::move(memory));
+  return {};
+}
+
+const Client::Memory* Client::memory_of(const ServerLink* link, const void* data,
+                                        std::size_t size) const {
+  for (const auto& memory : memories_)
+    if (memory.memory->holds(data, size) && memory.is_shared_with(link)) return &memory;
+  return nullptr;
+}
+
+/// The chunk's bytes lie in shared memory, or are copied to and from its staging there.
+void Client::use_shared_memory(Request& request, std::size_t bytes) {
+  data::SharedPlaces places;
+  auto locate = [&](const void* data, std::uint32_t& number, std::uint64_t& offset) {
+    const Memory* memory = memory_of(request.chunk->owner, data, bytes);
+    const bool is_private = memory == nullptr;
+    const void* at = is_private ? request.chunk->staging : data;
+    if (is_private) memory = memory_of(request.chunk->owner, at, bytes);
+    DT_CHECK(memory, "staging is shared");
+    number = memory->number;
+    offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(at) -
+                                        memory->memory->bytes().data());
+    return is_private;
+  };
+  bool copies_in = false;
+  bool copies_out = false;
+  if (request.from) copies_in = locate(request.from, places.in, places.in_offset);
+  if (request.into) copies_out = locate(request.into, places.out, places.out_offset);
+  if (!copies_in) request.from = nullptr;
+  if (!copies_out) request.into = nullptr;
+  if (copies_in || copies_out) request.staging = request.chunk->staging;
+  request.header.flags |= data::kShared;
+  request.header.payload = data::kSharedPlacesBytes;
+  request.places = data::encode(places);
 }
 
 // ---------------------------------------------------------------- keys
@@ -651,7 +817,7 @@ Status Client::init(const std::vector<std::string>& keys, const std::vector<Arra
   request.header.payload = static_cast<std::uint32_t>(text->size());
   request.from = text->data();
   request.keep = text;
-  const auto answer = ask(links_[0][0].get(), request, options_.start_limit);
+  const auto answer = ask_first(request, options_.start_limit);
   if (!answer && answer.error().code == DTKV_TIMEOUT)
     return store_error(
         DTKV_TIMEOUT,
@@ -661,7 +827,9 @@ Status Client::init(const std::vector<std::string>& keys, const std::vector<Arra
   if (!answer) return tl::unexpected(answer.error());
   const auto table = wire::parse<data::KeyTable>(answer->front()->outcome.text);
   if (!table) return store_error(DTKV_INTERNAL, table.error().message);
+  const std::size_t first_new = chunks_.size();
   auto learnt = learn_keys(*table);
+  if (learnt) learnt = prepare_staging(first_new);
   if (!learnt) return learnt;
   return init_chunks(keys, values);
 }
@@ -732,9 +900,9 @@ Status Client::set_optimizer(const std::string& spec) {
   request.from = text->data();
   request.keep = text;
   // First ask everywhere, so that a refusal leaves every server as it was.
-  auto answers = ask(nullptr, request, options_.start_limit);
+  auto answers = ask_all(request, options_.start_limit);
   request.header.flags = 0;
-  if (answers) answers = ask(nullptr, request, options_.start_limit);
+  if (answers) answers = ask_all(request, options_.start_limit);
   if (!answers) return tl::unexpected(answers.error());
   return {};
 }
@@ -746,7 +914,7 @@ Status Client::barrier() {
   Request request;
   request.header.type = data::Type::kBarrier;
   request.header.round = barrier_;
-  auto answer = ask(links_[0][0].get(), request, Duration::zero());
+  auto answer = ask_first(request, Duration::zero());
   if (!answer) return tl::unexpected(answer.error());
   barrier_ = barrier_.next();
   return {};
@@ -757,7 +925,7 @@ Status Client::finish_epoch() {
   epoch_finished_ = true;
   Request request;
   request.header.type = data::Type::kFinish;
-  auto answers = ask(nullptr, request, Duration::zero());
+  auto answers = ask_all(request, Duration::zero());
   if (!answers) return tl::unexpected(answers.error());
   return {};
 }
@@ -816,7 +984,7 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
 Status Client::sync_rounds() {
   Request request;
   request.header.type = data::Type::kSync;
-  auto answers = ask(nullptr, request, Duration::zero());
+  auto answers = ask_all(request, Duration::zero());
   if (!answers) return tl::unexpected(answers.error());
   struct Adopted {
     ServerLink* link;
@@ -886,6 +1054,8 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   options.newcomer = env->newcomer;
   options.secret = env->secret;
   options.start_limit = env->start_timeout;
+  options.transport = env->transport;
+  options.busy_poll = env->busy_poll;
   return open_client(std::move(options), make_agent_link(std::move(env->agent)));
 }
 

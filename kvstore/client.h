@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,13 @@
 
 namespace dt::kv {
 
+/// What large chunks travel by between a worker and a server.
+enum class Transport : std::uint8_t {
+  kAuto,  ///< Shared memory where a server shows that it sees this worker's, else TCP.
+  kTcp,
+  kSharedMemory,  ///< A server that does not see it is an error.
+};
+
 struct ClientOptions {
   std::string type = "dist_sync";
   bool async = false;
@@ -28,6 +36,12 @@ struct ClientOptions {
   std::uint32_t num_workers = 1;  ///< Prediction.
   bool newcomer = false;
   std::string secret;  ///< 32 bytes.
+  Transport transport = Transport::kAuto;
+  /// Smaller chunks travel by TCP: their bytes are no more than what would be said about them.
+  std::size_t share_from = std::size_t{16} << 10;
+  /// Servers, by their index, to try to share memory with; empty: all. (A benchmark plays several
+  /// hosts on one.)
+  std::function<bool(std::uint32_t server)> may_share;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
   Duration start_limit = std::chrono::seconds(600);
   Duration lost_limit = std::chrono::seconds(30);  ///< A server gone for longer breaks the store.

@@ -37,6 +37,11 @@ class Variables {
     if (ec != std::errc{} || end != digits.data() + digits.size())
       wrong(name, "is not a number in range");
   }
+  void flag(const char* name, bool& out) {
+    unsigned value = 0;
+    number(name, value, false);
+    out = value != 0;
+  }
   void seconds(const char* name, Duration& out) {
     double value = -1;
     number(name, value, false);
@@ -93,7 +98,12 @@ Result<JobEnvironment> read_environment(Role role) {
   else
     variables.wrong("DT_SECRET", "is not 64 hexadecimal digits");
   variables.seconds("DT_START_TIMEOUT", env.start_timeout);
+  std::uint32_t busy_poll_us = 0;
+  variables.number("DT_BUSY_POLL_US", busy_poll_us, false);
+  env.busy_poll = std::chrono::microseconds(busy_poll_us);
   if (role == Role::kServer) {
+    variables.flag("DT_DETERMINISTIC", env.deterministic);
+    variables.flag("DT_REFUSE_NONFINITE", env.refuse_nonfinite);
     variables.number("DT_SERVER_ID", env.id, true);
     variables.number("DT_SERVER_PORT", env.server_port, false);
     env.bind = variables.text("DT_BIND");
@@ -106,6 +116,14 @@ Result<JobEnvironment> read_environment(Role role) {
     variables.number("DT_NUM_SERVERS", env.num_servers, true);
     variables.number("DT_NEWCOMER", newcomer, false);
     env.newcomer = newcomer != 0;
+    const char* transport = std::getenv("DT_TRANSPORT");
+    const std::string_view name = transport && *transport ? transport : "auto";
+    if (name == "tcp")
+      env.transport = Transport::kTcp;
+    else if (name == "shm")
+      env.transport = Transport::kSharedMemory;
+    else if (name != "auto")
+      variables.wrong("DT_TRANSPORT", "is none of auto, tcp, shm");
   }
   env.agent.process.role = role;
   env.agent.process.id = env.id;

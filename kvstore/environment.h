@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "kvstore/client.h"
 #include "kvstore/job_client.h"
 
 namespace dt::kv {
@@ -20,6 +21,10 @@ struct JobEnvironment {
   std::string bind;       ///< Literal address a server binds and tells the workers.
   std::string interface;  ///< Not empty: the address of this interface instead.
   std::uint16_t server_port = 0;
+  Transport transport = Transport::kAuto;
+  bool deterministic = false;
+  bool refuse_nonfinite = false;
+  Duration busy_poll{};
   Duration start_timeout = std::chrono::seconds(600);
 };
 

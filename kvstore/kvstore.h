@@ -93,6 +93,15 @@ class KVStore {
     check(dtkv_pushpull(store_, from.size(), from.keys(), from.arrays(), into.arrays(), &options,
                         handle));
   }
+  /// Memory of `count` T, zeroed, that the servers of this host reach without a copy. The store's:
+  /// until free() or its end.
+  template <class T>
+  [[nodiscard]] T* allocate(std::size_t count) {
+    void* memory = nullptr;
+    check(dtkv_allocate(store_, count * sizeof(T), &memory));
+    return static_cast<T*>(memory);
+  }
+  void free(void* memory) { check(dtkv_free(store_, memory)); }
   void wait(dtkv_handle handle, double timeout_s = 0) {
     check(dtkv_wait(store_, handle, timeout_s));
   }

@@ -5,6 +5,7 @@
 #include "kvstore/dtkv.h"
 #include "kvstore/reduce.h"
 #include "kvstore/shard.h"
+#include "kvstore/shared_memory.h"
 #include "kvstore/store.h"
 
 namespace dt::kv {
@@ -94,6 +95,18 @@ class LocalStore final : public Store, private Answers {
     return each(keys, values, [&](Key& key, std::size_t i) {
       return contribute(key, values[i], &out[i], options);
     });
+  }
+  StoreResult<void*> allocate(std::size_t bytes) override {
+    auto memory = SharedMemory::create(bytes, true);
+    if (!memory) return error(DTKV_INTERNAL, memory.error().message);
+    memories_.push_back(std::move(*memory));
+    return memories_.back()->bytes().data();
+  }
+  Status release(void* memory) override {
+    const auto erased =
+        std::erase_if(memories_, [&](const auto& own) { return own->bytes().data() == memory; });
+    if (erased == 0) return error(DTKV_INVALID, "this memory was not allocated by the store");
+    return {};
   }
   Status wait(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
   Status wait_all(double /*timeout_s*/) override { return {}; }
@@ -186,6 +199,7 @@ class LocalStore final : public Store, private Answers {
   std::string type_;
   Shard shard_;
   std::map<std::string, Key> keys_;
+  std::vector<std::shared_ptr<SharedMemory>> memories_;
   Epoch epoch_;
   Handle last_handle_ = 0;
   const Array* out_ = nullptr;

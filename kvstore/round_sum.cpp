@@ -27,18 +27,13 @@ Payload RoundSum::add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint6
   return bytes;
 }
 
-Reduction RoundSum::reduction(bool is_mean) {
-  const bool differs = is_mean && (is_weighted_ || (!last_.empty() && last_samples_ != unit_));
-  const bool scales_sum = differs && !is_weighted_;
-  addends_[0] = {sum_.data(), scales_sum ? static_cast<double>(unit_) : 1};
-  addends_[1] = {last_.data(), differs ? static_cast<double>(last_samples_) : 1};
-  Reduction out;
-  out.addends = std::span(addends_).first(last_.empty() ? 1 : 2);
-  if (differs)
-    out.divisor = static_cast<double>(total_);
-  else if (is_mean)
-    out.divisor = static_cast<double>(total_) / static_cast<double>(unit_);
-  return out;
+double RoundSum::append_to(std::vector<Addend>& addends, bool is_mean) const {
+  if (empty()) return 0;
+  const bool multiplies = is_mean && !is_weighted_;
+  addends.push_back({sum_.data(), multiplies ? static_cast<double>(unit_) : 1});
+  if (!last_.empty())
+    addends.push_back({last_.data(), is_mean ? static_cast<double>(last_samples_) : 1});
+  return static_cast<double>(total_);
 }
 
 RoundSum::Memory RoundSum::take() {

@@ -3,9 +3,9 @@
 /// be one pass over memory with what follows (the mean, the optimizer's step). One thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/data_messages.h"
 #include "kvstore/payload.h"
@@ -22,8 +22,8 @@ class RoundSum {
   [[nodiscard]] Payload add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples,
                             bool is_last);
   [[nodiscard]] bool empty() const { return sum_.empty(); }
-  /// What the round comes to; valid until the next call.
-  [[nodiscard]] Reduction reduction(bool is_mean);
+  /// Appends what it holds, with the weights for a mean or for a sum. Returns the samples of all.
+  double append_to(std::vector<Addend>& addends, bool is_mean) const;
 
   /// Where the result can be computed in place.
   [[nodiscard]] Payload& bytes() { return sum_; }
@@ -42,7 +42,6 @@ class RoundSum {
   std::uint64_t total_ = 0;         ///< Samples of all.
   std::uint64_t last_samples_ = 0;  ///< Of last_.
   bool is_weighted_ = false;        ///< sum_ is of samples * gradient.
-  std::array<Addend, 2> addends_;
 };
 
 }  // namespace dt::kv

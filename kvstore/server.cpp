@@ -1,5 +1,6 @@
 #include "kvstore/server.h"
 
+#include <array>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -12,6 +13,7 @@
 #include "io/task_group.h"
 #include "io/within.h"
 #include "kvstore/handshake.h"
+#include "kvstore/shared_memory.h"
 #include "kvstore/tcp.h"
 
 namespace dt::kv {
@@ -30,6 +32,7 @@ Time steady_now() {
 struct Server::AtomicCounters {
   std::atomic<std::uint64_t> refused_strangers = 0;
   std::atomic<std::uint64_t> dropped_connections = 0;
+  std::atomic<std::uint64_t> nonfinite = 0;
 };
 
 /// One thread's worth of server. Everything but spawn-by-post runs on its thread.
@@ -42,9 +45,9 @@ class Server::Loop final : public Answers {
 
   io::asio::io_context& context() { return context_; }
   io::TaskGroup& group() { return group_; }
-  void start(std::atomic<bool>& stopping) {
-    thread_ = std::jthread([this, &stopping] {
-      context_.run();
+  void start(std::atomic<bool>& stopping, Duration busy_poll) {
+    thread_ = std::jthread([this, &stopping, busy_poll] {
+      run(busy_poll);
       DT_CHECK(stopping, "a server loop ended by itself");
     });
   }
@@ -111,14 +114,48 @@ class Server::Loop final : public Answers {
 
     Result<std::byte*> begin(const data::Header& next) override {
       if (next.worker != worker) return fail(ErrorKind::kProtocol, "another worker's frame");
+      header = next;
+      if (is_about_memory()) {
+        if (next.payload > data::kMaxShareMemory || memories.size() >= kMaxMemories)
+          return fail(ErrorKind::kProtocol, "too much shared memory");
+        payload = Payload(next.payload);
+        return payload.data();
+      }
       auto checked = loop.shard_.check(next);
       if (!checked) return tl::unexpected(checked.error());
-      header = next;
+      if (is_shared()) return reinterpret_cast<std::byte*>(places.data());
       payload = next.payload > 0 ? loop.shard_.take(next) : Payload();
       return payload.data();
     }
-    void end() override { loop.shard_.handle(header, std::move(payload), steady_now()); }
+    Result<void> end() override {
+      if (is_about_memory()) {
+        change_memories();
+        return {};
+      }
+      SharedBuffers shared;
+      if (is_shared()) {
+        auto found = find_shared();
+        if (!found) return tl::unexpected(found.error());
+        shared = std::move(*found);
+        payload = Payload();
+      }
+      loop.shard_.handle(header, std::move(payload), steady_now(), std::move(shared));
+      return {};
+    }
     void idle() override { loop.write_answers(); }
+
+    [[nodiscard]] bool is_about_memory() const {
+      return header.type == data::Type::kShare || header.type == data::Type::kUnshare;
+    }
+    [[nodiscard]] bool is_shared() const {
+      const bool may = header.type == data::Type::kPush || header.type == data::Type::kPushPull ||
+                       header.type == data::Type::kPull;
+      return may && (header.flags & data::kShared) != 0;
+    }
+    void change_memories();
+    Result<SharedBuffers> find_shared();
+    Result<std::byte*> place(std::uint32_t number, std::uint64_t offset, std::size_t size,
+                             std::shared_ptr<const void>& owner);
 
     Loop& loop;
     WorkerId worker;
@@ -126,17 +163,40 @@ class Server::Loop final : public Answers {
     bool has_answers = false;  ///< Is in to_write_.
     data::Header header;
     Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
+    std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
+    std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories;
   };
 
+  static constexpr std::size_t kMaxMemories = 1024;
   /// Large answers leave at once; the others together when there is nothing more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
 
   void write_answers() {
+    if (const auto now = shard_.nonfinite(); now != nonfinite_told_) {
+      counters_.nonfinite += now - nonfinite_told_;
+      nonfinite_told_ = now;
+    }
     for (auto& connection : to_write_) {
       connection->has_answers = false;
       connection->link.write_now();
     }
     to_write_.clear();
+  }
+
+  void run(Duration busy_poll) {
+    if (busy_poll <= Duration::zero()) {
+      context_.run();
+      return;
+    }
+    auto sleep_at = steady_now();
+    while (!context_.stopped()) {
+      if (context_.poll_one() > 0) {
+        sleep_at = steady_now() + busy_poll;
+      } else if (steady_now() >= sleep_at) {
+        context_.run_one();
+        sleep_at = steady_now() + busy_poll;
+      }
+    }
   }
 
   io::awaitable<void> tick() {
@@ -166,9 +226,61 @@ class Server::Loop final : public Answers {
   Shard shard_;
   std::map<WorkerId, std::shared_ptr<Connection>> connections_;
   std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
+  std::uint64_t nonfinite_told_ = 0;
   std::map<WorkerId, std::uint64_t> read_;  ///< Bytes read when traffic() was last asked.
   std::jthread thread_;
 };
+
+void Server::Loop::Connection::change_memories() {
+  data::Header answer = header;
+  answer.payload = 0;
+  answer.type = data::Type::kDone;
+  if (header.type == data::Type::kUnshare) {
+    memories.erase(header.chunk);
+    return loop.answer(worker, answer, nullptr);
+  }
+  const auto told = wire::parse<data::ShareMemory>(payload.text());
+  auto memory = told ? SharedMemory::open(*told) : tl::unexpected(told.error());
+  if (memory) {
+    memories[told->number] = std::move(*memory);
+    return loop.answer(worker, answer, nullptr);
+  }
+  data::Failure failure;
+  failure.code = data::Code::kInvalid;
+  failure.message = memory.error().message;
+  auto text = std::make_shared<Payload>(wire::body_of(failure));
+  answer.type = data::Type::kFailed;
+  answer.payload = static_cast<std::uint32_t>(text->size());
+  loop.answer(worker, answer, std::move(text));
+}
+
+Result<std::byte*> Server::Loop::Connection::place(std::uint32_t number, std::uint64_t offset,
+                                                   std::size_t size,
+                                                   std::shared_ptr<const void>& owner) {
+  if (number == data::SharedPlaces::kNowhere) return nullptr;
+  const auto it = memories.find(number);
+  if (it == memories.end()) return fail(ErrorKind::kProtocol, "memory {} is not shared", number);
+  const auto bytes = it->second->bytes();
+  if (offset > bytes.size() || size > bytes.size() - offset)
+    return fail(ErrorKind::kProtocol, "a place outside of shared memory");
+  owner = it->second;
+  return bytes.data() + offset;
+}
+
+Result<SharedBuffers> Server::Loop::Connection::find_shared() {
+  const data::SharedPlaces where = data::decode_places(places);
+  const std::size_t size = loop.shard_.chunk_bytes(header);
+  SharedBuffers shared;
+  auto in = place(where.in, where.in_offset, size, shared.owners[0]);
+  if (!in) return tl::unexpected(in.error());
+  auto out = place(where.out, where.out_offset, size, shared.owners[1]);
+  if (!out) return tl::unexpected(out.error());
+  if (header.type != data::Type::kPull && !*in && size > 0)
+    return fail(ErrorKind::kProtocol, "a push without its values");
+  shared.in = *in;
+  shared.out = *out;
+  return shared;
+}
 
 struct Server::Impl {
   explicit Impl(ServerOptions o, io::Log& l) : options(std::move(o)), log(l) {
@@ -291,7 +403,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& lo
   if (listening) impl->loops[0]->group().spawn(impl->accept());
   auto* raw = impl.get();
   std::unique_ptr<Server> server(new Server(std::move(impl)));
-  for (auto& loop : raw->loops) loop->start(raw->stopping);
+  for (auto& loop : raw->loops) loop->start(raw->stopping, raw->options.busy_poll);
   if (!listening) return tl::unexpected(listening.error());
   return server;
 }
@@ -351,7 +463,8 @@ Traffic Server::traffic() {
 }
 
 ServerCounters Server::counters() const {
-  return {impl_->counters.refused_strangers, impl_->counters.dropped_connections};
+  const auto& counters = impl_->counters;
+  return {counters.refused_strangers, counters.dropped_connections, counters.nonfinite};
 }
 
 }  // namespace dt::kv

@@ -24,6 +24,7 @@ struct ServerOptions {
   std::uint16_t port = 0;          ///< 0: any free one.
   std::string secret;              ///< 32 bytes.
   std::uint32_t loops = 1;
+  Duration busy_poll{};  ///< How long a loop polls before it sleeps.
   Duration handshake_limit = std::chrono::seconds(5);
   std::size_t max_strangers = 64;  ///< Connections that are not authenticated yet.
   ShardOptions shard;
@@ -33,6 +34,7 @@ struct ServerOptions {
 struct ServerCounters {
   std::uint64_t refused_strangers = 0;  ///< Handshakes that failed, timed out or were one too many.
   std::uint64_t dropped_connections = 0;  ///< Authenticated, but said what nobody may say.
+  std::uint64_t nonfinite = 0;  ///< Elements of gradients that were infinite or NaN.
 };
 
 class Server {

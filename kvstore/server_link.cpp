@@ -1,6 +1,7 @@
 #include "kvstore/server_link.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "io/within.h"
@@ -107,6 +108,8 @@ io::awaitable<void> ServerLink::run() {
       link_ = link;
       link->on_written([this] { fill_window(); });
       group_.spawn(write(link));
+      // The server maps memory anew for each connection; its answers find nobody waiting.
+      for (const auto& [number, request] : shared_) transmit(request);
       for (const auto& request : sent_)
         if (request) transmit(*request);
       owner_.on_trouble(*this, "");
@@ -179,12 +182,18 @@ void ServerLink::fill_window() {
     if (contributes(request.header.type)) --contributions_unsent_;
     request.header.request = oldest_sent_ + sent_.size();
     request.header.generation = owner_.generation();
+    const bool copies = request.staging && request.from;
+    if (copies) std::memcpy(request.staging, request.from, request.into_bytes);
     transmit(sent_.emplace_back(std::move(request)).value());
+    if (copies) return;  // the server can begin: write_now() calls again when this is written
   }
 }
 
+/// `request` stays where it is until it is answered.
 void ServerLink::transmit(const Request& request) {
-  link_->send(request.header, request.from, request.header.payload, request.keep);
+  const bool is_shared = (request.header.flags & data::kShared) != 0;
+  link_->send(request.header, is_shared ? request.places.data() : request.from,
+              request.header.payload, request.keep);
 }
 
 void ServerLink::beat() {
@@ -209,7 +218,8 @@ Result<std::byte*> ServerLink::begin(const data::Header& header) {
   Request* request = find_sent(header.request);
   // A second answer to a request that was sent twice finds nobody: its payload is skipped.
   is_known_ = request != nullptr;
-  is_direct_ = request && header.type == data::Type::kValue && request->into;
+  is_direct_ = request && header.type == data::Type::kValue && request->into &&
+               !(header.flags & data::kShared);
   if (is_direct_ && header.payload != request->into_bytes)
     return fail(ErrorKind::kProtocol, "an answer of the wrong size");
   if (is_direct_) return static_cast<std::byte*>(request->into);
@@ -217,10 +227,10 @@ Result<std::byte*> ServerLink::begin(const data::Header& header) {
   return reinterpret_cast<std::byte*>(text_.data());
 }
 
-void ServerLink::end() {
-  if (is_closed_) return;
+Result<void> ServerLink::end() {
+  if (is_closed_) return {};
   Request* found = is_known_ ? find_sent(arriving_.request) : nullptr;
-  if (!found) return;
+  if (!found) return {};
   Request request = std::move(*found);
   sent_[arriving_.request - oldest_sent_].reset();
   while (!sent_.empty() && !sent_.front()) {
@@ -230,12 +240,22 @@ void ServerLink::end() {
   Outcome outcome;
   outcome.header = arriving_;
   if (!is_direct_) outcome.text = std::move(text_);
+  if (request.staging && request.into && arriving_.type == data::Type::kValue && !is_direct_)
+    std::memcpy(request.into, request.staging, request.into_bytes);
+  if (request.header.type == data::Type::kShare && arriving_.type == data::Type::kDone) {
+    Request again = request;
+    again.question.reset();
+    again.header.request = 0;
+    shared_[again.header.chunk] = std::move(again);
+  }
+  if (request.header.type == data::Type::kUnshare) shared_.erase(request.header.chunk);
   if (arriving_.type == data::Type::kFailed) {
     const auto failure = wire::parse<data::Failure>(outcome.text);
     outcome.error = failure ? StoreError{static_cast<int>(failure->code), failure->message}
                             : StoreError{DTKV_INTERNAL, "the server's error is malformed"};
   }
   owner_.on_answer(*this, std::move(request), std::move(outcome));
+  return {};
 }
 
 void ServerLink::idle() { owner_.on_idle(); }

@@ -4,6 +4,7 @@
 /// Everything happens on the thread that drives the event loop.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -28,6 +29,10 @@ struct Request {
   const void* from = nullptr;  ///< header.payload bytes, the caller's or `keep`'s.
   void* into = nullptr;        ///< Where a kValue of into_bytes goes.
   std::size_t into_bytes = 0;
+  /// kShared: sent instead of the bytes. What lies elsewhere is copied to `staging` before it is
+  /// sent, and from there when it is answered; without `staging` it is in shared memory already.
+  std::array<char, data::kSharedPlacesBytes> places{};
+  void* staging = nullptr;
   Handle handle = 0;            ///< Part of this operation of the caller ...
   ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
   std::shared_ptr<Question> question;
@@ -92,7 +97,7 @@ class ServerLink final : private FrameSink {
 
  private:
   Result<std::byte*> begin(const data::Header& header) override;
-  void end() override;
+  Result<void> end() override;
   void idle() override;
 
   io::awaitable<Result<std::shared_ptr<TcpLink>>> dial();
@@ -117,6 +122,7 @@ class ServerLink final : private FrameSink {
   std::map<std::int64_t, std::deque<Request>> ready_;  ///< By -priority.
   std::deque<Request> last_;                           ///< kFinish.
   std::size_t contributions_unsent_ = 0;
+  std::map<std::uint32_t, Request> shared_;  ///< kShare requests it agreed to, by number.
 
   // The answer that is arriving.
   data::Header arriving_;

@@ -57,6 +57,9 @@ class ServerProcess {
     options.port = env_.server_port;
     options.secret = env_.secret;
     options.loops = loops_;
+    options.busy_poll = env_.busy_poll;
+    options.shard.deterministic = env_.deterministic;
+    options.shard.refuse_nonfinite = env_.refuse_nonfinite;
     auto started = kv::Server::start(std::move(options), log_);
     if (!started) return tl::unexpected(started.error());
     server_ = std::move(*started);
@@ -96,7 +99,19 @@ class ServerProcess {
     for (;;) {
       co_await io::sleep_for(1s);
       agent_.send(server_->traffic());
+      tell_nonfinite();
     }
+  }
+
+  /// Once a minute at most: a training that has diverged makes them in every step.
+  void tell_nonfinite() {
+    const auto now = std::chrono::steady_clock::now();
+    const auto count = server_->counters().nonfinite;
+    if (count == nonfinite_told_ || now < tell_nonfinite_at_) return;
+    log_.warn("server {}: {} elements of gradients were infinite or NaN{}", env_.id,
+              count - nonfinite_told_, nonfinite_told_ > 0 ? " since this was last said" : "");
+    nonfinite_told_ = count;
+    tell_nonfinite_at_ = now + 60s;
   }
 
   void give_up(const Error& error) {
@@ -128,6 +143,8 @@ class ServerProcess {
   io::TaskGroup group_;
   kv::AgentSocket agent_;
   std::unique_ptr<kv::Server> server_;
+  std::uint64_t nonfinite_told_ = 0;
+  std::chrono::steady_clock::time_point tell_nonfinite_at_{};
   int exit_code_ = 0;
 };
 

@@ -55,10 +55,14 @@ Result<void> Shard::check(const data::Header& header) {
       const Chunk* chunk = find(header);
       if (!chunk || chunk->dtype != header.dtype)
         return fail(ErrorKind::kProtocol, "a push to a chunk that does not exist here");
-      least = most = chunk->elements * data::element_bytes(chunk->dtype);
+      least = most = header.flags & data::kShared
+                         ? data::kSharedPlacesBytes
+                         : chunk->elements * data::element_bytes(chunk->dtype);
       break;
     }
     case data::Type::kPull:
+      if (header.flags & data::kShared) least = most = data::kSharedPlacesBytes;
+      break;
     case data::Type::kFinish:
     case data::Type::kBarrier:
     case data::Type::kSync:
@@ -68,6 +72,8 @@ Result<void> Shard::check(const data::Header& header) {
     case data::Type::kValue:
     case data::Type::kFailed:
     case data::Type::kNeedValues:
+    case data::Type::kShare:
+    case data::Type::kUnshare:
       return fail(ErrorKind::kProtocol, "an answer where a request was expected");
   }
   if (header.payload < least || header.payload > most)
@@ -87,13 +93,19 @@ bool Shard::is_early(const data::Header& header) const {
   return takes_part && header.generation > members_.generation();
 }
 
-void Shard::hold(Time deadline, const data::Header& header, Payload payload) {
-  held_bytes_ += sizeof(Parked) + payload.size();
-  held_.emplace_back(deadline, Parked{header, std::move(payload)});
+void Shard::hold(Time deadline, Parked frame) {
+  held_bytes_ += sizeof(Parked) + frame.payload.size();
+  held_.emplace_back(deadline, std::move(frame));
 }
 
-void Shard::handle(const data::Header& header, Payload payload, Time now) {
-  if (is_early(header)) return hold(now + options_.hold_limit, header, std::move(payload));
+std::size_t Shard::chunk_bytes(const data::Header& header) {
+  const Chunk* chunk = find(header);
+  return chunk ? chunk->elements * data::element_bytes(chunk->dtype) : 0;
+}
+
+void Shard::handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared) {
+  if (is_early(header))
+    return hold(now + options_.hold_limit, {header, std::move(payload), std::move(shared)});
   switch (header.type) {
     case data::Type::kRegister:
       return on_register(header, std::move(payload));
@@ -101,9 +113,9 @@ void Shard::handle(const data::Header& header, Payload payload, Time now) {
       return on_init(header, std::move(payload));
     case data::Type::kPush:
     case data::Type::kPushPull:
-      return on_push(header, std::move(payload));
+      return on_push(header, std::move(payload), std::move(shared));
     case data::Type::kPull:
-      return on_pull(header);
+      return on_pull(header, shared);
     case data::Type::kFinish:
       return on_finish(header);
     case data::Type::kBarrier:
@@ -118,6 +130,8 @@ void Shard::handle(const data::Header& header, Payload payload, Time now) {
     case data::Type::kValue:
     case data::Type::kFailed:
     case data::Type::kNeedValues:
+    case data::Type::kShare:
+    case data::Type::kUnshare:
       break;
   }
   DT_CHECK(false, "a frame that check() refuses");
@@ -131,9 +145,9 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {})) {
     if (is_early(frame.header))
-      hold(deadline, frame.header, std::move(frame.payload));
+      hold(deadline, std::move(frame));
     else
-      handle(frame.header, std::move(frame.payload), now);
+      handle(frame.header, std::move(frame.payload), now, std::move(frame.shared));
   }
   return adopted;
 }
@@ -142,7 +156,7 @@ void Shard::expire(Time now) {
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {})) {
     if (deadline > now)
-      hold(deadline, frame.header, std::move(frame.payload));
+      hold(deadline, std::move(frame));
     else
       refuse(frame.header, data::Code::kTimeout,
              fmt::format("the server did not learn of generation {} in time",
@@ -218,34 +232,38 @@ void Shard::on_init(const data::Header& header, Payload payload) {
 
 // ---------------------------------------------------------------- rounds
 
-void Shard::on_push(const data::Header& header, Payload payload) {
+void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers shared) {
   Chunk* found = find(header);
   DT_CHECK(found, "check() lets no push through to a chunk that does not exist");
   Chunk& chunk = *found;
-  if (header.flags & data::kAsync) return apply_async(chunk, header, std::move(payload));
+  if (options_.refuse_nonfinite) {
+    const auto why = refusal(chunk, header, shared.in ? shared.in : payload.data());
+    if (!why.empty()) return refuse(header, data::Code::kInvalid, why);
+  }
+  if (header.flags & data::kAsync) return apply_async(chunk, header, std::move(payload), shared);
   const auto admission =
       chunk.rounds.admit(members_, header.worker, header.generation, header.round);
   switch (admission) {
     case Admission::kCounted:
       if (chunk.parts.empty()) open(chunk);
-      wait_for_round(chunk, header);
+      wait_for_round(chunk, header, shared);
       if (chunk.rounds.is_complete(members_)) {
-        contribute(chunk, header, std::move(payload), true);
+        contribute(chunk, header, std::move(payload), std::move(shared), true);
         close(chunk);
         complete(chunk);
       } else {
-        contribute(chunk, header, std::move(payload), false);
+        contribute(chunk, header, std::move(payload), std::move(shared), false);
       }
       return;
     case Admission::kDuplicate:
       pool_.give(std::move(payload));
-      return wait_for_round(chunk, header);
+      return wait_for_round(chunk, header, shared);
     case Admission::kPast:
       pool_.give(std::move(payload));
       if (chunk.failed && chunk.failed->first == header.round)
         return refuse(header, data::Code::kMismatch, chunk.failed->second);
       if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
-      return answer(header, data::Type::kValue, chunk.value);
+      return answer_value(header, shared, chunk, false);
     case Admission::kHeld:
     case Admission::kFenced:
     case Admission::kMissed:
@@ -253,6 +271,16 @@ void Shard::on_push(const data::Header& header, Payload payload) {
       pool_.give(std::move(payload));
       return admission_failed(header, admission, chunk.rounds);
   }
+}
+
+std::string Shard::refusal(const Chunk& chunk, const data::Header& header,
+                           const std::byte* values) {
+  const std::size_t count = count_nonfinite(chunk.dtype, values, chunk.elements);
+  if (count == 0) return {};
+  nonfinite_ += count;
+  return fmt::format("worker {}: {} of {} elements of chunk {} of its gradient are infinite or NaN "
+                     "(--refuse-nonfinite)",
+                     header.worker, count, chunk.elements, header.chunk);
 }
 
 Payload Shard::take(const data::Header& header) {
@@ -274,21 +302,24 @@ void Shard::close(Chunk& chunk) {
   open_.pop_back();
 }
 
-void Shard::contribute(Chunk& chunk, const data::Header& header, Payload payload, bool is_last) {
+void Shard::contribute(Chunk& chunk, const data::Header& header, Payload payload,
+                       SharedBuffers shared, bool is_last) {
   if (chunk.wrong.empty()) chunk.wrong = disagreement(chunk, header);
   const bool adds = header.samples > 0 && chunk.elements > 0 && chunk.wrong.empty();
-  if (adds && !options_.deterministic) {
+  if (!adds) shared.in = nullptr;
+  // What is shared lies still until the round is over: one pass reads all of it then.
+  const bool keeps = adds && !shared.in && options_.deterministic;
+  if (adds && !shared.in && !keeps) {
     const bool is_mean = reduce_of(chunk, header.reduce) == data::Reduce::kMean;
     payload = chunk.sum.add(chunk.dtype, std::move(payload), is_mean, header.samples, is_last);
   }
-  const bool keeps = adds && options_.deterministic;
   if (!keeps) pool_.give(std::exchange(payload, Payload()));
-  chunk.parts.push_back({header, std::move(payload)});
+  chunk.parts.push_back({header, std::move(payload), std::move(shared)});
 }
 
-void Shard::wait_for_round(Chunk& chunk, const data::Header& header) {
-  std::erase_if(chunk.waiting, [&](const auto& w) { return w.worker == header.worker; });
-  chunk.waiting.push_back(header);
+void Shard::wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared) {
+  std::erase_if(chunk.waiting, [&](const auto& w) { return w.header.worker == header.worker; });
+  chunk.waiting.push_back({header, shared});
 }
 
 bool Shard::uses_optimizer(const Chunk& chunk) const {
@@ -330,6 +361,7 @@ Payload& Shard::writable(Chunk& chunk) {
 
 void Shard::complete(Chunk& chunk) {
   const Round round = chunk.rounds.open();
+  values_are_there_ = false;
   if (chunk.wrong.empty()) apply(chunk);
   auto [sum, last] = chunk.sum.take();
   if (!sum.empty()) chunk.spare = std::move(sum);
@@ -341,13 +373,13 @@ void Shard::complete(Chunk& chunk) {
   chunk.rounds.advance();
   auto& waiting = answering_;
   waiting.swap(chunk.waiting);
-  for (const auto& request : waiting) {
+  for (const auto& [request, shared] : waiting) {
     if (chunk.failed)
       refuse(request, data::Code::kMismatch, chunk.failed->second);
     else if (request.type == data::Type::kPush)
       answer(request, data::Type::kDone);
     else
-      answer(request, data::Type::kValue, chunk.value);
+      answer_value(request, shared, chunk, values_are_there_);
   }
   waiting.clear();
   waiting.swap(chunk.waiting);  // its memory serves the next round
@@ -355,42 +387,75 @@ void Shard::complete(Chunk& chunk) {
 
 /// The open round's parts take effect on the value.
 void Shard::apply(Chunk& chunk) {
-  const auto& first = chunk.parts.front().header;
-  const bool is_mean = reduce_of(chunk, first.reduce) == data::Reduce::kMean;
-  std::vector<Addend> in_order;
-  const Reduction reduction = options_.deterministic ? in_worker_order(chunk, is_mean, in_order)
-                                                     : chunk.sum.reduction(is_mean);
-  if (reduction.addends.empty() || !reduction.addends.front().data) return;
+  const Reduction reduction = contributions(chunk);
+  if (reduction.addends.empty()) return;
+  const auto& first = chunk.parts.front();
   if (uses_optimizer(chunk)) {
-    nonfinite_ +=
-        update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(first.learning_rate),
-               writable(chunk).data(), reduction, chunk.elements);
+    nonfinite_ += update(*optimizer_, chunk.state, chunk.dtype,
+                         static_cast<double>(first.header.learning_rate), writable(chunk).data(),
+                         reduction, chunk.elements);
     has_state_ = true;
     return;
   }
+  const bool shares = std::any_of(chunk.parts.begin(), chunk.parts.end(),
+                                  [](const Part& part) { return part.shared.in != nullptr; });
+  if (shares) return sum_shared(chunk, reduction);
   Payload& out = options_.deterministic ? chunk.parts.front().bytes : chunk.sum.bytes();
   const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
   if (!is_it) nonfinite_ += reduce(chunk.dtype, reduction, out.data(), chunk.elements);
   publish(chunk, std::exchange(out, Payload()));
 }
 
-/// The kept contributions, sorted; those of no samples are at the end and not part of it.
-Reduction Shard::in_worker_order(Chunk& chunk, bool is_mean, std::vector<Addend>& addends) {
-  std::sort(chunk.parts.begin(), chunk.parts.end(), [](const Part& a, const Part& b) {
-    return std::pair(a.bytes.empty(), a.header.worker) <
-           std::pair(b.bytes.empty(), b.header.worker);
-  });
-  Reduction reduction;
+/// The open round's contributions with their weights. Deterministic: in worker id order.
+Reduction Shard::contributions(Chunk& chunk) {
+  const bool is_mean = reduce_of(chunk, chunk.parts.front().header.reduce) == data::Reduce::kMean;
+  if (options_.deterministic)  // those that add nothing at the end
+    std::sort(chunk.parts.begin(), chunk.parts.end(), [](const Part& a, const Part& b) {
+      return std::pair(a.values() == nullptr, a.header.worker) <
+             std::pair(b.values() == nullptr, b.header.worker);
+    });
+  addends_.clear();
   double samples = 0;
   for (const auto& part : chunk.parts) {
-    if (part.bytes.empty()) break;
+    if (part.values() == nullptr) continue;
     const auto n = static_cast<double>(part.header.samples);
-    addends.push_back({part.bytes.data(), is_mean ? n : 1.0});
+    addends_.push_back({part.values(), is_mean ? n : 1});
     samples += n;
   }
-  reduction.addends = addends;
-  if (is_mean) reduction.divisor = samples;
+  samples += chunk.sum.append_to(addends_, is_mean);
+  Reduction reduction;
+  reduction.addends = addends_;
+  if (!is_mean || addends_.empty()) return reduction;
+  reduction.divisor = samples;
+  // Equal weights, the usual case, are the plain sum divided by how many there are.
+  const double weight = addends_.front().weight;
+  const bool equal = std::all_of(addends_.begin(), addends_.end(),
+                                 [&](const Addend& addend) { return addend.weight == weight; });
+  if (equal) {
+    for (auto& addend : addends_) addend.weight = 1;
+    reduction.divisor = samples / weight;
+  }
   return reduction;
+}
+
+/// Sums and hands the result to everyone who shares memory while it is in the cache.
+void Shard::sum_shared(Chunk& chunk, const Reduction& reduction) {
+  constexpr std::size_t kBlock = 4096;  // elements
+  const std::size_t width = data::element_bytes(chunk.dtype);
+  if (chunk.value.use_count() > 1) chunk.value = std::make_shared<Payload>(chunk.value->size());
+  Reduction part;
+  part.divisor = reduction.divisor;
+  for (std::size_t at = 0; at < chunk.elements; at += kBlock) {
+    const std::size_t n = std::min(kBlock, chunk.elements - at);
+    block_.assign(reduction.addends.begin(), reduction.addends.end());
+    for (auto& addend : block_) addend.data += at * width;
+    part.addends = block_;
+    std::byte* value = chunk.value->data() + at * width;
+    nonfinite_ += reduce(chunk.dtype, part, value, n);
+    for (const auto& waiting : chunk.waiting)
+      if (waiting.shared.out) std::memcpy(waiting.shared.out + at * width, value, n * width);
+  }
+  values_are_there_ = true;
 }
 
 /// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
@@ -402,30 +467,35 @@ void Shard::publish(Chunk& chunk, Payload bytes) {
     chunk.value = std::make_shared<Payload>(std::move(bytes));
 }
 
-void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payload) {
+void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payload,
+                        const SharedBuffers& shared) {
+  const std::byte* gradient = shared.in ? shared.in : payload.data();
   const auto admission =
       chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
   if (admission == Admission::kCounted && header.samples > 0 && chunk.elements > 0) {
     if (uses_optimizer(chunk)) {
-      const Addend whole{payload.data(), 1};
-      Reduction gradient;
-      gradient.addends = std::span(&whole, 1);
+      const Addend whole{gradient, 1};
+      Reduction reduction;
+      reduction.addends = std::span(&whole, 1);
       nonfinite_ +=
           update(*optimizer_, chunk.state, chunk.dtype, static_cast<double>(header.learning_rate),
-                 writable(chunk).data(), gradient, chunk.elements);
+                 writable(chunk).data(), reduction, chunk.elements);
       has_state_ = true;
     } else if (reduce_of(chunk, header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
-      publish(chunk, std::exchange(payload, Payload()));
+      if (shared.in)
+        std::memcpy(writable(chunk).data(), gradient, chunk.value->size());
+      else
+        publish(chunk, std::exchange(payload, Payload()));
     } else {
-      nonfinite_ += add_to(chunk.dtype, writable(chunk).data(), payload.data(), 1, chunk.elements);
+      nonfinite_ += add_to(chunk.dtype, writable(chunk).data(), gradient, 1, chunk.elements);
     }
   }
   pool_.give(std::move(payload));
   if (admission != Admission::kCounted && admission != Admission::kPast)
     return admission_failed(header, admission, chunk.rounds);
   if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
-  answer(header, data::Type::kValue, chunk.value);
+  answer_value(header, shared, chunk, false);
 }
 
 void Shard::admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds) {
@@ -444,10 +514,10 @@ void Shard::admission_failed(const data::Header& to, Admission why, const RoundM
                      rounds.open()));
 }
 
-void Shard::on_pull(const data::Header& header) {
+void Shard::on_pull(const data::Header& header, const SharedBuffers& shared) {
   const Chunk* chunk = find(header);
   if (!chunk) return refuse(header, data::Code::kInvalid, "pull of a chunk that was not created");
-  answer(header, data::Type::kValue, chunk->value);
+  answer_value(header, shared, *chunk, false);
 }
 
 // ---------------------------------------------------------------- epochs, barrier
@@ -538,7 +608,7 @@ void Shard::park(std::vector<Parked>& where, const data::Header& header, Payload
   std::erase_if(where, [&](const Parked& p) {
     return p.header.worker == header.worker && p.header.request == header.request;
   });
-  where.push_back({header, std::move(payload)});
+  where.push_back({header, std::move(payload), {}});
 }
 
 void Shard::retry(std::vector<Parked> frames) {
@@ -555,8 +625,20 @@ void Shard::answer(const data::Header& to, data::Type type,
                    std::shared_ptr<const Payload> payload) {
   data::Header header = to;
   header.type = type;
+  header.flags &= static_cast<std::uint8_t>(~data::kShared);
   header.payload = payload ? static_cast<std::uint32_t>(payload->size()) : 0;
   answers_.answer(to.worker, header, std::move(payload));
+}
+
+/// The chunk's value: in the memory shared with the worker, where it wants it there, else sent.
+void Shard::answer_value(const data::Header& to, const SharedBuffers& shared, const Chunk& chunk,
+                         bool is_there) {
+  if (!shared.out) return answer(to, data::Type::kValue, chunk.value);
+  if (!is_there) std::memcpy(shared.out, chunk.value->data(), chunk.value->size());
+  data::Header header = to;
+  header.type = data::Type::kValue;
+  header.payload = 0;
+  answers_.answer(to.worker, header, nullptr);
 }
 
 void Shard::refuse(const data::Header& to, data::Code code, std::string message) {

@@ -7,6 +7,9 @@
 ///     (the client comes back and sends again);
 ///  2. read the payload into take(header); a frame that is torn is dropped with its memory;
 ///  3. handle(header, payload, now). Answers come through `Answers`, now or later.
+///
+/// A kShared frame's payload is resolved by the caller: it comes without bytes and with
+/// SharedBuffers of the chunk's size.
 #pragma once
 
 #include <functional>
@@ -35,11 +38,20 @@ class Answers {
                       std::shared_ptr<const Payload> payload) = 0;
 };
 
+/// A chunk's gradient and the place for its value, in memory that is shared with the worker.
+struct SharedBuffers {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::shared_ptr<const void> owners[2];  ///< Keep them mapped.
+};
+
 struct ShardOptions {
   bool is_registrar = false;  ///< Server 0, loop 0: owns the key table and the barrier.
   /// Contributions of a round are kept and summed in worker id order when it completes: its bits
   /// then do not depend on who was first. Otherwise each is added as it arrives.
   bool deterministic = false;
+  /// A contribution with infinite or NaN elements is an error; otherwise they are counted.
+  bool refuse_nonfinite = false;
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
   Duration hold_limit = std::chrono::seconds(30);
 };
@@ -51,7 +63,9 @@ class Shard {
   [[nodiscard]] Result<void> check(const data::Header& header);
   /// Uninitialised memory for the payload of a frame that check() let through.
   [[nodiscard]] Payload take(const data::Header& header);
-  void handle(const data::Header& header, Payload payload, Time now);
+  void handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared = {});
+  /// The bytes of the chunk that a frame is about; 0: there is none.
+  [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
   /// The contributor set changes; kStale says that the commit was refused.
   Members::Adopted commit(const ServerCommit& commit, Time now);
   /// Refuses what was held for too long. To be called about once a second.
@@ -63,7 +77,15 @@ class Shard {
  private:
   struct Part {
     data::Header header;
-    Payload bytes;  ///< Empty when they went into the sum.
+    Payload bytes;  ///< Empty when they went into the sum or are shared.
+    SharedBuffers shared;
+
+    [[nodiscard]] const std::byte* values() const { return shared.in ? shared.in : bytes.data(); }
+  };
+  /// A request that the open round will answer.
+  struct Waiting {
+    data::Header header;
+    SharedBuffers shared;
   };
   struct Chunk {
     data::Dtype dtype{};
@@ -74,37 +96,43 @@ class Shard {
     RoundMachine rounds;
     OptimizerState state;
     // The open round:
-    std::size_t open_at = 0;            ///< Where in open_.
-    std::vector<Part> parts;            ///< What was counted.
-    RoundSum sum;                       ///< Of the parts' values.
-    std::vector<data::Header> waiting;  ///< Requests that it will answer.
-    std::string wrong;                  ///< Why the parts do not fit together; empty: they do.
+    std::size_t open_at = 0;  ///< Where in open_.
+    std::vector<Part> parts;  ///< What was counted.
+    RoundSum sum;             ///< Of the parts' values.
+    std::vector<Waiting> waiting;
+    std::string wrong;  ///< Why the parts do not fit together; empty: they do.
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
   };
   struct Parked {
     data::Header header;
     Payload payload;
+    SharedBuffers shared;
   };
   using ChunkKey = std::uint64_t;  ///< KeyId in the high half, chunk in the low half.
 
   void on_register(const data::Header& header, Payload payload);
   void on_init(const data::Header& header, Payload payload);
-  void on_push(const data::Header& header, Payload payload);
-  void on_pull(const data::Header& header);
+  void on_push(const data::Header& header, Payload payload, SharedBuffers shared);
+  void on_pull(const data::Header& header, const SharedBuffers& shared);
   void on_finish(const data::Header& header);
   void on_barrier(const data::Header& header);
   void on_set_optimizer(const data::Header& header, Payload payload);
   void on_sync(const data::Header& header);
-  void apply_async(Chunk& chunk, const data::Header& header, Payload payload);
-  void wait_for_round(Chunk& chunk, const data::Header& header);
+  void apply_async(Chunk& chunk, const data::Header& header, Payload payload,
+                   const SharedBuffers& shared);
+  static void wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared);
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
-  void hold(Time deadline, const data::Header& header, Payload payload);
-  void contribute(Chunk& chunk, const data::Header& header, Payload payload, bool is_last);
+  void hold(Time deadline, Parked frame);
+  /// Why the values cannot be taken; empty: they can.
+  std::string refusal(const Chunk& chunk, const data::Header& header, const std::byte* values);
+  void contribute(Chunk& chunk, const data::Header& header, Payload payload, SharedBuffers shared,
+                  bool is_last);
   /// Why `header` does not fit the round's first part; empty: it does.
   [[nodiscard]] std::string disagreement(const Chunk& chunk, const data::Header& header) const;
   void apply(Chunk& chunk);
-  static Reduction in_worker_order(Chunk& chunk, bool is_mean, std::vector<Addend>& addends);
+  Reduction contributions(Chunk& chunk);
+  void sum_shared(Chunk& chunk, const Reduction& reduction);
   static void publish(Chunk& chunk, Payload bytes);
   [[nodiscard]] data::Reduce reduce_of(const Chunk& chunk, data::Reduce asked) const;
   [[nodiscard]] bool uses_optimizer(const Chunk& chunk) const;
@@ -117,6 +145,8 @@ class Shard {
   void retry_all_parked();
   static void park(std::vector<Parked>& where, const data::Header& header, Payload payload);
   void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
+  void answer_value(const data::Header& to, const SharedBuffers& shared, const Chunk& chunk,
+                    bool is_there);
   void refuse(const data::Header& to, data::Code code, std::string message);
   void admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds);
   Chunk* find(const data::Header& header);
@@ -128,8 +158,11 @@ class Shard {
   std::unordered_map<ChunkKey, Chunk> chunks_;
   ChunkKey last_key_ = 0;  ///< Of last_found_.
   Chunk* last_found_ = nullptr;
-  std::vector<Chunk*> open_;             ///< Those whose open round somebody has contributed to.
-  std::vector<data::Header> answering_;  ///< Scratch of complete().
+  std::vector<Chunk*> open_;        ///< Those whose open round somebody has contributed to.
+  std::vector<Waiting> answering_;  ///< Scratch of complete().
+  std::vector<Addend> addends_;     ///< Scratch of contributions().
+  std::vector<Addend> block_;       ///< Scratch of sum_shared().
+  bool values_are_there_ = false;   ///< sum_shared() gave them to all who share memory.
   RoundMachine barrier_;
   std::vector<data::Header> at_barrier_;
 

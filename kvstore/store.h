@@ -78,6 +78,11 @@ class Store {
                                        const std::vector<Array>& values,
                                        const std::vector<Array>& out,
                                        const PushOptions& options) = 0;
+  /// Memory of the store's own: pushes from and pulls into it need no copy where a server is on
+  /// this host. Zeroed, page-aligned; valid until release() or the store's end.
+  virtual StoreResult<void*> allocate(std::size_t bytes) = 0;
+  /// What allocate() gave; no operation on it is under way. kInvalid: it did not.
+  virtual Status release(void* memory) = 0;
   /// <= 0: until it is done or the store breaks.
   virtual Status wait(Handle handle, double timeout_s) = 0;
   virtual Status wait_all(double timeout_s) = 0;

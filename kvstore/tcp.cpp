@@ -132,7 +132,8 @@ Result<void> TcpLink::parse(FrameSink& sink) {
     }
     if (arriving_.left > 0) return {};
     arriving_.is_open = false;
-    sink.end();
+    auto taken = sink.end();
+    if (!taken) return taken;
     if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
   }
 }

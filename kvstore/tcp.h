@@ -30,8 +30,8 @@ class FrameSink {
  public:
   /// A frame begins. Where its header.payload bytes go, or why the connection is to end.
   virtual Result<std::byte*> begin(const data::Header& header) = 0;
-  /// The frame that began is whole. May close the link.
-  virtual void end() = 0;
+  /// The frame that began is whole. An error ends the connection; the sink may close it as well.
+  virtual Result<void> end() = 0;
   /// Nothing more to read for the moment: the time to write what was answered.
   virtual void idle() = 0;
 

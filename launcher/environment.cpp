@@ -71,6 +71,9 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
   vars["DT_BIND"] = facts.address;
   vars["DT_SECRET"] = facts.secret;
   vars["DT_TRANSPORT"] = spec.transport;
+  vars["DT_DETERMINISTIC"] = spec.deterministic ? "1" : "0";
+  vars["DT_REFUSE_NONFINITE"] = spec.refuse_nonfinite ? "1" : "0";
+  vars["DT_BUSY_POLL_US"] = text(spec.busy_poll_us);
   vars["DT_START_TIMEOUT"] = seconds(spec.start_timeout_s);
   vars["DT_BOUNDARY_TIMEOUT"] = seconds(spec.boundary_timeout_s);
   vars["DT_ORPHAN_TIMEOUT"] = seconds(spec.orphan_timeout_s);

@@ -67,7 +67,12 @@ std::vector<po::options_description> groups() {
   add("Data plane")("interface", word("NAME"),
                     "network interface for gradients, the same name on all hosts")(
       "server-port", word("PORT"), "first port of the servers on a host; default: any free one")(
-      "transport", word("tcp|auto"), "between workers and servers (tcp)");
+      "transport", word("auto|tcp|shm"),
+      "between workers and servers: auto (default) is shared memory on one host, else TCP")(
+      "deterministic", po::bool_switch(),
+      "servers sum in the workers' order, not as gradients arrive: two runs give the same bits")(
+      "refuse-nonfinite", po::bool_switch(), "a gradient with infinite or NaN elements is an error")(
+      "busy-poll", word("US"), "microseconds to poll for an answer before sleeping (0)");
   add("Time and failure (TIME: seconds, or with ms, s, m, h)")(
       "max-restarts", word("N"), "restarts of failed members, per worker a host is to have (3)")(
       "start-timeout", word("TIME"), "from a base worker's start to its first epoch (600 s)")(
@@ -409,7 +414,11 @@ void read_data(Values& values, const Surroundings& around, io::JobSpec& spec) {
   spec.require_prepared = values.flag("require-prepared");
   values.text("interface", spec.interface);
   values.number("server-port", spec.server_port, 1, 65535);
-  spec.transport = values.choice("transport", {"tcp", "auto"}, 0) == 0 ? "tcp" : "auto";
+  constexpr std::array kTransports = {"auto", "tcp", "shm"};
+  spec.deterministic = values.flag("deterministic");
+  spec.refuse_nonfinite = values.flag("refuse-nonfinite");
+  values.number("busy-poll", spec.busy_poll_us, 0, 1'000'000);
+  spec.transport = kTransports[values.choice("transport", {"auto", "tcp", "shm"}, 0)];
 }
 
 }  // namespace

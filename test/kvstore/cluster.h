@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <map>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,9 +31,18 @@ class QuietLog final : public io::Log {
   void line(io::Level, std::string_view) override {}
 };
 
+/// $DT_TEST_TRANSPORT: the tests run once over TCP and once over shared memory ("shm").
+inline kv::Transport transport_under_test() {
+  const char* name = std::getenv("DT_TEST_TRANSPORT");
+  return name && std::string_view(name) == "shm" ? kv::Transport::kSharedMemory
+                                                 : kv::Transport::kTcp;
+}
+
 /// The supervisor and the servers.
 class Cluster {
  public:
+  kv::Transport transport = transport_under_test();
+
   /// `servers` servers of two loops; workers 0..workers-1 are the first contributors.
   Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now = true,
           bool deterministic = false) {
@@ -102,6 +113,8 @@ class Cluster {
     options.newcomer = newcomer;
     options.secret = kSecret;
     options.chunk_bytes = chunk_bytes;
+    options.transport = transport;
+    options.share_from = 1;
     options.start_limit = 20s;
     options.lost_limit = 3s;
     options.close_limit = 500ms;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -26,7 +27,8 @@ class Bench : public Answers {
     std::string payload;
   };
 
-  explicit Bench(bool deterministic = false) : shard_(options(deterministic), *this) {}
+  explicit Bench(bool deterministic = false) : Bench(options(deterministic)) {}
+  explicit Bench(ShardOptions options) : shard_(options, *this) {}
   static ShardOptions options(bool deterministic = false) {
     ShardOptions options;
     options.deterministic = deterministic;
@@ -337,6 +339,37 @@ TEST_CASE("shard: an answer being sent keeps its values while the next round is 
   for (std::size_t round = 1; round <= 3; ++round)
     CHECK(Bench::floats(std::string(keeper.kept.at(round)->text())).at(0) ==
           static_cast<float>(round));
+}
+
+TEST_CASE("shard: elements that are not finite are counted, or refused by the worker's name",
+          "[shard]") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Bench counts;
+  counts.commit(1, {0, 1});
+  counts.init(0, 0);
+  counts.take();
+  counts.say(counts.push_header(0, 1), Bench::bytes({1, nan, 1}));
+  counts.say(counts.push_header(1, 1), Bench::bytes({1, 1, 1}));
+  CHECK(counts.take().size() == 2);
+  CHECK(counts.shard_.nonfinite() == 1);
+
+  ShardOptions options = Bench::options();
+  options.refuse_nonfinite = true;
+  Bench refuses(options);
+  refuses.commit(1, {0, 1});
+  refuses.init(0, 0);
+  refuses.take();
+  refuses.say(refuses.push_header(1, 1), Bench::bytes({1, nan, 1}));
+  const auto answers = refuses.take();
+  REQUIRE(answers.size() == 1);
+  CHECK(Bench::code(answers[0]) == data::Code::kInvalid);
+  CHECK(answers[0].payload.find("worker 1") != std::string::npos);
+  // Nothing of it counts, and the worker may try again.
+  refuses.push(0, 1, 2);
+  CHECK(refuses.take().empty());
+  refuses.push(1, 1, 3);
+  CHECK(refuses.take().size() == 2);
+  CHECK(refuses.value() == 5);
 }
 
 TEST_CASE("reduce: deterministic, the bits do not depend on the order of arrival",

@@ -140,7 +140,7 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
       {{"-n", "1", "--elastic-training-enabled=maybe", "t"}, "True or False was expected"},
       {{"-n", "1", "--launcher", "ssh", "t"}, "--launcher ssh needs hosts: give -H FILE"},
       {{"-n", "1", "--launcher", "pbs", "t"}, "--launcher pbs: one of ssh, local was expected"},
-      {{"-n", "1", "--transport", "udp", "t"}, "one of tcp, auto was expected"},
+      {{"-n", "1", "--transport", "udp", "t"}, "one of auto, tcp, shm was expected"},
       {{"-n", "1", "--ssh-known-hosts", "no", "t"}, "one of strict, accept-new, off"},
       {{"-n", "1", "--ssh-port", "0", "t"}, "--ssh-port 0: a number 1 to 65535"},
       {{"-n", "1", "--server-port", "70000", "t"}, "a number 1 to 65535"},
@@ -200,7 +200,10 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "--interface",
                        "eth1",
                        "--transport",
-                       "auto",
+                       "shm",
+                       "--deterministic",
+                       "--refuse-nonfinite",
+                       "--busy-poll=50",
                        "--max-restarts=0",
                        "--start-timeout=2m",
                        "--prepare-timeout=1h",
@@ -237,7 +240,10 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.ssh.connect_timeout_s == 0.5);
   CHECK(spec.server_port == 9000);
   CHECK(spec.interface == "eth1");
-  CHECK(spec.transport == "auto");
+  CHECK(spec.transport == "shm");
+  CHECK(spec.deterministic);
+  CHECK(spec.refuse_nonfinite);
+  CHECK(spec.busy_poll_us == 50);
   CHECK(spec.max_restarts == 0);
   CHECK(spec.start_timeout_s == 120);
   CHECK(spec.prepare_timeout_s == 3600);

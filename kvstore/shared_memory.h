@@ -1,0 +1,45 @@
+/// Memory that a worker and the servers of its host both see: the gradient is read where it lies
+/// and the result written where it is wanted, nothing is copied through a socket.
+///
+/// It is an anonymous file (memfd), so it leaves no name behind: it is gone with the last process
+/// that has it. The other process opens it through /proc and believes that it is the same memory
+/// when it finds the token that came over the authenticated connection; where that fails (another
+/// machine, another user, another pid namespace) the connection carries the bytes itself.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "core/data_messages.h"
+#include "core/result.h"
+#include "io/fd.h"
+
+namespace dt::kv {
+
+class SharedMemory {
+ public:
+  /// `size` bytes, zeroed, page-aligned, sealed against shrinking. Pages are taken when they are
+  /// touched; with `reserve` now, so that a lack of memory is an error here.
+  [[nodiscard]] static Result<std::shared_ptr<SharedMemory>> create(std::size_t size, bool reserve);
+  /// Another process's memory; the error says why it is not shared with us.
+  [[nodiscard]] static Result<std::shared_ptr<SharedMemory>> open(const data::ShareMemory& told);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return {begin_, size_}; }
+  /// True if [data, data + size) lies inside.
+  [[nodiscard]] bool holds(const void* data, std::size_t size) const;
+  /// What open() in another process needs. `number` is the creator's own for it.
+  [[nodiscard]] data::ShareMemory describe(std::uint32_t number) const;
+
+ private:
+  SharedMemory(io::Fd fd, std::byte* begin, std::size_t size);
+
+  io::Fd fd_;
+  std::byte* begin_;
+  std::size_t size_;  ///< Without the token's page behind it.
+};
+
+}  // namespace dt::kv
