@@ -49,8 +49,8 @@ struct JobSpec {
   bool require_prepared = false;
   std::string sync_dst_dir;
 
-  std::uint16_t server_port = 0;  ///< First port for servers on a host; 0: any free one.
-  std::string interface;          ///< Bind data connections to this interface only.
+  std::uint16_t server_port = 0;   ///< First port for servers on a host; 0: any free one.
+  std::string interface;           ///< Bind data connections to this interface only.
   std::string transport = "auto";  ///< auto, tcp or shm.
   bool deterministic = false;      ///< Servers sum in worker id order.
   bool refuse_nonfinite = false;   ///< Servers refuse gradients with infinite or NaN elements.

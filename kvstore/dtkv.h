@@ -116,8 +116,8 @@ DTKV_API int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys,
 /* init by rank 0's values, then everyone pulls into `values`. */
 DTKV_API int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys,
                             const dtkv_array* values);
-/* Memory for gradients and values, zeroed and page-aligned. Pushes from it and pulls into it need no
- * copy where worker and server are on one host; elsewhere it is memory like any other. Few large
+/* Memory for gradients and values, zeroed and page-aligned. Pushes from it and pulls into it need
+ * no copy where worker and server are on one host; elsewhere it is memory like any other. Few large
  * ones: each costs a file descriptor. Valid until dtkv_free or dtkv_destroy. */
 DTKV_API int dtkv_allocate(dtkv_store* store, size_t bytes, void** out);
 /* What dtkv_allocate gave; no operation on it may be under way. */

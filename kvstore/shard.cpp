@@ -278,9 +278,10 @@ std::string Shard::refusal(const Chunk& chunk, const data::Header& header,
   const std::size_t count = count_nonfinite(chunk.dtype, values, chunk.elements);
   if (count == 0) return {};
   nonfinite_ += count;
-  return fmt::format("worker {}: {} of {} elements of chunk {} of its gradient are infinite or NaN "
-                     "(--refuse-nonfinite)",
-                     header.worker, count, chunk.elements, header.chunk);
+  return fmt::format(
+      "worker {}: {} of {} elements of chunk {} of its gradient are infinite or NaN "
+      "(--refuse-nonfinite)",
+      header.worker, count, chunk.elements, header.chunk);
 }
 
 Payload Shard::take(const data::Header& header) {

@@ -71,7 +71,8 @@ std::vector<po::options_description> groups() {
       "between workers and servers: auto (default) is shared memory on one host, else TCP")(
       "deterministic", po::bool_switch(),
       "servers sum in the workers' order, not as gradients arrive: two runs give the same bits")(
-      "refuse-nonfinite", po::bool_switch(), "a gradient with infinite or NaN elements is an error")(
+      "refuse-nonfinite", po::bool_switch(),
+      "a gradient with infinite or NaN elements is an error")(
       "busy-poll", word("US"), "microseconds to poll for an answer before sleeping (0)");
   add("Time and failure (TIME: seconds, or with ms, s, m, h)")(
       "max-restarts", word("N"), "restarts of failed members, per worker a host is to have (3)")(
