@@ -439,7 +439,8 @@ awaitable<bool> VolumeClient::drain(Duration limit) {
     auto [ec] = co_await timer.async_wait(tok);
     if (ec) break;
   }
-  co_return queue_.empty();
+  const bool is_done = queue_.empty();
+  co_return is_done;
 }
 
 }  // namespace dt::supervisor
