@@ -41,7 +41,7 @@ struct Control::Head {
   Command command;
   Word ready{0};
   Word done{0};
-  Word quitting{0};
+  Word left{0};
   Word servers_ready{0};
   std::uint16_t ports[kMostServers] = {};
 
@@ -147,10 +147,6 @@ Result<void> Control::await_ready(Duration limit, const Watch& watch) {
 void Control::order(const Command& command) {
   head_->command = command;
   head_->done = 0;
-  if (command.order == Order::kQuit) {
-    head_->quitting = 1;
-    wake_all(head_->quitting);
-  }
   ++head_->turn;
   wake_all(head_->turn);
 }
@@ -208,6 +204,11 @@ void Control::done(std::uint32_t rank, double elapsed, std::uint64_t bad) {
   if (++head_->done == head_->workers) wake_all(head_->done);
 }
 
+void Control::leave() {
+  ++head_->left;
+  wake_all(head_->left);
+}
+
 void Control::server_ready(std::uint32_t server, std::uint16_t port) {
   head_->server_pids[server] = ::getpid();
   head_->ports[server] = port;
@@ -221,8 +222,9 @@ std::vector<std::uint16_t> Control::await_ports(std::uint32_t servers) {
   return {head_->ports, head_->ports + servers};
 }
 
-void Control::await_quit() {
-  while (head_->quitting == 0) wait_while(head_->quitting, 0);
+void Control::await_leavers() {
+  for (std::uint32_t left = head_->left; left < head_->workers; left = head_->left)
+    wait_while(head_->left, left);
 }
 
 }  // namespace dt::bench

@@ -81,13 +81,15 @@ class Control {
   void meet();
   [[nodiscard]] std::span<double> times(std::uint32_t rank);
   void done(std::uint32_t rank, double elapsed, std::uint64_t bad);
+  /// After kQuit: it needs no server any more.
+  void leave();
 
   // A server's side, and who waits for it.
   void server_ready(std::uint32_t server, std::uint16_t port);
   /// Waits until all of them are.
   [[nodiscard]] std::vector<std::uint16_t> await_ports(std::uint32_t servers);
-  /// Returns at kQuit.
-  void await_quit();
+  /// Returns when every worker has left.
+  void await_leavers();
 
  private:
   struct Head;

@@ -239,7 +239,10 @@ Result<JobResult> run_in_job(const KvOptions& options) {
   if (!env) return tl::unexpected(env.error());
   auto store = kv::open_client_from_environment(options.type);
   if (!store) return tl::unexpected(error_of(store.error()));
-  return measure_all(options, env->num_servers, **store);
+  auto result = measure_all(options, env->num_servers, **store);
+  if (!result) (void)(*store)->wait_all(5);
+  if (result) result->transport = env->transport;
+  return result;
 }
 
 }  // namespace dt::bench

@@ -21,6 +21,7 @@ namespace dt::bench {
 struct JobResult {
   std::uint32_t workers = 0;
   std::uint32_t servers = 0;
+  kv::Transport transport{};
   bool is_reporter = false;  ///< Rank 0: the one that prints.
   std::vector<Measurement> measurements;
 };

@@ -68,6 +68,7 @@ int work(KvOptions options) {
   if (!result->is_reporter) return 0;
   options.workers = result->workers;
   options.servers = result->servers;
+  options.transport = result->transport;
   options.loops = 0;
   return report(options, look_around(), result->measurements);
 }

@@ -52,6 +52,18 @@ Result<void> seconds(Value text, double& into) {
   return {};
 }
 
+Result<void> microseconds(Value text, Duration& into) {
+  std::uint32_t count = 0;
+  if (auto read = number(text, 0, 1'000'000, count); !read) return read;
+  into = std::chrono::microseconds(count);
+  return {};
+}
+
+Result<void> flag(bool& into) {
+  into = true;
+  return {};
+}
+
 template <class Target>
 Result<void> choice(Value text, const std::vector<std::pair<std::string, Target>>& choices,
                     Target& into) {
@@ -113,6 +125,12 @@ Result<void> peers(Value text, std::vector<std::string>& into) {
 
 const std::vector<std::pair<std::string, Operation>> kOperations = {
     {"pushpull", Operation::kPushPull}, {"push", Operation::kPush}, {"pull", Operation::kPull}};
+const std::vector<std::pair<std::string, kv::Transport>> kTransports = {
+    {"auto", kv::Transport::kAuto},
+    {"tcp", kv::Transport::kTcp},
+    {"shm", kv::Transport::kSharedMemory}};
+const std::vector<std::pair<std::string, Memory>> kMemories = {{"store", Memory::kStore},
+                                                               {"private", Memory::kPrivate}};
 const std::vector<std::pair<std::string, std::string>> kTypes = {{"dist_sync", "dist_sync"},
                                                                  {"dist_async", "dist_async"}};
 
@@ -137,8 +155,19 @@ const std::vector<Option> kOptions = {
      For::kAll, [](Parsed& p, Value v) { return optimizer(v, p.options.optimizer); }},
     {"chunk", 0, "BYTES", "slice of a tensor that travels on its own (1M)",
      For::kMachine, [](Parsed& p, Value v) { return chunk(v, p.options.chunk_bytes); }},
-    {"busy-poll", 0, "", "who waits polls for 2 ms before it sleeps",
-     For::kMachine, [](Parsed& p, Value) -> Result<void> { p.options.busy_poll = true; return {}; }},
+    {"transport", 0, "WAY", "auto (default: shared memory, all being on this machine), tcp or shm",
+     For::kMachine, [](Parsed& p, Value v) { return choice(v, kTransports, p.options.transport); }},
+    {"memory", 0, "WHOSE", "gradients and results lie in memory of the store's (default) or are "
+                           "private, and then copied where it is shared",
+     For::kAll, [](Parsed& p, Value v) { return choice(v, kMemories, p.options.memory); }},
+    {"in-place", 0, "", "the result overwrites the gradient",
+     For::kAll, [](Parsed& p, Value) { return flag(p.options.is_in_place); }},
+    {"colocated", 0, "", "as many servers as workers, and each worker as if alone on a machine with one",
+     For::kMachine, [](Parsed& p, Value) { return flag(p.options.is_colocated); }},
+    {"deterministic", 0, "", "servers add in the workers' order, not as contributions come",
+     For::kMachine, [](Parsed& p, Value) { return flag(p.options.is_deterministic); }},
+    {"busy-poll", 0, "US", "who waits polls for so many microseconds before it sleeps (0)",
+     For::kMachine, [](Parsed& p, Value v) { return microseconds(v, p.options.busy_poll); }},
     {"peer", 0, "PEER[,PEER]", "measure these in turn with the kvstore, and print the ratio (below)",
      For::kMachine, [](Parsed& p, Value v) { return peers(v, p.options.peers); }},
     {"pairs", 0, "N", "with --peer: repetitions of each, interleaved (7)",
@@ -149,9 +178,9 @@ const std::vector<Option> kOptions = {
      For::kAll, [](Parsed& p, Value v) { return seconds(v, p.options.seconds); }},
     {"check", 0, "", "new values for every operation, and every element of each result checked; "
                      "CPU is not measured then",
-     For::kAll, [](Parsed& p, Value) -> Result<void> { p.options.verify_all = true; return {}; }},
+     For::kAll, [](Parsed& p, Value) { return flag(p.options.verify_all); }},
     {"json", 0, "", "one JSON object instead of a table",
-     For::kAll, [](Parsed& p, Value) -> Result<void> { p.options.json = true; return {}; }},
+     For::kAll, [](Parsed& p, Value) { return flag(p.options.json); }},
     {"hosts", 'H', "FILE", "workers and servers on these hosts instead, started by dtlaunch; "
                            "words after -- are more of its options",
      For::kStart, [](Parsed& p, Value v) -> Result<void> { p.options.hosts = v; return {}; }},
@@ -174,8 +203,17 @@ Result<void> complete(KvOptions& options) {
   if (options.lists.empty()) options.lists.push_back(*model_list("resnet50"));
   if (options.loops == 0)
     options.loops = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);  // as dtserver
+  if (options.is_colocated) options.servers = options.workers;
+  if (options.is_colocated && options.transport != kv::Transport::kAuto)
+    return fail(ErrorKind::kInvalid,
+                "--colocated: it takes shared memory within a machine and TCP between them; leave "
+                "out --transport");
   if (options.operation != Operation::kPushPull && !options.peers.empty())
     return fail(ErrorKind::kInvalid, "--peer: peers are compared in --op pushpull only");
+  if (options.is_in_place && options.type == "dist_async")
+    return fail(ErrorKind::kInvalid, "--in-place: with --type dist_async the sums would be pushed");
+  if (options.is_in_place && !options.optimizer.empty())
+    return fail(ErrorKind::kInvalid, "--in-place: with --optimizer weights would be pushed");
   if (options.operation == Operation::kPull && !options.optimizer.empty())
     return fail(ErrorKind::kInvalid, "--optimizer: nothing is updated by --op pull");
   return {};
@@ -197,8 +235,22 @@ const char* to_string(Operation operation) {
 
 const char* to_string(Memory memory) {
   switch (memory) {
-    case Memory::kHost:
-      return "host";
+    case Memory::kStore:
+      return "store";
+    case Memory::kPrivate:
+      return "private";
+  }
+  return "";
+}
+
+const char* to_string(kv::Transport transport) {
+  switch (transport) {
+    case kv::Transport::kAuto:
+      return "auto";
+    case kv::Transport::kTcp:
+      return "tcp";
+    case kv::Transport::kSharedMemory:
+      return "shm";
   }
   return "";
 }
@@ -276,7 +328,9 @@ What is printed, per contender:
 
 Examples:
   dtbench kv                                         ResNet-50, 2 workers, 1 server
-  dtbench kv --peer raw --pairs 9                    how far from what the kernel allows
+  dtbench kv --transport tcp --peer raw --pairs 9    how far from what the kernel allows
+  dtbench kv -s 2 --peer raw-shm,mpi-shm             inside a machine
+  dtbench kv --colocated --peer raw-colocated,gloo,mpi
   dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
   dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
   dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster

@@ -1,7 +1,6 @@
 /// The command line of `dtbench kv`. Pure but for the number of cores.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,15 +8,20 @@
 #include "core/id.h"
 #include "core/result.h"
 #include "kvstore/bench/tensor_list.h"
+#include "kvstore/client.h"
 
 namespace dt::bench {
 
 enum class Operation { kPushPull, kPush, kPull };
 [[nodiscard]] const char* to_string(Operation operation);
 
-/// Where gradients and results lie.
-enum class Memory { kHost };
+/// Where a worker's gradients and results lie.
+enum class Memory {
+  kStore,    ///< What the store's allocate() gave.
+  kPrivate,  ///< The worker's own, on 2 MB boundaries.
+};
 [[nodiscard]] const char* to_string(Memory memory);
+[[nodiscard]] const char* to_string(kv::Transport transport);
 
 struct KvOptions {
   std::vector<TensorList> lists;  ///< Each is a measurement of its own.
@@ -28,8 +32,13 @@ struct KvOptions {
   std::string type = "dist_sync";
   std::string optimizer;  ///< Empty: keys are sums.
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
-  bool busy_poll = false;  ///< Who waits polls for kBusyPoll before it sleeps.
-  Memory memory = Memory::kHost;
+  Duration busy_poll{};  ///< How long who waits polls before it sleeps.
+  kv::Transport transport = kv::Transport::kAuto;
+  /// As if every worker had a machine of its own, with one server on it.
+  bool is_colocated = false;
+  bool is_deterministic = false;  ///< Servers add in the workers' order.
+  Memory memory = Memory::kStore;
+  bool is_in_place = false;  ///< The result overwrites the gradient.
   std::vector<std::string> peers;
   std::uint32_t repetitions = 7;  ///< Of every contender; with peers: of every pair.
   double seconds = 0.3;           ///< A repetition takes about so long, and one operation at least.
@@ -41,8 +50,6 @@ struct KvOptions {
   std::vector<std::string> launch_words;  ///< More options for dtlaunch.
   std::vector<std::string> job_words;     ///< The options that the job's workers are to have.
 };
-
-inline constexpr Duration kBusyPoll = std::chrono::milliseconds(2);
 
 enum class Wish { kRun, kHelp };
 struct Parsed {

@@ -221,8 +221,7 @@ Result<Contender> start_raw_colocated(const KvOptions& options, const TensorList
     auto body = [&]() -> Result<void> {
       std::vector<Peering> mine = std::move(all[w]);
       all.clear();
-      Colocated process(streams, w, std::move(mine), list.total_elements(),
-                        options.busy_poll ? kBusyPoll : Duration::zero());
+      Colocated process(streams, w, std::move(mine), list.total_elements(), options.busy_poll);
       return take_part(raw.control, w, process);
     };
     if (auto started = raw.children.fork(fmt::format("raw process {}", w), body); !started)

@@ -277,7 +277,6 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
       row.push_back(std::move(*pair));
     }
   }
-  const Duration busy = options.busy_poll ? kBusyPoll : Duration::zero();
   // A child takes its own ends and closes all others, or an end would never be seen.
   for (std::uint32_t s = 0; s < options.servers; ++s) {
     auto body = [&]() -> Result<void> {
@@ -285,7 +284,7 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
       for (auto& row : pairs) mine.push_back(std::move(row[s].accepted));
       pairs.clear();
       raw.control.server_ready(s, 0);
-      return RawServer(streams[s].bytes(), std::move(mine), busy).run();
+      return RawServer(streams[s].bytes(), std::move(mine), options.busy_poll).run();
     };
     if (auto started = raw.children.fork(fmt::format("raw server {}", s), body); !started)
       return tl::unexpected(started.error());
@@ -295,7 +294,7 @@ Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
       std::vector<io::Fd> mine;
       for (auto& pair : pairs[w]) mine.push_back(std::move(pair.connected));
       pairs.clear();
-      RawWorker worker(streams, std::move(mine), list.total_elements(), busy);
+      RawWorker worker(streams, std::move(mine), list.total_elements(), options.busy_poll);
       return take_part(raw.control, w, worker);
     };
     if (auto started = raw.children.fork(fmt::format("raw worker {}", w), body); !started)

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 namespace dt::bench {
@@ -30,14 +31,25 @@ double gigabytes_per_s(const TensorList& list, const Series& series) {
   return static_cast<double>(list.bytes()) / 1e9 / median(series.operation);
 }
 
+/// What the options say of the way bytes go.
+std::string how(const KvOptions& options) {
+  std::string text = options.is_colocated
+                         ? ", colocated"
+                         : fmt::format(", transport {}", to_string(options.transport));
+  text += fmt::format(", {} memory", to_string(options.memory));
+  if (options.is_in_place) text += " in place";
+  if (options.is_deterministic) text += ", deterministic";
+  if (options.busy_poll > Duration::zero()) text += ", busy-poll";
+  return text;
+}
+
 std::string table_of(const KvOptions& options, const Measurement& one) {
   std::string text = fmt::format(
-      "\n{} of {}: {}, {}; {}, {}{}, {}{}{}, tcp\n", to_string(options.operation), one.list.name,
+      "\n{} of {}: {}, {}; {}, {}{}, {}{}{}\n", to_string(options.operation), one.list.name,
       plural(one.list.elements.size(), "tensor"), bytes_text(one.list.bytes()),
       plural(options.workers, "worker"), plural(options.servers, "server"),
       options.loops ? " of " + plural(options.loops, "loop") : "", options.type,
-      options.optimizer.empty() ? "" : ", " + options.optimizer,
-      options.busy_poll ? ", busy-poll" : "");
+      options.optimizer.empty() ? "" : ", " + options.optimizer, how(options));
   text += fmt::format("  {:<14}{:>10}{:>10}{:>10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>6}\n", "",
                       "ms median", "min", "max", "GB/s", "CPU s/GB", "ms p50", "p90", "p99", "bad");
   for (const auto& series : one.series) {
@@ -89,9 +101,8 @@ nlohmann::json json_of(const TensorList& list, const Series& series) {
 
 std::string as_table(const KvOptions& options, const Surroundings& around,
                      const std::vector<Measurement>& all) {
-  std::string text = fmt::format("dtbench kv: {}, congestion control {}, {} memory\n",
-                                 plural(around.cores, "core"), around.congestion_control,
-                                 to_string(options.memory));
+  std::string text = fmt::format("dtbench kv: {}, congestion control {}\n",
+                                 plural(around.cores, "core"), around.congestion_control);
   if (!around.is_optimised)
     text += "NOTE: built without optimisation; these figures say nothing (use a release build)\n";
   for (const auto& one : all) text += table_of(options, one);
@@ -132,11 +143,15 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
       {"workers", options.workers},
       {"servers", options.servers},
       {"loops", options.loops ? nlohmann::json(options.loops) : nlohmann::json()},
-      {"busy_poll", options.busy_poll},
+      {"busy_poll_us",
+       std::chrono::duration_cast<std::chrono::microseconds>(options.busy_poll).count()},
+      {"colocated", options.is_colocated},
+      {"deterministic", options.is_deterministic},
+      {"in_place", options.is_in_place},
       {"type", options.type},
       {"optimizer", options.optimizer},
       {"chunk_bytes", options.chunk_bytes},
-      {"transport", "tcp"},
+      {"transport", to_string(options.transport)},
       {"memory", to_string(options.memory)},
       {"measurements", std::move(measurements)},
       {"bad", bad},

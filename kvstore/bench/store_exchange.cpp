@@ -25,31 +25,64 @@ Result<void> result_of(const kv::Status& status) {
   return {};
 }
 
-StoreExchange::StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
-                             const std::string& prefix)
-    : options_(options),
-      store_(store),
-      gradient_(list.total_elements()),
-      result_(list.total_elements()) {
-  std::size_t first = 0;
-  for (const std::uint64_t count : list.elements) {
-    keys_.push_back(fmt::format("{}{}", prefix, keys_.size()));
-    gradients_.push_back(array(gradient_.values().subspan(first, count)));
-    results_.push_back(array(result_.values().subspan(first, count)));
-    first += count;
+Result<TensorMemory> TensorMemory::make(Memory whose, std::size_t elements, kv::Store& store) {
+  TensorMemory memory;
+  if (whose == Memory::kPrivate) {
+    memory.own_ = Buffer(elements);
+    memory.values_ = memory.own_.values();
+    return memory;
   }
+  const auto given = store.allocate(elements * sizeof(float));
+  if (!given) return tl::unexpected(error_of(given.error()));
+  memory.values_ = {static_cast<float*>(*given), elements};
+  memory.store_ = &store;
+  return memory;
+}
+
+TensorMemory::TensorMemory(TensorMemory&& other) noexcept
+    : values_(std::exchange(other.values_, {})),
+      own_(std::move(other.own_)),
+      store_(std::exchange(other.store_, nullptr)) {}
+
+TensorMemory& TensorMemory::operator=(TensorMemory&& other) noexcept {
+  std::swap(values_, other.values_);
+  std::swap(own_, other.own_);
+  std::swap(store_, other.store_);
+  return *this;
+}
+
+TensorMemory::~TensorMemory() {
+  if (store_) (void)store_->release(values_.data());  // it has nothing to say at the end
+}
+
+StoreExchange::StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
+                             std::string prefix)
+    : options_(options), list_(list), store_(store), prefix_(std::move(prefix)) {
   push_.learning_rate = kLearningRate;
   push_.is_awaited = awaited_.is_awaited = true;
 }
 
 Result<void> StoreExchange::prepare() {
+  const std::size_t size = list_.total_elements();
+  for (auto* memory : {&gradient_, &result_}) {
+    if (memory == &result_ && options_.is_in_place) continue;
+    auto made = TensorMemory::make(options_.memory, size, store_);
+    if (!made) return tl::unexpected(made.error());
+    *memory = std::move(*made);
+  }
+  std::size_t first = 0;
+  for (const std::uint64_t count : list_.elements) {
+    keys_.push_back(fmt::format("{}{}", prefix_, keys_.size()));
+    gradients_.push_back(array(gradient_.values().subspan(first, count)));
+    results_.push_back(array(results().subspan(first, count)));
+    first += count;
+  }
   if (auto made = store_.init(keys_, results_, 0); !made) return result_of(made);
   if (options_.optimizer.empty()) {
-    if (options_.type == "dist_async") total_.emplace(result_.values().size());
+    if (options_.type == "dist_async") total_.emplace(size);
     return {};
   }
   spec_ = *kv::parse_optimizer(options_.optimizer);
-  const std::size_t size = result_.values().size();
   const std::size_t stride = std::max<std::size_t>(1, size / kTracked);
   for (std::size_t i = 0; i < size; i += stride) tracked_.push_back(i);
   weights_.assign(tracked_.size(), 0.0F);
@@ -84,7 +117,7 @@ Result<void> StoreExchange::run_to_check() {
 
 std::uint64_t StoreExchange::count_bad(std::uint32_t workers, std::uint32_t round) {
   if (total_) return count_wrong_total(workers, round);
-  if (!spec_) return count_wrong(result_.values(), workers, round);
+  if (!spec_) return count_wrong(results(), workers, round);
   if (options_.type == "dist_async") return 0;  // depends on the order of arrival
   round_ = round;
   repeat_update(1);
@@ -107,7 +140,7 @@ std::uint64_t StoreExchange::count_wrong_total(std::uint32_t workers, std::uint3
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < total.size(); ++i) {
     total[i] += weight * value_at(i, round);
-    wrong += result_.values()[i] == total[i] ? 0 : 1;
+    wrong += results()[i] == total[i] ? 0 : 1;
   }
   return wrong;
 }
@@ -116,7 +149,7 @@ std::uint64_t StoreExchange::count_wrong_weights() {
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < tracked_.size(); ++i) {
     const float want = weights_[i];
-    const float have = result_.values()[tracked_[i]];
+    const float have = results()[tracked_[i]];
     wrong += std::abs(have - want) <= 1e-4F * std::max(1.0F, std::abs(want)) ? 0 : 1;
   }
   return wrong;

@@ -17,32 +17,53 @@ namespace dt::bench {
 [[nodiscard]] Error error_of(const kv::StoreError& error);
 [[nodiscard]] Result<void> result_of(const kv::Status& status);
 
+/// Tensors in memory of the store's own, or in the worker's.
+class TensorMemory {
+ public:
+  TensorMemory() = default;
+  static Result<TensorMemory> make(Memory whose, std::size_t elements, kv::Store& store);
+  TensorMemory(TensorMemory&& other) noexcept;
+  TensorMemory& operator=(TensorMemory&& other) noexcept;
+  ~TensorMemory();
+  [[nodiscard]] std::span<float> values() const { return values_; }
+
+ private:
+  std::span<float> values_;
+  Buffer own_;
+  kv::Store* store_ = nullptr;  ///< Who is to have it back.
+};
+
 class StoreExchange final : public Exchange {
  public:
   /// `options.workers` workers have such a store. Keys are named after `prefix`.
   StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
-                const std::string& prefix);
-  /// Makes the keys; before the first operation.
+                std::string prefix);
+  /// Takes memory and makes the keys; before the first operation.
   Result<void> prepare();
 
   std::span<float> gradient() override { return gradient_.values(); }
-  std::span<const float> result() override { return result_.values(); }
+  std::span<const float> result() override { return results(); }
   Result<void> run() override;
   Result<void> run_to_check() override;
   std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) override;
   void was_repeated(std::uint32_t operations) override;
-  bool grows() override { return total_.has_value(); }
+  bool grows() override { return total_.has_value() || options_.is_in_place; }
 
  private:
+  [[nodiscard]] std::span<float> results() const {
+    return options_.is_in_place ? gradient_.values() : result_.values();
+  }
   Result<void> finish(const kv::StoreResult<kv::Handle>& handle);
   std::uint64_t count_wrong_total(std::uint32_t workers, std::uint32_t round);
   std::uint64_t count_wrong_weights();
   void repeat_update(std::uint32_t operations);
 
   const KvOptions& options_;
+  const TensorList& list_;
   kv::Store& store_;
-  Buffer gradient_;
-  Buffer result_;
+  std::string prefix_;
+  TensorMemory gradient_;
+  TensorMemory result_;  ///< None in place.
   std::vector<std::string> keys_;
   std::vector<kv::Array> gradients_;
   std::vector<kv::Array> results_;

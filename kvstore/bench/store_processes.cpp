@@ -47,6 +47,8 @@ Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
   server_options.id = ServerId(id);
   server_options.secret = secret;
   server_options.loops = options.loops;
+  server_options.busy_poll = options.busy_poll;
+  server_options.shard.deterministic = options.is_deterministic;
   auto server = kv::Server::start(std::move(server_options), log);
   if (!server) return tl::unexpected(server.error());
   ServerCommit commit;
@@ -57,7 +59,7 @@ Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
   (*server)->commit(commit, [&adopted](bool yes) { adopted.set_value(yes); });
   DT_CHECK(adopted.get_future().get(), "a server's first commit is adopted");
   control.server_ready(id, (*server)->port());
-  control.await_quit();
+  control.await_leavers();
   return {};
 }
 
@@ -75,14 +77,17 @@ Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options
   client.num_workers = options.workers;
   client.secret = secret;
   client.chunk_bytes = options.chunk_bytes;
-  if (options.busy_poll) client.busy_poll = kBusyPoll;
+  client.busy_poll = options.busy_poll;
+  client.transport = options.transport;
+  if (options.is_colocated)
+    client.may_share = [rank](std::uint32_t server) { return server == rank; };
   client.start_limit = std::chrono::seconds(60);
   auto store = kv::open_client(std::move(client), std::make_unique<FixedLink>(std::move(servers)));
   if (!store) return tl::unexpected(error_of(store.error()));
   StoreExchange exchange(options, list, **store, "tensor");
   if (auto prepared = exchange.prepare(); !prepared) return prepared;
   auto took = take_part(control, rank, exchange);
-  store->reset();  // before the memory it may still write to
+  if (!took) (void)(*store)->wait_all(5);  // what is under way may still write to the exchange
   return took;
 }
 
@@ -99,7 +104,11 @@ Result<Contender> start_store(const KvOptions& options, const TensorList& list) 
       return tl::unexpected(started.error());
   }
   for (std::uint32_t w = 0; w < options.workers; ++w) {
-    auto body = [&] { return work(store.control, w, options, list, secret); };
+    auto body = [&] {
+      auto worked = work(store.control, w, options, list, secret);
+      store.control.leave();
+      return worked;
+    };
     if (auto started = store.children.fork(fmt::format("worker {}", w), body); !started)
       return tl::unexpected(started.error());
   }

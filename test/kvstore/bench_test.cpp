@@ -154,6 +154,23 @@ TEST_CASE("dtbench: all of ours give the right sums for 1 to 3 workers and 1 or 
   }
 }
 
+TEST_CASE("dtbench: every way bytes can go gives the right sums") {
+  const std::vector<std::vector<std::string>> ways = {
+      {"--transport", "tcp"},
+      {"--transport", "shm"},
+      {"--transport", "shm", "--memory", "private"},
+      {"--transport", "shm", "--in-place"},
+      {"--colocated"},
+      {"--colocated", "--in-place", "--memory", "private", "--deterministic"},
+      {"--busy-poll", "50"},
+  };
+  for (auto words : ways) {
+    words.insert(words.end(), {"-w", "3", "--sizes", "3x80K+4+20K", "--chunk", "40K", "--check"});
+    const auto json = good_json(quick(words));
+    CHECK(json.at("servers") == (words[0] == "--colocated" ? 3 : 1));
+  }
+}
+
 TEST_CASE("dtbench: a peer's library is used where it is, and asked for where it is not") {
   for (const std::string peer : {"gloo", "gloo-tensor", "mpi", "mpi-shm"}) {
     const Ended ended = quick({"--sizes", "3x20K+4", "--peer", peer, "--check"});
@@ -169,7 +186,6 @@ TEST_CASE("dtbench: every operation, type and optimizer is checked as well") {
   for (const std::string op : {"push", "pull", "pushpull"}) {
     good_json(quick({"--op", op, "--sizes", "1K,3x20K"}));
     good_json(quick({"--op", op, "--sizes", "1K,3x20K", "--type=dist_async", "--check"}));
-    good_json(quick({"--op", op, "--sizes", "1K", "--busy-poll"}));
   }
   for (const std::string optimizer : {"sgd momentum=0.9 nesterov=1", "adam"})
     good_json(quick({"--optimizer", optimizer, "--sizes", "3x20K", "-w3", "--check"}));
@@ -203,5 +219,7 @@ TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   refused({"--json=yes"}, "--json");
   refused({"--peer", "raw", "--op", "push"}, "--peer");
   refused({"-H", "hosts", "--loops", "2"}, "--loops");
+  refused({"--colocated", "--transport", "shm"}, "--transport");
+  refused({"--in-place", "--type", "dist_async"}, "--in-place");
   refused({"--", "--quiet"}, "-H");
 }
