@@ -1,6 +1,7 @@
 #include "io/job_spec.h"
 
 #include <fmt/chrono.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,11 +112,16 @@ std::string make_job_name(std::int64_t wall_ns, std::uint32_t random) {
   return fmt::format("{:%Y%m%d-%H%M%S}-{:08x}", fmt::gmtime(seconds), random);
 }
 
+std::string home_dir() {
+  if (const char* home = std::getenv("HOME"); home && *home) return home;
+  const passwd* user = ::getpwuid(::geteuid());
+  return user && user->pw_dir ? user->pw_dir : "/";
+}
+
 std::string default_state_dir(const std::string& job) {
   if (const char* base = std::getenv("XDG_STATE_HOME"); base && *base)
     return fmt::format("{}/dtlaunch/{}", base, job);
-  const char* home = std::getenv("HOME");
-  return fmt::format("{}/.local/state/dtlaunch/{}", home && *home ? home : "/tmp", job);
+  return fmt::format("{}/.local/state/dtlaunch/{}", home_dir(), job);
 }
 
 std::string default_runtime_dir(const std::string& job) {

@@ -82,6 +82,8 @@ struct JobSpec {
 
 /// A job name from the wall clock (ns since 1970) and a random number.
 [[nodiscard]] std::string make_job_name(std::int64_t wall_ns, std::uint32_t random);
+/// $HOME, else what the password file says, else "/".
+[[nodiscard]] std::string home_dir();
 /// ${XDG_STATE_HOME:-~/.local/state}/dtlaunch/<job>, and a short path for sockets:
 /// ${XDG_RUNTIME_DIR:-/tmp/dtlaunch-<uid>}/<job>, both created 0700 by who calls make_private_dir.
 [[nodiscard]] std::string default_state_dir(const std::string& job);

@@ -1,4 +1,3 @@
-#include <pwd.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "io/job_spec.h"
 #include "launcher/agent_internal.h"
 #include "launcher/child.h"
 #include "launcher/sweep.h"
@@ -33,12 +33,6 @@ std::string random_hex(std::size_t bytes) {
   std::string hex;
   for (const char c : raw) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
   return hex;
-}
-
-std::string home_folder() {
-  if (const char* home = std::getenv("HOME"); home && *home) return home;
-  const passwd* user = ::getpwuid(::geteuid());
-  return user && user->pw_dir ? user->pw_dir : "/";
 }
 
 /// PATH as the process would have it, with this program's folder last: dtserver lies beside the
@@ -79,7 +73,7 @@ Result<void> Agent::start(Process& process, const StartProcess& message) {
   spec.argv = message.argv;
   spec.environment = merge_environment(environ, overrides);
   spec.cwd = message.cwd;
-  spec.home = home_folder();
+  spec.home = io::home_dir();
   spec.umask = inherited_.umask;
   spec.descriptor_limit = inherited_.descriptor_limit;
   process.command = message.argv.empty() ? std::string() : message.argv[0];

@@ -145,7 +145,7 @@ std::string expand_tokens(std::string_view text, std::string_view host, std::str
         out += own_user_name();
         break;
       case 'd':
-        out += home_dir();
+        out += io::home_dir();
         break;
       case 'i':
         out += std::to_string(::getuid());
@@ -194,19 +194,13 @@ bool patterns_match(const std::vector<std::string>& patterns, std::string_view t
   return matched;
 }
 
-std::string home_dir() {
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return home;
-  const passwd* entry = ::getpwuid(::getuid());
-  return entry != nullptr ? entry->pw_dir : "/";
-}
-
 std::string own_user_name() {
   const passwd* entry = ::getpwuid(::getuid());
   return entry != nullptr ? entry->pw_name : std::to_string(::getuid());
 }
 
 std::string expand_home(std::string_view path) {
-  if (path == "~" || path.substr(0, 2) == "~/") return home_dir() + std::string(path.substr(1));
+  if (path == "~" || path.substr(0, 2) == "~/") return io::home_dir() + std::string(path.substr(1));
   return std::string(path);
 }
 

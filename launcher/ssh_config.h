@@ -77,7 +77,6 @@ class SshConfig {
 [[nodiscard]] bool patterns_match(const std::vector<std::string>& patterns, std::string_view text);
 /// "~" and "~/..." by $HOME, else by the password file.
 [[nodiscard]] std::string expand_home(std::string_view path);
-[[nodiscard]] std::string home_dir();
 [[nodiscard]] std::string own_user_name();
 
 }  // namespace dt::launcher

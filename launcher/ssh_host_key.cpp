@@ -43,7 +43,8 @@ Result<HostKey> server_key(ssh_session session, std::string& print) {
 
 KnownHosts& SshBackend::Impl::known_hosts(const Target& target) {
   std::vector<std::string> files = target.config.user_known_hosts;
-  if (files.empty()) files = {home_dir() + "/.ssh/known_hosts", home_dir() + "/.ssh/known_hosts2"};
+  if (files.empty())
+    files = {io::home_dir() + "/.ssh/known_hosts", io::home_dir() + "/.ssh/known_hosts2"};
   if (target.config.global_known_hosts.empty()) {
     files.emplace_back("/etc/ssh/ssh_known_hosts");
   } else {

@@ -96,7 +96,7 @@ struct SshBackend::Impl {
   [[nodiscard]] std::vector<std::string> config_files() const {
     if (options.config_file == "none") return {};
     if (!options.config_file.empty()) return {expand_home(options.config_file)};
-    return {home_dir() + "/.ssh/config", "/etc/ssh/ssh_config"};
+    return {io::home_dir() + "/.ssh/config", "/etc/ssh/ssh_config"};
   }
 
   // ssh_target.cpp

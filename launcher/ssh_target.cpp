@@ -77,7 +77,7 @@ AuthPlan SshBackend::Impl::auth_plan(const Target& target) const {
   plan.usual_files = plan.identity_files.empty();
   if (plan.usual_files)
     for (const char* name : {"id_ed25519", "id_ecdsa", "id_rsa"})
-      plan.identity_files.push_back(fmt::format("{}/.ssh/{}", home_dir(), name));
+      plan.identity_files.push_back(fmt::format("{}/.ssh/{}", io::home_dir(), name));
   plan.identities_only = target.config.identities_only;
   if (target.config.identity_agent.empty()) {
     const char* socket = std::getenv("SSH_AUTH_SOCK");

@@ -2,8 +2,9 @@
 """Lists, as "PID command", the processes that belong to jobs run in a folder.
 
 usage: leftovers.py FOLDER
-The caller's ancestors and process group (its pipes and background helpers) are left out. A process belongs to it if its command line or environment names FOLDER, or if it carries the marker
-(DT_MARK) of a job whose folder lies below. Exit 1 if there is one.
+A process belongs to the folder if its command line or environment names it, or if it carries the
+marker (DT_MARK) of a job whose folder lies below. The caller's ancestors and process group (its
+pipes and background jobs) are left out. Exit 1 if there is one.
 """
 import glob
 import os
@@ -25,6 +26,8 @@ def ancestors(pid):
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     folder = sys.argv[1].rstrip("/")
     own, group = set(ancestors(os.getpid())), os.getpgrp()
     jobs = {os.path.basename(d.rstrip("/")) for depth in ("", "*/", "*/*/")

@@ -31,3 +31,18 @@ TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") 
     CHECK(spec.error().message.starts_with("job spec: "));
   }
 }
+
+TEST_CASE("job spec: without HOME the state lies in the home folder all the same", "[job_spec]") {
+  const char* home = std::getenv("HOME");
+  const std::string before = home ? home : "";
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const std::string state_before = state ? state : "";
+  ::unsetenv("XDG_STATE_HOME");
+  ::unsetenv("HOME");
+  const std::string folder = io::default_state_dir("j");
+  if (home) ::setenv("HOME", before.c_str(), 1);
+  if (state) ::setenv("XDG_STATE_HOME", state_before.c_str(), 1);
+  // A folder in /tmp would be in the hands of whoever made its parent first.
+  CHECK_FALSE(folder.starts_with("/tmp/"));
+  CHECK(folder.ends_with("/.local/state/dtlaunch/j"));
+}

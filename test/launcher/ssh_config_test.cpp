@@ -134,3 +134,16 @@ TEST_CASE("shell words and login commands", "[ssh_config]") {
   const std::string odd = login_command("it's\n!\\");
   CHECK(odd == "exec /bin/sh -c 'eval \"$(printf %b \"$1\")\"' sh 'it\\0047s\\0012\\0041\\0134'");
 }
+
+TEST_CASE("ssh config: StrictHostKeyChecking, and times of any length", "[ssh_config]") {
+  const auto policy = [](const std::string& word) {
+    return SshConfig::parse("StrictHostKeyChecking " + word, "f").lookup("h", "").host_keys;
+  };
+  CHECK(policy("yes") == io::HostKeyPolicy::kStrict);
+  CHECK(policy("ask") == io::HostKeyPolicy::kStrict);
+  CHECK(policy("Accept-New") == io::HostKeyPolicy::kAcceptNew);
+  CHECK(policy("no") == io::HostKeyPolicy::kOff);
+  CHECK_FALSE(policy("perhaps"));
+  const auto config = SshConfig::parse("ServerAliveInterval 999999999d", "f").lookup("h", "");
+  CHECK(config.alive_interval == std::chrono::hours(365 * 24));
+}
