@@ -35,7 +35,7 @@
 
 namespace dt::data {
 
-inline constexpr std::uint16_t kVersion = 2;
+inline constexpr std::uint16_t kVersion = 3;
 inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
 
 enum class Type : std::uint8_t {
@@ -97,7 +97,12 @@ enum Flags : std::uint8_t {
   kAsync = 2,      ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
   kCheckOnly = 4,  ///< kSetOptimizer
   kShared = 8,     ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
+  kCodec = 48,     ///< kPush, kPushPull: the sender's Codec; see codec_of().
 };
+
+/// What a gradient of a float32 parameter is compressed with (kvstore/compression.h). A gradient in
+/// shared memory is not, whatever its sender uses elsewhere.
+enum class Codec : std::uint8_t { kNone = 0, kTwoBit = 1, kFp16 = 2, kBf16 = 3 };
 
 struct Header {
   std::uint32_t magic = kMagic;
@@ -119,6 +124,14 @@ struct Header {
   DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, learning_rate,
             request, generation, round, step, samples)
 };
+
+[[nodiscard]] constexpr Codec codec_of(const Header& header) {
+  return static_cast<Codec>((header.flags & kCodec) >> 4);
+}
+constexpr void set_codec(Header& header, Codec codec) {
+  header.flags =
+      static_cast<std::uint8_t>((header.flags & ~kCodec) | (static_cast<unsigned>(codec) << 4));
+}
 
 inline constexpr std::size_t kHeaderBytes = 72;
 /// A header in memory is a header on the wire (on a little-endian machine): nothing to convert for

@@ -276,6 +276,14 @@ int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
   });
 }
 
+int dtkv_set_gradient_compression(dtkv_store* store, const char* spec) {
+  return guarded([&] {
+    if (!store || !spec)
+      return fail(DTKV_INVALID, "dtkv_set_gradient_compression needs a store and a text");
+    return result(store->store->set_gradient_compression(spec));
+  });
+}
+
 int dtkv_barrier(dtkv_store* store) {
   return guarded([&] {
     if (!store) return fail(DTKV_INVALID, "no store");

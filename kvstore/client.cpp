@@ -32,6 +32,7 @@ struct ChunkState {
   /// Where private memory is copied to for a server that shares memory with us; the caller's
   /// thread.
   std::byte* staging = nullptr;
+  GradientEncoder encoder;  ///< The loop's.
 };
 
 /// Something the caller waits for, of one link.
@@ -126,6 +127,12 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Status wait(Handle handle, double timeout_s) override;
   Status wait_all(double timeout_s) override;
   Status set_optimizer(const std::string& spec) override;
+  Status set_gradient_compression(const std::string& spec) override {
+    const auto parsed = parse_compression(spec);
+    if (!parsed) return store_error(DTKV_INVALID, parsed.error().message);
+    compression_ = *parsed;
+    return {};
+  }
   Status barrier() override;
   Status finish_epoch() override;
   StoreResult<View> epoch_boundary(Epoch epoch) override;
@@ -190,6 +197,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   StoreResult<Questions> ask_first(const Request& request, Duration limit);
   Status share(Memory& memory);
   Status prepare_staging(std::size_t first_key);
+  void compress(Request& request, const data::KeySpec& key) const;
   void use_shared_memory(Request& request, std::size_t bytes);
   const Memory* memory_of(const ServerLink* link, const void* data, std::size_t size) const;
   Status init_chunks(const std::vector<std::string>& keys, const std::vector<Array>& values);
@@ -215,6 +223,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   std::vector<Memory> memories_;
   std::uint32_t next_memory_ = 0;
   Handle next_handle_ = 1;
+  Compression compression_;
   Round barrier_{1};
   bool epoch_finished_ = false;
   Epoch epoch_;
@@ -527,12 +536,25 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       }
       request.into_bytes = bytes;
       if (out) request.into = static_cast<std::byte*>((*out)[i].data) + offset;
+      if (contributes(type)) compress(request, spec);
       if (chunk->staging) use_shared_memory(request, bytes);
     }
   }
   auto handle = hand_over(std::move(requests));
   if (handle && !options.is_awaited) driver_.nudge();
   return handle;
+}
+
+/// Over shared memory compressing would only cost; the server is told of the setting all the same.
+void Client::compress(Request& request, const data::KeySpec& key) const {
+  const bool auxiliary = (key.flags & data::kAuxiliary) != 0;
+  if (compression_.codec == data::Codec::kNone || !is_compressible(key.dtype, auxiliary)) return;
+  data::set_codec(request.header, compression_.codec);
+  if (request.chunk->staging) return;
+  request.encoder = &request.chunk->encoder;
+  request.compression = compression_;
+  request.header.payload =
+      static_cast<std::uint32_t>(compressed_bytes(compression_.codec, request.chunk->place.count));
 }
 
 StoreResult<Handle> Client::hand_over(std::vector<Request> requests) {

@@ -131,6 +131,14 @@ DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);
  * happens (state stays); different while keys have state: DTKV_MISMATCH. */
 DTKV_API int dtkv_set_optimizer(dtkv_store* store, const char* spec);
 
+/* `spec`: "none", "2bit threshold=0.5" (0.5 may be left out), "fp16", "bf16": how this worker sends
+ * gradients from now on. What a payload could not say is added to the key's next gradient (a
+ * residual per key, at the worker). Parameter keys of float32 alone; values come back whole. Every
+ * contributor of a round needs the same codec, else: DTKV_MISMATCH. Between a worker and a server
+ * that share memory large keys travel as they are: compressing them would only cost. 2bit carries
+ * no infinity and no NaN: they are counted, and nothing is kept of them. */
+DTKV_API int dtkv_set_gradient_compression(dtkv_store* store, const char* spec);
+
 /* All members of the contributor set meet. Returns at once for a newcomer not yet released. */
 DTKV_API int dtkv_barrier(dtkv_store* store);
 

@@ -107,6 +107,10 @@ class KVStore {
   }
   void wait_all(double timeout_s = 0) { check(dtkv_wait_all(store_, timeout_s)); }
   void set_optimizer(const std::string& spec) { check(dtkv_set_optimizer(store_, spec.c_str())); }
+  /// "none", "2bit threshold=0.5", "fp16", "bf16".
+  void set_gradient_compression(const std::string& spec) {
+    check(dtkv_set_gradient_compression(store_, spec.c_str()));
+  }
   void barrier() { check(dtkv_barrier(store_)); }
   void finish_epoch() { check(dtkv_finish_epoch(store_)); }
   /// Nothing: this worker was removed; stop training and exit 0.

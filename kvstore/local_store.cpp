@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 
+#include "kvstore/compression.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/reduce.h"
 #include "kvstore/shard.h"
@@ -53,7 +54,7 @@ class LocalStore final : public Store, private Answers {
       if (!is_supported(values[i].dtype))
         return error(DTKV_INVALID,
                      fmt::format("key '{}': float32, float64 and int64 are supported", keys[i]));
-      Key key{spec, KeyId(static_cast<std::uint32_t>(keys_.size())), Round(1)};
+      Key key{spec, KeyId(static_cast<std::uint32_t>(keys_.size())), Round(1), {}};
       data::Header header;
       header.type = data::Type::kInit;
       header.key = key.id;
@@ -115,6 +116,12 @@ class LocalStore final : public Store, private Answers {
     header.type = data::Type::kSetOptimizer;
     return ask(header, Payload(spec), nullptr);
   }
+  Status set_gradient_compression(const std::string& spec) override {
+    const auto parsed = parse_compression(spec);
+    if (!parsed) return error(DTKV_INVALID, parsed.error().message);
+    compression_ = *parsed;
+    return {};
+  }
   Status barrier() override { return {}; }
   Status finish_epoch() override { return {}; }
   StoreResult<View> epoch_boundary(Epoch epoch) override {
@@ -128,6 +135,7 @@ class LocalStore final : public Store, private Answers {
     data::KeySpec spec;
     KeyId id;
     Round next;
+    GradientEncoder encoder;
   };
 
   static ShardOptions options() {
@@ -173,7 +181,15 @@ class LocalStore final : public Store, private Answers {
     header.step = options.step;
     header.learning_rate = options.learning_rate;
     key.next = key.next.next();  // with one contributor the round completes, well or badly
-    return ask(header, bytes(header, value), out);
+    const bool auxiliary = (key.spec.flags & data::kAuxiliary) != 0;
+    if (compression_.codec == data::Codec::kNone || !is_compressible(header.dtype, auxiliary))
+      return ask(header, bytes(header, value), out);
+    data::set_codec(header, compression_.codec);
+    const auto codes = key.encoder.encode(compression_, static_cast<const float*>(value.data),
+                                          value.count, header.samples > 0);
+    Payload payload(codes.size());
+    std::memcpy(payload.data(), codes.data(), codes.size());
+    return ask(header, std::move(payload), out);
   }
 
   Status ask(const data::Header& header, Payload payload, const Array* out) {
@@ -200,6 +216,7 @@ class LocalStore final : public Store, private Answers {
   Shard shard_;
   std::map<std::string, Key> keys_;
   std::vector<std::shared_ptr<SharedMemory>> memories_;
+  Compression compression_;
   Epoch epoch_;
   Handle last_handle_ = 0;
   const Array* out_ = nullptr;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kvstore/compression.h"
+
 namespace dt::kv {
 
 Payload RoundSum::add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples,
@@ -17,14 +19,25 @@ Payload RoundSum::add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint6
     last_samples_ = samples;
     return {};
   }
-  const std::size_t elements = sum_.size() / data::element_bytes(dtype);
+  const double weight = weigh(dtype, is_mean, samples);
+  add_to(dtype, sum_.data(), bytes.data(), weight, elements(dtype));
+  return bytes;
+}
+
+void RoundSum::add_compressed(data::Codec codec, const Payload& codes, bool is_mean,
+                              std::uint64_t samples) {
+  total_ += samples;
+  const double weight = weigh(data::Dtype::kFloat32, is_mean, samples);
+  decode_add(codec, reinterpret_cast<float*>(sum_.data()), codes.data(), static_cast<float>(weight),
+             elements(data::Dtype::kFloat32));
+}
+
+double RoundSum::weigh(data::Dtype dtype, bool is_mean, std::uint64_t samples) {
   if (is_mean && samples != unit_ && !is_weighted_) {
     is_weighted_ = true;
-    scale(dtype, sum_.data(), static_cast<double>(unit_), elements);
+    scale(dtype, sum_.data(), static_cast<double>(unit_), elements(dtype));
   }
-  add_to(dtype, sum_.data(), bytes.data(), is_weighted_ ? static_cast<double>(samples) : 1,
-         elements);
-  return bytes;
+  return is_weighted_ ? static_cast<double>(samples) : 1;
 }
 
 double RoundSum::append_to(std::vector<Addend>& addends, bool is_mean) const {

@@ -21,6 +21,8 @@ class RoundSum {
   /// are kept.
   [[nodiscard]] Payload add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples,
                             bool is_last);
+  /// Adds a compressed one of float32 values to what is there, which is not empty.
+  void add_compressed(data::Codec codec, const Payload& codes, bool is_mean, std::uint64_t samples);
   [[nodiscard]] bool empty() const { return sum_.empty(); }
   /// Appends what it holds, with the weights for a mean or for a sum. Returns the samples of all.
   double append_to(std::vector<Addend>& addends, bool is_mean) const;
@@ -36,6 +38,12 @@ class RoundSum {
   [[nodiscard]] Memory take();
 
  private:
+  /// What the values of a contribution that is added to the sum are multiplied by.
+  double weigh(data::Dtype dtype, bool is_mean, std::uint64_t samples);
+  [[nodiscard]] std::size_t elements(data::Dtype dtype) const {
+    return sum_.size() / data::element_bytes(dtype);
+  }
+
   Payload sum_;
   Payload last_;
   std::uint64_t unit_ = 0;          ///< Samples of the first contribution.

@@ -17,6 +17,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 /// Bytes queued on a connection beyond which the next request waits its turn by priority.
 constexpr std::size_t kWindow = std::size_t{2} << 20;
+/// Bytes of gradients that are compressed before what is there of them is sent.
+constexpr std::size_t kCompressAtOnce = std::size_t{1} << 20;
 constexpr Duration kDialLimit = 5s;
 constexpr Duration kFirstRetry = 50ms;
 constexpr Duration kLongestRetry = 1s;
@@ -166,6 +168,7 @@ void ServerLink::push_out() {
 }
 
 void ServerLink::fill_window() {
+  std::size_t compressed = 0;
   while (link_ && link_->is_open() && link_->queued_bytes() < kWindow) {
     Request request;
     if (!ready_.empty()) {
@@ -184,8 +187,17 @@ void ServerLink::fill_window() {
     request.header.generation = owner_.generation();
     const bool copies = request.staging && request.from;
     if (copies) std::memcpy(request.staging, request.from, request.into_bytes);
+    if (request.encoder) {
+      const auto* gradient = static_cast<const float*>(request.from);
+      request.from = std::exchange(request.encoder, nullptr)
+                         ->encode(request.compression, gradient, request.into_bytes / sizeof(float),
+                                  request.header.samples > 0)
+                         .data();
+      compressed += request.into_bytes;
+    }
     transmit(sent_.emplace_back(std::move(request)).value());
-    if (copies) return;  // the server can begin: write_now() calls again when this is written
+    if (copies || compressed >= kCompressAtOnce)
+      return;  // the server can begin: write_now() calls again when this is written
   }
 }
 

@@ -15,6 +15,7 @@
 #include "core/data_messages.h"
 #include "core/messages.h"
 #include "io/task_group.h"
+#include "kvstore/compression.h"
 #include "kvstore/store.h"
 #include "kvstore/tcp.h"
 
@@ -33,6 +34,10 @@ struct Request {
   /// sent, and from there when it is answered; without `staging` it is in shared memory already.
   std::array<char, data::kSharedPlacesBytes> places{};
   void* staging = nullptr;
+  /// Makes header.payload bytes of the into_bytes at `from` when it is first about to be sent; sent
+  /// again are the same bytes.
+  GradientEncoder* encoder = nullptr;
+  Compression compression;
   Handle handle = 0;            ///< Part of this operation of the caller ...
   ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
   std::shared_ptr<Question> question;

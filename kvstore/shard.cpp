@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kvstore/compression.h"
 #include "kvstore/reduce.h"
 
 namespace dt::kv {
@@ -14,6 +15,11 @@ constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 
 std::uint64_t chunk_key(const data::Header& header) {
   return (static_cast<std::uint64_t>(header.key.value) << 32) | header.chunk;
+}
+
+/// How the payload of a contribution is compressed.
+data::Codec payload_codec(const data::Header& header) {
+  return header.flags & data::kShared ? data::Codec::kNone : data::codec_of(header);
 }
 
 std::string describe(const data::KeySpec& key) {
@@ -55,9 +61,13 @@ Result<void> Shard::check(const data::Header& header) {
       const Chunk* chunk = find(header);
       if (!chunk || chunk->dtype != header.dtype)
         return fail(ErrorKind::kProtocol, "a push to a chunk that does not exist here");
-      least = most = header.flags & data::kShared
-                         ? data::kSharedPlacesBytes
-                         : chunk->elements * data::element_bytes(chunk->dtype);
+      const data::Codec codec = data::codec_of(header);
+      if (codec != data::Codec::kNone && !is_compressible(chunk->dtype, chunk->auxiliary))
+        return fail(ErrorKind::kProtocol, "a compressed push to a chunk that takes none");
+      least = most = header.flags & data::kShared ? data::kSharedPlacesBytes
+                     : codec == data::Codec::kNone
+                         ? chunk->elements * data::element_bytes(chunk->dtype)
+                         : compressed_bytes(codec, chunk->elements);
       break;
     }
     case data::Type::kPull:
@@ -236,10 +246,8 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
   Chunk* found = find(header);
   DT_CHECK(found, "check() lets no push through to a chunk that does not exist");
   Chunk& chunk = *found;
-  if (options_.refuse_nonfinite) {
-    const auto why = refusal(chunk, header, shared.in ? shared.in : payload.data());
-    if (!why.empty()) return refuse(header, data::Code::kInvalid, why);
-  }
+  const auto why = refusal(chunk, header, payload, shared);
+  if (!why.empty()) return refuse(header, data::Code::kInvalid, why);
   if (header.flags & data::kAsync) return apply_async(chunk, header, std::move(payload), shared);
   const auto admission =
       chunk.rounds.admit(members_, header.worker, header.generation, header.round);
@@ -273,9 +281,18 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
   }
 }
 
-std::string Shard::refusal(const Chunk& chunk, const data::Header& header,
-                           const std::byte* values) {
-  const std::size_t count = count_nonfinite(chunk.dtype, values, chunk.elements);
+std::string Shard::refusal(const Chunk& chunk, const data::Header& header, const Payload& payload,
+                           const SharedBuffers& shared) {
+  const data::Codec codec = payload_codec(header);
+  const auto error = payload_error(codec, payload.data());
+  if (!error.empty())
+    return fmt::format("worker {}: a gradient compressed with {}: {}", header.worker,
+                       name_of(codec), error);
+  if (!options_.refuse_nonfinite) return {};
+  const std::size_t count =
+      codec == data::Codec::kNone
+          ? count_nonfinite(chunk.dtype, shared.in ? shared.in : payload.data(), chunk.elements)
+          : count_nonfinite(codec, payload.data(), chunk.elements);
   if (count == 0) return {};
   nonfinite_ += count;
   return fmt::format(
@@ -286,7 +303,8 @@ std::string Shard::refusal(const Chunk& chunk, const data::Header& header,
 
 Payload Shard::take(const data::Header& header) {
   const bool contributes = header.type == data::Type::kPush || header.type == data::Type::kPushPull;
-  Chunk* chunk = contributes ? find(header) : nullptr;
+  const bool is_plain = contributes && data::codec_of(header) == data::Codec::kNone;
+  Chunk* chunk = is_plain ? find(header) : nullptr;
   if (chunk && chunk->sum.empty() && !chunk->spare.empty())
     return std::exchange(chunk->spare, Payload());
   return pool_.take(header.payload);
@@ -310,12 +328,27 @@ void Shard::contribute(Chunk& chunk, const data::Header& header, Payload payload
   if (!adds) shared.in = nullptr;
   // What is shared lies still until the round is over: one pass reads all of it then.
   const bool keeps = adds && !shared.in && options_.deterministic;
-  if (adds && !shared.in && !keeps) {
-    const bool is_mean = reduce_of(chunk, header.reduce) == data::Reduce::kMean;
+  const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
+  const bool is_compressed = codec != data::Codec::kNone;
+  const bool adds_codes = is_compressed && !keeps && !chunk.sum.empty();
+  if (codec == data::Codec::kTwoBit)  // its values are finite: they are not counted with the sum
+    nonfinite_ += count_nonfinite(codec, payload.data(), chunk.elements);
+  if (is_compressed && !adds_codes) payload = decoded(chunk, codec, std::move(payload));
+  const bool is_mean = reduce_of(chunk, header.reduce) == data::Reduce::kMean;
+  if (adds_codes)
+    chunk.sum.add_compressed(codec, payload, is_mean, header.samples);
+  else if (adds && !shared.in && !keeps)
     payload = chunk.sum.add(chunk.dtype, std::move(payload), is_mean, header.samples, is_last);
-  }
   if (!keeps) pool_.give(std::exchange(payload, Payload()));
   chunk.parts.push_back({header, std::move(payload), std::move(shared)});
+}
+
+Payload Shard::decoded(Chunk& chunk, data::Codec codec, Payload codes) {
+  Payload values = chunk.spare.empty() ? pool_.take(chunk.elements * sizeof(float))
+                                       : std::exchange(chunk.spare, Payload());
+  decode(codec, reinterpret_cast<float*>(values.data()), codes.data(), chunk.elements);
+  pool_.give(std::move(codes));
+  return values;
 }
 
 void Shard::wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared) {
@@ -345,6 +378,10 @@ std::string Shard::disagreement(const Chunk& chunk, const data::Header& header) 
   if (uses_optimizer(chunk) && header.learning_rate != first.learning_rate)
     return fmt::format("round {}: worker {} has learning rate {}, worker {} has {}", first.round,
                        first.worker, first.learning_rate, header.worker, header.learning_rate);
+  if (data::codec_of(header) != data::codec_of(first))
+    return fmt::format("round {}: worker {} has gradient compression {}, worker {} has {}",
+                       first.round, first.worker, name_of(data::codec_of(first)), header.worker,
+                       name_of(data::codec_of(header)));
   if (reduce_of(chunk, header.reduce) != reduce_of(chunk, first.reduce))
     return fmt::format("round {}: worker {} and worker {} ask for different reductions",
                        first.round, first.worker, header.worker);
@@ -403,7 +440,10 @@ void Shard::apply(Chunk& chunk) {
   if (shares) return sum_shared(chunk, reduction);
   Payload& out = options_.deterministic ? chunk.parts.front().bytes : chunk.sum.bytes();
   const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
-  if (!is_it) nonfinite_ += reduce(chunk.dtype, reduction, out.data(), chunk.elements);
+  if (!is_it)
+    nonfinite_ += reduce(chunk.dtype, reduction, out.data(), chunk.elements);
+  else if (data::codec_of(first.header) > data::Codec::kTwoBit)  // added without being counted
+    nonfinite_ += count_nonfinite(chunk.dtype, out.data(), chunk.elements);
   publish(chunk, std::exchange(out, Payload()));
 }
 
@@ -470,10 +510,14 @@ void Shard::publish(Chunk& chunk, Payload bytes) {
 
 void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payload,
                         const SharedBuffers& shared) {
-  const std::byte* gradient = shared.in ? shared.in : payload.data();
   const auto admission =
       chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
   if (admission == Admission::kCounted && header.samples > 0 && chunk.elements > 0) {
+    const data::Codec codec = payload_codec(header);
+    if (codec == data::Codec::kTwoBit)
+      nonfinite_ += count_nonfinite(codec, payload.data(), chunk.elements);
+    if (codec != data::Codec::kNone) payload = decoded(chunk, codec, std::move(payload));
+    const std::byte* gradient = shared.in ? shared.in : payload.data();
     if (uses_optimizer(chunk)) {
       const Addend whole{gradient, 1};
       Reduction reduction;

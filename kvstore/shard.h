@@ -125,7 +125,10 @@ class Shard {
   [[nodiscard]] bool is_early(const data::Header& header) const;
   void hold(Time deadline, Parked frame);
   /// Why the values cannot be taken; empty: they can.
-  std::string refusal(const Chunk& chunk, const data::Header& header, const std::byte* values);
+  std::string refusal(const Chunk& chunk, const data::Header& header, const Payload& payload,
+                      const SharedBuffers& shared);
+  /// The values that a compressed payload stands for.
+  Payload decoded(Chunk& chunk, data::Codec codec, Payload codes);
   void contribute(Chunk& chunk, const data::Header& header, Payload payload, SharedBuffers shared,
                   bool is_last);
   /// Why `header` does not fit the round's first part; empty: it does.

@@ -87,6 +87,8 @@ class Store {
   virtual Status wait(Handle handle, double timeout_s) = 0;
   virtual Status wait_all(double timeout_s) = 0;
   virtual Status set_optimizer(const std::string& spec) = 0;
+  /// From the next push on. What was kept back stays for a later compressed push of the key.
+  virtual Status set_gradient_compression(const std::string& spec) = 0;
   virtual Status barrier() = 0;
   virtual Status finish_epoch() = 0;
   virtual StoreResult<View> epoch_boundary(Epoch epoch) = 0;

@@ -282,6 +282,22 @@ TEST_CASE("local: one worker's store has the same rounds, means and optimizers",
   }
 }
 
+TEST_CASE("local: gradients are compressed with the servers' arithmetic", "[local]") {
+  dtkv::KVStore store("local");
+  std::vector<float> values(5, 0);
+  store.init({{"w", values}});
+  CHECK_THROWS_AS(store.set_gradient_compression("3bit"), dtkv::Error);
+  store.set_gradient_compression("2bit threshold=0.5");
+  std::vector<float> g(5, 0.3f);
+  store.pushpull({{"w", g}}, {{"w", values}}, {});
+  CHECK(values == std::vector<float>(5, 0));
+  store.pushpull({{"w", g}}, {{"w", values}}, {});
+  CHECK(values == std::vector<float>(5, 0.5f));
+  store.set_gradient_compression("none");
+  store.pushpull({{"w", g}}, {{"w", values}}, {});
+  CHECK(values == g);
+}
+
 TEST_CASE("create: a wrong type and a missing launcher are said plainly", "[local]") {
   dtkv_store* store = nullptr;
   CHECK(dtkv_create("dist_snyc", &store) == DTKV_INVALID);

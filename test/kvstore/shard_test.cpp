@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "kvstore/compression.h"
 #include "kvstore/reduce.h"
 #include "test/support/catch.h"
 
@@ -370,6 +371,96 @@ TEST_CASE("shard: elements that are not finite are counted, or refused by the wo
   refuses.push(1, 1, 3);
   CHECK(refuses.take().size() == 2);
   CHECK(refuses.value() == 5);
+}
+
+TEST_CASE("shard: a compressed payload of the wrong size or for the wrong chunk is refused at once",
+          "[shard]") {
+  Bench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  for (const auto codec : {data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16}) {
+    auto header = bench.push_header(0, 1);
+    data::set_codec(header, codec);
+    CHECK(data::codec_of(header) == codec);
+    const auto size = static_cast<std::uint32_t>(compressed_bytes(codec, kElements));
+    CHECK(size == (codec == data::Codec::kTwoBit ? 12 : 6));
+    for (const std::uint32_t payload : {size, 0u, size - 1, size + 1, 12u * 4}) {
+      header.payload = payload;
+      CHECK(bench.shard_.check(header).has_value() == (payload == size));
+    }
+    header.payload = size;
+    header.key = KeyId(1);
+    CHECK_FALSE(bench.shard_.check(header));
+  }
+  for (const bool auxiliary : {true, false}) {
+    data::Header header;
+    header.type = data::Type::kInit;
+    header.key = KeyId(auxiliary ? 1 : 2);
+    header.samples = 2;
+    if (auxiliary) header.flags = data::kAuxiliary;
+    if (!auxiliary) header.dtype = data::Dtype::kFloat64;
+    bench.say(header, Payload(auxiliary ? 8 : 16));
+    header.type = data::Type::kPush;
+    header.flags = 0;
+    header.payload = auxiliary ? 8 : 16;
+    CHECK(bench.shard_.check(header));
+    data::set_codec(header, data::Codec::kTwoBit);
+    header.payload = 12;
+    CHECK_FALSE(bench.shard_.check(header));
+  }
+}
+
+TEST_CASE("shard: what is not finite in a compressed gradient is counted or refused as well",
+          "[shard]") {
+  const auto codec = GENERATE(data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16);
+  const bool refuses = GENERATE(false, true);
+  CAPTURE(name_of(codec), refuses);
+  ShardOptions options = Bench::options();
+  options.refuse_nonfinite = refuses;
+  Bench bench(options);
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  bench.take();
+  const auto push = [&](std::uint32_t worker, float second) {
+    GradientEncoder encoder;
+    const float gradient[] = {0.5f, second, 0.5f};
+    const auto codes = encoder.encode({codec, 0.5f}, gradient, kElements, true);
+    auto header = bench.push_header(worker, 1);
+    data::set_codec(header, codec);
+    bench.say(header,
+              Payload(std::string_view(reinterpret_cast<const char*>(codes.data()), codes.size())));
+  };
+  push(1, std::numeric_limits<float>::quiet_NaN());
+  if (refuses) {
+    const auto answers = bench.take();
+    REQUIRE(answers.size() == 1);
+    CHECK(Bench::code(answers[0]) == data::Code::kInvalid);
+    CHECK(answers[0].payload.find("worker 1") != std::string::npos);
+    push(1, 0.5f);
+  }
+  CHECK(bench.take().empty());
+  push(0, 0.5f);
+  CHECK(bench.take().size() == 2);
+  CHECK(bench.shard_.nonfinite() == 1);
+  CHECK(bench.value() == 1);
+}
+
+TEST_CASE("shard: a threshold that is none is refused and changes nothing", "[shard]") {
+  Bench bench;
+  bench.commit(1, {0});
+  bench.init(0, 7);
+  bench.take();
+  for (const float threshold : {0.0f, -0.5f, std::numeric_limits<float>::quiet_NaN(),
+                                std::numeric_limits<float>::infinity()}) {
+    auto header = bench.push_header(0, 1);
+    data::set_codec(header, data::Codec::kTwoBit);
+    Payload payload(compressed_bytes(data::Codec::kTwoBit, kElements));
+    std::memset(payload.data(), 0xff, payload.size());
+    std::memcpy(payload.data(), &threshold, sizeof threshold);
+    bench.say(header, std::move(payload));
+    CHECK(Bench::code(bench.take().at(0)) == data::Code::kInvalid);
+  }
+  CHECK(bench.value() == 7);
 }
 
 TEST_CASE("reduce: deterministic, the bits do not depend on the order of arrival",

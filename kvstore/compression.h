@@ -1,0 +1,62 @@
+/// Gradients in fewer bytes on their way to a server: what a codec's payload looks like, and the
+/// worker's side of it, which keeps what a payload could not say for the next round. The arithmetic
+/// is in kernels/.
+///
+///     2bit          f32 threshold | u32 how many elements were infinite or NaN | codes of two bits
+///     fp16, bf16    codes of 16 bits
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/data_messages.h"
+#include "core/result.h"
+
+namespace dt::kv {
+
+/// What a person sets.
+struct Compression {
+  data::Codec codec = data::Codec::kNone;
+  float threshold = 0.5f;  ///< Of 2bit.
+};
+
+/// "none", "2bit threshold=0.5" (or "2bit"), "fp16", "bf16".
+[[nodiscard]] Result<Compression> parse_compression(std::string_view text);
+[[nodiscard]] std::string_view name_of(data::Codec codec);
+
+/// Gradients of parameters alone are compressed, and float32 alone.
+[[nodiscard]] constexpr bool is_compressible(data::Dtype dtype, bool auxiliary) {
+  return dtype == data::Dtype::kFloat32 && !auxiliary;
+}
+/// The bytes of a payload of `n` float32 elements.
+[[nodiscard]] std::size_t compressed_bytes(data::Codec codec, std::size_t n);
+
+/// Why a payload of the right size makes no sense; empty: it does.
+[[nodiscard]] std::string_view payload_error(data::Codec codec, const std::byte* payload);
+/// How many of the gradient's `n` elements were infinite or NaN.
+[[nodiscard]] std::size_t count_nonfinite(data::Codec codec, const std::byte* payload,
+                                          std::size_t n);
+/// out = what the payload says
+void decode(data::Codec codec, float* out, const std::byte* payload, std::size_t n);
+/// into += weight * what the payload says, in one pass
+void decode_add(data::Codec codec, float* into, const std::byte* payload, float weight,
+                std::size_t n);
+
+/// The worker's side of one array: its residual, from 0, and the bytes that are being sent.
+class GradientEncoder {
+ public:
+  /// The payload of a gradient of `n` elements, always the same `n`; valid until the next call.
+  /// 2bit cannot carry infinities and NaN: it counts them, and their residual becomes 0.
+  /// `adds`: false for a contribution without samples: it says zeros and leaves the residual.
+  [[nodiscard]] std::span<const std::byte> encode(const Compression& how, const float* gradient,
+                                                  std::size_t n, bool adds);
+
+ private:
+  std::unique_ptr<float[]> residual_;
+  std::unique_ptr<std::byte[]> payload_;  ///< Large enough for every codec.
+};
+
+}  // namespace dt::kv
