@@ -2,7 +2,7 @@
 . "$(dirname "$0")/lib.sh"
 for network in lenet resnet; do
   for how in "" --no-overlap; do
-    run "train$how" dtlaunch -n 2 dttrain --network $network --num-layers 8 --dataset generated \
+    run "train$how" dtlaunch -n 2 --deterministic dttrain --network $network --num-layers 8 --dataset generated \
       --samples 330 --batch-size 16 --num-epochs 2 --no-eval $how --model-prefix "$T/$network$how"
     expect_status 0
   done
