@@ -402,7 +402,7 @@ void Shard::complete(Chunk& chunk) {
   values_are_there_ = false;
   if (chunk.wrong.empty()) apply(chunk);
   auto [sum, last] = chunk.sum.take();
-  if (!sum.empty()) chunk.spare = std::move(sum);
+  pool_.give(std::move(sum));
   pool_.give(std::move(last));
   chunk.failed.reset();
   if (!chunk.wrong.empty()) chunk.failed.emplace(round, std::exchange(chunk.wrong, {}));
