@@ -74,7 +74,10 @@ bool Driver::run_until(Done done, std::optional<Clock::time_point> deadline, Dur
     }
     const auto now = spin > Duration::zero() || deadline ? Clock::now() : Clock::time_point{};
     if (deadline && now >= *deadline) break;
-    if (spin > Duration::zero() && now < sleep_at) continue;
+    if (spin > Duration::zero() && now < sleep_at) {
+      std::this_thread::yield();  // whoever is to answer may need this core
+      continue;
+    }
     if (deadline)
       context_.run_one_until(*deadline);
     else

@@ -195,6 +195,8 @@ class Server::Loop final : public Answers {
       } else if (steady_now() >= sleep_at) {
         context_.run_one();
         sleep_at = steady_now() + busy_poll;
+      } else {
+        std::this_thread::yield();  // a worker of this host may need the core
       }
     }
   }

@@ -234,7 +234,7 @@ void Shard::on_init(const data::Header& header, Payload payload) {
   chunk.dtype = header.dtype;
   chunk.auxiliary = (header.flags & data::kAuxiliary) != 0;
   chunk.elements = header.samples;
-  chunk.value = std::make_shared<Payload>(std::move(payload));
+  chunk.value = make_value(std::move(payload));
   chunks_.emplace(chunk_key(header), std::move(chunk));
   answer(header, data::Type::kDone);
   if (auto parked = parked_inits_.extract(chunk_key(header))) retry(std::move(parked.mapped()));
@@ -264,10 +264,10 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
       }
       return;
     case Admission::kDuplicate:
-      pool_.give(std::move(payload));
+      pool_->give(std::move(payload));
       return wait_for_round(chunk, header, shared);
     case Admission::kPast:
-      pool_.give(std::move(payload));
+      pool_->give(std::move(payload));
       if (chunk.failed && chunk.failed->first == header.round)
         return refuse(header, data::Code::kMismatch, chunk.failed->second);
       if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
@@ -276,7 +276,7 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
     case Admission::kFenced:
     case Admission::kMissed:
     case Admission::kAhead:
-      pool_.give(std::move(payload));
+      pool_->give(std::move(payload));
       return admission_failed(header, admission, chunk.rounds);
   }
 }
@@ -307,7 +307,7 @@ Payload Shard::take(const data::Header& header) {
   Chunk* chunk = is_plain ? find(header) : nullptr;
   if (chunk && chunk->sum.empty() && !chunk->spare.empty())
     return std::exchange(chunk->spare, Payload());
-  return pool_.take(header.payload);
+  return pool_->take(header.payload);
 }
 
 void Shard::open(Chunk& chunk) {
@@ -339,15 +339,15 @@ void Shard::contribute(Chunk& chunk, const data::Header& header, Payload payload
     chunk.sum.add_compressed(codec, payload, is_mean, header.samples);
   else if (adds && !shared.in && !keeps)
     payload = chunk.sum.add(chunk.dtype, std::move(payload), is_mean, header.samples, is_last);
-  if (!keeps) pool_.give(std::exchange(payload, Payload()));
+  if (!keeps) pool_->give(std::exchange(payload, Payload()));
   chunk.parts.push_back({header, std::move(payload), std::move(shared)});
 }
 
 Payload Shard::decoded(Chunk& chunk, data::Codec codec, Payload codes) {
-  Payload values = chunk.spare.empty() ? pool_.take(chunk.elements * sizeof(float))
+  Payload values = chunk.spare.empty() ? pool_->take(chunk.elements * sizeof(float))
                                        : std::exchange(chunk.spare, Payload());
   decode(codec, reinterpret_cast<float*>(values.data()), codes.data(), chunk.elements);
-  pool_.give(std::move(codes));
+  pool_->give(std::move(codes));
   return values;
 }
 
@@ -390,7 +390,7 @@ std::string Shard::disagreement(const Chunk& chunk, const data::Header& header) 
 
 Payload& Shard::writable(Chunk& chunk) {
   if (chunk.value.use_count() > 1) {  // answers of an earlier round are still being sent
-    auto fresh = std::make_shared<Payload>(chunk.value->size());
+    auto fresh = make_value(pool_->take(chunk.value->size()));
     if (!fresh->empty()) std::memcpy(fresh->data(), chunk.value->data(), fresh->size());
     chunk.value = std::move(fresh);
   }
@@ -402,11 +402,11 @@ void Shard::complete(Chunk& chunk) {
   values_are_there_ = false;
   if (chunk.wrong.empty()) apply(chunk);
   auto [sum, last] = chunk.sum.take();
-  pool_.give(std::move(sum));
-  pool_.give(std::move(last));
+  pool_->give(std::move(sum));
+  pool_->give(std::move(last));
   chunk.failed.reset();
   if (!chunk.wrong.empty()) chunk.failed.emplace(round, std::exchange(chunk.wrong, {}));
-  for (auto& part : chunk.parts) pool_.give(std::move(part.bytes));
+  for (auto& part : chunk.parts) pool_->give(std::move(part.bytes));
   chunk.parts.clear();
   chunk.rounds.advance();
   auto& waiting = answering_;
@@ -483,7 +483,7 @@ Reduction Shard::contributions(Chunk& chunk) {
 void Shard::sum_shared(Chunk& chunk, const Reduction& reduction) {
   constexpr std::size_t kBlock = 4096;  // elements
   const std::size_t width = data::element_bytes(chunk.dtype);
-  if (chunk.value.use_count() > 1) chunk.value = std::make_shared<Payload>(chunk.value->size());
+  if (chunk.value.use_count() > 1) chunk.value = make_value(pool_->take(chunk.value->size()));
   Reduction part;
   part.divisor = reduction.divisor;
   for (std::size_t at = 0; at < chunk.elements; at += kBlock) {
@@ -505,7 +505,16 @@ void Shard::publish(Chunk& chunk, Payload bytes) {
   if (chunk.value.use_count() == 1)
     chunk.spare = std::exchange(*chunk.value, std::move(bytes));
   else
-    chunk.value = std::make_shared<Payload>(std::move(bytes));
+    chunk.value = make_value(std::move(bytes));
+}
+
+std::shared_ptr<Payload> Shard::make_value(Payload bytes) {
+  // An answer may outlive the shard.
+  auto back_to_pool = [pool = std::weak_ptr(pool_)](Payload* value) {
+    const std::unique_ptr<Payload> owner(value);
+    if (const auto alive = pool.lock()) alive->give(std::move(*value));
+  };
+  return {std::make_unique<Payload>(std::move(bytes)).release(), std::move(back_to_pool)};
 }
 
 void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payload,
@@ -536,7 +545,7 @@ void Shard::apply_async(Chunk& chunk, const data::Header& header, Payload payloa
       nonfinite_ += add_to(chunk.dtype, writable(chunk).data(), gradient, 1, chunk.elements);
     }
   }
-  pool_.give(std::move(payload));
+  pool_->give(std::move(payload));
   if (admission != Admission::kCounted && admission != Admission::kPast)
     return admission_failed(header, admission, chunk.rounds);
   if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);

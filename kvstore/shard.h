@@ -136,11 +136,13 @@ class Shard {
   void apply(Chunk& chunk);
   Reduction contributions(Chunk& chunk);
   void sum_shared(Chunk& chunk, const Reduction& reduction);
-  static void publish(Chunk& chunk, Payload bytes);
+  void publish(Chunk& chunk, Payload bytes);
   [[nodiscard]] data::Reduce reduce_of(const Chunk& chunk, data::Reduce asked) const;
   [[nodiscard]] bool uses_optimizer(const Chunk& chunk) const;
   /// The value's bytes for writing: a copy if answers still hold the present ones.
-  static Payload& writable(Chunk& chunk);
+  Payload& writable(Chunk& chunk);
+  /// A value whose memory goes back to the pool when its last answer is sent.
+  std::shared_ptr<Payload> make_value(Payload bytes);
   void open(Chunk& chunk);
   void close(Chunk& chunk);
   void recheck(bool epoch_ends);
@@ -157,7 +159,7 @@ class Shard {
   ShardOptions options_;
   Answers& answers_;
   Members members_;
-  PayloadPool pool_;
+  std::shared_ptr<PayloadPool> pool_ = std::make_shared<PayloadPool>();
   std::unordered_map<ChunkKey, Chunk> chunks_;
   ChunkKey last_key_ = 0;  ///< Of last_found_.
   Chunk* last_found_ = nullptr;
