@@ -1,6 +1,7 @@
 // dtbench: how fast the parts of dtlaunch are on this machine.
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +33,7 @@ constexpr const char* kHelp = R"(usage: dtbench COMMAND [OPTION]...
 Surroundings look_around() {
   Surroundings around;
   around.cores = std::thread::hardware_concurrency();
+  (void)::getloadavg(&around.load, 1);
   around.congestion_control = congestion_control();
 #ifndef __OPTIMIZE__
   around.is_optimised = false;

@@ -101,8 +101,9 @@ nlohmann::json json_of(const TensorList& list, const Series& series) {
 
 std::string as_table(const KvOptions& options, const Surroundings& around,
                      const std::vector<Measurement>& all) {
-  std::string text = fmt::format("dtbench kv: {}, congestion control {}\n",
-                                 plural(around.cores, "core"), around.congestion_control);
+  std::string text =
+      fmt::format("dtbench kv: {}, load {:.1f} before, congestion control {}\n",
+                  plural(around.cores, "core"), around.load, around.congestion_control);
   if (!around.is_optimised)
     text += "NOTE: built without optimisation; these figures say nothing (use a release build)\n";
   for (const auto& one : all) text += table_of(options, one);
@@ -137,6 +138,7 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
   const nlohmann::json whole = {
       {"program", "dtbench kv"},
       {"cores", around.cores},
+      {"load", around.load},
       {"congestion_control", around.congestion_control},
       {"optimised_build", around.is_optimised},
       {"op", to_string(options.operation)},

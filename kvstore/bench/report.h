@@ -12,6 +12,7 @@ namespace dt::bench {
 struct Surroundings {
   std::string congestion_control;
   unsigned cores = 0;
+  double load = 0;           ///< Of the machine's last minute, before anything was measured.
   bool is_optimised = true;  ///< Built with optimisation.
 };
 
