@@ -132,7 +132,10 @@ class Fit {
     if (auto ok = init(parts_.flat.parameters, DTKV_KEY_PARAMETER); !ok) return ok;
     if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
     const char* spec = options_.optimizer.c_str();
+    const char* codec = options_.compression.c_str();
     auto ok = checked(dtkv_set_optimizer(kv_.get(), spec), "set the optimizer");
+    if (ok)
+      ok = checked(dtkv_set_gradient_compression(kv_.get(), codec), "set gradient compression");
     return ok ? pull() : ok;  // holding the weights is what makes a newcomer warm
   }
 

@@ -53,6 +53,7 @@ struct FitOptions {
   uint32_t num_epochs = 1;  ///< Epochs begin_epoch..num_epochs-1.
   LrOptions learning_rate{};
   std::string optimizer = "sgd momentum=0.9";  ///< As dtkv_set_optimizer has it.
+  std::string compression = "none";            ///< As dtkv_set_gradient_compression has it.
   /// Gradients leave while backward runs, new weights arrive while the next step begins. Without:
   /// all gradients after backward, and a wait for all weights. The weights are the same.
   bool overlap = true;

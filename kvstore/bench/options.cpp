@@ -129,6 +129,10 @@ const std::vector<std::pair<std::string, kv::Transport>> kTransports = {
     {"auto", kv::Transport::kAuto},
     {"tcp", kv::Transport::kTcp},
     {"shm", kv::Transport::kSharedMemory}};
+const std::vector<std::pair<std::string, data::Codec>> kCodecs = {{"none", data::Codec::kNone},
+                                                                  {"2bit", data::Codec::kTwoBit},
+                                                                  {"fp16", data::Codec::kFp16},
+                                                                  {"bf16", data::Codec::kBf16}};
 const std::vector<std::pair<std::string, Memory>> kMemories = {{"store", Memory::kStore},
                                                                {"private", Memory::kPrivate}};
 const std::vector<std::pair<std::string, std::string>> kTypes = {{"dist_sync", "dist_sync"},
@@ -157,6 +161,9 @@ const std::vector<Option> kOptions = {
      For::kMachine, [](Parsed& p, Value v) { return chunk(v, p.options.chunk_bytes); }},
     {"transport", 0, "WAY", "auto (default: shared memory, all being on this machine), tcp or shm",
      For::kMachine, [](Parsed& p, Value v) { return choice(v, kTransports, p.options.transport); }},
+    {"codec", 0, "CODEC", "gradients are compressed: none (default), 2bit, fp16 or bf16; with "
+                          "--transport tcp",
+     For::kMachine, [](Parsed& p, Value v) { return choice(v, kCodecs, p.options.codec); }},
     {"memory", 0, "WHOSE", "gradients and results lie in memory of the store's (default) or are "
                            "private, and then copied where it is shared",
      For::kAll, [](Parsed& p, Value v) { return choice(v, kMemories, p.options.memory); }},
@@ -214,6 +221,13 @@ Result<void> complete(KvOptions& options) {
     return fail(ErrorKind::kInvalid, "--in-place: with --type dist_async the sums would be pushed");
   if (options.is_in_place && !options.optimizer.empty())
     return fail(ErrorKind::kInvalid, "--in-place: with --optimizer weights would be pushed");
+  const bool compresses = options.codec != data::Codec::kNone;
+  if (compresses && options.transport != kv::Transport::kTcp)
+    return fail(ErrorKind::kInvalid,
+                "--codec: what is shared is not compressed; give --transport tcp as well");
+  if (compresses && (options.type == "dist_async" || !options.optimizer.empty()))
+    return fail(ErrorKind::kInvalid,
+                "--codec: sums alone are checked; leave out --optimizer and --type dist_async");
   if (options.operation == Operation::kPull && !options.optimizer.empty())
     return fail(ErrorKind::kInvalid, "--optimizer: nothing is updated by --op pull");
   return {};

@@ -9,6 +9,7 @@
 #include "core/result.h"
 #include "kvstore/bench/tensor_list.h"
 #include "kvstore/client.h"
+#include "kvstore/compression.h"
 
 namespace dt::bench {
 
@@ -36,7 +37,8 @@ struct KvOptions {
   kv::Transport transport = kv::Transport::kAuto;
   /// As if every worker had a machine of its own, with one server on it.
   bool is_colocated = false;
-  bool is_deterministic = false;  ///< Servers add in the workers' order.
+  bool is_deterministic = false;           ///< Servers add in the workers' order.
+  data::Codec codec = data::Codec::kNone;  ///< Of the gradients.
   Memory memory = Memory::kStore;
   bool is_in_place = false;  ///< The result overwrites the gradient.
   std::vector<std::string> peers;

@@ -38,6 +38,8 @@ std::string how(const KvOptions& options) {
                          : fmt::format(", transport {}", to_string(options.transport));
   text += fmt::format(", {} memory", to_string(options.memory));
   if (options.is_in_place) text += " in place";
+  if (options.codec != data::Codec::kNone)
+    text += fmt::format(", gradients in {}", kv::name_of(options.codec));
   if (options.is_deterministic) text += ", deterministic";
   if (options.busy_poll > Duration::zero()) text += ", busy-poll";
   return text;
@@ -154,6 +156,7 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
       {"optimizer", options.optimizer},
       {"chunk_bytes", options.chunk_bytes},
       {"transport", to_string(options.transport)},
+      {"codec", kv::name_of(options.codec)},
       {"memory", to_string(options.memory)},
       {"measurements", std::move(measurements)},
       {"bad", bad},

@@ -78,6 +78,10 @@ Result<void> StoreExchange::prepare() {
     first += count;
   }
   if (auto made = store_.init(keys_, results_, 0); !made) return result_of(made);
+  if (options_.codec != data::Codec::kNone) {
+    const auto set = store_.set_gradient_compression(std::string(kv::name_of(options_.codec)));
+    if (!set) return result_of(set);
+  }
   if (options_.optimizer.empty()) {
     if (options_.type == "dist_async") total_.emplace(size);
     return {};
@@ -117,6 +121,7 @@ Result<void> StoreExchange::run_to_check() {
 
 std::uint64_t StoreExchange::count_bad(std::uint32_t workers, std::uint32_t round) {
   if (total_) return count_wrong_total(workers, round);
+  if (!spec_ && options_.codec != data::Codec::kNone) return count_wrong_decoded(workers, round);
   if (!spec_) return count_wrong(results(), workers, round);
   if (options_.type == "dist_async") return 0;  // depends on the order of arrival
   round_ = round;
@@ -141,6 +146,23 @@ std::uint64_t StoreExchange::count_wrong_total(std::uint32_t workers, std::uint3
   for (std::size_t i = 0; i < total.size(); ++i) {
     total[i] += weight * value_at(i, round);
     wrong += results()[i] == total[i] ? 0 : 1;
+  }
+  return wrong;
+}
+
+/// Every value is above 2bit's threshold, and so is what is left of it. 16 bits are as right as the
+/// last one of theirs is in the largest value, now and, in the residual, a round ago.
+std::uint64_t StoreExchange::count_wrong_decoded(std::uint32_t workers, std::uint32_t round) {
+  const bool is_two_bit = options_.codec == data::Codec::kTwoBit;
+  const float two_bits = static_cast<float>(workers) * kv::Compression().threshold;
+  const float weight = sum_of_ranks(workers);
+  const float off = weight * (options_.codec == data::Codec::kFp16 ? 0.25F : 2.0F);
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < results().size(); ++i) {
+    const float have = results()[i];
+    const float want = weight * value_at(i, round);
+    const bool is_it = is_two_bit ? have == two_bits : std::abs(have - want) <= off;
+    wrong += is_it ? 0 : 1;
   }
   return wrong;
 }

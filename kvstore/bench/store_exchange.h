@@ -56,6 +56,7 @@ class StoreExchange final : public Exchange {
   Result<void> finish(const kv::StoreResult<kv::Handle>& handle);
   std::uint64_t count_wrong_total(std::uint32_t workers, std::uint32_t round);
   std::uint64_t count_wrong_weights();
+  std::uint64_t count_wrong_decoded(std::uint32_t workers, std::uint32_t round);
   void repeat_update(std::uint32_t operations);
 
   const KvOptions& options_;

@@ -171,6 +171,17 @@ TEST_CASE("dtbench: every way bytes can go gives the right sums") {
   }
 }
 
+TEST_CASE("dtbench: compressed gradients are measured and checked") {
+  for (const std::string codec : {"2bit", "fp16", "bf16"}) {
+    for (const std::string operation : {"pushpull", "push"}) {
+      const auto json =
+          good_json(quick({"-w", "3", "-s", "2", "--sizes", "5x12K+4+300K", "--chunk", "4K",
+                           "--transport", "tcp", "--codec", codec, "--op", operation, "--check"}));
+      CHECK(json.at("codec") == codec);
+    }
+  }
+}
+
 TEST_CASE("dtbench: a peer's library is used where it is, and asked for where it is not") {
   for (const std::string peer : {"gloo", "gloo-tensor", "mpi", "mpi-shm"}) {
     const Ended ended = quick({"--sizes", "3x20K+4", "--peer", peer, "--check"});

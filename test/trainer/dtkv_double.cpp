@@ -177,6 +177,8 @@ int dtkv_wait_all(dtkv_store* store, double) {
   return code;
 }
 
+int dtkv_set_gradient_compression(dtkv_store*, const char*) { return DTKV_OK; }
+
 int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
   std::istringstream words(spec);
   std::string word;

@@ -61,6 +61,18 @@ TEST_CASE("dttrain trains on generated digits, reports, saves, and goes on from 
   CHECK(metrics[1]["validation_accuracy"] > 0.8);
 }
 
+TEST_CASE("dttrain learns from gradients in two bits or in sixteen") {
+  for (const std::string how : {"2bit --gc-threshold 0.001", "fp16", "bf16"}) {
+    Folder folder;
+    const auto ended =
+        run("--network mlp --dataset generated --samples 2000 --num-epochs 3 --metrics-json " +
+            folder.file("metrics") + " --gc-type " + how);
+    INFO(ended.output);
+    REQUIRE(ended.exit_code() == 0);
+    CHECK(json_lines(folder.file("metrics")).back()["validation_accuracy"] > 0.75);
+  }
+}
+
 TEST_CASE("dttrain on the CPU refuses --gpus with a sentence and its own exit code") {
   const auto ended = run("--gpus 0");
   CHECK(ended.exit_code() == 3);
@@ -74,6 +86,8 @@ TEST_CASE("dttrain names what it cannot use") {
   CHECK(bad_option.says("--bogus"));
   CHECK(run("stray").exit_code() == 2);
   CHECK(run("--lr fast").exit_code() == 2);
+  CHECK(run("--gc-type 3bit").exit_code() == 2);
+  CHECK(run("--gc-type 2bit --gc-threshold 0").exit_code() == 2);
   const auto no_data = run("--data /nonexistent");
   CHECK(no_data.exit_code() == 1);
   CHECK(no_data.says("/nonexistent"));
