@@ -234,6 +234,30 @@ TEST_CASE("compression: over TCP a gradient is a sixteenth, in shared memory it 
   });
 }
 
+TEST_CASE("compression: gradients in shared memory and gradients in codes meet in one round",
+          "[compression]") {
+  const bool deterministic = GENERATE(false, true);
+  Cluster cluster(1, 3, true, deterministic);
+  std::vector<std::unique_ptr<kv::Store>> stores;
+  for (std::uint32_t w = 0; w < 3; ++w) {
+    cluster.transport = w == 0 ? kv::Transport::kSharedMemory : kv::Transport::kTcp;
+    stores.push_back(cluster.open(w));
+  }
+  std::vector<std::future<std::vector<float>>> all;
+  for (std::uint32_t w = 0; w < 3; ++w)
+    all.push_back(std::async(std::launch::async, [&, w] {
+      auto& store = *stores[w];
+      std::vector<float> values(3000, 0);
+      init(store, "w", values);
+      must(store.set_gradient_compression("2bit threshold=0.5"));
+      std::vector<float> g(values.size(), 0.75f);
+      must(pushpull(store, "w", g, values, options_of(w + 1, 0, data::Reduce::kMean)));
+      return values;
+    }));
+  for (auto& one : all)
+    CHECK(one.get() == std::vector<float>(3000, (0.75f + 2 * 0.5f + 3 * 0.5f) / 6));
+}
+
 TEST_CASE("compression: contributors that disagree are an error naming both", "[compression]") {
   // Over shared memory nothing is compressed, and it is an error all the same.
   Cluster cluster(1, 2);
