@@ -770,6 +770,7 @@ Status Client::prepare_staging(std::size_t first_key) {
   }
   if (large.empty()) return {};
   auto made = SharedMemory::create(total, false);
+  if (!made && options_.transport == Transport::kAuto) return {};  // out of descriptors, say
   if (!made) return store_error(DTKV_INTERNAL, made.error().message);
   Memory memory;
   memory.memory = std::move(*made);

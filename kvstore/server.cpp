@@ -63,7 +63,10 @@ class Server::Loop final : public Answers {
   void adopt(TcpSocket socket, WorkerId worker) {
     auto connection = std::make_shared<Connection>(*this, std::move(socket), worker);
     auto& present = connections_[worker];
-    if (present) present->link.close();
+    if (present) {
+      present->link.close();
+      shard_.forget_requests(worker);
+    }
     present = connection;
     group_.spawn(write(connection));
     group_.spawn(serve(connection));
@@ -89,7 +92,7 @@ class Server::Loop final : public Answers {
     if (size >= kSendAtOnce) link.write_now();
   }
 
-  /// For every worker ever seen: whether it is connected, and whether bytes came since last time.
+  /// For every worker ever seen: whether it is connected, and whether bytes moved since last time.
   struct Seen {
     bool connected = false;
     bool active = false;
@@ -99,7 +102,7 @@ class Server::Loop final : public Answers {
     for (auto& [worker, bytes] : read_) {
       const auto it = connections_.find(worker);
       const bool connected = it != connections_.end();
-      const std::uint64_t now = connected ? it->second->link.bytes_read() : 0;
+      const std::uint64_t now = connected ? it->second->link.bytes_moved() : 0;
       out[worker] = {connected, connected && now != bytes};
       bytes = now;
     }
@@ -110,14 +113,16 @@ class Server::Loop final : public Answers {
   /// A worker's connection: checks its frames and hands them to the shard.
   struct Connection final : FrameSink {
     Connection(Loop& l, TcpSocket socket, WorkerId w)
-        : loop(l), worker(w), link(std::move(socket)) {}
+        : loop(l), worker(w), link(std::move(socket)) {
+      link.limit_queue(kMaxQueued);
+    }
 
     Result<std::byte*> begin(const data::Header& next) override {
       if (next.worker != worker) return fail(ErrorKind::kProtocol, "another worker's frame");
       header = next;
       if (is_about_memory()) {
-        if (next.payload > data::kMaxShareMemory || memories.size() >= kMaxMemories)
-          return fail(ErrorKind::kProtocol, "too much shared memory");
+        if (next.payload > data::kMaxShareMemory)
+          return fail(ErrorKind::kProtocol, "a frame about memory of {} bytes", next.payload);
         payload = Payload(next.payload);
         return payload.data();
       }
@@ -168,6 +173,8 @@ class Server::Loop final : public Answers {
   };
 
   static constexpr std::size_t kMaxMemories = 1024;
+  /// Bytes of answers a worker may leave unread before it is read from no more.
+  static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Large answers leave at once; the others together when there is nothing more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
 
@@ -219,7 +226,9 @@ class Server::Loop final : public Answers {
     if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
     connection->link.close();
     const auto it = connections_.find(connection->worker);
-    if (it != connections_.end() && it->second == connection) connections_.erase(it);
+    if (it == connections_.end() || it->second != connection) co_return;  // it has a newer one
+    connections_.erase(it);
+    shard_.forget_requests(connection->worker);
   }
 
   AtomicCounters& counters_;
@@ -229,7 +238,7 @@ class Server::Loop final : public Answers {
   std::map<WorkerId, std::shared_ptr<Connection>> connections_;
   std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
   std::uint64_t nonfinite_told_ = 0;
-  std::map<WorkerId, std::uint64_t> read_;  ///< Bytes read when traffic() was last asked.
+  std::map<WorkerId, std::uint64_t> read_;  ///< Bytes moved when traffic() was last asked.
   std::jthread thread_;
 };
 
@@ -242,7 +251,12 @@ void Server::Loop::Connection::change_memories() {
     return loop.answer(worker, answer, nullptr);
   }
   const auto told = wire::parse<data::ShareMemory>(payload.text());
-  auto memory = told ? SharedMemory::open(*told) : tl::unexpected(told.error());
+  Result<std::shared_ptr<SharedMemory>> memory =
+      fail(ErrorKind::kUnavailable, "worker {} shares {} memories already", worker, kMaxMemories);
+  if (!told)
+    memory = tl::unexpected(told.error());
+  else if (memories.size() < kMaxMemories)
+    memory = SharedMemory::open(*told);
   if (memory) {
     memories[told->number] = std::move(*memory);
     return loop.answer(worker, answer, nullptr);

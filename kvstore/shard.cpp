@@ -162,6 +162,14 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
   return adopted;
 }
 
+void Shard::forget_requests(WorkerId worker) {
+  for (Chunk* chunk : open_)
+    std::erase_if(chunk->waiting, [&](const auto& w) { return w.header.worker == worker; });
+  held_bytes_ = 0;
+  for (auto& [deadline, frame] : std::exchange(held_, {}))
+    if (frame.header.worker != worker) hold(deadline, std::move(frame));
+}
+
 void Shard::expire(Time now) {
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {})) {
@@ -442,7 +450,7 @@ void Shard::apply(Chunk& chunk) {
   const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
   if (!is_it)
     nonfinite_ += reduce(chunk.dtype, reduction, out.data(), chunk.elements);
-  else if (data::codec_of(first.header) > data::Codec::kTwoBit)  // added without being counted
+  else if (data::codec_of(first.header) != data::Codec::kTwoBit)  // added without being counted
     nonfinite_ += count_nonfinite(chunk.dtype, out.data(), chunk.elements);
   publish(chunk, std::exchange(out, Payload()));
 }

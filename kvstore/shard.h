@@ -68,6 +68,9 @@ class Shard {
   [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
   /// The contributor set changes; kStale says that the commit was refused.
   Members::Adopted commit(const ServerCommit& commit, Time now);
+  /// The worker's connection ended. What it asked there is answered when it asks again, not before:
+  /// the answer to a repetition would change memory that the worker has got back meanwhile.
+  void forget_requests(WorkerId worker);
   /// Refuses what was held for too long. To be called about once a second.
   void expire(Time now);
   [[nodiscard]] const Members& members() const { return members_; }

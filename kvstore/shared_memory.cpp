@@ -78,7 +78,8 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::open(const data::ShareMemory
   if (!good) return fail(ErrorKind::kDenied, "{} is not of {} bytes and sealed", path, told.size);
   auto at = map(fd.get(), told.size + kPage);
   if (!at) return tl::unexpected(at.error());
-  std::shared_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), *at, told.size));
+  // Mapped, it needs no descriptor.
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(io::Fd(), *at, told.size));
   const std::string_view token(reinterpret_cast<const char*>(*at + told.size), data::kNonceBytes);
   if (token != told.token) return fail(ErrorKind::kDenied, "{} is another memory", path);
   return memory;

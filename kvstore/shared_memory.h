@@ -31,13 +31,14 @@ class SharedMemory {
   [[nodiscard]] std::span<std::byte> bytes() const { return {begin_, size_}; }
   /// True if [data, data + size) lies inside.
   [[nodiscard]] bool holds(const void* data, std::size_t size) const;
-  /// What open() in another process needs. `number` is the creator's own for it.
+  /// What open() in another process needs; for memory that was created here. `number` is the
+  /// creator's own for it.
   [[nodiscard]] data::ShareMemory describe(std::uint32_t number) const;
 
  private:
   SharedMemory(io::Fd fd, std::byte* begin, std::size_t size);
 
-  io::Fd fd_;
+  io::Fd fd_;  ///< Of memory created here.
   std::byte* begin_;
   std::size_t size_;  ///< Without the token's page behind it.
 };

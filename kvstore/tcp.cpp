@@ -49,7 +49,8 @@ void tune(TcpSocket& socket) {
 TcpLink::TcpLink(TcpSocket socket)
     : socket_(std::move(socket)),
       buffer_(kReadBuffer, '\0'),
-      wake_(socket_.get_executor(), io::asio::steady_timer::time_point::max()) {
+      wake_(socket_.get_executor(), io::asio::steady_timer::time_point::max()),
+      room_(socket_.get_executor(), io::asio::steady_timer::time_point::max()) {
   boost::system::error_code ec;
   socket_.native_non_blocking(true, ec);
 }
@@ -94,6 +95,7 @@ io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
     auto drained = drain(sink);
     sink.idle();
     if (!drained) co_return drained.error();
+    while (open_ && queued_bytes_ > max_queued_) co_await room_.async_wait(io::tok);
     auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
     if (ec) co_return Error{ErrorKind::kClosed, "the connection was closed"};
   }
@@ -216,7 +218,10 @@ bool TcpLink::write_some() {
       is_full_ = would_block(errno);
       return is_full_;
     }
+    bytes_written_ += static_cast<std::size_t>(n);
+    const bool was_over = queued_bytes_ > max_queued_;
     queued_bytes_ -= static_cast<std::size_t>(n);
+    if (was_over && queued_bytes_ <= max_queued_) room_.cancel();
     front_written_ += static_cast<std::size_t>(n);
     while (!queue_.empty()) {
       const std::size_t whole = queue_.front().head_size + queue_.front().size;
@@ -266,6 +271,7 @@ void TcpLink::close() {
   socket_.shutdown(TcpSocket::shutdown_both, ec);
   socket_.close(ec);
   wake_.cancel();
+  room_.cancel();
 }
 
 int TcpLink::release() {

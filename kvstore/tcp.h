@@ -66,11 +66,16 @@ class TcpLink {
   io::awaitable<void> write_loop();
   /// Called on the thread whenever queued bytes were written.
   void on_written(std::function<void()> callback) { on_written_ = std::move(callback); }
+  /// receive() reads no more while so many bytes are queued: what a peer that does not read can
+  /// make us keep is bounded. Not for both ends of a connection, which then could wait for each
+  /// other.
+  void limit_queue(std::size_t bytes) { max_queued_ = bytes; }
   /// Ends receive() and write_loop(). Idempotent.
   void close();
   [[nodiscard]] bool is_open() const { return open_; }
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }
-  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
+  /// Read and written.
+  [[nodiscard]] std::uint64_t bytes_moved() const { return bytes_read_ + bytes_written_; }
   /// Bytes read from the socket and not yet asked for.
   [[nodiscard]] std::size_t buffered() const { return buffer_end_ - buffer_begin_; }
   /// Takes the descriptor out, for another thread's loop. No longer open.
@@ -111,9 +116,12 @@ class TcpLink {
   std::deque<Outgoing> queue_;
   std::size_t front_written_ = 0;
   std::size_t queued_bytes_ = 0;
+  std::size_t max_queued_ = ~std::size_t{0};
   std::uint64_t bytes_read_ = 0;
+  std::uint64_t bytes_written_ = 0;
   io::asio::steady_timer wake_;
-  bool is_full_ = false;  ///< The socket took less than there is: write_loop() waits for it.
+  io::asio::steady_timer room_;  ///< receive() waits for room in the queue.
+  bool is_full_ = false;         ///< The socket took less than there is: write_loop() waits for it.
   std::function<void()> on_written_;
   bool open_ = true;
 };

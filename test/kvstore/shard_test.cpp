@@ -597,3 +597,44 @@ TEST_CASE("rounds: any interleaving of contributions, resends, finishes and comm
       });
   CHECK(holds);
 }
+
+// A worker whose connection breaks sends again what has no answer. Were the first request answered
+// as well, by the new connection, the second one's answer would overwrite memory that is the
+// worker's again.
+TEST_CASE("shard: what was asked on a connection that ended is answered when it is asked again",
+          "[shard]") {
+  Bench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  bench.take();
+  std::vector<float> memory(kElements, 1);
+  SharedBuffers in_place;
+  in_place.in = reinterpret_cast<const std::byte*>(memory.data());
+  in_place.out = reinterpret_cast<std::byte*>(memory.data());
+  const bool is_held = GENERATE(false, true);
+  auto header = bench.push_header(0, 1, is_held ? 2 : 1);
+  header.flags = data::kShared;
+  bench.shard_.handle(header, {}, Time{}, in_place);
+  bench.shard_.forget_requests(WorkerId(0));
+  if (is_held) bench.commit(2, {0, 1});
+  bench.push(1, 1, 10);
+  if (!is_held) {
+    REQUIRE(bench.answers.size() == 1);
+    CHECK(bench.take()[0].to == WorkerId(1));
+  }
+  CHECK(memory == std::vector<float>(kElements, 1));
+  bench.shard_.handle(header, {}, Time{}, in_place);
+  const auto answers = bench.take();
+  REQUIRE_FALSE(answers.empty());
+  CHECK(std::count_if(answers.begin(), answers.end(),
+                      [](const auto& a) { return a.to == WorkerId(0); }) == 1);
+  CHECK(memory == std::vector<float>(kElements, 11));
+}
+
+TEST_CASE("shard: what is not finite in an only contribution is counted", "[shard]") {
+  Bench bench;
+  bench.commit(1, {0});
+  bench.init(0, 0);
+  bench.push(0, 1, std::numeric_limits<float>::quiet_NaN());
+  CHECK(bench.shard_.nonfinite() == kElements);
+}

@@ -1,9 +1,11 @@
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 
 #include "kvstore/handshake.h"
+#include "kvstore/shared_memory.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
@@ -51,6 +53,31 @@ class Stranger {
       if (n == 0) return true;
       if (n < 0) return errno == ECONNRESET;
     }
+  }
+  /// Sends `frame` again and again until the other side takes no more of it for half a second;
+  /// false: it took `limit` bytes.
+  bool is_stopped_within(std::size_t limit, const std::string& frame) {
+    std::string many;
+    while (many.size() < (std::size_t{64} << 10)) many += frame;
+    for (std::size_t sent = 0; sent < limit;) {
+      pollfd at{fd_.get(), POLLOUT, 0};
+      if (::poll(&at, 1, 500) == 0) return true;
+      const std::string_view rest = std::string_view(many).substr(sent % many.size());
+      const ssize_t n = ::send(fd_.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno != EAGAIN) return false;
+      sent += n > 0 ? static_cast<std::size_t>(n) : 0;
+    }
+    return false;
+  }
+  /// Says a frame; the header of what is answered, whose payload is read as well.
+  data::Header ask(data::Header header, std::string_view payload) {
+    header.payload = static_cast<std::uint32_t>(payload.size());
+    const auto head = data::encode(header);
+    say(std::string(head.begin(), head.end()).append(payload));
+    auto answer = data::decode(hear(data::kHeaderBytes));
+    REQUIRE(answer);
+    if (answer->payload > 0) hear(answer->payload);  // recv() of nothing waits
+    return *answer;
   }
   /// A handshake as worker 0; what this server answered is read.
   void authenticate() {
@@ -299,4 +326,40 @@ TEST_CASE("frames: a header in memory is what the field list says", "[wire]") {
   header.samples = 13;
   const auto bytes = data::encode(header);
   CHECK(std::string(bytes.begin(), bytes.end()) == wire::body_of(header));
+}
+
+TEST_CASE("members: one memory too many is refused, and the connection lives", "[security]") {
+  Cluster cluster(1, 1);
+  Stranger member(cluster.server().port());
+  member.authenticate();
+  const auto memory = kv::SharedMemory::create(1, true);
+  REQUIRE(memory);
+  data::Header share;
+  share.type = data::Type::kShare;
+  std::uint32_t number = 0;
+  const auto next = [&] { return member.ask(share, wire::body_of((*memory)->describe(number++))); };
+  while (next().type == data::Type::kDone) REQUIRE(number <= 4096);
+  CHECK(number == 1025);
+  data::Header forget;
+  forget.type = data::Type::kUnshare;
+  CHECK(member.ask(forget, {}).type == data::Type::kDone);
+  CHECK(next().type == data::Type::kDone);
+}
+
+TEST_CASE("members: one that asks and does not read is read from no more", "[security]") {
+  Cluster cluster(1, 1);
+  Stranger member(cluster.server().port());
+  member.authenticate();
+  data::Header init;
+  init.type = data::Type::kInit;
+  init.samples = std::uint64_t{1} << 18;
+  const std::string values(init.samples * sizeof(float), '\0');
+  REQUIRE(member.ask(init, values).type == data::Type::kDone);
+  data::Header pull;
+  pull.type = data::Type::kPull;
+  const auto frame = data::encode(pull);
+  CHECK(member.is_stopped_within(std::size_t{64} << 20, std::string(frame.begin(), frame.end())));
+  Stranger other(cluster.server().port());
+  other.authenticate();  // of the same worker: it takes the place of the first one
+  CHECK(other.ask(pull, {}).type == data::Type::kValue);
 }
