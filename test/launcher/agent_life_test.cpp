@@ -224,6 +224,9 @@ TEST_CASE("agent: its guard is not replaced while the agent ends", "[agent]") {
   for (std::string line; std::getline(kept, line);) CHECK(line.find("guard") == std::string::npos);
 }
 
+// AddressSanitizer itself opens a file when an exception is thrown on the main thread, and ends the
+// program where it cannot.
+#ifndef __SANITIZE_ADDRESS__
 TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the others, and ends",
           "[agent]") {
   Site site;
@@ -253,6 +256,7 @@ TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the oth
   link->send(Shutdown());
   CHECK(site.wait([&] { return !alive(agent) && !alive(link->started[worker(1)][0]); }));
 }
+#endif
 
 TEST_CASE("agent: many processes need more descriptors than the soft limit; they keep theirs",
           "[agent]") {
