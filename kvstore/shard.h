@@ -1,5 +1,6 @@
-/// What one server loop knows and does: its chunks, their rounds and values. Frames in, answers
-/// out; no socket, thread or clock, so tests drive it frame by frame.
+/// What one server loop knows and does: its keys and chunks, who may contribute, when a round is
+/// complete. Frames in, answers out; no socket, thread or clock, so tests drive it frame by frame.
+/// The arithmetic of a chunk's rounds is in chunk_value.h, their rules are in aggregate.h.
 ///
 /// One thread. The caller's part, for every frame of an authenticated connection:
 ///  1. check(header) before memory is taken for the payload. kProtocol: nobody may say that;
@@ -24,9 +25,8 @@
 #include "core/messages.h"
 #include "core/result.h"
 #include "kvstore/aggregate.h"
-#include "kvstore/optimizer.h"
+#include "kvstore/chunk_value.h"
 #include "kvstore/payload.h"
-#include "kvstore/round_sum.h"
 
 namespace dt::kv {
 
@@ -36,13 +36,6 @@ class Answers {
   virtual ~Answers() = default;
   virtual void answer(WorkerId to, const data::Header& header,
                       std::shared_ptr<const Payload> payload) = 0;
-};
-
-/// A chunk's gradient and the place for its value, in memory that is shared with the worker.
-struct SharedBuffers {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::shared_ptr<const void> owners[2];  ///< Keep them mapped.
 };
 
 struct ShardOptions {
@@ -75,35 +68,20 @@ class Shard {
   void expire(Time now);
   [[nodiscard]] const Members& members() const { return members_; }
   /// Elements of gradients that were infinite or NaN.
-  [[nodiscard]] std::uint64_t nonfinite() const { return nonfinite_; }
+  [[nodiscard]] std::uint64_t nonfinite() const { return bench_.nonfinite; }
 
  private:
-  struct Part {
-    data::Header header;
-    Payload bytes;  ///< Empty when they went into the sum or are shared.
-    SharedBuffers shared;
-
-    [[nodiscard]] const std::byte* values() const { return shared.in ? shared.in : bytes.data(); }
-  };
   /// A request that the open round will answer.
   struct Waiting {
     data::Header header;
     SharedBuffers shared;
   };
   struct Chunk {
-    data::Dtype dtype{};
-    bool auxiliary = false;
-    std::size_t elements = 0;
-    std::shared_ptr<Payload> value;
-    Payload spare;  ///< An earlier round's memory, for the next round's first contribution.
+    ChunkValue value;
     RoundMachine rounds;
-    OptimizerState state;
     // The open round:
     std::size_t open_at = 0;  ///< Where in open_.
-    std::vector<Part> parts;  ///< What was counted.
-    RoundSum sum;             ///< Of the parts' values.
     std::vector<Waiting> waiting;
-    std::string wrong;  ///< Why the parts do not fit together; empty: they do.
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
   };
   struct Parked {
@@ -121,31 +99,12 @@ class Shard {
   void on_barrier(const data::Header& header);
   void on_set_optimizer(const data::Header& header, Payload payload);
   void on_sync(const data::Header& header);
-  void apply_async(Chunk& chunk, const data::Header& header, Payload payload,
-                   const SharedBuffers& shared);
+  void on_async_push(Chunk& chunk, const data::Header& header, Payload payload,
+                     const SharedBuffers& shared);
   static void wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared);
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
   void hold(Time deadline, Parked frame);
-  /// Why the values cannot be taken; empty: they can.
-  std::string refusal(const Chunk& chunk, const data::Header& header, const Payload& payload,
-                      const SharedBuffers& shared);
-  /// The values that a compressed payload stands for.
-  Payload decoded(Chunk& chunk, data::Codec codec, Payload codes);
-  void contribute(Chunk& chunk, const data::Header& header, Payload payload, SharedBuffers shared,
-                  bool is_last);
-  /// Why `header` does not fit the round's first part; empty: it does.
-  [[nodiscard]] std::string disagreement(const Chunk& chunk, const data::Header& header) const;
-  void apply(Chunk& chunk);
-  Reduction contributions(Chunk& chunk);
-  void sum_shared(Chunk& chunk, const Reduction& reduction);
-  void publish(Chunk& chunk, Payload bytes);
-  [[nodiscard]] data::Reduce reduce_of(const Chunk& chunk, data::Reduce asked) const;
-  [[nodiscard]] bool uses_optimizer(const Chunk& chunk) const;
-  /// The value's bytes for writing: a copy if answers still hold the present ones.
-  Payload& writable(Chunk& chunk);
-  /// A value whose memory goes back to the pool when its last answer is sent.
-  std::shared_ptr<Payload> make_value(Payload bytes);
   void open(Chunk& chunk);
   void close(Chunk& chunk);
   void recheck(bool epoch_ends);
@@ -162,25 +121,20 @@ class Shard {
   ShardOptions options_;
   Answers& answers_;
   Members members_;
-  std::shared_ptr<PayloadPool> pool_ = std::make_shared<PayloadPool>();
+  Workbench bench_;
   std::unordered_map<ChunkKey, Chunk> chunks_;
   ChunkKey last_key_ = 0;  ///< Of last_found_.
   Chunk* last_found_ = nullptr;
   std::vector<Chunk*> open_;        ///< Those whose open round somebody has contributed to.
   std::vector<Waiting> answering_;  ///< Scratch of complete().
-  std::vector<Addend> addends_;     ///< Scratch of contributions().
-  std::vector<Addend> block_;       ///< Scratch of sum_shared().
-  bool values_are_there_ = false;   ///< sum_shared() gave them to all who share memory.
+  std::vector<std::byte*> places_;  ///< Scratch of complete().
   RoundMachine barrier_;
   std::vector<data::Header> at_barrier_;
 
   std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
   std::unordered_map<std::string, std::size_t> key_index_;
 
-  std::uint64_t nonfinite_ = 0;  ///< Elements of gradients that were infinite or NaN.
-  std::optional<OptimizerSpec> optimizer_;
   WorkerId optimizer_by_;
-  bool has_state_ = false;  ///< An optimizer has updated a chunk here.
 
   // What waits for a key, an optimizer, a chunk; a commit may change who is to give it.
   std::vector<Parked> parked_registers_;

@@ -1,0 +1,265 @@
+#include "kvstore/chunk_value.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kvstore/compression.h"
+
+namespace dt::kv {
+
+namespace {
+
+/// How the payload of a contribution is compressed.
+data::Codec payload_codec(const data::Header& header) {
+  return header.flags & data::kShared ? data::Codec::kNone : data::codec_of(header);
+}
+
+}  // namespace
+
+ChunkValue::ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
+                       Payload value)
+    : bench_(bench),
+      dtype_(dtype),
+      is_auxiliary_(is_auxiliary),
+      elements_(elements),
+      value_(make_value(std::move(value))) {}
+
+bool ChunkValue::uses_optimizer() const {
+  return bench_.optimizer && !is_auxiliary_ && dtype_ != data::Dtype::kInt64;
+}
+
+data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
+  if (asked != data::Reduce::kAuto) return asked;
+  const bool mean = uses_optimizer() || (is_auxiliary_ && dtype_ != data::Dtype::kInt64);
+  return mean ? data::Reduce::kMean : data::Reduce::kSum;
+}
+
+// ---------------------------------------------------------------- contributions
+
+Payload ChunkValue::take(std::size_t bytes) {
+  if (sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
+  return bench_.pool->take(bytes);
+}
+
+std::string ChunkValue::refusal(const data::Header& header, const Payload& payload,
+                                const SharedBuffers& shared) {
+  const data::Codec codec = payload_codec(header);
+  const auto error = payload_error(codec, payload.data());
+  if (!error.empty())
+    return fmt::format("worker {}: a gradient compressed with {}: {}", header.worker,
+                       name_of(codec), error);
+  if (!bench_.refuse_nonfinite) return {};
+  const std::size_t count =
+      codec == data::Codec::kNone
+          ? count_nonfinite(dtype_, shared.in ? shared.in : payload.data(), elements_)
+          : count_nonfinite(codec, payload.data(), elements_);
+  if (count == 0) return {};
+  bench_.nonfinite += count;
+  return fmt::format(
+      "worker {}: {} of {} elements of chunk {} of its gradient are infinite or NaN "
+      "(--refuse-nonfinite)",
+      header.worker, count, elements_, header.chunk);
+}
+
+void ChunkValue::contribute(const data::Header& header, Payload payload, SharedBuffers shared,
+                            bool is_last) {
+  if (wrong_.empty()) wrong_ = disagreement(header);
+  const bool adds = header.samples > 0 && elements_ > 0 && wrong_.empty();
+  if (!adds) shared.in = nullptr;
+  const bool keeps = adds && !shared.in && bench_.deterministic;
+  const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
+  const bool is_compressed = codec != data::Codec::kNone;
+  const bool adds_codes = is_compressed && !keeps && !sum_.empty();
+  if (codec == data::Codec::kTwoBit)  // its values are finite: they are not counted with the sum
+    bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
+  if (is_compressed && !adds_codes) payload = decoded(codec, std::move(payload));
+  const bool is_mean = reduce_of(header.reduce) == data::Reduce::kMean;
+  if (adds_codes)
+    sum_.add_compressed(codec, payload, is_mean, header.samples);
+  else if (adds && !shared.in && !keeps)
+    payload = sum_.add(dtype_, std::move(payload), is_mean, header.samples, is_last);
+  if (!keeps) bench_.pool->give(std::exchange(payload, Payload()));
+  parts_.push_back({header, std::move(payload), std::move(shared)});
+}
+
+std::string ChunkValue::disagreement(const data::Header& header) const {
+  if (dtype_ == data::Dtype::kInt64 && header.reduce == data::Reduce::kMean)
+    return "int64 values have no mean: push them with reduce = sum";
+  if (parts_.empty()) return {};
+  const auto& first = parts_.front().header;
+  if (header.step != first.step)
+    return fmt::format("round {}: worker {} is at step {}, worker {} at step {}", first.round,
+                       first.worker, first.step, header.worker, header.step);
+  if (uses_optimizer() && header.learning_rate != first.learning_rate)
+    return fmt::format("round {}: worker {} has learning rate {}, worker {} has {}", first.round,
+                       first.worker, first.learning_rate, header.worker, header.learning_rate);
+  if (data::codec_of(header) != data::codec_of(first))
+    return fmt::format("round {}: worker {} has gradient compression {}, worker {} has {}",
+                       first.round, first.worker, name_of(data::codec_of(first)), header.worker,
+                       name_of(data::codec_of(header)));
+  if (reduce_of(header.reduce) != reduce_of(first.reduce))
+    return fmt::format("round {}: worker {} and worker {} ask for different reductions",
+                       first.round, first.worker, header.worker);
+  return {};
+}
+
+Payload ChunkValue::decoded(data::Codec codec, Payload codes) {
+  Payload values = spare_.empty() ? bench_.pool->take(elements_ * sizeof(float))
+                                  : std::exchange(spare_, Payload());
+  decode(codec, reinterpret_cast<float*>(values.data()), codes.data(), elements_);
+  bench_.pool->give(std::move(codes));
+  return values;
+}
+
+// ---------------------------------------------------------------- taking effect
+
+ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
+  Applied applied;
+  applied.wrong = std::exchange(wrong_, {});
+  if (applied.wrong.empty()) applied.is_there = apply_parts(places);
+  auto [sum, last] = sum_.take();
+  bench_.pool->give(std::move(sum));
+  bench_.pool->give(std::move(last));
+  for (auto& part : parts_) bench_.pool->give(std::move(part.bytes));
+  parts_.clear();
+  return applied;
+}
+
+bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
+  const Reduction reduction = contributions();
+  if (reduction.addends.empty()) return false;
+  const auto& first = parts_.front();
+  if (uses_optimizer()) {
+    update_with(reduction, first.header.learning_rate);
+    return false;
+  }
+  const bool shares = std::any_of(parts_.begin(), parts_.end(),
+                                  [](const Part& part) { return part.shared.in != nullptr; });
+  if (shares) {
+    sum_shared(reduction, places);
+    return true;
+  }
+  Payload& out = bench_.deterministic ? parts_.front().bytes : sum_.bytes();
+  const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
+  if (!is_it)
+    bench_.nonfinite += reduce(dtype_, reduction, out.data(), elements_);
+  else if (data::codec_of(first.header) != data::Codec::kTwoBit)  // added without being counted
+    bench_.nonfinite += count_nonfinite(dtype_, out.data(), elements_);
+  publish(std::exchange(out, Payload()));
+  return false;
+}
+
+/// The open round's contributions with their weights. Deterministic: in worker id order.
+Reduction ChunkValue::contributions() {
+  const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
+  if (bench_.deterministic)  // those that add nothing at the end
+    std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+      return std::pair(a.values() == nullptr, a.header.worker) <
+             std::pair(b.values() == nullptr, b.header.worker);
+    });
+  auto& addends = bench_.addends;
+  addends.clear();
+  double samples = 0;
+  for (const auto& part : parts_) {
+    if (part.values() == nullptr) continue;
+    const auto n = static_cast<double>(part.header.samples);
+    addends.push_back({part.values(), is_mean ? n : 1});
+    samples += n;
+  }
+  samples += sum_.append_to(addends, is_mean);
+  Reduction reduction;
+  reduction.addends = addends;
+  if (!is_mean || addends.empty()) return reduction;
+  reduction.divisor = samples;
+  // Equal weights, the usual case, are the plain sum divided by how many there are.
+  const double weight = addends.front().weight;
+  const bool equal = std::all_of(addends.begin(), addends.end(),
+                                 [&](const Addend& addend) { return addend.weight == weight; });
+  if (equal) {
+    for (auto& addend : addends) addend.weight = 1;
+    reduction.divisor = samples / weight;
+  }
+  return reduction;
+}
+
+/// Sums and hands the result to everyone who shares memory while it is in the cache.
+void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* const> places) {
+  constexpr std::size_t kBlock = 4096;  // elements
+  const std::size_t width = data::element_bytes(dtype_);
+  if (value_.use_count() > 1) value_ = make_value(bench_.pool->take(value_->size()));
+  Reduction part;
+  part.divisor = reduction.divisor;
+  for (std::size_t at = 0; at < elements_; at += kBlock) {
+    const std::size_t n = std::min(kBlock, elements_ - at);
+    bench_.block.assign(reduction.addends.begin(), reduction.addends.end());
+    for (auto& addend : bench_.block) addend.data += at * width;
+    part.addends = bench_.block;
+    std::byte* value = value_->data() + at * width;
+    bench_.nonfinite += reduce(dtype_, part, value, n);
+    for (std::byte* place : places) std::memcpy(place + at * width, value, n * width);
+  }
+}
+
+void ChunkValue::update_with(const Reduction& gradient, float learning_rate) {
+  bench_.nonfinite += update(*bench_.optimizer, state_, dtype_, static_cast<double>(learning_rate),
+                             writable().data(), gradient, elements_);
+  bench_.has_state = true;
+}
+
+void ChunkValue::apply_async(const data::Header& header, Payload payload,
+                             const SharedBuffers& shared) {
+  if (header.samples > 0 && elements_ > 0) {
+    const data::Codec codec = payload_codec(header);
+    if (codec == data::Codec::kTwoBit)
+      bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
+    if (codec != data::Codec::kNone) payload = decoded(codec, std::move(payload));
+    const std::byte* gradient = shared.in ? shared.in : payload.data();
+    if (uses_optimizer()) {
+      const Addend whole{gradient, 1};
+      Reduction reduction;
+      reduction.addends = std::span(&whole, 1);
+      update_with(reduction, header.learning_rate);
+    } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
+      // The mean of one contribution is that contribution.
+      if (shared.in)
+        std::memcpy(writable().data(), gradient, value_->size());
+      else
+        publish(std::exchange(payload, Payload()));
+    } else {
+      bench_.nonfinite += add_to(dtype_, writable().data(), gradient, 1, elements_);
+    }
+  }
+  bench_.pool->give(std::move(payload));
+}
+
+// ---------------------------------------------------------------- the value's memory
+
+/// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
+/// earlier one are still being sent from it.
+void ChunkValue::publish(Payload bytes) {
+  if (value_.use_count() == 1)
+    spare_ = std::exchange(*value_, std::move(bytes));
+  else
+    value_ = make_value(std::move(bytes));
+}
+
+Payload& ChunkValue::writable() {
+  if (value_.use_count() > 1) {  // answers of an earlier round are still being sent
+    auto fresh = make_value(bench_.pool->take(value_->size()));
+    if (!fresh->empty()) std::memcpy(fresh->data(), value_->data(), fresh->size());
+    value_ = std::move(fresh);
+  }
+  return *value_;
+}
+
+std::shared_ptr<Payload> ChunkValue::make_value(Payload bytes) {
+  // An answer may outlive the shard.
+  auto back_to_pool = [pool = std::weak_ptr(bench_.pool)](Payload* value) {
+    const std::unique_ptr<Payload> owner(value);
+    if (const auto alive = pool.lock()) alive->give(std::move(*value));
+  };
+  return {std::make_unique<Payload>(std::move(bytes)).release(), std::move(back_to_pool)};
+}
+
+}  // namespace dt::kv

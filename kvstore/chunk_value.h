@@ -1,0 +1,119 @@
+/// A chunk's value at a server, and the contributions of its open round that will change it: the
+/// arithmetic of a round. Which contribution counts, and when the round is complete, is decided
+/// elsewhere (shard.h, aggregate.h).
+///
+///     contribute() for each counted one -> apply() once -> the next round
+///
+/// What comes as bytes is added as it arrives (RoundSum). What lies in memory shared with its
+/// worker is not touched before apply(), which reads all of it in one pass. Deterministic: what
+/// comes as bytes is kept as well, and everything is added in worker id order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/data_messages.h"
+#include "kvstore/optimizer.h"
+#include "kvstore/payload.h"
+#include "kvstore/reduce.h"
+#include "kvstore/round_sum.h"
+
+namespace dt::kv {
+
+/// A chunk's gradient and the place for its value, in memory that is shared with the worker.
+struct SharedBuffers {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::shared_ptr<const void> owners[2];  ///< Keep them mapped.
+};
+
+/// What all chunks of a shard compute with. One thread; outlives them.
+struct Workbench {
+  bool deterministic = false;
+  bool refuse_nonfinite = false;
+  std::optional<OptimizerSpec> optimizer;
+  bool has_state = false;       ///< The optimizer has updated a chunk.
+  std::uint64_t nonfinite = 0;  ///< Elements of gradients that were infinite or NaN.
+  std::shared_ptr<PayloadPool> pool = std::make_shared<PayloadPool>();
+  std::vector<Addend> addends;  ///< Scratch.
+  std::vector<Addend> block;    ///< Scratch.
+};
+
+class ChunkValue {
+ public:
+  /// `value` holds `elements` of `dtype`.
+  ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
+             Payload value);
+
+  [[nodiscard]] data::Dtype dtype() const { return dtype_; }
+  [[nodiscard]] bool is_auxiliary() const { return is_auxiliary_; }
+  [[nodiscard]] std::size_t elements() const { return elements_; }
+  [[nodiscard]] std::size_t bytes() const { return elements_ * data::element_bytes(dtype_); }
+  /// The present value. Whoever keeps it keeps these very bytes: a round that is applied meanwhile
+  /// goes into other memory.
+  [[nodiscard]] const std::shared_ptr<Payload>& present() const { return value_; }
+  [[nodiscard]] bool uses_optimizer() const;
+
+  /// Uninitialised memory for a contribution that comes as `bytes` plain bytes.
+  [[nodiscard]] Payload take(std::size_t bytes);
+  /// Why the values of a contribution cannot be taken; empty: they can.
+  [[nodiscard]] std::string refusal(const data::Header& header, const Payload& payload,
+                                    const SharedBuffers& shared);
+  /// A counted contribution of the open round; `is_last`: it completes the round.
+  void contribute(const data::Header& header, Payload payload, SharedBuffers shared, bool is_last);
+  [[nodiscard]] bool has_contributions() const { return !parts_.empty(); }
+
+  struct Applied {
+    std::string wrong;      ///< Why the contributions do not fit together: nothing was changed.
+    bool is_there = false;  ///< The value was written to every place given.
+  };
+  /// The open round's contributions take effect on the value. `places`: where workers want it in
+  /// shared memory; it is written there where that costs no further pass.
+  Applied apply(std::span<std::byte* const> places);
+  /// dist_async: one gradient takes effect by itself.
+  void apply_async(const data::Header& header, Payload payload, const SharedBuffers& shared);
+
+ private:
+  struct Part {
+    data::Header header;
+    Payload bytes;  ///< Empty when they went into the sum or are shared.
+    SharedBuffers shared;
+
+    [[nodiscard]] const std::byte* values() const { return shared.in ? shared.in : bytes.data(); }
+  };
+
+  [[nodiscard]] data::Reduce reduce_of(data::Reduce asked) const;
+  /// Why `header` does not fit the round's first part; empty: it does.
+  [[nodiscard]] std::string disagreement(const data::Header& header) const;
+  /// The values that a compressed payload stands for.
+  Payload decoded(data::Codec codec, Payload codes);
+  /// True: the value was written to `places` as well.
+  bool apply_parts(std::span<std::byte* const> places);
+  Reduction contributions();
+  void sum_shared(const Reduction& reduction, std::span<std::byte* const> places);
+  void update_with(const Reduction& gradient, float learning_rate);
+  void publish(Payload bytes);
+  /// The value's bytes for writing: a copy if answers still hold the present ones.
+  Payload& writable();
+  /// A value whose memory goes back to the pool when its last answer is sent.
+  std::shared_ptr<Payload> make_value(Payload bytes);
+
+  Workbench& bench_;
+  data::Dtype dtype_;
+  bool is_auxiliary_;
+  std::size_t elements_;
+  std::shared_ptr<Payload> value_;
+  Payload spare_;  ///< An earlier round's memory, for the next round's first contribution.
+  OptimizerState state_;
+  // The open round:
+  std::vector<Part> parts_;  ///< What was counted.
+  RoundSum sum_;             ///< Of the parts' values.
+  std::string wrong_;        ///< Why the parts do not fit together; empty: they do.
+};
+
+}  // namespace dt::kv

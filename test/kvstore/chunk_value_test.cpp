@@ -1,0 +1,184 @@
+#include "kvstore/chunk_value.h"
+
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kvstore/compression.h"
+#include "test/kvstore/shard_bench.h"
+
+using namespace dt;
+using namespace dt::kv;
+using namespace dt::test;
+
+TEST_CASE("chunk value: learning rates that differ are an error naming both, to both", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  bench.set_optimizer(0, "sgd");
+  bench.take();
+  for (std::uint32_t w = 0; w < 2; ++w) {
+    auto header = bench.push_header(w, 1);
+    header.learning_rate = w == 0 ? 0.25f : 0.5f;
+    bench.say(header, ShardBench::bytes({1, 1, 1}));
+  }
+  const auto answers = bench.take();
+  REQUIRE(answers.size() == 2);
+  for (const auto& answer : answers) {
+    CHECK(ShardBench::code(answer) == data::Code::kMismatch);
+    CHECK(answer.payload.find("0.25") != std::string::npos);
+    CHECK(answer.payload.find("0.5") != std::string::npos);
+  }
+  CHECK(bench.value() == 0);
+}
+
+TEST_CASE("chunk value: an answer being sent keeps its values while the next round is computed",
+          "[shard]") {
+  class Keeper : public Answers {
+   public:
+    void answer(WorkerId, const data::Header&, std::shared_ptr<const Payload> p) override {
+      kept.push_back(std::move(p));
+    }
+    std::vector<std::shared_ptr<const Payload>> kept;
+  } keeper;
+  Shard shard(ShardBench::options(), keeper);
+  ServerCommit commit;
+  commit.generation = Generation(1);
+  commit.contributors = {WorkerId(0)};
+  shard.commit(commit, Time{});
+  data::Header header;
+  header.type = data::Type::kInit;
+  header.samples = kElements;
+  shard.handle(header, ShardBench::bytes({0, 0, 0}), Time{});
+  header.type = data::Type::kPushPull;
+  header.samples = 1;
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    header.round = Round(round);
+    const auto v = static_cast<float>(round);
+    shard.handle(header, ShardBench::bytes({v, v, v}), Time{});
+  }
+  for (std::size_t round = 1; round <= 3; ++round)
+    CHECK(ShardBench::floats(std::string(keeper.kept.at(round)->text())).at(0) ==
+          static_cast<float>(round));
+}
+
+TEST_CASE("chunk value: elements that are not finite are counted, or refused by the worker's name",
+          "[shard]") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  ShardBench counts;
+  counts.commit(1, {0, 1});
+  counts.init(0, 0);
+  counts.take();
+  counts.say(counts.push_header(0, 1), ShardBench::bytes({1, nan, 1}));
+  counts.say(counts.push_header(1, 1), ShardBench::bytes({1, 1, 1}));
+  CHECK(counts.take().size() == 2);
+  CHECK(counts.shard_.nonfinite() == 1);
+
+  ShardOptions options = ShardBench::options();
+  options.refuse_nonfinite = true;
+  ShardBench refuses(options);
+  refuses.commit(1, {0, 1});
+  refuses.init(0, 0);
+  refuses.take();
+  refuses.say(refuses.push_header(1, 1), ShardBench::bytes({1, nan, 1}));
+  const auto answers = refuses.take();
+  REQUIRE(answers.size() == 1);
+  CHECK(ShardBench::code(answers[0]) == data::Code::kInvalid);
+  CHECK(answers[0].payload.find("worker 1") != std::string::npos);
+  // Nothing of it counts, and the worker may try again.
+  refuses.push(0, 1, 2);
+  CHECK(refuses.take().empty());
+  refuses.push(1, 1, 3);
+  CHECK(refuses.take().size() == 2);
+  CHECK(refuses.value() == 5);
+}
+
+TEST_CASE("chunk value: what is not finite in a compressed gradient is counted or refused as well",
+          "[shard]") {
+  const auto codec = GENERATE(data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16);
+  const bool refuses = GENERATE(false, true);
+  CAPTURE(name_of(codec), refuses);
+  ShardOptions options = ShardBench::options();
+  options.refuse_nonfinite = refuses;
+  ShardBench bench(options);
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  bench.take();
+  const auto push = [&](std::uint32_t worker, float second) {
+    GradientEncoder encoder;
+    const float gradient[] = {0.5f, second, 0.5f};
+    const auto codes = encoder.encode({codec, 0.5f}, gradient, kElements, true);
+    auto header = bench.push_header(worker, 1);
+    data::set_codec(header, codec);
+    bench.say(header,
+              Payload(std::string_view(reinterpret_cast<const char*>(codes.data()), codes.size())));
+  };
+  push(1, std::numeric_limits<float>::quiet_NaN());
+  if (refuses) {
+    const auto answers = bench.take();
+    REQUIRE(answers.size() == 1);
+    CHECK(ShardBench::code(answers[0]) == data::Code::kInvalid);
+    CHECK(answers[0].payload.find("worker 1") != std::string::npos);
+    push(1, 0.5f);
+  }
+  CHECK(bench.take().empty());
+  push(0, 0.5f);
+  CHECK(bench.take().size() == 2);
+  CHECK(bench.shard_.nonfinite() == 1);
+  CHECK(bench.value() == 1);
+}
+
+TEST_CASE("chunk value: a threshold that is none is refused and changes nothing", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0});
+  bench.init(0, 7);
+  bench.take();
+  for (const float threshold : {0.0f, -0.5f, std::numeric_limits<float>::quiet_NaN(),
+                                std::numeric_limits<float>::infinity()}) {
+    auto header = bench.push_header(0, 1);
+    data::set_codec(header, data::Codec::kTwoBit);
+    Payload payload(compressed_bytes(data::Codec::kTwoBit, kElements));
+    std::memset(payload.data(), 0xff, payload.size());
+    std::memcpy(payload.data(), &threshold, sizeof threshold);
+    bench.say(header, std::move(payload));
+    CHECK(ShardBench::code(bench.take().at(0)) == data::Code::kInvalid);
+  }
+  CHECK(bench.value() == 7);
+}
+
+TEST_CASE("chunk value: deterministic, the bits do not depend on the order of arrival",
+          "[shard][property]") {
+  const bool holds =
+      rc::check("any order of contributions gives the same value", [](std::vector<float> values) {
+        if (values.size() < 2 || values.size() > 8) return;
+        const auto n = static_cast<std::uint32_t>(values.size());
+        std::vector<std::uint32_t> order(n);
+        for (std::uint32_t i = 0; i < n; ++i) order[i] = i;
+        auto result = [&] {
+          ShardBench bench(true);
+          bench.commit(1, order);
+          bench.init(order.front(), 0);
+          for (auto w : order) bench.push(w, 1, values[w]);
+          const float out = bench.value();
+          std::uint32_t bits = 0;
+          std::memcpy(&bits, &out, sizeof bits);
+          return bits;
+        };
+        const auto first = result();
+        std::reverse(order.begin(), order.end());
+        RC_ASSERT(result() == first);
+        std::rotate(order.begin(), order.begin() + 1, order.end());
+        RC_ASSERT(result() == first);
+      });
+  CHECK(holds);
+}
+
+TEST_CASE("chunk value: what is not finite in an only contribution is counted", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0});
+  bench.init(0, 0);
+  bench.push(0, 1, std::numeric_limits<float>::quiet_NaN());
+  CHECK(bench.shard_.nonfinite() == kElements);
+}
