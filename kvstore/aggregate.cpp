@@ -51,19 +51,19 @@ void Members::begin_epoch() {
   ++phase_;
 }
 
-bool RoundMachine::has_counted(WorkerId worker, Round round) const {
-  return std::any_of(last_.begin(), last_.end(), [&](const auto& entry) {
-    return entry.first == worker && entry.second >= round;
-  });
+Round RoundMachine::Latest::of(WorkerId worker) const {
+  const auto it =
+      std::find_if(all_.begin(), all_.end(), [&](const auto& e) { return e.first == worker; });
+  return it == all_.end() ? Round() : it->second;
 }
 
-void RoundMachine::count(WorkerId worker, Round round) {
-  for (auto& [known, last] : last_) {
+void RoundMachine::Latest::set(WorkerId worker, Round round) {
+  for (auto& [known, latest] : all_) {
     if (known != worker) continue;
-    last = round;
+    latest = round;
     return;
   }
-  last_.emplace_back(worker, round);
+  all_.emplace_back(worker, round);
 }
 
 Admission RoundMachine::admit(const Members& members, WorkerId worker, Generation generation,
@@ -73,7 +73,7 @@ Admission RoundMachine::admit(const Members& members, WorkerId worker, Generatio
   if (round < open_) return has_counted(worker, round) ? Admission::kPast : Admission::kMissed;
   if (round > open_) return Admission::kAhead;
   if (has_counted(worker, round)) return Admission::kDuplicate;
-  count(worker, round);
+  rounds_.set(worker, round);
   ++counted_;
   return Admission::kCounted;
 }
@@ -82,8 +82,10 @@ Admission RoundMachine::admit_async(const Members& members, WorkerId worker, Gen
                                     Round push) {
   if (generation > members.generation()) return Admission::kHeld;
   if (!members.contains(worker)) return Admission::kFenced;
-  if (has_counted(worker, push)) return Admission::kPast;
-  count(worker, push);
+  const Round latest = pushes_.of(worker);
+  if (push <= latest) return Admission::kPast;
+  if (latest != Round() && push != latest.next()) return Admission::kAhead;
+  pushes_.set(worker, push);
   return Admission::kCounted;
 }
 

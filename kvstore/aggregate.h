@@ -68,7 +68,7 @@ enum class Admission : std::uint8_t {
   kHeld,       ///< Its generation is not learnt yet: keep it until the commit or a deadline.
   kFenced,     ///< Not a member: refuse, change nothing.
   kMissed,     ///< Its round completed without it (the worker had finished, or did not adopt).
-  kAhead,      ///< A round that cannot be open yet: the sender did not adopt the rounds.
+  kAhead,      ///< A number that is not due yet: the sender did not adopt the rounds, or skips one.
 };
 
 /// The rounds of one chunk (or of the barrier).
@@ -76,7 +76,8 @@ class RoundMachine {
  public:
   /// For synchronous types.
   Admission admit(const Members& members, WorkerId worker, Generation generation, Round round);
-  /// For dist_async: `push` is the worker's own count of pushes to this chunk, from 1.
+  /// For dist_async: `push` is the worker's own count of pushes to this chunk. It goes up one by
+  /// one, from wherever it begins, and has nothing to do with the rounds.
   Admission admit_async(const Members& members, WorkerId worker, Generation generation, Round push);
   [[nodiscard]] bool is_complete(const Members& members) const;
   /// The open round was applied; the next one opens.
@@ -86,12 +87,23 @@ class RoundMachine {
   [[nodiscard]] std::size_t counted() const { return counted_; }
 
  private:
-  [[nodiscard]] bool has_counted(WorkerId worker, Round round) const;
-  void count(WorkerId worker, Round round);
+  /// Each worker's latest number; 0, which is no round's, for one without.
+  class Latest {
+   public:
+    [[nodiscard]] Round of(WorkerId worker) const;
+    void set(WorkerId worker, Round round);
+
+   private:
+    std::vector<std::pair<WorkerId, Round>> all_;
+  };
+  [[nodiscard]] bool has_counted(WorkerId worker, Round round) const {
+    return rounds_.of(worker) >= round;
+  }
 
   Round open_{1};
   std::size_t counted_ = 0;
-  std::vector<std::pair<WorkerId, Round>> last_;  ///< Each worker's latest counted round.
+  Latest rounds_;  ///< Counted.
+  Latest pushes_;  ///< Asynchronous ones.
 };
 
 }  // namespace dt::kv

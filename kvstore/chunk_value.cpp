@@ -25,10 +25,6 @@ ChunkValue::ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, s
       elements_(elements),
       value_(make_value(std::move(value))) {}
 
-bool ChunkValue::uses_optimizer() const {
-  return bench_.optimizer && !is_auxiliary_ && dtype_ != data::Dtype::kInt64;
-}
-
 data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
   if (asked != data::Reduce::kAuto) return asked;
   const bool mean = uses_optimizer() || (is_auxiliary_ && dtype_ != data::Dtype::kInt64);

@@ -36,9 +36,9 @@ struct SharedBuffers {
 struct Workbench {
   bool deterministic = false;
   bool refuse_nonfinite = false;
-  std::optional<OptimizerSpec> optimizer;
-  bool has_state = false;       ///< The optimizer has updated a chunk.
-  std::uint64_t nonfinite = 0;  ///< Elements of gradients that were infinite or NaN.
+  std::optional<OptimizerSpec> optimizer;  ///< Changes while no round of a parameter is open.
+  bool has_state = false;                  ///< The optimizer has updated a chunk.
+  std::uint64_t nonfinite = 0;             ///< Elements of gradients that were infinite or NaN.
   std::shared_ptr<PayloadPool> pool = std::make_shared<PayloadPool>();
   std::vector<Addend> addends;  ///< Scratch.
   std::vector<Addend> block;    ///< Scratch.
@@ -57,7 +57,10 @@ class ChunkValue {
   /// The present value. Whoever keeps it keeps these very bytes: a round that is applied meanwhile
   /// goes into other memory.
   [[nodiscard]] const std::shared_ptr<Payload>& present() const { return value_; }
-  [[nodiscard]] bool uses_optimizer() const;
+  /// Parameters are what optimizers work on.
+  [[nodiscard]] bool is_parameter() const {
+    return !is_auxiliary_ && dtype_ != data::Dtype::kInt64;
+  }
 
   /// Uninitialised memory for a contribution that comes as `bytes` plain bytes.
   [[nodiscard]] Payload take(std::size_t bytes);
@@ -87,6 +90,7 @@ class ChunkValue {
     [[nodiscard]] const std::byte* values() const { return shared.in ? shared.in : bytes.data(); }
   };
 
+  [[nodiscard]] bool uses_optimizer() const { return bench_.optimizer && is_parameter(); }
   [[nodiscard]] data::Reduce reduce_of(data::Reduce asked) const;
   /// Why `header` does not fit the round's first part; empty: it does.
   [[nodiscard]] std::string disagreement(const data::Header& header) const;

@@ -128,7 +128,8 @@ DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);
 
 /* `spec`: "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9 beta2=0.999 eps=1e-8
  * weight_decay=0", "adamw ...". Applies to parameter keys. Equal to the present one: nothing
- * happens (state stays); different while keys have state: DTKV_MISMATCH. */
+ * happens (state stays); different while keys have state: DTKV_MISMATCH; while somebody's push to a
+ * parameter key waits for the others': DTKV_INVALID. */
 DTKV_API int dtkv_set_optimizer(dtkv_store* store, const char* spec);
 
 /* `spec`: "none", "2bit threshold=0.5" (0.5 may be left out), "fp16", "bf16": how this worker sends

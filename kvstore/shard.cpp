@@ -340,6 +340,12 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
     chunk.value.apply_async(header, std::move(payload), shared);
   else
     bench_.pool->give(std::move(payload));
+  if (admission == Admission::kAhead)
+    return refuse(
+        header, data::Code::kInvalid,
+        fmt::format("worker {} says that this is its push {} to the chunk: some before it "
+                    "are missing",
+                    header.worker, header.round));
   if (admission != Admission::kCounted && admission != Admission::kPast)
     return admission_failed(header, admission, chunk.rounds);
   if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
@@ -440,6 +446,13 @@ void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
     return refuse(header, data::Code::kMismatch,
                   fmt::format("the optimizer is '{}'; worker {} asks for '{}'",
                               to_string(*bench_.optimizer), header.worker, to_string(*spec)));
+  const bool is_between_rounds = std::none_of(
+      open_.begin(), open_.end(), [](const Chunk* c) { return c->value.is_parameter(); });
+  if (!is_between_rounds)
+    return refuse(header, data::Code::kInvalid,
+                  fmt::format("worker {} sets the optimizer in the middle of a round, when others "
+                              "have pushed without it: set it before the first push",
+                              header.worker));
   if (!(header.flags & data::kCheckOnly)) {
     bench_.optimizer = *spec;
     optimizer_by_ = header.worker;

@@ -92,10 +92,11 @@ class ShardBench : public Answers {
     header.round = Round(phase);
     say(header);
   }
-  void set_optimizer(std::uint32_t worker, const std::string& spec) {
+  void set_optimizer(std::uint32_t worker, const std::string& spec, std::uint8_t flags = 0) {
     data::Header header;
     header.type = data::Type::kSetOptimizer;
     header.worker = WorkerId(worker);
+    header.flags = flags;
     say(header, Payload(spec));
   }
   float value() {

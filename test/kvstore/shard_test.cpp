@@ -246,3 +246,85 @@ TEST_CASE("shard: what was asked on a connection that ended is answered when it 
                       [](const auto& a) { return a.to == WorkerId(0); }) == 1);
   CHECK(memory == std::vector<float>(kElements, 11));
 }
+
+TEST_CASE("shard: an optimizer is set between rounds, not in one", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 10);
+  bench.push(0, 1, 1);
+  bench.take();
+  const auto flags = GENERATE(std::uint8_t{0}, std::uint8_t{data::kCheckOnly});
+  bench.set_optimizer(1, "sgd", flags);
+  const auto refused = bench.take();
+  CHECK(ShardBench::code(refused.at(0)) == data::Code::kInvalid);
+  CHECK(refused[0].payload.find("before the first push") != std::string::npos);
+  bench.push(1, 1, 2);
+  CHECK(bench.value() == 3);  // both by the same rule: the sum
+  bench.take();
+  bench.set_optimizer(1, "sgd");
+  CHECK(bench.take().at(0).header.type == data::Type::kDone);
+  for (std::uint32_t w = 0; w < 2; ++w) {
+    auto header = bench.push_header(w, 2);
+    header.learning_rate = 1;
+    bench.say(header, ShardBench::bytes({1, 1, 1}));
+    bench.set_optimizer(w, "sgd");  // the one that is set: no harm in a round
+  }
+  CHECK(bench.value() == 2);
+}
+
+TEST_CASE("shard: a round of statistics is no reason to refuse an optimizer", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 0, data::kAuxiliary);
+  bench.push(0, 1, 1);
+  bench.take();
+  bench.set_optimizer(1, "sgd");
+  CHECK(bench.take().at(0).header.type == data::Type::kDone);
+}
+
+TEST_CASE("shard: asynchronous pushes count from where the worker began, one by one", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  const auto push = [&](std::uint32_t worker, std::uint64_t number) {
+    auto header = bench.push_header(worker, number);
+    header.flags = data::kAsync;
+    bench.take();
+    bench.say(header, ShardBench::bytes({1, 1, 1}));
+    return bench.take().at(0);
+  };
+  const auto is_taken = [&](std::uint32_t worker, std::uint64_t number) {
+    const float before = bench.value();
+    return push(worker, number).header.type == data::Type::kValue && bench.value() == before + 1;
+  };
+  const auto is_refused = [&](std::uint32_t worker, std::uint64_t number) {
+    const float before = bench.value();
+    const auto answer = push(worker, number);
+    CHECK(ShardBench::code(answer) == data::Code::kInvalid);
+    return bench.value() == before;
+  };
+  constexpr auto kLast = ~std::uint64_t{0};
+  CHECK(is_taken(0, 1));
+  CHECK(is_refused(0, 1000));
+  CHECK(is_refused(0, kLast));
+  CHECK(is_taken(0, 2));
+  CHECK_FALSE(is_taken(0, 2));  // sent again
+  CHECK(is_taken(1, kLast));    // a worker whose number is mad harms itself
+  CHECK_FALSE(is_taken(1, 1));
+  CHECK(is_taken(0, 3));
+}
+
+TEST_CASE("shard: asynchronous pushes leave the synchronous rounds alone", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  auto mad = bench.push_header(1, ~std::uint64_t{0});
+  mad.flags = data::kAsync;
+  bench.say(mad, ShardBench::bytes({0, 0, 0}));
+  bench.take();
+  bench.push(0, 1, 1);
+  CHECK(bench.take().empty());
+  bench.push(1, 1, 2);
+  CHECK(bench.take().size() == 2);
+  CHECK(bench.value() == 3);
+}
