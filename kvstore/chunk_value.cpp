@@ -79,6 +79,21 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
   parts_.push_back({header, std::move(payload), std::move(shared)});
 }
 
+void ChunkValue::detach(WorkerId worker) {
+  for (auto& part : parts_) {
+    if (part.header.worker != worker || !part.shared.in) continue;
+    Payload copy = take(bytes());
+    std::memcpy(copy.data(), part.shared.in, copy.size());
+    part.shared = {};
+    if (bench_.deterministic) {
+      part.bytes = std::move(copy);
+      continue;
+    }
+    const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
+    bench_.pool->give(sum_.add(dtype_, std::move(copy), is_mean, part.header.samples, false));
+  }
+}
+
 std::string ChunkValue::disagreement(const data::Header& header) const {
   if (dtype_ == data::Dtype::kInt64 && header.reduce == data::Reduce::kMean)
     return "int64 values have no mean: push them with reduce = sum";
@@ -140,7 +155,7 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
   const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
   if (!is_it)
     bench_.nonfinite += reduce(dtype_, reduction, out.data(), elements_);
-  else if (data::codec_of(first.header) != data::Codec::kTwoBit)  // added without being counted
+  else if (payload_codec(first.header) != data::Codec::kTwoBit)  // added without being counted
     bench_.nonfinite += count_nonfinite(dtype_, out.data(), elements_);
   publish(std::exchange(out, Payload()));
   return false;

@@ -5,8 +5,10 @@
 ///     contribute() for each counted one -> apply() once -> the next round
 ///
 /// What comes as bytes is added as it arrives (RoundSum). What lies in memory shared with its
-/// worker is not touched before apply(), which reads all of it in one pass. Deterministic: what
-/// comes as bytes is kept as well, and everything is added in worker id order.
+/// worker is not touched before apply(), which reads all of it in one pass: until the round is
+/// answered the worker leaves it as it is. That promise ends with the worker's connection, so
+/// detach() then copies it. Deterministic: what comes as bytes is kept as well, and everything is
+/// added in worker id order.
 #pragma once
 
 #include <cstddef>
@@ -69,6 +71,9 @@ class ChunkValue {
                                     const SharedBuffers& shared);
   /// A counted contribution of the open round; `is_last`: it completes the round.
   void contribute(const data::Header& header, Payload payload, SharedBuffers shared, bool is_last);
+  /// What `worker` contributed to the open round counts as it is at this moment, and no memory of
+  /// the worker's is read for it any more.
+  void detach(WorkerId worker);
   [[nodiscard]] bool has_contributions() const { return !parts_.empty(); }
 
   struct Applied {

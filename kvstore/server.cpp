@@ -64,8 +64,8 @@ class Server::Loop final : public Answers {
     auto connection = std::make_shared<Connection>(*this, std::move(socket), worker);
     auto& present = connections_[worker];
     if (present) {
+      shard_.disconnect(worker);
       present->link.close();
-      shard_.forget_requests(worker);
     }
     present = connection;
     group_.spawn(write(connection));
@@ -224,11 +224,13 @@ class Server::Loop final : public Answers {
     read_.try_emplace(connection->worker, 0);
     const Error why = co_await connection->link.receive(*connection);
     if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
-    connection->link.close();
     const auto it = connections_.find(connection->worker);
-    if (it == connections_.end() || it->second != connection) co_return;  // it has a newer one
-    connections_.erase(it);
-    shard_.forget_requests(connection->worker);
+    const bool is_present = it != connections_.end() && it->second == connection;
+    if (is_present) {  // it has no newer one
+      connections_.erase(it);
+      shard_.disconnect(connection->worker);
+    }
+    connection->link.close();
   }
 
   AtomicCounters& counters_;

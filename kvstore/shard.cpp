@@ -161,9 +161,11 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
   return adopted;
 }
 
-void Shard::forget_requests(WorkerId worker) {
-  for (Chunk* chunk : open_)
+void Shard::disconnect(WorkerId worker) {
+  for (Chunk* chunk : open_) {
     std::erase_if(chunk->waiting, [&](const auto& w) { return w.header.worker == worker; });
+    chunk->value.detach(worker);
+  }
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {}))
     if (frame.header.worker != worker) hold(deadline, std::move(frame));

@@ -62,8 +62,11 @@ class Shard {
   /// The contributor set changes; kStale says that the commit was refused.
   Members::Adopted commit(const ServerCommit& commit, Time now);
   /// The worker's connection ended. What it asked there is answered when it asks again, not before:
-  /// the answer to a repetition would change memory that the worker has got back meanwhile.
-  void forget_requests(WorkerId worker);
+  /// the answer to a repetition would change memory that the worker has got back meanwhile. What it
+  /// contributed from shared memory is copied, for the same reason; so call this before the
+  /// connection is closed on this side, which tells a worker that waits for it that nothing of its
+  /// memory is used any more.
+  void disconnect(WorkerId worker);
   /// Refuses what was held for too long. To be called about once a second.
   void expire(Time now);
   [[nodiscard]] const Members& members() const { return members_; }

@@ -34,6 +34,49 @@ TEST_CASE("chunk value: learning rates that differ are an error naming both, to 
   CHECK(bench.value() == 0);
 }
 
+// A worker that lives on without its connection (its store broke, say) has its memory back and may
+// write anything there while the round is still open.
+TEST_CASE("chunk value: what a worker contributed is what it was when its connection ended",
+          "[shard]") {
+  const bool deterministic = GENERATE(false, true);
+  const bool uses_optimizer = GENERATE(false, true);
+  const bool others_share = GENERATE(false, true);
+  CAPTURE(deterministic, uses_optimizer, others_share);
+  ShardBench bench(deterministic);
+  bench.commit(1, {0, 1, 2, 3});
+  bench.init(0, 0);
+  if (uses_optimizer) bench.set_optimizer(0, "sgd");
+  std::vector<std::vector<float>> memory(4);
+  const auto contribute = [&](std::uint32_t worker, float value, bool shares) {
+    auto header = bench.push_header(worker, 1);
+    header.learning_rate = -1;
+    header.samples = worker + 1;
+    memory[worker].assign(kElements, value);
+    if (!shares) return bench.say(header, ShardBench::bytes(memory[worker]));
+    SharedBuffers shared;
+    shared.in = reinterpret_cast<const std::byte*>(memory[worker].data());
+    shared.out = reinterpret_cast<std::byte*>(memory[worker].data());
+    header.flags = data::kShared;
+    bench.shard_.handle(header, {}, Time{}, shared);
+  };
+  const float want = uses_optimizer ? (1 * 8 + 2 * 4 + 3 * 16 + 4 * 32) / 10.0f : 8 + 4 + 16 + 32;
+  contribute(1, 4, true);
+  contribute(0, 8, others_share);
+  contribute(2, 16, true);
+  for (const std::uint32_t worker : {1u, 2u}) {
+    bench.shard_.disconnect(WorkerId(worker));
+    memory[worker].assign(kElements, 1000);
+  }
+  const bool is_back = GENERATE(false, true);
+  if (is_back) contribute(1, 4, true);  // asks again
+  bench.take();
+  contribute(3, 32, others_share);
+  CHECK(bench.take().size() == (is_back ? 3u : 2u));
+  CHECK(bench.value() == want);
+  CHECK(memory[2] == std::vector<float>(kElements, 1000));
+  if (is_back) CHECK(memory[1] == std::vector<float>(kElements, want));
+}
+
 TEST_CASE("chunk value: an answer being sent keeps its values while the next round is computed",
           "[shard]") {
   class Keeper : public Answers {

@@ -231,7 +231,7 @@ TEST_CASE("shard: what was asked on a connection that ended is answered when it 
   auto header = bench.push_header(0, 1, is_held ? 2 : 1);
   header.flags = data::kShared;
   bench.shard_.handle(header, {}, Time{}, in_place);
-  bench.shard_.forget_requests(WorkerId(0));
+  bench.shard_.disconnect(WorkerId(0));
   if (is_held) bench.commit(2, {0, 1});
   bench.push(1, 1, 10);
   if (!is_held) {

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kvstore/handshake.h"
 #include "kvstore/shared_memory.h"
@@ -71,24 +72,31 @@ class Stranger {
   }
   /// Says a frame; the header of what is answered, whose payload is read as well.
   data::Header ask(data::Header header, std::string_view payload) {
-    header.payload = static_cast<std::uint32_t>(payload.size());
-    const auto head = data::encode(header);
-    say(std::string(head.begin(), head.end()).append(payload));
+    tell(header, payload);
     auto answer = data::decode(hear(data::kHeaderBytes));
     REQUIRE(answer);
     if (answer->payload > 0) hear(answer->payload);  // recv() of nothing waits
     return *answer;
   }
-  /// A handshake as worker 0; what this server answered is read.
-  void authenticate() {
+  void tell(data::Header header, std::string_view payload) {
+    header.payload = static_cast<std::uint32_t>(payload.size());
+    const auto head = data::encode(header);
+    say(std::string(head.begin(), head.end()).append(payload));
+  }
+  /// A handshake; what this server answered is read.
+  void authenticate(WorkerId worker = WorkerId(0)) {
     const auto challenge = hear_message<data::Challenge>();
-    say(wire::frame(prove(challenge.nonce, kSecret)));
+    say(wire::frame(prove(challenge.nonce, kSecret, worker)));
     CHECK(hear_message<data::ServerProof>().loops == 2);
   }
-  static data::ClientProof prove(const std::string& nonce, const std::string& secret) {
+  void hang_up() { ::shutdown(fd_.get(), SHUT_WR); }
+  static data::ClientProof prove(const std::string& nonce, const std::string& secret,
+                                 WorkerId worker = WorkerId(0)) {
     data::ClientProof proof;
+    proof.worker = worker;
     proof.nonce = kv::fresh_nonce();
     kv::Transcript transcript;
+    transcript.worker = worker;
     transcript.server_nonce = nonce;
     transcript.client_nonce = proof.nonce;
     proof.mac = kv::client_mac(secret, transcript);
@@ -362,4 +370,54 @@ TEST_CASE("members: one that asks and does not read is read from no more", "[sec
   Stranger other(cluster.server().port());
   other.authenticate();  // of the same worker: it takes the place of the first one
   CHECK(other.ask(pull, {}).type == data::Type::kValue);
+}
+
+// A worker whose store broke closes its connections and then gives memory back to its program.
+TEST_CASE("members: a closed connection says that the worker's memory is read no more",
+          "[security][shm]") {
+  constexpr std::size_t kElements = 100'000;
+  Cluster cluster(1, 2);
+  Stranger goes(cluster.server().port());
+  goes.authenticate(WorkerId(1));
+  Stranger stays(cluster.server().port());
+  stays.authenticate(WorkerId(0));
+  data::Header init;
+  init.type = data::Type::kInit;
+  init.samples = kElements;
+  const std::string zeros(kElements * sizeof(float), '\0');
+  REQUIRE(stays.ask(init, zeros).type == data::Type::kDone);
+  const auto memory = kv::SharedMemory::create(zeros.size(), true);
+  REQUIRE(memory);
+  const std::span<float> values(reinterpret_cast<float*>((*memory)->bytes().data()), kElements);
+  data::Header header;
+  header.worker = WorkerId(1);
+  header.type = data::Type::kShare;
+  REQUIRE(goes.ask(header, wire::body_of((*memory)->describe(0))).type == data::Type::kDone);
+  std::fill(values.begin(), values.end(), 5.0f);
+  data::SharedPlaces places;
+  places.in = 0;
+  const auto where = data::encode(places);
+  header.type = data::Type::kPush;
+  header.flags = data::kShared;
+  header.generation = cluster.generation();
+  header.round = Round(1);
+  header.samples = 1;
+  goes.tell(header, {where.data(), where.size()});
+  goes.hang_up();
+  CHECK(goes.is_closed());
+  std::fill(values.begin(), values.end(), 1000.0f);
+  header.worker = WorkerId(0);
+  header.flags = 0;
+  REQUIRE(stays.ask(header, zeros).type == data::Type::kDone);
+  header.type = data::Type::kPull;
+  stays.tell(header, {});
+  const auto answer = data::decode(stays.hear(data::kHeaderBytes));
+  REQUIRE(answer);
+  const std::string got = stays.hear(answer->payload);
+  float first = 0;
+  float last = 0;
+  std::memcpy(&first, got.data(), sizeof first);
+  std::memcpy(&last, got.data() + got.size() - sizeof last, sizeof last);
+  CHECK(first == 5);
+  CHECK(last == 5);
 }
