@@ -11,6 +11,9 @@ namespace dt::kv {
 namespace {
 
 constexpr std::uint32_t kMaxText = std::uint32_t{16} << 20;
+constexpr std::uint32_t kMaxOptimizerText = 4096;
+/// A table of all keys has to fit into an answer.
+constexpr std::size_t kMaxTable = data::kMaxPayload - 64;
 constexpr std::size_t kMaxKeys = std::size_t{1} << 20;
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 
@@ -25,7 +28,8 @@ std::string describe(const data::KeySpec& key) {
 
 }  // namespace
 
-Shard::Shard(ShardOptions options, Answers& answers) : options_(options), answers_(answers) {
+Shard::Shard(ShardOptions options, Answers& answers)
+    : options_(options), answers_(answers), parking_(options.parking) {
   bench_.deterministic = options.deterministic;
   bench_.refuse_nonfinite = options.refuse_nonfinite;
 }
@@ -47,8 +51,10 @@ Result<void> Shard::check(const data::Header& header) {
   std::size_t most = 0;
   switch (header.type) {
     case data::Type::kRegister:
-    case data::Type::kSetOptimizer:
       most = kMaxText;
+      break;
+    case data::Type::kSetOptimizer:
+      most = kMaxOptimizerText;
       break;
     case data::Type::kInit:
       if (header.samples > data::kMaxPayload / data::element_bytes(header.dtype))
@@ -102,8 +108,8 @@ bool Shard::is_early(const data::Header& header) const {
   return takes_part && header.generation > members_.generation();
 }
 
-void Shard::hold(Time deadline, Parked frame) {
-  held_bytes_ += sizeof(Parked) + frame.payload.size();
+void Shard::hold(Time deadline, Held frame) {
+  held_bytes_ += sizeof(Held) + frame.payload.size();
   held_.emplace_back(deadline, std::move(frame));
 }
 
@@ -150,7 +156,7 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
   const auto adopted = members_.adopt(commit);
   if (adopted != Members::Adopted::kYes) return adopted;
   recheck(commit.boundary);
-  retry_all_parked();
+  retry(parking_.take_all());
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {})) {
     if (is_early(frame.header))
@@ -166,6 +172,7 @@ void Shard::disconnect(WorkerId worker) {
     std::erase_if(chunk->waiting, [&](const auto& w) { return w.header.worker == worker; });
     chunk->value.detach(worker);
   }
+  parking_.forget(worker);
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {}))
     if (frame.header.worker != worker) hold(deadline, std::move(frame));
@@ -201,9 +208,12 @@ void Shard::on_register(const data::Header& header, Payload payload) {
                       fmt::format("key '{}' has {}; worker {} wants {}", key.name, describe(have),
                                   header.worker, describe(key)));
     } else if (members_.is_first(header.worker)) {
-      if (keys_.size() >= kMaxKeys || key.count > kMaxElements)
+      const std::size_t bytes = wire::body_of(key).size();
+      if (keys_.size() >= kMaxKeys || key.count > kMaxElements || table_bytes_ + bytes > kMaxTable)
         return refuse(header, data::Code::kInvalid,
-                      fmt::format("key '{}': too many keys or elements", key.name));
+                      fmt::format("key '{}': too many keys or elements, or too long names",
+                                  std::string_view(key.name).substr(0, 100)));
+      table_bytes_ += bytes;
       key_index_.emplace(key.name, keys_.size());
       keys_.push_back(key);
       created = true;
@@ -217,9 +227,9 @@ void Shard::on_register(const data::Header& header, Payload payload) {
     table.keys.assign(keys_.begin() + table.from, keys_.end());
     answer(header, data::Type::kDone, std::make_shared<Payload>(wire::body_of(table)));
   } else {
-    park(parked_registers_, header, std::move(payload));
+    park(header, std::move(payload));
   }
-  if (created) retry(std::exchange(parked_registers_, {}));
+  if (created) retry(parking_.take(header));
 }
 
 void Shard::on_init(const data::Header& header, Payload payload) {
@@ -232,8 +242,8 @@ void Shard::on_init(const data::Header& header, Payload payload) {
                                 value.elements(), header.worker, header.samples));
     return answer(header, data::Type::kDone);
   }
-  if (!members_.is_first(header.worker))
-    return park(parked_inits_[chunk_key(header)], header, std::move(payload));
+  // Without its values: should it be the one to give them, it is asked for them again.
+  if (!members_.is_first(header.worker)) return park(header, {});
   const bool has_values = !payload.empty() || header.samples == 0;
   if (!has_values) return answer(header, data::Type::kNeedValues);
   if (!is_supported(header.dtype))
@@ -244,7 +254,7 @@ void Shard::on_init(const data::Header& header, Payload payload) {
   ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(payload));
   chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}});
   answer(header, data::Type::kDone);
-  if (auto parked = parked_inits_.extract(chunk_key(header))) retry(std::move(parked.mapped()));
+  retry(parking_.take(header));
 }
 
 // ---------------------------------------------------------------- rounds
@@ -442,7 +452,7 @@ void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
   if (!spec) return refuse(header, data::Code::kInvalid, spec.error().message);
   if (bench_.optimizer == *spec) return answer(header, data::Type::kDone);
   const bool is_member = members_.contains(header.worker);
-  if (!bench_.optimizer && !is_member) return park(parked_optimizers_, header, std::move(payload));
+  if (!bench_.optimizer && !is_member) return park(header, std::move(payload));
   const bool may_replace = is_member && !bench_.has_state && optimizer_by_ == header.worker;
   if (bench_.optimizer && !may_replace)
     return refuse(header, data::Code::kMismatch,
@@ -460,28 +470,21 @@ void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
     optimizer_by_ = header.worker;
   }
   answer(header, data::Type::kDone);
-  if (!(header.flags & data::kCheckOnly)) retry(std::exchange(parked_optimizers_, {}));
+  if (!(header.flags & data::kCheckOnly)) retry(parking_.take(header));
 }
 
 // ---------------------------------------------------------------- waiting and answering
 
-void Shard::park(std::vector<Parked>& where, const data::Header& header, Payload payload) {
-  // A request that arrives again (its connection broke) takes the place of the earlier one, so
-  // there is never more than what the workers have outstanding.
-  std::erase_if(where, [&](const Parked& p) {
-    return p.header.worker == header.worker && p.header.request == header.request;
-  });
-  where.push_back({header, std::move(payload), {}});
+void Shard::park(const data::Header& header, Payload payload) {
+  if (parking_.put(header, std::move(payload))) return;
+  refuse(header, data::Code::kInvalid,
+         fmt::format("too many requests, of worker {} or of all workers, wait for the worker with "
+                     "rank 0 to create keys and chunks or for a member to set the optimizer",
+                     header.worker));
 }
 
-void Shard::retry(std::vector<Parked> frames) {
+void Shard::retry(std::vector<Parking::Frame> frames) {
   for (auto& frame : frames) handle(frame.header, std::move(frame.payload), Time{});
-}
-
-void Shard::retry_all_parked() {
-  retry(std::exchange(parked_registers_, {}));
-  retry(std::exchange(parked_optimizers_, {}));
-  for (auto& [key, frames] : std::exchange(parked_inits_, {})) retry(std::move(frames));
 }
 
 void Shard::answer(const data::Header& to, data::Type type,

@@ -26,6 +26,7 @@
 #include "core/result.h"
 #include "kvstore/aggregate.h"
 #include "kvstore/chunk_value.h"
+#include "kvstore/parking.h"
 #include "kvstore/payload.h"
 
 namespace dt::kv {
@@ -47,6 +48,7 @@ struct ShardOptions {
   bool refuse_nonfinite = false;
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
   Duration hold_limit = std::chrono::seconds(30);
+  Parking::Limits parking;
 };
 
 class Shard {
@@ -87,7 +89,7 @@ class Shard {
     std::vector<Waiting> waiting;
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
   };
-  struct Parked {
+  struct Held {
     data::Header header;
     Payload payload;
     SharedBuffers shared;
@@ -107,13 +109,13 @@ class Shard {
   static void wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared);
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
-  void hold(Time deadline, Parked frame);
+  void hold(Time deadline, Held frame);
   void open(Chunk& chunk);
   void close(Chunk& chunk);
   void recheck(bool epoch_ends);
-  void retry(std::vector<Parked> frames);
-  void retry_all_parked();
-  static void park(std::vector<Parked>& where, const data::Header& header, Payload payload);
+  /// Keeps a request until another worker has created what it is about, or refuses it.
+  void park(const data::Header& header, Payload payload);
+  void retry(std::vector<Parking::Frame> frames);
   void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
   void answer_value(const data::Header& to, const SharedBuffers& shared, const Chunk& chunk,
                     bool is_there);
@@ -136,14 +138,12 @@ class Shard {
 
   std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
   std::unordered_map<std::string, std::size_t> key_index_;
+  std::size_t table_bytes_ = 0;  ///< Of a KeyTable with all of them, about.
 
   WorkerId optimizer_by_;
 
-  // What waits for a key, an optimizer, a chunk; a commit may change who is to give it.
-  std::vector<Parked> parked_registers_;
-  std::vector<Parked> parked_optimizers_;
-  std::unordered_map<ChunkKey, std::vector<Parked>> parked_inits_;
-  std::vector<std::pair<Time, Parked>> held_;  ///< Wait for a generation.
+  Parking parking_;                          ///< A commit may change who is to create what.
+  std::vector<std::pair<Time, Held>> held_;  ///< Wait for a generation.
   std::size_t held_bytes_ = 0;
 };
 
