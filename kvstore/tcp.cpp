@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 
@@ -93,9 +94,14 @@ io::awaitable<Result<wire::Frame>> TcpLink::read_frame(std::size_t max_body) {
 io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
   for (;;) {
     auto drained = drain(sink);
+    const bool has_stopped = is_over_limit();
     sink.idle();
     if (!drained) co_return drained.error();
-    while (open_ && queued_bytes_ > max_queued_) co_await room_.async_wait(io::tok);
+    while (open_ && is_over_limit()) co_await room_.async_wait(io::tok);
+    if (has_stopped) {  // there may be whole frames in the buffer
+      co_await io::asio::post(socket_.get_executor(), io::tok);
+      continue;
+    }
     auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
     if (ec) co_return Error{ErrorKind::kClosed, "the connection was closed"};
   }
@@ -105,7 +111,7 @@ Result<void> TcpLink::drain(FrameSink& sink) {
   const std::uint64_t turn_ends = bytes_read_ + kTurn;
   for (;;) {
     auto parsed = parse(sink);
-    if (!parsed || bytes_read_ >= turn_ends) return parsed;
+    if (!parsed || bytes_read_ >= turn_ends || is_over_limit()) return parsed;
     auto more = fill();
     if (!more) return tl::unexpected(more.error());
     if (*more) continue;
@@ -116,7 +122,8 @@ Result<void> TcpLink::drain(FrameSink& sink) {
 Result<void> TcpLink::parse(FrameSink& sink) {
   for (;;) {
     if (!arriving_.is_open) {
-      if (buffered() < data::kHeaderBytes) return {};
+      if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
+      if (buffered() < data::kHeaderBytes || is_over_limit()) return {};
       auto header =
           data::decode(std::string_view(buffer_.data() + buffer_begin_, data::kHeaderBytes));
       if (!header) return tl::unexpected(header.error());
@@ -136,7 +143,6 @@ Result<void> TcpLink::parse(FrameSink& sink) {
     arriving_.is_open = false;
     auto taken = sink.end();
     if (!taken) return taken;
-    if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
   }
 }
 
@@ -219,9 +225,9 @@ bool TcpLink::write_some() {
       return is_full_;
     }
     bytes_written_ += static_cast<std::size_t>(n);
-    const bool was_over = queued_bytes_ > max_queued_;
+    const bool was_over = is_over_limit();
     queued_bytes_ -= static_cast<std::size_t>(n);
-    if (was_over && queued_bytes_ <= max_queued_) room_.cancel();
+    if (was_over && !is_over_limit()) room_.cancel();
     front_written_ += static_cast<std::size_t>(n);
     while (!queue_.empty()) {
       const std::size_t whole = queue_.front().head_size + queue_.front().size;

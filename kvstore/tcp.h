@@ -66,7 +66,7 @@ class TcpLink {
   io::awaitable<void> write_loop();
   /// Called on the thread whenever queued bytes were written.
   void on_written(std::function<void()> callback) { on_written_ = std::move(callback); }
-  /// receive() reads no more while so many bytes are queued: what a peer that does not read can
+  /// receive() hands on no frame while so many bytes are queued: what a peer that does not read can
   /// make us keep is bounded. Not for both ends of a connection, which then could wait for each
   /// other.
   void limit_queue(std::size_t bytes) { max_queued_ = bytes; }
@@ -74,6 +74,7 @@ class TcpLink {
   void close();
   [[nodiscard]] bool is_open() const { return open_; }
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }
+  [[nodiscard]] bool is_over_limit() const { return queued_bytes_ > max_queued_; }
   /// Read and written.
   [[nodiscard]] std::uint64_t bytes_moved() const { return bytes_read_ + bytes_written_; }
   /// Bytes read from the socket and not yet asked for.
@@ -101,7 +102,7 @@ class TcpLink {
   io::awaitable<Result<void>> read(void* into, std::size_t size);
   /// Reads and hands on what the socket has, up to a turn's worth of bytes.
   Result<void> drain(FrameSink& sink);
-  /// Hands on what the buffer has.
+  /// Hands on what the buffer has, as long as the queue is within its limit.
   Result<void> parse(FrameSink& sink);
   /// Reads once into the arriving frame and the buffer. False: there was less than asked for.
   Result<bool> fill();

@@ -1,0 +1,87 @@
+#include "kvstore/tcp.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <future>
+#include <thread>
+
+#include "io/task_group.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::kv;
+
+namespace {
+
+using Tcp = io::asio::ip::tcp;
+
+/// Answers each frame with kAnswer bytes, as a server does one that asks for a table.
+class Generous final : public FrameSink {
+ public:
+  static constexpr std::size_t kAnswer = std::size_t{1} << 20;
+
+  explicit Generous(TcpLink& link) : link_(link) {}
+  Result<std::byte*> begin(const data::Header& header) override {
+    header_ = header;
+    return nullptr;
+  }
+  Result<void> end() override {
+    header_.type = data::Type::kDone;
+    header_.payload = kAnswer;
+    link_.send(header_, bytes_.data(), bytes_.size());
+    most_queued = std::max(most_queued, link_.queued_bytes());
+    return {};
+  }
+  void idle() override { link_.write_now(); }
+
+  std::size_t most_queued = 0;
+
+ private:
+  TcpLink& link_;
+  data::Header header_;
+  std::string bytes_ = std::string(kAnswer, '.');
+};
+
+io::awaitable<void> receive(TcpLink& link, FrameSink& sink) { (void)co_await link.receive(sink); }
+io::awaitable<void> write(TcpLink& link) { co_await link.write_loop(); }
+
+}  // namespace
+
+TEST_CASE("link: many small requests are answered as the answers are read, not all at once",
+          "[wire]") {
+  constexpr std::size_t kRequests = 200;
+  constexpr std::size_t kLimit = 4 * Generous::kAnswer;
+  io::asio::io_context context;
+  Tcp::acceptor acceptor(context, Tcp::endpoint(io::asio::ip::address_v4::loopback(), 0));
+  Tcp::socket peer(context);
+  peer.connect(acceptor.local_endpoint());
+  data::Header request;
+  request.type = data::Type::kSync;
+  const auto bytes = data::encode(request);
+  std::string requests;
+  for (std::size_t i = 0; i < kRequests; ++i) requests.append(bytes.begin(), bytes.end());
+  io::asio::write(peer, io::asio::buffer(requests));
+
+  TcpLink link(acceptor.accept());
+  link.limit_queue(kLimit);
+  Generous sink(link);
+  io::TaskGroup group(context.get_executor());
+  group.spawn(write(link));
+  group.spawn(receive(link, sink));
+  std::thread loop([&] {
+    context.run_for(std::chrono::seconds(30));
+    link.close();
+  });
+  std::vector<char> answers(kRequests * (Generous::kAnswer + data::kHeaderBytes));
+  boost::system::error_code ec;
+  const std::size_t got = io::asio::read(peer, io::asio::buffer(answers), ec);
+  io::asio::post(context, [&] { link.close(); });
+  loop.join();
+  CHECK(got == answers.size());
+  CHECK(sink.most_queued <= kLimit + Generous::kAnswer + data::kHeaderBytes);
+}
