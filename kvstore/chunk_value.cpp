@@ -10,6 +10,9 @@ namespace dt::kv {
 
 namespace {
 
+/// Elements that stay in the cache while they are computed and handed out.
+constexpr std::size_t kBlock = 4096;
+
 /// How the payload of a contribution is compressed.
 data::Codec payload_codec(const data::Header& header) {
   return header.flags & data::kShared ? data::Codec::kNone : data::codec_of(header);
@@ -196,9 +199,8 @@ Reduction ChunkValue::contributions() {
 
 /// Sums and hands the result to everyone who shares memory while it is in the cache.
 void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* const> places) {
-  constexpr std::size_t kBlock = 4096;  // elements
   const std::size_t width = data::element_bytes(dtype_);
-  if (value_.use_count() > 1) value_ = make_value(bench_.pool->take(value_->size()));
+  replace();
   Reduction part;
   part.divisor = reduction.divisor;
   for (std::size_t at = 0; at < elements_; at += kBlock) {
@@ -218,8 +220,9 @@ void ChunkValue::update_with(const Reduction& gradient, float learning_rate) {
   bench_.has_state = true;
 }
 
-void ChunkValue::apply_async(const data::Header& header, Payload payload,
+bool ChunkValue::apply_async(const data::Header& header, Payload payload,
                              const SharedBuffers& shared) {
+  bool is_there = false;
   if (header.samples > 0 && elements_ > 0) {
     const data::Codec codec = payload_codec(header);
     if (codec == data::Codec::kTwoBit)
@@ -233,15 +236,41 @@ void ChunkValue::apply_async(const data::Header& header, Payload payload,
       update_with(reduction, header.learning_rate);
     } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
-      if (shared.in)
-        std::memcpy(writable().data(), gradient, value_->size());
-      else
+      if (shared.in) {
+        replace();
+        std::memcpy(value_->data(), gradient, value_->size());
+      } else {
         publish(std::exchange(payload, Payload()));
+      }
     } else {
-      bench_.nonfinite += add_to(dtype_, writable().data(), gradient, 1, elements_);
+      add_async(gradient, shared.out);
+      is_there = shared.out != nullptr;
     }
   }
   bench_.pool->give(std::move(payload));
+  return is_there;
+}
+
+/// Adds the gradient in one pass over memory: also where answers hold the present value, and while
+/// the answer's place, if there is one, is written.
+void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
+  const std::size_t width = data::element_bytes(dtype_);
+  const auto held = replace();
+  for (std::size_t at = 0; at < elements_; at += kBlock) {
+    const std::size_t n = std::min(kBlock, elements_ - at);
+    const std::byte* more = gradient + at * width;
+    std::byte* value = value_->data() + at * width;
+    if (held) {
+      const Addend both[] = {{held->data() + at * width, 1}, {more, 1}};
+      Reduction sum;
+      sum.addends = both;
+      const bool is_finite = reduce(dtype_, sum, value, n) == 0;
+      if (!is_finite) bench_.nonfinite += count_nonfinite(dtype_, more, n);
+    } else {
+      bench_.nonfinite += add_to(dtype_, value, more, 1, n);
+    }
+    if (place) std::memcpy(place + at * width, value, n * width);
+  }
 }
 
 // ---------------------------------------------------------------- the value's memory
@@ -256,12 +285,14 @@ void ChunkValue::publish(Payload bytes) {
 }
 
 Payload& ChunkValue::writable() {
-  if (value_.use_count() > 1) {  // answers of an earlier round are still being sent
-    auto fresh = make_value(bench_.pool->take(value_->size()));
-    if (!fresh->empty()) std::memcpy(fresh->data(), value_->data(), fresh->size());
-    value_ = std::move(fresh);
-  }
+  const auto held = replace();
+  if (held && !held->empty()) std::memcpy(value_->data(), held->data(), held->size());
   return *value_;
+}
+
+std::shared_ptr<Payload> ChunkValue::replace() {
+  if (value_.use_count() == 1) return nullptr;
+  return std::exchange(value_, make_value(bench_.pool->take(value_->size())));
 }
 
 std::shared_ptr<Payload> ChunkValue::make_value(Payload bytes) {

@@ -83,8 +83,8 @@ class ChunkValue {
   /// The open round's contributions take effect on the value. `places`: where workers want it in
   /// shared memory; it is written there where that costs no further pass.
   Applied apply(std::span<std::byte* const> places);
-  /// dist_async: one gradient takes effect by itself.
-  void apply_async(const data::Header& header, Payload payload, const SharedBuffers& shared);
+  /// dist_async: one gradient takes effect by itself. True: the value was written to `shared.out`.
+  bool apply_async(const data::Header& header, Payload payload, const SharedBuffers& shared);
 
  private:
   struct Part {
@@ -106,9 +106,12 @@ class ChunkValue {
   Reduction contributions();
   void sum_shared(const Reduction& reduction, std::span<std::byte* const> places);
   void update_with(const Reduction& gradient, float learning_rate);
+  void add_async(const std::byte* gradient, std::byte* place);
   void publish(Payload bytes);
-  /// The value's bytes for writing: a copy if answers still hold the present ones.
+  /// The value's memory, to be changed: a copy if answers still hold the present one.
   Payload& writable();
+  /// The same, to be written all anew. The present one, if answers hold it: they keep it.
+  std::shared_ptr<Payload> replace();
   /// A value whose memory goes back to the pool when its last answer is sent.
   std::shared_ptr<Payload> make_value(Payload bytes);
 

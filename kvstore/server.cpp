@@ -272,6 +272,7 @@ void Server::Loop::Connection::change_memories() {
   loop.answer(worker, answer, std::move(text));
 }
 
+/// Inside of the memory; its alignment does not matter to the kernels.
 Result<std::byte*> Server::Loop::Connection::place(std::uint32_t number, std::uint64_t offset,
                                                    std::size_t size,
                                                    std::shared_ptr<const void>& owner) {

@@ -348,8 +348,9 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
                           const SharedBuffers& shared) {
   const auto admission =
       chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
+  bool is_there = false;
   if (admission == Admission::kCounted)
-    chunk.value.apply_async(header, std::move(payload), shared);
+    is_there = chunk.value.apply_async(header, std::move(payload), shared);
   else
     bench_.pool->give(std::move(payload));
   if (admission == Admission::kAhead)
@@ -361,7 +362,7 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
   if (admission != Admission::kCounted && admission != Admission::kPast)
     return admission_failed(header, admission, chunk.rounds);
   if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
-  answer_value(header, shared, chunk, false);
+  answer_value(header, shared, chunk, is_there);
 }
 
 void Shard::admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds) {

@@ -107,6 +107,94 @@ TEST_CASE("chunk value: an answer being sent keeps its values while the next rou
           static_cast<float>(round));
 }
 
+TEST_CASE("chunk value: asynchronous pushes add up, whoever still holds an earlier value",
+          "[shard]") {
+  constexpr std::size_t kMany = 10'000;  // a few blocks, the last one cut
+  class Keeper : public Answers {
+   public:
+    void answer(WorkerId, const data::Header&, std::shared_ptr<const Payload> p) override {
+      if (keeps) kept.push_back(std::move(p));
+    }
+    bool keeps = false;
+    std::vector<std::shared_ptr<const Payload>> kept;
+  } keeper;
+  Shard shard(ShardBench::options(), keeper);
+  ServerCommit commit;
+  commit.generation = Generation(1);
+  commit.contributors = {WorkerId(0)};
+  shard.commit(commit, Time{});
+  data::Header header;
+  header.type = data::Type::kInit;
+  header.samples = kMany;
+  shard.handle(header, ShardBench::bytes(std::vector<float>(kMany, 0)), Time{});
+  keeper.keeps = GENERATE(true, false);
+  const bool shares = GENERATE(true, false);
+  header.type = data::Type::kPushPull;
+  header.flags = data::kAsync;
+  header.samples = 1;
+  std::vector<float> out(kMany);
+  for (std::uint64_t n = 1; n <= 4; ++n) {
+    header.round = Round(n);
+    std::vector<float> gradient(kMany, 1);
+    if (n == 2) gradient[kMany - 1] = std::numeric_limits<float>::infinity();
+    SharedBuffers shared;
+    if (shares) {
+      header.flags |= data::kShared;
+      shared.in = reinterpret_cast<const std::byte*>(gradient.data());
+      if (n % 2 == 0) shared.out = reinterpret_cast<std::byte*>(out.data());
+    }
+    shard.handle(header, shares ? Payload() : ShardBench::bytes(gradient), Time{}, shared);
+    if (shared.out) CHECK(out.front() == static_cast<float>(n));
+    if (shared.out) CHECK(out[kMany - 2] == static_cast<float>(n));
+  }
+  CHECK(shard.nonfinite() == 1);
+  std::erase(keeper.kept, nullptr);  // what was answered in shared memory
+  if (!keeper.keeps) return;
+  REQUIRE(keeper.kept.size() == (shares ? 2 : 4));
+  for (std::size_t i = 0; i < keeper.kept.size(); ++i) {
+    const auto values = ShardBench::floats(std::string(keeper.kept[i]->text()));
+    CHECK(values == [&] {
+      const std::size_t n = shares ? 2 * i + 1 : i + 1;
+      std::vector<float> want(kMany, static_cast<float>(n));
+      if (n >= 2) want.back() = std::numeric_limits<float>::infinity();
+      return want;
+    }());
+  }
+}
+
+// Memory shared with a worker may lie anywhere: the kernels need no alignment.
+TEST_CASE("chunk value: gradients and places in shared memory need no alignment", "[shard]") {
+  const bool deterministic = GENERATE(false, true);
+  const auto optimizer = GENERATE(as<std::string>(), "", "sgd momentum=0.5", "adam");
+  const bool is_async = GENERATE(false, true);
+  CAPTURE(deterministic, optimizer, is_async);
+  const auto run = [&](std::size_t offset) {
+    ShardBench bench(deterministic);
+    bench.commit(1, {0, 1});
+    bench.init(0, 0);
+    if (!optimizer.empty()) bench.set_optimizer(0, optimizer);
+    const std::vector<float> gradient = {1, -2, 0.5f};
+    std::vector<std::vector<std::byte>> in(2, std::vector<std::byte>(64));
+    std::vector<std::vector<std::byte>> out = in;
+    for (std::uint32_t w = 0; w < 2; ++w) {
+      auto header = bench.push_header(w, 1);
+      header.learning_rate = 0.5f;
+      header.flags = data::kShared;
+      if (is_async) header.flags |= data::kAsync;
+      std::memcpy(in[w].data() + offset, gradient.data(), kElements * sizeof(float));
+      SharedBuffers shared;
+      shared.in = in[w].data() + offset;
+      shared.out = out[w].data() + offset;
+      bench.shard_.handle(header, {}, Time{}, shared);
+    }
+    std::vector<float> got(kElements);
+    std::memcpy(got.data(), out[1].data() + offset, kElements * sizeof(float));
+    return got;
+  };
+  CHECK(run(1) == run(0));
+  CHECK(run(3) == run(0));
+}
+
 TEST_CASE("chunk value: elements that are not finite are counted, or refused by the worker's name",
           "[shard]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
