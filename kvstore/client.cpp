@@ -35,13 +35,6 @@ struct ChunkState {
   GradientEncoder encoder;  ///< The loop's.
 };
 
-/// Something the caller waits for, of one link.
-struct Question {
-  ServerLink* link = nullptr;
-  bool is_answered = false;
-  Outcome outcome;
-};
-
 namespace {
 
 using namespace std::chrono_literals;
@@ -376,11 +369,9 @@ void Client::on_trouble(ServerLink& link, const std::string& trouble) {
 }
 
 void Client::on_lost(ServerLink& link, const std::string& why) {
-  break_store(
-      {DTKV_UNAVAILABLE, fmt::format("server {} at {} port {} cannot be reached for {:.0f} "
-                                     "s: {}",
-                                     link.address().server, link.address().address,
-                                     link.address().port, seconds(options_.lost_limit), why)});
+  break_store({DTKV_UNAVAILABLE,
+               fmt::format("server {} at {} port {} {}", link.address().server,
+                           link.address().address, link.address().port, why)});
 }
 
 void Client::on_release(Release release) {

@@ -22,6 +22,9 @@ constexpr std::size_t kCompressAtOnce = std::size_t{1} << 20;
 constexpr Duration kDialLimit = 5s;
 constexpr Duration kFirstRetry = 50ms;
 constexpr Duration kLongestRetry = 1s;
+/// A connection that stood for so long was one, even if nothing was answered on it: other workers'
+/// contributions may have been missing.
+constexpr Duration kStands = 5s;
 
 bool contributes(data::Type type) {
   return type == data::Type::kPush || type == data::Type::kPushPull;
@@ -105,30 +108,24 @@ io::awaitable<void> ServerLink::run() {
     if (is_closed_) co_return;
     std::string trouble;
     if (dialled) {
-      pause = kFirstRetry;
-      auto link = *dialled;
-      link_ = link;
-      link->on_written([this] { fill_window(); });
-      group_.spawn(write(link));
-      // The server maps memory anew for each connection; its answers find nobody waiting.
-      for (const auto& [number, request] : shared_) transmit(request);
-      for (const auto& request : sent_)
-        if (request) transmit(*request);
-      owner_.on_trouble(*this, "");
-      push_out();
-      const Error error = co_await link->receive(*this);
-      link_.reset();
-      link->on_written({});
-      link->close();
+      const auto began = SteadyClock::now();
+      const Error error = co_await talk(*dialled);
       if (is_closed_) co_return;
-      alive = SteadyClock::now();
       trouble = error.message;
+      const auto now = SteadyClock::now();
+      const bool was_asked = !sent_.empty() || !ready_.empty() || !last_.empty();
+      const bool was_of_use = is_heard_ || !was_asked || now - began > kStands;
+      if (was_of_use) {
+        alive = now;
+        pause = kFirstRetry;
+      }
     } else {
       trouble = dialled.error().message;
     }
     owner_.on_trouble(*this, trouble);
     if (connected_before && SteadyClock::now() - alive > options_.lost_limit) {
-      owner_.on_lost(*this, trouble);
+      const auto limit = std::chrono::duration<double>(options_.lost_limit).count();
+      owner_.on_lost(*this, fmt::format("cannot be reached for {:.0f} s: {}", limit, trouble));
       co_return;
     }
     co_await io::sleep_for(pause);
@@ -136,17 +133,52 @@ io::awaitable<void> ServerLink::run() {
   }
 }
 
+/// Serves one connection until it ends; says why it did.
+io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpLink> link) {
+  link_ = link;
+  is_heard_ = false;
+  link->on_written([this] { fill_window(); });
+  group_.spawn(write(link));
+  share_again();
+  owner_.on_trouble(*this, "");
+  push_out();
+  Error error = co_await link->receive(*this);
+  link_.reset();
+  link->on_written({});
+  link->close();
+  co_return error;
+}
+
+/// The server maps memory anew for each connection. What names it waits for the answers.
+void ServerLink::share_again() {
+  unmapped_ = shared_.size();
+  for (const auto& [number, request] : shared_) transmit(request);
+  if (unmapped_ == 0) send_again();
+}
+
+void ServerLink::shared_again(const Outcome& outcome) {
+  const bool is_refused = outcome.error && shared_.contains(outcome.header.chunk);
+  if (is_refused)
+    return owner_.on_lost(*this, fmt::format("does not map this worker's memory any more, after a "
+                                             "reconnection: {}",
+                                             outcome.error->message));
+  if (--unmapped_ > 0) return;
+  send_again();
+  push_out();
+}
+
+void ServerLink::send_again() {
+  for (const Request* request : sent_.all()) transmit(*request);
+}
+
 std::vector<Request> ServerLink::close() {
   is_closed_ = true;
   if (link_) link_->close();
   std::vector<Request> all;
-  for (auto& request : sent_)
-    if (request) all.push_back(std::move(*request));
+  for (Request* request : sent_.all()) all.push_back(sent_.take(*request));
   for (auto& [priority, requests] : ready_)
     for (auto& request : requests) all.push_back(std::move(request));
   for (auto& request : last_) all.push_back(std::move(request));
-  oldest_sent_ += sent_.size();
-  sent_.clear();
   ready_.clear();
   last_.clear();
   return all;
@@ -156,6 +188,7 @@ std::vector<Request> ServerLink::close() {
 
 void ServerLink::enqueue(Request request) {
   request.header.worker = options_.worker;
+  if (request.header.type == data::Type::kUnshare) shared_.erase(request.header.chunk);
   if (request.header.type == data::Type::kFinish)
     last_.push_back(std::move(request));
   else
@@ -169,7 +202,7 @@ void ServerLink::push_out() {
 
 void ServerLink::fill_window() {
   std::size_t compressed = 0;
-  while (link_ && link_->is_open() && link_->queued_bytes() < kWindow) {
+  while (link_ && unmapped_ == 0 && link_->is_open() && link_->queued_bytes() < kWindow) {
     Request request;
     if (!ready_.empty()) {
       auto& first = ready_.begin()->second;
@@ -183,7 +216,6 @@ void ServerLink::fill_window() {
       return;
     }
     if (contributes(request.header.type)) --contributions_unsent_;
-    request.header.request = oldest_sent_ + sent_.size();
     request.header.generation = owner_.generation();
     const bool copies = request.staging && request.from;
     if (copies) std::memcpy(request.staging, request.from, request.into_bytes);
@@ -195,7 +227,7 @@ void ServerLink::fill_window() {
                          .data();
       compressed += request.into_bytes;
     }
-    transmit(sent_.emplace_back(std::move(request)).value());
+    transmit(sent_.add(std::move(request)));
     if (copies || compressed >= kCompressAtOnce)
       return;  // the server can begin: write_now() calls again when this is written
   }
@@ -219,39 +251,37 @@ void ServerLink::beat() {
 
 // ---------------------------------------------------------------- answers in
 
-Request* ServerLink::find_sent(std::uint64_t number) {
-  if (number < oldest_sent_ || number - oldest_sent_ >= sent_.size()) return nullptr;
-  auto& request = sent_[number - oldest_sent_];
-  return request ? &*request : nullptr;
-}
-
 Result<std::byte*> ServerLink::begin(const data::Header& header) {
   arriving_ = header;
-  Request* request = find_sent(header.request);
   // A second answer to a request that was sent twice finds nobody: its payload is skipped.
-  is_known_ = request != nullptr;
-  is_direct_ = request && header.type == data::Type::kValue && request->into &&
+  answered_ = sent_.find(header.request);
+  is_direct_ = answered_ && header.type == data::Type::kValue && answered_->into &&
                !(header.flags & data::kShared);
-  if (is_direct_ && header.payload != request->into_bytes)
+  if (is_direct_ && header.payload != answered_->into_bytes)
     return fail(ErrorKind::kProtocol, "an answer of the wrong size");
-  if (is_direct_) return static_cast<std::byte*>(request->into);
+  if (is_direct_) return static_cast<std::byte*>(answered_->into);
   text_.resize(header.payload);
   return reinterpret_cast<std::byte*>(text_.data());
 }
 
 Result<void> ServerLink::end() {
   if (is_closed_) return {};
-  Request* found = is_known_ ? find_sent(arriving_.request) : nullptr;
-  if (!found) return {};
-  Request request = std::move(*found);
-  sent_[arriving_.request - oldest_sent_].reset();
-  while (!sent_.empty() && !sent_.front()) {
-    sent_.pop_front();
-    ++oldest_sent_;
-  }
+  is_heard_ = true;
+  const bool is_shared_again = arriving_.request == 0 && unmapped_ > 0;
+  if (!answered_ && !is_shared_again) return {};
   Outcome outcome;
   outcome.header = arriving_;
   if (!is_direct_) outcome.text = std::move(text_);
+  if (arriving_.type == data::Type::kFailed) {
+    const auto failure = wire::parse<data::Failure>(outcome.text);
+    outcome.error = failure ? StoreError{static_cast<int>(failure->code), failure->message}
+                            : StoreError{DTKV_INTERNAL, "the server's error is malformed"};
+  }
+  if (is_shared_again) {
+    shared_again(outcome);
+    return {};
+  }
+  Request request = sent_.take(*answered_);
   if (request.staging && request.into && arriving_.type == data::Type::kValue && !is_direct_)
     std::memcpy(request.into, request.staging, request.into_bytes);
   if (request.header.type == data::Type::kShare && arriving_.type == data::Type::kDone) {
@@ -259,12 +289,6 @@ Result<void> ServerLink::end() {
     again.question.reset();
     again.header.request = 0;
     shared_[again.header.chunk] = std::move(again);
-  }
-  if (request.header.type == data::Type::kUnshare) shared_.erase(request.header.chunk);
-  if (arriving_.type == data::Type::kFailed) {
-    const auto failure = wire::parse<data::Failure>(outcome.text);
-    outcome.error = failure ? StoreError{static_cast<int>(failure->code), failure->message}
-                            : StoreError{DTKV_INTERNAL, "the server's error is malformed"};
   }
   owner_.on_answer(*this, std::move(request), std::move(outcome));
   return {};

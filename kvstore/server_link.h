@@ -4,52 +4,20 @@
 /// Everything happens on the thread that drives the event loop.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "core/data_messages.h"
 #include "core/messages.h"
 #include "io/task_group.h"
-#include "kvstore/compression.h"
-#include "kvstore/store.h"
+#include "kvstore/request.h"
+#include "kvstore/sent_requests.h"
 #include "kvstore/tcp.h"
 
 namespace dt::kv {
-
-struct ChunkState;
-struct Question;
-
-/// What a worker asks of a server.
-struct Request {
-  data::Header header;
-  const void* from = nullptr;  ///< header.payload bytes, the caller's or `keep`'s.
-  void* into = nullptr;        ///< Where a kValue of into_bytes goes.
-  std::size_t into_bytes = 0;
-  /// kShared: sent instead of the bytes. What lies elsewhere is copied to `staging` before it is
-  /// sent, and from there when it is answered; without `staging` it is in shared memory already.
-  std::array<char, data::kSharedPlacesBytes> places{};
-  void* staging = nullptr;
-  /// Makes header.payload bytes of the into_bytes at `from` when it is first about to be sent; sent
-  /// again are the same bytes.
-  GradientEncoder* encoder = nullptr;
-  Compression compression;
-  Handle handle = 0;            ///< Part of this operation of the caller ...
-  ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
-  std::shared_ptr<Question> question;
-  std::shared_ptr<const std::string> keep;
-};
-
-/// What became of a request.
-struct Outcome {
-  std::optional<StoreError> error;
-  data::Header header;
-  std::string text;  ///< The answer's payload, unless it went to Request::into.
-};
 
 class ServerLink final : private FrameSink {
  public:
@@ -63,7 +31,8 @@ class ServerLink final : private FrameSink {
     virtual void on_loops(ServerLink& link, std::uint32_t loops) = 0;
     /// What keeps the link from being connected; empty: nothing any more.
     virtual void on_trouble(ServerLink& link, const std::string& trouble) = 0;
-    /// It was connected once, and not for longer than the limit now.
+    /// The link is of no more use, once it was connected: for longer than the limit there was no
+    /// connection, or none on which anything was answered; or the server maps our memory no more.
     virtual void on_lost(ServerLink& link, const std::string& why) = 0;
     [[nodiscard]] virtual Generation generation() const = 0;
 
@@ -108,10 +77,13 @@ class ServerLink final : private FrameSink {
   io::awaitable<Result<std::shared_ptr<TcpLink>>> dial();
   io::awaitable<Result<TcpSocket>> connect();
   io::awaitable<Result<std::shared_ptr<TcpLink>>> prove(std::shared_ptr<TcpLink> link);
+  io::awaitable<Error> talk(std::shared_ptr<TcpLink> link);
   io::awaitable<void> write(std::shared_ptr<TcpLink> link);
+  void share_again();
+  void shared_again(const Outcome& outcome);
+  void send_again();
   void fill_window();
   void transmit(const Request& request);
-  Request* find_sent(std::uint64_t number);
 
   Options options_;
   Owner& owner_;
@@ -120,20 +92,21 @@ class ServerLink final : private FrameSink {
   bool was_connected_ = false;
   bool is_closed_ = false;
 
-  /// Unanswered requests by their number; those answered out of order are empty until they are
-  /// the oldest.
-  std::deque<std::optional<Request>> sent_;
-  std::uint64_t oldest_sent_ = 1;                      ///< Number of sent_.front().
+  bool is_heard_ = false;  ///< The present or last connection brought an answer.
+
+  SentRequests sent_;
   std::map<std::int64_t, std::deque<Request>> ready_;  ///< By -priority.
   std::deque<Request> last_;                           ///< kFinish.
   std::size_t contributions_unsent_ = 0;
-  std::map<std::uint32_t, Request> shared_;  ///< kShare requests it agreed to, by number.
+  /// kShare requests it agreed to, by the memory's number. Sent again with number 0.
+  std::map<std::uint32_t, Request> shared_;
+  std::size_t unmapped_ = 0;  ///< Of shared_, those not yet agreed to on this connection.
 
   // The answer that is arriving.
   data::Header arriving_;
   std::string text_;
-  bool is_known_ = false;   ///< Somebody waits for it.
-  bool is_direct_ = false;  ///< It goes to the caller's memory.
+  Request* answered_ = nullptr;  ///< What it answers; null: nobody waits for it.
+  bool is_direct_ = false;       ///< It goes to the caller's memory.
 };
 
 }  // namespace dt::kv

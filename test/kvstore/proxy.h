@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -57,6 +58,8 @@ class Proxy {
     }
     released_.notify_all();
   }
+  /// Connections made from now on end with the first bytes after the handshake.
+  void end_after_handshake() { doomed_ = true; }
   /// What clients said so far, per connection in the order they were made.
   [[nodiscard]] std::vector<std::string> said() {
     std::lock_guard lock(mutex_);
@@ -70,7 +73,16 @@ class Proxy {
     io::Fd client;
     io::Fd server;
     std::string said;
+    bool is_doomed = false;
   };
+
+  /// Bytes of the frame that a client's proof is.
+  static std::size_t first_frame(const std::string& said) {
+    std::uint32_t size = 0;
+    if (said.size() < sizeof size) return sizeof size;
+    std::memcpy(&size, said.data(), sizeof size);
+    return sizeof size + size;
+  }
 
   static sockaddr_in address(std::uint16_t port) {
     sockaddr_in at{};
@@ -91,6 +103,7 @@ class Proxy {
       auto& pair = pairs_.emplace_back(std::make_unique<Pair>());
       pair->client = std::move(client);
       pair->server = std::move(server);
+      pair->is_doomed = doomed_;
       pumps_.emplace_back(
           [this, p = pair.get()] { pump(p, p->client.get(), p->server.get(), true); });
       pumps_.emplace_back(
@@ -107,6 +120,7 @@ class Proxy {
         std::unique_lock lock(mutex_);
         released_.wait(lock, [this] { return !held_; });
         pair->said.append(buffer.data(), static_cast<std::size_t>(n));
+        if (pair->is_doomed && pair->said.size() > first_frame(pair->said)) break;
       }
       if (::send(to, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) break;
     }
@@ -118,6 +132,7 @@ class Proxy {
   io::Fd listener_;
   std::uint16_t port_ = 0;
   std::atomic<bool> closing_ = false;
+  std::atomic<bool> doomed_ = false;
   std::mutex mutex_;
   std::condition_variable released_;
   bool held_ = false;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "test/kvstore/cluster.h"
+#include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -28,6 +29,17 @@ std::set<std::string> names_in_dev_shm() {
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ec))
     names.insert(entry.path().string());
   return names;
+}
+
+/// This process's descriptors of shared memory.
+std::vector<int> memory_descriptors() {
+  std::vector<int> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ec;
+    const auto target = std::filesystem::read_symlink(entry.path(), ec).string();
+    if (!ec && target.starts_with("/memfd:dtkv")) all.push_back(std::stoi(entry.path().filename()));
+  }
+  return all;
 }
 
 std::span<float> floats(kv::Store& store, std::size_t n) {
@@ -196,4 +208,25 @@ TEST_CASE("shared memory: nothing has a name in /dev/shm", "[shm]") {
   init(*store, "w", values);
   must(pushpull(*store, "w", values, values, {}));
   CHECK(names_in_dev_shm() == before);
+}
+
+TEST_CASE("shared memory: a server that maps it no more after a cut is an error", "[shm]") {
+  constexpr std::size_t kElements = 3'000;
+  Cluster cluster(1, 1);
+  cluster.transport = kv::Transport::kSharedMemory;
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto store = cluster.open(0);
+  std::vector<float> values(kElements, 0);
+  init(*store, "w", values);
+  must(pushpull(*store, "w", values, values, {}));
+  // What the server is told of the memory leads elsewhere now.
+  const io::Fd other(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int fd : memory_descriptors()) REQUIRE(::dup2(other.get(), fd) == fd);
+  proxy.cut();
+  const auto lost = pushpull(*store, "w", values, values, {});
+  REQUIRE_FALSE(lost);
+  CHECK(lost.error().code == DTKV_UNAVAILABLE);
+  INFO(lost.error().message);
+  CHECK(lost.error().message.find("memory") != std::string::npos);
 }

@@ -254,6 +254,42 @@ TEST_CASE("connections: a server that is gone for too long is an error with its 
   CHECK(lost.error().message.find("127.0.0.1 port " + port) != std::string::npos);
 }
 
+TEST_CASE("connections: a server that drops us after each handshake is lost as well",
+          "[dist_sync]") {
+  Cluster cluster(1, 1);
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto store = cluster.open(0);
+  std::vector<float> values(10, 0);
+  init(*store, "w", values);
+  proxy.end_after_handshake();
+  proxy.cut();
+  const auto lost = pushpull(*store, "w", values, values, {});
+  REQUIRE_FALSE(lost);
+  CHECK(lost.error().code == DTKV_UNAVAILABLE);
+  CHECK(lost.error().message.find("127.0.0.1 port " + std::to_string(proxy.port())) !=
+        std::string::npos);
+  CHECK(proxy.said().size() < 100);  // it did not come back at once each time
+}
+
+TEST_CASE("connections: cuts while nothing is asked lose nobody", "[dist_sync]") {
+  Cluster cluster(1, 1);
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto store = cluster.open(0);
+  std::vector<float> values(10, 1);
+  init(*store, "w", values);
+  // For longer than a server may be gone; with time for a handshake between them.
+  for (int cut = 0; cut < 8; ++cut) {
+    const auto next = std::chrono::steady_clock::now() + 500ms;
+    const auto before = proxy.said().size();
+    proxy.cut();
+    REQUIRE(eventually(
+        [&] { return proxy.said().size() > before && std::chrono::steady_clock::now() >= next; }));
+  }
+  must(pushpull(*store, "w", values, values, {}));
+}
+
 TEST_CASE("connections: a job without servers is said plainly, at once", "[dist_sync]") {
   Cluster cluster(0, 1, false);
   try {
