@@ -10,12 +10,12 @@
 
 #include "core/layout.h"
 #include "io/log.h"
+#include "kvstore/client_memory.h"
 #include "kvstore/driver.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/environment.h"
 #include "kvstore/reduce.h"
 #include "kvstore/server_link.h"
-#include "kvstore/shared_memory.h"
 
 namespace dt::kv {
 
@@ -29,9 +29,7 @@ struct ChunkState {
   Round next{1};
   bool busy = false;
   std::deque<Request> waiting;
-  /// Where private memory is copied to for a server that shares memory with us; the caller's
-  /// thread.
-  std::byte* staging = nullptr;
+  StagingPlace staging;     ///< The caller's thread.
   GradientEncoder encoder;  ///< The loop's.
 };
 
@@ -58,6 +56,7 @@ Deadline after(Duration limit) {
 struct Pending {
   std::size_t left = 0;
   std::optional<StoreError> error;
+  std::vector<std::uint32_t> memories;  ///< What allocate() gave and it reads or writes.
 };
 
 bool contributes(data::Type type) {
@@ -66,6 +65,40 @@ bool contributes(data::Type type) {
 
 /// One of them at a time is on its way for a chunk.
 bool is_queued(data::Type type) { return contributes(type) || type == data::Type::kPull; }
+
+/// The chunk's bytes are read and written where they lie in shared memory; those that lie
+/// elsewhere, or askew for the server's arithmetic, are copied to and from the chunk's staging. The
+/// memories are those that the whole arrays lie in.
+void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into) {
+  const ChunkState& chunk = *request.chunk;
+  data::SharedPlaces places;
+  const auto locate = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
+                          std::uint64_t& offset) {
+    const bool is_there = memory && memory->shared_with.contains(chunk.place.owner) &&
+                          memory->offset_of(data) % data::element_bytes(request.header.dtype) == 0;
+    number = is_there ? memory->number : chunk.staging.memory;
+    offset = is_there ? memory->offset_of(data) : chunk.staging.offset;
+    return !is_there;
+  };
+  bool copies_in = false;
+  bool copies_out = false;
+  if (request.from) copies_in = locate(request.from, from, places.in, places.in_offset);
+  if (request.into) copies_out = locate(request.into, into, places.out, places.out_offset);
+  if (!copies_in) request.from = nullptr;
+  if (!copies_out) request.into = nullptr;
+  if (copies_in || copies_out) request.staging = chunk.staging.at;
+  request.header.flags |= data::kShared;
+  request.header.payload = data::kSharedPlacesBytes;
+  request.places = data::encode(places);
+}
+
+/// Says that a memory is to be forgotten.
+Request unshare(const ClientMemory& memory) {
+  Request request;
+  request.header.type = data::Type::kUnshare;
+  request.header.chunk = memory.number;
+  return request;
+}
 
 class Client final : public Store, private JobListener, private ServerLink::Owner {
  public:
@@ -137,17 +170,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     data::KeySpec spec;
   };
   using Questions = std::vector<std::shared_ptr<Question>>;
-  /// Memory of ours, and the links whose servers see it.
-  struct Memory {
-    std::shared_ptr<SharedMemory> memory;
-    std::uint32_t number = 0;
-    std::vector<ServerLink*> shared_with;
-
-    [[nodiscard]] bool is_shared_with(const ServerLink* link) const {
-      return std::find(shared_with.begin(), shared_with.end(), link) != shared_with.end();
-    }
-  };
-
   // The job link's thread or any other.
   void on_servers(Servers servers) override;
   void on_release(Release release) override;
@@ -178,21 +200,22 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
-  StoreResult<Handle> hand_over(std::vector<Request> requests);
+  StoreResult<Handle> hand_over(std::vector<Request> requests,
+                                std::vector<std::uint32_t> memories = {});
   template <class Done>
   bool wait_for(Done done, Deadline deadline);
   std::vector<ServerLink*> all_links();
+  StoreResult<Questions> tell(const std::vector<ServerLink*>& links, const Request& request);
   /// Asks each of the links. kTimeout: not everything came within the limit.
   StoreResult<Questions> ask(const std::vector<ServerLink*>& links, const Request& request,
                              Duration limit);
   /// The same; an error among the answers is the result.
   StoreResult<Questions> ask_all(const Request& request, Duration limit);
   StoreResult<Questions> ask_first(const Request& request, Duration limit);
-  Status share(Memory& memory);
+  Status share(ClientMemory& memory);
   Status prepare_staging(std::size_t first_key);
+  [[nodiscard]] std::size_t bytes_of(const ChunkState& chunk) const;
   void compress(Request& request, const data::KeySpec& key) const;
-  void use_shared_memory(Request& request, std::size_t bytes);
-  const Memory* memory_of(const ServerLink* link, const void* data, std::size_t size) const;
   Status init_chunks(const std::vector<std::string>& keys, const std::vector<Array>& values);
   Status learn_keys(const data::KeyTable& table);
   Status sync_rounds();
@@ -213,8 +236,11 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   std::vector<data::KeySpec> table_;  ///< By KeyId.
   std::unordered_map<std::string, Key> keys_;
   std::vector<std::vector<std::unique_ptr<ChunkState>>> chunks_;  ///< [key][chunk]
-  std::vector<Memory> memories_;
+  ClientMemories memories_;                                       ///< allocate()'s.
+  Staging staging_;
   std::uint32_t next_memory_ = 0;
+  /// Whom to tell of memory; none: everybody. A server that saw none sees no later one either.
+  std::optional<std::vector<ServerLink*>> sharers_;
   Handle next_handle_ = 1;
   Compression compression_;
   Round barrier_{1};
@@ -369,9 +395,8 @@ void Client::on_trouble(ServerLink& link, const std::string& trouble) {
 }
 
 void Client::on_lost(ServerLink& link, const std::string& why) {
-  break_store({DTKV_UNAVAILABLE,
-               fmt::format("server {} at {} port {} {}", link.address().server,
-                           link.address().address, link.address().port, why)});
+  break_store({DTKV_UNAVAILABLE, fmt::format("server {} at {} port {} {}", link.address().server,
+                                             link.address().address, link.address().port, why)});
 }
 
 void Client::on_release(Release release) {
@@ -494,6 +519,7 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
     return store_error(DTKV_INVALID,
                        "the epoch was finished: call epoch_boundary before the next push");
   std::vector<Request> requests;
+  std::vector<std::uint32_t> memories;
   requests.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto known = keys_.find(keys[i]);
@@ -506,6 +532,13 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       if (!wrong.empty()) return store_error(DTKV_MISMATCH, wrong);
     }
     const std::size_t width = data::element_bytes(spec.dtype);
+    const ClientMemory* from_memory = nullptr;
+    const ClientMemory* into_memory = nullptr;
+    if (values) from_memory = memories_.holding((*values)[i].data, spec.count * width);
+    if (out) into_memory = memories_.holding((*out)[i].data, spec.count * width);
+    for (const ClientMemory* memory : {from_memory, into_memory})
+      if (memory && (memories.empty() || memories.back() != memory->number))
+        memories.push_back(memory->number);
     for (auto& chunk : chunks_[known->second.id.value]) {
       const std::size_t offset = chunk->place.first * width;
       const std::size_t bytes = chunk->place.count * width;
@@ -528,10 +561,10 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       request.into_bytes = bytes;
       if (out) request.into = static_cast<std::byte*>((*out)[i].data) + offset;
       if (contributes(type)) compress(request, spec);
-      if (chunk->staging) use_shared_memory(request, bytes);
+      if (chunk->staging.at) use_shared_memory(request, from_memory, into_memory);
     }
   }
-  auto handle = hand_over(std::move(requests));
+  auto handle = hand_over(std::move(requests), std::move(memories));
   if (handle && !options.is_awaited) driver_.nudge();
   return handle;
 }
@@ -541,19 +574,22 @@ void Client::compress(Request& request, const data::KeySpec& key) const {
   const bool auxiliary = (key.flags & data::kAuxiliary) != 0;
   if (compression_.codec == data::Codec::kNone || !is_compressible(key.dtype, auxiliary)) return;
   data::set_codec(request.header, compression_.codec);
-  if (request.chunk->staging) return;
+  if (request.chunk->staging.at) return;
   request.encoder = &request.chunk->encoder;
   request.compression = compression_;
   request.header.payload =
       static_cast<std::uint32_t>(compressed_bytes(compression_.codec, request.chunk->place.count));
 }
 
-StoreResult<Handle> Client::hand_over(std::vector<Request> requests) {
+StoreResult<Handle> Client::hand_over(std::vector<Request> requests,
+                                      std::vector<std::uint32_t> memories) {
   const Handle handle = next_handle_++;
   {
     std::lock_guard lock(mutex_);
     if (broken_) return tl::unexpected(*broken_);
-    pending_[handle].left = requests.size();
+    auto& pending = pending_[handle];
+    pending.left = requests.size();
+    pending.memories = std::move(memories);
   }
   auto start = [this, handle, requests = std::move(requests)]() mutable {
     std::optional<StoreError> broken;
@@ -626,8 +662,8 @@ std::vector<ServerLink*> Client::all_links() {
   return all;
 }
 
-StoreResult<Client::Questions> Client::ask(const std::vector<ServerLink*>& links,
-                                           const Request& request, Duration limit) {
+StoreResult<Client::Questions> Client::tell(const std::vector<ServerLink*>& links,
+                                            const Request& request) {
   Questions questions;
   for (ServerLink* to : links) {
     questions.push_back(std::make_shared<Question>());
@@ -654,6 +690,14 @@ StoreResult<Client::Questions> Client::ask(const std::vector<ServerLink*>& links
     on_idle();
   };
   io::asio::post(context_, std::move(start));
+  return questions;
+}
+
+StoreResult<Client::Questions> Client::ask(const std::vector<ServerLink*>& links,
+                                           const Request& request, Duration limit) {
+  auto told = tell(links, request);
+  if (!told) return told;
+  const Questions& questions = *told;
   std::size_t answered = 0;
   const auto is_done = [&] {
     while (answered < questions.size() && questions[answered]->is_answered) ++answered;
@@ -663,7 +707,7 @@ StoreResult<Client::Questions> Client::ask(const std::vector<ServerLink*>& links
     return store_error(DTKV_TIMEOUT,
                        fmt::format("server {} gave no answer within {:.0f} s",
                                    questions[answered]->link->address().server, seconds(limit)));
-  return questions;
+  return told;
 }
 
 StoreResult<Client::Questions> Client::ask_all(const Request& request, Duration limit) {
@@ -686,36 +730,44 @@ StoreResult<Client::Questions> Client::ask_first(const Request& request, Duratio
 StoreResult<void*> Client::allocate(std::size_t bytes) {
   auto made = SharedMemory::create(bytes, true);
   if (!made) return store_error(DTKV_INTERNAL, made.error().message);
-  Memory memory;
+  ClientMemory memory;
   memory.memory = std::move(*made);
   auto shared = share(memory);
   if (!shared) return tl::unexpected(shared.error());
-  void* at = memory.memory->bytes().data();
-  memories_.push_back(std::move(memory));
+  void* at = memory.begin();
+  memories_.add(std::move(memory));
   return at;
 }
 
 Status Client::release(void* data) {
-  const auto found = std::find_if(memories_.begin(), memories_.end(), [&](const Memory& memory) {
-    return memory.memory->bytes().data() == data;
-  });
-  if (found == memories_.end())
-    return store_error(DTKV_INVALID, "this memory was not allocated by the store");
-  const Memory memory = std::move(*found);
-  memories_.erase(found);
-  Request request;
-  request.header.type = data::Type::kUnshare;
-  request.header.chunk = memory.number;
-  auto answers = ask(memory.shared_with, request, options_.lost_limit);
+  const ClientMemory* found = memories_.beginning_at(data);
+  if (!found) return store_error(DTKV_INVALID, "this memory was not allocated by the store");
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [handle, pending] : pending_) {
+      const auto& used = pending.memories;
+      const bool uses = std::find(used.begin(), used.end(), found->number) != used.end();
+      if (uses && pending.left > 0)
+        return store_error(DTKV_INVALID,
+                           fmt::format("operation {} is under way in this memory: wait for it "
+                                       "before the memory is freed",
+                                       handle));
+    }
+  }
+  const ClientMemory memory = memories_.take(data);
+  std::vector<ServerLink*> links;
+  for (const LoopId loop : memory.shared_with)
+    links.push_back(links_[loop.server][loop.loop].get());
+  auto answers = ask(links, unshare(memory), options_.lost_limit);
   if (!answers) return tl::unexpected(answers.error());
   return {};
 }
 
 /// Tells the servers of `memory`; those on this host map it.
-Status Client::share(Memory& memory) {
+Status Client::share(ClientMemory& memory) {
   memory.number = next_memory_++;
   if (options_.transport == Transport::kTcp) return {};
-  std::vector<ServerLink*> whom = all_links();
+  std::vector<ServerLink*> whom = sharers_ ? *sharers_ : all_links();
   if (options_.may_share)
     std::erase_if(whom, [this](ServerLink* link) { return !options_.may_share(link->server()); });
   Request request;
@@ -726,87 +778,61 @@ Status Client::share(Memory& memory) {
   request.from = request.keep->data();
   request.header.payload = static_cast<std::uint32_t>(request.keep->size());
   const auto answers = ask(whom, request, options_.start_limit);
-  if (!answers) return tl::unexpected(answers.error());
+  if (!answers) {
+    (void)tell(whom, unshare(memory));  // or it would be shared again after a reconnection
+    return tl::unexpected(answers.error());
+  }
+  std::vector<ServerLink*> agreed;
   for (const auto& answer : *answers) {
-    if (!answer->outcome.error)
-      memory.shared_with.push_back(answer->link);
-    else if (options_.transport == Transport::kSharedMemory)
+    if (!answer->outcome.error) {
+      agreed.push_back(answer->link);
+      memory.shared_with.insert({answer->link->server(), answer->link->loop()});
+    } else if (options_.transport == Transport::kSharedMemory) {
+      (void)tell(whom, unshare(memory));
       return store_error(
           DTKV_UNAVAILABLE,
           fmt::format("server {} at {} does not share memory with worker {} ({}): are they on one "
                       "host? --transport auto uses TCP where they are not",
                       answer->link->address().server, answer->link->address().address,
                       options_.worker, answer->outcome.error->message));
+    }
   }
+  if (!sharers_) sharers_ = std::move(agreed);
   return {};
 }
 
-/// Shared memory for the large chunks of the keys from `first_key` on. Nothing of it is taken from
-/// the machine before it is used.
+/// Places in shared memory for the large chunks of the keys from `first_key` on. Nothing of it is
+/// taken from the machine before it is used.
 Status Client::prepare_staging(std::size_t first_key) {
-  if (options_.transport == Transport::kTcp) return {};
-  constexpr std::size_t kAlign = 64;
-  auto bytes_of = [this](const ChunkState& chunk) {
-    const auto& spec = table_[chunk.key.value];
-    return static_cast<std::size_t>(chunk.place.count) * data::element_bytes(spec.dtype);
-  };
+  const bool shares = options_.transport != Transport::kTcp && (!sharers_ || !sharers_->empty());
+  if (!shares) return {};
   std::size_t total = 0;
   std::vector<ChunkState*> large;
   for (std::size_t key = first_key; key < chunks_.size(); ++key) {
     for (auto& chunk : chunks_[key]) {
       if (bytes_of(*chunk) < options_.share_from) continue;
       large.push_back(chunk.get());
-      total += (bytes_of(*chunk) + kAlign - 1) / kAlign * kAlign;
+      total += Staging::rounded(bytes_of(*chunk));
     }
   }
-  if (large.empty()) return {};
-  auto made = SharedMemory::create(total, false);
-  if (!made && options_.transport == Transport::kAuto) return {};  // out of descriptors, say
-  if (!made) return store_error(DTKV_INTERNAL, made.error().message);
-  Memory memory;
-  memory.memory = std::move(*made);
-  auto shared = share(memory);
-  if (!shared || memory.shared_with.empty()) return shared;
-  std::byte* at = memory.memory->bytes().data();
-  for (ChunkState* chunk : large) {
-    if (memory.is_shared_with(chunk->owner)) chunk->staging = at;
-    at += (bytes_of(*chunk) + kAlign - 1) / kAlign * kAlign;
+  if (const std::size_t size = staging_.to_add(total); size > 0) {
+    auto made = SharedMemory::create(size, false);
+    if (!made && options_.transport == Transport::kAuto) return {};  // out of descriptors, say
+    if (!made) return store_error(DTKV_INTERNAL, made.error().message);
+    ClientMemory memory;
+    memory.memory = std::move(*made);
+    auto shared = share(memory);
+    if (!shared || memory.shared_with.empty()) return shared;
+    staging_.add(std::move(memory));
   }
-  memories_.push_back(std::move(memory));
+  for (ChunkState* chunk : large)
+    if (staging_.latest()->shared_with.contains(chunk->place.owner))
+      chunk->staging = staging_.take(bytes_of(*chunk));
   return {};
 }
 
-const Client::Memory* Client::memory_of(const ServerLink* link, const void* data,
-                                        std::size_t size) const {
-  for (const auto& memory : memories_)
-    if (memory.memory->holds(data, size) && memory.is_shared_with(link)) return &memory;
-  return nullptr;
-}
-
-/// The chunk's bytes lie in shared memory, or are copied to and from its staging there.
-void Client::use_shared_memory(Request& request, std::size_t bytes) {
-  data::SharedPlaces places;
-  auto locate = [&](const void* data, std::uint32_t& number, std::uint64_t& offset) {
-    const Memory* memory = memory_of(request.chunk->owner, data, bytes);
-    const bool is_private = memory == nullptr;
-    const void* at = is_private ? request.chunk->staging : data;
-    if (is_private) memory = memory_of(request.chunk->owner, at, bytes);
-    DT_CHECK(memory, "staging is shared");
-    number = memory->number;
-    offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(at) -
-                                        memory->memory->bytes().data());
-    return is_private;
-  };
-  bool copies_in = false;
-  bool copies_out = false;
-  if (request.from) copies_in = locate(request.from, places.in, places.in_offset);
-  if (request.into) copies_out = locate(request.into, places.out, places.out_offset);
-  if (!copies_in) request.from = nullptr;
-  if (!copies_out) request.into = nullptr;
-  if (copies_in || copies_out) request.staging = request.chunk->staging;
-  request.header.flags |= data::kShared;
-  request.header.payload = data::kSharedPlacesBytes;
-  request.places = data::encode(places);
+std::size_t Client::bytes_of(const ChunkState& chunk) const {
+  return chunk.place.count * data::element_bytes(table_[chunk.key.value].dtype);
 }
 
 // ---------------------------------------------------------------- keys

@@ -120,7 +120,7 @@ DTKV_API int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys
  * no copy where worker and server are on one host; elsewhere it is memory like any other. Few large
  * ones: each costs a file descriptor. Valid until dtkv_free or dtkv_destroy. */
 DTKV_API int dtkv_allocate(dtkv_store* store, size_t bytes, void** out);
-/* What dtkv_allocate gave; no operation on it may be under way. */
+/* What dtkv_allocate gave. DTKV_INVALID, and it stays, while an operation on it is under way. */
 DTKV_API int dtkv_free(dtkv_store* store, void* memory);
 /* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). */
 DTKV_API int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s);

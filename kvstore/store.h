@@ -81,7 +81,7 @@ class Store {
   /// Memory of the store's own: pushes from and pulls into it need no copy where a server is on
   /// this host. Zeroed, page-aligned; valid until release() or the store's end.
   virtual StoreResult<void*> allocate(std::size_t bytes) = 0;
-  /// What allocate() gave; no operation on it is under way. kInvalid: it did not.
+  /// What allocate() gave. kInvalid: it did not, or an operation on it is under way.
   virtual Status release(void* memory) = 0;
   /// <= 0: until it is done or the store breaks.
   virtual Status wait(Handle handle, double timeout_s) = 0;

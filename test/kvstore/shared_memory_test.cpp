@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <set>
 
 #include "test/kvstore/cluster.h"
@@ -210,6 +212,37 @@ TEST_CASE("shared memory: nothing has a name in /dev/shm", "[shm]") {
   CHECK(names_in_dev_shm() == before);
 }
 
+TEST_CASE("shared memory: what an operation under way uses is not released", "[shm]") {
+  constexpr std::size_t kElements = 3'000;
+  Cluster cluster(1, 2);
+  cluster.transport = GENERATE(kv::Transport::kSharedMemory, kv::Transport::kTcp);
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto early = cluster.open(0);
+  auto late = cluster.open(1);
+  std::vector<float> zero(kElements, 0);
+  init(*early, "w", zero);
+  init(*late, "w", zero);
+  const auto gradient = floats(*early, kElements);
+  const auto value = floats(*early, kElements);
+  std::fill(gradient.begin(), gradient.end(), 5.0f);
+  const auto handle = must(early->pushpull({"w"}, {array_in(gradient)}, {array_in(value)}, {}));
+  CHECK_FALSE(early->wait(handle, 0.2));  // it waits for the other worker
+  for (const auto& memory : {gradient, value}) {
+    const auto refused = early->release(memory.data());
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == DTKV_INVALID);
+  }
+  proxy.cut();  // what is unanswered is said again, with the memory's number
+  std::vector<float> ones(kElements, 1);
+  must(pushpull(*late, "w", ones, ones, {}));
+  must(early->wait(handle, 30));
+  CHECK(value.front() == 6);
+  CHECK(value.back() == 6);
+  must(early->release(gradient.data()));
+  must(early->release(value.data()));
+}
+
 TEST_CASE("shared memory: a server that maps it no more after a cut is an error", "[shm]") {
   constexpr std::size_t kElements = 3'000;
   Cluster cluster(1, 1);
@@ -229,4 +262,36 @@ TEST_CASE("shared memory: a server that maps it no more after a cut is an error"
   CHECK(lost.error().code == DTKV_UNAVAILABLE);
   INFO(lost.error().message);
   CHECK(lost.error().message.find("memory") != std::string::npos);
+}
+
+TEST_CASE("shared memory: keys that come one by one share few memories", "[shm]") {
+  Cluster cluster(1, 1);
+  cluster.transport = kv::Transport::kSharedMemory;
+  auto store = cluster.open(0);
+  std::vector<float> value(200);
+  for (int key = 0; key < 2'000; ++key) {
+    value.assign(value.size(), static_cast<float>(key));
+    init(*store, "k" + std::to_string(key), value);
+  }
+  CHECK(memory_descriptors().size() < 12);
+  for (const int key : {0, 1, 777, 1'999}) {
+    std::vector<float> gradient(value.size(), static_cast<float>(key + 1));
+    must(pushpull(*store, "k" + std::to_string(key), gradient, value, {}));
+    CHECK(value == gradient);
+  }
+}
+
+TEST_CASE("shared memory: an array that lies askew in it is staged", "[shm]") {
+  constexpr std::size_t kElements = 1'500;
+  Cluster cluster(1, 1);
+  cluster.transport = kv::Transport::kSharedMemory;
+  auto store = cluster.open(0);
+  std::vector<double> values(kElements, 0);
+  init(*store, "w", values);
+  auto* memory = static_cast<std::byte*>(must(store->allocate((kElements + 1) * sizeof(double))));
+  std::iota(values.begin(), values.end(), 0.5);
+  std::memcpy(memory + 3, values.data(), kElements * sizeof(double));
+  const kv::Array askew = {memory + 3, kElements, data::Dtype::kFloat64};
+  must(store->wait(must(store->pushpull({"w"}, {askew}, {askew}, {})), 30));
+  CHECK(std::memcmp(memory + 3, values.data(), kElements * sizeof(double)) == 0);
 }
