@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "io/within.h"
+#include "kvstore/chunk_state.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/handshake.h"
 
@@ -25,10 +26,6 @@ constexpr Duration kLongestRetry = 1s;
 /// A connection that stood for so long was one, even if nothing was answered on it: other workers'
 /// contributions may have been missing.
 constexpr Duration kStands = 5s;
-
-bool contributes(data::Type type) {
-  return type == data::Type::kPush || type == data::Type::kPushPull;
-}
 
 }  // namespace
 

@@ -1,0 +1,112 @@
+#include "kvstore/memory_sharing.h"
+
+#include <utility>
+
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+namespace {
+
+tl::unexpected<StoreError> store_error(int code, std::string message) {
+  return tl::unexpected(StoreError{code, std::move(message)});
+}
+
+/// Says that a memory is to be forgotten.
+Request unshare(const ClientMemory& memory) {
+  Request request;
+  request.header.type = data::Type::kUnshare;
+  request.header.chunk = memory.number;
+  return request;
+}
+
+}  // namespace
+
+StoreResult<void*> MemorySharing::allocate(std::size_t bytes) {
+  auto made = SharedMemory::create(bytes, true);
+  if (!made) return store_error(DTKV_INTERNAL, made.error().message);
+  ClientMemory memory;
+  memory.memory = std::move(*made);
+  auto shared = share(memory);
+  if (!shared) return tl::unexpected(shared.error());
+  void* at = memory.begin();
+  allocated_.add(std::move(memory));
+  return at;
+}
+
+Status MemorySharing::release(const ClientMemory& which) {
+  const ClientMemory memory = allocated_.take(which.begin());
+  std::vector<ServerLink*> links;
+  for (const LoopId loop : memory.shared_with) links.push_back(&links_.at(loop));
+  auto answers = links_.ask(links, unshare(memory), options_.lost_limit);
+  if (!answers) return tl::unexpected(answers.error());
+  return {};
+}
+
+/// Tells the servers of `memory`; those on this host map it.
+Status MemorySharing::share(ClientMemory& memory) {
+  memory.number = next_number_++;
+  if (options_.transport == Transport::kTcp) return {};
+  std::vector<ServerLink*> whom = sharers_ ? *sharers_ : links_.all();
+  if (options_.may_share)
+    std::erase_if(whom, [this](ServerLink* link) { return !options_.may_share(link->server()); });
+  Request request;
+  request.header.type = data::Type::kShare;
+  request.header.chunk = memory.number;
+  request.keep =
+      std::make_shared<const std::string>(wire::body_of(memory.memory->describe(memory.number)));
+  request.from = request.keep->data();
+  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
+  const auto answers = links_.ask(whom, request, options_.start_limit);
+  if (!answers) {
+    (void)links_.tell(whom, unshare(memory));  // or it would be shared again after a reconnection
+    return tl::unexpected(answers.error());
+  }
+  std::vector<ServerLink*> agreed;
+  for (const auto& answer : *answers) {
+    if (!answer->outcome.error) {
+      agreed.push_back(answer->link);
+      memory.shared_with.insert({answer->link->server(), answer->link->loop()});
+    } else if (options_.transport == Transport::kSharedMemory) {
+      (void)links_.tell(whom, unshare(memory));
+      return store_error(
+          DTKV_UNAVAILABLE,
+          fmt::format("server {} at {} does not share memory with worker {} ({}): are they on one "
+                      "host? --transport auto uses TCP where they are not",
+                      answer->link->address().server, answer->link->address().address,
+                      options_.worker, answer->outcome.error->message));
+    }
+  }
+  if (!sharers_) sharers_ = std::move(agreed);
+  return {};
+}
+
+Status MemorySharing::stage(std::span<const KeyBook::Key> keys) {
+  const bool shares = options_.transport != Transport::kTcp && (!sharers_ || !sharers_->empty());
+  if (!shares) return {};
+  std::size_t total = 0;
+  std::vector<ChunkState*> large;
+  for (const auto& key : keys) {
+    for (const auto& chunk : key.chunks) {
+      if (chunk->bytes == 0 || chunk->bytes < options_.share_from) continue;
+      large.push_back(chunk.get());
+      total += Staging::rounded(chunk->bytes);
+    }
+  }
+  if (const std::size_t size = staging_.to_add(total); size > 0) {
+    auto made = SharedMemory::create(size, false);
+    if (!made && options_.transport == Transport::kAuto) return {};  // out of descriptors, say
+    if (!made) return store_error(DTKV_INTERNAL, made.error().message);
+    ClientMemory memory;
+    memory.memory = std::move(*made);
+    auto shared = share(memory);
+    if (!shared || memory.shared_with.empty()) return shared;
+    staging_.add(std::move(memory));
+  }
+  for (ChunkState* chunk : large)
+    if (staging_.latest()->shared_with.contains(chunk->place.owner))
+      chunk->staging = staging_.take(chunk->bytes);
+  return {};
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,199 @@
+#include "kvstore/server_links.h"
+
+#include <boost/asio/post.hpp>
+
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+std::optional<Driver::Clock::time_point> deadline_after(Duration limit) {
+  if (limit <= Duration::zero()) return std::nullopt;
+  return Driver::Clock::now() + limit;
+}
+
+ServerLinks::ServerLinks(Options options, ServerLink::Owner& owner, io::asio::io_context& context,
+                         io::TaskGroup& group, Driver& driver)
+    : options_(std::move(options)),
+      owner_(owner),
+      context_(context),
+      group_(group),
+      driver_(driver) {}
+
+// ---------------------------------------------------------------- the loop
+
+void ServerLinks::connect(const Servers& servers) {
+  {
+    std::lock_guard lock(mutex_);
+    if (servers_) return;
+    servers_ = servers;
+    for (std::uint32_t s = 0; s < servers.servers.size(); ++s)
+      missing_[{s, 0}] = "the servers";  // until their links say more
+  }
+  links_.resize(servers.servers.size());
+  for (std::uint32_t s = 0; s < servers.servers.size(); ++s) add_loops(s, 1);
+}
+
+void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
+  if (error()) return;
+  auto& have = links_[server];
+  while (have.size() < loops) {
+    ServerLink::Options options;
+    options.address = servers_->servers[server];
+    options.server = server;
+    options.loop = static_cast<std::uint32_t>(have.size());
+    options.worker = options_.worker;
+    options.secret = options_.secret;
+    options.lost_limit = options_.lost_limit;
+    have.push_back(std::make_unique<ServerLink>(std::move(options), owner_, group_));
+    note_trouble(*have.back(), "connecting");
+    group_.spawn(serve(have.back().get()));
+  }
+}
+
+io::awaitable<void> ServerLinks::serve(ServerLink* link) { co_await link->run(); }
+
+void ServerLinks::note_trouble(const ServerLink& link, const std::string& trouble) {
+  std::lock_guard lock(mutex_);
+  const LoopId at{link.server(), link.loop()};
+  if (trouble.empty())
+    missing_.erase(at);
+  else
+    missing_[at] = fmt::format("server {} at {} port {}: {}", link.address().server,
+                               link.address().address, link.address().port, trouble);
+}
+
+void ServerLinks::send(ServerLink& link, Request request) {
+  link.enqueue(std::move(request));
+  if (to_push_out_.empty() || to_push_out_.back() != &link) to_push_out_.push_back(&link);
+}
+
+void ServerLinks::push_out() {
+  for (ServerLink* link : to_push_out_) link->push_out();
+  to_push_out_.clear();
+}
+
+void ServerLinks::beat() {
+  for (auto& server : links_)
+    if (!server.empty()) server.front()->beat();
+}
+
+std::vector<Request> ServerLinks::close(const StoreError& error) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  std::vector<Request> unanswered;
+  for (auto& server : links_) {
+    for (auto& link : server) {
+      for (auto& request : link->close()) {
+        if (!request.question) {
+          unanswered.push_back(std::move(request));
+          continue;
+        }
+        request.question->outcome.error = error;
+        request.question->is_answered = true;
+      }
+    }
+  }
+  return unanswered;
+}
+
+// ---------------------------------------------------------------- any thread
+
+std::optional<StoreError> ServerLinks::error() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+bool ServerLinks::has_no_servers() const {
+  std::lock_guard lock(mutex_);
+  return servers_ && servers_->servers.empty();
+}
+
+bool ServerLinks::is_connected() const {
+  std::lock_guard lock(mutex_);
+  return servers_ && missing_.empty();
+}
+
+std::string ServerLinks::missing() const {
+  std::lock_guard lock(mutex_);
+  if (!servers_) return "the supervisor to say where the servers are";
+  return missing_.empty() ? "" : missing_.begin()->second;
+}
+
+// ---------------------------------------------------------------- the caller
+
+std::vector<std::vector<ServerLink*>> ServerLinks::by_loop() const {
+  std::vector<std::vector<ServerLink*>> out;
+  for (const auto& server : links_) {
+    auto& loops = out.emplace_back();
+    for (const auto& link : server) loops.push_back(link.get());
+  }
+  return out;
+}
+
+std::vector<ServerLink*> ServerLinks::all() const {
+  std::vector<ServerLink*> all;
+  for (const auto& server : links_)
+    for (const auto& link : server) all.push_back(link.get());
+  return all;
+}
+
+StoreResult<ServerLinks::Questions> ServerLinks::tell(const std::vector<ServerLink*>& links,
+                                                      const Request& request) {
+  if (auto broken = error()) return tl::unexpected(std::move(*broken));
+  Questions questions;
+  for (ServerLink* to : links) {
+    questions.push_back(std::make_shared<Question>());
+    questions.back()->link = to;
+  }
+  auto start = [this, questions, request] {
+    const auto broken = error();
+    for (const auto& question : questions) {
+      Request copy = request;
+      copy.question = question;
+      if (copy.header.type == data::Type::kFinish) copy.header.round = Round(question->link->phase);
+      question->outcome.error = broken;
+      question->is_answered = broken.has_value();
+      if (!broken) send(*question->link, std::move(copy));
+    }
+    push_out();
+  };
+  io::asio::post(context_, std::move(start));
+  return questions;
+}
+
+StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
+                                                     const Request& request, Duration limit) {
+  auto told = tell(links, request);
+  if (!told) return told;
+  const Questions& questions = *told;
+  std::size_t answered = 0;
+  const auto is_done = [&] {
+    while (answered < questions.size() && questions[answered]->is_answered) ++answered;
+    return answered == questions.size();
+  };
+  if (driver_.run_until(is_done, deadline_after(limit), options_.busy_poll)) return told;
+  return tl::unexpected(
+      StoreError{DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
+                                           questions[answered]->link->address().server,
+                                           std::chrono::duration<double>(limit).count())});
+}
+
+StoreResult<ServerLinks::Questions> ServerLinks::ask_all(const Request& request, Duration limit) {
+  auto questions = ask(all(), request, limit);
+  if (!questions) return questions;
+  for (const auto& question : *questions)
+    if (question->outcome.error) return tl::unexpected(*question->outcome.error);
+  return questions;
+}
+
+StoreResult<Outcome> ServerLinks::ask_first(const Request& request, Duration limit) {
+  const auto questions = ask({&first()}, request, limit);
+  if (!questions) return tl::unexpected(questions.error());
+  Outcome& outcome = questions->front()->outcome;
+  if (outcome.error) return tl::unexpected(*outcome.error);
+  return std::move(outcome);
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,101 @@
+/// A worker's connections to all loops of all servers: makes them, queues requests on them, asks
+/// questions of some and waits for the answers, and ends them all when the store breaks.
+///
+/// Threads: "the loop" is whoever drives the event loop (driver.h), "the caller" is the store's.
+/// Which connections there are is settled when is_connected() was true once.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/layout.h"
+#include "core/messages.h"
+#include "io/task_group.h"
+#include "kvstore/driver.h"
+#include "kvstore/request.h"
+#include "kvstore/server_link.h"
+
+namespace dt::kv {
+
+/// `limit` from now; none for 0: as long as it takes.
+[[nodiscard]] std::optional<Driver::Clock::time_point> deadline_after(Duration limit);
+
+class ServerLinks {
+ public:
+  struct Options {
+    WorkerId worker;
+    std::string secret;
+    Duration lost_limit{};
+    Duration busy_poll{};
+  };
+  using Questions = std::vector<std::shared_ptr<Question>>;
+
+  /// Everything outlives the links.
+  ServerLinks(Options options, ServerLink::Owner& owner, io::asio::io_context& context,
+              io::TaskGroup& group, Driver& driver);
+
+  // ---- the loop
+  /// Connects to the first loop of each server, once.
+  void connect(const Servers& servers);
+  /// The server has so many loops: connects to those it is not connected to.
+  void add_loops(std::uint32_t server, std::uint32_t loops);
+  void note_trouble(const ServerLink& link, const std::string& trouble);
+  /// Queues a request; push_out() sends what was queued.
+  void send(ServerLink& link, Request request);
+  void push_out();
+  /// Shows life to each server.
+  void beat();
+  /// For good: nothing can be asked any more. What is unanswered comes back, with questions
+  /// answered by the error.
+  [[nodiscard]] std::vector<Request> close(const StoreError& error);
+
+  // ---- any thread
+  /// Why they are closed; none: they are not.
+  [[nodiscard]] std::optional<StoreError> error() const;
+  [[nodiscard]] bool has_no_servers() const;
+  [[nodiscard]] bool is_connected() const;
+  /// What is still missing, for people; empty: nothing.
+  [[nodiscard]] std::string missing() const;
+
+  // ---- the caller, once connected
+  [[nodiscard]] ServerLink& at(LoopId loop) { return *links_[loop.server][loop.loop]; }
+  /// Server 0's first loop: it owns the key table and the barrier.
+  [[nodiscard]] ServerLink& first() { return at({0, 0}); }
+  /// [server][loop]
+  [[nodiscard]] std::vector<std::vector<ServerLink*>> by_loop() const;
+  [[nodiscard]] std::vector<ServerLink*> all() const;
+  /// Sends the request to each of the links; nobody needs to wait for the answers.
+  StoreResult<Questions> tell(const std::vector<ServerLink*>& links, const Request& request);
+  /// Waits for them as well. kTimeout: not everything came within the limit (0: none).
+  StoreResult<Questions> ask(const std::vector<ServerLink*>& links, const Request& request,
+                             Duration limit);
+  /// Asks all links; an error among the answers is the result.
+  StoreResult<Questions> ask_all(const Request& request, Duration limit);
+  StoreResult<Outcome> ask_first(const Request& request, Duration limit);
+
+ private:
+  io::awaitable<void> serve(ServerLink* link);
+
+  Options options_;
+  ServerLink::Owner& owner_;
+  io::asio::io_context& context_;
+  io::TaskGroup& group_;
+  Driver& driver_;
+
+  std::vector<std::vector<std::unique_ptr<ServerLink>>> links_;  ///< [server][loop]
+  std::vector<ServerLink*> to_push_out_;                         ///< The loop's.
+
+  mutable std::mutex mutex_;
+  // Under mutex_:
+  std::optional<Servers> servers_;
+  std::map<LoopId, std::string> missing_;  ///< Not connected: why.
+  std::optional<StoreError> error_;
+};
+
+}  // namespace dt::kv
