@@ -1,5 +1,9 @@
 #include "kvstore/server_link.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -16,8 +20,12 @@ namespace {
 using namespace std::chrono_literals;
 using SteadyClock = std::chrono::steady_clock;
 
-/// Bytes queued on a connection beyond which the next request waits its turn by priority.
-constexpr std::size_t kWindow = std::size_t{2} << 20;
+/// Bytes queued on a connection beyond which the next request waits its turn by priority: with the
+/// chunk that is being sent, what an urgent one waits for at most in this process.
+constexpr std::size_t kWindow = std::size_t{512} << 10;
+/// Bytes beyond those in flight that the kernel takes from us. On a slow link its buffer would
+/// otherwise hold megabytes that an urgent request can overtake no more.
+constexpr int kUnsentInKernel = 128 << 10;
 /// Bytes of gradients that are compressed before what is there of them is sent.
 constexpr std::size_t kCompressAtOnce = std::size_t{1} << 20;
 constexpr Duration kDialLimit = 5s;
@@ -88,6 +96,8 @@ io::awaitable<Result<std::shared_ptr<TcpLink>>> ServerLink::dial() {
   auto socket = co_await io::within(kDialLimit, std::move(connecting), "connect");
   if (!socket) co_return tl::unexpected(socket.error());
   tune(*socket);
+  (void)::setsockopt(socket->native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
+                     sizeof kUnsentInKernel);
   auto proving = prove(std::make_shared<TcpLink>(std::move(*socket)));
   co_return co_await io::within(kDialLimit, std::move(proving), "handshake");
 }
