@@ -288,6 +288,13 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
       if (chunk.failed && chunk.failed->first == header.round)
         return refuse(header, data::Code::kMismatch, chunk.failed->second);
       if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
+      if (is_gone(chunk, header.round))
+        return refuse(
+            header, data::Code::kInvalid,
+            fmt::format("the sum of round {} is gone: worker {}'s connection broke before "
+                        "it got it, and it had finished its epoch, so that round {} is "
+                        "open now",
+                        header.round, header.worker, chunk.rounds.open()));
       return answer_value(header, shared, chunk, false);
     case Admission::kHeld:
     case Admission::kFenced:
@@ -296,6 +303,16 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
       bench_.pool->give(std::move(payload));
       return admission_failed(header, admission, chunk.rounds);
   }
+}
+
+/// Rounds go on without a worker that has finished its epoch; only then can a round that it asks
+/// about again be other than the last one. A sum is of its own round; weights of now are what the
+/// worker would pull next.
+bool Shard::is_gone(const Chunk& chunk, Round round) const {
+  const bool is_last = round.next() == chunk.rounds.open();
+  const bool is_state =
+      chunk.value.is_auxiliary() || (bench_.optimizer && chunk.value.is_parameter());
+  return !is_last && !is_state;
 }
 
 Payload Shard::take(const data::Header& header) {

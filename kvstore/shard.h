@@ -110,6 +110,8 @@ class Shard {
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
   void hold(Time deadline, Held frame);
+  /// Whether the result of a complete round is no more to be had.
+  [[nodiscard]] bool is_gone(const Chunk& chunk, Round round) const;
   void open(Chunk& chunk);
   void close(Chunk& chunk);
   void recheck(bool epoch_ends);

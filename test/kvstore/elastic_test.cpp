@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "kvstore/dtkv.h"
 #include "test/kvstore/cluster.h"
+#include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -36,6 +38,55 @@ TEST_CASE("epochs: a worker that runs out of data early hangs nobody", "[elastic
     }
     must(store.finish_epoch());
   });
+}
+
+TEST_CASE("epochs: a repetition after the end is not answered with a later round's sum",
+          "[elastic]") {
+  const bool has_optimizer = GENERATE(false, true);
+  Cluster cluster(1, 2);
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto early = cluster.open(0);
+  cluster.redirect(0, cluster.server().port());
+  auto late = cluster.open(1);
+  for (auto* store : {early.get(), late.get()}) {
+    std::vector<float> values(3000, 0);
+    init(*store, "w", values);
+    if (has_optimizer) must(store->set_optimizer("sgd"));
+  }
+  auto starts = std::async(std::launch::async, [&] { boundary(*late, 0); });
+  boundary(*early, 0);
+  starts.get();
+  kv::PushOptions options;
+  options.learning_rate = 1;
+  std::vector<float> ones(3000, 1);
+  std::vector<float> got(3000, -9);
+  const auto handle = must(early->pushpull({"w"}, {array_of(ones)}, {array_of(got)}, options));
+  must(early->finish_epoch());
+  proxy.hold_answers(true);
+  std::vector<float> value(3000);
+  for (const float gradient : {1.0f, 5.0f}) {  // the second round is the later one's alone
+    std::vector<float> g(3000, gradient);
+    must(pushpull(*late, "w", g, value, options));
+  }
+  proxy.cut();
+  proxy.hold_answers(false);
+  const auto answered = early->wait(handle, 30);
+  if (has_optimizer) {
+    must(answered);
+    CHECK(got == std::vector<float>(3000, -6));  // the weights of now
+  } else {
+    REQUIRE_FALSE(answered);
+    CHECK(answered.error().code == DTKV_INVALID);
+    CHECK(answered.error().message.find("is gone") != std::string::npos);
+  }
+  auto ends = std::async(std::launch::async, [&] {
+    boundary(*late, 1);
+    return count_in(*late);
+  });
+  boundary(*early, 1);
+  const float alone = count_in(*early);
+  CHECK(alone == ends.get());
 }
 
 TEST_CASE("epochs: what was pushed last before the end still counts", "[elastic]") {

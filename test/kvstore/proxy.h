@@ -35,6 +35,7 @@ class Proxy {
   ~Proxy() {
     closing_ = true;
     hold(false);
+    hold_answers(false);
     ::shutdown(listener_.get(), SHUT_RDWR);
     acceptor_.join();
     cut();
@@ -55,6 +56,14 @@ class Proxy {
     {
       std::lock_guard lock(mutex_);
       held_ = on;
+    }
+    released_.notify_all();
+  }
+  /// While held, nothing goes from servers to clients.
+  void hold_answers(bool on) {
+    {
+      std::lock_guard lock(mutex_);
+      answers_held_ = on;
     }
     released_.notify_all();
   }
@@ -121,6 +130,9 @@ class Proxy {
         released_.wait(lock, [this] { return !held_; });
         pair->said.append(buffer.data(), static_cast<std::size_t>(n));
         if (pair->is_doomed && pair->said.size() > first_frame(pair->said)) break;
+      } else {
+        std::unique_lock lock(mutex_);
+        released_.wait(lock, [this] { return !answers_held_; });
       }
       if (::send(to, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) break;
     }
@@ -136,6 +148,7 @@ class Proxy {
   std::mutex mutex_;
   std::condition_variable released_;
   bool held_ = false;
+  bool answers_held_ = false;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<std::thread> pumps_;
   std::thread acceptor_;
