@@ -1,7 +1,9 @@
 #include "kvstore/client_memory.h"
 
+#include <cstring>
 #include <set>
 
+#include "kvstore/chunk_state.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -66,4 +68,36 @@ TEST_CASE("staging: however the chunks come, there are few memories and places a
     CHECK(from >= end);
     end = to;
   }
+}
+
+TEST_CASE("shared places: in place where the server can compute there, else in the staging",
+          "[client_memory]") {
+  const LoopId here{0, 1};
+  auto memory = some_memory(3, 4096);
+  memory.shared_with = {here};
+  Staging staging;
+  staging.add(some_memory(9, 1 << 20));
+  ChunkState chunk;
+  chunk.place.owner = here;
+  chunk.staging = staging.take(800);
+  const auto places_of = [&](std::byte* from, const ClientMemory* lies_in) {
+    Request request;
+    request.chunk = &chunk;
+    request.header.dtype = data::Dtype::kFloat64;
+    request.from = from;
+    use_shared_memory(request, lies_in, nullptr);
+    CHECK((request.header.flags & data::kShared) != 0);
+    // What is copied to the staging keeps its origin.
+    CHECK((request.staging != nullptr) == (request.from != nullptr));
+    return data::decode_places(request.places);
+  };
+  const auto in_place = places_of(memory.begin() + 16, &memory);
+  CHECK(in_place.in == 3);
+  CHECK(in_place.in_offset == 16);
+  CHECK(in_place.out == data::SharedPlaces::kNowhere);
+  CHECK(places_of(memory.begin() + 12, &memory).in == 9);  // half of a double
+  std::byte elsewhere[8];
+  CHECK(places_of(elsewhere, nullptr).in == 9);
+  chunk.place.owner = {0, 0};  // to whom the memory is not known
+  CHECK(places_of(memory.begin() + 16, &memory).in == 9);
 }
