@@ -131,7 +131,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   void start(Handle handle, std::vector<Request> requests);
   template <class Done>
   bool wait_for(Done done, Deadline deadline) {
-    return driver_.run_until(std::move(done), deadline, options_.busy_poll);
+    return links_.run_until(std::move(done), deadline);
   }
   void compress(Request& request, const data::KeySpec& key) const;
   Status register_keys(const std::vector<std::string>& keys, const std::vector<Array>& values,

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "io/asio.h"
+#include "kvstore/busy_poll.h"
 
 namespace dt::kv {
 
@@ -34,9 +35,10 @@ class Driver {
   void finish();
 
   /// Runs the loop on this thread until `done` (called between handlers) or the deadline; true:
-  /// done. One caller at a time. While `spin` lasts it polls instead of sleeping.
-  template <class Done>
-  bool run_until(Done done, std::optional<Clock::time_point> deadline, Duration spin);
+  /// done. One caller at a time. It polls before it sleeps, with `read`, as BusyPoll does.
+  template <class Done, class Read>
+  bool run_until(Done done, std::optional<Clock::time_point> deadline, Duration busy_poll,
+                 Read read);
   /// Something was posted that nobody is going to wait for now.
   void nudge();
 
@@ -62,26 +64,20 @@ class Driver {
   Clock::time_point left_at_{};
 };
 
-template <class Done>
-bool Driver::run_until(Done done, std::optional<Clock::time_point> deadline, Duration spin) {
+template <class Done, class Read>
+bool Driver::run_until(Done done, std::optional<Clock::time_point> deadline, Duration busy_poll,
+                       Read read) {
   take_over();
+  BusyPoll polling(busy_poll);
   bool is_done = false;
-  auto sleep_at = Clock::now() + spin;
   while (!(is_done = done()) && !context_.stopped()) {
-    if (context_.poll_one() > 0) {
-      if (spin > Duration::zero()) sleep_at = Clock::now() + spin;
-      continue;
-    }
-    const auto now = spin > Duration::zero() || deadline ? Clock::now() : Clock::time_point{};
-    if (deadline && now >= *deadline) break;
-    if (spin > Duration::zero() && now < sleep_at) {
-      std::this_thread::yield();  // whoever is to answer may need this core
-      continue;
-    }
+    if (deadline && Clock::now() >= *deadline) break;
+    if (polling.turn(context_, read)) continue;
     if (deadline)
       context_.run_one_until(*deadline);
     else
       context_.run_one();
+    polling.renew();
   }
   leave();
   return is_done;

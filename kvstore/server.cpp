@@ -12,6 +12,7 @@
 #include "io/asio.h"
 #include "io/task_group.h"
 #include "io/within.h"
+#include "kvstore/busy_poll.h"
 #include "kvstore/handshake.h"
 #include "kvstore/shared_memory.h"
 #include "kvstore/tcp.h"
@@ -195,16 +196,17 @@ class Server::Loop final : public Answers {
       context_.run();
       return;
     }
-    auto sleep_at = steady_now();
+    BusyPoll polling(busy_poll);
+    auto read = [this] {
+      bool has_read = false;
+      for (auto& [worker, connection] : connections_)
+        if (connection->link.read_now(*connection)) has_read = true;
+      return has_read;
+    };
     while (!context_.stopped()) {
-      if (context_.poll_one() > 0) {
-        sleep_at = steady_now() + busy_poll;
-      } else if (steady_now() >= sleep_at) {
-        context_.run_one();
-        sleep_at = steady_now() + busy_poll;
-      } else {
-        std::this_thread::yield();  // a worker of this host may need the core
-      }
+      if (polling.turn(context_, read)) continue;
+      context_.run_one();
+      polling.renew();
     }
   }
 

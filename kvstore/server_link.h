@@ -58,6 +58,8 @@ class ServerLink final : private FrameSink {
   /// A contribution will be enqueued here some time.
   void announce_contribution() { ++contributions_unsent_; }
   void push_out();
+  /// Reads what has come, without waiting; true: there was something.
+  bool read_now() { return link_ && link_->read_now(*this); }
   /// Shows life where nothing else is being said.
   void beat();
   /// Ends the connection for good; every request that has no answer comes back.

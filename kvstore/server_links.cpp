@@ -163,6 +163,14 @@ StoreResult<ServerLinks::Questions> ServerLinks::tell(const std::vector<ServerLi
   return questions;
 }
 
+bool ServerLinks::read_now() {
+  bool has_read = false;
+  for (auto& server : links_)
+    for (auto& link : server)
+      if (link->read_now()) has_read = true;
+  return has_read;
+}
+
 StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
                                                      const Request& request, Duration limit) {
   auto told = tell(links, request);
@@ -173,7 +181,7 @@ StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLin
     while (answered < questions.size() && questions[answered]->is_answered) ++answered;
     return answered == questions.size();
   };
-  if (driver_.run_until(is_done, deadline_after(limit), options_.busy_poll)) return told;
+  if (run_until(is_done, deadline_after(limit))) return told;
   return tl::unexpected(
       StoreError{DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
                                            questions[answered]->link->address().server,

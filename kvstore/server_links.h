@@ -63,6 +63,14 @@ class ServerLinks {
   /// What is still missing, for people; empty: nothing.
   [[nodiscard]] std::string missing() const;
 
+  // ---- the caller
+  /// Runs the loop until `done` or the deadline; true: done.
+  template <class Done>
+  bool run_until(Done done, std::optional<Driver::Clock::time_point> deadline) {
+    const auto read = [this] { return read_now(); };
+    return driver_.run_until(std::move(done), deadline, options_.busy_poll, read);
+  }
+
   // ---- the caller, once connected
   [[nodiscard]] ServerLink& at(LoopId loop) { return *links_[loop.server][loop.loop]; }
   /// Server 0's first loop: it owns the key table and the barrier.
@@ -81,6 +89,8 @@ class ServerLinks {
 
  private:
   io::awaitable<void> serve(ServerLink* link);
+  /// Reads what has come; true: there was something.
+  bool read_now();
 
   Options options_;
   ServerLink::Owner& owner_;

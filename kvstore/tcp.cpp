@@ -102,9 +102,26 @@ io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
       co_await io::asio::post(socket_.get_executor(), io::tok);
       continue;
     }
+    is_waiting_ = true;
     auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
+    is_waiting_ = false;
+    if (failure_) co_return *failure_;
     if (ec) co_return Error{ErrorKind::kClosed, "the connection was closed"};
   }
+}
+
+bool TcpLink::read_now(FrameSink& sink) {
+  if (!open_ || !is_waiting_ || is_over_limit()) return false;
+  const std::uint64_t before = bytes_read_;
+  const bool has_rest = buffered() > 0;
+  auto drained = drain(sink);
+  const bool has_read = has_rest || bytes_read_ != before;
+  if (has_read) sink.idle();
+  if (!drained) {
+    failure_ = drained.error();
+    close();  // receive() ends
+  }
+  return has_read;
 }
 
 Result<void> TcpLink::drain(FrameSink& sink) {

@@ -55,6 +55,9 @@ class TcpLink {
   /// Hands frames to `sink` until the connection ends; says why it did. Large payloads go from the
   /// socket straight to where the sink wants them, small frames come many to a system call.
   io::awaitable<Error> receive(FrameSink& sink);
+  /// While receive() waits for bytes: reads what is there without the loop having said so. True:
+  /// there were some. Frames that the limit on the queue left in the buffer are for the next call.
+  bool read_now(FrameSink& sink);
   /// Queues a frame; write_now() sends it. `data` stays valid until it is written or the link is
   /// destroyed; `keep` owns it where the caller does not.
   void send(const data::Header& header, const void* data = nullptr, std::size_t size = 0,
@@ -124,6 +127,8 @@ class TcpLink {
   io::asio::steady_timer room_;  ///< receive() waits for room in the queue.
   bool is_full_ = false;         ///< The socket took less than there is: write_loop() waits for it.
   std::function<void()> on_written_;
+  bool is_waiting_ = false;       ///< receive(), for bytes.
+  std::optional<Error> failure_;  ///< What read_now() met.
   bool open_ = true;
 };
 

@@ -2,6 +2,7 @@
 /// Only the job link is a double: it plays the supervisor's part of the boundary.
 #pragma once
 
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -38,6 +39,14 @@ inline kv::Transport transport_under_test() {
                                                  : kv::Transport::kTcp;
 }
 
+/// $DT_TEST_BUSY_POLL, in microseconds.
+inline Duration busy_poll_under_test() {
+  const char* text = std::getenv("DT_TEST_BUSY_POLL");
+  unsigned us = 0;
+  if (text) (void)std::from_chars(text, text + std::string_view(text).size(), us);
+  return std::chrono::microseconds(us);
+}
+
 /// The supervisor and the servers.
 class Cluster {
  public:
@@ -53,6 +62,7 @@ class Cluster {
       options.loops = 2;
       options.shard.hold_limit = 20s;
       options.shard.deterministic = deterministic;
+      options.busy_poll = busy_poll_under_test();
       auto started = kv::Server::start(options, log_);
       if (!started) throw std::runtime_error(started.error().message);
       ServerAddress address;
@@ -114,6 +124,7 @@ class Cluster {
     options.secret = kSecret;
     options.chunk_bytes = chunk_bytes;
     options.transport = transport;
+    options.busy_poll = busy_poll_under_test();
     options.share_from = 1;
     options.start_limit = 20s;
     options.lost_limit = 3s;
