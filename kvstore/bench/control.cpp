@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <iterator>
 #include <new>
 
 namespace dt::bench {
@@ -159,6 +160,12 @@ std::vector<int> Control::pids() const {
   std::vector<int> all;
   for (const auto& pid : head_->worker_pids)
     if (pid) all.push_back(pid);
+  std::ranges::copy(server_pids(), std::back_inserter(all));
+  return all;
+}
+
+std::vector<int> Control::server_pids() const {
+  std::vector<int> all;
   for (const auto& pid : head_->server_pids)
     if (pid) all.push_back(pid);
   return all;

@@ -42,6 +42,7 @@ struct Command {
   Order order = Order::kNothing;
   std::uint32_t operations = 0;
   std::uint32_t round = 0;  ///< Number of the first operation's values.
+  double straggle = 0;      ///< Seconds that one worker, in turn, is late before an operation.
 };
 
 class Control {
@@ -65,8 +66,9 @@ class Control {
   Result<void> await_ready(Duration limit, const Watch& watch);
   void order(const Command& command);
   Result<void> await_done(Duration limit, const Watch& watch);
-  /// Every process that said who it is.
+  /// Every process that said who it is: workers by rank, then servers.
   [[nodiscard]] std::vector<int> pids() const;
+  [[nodiscard]] std::vector<int> server_pids() const;
   /// Seconds of each operation of the last kTime.
   [[nodiscard]] std::span<const double> times(std::uint32_t rank, std::uint32_t operations) const;
   /// Seconds from the first operation's begin to the last one's end.

@@ -115,7 +115,7 @@ class JobMeasurement {
   }
 
   Result<double> time(std::vector<double>& times) {
-    if (!options_.verify_all) return time_operations(exchange_, times, meet());
+    if (!options_.verify_all) return time_operations(exchange_, times, meet(), straggle_);
     double sum = 0;
     for (double& one : times) {
       if (auto done = verify_one(&one); !done) return tl::unexpected(done.error());
@@ -137,12 +137,12 @@ class JobMeasurement {
   }
 
   Result<void> choose_operations() {
-    for (const double most : {64.0, static_cast<double>(kMostOperations)}) {
+    for (const std::uint32_t most : {64U, kMostOperations}) {
       std::vector<double> times(options_.verify_all ? 1 : operations_);
       const auto slowest = time_together(times);
       if (!slowest) return tl::unexpected(slowest.error());
       const double wanted = options_.seconds / std::max(*slowest, 1e-9);
-      operations_ = static_cast<std::uint32_t>(std::clamp(wanted, 1.0, most));
+      operations_ = operations_for(options_, wanted, most);
     }
     if (options_.verify_all) operations_ = std::min(operations_, kMostVerified);
     return {};
@@ -179,6 +179,7 @@ class JobMeasurement {
   Numbers& numbers_;
   std::uint32_t rank_;
   StoreExchange exchange_;
+  Straggle straggle_{options_.straggle, rank_, options_.workers};
   std::uint32_t operations_ = 1;
   std::uint32_t round_ = 1;
   std::uint64_t bad_ = 0;

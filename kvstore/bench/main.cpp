@@ -12,6 +12,7 @@
 #include "kvstore/bench/measure.h"
 #include "kvstore/bench/options.h"
 #include "kvstore/bench/report.h"
+#include "kvstore/bench/soak.h"
 
 namespace {
 
@@ -75,7 +76,26 @@ int work(KvOptions options) {
   return report(options, look_around(), result->measurements);
 }
 
+int run_soak(const KvOptions& options) {
+  // A long run tells where it is.
+  const auto tell = [&options](const Soak& so_far) {
+    if (options.json) return;
+    if (so_far.samples.size() == 1) fmt::print("{}", soak_head(options, so_far));
+    fmt::print("{}", soak_line(so_far.samples.back()));
+    std::fflush(stdout);
+  };
+  const auto whole = soak(options, tell);
+  if (!whole) return failed(whole.error());
+  if (options.json) fmt::print("{}", soak_json(options, *whole));
+  const auto wrong = grown(options, *whole);
+  for (const auto& one : wrong) fmt::print(stderr, "dtbench: {}\n", one);
+  if (whole->bad > 0)
+    fmt::print(stderr, "dtbench: {} elements of results were wrong\n", whole->bad);
+  return wrong.empty() && whole->bad == 0 ? 0 : kExitFailure;
+}
+
 int run_here(const KvOptions& options) {
+  if (options.soak_rounds > 0) return run_soak(options);
   Surroundings around = look_around();
   if (!options.peers.empty()) around.congestion_control = isolate_network();
   std::vector<Measurement> all;

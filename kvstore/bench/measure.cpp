@@ -51,7 +51,7 @@ class Running {
     for (const std::uint32_t most : {64U, kMostOperations}) {
       if (auto done = order(Order::kTime, operations_); !done) return done;
       const double wanted = options_.seconds / std::max(slowest(), 1e-9);
-      operations_ = static_cast<std::uint32_t>(std::clamp(wanted, 1.0, static_cast<double>(most)));
+      operations_ = operations_for(options_, wanted, most);
     }
     if (options_.verify_all) operations_ = std::min(operations_, kMostVerified);
     return {};
@@ -96,6 +96,7 @@ class Running {
     command.order = what;
     command.operations = operations;
     command.round = next_round_;
+    command.straggle = options_.straggle;
     if (what != Order::kTime) next_round_ += operations;
     contender_.control.order(command);
     auto done = contender_.control.await_done(kOrderLimit, watch());
@@ -168,6 +169,14 @@ Result<Measurement> measure(const KvOptions& options, const TensorList& list) {
     measurement.series.push_back(std::move(*series));
   }
   return measurement;
+}
+
+std::uint32_t operations_for(const KvOptions& options, double wanted, std::uint32_t most) {
+  const double operations = std::clamp(wanted, 1.0, static_cast<double>(most));
+  const auto whole = static_cast<std::uint32_t>(operations);
+  if (options.straggle <= 0) return whole;
+  const std::uint32_t turns = (whole + options.workers - 1) / options.workers;
+  return std::min(turns, most / options.workers) * options.workers;
 }
 
 double median(std::vector<double> values) {

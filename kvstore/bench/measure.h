@@ -31,6 +31,11 @@ inline constexpr std::uint32_t kMostVerified = 20;
 
 [[nodiscard]] Result<Measurement> measure(const KvOptions& options, const TensorList& list);
 
+/// How many of `wanted` operations a repetition has, 1 to `most`. Where workers take turns at being
+/// late each gets as many turns.
+[[nodiscard]] std::uint32_t operations_for(const KvOptions& options, double wanted,
+                                           std::uint32_t most);
+
 /// The middle one, or the mean of the two.
 [[nodiscard]] double median(std::vector<double> values);
 /// The value that a share `part` (0..1) of the values does not exceed.

@@ -59,6 +59,27 @@ Result<void> microseconds(Value text, Duration& into) {
   return {};
 }
 
+Result<void> milliseconds(Value text, double& into) {
+  std::uint32_t count = 0;
+  if (auto read = number(text, 0, 10'000, count); !read) return read;
+  into = count / 1e3;
+  return {};
+}
+
+Result<void> rounds(Value text, std::uint64_t& into) {
+  std::uint32_t count = 0;
+  if (auto read = number(text, 100, 4'000'000'000U, count); !read) return read;
+  into = count;
+  return {};
+}
+
+Result<void> bytes(Value text, std::uint64_t& into) {
+  const auto parsed = parse_bytes(text);
+  if (!parsed) return tl::unexpected(parsed.error());
+  into = *parsed;
+  return {};
+}
+
 Result<void> flag(bool& into) {
   into = true;
   return {};
@@ -106,12 +127,10 @@ Result<void> optimizer(Value text, std::string& into) {
 }
 
 Result<void> chunk(Value text, std::uint64_t& into) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes) return tl::unexpected(bytes.error());
+  if (auto read = bytes(text, into); !read) return read;
   constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
-  if (*bytes % 64 != 0 || *bytes > kMost)
+  if (into % 64 != 0 || into > kMost)
     return fail(ErrorKind::kInvalid, "'{}': a multiple of 64 bytes up to 256M was expected", text);
-  into = *bytes;
   return {};
 }
 
@@ -186,6 +205,13 @@ const std::vector<Option> kOptions = {
     {"check", 0, "", "new values for every operation, and every element of each result checked; "
                      "CPU is not measured then",
      For::kAll, [](Parsed& p, Value) { return flag(p.options.verify_all); }},
+    {"straggle", 0, "MS", "before every operation one worker, each in its turn, is so many ms late",
+     For::kAll, [](Parsed& p, Value v) { return milliseconds(v, p.options.straggle); }},
+    {"soak", 0, "ROUNDS", "so many rounds of chunks, and not their time but every process's memory, "
+                          "descriptors and mappings: fails if they grow",
+     For::kMachine, [](Parsed& p, Value v) { return rounds(v, p.options.soak_rounds); }},
+    {"growth", 0, "BYTES", "with --soak: what a process's memory may grow by after the first tenth (1M)",
+     For::kMachine, [](Parsed& p, Value v) { return bytes(v, p.options.soak_growth); }},
     {"json", 0, "", "one JSON object instead of a table",
      For::kAll, [](Parsed& p, Value) { return flag(p.options.json); }},
     {"hosts", 'H', "FILE", "workers and servers on these hosts instead, started by dtlaunch; "
@@ -215,8 +241,13 @@ Result<void> complete(KvOptions& options) {
     return fail(ErrorKind::kInvalid,
                 "--colocated: it takes shared memory within a machine and TCP between them; leave "
                 "out --transport");
-  if (options.operation != Operation::kPushPull && !options.peers.empty())
-    return fail(ErrorKind::kInvalid, "--peer: peers are compared in --op pushpull only");
+  const auto is_plain = [](const std::string& peer) { return peer == kPlainPeer; };
+  if (options.operation != Operation::kPushPull && !std::ranges::all_of(options.peers, is_plain))
+    return fail(ErrorKind::kInvalid, "--peer: others are compared in --op pushpull only");
+  if (options.straggle > 0 && options.verify_all)
+    return fail(ErrorKind::kInvalid, "--straggle: with --check workers wait for each other anyway");
+  if (options.soak_rounds > 0 && (!options.peers.empty() || options.lists.size() > 1))
+    return fail(ErrorKind::kInvalid, "--soak: one list at a time, and no --peer");
   if (options.is_in_place && options.type == "dist_async")
     return fail(ErrorKind::kInvalid, "--in-place: with --type dist_async the sums would be pushed");
   if (options.is_in_place && !options.optimizer.empty())
@@ -338,6 +369,7 @@ What is printed, per contender:
   CPU s/GB    processor seconds of all processes per GB of payload per worker: lower is better
   p50 ...     percentiles of the time of single operations, of all workers
   bad         wrong elements found: anything but 0 is an error
+  ops/s       operations of one worker in a second
   ratio       kvstore / peer, median over pairs that ran one after the other: below 1 is better
 
 Examples:
@@ -347,6 +379,9 @@ Examples:
   dtbench kv --colocated --peer raw-colocated,gloo,mpi
   dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
   dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
+  dtbench kv --deterministic --peer plain            what an option costs: the ratio
+  dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
+  dtbench kv --sizes 1K --soak 10000000              does anything leak?
   dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster
 
 Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage.

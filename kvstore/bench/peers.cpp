@@ -66,6 +66,20 @@ Result<Contender> start_mpi(const Peer& peer, const KvOptions& options, const Te
   return contender;
 }
 
+Result<Contender> start_plain(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  const KvOptions usual;
+  KvOptions plain = options;
+  plain.type = usual.type;
+  plain.busy_poll = usual.busy_poll;
+  plain.is_deterministic = usual.is_deterministic;
+  plain.codec = usual.codec;
+  plain.memory = usual.memory;
+  plain.is_in_place = usual.is_in_place;
+  auto started = start_store(plain, list);
+  if (started) started->name = peer.name;
+  return started;
+}
+
 template <Result<Contender> (*Start)(const KvOptions&, const TensorList&)>
 Result<Contender> start_ours(const Peer& /*peer*/, const KvOptions& options,
                              const TensorList& list) {
@@ -76,6 +90,10 @@ Result<Contender> start_ours(const Peer& /*peer*/, const KvOptions& options,
 
 const std::vector<Peer>& known_peers() {
   static const std::vector<Peer> all = {
+      {kPlainPeer,
+       "the kvstore without --type, --deterministic, --codec, --memory, --in-place and "
+       "--busy-poll: what they cost",
+       nullptr, nullptr, start_plain},
       {"raw", "bare poll loops over TCP, the same servers, no protocol: the floor", nullptr,
        nullptr, start_ours<start_raw>},
       {"raw-colocated", "the same, every process being a worker and a server", nullptr, nullptr,

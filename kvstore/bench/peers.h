@@ -17,6 +17,9 @@ struct Peer {
   Result<Contender> (*start)(const Peer& peer, const KvOptions& options, const TensorList& list);
 };
 
+/// The kvstore itself without what other options ask of it: the ratio is their price.
+inline constexpr const char* kPlainPeer = "plain";
+
 [[nodiscard]] const std::vector<Peer>& known_peers();
 /// Known, and there.
 [[nodiscard]] Result<void> check_peer(const std::string& name);

@@ -42,6 +42,8 @@ std::string how(const KvOptions& options) {
     text += fmt::format(", gradients in {}", kv::name_of(options.codec));
   if (options.is_deterministic) text += ", deterministic";
   if (options.busy_poll > Duration::zero()) text += ", busy-poll";
+  if (options.straggle > 0)
+    text += fmt::format(", in turn one {:.0f} ms late", options.straggle * 1e3);
   return text;
 }
 
@@ -52,13 +54,15 @@ std::string table_of(const KvOptions& options, const Measurement& one) {
       plural(options.workers, "worker"), plural(options.servers, "server"),
       options.loops ? " of " + plural(options.loops, "loop") : "", options.type,
       options.optimizer.empty() ? "" : ", " + options.optimizer, how(options));
-  text += fmt::format("  {:<14}{:>10}{:>10}{:>10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>6}\n", "",
-                      "ms median", "min", "max", "GB/s", "CPU s/GB", "ms p50", "p90", "p99", "bad");
+  text += fmt::format("  {:<14}{:>10}{:>10}{:>10}{:>10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>6}\n", "",
+                      "ms median", "min", "max", "ops/s", "GB/s", "CPU s/GB", "ms p50", "p90",
+                      "p99", "bad");
   for (const auto& series : one.series) {
     const auto [least, most] = std::ranges::minmax(series.operation);
     text += fmt::format(
-        "  {:<14}{:>10}{:>10}{:>10}{:>9.3f}{:>10}{:>10}{:>10}{:>10}{:>6}\n", series.name,
-        ms(median(series.operation)), ms(least), ms(most), gigabytes_per_s(one.list, series),
+        "  {:<14}{:>10}{:>10}{:>10}{:>10.1f}{:>9.3f}{:>10}{:>10}{:>10}{:>10}{:>6}\n", series.name,
+        ms(median(series.operation)), ms(least), ms(most), 1 / median(series.operation),
+        gigabytes_per_s(one.list, series),
         series.cpu_per_gb.empty() ? "-" : fmt::format("{:.3f}", median(series.cpu_per_gb)),
         ms(percentile(series.single, 0.5)), ms(percentile(series.single, 0.9)),
         ms(percentile(series.single, 0.99)), series.bad);
@@ -89,6 +93,7 @@ nlohmann::json json_of(const TensorList& list, const Series& series) {
        {{"p50", percentile(series.single, 0.5) * 1e3},
         {"p90", percentile(series.single, 0.9) * 1e3},
         {"p99", percentile(series.single, 0.99) * 1e3}}},
+      {"operations_per_s", 1 / median(series.operation)},
       {"gb_per_s_per_worker", gigabytes_per_s(list, series)},
       {"cpu_s_per_gb", nullptr},
       {"repetitions", series.operation.size()},
@@ -152,6 +157,7 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
       {"colocated", options.is_colocated},
       {"deterministic", options.is_deterministic},
       {"in_place", options.is_in_place},
+      {"straggle_ms", options.straggle * 1e3},
       {"type", options.type},
       {"optimizer", options.optimizer},
       {"chunk_bytes", options.chunk_bytes},

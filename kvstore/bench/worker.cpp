@@ -1,6 +1,8 @@
 #include "kvstore/bench/worker.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <ctime>
 
 namespace dt::bench {
@@ -19,15 +21,25 @@ Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t wo
   return verified;
 }
 
-Result<double> time_operations(Exchange& exchange, std::span<double> times, const Meet& meet) {
+void Straggle::wait(std::size_t operation) const {
+  if (seconds <= 0 || operation % workers != rank) return;
+  const double whole = std::floor(seconds);
+  timespec left{static_cast<time_t>(whole), static_cast<long>((seconds - whole) * 1e9)};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
+  }
+}
+
+Result<double> time_operations(Exchange& exchange, std::span<double> times, const Meet& meet,
+                               const Straggle& straggle) {
   if (exchange.grows()) std::ranges::fill(exchange.gradient(), 0.0F);
   if (auto met = meet(); !met) return tl::unexpected(met.error());
   const double begin = now_s();
   double last = begin;
-  for (double& time : times) {
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    straggle.wait(i);
     if (auto done = exchange.run(); !done) return tl::unexpected(done.error());
     const double now = now_s();
-    time = now - last;
+    times[i] = now - last;
     last = now;
   }
   exchange.was_repeated(static_cast<std::uint32_t>(times.size()));
@@ -63,7 +75,8 @@ Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange)
       }
       case Order::kTime: {
         const auto times = control.times(rank).first(command.operations);
-        const auto took = time_operations(exchange, times, meet);
+        const auto took =
+            time_operations(exchange, times, meet, {command.straggle, rank, control.workers()});
         if (!took) return tl::unexpected(took.error());
         elapsed = *took;
         break;

@@ -45,10 +45,21 @@ struct Verified {
 /// One operation on the values of `round`, the result checked.
 [[nodiscard]] Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers,
                                       std::uint32_t round, const Meet& meet);
+/// Before every operation one worker is late, each in its turn, as if its computation had taken
+/// longer than the others'.
+struct Straggle {
+  double seconds = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t workers = 1;
+
+  /// Sleeps if it is this worker's turn.
+  void wait(std::size_t operation) const;
+};
+
 /// times.size() operations; each one's seconds, and from the first one's begin to the last one's
-/// end.
+/// end, being late included.
 [[nodiscard]] Result<double> time_operations(Exchange& exchange, std::span<double> times,
-                                             const Meet& meet);
+                                             const Meet& meet, const Straggle& straggle);
 
 /// Does what the coordinator orders until it says quit. Errors are the exchange's own.
 Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/fd.h"
+#include "kvstore/bench/soak.h"
 #include "kvstore/bench/stream.h"
 #include "kvstore/bench/tensor_list.h"
 #include "kvstore/bench/values.h"
@@ -213,6 +214,79 @@ TEST_CASE("dtbench: what is measured is in the object, one entry per list") {
   CHECK(one.at("contenders").at(0).at("latency_ms").at("p99") > 0);
 }
 
+TEST_CASE("dtbench: the price of options is a ratio to the kvstore without them") {
+  const std::vector<std::vector<std::string>> prices = {
+      {"--deterministic", "--transport", "tcp", "--check"},
+      {"--deterministic", "--transport", "shm", "--memory", "private", "--in-place", "--check"},
+      {"--type", "dist_async", "--straggle", "2", "-w3"},
+      {"--codec", "fp16", "--transport", "tcp", "--op", "push"},
+  };
+  for (auto words : prices) {
+    words.insert(words.end(), {"--sizes", "3x80K", "--peer", "plain"});
+    const auto one = good_json(quick(words)).at("measurements").at(0);
+    CHECK(one.at("ratios").at(0).at("peer") == "plain");
+    CHECK(one.at("contenders").at(1).at("operations_per_s") > 0);
+  }
+}
+
+TEST_CASE(
+    "dtbench: where one worker is late in turn, dist_sync waits for each and dist_async not") {
+  const auto json =
+      good_json(dtbench({"--type", "dist_async", "--peer", "plain", "--straggle", "100", "--sizes",
+                         "4", "--reps", "1", "--seconds", "0.4", "--json"}));
+  const auto& contenders = json.at("measurements").at(0).at("contenders");
+  // The sleeps alone: 50 ms an operation, or 100.
+  CHECK(contenders.at(0).at("ms").at("median") >= 50);
+  CHECK(contenders.at(1).at("ms").at("median") >= 100);
+  CHECK(contenders.at(0).at("operations").get<int>() % 2 == 0);
+}
+
+TEST_CASE("dtbench: after so many rounds workers and servers have what they had") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const std::string growth = "1G";  // theirs is what grows
+#else
+  const std::string growth = "1M";
+#endif
+  const std::vector<std::vector<std::string>> ways = {
+      {"--transport", "tcp", "--sizes", "1K", "--soak", "20000"},
+      {"--transport", "shm", "--sizes", "16K", "--soak", "20000"},  // below 16K nothing is shared
+      {"--transport", "shm", "--sizes", "1K+1M", "--soak", "5000", "--memory", "private"},
+      {"--transport", "tcp", "--sizes", "100x1K", "--soak", "20000", "--type", "dist_async"},
+      {"--transport", "tcp", "--sizes", "4x16K", "--soak", "5000", "--codec", "2bit",
+       "--deterministic", "-s2"},
+  };
+  for (auto words : ways) {
+    words.insert(words.end(), {"--growth", growth, "--json"});
+    const auto json = good_json(dtbench(words));
+    CHECK(json.at("grown").empty());
+    const auto& last = json.at("samples").back();
+    CHECK(last.at("rounds") >= std::stoi(words[5]));
+    for (const auto& process : last.at("processes")) {
+      CHECK(process.at("resident_bytes") > 1'000'000);
+      CHECK(process.at("descriptors") > 3);
+      CHECK(process.at("mappings") > 3);
+    }
+  }
+}
+
+TEST_CASE("dtbench: what has grown is named with its process") {
+  KvOptions options;
+  Soak soak;
+  soak.names = {"worker 0", "server 0"};
+  SoakSample sample;
+  sample.processes = {{1'000'000, 10, 50, 2}, {2'000'000, 20, 60, 3}};
+  soak.samples.assign(21, sample);
+  CHECK(grown(options, soak).empty());
+  soak.samples[0].processes[1] = {};                     // the warm-up may take what it needs
+  soak.samples[10].processes[1].resident = 100'000'000;  // and give back what it took
+  CHECK(grown(options, soak).empty());
+  soak.samples.back().processes[1] = {2'000'000 + (2U << 20), 21, 100, 4};
+  const auto all = grown(options, soak);
+  REQUIRE(all.size() == 4);
+  for (const auto& one : all) CHECK(one.find("server 0: ") == 0);
+  CHECK(all[1].find("descriptors grew from 20 to 21") != std::string::npos);
+}
+
 TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   const auto refused = [](const std::vector<std::string>& words, const std::string& named) {
     const Ended ended = dtbench(words);
@@ -232,5 +306,8 @@ TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   refused({"-H", "hosts", "--loops", "2"}, "--loops");
   refused({"--colocated", "--transport", "shm"}, "--transport");
   refused({"--in-place", "--type", "dist_async"}, "--in-place");
+  refused({"--soak", "20"}, "--soak");
+  refused({"--soak", "20000", "--peer", "raw"}, "--soak");
+  refused({"--straggle", "5", "--check"}, "--straggle");
   refused({"--", "--quiet"}, "-H");
 }

@@ -1,0 +1,47 @@
+/// A long run that looks for what grows: memory, descriptors and mappings of every worker and
+/// server, sampled while nothing is under way.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kvstore/bench/options.h"
+
+namespace dt::bench {
+
+/// What a process has taken.
+struct Usage {
+  std::uint64_t resident = 0;  ///< Bytes of memory, what it shares included.
+  std::uint32_t descriptors = 0;
+  std::uint32_t mappings = 0;
+  std::uint32_t threads = 0;
+};
+[[nodiscard]] Result<Usage> usage_of(int pid);
+
+struct SoakSample {
+  std::uint64_t rounds = 0;      ///< Of chunks, so far.
+  double seconds = 0;            ///< Since the first round.
+  std::vector<Usage> processes;  ///< As in Soak::names.
+};
+
+struct Soak {
+  std::vector<std::string> names;   ///< "worker 0", ..., "server 0", ...
+  std::vector<SoakSample> samples;  ///< At even distances; the first one after the warm-up.
+  std::uint64_t bad = 0;            ///< Wrong elements: a round in each part is checked.
+};
+
+/// Calls `report` for every sample, with what there is by then.
+[[nodiscard]] Result<Soak> soak(const KvOptions& options,
+                                const std::function<void(const Soak&)>& report);
+
+/// What grew too much from the end of the first tenth to the end of the run; nothing: fine.
+[[nodiscard]] std::vector<std::string> grown(const KvOptions& options, const Soak& soak);
+
+[[nodiscard]] std::string soak_head(const KvOptions& options, const Soak& soak);
+[[nodiscard]] std::string soak_line(const SoakSample& sample);
+[[nodiscard]] std::string soak_json(const KvOptions& options, const Soak& soak);
+
+}  // namespace dt::bench
