@@ -5,13 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
-#include <random>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 #include "kvstore/kernels/kernels.h"
+#include "test/kvstore/plain_arithmetic.h"
 
 namespace dt::kv {
 
@@ -77,54 +75,6 @@ class Array {
   std::size_t begin_;
   std::size_t size_;
 };
-
-/// Ordinary numbers of all sizes with every kind of strange one among them.
-template <class T>
-std::vector<T> numbers(std::size_t n, std::uint32_t seed, bool strange = true) {
-  using Limits = std::numeric_limits<T>;
-  const T kinds[] = {T{0},
-                     -T{0},
-                     Limits::infinity(),
-                     -Limits::infinity(),
-                     Limits::quiet_NaN(),
-                     Limits::denorm_min(),
-                     -Limits::denorm_min(),
-                     Limits::min() / 2,
-                     Limits::max(),
-                     Limits::lowest(),
-                     Limits::min()};
-  std::mt19937 random(seed);
-  std::vector<T> out(n);
-  for (auto& x : out) {
-    const auto draw = random();
-    if (strange && draw % 8 == 0) {
-      x = kinds[(draw >> 3) % std::size(kinds)];
-      continue;
-    }
-    x = static_cast<T>(static_cast<double>(static_cast<std::int32_t>(random())) * 0x1p-31);
-    x = std::ldexp(x, static_cast<int>(draw >> 8) % 12 - 6);
-  }
-  return out;
-}
-
-/// Equal in every bit; which NaN it is does not matter.
-template <class T>
-bool same(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>)
-    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-/// "" or the first difference.
-template <class T>
-std::string difference(const std::vector<T>& got, const std::vector<T>& wanted) {
-  if (got.size() != wanted.size()) return "different sizes";
-  for (std::size_t i = 0; i < got.size(); ++i)
-    if (!same(got[i], wanted[i]))
-      return "element " + std::to_string(i) + " of " + std::to_string(got.size()) + ": " +
-             std::to_string(got[i]) + " instead of " + std::to_string(wanted[i]);
-  return {};
-}
 
 template <class T>
 std::size_t count_nonfinite(const std::vector<T>& values) {

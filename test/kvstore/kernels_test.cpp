@@ -20,22 +20,6 @@ void everywhere(Test test) {
       }
 }
 
-/// The sum, one element at a time.
-template <class T>
-std::vector<T> plain_sum(const std::vector<std::vector<T>>& sources, const std::vector<T>& weights,
-                         T divisor) {
-  std::vector<T> out(sources.front().size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    T x = 0;
-    for (std::size_t k = 0; k < sources.size(); ++k) {
-      const T product = weights.empty() ? sources[k][i] : weights[k] * sources[k][i];
-      x = k == 0 ? product : x + product;
-    }
-    out[i] = x / divisor;
-  }
-  return out;
-}
-
 /// Sources at odd addresses, and the sum over them.
 template <class T>
 struct Sources {
@@ -67,26 +51,6 @@ std::vector<T> some_weights(std::size_t count) {
   std::vector<T> out;
   for (std::size_t k = 0; k < count; ++k) out.push_back(static_cast<T>(k % 3 == 0 ? 32 : 7 + k));
   return out;
-}
-
-/// The rule of SgdStep for one element.
-template <class T>
-void plain_sgd(T& w, T& m, T gradient, const SgdStep<T>& step) {
-  T g = gradient + step.weight_decay * w;
-  if (step.momentum != 0) {
-    m = step.momentum * m + g;
-    g = step.nesterov ? g + step.momentum * m : m;
-  }
-  w = w - step.learning_rate * g;
-}
-
-template <class T>
-void plain_adam(T& w, T& m, T& v, T gradient, const AdamStep<T>& step) {
-  w = w * step.keep;
-  const T g = gradient + step.weight_decay * w;
-  m = step.beta1 * m + step.rest1 * g;
-  v = step.beta2 * v + step.rest2 * (g * g);
-  w = w - step.step * (m / (std::sqrt(v) * step.root_scale + step.eps));
 }
 
 }  // namespace
