@@ -54,7 +54,7 @@ class Cluster {
 
   /// `servers` servers of two loops; workers 0..workers-1 are the first contributors.
   Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now = true,
-          bool deterministic = false) {
+          bool deterministic = false, bool refuse_nonfinite = false) {
     for (std::uint32_t s = 0; s < servers; ++s) {
       kv::ServerOptions options;
       options.id = ServerId(s);
@@ -63,6 +63,7 @@ class Cluster {
       options.shard.hold_limit = 20s;
       options.shard.deterministic = deterministic;
       options.busy_poll = busy_poll_under_test();
+      options.shard.refuse_nonfinite = refuse_nonfinite;
       auto started = kv::Server::start(options, log_);
       if (!started) throw std::runtime_error(started.error().message);
       ServerAddress address;

@@ -315,3 +315,82 @@ TEST_CASE("compression: sent again after a cut, a gradient counts once and its r
   if (failed) std::rethrow_exception(failed);
   CHECK(proxy.said().size() > 6);  // it was cut at all
 }
+
+TEST_CASE("compression: residuals stay with their worker across a join and a leave",
+          "[compression][elastic]") {
+  // Worker 2 joins at epoch 1, worker 1 leaves at epoch 2; whoever stays goes on with its own.
+  constexpr std::size_t kElements = 5'001;
+  constexpr std::uint64_t kRounds = 5;  // an epoch's
+  const auto codec = GENERATE(data::Codec::kTwoBit, data::Codec::kBf16);
+  const bool deterministic = GENERATE(false, true);
+  CAPTURE(spec_of(codec), deterministic);
+  const std::vector<std::vector<std::uint32_t>> members = {{0, 1}, {0, 1, 2}, {0, 2}};
+  Cluster cluster(2, 2, true, deterministic);
+  cluster.transport = kv::Transport::kTcp;
+  std::promise<void> joiner_is_there;
+  std::promise<void> leave_is_planned;
+  const std::array gates = {joiner_is_there.get_future().share(),
+                            leave_is_planned.get_future().share()};
+
+  // Every worker follows all of them.
+  const auto train = [&](kv::Store& store, std::uint32_t w, std::uint32_t from) {
+    std::vector<Reference> reference(3, Reference(codec, kElements));
+    std::vector<float> values(kElements);
+    for (std::uint32_t epoch = 0; epoch < members.size(); ++epoch) {
+      const auto& now = members[epoch];
+      const bool takes_part = epoch >= from;
+      if (takes_part) {
+        const auto view = store.epoch_boundary(Epoch(epoch));
+        if (!view && view.error().code == DTKV_LEAVE) return epoch;
+        must(view);
+        expect(view->num_workers == now.size(), "another number of members");
+      }
+      for (std::uint64_t r = 0; r < kRounds; ++r) {
+        const std::uint64_t round = epoch * kRounds + r;
+        std::vector<std::vector<float>> sent;
+        for (const auto i : now)
+          sent.push_back(reference[i].sent(gradient_of(kElements, i, round)));
+        if (!takes_part) continue;
+        auto mine = gradient_of(kElements, w, round);
+        must(pushpull(store, "w", mine, values, options_of(1, round)));
+        for (std::size_t i = 0; i < kElements; ++i) {
+          float sum = 0;
+          for (const auto& one : sent) sum += one[i];
+          // Three contributions of bf16 have several sums.
+          const float off = codec == data::Codec::kTwoBit || now.size() == 2 ? 0 : 1e-5f;
+          expect(std::abs(values[i] - sum) <= off, "not the sum of what was sent");
+        }
+      }
+      if (takes_part && epoch < gates.size()) gates[epoch].wait();  // the next one is planned
+    }
+    return static_cast<std::uint32_t>(members.size());
+  };
+  std::atomic<int> epochs_begun = 0;
+  const auto member = [&](std::uint32_t w) {
+    auto store = cluster.open(w);
+    std::vector<float> values(kElements, 0);
+    init(*store, "w", values);
+    must(store->set_gradient_compression(spec_of(codec)));
+    ++epochs_begun;
+    return train(*store, w, 0);
+  };
+  auto stays = std::async(std::launch::async, member, 0);
+  auto leaves = std::async(std::launch::async, member, 1);
+  CHECK(eventually([&] { return epochs_begun == 2; }));
+  cluster.plan({WorkerId(0), WorkerId(1), WorkerId(2)});
+  auto joins = std::async(std::launch::async, [&] {
+    auto store = cluster.open(2, "dist_sync", true);
+    std::vector<float> values(kElements, 0);
+    init(*store, "w", values);
+    must(store->set_gradient_compression(spec_of(codec)));
+    return train(*store, 2, 1);
+  });
+  CHECK(eventually([&] { return cluster.arrived() == 1; }));  // it waits for its first boundary
+  joiner_is_there.set_value();
+  CHECK(eventually([&] { return cluster.generation() == Generation(2); }));
+  cluster.plan({WorkerId(0), WorkerId(2)});
+  leave_is_planned.set_value();
+  CHECK(stays.get() == 3);
+  CHECK(leaves.get() == 2);
+  CHECK(joins.get() == 3);
+}
