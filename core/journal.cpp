@@ -1,29 +1,11 @@
 #include "core/journal.h"
 
-#include <array>
+#include "core/crc32c.h"
 
 namespace dt::journal {
 namespace {
 
 constexpr std::size_t kHead = 8;  // size and checksum
-
-constexpr std::array<std::uint32_t, 256> crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t c = i;
-    for (int bit = 0; bit < 8; ++bit) c = (c & 1) != 0 ? (c >> 1) ^ 0x82f63b78u : c >> 1;
-    table[i] = c;
-  }
-  return table;
-}
-
-std::uint32_t crc32c(std::uint32_t crc, std::string_view bytes) {
-  static constexpr auto kTable = crc_table();
-  crc = ~crc;
-  for (const char b : bytes)
-    crc = kTable[(crc ^ static_cast<unsigned char>(b)) & 0xff] ^ (crc >> 8);
-  return ~crc;
-}
 
 struct Record {
   wire::Frame frame;
