@@ -1,10 +1,12 @@
 #include "kvstore/chunk_value.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "kvstore/compression.h"
+#include "kvstore/kernels/kernels.h"
 
 namespace dt::kv {
 
@@ -16,6 +18,17 @@ constexpr std::size_t kBlock = 4096;
 /// How the payload of a contribution is compressed.
 data::Codec payload_codec(const data::Header& header) {
   return header.flags & data::kShared ? data::Codec::kNone : data::codec_of(header);
+}
+
+/// Past the caches, unless the place was read just now.
+void hand_out(std::byte* place, std::span<const Addend> read, const std::byte* bytes,
+              std::size_t size) {
+  const bool in_place = std::any_of(read.begin(), read.end(),
+                                    [&](const Addend& addend) { return addend.data == place; });
+  if (in_place)
+    std::memcpy(place, bytes, size);
+  else
+    kernels().copy_streaming(place, bytes, size);
 }
 
 }  // namespace
@@ -199,18 +212,21 @@ Reduction ChunkValue::contributions() {
 
 /// Sums and hands the result to everyone who shares memory while it is in the cache.
 void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* const> places) {
-  const std::size_t width = data::element_bytes(dtype_);
+  constexpr std::size_t kBlock = 16 << 10;  // bytes, in the first-level cache
+  alignas(64) std::array<std::byte, kBlock> result;
   replace();
+  const std::size_t width = data::element_bytes(dtype_);
+  const std::size_t whole = elements_ * width;
   Reduction part;
   part.divisor = reduction.divisor;
-  for (std::size_t at = 0; at < elements_; at += kBlock) {
-    const std::size_t n = std::min(kBlock, elements_ - at);
+  for (std::size_t at = 0; at < whole; at += kBlock) {
+    const std::size_t bytes = std::min(kBlock, whole - at);
     bench_.block.assign(reduction.addends.begin(), reduction.addends.end());
-    for (auto& addend : bench_.block) addend.data += at * width;
+    for (auto& addend : bench_.block) addend.data += at;
     part.addends = bench_.block;
-    std::byte* value = value_->data() + at * width;
-    bench_.nonfinite += reduce(dtype_, part, value, n);
-    for (std::byte* place : places) std::memcpy(place + at * width, value, n * width);
+    bench_.nonfinite += reduce(dtype_, part, result.data(), bytes / width);
+    for (std::byte* place : places) hand_out(place + at, bench_.block, result.data(), bytes);
+    kernels().copy_streaming(value_->data() + at, result.data(), bytes);
   }
 }
 
