@@ -27,35 +27,40 @@ FlatParameters::FlatParameters(Network& network) {
   int64_t size = 0;
   for (const auto& p : network.parameters()) size += padded(p.numel());
   values = torch::zeros({size});
-  gradients = torch::zeros({size});
   int64_t at = 0;
   for (auto& item : network.named_parameters()) {
     auto& parameter = item.value();
     const auto view = values.narrow(0, at, parameter.numel()).view(parameter.sizes());
     view.copy_(parameter);
     parameter.set_data(view);
-    parameter.mutable_grad() = gradients.narrow(0, at, parameter.numel()).view(parameter.sizes());
     parameters.add(item.key(), parameter);
     at += padded(parameter.numel());
   }
 }
+
+StoreArray::StoreArray(dtkv::KVStore& kv, int64_t size)
+    : kv_(kv), data_(kv.allocate<float>(static_cast<size_t>(size))) {}
+
+StoreArray::~StoreArray() { (void)dtkv_free(kv_.get(), data_); }
 
 Exchange::Exchange(dtkv::KVStore& kv, Network& network, FlatParameters& flat, bool overlap)
     : kv_(kv),
       network_(network),
       flat_(flat),
       overlap_(overlap),
-      incoming_(torch::zeros_like(flat.values)),
+      gradients_at_(kv, flat.values.numel()),
+      incoming_(kv, flat.values.numel()),
       keys_(flat.parameters.keys()),
       gradients_(flat.parameters.arrays()),
       out_(gradients_) {
   const auto* from = flat.values.data_ptr<float>();
   for (size_t i = 0; i < keys_.size(); ++i) {
     const auto at = static_cast<float*>(gradients_[i].data) - from;
-    gradients_[i].data = flat.gradients.data_ptr<float>() + at;
-    out_[i].data = incoming_.data_ptr<float>() + at;
+    gradients_[i].data = gradients_at_.data() + at;
+    out_[i].data = incoming_.data() + at;
+    auto& parameter = flat.parameters.tensors[i];
+    parameter.mutable_grad() = torch::from_blob(gradients_at_.data() + at, parameter.sizes());
   }
-  flat.gradients.zero_();  // what an exception in backward may have left
   make_buckets();
   if (!overlap) return;
   for (size_t i = 0; i < keys_.size(); ++i) hook(i);
@@ -65,6 +70,7 @@ Exchange::Exchange(dtkv::KVStore& kv, Network& network, FlatParameters& flat, bo
 Exchange::~Exchange() {
   network_.on_use({});
   if (under_way_ > 0) dtkv_wait_all(kv_.get(), 0);
+  for (auto& parameter : flat_.parameters.tensors) parameter.mutable_grad() = torch::Tensor();
 }
 
 void Exchange::make_buckets() {
@@ -153,9 +159,9 @@ void Exchange::take_over(size_t at) {
   --under_way_;
   const auto bytes = static_cast<size_t>((bucket.end - bucket.begin) * kFloat);
   // Not torch's copy_: use() may be said where gradients are recorded.
-  std::memcpy(flat_.values.data_ptr<float>() + bucket.begin,
-              incoming_.data_ptr<float>() + bucket.begin, bytes);
-  std::memset(flat_.gradients.data_ptr<float>() + bucket.begin, 0, bytes);
+  std::memcpy(flat_.values.data_ptr<float>() + bucket.begin, incoming_.data() + bucket.begin,
+              bytes);
+  std::memset(gradients_at_.data() + bucket.begin, 0, bytes);
 }
 
 Result<void> Exchange::settle() {

@@ -1,10 +1,11 @@
 /// Gradients out, new weights in, while the network computes.
 ///
-/// Parameters lie one after the other in one array, their gradients in another. Neighbours form
-/// buckets, the last layers' first: backward finishes these first, and a bucket leaves in one call
-/// of the kvstore as soon as backward has its last gradient. The next forward pass wants the first
-/// layers first, so these have the highest priority, and it waits for a bucket only when it comes
-/// to a part in it (Network::use).
+/// Parameters lie one after the other in one array; their gradients, and the new weights that come
+/// back, in memory of the kvstore's, which a server of this host reads and writes in place.
+/// Neighbours form buckets, the last layers' first: backward finishes these first, and a bucket
+/// leaves in one call of the kvstore as soon as backward has its last gradient. The next forward
+/// pass wants the first layers first, so these have the highest priority, and it waits for a bucket
+/// only when it comes to a part in it (Network::use).
 ///
 ///     forward --use(part)--> its buckets taken over          one step, seen from the caller's
 ///     thread; settle                  the rest                       between the lines the kvstore
@@ -19,15 +20,33 @@
 
 namespace dt {
 
-/// A network's parameters become views of one array, their .grad() views of another.
+/// A network's parameters become views of one array.
 struct FlatParameters {
   torch::Tensor values;
-  torch::Tensor gradients;
   KeyTable parameters;  ///< Views of `values`, in the order of their registration.
 
   explicit FlatParameters(Network& network);
 };
 
+/// Floats of the kvstore's.
+class StoreArray {
+ public:
+  /// Zeroed. `kv` outlives this.
+  StoreArray(dtkv::KVStore& kv, int64_t size);
+  /// No operation on it is under way.
+  ~StoreArray();
+  StoreArray(const StoreArray&) = delete;
+  StoreArray& operator=(const StoreArray&) = delete;
+
+  [[nodiscard]] float* data() const { return data_; }
+
+ private:
+  dtkv::KVStore& kv_;
+  float* data_;
+};
+
+/// The network's .grad() are views of the kvstore's memory while this lives, and undefined after.
+///
 /// The thread that calls backward calls everything here; libtorch runs hooks of a network on the
 /// CPU on that thread too, so the store is used from one thread.
 class Exchange {
@@ -73,7 +92,9 @@ class Exchange {
   Network& network_;
   FlatParameters& flat_;
   bool overlap_;
-  torch::Tensor incoming_;  ///< Of `values`' layout: backward may still need the old ones.
+  // Of the values' layout:
+  StoreArray gradients_at_;
+  StoreArray incoming_;  ///< New weights; backward may still need the old ones.
   std::vector<const char*> keys_;
   std::vector<dtkv_array> gradients_;
   std::vector<dtkv_array> out_;

@@ -368,6 +368,8 @@ Result<FitEnd> Module::fit(dtkv::KVStore& kv, BaseDataIterator& data, const FitO
     return fit.run();
   } catch (const c10::Error& error) {
     return fail(ErrorKind::kInvalid, "libtorch: {}", error.what_without_backtrace());
+  } catch (const dtkv::Error& error) {
+    return fail(ErrorKind::kUnavailable, "{}", error.what());
   }
 }
 

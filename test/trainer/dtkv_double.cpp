@@ -25,6 +25,7 @@ struct dtkv_store {
   std::map<std::string, Key> keys;
   std::map<dtkv_handle, Flight> flights;
   dtkv_handle last_handle = 0;
+  std::map<void*, std::vector<float>> memory;
   float momentum = 0;
   float weight_decay = 0;
   bool optimizer = false;
@@ -166,6 +167,19 @@ int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dt
 int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values) {
   if (const int code = dtkv_init(store, n, keys, values, DTKV_KEY_PARAMETER)) return code;
   return dtkv_pull(store, n, keys, values, 0, nullptr);
+}
+int dtkv_allocate(dtkv_store* store, size_t bytes, void** out) {
+  std::vector<float> floats(bytes / sizeof(float));
+  *out = floats.data();
+  store->memory[*out] = std::move(floats);
+  ++dtkv_double().memories;
+  return DTKV_OK;
+}
+int dtkv_free(dtkv_store* store, void* memory) {
+  if (!store->flights.empty()) ++dtkv_double().freed_in_flight;
+  if (store->memory.erase(memory) == 0) return error(DTKV_INVALID, "not allocated here");
+  --dtkv_double().memories;
+  return DTKV_OK;
 }
 int dtkv_wait(dtkv_store* store, dtkv_handle handle, double) { return land(store, handle); }
 int dtkv_wait_all(dtkv_store* store, double) {

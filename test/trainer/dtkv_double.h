@@ -29,6 +29,8 @@ struct DtkvDouble {
   std::string lost;                       ///< Waiting for an operation that begins with it fails.
   size_t under_way = 0;                   ///< Operations with a handle nobody has waited for.
   size_t touched = 0;                     ///< Arrays the caller wrote to meanwhile.
+  size_t memories = 0;                    ///< Allocated and not freed.
+  size_t freed_in_flight = 0;             ///< Freed while an operation was under way.
   int is_newcomer = 0;
 };
 

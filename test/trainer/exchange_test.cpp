@@ -106,6 +106,8 @@ TEST_CASE("a network that forgets a use() is told so, by the parameter's name") 
   REQUIRE_FALSE(end);
   CHECK(end.error().message.find("reads second.") != std::string::npos);
   CHECK(dtkv_double().under_way == 0);
+  CHECK(dtkv_double().freed_in_flight == 0);
+  CHECK(dtkv_double().memories == 0);
 }
 
 TEST_CASE("a parameter without gradient takes part in every step") {
@@ -121,6 +123,8 @@ TEST_CASE("an exception in the middle of backward leaves nothing on its way") {
   CHECK(std::ranges::count(dtkv_double().calls, "push second.weight") == 1);
   CHECK(std::ranges::count(dtkv_double().calls, "push first.weight") == 0);
   CHECK(dtkv_double().under_way == 0);
+  CHECK(dtkv_double().freed_in_flight == 0);
+  CHECK(dtkv_double().memories == 0);
 }
 
 TEST_CASE("an error while gradients leave or weights come ends fit with the library's sentence") {
@@ -134,4 +138,6 @@ TEST_CASE("an error while gradients leave or weights come ends fit with the libr
   REQUIRE_FALSE(end);
   CHECK(end.error().message == "cannot exchange gradients: the test says so");
   CHECK(dtkv_double().under_way == 0);
+  CHECK(dtkv_double().freed_in_flight == 0);
+  CHECK(dtkv_double().memories == 0);
 }
