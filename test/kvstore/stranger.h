@@ -78,14 +78,18 @@ class Stranger {
   }
   /// Says a frame; the header of what is answered, whose payload is read as well.
   data::Header ask(data::Header header, std::string_view payload) {
-    header.payload = static_cast<std::uint32_t>(payload.size());
-    const auto head = data::encode(header);
-    say(std::string(head.begin(), head.end()).append(payload));
+    tell(header, payload);
     auto answer = data::decode(hear(data::kHeaderBytes));
     REQUIRE(answer);
     if (answer->payload > 0) hear(answer->payload);  // recv() of nothing waits
     return *answer;
   }
+  void tell(data::Header header, std::string_view payload) {
+    header.payload = static_cast<std::uint32_t>(payload.size());
+    const auto head = data::encode(header);
+    say(std::string(head.begin(), head.end()).append(payload));
+  }
+  void hang_up() { ::shutdown(fd_.get(), SHUT_WR); }
   /// A handshake as a worker with loop 0; what this server answered is read.
   void authenticate(WorkerId worker = WorkerId(0)) {
     const auto challenge = hear_message<data::Challenge>();
