@@ -212,15 +212,15 @@ Reduction ChunkValue::contributions() {
 
 /// Sums and hands the result to everyone who shares memory while it is in the cache.
 void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* const> places) {
-  constexpr std::size_t kBlock = 16 << 10;  // bytes, in the first-level cache
-  alignas(64) std::array<std::byte, kBlock> result;
+  constexpr std::size_t kBytes = 16 << 10;  // in the first-level cache
+  alignas(64) std::array<std::byte, kBytes> result;
   replace();
   const std::size_t width = data::element_bytes(dtype_);
   const std::size_t whole = elements_ * width;
   Reduction part;
   part.divisor = reduction.divisor;
-  for (std::size_t at = 0; at < whole; at += kBlock) {
-    const std::size_t bytes = std::min(kBlock, whole - at);
+  for (std::size_t at = 0; at < whole; at += kBytes) {
+    const std::size_t bytes = std::min(kBytes, whole - at);
     bench_.block.assign(reduction.addends.begin(), reduction.addends.end());
     for (auto& addend : bench_.block) addend.data += at;
     part.addends = bench_.block;
