@@ -185,6 +185,8 @@ void Job::apply_one(const WorkerGone& r) {
   w->since = now_.at;
   w->why = r.why.empty() ? to_string(r.status) : r.why;
   boundary_.forget(r.worker);
+  hang_watch_.forget(r.worker);
+  stalls_.erase(r.worker);
   to_release_.erase(r.worker);
   next_seq_ += r.log.size();
 }

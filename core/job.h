@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "core/boundary.h"
+#include "core/hang.h"
 #include "core/job_events.h"
 #include "core/job_records.h"
 #include "core/liveness.h"
@@ -45,6 +46,8 @@ struct JobOptions {
   Duration stop_grace = std::chrono::seconds(10);
   Duration ack_timeout = std::chrono::seconds(30);
   Duration boundary_timeout = std::chrono::seconds(600);  ///< After the first one's arrival.
+  /// Others wait in a round for a worker that does nothing: it is dead then. 0: never.
+  Duration hang_timeout = std::chrono::seconds(600);
   Duration orphan_timeout = std::chrono::seconds(300);
   Liveness::Limits liveness;
 
@@ -80,6 +83,13 @@ class Job {
     std::string boot_id;
     std::uint64_t incarnation = 0;  ///< Of the agent its processes belong to; 0: none yet.
   };
+  /// A member for which others wait in a round while it does nothing.
+  struct Stall {
+    Time since{};
+    bool told = false;    ///< Half of the time is over: there is a note.
+    bool asked = false;   ///< What its process does was asked for the last time.
+    std::string process;  ///< What it does, by its kernel; empty until it was told.
+  };
   struct ServerState {
     Host host;
     bool started = false;
@@ -90,6 +100,8 @@ class Job {
   [[nodiscard]] const Boundary& boundary() const { return boundary_; }
   [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_; }
   [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
+  [[nodiscard]] const std::map<WorkerId, Stall>& stalls() const { return stalls_; }
+  [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
   [[nodiscard]] std::uint64_t log_lines() const { return next_seq_; }
   [[nodiscard]] bool opened() const { return opened_; }
   [[nodiscard]] bool finishing() const { return finishing_; }
@@ -113,6 +125,8 @@ class Job {
   void on(const ServerListening& e);
   void on(const CommitAcked& e);
   void on(const TrafficSeen& e);
+  void on(const WorkerProgress& e);
+  void on(const ProcessInspected& e);
   void on(const StopAsked& e);
   void on(const Tick& e);
 
@@ -144,10 +158,21 @@ class Job {
   void check_lives();
 
   void check_boundary_timeout();
+  /// Whom the others wait for at the boundary; without those who wait for another one themselves.
+  [[nodiscard]] std::vector<WorkerId> late() const;
+  void check_hangs();
+  /// Its stall, if it is one that may be decided on.
+  Stall* stall_of(WorkerId id, Time since);
+  void watch_stall(WorkerId id, Stall& stall);
+  void stop_hung(WorkerId id);
+  /// Where a worker last said it was, for people.
+  [[nodiscard]] std::string last_position(WorkerId id) const;
 
   void new_view();
   void say_again(WorkerId id);
   void never_heard_of(WorkerId id);
+  /// Its process has ended, or counts as ended.
+  void worker_ended(const ProcessEnded& e);
   void worker_gone(WorkerId id, ExitStatus status, const std::string& why);
   void host_failed(const Host& host, const std::string& why);
   void processes_lost(const Host& host, const std::string& why);
@@ -180,6 +205,8 @@ class Job {
   Membership membership_;
   Boundary boundary_;
   Liveness liveness_;
+  HangWatch hang_watch_;
+  std::map<WorkerId, Stall> stalls_;
   std::map<Host, HostState> hosts_;
   std::map<ServerId, ServerState> servers_;
   Term term_;

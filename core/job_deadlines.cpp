@@ -16,6 +16,7 @@ void Job::check_deadlines() {
     return;
   }
   check_boundary_timeout();
+  check_hangs();
   const bool someone_arrived = !boundary_.arrivals().empty();
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
@@ -59,7 +60,7 @@ void Job::check_boundary_timeout() {
   if (!waiting_since_) waiting_since_ = now_.at;
   if (now_.at - *waiting_since_ < options_.boundary_timeout) return;
   waiting_since_ = now_.at;  // a stop that got lost is said again
-  for (const WorkerId id : missing) {
+  for (const WorkerId id : late()) {
     const Host host = membership_.find(id)->host;
     note(Note::Kind::kFailure, "boundary_timeout",
          fmt::format("worker {} on {} has kept the others waiting at the boundary for {:.0f} s "
@@ -68,6 +69,84 @@ void Job::check_boundary_timeout() {
          id, host);
     effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
   }
+}
+
+std::vector<WorkerId> Job::late() const {
+  const std::vector<WorkerId> missing = boundary_.missing();
+  std::vector<WorkerId> late;
+  if (hang_watch_.is_informed(servers_.size(), now_.at))
+    for (const WorkerId id : missing)
+      if (!hang_watch_.waits(id)) late.push_back(id);
+  return late.empty() ? missing : late;
+}
+
+void Job::check_hangs() {
+  std::erase_if(stalls_,
+                [this](const auto& s) { return hang_watch_.stalling().count(s.first) == 0; });
+  if (options_.hang_timeout <= Duration{} || initial()) return;
+  if (!servers_told() || !hang_watch_.is_informed(servers_.size(), now_.at)) return;
+  std::vector<WorkerId> hung;
+  for (const auto& [id, since] : hang_watch_.stalling()) {
+    Stall* stall = stall_of(id, since);
+    if (!stall) continue;
+    watch_stall(id, *stall);
+    if (now_.at - since >= options_.hang_timeout) hung.push_back(id);
+  }
+  for (const WorkerId id : hung) stop_hung(id);
+}
+
+Job::Stall* Job::stall_of(WorkerId id, Time since) {
+  const Worker* w = membership_.find(id);
+  // Of one that cannot be reached liveness decides.
+  if (!w || w->state != WorkerState::kMember || hosts_[w->host].link != Link::kUp) return nullptr;
+  Stall& stall = stalls_[id];
+  if (stall.since != since) stall = Stall{since, false, false, {}};
+  return &stall;
+}
+
+void Job::watch_stall(WorkerId id, Stall& stall) {
+  const Host& host = membership_.find(id)->host;
+  const Duration age = now_.at - stall.since;
+  const Duration left = options_.hang_timeout - age;
+  const bool tells = !stall.told && left <= options_.hang_timeout / 2;
+  // Once more when there is just time for the answer.
+  const Duration shortly = std::min<Duration>(std::chrono::seconds(2), options_.hang_timeout / 4);
+  const bool asks = !stall.asked && left <= shortly;
+  if (tells || asks) effects_.emplace_back(Inspect{{Role::kWorker, id.value}, host});
+  if (asks) stall.asked = true;
+  if (!tells) return;
+  stall.told = true;
+  note(Note::Kind::kFailure, "worker_stalls",
+       fmt::format("worker {} on {} does nothing for {:.1f} s while others wait for it ({}); it "
+                   "counts as dead in {:.1f} s (--hang-timeout)",
+                   id, host, seconds(age), last_position(id), seconds(left)),
+       id, host);
+}
+
+void Job::stop_hung(WorkerId id) {
+  const Host host = membership_.find(id)->host;
+  const ProcessId process{Role::kWorker, id.value};
+  const std::string& does = stalls_.at(id).process;
+  note(Note::Kind::kFailure, "worker_hung",
+       fmt::format("worker {} on {} hangs: nothing for {:.1f} s while others wait for it ({}; {}); "
+                   "it is stopped and counts as dead (--hang-timeout)",
+                   id, host, seconds(options_.hang_timeout), last_position(id),
+                   does.empty() ? "its agent does not say what its process does" : does),
+       id, host);
+  effects_.emplace_back(Stop{process, host, Duration{}});
+  // Not only when it has ended: what sleeps in the kernel may not even die.
+  ProcessEnded hung;
+  hung.process = process;
+  hung.status.signal = 9;
+  hung.why = fmt::format("hung for {:.1f} s", seconds(options_.hang_timeout));
+  worker_ended(hung);
+}
+
+std::string Job::last_position(WorkerId id) const {
+  const auto at = hang_watch_.position(id);
+  if (!at) return "it never said where it is";
+  return fmt::format("it last said epoch {}, step {}, {:.1f} s ago", at->epoch, at->step,
+                     seconds(now_.at - at->since));
 }
 
 bool Job::cut_off() const {

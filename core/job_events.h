@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/hang.h"
 #include "core/hosts.h"
 #include "core/id.h"
 #include "core/job_records.h"
@@ -69,9 +70,22 @@ struct CommitAcked {
   ServerId server;
   Generation generation;
 };
-/// Data connections of these workers showed life (reported by a server).
+/// What a server saw of the workers since its last report (core/messages.h, Traffic).
 struct TrafficSeen {
+  ServerId server;
   std::vector<WorkerId> alive;
+  HangWatch::Report rounds;
+};
+/// A worker says where it is.
+struct WorkerProgress {
+  WorkerId worker;
+  Epoch epoch;
+  std::uint64_t step = 0;
+};
+/// Answers Inspect: what the process does, by its kernel.
+struct ProcessInspected {
+  ProcessId process;
+  std::string text;
 };
 /// Ctrl-C, dtctl stop, or the console went away.
 struct StopAsked {
@@ -81,9 +95,10 @@ struct StopAsked {
 /// Time passes; deadlines are looked at. About every 100 ms.
 struct Tick {};
 
-using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, AttachFailed,
-                              PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived,
-                              ServerListening, CommitAcked, TrafficSeen, StopAsked, Tick>;
+using JobEvent =
+    std::variant<HostsAccepted, AgentAttached, AgentDetached, AttachFailed, PrepareEnded,
+                 WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived, ServerListening,
+                 CommitAcked, TrafficSeen, WorkerProgress, ProcessInspected, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.
@@ -124,6 +139,11 @@ struct Stop {
   ProcessId process;
   Host host;
   Duration grace{};
+};
+/// Ask what a process does at this moment: answered by ProcessInspected, if it can be.
+struct Inspect {
+  ProcessId process;
+  Host host;
 };
 /// The process's end is journalled; its agent may forget it.
 struct Acknowledge {
@@ -173,7 +193,7 @@ struct End {
 };
 
 using Effect =
-    std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop, Acknowledge,
-                 TellServers, TellRelease, TellShrunk, TellCommit, Note, End>;
+    std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop, Inspect,
+                 Acknowledge, TellServers, TellRelease, TellShrunk, TellCommit, Note, End>;
 
 }  // namespace dt

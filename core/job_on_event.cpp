@@ -159,13 +159,15 @@ void Job::on(const ProcessEnded& e) {
         options_.stop_grace);
     return;
   }
-  const WorkerId id(e.process.id);
-  Worker* w = membership_.find(id);
+  const Worker* w = membership_.find(WorkerId(e.process.id));
   if (e.process.role != Role::kWorker || !w) return;
-  if (w->state == WorkerState::kGone) {
-    effects_.emplace_back(Acknowledge{e.process, w->host});
-    return;
-  }
+  if (w->state != WorkerState::kGone) worker_ended(e);
+  effects_.emplace_back(Acknowledge{e.process, w->host});
+}
+
+void Job::worker_ended(const ProcessEnded& e) {
+  const WorkerId id(e.process.id);
+  const Worker* w = membership_.find(id);
   ExitStatus status = e.status;
   if (e.never_ran && status.clean()) status.code = options_.codes.command_failed;
   const std::string reason = e.why.empty() ? to_string(status) : e.why;
@@ -196,7 +198,6 @@ void Job::on(const ProcessEnded& e) {
       }
     }
   }
-  effects_.emplace_back(Acknowledge{e.process, host});
 }
 
 void Job::on(const StoreOpened& e) {
@@ -278,6 +279,14 @@ void Job::on(const CommitAcked& e) { boundary_.acked(e.server, e.generation); }
 
 void Job::on(const TrafficSeen& e) {
   for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
+  hang_watch_.report(e.server, e.rounds, now_.at);
+}
+
+void Job::on(const WorkerProgress& e) { hang_watch_.progress(e.worker, e.epoch, e.step, now_.at); }
+
+void Job::on(const ProcessInspected& e) {
+  const auto stall = stalls_.find(WorkerId(e.process.id));
+  if (e.process.role == Role::kWorker && stall != stalls_.end()) stall->second.process = e.text;
 }
 
 void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }

@@ -119,6 +119,13 @@ struct Shutdown {
   DT_FIELDS(grace_ms)
 };
 
+/// Asks what the kernel says of a process. Answered by ProcessState, if it lives.
+struct AskProcess {
+  static constexpr std::uint16_t kType = 7;
+  ProcessId process;
+  DT_FIELDS(process)
+};
+
 // ---------------------------------------------------------------- agent -> supervisor
 
 /// What an agent says of one process. `exit` set: it has ended and waits for AckExit.
@@ -205,6 +212,15 @@ struct NoAgent {
   DT_FIELDS()
 };
 
+/// What a process and those below it do at this moment, for people:
+/// "python3 (pid 41): stopped (T) in do_signal_stop".
+struct ProcessState {
+  static constexpr std::uint16_t kType = 41;
+  ProcessId process;
+  std::string text;
+  DT_FIELDS(process, text)
+};
+
 // ---------------------------------------------------------------- process <-> its agent
 // On the agent's unix socket ($DT_AGENT_SOCKET). The first frame is Identify; the agent checks the
 // token it put into the process's environment. Afterwards frames are carried unread.
@@ -258,13 +274,15 @@ struct CommitAck {
   DT_FIELDS(generation)
 };
 
-/// About once a second: which workers' data connections showed life since the last report, and
-/// which have none now.
+/// About once a second: what was seen of the workers since the last report, and who waits for whom.
 struct Traffic {
   static constexpr std::uint16_t kType = 82;
-  std::vector<WorkerId> alive;
-  std::vector<WorkerId> disconnected;
-  DT_FIELDS(alive, disconnected)
+  std::vector<WorkerId> alive;         ///< Their data connections showed life, be it a beat.
+  std::vector<WorkerId> disconnected;  ///< Have no data connection now.
+  std::vector<WorkerId> busy;          ///< Asked for something or gave something.
+  std::vector<WorkerId> owing;         ///< A round that others contributed to waits for them.
+  std::vector<WorkerId> waiting;       ///< Have contributed to a round that is still open.
+  DT_FIELDS(alive, disconnected, busy, owing, waiting)
 };
 
 /// The process cannot go on, in its own words; it will exit next.

@@ -37,8 +37,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, com
                                    sync_dst_dir, server_port, interface, transport, deterministic,
                                    refuse_nonfinite, busy_poll_us, max_restarts, start_timeout_s,
                                    prepare_timeout_s, leave_timeout_s, stop_timeout_s,
-                                   orphan_timeout_s, boundary_timeout_s, poll_interval_s, ssh,
-                                   quiet, prefix)
+                                   orphan_timeout_s, boundary_timeout_s, hang_timeout_s,
+                                   poll_interval_s, ssh, quiet, prefix)
 
 namespace {
 

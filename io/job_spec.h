@@ -63,6 +63,7 @@ struct JobSpec {
   double stop_timeout_s = 10;  ///< TERM to KILL when a job is stopped.
   double orphan_timeout_s = 300;
   double boundary_timeout_s = 600;
+  double hang_timeout_s = 600;
   double poll_interval_s = 1;  ///< host_worker
 
   SshOptions ssh;

@@ -97,6 +97,12 @@ bool RoundMachine::is_complete(const Members& members) const {
                      [&](WorkerId w) { return members.is_finished(w) || has_counted(w, open_); });
 }
 
+void RoundMachine::add_missing(const Members& members, std::set<WorkerId>& into) const {
+  if (counted_ == 0) return;
+  for (const WorkerId worker : members.contributors())
+    if (!members.is_finished(worker) && !has_counted(worker, open_)) into.insert(worker);
+}
+
 void RoundMachine::advance() {
   DT_CHECK(counted_ > 0, "a round nobody contributed to cannot complete");
   open_ = open_.next();

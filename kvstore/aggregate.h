@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,8 @@ class RoundMachine {
   /// one, from wherever it begins, and has nothing to do with the rounds.
   Admission admit_async(const Members& members, WorkerId worker, Generation generation, Round push);
   [[nodiscard]] bool is_complete(const Members& members) const;
+  /// Adds the contributors that the open round waits for; nobody if none has contributed.
+  void add_missing(const Members& members, std::set<WorkerId>& into) const;
   /// The open round was applied; the next one opens.
   void advance();
   [[nodiscard]] Round open() const { return open_; }

@@ -6,7 +6,9 @@
 #include <boost/asio/post.hpp>
 #include <future>
 #include <map>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "io/asio.h"
@@ -93,20 +95,28 @@ class Server::Loop final : public Answers {
     if (size >= kSendAtOnce) link.write_now();
   }
 
-  /// For every worker ever seen: whether it is connected, and whether bytes moved since last time.
+  /// What happened since the last time.
   struct Seen {
-    bool connected = false;
-    bool active = false;
+    struct Worker {
+      bool connected = false;
+      bool active = false;  ///< Bytes moved.
+      bool busy = false;    ///< More than beats came.
+    };
+    std::map<WorkerId, Worker> workers;  ///< Every one ever seen.
+    std::set<WorkerId> owing;
+    std::set<WorkerId> waiting;
   };
-  std::map<WorkerId, Seen> traffic() {
-    std::map<WorkerId, Seen> out;
+  Seen traffic() {
+    Seen out;
     for (auto& [worker, bytes] : read_) {
       const auto it = connections_.find(worker);
       const bool connected = it != connections_.end();
       const std::uint64_t now = connected ? it->second->link.bytes_moved() : 0;
-      out[worker] = {connected, connected && now != bytes};
+      out.workers[worker] = {connected, connected && now != bytes,
+                             connected && std::exchange(it->second->is_busy, false)};
       bytes = now;
     }
+    shard_.add_debts(out.owing, out.waiting);
     return out;
   }
 
@@ -134,6 +144,7 @@ class Server::Loop final : public Answers {
       return payload.data();
     }
     Result<void> end() override {
+      is_busy = is_busy || header.type != data::Type::kBeat;
       if (is_about_memory()) {
         change_memories();
         return {};
@@ -167,6 +178,7 @@ class Server::Loop final : public Answers {
     WorkerId worker;
     TcpLink link;
     bool has_answers = false;  ///< Is in to_write_.
+    bool is_busy = false;      ///< Since traffic() was last asked: more than a beat came.
     data::Header header;
     Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
     std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
@@ -465,21 +477,29 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
 }
 
 Traffic Server::traffic() {
-  std::map<WorkerId, Loop::Seen> all;
+  Loop::Seen all;
   for (auto& loop : impl_->loops) {
-    std::promise<std::map<WorkerId, Loop::Seen>> promise;
+    std::promise<Loop::Seen> promise;
     auto future = promise.get_future();
     io::asio::post(loop->context(), [&] { promise.set_value(loop->traffic()); });
-    for (const auto& [worker, seen] : future.get()) {
-      all[worker].connected |= seen.connected;
-      all[worker].active |= seen.active;
+    Loop::Seen one = future.get();
+    for (const auto& [worker, seen] : one.workers) {
+      auto& sum = all.workers[worker];
+      sum.connected |= seen.connected;
+      sum.active |= seen.active;
+      sum.busy |= seen.busy;
     }
+    all.owing.merge(one.owing);
+    all.waiting.merge(one.waiting);
   }
   Traffic traffic;
-  for (const auto& [worker, seen] : all) {
+  for (const auto& [worker, seen] : all.workers) {
     if (seen.active) traffic.alive.push_back(worker);
     if (!seen.connected) traffic.disconnected.push_back(worker);
+    if (seen.busy) traffic.busy.push_back(worker);
   }
+  traffic.owing.assign(all.owing.begin(), all.owing.end());
+  traffic.waiting.assign(all.waiting.begin(), all.waiting.end());
   return traffic;
 }
 

@@ -190,6 +190,17 @@ void Shard::expire(Time now) {
   }
 }
 
+void Shard::add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const {
+  constexpr std::size_t kLookedAt = 16;
+  for (std::size_t i = 0; i < std::min(open_.size(), kLookedAt); ++i)
+    open_[i]->rounds.add_missing(members_, owing);
+  barrier_.add_missing(members_, owing);
+  // Of these all: who waits for anybody owes nothing that it could give.
+  for (const Chunk* chunk : open_)
+    for (const Waiting& one : chunk->waiting) waiting.insert(one.header.worker);
+  for (const data::Header& one : at_barrier_) waiting.insert(one.worker);
+}
+
 // ---------------------------------------------------------------- keys
 
 void Shard::on_register(const data::Header& header, Payload payload) {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -72,6 +73,9 @@ class Shard {
   /// Refuses what was held for too long. To be called about once a second.
   void expire(Time now);
   [[nodiscard]] const Members& members() const { return members_; }
+  /// Adds whom open rounds and the barrier wait for, and who waits there for others. Of the rounds
+  /// a few are looked at: where nothing moves, each of them waits for somebody who hangs.
+  void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
   /// Elements of gradients that were infinite or NaN.
   [[nodiscard]] std::uint64_t nonfinite() const { return bench_.nonfinite; }
 

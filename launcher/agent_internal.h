@@ -114,6 +114,7 @@ class Agent {
   void handle(const StartProcess& start);
   void handle(const StopProcess& stop);
   void handle(const AckExit& ack);
+  void handle(const AskProcess& question);
   void handle(const ToProcess& message);
   void handle(const Shutdown& shutdown);
   template <class Message>

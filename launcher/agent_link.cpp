@@ -5,6 +5,7 @@
 
 #include "io/within.h"
 #include "launcher/agent_internal.h"
+#include "launcher/sweep.h"
 
 namespace dt::launcher {
 namespace {
@@ -141,6 +142,8 @@ Result<void> Agent::obey(const wire::Frame& frame) {
       return obey_as<StopProcess>(frame);
     case AckExit::kType:
       return obey_as<AckExit>(frame);
+    case AskProcess::kType:
+      return obey_as<AskProcess>(frame);
     case ToProcess::kType:
       return obey_as<ToProcess>(frame);
     case Shutdown::kType:
@@ -207,6 +210,15 @@ void Agent::handle(const AckExit& ack) {
   if (found == processes_.end() || !found->second->exit) return;
   forgotten_[ack.process] = *found->second->exit;
   processes_.erase(found);
+}
+
+void Agent::handle(const AskProcess& question) {
+  const auto found = processes_.find(question.process);
+  if (found == processes_.end() || found->second->pid == 0 || found->second->reaped) return;
+  ProcessState state;
+  state.process = question.process;
+  state.text = process_states(found->second->pid);
+  tell(state);
 }
 
 void Agent::handle(const ToProcess& message) {

@@ -79,6 +79,8 @@ std::vector<po::options_description> groups() {
       "start-timeout", word("TIME"), "from a base worker's start to its first epoch (600 s)")(
       "prepare-timeout", word("TIME"), "for --prepare-data on a host (1 h)")(
       "boundary-timeout", word("TIME"), "waiting for a member at an epoch's start (600 s)")(
+      "hang-timeout", word("TIME"),
+      "for a member that does nothing while others wait for it in a step (600 s)")(
       "leave-timeout", word("TIME"), "for a removed worker to end by itself (30 s)")(
       "stop-timeout", word("TIME"), "between TERM and KILL when the job is stopped (10 s)")(
       "orphan-timeout", word("TIME"), "hosts stop everything after so long unsupervised (300 s)")(
@@ -366,6 +368,7 @@ void read_times(Values& values, io::JobSpec& spec) {
   values.time("start-timeout", spec.start_timeout_s);
   values.time("prepare-timeout", spec.prepare_timeout_s);
   values.time("boundary-timeout", spec.boundary_timeout_s);
+  values.time("hang-timeout", spec.hang_timeout_s);
   values.time("leave-timeout", spec.leave_timeout_s);
   values.time("stop-timeout", spec.stop_timeout_s);
   values.time("orphan-timeout", spec.orphan_timeout_s);

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -80,7 +81,52 @@ Stat parse_stat(const std::string& text) {
   return stat;
 }
 
+std::string_view name_of_state(char state) {
+  switch (state) {
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping";
+    case 'D':
+      return "in an uninterruptible wait";
+    case 'T':
+      return "stopped";
+    case 't':
+      return "stopped by a debugger";
+    case 'Z':
+      return "dead, not reaped";
+    default:
+      return "in state";
+  }
+}
+
+std::string state_of(pid_t pid) {
+  const std::string stat = read_proc_file(pid, "stat");
+  const std::size_t open = stat.find('(');
+  const std::size_t close = stat.rfind(')');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  const char state = parse_stat(stat).state;
+  std::string out = fmt::format("{} (pid {}): {} ({})", stat.substr(open + 1, close - open - 1),
+                                pid, name_of_state(state), state);
+  // "0": it runs, or the kernel does not tell.
+  const std::string where = read_proc_file(pid, "wchan");
+  if (!where.empty() && where != "0") out += " in " + where;
+  return out;
+}
+
 bool lives(char state) { return state != 'Z' && state != 'X' && state != '?'; }
+
+/// By parent: a process and whether it lives.
+using Children = std::multimap<pid_t, std::pair<pid_t, bool>>;
+
+Children all_children() {
+  Children children;
+  for (const pid_t pid : all_processes()) {
+    const Stat stat = parse_stat(read_proc_file(pid, "stat"));
+    if (stat.parent > 0) children.emplace(stat.parent, std::pair(pid, lives(stat.state)));
+  }
+  return children;
+}
 
 }  // namespace
 
@@ -103,12 +149,23 @@ std::vector<io::Fd> marked_processes(std::string_view entry) {
   return found;
 }
 
-std::vector<io::Fd> descendants(pid_t root, pid_t spare) {
-  std::multimap<pid_t, std::pair<pid_t, bool>> children;
-  for (const pid_t pid : all_processes()) {
-    const Stat stat = parse_stat(read_proc_file(pid, "stat"));
-    if (stat.parent > 0) children.emplace(stat.parent, std::pair(pid, lives(stat.state)));
+std::string process_states(pid_t root) {
+  constexpr std::size_t kMost = 4;
+  const Children children = all_children();
+  std::string out;
+  std::vector<pid_t> todo = {root};
+  for (std::size_t i = 0; i < todo.size() && i < kMost; ++i) {
+    const std::string state = state_of(todo[i]);
+    if (!state.empty()) out += (out.empty() ? "" : "; ") + state;
+    const auto [begin, end] = children.equal_range(todo[i]);
+    for (auto child = begin; child != end; ++child)
+      if (child->second.second) todo.push_back(child->second.first);
   }
+  return out;
+}
+
+std::vector<io::Fd> descendants(pid_t root, pid_t spare) {
+  const Children children = all_children();
   std::vector<io::Fd> found;
   std::vector<pid_t> open = {root};
   while (!open.empty()) {

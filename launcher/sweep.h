@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,5 +21,9 @@ void signal_pidfd(const io::Fd& pidfd, int signal);
 
 /// Living descendants of `root`, without root itself and without `spare` and what is below it.
 [[nodiscard]] std::vector<io::Fd> descendants(pid_t root, pid_t spare = 0);
+
+/// What the kernel says of `root` and its living descendants, for people, the first few of them:
+/// "sh (pid 40): sleeping (S) in do_wait; python3 (pid 41): stopped (T) in do_signal_stop".
+[[nodiscard]] std::string process_states(pid_t root);
 
 }  // namespace dt::launcher

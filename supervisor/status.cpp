@@ -23,20 +23,25 @@ std::string_view name_of(Job::Link link) {
 
 json workers_json(const StatusInput& in) {
   json out = json::array();
+  const auto since = [&in](Time then) {
+    return std::chrono::duration<double>(in.now - then).count();
+  };
   for (const auto& [id, w] : in.job.membership().workers()) {
     if (w.state == WorkerState::kGone) continue;
     json entry{{"id", id.value},         {"rank", nullptr},    {"host", to_string(w.host)},
                {"state", name(w.state)}, {"why", w.why},       {"pid", 0},
-               {"opened", w.opened},     {"progress", nullptr}};
+               {"stalls", nullptr},      {"opened", w.opened}, {"progress", nullptr}};
     if (w.state == WorkerState::kMember) {
       if (const auto rank = in.job.boundary().rank_of(id)) entry["rank"] = rank->value;
     }
     if (const auto p = in.processes.find({Role::kWorker, id.value}); p != in.processes.end()) {
       entry["pid"] = p->second.pid;
-      if (p->second.progress)
-        entry["progress"] = {{"epoch", p->second.progress->first},
-                             {"step", p->second.progress->second}};
     }
+    if (const auto at = in.job.hang_watch().position(id))
+      entry["progress"] = {
+          {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", since(at->since)}};
+    if (const auto s = in.job.stalls().find(id); s != in.job.stalls().end())
+      entry["stalls"] = {{"for_s", since(s->second.since)}, {"process", s->second.process}};
     out.push_back(std::move(entry));
   }
   return out;

@@ -3,7 +3,8 @@
 ///     {"job","state":"starting|running|finishing|stopping|ended","elastic","opaque","term",
 ///      "generation","epoch":n|null,"world_size","uptime_s","waiting":"why the next boundary
 ///      waits", "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
-///                  "progress":{"epoch","step"}|null}],
+///                  "progress":{"epoch","step","age_s"}|null,
+///                  "stalls":{"for_s","process":"what it does, by its kernel"}|null}],
 ///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
 ///      "hosts":[{"host","wanted","link","prepared","cooling_until_s":n|null,"given_up","why",
 ///                "attempts","restarts"}],
@@ -24,7 +25,6 @@ namespace dt::supervisor {
 /// What the shell knows of a process beside the machine's state.
 struct ProcessNotes {
   std::int32_t pid = 0;
-  std::optional<std::pair<std::uint32_t, std::uint64_t>> progress;  ///< Epoch, step.
 };
 
 struct StatusInput {

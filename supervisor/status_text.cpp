@@ -58,13 +58,23 @@ std::string table(const std::vector<Row>& rows) {
   return out;
 }
 
+/// Why a worker is where it is. Others always wait a moment for the slowest: that is no news.
+std::string why_of(const json& worker) {
+  constexpr double kNews = 3;
+  const json& stalls = part(worker, "stalls");
+  const json& time = part(stalls, "for_s");
+  if (!time.is_number() || time.get<double>() < kNews) return shown(worker, "why");
+  const std::string process = shown(stalls, "process");
+  return fmt::format("does nothing for {} while others wait for it{}", duration(time.get<double>()),
+                     process == "-" ? "" : "; " + process);
+}
+
 std::string workers(const json& status) {
   std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "PID", "WHY"}};
   for (const json& w : items(status, "workers")) {
     const json& progress = part(w, "progress");
     rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), shown(w, "state"),
-                    shown(progress, "epoch"), shown(progress, "step"), shown(w, "pid"),
-                    shown(w, "why")});
+                    shown(progress, "epoch"), shown(progress, "step"), shown(w, "pid"), why_of(w)});
   }
   return table(rows);
 }

@@ -39,6 +39,7 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.stop_grace = from_seconds(spec.stop_timeout_s);
   o.orphan_timeout = from_seconds(spec.orphan_timeout_s);
   o.boundary_timeout = from_seconds(spec.boundary_timeout_s);
+  o.hang_timeout = from_seconds(spec.hang_timeout_s);
   return o;
 }
 

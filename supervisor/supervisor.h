@@ -113,6 +113,7 @@ class Supervisor {
   void act(const StartWorker& e);
   void act(const StartServer& e);
   void act(const Stop& e);
+  void act(const Inspect& e);
   void act(const Acknowledge& e);
   void act(const TellServers& e);
   void act(const TellRelease& e);

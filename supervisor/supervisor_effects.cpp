@@ -93,6 +93,8 @@ void Supervisor::act(const Stop& e) {
   send(e.host, StopProcess{e.process, static_cast<std::uint32_t>(grace)});
 }
 
+void Supervisor::act(const Inspect& e) { send(e.host, AskProcess{e.process}); }
+
 void Supervisor::act(const Acknowledge& e) {
   processes_.erase(e.process);
   send(e.host, AckExit{e.process});

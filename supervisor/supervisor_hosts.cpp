@@ -158,6 +158,11 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
       output_->write(*m);
       return;
     }
+    case ProcessState::kType: {
+      const auto m = wire::parse<ProcessState>(frame.body);
+      if (!m) return malformed(m.error());
+      return post(ProcessInspected{m->process, m->text});
+    }
     case FromProcess::kType: {
       const auto m = wire::parse<FromProcess>(frame.body);
       if (!m) return malformed(m.error());
@@ -179,7 +184,7 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
       if (const auto m = wire::parse<Arrive>(body)) post(WorkerArrived{worker, m->epoch, m->join});
     } else if (type == Progress::kType) {
       if (const auto m = wire::parse<Progress>(body))
-        processes_[process].progress = {m->epoch.value, m->step};
+        post(WorkerProgress{worker, m->epoch, m->step});
     }
   } else if (process.role == Role::kServer) {
     if (type == ServerReady::kType) {
@@ -188,7 +193,8 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
     } else if (type == CommitAck::kType) {
       if (const auto m = wire::parse<CommitAck>(body)) post(CommitAcked{server, m->generation});
     } else if (type == Traffic::kType) {
-      if (const auto m = wire::parse<Traffic>(body)) post(TrafficSeen{m->alive});
+      if (const auto m = wire::parse<Traffic>(body))
+        post(TrafficSeen{server, m->alive, {m->busy, m->owing, m->waiting}});
     }
   }
   if (type == GivingUp::kType) {

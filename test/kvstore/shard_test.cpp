@@ -21,6 +21,35 @@ TEST_CASE("shard: a fenced worker's push is refused and changes nothing", "[shar
   CHECK(ShardBench::floats(bench.take().at(0).payload).at(0) == 5);
 }
 
+TEST_CASE("shard: it can tell who owes a contribution and who waits for others", "[shard]") {
+  Bench bench;
+  bench.commit(1, {0, 1, 2});
+  bench.init(0, 0);
+  const auto debts = [&bench] {
+    std::pair<std::set<WorkerId>, std::set<WorkerId>> out;
+    bench.shard_.add_debts(out.first, out.second);
+    return out;
+  };
+  using Ids = std::set<WorkerId>;
+  CHECK(debts() == std::pair(Ids{}, Ids{}));  // nobody began: nobody is waited for
+  bench.push(1, 1, 5);
+  CHECK(debts() == std::pair(Ids{WorkerId(0), WorkerId(2)}, Ids{WorkerId(1)}));
+  bench.finish(2, 0);  // its epoch is over: it owes nothing more
+  CHECK(debts() == std::pair(Ids{WorkerId(0)}, Ids{WorkerId(1)}));
+  bench.push(0, 1, 5);
+  CHECK(debts() == std::pair(Ids{}, Ids{}));
+
+  data::Header barrier;
+  barrier.type = data::Type::kBarrier;
+  barrier.worker = WorkerId(0);
+  barrier.generation = Generation(1);
+  barrier.round = Round(1);
+  bench.say(barrier);
+  CHECK(debts() == std::pair(Ids{WorkerId(1)}, Ids{WorkerId(0)}));
+  bench.commit(2, {0, 2});  // who is gone owes nothing
+  CHECK(debts() == std::pair(Ids{}, Ids{}));
+}
+
 TEST_CASE("shard: a resend is answered but counted once, before and after the round completes",
           "[shard]") {
   ShardBench bench;

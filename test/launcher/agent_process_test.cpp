@@ -132,6 +132,39 @@ TEST_CASE("agent: stop is TERM first, and KILL for who ignores it", "[agent]") {
   CHECK(link->exits[worker(2)][0] == ExitStatus{0, SIGKILL});
 }
 
+TEST_CASE("agent: it tells what a process and those below it do, by their kernel", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  link->send(shell(worker(1), "sleep 1000 & echo up; kill -STOP $$; wait"));
+  REQUIRE(site.wait([&] { return link->out.size() == 1; }));
+  std::string text;
+  const auto told = [&] {
+    for (const auto& frame : link->frames)
+      if (frame.type == ProcessState::kType)
+        text = wire::parse<ProcessState>(frame.body).value().text;
+    return !text.empty();
+  };
+  const auto ask = [&] {
+    link->frames.clear();
+    text.clear();
+    AskProcess question;
+    question.process = worker(1);
+    link->send(question);
+    return site.wait(told);
+  };
+  REQUIRE(site.wait([&] { return ask() && text.find("stopped (T)") != std::string::npos; }));
+  CHECK(text.find("sh (pid ") == 0);
+  CHECK(text.find("; sleep (pid ") != std::string::npos);
+  CHECK(text.find("sleeping (S)") != std::string::npos);
+
+  AskProcess nobody;
+  nobody.process = worker(77);
+  link->send(nobody);
+  REQUIRE(ask());  // about one it does not know it says nothing, and goes on
+  link->send(stop_of(1, 0));
+  REQUIRE(site.wait([&] { return exited(*link, 1); }));
+}
+
 TEST_CASE("agent: a shorter grace overrules a longer one, and a stopped process can be stopped",
           "[agent]") {
   Site site;

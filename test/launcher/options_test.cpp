@@ -212,6 +212,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "--stop-timeout=3s",
                        "--orphan-timeout=4",
                        "--boundary-timeout=5",
+                       "--hang-timeout=6",
                        "--poll-interval=0.25",
                        "--no-prefix",
                        "-q",
@@ -251,6 +252,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.stop_timeout_s == 3);
   CHECK(spec.orphan_timeout_s == 4);
   CHECK(spec.boundary_timeout_s == 5);
+  CHECK(spec.hang_timeout_s == 6);
   CHECK(spec.poll_interval_s == 0.25);
   CHECK_FALSE(spec.prefix);
   CHECK(spec.quiet);

@@ -83,8 +83,13 @@ class Story {
     if (verb == "traffic") {
       TrafficSeen seen;
       each_worker(args, [&seen](WorkerId id) { seen.alive.push_back(id); });
+      seen.rounds = rounds_;
       return step(seen);
     }
+    if (verb == "rounds") return rounds(args);
+    if (verb == "progress")
+      return step(
+          WorkerProgress{WorkerId(number(args[0])), Epoch(number(args[1])), number(args[2])});
     if (verb == "cut") return void(cut_ = number(args[0]));
     if (verb == "crash") return crash();
     if (verb == "stop") return step(StopAsked{"interrupted", 130});
@@ -106,6 +111,7 @@ class Story {
         const std::string value = a.substr(eq + 1);
         if (name == "prepare") options_.needs_prepare = value == "yes";
         if (name == "restarts") options_.max_restarts = number(value);
+        if (name == "hang_timeout") options_.hang_timeout = seconds_of(value);
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
       }
     }
@@ -192,9 +198,22 @@ class Story {
     step(HostsAccepted{sum_slots(lines)});
   }
 
+  /// rounds W... / W...: from now on server 0 reports whom its rounds wait for, and who waits.
+  void rounds(const Words& args) {
+    rounds_ = {};
+    const auto slash = std::find(args.begin(), args.end(), "/");
+    for (auto w = args.begin(); w != args.end(); ++w) {
+      if (w == slash) continue;
+      (w < slash ? rounds_.owing : rounds_.waiting).push_back(WorkerId(number(*w)));
+    }
+    reports_rounds_ = true;
+  }
+
   void tick(Duration length) {
     for (const Time end = time_ + length; time_ < end;) {
       time_ += 100ms;
+      if (reports_rounds_ && time_.time_since_epoch() % 1s == Duration{})
+        step(TrafficSeen{ServerId(0), {}, rounds_});
       step(Tick{});
     }
   }
@@ -256,6 +275,10 @@ class Story {
               line("stop {} on {}{}", to_string(e.process), e.host,
                    e.grace == Duration{} ? " at once" : "");
             },
+            [&](const Inspect& e) {
+              line("what does {} on {} do?", to_string(e.process), e.host);
+              answers.emplace_back(ProcessInspected{e.process, "train (pid 7): stopped (T)"});
+            },
             [&](const Acknowledge& e) {
               if (agents_[e.host].attached) processes_.erase(e.process);
             },
@@ -304,6 +327,8 @@ class Story {
   std::map<Host, Agent> agents_;
   std::map<ProcessId, Process> processes_;
   bool acks_ = true;
+  HangWatch::Report rounds_;
+  bool reports_rounds_ = false;
   std::optional<std::uint32_t> cut_;
   std::ostringstream out_;
 };

@@ -11,6 +11,8 @@ namespace {
 /// Longest time that a complete boundary may stay unreleased when nothing is wrong: the servers'
 /// slowest acknowledgement and the links' delays.
 constexpr Duration kReleaseWithin = std::chrono::seconds(4);
+/// --hang-timeout of the simulated jobs, and two reports of the servers.
+constexpr Duration kHangsAtMost = std::chrono::seconds(15 + 3);
 
 bool contains(const std::vector<WorkerId>& v, WorkerId id) {
   return std::find(v.begin(), v.end(), id) != v.end();
@@ -39,6 +41,7 @@ void Checkers::check_one(const JobBegan& r, Time) {
 void Checkers::check_one(const TermBegan& r, Time) {
   if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
   term_ = r.term;
+  hanging_since_.reset();  // a new supervisor begins to measure anew
   on_trouble();
 }
 
@@ -181,6 +184,8 @@ void Checkers::check_swap(const Committed& r, Time now) {
 void Checkers::check_one(const WorkerGone& r, Time) {
   if (!gone_.insert(r.worker).second) fail(fmt::format("worker {} is gone twice", r.worker));
   if (!host_.count(r.worker)) return fail(fmt::format("worker {} was never allotted", r.worker));
+  if (r.why.starts_with("hung") && !hung_.count(r.worker))
+    fail(fmt::format("worker {} is taken for hung and is not", r.worker));
   const bool base = r.worker.value < base_.size();
   const bool was_member = added_.count(r.worker) || (base && epoch_);
   const bool told = leavers_.count(r.worker) > 0;
@@ -249,7 +254,11 @@ void Checkers::on_server_commit(ServerId server, const ServerCommit& c) {
   adopted = std::max(adopted, std::pair(c.term, c.generation));
 }
 
-void Checkers::on_tick(Time now, bool all_wait) {
+void Checkers::on_tick(Time now, bool all_wait, bool one_hangs) {
+  if (!one_hangs) hanging_since_.reset();
+  if (one_hangs && !hanging_since_) hanging_since_ = now;
+  if (hanging_since_ && now - *hanging_since_ > kHangsAtMost)
+    fail("a worker that hangs is waited for longer than --hang-timeout");
   // 5 and 10. A complete boundary is released at once, whatever newcomers do.
   if (!all_wait) return waiting_since_.reset();
   if (!waiting_since_) waiting_since_ = now;

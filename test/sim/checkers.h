@@ -39,9 +39,11 @@ class Checkers {
   /// A newcomer on this host failed or could not be reached: a swap may go on without it.
   void on_trouble(const Host& host) { troubled_.insert(host); }
   void on_trouble() { swap_.reset(); }
+  void on_hang(WorkerId worker) { hung_.insert(worker); }
   /// `all_wait`: every contributor is alive, reachable and waits at the boundary, nothing is wrong
-  /// with any server. That may not last.
-  void on_tick(Time now, bool all_wait);
+  /// with any server. `one_hangs`: a round waits for one that hangs, and nothing else is wrong.
+  /// Neither may last.
+  void on_tick(Time now, bool all_wait, bool one_hangs);
   void on_log_file(const std::string& text, bool whole);
   void on_end(std::int32_t exit_code);
 
@@ -103,6 +105,8 @@ class Checkers {
   std::map<std::pair<Generation, Rank>, WorkerId> ranks_;
   std::map<ServerId, std::pair<Term, Generation>> adopted_;
   std::optional<Time> waiting_since_;
+  std::optional<Time> hanging_since_;
+  std::set<WorkerId> hung_;
 };
 
 }  // namespace dt::sim

@@ -67,6 +67,7 @@ void Cluster::plan() {
   faults_.kill_host = sometimes(0.2, 1);
   faults_.kill_server = sometimes(0.04, 0.3);
   faults_.hang_worker = sometimes(0.15, 1);
+  faults_.hang_in_epoch = sometimes(0.15, 1);
   faults_.refuse = sometimes(0.4, 2);
   faults_.edit = sometimes(0.85, 4);
   faults_.stop = sometimes(0.1, 0.3);
@@ -96,6 +97,7 @@ void Cluster::plan() {
   options_.ack_timeout = 10s;
   options_.orphan_timeout = kOrphanTimeout;
   options_.boundary_timeout = 25s;
+  options_.hang_timeout = 15s;
   opaque_ = rng_.chance(0.04);
   epochs_ = Epoch(static_cast<std::uint32_t>(rng_.between(3, 14)));
   first_epoch_ = rng_.chance(0.9) ? Epoch(0) : Epoch(2);
@@ -110,13 +112,17 @@ std::size_t Cluster::machine(const Host& host) {
   return machines_.size() - 1;
 }
 
-bool Cluster::everyone_waits() const {
-  if (job_ == std::nullopt || checkers_->contributors().empty()) return false;
-  for (const Process& p : processes_) {
-    if (p.id.role != Role::kServer) continue;
+bool Cluster::servers_are_well() const {
+  return std::all_of(processes_.begin(), processes_.end(), [this](const Process& p) {
     const Machine& m = machines_[p.host];
-    if (!p.running || p.hung || !m.link.up || !m.control || !p.listens) return false;
-  }
+    return p.id.role != Role::kServer ||
+           (p.running && !p.hung && m.link.up && m.control && p.listens);
+  });
+}
+
+bool Cluster::everyone_waits() const {
+  if (job_ == std::nullopt || checkers_->contributors().empty() || !servers_are_well())
+    return false;
   for (const WorkerId id : checkers_->contributors()) {
     const auto p = std::find_if(processes_.begin(), processes_.end(), [id](const Process& w) {
       return w.id == ProcessId{Role::kWorker, id.value} && w.running;

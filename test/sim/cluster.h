@@ -77,6 +77,7 @@ class Cluster {
   void act(const StartWorker& e);
   void act(const StartServer& e);
   void act(const Stop& e);
+  void act(const Inspect& e);
   void act(const Acknowledge& e);
   void act(const TellServers& e);
   void act(const TellRelease& e);
@@ -113,12 +114,16 @@ class Cluster {
   void trained(std::size_t index, Epoch epoch);
   /// Who has trained its epoch goes on when all whom the servers wait for have contributed.
   void check_rounds();
+  [[nodiscard]] bool contributed(WorkerId worker, Epoch epoch) const;
   [[nodiscard]] bool round_complete(Epoch epoch) const;
+  void hang(std::size_t index);
   void server_commit(std::size_t index, const ServerCommit& c);
   void report_traffic(std::size_t index);
 
   // What goes wrong.
   void chaos();
+  /// Nobody waits for them, so nobody but the user can end them.
+  void end_hung_alone();
   /// After this the job may end for reasons that are not its workers'.
   void excuse();
   void trouble(std::size_t i, bool data_too);
@@ -130,7 +135,10 @@ class Cluster {
   void write_file(const std::vector<Host>& list);
 
   // What the checkers are shown.
+  [[nodiscard]] bool servers_are_well() const;
   [[nodiscard]] bool everyone_waits() const;
+  /// Somebody waits in a round for a worker that hangs, and nothing else is wrong.
+  [[nodiscard]] bool keeps_others_waiting() const;
   void check_end();
   static std::string describe(const Record& record);
   [[nodiscard]] Instant instant() const;

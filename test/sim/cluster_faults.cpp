@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "test/sim/cluster.h"
 
 namespace dt::sim {
@@ -14,12 +16,21 @@ void Cluster::heal() {
   }
   if (rng_.chance(0.8)) write_file(next_list());
   check_rounds();
-  // Nobody detects a worker that hangs while all wait for its gradient: the user ends it.
-  after(30s, [this] {
+  after(30s, [this] { end_hung_alone(); });
+}
+
+void Cluster::end_hung_alone() {
+  const auto trains = [this](const Process& p) {
+    return p.running && !p.hung && p.id.role == Role::kWorker && p.released &&
+           std::count(checkers_->contributors().begin(), checkers_->contributors().end(),
+                      WorkerId(p.id.id)) > 0;
+  };
+  if (std::none_of(processes_.begin(), processes_.end(), trains)) {
     for (std::size_t p = 0; p < processes_.size(); ++p)
       if (processes_[p].hung && processes_[p].id.role == Role::kWorker)
         process_ends(p, ExitStatus{0, 9});
-  });
+  }
+  if (!over_) after(30s, [this] { end_hung_alone(); });
 }
 
 void Cluster::chaos() {

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "test/sim/cluster.h"
 
@@ -130,12 +132,18 @@ void Cluster::trained(std::size_t index, Epoch epoch) {
     after(300ms, [this, index, epoch] { trained(index, epoch); });
     return;
   }
+  if (!healed_ && rng_.chance(faults_.hang_in_epoch * 0.05)) return hang(index);
   w.done = epoch;
-  if (!healed_ && rng_.chance(faults_.hang_worker * 0.02)) {
-    trace(23, w.id.id, "{}: worker {} hangs", machines_[w.host].host, w.id.id);
-    w.hung = true;
-  }
+  w.busy = true;
+  if (!healed_ && rng_.chance(faults_.hang_worker * 0.02)) hang(index);
   check_rounds();
+}
+
+void Cluster::hang(std::size_t index) {
+  Process& w = processes_[index];
+  trace(23, w.id.id, "{}: worker {} hangs", machines_[w.host].host, w.id.id);
+  w.hung = true;
+  checkers_->on_hang(WorkerId(w.id.id));
 }
 
 void Cluster::check_rounds() {
@@ -153,19 +161,35 @@ void Cluster::check_rounds() {
   }
 }
 
+bool Cluster::contributed(WorkerId worker, Epoch epoch) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const Process& w) {
+    return w.id == ProcessId{Role::kWorker, worker.value} &&
+           ((w.done && *w.done >= epoch) || w.epoch > epoch);
+  });
+}
+
 bool Cluster::round_complete(Epoch epoch) const {
-  for (const Process& s : processes_) {
-    if (!s.running || s.id.role != Role::kServer) continue;
-    for (const WorkerId id : s.set) {
-      const bool contributed =
-          std::any_of(processes_.begin(), processes_.end(), [&](const Process& w) {
-            return w.id == ProcessId{Role::kWorker, id.value} &&
-                   ((w.done && *w.done >= epoch) || w.epoch > epoch);
-          });
-      if (!contributed) return false;
+  return std::all_of(processes_.begin(), processes_.end(), [&](const Process& s) {
+    return !s.running || s.id.role != Role::kServer ||
+           std::all_of(s.set.begin(), s.set.end(),
+                       [&](WorkerId id) { return contributed(id, epoch); });
+  });
+}
+
+bool Cluster::keeps_others_waiting() const {
+  if (!servers_are_well()) return false;
+  for (const Process& w : processes_) {
+    if (!w.running || w.hung || w.id.role != Role::kWorker || !w.done) continue;
+    for (const WorkerId id : checkers_->contributors()) {
+      const auto h = std::find_if(processes_.begin(), processes_.end(), [id](const Process& p) {
+        return p.id == ProcessId{Role::kWorker, id.value} && p.running && p.hung && !p.done;
+      });
+      if (h == processes_.end() || contributed(id, *w.done)) continue;
+      const Machine& m = machines_[h->host];
+      if (m.link.up && m.control && m.up) return true;
     }
   }
-  return true;
+  return false;
 }
 
 void Cluster::server_commit(std::size_t index, const ServerCommit& c) {
@@ -195,10 +219,19 @@ void Cluster::report_traffic(std::size_t index) {
   const Process& s = processes_[index];
   if (!s.running || over_) return;
   TrafficSeen seen;
-  for (const Process& w : processes_)
-    if (w.running && w.id.role == Role::kWorker && w.warming && machines_[w.host].data &&
-        machines_[s.host].data)
+  seen.server = ServerId(s.id.id);
+  std::set<WorkerId> owing;
+  for (Process& w : processes_) {
+    if (!w.running || w.id.role != Role::kWorker) continue;
+    if (w.warming && machines_[w.host].data && machines_[s.host].data)
       seen.alive.push_back(WorkerId(w.id.id));
+    if (std::exchange(w.busy, false)) seen.rounds.busy.push_back(WorkerId(w.id.id));
+    if (!w.done || round_complete(*w.done)) continue;
+    seen.rounds.waiting.push_back(WorkerId(w.id.id));
+    for (const WorkerId id : s.set)
+      if (!contributed(id, *w.done)) owing.insert(id);
+  }
+  seen.rounds.owing.assign(owing.begin(), owing.end());
   say(s.host, seen);
   after(1s, [this, index] { report_traffic(index); });
 }

@@ -74,7 +74,7 @@ void Cluster::tick(std::uint64_t life) {
   if (!alive_ || life != life_) return;
   if (!over_) {
     feed(Tick{});
-    if (alive_ && life == life_) checkers_->on_tick(now_, everyone_waits());
+    if (alive_ && life == life_) checkers_->on_tick(now_, everyone_waits(), keeps_others_waiting());
     if (rng_.chance(0.3)) flush_log(log_queue_.size());
   }
   if (alive_ && life == life_ && !over_) after(100ms, [this, life] { tick(life); });
@@ -191,8 +191,15 @@ void Cluster::act(const Stop& e) {
     if (p == machines_[i].agent.processes.end()) return;
     const std::size_t process = p->second;
     const Duration d = grace == Duration{} ? 0s : rng_.time(0s, grace);
-    after(d, [this, process] { process_ends(process, ExitStatus{0, 15}); });
+    const int signal = grace == Duration{} ? 9 : 15;
+    after(d, [this, process, signal] { process_ends(process, ExitStatus{0, signal}); });
   });
+}
+
+void Cluster::act(const Inspect& e) {
+  const std::size_t i = machine(e.host);
+  const ProcessId id = e.process;
+  to_agent(i, [this, i, id] { say(i, ProcessInspected{id, "train (pid 7): sleeping (S)"}); });
 }
 
 void Cluster::act(const Acknowledge& e) {

@@ -20,7 +20,10 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
     "world_size":2,"uptime_s":3725.5,"waiting":"worker 1 has not arrived",
     "workers":[
       {"id":0,"rank":0,"host":"10.0.0.7","state":"MEMBER","why":"","pid":11,"opened":true,
-       "progress":{"epoch":4,"step":120}},
+       "progress":{"epoch":4,"step":120,"age_s":0.5},"stalls":{"for_s":2.9,"process":"x"}},
+      {"id":1,"rank":1,"host":"10.0.0.8","state":"MEMBER","why":"","pid":12,"opened":true,
+       "progress":{"epoch":4,"step":119,"age_s":75},
+       "stalls":{"for_s":74.2,"process":"python3 (pid 12): stopped (T) in x"}},
       {"id":12,"rank":null,"host":"u@node7:2222","state":"STARTING","why":"ssh is connecting",
        "pid":0,"opened":false,"progress":null}],
     "servers":[{"id":0,"host":"10.0.0.7","state":"listening","address":"10.0.0.7","port":9000}],
@@ -42,6 +45,7 @@ the shared volume has not answered for 12 s
 
 WORKER  RANK  HOST          STATE     EPOCH  STEP  PID  WHY
 0       0     10.0.0.7      MEMBER    4      120   11   -
+1       1     10.0.0.8      MEMBER    4      119   12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
 12      -     u@node7:2222  STARTING  -      -     0    ssh is connecting
 
 SERVER  HOST      STATE      ADDRESS
