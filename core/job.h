@@ -15,8 +15,10 @@
 ///  4. After AgentAttached the caller feeds what the report says of each process (started, store
 ///     opened, listening, acknowledged, arrived, ended) as ordinary events.
 ///  5. Every Prepare ends in PrepareEnded.
-///  6. Tick comes about every 100 ms.
-///  7. After End nothing more is asked; later events are ignored.
+///  6. An attached agent that says nothing is told with AgentSilent, and AgentHeard when it does
+///     again; the time counts only while the caller itself was there to hear it.
+///  7. Tick comes about every 100 ms.
+///  8. After End nothing more is asked; later events are ignored.
 ///
 /// Durable state changes only in apply(record): live, when the record is appended, and at replay.
 #pragma once
@@ -106,6 +108,10 @@ class Job {
   [[nodiscard]] bool opened() const { return opened_; }
   [[nodiscard]] bool finishing() const { return finishing_; }
   [[nodiscard]] bool ending() const { return ending_.has_value(); }
+  /// Whether a host shows life, by its agent's link alone.
+  [[nodiscard]] Life life(const Host& host, Time now) const {
+    return liveness_.life(host, std::nullopt, now);
+  }
   /// One word: starting, running, finishing, ended.
   [[nodiscard]] std::string_view phase() const;
   /// What the next boundary waits for, or why nothing changes; empty if nothing is pending.
@@ -116,6 +122,8 @@ class Job {
   void on(const HostsAccepted& e);
   void on(const AgentAttached& e);
   void on(const AgentDetached& e);
+  void on(const AgentSilent& e);
+  void on(const AgentHeard& e);
   void on(const AttachFailed& e);
   void on(const PrepareEnded& e);
   void on(const WorkerStarted& e);
@@ -188,6 +196,8 @@ class Job {
   [[nodiscard]] std::vector<ServerId> server_ids() const;
   [[nodiscard]] Servers server_list() const;
   [[nodiscard]] bool anyone_runs() const;
+  /// Its agent is attached and says something.
+  [[nodiscard]] bool is_heard(const Host& host) const;
   [[nodiscard]] bool cut_off() const;
   /// No server's host is reachable.
   [[nodiscard]] bool servers_unseen() const;

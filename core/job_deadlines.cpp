@@ -98,7 +98,7 @@ void Job::check_hangs() {
 Job::Stall* Job::stall_of(WorkerId id, Time since) {
   const Worker* w = membership_.find(id);
   // Of one that cannot be reached liveness decides.
-  if (!w || w->state != WorkerState::kMember || hosts_[w->host].link != Link::kUp) return nullptr;
+  if (!w || w->state != WorkerState::kMember || !is_heard(w->host)) return nullptr;
   Stall& stall = stalls_[id];
   if (stall.since != since) stall = Stall{since, false, false, {}};
   return &stall;
@@ -149,33 +149,35 @@ std::string Job::last_position(WorkerId id) const {
                      seconds(now_.at - at->since));
 }
 
+bool Job::is_heard(const Host& host) const {
+  const auto h = hosts_.find(host);
+  return h != hosts_.end() && h->second.link == Link::kUp && !liveness_.is_down(host);
+}
+
 bool Job::cut_off() const {
   bool any = false;
   for (const auto& [host, h] : hosts_) {
-    if (h.link == Link::kUp) return false;
-    if (h.link == Link::kDown) any = true;
+    if (is_heard(host)) return false;
+    if (h.link == Link::kDown || h.link == Link::kUp) any = true;
   }
   return any;
 }
 
 bool Job::servers_unseen() const {
   return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
-    const auto h = hosts_.find(s.second.host);
-    return h != hosts_.end() && h->second.link == Link::kUp;
+    return is_heard(s.second.host);
   });
 }
 
 bool Job::servers_told() const {
-  return std::all_of(servers_.begin(), servers_.end(), [this](const auto& s) {
-    const auto h = hosts_.find(s.second.host);
-    return h != hosts_.end() && h->second.link == Link::kUp;
-  });
+  return std::all_of(servers_.begin(), servers_.end(),
+                     [this](const auto& s) { return is_heard(s.second.host); });
 }
 
 std::set<Host> Job::unreachable() const {
   std::set<Host> out;
   for (const auto& [host, h] : hosts_)
-    if (h.link != Link::kUp) out.insert(host);
+    if (!is_heard(host)) out.insert(host);
   return out;
 }
 
@@ -187,7 +189,7 @@ void Job::check_lives() {
   const bool alone = cut_off();
   const bool blind = servers_unseen();
   for (const auto& [host, h] : hosts_) {
-    if (h.link != Link::kDown) continue;
+    if (h.link != Link::kDown && (h.link != Link::kUp || is_heard(host))) continue;
     const Duration down = now_.at - liveness_.down_since(host).value_or(now_.at);
     const bool serves =
         std::any_of(servers_.begin(), servers_.end(),

@@ -33,6 +33,15 @@ struct AgentDetached {
   std::string why;
   bool gone = false;
 };
+/// An attached agent has said nothing since then, for the time after which a host is suspect.
+struct AgentSilent {
+  Host host;
+  Time since{};
+};
+/// It says something again.
+struct AgentHeard {
+  Host host;
+};
 /// An Attach effect could not be carried out; nothing runs there that was not known before.
 struct AttachFailed {
   Host host;
@@ -95,10 +104,10 @@ struct StopAsked {
 /// Time passes; deadlines are looked at. About every 100 ms.
 struct Tick {};
 
-using JobEvent =
-    std::variant<HostsAccepted, AgentAttached, AgentDetached, AttachFailed, PrepareEnded,
-                 WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived, ServerListening,
-                 CommitAcked, TrafficSeen, WorkerProgress, ProcessInspected, StopAsked, Tick>;
+using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard,
+                              AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
+                              WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
+                              WorkerProgress, ProcessInspected, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

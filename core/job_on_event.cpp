@@ -126,6 +126,24 @@ void Job::on(const AgentDetached& e) {
   }
 }
 
+void Job::on(const AgentSilent& e) {
+  if (hosts_[e.host].link != Link::kUp || liveness_.is_down(e.host)) return;
+  liveness_.link_down(e.host, e.since);
+  note(Note::Kind::kFailure, "host_suspect",
+       fmt::format("{} says nothing for {:.1f} s: suspect, and lost after {:.1f} s (--dead-after)",
+                   e.host, seconds(now_.at - e.since), seconds(options_.liveness.dead_after)),
+       std::nullopt, e.host);
+}
+
+void Job::on(const AgentHeard& e) {
+  const auto since = liveness_.down_since(e.host);
+  if (hosts_[e.host].link != Link::kUp || !since) return;
+  liveness_.link_up(e.host);
+  note(Note::Kind::kInfo, "host_heard",
+       fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(now_.at - *since)),
+       std::nullopt, e.host);
+}
+
 void Job::on(const AttachFailed& e) {
   HostState& h = hosts_[e.host];
   if (h.link != Link::kAttaching) return;

@@ -5,6 +5,8 @@
 ///     link down, data flows                    unsupervised: trains on to the boundary
 ///     link down, no data for suspect_after     suspect
 ///     link down, no data for dead_after        dead
+///
+/// Down is also a link that says nothing, though nothing has broken it: from its last word on.
 #pragma once
 
 #include <map>

@@ -38,7 +38,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, com
                                    refuse_nonfinite, busy_poll_us, max_restarts, start_timeout_s,
                                    prepare_timeout_s, leave_timeout_s, stop_timeout_s,
                                    orphan_timeout_s, boundary_timeout_s, hang_timeout_s,
-                                   poll_interval_s, ssh, quiet, prefix)
+                                   suspect_after_s, dead_after_s, poll_interval_s, ssh, quiet,
+                                   prefix)
 
 namespace {
 

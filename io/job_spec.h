@@ -64,6 +64,8 @@ struct JobSpec {
   double orphan_timeout_s = 300;
   double boundary_timeout_s = 600;
   double hang_timeout_s = 600;
+  double suspect_after_s = 1;  ///< Of a host's silence.
+  double dead_after_s = 3;
   double poll_interval_s = 1;  ///< host_worker
 
   SshOptions ssh;

@@ -83,6 +83,8 @@ std::vector<po::options_description> groups() {
       "for a member that does nothing while others wait for it in a step (600 s)")(
       "leave-timeout", word("TIME"), "for a removed worker to end by itself (30 s)")(
       "stop-timeout", word("TIME"), "between TERM and KILL when the job is stopped (10 s)")(
+      "suspect-after", word("TIME"), "of a host's silence: nothing is begun there (1 s)")(
+      "dead-after", word("TIME"), "of a host's silence: it counts as lost (3 s)")(
       "orphan-timeout", word("TIME"), "hosts stop everything after so long unsupervised (300 s)")(
       "poll-interval", word("TIME"), "between looks at host_worker (1 s)");
   add("Output")("no-prefix", po::bool_switch(), "show processes' lines as they are")(
@@ -371,6 +373,11 @@ void read_times(Values& values, io::JobSpec& spec) {
   values.time("hang-timeout", spec.hang_timeout_s);
   values.time("leave-timeout", spec.leave_timeout_s);
   values.time("stop-timeout", spec.stop_timeout_s);
+  values.time("suspect-after", spec.suspect_after_s);
+  values.time("dead-after", spec.dead_after_s);
+  if (spec.suspect_after_s > spec.dead_after_s)
+    values.refuse("--suspect-after {} s is longer than --dead-after {} s", spec.suspect_after_s,
+                  spec.dead_after_s);
   values.time("orphan-timeout", spec.orphan_timeout_s);
   values.time("poll-interval", spec.poll_interval_s);
 }

@@ -55,6 +55,8 @@ class AgentLink {
   void shut_down(std::uint32_t grace_ms);
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool up() const { return up_; }
+  /// While the link is up: when the agent last said something.
+  [[nodiscard]] Time heard_at() const { return heard_at_; }
   /// shut_down() was called, and there is nobody left to be told.
   [[nodiscard]] bool has_parted() const { return closing_ && !last_word_; }
 
@@ -78,6 +80,7 @@ class AgentLink {
   bool closing_ = false;
   std::optional<std::uint32_t> last_word_;  ///< Grace of a Shutdown that could not be sent yet.
   bool ended_ = false;
+  Time heard_at_{};
   std::uint32_t failures_ = 0;                   ///< In a row.
   std::uint32_t beats_ = 0;                      ///< Since the last hello.
   std::map<ProcessId, std::uint64_t> received_;  ///< See AgentHello.

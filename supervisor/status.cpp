@@ -21,6 +21,19 @@ std::string_view name_of(Job::Link link) {
   return "none";
 }
 
+std::string_view name_of(Life life) {
+  switch (life) {
+    case Life::kAlive:
+    case Life::kUnsupervised:
+      return "alive";
+    case Life::kSuspect:
+      return "suspect";
+    case Life::kDead:
+      return "lost";
+  }
+  return "alive";
+}
+
 json workers_json(const StatusInput& in) {
   json out = json::array();
   const auto since = [&in](Time then) {
@@ -66,15 +79,11 @@ json hosts_json(const StatusInput& in) {
   for (const auto& [host, h] : in.job.hosts()) {
     const std::uint32_t wanted = in.job.membership().wanted(host);
     if (wanted == 0 && h.link == Job::Link::kNone) continue;
-    json entry{{"host", to_string(host)},
-               {"wanted", wanted},
-               {"link", name_of(h.link)},
-               {"prepared", h.prepared},
-               {"cooling_until_s", nullptr},
-               {"given_up", h.given_up},
-               {"why", h.why},
-               {"attempts", h.attempts},
-               {"restarts", h.restarts}};
+    json entry{{"host", to_string(host)}, {"wanted", wanted},
+               {"link", name_of(h.link)}, {"life", name_of(in.job.life(host, in.now))},
+               {"prepared", h.prepared},  {"cooling_until_s", nullptr},
+               {"given_up", h.given_up},  {"why", h.why},
+               {"attempts", h.attempts},  {"restarts", h.restarts}};
     if (h.cooling_until && *h.cooling_until > in.now)
       entry["cooling_until_s"] = std::chrono::duration<double>(*h.cooling_until - in.now).count();
     out.push_back(std::move(entry));

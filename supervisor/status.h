@@ -6,8 +6,8 @@
 ///                  "progress":{"epoch","step","age_s"}|null,
 ///                  "stalls":{"for_s","process":"what it does, by its kernel"}|null}],
 ///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
-///      "hosts":[{"host","wanted","link","prepared","cooling_until_s":n|null,"given_up","why",
-///                "attempts","restarts"}],
+///      "hosts":[{"host","wanted","link","life":"alive|suspect|lost","prepared",
+///                "cooling_until_s":n|null,"given_up","why","attempts","restarts"}],
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],"refused":{"why"}|null},
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
 #pragma once

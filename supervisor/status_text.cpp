@@ -95,9 +95,10 @@ std::string troubled_hosts(const json& status) {
   for (const json& h : items(status, "hosts")) {
     const std::string cooling = shown(h, "cooling_until_s");
     const bool given_up = shown(h, "given_up") == "true";
-    if (cooling == "-" && !given_up && shown(h, "why") == "-") continue;
-    rows.push_back({shown(h, "host"), shown(h, "wanted"), shown(h, "link"), shown(h, "attempts"),
-                    shown(h, "restarts"),
+    const bool suspect = shown(h, "life") == "suspect" || shown(h, "life") == "lost";
+    if (cooling == "-" && !given_up && !suspect && shown(h, "why") == "-") continue;
+    rows.push_back({shown(h, "host"), shown(h, "wanted"), shown(h, suspect ? "life" : "link"),
+                    shown(h, "attempts"), shown(h, "restarts"),
                     given_up         ? "given up"
                     : cooling == "-" ? "-"
                                      : "in " + cooling + " s",

@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr Duration kTick = 100ms;
+constexpr Duration kLateTick = 500ms;
 /// After the processes' own grace: how long agents may take to report that everything is gone.
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
@@ -40,6 +41,8 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.orphan_timeout = from_seconds(spec.orphan_timeout_s);
   o.boundary_timeout = from_seconds(spec.boundary_timeout_s);
   o.hang_timeout = from_seconds(spec.hang_timeout_s);
+  o.liveness.suspect_after = from_seconds(spec.suspect_after_s);
+  o.liveness.dead_after = from_seconds(spec.dead_after_s);
   return o;
 }
 
@@ -326,7 +329,26 @@ awaitable<void> Supervisor::notice_failure() {
 awaitable<void> Supervisor::tick_loop() {
   for (;;) {
     co_await io::sleep_for(kTick);
+    notice_silence(steady_now());
     post(Tick{});
+  }
+}
+
+void Supervisor::notice_silence(Time now) {
+  // Stopped, swapped out, waiting for a disk: what agents said meanwhile is still to be read.
+  if (now - std::exchange(ticked_at_, now) > kLateTick) listens_since_ = now;
+  for (auto& [host, h] : hosts_) {
+    if (!h.link || !h.link->up() || h.leaving) {
+      h.silent = false;
+      continue;
+    }
+    const Time since = std::max(h.link->heard_at(), listens_since_);
+    const bool silent = now - since >= from_seconds(spec_.suspect_after_s);
+    if (silent == std::exchange(h.silent, silent)) continue;
+    if (silent)
+      post(AgentSilent{host, since});
+    else
+      post(AgentHeard{host});
   }
 }
 

@@ -79,6 +79,7 @@ class Supervisor {
     std::string machine;
     bool ever_attached = false;
     bool leaving = false;  ///< Let go: its link closes when the agent has ended.
+    bool silent = false;   ///< The job machine was told that its agent says nothing.
   };
   struct PrepareRun {
     Host host;
@@ -93,6 +94,8 @@ class Supervisor {
   io::awaitable<Result<void>> open_files();
   io::awaitable<Result<void>> make_job_files();
   io::awaitable<void> tick_loop();
+  /// Tells the job machine which agents have fallen silent, and which are heard again.
+  void notice_silence(Time now);
   /// Wakes run() when a task has failed and all are cancelled.
   io::awaitable<void> notice_failure();
   /// Ends a foreground job whose dtlaunch died before it came for its console.
@@ -204,6 +207,8 @@ class Supervisor {
   bool is_stopped_ = false;  ///< stop() was called.
   bool is_killed_ = false;   ///< kill() was called.
   Time started_ = steady_now();
+  Time ticked_at_ = started_;
+  Time listens_since_ = started_;  ///< Before that nothing could be heard: we did not run.
 };
 
 }  // namespace dt::supervisor

@@ -23,6 +23,9 @@ AgentLink& Supervisor::make_link(const Host& host) {
   options.host = host;
   options.term = term_;
   options.orphan_timeout_ms = milliseconds(spec_.orphan_timeout_s);
+  // A silent link is broken only when liveness has decided, or waits for something else.
+  options.silence_limit =
+      std::max(options.silence_limit, from_seconds(spec_.dead_after_s) + std::chrono::seconds(2));
   AgentLink::Callbacks callbacks;
   callbacks.attached = [this, host](const AgentState& state) { attached(host, state); };
   callbacks.frame = [this, host](const wire::Frame& frame) { heard(host, frame); };

@@ -213,6 +213,8 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "--orphan-timeout=4",
                        "--boundary-timeout=5",
                        "--hang-timeout=6",
+                       "--suspect-after=7",
+                       "--dead-after=8",
                        "--poll-interval=0.25",
                        "--no-prefix",
                        "-q",
@@ -253,6 +255,8 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.orphan_timeout_s == 4);
   CHECK(spec.boundary_timeout_s == 5);
   CHECK(spec.hang_timeout_s == 6);
+  CHECK(spec.suspect_after_s == 7);
+  CHECK(spec.dead_after_s == 8);
   CHECK(spec.poll_interval_s == 0.25);
   CHECK_FALSE(spec.prefix);
   CHECK(spec.quiet);

@@ -63,6 +63,8 @@ class Story {
     if (verb == "attach") return each_host(args, [this](const Host& h) { attach(h); });
     if (verb == "attach-fails") return step(AttachFailed{host_of(args[0]), text(args, 1)});
     if (verb == "down") return down(host_of(args[0]), "connection reset", false);
+    if (verb == "silent") return step(AgentSilent{host_of(args[0]), time_ - seconds_of(args[1])});
+    if (verb == "heard") return step(AgentHeard{host_of(args[0])});
     if (verb == "gone") {
       forget_processes(host_of(args[0]));
       return down(host_of(args[0]), "no agent there", true);

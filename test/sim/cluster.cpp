@@ -62,6 +62,7 @@ void Cluster::plan() {
   const auto sometimes = [this](double chance, double p) { return rng_.chance(chance) ? p : 0; };
   faults_.cut = sometimes(0.5, 3);
   faults_.isolate = sometimes(0.3, 1);
+  faults_.freeze = sometimes(0.4, 2);
   faults_.kill_worker = sometimes(0.6, 3);
   faults_.kill_agent = sometimes(0.3, 1);
   faults_.kill_host = sometimes(0.2, 1);
@@ -112,11 +113,15 @@ std::size_t Cluster::machine(const Host& host) {
   return machines_.size() - 1;
 }
 
+bool Cluster::is_heard(const Machine& m) const {
+  constexpr Duration kDelayAtMost = 300ms;
+  return m.up && m.control && m.link.up && m.link.last_to_supervisor <= now_ + kDelayAtMost;
+}
+
 bool Cluster::servers_are_well() const {
   return std::all_of(processes_.begin(), processes_.end(), [this](const Process& p) {
     const Machine& m = machines_[p.host];
-    return p.id.role != Role::kServer ||
-           (p.running && !p.hung && m.link.up && m.control && p.listens);
+    return p.id.role != Role::kServer || (p.running && !p.hung && is_heard(m) && p.listens);
   });
 }
 

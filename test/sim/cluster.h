@@ -127,6 +127,8 @@ class Cluster {
   /// After this the job may end for reasons that are not its workers'.
   void excuse();
   void trouble(std::size_t i, bool data_too);
+  /// Nothing is heard of a host for a while, though its link does not break.
+  void freeze(std::size_t i);
   bool kill_process(Role role);
   void kill_host(std::size_t i);
   /// The list a user may want next: mostly the base hosts and some more.
@@ -135,6 +137,7 @@ class Cluster {
   void write_file(const std::vector<Host>& list);
 
   // What the checkers are shown.
+  [[nodiscard]] bool is_heard(const Machine& machine) const;
   [[nodiscard]] bool servers_are_well() const;
   [[nodiscard]] bool everyone_waits() const;
   /// Somebody waits in a round for a worker that hangs, and nothing else is wrong.

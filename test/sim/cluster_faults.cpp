@@ -37,7 +37,7 @@ void Cluster::chaos() {
   if (healed_ || over_) return;
   const std::vector<double> weights{faults_.cut,        faults_.isolate,   faults_.kill_worker,
                                     faults_.kill_agent, faults_.kill_host, faults_.kill_server,
-                                    faults_.refuse,     faults_.edit};
+                                    faults_.refuse,     faults_.edit,      faults_.freeze};
   double total = 4;  // now and then nothing
   for (const double w : weights) total += w;
   double at = total * static_cast<double>(rng_.between(0, 999999)) / 1e6;
@@ -73,6 +73,9 @@ void Cluster::chaos() {
     case 7:
       write_file(next_list());
       break;
+    case 8:
+      freeze(i);
+      break;
     default:
       break;
   }
@@ -93,6 +96,34 @@ void Cluster::trouble(std::size_t i, bool data_too) {
   after(rng_.time(100ms, 8s), [this, i] {
     machines_[i].control = machines_[i].data = true;
     trace(33, i, "!! {} is back", machines_[i].host);
+  });
+}
+
+void Cluster::freeze(std::size_t i) {
+  Machine& m = machines_[i];
+  if (!m.link.up || m.link.leaving || !m.control) return;
+  const Duration d = rng_.time(500ms, 7s);
+  trace(37, i, "!! nothing is heard of {} for {:.1f} s", m.host,
+        std::chrono::duration<double>(d).count());
+  excuse();
+  const bool data_too = rng_.chance(0.6);
+  if (data_too) m.data = false;
+  const auto id = m.link.id;
+  const auto life = life_;
+  const Time since = now_;
+  m.link.last_to_supervisor = std::max(m.link.last_to_supervisor, now_ + d);
+  const auto is_same = [this, i, id, life] {
+    const Link& then = machines_[i].link;
+    return alive_ && life == life_ && then.id == id && then.up && !then.leaving;
+  };
+  if (d > options_.liveness.suspect_after)
+    after(options_.liveness.suspect_after, [this, i, since, is_same] {
+      checkers_->on_trouble(machines_[i].host);
+      if (is_same()) feed(AgentSilent{machines_[i].host, since});
+    });
+  after(d, [this, i, data_too, is_same] {
+    if (data_too) machines_[i].data = true;
+    if (is_same()) feed(AgentHeard{machines_[i].host});
   });
 }
 

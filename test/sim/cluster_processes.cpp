@@ -185,8 +185,7 @@ bool Cluster::keeps_others_waiting() const {
         return p.id == ProcessId{Role::kWorker, id.value} && p.running && p.hung && !p.done;
       });
       if (h == processes_.end() || contributed(id, *w.done)) continue;
-      const Machine& m = machines_[h->host];
-      if (m.link.up && m.control && m.up) return true;
+      if (is_heard(machines_[h->host])) return true;
     }
   }
   return false;

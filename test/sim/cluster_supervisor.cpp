@@ -205,7 +205,11 @@ void Cluster::act(const Inspect& e) {
 void Cluster::act(const Acknowledge& e) {
   const std::size_t i = machine(e.host);
   const ProcessId id = e.process;
-  to_agent(i, [this, i, id] { machines_[i].agent.processes.erase(id); });
+  to_agent(i, [this, i, id] {
+    auto& known = machines_[i].agent.processes;
+    const auto p = known.find(id);
+    if (p != known.end() && !processes_[p->second].running) known.erase(p);
+  });
 }
 
 void Cluster::act(const TellServers& e) {

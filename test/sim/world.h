@@ -14,7 +14,7 @@ inline constexpr Duration kOrphanTimeout = std::chrono::seconds(30);
 /// What may go wrong in this run, and how likely. Each seed leaves some of it out.
 struct Faults {
   double cut = 0, isolate = 0, kill_worker = 0, kill_agent = 0, kill_host = 0, kill_server = 0;
-  double hang_worker = 0, hang_in_epoch = 0, edit = 0, refuse = 0, stop = 0;
+  double freeze = 0, hang_worker = 0, hang_in_epoch = 0, edit = 0, refuse = 0, stop = 0;
   double crash_per_effect = 0, duplicate = 0;
   double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
   double leave_ignored = 0, late_ack = 0, silent_server = 0;
@@ -67,7 +67,7 @@ struct Link {  // The supervisor's end.
   std::uint64_t id = 0;
   std::uint64_t tries = 0;
   Time last_to_agent{};
-  Time last_to_supervisor{};
+  Time last_to_supervisor{};  ///< Nothing arrives before this.
 };
 
 struct Machine {

@@ -30,6 +30,8 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
     "hosts":[
       {"host":"10.0.0.7","wanted":1,"link":"up","prepared":true,"cooling_until_s":null,
        "given_up":false,"why":"","attempts":0,"restarts":0},
+      {"host":"10.0.0.8","wanted":1,"link":"up","life":"suspect","prepared":true,
+       "cooling_until_s":null,"given_up":false,"why":"","attempts":0,"restarts":0},
       {"host":"10.0.0.9","wanted":1,"link":"none","prepared":false,"cooling_until_s":4.2,
        "given_up":false,"why":"connection refused","attempts":3,"restarts":1},
       {"host":"10.0.0.10","wanted":1,"link":"none","prepared":false,"cooling_until_s":null,
@@ -51,9 +53,10 @@ WORKER  RANK  HOST          STATE     EPOCH  STEP  PID  WHY
 SERVER  HOST      STATE      ADDRESS
 0       10.0.0.7  listening  10.0.0.7 port 9000
 
-HOST       WANTED  LINK  ATTEMPTS  RESTARTS  NEXT TRY  WHY
-10.0.0.9   1       none  3         1         in 4 s    connection refused
-10.0.0.10  1       none  9         3         given up  too many restarts
+HOST       WANTED  LINK     ATTEMPTS  RESTARTS  NEXT TRY  WHY
+10.0.0.8   1       suspect  0         0         -         -
+10.0.0.9   1       none     3         1         in 4 s    connection refused
+10.0.0.10  1       none     9         3         given up  too many restarts
 
 /j/host_worker, last accepted: 10.0.0.7 10.0.0.9
 10.0.0.8 is a host of the initial launch: its workers stay
