@@ -22,7 +22,7 @@ TEST_CASE("shard: a fenced worker's push is refused and changes nothing", "[shar
 }
 
 TEST_CASE("shard: it can tell who owes a contribution and who waits for others", "[shard]") {
-  Bench bench;
+  ShardBench bench;
   bench.commit(1, {0, 1, 2});
   bench.init(0, 0);
   const auto debts = [&bench] {
