@@ -332,6 +332,7 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
   const std::array gates = {joiner_is_there.get_future().share(),
                             leave_is_planned.get_future().share()};
 
+  std::atomic<int> epochs_begun = 0;  // by a member of the first one
   // Every worker follows all of them.
   const auto train = [&](kv::Store& store, std::uint32_t w, std::uint32_t from) {
     std::vector<Reference> reference(3, Reference(codec, kElements));
@@ -344,6 +345,7 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
         if (!view && view.error().code == DTKV_LEAVE) return epoch;
         must(view);
         expect(view->num_workers == now.size(), "another number of members");
+        if (epoch == 0) ++epochs_begun;
       }
       for (std::uint64_t r = 0; r < kRounds; ++r) {
         const std::uint64_t round = epoch * kRounds + r;
@@ -365,13 +367,11 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
     }
     return static_cast<std::uint32_t>(members.size());
   };
-  std::atomic<int> epochs_begun = 0;
   const auto member = [&](std::uint32_t w) {
     auto store = cluster.open(w);
     std::vector<float> values(kElements, 0);
     init(*store, "w", values);
     must(store->set_gradient_compression(spec_of(codec)));
-    ++epochs_begun;
     return train(*store, w, 0);
   };
   auto stays = std::async(std::launch::async, member, 0);

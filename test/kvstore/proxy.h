@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -75,6 +76,13 @@ class Proxy {
     std::vector<std::string> out;
     for (auto& pair : pairs_) out.push_back(pair->said);
     return out;
+  }
+
+  /// Connections whose client has said all that a handshake needs.
+  [[nodiscard]] std::size_t handshakes() {
+    const auto all = said();
+    return static_cast<std::size_t>(std::count_if(
+        all.begin(), all.end(), [](const auto& one) { return one.size() >= first_frame(one); }));
   }
 
  private:
