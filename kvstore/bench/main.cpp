@@ -12,6 +12,7 @@
 #include "kvstore/bench/measure.h"
 #include "kvstore/bench/options.h"
 #include "kvstore/bench/report.h"
+#include "kvstore/bench/scaling.h"
 #include "kvstore/bench/soak.h"
 
 namespace {
@@ -94,8 +95,27 @@ int run_soak(const KvOptions& options) {
   return wrong.empty() && whole->bad == 0 ? 0 : kExitFailure;
 }
 
+int run_scaling(const KvOptions& options) {
+  std::vector<ScalingStep> all;
+  std::uint64_t bad = 0;
+  if (!options.json) fmt::print("{}", scaling_head(options));
+  for (const std::uint32_t workers : kScalingWorkers)
+    for (const std::uint32_t servers : kScalingServers) {
+      auto step = measure_step(options, workers, servers);
+      if (!step) return failed(step.error());
+      bad += step->series.bad;
+      if (!options.json) fmt::print("{}", scaling_line(*step));
+      std::fflush(stdout);
+      all.push_back(std::move(*step));
+    }
+  if (options.json) fmt::print("{}", scaling_json(options, all));
+  if (bad > 0) fmt::print(stderr, "dtbench: {} elements of results were wrong\n", bad);
+  return bad == 0 ? 0 : kExitFailure;
+}
+
 int run_here(const KvOptions& options) {
   if (options.soak_rounds > 0) return run_soak(options);
+  if (options.is_scaling) return run_scaling(options);
   Surroundings around = look_around();
   if (!options.peers.empty()) around.congestion_control = isolate_network();
   std::vector<Measurement> all;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 
 #include "kvstore/bench/contender.h"
@@ -30,6 +31,27 @@ double cpu_of(const std::vector<int>& pids) {
       sum += static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
   }
   return sum;
+}
+
+/// CPU nanoseconds of each thread of these processes so far.
+std::vector<double> thread_times(const std::vector<int>& pids) {
+  std::vector<double> all;
+  std::error_code ec;
+  for (const int pid : pids)
+    for (const auto& task :
+         std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ec)) {
+      std::ifstream file(task.path() / "schedstat");
+      double used = 0;
+      if (file >> used) all.push_back(used);
+    }
+  return all;
+}
+
+std::uint32_t count_busy(const std::vector<double>& times) {
+  if (times.empty()) return 0;
+  const double least = *std::ranges::max_element(times) / 20;
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(times, [&](double used) { return used > 0 && used >= least; }));
 }
 
 /// A contender, its processes ready, and what it has done so far.
@@ -76,6 +98,7 @@ class Running {
 
   Result<Series> end() {
     if (auto done = order(Order::kVerify, 1); !done) return tl::unexpected(done.error());
+    series_.busy_loops = count_busy(thread_times(contender_.control.server_pids()));
     Command quit;
     quit.order = Order::kQuit;
     contender_.control.order(quit);

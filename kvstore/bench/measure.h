@@ -19,6 +19,8 @@ struct Series {
   std::vector<double> single;      ///< Every operation of every worker.
   std::uint64_t operations = 0;    ///< Timed ones.
   std::uint64_t bad = 0;           ///< Wrong elements.
+  /// Threads of the servers that did at least a twentieth of what the busiest of them did.
+  std::uint32_t busy_loops = 0;
 };
 
 struct Measurement {

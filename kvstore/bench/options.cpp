@@ -7,6 +7,7 @@
 
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/peers.h"
+#include "kvstore/bench/scaling.h"
 #include "kvstore/optimizer.h"
 
 namespace dt::bench {
@@ -198,7 +199,7 @@ const std::vector<Option> kOptions = {
      For::kMachine, [](Parsed& p, Value v) { return peers(v, p.options.peers); }},
     {"pairs", 0, "N", "with --peer: repetitions of each, interleaved (7)",
      For::kMachine, [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
-    {"reps", 0, "N", "repetitions (7)",
+    {"reps", 0, "N", "repetitions (7; with --scaling 3)",
      For::kAll, [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
     {"seconds", 0, "S", "how long a repetition takes, one operation at least (0.3)",
      For::kAll, [](Parsed& p, Value v) { return seconds(v, p.options.seconds); }},
@@ -207,6 +208,9 @@ const std::vector<Option> kOptions = {
      For::kAll, [](Parsed& p, Value) { return flag(p.options.verify_all); }},
     {"straggle", 0, "MS", "before every operation one worker, each in its turn, is so many ms late",
      For::kAll, [](Parsed& p, Value v) { return milliseconds(v, p.options.straggle); }},
+    {"scaling", 0, "", "1 to 16 workers and 1 to 8 servers instead: a line for each, and how even "
+                       "servers are loaded",
+     For::kMachine, [](Parsed& p, Value) { return flag(p.options.is_scaling); }},
     {"soak", 0, "ROUNDS", "so many rounds of chunks, and not their time but every process's memory, "
                           "descriptors and mappings: fails if they grow",
      For::kMachine, [](Parsed& p, Value v) { return rounds(v, p.options.soak_rounds); }},
@@ -233,7 +237,14 @@ const Option* find(const std::string& name) {
 
 /// What no single option can see.
 Result<void> complete(KvOptions& options) {
-  if (options.lists.empty()) options.lists.push_back(*model_list("resnet50"));
+  if (options.is_scaling && (!options.peers.empty() || options.soak_rounds > 0 ||
+                             options.is_colocated || options.lists.size() > 1))
+    return fail(ErrorKind::kInvalid,
+                "--scaling: one list at a time, and no --peer, --soak or --colocated");
+  if (options.lists.empty())
+    options.lists.push_back(options.is_scaling ? *list_of_sizes(kScalingList)
+                                               : *model_list("resnet50"));
+  if (options.repetitions == 0) options.repetitions = options.is_scaling ? 3 : 7;
   if (options.loops == 0)
     options.loops = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);  // as dtserver
   if (options.is_colocated) options.servers = options.workers;
@@ -381,6 +392,7 @@ Examples:
   dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
   dtbench kv --deterministic --peer plain            what an option costs: the ratio
   dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
+  dtbench kv --scaling --transport tcp               CPU per gigabyte is to stay level
   dtbench kv --sizes 1K --soak 10000000              does anything leak?
   dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster
 

@@ -42,10 +42,11 @@ struct KvOptions {
   Memory memory = Memory::kStore;
   bool is_in_place = false;  ///< The result overwrites the gradient.
   std::vector<std::string> peers;
-  std::uint32_t repetitions = 7;  ///< Of every contender; with peers: of every pair.
+  std::uint32_t repetitions = 0;  ///< Of every contender; with peers: of every pair.
   double seconds = 0.3;           ///< A repetition takes about so long, and one operation at least.
   bool verify_all = false;        ///< Each operation works on new values and is checked.
   double straggle = 0;            ///< Seconds that one worker, in turn, is late.
+  bool is_scaling = false;        ///< Every number of workers and servers of scaling.h in turn.
   /// Not times, but memory and descriptors over so many rounds of chunks; 0: times.
   std::uint64_t soak_rounds = 0;
   std::uint64_t soak_growth = std::uint64_t{1} << 20;  ///< Bytes a process may grow meanwhile.

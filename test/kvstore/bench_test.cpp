@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/fd.h"
+#include "kvstore/bench/scaling.h"
 #include "kvstore/bench/soak.h"
 #include "kvstore/bench/stream.h"
 #include "kvstore/bench/tensor_list.h"
@@ -287,6 +288,31 @@ TEST_CASE("dtbench: what has grown is named with its process") {
   CHECK(all[1].find("descriptors grew from 20 to 21") != std::string::npos);
 }
 
+TEST_CASE("dtbench: 1 to 16 workers and 1 to 8 servers have the right sums and even loads") {
+  const auto json =
+      good_json(dtbench({"--scaling", "--sizes", "1M+8x64K", "--chunk", "64K", "--loops", "2",
+                         "--reps", "1", "--seconds", "0.01", "--json"}));
+  const auto& steps = json.at("steps");
+  REQUIRE(steps.size() == 20);
+  for (const auto& step : steps) {
+    CHECK(step.at("bad") == 0);
+    CHECK(step.at("cpu_s_per_gb") > 0);
+    CHECK(step.at("server_bytes_max_over_mean") < 1.01);
+    CHECK(step.at("busy_loops") > step.at("servers"));  // more than one of each
+  }
+  CHECK(steps.back().at("workers") == 16);
+  CHECK(steps.back().at("servers") == 8);
+}
+
+TEST_CASE("dtbench: a load that cannot be even is told as it is") {
+  KvOptions options;
+  options.servers = 4;
+  options.loops = 2;
+  CHECK(imbalance_of(options, *list_of_sizes("4M")) == 1);
+  CHECK(imbalance_of(options, *list_of_sizes("1M")) == 4);
+  CHECK(imbalance_of(options, *list_of_sizes("5M")) == 1.6);
+}
+
 TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   const auto refused = [](const std::vector<std::string>& words, const std::string& named) {
     const Ended ended = dtbench(words);
@@ -307,6 +333,7 @@ TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   refused({"--colocated", "--transport", "shm"}, "--transport");
   refused({"--in-place", "--type", "dist_async"}, "--in-place");
   refused({"--soak", "20"}, "--soak");
+  refused({"--scaling", "--colocated"}, "--scaling");
   refused({"--soak", "20000", "--peer", "raw"}, "--soak");
   refused({"--straggle", "5", "--check"}, "--straggle");
   refused({"--", "--quiet"}, "-H");
