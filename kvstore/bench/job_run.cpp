@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "kvstore/bench/store_exchange.h"
 #include "kvstore/client.h"
 #include "kvstore/environment.h"
+#include "kvstore/job_client.h"
 
 namespace dt::bench {
 
@@ -187,6 +189,24 @@ class JobMeasurement {
   Series series_;
 };
 
+/// As kv::open_client_from_environment(), with chunks of another size.
+kv::StoreResult<std::unique_ptr<kv::Store>> open_store(const KvOptions& options,
+                                                       const kv::JobEnvironment& env) {
+  kv::ClientOptions client;
+  client.type = options.type;
+  client.async = options.type == "dist_async";
+  client.worker = WorkerId(env.id);
+  client.rank = Rank(env.rank);
+  client.num_workers = env.num_workers;
+  client.newcomer = env.newcomer;
+  client.secret = env.secret;
+  client.start_limit = env.start_timeout;
+  client.transport = env.transport;
+  client.busy_poll = env.busy_poll;
+  client.chunk_bytes = options.chunk_bytes;
+  return kv::open_client(std::move(client), kv::make_agent_link(env.agent));
+}
+
 Result<JobResult> measure_all(KvOptions options, std::uint32_t servers, kv::Store& store) {
   const auto view = store.epoch_boundary(Epoch(0));
   if (!view) return tl::unexpected(error_of(view.error()));
@@ -223,6 +243,14 @@ Error exec_dtlaunch(const KvOptions& options) {
       "-H",
       options.hosts,
       "--no-prefix"};
+  // What the job's servers and their agents must hear of as well.
+  if (options.transport != kv::Transport::kAuto)
+    words.insert(words.end(), {"--transport", to_string(options.transport)});
+  if (options.is_deterministic) words.emplace_back("--deterministic");
+  if (options.busy_poll > Duration::zero()) {
+    const auto poll = std::chrono::duration_cast<std::chrono::microseconds>(options.busy_poll);
+    words.insert(words.end(), {"--busy-poll", std::to_string(poll.count())});
+  }
   words.insert(words.end(), options.launch_words.begin(), options.launch_words.end());
   words.insert(words.end(), {self.string(), "kv"});
   words.insert(words.end(), options.job_words.begin(), options.job_words.end());
@@ -238,7 +266,7 @@ bool is_in_job() { return std::getenv("DT_AGENT_SOCKET") != nullptr; }
 Result<JobResult> run_in_job(const KvOptions& options) {
   const auto env = kv::read_environment(Role::kWorker);
   if (!env) return tl::unexpected(env.error());
-  auto store = kv::open_client_from_environment(options.type);
+  auto store = open_store(options, *env);
   if (!store) return tl::unexpected(error_of(store.error()));
   auto result = measure_all(options, env->num_servers, **store);
   if (!result) (void)(*store)->wait_all(5);
