@@ -90,6 +90,7 @@ enum class Code : std::uint8_t {
   kTimeout = 3,
   kFenced = 4,
   kMismatch = 6,
+  kNonfinite = 8,  ///< The gradient was refused; the round went on as if it had no samples.
 };
 
 enum Flags : std::uint8_t {

@@ -14,7 +14,8 @@ std::optional<Request> ChunkState::Turns::submit(Request request) {
 
 std::optional<Request> ChunkState::Turns::answered(const Request& request, const Outcome& outcome) {
   // A round that failed because its contributors disagree is over as well.
-  const bool is_over = !outcome.error || outcome.error->code == DTKV_MISMATCH;
+  const bool is_over = !outcome.error || outcome.error->code == DTKV_MISMATCH ||
+                       outcome.error->code == DTKV_NONFINITE;
   if (contributes(request.header.type) && is_over) next_ = outcome.header.round.next();
   is_busy_ = false;
   if (waiting_.empty()) return std::nullopt;

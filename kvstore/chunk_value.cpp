@@ -54,14 +54,18 @@ Payload ChunkValue::take(std::size_t bytes) {
   return bench_.pool->take(bytes);
 }
 
-std::string ChunkValue::refusal(const data::Header& header, const Payload& payload,
-                                const SharedBuffers& shared) {
+std::string ChunkValue::refusal(const data::Header& header, const Payload& payload) {
   const data::Codec codec = payload_codec(header);
   const auto error = payload_error(codec, payload.data());
-  if (!error.empty())
-    return fmt::format("worker {}: a gradient compressed with {}: {}", header.worker,
-                       name_of(codec), error);
-  if (!bench_.refuse_nonfinite) return {};
+  if (error.empty()) return {};
+  return fmt::format("worker {}: a gradient compressed with {}: {}", header.worker, name_of(codec),
+                     error);
+}
+
+std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& payload,
+                                     const SharedBuffers& shared) {
+  if (!bench_.refuse_nonfinite || header.samples == 0) return {};
+  const data::Codec codec = payload_codec(header);
   const std::size_t count =
       codec == data::Codec::kNone
           ? count_nonfinite(dtype_, shared.in ? shared.in : payload.data(), elements_)

@@ -66,9 +66,11 @@ class ChunkValue {
 
   /// Uninitialised memory for a contribution that comes as `bytes` plain bytes.
   [[nodiscard]] Payload take(std::size_t bytes);
-  /// Why the values of a contribution cannot be taken; empty: they can.
-  [[nodiscard]] std::string refusal(const data::Header& header, const Payload& payload,
-                                    const SharedBuffers& shared);
+  /// Why the payload of a contribution is none; empty: it is one.
+  [[nodiscard]] static std::string refusal(const data::Header& header, const Payload& payload);
+  /// With refuse_nonfinite: what is infinite or NaN in a contribution, counted; empty: nothing.
+  [[nodiscard]] std::string nonfinite_in(const data::Header& header, const Payload& payload,
+                                         const SharedBuffers& shared);
   /// A counted contribution of the open round; `is_last`: it completes the round.
   void contribute(const data::Header& header, Payload payload, SharedBuffers shared, bool is_last);
   /// What `worker` contributed to the open round counts as it is at this moment, and no memory of

@@ -36,7 +36,8 @@ enum dtkv_error {
   DTKV_FENCED = 4,      /* this worker is no longer a member */
   DTKV_LEAVE = 5,       /* epoch_boundary: stop training and exit 0 */
   DTKV_MISMATCH = 6,    /* shape, dtype, optimizer, step or learning rate disagree */
-  DTKV_INTERNAL = 7
+  DTKV_INTERNAL = 7,
+  DTKV_NONFINITE = 8 /* a gradient was refused (--refuse-nonfinite); the round went on without it */
 };
 
 enum dtkv_dtype {

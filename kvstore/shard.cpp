@@ -263,7 +263,7 @@ void Shard::on_init(const data::Header& header, Payload payload) {
     return refuse(header, data::Code::kInvalid, "too many chunks");
   const bool is_auxiliary = (header.flags & data::kAuxiliary) != 0;
   ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(payload));
-  chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}});
+  chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}, {}});
   answer(header, data::Type::kDone);
   retry(parking_.take(header));
 }
@@ -274,23 +274,26 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
   Chunk* found = find(header);
   DT_CHECK(found, "check() lets no push through to a chunk that does not exist");
   Chunk& chunk = *found;
-  const auto why = chunk.value.refusal(header, payload, shared);
+  const auto why = ChunkValue::refusal(header, payload);
   if (!why.empty()) return refuse(header, data::Code::kInvalid, why);
   if (header.flags & data::kAsync) return on_async_push(chunk, header, std::move(payload), shared);
   const auto admission =
       chunk.rounds.admit(members_, header.worker, header.generation, header.round);
   switch (admission) {
-    case Admission::kCounted:
+    case Admission::kCounted: {
       if (!chunk.value.has_contributions()) open(chunk);
       wait_for_round(chunk, header, shared);
-      if (chunk.rounds.is_complete(members_)) {
-        chunk.value.contribute(header, std::move(payload), std::move(shared), true);
-        close(chunk);
-        complete(chunk);
-      } else {
-        chunk.value.contribute(header, std::move(payload), std::move(shared), false);
+      auto counted = header;
+      if (auto bad = chunk.value.nonfinite_in(header, payload, shared); !bad.empty()) {
+        counted.samples = 0;
+        chunk.refused.push_back({header.worker, header.round, std::move(bad)});
       }
-      return;
+      const bool is_last = chunk.rounds.is_complete(members_);
+      chunk.value.contribute(counted, std::move(payload), std::move(shared), is_last);
+      if (!is_last) return;
+      close(chunk);
+      return complete(chunk);
+    }
     case Admission::kDuplicate:
       bench_.pool->give(std::move(payload));
       return wait_for_round(chunk, header, shared);
@@ -298,6 +301,8 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
       bench_.pool->give(std::move(payload));
       if (chunk.failed && chunk.failed->first == header.round)
         return refuse(header, data::Code::kMismatch, chunk.failed->second);
+      if (const Refused* refused = find_refused(chunk, header))
+        return refuse(header, data::Code::kNonfinite, refused->why);
       if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
       if (is_gone(chunk, header.round))
         return refuse(
@@ -363,6 +368,8 @@ void Shard::complete(Chunk& chunk) {
   for (const auto& [request, shared] : waiting) {
     if (chunk.failed)
       refuse(request, data::Code::kMismatch, chunk.failed->second);
+    else if (const Refused* refused = find_refused(chunk, request))
+      refuse(request, data::Code::kNonfinite, refused->why);
     else if (request.type == data::Type::kPush)
       answer(request, data::Type::kDone);
     else
@@ -370,6 +377,14 @@ void Shard::complete(Chunk& chunk) {
   }
   waiting.clear();
   waiting.swap(chunk.waiting);  // its memory serves the next round
+  std::erase_if(chunk.refused, [round](const Refused& r) { return r.round < round; });
+}
+
+const Shard::Refused* Shard::find_refused(const Chunk& chunk, const data::Header& header) {
+  const auto found = std::find_if(
+      chunk.refused.begin(), chunk.refused.end(),
+      [&](const Refused& r) { return r.worker == header.worker && r.round == header.round; });
+  return found == chunk.refused.end() ? nullptr : &*found;
 }
 
 void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payload,
@@ -377,10 +392,13 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
   const auto admission =
       chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
   bool is_there = false;
-  if (admission == Admission::kCounted)
+  std::string bad;
+  if (admission == Admission::kCounted) bad = chunk.value.nonfinite_in(header, payload, shared);
+  if (admission == Admission::kCounted && bad.empty())
     is_there = chunk.value.apply_async(header, std::move(payload), shared);
   else
     bench_.pool->give(std::move(payload));
+  if (!bad.empty()) return refuse(header, data::Code::kNonfinite, bad);
   if (admission == Admission::kAhead)
     return refuse(
         header, data::Code::kInvalid,

@@ -85,6 +85,12 @@ class Shard {
     data::Header header;
     SharedBuffers shared;
   };
+  /// A contribution that counts as one without samples, and what its sender is told.
+  struct Refused {
+    WorkerId worker;
+    Round round;
+    std::string why;
+  };
   struct Chunk {
     ChunkValue value;
     RoundMachine rounds;
@@ -92,6 +98,7 @@ class Shard {
     std::size_t open_at = 0;  ///< Where in open_.
     std::vector<Waiting> waiting;
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
+    std::vector<Refused> refused;                         ///< Of this round and the last one.
   };
   struct Held {
     data::Header header;
@@ -110,6 +117,7 @@ class Shard {
   void on_sync(const data::Header& header);
   void on_async_push(Chunk& chunk, const data::Header& header, Payload payload,
                      const SharedBuffers& shared);
+  [[nodiscard]] static const Refused* find_refused(const Chunk& chunk, const data::Header& header);
   static void wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared);
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
