@@ -98,7 +98,7 @@ void Job::apply_one(const FileTaken& r) {
   for (auto& [host, h] : hosts_) {
     if (membership_.wanted(host) < before.at(host)) {
       h.attempts = 0;
-      h.restarts = 0;
+      h.restarts = {};
       h.given_up = false;
       h.cooling_until.reset();
     }
@@ -131,6 +131,7 @@ void Job::apply_one(const Committed& r) {
     }
   }
   if (r.boundary) {
+    if (boundary_.epoch() != r.epoch) futile_restarts_ = 0;
     new_view();
     membership_.swaps_done(r.members, r.leavers);
     boundary_.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
@@ -147,6 +148,7 @@ void Job::apply_one(const EpochBegan& r) {
     if (Worker* w = membership_.find(id); w && w->state != WorkerState::kGone)
       w->state = WorkerState::kMember;
   }
+  futile_restarts_ = 0;
   new_view();
   boundary_.begin_epoch(r.epoch);
   opened_ = true;
@@ -171,8 +173,9 @@ void Job::apply_one(const WorkerGone& r) {
     if (death_code_ == 0) death_code_ = r.status.shell_code();
     if (!finishing_ && !initial()) {
       HostState& h = hosts_[w->host];
-      ++h.restarts;
-      h.given_up = h.restarts > restart_budget(w->host);
+      h.restarts.add(r.log.empty() ? now_.wall_ns : r.log.front().wall_ns, options_.restart_refill);
+      h.given_up = h.restarts.count() > restart_budget(w->host);
+      ++futile_restarts_;
     }
     if (worker_code_ == 0) {
       worker_code_ = r.status.shell_code();

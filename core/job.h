@@ -35,6 +35,7 @@
 #include "core/job_records.h"
 #include "core/liveness.h"
 #include "core/membership.h"
+#include "core/process_life.h"
 
 namespace dt {
 
@@ -43,6 +44,10 @@ struct JobOptions {
   std::vector<Host> servers;       ///< Server 0 first; may be empty.
   bool needs_prepare = false;      ///< Hosts have a data check before their first worker.
   std::uint32_t max_restarts = 3;  ///< Deaths of members per wanted worker of a host made good.
+  Duration restart_refill = std::chrono::seconds(600);  ///< Without a death: one is forgiven.
+  /// Restarts without a completed epoch between them; 0: ten, or three per worker if that is more.
+  std::uint32_t max_futile_restarts = 0;
+  std::uint64_t seed = 0;  ///< Of the jitter: jobs that lose the same host do not retry together.
   Duration start_timeout = std::chrono::seconds(600);
   Duration leave_timeout = std::chrono::seconds(30);
   Duration stop_grace = std::chrono::seconds(10);
@@ -58,6 +63,7 @@ struct JobOptions {
     int unreachable = 65;
     int start_timeout = 66;
     int server_lost = 67;
+    int no_progress = 70;
     int command_failed = 127;
   } codes;
 };
@@ -78,7 +84,7 @@ class Job {
     bool prepared = false;
     bool preparing = false;
     std::uint32_t attempts = 0;  ///< Failed tries in a row.
-    std::uint32_t restarts = 0;  ///< Deaths of members here.
+    Failures restarts;           ///< Deaths of members here.
     std::optional<Time> cooling_until;
     bool given_up = false;
     std::string why;  ///< Last failure.
@@ -208,6 +214,9 @@ class Job {
   [[nodiscard]] bool boundary_waits_for_unsupervised(WorkerId worker) const;
   [[nodiscard]] std::set<Host> unreachable() const;
   [[nodiscard]] std::uint32_t restart_budget(const Host& host) const;
+  [[nodiscard]] std::uint32_t futile_limit() const;
+  [[nodiscard]] Duration delay_before_retry(const Host& host, std::uint32_t attempt) const;
+  void end_if_futile();
   [[nodiscard]] bool usable(const Host& host) const;
   [[nodiscard]] LogLine log_line(bool added, const Host& host);
 
@@ -226,6 +235,7 @@ class Job {
   std::optional<JobEnding> ending_;
   int worker_code_ = 0;  ///< Of the first member of the present view that failed.
   std::string worker_why_;
+  std::uint32_t futile_restarts_ = 0;  ///< Deaths of members since an epoch was completed.
   int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
   std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.

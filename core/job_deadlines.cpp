@@ -185,6 +185,15 @@ std::uint32_t Job::restart_budget(const Host& host) const {
   return options_.max_restarts * std::max(1U, membership_.wanted(host));
 }
 
+std::uint32_t Job::futile_limit() const {
+  constexpr std::uint32_t kLeast = 10;
+  constexpr std::uint32_t kPerWorker = 3;
+  if (options_.max_futile_restarts > 0) return options_.max_futile_restarts;
+  std::uint32_t wanted = 0;
+  for (const Host& host : membership_.hosts()) wanted += membership_.wanted(host);
+  return std::max(kLeast, kPerWorker * wanted);
+}
+
 void Job::check_lives() {
   const bool alone = cut_off();
   const bool blind = servers_unseen();

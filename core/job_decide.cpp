@@ -9,6 +9,7 @@ void Job::settle() {
   // Each pass may enable the next one; every pass that changes something appends a record or sends
   // something once, so this ends.
   if (initial() && worker_code_ != 0) end(worker_code_, worker_why_, options_.stop_grace);
+  end_if_futile();
   stop_unwanted();
   fill_gaps();
   move_newcomers();
@@ -267,6 +268,14 @@ void Job::let_hosts_go() {
 bool Job::anyone_runs() const {
   return std::any_of(membership_.workers().begin(), membership_.workers().end(),
                      [](const auto& w) { return w.second.state != WorkerState::kGone; });
+}
+
+void Job::end_if_futile() {
+  if (ending_ || finishing_ || initial() || futile_restarts_ <= futile_limit()) return;
+  end(options_.codes.no_progress,
+      fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
+                  futile_limit(), worker_why_),
+      options_.stop_grace);
 }
 
 void Job::end_if_over() {

@@ -207,11 +207,11 @@ void Job::worker_ended(const ProcessEnded& e) {
                          restart_budget(host), id, reason),
              id, host);
       } else {
-        const Duration delay = retry_delay(h.restarts, std::hash<std::string>{}(to_string(host)));
+        const Duration delay = delay_before_retry(host, h.restarts.count());
         h.cooling_until = now_.at + delay;
         note(Note::Kind::kFailure, "worker_died",
              fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", id, host,
-                         reason, h.restarts, restart_budget(host), seconds(delay)),
+                         reason, h.restarts.count(), restart_budget(host), seconds(delay)),
              id, host);
       }
     }
@@ -346,7 +346,7 @@ void Job::host_failed(const Host& host, const std::string& why) {
       return;
     }
   }
-  const Duration delay = retry_delay(h.attempts, std::hash<std::string>{}(to_string(host)));
+  const Duration delay = delay_before_retry(host, h.attempts);
   h.cooling_until = now_.at + delay;
   note(Note::Kind::kFailure, "host_failed",
        fmt::format("{}; try {} in {:.1f} s", at_host(host, why), h.attempts + 1, seconds(delay)),
@@ -357,6 +357,10 @@ void Job::host_failed(const Host& host, const std::string& why) {
     if (w.host == host && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing))
       waiting.push_back(id);
   for (const WorkerId id : waiting) worker_gone(id, ExitStatus{1, 0}, why);
+}
+
+Duration Job::delay_before_retry(const Host& host, std::uint32_t attempt) const {
+  return retry_delay(attempt, std::hash<std::string>{}(to_string(host)) ^ options_.seed);
 }
 
 bool Job::start_waits_for(const Host& host) const {

@@ -46,6 +46,15 @@ bool on_the_way(WorkerState state) {
   return state == S::kSeen || state == S::kPreparing || state == S::kStarting || state == S::kWarm;
 }
 
+void Failures::add(std::int64_t wall_ns, Duration forgiven_after) {
+  if (forgiven_after > Duration{} && wall_ns > last_ns_) {
+    const auto forgiven = static_cast<std::uint64_t>((wall_ns - last_ns_) / forgiven_after.count());
+    count_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(forgiven, count_));
+  }
+  ++count_;
+  last_ns_ = wall_ns;
+}
+
 Duration retry_delay(std::uint32_t attempt, std::uint64_t salt) {
   using namespace std::chrono_literals;
   const std::uint32_t doublings = std::min(attempt > 0 ? attempt - 1 : 0U, 6U);

@@ -56,6 +56,7 @@ enum ExitCode : int {
   kExitServerLost = 67,      ///< A kvstore server died and no checkpoint could be used.
   kExitJobRunning = 68,      ///< A job is running in this folder.
   kExitSupervisorLost = 69,  ///< The supervisor died and could not be restarted.
+  kExitNoProgress = 70,      ///< Restart after restart and no epoch completed: do not requeue.
   kExitCommandFailed = 127,  ///< train_cmd could not be executed.
   kExitInterrupted = 130,    ///< Ctrl-C, TERM or dtctl stop.
 };

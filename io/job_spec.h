@@ -57,6 +57,8 @@ struct JobSpec {
   std::uint32_t busy_poll_us = 0;  ///< Workers and servers poll so long before they sleep.
 
   std::uint32_t max_restarts = 3;
+  double restart_refill_s = 600;
+  std::uint32_t max_futile_restarts = 0;  ///< 0: ten, or three per worker if that is more.
   double start_timeout_s = 600;
   double prepare_timeout_s = 3600;
   double leave_timeout_s = 30;

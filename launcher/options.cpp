@@ -76,7 +76,12 @@ std::vector<po::options_description> groups() {
       "busy-poll", word("US"), "microseconds to poll for an answer before sleeping (0)");
   add("Time and failure (TIME: seconds, or with ms, s, m, h)")(
       "max-restarts", word("N"), "restarts of failed members, per worker a host is to have (3)")(
-      "start-timeout", word("TIME"), "from a base worker's start to its first epoch (600 s)")(
+      "restart-refill", word("TIME"),
+      "without a failure on a host gives it a restart back (600 s)")(
+      "max-futile-restarts", word("N"),
+      "restarts without a completed epoch between them, before the job ends with code 70 (10, or 3 "
+      "per worker)")("start-timeout", word("TIME"),
+                     "from a base worker's start to its first epoch (600 s)")(
       "prepare-timeout", word("TIME"), "for --prepare-data on a host (1 h)")(
       "boundary-timeout", word("TIME"), "waiting for a member at an epoch's start (600 s)")(
       "hang-timeout", word("TIME"),
@@ -367,6 +372,8 @@ void read_ssh(Values& values, const Surroundings& around, io::SshOptions& ssh) {
 
 void read_times(Values& values, io::JobSpec& spec) {
   values.number("max-restarts", spec.max_restarts, 0, 1'000'000);
+  values.time("restart-refill", spec.restart_refill_s);
+  values.number("max-futile-restarts", spec.max_futile_restarts, 1, 1'000'000);
   values.time("start-timeout", spec.start_timeout_s);
   values.time("prepare-timeout", spec.prepare_timeout_s);
   values.time("boundary-timeout", spec.boundary_timeout_s);

@@ -64,8 +64,7 @@ io::awaitable<void> AgentLink::run() {
     }
     co_await one_connection(start_);
     if (has_parted() || !wanted_) continue;
-    const Duration delay =
-        reattach_delay(failures_, std::hash<std::string>{}(to_string(options_.host)));
+    const Duration delay = reattach_delay(failures_, options_.seed);
     if (delay > Duration{}) {
       wake_.expires_after(delay);
       co_await wake_.async_wait(io::tok);

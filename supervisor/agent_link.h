@@ -24,6 +24,7 @@ class AgentLink {
     std::string job;
     Host host;
     Term term;
+    std::uint64_t seed = 0;  ///< Of the jitter before it is attached again.
     std::uint32_t orphan_timeout_ms = 300'000;
     Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.
     Duration silence_limit = std::chrono::seconds(5);     ///< Beats come four times a second.

@@ -83,7 +83,7 @@ json hosts_json(const StatusInput& in) {
                {"link", name_of(h.link)}, {"life", name_of(in.job.life(host, in.now))},
                {"prepared", h.prepared},  {"cooling_until_s", nullptr},
                {"given_up", h.given_up},  {"why", h.why},
-               {"attempts", h.attempts},  {"restarts", h.restarts}};
+               {"attempts", h.attempts},  {"restarts", h.restarts.count()}};
     if (h.cooling_until && *h.cooling_until > in.now)
       entry["cooling_until_s"] = std::chrono::duration<double>(*h.cooling_until - in.now).count();
     out.push_back(std::move(entry));

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "core/hosts.h"
 #include "core/journal.h"
@@ -35,6 +36,9 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.servers = spec.servers;
   o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared;
   o.max_restarts = spec.max_restarts;
+  o.restart_refill = from_seconds(spec.restart_refill_s);
+  o.max_futile_restarts = spec.max_futile_restarts;
+  o.seed = std::random_device{}();
   o.start_timeout = from_seconds(spec.start_timeout_s);
   o.leave_timeout = from_seconds(spec.leave_timeout_s);
   o.stop_grace = from_seconds(spec.stop_timeout_s);

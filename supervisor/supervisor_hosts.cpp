@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <random>
 
 #include "io/within.h"
 #include "supervisor/prepare.h"
@@ -22,6 +23,7 @@ AgentLink& Supervisor::make_link(const Host& host) {
   options.job = spec_.job;
   options.host = host;
   options.term = term_;
+  options.seed = std::random_device{}();
   options.orphan_timeout_ms = milliseconds(spec_.orphan_timeout_s);
   // A silent link is broken only when liveness has decided, or waits for something else.
   options.silence_limit =

@@ -59,6 +59,24 @@ TEST_CASE("process life: a process may exist from its start to its end", "[proce
   }
 }
 
+TEST_CASE("process life: healthy time forgives failures one by one, and never more than there are",
+          "[process_life]") {
+  const auto at = [](int minutes) { return std::int64_t{minutes} * 60'000'000'000; };
+  Failures failures;
+  for (int i = 0; i < 4; ++i) failures.add(at(100), 10min);
+  CHECK(failures.count() == 4);
+  failures.add(at(109), 10min);
+  CHECK(failures.count() == 5);
+  failures.add(at(130), 10min);  // two forgiven, one more
+  CHECK(failures.count() == 4);
+  failures.add(at(90), 10min);  // the clock was set back
+  CHECK(failures.count() == 5);
+  failures.add(at(100000), 10min);
+  CHECK(failures.count() == 1);
+  failures.add(at(200000), 0min);  // for ever
+  CHECK(failures.count() == 2);
+}
+
 TEST_CASE("process life: retries are delayed longer each time, jittered, at most 75 s",
           "[process_life]") {
   for (std::uint64_t salt = 0; salt < 200; ++salt) {

@@ -205,6 +205,8 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "--refuse-nonfinite",
                        "--busy-poll=50",
                        "--max-restarts=0",
+                       "--restart-refill=2h",
+                       "--max-futile-restarts=9",
                        "--start-timeout=2m",
                        "--prepare-timeout=1h",
                        "--leave-timeout",
@@ -248,6 +250,8 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.refuse_nonfinite);
   CHECK(spec.busy_poll_us == 50);
   CHECK(spec.max_restarts == 0);
+  CHECK(spec.restart_refill_s == 7200);
+  CHECK(spec.max_futile_restarts == 9);
   CHECK(spec.start_timeout_s == 120);
   CHECK(spec.prepare_timeout_s == 3600);
   CHECK(spec.leave_timeout_s == 1.5);

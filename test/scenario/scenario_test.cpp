@@ -112,6 +112,8 @@ class Story {
         const std::string name = a.substr(0, eq);
         const std::string value = a.substr(eq + 1);
         if (name == "prepare") options_.needs_prepare = value == "yes";
+        if (name == "refill") options_.restart_refill = seconds_of(value);
+        if (name == "futile") options_.max_futile_restarts = number(value);
         if (name == "restarts") options_.max_restarts = number(value);
         if (name == "hang_timeout") options_.hang_timeout = seconds_of(value);
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);

@@ -90,9 +90,11 @@ void Checkers::check_one(const EpochBegan& r, Time) {
   if (epoch_ && r.epoch != epoch_->next())
     fail(fmt::format("epoch {} begins after epoch {}", r.epoch, *epoch_));
   epoch_ = r.epoch;
+  deaths_ = 0;
 }
 
 void Checkers::check_one(const Committed& r, Time now) {
+  if (epoch_ != r.epoch) deaths_ = 0;
   if (r.generation != generation_.next())
     fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
   if (r.boundary) {
@@ -193,6 +195,7 @@ void Checkers::check_one(const WorkerGone& r, Time) {
   if (r.status.clean() && end != ends_.end() && !end->second.clean())
     fail(fmt::format("worker {} is said to have ended well", r.worker));
   const bool own_end = !told && r.status.clean() && r.why.empty();
+  if (epoch_ && contains(contributors_, r.worker) && !r.status.clean()) ++deaths_;
   if (was_member && !own_end) due_.emplace_back(false, host_.at(r.worker));
   if (was_member || base) on_trouble(host_.at(r.worker));
   on_trouble(host_.at(r.worker));
@@ -292,6 +295,12 @@ void Checkers::on_log_file(const std::string& text, bool whole) {
 }
 
 void Checkers::on_end(std::int32_t code) {
+  constexpr std::uint32_t kLeast = 10;
+  if (code == 70 && deaths_ <= (futile_restarts > 0 ? futile_restarts : kLeast))
+    fail(fmt::format("the job ends for lack of progress after {} deaths", deaths_));
+  if (code == 70) return;
+  if (futile_restarts > 0 && deaths_ > futile_restarts + 4)
+    fail(fmt::format("{} deaths without an epoch between them did not end the job", deaths_));
   if (excused_codes.count(code)) return;
   if (code == 0) {
     for (const WorkerId id : members_) {

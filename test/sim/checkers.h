@@ -50,6 +50,7 @@ class Checkers {
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
   /// Faults that explain an end that is not the workers'.
   std::set<std::int32_t> excused_codes;
+  std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not given.
 
  private:
   struct Swap {
@@ -107,6 +108,7 @@ class Checkers {
   std::optional<Time> waiting_since_;
   std::optional<Time> hanging_since_;
   std::set<WorkerId> hung_;
+  std::uint32_t deaths_ = 0;  ///< Of members, since an epoch was completed.
 };
 
 }  // namespace dt::sim

@@ -16,6 +16,7 @@ constexpr Duration kLiveWithin = 600s;
 Cluster::Cluster(std::uint64_t seed, bool trace) : rng_(seed), trace_(trace) {
   plan();
   checkers_.emplace(options_.workers, options_.servers.size());
+  checkers_->futile_restarts = options_.max_futile_restarts;
 }
 
 Outcome Cluster::run() {
@@ -92,6 +93,10 @@ void Cluster::plan() {
     options_.servers.push_back(machines_[(first + i) % machines_.size()].host);
   options_.needs_prepare = rng_.chance(0.3);
   options_.max_restarts = static_cast<std::uint32_t>(rng_.between(0, 5));
+  options_.restart_refill = rng_.time(2s, 60s);
+  if (rng_.chance(0.3))
+    options_.max_futile_restarts = static_cast<std::uint32_t>(rng_.between(1, 4));
+  options_.seed = rng_.next();
   options_.start_timeout = 20s;
   options_.leave_timeout = 5s;
   options_.stop_grace = 2s;
