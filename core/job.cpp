@@ -36,6 +36,7 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
     effects_.emplace_back(End{ending_->exit_code, ending_->message, options_.stop_grace});
     return std::move(effects_);
   }
+  if (!fresh) resumed_at_ = now_.at;
   if (!fresh) commit_sent_ = now_.at;  // the servers have to confirm where they are
   std::set<Host> needed;
   for (const auto& [id, w] : membership_.workers())
@@ -188,6 +189,7 @@ void Job::apply_one(const WorkerGone& r) {
   w->since = now_.at;
   w->why = r.why.empty() ? to_string(r.status) : r.why;
   boundary_.forget(r.worker);
+  arrived_at_.erase(r.worker);
   hang_watch_.forget(r.worker);
   stalls_.erase(r.worker);
   to_release_.erase(r.worker);

@@ -5,6 +5,7 @@
 ///     job.cpp            begin, records and replay, small things
 ///     job_on_event.cpp   what each event changes, and what happens to workers
 ///     job_decide.cpp     decisions after every event: gaps, commits, releases, the end
+///     job_lost_time.cpp  what members wait for, counted
 ///     job_deadlines.cpp  what time alone brings about
 ///
 /// What the caller owes:
@@ -34,6 +35,7 @@
 #include "core/job_events.h"
 #include "core/job_records.h"
 #include "core/liveness.h"
+#include "core/lost_time.h"
 #include "core/membership.h"
 #include "core/process_life.h"
 
@@ -87,7 +89,8 @@ class Job {
     Failures restarts;           ///< Deaths of members here.
     std::optional<Time> cooling_until;
     bool given_up = false;
-    std::string why;  ///< Last failure.
+    std::string why;    ///< Last failure.
+    std::string check;  ///< What failed then: reach, prepare, start (until its first epoch), run.
     std::string boot_id;
     std::uint64_t incarnation = 0;  ///< Of the agent its processes belong to; 0: none yet.
   };
@@ -110,6 +113,7 @@ class Job {
   [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
   [[nodiscard]] const std::map<WorkerId, Stall>& stalls() const { return stalls_; }
   [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
+  [[nodiscard]] const LostTime& lost_time() const { return lost_time_; }
   [[nodiscard]] std::uint64_t log_lines() const { return next_seq_; }
   [[nodiscard]] bool opened() const { return opened_; }
   [[nodiscard]] bool finishing() const { return finishing_; }
@@ -166,6 +170,20 @@ class Job {
   void shrink_if_someone_died();
   void cross_boundary();
   void release();
+  // Time lost (job_lost_time.cpp).
+  /// Members could not go on since then, because of a death.
+  void lost_since(Time since);
+  /// A commit shrinks the contributor set.
+  void count_wait_for_dead(bool nobody_left);
+  /// The servers know of it: the others go on.
+  void count_death();
+  /// Everybody has arrived; `cause`: what the commit brings beside an epoch.
+  void boundary_is_complete(std::string cause);
+  /// `worker` is released from the boundary.
+  void count_wait(WorkerId worker);
+  void tell_lost_time();
+  void lose(const std::string& cause, Duration time);
+
   void let_hosts_go();
   void end_if_over();
   void check_deadlines();
@@ -188,7 +206,7 @@ class Job {
   /// Its process has ended, or counts as ended.
   void worker_ended(const ProcessEnded& e);
   void worker_gone(WorkerId id, ExitStatus status, const std::string& why);
-  void host_failed(const Host& host, const std::string& why);
+  void host_failed(const Host& host, std::string check, const std::string& why);
   void processes_lost(const Host& host, const std::string& why);
   /// Begins an epoch with the planned changes, if there are any, in one record.
   void commit(Epoch epoch, const Plan& plan);
@@ -240,6 +258,16 @@ class Job {
   std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
   std::optional<Time> commit_sent_;
+
+  LostTime lost_time_;
+  std::map<WorkerId, Time> arrived_at_;
+  std::optional<Time> complete_at_;  ///< The last member arrived.
+  std::string boundary_cause_;       ///< Of the time from then to the release.
+  std::optional<Time> resumed_at_;   ///< This term's begin, if it is not the first.
+  std::optional<Time> dead_since_;   ///< Not committed yet.
+  std::optional<std::pair<Time, std::size_t>> death_;  ///< Not known to all servers: whom it stops.
+  std::optional<Time> nobody_since_;
+  std::map<std::string, Duration> just_lost_;  ///< Not told yet.
   std::set<WorkerId> leave_enforced_;
   std::string pending_reason_;
 

@@ -37,9 +37,10 @@ void Job::check_deadlines() {
       }
       membership_.advance(id, WorkerEvent::kUnwanted, now_.at);
       effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
-      host_failed(host, fmt::format("worker {} did not become ready within {:.0f} s "
-                                    "(--start-timeout)",
-                                    id, seconds(options_.start_timeout)));
+      host_failed(host, "start",
+                  fmt::format("worker {} did not become ready within {:.0f} s "
+                              "(--start-timeout)",
+                              id, seconds(options_.start_timeout)));
     } else if (w.state == WorkerState::kLeaving && age >= options_.leave_timeout &&
                leave_enforced_.insert(id).second) {
       note(Note::Kind::kFailure, "leave_enforced",
@@ -135,6 +136,7 @@ void Job::stop_hung(WorkerId id) {
        id, host);
   effects_.emplace_back(Stop{process, host, Duration{}});
   // Not only when it has ended: what sleeps in the kernel may not even die.
+  lost_since(stalls_.at(id).since);
   ProcessEnded hung;
   hung.process = process;
   hung.status.signal = 9;
@@ -226,6 +228,7 @@ void Job::check_lives() {
       dead = "unsupervised, and out at this boundary";
     if (!dead) continue;
     hosts_[host].link = Link::kNone;
+    lost_since(now_.at - down);
     liveness_.forget(host);
     note(Note::Kind::kFailure, "host_lost", fmt::format("{} is lost: {}", host, *dead),
          std::nullopt, host);

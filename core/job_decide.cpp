@@ -16,6 +16,7 @@ void Job::settle() {
   shrink_if_someone_died();
   cross_boundary();
   release();
+  count_death();
   let_hosts_go();
   end_if_over();
 }
@@ -124,6 +125,7 @@ void Job::shrink_if_someone_died() {
   c.members = boundary_.members();
   c.contributors = live;
   record(c);
+  count_wait_for_dead(live.empty());
   commit_sent_ = now_.at;
   for (const auto& [id, s] : servers_) tell_commit(id);
   if (!live.empty()) {
@@ -178,6 +180,7 @@ void Job::commit(Epoch epoch, const Plan& plan) {
   const bool changed = !plan.joins.empty() || !plan.leaves.empty() ||
                        boundary_.members() != boundary_.contributors();
   for (const auto& [id, e] : boundary_.arrivals()) to_release_.insert(id);
+  boundary_is_complete(!plan.joins.empty() ? "join" : !plan.leaves.empty() ? "leave" : "boundary");
   if (!changed) {
     record(EpochBegan{epoch});
     if (!commit_sent_ && !boundary_.all_acked(server_ids())) commit_sent_ = now_.at;
@@ -240,9 +243,11 @@ void Job::release() {
       continue;
     }
     w->greeted = true;
+    count_wait(id);
     effects_.emplace_back(TellRelease{id, w->host, r});
   }
   to_release_ = std::move(out_of_reach);
+  tell_lost_time();
 }
 
 void Job::let_hosts_go() {

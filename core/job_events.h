@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -187,12 +188,14 @@ struct Note {
     kCommit,   ///< The view changed.
     kRefusal,  ///< Something asked for is not done.
     kFailure,  ///< Something failed; what is done about it.
+    kMeasure,  ///< Only for events.jsonl.
   };
   Kind kind = Kind::kInfo;
   std::string what;  ///< Stable event name: "worker_joined".
   std::string text;  ///< The sentence.
   std::optional<WorkerId> worker = std::nullopt;
   std::optional<Host> host = std::nullopt;
+  std::vector<std::pair<std::string, double>> numbers = {};  ///< Fields of the event.
 };
 /// The job is over: stop everything everywhere (TERM, then KILL after `grace`), then report.
 struct End {

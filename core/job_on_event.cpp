@@ -148,7 +148,7 @@ void Job::on(const AttachFailed& e) {
   HostState& h = hosts_[e.host];
   if (h.link != Link::kAttaching) return;
   h.link = Link::kNone;
-  host_failed(e.host, e.why);
+  host_failed(e.host, "reach", e.why);
 }
 
 void Job::on(const PrepareEnded& e) {
@@ -158,7 +158,7 @@ void Job::on(const PrepareEnded& e) {
   if (e.ok) {
     if (!h.prepared) record(HostPrepared{e.host});
   } else {
-    host_failed(e.host, fmt::format("prepare-data failed: {}", e.why));
+    host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
   }
 }
 
@@ -195,12 +195,14 @@ void Job::worker_ended(const ProcessEnded& e) {
   const bool member = w->state == WorkerState::kMember || base_start;
   if (newcomer) {
     worker_gone(id, status, fmt::format("ended before it joined: {}", reason));
-    host_failed(host, fmt::format("worker {} ended before it joined: {}", id, reason));
+    host_failed(host, "start", fmt::format("worker {} ended before it joined: {}", id, reason));
   } else {
+    if (!status.clean()) lost_since(now_.at);
     worker_gone(id, status, status.clean() ? "" : e.why);
     if (member && !initial() && !status.clean() && !finishing_) {
       HostState& h = hosts_[host];
       h.why = fmt::format("worker {}: {}", id, reason);
+      h.check = "run";
       if (h.given_up) {
         note(Note::Kind::kFailure, "host_given_up",
              fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
@@ -250,6 +252,7 @@ void Job::on(const WorkerArrived& e) {
       }
       switch (boundary_.arrive(e.worker, e.epoch)) {
         case Boundary::Arrival::kCounted:
+          if (!initial()) arrived_at_.try_emplace(e.worker, now_.at);
           break;
         case Boundary::Arrival::kReleased:
           to_release_.insert(e.worker);
@@ -310,6 +313,9 @@ void Job::on(const ProcessInspected& e) {
 void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }
 
 void Job::on(const Tick&) {
+  // While nobody is left there is at least one that should be.
+  lost_time_.pass(initial() ? 0 : std::max<std::size_t>(1, boundary_.contributors().size()),
+                  now_.at);
   check_lives();
   check_deadlines();
 }
@@ -324,23 +330,28 @@ void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
   if (w->was_member && !initial() && !own_end) gone.log.push_back(log_line(false, w->host));
   const Host host = w->host;
   const bool logged = !gone.log.empty();
+  const Duration member = w->state == WorkerState::kMember ? now_.at - w->since : Duration{};
   record(std::move(gone));
-  if (logged)
+  if (logged) {
     note(Note::Kind::kCommit, "worker_removed",
          fmt::format("worker {} on {} is removed ({})", id, host,
                      why.empty() ? to_string(status) : why),
          id, host);
+    if (member > Duration{})
+      std::get<Note>(effects_.back()).numbers.emplace_back("member_s", seconds(member));
+  }
 }
 
-void Job::host_failed(const Host& host, const std::string& why) {
+void Job::host_failed(const Host& host, std::string check, const std::string& why) {
   HostState& h = hosts_[host];
   if (membership_.wanted(host) == 0 && !initial()) return;  // its failure is nobody's loss
   ++h.attempts;
   h.why = why;
+  h.check = std::move(check);
   const bool initial_worker = initial() && start_waits_for(host);
   if (initial_worker) {
     constexpr std::uint32_t kInitialTries = 3;
-    const bool prepare = why.rfind("prepare-data", 0) == 0;
+    const bool prepare = h.check == "prepare";
     if (!prepare || h.attempts >= kInitialTries) {
       end(options_.codes.unreachable, at_host(host, why), options_.stop_grace);
       return;

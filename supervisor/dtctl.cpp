@@ -23,6 +23,7 @@
 #include "launcher/supervisor_process.h"
 #include "supervisor/job_pointer.h"
 #include "supervisor/status_text.h"
+#include "supervisor/why_text.h"
 
 namespace dt::supervisor {
 namespace {
@@ -40,6 +41,7 @@ constexpr const char* kHelp =
     "Looks at and steers the job of the present folder, or of DIR.\n\n"
     "  status [--json] [--watch]     members, newcomers, servers, host_worker; --watch: every "
     "second\n"
+    "  why HOST                      its state, what failed there, the next try, what would help\n"
     "  add HOST [slots=N]            one more worker (or N) on HOST, from the next epoch on\n"
     "  remove HOST                   HOST's added workers leave at the next epoch\n"
     "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
@@ -173,6 +175,22 @@ io::awaitable<int> status(Arguments args) {
     if (!args.watch) co_return io::kExitOk;
     co_await io::sleep_for(1s);
   }
+}
+
+io::awaitable<int> why(Arguments args) {
+  if (args.words.size() != 1) throw Usage{"why HOST"};
+  const auto parsed = parse_hosts(args.words[0], "why");
+  if (!parsed) co_return complain(parsed.error(), io::kExitUsage);
+  if (parsed->size() != 1) throw Usage{"why takes one host"};
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json request{{"op", "status"}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  auto text = why_text(*reply, parsed->front().host);
+  if (!text) co_return complain(text.error());
+  fmt::print("{}", *text);
+  co_return io::kExitOk;
 }
 
 /// Waits for JobEnded, showing what comes before it if wanted.
@@ -395,7 +413,7 @@ int run(const std::vector<std::string>& words) {
   const std::map<std::string, Command> commands = {
       {"status", status}, {"add", edit},      {"remove", edit},     {"stop", stop},
       {"logs", logs},     {"events", events}, {"console", console}, {"version", version},
-      {"help", help},     {"resume", resume},
+      {"help", help},     {"resume", resume}, {"why", why},
   };
   const auto command = commands.find(args.command);
   if (command == commands.end()) throw Usage{fmt::format("unknown command {}", args.command)};

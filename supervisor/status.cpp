@@ -79,11 +79,17 @@ json hosts_json(const StatusInput& in) {
   for (const auto& [host, h] : in.job.hosts()) {
     const std::uint32_t wanted = in.job.membership().wanted(host);
     if (wanted == 0 && h.link == Job::Link::kNone) continue;
-    json entry{{"host", to_string(host)}, {"wanted", wanted},
-               {"link", name_of(h.link)}, {"life", name_of(in.job.life(host, in.now))},
-               {"prepared", h.prepared},  {"cooling_until_s", nullptr},
-               {"given_up", h.given_up},  {"why", h.why},
-               {"attempts", h.attempts},  {"restarts", h.restarts.count()}};
+    json entry{{"host", to_string(host)},
+               {"wanted", wanted},
+               {"link", name_of(h.link)},
+               {"life", name_of(in.job.life(host, in.now))},
+               {"prepared", h.prepared},
+               {"cooling_until_s", nullptr},
+               {"given_up", h.given_up},
+               {"why", h.why},
+               {"check", h.check},
+               {"attempts", h.attempts},
+               {"restarts", h.restarts.count()}};
     if (h.cooling_until && *h.cooling_until > in.now)
       entry["cooling_until_s"] = std::chrono::duration<double>(*h.cooling_until - in.now).count();
     out.push_back(std::move(entry));
@@ -105,6 +111,7 @@ std::string status_json(const StatusInput& in) {
            {"world_size", view.members().size()},
            {"uptime_s", in.uptime_s},
            {"waiting", in.job.pending_reason()},
+           {"goodput", nullptr},
            {"workers", workers_json(in)},
            {"servers", servers_json(in)},
            {"hosts", hosts_json(in)},
@@ -112,6 +119,15 @@ std::string status_json(const StatusInput& in) {
            {"logs", io::job_files_dir(in.spec) + "/logs"},
            {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
   if (view.epoch()) out["epoch"] = view.epoch()->value;
+  if (const LostTime& time = in.job.lost_time(); time.goodput()) {
+    const auto in_seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
+    json lost = json::object();
+    for (const auto& [cause, d] : time.by_cause()) lost[cause] = in_seconds(d);
+    out["goodput"] = {{"share", *time.goodput()},
+                      {"worker_s", in_seconds(time.total())},
+                      {"lost_s", std::move(lost)},
+                      {"text", time.summary()}};
+  }
   json accepted = json::array();
   for (const HostSlots& s : in.job.membership().file())
     for (std::uint32_t i = 0; i < s.slots; ++i) accepted.push_back(to_string(s.host));

@@ -7,8 +7,12 @@
 ///                  "stalls":{"for_s","process":"what it does, by its kernel"}|null}],
 ///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
 ///      "hosts":[{"host","wanted","link","life":"alive|suspect|lost","prepared",
-///                "cooling_until_s":n|null,"given_up","why","attempts","restarts"}],
+///                "cooling_until_s":n|null,"given_up","why",
+///                "check":"reach|prepare|start|run","attempts","restarts"}],
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],"refused":{"why"}|null},
+///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, this term's: what members
+///                waited for beside each other's gradients, in worker-seconds: boundary (the
+///                slowest), join, leave, death, supervisor,
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
 #pragma once
 

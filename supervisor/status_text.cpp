@@ -132,6 +132,8 @@ std::string head(const json& status) {
                      shown(status, "world_size"), shown(status, "term"));
   if (shown(status, "waiting") != "-")
     out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
+  if (const json& goodput = part(status, "goodput"); goodput.is_object())
+    out += fmt::format("goodput {}\n", shown(goodput, "text"));
   const json& stalled = part(part(status, "volume"), "stalled_s");
   if (stalled.is_number() && stalled.get<double>() >= 1)
     out +=

@@ -1,6 +1,7 @@
 #include "supervisor/story.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace dt::supervisor {
@@ -18,21 +19,25 @@ std::string_view name_of(Note::Kind kind) {
       return "refusal";
     case Note::Kind::kFailure:
       return "failure";
+    case Note::Kind::kMeasure:
+      return "measure";
   }
   return "info";
 }
 
 }  // namespace
 
-void Story::tell(const Note& note, std::int64_t wall_ns, std::uint64_t generation,
-                 std::optional<std::uint32_t> epoch) {
+void Story::tell(const Note& note, const Place& place) {
   const bool bad = note.kind == Note::Kind::kFailure || note.kind == Note::Kind::kRefusal;
-  console_.line(bad ? io::Level::kWarning : io::Level::kInfo, note.text);
+  if (note.kind != Note::Kind::kMeasure)
+    console_.line(bad ? io::Level::kWarning : io::Level::kInfo, note.text);
 
   nlohmann::json event{
-      {"n", first_ + events_.size()}, {"time_ns", wall_ns}, {"kind", name_of(note.kind)},
-      {"event", note.what},           {"text", note.text},  {"generation", generation}};
-  if (epoch) event["epoch"] = *epoch;
+      {"n", first_ + events_.size()}, {"time_ns", place.wall_ns}, {"kind", name_of(note.kind)},
+      {"event", note.what},           {"text", note.text},        {"generation", place.generation}};
+  if (place.epoch) event["epoch"] = *place.epoch;
+  if (place.rank) event["rank"] = *place.rank;
+  for (const auto& [name, value] : note.numbers) event[name] = std::round(value * 1000) / 1000;
   if (note.worker) event["worker"] = note.worker->value;
   if (note.host) event["host"] = to_string(*note.host);
   // Output of a user's command may stand in a text: bytes that are no UTF-8 are replaced.

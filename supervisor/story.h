@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/job_events.h"
@@ -19,9 +20,16 @@ class Story {
   Story(io::Log& console, std::function<void(std::string)> append_event)
       : console_(console), append_event_(std::move(append_event)) {}
 
-  /// `wall_ns` since 1970; `generation` and `epoch` place the event in the job's time.
-  void tell(const Note& note, std::int64_t wall_ns, std::uint64_t generation,
-            std::optional<std::uint32_t> epoch);
+  /// Where in the job's time an event belongs.
+  struct Place {
+    std::int64_t wall_ns = 0;  ///< Since 1970.
+    std::uint64_t generation = 0;
+    std::optional<std::uint32_t> epoch;
+    std::optional<std::uint32_t> rank;  ///< Of the event's worker.
+  };
+  void tell(const Note& note, const Place& place);
+  /// An earlier term has told so many events already. Before the first one of this term.
+  void go_on_from(std::uint64_t events) { first_ = events; }
 
   /// {"ok":true,"events":[...],"next":N}: events from number `from` on that are still kept.
   [[nodiscard]] std::string events_json(std::uint64_t from) const;

@@ -29,6 +29,7 @@ constexpr Duration kLateTick = 500ms;
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
 constexpr Duration kPredecessor = 5s;
+constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes read to count them.
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -243,6 +244,9 @@ awaitable<Result<void>> Supervisor::open_files() {
   if (!options_.resume) {
     auto files = co_await make_job_files();
     if (!files) co_return files;
+  } else if (auto told = co_await volume_.read(path("events.jsonl"), kMostEvents); told && *told) {
+    story_->go_on_from(
+        static_cast<std::uint64_t>(std::count((*told)->begin(), (*told)->end(), '\n')));
   }
   const std::string logs = io::job_files_dir(spec_) + "/logs";
   auto logs_made = co_await volume_.make_dirs(logs);
@@ -377,6 +381,16 @@ bool Supervisor::awaits_agents(Time since) const {
   });
 }
 
+void Supervisor::tell_goodput() {
+  const LostTime& time = job_->lost_time();
+  if (!time.goodput()) return;
+  Note told{Note::Kind::kInfo, "goodput", "goodput: " + time.summary()};
+  told.numbers.emplace_back("goodput", *time.goodput());
+  for (const auto& [cause, lost] : time.by_cause())
+    told.numbers.emplace_back(cause + "_s", std::chrono::duration<double>(lost).count());
+  act(told);
+}
+
 awaitable<void> Supervisor::shut_down() {
   // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
   // Those of an earlier term are there already: their links have to be made to tell them.
@@ -394,6 +408,7 @@ awaitable<void> Supervisor::shut_down() {
           "after {:.0f} s (--orphan-timeout)",
           host, spec_.orphan_timeout_s);
   }
+  tell_goodput();
   if (end_->exit_code == 0)
     console_->info("{}", end_->message);
   else if (end_->exit_code == io::kExitInterrupted)

@@ -101,6 +101,8 @@ class Supervisor {
   /// Ends a foreground job whose dtlaunch died before it came for its console.
   io::awaitable<void> expect_owner();
   io::awaitable<void> shut_down();
+  /// What share of the members' time was not lost, and by what the rest was.
+  void tell_goodput();
   /// Whether a host may still say that everything there has ended.
   [[nodiscard]] bool awaits_agents(Time since) const;
   void say_ready(const std::string& line);

@@ -114,13 +114,16 @@ void Supervisor::act(const TellCommit& e) {
 }
 
 void Supervisor::act(const Note& e) {
-  std::optional<std::uint32_t> epoch;
-  std::uint64_t generation = 0;
+  Story::Place place;
+  place.wall_ns = wall_now();
   if (job_) {
-    generation = job_->boundary().generation().value;
-    if (job_->boundary().epoch()) epoch = job_->boundary().epoch()->value;
+    const Boundary& view = job_->boundary();
+    place.generation = view.generation().value;
+    if (view.epoch()) place.epoch = view.epoch()->value;
+    if (const auto rank = e.worker ? view.rank_of(*e.worker) : std::nullopt)
+      place.rank = rank->value;
   }
-  story_->tell(e, wall_now(), generation, epoch);
+  story_->tell(e, place);
 }
 
 void Supervisor::act(const End& e) {

@@ -15,3 +15,7 @@ for id in 0 2; do
 done
 worker_log agree "$T"/w*.jsonl
 end_job
+# What the members waited for, counted: to the console, and to events.jsonl.
+expect_output job 'goodput: [0-9.]+ % of [0-9]+ worker-seconds; lost: .*boundary [0-9.]+ s'
+[ "$(event goodput '"boundary_s":[0-9.]+.*"goodput":0\.[0-9]+')" = 1 ] || fail "no event tells the goodput"
+[ "$(event worker_removed '"member_s":[0-9.]+.*"rank":1')" = 1 ] || fail "no rank and time of the removed member"

@@ -25,6 +25,11 @@ some_epochs 2
 changed 'ADDED localhost'
 worker_log once "$T/w0.jsonl"
 end_job
+python3 - <<'END' || fail "events are not numbered through"
+import json
+numbers = [json.loads(line)["n"] for line in open("events.jsonl")]
+assert numbers == list(range(len(numbers))), numbers
+END
 
 say "by hand"
 rm -f "$T"/w*.jsonl

@@ -243,6 +243,10 @@ void Cluster::act(const Note& e) { trace(13, e.what.size(), "  - {}", e.text); }
 
 void Cluster::act(const End& e) {
   trace(14, static_cast<std::uint64_t>(e.exit_code), "  END {}: {}", e.exit_code, e.message);
+  // Nobody can have lost more time than there was; time is counted by ticks.
+  const LostTime& time = job_->lost_time();
+  if (time.lost() > time.total() + 1s)
+    checkers_->fail(fmt::format("more time was lost than there was: {}", time.summary()));
   over_ = true;
   over_at_ = now_;
   exit_code_ = e.exit_code;

@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include "core/job.h"
+#include "core/job_text.h"
+
+namespace dt {
+namespace {
+
+/// How long after a supervisor's restart waiting at the boundary is put down to that.
+constexpr Duration kReturn = std::chrono::seconds(15);
+/// Less in all is not worth an event.
+constexpr Duration kWorthTelling = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void Job::lose(const std::string& cause, Duration time) {
+  if (time <= Duration{}) return;
+  lost_time_.lose(cause, time);
+  just_lost_[cause] += time;
+}
+
+void Job::lost_since(Time since) {
+  if (!initial() && !finishing_) dead_since_ = std::min(dead_since_.value_or(since), since);
+}
+
+void Job::count_wait_for_dead(bool nobody_left) {
+  const Time since = dead_since_.value_or(now_.at);
+  dead_since_.reset();
+  if (finishing_) return;
+  for (auto& [id, at] : arrived_at_) {
+    const Time from = std::max(at, since);
+    lose("boundary", from - at);
+    lose("death", now_.at - from);
+    at = now_.at;
+  }
+  if (nobody_left) {
+    nobody_since_ = since;
+    return;
+  }
+  const std::size_t stopped = boundary_.missing().size();
+  if (!death_)
+    death_.emplace(since, stopped);
+  else
+    death_->second = std::min(death_->second, stopped);
+}
+
+void Job::count_death() {
+  if (!death_ || !boundary_.all_acked(server_ids())) return;
+  lose("death", (now_.at - death_->first) * static_cast<Duration::rep>(death_->second));
+  death_.reset();
+  tell_lost_time();
+}
+
+void Job::boundary_is_complete(std::string cause) {
+  complete_at_ = now_.at;
+  boundary_cause_ = std::move(cause);
+  if (nobody_since_) lose("death", now_.at - *nobody_since_);
+  nobody_since_.reset();
+}
+
+void Job::count_wait(WorkerId worker) {
+  const auto arrived = arrived_at_.find(worker);
+  if (arrived == arrived_at_.end()) return;
+  const Time complete = std::max(arrived->second, complete_at_.value_or(arrived->second));
+  const bool returned = resumed_at_ && arrived->second - *resumed_at_ < kReturn;
+  lose(returned ? "supervisor" : "boundary", complete - arrived->second);
+  lose(returned ? "supervisor" : boundary_cause_, now_.at - complete);
+  arrived_at_.erase(arrived);
+}
+
+void Job::tell_lost_time() {
+  Duration sum{};
+  for (const auto& [cause, time] : just_lost_) sum += time;
+  if (sum < kWorthTelling) return;
+  Note told;
+  told.kind = Note::Kind::kMeasure;
+  told.what = "time_lost";
+  told.text = fmt::format("{:.3f} worker-seconds lost:", seconds(sum));
+  for (const auto& [cause, time] : just_lost_) {
+    told.text += fmt::format(" {} {:.3f}", cause, seconds(time));
+    told.numbers.emplace_back(cause + "_s", seconds(time));
+  }
+  just_lost_.clear();
+  effects_.emplace_back(std::move(told));
+}
+
+}  // namespace dt

@@ -1,0 +1,58 @@
+#include "supervisor/why_text.h"
+
+#include "test/support/catch.h"
+
+using namespace dt;
+
+namespace {
+
+constexpr const char* kStatus = R"({
+  "opaque":false,"waiting":"the boundary waits for worker(s) 1",
+  "workers":[
+    {"id":0,"host":"10.0.0.7","state":"MEMBER","why":""},
+    {"id":5,"host":"u@node7:2222","state":"STARTING","why":""}],
+  "hosts":[
+    {"host":"10.0.0.7","wanted":1,"link":"up","life":"alive","cooling_until_s":null,
+     "given_up":false,"why":"","check":"","attempts":0,"restarts":0},
+    {"host":"10.0.0.8","wanted":2,"link":"up","life":"alive","cooling_until_s":4.25,
+     "given_up":false,"why":"prepare-data failed: exit code 3: the disk is full",
+     "check":"prepare","attempts":2,"restarts":0},
+    {"host":"10.0.0.9","wanted":1,"link":"none","life":"alive","cooling_until_s":null,
+     "given_up":true,"why":"worker 3: killed by signal 9","check":"run","attempts":0,
+     "restarts":4},
+    {"host":"u@node7:2222","wanted":1,"link":"up","life":"alive","cooling_until_s":null,
+     "given_up":false,"why":"","check":"","attempts":0,"restarts":0},
+    {"host":"twin:1","wanted":1,"link":"up","life":"alive"},
+    {"host":"twin:2","wanted":1,"link":"up","life":"alive"}]})";
+
+std::string why(Host host) { return supervisor::why_text(kStatus, host).value(); }
+std::string refusal(Host host) { return supervisor::why_text(kStatus, host).error().message; }
+
+}  // namespace
+
+TEST_CASE("why: the failed check, the next try, and what would make it pass", "[status]") {
+  CHECK(why({"", "10.0.0.8", 0}) == R"(10.0.0.8: 2 worker(s) wanted, link up, alive
+Last failure: prepare-data failed: exit code 3: the disk is full
+Next try: number 3, in 4.2 s.
+To pass: --prepare-data has to exit with 0 there. Its whole output: dtctl logs prepare-10.0.0.8
+The next boundary waits: the boundary waits for worker(s) 1
+)");
+}
+
+TEST_CASE("why: a host that is given up, one on its way, and one that has what it should",
+          "[status]") {
+  CHECK(why({"", "10.0.0.9", 0}).find("It is given up: it has used up --max-restarts.") !=
+        std::string::npos);
+  CHECK(why({"", "10.0.0.9", 0}).find("Next try") == std::string::npos);
+  CHECK(why({"", "node7", 0}).find("worker 5: STARTING") != std::string::npos);
+  CHECK(why({"", "10.0.0.7", 0}).find("worker 0: MEMBER (a member)\n") != std::string::npos);
+}
+
+TEST_CASE("why: a host the job does not know, or a name of several, is refused by name",
+          "[status]") {
+  CHECK(refusal({"", "10.0.0.99", 0}).find("knows no host 10.0.0.99") != std::string::npos);
+  CHECK(refusal({"", "twin", 0}).find("several hosts") != std::string::npos);
+  CHECK(why({"", "twin", 2}).find("twin:2: 1 worker(s) wanted") == 0);
+  CHECK(refusal({"x", "10.0.0.7", 0}).find("knows no host") != std::string::npos);
+  CHECK_FALSE(supervisor::why_text("garbage", {"", "a", 0}));
+}
