@@ -127,7 +127,8 @@ TEST_CASE("connections: after a cut everything unanswered is sent again and coun
         options.step = step;
         options.learning_rate = 1;
         must(pushpull(store, "w", g, values, options));
-        if (values != std::vector<float>(values.size(), -static_cast<float>(step) - 1))
+        const float wanted = -static_cast<float>(step) - 1;
+        if (std::count(values.begin(), values.end(), wanted) != std::ssize(values))
           throw std::runtime_error("a push was lost or counted twice");
         if (w == 0) ++steps;
       }
