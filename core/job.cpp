@@ -13,7 +13,10 @@ constexpr Duration kReattachGrace = std::chrono::seconds(15);
 }  // namespace
 
 Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
-    : options_(std::move(options)), liveness_(options_.liveness), now_(now) {
+    : options_(std::move(options)),
+      liveness_(options_.liveness),
+      checkpoints_(options_.checkpoint_every),
+      now_(now) {
   for (const Record& r : records) apply(r);
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
@@ -133,6 +136,11 @@ void Job::apply_one(const Committed& r) {
   }
   if (r.boundary) {
     if (boundary_.epoch() != r.epoch) futile_restarts_ = 0;
+    epoch_saves_.reset();
+    if (r.saves) {
+      epoch_saves_ = r.generation;
+      checkpoints_.begin(r.epoch, r.generation);
+    }
     new_view();
     membership_.swaps_done(r.members, r.leavers);
     boundary_.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
@@ -151,6 +159,7 @@ void Job::apply_one(const EpochBegan& r) {
   }
   futile_restarts_ = 0;
   new_view();
+  epoch_saves_.reset();
   boundary_.begin_epoch(r.epoch);
   opened_ = true;
 }
@@ -205,6 +214,11 @@ void Job::apply_one(const AgentKnown& r) {
 
 void Job::apply_one(const JobEnding& r) { ending_ = r; }
 
+void Job::apply_one(const CheckpointTaken& r) {
+  checkpoints_.taken(r.epoch);
+  checkpoint_trouble_.clear();
+}
+
 // ---------------------------------------------------------------- small things
 
 void Job::tell_commit(ServerId id) {
@@ -214,6 +228,7 @@ void Job::tell_commit(ServerId id) {
   m.epoch = boundary_.epoch().value_or(Epoch(0));
   m.boundary = boundary_.members() == boundary_.contributors();
   m.contributors = boundary_.contributors();
+  m.checkpoint = epoch_saves_;
   effects_.emplace_back(TellCommit{id, servers_.at(id).host, std::move(m)});
 }
 

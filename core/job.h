@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "core/boundary.h"
+#include "core/checkpoints.h"
 #include "core/hang.h"
 #include "core/job_events.h"
 #include "core/job_records.h"
@@ -58,6 +59,10 @@ struct JobOptions {
   /// Others wait in a round for a worker that does nothing: it is dead then. 0: never.
   Duration hang_timeout = std::chrono::seconds(600);
   Duration orphan_timeout = std::chrono::seconds(300);
+  std::uint32_t checkpoint_every = 0;  ///< Epochs; 0: no checkpoints.
+  /// The epoch the job begins with, whatever its workers say: that of the checkpoint the servers
+  /// start from.
+  std::optional<Epoch> first_epoch;
   Liveness::Limits liveness;
 
   /// dtlaunch's exit codes for ends that are not a worker's (io/control.h).
@@ -109,6 +114,9 @@ class Job {
   };
   [[nodiscard]] const Membership& membership() const { return membership_; }
   [[nodiscard]] const Boundary& boundary() const { return boundary_; }
+  [[nodiscard]] const Checkpoints& checkpoints() const { return checkpoints_; }
+  /// Why the last checkpoint that was given up was; empty: none was since the last good one.
+  [[nodiscard]] const std::string& checkpoint_trouble() const { return checkpoint_trouble_; }
   [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_; }
   [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
   [[nodiscard]] const std::map<WorkerId, Stall>& stalls() const { return stalls_; }
@@ -145,6 +153,8 @@ class Job {
   void on(const TrafficSeen& e);
   void on(const WorkerProgress& e);
   void on(const ProcessInspected& e);
+  void on(const ServerSaved& e);
+  void on(const CheckpointSealed& e);
   void on(const StopAsked& e);
   void on(const Tick& e);
 
@@ -161,6 +171,7 @@ class Job {
   void apply_one(const WorkerGone& r);
   void apply_one(const AgentKnown& r);
   void apply_one(const JobEnding& r);
+  void apply_one(const CheckpointTaken& r);
 
   // Decisions, run after every event until nothing moves.
   void settle();
@@ -211,6 +222,9 @@ class Job {
   /// Begins an epoch with the planned changes, if there are any, in one record.
   void commit(Epoch epoch, const Plan& plan);
   void tell_commit(ServerId id);
+  /// Whether the boundary before this epoch saves a checkpoint.
+  bool saves_at(Epoch epoch);
+  void give_checkpoint_up(const std::string& why);
   void end(int exit_code, std::string message, Duration grace);
   void note(Note::Kind kind, std::string what, std::string text,
             std::optional<WorkerId> worker = std::nullopt, std::optional<Host> host = std::nullopt);
@@ -244,6 +258,9 @@ class Job {
   Liveness liveness_;
   HangWatch hang_watch_;
   std::map<WorkerId, Stall> stalls_;
+  Checkpoints checkpoints_;
+  std::optional<Generation> epoch_saves_;  ///< The commit of the present epoch that saved.
+  std::string checkpoint_trouble_;
   std::map<Host, HostState> hosts_;
   std::map<ServerId, ServerState> servers_;
   Term term_;

@@ -177,11 +177,12 @@ void Job::cross_boundary() {
 }
 
 void Job::commit(Epoch epoch, const Plan& plan) {
-  const bool changed = !plan.joins.empty() || !plan.leaves.empty() ||
-                       boundary_.members() != boundary_.contributors();
+  const bool saves = saves_at(epoch);
+  const bool new_view = !plan.joins.empty() || !plan.leaves.empty() ||
+                        boundary_.members() != boundary_.contributors();
   for (const auto& [id, e] : boundary_.arrivals()) to_release_.insert(id);
   boundary_is_complete(!plan.joins.empty() ? "join" : !plan.leaves.empty() ? "leave" : "boundary");
-  if (!changed) {
+  if (!new_view && !saves) {
     record(EpochBegan{epoch});
     if (!commit_sent_ && !boundary_.all_acked(server_ids())) commit_sent_ = now_.at;
     return;
@@ -202,10 +203,12 @@ void Job::commit(Epoch epoch, const Plan& plan) {
   }
   c.contributors = c.members;
   c.leavers = plan.leaves;
+  c.saves = saves;
   // Base workers become members at the first boundary whether or not it changes the view.
   record(c);
   commit_sent_ = now_.at;
   for (const auto& [id, s] : servers_) tell_commit(id);
+  if (!new_view) return;  // it is no news to people
   std::string text = fmt::format("generation {}: epoch {} begins with {} worker(s)", c.generation,
                                  c.epoch, c.members.size());
   if (!plan.joins.empty()) text += fmt::format(", joined: {}", join_ids(plan.joins));
@@ -216,6 +219,15 @@ void Job::commit(Epoch epoch, const Plan& plan) {
          fmt::format("worker {} on {} is a member, rank {} of {}", id, membership_.find(id)->host,
                      boundary_.rank_of(id)->value, c.members.size()),
          id, membership_.find(id)->host);
+}
+
+bool Job::saves_at(Epoch epoch) {
+  if (initial() || finishing_ || servers_.empty() || !checkpoints_.is_wanted(epoch)) return false;
+  if (checkpoints_.is_idle()) return true;
+  give_checkpoint_up(fmt::format(
+      "epoch {} begins without a checkpoint: the one of epoch {} is still being written", epoch,
+      checkpoints_.saving()->epoch));
+  return false;
 }
 
 void Job::release() {

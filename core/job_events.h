@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/checkpoints.h"
 #include "core/hang.h"
 #include "core/hosts.h"
 #include "core/id.h"
@@ -97,6 +98,16 @@ struct ProcessInspected {
   ProcessId process;
   std::string text;
 };
+/// A server has written its part of a checkpoint, or could not.
+struct ServerSaved {
+  ServerId server;
+  Saved saved;
+};
+/// A SealCheckpoint effect ended.
+struct CheckpointSealed {
+  Generation generation;
+  std::string why;  ///< Empty: it is whole.
+};
 /// Ctrl-C, dtctl stop, or the console went away.
 struct StopAsked {
   std::string why;
@@ -108,7 +119,8 @@ struct Tick {};
 using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard,
                               AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
                               WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
-                              WorkerProgress, ProcessInspected, StopAsked, Tick>;
+                              WorkerProgress, ProcessInspected, ServerSaved, CheckpointSealed,
+                              StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.
@@ -180,6 +192,11 @@ struct TellCommit {
   Host host;
   ServerCommit message;
 };
+/// Every server's file of a checkpoint is there: make it count. Answered by CheckpointSealed, after
+/// tries enough; older checkpoints beyond those to be kept go then.
+struct SealCheckpoint {
+  Checkpoints::Saving what;
+};
 /// For people: one line of the story, for the console and events.jsonl.
 struct Note {
   enum class Kind : std::uint8_t {
@@ -206,6 +223,6 @@ struct End {
 
 using Effect =
     std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop, Inspect,
-                 Acknowledge, TellServers, TellRelease, TellShrunk, TellCommit, Note, End>;
+                 Acknowledge, TellServers, TellRelease, TellShrunk, TellCommit, SealCheckpoint, Note, End>;
 
 }  // namespace dt

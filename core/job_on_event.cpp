@@ -237,7 +237,7 @@ void Job::on(const WorkerArrived& e) {
       w->state = WorkerState::kStarting;
       membership_.advance(e.worker, WorkerEvent::kJoined, now_.at);
       if (w->base && initial()) {
-        static_cast<void>(boundary_.arrive(e.worker, e.epoch));
+        static_cast<void>(boundary_.arrive(e.worker, options_.first_epoch.value_or(e.epoch)));
       } else {
         note(Note::Kind::kInfo, "worker_warm",
              fmt::format("worker {} on {} is ready and joins at the next epoch", e.worker, w->host),
@@ -308,6 +308,40 @@ void Job::on(const WorkerProgress& e) { hang_watch_.progress(e.worker, e.epoch, 
 void Job::on(const ProcessInspected& e) {
   const auto stall = stalls_.find(WorkerId(e.process.id));
   if (e.process.role == Role::kWorker && stall != stalls_.end()) stall->second.process = e.text;
+}
+
+void Job::on(const ServerSaved& e) {
+  const Saved& saved = e.saved;
+  if (!checkpoints_.is_about(saved.generation) || !servers_.count(e.server)) return;
+  if (!saved.why.empty()) {
+    checkpoints_.give_up();
+    return give_checkpoint_up(fmt::format("no checkpoint of epoch {}: server {} on {}: {}",
+                                          saved.epoch, e.server, servers_.at(e.server).host,
+                                          saved.why));
+  }
+  const Checkpoints::File file{saved.bytes, saved.header_crc, saved.step};
+  if (checkpoints_.add(e.server, saved.generation, file, servers_.size()))
+    effects_.emplace_back(SealCheckpoint{*checkpoints_.saving()});
+}
+
+void Job::on(const CheckpointSealed& e) {
+  if (!checkpoints_.is_about(e.generation)) return;
+  const Checkpoints::Saving what = *checkpoints_.saving();
+  if (!e.why.empty()) {
+    checkpoints_.give_up();
+    return give_checkpoint_up(fmt::format("no checkpoint of epoch {}: {}", what.epoch, e.why));
+  }
+  record(CheckpointTaken{what.epoch, what.generation});
+  std::uint64_t bytes = 0;
+  for (const auto& [server, file] : what.files) bytes += file.bytes;
+  note(Note::Kind::kInfo, "checkpoint_taken",
+       fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch, what.files.size(),
+                   static_cast<double>(bytes) / 1e6));
+}
+
+void Job::give_checkpoint_up(const std::string& why) {
+  checkpoint_trouble_ = why;
+  note(Note::Kind::kFailure, "checkpoint_failed", why);
 }
 
 void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }

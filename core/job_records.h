@@ -76,7 +76,8 @@ struct Committed {
   std::vector<WorkerId> contributors;  ///< Rank order.
   std::vector<WorkerId> leavers;       ///< Removed by this commit.
   std::vector<LogLine> log;
-  DT_FIELDS(generation, boundary, epoch, members, contributors, leavers, log)
+  bool saves = false;  ///< The servers save a checkpoint of the epoch's beginning.
+  DT_FIELDS(generation, boundary, epoch, members, contributors, leavers, log, saves)
 };
 
 /// A boundary at which nothing changed.
@@ -113,8 +114,16 @@ struct JobEnding {
   DT_FIELDS(exit_code, message)
 };
 
+/// A checkpoint is whole on the volume: it counts.
+struct CheckpointTaken {
+  static constexpr std::uint16_t kType = 11;
+  Epoch epoch;
+  Generation generation;
+  DT_FIELDS(epoch, generation)
+};
+
 using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
-                            EpochBegan, WorkerGone, AgentKnown, JobEnding>;
+                            EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

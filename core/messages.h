@@ -292,6 +292,18 @@ struct GivingUp {
   DT_FIELDS(why)
 };
 
+/// What became of the checkpoint that the commit of `generation` asked for.
+struct Saved {
+  static constexpr std::uint16_t kType = 84;
+  Epoch epoch;
+  Generation generation;
+  std::string why;  ///< Empty: the file is on the volume, synced.
+  std::uint64_t bytes = 0;
+  std::uint32_t header_crc = 0;
+  std::uint64_t step = 0;  ///< Of the last update before it.
+  DT_FIELDS(epoch, generation, why, bytes, header_crc, step)
+};
+
 // ---------------------------------------------------------------- supervisor -> worker
 
 struct ServerAddress {
@@ -344,7 +356,10 @@ struct ServerCommit {
   Epoch epoch;                         ///< The epoch that begins or goes on.
   bool boundary = false;               ///< A new epoch begins: finished marks are cleared.
   std::vector<WorkerId> contributors;  ///< In rank order; the first initialises keys.
-  DT_FIELDS(term, generation, epoch, boundary, contributors)
+  /// A checkpoint is to be taken of the values as they are when this generation is first heard of,
+  /// as long as that is before anybody was released: it stands in every later commit of the epoch.
+  std::optional<Generation> checkpoint;
+  DT_FIELDS(term, generation, epoch, boundary, contributors, checkpoint)
 };
 
 }  // namespace dt

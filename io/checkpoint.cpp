@@ -92,14 +92,15 @@ Result<Manifest> manifest_from_json(std::string_view text) {
 
 std::string checkpoint_name(Epoch epoch) { return fmt::format("{}{:06}", kEpochPrefix, epoch); }
 
-std::string partial_name(Epoch epoch) { return checkpoint_name(epoch).append(kPartialSuffix); }
+std::string partial_name(Epoch epoch, Generation generation) {
+  return fmt::format("{}.g{}{}", checkpoint_name(epoch), generation, kPartialSuffix);
+}
 
 std::optional<Epoch> checkpoint_epoch(std::string_view name) { return parse_epoch(name); }
 
 std::optional<Epoch> partial_epoch(std::string_view name) {
   if (!name.ends_with(kPartialSuffix)) return std::nullopt;
-  name.remove_suffix(kPartialSuffix.size());
-  return parse_epoch(name);
+  return parse_epoch(name.substr(0, name.find('.')));
 }
 
 std::string checkpoint_file(std::uint32_t index) {

@@ -1,11 +1,12 @@
 /// Checkpoints on the shared volume: their folders, and the manifest that makes one of them count.
 ///
-///     <job files>/checkpoints/epoch-000003.partial/   being written, or given up: never read
-///     <job files>/checkpoints/epoch-000003/           whole: manifest.json, server-0.safetensors
+///     <job files>/checkpoints/epoch-000003.g7.partial/  being written, or given up: never read
+///     <job files>/checkpoints/epoch-000003/             whole: manifest.json, server-0.safetensors
 ///     ...
 ///
 /// Each server writes its file (kvstore/checkpoint), the supervisor the manifest when it has heard
-/// of all of them; then it renames the folder.
+/// of all of them; then it renames the folder. A server that was given up as lost and still writes
+/// has another generation, and so another folder.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,8 @@ struct Manifest {
 
 /// "epoch-000003".
 [[nodiscard]] std::string checkpoint_name(Epoch epoch);
-/// "epoch-000003.partial".
-[[nodiscard]] std::string partial_name(Epoch epoch);
+/// "epoch-000003.g7.partial": what the commit of generation 7 asked for.
+[[nodiscard]] std::string partial_name(Epoch epoch, Generation generation);
 /// Of a whole checkpoint's folder name; nothing for any other name.
 [[nodiscard]] std::optional<Epoch> checkpoint_epoch(std::string_view name);
 /// The same of one that is not whole.

@@ -24,11 +24,13 @@ std::vector<Record> one_of_each() {
                 {WorkerId(0), WorkerId(9)},
                 {WorkerId(9)},
                 {WorkerId(1)},
-                {LogLine{5, true, kHost, 1'763'664'000'123'456'789}}},
+                {LogLine{5, true, kHost, 1'763'664'000'123'456'789}},
+                true},
       EpochBegan{Epoch(3)},
       WorkerGone{WorkerId(9), ExitStatus{0, 9}, "no sign of life", {LogLine{6, false, kHost, 8}}},
       AgentKnown{kHost, "boot", 0xffffffffffffffffU},
       JobEnding{-1, "interrupted"},
+      CheckpointTaken{Epoch(2), Generation(4)},
   };
 }
 

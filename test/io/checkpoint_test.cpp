@@ -54,23 +54,23 @@ TEST_CASE("folder names say the epoch and whether the checkpoint is whole") {
   CHECK(io::checkpoint_name(Epoch(12345678)) == "epoch-12345678");
   CHECK(io::checkpoint_epoch("epoch-000003") == Epoch(3));
   CHECK(io::checkpoint_epoch("epoch-12345678") == Epoch(12345678));
-  for (const char* other : {"epoch-3", "epoch-000003.partial", "epoch-", "epoch--00001", "other",
+  for (const char* other : {"epoch-3", "epoch-000003.g7.partial", "epoch-", "epoch--00001", "other",
                             "epoch-99999999999", "xepoch-000003", "epoch-000003 "})
     CHECK_FALSE(io::checkpoint_epoch(other));
-  CHECK(io::partial_epoch(io::partial_name(Epoch(3))) == Epoch(3));
+  CHECK(io::partial_epoch(io::partial_name(Epoch(3), Generation(7))) == Epoch(3));
   CHECK_FALSE(io::partial_epoch("epoch-000003"));
 }
 
 TEST_CASE("the oldest checkpoints go, and what was given up before the newest") {
-  const std::vector<std::string> names = {"epoch-000001", "epoch-000002.partial", "epoch-000003",
-                                          "epoch-000005", "epoch-000007.partial", "epoch-000010",
-                                          "notes.txt",    "epoch-000011.partial"};
+  const std::vector<std::string> names = {"epoch-000001", "epoch-000002.g7.partial", "epoch-000003",
+                                          "epoch-000005", "epoch-000007.g7.partial", "epoch-000010",
+                                          "notes.txt",    "epoch-000011.g7.partial"};
   using Names = std::vector<std::string>;
-  CHECK(io::outdated_checkpoints(names, 2) ==
-        Names{"epoch-000001", "epoch-000002.partial", "epoch-000003", "epoch-000007.partial"});
+  CHECK(io::outdated_checkpoints(names, 2) == Names{"epoch-000001", "epoch-000002.g7.partial",
+                                                    "epoch-000003", "epoch-000007.g7.partial"});
   CHECK(io::outdated_checkpoints(names, 99) ==
-        Names{"epoch-000002.partial", "epoch-000007.partial"});
+        Names{"epoch-000002.g7.partial", "epoch-000007.g7.partial"});
   // The newest stays, whatever is asked for.
   CHECK(io::outdated_checkpoints({"epoch-000001", "epoch-000002"}, 0) == Names{"epoch-000001"});
-  CHECK(io::outdated_checkpoints({"epoch-000002.partial"}, 3).empty());
+  CHECK(io::outdated_checkpoints({"epoch-000002.g7.partial"}, 3).empty());
 }

@@ -82,6 +82,12 @@ class Story {
     if (verb == "tick") return tick(seconds_of(args[0]));
     if (verb == "acks") return void(acks_ = args[0] == "on");
     if (verb == "ack") return step(CommitAcked{ServerId(0), job_->boundary().generation()});
+    if (verb == "saved") {
+      Saved saved{job_->boundary().epoch().value(), Generation(number(args[1])), text(args, 2)};
+      saved.bytes = 500'000;
+      return step(ServerSaved{ServerId(number(args[0])), std::move(saved)});
+    }
+    if (verb == "sealed") return step(CheckpointSealed{Generation(number(args[0])), text(args, 1)});
     if (verb == "traffic") {
       TrafficSeen seen;
       each_worker(args, [&seen](WorkerId id) { seen.alive.push_back(id); });
@@ -116,6 +122,8 @@ class Story {
         if (name == "futile") options_.max_futile_restarts = number(value);
         if (name == "restarts") options_.max_restarts = number(value);
         if (name == "hang_timeout") options_.hang_timeout = seconds_of(value);
+        if (name == "checkpoint_every") options_.checkpoint_every = number(value);
+        if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
       }
     }
@@ -295,9 +303,16 @@ class Story {
             },
             [&](const TellShrunk& e) { line("worker {}: lead is {}", e.worker, e.message.lead); },
             [&](const TellCommit& e) {
-              line("server {}: generation {} of {}{}", e.server, e.message.generation,
-                   fmt::join(e.message.contributors, ","), e.message.boundary ? "" : " (shrunk)");
+              line("server {}: generation {} of {}{}{}", e.server, e.message.generation,
+                   fmt::join(e.message.contributors, ","), e.message.boundary ? "" : " (shrunk)",
+                   e.message.checkpoint
+                       ? fmt::format(", to save if generation {} is news", *e.message.checkpoint)
+                       : "");
               if (acks_) answers.emplace_back(CommitAcked{e.server, e.message.generation});
+            },
+            [&](const SealCheckpoint& e) {
+              line("seal the checkpoint of epoch {}, generation {}: {} file(s)", e.what.epoch,
+                   e.what.generation, e.what.files.size());
             },
             [&](const Note& e) {
               if (e.kind != Note::Kind::kLaunch) line("- {}", e.text);

@@ -86,6 +86,26 @@ std::map<Host, std::uint32_t> Checkers::members_per_host() const {
   return out;
 }
 
+void Checkers::on_sealed(Epoch epoch, Generation generation) {
+  const auto& parts = saved_[generation];
+  bool whole = parts.size() == servers_;
+  for (const auto& [server, saved] : parts) whole &= saved.why.empty() && saved.epoch == epoch;
+  if (!whole) fail(fmt::format("the checkpoint of epoch {} counts and is not whole", epoch));
+  if (!asked_.count(generation) || asked_.at(generation) != epoch)
+    fail(fmt::format("nobody asked for a checkpoint of epoch {}", epoch));
+  sealed_[generation] = epoch;
+}
+
+void Checkers::check_one(const CheckpointTaken& r, Time) {
+  const auto sealed = sealed_.find(r.generation);
+  if (sealed == sealed_.end() || sealed->second != r.epoch)
+    fail(fmt::format("a checkpoint of epoch {} is journalled that is not on the volume", r.epoch));
+  if (newest_checkpoint_ && *newest_checkpoint_ >= r.epoch)
+    fail(fmt::format("the checkpoint of epoch {} comes after that of epoch {}", r.epoch,
+                     *newest_checkpoint_));
+  newest_checkpoint_ = r.epoch;
+}
+
 void Checkers::check_one(const EpochBegan& r, Time) {
   if (epoch_ && r.epoch != epoch_->next())
     fail(fmt::format("epoch {} begins after epoch {}", r.epoch, *epoch_));
@@ -111,6 +131,7 @@ void Checkers::check_one(const Committed& r, Time now) {
   for (const WorkerId id : r.contributors)
     if (gone_.count(id)) fail(fmt::format("worker {} is gone and contributes", id));
   generation_ = r.generation;
+  if (r.saves) asked_[r.generation] = r.epoch;
   members_ = r.members;
   contributors_ = r.contributors;
   sets_[r.generation] = r.contributors;

@@ -36,6 +36,10 @@ class Checkers {
   void on_release(WorkerId worker, const Release& release);
   /// A server got this commit.
   void on_server_commit(ServerId server, const ServerCommit& commit);
+  /// A server has written its part of a checkpoint, or says why not.
+  void on_saved(ServerId server, const Saved& saved) { saved_[saved.generation][server] = saved; }
+  /// A checkpoint was made to count on the volume.
+  void on_sealed(Epoch epoch, Generation generation);
   /// A newcomer on this host failed or could not be reached: a swap may go on without it.
   void on_trouble(const Host& host) { troubled_.insert(host); }
   void on_trouble() { swap_.reset(); }
@@ -74,6 +78,7 @@ class Checkers {
   void check_one(const HostPrepared&, Time) {}
   void check_one(const AgentKnown&, Time) {}
   void check_one(const JobEnding&, Time) {}
+  void check_one(const CheckpointTaken& r, Time now);
   void check_view(const Committed& r, Time now);
   void check_swap(const Committed& r, Time now);
   [[nodiscard]] std::map<Host, std::uint32_t> members_per_host() const;
@@ -105,6 +110,10 @@ class Checkers {
   std::map<std::pair<WorkerId, Epoch>, Told> told_;
   std::map<std::pair<Generation, Rank>, WorkerId> ranks_;
   std::map<ServerId, std::pair<Term, Generation>> adopted_;
+  std::map<Generation, std::map<ServerId, Saved>> saved_;
+  std::map<Generation, Epoch> sealed_;
+  std::map<Generation, Epoch> asked_;  ///< Commits that save.
+  std::optional<Epoch> newest_checkpoint_;
   std::optional<Time> waiting_since_;
   std::optional<Time> hanging_since_;
   std::set<WorkerId> hung_;

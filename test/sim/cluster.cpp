@@ -50,6 +50,7 @@ Outcome Cluster::run() {
   out.crashes = crashes_;
   out.commits = commits_;
   out.log_lines = static_cast<std::uint32_t>(lines_.size());
+  out.checkpoints = static_cast<std::uint32_t>(sealed_.size());
   return out;
 }
 
@@ -82,6 +83,9 @@ void Cluster::plan() {
   faults_.leave_ignored = sometimes(0.2, 0.3);
   faults_.late_ack = sometimes(0.3, 0.2);
   faults_.silent_server = sometimes(0.02, 0.2);
+  faults_.save_fails = sometimes(0.2, 0.2);
+  faults_.save_hangs = sometimes(0.05, 0.1);
+  faults_.seal_fails = sometimes(0.2, 0.2);
 
   for (int i = 1; i <= 6; ++i) machine(Host{"", fmt::format("10.0.0.{}", i), 0});
   const std::size_t hosts = rng_.between(1, 3);
@@ -104,6 +108,8 @@ void Cluster::plan() {
   options_.orphan_timeout = kOrphanTimeout;
   options_.boundary_timeout = 25s;
   options_.hang_timeout = 15s;
+  options_.checkpoint_every = static_cast<std::uint32_t>(rng_.between(0, 3));
+  if (rng_.chance(0.1)) options_.first_epoch = Epoch(1);
   opaque_ = rng_.chance(0.04);
   epochs_ = Epoch(static_cast<std::uint32_t>(rng_.between(3, 14)));
   first_epoch_ = rng_.chance(0.9) ? Epoch(0) : Epoch(2);

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,7 @@ class Cluster {
   void act(const TellRelease& e);
   void act(const TellShrunk&);
   void act(const TellCommit& e);
+  void act(const SealCheckpoint& e);
   void act(const Note& e);
   void act(const End& e);
   /// The shell's goodbye to one host; hosts that are still being reached get it when they answer.
@@ -118,6 +120,8 @@ class Cluster {
   [[nodiscard]] bool round_complete(Epoch epoch) const;
   void hang(std::size_t index);
   void server_commit(std::size_t index, const ServerCommit& c);
+  /// The server takes what it is to save and writes it, in its own time.
+  void save(std::size_t index, const ServerCommit& c);
   void report_traffic(std::size_t index);
 
   // What goes wrong.
@@ -184,6 +188,7 @@ class Cluster {
   std::int32_t exit_code_ = 0;
   std::uint32_t crashes_ = 0;
   std::uint32_t commits_ = 0;
+  std::set<Generation> sealed_;
 };
 
 }  // namespace dt::sim

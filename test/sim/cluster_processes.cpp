@@ -198,6 +198,7 @@ void Cluster::server_commit(std::size_t index, const ServerCommit& c) {
   s.term = c.term;
   s.generation = c.generation;
   s.set = c.contributors;
+  save(index, c);
   check_rounds();
   if (rng_.chance(faults_.silent_server)) {
     trace(24, s.id.id, "!! server {} says nothing any more", s.id.id);
@@ -211,6 +212,28 @@ void Cluster::server_commit(std::size_t index, const ServerCommit& c) {
     if (!then.running) return;
     then.acked = std::max(then.acked.value_or(generation), generation);
     say(then.host, CommitAcked{ServerId(then.id.id), generation});
+  });
+}
+
+void Cluster::save(std::size_t index, const ServerCommit& c) {
+  Process& s = processes_[index];
+  if (!c.checkpoint || s.asked_to_save >= c.checkpoint) return;
+  s.asked_to_save = c.checkpoint;
+  // The values must be those of the epoch's beginning.
+  for (const Process& w : processes_)
+    if (w.running && w.id.role == Role::kWorker && w.released && !w.waits && w.epoch >= c.epoch &&
+        std::count(c.contributors.begin(), c.contributors.end(), WorkerId(w.id.id)) > 0)
+      checkers_->fail(fmt::format("server {} saves epoch {} when worker {} is in epoch {}", s.id.id,
+                                  c.epoch, w.id.id, w.epoch));
+  if (rng_.chance(faults_.save_hangs)) return;
+  Saved saved{
+      c.epoch, *c.checkpoint, rng_.chance(faults_.save_fails) ? "no space left" : "", 100, 7, 5};
+  after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 300ms), [this, index, saved] {
+    Process& then = processes_[index];
+    if (!then.running) return;
+    then.saved = saved;
+    checkers_->on_saved(ServerId(then.id.id), saved);
+    say(then.host, ServerSaved{ServerId(then.id.id), saved});
   });
 }
 

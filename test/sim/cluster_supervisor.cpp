@@ -239,6 +239,20 @@ void Cluster::act(const TellCommit& e) {
              [this, c](std::size_t p) { server_commit(p, c); });
 }
 
+void Cluster::act(const SealCheckpoint& e) {
+  const Generation generation = e.what.generation;
+  const Epoch epoch = e.what.epoch;
+  trace(37, epoch.value, "  seal the checkpoint of epoch {}", epoch);
+  const auto life = life_;
+  const bool fails = rng_.chance(faults_.seal_fails);
+  // The volume's helper outlives a supervisor for the moment that a rename takes.
+  after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 100ms), [this, life, fails, generation, epoch] {
+    if (!fails) sealed_.insert(generation);
+    if (!fails) checkers_->on_sealed(epoch, generation);
+    if (life == life_) feed(CheckpointSealed{generation, fails ? "no space left" : ""});
+  });
+}
+
 void Cluster::act(const Note& e) { trace(13, e.what.size(), "  - {}", e.text); }
 
 void Cluster::act(const End& e) {
@@ -307,6 +321,7 @@ std::string Cluster::describe(const Record& record) {
                                r.log.empty() ? "" : ", logged");
           },
           [](const AgentKnown& r) { return fmt::format("agent of {}: {}", r.host, r.incarnation); },
+          [](const CheckpointTaken& r) { return fmt::format("checkpoint of epoch {}", r.epoch); },
           [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
       },
       record);

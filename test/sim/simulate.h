@@ -17,6 +17,7 @@ struct Outcome {
   std::uint32_t crashes = 0;
   std::uint32_t commits = 0;
   std::uint32_t log_lines = 0;
+  std::uint32_t checkpoints = 0;
 };
 
 /// `trace`: prints a line per event to stdout.

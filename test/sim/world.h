@@ -18,6 +18,7 @@ struct Faults {
   double crash_per_effect = 0, duplicate = 0;
   double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
   double leave_ignored = 0, late_ack = 0, silent_server = 0;
+  double save_fails = 0, save_hangs = 0, seal_fails = 0;
 };
 
 struct Process {
@@ -46,6 +47,8 @@ struct Process {
   Term term;
   Generation generation;
   std::vector<WorkerId> set;
+  std::optional<Generation> asked_to_save;
+  std::optional<Saved> saved;  ///< Kept by its agent.
 };
 
 struct Agent {

@@ -1,0 +1,26 @@
+#include "core/checkpoints.h"
+
+namespace dt {
+
+bool Checkpoints::is_wanted(Epoch epoch) const {
+  return every_ > 0 && epoch.value % every_ == 0 && (!last_begun_ || epoch > *last_begun_);
+}
+
+void Checkpoints::begin(Epoch epoch, Generation generation) {
+  saving_ = Saving{epoch, generation, {}, false};
+  last_begun_ = epoch;
+}
+
+void Checkpoints::taken(Epoch epoch) {
+  newest_ = epoch;
+  saving_.reset();
+}
+
+bool Checkpoints::add(ServerId server, Generation generation, File file, std::size_t servers) {
+  if (!is_about(generation) || saving_->is_sealing) return false;
+  saving_->files[server] = file;
+  saving_->is_sealing = saving_->files.size() == servers;
+  return saving_->is_sealing;
+}
+
+}  // namespace dt
