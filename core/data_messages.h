@@ -120,7 +120,7 @@ struct Header {
   std::uint64_t request = 0;
   Generation generation;
   Round round;
-  std::uint64_t step = 0;
+  std::uint64_t step = 0;     ///< kInit: the chunk's first element.
   std::uint64_t samples = 0;  ///< kInit: the chunk's elements.
   DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, learning_rate,
             request, generation, round, step, samples)

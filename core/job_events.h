@@ -116,11 +116,11 @@ struct StopAsked {
 /// Time passes; deadlines are looked at. About every 100 ms.
 struct Tick {};
 
-using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard,
-                              AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
-                              WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
-                              WorkerProgress, ProcessInspected, ServerSaved, CheckpointSealed,
-                              StopAsked, Tick>;
+using JobEvent =
+    std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard, AttachFailed,
+                 PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived,
+                 ServerListening, CommitAcked, TrafficSeen, WorkerProgress, ProcessInspected,
+                 ServerSaved, CheckpointSealed, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.
@@ -221,8 +221,8 @@ struct End {
   Duration grace{};
 };
 
-using Effect =
-    std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop, Inspect,
-                 Acknowledge, TellServers, TellRelease, TellShrunk, TellCommit, SealCheckpoint, Note, End>;
+using Effect = std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop,
+                            Inspect, Acknowledge, TellServers, TellRelease, TellShrunk, TellCommit,
+                            SealCheckpoint, Note, End>;
 
 }  // namespace dt

@@ -56,6 +56,11 @@ struct JobSpec {
   bool refuse_nonfinite = false;   ///< Servers refuse gradients with infinite or NaN elements.
   std::uint32_t busy_poll_us = 0;  ///< Workers and servers poll so long before they sleep.
 
+  std::uint32_t checkpoint_every = 0;  ///< Epochs between checkpoints; 0: none.
+  std::uint32_t keep_checkpoints = 3;
+  std::string restore;              ///< Folder of the checkpoint the job begins with; or empty.
+  std::uint32_t restore_epoch = 0;  ///< The epoch that begins with it.
+
   std::uint32_t max_restarts = 3;
   double restart_refill_s = 600;
   std::uint32_t max_futile_restarts = 0;  ///< 0: ten, or three per worker if that is more.
@@ -82,6 +87,8 @@ struct JobSpec {
 [[nodiscard]] std::string marker_dir(const std::string& job_dir);
 /// `<job_dir>/.dtlaunch/<job>`
 [[nodiscard]] std::string job_files_dir(const JobSpec& spec);
+/// `<job_dir>/.dtlaunch/<job>/checkpoints`
+[[nodiscard]] std::string checkpoints_dir(const JobSpec& spec);
 /// `<job_dir>/.dtlaunch/current.json`: {"job","master","pid","socket","state_dir"} for dtctl.
 [[nodiscard]] std::string pointer_file(const std::string& job_dir);
 

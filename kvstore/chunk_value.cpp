@@ -81,6 +81,7 @@ std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& 
 void ChunkValue::contribute(const data::Header& header, Payload payload, SharedBuffers shared,
                             bool is_last) {
   if (wrong_.empty()) wrong_ = disagreement(header);
+  if (uses_optimizer()) bench_.step = std::max(bench_.step, header.step);
   const bool adds = header.samples > 0 && elements_ > 0 && wrong_.empty();
   if (!adds) shared.in = nullptr;
   const bool keeps = adds && !shared.in && bench_.deterministic;
@@ -254,6 +255,7 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
       Reduction reduction;
       reduction.addends = std::span(&whole, 1);
       update_with(reduction, header.learning_rate);
+      bench_.step = std::max(bench_.step, header.step);
     } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
       if (shared.in) {
@@ -291,6 +293,25 @@ void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
     }
     if (place) std::memcpy(place + at * width, value, n * width);
   }
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+void ChunkValue::restore(OptimizerState state) {
+  DT_CHECK(parts_.empty(), "restored before the first contribution");
+  if (state.updates > 0) bench_.has_state = true;
+  state_ = std::move(state);
+}
+
+SavedChunk ChunkValue::save() const {
+  SavedChunk saved;
+  saved.dtype = dtype_;
+  saved.elements = elements_;
+  saved.updates = state_.updates;
+  saved.value = value_;
+  saved.state1 = state_.first;
+  saved.state2 = state_.second;
+  return saved;
 }
 
 // ---------------------------------------------------------------- the value's memory

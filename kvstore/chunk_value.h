@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/data_messages.h"
+#include "kvstore/checkpoint/saved.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/payload.h"
 #include "kvstore/reduce.h"
@@ -40,6 +41,7 @@ struct Workbench {
   bool refuse_nonfinite = false;
   std::optional<OptimizerSpec> optimizer;  ///< Changes while no round of a parameter is open.
   bool has_state = false;                  ///< The optimizer has updated a chunk.
+  std::uint64_t step = 0;                  ///< The latest of a parameter's contributions.
   std::uint64_t nonfinite = 0;             ///< Elements of gradients that were infinite or NaN.
   std::shared_ptr<PayloadPool> pool = std::make_shared<PayloadPool>();
   std::vector<Addend> addends;  ///< Scratch.
@@ -51,6 +53,11 @@ class ChunkValue {
   /// `value` holds `elements` of `dtype`.
   ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
              Payload value);
+
+  /// The optimizer's state as it was saved, before the first contribution.
+  void restore(OptimizerState state);
+  /// What is kept of it stays as it is; key and chunk are for the caller to fill in.
+  [[nodiscard]] SavedChunk save() const;
 
   [[nodiscard]] data::Dtype dtype() const { return dtype_; }
   [[nodiscard]] bool is_auxiliary() const { return is_auxiliary_; }

@@ -476,6 +476,7 @@ Status Client::init_chunks(const std::vector<std::string>& keys, const std::vect
       request.header.key = chunk->key;
       request.header.chunk = chunk->index;
       request.header.samples = chunk->place.count;
+      request.header.step = chunk->place.first;
       request.from = static_cast<const std::byte*>(values[i].data) + chunk->place.first * width;
       // The others send theirs only when they are asked to.
       if (is_lead) request.header.payload = static_cast<std::uint32_t>(chunk->bytes);

@@ -21,6 +21,8 @@ struct JobEnvironment {
   std::string bind;       ///< Literal address a server binds and tells the workers.
   std::string interface;  ///< Not empty: the address of this interface instead.
   std::uint16_t server_port = 0;
+  std::string checkpoints;  ///< A server's folder for checkpoints; empty: none are written.
+  std::string restore;      ///< The folder of the checkpoint a server begins with; empty: none.
   Transport transport = Transport::kAuto;
   bool deterministic = false;
   bool refuse_nonfinite = false;

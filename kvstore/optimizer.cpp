@@ -19,14 +19,19 @@ Result<double> parse_number(std::string_view word, std::string_view text) {
   return value;
 }
 
-/// Memory for `elements` of T: `state`'s, zeroed at first.
+/// Memory for `elements` of T: `state`'s, zeroed at first, a copy if somebody else keeps it.
 template <class T>
-T* moments(Payload& state, std::size_t elements) {
-  if (state.empty() && elements > 0) {
-    state = Payload(elements * sizeof(T));
-    std::memset(state.data(), 0, state.size());
+T* moments(std::shared_ptr<Payload>& state, std::size_t elements) {
+  const bool is_new = !state;
+  if (is_new || state.use_count() > 1) {
+    auto fresh = std::make_shared<Payload>(elements * sizeof(T));
+    if (is_new)
+      std::memset(fresh->data(), 0, fresh->size());
+    else if (!fresh->empty())
+      std::memcpy(fresh->data(), state->data(), fresh->size());
+    state = std::move(fresh);
   }
-  return reinterpret_cast<T*>(state.data());
+  return reinterpret_cast<T*>(state->data());
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -31,10 +32,11 @@ struct OptimizerSpec {
 [[nodiscard]] Result<OptimizerSpec> parse_optimizer(std::string_view text);
 [[nodiscard]] std::string to_string(const OptimizerSpec& spec);
 
-/// Momentum and moments of one chunk, in the values' own type; empty until the first update.
+/// Momentum and moments of one chunk, in the values' own type; null until the first update. Whoever
+/// else keeps one keeps these very bytes: the next update goes into other memory.
 struct OptimizerState {
-  Payload first;   ///< SGD: momentum buffer. Adam: first moment.
-  Payload second;  ///< Adam: second moment.
+  std::shared_ptr<Payload> first;   ///< SGD: momentum buffer. Adam: first moment.
+  std::shared_ptr<Payload> second;  ///< Adam: second moment.
   std::uint64_t updates = 0;
 };
 

@@ -15,6 +15,7 @@
 #include "io/task_group.h"
 #include "io/within.h"
 #include "kvstore/busy_poll.h"
+#include "kvstore/checkpoint/writer.h"
 #include "kvstore/handshake.h"
 #include "kvstore/shared_memory.h"
 #include "kvstore/tcp.h"
@@ -75,8 +76,8 @@ class Server::Loop final : public Answers {
     group_.spawn(serve(connection));
   }
 
-  void commit(const ServerCommit& commit, std::atomic<bool>& adopted) {
-    if (shard_.commit(commit, steady_now()) == Members::Adopted::kStale) adopted = false;
+  void commit(const ServerCommit& commit, std::atomic<bool>& adopted, SavedLoop* saved) {
+    if (shard_.commit(commit, steady_now(), saved) == Members::Adopted::kStale) adopted = false;
     write_answers();
   }
 
@@ -323,6 +324,52 @@ struct Server::Impl {
       loops.push_back(std::make_unique<Loop>(shard, counters));
     }
     acceptor.emplace(loops[0]->context());
+    if (!options.checkpoints.empty())
+      writer.emplace([this](SavedWriter::Task task, Result<WrittenFile> written) {
+        finish_saving(std::move(task), written);
+      });
+  }
+
+  /// The commit asks for a checkpoint, for the first time, and it can be begun. Any thread.
+  bool begins_saving(const ServerCommit& commit) {
+    if (!commit.checkpoint) return false;
+    auto before = asked_to_save.load();
+    do {
+      if (commit.checkpoint->value <= before) return false;
+    } while (!asked_to_save.compare_exchange_weak(before, commit.checkpoint->value));
+    if (writer && writer->try_begin()) return true;
+    Saved saved{commit.epoch, *commit.checkpoint, {}};
+    saved.why = writer ? "an earlier one is still being written" : "it has no folder for them";
+    options.on_saved(std::move(saved));
+    return false;
+  }
+
+  /// On a loop's thread. `is_current`: no loop knew a later commit.
+  void save(const ServerCommit& commit, std::vector<SavedLoop> saved, bool is_current) {
+    SavedWriter::Task task;
+    task.by = {commit.epoch, *commit.checkpoint, options.id.value, options.servers};
+    task.loops = std::move(saved);
+    task.folder = options.checkpoints + "/" + io::partial_name(commit.epoch, *commit.checkpoint);
+    if (is_current) return writer->submit(std::move(task));
+    writer->cancel();
+    for (std::size_t i = 0; i < task.loops.size(); ++i)
+      io::asio::post(loops[i]->context(), [kept = std::move(task.loops[i])] {});
+  }
+
+  /// On the writer's thread. Each loop lets its references go itself: it alone counts them.
+  void finish_saving(SavedWriter::Task task, const Result<WrittenFile>& written) {
+    Saved saved{task.by.epoch, task.by.generation, {}};
+    for (std::size_t i = 0; i < task.loops.size(); ++i) {
+      saved.step = std::max(saved.step, task.loops[i].step);
+      io::asio::post(loops[i]->context(), [kept = std::move(task.loops[i])] {});
+    }
+    if (written) {
+      saved.bytes = written->bytes;
+      saved.header_crc = written->header_crc;
+    } else {
+      saved.why = written.error().message;
+    }
+    options.on_saved(std::move(saved));
   }
 
   Result<void> listen() {
@@ -422,9 +469,11 @@ struct Server::Impl {
   AtomicCounters counters;
   std::atomic<bool> stopping = false;
   std::vector<std::unique_ptr<Loop>> loops;
-  std::optional<Tcp::acceptor> acceptor;  ///< Loop 0's thread, once started.
-  std::size_t strangers = 0;              ///< Loop 0's thread.
+  std::optional<Tcp::acceptor> acceptor;         ///< Loop 0's thread, once started.
+  std::size_t strangers = 0;                     ///< Loop 0's thread.
+  std::atomic<std::uint64_t> asked_to_save = 0;  ///< The last generation that did.
   std::uint16_t port = 0;
+  std::optional<SavedWriter> writer;  ///< None without a folder for checkpoints.
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -443,6 +492,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& lo
 
 Server::~Server() {
   impl_->stopping = true;
+  impl_->writer.reset();  // it posts to the loops
   for (auto& loop : impl_->loops) {
     const bool accepts = &loop == &impl_->loops.front();
     io::asio::post(loop->context(), [this, &loop, accepts] {
@@ -464,14 +514,19 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
     std::function<void(bool)> done;
     std::atomic<std::size_t> left;
     std::atomic<bool> adopted = true;
+    std::vector<SavedLoop> saved;  ///< Empty: nothing is to be saved.
   };
   auto shared = std::make_shared<Shared>();
   shared->done = std::move(done);
   shared->left = impl_->loops.size();
-  for (auto& loop : impl_->loops) {
-    io::asio::post(loop->context(), [loop = loop.get(), commit, shared] {
-      loop->commit(commit, shared->adopted);
-      if (--shared->left == 0 && shared->done) shared->done(shared->adopted);
+  if (impl_->begins_saving(commit)) shared->saved.resize(impl_->loops.size());
+  for (std::size_t i = 0; i < impl_->loops.size(); ++i) {
+    Loop* loop = impl_->loops[i].get();
+    io::asio::post(loop->context(), [this, loop, i, commit, shared] {
+      loop->commit(commit, shared->adopted, shared->saved.empty() ? nullptr : &shared->saved[i]);
+      if (--shared->left > 0) return;
+      if (!shared->saved.empty()) impl_->save(commit, std::move(shared->saved), shared->adopted);
+      if (shared->done) shared->done(shared->adopted);
     });
   }
 }

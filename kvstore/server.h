@@ -28,6 +28,10 @@ struct ServerOptions {
   Duration handshake_limit = std::chrono::seconds(5);
   std::size_t max_strangers = 64;  ///< Connections that are not authenticated yet.
   ShardOptions shard;
+  std::uint32_t servers = 1;  ///< Of the job.
+  std::string checkpoints;    ///< Folder of the job's checkpoints; empty: none are written.
+  /// Any thread: what became of a checkpoint that a commit asked for.
+  std::function<void(Saved)> on_saved;
 };
 
 /// What was kept out, since the start.

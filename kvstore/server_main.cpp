@@ -60,6 +60,20 @@ class ServerProcess {
     options.busy_poll = env_.busy_poll;
     options.shard.deterministic = env_.deterministic;
     options.shard.refuse_nonfinite = env_.refuse_nonfinite;
+    options.servers = std::max(1U, env_.num_servers);
+    options.checkpoints = env_.checkpoints;
+    options.on_saved = [this](Saved saved) {
+      io::asio::post(context_, [this, saved = std::move(saved)] { agent_.send(saved); });
+    };
+    if (!env_.restore.empty()) {
+      auto opened = kv::Checkpoint::open(env_.restore);
+      if (!opened) return tl::unexpected(opened.error());
+      const auto& optimizer = (*opened)->optimizer();
+      if (!optimizer.empty())
+        if (auto known = kv::parse_optimizer(optimizer); !known)
+          return tl::unexpected(known.error().at(env_.restore));
+      options.shard.restore = std::move(*opened);
+    }
     auto started = kv::Server::start(std::move(options), log_);
     if (!started) return tl::unexpected(started.error());
     server_ = std::move(*started);

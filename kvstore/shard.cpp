@@ -32,6 +32,19 @@ Shard::Shard(ShardOptions options, Answers& answers)
     : options_(options), answers_(answers), parking_(options.parking) {
   bench_.deterministic = options.deterministic;
   bench_.refuse_nonfinite = options.refuse_nonfinite;
+  if (!options_.restore) return;
+  if (const auto& text = options_.restore->optimizer(); !text.empty()) {
+    const auto spec = parse_optimizer(text);
+    DT_CHECK(spec, "a server refuses a checkpoint whose optimizer it does not know");
+    bench_.optimizer = *spec;
+    bench_.has_state = true;
+  }
+  bench_.step = options_.restore->manifest().step;
+  if (!options_.is_registrar) return;
+  for (const auto& key : options_.restore->keys()) {
+    key_index_.emplace(key.name, keys_.size());
+    keys_.push_back(key);
+  }
 }
 
 Shard::Chunk* Shard::find(const data::Header& header) {
@@ -152,10 +165,11 @@ void Shard::handle(const data::Header& header, Payload payload, Time now, Shared
   DT_CHECK(false, "a frame that check() refuses");
 }
 
-Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
+Members::Adopted Shard::commit(const ServerCommit& commit, Time now, SavedLoop* saved) {
   const auto adopted = members_.adopt(commit);
   if (adopted != Members::Adopted::kYes) return adopted;
   recheck(commit.boundary);
+  if (saved) *saved = save();
   retry(parking_.take_all());
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {})) {
@@ -165,6 +179,24 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now) {
       handle(frame.header, std::move(frame.payload), now, std::move(frame.shared));
   }
   return adopted;
+}
+
+SavedLoop Shard::save() const {
+  SavedLoop saved;
+  saved.keys = keys_;
+  saved.step = bench_.step;
+  if (bench_.optimizer) saved.optimizer = to_string(*bench_.optimizer);
+  saved.chunks.reserve(chunks_.size());
+  for (const auto& [key, chunk] : chunks_) {
+    SavedChunk one = chunk.value.save();
+    one.key = KeyId(static_cast<std::uint32_t>(key >> 32));
+    one.chunk = static_cast<std::uint32_t>(key);
+    saved.chunks.push_back(std::move(one));
+  }
+  std::sort(saved.chunks.begin(), saved.chunks.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.key, a.chunk) < std::pair(b.key, b.chunk);
+  });
+  return saved;
 }
 
 void Shard::disconnect(WorkerId worker) {
@@ -253,6 +285,7 @@ void Shard::on_init(const data::Header& header, Payload payload) {
                                 value.elements(), header.worker, header.samples));
     return answer(header, data::Type::kDone);
   }
+  if (options_.restore && options_.restore->has(header.key)) return restore_chunk(header);
   // Without its values: should it be the one to give them, it is asked for them again.
   if (!members_.is_first(header.worker)) return park(header, {});
   const bool has_values = !payload.empty() || header.samples == 0;
@@ -266,6 +299,27 @@ void Shard::on_init(const data::Header& header, Payload payload) {
   chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}, {}});
   answer(header, data::Type::kDone);
   retry(parking_.take(header));
+}
+
+void Shard::restore_chunk(const data::Header& header) {
+  const auto& key = options_.restore->keys()[header.key.value];
+  if (header.dtype != key.dtype)
+    return refuse(header, data::Code::kMismatch,
+                  fmt::format("key '{}' is of another dtype in the checkpoint", key.name));
+  auto slice = options_.restore->load(header.key, header.step, header.samples);
+  if (!slice) return refuse(header, data::Code::kInvalid, slice.error().message);
+  const auto shared = [](Payload bytes) {
+    return bytes.empty() ? nullptr : std::make_shared<Payload>(std::move(bytes));
+  };
+  OptimizerState state;
+  state.first = shared(std::move(slice->state1));
+  state.second = shared(std::move(slice->state2));
+  state.updates = slice->updates;
+  const bool is_auxiliary = (key.flags & data::kAuxiliary) != 0;
+  ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(slice->value));
+  value.restore(std::move(state));
+  chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}, {}});
+  answer(header, data::Type::kDone);
 }
 
 // ---------------------------------------------------------------- rounds

@@ -48,6 +48,8 @@ struct ShardOptions {
   /// A contribution with infinite or NaN elements is an error; otherwise they are counted.
   bool refuse_nonfinite = false;
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
+  /// What keys and chunks begin with that are in it, whoever creates them; null: nothing.
+  std::shared_ptr<const Checkpoint> restore;
   Duration hold_limit = std::chrono::seconds(30);
   Parking::Limits parking;
 };
@@ -63,7 +65,9 @@ class Shard {
   /// The bytes of the chunk that a frame is about; 0: there is none.
   [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
   /// The contributor set changes; kStale says that the commit was refused.
-  Members::Adopted commit(const ServerCommit& commit, Time now);
+  /// `saved`, if given, becomes what is there when the commit is adopted: every earlier round is in
+  /// it, nothing of the later ones.
+  Members::Adopted commit(const ServerCommit& commit, Time now, SavedLoop* saved = nullptr);
   /// The worker's connection ended. What it asked there is answered when it asks again, not before:
   /// the answer to a repetition would change memory that the worker has got back meanwhile. What it
   /// contributed from shared memory is copied, for the same reason; so call this before the
@@ -109,6 +113,8 @@ class Shard {
 
   void on_register(const data::Header& header, Payload payload);
   void on_init(const data::Header& header, Payload payload);
+  void restore_chunk(const data::Header& header);
+  [[nodiscard]] SavedLoop save() const;
   void on_push(const data::Header& header, Payload payload, SharedBuffers shared);
   void on_pull(const data::Header& header, const SharedBuffers& shared);
   void on_finish(const data::Header& header);

@@ -36,19 +36,19 @@ class Console {
         tasks_(context.get_executor()),
         stop_wanted_(context, boost::asio::steady_timer::time_point::max()) {}
 
-  int run(boost::asio::io_context& context) {
+  int run(boost::asio::io_context& context, SupervisorStart how) {
     catch_signals();
     tasks_.spawn(watch_signals());
     tasks_.spawn(send_stops());
-    tasks_.spawn(main());
+    tasks_.spawn(main(how));
     context.run();
     return exit_code_;
   }
 
  private:
-  io::awaitable<void> main() {
+  io::awaitable<void> main(SupervisorStart how) {
     try {
-      exit_code_ = co_await drive();
+      exit_code_ = co_await drive(how);
     } catch (const std::exception& e) {
       say(Level::kError, "dtlaunch failed: {}", e.what());
       exit_code_ = io::kExitFailure;
@@ -58,8 +58,8 @@ class Console {
   }
 
   /// The job's life as dtlaunch sees it.
-  io::awaitable<int> drive() {
-    auto started = co_await SupervisorProcess::start(spec_, SupervisorStart::kNew);
+  io::awaitable<int> drive(SupervisorStart how) {
+    auto started = co_await SupervisorProcess::start(spec_, how);
     if (!started) {
       say(Level::kError, started.error().why);
       forget_job(started.error().exit_code == io::kExitJobRunning);
@@ -253,11 +253,11 @@ class Console {
 
 }  // namespace
 
-int run_job(const io::JobSpec& spec) {
+int run_job(const io::JobSpec& spec, SupervisorStart how) {
   ::signal(SIGPIPE, SIG_IGN);
   boost::asio::io_context context(1);
   Console console(context, spec);
-  return console.run(context);
+  return console.run(context, how);
 }
 
 }  // namespace dt::launcher

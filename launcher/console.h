@@ -3,11 +3,13 @@
 #pragma once
 
 #include "io/job_spec.h"
+#include "launcher/supervisor_process.h"
 
 namespace dt::launcher {
 
 /// Runs the job of a spec that lies in its state folder, until it has ended (or, detached, until
 /// its supervisor is ready). Returns dtlaunch's exit code. Blocks; installs signal handlers.
-[[nodiscard]] int run_job(const io::JobSpec& spec);
+/// kResume: the one that an earlier dtlaunch has left.
+[[nodiscard]] int run_job(const io::JobSpec& spec, SupervisorStart how = SupervisorStart::kNew);
 
 }  // namespace dt::launcher

@@ -55,6 +55,8 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
     case Role::kServer: {
       vars["DT_ROLE"] = "server";
       vars["DT_SERVER_ID"] = text(facts.process.id);
+      if (spec.checkpoint_every > 0) vars["DT_CHECKPOINTS"] = io::checkpoints_dir(spec);
+      if (!spec.restore.empty()) vars["DT_RESTORE"] = spec.restore;
       if (!spec.interface.empty()) vars["DT_INTERFACE"] = spec.interface;
       const std::uint32_t port = spec.server_port + facts.index_on_host;
       vars["DT_SERVER_PORT"] = text(spec.server_port == 0 ? 0 : port);

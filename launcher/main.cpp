@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@
 #include "launcher/environment.h"
 #include "launcher/options.h"
 #include "launcher/prune.h"
+#include "launcher/resume.h"
 #include "launcher/shell_word.h"
 #include "launcher/supervisor_process.h"
 
@@ -139,6 +141,39 @@ int refuse(const Error& error) {
   return io::kExitUsage;
 }
 
+/// Names the job, writes its spec and runs it.
+int start(io::JobSpec spec) {
+  prune_ended_jobs();
+  name_job(spec);
+  if (auto written = write_spec(spec); !written) {
+    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
+    return io::kExitFailure;
+  }
+  return run_job(spec);
+}
+
+int resume(const std::string& folder) {
+  std::string job_dir = fs::path(folder).lexically_normal().string();
+  if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
+  auto job = find_last_job(job_dir);
+  if (!job) return refuse(job.error());
+  if (job->is_running) {
+    fmt::print(stderr, "dtlaunch: job {} is running: see dtctl status\n", job->spec.job);
+    return io::kExitJobRunning;
+  }
+  if (!job->has_ended && job->has_journal) {
+    const int code = run_job(job->spec, SupervisorStart::kResume);
+    if (code != io::kExitServerLost) return code;
+  }
+  std::vector<std::string> passed_over;
+  const auto found = begin_with_checkpoint(job->spec, passed_over);
+  for (const auto& why : passed_over) fmt::print(stderr, "dtlaunch: passed over: {}\n", why);
+  if (!found) return refuse(found.error());
+  fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
+  std::fflush(stdout);
+  return start(std::move(job->spec));
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.empty()) {
     fmt::print(stderr, "{}", help());
@@ -154,6 +189,7 @@ int run(const std::vector<std::string>& words) {
     fmt::print("{}", version_text("dtlaunch"));
     return io::kExitOk;
   }
+  if (options->wish == Wish::kResume) return resume(options->resume);
   const auto hosts = read_hosts(options->hostfile);
   if (!hosts) return refuse(hosts.error());
   auto spec = plan(*options, *hosts);
@@ -163,13 +199,7 @@ int run(const std::vector<std::string>& words) {
     print_plan(*spec);
     return io::kExitOk;
   }
-  prune_ended_jobs();
-  name_job(*spec);
-  if (auto written = write_spec(*spec); !written) {
-    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
-    return io::kExitFailure;
-  }
-  return run_job(*spec);
+  return start(std::move(*spec));
 }
 
 }  // namespace

@@ -47,6 +47,9 @@ std::vector<po::options_description> groups() {
       "folder of host_worker, host_worker_log and logs, on a volume that all hosts see; default: "
       "the present folder")("detach", po::bool_switch(),
                             "return as soon as the job's supervisor is ready; see dtctl")(
+      "resume", word("DIR"),
+      "go on with the last job of this job folder: with its processes where they live, else from "
+      "its newest checkpoint; no command and no other options")(
       "dry-run", po::bool_switch(), "show who would run where, and start nothing");
   add("Data and environment")("env", words("NAME[=VALUE]"),
                               "give every process this variable; NAME alone: with its value here")(
@@ -90,6 +93,9 @@ std::vector<po::options_description> groups() {
       "stop-timeout", word("TIME"), "between TERM and KILL when the job is stopped (10 s)")(
       "suspect-after", word("TIME"), "of a host's silence: nothing is begun there (1 s)")(
       "dead-after", word("TIME"), "of a host's silence: it counts as lost (3 s)")(
+      "checkpoint-every", word("N"),
+      "save the servers' state before every so many epochs; 0: never (0)")(
+      "keep-checkpoints", word("N"), "the newest so many stay (3)")(
       "orphan-timeout", word("TIME"), "hosts stop everything after so long unsupervised (300 s)")(
       "poll-interval", word("TIME"), "between looks at host_worker (1 s)");
   add("Output")("no-prefix", po::bool_switch(), "show processes' lines as they are")(
@@ -374,6 +380,8 @@ void read_times(Values& values, io::JobSpec& spec) {
   values.number("max-restarts", spec.max_restarts, 0, 1'000'000);
   values.time("restart-refill", spec.restart_refill_s);
   values.number("max-futile-restarts", spec.max_futile_restarts, 1, 1'000'000);
+  values.number("checkpoint-every", spec.checkpoint_every, 0, 1'000'000);
+  values.number("keep-checkpoints", spec.keep_checkpoints, 1, 1'000'000);
   values.time("start-timeout", spec.start_timeout_s);
   values.time("prepare-timeout", spec.prepare_timeout_s);
   values.time("boundary-timeout", spec.boundary_timeout_s);
@@ -456,6 +464,17 @@ Result<Options> parse_options(const std::vector<std::string>& words, const Surro
   }
   if (values.flag("version")) {
     options.wish = Wish::kVersion;
+    return options;
+  }
+  if (values.has("resume")) {
+    options.wish = Wish::kResume;
+    values.text("resume", options.resume);
+    if (!options.resume.starts_with('/')) options.resume = around.cwd + "/" + options.resume;
+    const auto given = std::count_if(map.begin(), map.end(),
+                                     [](const auto& one) { return !one.second.defaulted(); });
+    if (given > 1 || !scan->command.empty())
+      values.refuse("--resume takes the job as it was started: no command and no other options");
+    if (values.error()) return tl::unexpected(*values.error());
     return options;
   }
   if (values.flag("dry-run")) options.wish = Wish::kDryRun;

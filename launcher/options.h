@@ -15,12 +15,13 @@
 namespace dt::launcher {
 
 /// What the user wants done.
-enum class Wish { kRun, kDryRun, kHelp, kVersion };
+enum class Wish { kRun, kResume, kDryRun, kHelp, kVersion };
 
 struct Options {
   Wish wish = Wish::kRun;
   std::uint32_t num_workers = 0;
   std::optional<std::uint32_t> num_servers;  ///< Not given: one per base host.
+  std::string resume;                        ///< kResume: the job folder; absolute.
   std::string hostfile;                      ///< Empty: this machine.
   /// Everything said by options alone. Job name, folders, workers and servers are filled in by
   /// plan() and by the caller.

@@ -97,6 +97,17 @@ json hosts_json(const StatusInput& in) {
   return out;
 }
 
+json checkpoint_json(const StatusInput& in) {
+  const Checkpoints& checkpoints = in.job.checkpoints();
+  json out{{"every", in.spec.checkpoint_every},
+           {"newest", nullptr},
+           {"writing", nullptr},
+           {"trouble", in.job.checkpoint_trouble()}};
+  if (checkpoints.newest()) out["newest"] = checkpoints.newest()->value;
+  if (checkpoints.saving()) out["writing"] = checkpoints.saving()->epoch.value;
+  return out;
+}
+
 }  // namespace
 
 std::string status_json(const StatusInput& in) {
@@ -115,6 +126,7 @@ std::string status_json(const StatusInput& in) {
            {"workers", workers_json(in)},
            {"servers", servers_json(in)},
            {"hosts", hosts_json(in)},
+           {"checkpoint", checkpoint_json(in)},
            {"log_lines", in.job.log_lines()},
            {"logs", io::job_files_dir(in.spec) + "/logs"},
            {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};

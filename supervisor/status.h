@@ -9,6 +9,8 @@
 ///      "hosts":[{"host","wanted","link","life":"alive|suspect|lost","prepared",
 ///                "cooling_until_s":n|null,"given_up","why",
 ///                "check":"reach|prepare|start|run","attempts","restarts"}],
+///      "checkpoint":{"every":epochs,"newest":epoch|null,"writing":epoch|null,"trouble":"why the
+///                    last one was given up"},
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],"refused":{"why"}|null},
 ///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, this term's: what members
 ///                waited for beside each other's gradients, in worker-seconds: boundary (the

@@ -123,6 +123,18 @@ std::string host_file(const json& status) {
   return out + fmt::format("host_worker_log has {} lines\n", shown(status, "log_lines"));
 }
 
+std::string checkpoint(const json& status) {
+  const json& said = part(status, "checkpoint");
+  if (!said.is_object() || shown(said, "every") == "0") return "";
+  std::string out = shown(said, "newest") == "-"
+                        ? "no checkpoint yet"
+                        : fmt::format("newest checkpoint: epoch {}", shown(said, "newest"));
+  if (shown(said, "writing") != "-")
+    out += fmt::format(", that of epoch {} is being written", shown(said, "writing"));
+  if (shown(said, "trouble") != "-") out += fmt::format("; {}", shown(said, "trouble"));
+  return out + "\n";
+}
+
 std::string head(const json& status) {
   const json& uptime = part(status, "uptime_s");
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
@@ -138,7 +150,7 @@ std::string head(const json& status) {
   if (stalled.is_number() && stalled.get<double>() >= 1)
     out +=
         fmt::format("the shared volume has not answered for {}\n", duration(stalled.get<double>()));
-  return out + "\n";
+  return out + checkpoint(status) + "\n";
 }
 
 }  // namespace

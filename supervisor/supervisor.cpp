@@ -48,6 +48,8 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.hang_timeout = from_seconds(spec.hang_timeout_s);
   o.liveness.suspect_after = from_seconds(spec.suspect_after_s);
   o.liveness.dead_after = from_seconds(spec.dead_after_s);
+  o.checkpoint_every = spec.checkpoint_every;
+  if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
   return o;
 }
 

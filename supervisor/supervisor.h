@@ -124,6 +124,8 @@ class Supervisor {
   void act(const TellRelease& e);
   void act(const TellShrunk& e);
   void act(const TellCommit& e);
+  void act(const SealCheckpoint& e);
+  io::awaitable<void> seal(Checkpoints::Saving what);
   void act(const Note& e);
   void act(const End& e);
 

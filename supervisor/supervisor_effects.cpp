@@ -1,5 +1,7 @@
 #include "core/journal.h"
+#include "io/checkpoint.h"
 #include "io/control.h"
+#include "supervisor/checkpoint_folder.h"
 #include "supervisor/supervisor.h"
 
 namespace dt::supervisor {
@@ -111,6 +113,32 @@ void Supervisor::act(const TellShrunk& e) {
 }
 void Supervisor::act(const TellCommit& e) {
   send_to(e.host, {Role::kServer, e.server.value}, e.message);
+}
+
+void Supervisor::act(const SealCheckpoint& e) { group_.spawn(seal(e.what)); }
+
+io::awaitable<void> Supervisor::seal(Checkpoints::Saving what) {
+  constexpr int kTries = 6;
+  const std::string folder = io::checkpoints_dir(spec_);
+  io::Manifest manifest;
+  manifest.job = spec_.job;
+  manifest.epoch = what.epoch;
+  manifest.generation = what.generation;
+  manifest.wall_ns = wall_now();
+  for (const auto& [server, file] : what.files) {
+    manifest.step = std::max(manifest.step, file.step);
+    manifest.files.push_back({io::checkpoint_file(server.value), file.bytes, file.header_crc});
+  }
+  Result<void> done;
+  for (int i = 1; i <= kTries; ++i) {
+    done = co_await seal_checkpoint(volume_, folder, manifest);
+    if (done || i == kTries) break;
+    co_await io::sleep_for(std::chrono::seconds(i));
+  }
+  post(CheckpointSealed{what.generation, done ? "" : done.error().message});
+  if (!done) co_return;
+  auto pruned = co_await prune_checkpoints(volume_, folder, spec_.keep_checkpoints);
+  if (!pruned) own_log_.warn("old checkpoints stay for now: {}", pruned.error().message);
 }
 
 void Supervisor::act(const Note& e) {

@@ -197,6 +197,8 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
         post(ServerListening{server, m->address, m->port});
     } else if (type == CommitAck::kType) {
       if (const auto m = wire::parse<CommitAck>(body)) post(CommitAcked{server, m->generation});
+    } else if (type == Saved::kType) {
+      if (auto m = wire::parse<Saved>(body)) post(ServerSaved{server, std::move(*m)});
     } else if (type == Traffic::kType) {
       if (const auto m = wire::parse<Traffic>(body))
         post(TrafficSeen{server, m->alive, {m->busy, m->owing, m->waiting}});

@@ -217,7 +217,7 @@ class Helper {
           return trouble("rename", fmt::format("{} to {}", q.path, q.path2));
         return VolumeReply();
       case VolumeOp::kRemove:
-        if (::unlink(q.path.c_str()) != 0 && errno != ENOENT) return trouble("remove", q.path);
+        if (::remove(q.path.c_str()) != 0 && errno != ENOENT) return trouble("remove", q.path);
         return VolumeReply();
       case VolumeOp::kList:
         return list(q.path);

@@ -18,7 +18,7 @@ enum class VolumeOp : std::uint8_t {
   kTruncate,  ///< `number`: the size.
   kMakeDirs,  ///
   kRename,    ///< To `path2`.
-  kRemove,    ///< Absent is fine.
+  kRemove,    ///< A file or an empty folder; absent is fine.
   kList,      ///
   kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
 };

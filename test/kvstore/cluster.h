@@ -52,9 +52,11 @@ class Cluster {
  public:
   kv::Transport transport = transport_under_test();
 
-  /// `servers` servers of two loops; workers 0..workers-1 are the first contributors.
+  /// `servers` servers of two loops; workers 0..workers-1 are the first contributors. `change` has
+  /// the last word on each server's options.
   Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now = true,
-          bool deterministic = false, bool refuse_nonfinite = false) {
+          bool deterministic = false, bool refuse_nonfinite = false,
+          const std::function<void(kv::ServerOptions&)>& change = {}) {
     for (std::uint32_t s = 0; s < servers; ++s) {
       kv::ServerOptions options;
       options.id = ServerId(s);
@@ -64,6 +66,8 @@ class Cluster {
       options.shard.deterministic = deterministic;
       options.busy_poll = busy_poll_under_test();
       options.shard.refuse_nonfinite = refuse_nonfinite;
+      options.servers = servers;
+      if (change) change(options);
       auto started = kv::Server::start(options, log_);
       if (!started) throw std::runtime_error(started.error().message);
       ServerAddress address;
@@ -107,6 +111,10 @@ class Cluster {
     planned_ = std::move(contributors);
     release_if_complete();
   }
+  /// The boundary before this epoch asks for a checkpoint.
+  void save_at(Epoch epoch) { save_at_ = epoch; }
+  /// What the workers are told to begin with, whatever they say.
+  void begin_with(Epoch epoch) { first_epoch_ = epoch; }
   [[nodiscard]] std::size_t arrived() {
     std::lock_guard lock(mutex_);
     return arrived_.size();
@@ -189,13 +197,18 @@ class Cluster {
     WorkerId worker_;
   };
 
-  void commit_locked(bool boundary, std::vector<WorkerId> contributors) {
+  void commit_locked(bool boundary, std::vector<WorkerId> contributors,
+                     std::optional<Epoch> save = std::nullopt) {
     generation_ = generation_.next();
     contributors_ = std::move(contributors);
     ServerCommit commit;
     commit.generation = generation_;
     commit.boundary = boundary;
     commit.contributors = contributors_;
+    if (save) {
+      commit.epoch = *save;
+      commit.checkpoint = generation_;
+    }
     for (auto& server : servers_) {
       std::promise<bool> done;
       server->commit(commit, [&done](bool adopted) { done.set_value(adopted); });
@@ -218,7 +231,9 @@ class Cluster {
     if (contributors_.empty()) return;
     for (const auto& w : contributors_)
       if (!arrived_.count(w)) return;
-    const Epoch epoch = arrived_.at(contributors_.front()).epoch;
+    Epoch epoch = arrived_.at(contributors_.front()).epoch;
+    if (first_epoch_) epoch = *std::exchange(first_epoch_, std::nullopt);
+    if (save_at_ == epoch) commit_locked(true, contributors_, epoch);
     if (planned_) {
       // A planned newcomer that is not warm yet waits for a later boundary.
       std::vector<WorkerId> next;
@@ -252,6 +267,8 @@ class Cluster {
   Generation generation_{0};
   std::vector<WorkerId> contributors_;
   std::optional<std::vector<WorkerId>> planned_;
+  std::optional<Epoch> save_at_;
+  std::optional<Epoch> first_epoch_;
   std::map<WorkerId, Arrive> arrived_;
   std::map<WorkerId, kv::JobListener*> listeners_;
 };

@@ -157,6 +157,9 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
       {{"-n", "1", "--env", "DT_RANK=1", "t"}, "names that begin with DT_ are dtlaunch's own"},
       {{"-n", "1", "--sync-dst-dir", "x", "t"}, "give the folder with its full path"},
       {{"-n", "1", "--hostfile=", "t"}, "--hostfile is empty"},
+      {{"--resume", "d", "-n", "1"}, "--resume takes the job as it was started"},
+      {{"--resume", "d", "t"}, "--resume takes the job as it was started"},
+      {{"-n", "1", "--keep-checkpoints", "0", "t"}, "--keep-checkpoints 0: a number 1 to"},
   }));
   CAPTURE(row.words);
   CHECK_THAT(error_of(row.words), Catch::Matchers::Contains(row.expected));
@@ -282,6 +285,13 @@ TEST_CASE("options: --help and --version need nothing else and win", "[options]"
   CHECK(good({"--version"}).wish == launcher::Wish::kVersion);
   CHECK(good({"-n", "1", "--dry-run", "t"}).wish == launcher::Wish::kDryRun);
   CHECK(good({"-n", "1", "t", "-h"}).wish == launcher::Wish::kRun);
+}
+
+TEST_CASE("options: --resume takes a folder and nothing else", "[options]") {
+  const auto options = good({"--resume", "folder"});
+  CHECK(options.wish == launcher::Wish::kResume);
+  CHECK(options.resume == "/job/folder");
+  CHECK(good({"--resume=/abs"}).resume == "/abs");
 }
 
 TEST_CASE("options: the help names every exit code and the options people look for", "[options]") {

@@ -1,0 +1,96 @@
+#include "launcher/resume.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint.h"
+#include "io/fd.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<std::string> slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return tl::unexpected(errno_error(errno, "read " + path));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+bool somebody_listens(const std::string& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket.empty() || socket.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, socket.data(), socket.size());
+  const io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return fd &&
+         ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+}  // namespace
+
+Result<LastJob> find_last_job(const std::string& job_dir) {
+  auto pointer = slurp(io::pointer_file(job_dir));
+  if (!pointer)
+    return fail(ErrorKind::kInvalid, "{}: no job was started in this folder ({})", job_dir,
+                pointer.error().message);
+  LastJob job;
+  std::string name;
+  try {
+    const auto said = nlohmann::json::parse(*pointer);
+    name = said.at("job").get<std::string>();
+    job.has_ended = !said.at("ended").is_null();
+    job.is_running = somebody_listens(said.at("socket").get<std::string>());
+    const fs::path state = said.at("state_dir").get<std::string>();
+    std::error_code ec;
+    job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
+  } catch (const nlohmann::json::exception& wrong) {
+    return fail(ErrorKind::kInvalid, "{}: {}", io::pointer_file(job_dir), wrong.what());
+  }
+  const std::string path = io::marker_dir(job_dir) + "/" + name + "/spec.json";
+  auto text = slurp(path);
+  if (!text) return tl::unexpected(text.error());
+  auto spec = io::spec_from_json(*text);
+  if (!spec) return tl::unexpected(spec.error().at(path));
+  job.spec = std::move(*spec);
+  job.spec.job_dir = job_dir;  // it may have been moved, or be mounted elsewhere here
+  return job;
+}
+
+Result<void> begin_with_checkpoint(io::JobSpec& spec, std::vector<std::string>& passed_over) {
+  const std::string folder = io::checkpoints_dir(spec);
+  std::vector<std::pair<Epoch, std::string>> found;
+  std::error_code ec;
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec))
+    if (const auto epoch = io::checkpoint_epoch(it->path().filename().string()))
+      found.emplace_back(*epoch, it->path().string());
+  std::sort(found.begin(), found.end(), std::greater<>());
+  if (!spec.restore.empty()) found.emplace_back(Epoch(spec.restore_epoch), spec.restore);
+  for (const auto& [epoch, path] : found) {
+    const auto manifest = io::read_manifest(path);
+    const bool is_whole =
+        manifest && std::all_of(manifest->files.begin(), manifest->files.end(), [&](const auto& f) {
+          return fs::file_size(fs::path(path) / f.name, ec) == f.bytes && !ec;
+        });
+    if (!is_whole) {
+      passed_over.push_back(manifest ? path + ": a file is missing or cut short"
+                                     : manifest.error().message);
+      continue;
+    }
+    spec.restore = path;
+    spec.restore_epoch = manifest->epoch.value;
+    return {};
+  }
+  return fail(ErrorKind::kInvalid, "{}: no checkpoint is there to begin with (--checkpoint-every)",
+              folder);
+}
+
+}  // namespace dt::launcher

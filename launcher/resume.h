@@ -1,0 +1,27 @@
+/// `dtlaunch --resume FOLDER`: what is there to go on with.
+#pragma once
+
+#include <string>
+
+#include "core/result.h"
+#include "io/job_spec.h"
+
+namespace dt::launcher {
+
+/// The job that a folder's pointer file names.
+struct LastJob {
+  io::JobSpec spec;          ///< From the job folder: the state folder may be another master's.
+  bool has_ended = false;    ///< It said so itself.
+  bool is_running = false;   ///< Its supervisor answers here.
+  bool has_journal = false;  ///< Its journal is on this machine: agents that live can be adopted.
+};
+
+/// kInvalid says what is missing.
+[[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
+
+/// Makes the spec one that begins with the newest checkpoint that can be read: of this job, else
+/// the one it began with itself. `passed_over` gets a line for each that cannot be read.
+[[nodiscard]] Result<void> begin_with_checkpoint(io::JobSpec& spec,
+                                                 std::vector<std::string>& passed_over);
+
+}  // namespace dt::launcher

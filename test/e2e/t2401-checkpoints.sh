@@ -1,0 +1,84 @@
+# Checkpoints while a job trains; a server killed in mid-epoch; everything killed at once. What goes
+# on from a checkpoint ends with the weights of a job that nothing happened to, bit by bit.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+
+# job NAME OPTIONS...: starts one of eight epochs, about 0.6 s each.
+job() {
+  local name=$1
+  shift
+  start "$name" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/mlp_worker" --samples 200 \
+    --epochs 8 --steps-per-epoch 20 --step-ms 30 --hash --momentum 0.9
+}
+# weights NAME: of the job's end.
+weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$1.out" | sort -u | cut -d= -f2; }
+checkpoints() { echo $(cd "$JOB/.dtlaunch/$1/checkpoints" && ls); }
+name() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["job"])'; }
+server() { python3 -c 'import json, sys
+s = json.load(open(sys.argv[1]))
+print(s["servers"][1]["pid"])' "$T/status.json"; }
+
+job undisturbed
+finished undisturbed "$PID" 60
+expect_status 0
+want=$(weights undisturbed)
+[ ${#want} = 16 ] || fail "the workers do not agree: $want"
+
+say "a server is killed in mid-epoch"
+job first --checkpoint-every 1 --keep-checkpoints 2
+first=$PID
+PATIENCE=60 shows 's["checkpoint"]["newest"] is not None'
+killed_in=$(name)
+victim=$(server)
+wait_for 30 '[ -d ".dtlaunch/$killed_in/checkpoints/epoch-000003" ]' || fail "no checkpoint of epoch 3"
+kill -KILL "$victim"
+finished first "$first" 30
+expect_status 67
+expect_nothing_left
+[ "$(checkpoints "$killed_in" | wc -w)" -le 3 ] || fail "too many: $(checkpoints "$killed_in")"
+! grep -q 'Epoch\[7\]' "$T/first.out" || fail "it was killed too late"
+start second dtlaunch --resume "$JOB"
+finished second "$PID" 60
+expect_status 0
+expect_output second 'Going on with epoch [3-6] from .*epoch-00000[3-6]'
+! grep -q 'Epoch\[[012]\]' "$T/second.out" || fail "it began anew"
+[ "$(weights second)" = "$want" ] || fail "other weights: $(weights second), not $want"
+[[ "$(checkpoints "$(name)")" = *epoch-000007 ]] || fail "not the newest: $(checkpoints "$(name)")"
+
+say "everything is killed"
+job third --checkpoint-every 3 --keep-checkpoints 2
+third=$PID
+wait_for 60 '[ "$(checkpoints "$(name)" 2>/dev/null)" = epoch-000003 ]' || fail "no checkpoint of epoch 3"
+while read -r pid _; do kill -KILL "$pid" 2>/dev/null || true; done < <(left_over)
+wait_for 10 '[ -z "$(left_over)" ]' || fail "left over: $(left_over)"
+finished third "$third" 10
+start fourth dtlaunch --resume .
+finished fourth "$PID" 90
+expect_status 0
+expect_output fourth 'Going on with epoch 3 from .*epoch-000003'
+[ "$(weights fourth)" = "$want" ] || fail "other weights: $(weights fourth), not $want"
+
+say "a checkpoint that is damaged is passed over"
+# The last job has one of epoch 6; before it there is what it began with.
+printf x >>"$JOB/.dtlaunch/$(name)/checkpoints/epoch-000006/server-0.safetensors"
+start fifth dtlaunch --resume "$JOB"
+finished fifth "$PID" 60
+expect_status 0
+expect_output fifth 'passed over: .*epoch-000006: a file is missing or cut short'
+expect_output fifth 'Going on with epoch 3 from'
+[ "$(weights fifth)" = "$want" ] || fail "other weights: $(weights fifth), not $want"
+
+say "what cannot be gone on with"
+mkdir "$T/empty"
+run nothing dtlaunch --resume "$T/empty"
+expect_status 2
+expect_output nothing 'no job was started in this folder'
+run extra dtlaunch --resume "$JOB" -n 3
+expect_status 2
+expect_output extra 'no command and no other options'
+cd "$T/empty"
+run without dtlaunch -n 1 -s 1 "$DT_BIN/mlp_worker" --samples 50 --epochs 1
+expect_status 0
+run none dtlaunch --resume .
+expect_status 2
+expect_output none 'no checkpoint is there to begin with \(--checkpoint-every\)'

@@ -1,0 +1,30 @@
+# The volume is full when a checkpoint is due: training goes on, why is told, and the next one is
+# written when there is space again.
+[ -n "${DT_OWN_MOUNTS-}" ] || {
+  unshare -rm true 2>/dev/null || { echo "SKIPPED: no mount namespace of one's own here"; exit 77; }
+  exec env DT_OWN_MOUNTS=1 unshare -rm bash "$0" "$@"
+}
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+# The checkpoints lie on a volume of their own, so that what is full is known.
+mkdir "$T/small"
+mount -t tmpfs -o size=2m tmpfs "$T/small"
+start job dtlaunch -n 2 -s 1 --checkpoint-every 1 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
+  --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
+JOB_PID=$PID
+wait_for 30 '[ -d "$JOB/.dtlaunch" ] && [ -s "$JOB/.dtlaunch/current.json" ]' || fail "no job"
+folder=$JOB/.dtlaunch/$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["job"])')/checkpoints
+wait_for 30 '[ -d "$folder/epoch-000001" ]' || fail "no checkpoint"
+mount --bind "$T/small" "$folder"
+head -c 2m /dev/zero >"$T/small/ballast" 2>/dev/null || true
+happens checkpoint_failed 'No space left on device'
+shows 're.search("No space left", s["checkpoint"]["trouble"]) is not None'
+dtctl status | grep -q 'No space left' || fail "dtctl status does not say it"
+some_epochs 3
+ls "$T/small" | grep -Ev '^(ballast|epoch-[0-9]+\.g[0-9]+\.partial)$' && fail "something counts that is not whole"
+worker_log waits "$T/w0.jsonl" 1.0
+rm "$T/small/ballast"
+wait_for 30 'ls -d "$T"/small/epoch-?????? >/dev/null 2>&1' || fail "no checkpoint when there is space again"
+shows 's["checkpoint"]["trouble"] == ""'
+end_job
+umount "$folder" "$T/small"

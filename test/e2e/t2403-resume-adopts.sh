@@ -1,0 +1,23 @@
+# dtlaunch and its supervisor are killed: dtlaunch --resume takes over what still trains, and nothing
+# restarts.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+start job dtlaunch -n 2 -s 1 --checkpoint-every 2 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
+  --samples 200 --epochs 30 --steps-per-epoch 20 --step-ms 20
+job=$PID
+wait_for 30 'in_epoch 3' || fail "the job has not begun"
+run twice dtlaunch --resume .
+expect_status 68
+expect_output twice 'is running: see dtctl status'
+supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+kill -KILL "$job" "$supervisor"
+finished job "$job" 10
+start again dtlaunch --resume .
+finished again "$PID" 90
+expect_status 0
+! grep -q 'Going on with epoch' "$T/again.out" || fail "it began anew: $(output again)"
+for id in 0 1; do
+  [ "$(grep -c '"event":"start"' "$T/w$id.jsonl")" = 1 ] || fail "worker $id was started twice"
+  worker_log once "$T/w$id.jsonl"
+done
+expect_nothing_left

@@ -1,0 +1,272 @@
+// Servers that save a checkpoint while workers train on, and others that begin with it.
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "io/fd.h"
+#include "kvstore/checkpoint/saved.h"
+#include "test/kvstore/cluster.h"
+#include "test/kvstore/shard_bench.h"
+#include "test/support/catch.h"
+
+namespace fs = std::filesystem;
+using namespace dt;
+using namespace dt::test;
+
+namespace {
+
+constexpr Epoch kSaved{2};
+constexpr Epoch kEnd{4};
+constexpr int kSteps = 3;
+constexpr std::size_t kCount = 5001;
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "dt-restore-XXXXXX").string();
+    path = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+};
+
+/// What the servers said of the checkpoint.
+class Reports {
+ public:
+  void add(std::uint32_t server, const Saved& saved) {
+    const std::lock_guard lock(mutex_);
+    all_[server] = saved;
+  }
+  std::map<std::uint32_t, Saved> wait(std::size_t count) {
+    REQUIRE(eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return all_.size() == count;
+    }));
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint32_t, Saved> all_;
+};
+
+std::function<void(kv::ServerOptions&)> saving(const Folder& folder, Reports& reports) {
+  return [&](kv::ServerOptions& options) {
+    options.checkpoints = folder.path.string();
+    options.on_saved = [&reports, id = options.id.value](const Saved& saved) {
+      reports.add(id, saved);
+    };
+  };
+}
+
+/// As the supervisor does it.
+std::string seal(const Folder& folder, const std::map<std::uint32_t, Saved>& reports) {
+  io::Manifest manifest;
+  for (const auto& [server, saved] : reports) {
+    if (!saved.why.empty()) FAIL(saved.why);
+    manifest.epoch = saved.epoch;
+    manifest.generation = saved.generation;
+    manifest.step = std::max(manifest.step, saved.step);
+    manifest.files.push_back({io::checkpoint_file(server), saved.bytes, saved.header_crc});
+  }
+  const fs::path partial = folder.path / io::partial_name(manifest.epoch, manifest.generation);
+  std::ofstream(partial / io::kManifestName) << to_json(manifest);
+  const fs::path whole = folder.path / io::checkpoint_name(manifest.epoch);
+  fs::rename(partial, whole);
+  return whole.string();
+}
+
+/// A training that depends on every bit of weights and optimizer state. Gives the last weights.
+std::vector<float> train(kv::Store& store, std::uint32_t worker, const std::string& optimizer,
+                         float initial) {
+  std::vector<float> weights(kCount, initial);
+  std::vector<float> statistics(3, initial);
+  std::vector<float> none;
+  init(store, "weights \xff", weights);
+  init(store, "statistics", statistics, data::kAuxiliary);
+  init(store, "none", none);
+  must(store.set_optimizer(optimizer));
+  for (Epoch epoch(0); epoch < kEnd; epoch = epoch.next()) {
+    epoch = must(store.epoch_boundary(epoch)).epoch;
+    pull(store, "weights \xff", weights);
+    pull(store, "statistics", statistics);
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<float> gradient(kCount);
+      for (std::size_t i = 0; i < kCount; ++i)
+        gradient[i] = std::sin(static_cast<float>(i + worker) + weights[i] * 3.0F);
+      kv::PushOptions options;
+      options.step = epoch.value * 100 + static_cast<std::uint64_t>(step);
+      options.learning_rate = 0.1F;
+      must(pushpull(store, "weights \xff", gradient, weights, options));
+      options.learning_rate = 0;
+      for (float& s : statistics) s += weights[0];
+      must(pushpull(store, "statistics", statistics, statistics, options));
+    }
+  }
+  weights.insert(weights.end(), statistics.begin(), statistics.end());
+  return weights;
+}
+
+std::vector<float> train_all(Cluster& cluster, std::uint32_t workers, const std::string& optimizer,
+                             float initial) {
+  std::vector<std::vector<float>> got(workers);
+  cluster.run(workers, [&](kv::Store& store, std::uint32_t w) {
+    got[w] = train(store, w, optimizer, initial);
+  });
+  for (const auto& one : got) REQUIRE(one == got[0]);
+  return got[0];
+}
+
+}  // namespace
+
+TEST_CASE("what begins with a checkpoint goes on bit by bit as if nothing had been", "[restore]") {
+  const std::string optimizer =
+      GENERATE(as<std::string>(), "sgd momentum=0.9", "adam", "sgd weight_decay=0.01");
+  const std::uint32_t servers = GENERATE(1u, 2u, 3u);
+  const std::uint32_t loops = GENERATE(1u, 3u);
+  CAPTURE(optimizer, servers, loops);
+  const Folder folder;
+  Reports reports;
+  Cluster first(2, 2, true, true, false, saving(folder, reports));
+  first.save_at(kSaved);
+  const auto undisturbed = train_all(first, 2, optimizer, 0.5F);
+  const std::string path = seal(folder, reports.wait(2));
+
+  auto checkpoint = kv::Checkpoint::open(path);
+  if (!checkpoint) FAIL(checkpoint.error().message);
+  CHECK((*checkpoint)->manifest().step == 102);  // epoch 1, step 2
+  Cluster second(servers, 2, true, true, false, [&](kv::ServerOptions& options) {
+    options.loops = loops;
+    options.shard.restore = *checkpoint;
+  });
+  second.begin_with(kSaved);
+  // Initial values that nobody may see.
+  CHECK(train_all(second, 2, optimizer, -77.0F) == undisturbed);
+}
+
+TEST_CASE("another optimizer, shape or dtype than the checkpoint's is refused", "[restore]") {
+  const Folder folder;
+  Reports reports;
+  Cluster first(1, 1, true, true, false, saving(folder, reports));
+  first.save_at(kSaved);
+  train_all(first, 1, "adam", 0.5F);
+  const auto checkpoint = *kv::Checkpoint::open(seal(folder, reports.wait(1)));
+  Cluster second(1, 1, true, true, false,
+                 [&](kv::ServerOptions& options) { options.shard.restore = checkpoint; });
+  const auto store = second.open(0);
+  std::vector<float> values(7);
+  CHECK(store->init({"statistics"}, {array_of(values)}, 0).error().code == DTKV_MISMATCH);
+  std::vector<double> doubles(3);
+  CHECK(store->init({"statistics"}, {array_of(doubles)}, 1).error().code == DTKV_MISMATCH);
+  CHECK(store->set_optimizer("sgd").error().code == DTKV_MISMATCH);
+  must(store->set_optimizer("adam"));
+  // A key that is not in it is one like any other.
+  std::vector<float> fresh(3, 9);
+  init(*store, "fresh", fresh);
+  std::vector<float> back(3);
+  pull(*store, "fresh", back);
+  CHECK(back == fresh);
+}
+
+TEST_CASE("a damaged array is found when it is wanted, and said by name", "[restore]") {
+  const Folder folder;
+  Reports reports;
+  Cluster first(1, 1, true, true, false, saving(folder, reports));
+  first.save_at(kSaved);
+  train_all(first, 1, "sgd momentum=0.9", 0.5F);
+  const std::string path = seal(folder, reports.wait(1));
+  {
+    std::fstream file(path + "/server-0.safetensors",
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(-100, std::ios::end);
+    file.put('\x55');
+  }
+  const auto checkpoint = *kv::Checkpoint::open(path);
+  Cluster second(1, 1, true, true, false,
+                 [&](kv::ServerOptions& options) { options.shard.restore = checkpoint; });
+  const auto store = second.open(0);
+  std::vector<float> weights(kCount);
+  std::vector<float> statistics(3);
+  auto first_key = store->init({"weights \xff"}, {array_of(weights)}, 0);
+  auto second_key = store->init({"statistics"}, {array_of(statistics)}, 1);
+  const auto& failed = first_key ? second_key : first_key;
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().message.find("is damaged (its checksum differs)") != std::string::npos);
+}
+
+TEST_CASE("a volume that stalls delays no step, and its failure is told", "[restore]") {
+  const Folder folder;
+  Reports reports;
+  Cluster cluster(1, 2, true, true, false, saving(folder, reports));
+  cluster.save_at(kSaved);
+  // Opening it for writing takes until somebody reads.
+  const auto partial = folder.path / io::partial_name(kSaved, Generation(2));
+  fs::create_directories(partial);
+  const std::string path = (partial / io::checkpoint_file(0)).string();
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  train_all(cluster, 2, "adam", 0.5F);
+  CHECK(fs::is_fifo(path));
+  // A second one meanwhile is refused at once, not queued.
+  ServerCommit again;
+  again.generation = again.checkpoint.emplace(Generation(9));
+  again.epoch = Epoch(3);
+  again.contributors = {WorkerId(0)};
+  cluster.server().commit(again, {});
+  CHECK(reports.wait(1).at(0).why == "an earlier one is still being written");
+  const io::Fd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK));
+  REQUIRE(eventually([&] { return reports.wait(1).at(0).generation == Generation(2); }));
+  CHECK(reports.wait(1).at(0).why.find("write " + path) == 0);
+}
+
+TEST_CASE("what was saved stays as it was while rounds go on", "[restore]") {
+  for (const char* optimizer : {"", "sgd momentum=0.9", "adam"}) {
+    CAPTURE(optimizer);
+    ShardBench bench(true);
+    bench.commit(1, {0}, true);
+    if (*optimizer) bench.set_optimizer(0, optimizer);
+    bench.init(0, 1.0F);
+    bench.push(0, 1, 0.25F);
+    ServerCommit commit;
+    commit.generation = Generation(2);
+    commit.boundary = true;
+    commit.contributors = {WorkerId(0)};
+    kv::SavedLoop saved;
+    REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Adopted::kYes);
+    REQUIRE(saved.chunks.size() == 1);
+    const auto bytes = [](const std::shared_ptr<const kv::Payload>& payload) {
+      return payload ? std::string(payload->text()) : std::string();
+    };
+    const auto& chunk = saved.chunks[0];
+    const std::vector<std::string> before = {bytes(chunk.value), bytes(chunk.state1),
+                                             bytes(chunk.state2)};
+    for (std::uint64_t round = 2; round < 5; ++round) bench.push(0, round, 3.0F, 2);
+    CHECK(before ==
+          std::vector<std::string>{bytes(chunk.value), bytes(chunk.state1), bytes(chunk.state2)});
+    CHECK(before[0] != std::string(ShardBench::bytes({bench.value()}).text()));
+    CHECK(chunk.updates == (*optimizer ? 1 : 0));
+  }
+}
+
+TEST_CASE("a contribution held for the commit comes after what it saves", "[restore]") {
+  ShardBench bench(true);
+  bench.commit(1, {0}, true);
+  bench.init(0, 1.0F);
+  bench.push(0, 1, 5.0F);
+  bench.push(0, 2, 7.0F, 2);  // of the generation to come
+  ServerCommit commit;
+  commit.generation = Generation(2);
+  commit.boundary = true;
+  commit.contributors = {WorkerId(0)};
+  kv::SavedLoop saved;
+  REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Adopted::kYes);
+  CHECK(ShardBench::floats(std::string(saved.chunks.at(0).value->text())) ==
+        std::vector<float>(kElements, 5.0F));
+  CHECK(bench.value() == 7.0F);
+}

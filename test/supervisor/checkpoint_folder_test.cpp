@@ -1,0 +1,87 @@
+#include "supervisor/checkpoint_folder.h"
+
+#include "test/supervisor/loop.h"
+
+using namespace dt;
+using namespace dt::test;
+using namespace dt::supervisor;
+
+namespace {
+
+/// A folder of checkpoints with what two servers have written of epoch 3.
+struct Written {
+  TempDir dir;
+  VolumeLoop loop;
+  io::Manifest manifest;
+  std::string partial;
+
+  Written() {
+    manifest.epoch = Epoch(3);
+    manifest.generation = Generation(7);
+    partial = dir / io::partial_name(Epoch(3), Generation(7));
+    fs::create_directories(partial);
+    for (std::uint32_t server : {0U, 1U}) {
+      manifest.files.push_back({io::checkpoint_file(server), 4, 1});
+      spill(partial + "/" + io::checkpoint_file(server), "data");
+    }
+  }
+  Result<void> seal() { return loop.wait(seal_checkpoint(loop.volume, dir.path(), manifest)); }
+  Result<void> prune(std::size_t keep) {
+    return loop.wait(prune_checkpoints(loop.volume, dir.path(), keep));
+  }
+  [[nodiscard]] std::vector<std::string> names() {
+    return *loop.wait(loop.volume.list(dir.path()));
+  }
+};
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("checkpoints: sealed they are there whole, and sealing again is harmless",
+          "[checkpoints]") {
+  Written w;
+  REQUIRE(w.seal());
+  CHECK(w.names() == Names{"epoch-000003"});
+  const auto back = io::read_manifest(w.dir / "epoch-000003");
+  REQUIRE(back);
+  CHECK(*back == w.manifest);
+  CHECK(w.seal());
+  CHECK(w.names() == Names{"epoch-000003"});
+}
+
+TEST_CASE("checkpoints: without a server's file none is sealed", "[checkpoints]") {
+  Written w;
+  fs::remove(w.partial + "/server-1.safetensors");
+  const auto sealed = w.seal();
+  REQUIRE_FALSE(sealed);
+  CHECK(sealed.error().message.find("on a volume that all hosts see?") != std::string::npos);
+  CHECK_FALSE(fs::exists(w.partial + "/manifest.json"));
+}
+
+TEST_CASE("checkpoints: another one of that epoch is not replaced", "[checkpoints]") {
+  Written w;
+  REQUIRE(w.seal());
+  auto other = w.manifest;
+  other.generation = Generation(9);
+  const auto sealed = w.loop.wait(seal_checkpoint(w.loop.volume, w.dir.path(), other));
+  REQUIRE_FALSE(sealed);
+  CHECK(sealed.error().message.find("is there already, and not ours") != std::string::npos);
+}
+
+TEST_CASE("checkpoints: the oldest go, and what was given up; what is no checkpoint stays",
+          "[checkpoints]") {
+  Written w;
+  REQUIRE(w.seal());
+  for (const char* name : {"epoch-000001", "epoch-000002", "epoch-000002.g4.partial",
+                           "epoch-000004.g8.partial", "mine"}) {
+    fs::create_directories(w.dir / name);
+    spill(w.dir / name + "/server-0.safetensors", "data");
+  }
+  REQUIRE(w.prune(2));
+  CHECK(w.names() == Names{"epoch-000002", "epoch-000003", "epoch-000004.g8.partial", "mine"});
+  // A folder in a checkpoint is none of ours: it is left, and said.
+  fs::create_directories(w.dir / "epoch-000002/theirs/more");
+  CHECK_FALSE(w.prune(1));
+  CHECK(fs::exists(w.dir / "epoch-000002/theirs/more"));
+}
