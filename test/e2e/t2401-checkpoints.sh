@@ -49,6 +49,7 @@ say "everything is killed"
 job third --checkpoint-every 3 --keep-checkpoints 2
 third=$PID
 wait_for 60 '[ "$(checkpoints "$(name)" 2>/dev/null)" = epoch-000003 ]' || fail "no checkpoint of epoch 3"
+kill -KILL "$third"  # first: it starts a supervisor again that dies
 while read -r pid _; do kill -KILL "$pid" 2>/dev/null || true; done < <(left_over)
 wait_for 10 '[ -z "$(left_over)" ]' || fail "left over: $(left_over)"
 finished third "$third" 10
