@@ -323,7 +323,11 @@ TEST_CASE("bad input: a worker that reads no answers takes bounded memory and st
     asked += deaf.say_some(pull_frame);
     must(pushpull(*store, "w", ones, value, {}));
   }
-  CHECK(asked == kRounds * data::kHeaderBytes);  // it did ask
+  CHECK(asked > kRounds / 2 * data::kHeaderBytes);  // for more than may be queued
   CHECK(value == std::vector<float>(kLarge, kRounds + 1));
+#ifndef __SANITIZE_THREAD__  // whose shadow is several times as large
   CHECK(resident_bytes() < before + (std::uint64_t{400} << 20));
+#else
+  (void)before;
+#endif
 }
