@@ -153,13 +153,13 @@ std::string process_states(pid_t root) {
   constexpr std::size_t kMost = 4;
   const Children children = all_children();
   std::string out;
-  std::vector<pid_t> todo = {root};
-  for (std::size_t i = 0; i < todo.size() && i < kMost; ++i) {
-    const std::string state = state_of(todo[i]);
+  std::vector<pid_t> tree = {root};
+  for (std::size_t i = 0; i < tree.size() && i < kMost; ++i) {
+    const std::string state = state_of(tree[i]);
     if (!state.empty()) out += (out.empty() ? "" : "; ") + state;
-    const auto [begin, end] = children.equal_range(todo[i]);
+    const auto [begin, end] = children.equal_range(tree[i]);
     for (auto child = begin; child != end; ++child)
-      if (child->second.second) todo.push_back(child->second.first);
+      if (child->second.second) tree.push_back(child->second.first);
   }
   return out;
 }
