@@ -280,6 +280,7 @@ class Job {
   std::map<WorkerId, Time> arrived_at_;
   std::optional<Time> complete_at_;  ///< The last member arrived.
   std::string boundary_cause_;       ///< Of the time from then to the release.
+  std::optional<Time> released_at_;  ///< The last time that somebody was.
   std::optional<Time> resumed_at_;   ///< This term's begin, if it is not the first.
   std::optional<Time> dead_since_;   ///< Not committed yet.
   std::optional<std::pair<Time, std::size_t>> death_;  ///< Not known to all servers: whom it stops.

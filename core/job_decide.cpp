@@ -255,6 +255,7 @@ void Job::release() {
       continue;
     }
     w->greeted = true;
+    released_at_ = now_.at;
     count_wait(id);
     effects_.emplace_back(TellRelease{id, w->host, r});
   }

@@ -20,7 +20,10 @@ void Job::lose(const std::string& cause, Duration time) {
 }
 
 void Job::lost_since(Time since) {
-  if (!initial() && !finishing_) dead_since_ = std::min(dead_since_.value_or(since), since);
+  if (initial() || finishing_) return;
+  // Nobody waited in the epoch for it before the epoch began.
+  since = std::max(since, released_at_.value_or(since));
+  dead_since_ = std::min(dead_since_.value_or(since), since);
 }
 
 void Job::count_wait_for_dead(bool nobody_left) {

@@ -163,7 +163,7 @@ int resume(const std::string& folder) {
   }
   if (!job->has_ended && job->has_journal) {
     const int code = run_job(job->spec, SupervisorStart::kResume);
-    if (code != io::kExitServerLost) return code;
+    if (code != io::kExitServerLost && !job->is_failing) return code;
   }
   std::vector<std::string> passed_over;
   const auto found = begin_with_checkpoint(job->spec, passed_over);

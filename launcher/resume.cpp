@@ -11,6 +11,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/job_records.h"
+#include "core/journal.h"
 #include "io/checkpoint.h"
 #include "io/fd.h"
 
@@ -35,6 +37,19 @@ bool somebody_listens(const std::string& socket) {
          ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
+/// What a supervisor of it wrote last, if it was that the job ends otherwise than well.
+bool ends_badly(const std::string& journal) {
+  const auto bytes = slurp(journal);
+  if (!bytes) return false;
+  for (const wire::Frame& frame : journal::replay(*bytes).records) {
+    if (frame.type != JobEnding::kType) continue;
+    const auto record = record_from(frame);
+    const auto* ending = record ? std::get_if<JobEnding>(&*record) : nullptr;
+    return ending != nullptr && ending->exit_code != 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<LastJob> find_last_job(const std::string& job_dir) {
@@ -52,6 +67,7 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
     const fs::path state = said.at("state_dir").get<std::string>();
     std::error_code ec;
     job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
+    job.is_failing = job.has_journal && ends_badly((state / "journal").string());
   } catch (const nlohmann::json::exception& wrong) {
     return fail(ErrorKind::kInvalid, "{}: {}", io::pointer_file(job_dir), wrong.what());
   }

@@ -14,6 +14,9 @@ struct LastJob {
   bool has_ended = false;    ///< It said so itself.
   bool is_running = false;   ///< Its supervisor answers here.
   bool has_journal = false;  ///< Its journal is on this machine: agents that live can be adopted.
+  /// Its end was decided, by a Ctrl-C, a lost dtlaunch or a failure, and is to be carried out
+  /// before anything else: then it goes on with a checkpoint.
+  bool is_failing = false;
 };
 
 /// kInvalid says what is missing.

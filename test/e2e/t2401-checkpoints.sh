@@ -13,7 +13,13 @@ job() {
 # weights NAME: of the job's end.
 weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$1.out" | sort -u | cut -d= -f2; }
 checkpoints() { echo $(cd "$JOB/.dtlaunch/$1/checkpoints" && ls); }
-name() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["job"])'; }
+# pointer MEMBER: of the file that names the folder's job.
+pointer() { python3 -c "import json; print(json.load(open('.dtlaunch/current.json'))['$1'])"; }
+name() { pointer job; }
+kill_everything() {
+  while read -r pid _; do kill -KILL "$pid" 2>/dev/null || true; done < <(left_over)
+  wait_for 10 '[ -z "$(left_over)" ]' || fail "left over: $(left_over)"
+}
 server() { python3 -c 'import json, sys
 s = json.load(open(sys.argv[1]))
 print(s["servers"][1]["pid"])' "$T/status.json"; }
@@ -49,25 +55,37 @@ say "everything is killed"
 job third --checkpoint-every 3 --keep-checkpoints 2
 third=$PID
 wait_for 60 '[ "$(checkpoints "$(name)" 2>/dev/null)" = epoch-000003 ]' || fail "no checkpoint of epoch 3"
-kill -KILL "$third"  # first: it starts a supervisor again that dies
-while read -r pid _; do kill -KILL "$pid" 2>/dev/null || true; done < <(left_over)
-wait_for 10 '[ -z "$(left_over)" ]' || fail "left over: $(left_over)"
+kill -STOP "$(pointer pid)"  # it must not decide anything when dtlaunch dies
+kill -KILL "$third"
+kill_everything
 finished third "$third" 10
 start fourth dtlaunch --resume .
-finished fourth "$PID" 90
-expect_status 0
+fourth=$PID
+wait_for 30 'grep -q "Epoch.4. Weights" "$T/fourth.out"' || fail "it did not go on"
 expect_output fourth 'Going on with epoch 3 from .*epoch-000003'
-[ "$(weights fourth)" = "$want" ] || fail "other weights: $(weights fourth), not $want"
+
+say "everything is killed after the job's end was decided"
+journal=$(pointer state_dir)/journal
+for pid in $(left_over | awk '$2 ~ /dtagent/ { print $1 }'); do kill -STOP "$pid"; done
+kill -KILL "$fourth"
+wait_for 10 'grep -aq "the dtlaunch that owns the job is gone" "$journal"' || fail "no end decided"
+kill_everything
+finished fourth "$fourth" 10
+start fifth dtlaunch --resume .
+finished fifth "$PID" 90
+expect_status 0
+expect_output fifth 'Going on with epoch [36] from .*epoch-00000[36]'
+[ "$(weights fifth)" = "$want" ] || fail "other weights: $(weights fifth), not $want"
 
 say "a checkpoint that is damaged is passed over"
 # The last job has one of epoch 6; before it there is what it began with.
 printf x >>"$JOB/.dtlaunch/$(name)/checkpoints/epoch-000006/server-0.safetensors"
-start fifth dtlaunch --resume "$JOB"
-finished fifth "$PID" 60
+start sixth dtlaunch --resume "$JOB"
+finished sixth "$PID" 60
 expect_status 0
-expect_output fifth 'passed over: .*epoch-000006: a file is missing or cut short'
-expect_output fifth 'Going on with epoch 3 from'
-[ "$(weights fifth)" = "$want" ] || fail "other weights: $(weights fifth), not $want"
+expect_output sixth 'passed over: .*epoch-000006: a file is missing or cut short'
+expect_output sixth 'Going on with epoch 3 from'
+[ "$(weights sixth)" = "$want" ] || fail "other weights: $(weights sixth), not $want"
 
 say "what cannot be gone on with"
 mkdir "$T/empty"

@@ -10,6 +10,7 @@ run twice dtlaunch --resume .
 expect_status 68
 expect_output twice 'is running: see dtctl status'
 supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+kill -STOP "$supervisor"  # it must not end the job because dtlaunch died
 kill -KILL "$job" "$supervisor"
 finished job "$job" 10
 start again dtlaunch --resume .
