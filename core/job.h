@@ -52,6 +52,8 @@ struct JobOptions {
   std::uint32_t max_futile_restarts = 0;
   std::uint64_t seed = 0;  ///< Of the jitter: jobs that lose the same host do not retry together.
   Duration start_timeout = std::chrono::seconds(600);
+  /// The user set start_timeout: of a command that opens no kvstore an arrival is expected, too.
+  bool is_start_timeout_set = false;
   Duration leave_timeout = std::chrono::seconds(30);
   Duration stop_grace = std::chrono::seconds(10);
   Duration ack_timeout = std::chrono::seconds(30);
@@ -200,6 +202,8 @@ class Job {
   void check_deadlines();
   void check_lives();
 
+  /// Ends the job if a base worker, or every one of them, does not come to its first boundary.
+  void check_start();
   void check_boundary_timeout();
   /// Whom the others wait for at the boundary; without those who wait for another one themselves.
   [[nodiscard]] std::vector<WorkerId> late() const;

@@ -17,7 +17,8 @@ void Job::check_deadlines() {
   }
   check_boundary_timeout();
   check_hangs();
-  const bool someone_arrived = !boundary_.arrivals().empty();
+  check_start();
+  if (ending_) return;
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
   for (const WorkerId id : ids) {
@@ -25,16 +26,7 @@ void Job::check_deadlines() {
     const Host host = w.host;
     const Duration age = now_.at - w.since;
     if (w.state == WorkerState::kStarting && age >= options_.start_timeout) {
-      if (w.base && initial()) {
-        // An opaque command, or a script without boundaries, never arrives and need not.
-        if (!someone_arrived) continue;
-        end(options_.codes.start_timeout,
-            fmt::format("worker {} on {} did not reach its first epoch within {:.0f} s "
-                        "(--start-timeout)",
-                        id, host, seconds(options_.start_timeout)),
-            options_.stop_grace);
-        return;
-      }
+      if (w.base && initial()) continue;
       membership_.advance(id, WorkerEvent::kUnwanted, now_.at);
       effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
       host_failed(host, "start",
@@ -50,6 +42,34 @@ void Job::check_deadlines() {
       effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, options_.stop_grace});
     }
   }
+}
+
+void Job::check_start() {
+  if (!initial()) return;
+  const bool someone_arrived = !boundary_.arrivals().empty();
+  // An opaque command never arrives and need not.
+  if (!someone_arrived && !opened_ && !options_.is_start_timeout_set) return;
+  const Worker* late = nullptr;
+  for (const auto& [id, w] : membership_.workers()) {
+    if (!w.base || w.state == WorkerState::kGone) continue;
+    if (w.state != WorkerState::kStarting) {
+      if (!someone_arrived) return;  // its host is not ready, and the others wait for it
+      continue;
+    }
+    // As long as nobody has arrived it may be a script without boundaries, which uses its store.
+    const Time since = someone_arrived ? w.since : std::max(w.since, w.active);
+    const bool is_late = now_.at - since >= options_.start_timeout;
+    if (!is_late && !someone_arrived) return;
+    // Who has not opened its store keeps those waiting who have.
+    if (is_late && (!late || (late->opened && !w.opened))) late = &w;
+  }
+  if (!late) return;
+  end(options_.codes.start_timeout,
+      fmt::format("worker {} on {} did not reach its first epoch within {:.0f} s "
+                  "(--start-timeout){}",
+                  late->id, late->host, seconds(options_.start_timeout),
+                  someone_arrived ? "" : ", and no other worker did"),
+      options_.stop_grace);
 }
 
 void Job::check_boundary_timeout() {

@@ -300,6 +300,8 @@ void Job::on(const CommitAcked& e) { boundary_.acked(e.server, e.generation); }
 
 void Job::on(const TrafficSeen& e) {
   for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
+  for (const WorkerId id : e.rounds.busy)
+    if (Worker* w = membership_.find(id)) w->active = now_.at;
   hang_watch_.report(e.server, e.rounds, now_.at);
 }
 

@@ -34,6 +34,7 @@ struct Worker {
   Edit edit;                ///< The edit that asked for it; 0 for base workers and restarts.
   WorkerState state = WorkerState::kSeen;
   Time since{};         ///< When the state was entered.
+  Time active{};        ///< When a server last saw it do something.
   bool opened = false;  ///< It opened a distributed kvstore.
   bool maybe_started =
       false;             ///< Known from the journal only: an earlier term may have started it.

@@ -65,6 +65,7 @@ struct JobSpec {
   double restart_refill_s = 600;
   std::uint32_t max_futile_restarts = 0;  ///< 0: ten, or three per worker if that is more.
   double start_timeout_s = 600;
+  bool is_start_timeout_set = false;  ///< Said by the user: it holds for any command.
   double prepare_timeout_s = 3600;
   double leave_timeout_s = 30;
   double stop_timeout_s = 10;  ///< TERM to KILL when a job is stopped.

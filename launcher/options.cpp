@@ -383,6 +383,7 @@ void read_times(Values& values, io::JobSpec& spec) {
   values.number("checkpoint-every", spec.checkpoint_every, 0, 1'000'000);
   values.number("keep-checkpoints", spec.keep_checkpoints, 1, 1'000'000);
   values.time("start-timeout", spec.start_timeout_s);
+  spec.is_start_timeout_set = values.has("start-timeout");
   values.time("prepare-timeout", spec.prepare_timeout_s);
   values.time("boundary-timeout", spec.boundary_timeout_s);
   values.time("hang-timeout", spec.hang_timeout_s);

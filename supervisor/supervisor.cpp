@@ -41,6 +41,7 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.max_futile_restarts = spec.max_futile_restarts;
   o.seed = std::random_device{}();
   o.start_timeout = from_seconds(spec.start_timeout_s);
+  o.is_start_timeout_set = spec.is_start_timeout_set;
   o.leave_timeout = from_seconds(spec.leave_timeout_s);
   o.stop_grace = from_seconds(spec.stop_timeout_s);
   o.orphan_timeout = from_seconds(spec.orphan_timeout_s);

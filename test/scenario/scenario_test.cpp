@@ -94,6 +94,11 @@ class Story {
       seen.rounds = rounds_;
       return step(seen);
     }
+    if (verb == "busy") {
+      TrafficSeen seen;
+      each_worker(args, [&seen](WorkerId id) { seen.rounds.busy.push_back(id); });
+      return step(seen);
+    }
     if (verb == "rounds") return rounds(args);
     if (verb == "progress")
       return step(
@@ -125,6 +130,7 @@ class Story {
         if (name == "checkpoint_every") options_.checkpoint_every = number(value);
         if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
+        if (name == "start_timeout_set") options_.is_start_timeout_set = value == "yes";
       }
     }
     crash();
