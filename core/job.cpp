@@ -14,6 +14,7 @@ constexpr Duration kReattachGrace = std::chrono::seconds(15);
 
 Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
     : options_(std::move(options)),
+      membership_(options_.limits),
       liveness_(options_.liveness),
       checkpoints_(options_.checkpoint_every),
       now_(now) {
@@ -166,6 +167,7 @@ void Job::apply_one(const EpochBegan& r) {
 
 void Job::new_view() {
   waiting_since_.reset();
+  below_least_since_.reset();
   if (finishing_) return;
   worker_code_ = 0;  // those who died earlier are no members of this view
   worker_why_.clear();

@@ -61,6 +61,9 @@ struct JobOptions {
   /// Others wait in a round for a worker that does nothing: it is dead then. 0: never.
   Duration hang_timeout = std::chrono::seconds(600);
   Duration orphan_timeout = std::chrono::seconds(300);
+  WorkerLimits limits;
+  /// A boundary waits so long for members to be limits.least; then the job ends.
+  Duration min_workers_timeout = std::chrono::seconds(600);
   std::uint32_t checkpoint_every = 0;  ///< Epochs; 0: no checkpoints.
   /// The epoch the job begins with, whatever its workers say: that of the checkpoint the servers
   /// start from.
@@ -73,6 +76,7 @@ struct JobOptions {
     int start_timeout = 66;
     int server_lost = 67;
     int no_progress = 70;
+    int below_least = 71;
     int command_failed = 127;
   } codes;
 };
@@ -182,12 +186,17 @@ class Job {
   void move_newcomers();
   void shrink_if_someone_died();
   void cross_boundary();
+  /// The plan gives fewer members than there have to be: the boundary waits.
+  bool waits_for_more(const Plan& plan, Epoch next);
+  void check_least();
   void release();
   // Time lost (job_lost_time.cpp).
   /// Members could not go on since then, because of a death.
   void lost_since(Time since);
   /// A commit shrinks the contributor set.
   void count_wait_for_dead(bool nobody_left);
+  /// Somebody waited at the boundary from then until then: for others to arrive, or to be there.
+  void lose_at_boundary(Time from, Time until);
   /// The servers know of it: the others go on.
   void count_death();
   /// Everybody has arrived; `cause`: what the commit brings beside an epoch.
@@ -278,6 +287,7 @@ class Job {
   int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
   std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
+  std::optional<Time> below_least_since_;  ///< The boundary waits for members to be enough.
   std::optional<Time> commit_sent_;
 
   LostTime lost_time_;

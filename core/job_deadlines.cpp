@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "core/job.h"
 #include "core/job_text.h"
@@ -18,6 +19,7 @@ void Job::check_deadlines() {
   check_boundary_timeout();
   check_hangs();
   check_start();
+  check_least();
   if (ending_) return;
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
@@ -69,6 +71,16 @@ void Job::check_start() {
                   "(--start-timeout){}",
                   late->id, late->host, seconds(options_.start_timeout),
                   someone_arrived ? "" : ", and no other worker did"),
+      options_.stop_grace);
+}
+
+void Job::check_least() {
+  if (ending_ || finishing_ || !below_least_since_) return;
+  if (now_.at - *below_least_since_ < options_.min_workers_timeout) return;
+  for (auto& [id, at] : arrived_at_) lose_at_boundary(std::exchange(at, now_.at), now_.at);
+  end(options_.codes.below_least,
+      fmt::format("{} for {:.0f} s (--min-workers-timeout)", pending_reason_,
+                  seconds(options_.min_workers_timeout)),
       options_.stop_grace);
 }
 

@@ -170,10 +170,28 @@ void Job::cross_boundary() {
   Plan plan;
   if (!finishing_) plan = membership_.plan(boundary_.contributors(), now_.at, unreachable());
   pending_reason_ = plan.reason;
+  if (waits_for_more(plan, *next)) return;
   if (nobody && plan.joins.empty()) return;
   if (finishing_ && nobody) return;
   if (!servers_listen()) return;
   commit(*next, plan);
+}
+
+bool Job::waits_for_more(const Plan& plan, Epoch next) {
+  if (initial() || finishing_) return false;
+  const std::size_t least = options_.limits.least;
+  const std::size_t members =
+      boundary_.contributors().size() + plan.joins.size() - plan.leaves.size();
+  if (members >= least) return false;
+  pending_reason_ =
+      fmt::format("{} of at least {} worker(s) are there (--min-workers)", members, least);
+  if (below_least_since_) return true;
+  below_least_since_ = now_.at;
+  note(Note::Kind::kFailure, "below_min_workers",
+       fmt::format("epoch {} waits: {}; the job ends if that lasts {:.0f} s "
+                   "(--min-workers-timeout)",
+                   next, pending_reason_, seconds(options_.min_workers_timeout)));
+  return true;
 }
 
 void Job::commit(Epoch epoch, const Plan& plan) {

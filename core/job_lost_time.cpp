@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "core/job.h"
 #include "core/job_text.h"
@@ -8,6 +9,7 @@ namespace {
 
 /// How long after a supervisor's restart waiting at the boundary is put down to that.
 constexpr Duration kReturn = std::chrono::seconds(15);
+constexpr const char* kBelowLeast = "below-min-workers";
 /// Less in all is not worth an event.
 constexpr Duration kWorthTelling = std::chrono::milliseconds(50);
 
@@ -32,7 +34,7 @@ void Job::count_wait_for_dead(bool nobody_left) {
   if (finishing_) return;
   for (auto& [id, at] : arrived_at_) {
     const Time from = std::max(at, since);
-    lose("boundary", from - at);
+    lose_at_boundary(at, from);
     lose("death", now_.at - from);
     at = now_.at;
   }
@@ -47,6 +49,12 @@ void Job::count_wait_for_dead(bool nobody_left) {
     death_->second = std::min(death_->second, stopped);
 }
 
+void Job::lose_at_boundary(Time from, Time until) {
+  const Time below = std::clamp(below_least_since_.value_or(until), from, until);
+  lose("boundary", below - from);
+  lose(kBelowLeast, until - below);
+}
+
 void Job::count_death() {
   if (!death_ || !boundary_.all_acked(server_ids())) return;
   lose("death", (now_.at - death_->first) * static_cast<Duration::rep>(death_->second));
@@ -57,8 +65,14 @@ void Job::count_death() {
 void Job::boundary_is_complete(std::string cause) {
   complete_at_ = now_.at;
   boundary_cause_ = std::move(cause);
-  if (nobody_since_) lose("death", now_.at - *nobody_since_);
+  if (nobody_since_) {
+    const Time until = std::max(*nobody_since_, below_least_since_.value_or(now_.at));
+    lose("death", until - *nobody_since_);
+    lose(kBelowLeast, now_.at - until);
+  }
   nobody_since_.reset();
+  if (!below_least_since_) return;
+  for (auto& [id, at] : arrived_at_) lose_at_boundary(std::exchange(at, now_.at), now_.at);
 }
 
 void Job::count_wait(WorkerId worker) {

@@ -13,11 +13,12 @@ void Job::on(const HostsAccepted& e) {
                      membership_.base_count(host)),
          std::nullopt, host);
   record(FileTaken{membership_.last_edit().next(), e.hosts});
-  std::vector<std::string> lines;
-  for (const HostSlots& s : e.hosts)
-    lines.push_back(s.slots == 1 ? to_string(s.host) : fmt::format("{} x{}", s.host, s.slots));
   note(Note::Kind::kInfo, "file_accepted",
-       fmt::format("host_worker accepted: {}", fmt::join(lines, ", ")));
+       fmt::format("host_worker accepted: {}", join_hosts(e.hosts)));
+  if (const auto& beyond = membership_.beyond_limit(); !beyond.empty())
+    note(Note::Kind::kRefusal, "beyond_max_workers",
+         fmt::format("beyond --max-workers {}, and started when others go: {}",
+                     options_.limits.most, join_hosts(beyond)));
   if (!opened_)
     note(Note::Kind::kRefusal, "opaque",
          "the command has not opened a distributed kvstore: the set of workers cannot change "

@@ -24,4 +24,12 @@ namespace dt {
   return fmt::format("{}", fmt::join(ids, ", "));
 }
 
+/// "a, b x2"
+[[nodiscard]] inline std::string join_hosts(const std::vector<HostSlots>& hosts) {
+  std::vector<std::string> out;
+  for (const HostSlots& s : hosts)
+    out.push_back(s.slots == 1 ? to_string(s.host) : fmt::format("{} x{}", s.host, s.slots));
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
 }  // namespace dt

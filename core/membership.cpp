@@ -20,13 +20,27 @@ void Membership::begin(const std::vector<Host>& base, Time now) {
   for (const auto& [host, count] : base_) file_.push_back({host, count});
 }
 
-void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now) {
+std::map<Host, std::uint32_t> Membership::within_limit(const std::vector<HostSlots>& hosts) {
   std::map<Host, std::uint32_t> next = base_;
+  std::uint32_t total = 0;
+  for (const auto& [host, count] : base_) total += count;
+  beyond_limit_.clear();
   for (const auto& line : hosts) {
     auto& count = next[line.host];
-    const auto base = base_.find(line.host);
-    count = std::max(base == base_.end() ? 0U : base->second, line.slots);
+    std::uint32_t more = line.slots > count ? line.slots - count : 0;
+    if (limits_.most > 0) {
+      const std::uint32_t room = limits_.most > total ? limits_.most - total : 0;
+      if (more > room) beyond_limit_.push_back({line.host, more - room});
+      more = std::min(more, room);
+    }
+    count += more;
+    total += more;
   }
+  return next;
+}
+
+void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now) {
+  std::map<Host, std::uint32_t> next = within_limit(hosts);
   bool adds = false;
   bool removes = false;
   for (const auto& [host, count] : next) {
@@ -214,11 +228,23 @@ Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
   for (const WorkerId id : members)
     if (go.count(id)) out.leaves.push_back(id);
   if (holds) out.reason = "an edit that swaps hosts waits for its newcomers";
-  if (out.leaves.size() == members.size() && out.joins.empty() && !members.empty()) {
-    out.leaves.clear();
-    out.reason = "the last member stays until another worker is ready";
-  }
+  keep_least(out, members.size());
   return out;
+}
+
+void Membership::keep_least(Plan& plan, std::size_t members) const {
+  const std::size_t least = std::max(limits_.least, 1U);
+  bool keeps = false;
+  while (!plan.leaves.empty() && members + plan.joins.size() - plan.leaves.size() < least) {
+    plan.leaves.erase(plan.leaves.begin());
+    keeps = true;
+  }
+  if (!keeps) return;
+  plan.reason = least == 1 ? "the last member stays until another worker is ready"
+                           : fmt::format(
+                                 "of those that are to leave as many stay as are needed to "
+                                 "be {} (--min-workers)",
+                                 least);
 }
 
 }  // namespace dt

@@ -3,12 +3,14 @@
 ///
 /// Rules:
 ///  1. Wanted workers of a host = what the last accepted file says, never less than its base
-///     workers.
+///     workers. No more are wanted in all than the limit says: base workers count first, then hosts
+///     in the order in which the file first names them.
 ///  2. A host with too many loses newcomers first (those furthest from ready), then the member with
 ///     the highest rank.
 ///  3. Changes happen at boundaries only. An edit that both adds and removes commits as one: it is
 ///     held until each of its newcomers is ready or has failed once, at most kSwapWait.
 ///     Nobody else waits for it.
+///  4. Nobody leaves whom the view needs to have its least number of members.
 #pragma once
 
 #include <map>
@@ -25,6 +27,12 @@ namespace dt {
 
 /// How long an edit that swaps hosts may hold its removals back for its additions.
 inline constexpr Duration kSwapWait = std::chrono::seconds(60);
+
+/// Of the number of members at a boundary; 0: none.
+struct WorkerLimits {
+  std::uint32_t least = 0;
+  std::uint32_t most = 0;
+};
 
 struct Worker {
   WorkerId id;
@@ -51,6 +59,8 @@ struct Plan {
 
 class Membership {
  public:
+  explicit Membership(WorkerLimits limits = {}) : limits_(limits) {}
+
   /// Base workers get ids 0..n-1.
   void begin(const std::vector<Host>& base, Time now);
   /// The wanted list of an accepted file. Ids of edits rise.
@@ -70,6 +80,9 @@ class Membership {
   [[nodiscard]] const std::vector<HostSlots>& file() const { return file_; }
 
   [[nodiscard]] std::uint32_t wanted(const Host& host) const;
+  /// Workers that the file asks for beyond the limit, in the file's order.
+  [[nodiscard]] const std::vector<HostSlots>& beyond_limit() const { return beyond_limit_; }
+  [[nodiscard]] const WorkerLimits& limits() const { return limits_; }
   [[nodiscard]] std::uint32_t base_count(const Host& host) const;
   /// Workers of the host that are members or on the way.
   [[nodiscard]] std::uint32_t present(const Host& host) const;
@@ -93,12 +106,19 @@ class Membership {
                                               const std::vector<WorkerId>& members) const;
   [[nodiscard]] bool held(Edit edit, Time now, const std::set<Host>& unreachable) const;
 
+  /// What the file wants of each host, within the limit; sets beyond_limit_.
+  [[nodiscard]] std::map<Host, std::uint32_t> within_limit(const std::vector<HostSlots>& hosts);
+  /// Takes leaves back until enough stay.
+  void keep_least(Plan& plan, std::size_t members) const;
+
+  WorkerLimits limits_;
   std::map<WorkerId, Worker> workers_;
   std::map<Host, std::uint32_t> base_;
   std::map<Host, std::uint32_t> wanted_;
   std::map<Host, Edit> added_by_;
   std::map<Host, Edit> removed_by_;
   std::vector<HostSlots> file_;
+  std::vector<HostSlots> beyond_limit_;
   std::map<Edit, Time> swaps_;  ///< Edits that both add and remove, and when they were taken.
   WorkerId next_id_;
   Edit last_edit_;

@@ -57,6 +57,7 @@ enum ExitCode : int {
   kExitJobRunning = 68,      ///< A job is running in this folder.
   kExitSupervisorLost = 69,  ///< The supervisor died and could not be restarted.
   kExitNoProgress = 70,      ///< Restart after restart and no epoch completed: do not requeue.
+  kExitTooFewWorkers = 71,   ///< Fewer workers than --min-workers for too long.
   kExitCommandFailed = 127,  ///< train_cmd could not be executed.
   kExitInterrupted = 130,    ///< Ctrl-C, TERM or dtctl stop.
 };

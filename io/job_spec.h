@@ -64,6 +64,9 @@ struct JobSpec {
   std::uint32_t max_restarts = 3;
   double restart_refill_s = 600;
   std::uint32_t max_futile_restarts = 0;  ///< 0: ten, or three per worker if that is more.
+  std::uint32_t min_workers = 0;          ///< Fewer do not begin an epoch; 0: any number.
+  double min_workers_timeout_s = 600;
+  std::uint32_t max_workers = 0;  ///< No more are started; 0: any number.
   double start_timeout_s = 600;
   bool is_start_timeout_set = false;  ///< Said by the user: it holds for any command.
   double prepare_timeout_s = 3600;

@@ -43,6 +43,10 @@ std::vector<po::options_description> groups() {
       "launcher", word("ssh|local"), "default: ssh with -H, else local (this machine, no ssh)")(
       kElastic, word("[True|False]"),
       "watch host_worker in the job folder: editing it adds and removes workers")(
+      "min-workers", word("N"),
+      "an epoch begins with at least so many; with fewer the job waits for restarts and added "
+      "hosts")("max-workers", word("N"),
+               "no more are started, whatever host_worker asks for; its first lines come first")(
       "job-dir", word("DIR"),
       "folder of host_worker, host_worker_log and logs, on a volume that all hosts see; default: "
       "the present folder")("detach", po::bool_switch(),
@@ -83,8 +87,9 @@ std::vector<po::options_description> groups() {
       "without a failure on a host gives it a restart back (600 s)")(
       "max-futile-restarts", word("N"),
       "restarts without a completed epoch between them, before the job ends with code 70 (10, or 3 "
-      "per worker)")("start-timeout", word("TIME"),
-                     "from a base worker's start to its first epoch (600 s)")(
+      "per worker)")("min-workers-timeout", word("TIME"),
+                     "with fewer than --min-workers, before the job ends with code 71 (600 s)")(
+      "start-timeout", word("TIME"), "from a base worker's start to its first epoch (600 s)")(
       "prepare-timeout", word("TIME"), "for --prepare-data on a host (1 h)")(
       "boundary-timeout", word("TIME"), "waiting for a member at an epoch's start (600 s)")(
       "hang-timeout", word("TIME"),
@@ -376,6 +381,27 @@ void read_ssh(Values& values, const Surroundings& around, io::SshOptions& ssh) {
   values.time("ssh-connect-timeout", ssh.connect_timeout_s);
 }
 
+/// Of the number of workers while the job runs.
+void read_limits(Values& values, Options& options) {
+  io::JobSpec& spec = options.spec;
+  values.number("min-workers", spec.min_workers, 1, kMostWorkers);
+  values.number("max-workers", spec.max_workers, 1, kMostWorkers);
+  values.time("min-workers-timeout", spec.min_workers_timeout_s);
+  if (spec.max_workers != 0 && spec.min_workers > spec.max_workers)
+    values.refuse("--min-workers {} is more than --max-workers {}", spec.min_workers,
+                  spec.max_workers);
+  if (spec.min_workers > options.num_workers)
+    values.refuse("--min-workers {}: the job starts with -n {}; give that many or fewer",
+                  spec.min_workers, options.num_workers);
+  if (spec.max_workers != 0 && spec.max_workers < options.num_workers)
+    values.refuse("--max-workers {}: the job starts with -n {}; give that many or more",
+                  spec.max_workers, options.num_workers);
+  if (spec.max_workers != 0 && !spec.elastic)
+    values.refuse("--max-workers needs --{}: without it no worker is ever added", kElastic);
+  if (values.has("min-workers-timeout") && spec.min_workers == 0)
+    values.refuse("--min-workers-timeout has no meaning without --min-workers");
+}
+
 void read_times(Values& values, io::JobSpec& spec) {
   values.number("max-restarts", spec.max_restarts, 0, 1'000'000);
   values.time("restart-refill", spec.restart_refill_s);
@@ -481,6 +507,7 @@ Result<Options> parse_options(const std::vector<std::string>& words, const Surro
   if (values.flag("dry-run")) options.wish = Wish::kDryRun;
   options.spec.command = std::move(scan->command);
   read_job(values, around, options);
+  read_limits(values, options);
   read_data(values, around, options.spec);
   read_ssh(values, around, options.spec.ssh);
   read_times(values, options.spec);
@@ -553,11 +580,14 @@ std::string help() {
              "  {:<5} a kvstore server was lost and there was no checkpoint to go back to\n"
              "  {:<5} a job is running in this folder already\n"
              "  {:<5} the supervisor died and could not be restarted\n"
+             "  {:<5} restart after restart and no epoch completed: do not requeue\n"
+             "  {:<5} fewer workers than --min-workers for too long\n"
              "  {:<5} the command could not be executed\n"
              "  {:<5} stopped by Ctrl-C, TERM or dtctl stop\n",
              static_cast<int>(io::kExitUsage), static_cast<int>(io::kExitUnreachable),
              static_cast<int>(io::kExitStartTimeout), static_cast<int>(io::kExitServerLost),
              static_cast<int>(io::kExitJobRunning), static_cast<int>(io::kExitSupervisorLost),
+             static_cast<int>(io::kExitNoProgress), static_cast<int>(io::kExitTooFewWorkers),
              static_cast<int>(io::kExitCommandFailed), static_cast<int>(io::kExitInterrupted))
       << "  else  the first failing worker's exit code, or 128 + the signal that killed it\n";
   return out.str();

@@ -74,13 +74,30 @@ json servers_json(const StatusInput& in) {
   return out;
 }
 
+/// Workers of the host that host_worker asks for beyond --max-workers.
+std::uint32_t beyond_limit(const StatusInput& in, const Host& host) {
+  for (const HostSlots& s : in.job.membership().beyond_limit())
+    if (s.host == host) return s.slots;
+  return 0;
+}
+
 json hosts_json(const StatusInput& in) {
   json out = json::array();
+  // Hosts that the job has nothing to do with yet.
+  for (const HostSlots& s : in.job.membership().beyond_limit())
+    if (in.job.hosts().count(s.host) == 0)
+      out.push_back({{"host", to_string(s.host)},
+                     {"wanted", 0},
+                     {"beyond_limit", s.slots},
+                     {"link", "none"},
+                     {"life", "alive"}});
   for (const auto& [host, h] : in.job.hosts()) {
     const std::uint32_t wanted = in.job.membership().wanted(host);
-    if (wanted == 0 && h.link == Job::Link::kNone) continue;
+    const std::uint32_t beyond = beyond_limit(in, host);
+    if (wanted == 0 && beyond == 0 && h.link == Job::Link::kNone) continue;
     json entry{{"host", to_string(host)},
                {"wanted", wanted},
+               {"beyond_limit", beyond},
                {"link", name_of(h.link)},
                {"life", name_of(in.job.life(host, in.now))},
                {"prepared", h.prepared},
@@ -120,6 +137,8 @@ std::string status_json(const StatusInput& in) {
            {"generation", view.generation().value},
            {"epoch", nullptr},
            {"world_size", view.members().size()},
+           {"min_workers", in.spec.min_workers},
+           {"max_workers", in.spec.max_workers},
            {"uptime_s", in.uptime_s},
            {"waiting", in.job.pending_reason()},
            {"goodput", nullptr},
@@ -146,11 +165,15 @@ std::string status_json(const StatusInput& in) {
   json kept = json::array();
   for (const Host& host : in.job.membership().refused_removals(in.job.membership().file()))
     kept.push_back(to_string(host));
+  json beyond = json::array();
+  for (const HostSlots& s : in.job.membership().beyond_limit())
+    for (std::uint32_t i = 0; i < s.slots; ++i) beyond.push_back(to_string(s.host));
   json refused = nullptr;
   if (in.file_refusal) refused = {{"why", *in.file_refusal}};
   out["file"] = {{"path", in.spec.job_dir + "/host_worker"},
                  {"accepted", std::move(accepted)},
                  {"kept", std::move(kept)},
+                 {"beyond_limit", std::move(beyond)},
                  {"refused", std::move(refused)}};
   return out.dump();
 }

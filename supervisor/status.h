@@ -1,20 +1,23 @@
 /// The status object that `dtctl status --json` prints and the control socket answers.
 ///
 ///     {"job","state":"starting|running|finishing|stopping|ended","elastic","opaque","term",
-///      "generation","epoch":n|null,"world_size","uptime_s","waiting":"why the next boundary
-///      waits", "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
+///      "generation","epoch":n|null,"world_size","min_workers","max_workers","uptime_s",
+///      "waiting":"why the next boundary waits",
+///      "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
 ///                  "progress":{"epoch","step","age_s"}|null,
 ///                  "stalls":{"for_s","process":"what it does, by its kernel"}|null}],
 ///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
-///      "hosts":[{"host","wanted","link","life":"alive|suspect|lost","prepared",
+///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
+///                "life":"alive|suspect|lost","prepared",
 ///                "cooling_until_s":n|null,"given_up","why",
 ///                "check":"reach|prepare|start|run","attempts","restarts"}],
 ///      "checkpoint":{"every":epochs,"newest":epoch|null,"writing":epoch|null,"trouble":"why the
 ///                    last one was given up"},
-///      "file":{"path","accepted":["host"...],"kept":["host"...],"refused":{"why"}|null},
+///      "file":{"path","accepted":["host"...],"kept":["host"...],
+///              "beyond_limit":["host"...],"refused":{"why"}|null},
 ///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, this term's: what members
 ///                waited for beside each other's gradients, in worker-seconds: boundary (the
-///                slowest), join, leave, death, supervisor,
+///                slowest), join, leave, death, below-min-workers, supervisor,
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
 #pragma once
 

@@ -117,6 +117,12 @@ std::string host_file(const json& status) {
   for (const json& host : items(file, "kept"))
     out += fmt::format("{} is a host of the initial launch: its workers stay\n",
                        host.is_string() ? host.get<std::string>() : host.dump());
+  std::string beyond;
+  for (const json& host : items(file, "beyond_limit"))
+    beyond += " " + (host.is_string() ? host.get<std::string>() : host.dump());
+  if (!beyond.empty())
+    out += fmt::format("beyond --max-workers {}, started when others go:{}\n",
+                       shown(status, "max_workers"), beyond);
   const json& refused = part(file, "refused");
   if (refused.is_object())
     out += fmt::format("the present content is refused: {}\n", shown(refused, "why"));

@@ -41,6 +41,8 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.max_futile_restarts = spec.max_futile_restarts;
   o.seed = std::random_device{}();
   o.start_timeout = from_seconds(spec.start_timeout_s);
+  o.limits = {spec.min_workers, spec.max_workers};
+  o.min_workers_timeout = from_seconds(spec.min_workers_timeout_s);
   o.is_start_timeout_set = spec.is_start_timeout_set;
   o.leave_timeout = from_seconds(spec.leave_timeout_s);
   o.stop_grace = from_seconds(spec.stop_timeout_s);

@@ -103,7 +103,13 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   const double count = number(*host, "wanted");
   std::string out = fmt::format("{}: {:.0f} worker(s) wanted, link {}, {}\n", name, count,
                                 text(*host, "link"), text(*host, "life"));
-  if (count == 0) out += "host_worker does not ask for it: it is let go.\n";
+  const double beyond = number(*host, "beyond_limit");
+  if (beyond > 0)
+    out += fmt::format(
+        "{:.0f} more that host_worker asks for is beyond --max-workers {:.0f}: hosts that the file "
+        "names first come first. It starts when others go.\n",
+        beyond, number(status, "max_workers"));
+  if (count == 0 && beyond == 0) out += "host_worker does not ask for it: it is let go.\n";
   std::size_t there = 0;
   for (const json& worker : items(status, "workers")) {
     if (text(worker, "host") != name) continue;

@@ -17,7 +17,7 @@ Time at(int seconds) { return Time{} + std::chrono::seconds(seconds); }
 
 /// A job that trains: base workers are members.
 struct Job {
-  explicit Job(const std::vector<Host>& base) {
+  explicit Job(const std::vector<Host>& base, WorkerLimits limits = {}) : m(limits) {
     m.begin(base, at(0));
     for (const auto& [id, w] : m.workers()) members.push_back(id);
     for (const WorkerId id : members) m.find(id)->state = WorkerState::kMember;
@@ -152,6 +152,44 @@ TEST_CASE("membership: the last member stays until somebody can take over", "[me
   job.set(2, WorkerState::kWarm);
   CHECK(job.m.plan(job.members, at(101)).leaves == ids({1}));
   CHECK(job.m.plan(job.members, at(101)).joins == ids({2}));
+}
+
+TEST_CASE("membership: nobody leaves whom the least number needs", "[membership]") {
+  Job job({kA, kB}, {2, 0});
+  job.file({{kA, 1}, {kB, 1}, {kC, 2}});
+  job.set(2, WorkerState::kWarm);
+  job.set(3, WorkerState::kWarm);
+  CHECK(job.cross(1).joins == ids({2, 3}));
+  // b's member dies; c's two are to go, and one of them has to stay until b's is replaced.
+  job.set(1, WorkerState::kGone);
+  std::erase(job.members, WorkerId(1));
+  job.file({{kA, 1}, {kB, 1}});
+  const Plan plan = job.cross(2);
+  CHECK(plan.leaves == ids({3}));
+  CHECK(plan.reason ==
+        "of those that are to leave as many stay as are needed to be 2 (--min-workers)");
+  job.set(4, WorkerState::kWarm);
+  const Plan last = job.cross(3);
+  CHECK(last.joins == ids({4}));
+  CHECK(last.leaves == ids({2}));
+}
+
+TEST_CASE("membership: beyond the limit the file's first hosts come first", "[membership]") {
+  Membership m({0, 4});
+  m.begin({kA, kA, kB}, at(0));
+  m.take_file(Edit(1), {{kC, 2}, {kA, 3}, {kB, 1}, {kD, 1}}, at(0));
+  CHECK(m.wanted(kA) == 2);
+  CHECK(m.wanted(kB) == 1);
+  CHECK(m.wanted(kC) == 1);
+  CHECK(m.wanted(kD) == 0);
+  CHECK(m.added_by(kD) == Edit());
+  CHECK(m.beyond_limit() == std::vector<HostSlots>{{kC, 1}, {kA, 1}, {kD, 1}});
+  // One goes, the next one takes its place: one edit, which commits as one.
+  m.take_file(Edit(2), {{kA, 2}, {kB, 1}, {kD, 1}}, at(0));
+  CHECK(m.wanted(kC) == 0);
+  CHECK(m.wanted(kD) == 1);
+  CHECK(m.added_by(kD) == Edit(2));
+  CHECK(m.beyond_limit().empty());
 }
 
 TEST_CASE("membership: whatever the edits, old - removed + added = wanted and base workers stay",

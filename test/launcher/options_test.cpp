@@ -159,6 +159,14 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
       {{"-n", "1", "--hostfile=", "t"}, "--hostfile is empty"},
       {{"--resume", "d", "-n", "1"}, "--resume takes the job as it was started"},
       {{"--resume", "d", "t"}, "--resume takes the job as it was started"},
+      {{"-n", "2", "--min-workers", "3", "t"}, "--min-workers 3: the job starts with -n 2"},
+      {{"-n", "2", "--min-workers", "0", "t"}, "--min-workers 0: a number 1 to"},
+      {{"-n", "2", "--elastic-training-enabled", "--max-workers=1", "t"},
+       "--max-workers 1: the job starts with -n 2"},
+      {{"-n", "2", "--elastic-training-enabled", "--min-workers=5", "--max-workers=4", "t"},
+       "--min-workers 5 is more than --max-workers 4"},
+      {{"-n", "2", "--max-workers", "4", "t"}, "--max-workers needs --elastic-training-enabled"},
+      {{"-n", "2", "--min-workers-timeout", "4", "t"}, "no meaning without --min-workers"},
       {{"-n", "1", "--keep-checkpoints", "0", "t"}, "--keep-checkpoints 0: a number 1 to"},
   }));
   CAPTURE(row.words);
@@ -210,6 +218,10 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "--max-restarts=0",
                        "--restart-refill=2h",
                        "--max-futile-restarts=9",
+                       "--elastic-training-enabled=True",
+                       "--min-workers=2",
+                       "--max-workers=5",
+                       "--min-workers-timeout=9",
                        "--start-timeout=2m",
                        "--prepare-timeout=1h",
                        "--leave-timeout",
@@ -255,7 +267,12 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.max_restarts == 0);
   CHECK(spec.restart_refill_s == 7200);
   CHECK(spec.max_futile_restarts == 9);
+  CHECK(spec.elastic);
+  CHECK(spec.min_workers == 2);
+  CHECK(spec.max_workers == 5);
+  CHECK(spec.min_workers_timeout_s == 9);
   CHECK(spec.start_timeout_s == 120);
+  CHECK(spec.is_start_timeout_set);
   CHECK(spec.prepare_timeout_s == 3600);
   CHECK(spec.leave_timeout_s == 1.5);
   CHECK(spec.stop_timeout_s == 3);
@@ -297,7 +314,7 @@ TEST_CASE("options: --resume takes a folder and nothing else", "[options]") {
 TEST_CASE("options: the help names every exit code and the options people look for", "[options]") {
   const auto text = launcher::help();
   for (const char* word : {"--num-workers", "--hostfile", "--elastic-training-enabled", "Examples",
-                           "Ctrl-C", "  65 ", "  69 ", "  127 ", "  130 "})
+                           "Ctrl-C", "  65 ", "  69 ", "  71 ", "  127 ", "  130 "})
     CHECK_THAT(text, Catch::Matchers::Contains(word));
 }
 

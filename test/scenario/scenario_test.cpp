@@ -130,6 +130,9 @@ class Story {
         if (name == "checkpoint_every") options_.checkpoint_every = number(value);
         if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
+        if (name == "min") options_.limits.least = number(value);
+        if (name == "max") options_.limits.most = number(value);
+        if (name == "min_timeout") options_.min_workers_timeout = seconds_of(value);
         if (name == "start_timeout_set") options_.is_start_timeout_set = value == "yes";
       }
     }
