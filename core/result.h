@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -45,13 +44,13 @@ template <class... Args>
 [[nodiscard]] Error errno_error(int number, std::string_view doing);
 
 /// Prints `why` with the place in the source to stderr and aborts. On in every build.
-[[noreturn]] void check_failed(std::string_view condition, std::string_view why,
-                               std::source_location where);
+[[noreturn]] void check_failed(std::string_view condition, std::string_view why, const char* file,
+                               int line);
 
 }  // namespace dt
 
-#define DT_CHECK(condition, why)                                                \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]]                                              \
-      ::dt::check_failed(#condition, (why), ::std::source_location::current()); \
+#define DT_CHECK(condition, why)                                 \
+  do {                                                           \
+    if (!(condition)) [[unlikely]]                               \
+      ::dt::check_failed(#condition, (why), __FILE__, __LINE__); \
   } while (false)

@@ -78,7 +78,7 @@ class Writer {
   }
   template <Fielded T>
   void put(const T& v) {
-    std::apply([this](const auto&... f) { (put(f), ...); }, v.fields());
+    std::apply([this](const auto&... f) { (this->put(f), ...); }, v.fields());
   }
   [[nodiscard]] std::string take() { return std::move(out_); }
 
@@ -165,7 +165,7 @@ class Reader {
   }
   template <Fielded T>
   void get(T& v) {
-    std::apply([this](auto&... f) { (get(f), ...); }, v.fields());
+    std::apply([this](auto&... f) { (this->get(f), ...); }, v.fields());
   }
 
  private:

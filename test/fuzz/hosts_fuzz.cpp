@@ -1,14 +1,34 @@
-/// Any bytes as a hosts file: no crash, bounded memory, and what is accepted survives formatting.
+/// Any bytes as a hosts file and as host_worker: no crash, bounded memory, what is accepted
+/// survives formatting, and an edit is accepted exactly when it names hosts.
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "core/file_watch.h"
 #include "core/hosts.h"
+
+namespace {
+
+/// The text stays in host_worker until it counts.
+void edit(std::string_view text, bool names_hosts) {
+  constexpr std::string_view kBefore = "a\n";
+  if (text == kBefore) return;
+  dt::FileWatch watch(std::string(kBefore), {});
+  const dt::Observation seen{dt::Observation::Kind::kContent, std::string(text)};
+  (void)watch.observe(seen, dt::Time{});
+  const auto result = watch.observe(seen, dt::Time{} + std::chrono::seconds(3));
+  DT_CHECK(std::holds_alternative<dt::FileAccepted>(result) == names_hosts,
+           "host_worker is in force when it names hosts");
+  DT_CHECK(watch.accepted_text() == (names_hosts ? text : kBefore), "as it is, or as it was");
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto lines = dt::parse_hosts(text, "hosts");
+  edit(text, lines && !lines->empty());
   if (!lines) return 0;
   std::vector<dt::Host> hosts;
   for (const auto& line : *lines) hosts.push_back(line.host);

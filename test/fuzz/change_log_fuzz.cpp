@@ -1,0 +1,37 @@
+/// Any bytes as host_worker_log: a line that is understood is the same when it is written again;
+/// the file is completed to exactly what the journal says, or left alone.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/change_log.h"
+
+using namespace dt;
+
+/// The input: lines of the journal, a NUL, the file.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  const std::string_view in(reinterpret_cast<const char*>(bytes), size);
+  const std::size_t nul = in.find('\0');
+  std::string_view text = in.substr(0, nul);
+  std::vector<LogLine> journalled;
+  std::string whole;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const auto change = parse_change(line);
+    if (!change) continue;
+    DT_CHECK(format_change(*change) == std::string(line) + "\n", "a line that changes");
+    journalled.push_back(*change);
+    whole += format_change(*change);
+  }
+  const std::string_view file = nul == in.npos ? in : in.substr(nul + 1);
+  const auto work = change_log_work(file, journalled);
+  if (!work) return 0;
+  DT_CHECK(work->keep <= file.size(), "more of the file is kept than there is");
+  DT_CHECK(std::string(file.substr(0, work->keep)) + work->bytes == whole,
+           "the file is what the journal says");
+  return 0;
+}

@@ -1,0 +1,67 @@
+// A stranger on a server's port who may say anything instead of a proof: it gets the challenge and
+// nothing else, is counted, and the server goes on.
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/data_messages.h"
+#include "io/fd.h"
+#include "io/log.h"
+#include "kvstore/server.h"
+
+using namespace dt;
+
+namespace {
+
+class QuietLog final : public io::Log {
+ public:
+  void line(io::Level, std::string_view) override {}
+};
+
+/// Everything the server says to a stranger who says `bytes` and no more.
+std::string answers_to(std::string_view bytes, std::uint16_t port) {
+  const io::Fd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  at.sin_port = htons(port);
+  DT_CHECK(::connect(fd.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0, "connect");
+  const timeval limit{20, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n <= 0) break;  // it was closed
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  ::shutdown(fd.get(), SHUT_WR);
+  std::string said;
+  for (char part[512];;) {
+    const ssize_t n = ::recv(fd.get(), part, sizeof part, 0);
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) return said;
+    DT_CHECK(n > 0, "the server closes the connection in time");
+    said.append(part, static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  static QuietLog log;
+  static const auto server = [] {
+    kv::ServerOptions options;
+    options.secret = std::string(32, 's');
+    options.loops = 2;
+    return std::move(*kv::Server::start(options, log));
+  }();
+  static std::uint64_t strangers = 0;
+  const std::string said = answers_to({reinterpret_cast<const char*>(bytes), size}, server->port());
+  const std::string challenge = wire::frame(data::Challenge{data::kVersion, std::string(32, 'n')});
+  DT_CHECK(said.size() <= challenge.size(), "a stranger hears the challenge and no more");
+  DT_CHECK(server->counters().refused_strangers == ++strangers, "a stranger is counted");
+  return 0;
+}
