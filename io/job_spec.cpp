@@ -46,6 +46,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kBytes = "bytes";
+/// A spec's env: object, list, pair, wrapped text.
+constexpr int kDeepest = 4;
 
 bool is_utf8(const json& text) {
   try {
@@ -94,7 +96,9 @@ std::string to_json(const JobSpec& spec) {
 
 Result<JobSpec> spec_from_json(const std::string& text) {
   try {
-    json tree = json::parse(text);
+    // Nothing of ours is deeper; what is would be walked, copied and freed by as deep a recursion.
+    const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; };
+    json tree = json::parse(text, shallow);
     unwrap_bytes(tree);
     return tree.get<JobSpec>();
   } catch (const nlohmann::json::exception& e) {

@@ -17,6 +17,10 @@ namespace dt::launcher {
 namespace {
 
 constexpr int kMaxIncludes = 16;
+/// Lines of our own around an included file's: a keyword of a file has no blank.
+constexpr std::string_view kIncludeBegins = "include begins";
+constexpr std::string_view kIncludeEnds = "include ends";
+constexpr std::int64_t kYear = std::int64_t{365} * 86400;  ///< Seconds.
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -64,10 +68,10 @@ Duration parse_time(std::string_view text) {
                               : c == 'h' || c == 'H' ? 3600
                               : c == 'd' || c == 'D' ? 86400
                                                      : 1;
-    total += number * unit;
+    total = std::min(total + number * unit, kYear);
     number = 0;
   }
-  return std::chrono::seconds(std::min(total + number, std::int64_t{365} * 86400));
+  return std::chrono::seconds(std::min(total + number, kYear));
 }
 
 /// What may be asked for cannot be asked here: strict then.
@@ -260,9 +264,9 @@ void SshConfig::add_text(std::string_view text, const std::string& file, int dep
       glob_t found{};
       if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) {
         for (std::size_t i = 0; i < found.gl_pathc; ++i) {
-          lines_.push_back(Line{parsed.place, "(include", {}, {}, depth + 1});
+          lines_.push_back(Line{parsed.place, std::string(kIncludeBegins), {}, {}, depth + 1});
           add_file(found.gl_pathv[i], depth + 1);
-          lines_.push_back(Line{parsed.place, "include)", {}, {}, depth + 1});
+          lines_.push_back(Line{parsed.place, std::string(kIncludeEnds), {}, {}, depth + 1});
         }
       }
       ::globfree(&found);
@@ -278,9 +282,9 @@ void SshConfig::each_active(std::string_view name, const Use& use) const {
   bool hostname_set = false;
   for (const Line& line : lines_) {
     const bool allowed = outer.empty() || outer.back();
-    if (line.keyword == "(include") {
+    if (line.keyword == kIncludeBegins) {
       outer.push_back(active);
-    } else if (line.keyword == "include)") {
+    } else if (line.keyword == kIncludeEnds) {
       active = outer.back();
       outer.pop_back();
     } else if (line.keyword == "host") {

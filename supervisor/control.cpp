@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/frame_channel.h"
+#include "supervisor/control_request.h"
 
 namespace dt::supervisor {
 
@@ -126,14 +127,14 @@ awaitable<void> ControlServer::requests(std::shared_ptr<Client> client) {
     if (frame->type != io::ControlRequest::kType) co_return;
     auto request = wire::parse<io::ControlRequest>(frame->body);
     if (!request) co_return;
-    const auto json = nlohmann::json::parse(request->json, nullptr, false);
+    const auto ask = control_ask_from_json(request->json);
     io::ControlReply reply;
-    if (!json.is_object() || !json.contains("op")) {
-      reply.json = reply_with_error("a request is a JSON object with an \"op\"");
-    } else if (json["op"] == "console") {
+    if (!ask) {
+      reply.json = reply_with_error(ask.error().message);
+    } else if (ask->op == "console") {
       reply.json = R"({"ok":true})";
       client->channel.send(reply);
-      subscribe(*client, json.value("owner", nlohmann::json(false)) == true);
+      subscribe(*client, ask->owner);
       continue;
     } else {
       reply.json = co_await handler_(std::move(request->json));

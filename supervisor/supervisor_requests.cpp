@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "io/control.h"
+#include "supervisor/control_request.h"
 #include "supervisor/supervisor.h"
 
 namespace dt::supervisor {
@@ -12,16 +13,11 @@ using nlohmann::json;
 namespace {
 
 constexpr std::uint64_t kMostSlots = 10'000;
+/// Of one request; a host_worker with more is refused as well.
+constexpr std::uint64_t kMostAdded = 65'536;
 
 std::string error_reply(std::string_view why) {
   return json{{"ok", false}, {"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// What another type than the expected one says is not an exception's business.
-bool flag(const json& ask, const char* name) { return ask.value(name, json()) == true; }
-std::uint64_t number(const json& ask, const char* name, std::uint64_t otherwise) {
-  const json value = ask.value(name, json());
-  return value.is_number_unsigned() ? value.get<std::uint64_t>() : otherwise;
 }
 
 void add_lines(std::string& text, const Host& host, std::uint32_t count) {
@@ -75,12 +71,11 @@ std::string Supervisor::status() const {
 }
 
 io::awaitable<std::string> Supervisor::answer(std::string request) {
-  const json ask = json::parse(request, nullptr, false);
-  if (!ask.is_object() || !ask.contains("op") || !ask["op"].is_string())
-    co_return error_reply("a request is a JSON object with a text \"op\"");
-  const std::string op = ask["op"];
+  auto ask = control_ask_from_json(request);
+  if (!ask) co_return error_reply(ask.error().message);
+  const std::string op = ask->op;
   if (op == "stop") {
-    if (flag(ask, "force"))
+    if (ask->force)
       kill("on request");
     else
       stop("on request");
@@ -88,15 +83,13 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
   }
   if (!job_) co_return error_reply("the supervisor is starting: try again");
   if (op == "status") co_return status();
-  if (op == "events") co_return story_->events_json(number(ask, "from", 0));
+  if (op == "events") co_return story_->events_json(ask->from);
   if (op == "add" || op == "remove") {
-    const json& host = ask.contains("host") ? ask["host"] : json();
-    if (!host.is_string()) co_return error_reply("\"host\" is missing");
-    std::string name = host.get<std::string>();
-    const std::uint64_t slots = number(ask, "slots", 1);
-    if (slots < 1 || slots > kMostSlots)
+    if (!ask->host) co_return error_reply("\"host\" is missing");
+    if (ask->slots < 1 || ask->slots > kMostSlots)
       co_return error_reply(fmt::format("\"slots\" is from 1 to {}", kMostSlots));
-    auto edited = edit_host_worker(op, std::move(name), static_cast<std::uint32_t>(slots));
+    auto edited =
+        edit_host_worker(op, std::move(*ask->host), static_cast<std::uint32_t>(ask->slots));
     co_return co_await std::move(edited);
   }
   co_return error_reply(fmt::format("unknown request \"{}\"", op));
@@ -132,9 +125,15 @@ io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std:
                    "shows, and try again",
                    path("host_worker"));
   std::string edited = std::move(**text);
+  std::uint64_t added = 0;
   for (const HostLine& line : adopt(*wanted, spec_.known_hosts)) {
     if (op == "add") {
-      add_lines(edited, line.host, line.slots.value_or(slots));
+      const std::uint32_t count = line.slots.value_or(slots);
+      added += count;
+      if (added > kMostAdded)
+        co_return fail(ErrorKind::kInvalid, "\"{}\" asks for more than {} workers", host,
+                       kMostAdded);
+      add_lines(edited, line.host, count);
       continue;
     }
     const auto base = job_->membership().base_count(line.host);

@@ -32,6 +32,13 @@ TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") 
   }
 }
 
+TEST_CASE("job spec: one that is nested a million deep is refused", "[job_spec]") {
+  constexpr std::size_t kDepth = 1'000'000;
+  const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
+  CHECK_FALSE(io::spec_from_json(deep));
+  CHECK_FALSE(io::spec_from_json("{\"env\":" + deep + "}"));
+}
+
 TEST_CASE("job spec: without HOME the state lies in the home folder all the same", "[job_spec]") {
   const char* home = std::getenv("HOME");
   const std::string before = home ? home : "";

@@ -114,6 +114,11 @@ TEST_CASE("ssh config: proxies, none, tokens", "[ssh_config]") {
   CHECK(far.identity_agent == "/run/agent");
 }
 
+TEST_CASE("ssh config: brackets around a keyword are no end of an included file", "[ssh_config]") {
+  const auto config = SshConfig::parse("include) x\n(include y\nPort 2200\n", "config");
+  CHECK(config.lookup("node7", "").port == 2200);
+}
+
 TEST_CASE("ssh config: glob patterns", "[ssh_config]") {
   CHECK(glob_match("", ""));
   CHECK(glob_match("*", ""));

@@ -107,8 +107,20 @@ TEST_CASE("control: requests are answered in order, on a private socket", "[cont
   REQUIRE(peer.sees("\"stop\""));
   CHECK(peer.text() ==
         "reply you said {\"op\":\"status\"}\n"
-        "reply {\"error\":\"a request is a JSON object with an \\\"op\\\"\",\"ok\":false}\n"
+        "reply {\"error\":\"a request is a JSON object with a text \\\"op\\\"\",\"ok\":false}\n"
         "reply you said {\"op\":\"stop\"}\n");
+}
+
+TEST_CASE("control: a request that is nested a million deep is one like others", "[control]") {
+  constexpr std::size_t kDepth = 1'000'000;
+  const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
+  Served served;
+  Peer peer(served);
+  peer.ask(deep);
+  peer.ask("{\"op\":" + deep + "}");
+  peer.ask("{\"op\":\"console\",\"owner\":" + deep + "}");
+  REQUIRE(peer.sees("reply {\"ok\":true}"));
+  CHECK_FALSE(served.server->has_owner());
 }
 
 TEST_CASE("control: consoles get every line, the first also what was said before, all the end",

@@ -231,6 +231,26 @@ TEST_CASE("supervisor: two that change host_worker at once do not undo each othe
   CHECK(text.size() == 8);
 }
 
+TEST_CASE("supervisor: a request nested a million deep is answered") {
+  constexpr std::size_t kDepth = 1'000'000;
+  const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  const std::string reply = job.wait(job.ask("{\"op\":\"events\",\"from\":" + deep + "}"));
+  CHECK(reply.find("\"events\"") != std::string::npos);
+}
+
+TEST_CASE("supervisor: one request does not ask for more workers than host_worker may have") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  const std::string before = job.host_worker();
+  const std::string reply = job.wait(job.ask(R"({"op":"add","host":"b[1-1000]","slots":10000})"));
+  CHECK(reply.find("more than 65536 workers") != std::string::npos);
+  CHECK(job.host_worker() == before);
+}
+
 TEST_CASE("supervisor: a host is not added to a host_worker that is not in force") {
   Supervised job;
   job.start();
