@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -21,6 +22,10 @@ namespace dt::supervisor {
 namespace {
 
 using io::Fd;
+using Clock = std::chrono::steady_clock;
+
+/// Between looks at the watched folder, whose other files may be written to all the time.
+constexpr std::chrono::milliseconds kHintRest{50};
 
 /// An errno on its way to the reply.
 struct Trouble {
@@ -161,8 +166,9 @@ class Helper {
   int serve() {
     std::string buffer(std::size_t{64} << 10, '\0');
     for (;;) {
-      pollfd waits[2] = {{fd_, POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
-      if (::poll(waits, 2, -1) < 0 && errno != EINTR) return 1;
+      const int rest = hint_rest_ms();
+      pollfd waits[2] = {{fd_, POLLIN, 0}, {rest > 0 ? -1 : inotify_.get(), POLLIN, 0}};
+      if (::poll(waits, 2, rest > 0 ? rest : -1) < 0 && errno != EINTR) return 1;
       if (waits[1].revents != 0) pass_hint();
       if (waits[0].revents == 0) continue;
       const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
@@ -232,8 +238,15 @@ class Helper {
     return tl::unexpected(Trouble{ENOSYS, "an unknown request"});
   }
 
+  /// How long the folder is not looked at; 0: it is.
+  int hint_rest_ms() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - Clock::now());
+    return std::max(0, static_cast<int>(left.count()));
+  }
+
   /// What happened to the file does not matter: someone should look. Lost events count as one.
   void pass_hint() {
+    next_look_ = Clock::now() + kHintRest;
     alignas(inotify_event) char events[4096];
     bool concerns = false;
     for (ssize_t n; (n = ::read(inotify_.get(), events, sizeof events)) > 0;) {
@@ -251,6 +264,7 @@ class Helper {
   int fd_;
   Fd inotify_;
   std::string watched_;  ///< Name of the file of interest in the watched folder.
+  Clock::time_point next_look_{};
   wire::FrameDecoder decoder_{std::size_t{256} << 20};
 };
 

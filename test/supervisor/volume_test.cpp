@@ -187,6 +187,26 @@ TEST_CASE("volume: the watched file's changes are hinted, others not, also by a 
   CHECK(loop.until([&] { return hints > 0; }));
 }
 
+TEST_CASE("volume: what others write in the watched folder hardly wakes the helper", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  v.watch(dir.path(), "host_worker");
+  REQUIRE(loop.wait(v.exists(dir / "x")));
+  const auto wakes = [&v] {
+    const std::string status = slurp(fmt::format("/proc/{}/status", v.helper_pid()));
+    const std::string name = "\nvoluntary_ctxt_switches:";
+    return std::stol(status.substr(status.find(name) + name.size()));
+  };
+  const long before = wakes();
+  const auto begun = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() < begun + 300ms) {
+    spill(dir / "log", "a line\n");
+  }
+  const auto took = std::chrono::steady_clock::now() - begun;
+  CHECK(wakes() - before <= 2 * (took / 50ms) + 5);
+}
+
 TEST_CASE("volume: a helper that cannot be started is an error, not a hang", "[volume]") {
   Loop loop;
   supervisor::VolumeClient::Options options;
