@@ -274,7 +274,7 @@ struct CommitAck {
   DT_FIELDS(generation)
 };
 
-/// About once a second: what was seen of the workers since the last report, and who waits for whom.
+/// Four times a second: what was seen of the workers since the last report, and who waits for whom.
 struct Traffic {
   static constexpr std::uint16_t kType = 82;
   std::vector<WorkerId> alive;         ///< Their data connections showed life, be it a beat.

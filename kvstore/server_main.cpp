@@ -27,6 +27,9 @@ namespace {
 using namespace dt;
 using namespace std::chrono_literals;
 
+/// A lost host's last sign is known only so exactly; --dead-after counts from the report of it.
+constexpr auto kReportEvery = 250ms;
+
 /// Between the agent and the server's loops; one thread.
 class ServerProcess {
  public:
@@ -111,7 +114,7 @@ class ServerProcess {
 
   io::awaitable<void> report() {
     for (;;) {
-      co_await io::sleep_for(1s);
+      co_await io::sleep_for(kReportEvery);
       agent_.send(server_->traffic());
       tell_nonfinite();
     }
