@@ -1,0 +1,246 @@
+"""What is done to a running job, row by row, and what its workers' logs then say.
+
+Each function takes the options and gives {row: [values]}; several rows share one job, by `Shared`.
+"""
+import os
+import signal
+import statistics
+import time
+
+from pauses import processes, step_log
+from pauses.job import Job
+
+STEPS_PER_EPOCH = 50
+SUPERVISOR_KILLS = 4  # in one job: dtlaunch gives up at the sixth death within a minute
+NEAR_NS = 100_000_000  # what stops a worker does so within its present step or the next
+
+
+class Shared:
+    """A job of four workers that stays, and the times at which something was done to it."""
+
+    def __init__(self, options):
+        self.options = options
+        self.job = Job(options)
+        try:
+            self.job.wait("the first steps", lambda: self.job.newest_steps()[0] > 0)
+        except BaseException:
+            self.job.stop()
+            raise
+        self.windows = {"join": [], "leave": []}
+        self.warmups = []
+
+    def join(self):
+        job = self.job
+        lines, workers = job.changes(), job.newest_steps()[1]
+        begun = job.edit(add=True)
+        job.wait("the newcomer's steps", lambda: job.newest_steps()[1] > workers and job.newest_steps()[0] > 0)
+        self.windows["join"].append((begun, time.monotonic_ns()))
+        newcomer = max(job.logs(), key=lambda events: events[0]["worker"])
+        released = next(e["t_ns"] for e in newcomer if e["event"] == "boundary_leave")
+        self.warmups.append((begun, released))
+        job.wait("ADDED", lambda: job.changes() == lines + 1)
+
+    def leave(self):
+        lines = self.job.changes()
+        begun = self.job.edit(add=False)
+        self.job.wait("REMOVED", lambda: self.job.changes() == lines + 1)
+        self.settle()
+        self.windows["leave"].append((begun, time.monotonic_ns()))
+
+    def settle(self):
+        """An ordinary epoch edge lies between two changes."""
+        time.sleep(self.options.settle)
+
+    def fourth(self):
+        """Of the worker on the fourth host: (its pid, the ids of the others)."""
+        status = self.job.wait("four members", self.four_members)
+        pid = next(w["pid"] for w in status["workers"] if w["host"] == self.job.fourth)
+        return pid, [w["id"] for w in status["workers"] if w["host"] != self.job.fourth]
+
+    def four_members(self):
+        status = self.job.status()
+        members = [w for w in status["workers"] if w["state"] == "MEMBER"] if status else []
+        return status if len(members) == 4 else None
+
+    def standstills(self, since, survivors, until=None):
+        """Of the survivors, in seconds: inside an epoch, and at an epoch's edge."""
+        found = [step_log.standstill(step_log.steps(events), since, until or since + NEAR_NS)
+                 for events in self.job.logs_of(survivors)]
+        return [[pair[i] for pair in found if pair[i] is not None] for i in (0, 1)]
+
+
+def longest(pair):
+    return max(value for value in pair if value is not None)
+
+
+def redone(logs, since):
+    """Steps that a worker made twice after `since`, over all logs."""
+    count = 0
+    for events in logs:
+        made = [(s.epoch, s.step) for s in step_log.steps(events) if s.end > since]
+        count += len(made) - len(set(made))
+    return count
+
+
+def joins_and_leaves(shared, changes):
+    for change in range(changes):
+        shared.leave()
+        shared.join()
+        shared.settle()
+        print("leave and join %d of %d done" % (change + 1, changes), flush=True)
+    logs = shared.job.logs()
+    found = {kind: step_log.pauses(logs, shared.windows[kind]).get(kind, []) for kind in ("leave", "join")}
+    found["edge"] = step_log.pauses(logs)["none"]
+    warm, usual = step_log.warm_steps(logs, shared.warmups, world=3)
+    if warm and usual:
+        print("a step takes %.2f times as long while a newcomer warms up" % (
+            statistics.median(warm) / statistics.median(usual)))
+    return found
+
+
+def workers_killed(shared, changes):
+    found = {"killed": [], "killed redone": []}
+    for change in range(changes):
+        victim, survivors = shared.fourth()
+        lines = shared.job.changes()
+        since = time.monotonic_ns()
+        os.kill(victim, signal.SIGKILL)
+        shared.job.wait("REMOVED and ADDED", lambda: shared.job.changes() == lines + 2)
+        shared.settle()
+        logs = shared.job.logs_of(survivors)
+        pairs = [step_log.standstill(step_log.steps(events), since, since + NEAR_NS) for events in logs]
+        found["killed"] += [longest(pair) for pair in pairs]
+        found["killed redone"].append(redone(logs, since))
+        print("kill %d of %d done" % (change + 1, changes), flush=True)
+    return found
+
+
+def hosts_lost(shared, changes):
+    """Every process of the fourth host is stopped: its connections stay and say nothing more."""
+    found = {"lost": [], "lost redone": []}
+    for change in range(changes):
+        victim, survivors = shared.fourth()
+        lines = shared.job.changes()
+        host = " --host %s" % shared.job.fourth
+        stopped = [victim] + [pid for pid, text in shared.job.processes().items()
+                              if "dtagent" in text and host in text + " "]
+        since = time.monotonic_ns()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            shared.job.wait("REMOVED", lambda: shared.job.changes() == lines + 1)
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        shared.job.wait("ADDED", lambda: shared.job.changes() == lines + 2)
+        shared.settle()
+        logs = shared.job.logs_of(survivors)
+        pairs = [step_log.standstill(step_log.steps(events), since, since + NEAR_NS) for events in logs]
+        found["lost"] += [longest(pair) for pair in pairs]
+        found["lost redone"].append(redone(logs, since))
+        print("lost host %d of %d done" % (change + 1, changes), flush=True)
+    return found
+
+
+def supervisors_killed(shared, changes):
+    found = {"supervisor": [], "supervisor edge": [], "supervisor up": []}
+    for change in range(min(changes, SUPERVISOR_KILLS)):
+        _, others = shared.fourth()
+        pid, term = shared.job.supervisor(), shared.job.status()["term"]
+        since = time.monotonic_ns()
+        os.kill(pid, signal.SIGKILL)
+
+        def taken_up():
+            status = shared.job.status()
+            return status and status["term"] > term and all(h["link"] == "up" for h in status["hosts"])
+
+        shared.job.wait("the next supervisor", taken_up)
+        found["supervisor up"].append(processes.age_s(shared.job.supervisor()))
+        until = time.monotonic_ns()
+        shared.settle()
+        inside, edge = shared.standstills(since, others, until)
+        found["supervisor"] += inside
+        found["supervisor edge"] += edge
+        print("supervisor %d of %d killed" % (change + 1, min(changes, SUPERVISOR_KILLS)), flush=True)
+    return found
+
+
+def kind(text):
+    """Of a process, by its command line: trains, master or host."""
+    name = os.path.basename(text.split(" ")[0]).rstrip(":")
+    if name in ("mlp_worker", "dttrain", "dtserver"):
+        return "trains"
+    return "host" if name in ("dtagent", "sshd") else "master"
+
+
+def watching(shared, seconds):
+    """CPU time of everything but the workers and servers while nothing happens, as a part of all that
+    a machine like this has: the master's (supervisor, its helper, dtlaunch), and on the average that
+    of a host (agent, guard, ssh session)."""
+    shared.fourth()
+    shared.settle()
+    pids = shared.job.processes()
+    begun, before = time.monotonic(), {pid: processes.cpu_s(pid) for pid in pids}
+    time.sleep(seconds)
+    took, spent = time.monotonic() - begun, {"trains": 0, "master": 0, "host": 0}
+    for pid in pids:
+        spent[kind(pids[pid])] += processes.cpu_s(pid) - before[pid]
+    print("CPU time in %.1f s of training: %s" % (
+        took, ", ".join("%s %.3f s" % item for item in spent.items())), flush=True)
+    all_of_it = took * os.cpu_count()
+    return {"watching master": [spent["master"] / all_of_it], "watching host": [spent["host"] / all_of_it / 4]}
+
+
+def servers_killed(options, changes):
+    """Each in mid-epoch. The job goes back to its last checkpoint by itself; or it ends with 67 and is
+    resumed here. Both are measured alike, from each rank's last step to its next."""
+    found = {"server": [], "server redone": []}
+    job = Job(options, extra=["--checkpoint-every", "1"], base=4)
+
+    def begun_again(since):
+        pairs = [step_log.restarted(step_log.steps(events), since, STEPS_PER_EPOCH) for events in job.logs_of(range(4))]
+        return pairs if all(pairs) else None
+
+    try:
+        job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
+        for change in range(changes):
+            time.sleep(options.settle)
+            status = job.wait("a checkpoint", lambda: has_checkpoint(job))
+            since = time.monotonic_ns()
+            os.kill(status["servers"][1]["pid"], signal.SIGKILL)
+            job.wait("its end, or steps made again", lambda: job.process.poll() is not None or begun_again(since),
+                     living=False)
+            if job.process.poll() is not None:
+                print("ended with %d; --resume" % job.process.returncode)
+                job.start(["dtlaunch", "--resume", job.job])
+            for seconds, steps in job.wait("every rank's next step", lambda: begun_again(since)):
+                found["server"].append(seconds)
+                found["server redone"].append(steps)
+            print("server %d of %d killed" % (change + 1, changes), flush=True)
+    finally:
+        job.stop()
+    return found
+
+
+def has_checkpoint(job):
+    status = job.status()
+    return status if status and status["checkpoint"]["newest"] else None
+
+
+def checkpoints(options, seconds):
+    """What saving costs: before every second epoch is a checkpoint. How much longer epochs with it
+    are, pair by pair, from one arrival at the boundary to the next."""
+    job = Job(options, extra=["--checkpoint-every", "2"], base=4)
+    try:
+        job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
+        time.sleep(seconds)
+    finally:
+        job.stop()
+    entered = [e["t_ns"] for e in job.logs_of([0])[0] if e["event"] == "boundary_enter"]
+    took = [(b - a) / 1e9 for a, b in zip(entered, entered[1:])][2:]  # from the third on: an even one first
+    longer = [saved - unsaved for saved, unsaved in zip(took[::2], took[1::2])]
+    if len(longer) < 2:
+        return {}
+    print("epochs of %.2f s; standard error of the mean of %d differences: %.1f ms" % (
+        statistics.median(took), len(longer), 1e3 * statistics.stdev(longer) / len(longer) ** 0.5))
+    return {"checkpoints": longer}
