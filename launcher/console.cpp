@@ -78,17 +78,20 @@ class Console {
         explain_one_word(ended->exit_code);
         co_return ended->exit_code;
       }
-      const auto status = co_await process_->wait(2s);
-      if (!status) {
+      auto death = co_await process_->wait(2s);
+      if (!death) {
         if (++lost_connections_ > 10) co_return give_up("it does not answer");
         continue;
       }
-      if (!may_restart()) co_return give_up("it died too often");
-      say(Level::kWarning, "The supervisor died ({}); starting it again, {} of {} within {} s",
-          to_string(*status), restarts_.size(), kMostRestarts, kRestartWindow.count());
-      auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);
-      if (!again) co_return give_up(again.error().why);
-      process_ = std::move(*again);
+      while (death) {
+        if (!may_restart()) co_return give_up("it died too often");
+        say(Level::kWarning, "The supervisor died ({}); starting it again, {} of {} within {} s",
+            to_string(*death), restarts_.size(), kMostRestarts, kRestartWindow.count());
+        auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);
+        if (!again && !again.error().killed) co_return give_up(again.error().why);
+        death = again ? std::nullopt : again.error().killed;
+        if (again) process_ = std::move(*again);
+      }
     }
   }
 

@@ -94,7 +94,7 @@ StartFailure refusal(std::string_view line) {
 }
 
 tl::unexpected<StartFailure> cannot(const Error& error) {
-  return tl::unexpected(StartFailure{io::kExitFailure, error.message});
+  return tl::unexpected(StartFailure{io::kExitFailure, error.message, std::nullopt});
 }
 
 }  // namespace
@@ -150,6 +150,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   StartFailure died;
   died.why = fmt::format("the supervisor ended at its start ({}){}{}; see {}", end,
                          last.empty() ? "" : ": ", last, log_path);
+  if (status && status->signal != 0) died.killed = status;
   co_return tl::unexpected(std::move(died));
 }
 

@@ -6,6 +6,7 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/id.h"
@@ -19,6 +20,7 @@ namespace dt::launcher {
 struct StartFailure {
   int exit_code = 1;
   std::string why;
+  std::optional<ExitStatus> killed;  ///< Set when a signal ended it before it said anything.
 };
 
 enum class SupervisorStart { kNew, kResume };

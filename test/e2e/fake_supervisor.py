@@ -6,6 +6,7 @@ first word of the job's command says. For tests of dtlaunch's own behaviour.
     wait        until told to stop: once ends with 130, at once when forced
     stubborn    never ends
     die N       is gone N times without a word, then ends with 0
+    die N early the same, from the second time on before it was ready
     silent      gone before it was ready
     refuse      says ERROR 68
     flood       10 MB of output, then the end
@@ -52,6 +53,18 @@ if what == "refuse":
     os.write(ready, b"ERROR 68 job j0 is running in this folder (pid 7 on h)\n")
     sys.exit(68)
 
+
+
+def die():
+    """Unless it was done often enough."""
+    lives = spec["state_dir"] + "/lives"
+    open(lives, "a").write("x")
+    if os.path.getsize(lives) <= int(words[0]):
+        os.kill(os.getpid(), 9)
+
+
+if what == "die" and "early" in words and "--resume" in args:
+    die()
 if os.path.exists(spec["socket"]):
     os.unlink(spec["socket"])
 server = socket.socket(socket.AF_UNIX)
@@ -73,10 +86,7 @@ if what == "flood":
         console("x" * 1000 + str(i))
     end(0, "flooded")
 if what == "die":
-    lives = spec["state_dir"] + "/lives"
-    open(lives, "a").write("x")
-    if os.path.getsize(lives) <= int(words[0]):
-        os.kill(os.getpid(), 9)
+    die()
     console("alive at last")
     end(0, "survived")
 console("ready for signals")

@@ -16,6 +16,11 @@ expect_status 0
 expect_output dies 'The supervisor died \(killed by signal 9.*\); starting it again, 3 of 5 within 60 s'
 expect_output dies 'alive at last'
 
+run early "$fake" -n 1 die 3 early
+expect_status 0
+expect_output early 'The supervisor died \(killed by signal 9.*\); starting it again, 3 of 5 within 60 s'
+expect_output early 'alive at last'
+
 run lost "$fake" -n 1 die 99
 expect_status 69
 expect_output lost 'starting it again, 5 of 5'
