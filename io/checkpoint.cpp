@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/fd.h"
+#include "io/json_number.h"
 
 namespace dt::io {
 namespace {
@@ -71,14 +72,14 @@ Result<Manifest> manifest_from_json(std::string_view text) {
       return fail(ErrorKind::kInvalid, "of another format than '{}'", kManifestFormat);
     Manifest manifest;
     manifest.job = all.at("job").get<std::string>();
-    manifest.epoch = Epoch(all.at("epoch").get<std::uint32_t>());
-    manifest.generation = Generation(all.at("generation").get<std::uint64_t>());
-    manifest.step = all.at("step").get<std::uint64_t>();
-    manifest.wall_ns = all.at("wall_ns").get<std::int64_t>();
+    manifest.epoch = Epoch(whole_number<std::uint32_t>(all.at("epoch")));
+    manifest.generation = Generation(whole_number<std::uint64_t>(all.at("generation")));
+    manifest.step = whole_number<std::uint64_t>(all.at("step"));
+    manifest.wall_ns = whole_number<std::int64_t>(all.at("wall_ns"));
     for (const auto& one : all.at("files")) {
       Manifest::File file;
       file.name = one.at("name").get<std::string>();
-      file.bytes = one.at("bytes").get<std::uint64_t>();
+      file.bytes = whole_number<std::uint64_t>(one.at("bytes"));
       file.header_crc = parse_hex32(one.at("header_crc32c").get<std::string>());
       if (file.name.empty() || file.name.find('/') != std::string::npos)
         return fail(ErrorKind::kInvalid, "'{}' is no file of a checkpoint", file.name);

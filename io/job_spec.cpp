@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "io/json_number.h"
+
 namespace dt {
 
 static void to_json(nlohmann::json& j, const Host& h) {
@@ -20,7 +22,7 @@ static void to_json(nlohmann::json& j, const Host& h) {
 static void from_json(const nlohmann::json& j, Host& h) {
   j.at("user").get_to(h.user);
   j.at("name").get_to(h.name);
-  j.at("port").get_to(h.port);
+  h.port = io::whole_number<std::uint16_t>(j.at("port"));
 }
 
 namespace io {
@@ -86,6 +88,17 @@ void unwrap_bytes(json& node) {
   }
 }
 
+/// Throws where `kinds` has a whole number and `node` none.
+void check_numbers(const json& kinds, const json& node) {
+  if (!kinds.is_object() || !node.is_object()) return;
+  for (const auto& [name, kind] : kinds.items()) {
+    const auto found = node.find(name);
+    if (found == node.end()) continue;
+    if (kind.is_number_integer()) (void)whole_number<std::uint32_t>(*found);
+    check_numbers(kind, *found);
+  }
+}
+
 }  // namespace
 
 std::string to_json(const JobSpec& spec) {
@@ -100,8 +113,10 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; };
     json tree = json::parse(text, shallow);
     unwrap_bytes(tree);
+    static const json kKinds = JobSpec();
+    check_numbers(kKinds, tree);
     return tree.get<JobSpec>();
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "job spec: {}", e.what());
   }
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/job_spec.h"
+#include "io/json_number.h"
 
 namespace dt::supervisor {
 
@@ -97,8 +98,10 @@ std::string to_json(const LockHolder& holder) { return nlohmann::json(holder).du
 Result<LockHolder> lock_from_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   try {
+    (void)io::whole_number<std::int64_t>(json.at("pid"));
+    (void)io::whole_number<std::uint64_t>(json.at("start"));
     return json.get<LockHolder>();
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "this is no lock file of dtlaunch ({})", e.what());
   }
 }

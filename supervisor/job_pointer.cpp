@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/job_spec.h"
+#include "io/json_number.h"
 
 namespace dt::supervisor {
 
@@ -22,13 +23,14 @@ Result<JobPointer> read_job_pointer(const std::string& job_dir) {
     JobPointer pointer;
     json.at("job").get_to(pointer.job);
     json.at("master").get_to(pointer.master);
-    json.at("pid").get_to(pointer.pid);
+    pointer.pid = io::whole_number<std::int64_t>(json.at("pid"));
     json.at("socket").get_to(pointer.socket);
     json.at("state_dir").get_to(pointer.state_dir);
     if (const auto ended = json.find("ended"); ended != json.end() && ended->is_object())
-      pointer.ended = JobPointer::Ended{ended->at("exit_code"), ended->at("message")};
+      pointer.ended =
+          JobPointer::Ended{io::whole_number<int>(ended->at("exit_code")), ended->at("message")};
     return pointer;
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "{}: {}", path, e.what());
   }
 }

@@ -6,6 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "io/json_number.h"
+
 namespace dt::kv {
 namespace {
 
@@ -82,7 +84,7 @@ std::vector<data::KeySpec> parse_keys(const Metadata& metadata) {
   for (const auto& one : parse_list(metadata, "keys")) {
     data::KeySpec key;
     key.name = unescape(one.at(0).get<std::string>());
-    key.count = one.at(1).get<std::uint64_t>();
+    key.count = io::whole_number<std::uint64_t>(one.at(1));
     const auto dtype = one.at(2).get<std::string>();
     int number = 0;
     while (safetensors_name(static_cast<data::Dtype>(number)) != dtype)
@@ -100,8 +102,9 @@ using ChunkName = std::pair<std::uint32_t, std::uint32_t>;  // key, chunk
 std::map<ChunkName, std::uint64_t> parse_updates(const Metadata& metadata) {
   std::map<ChunkName, std::uint64_t> updates;
   for (const auto& one : parse_list(metadata, "updates"))
-    updates[{one.at(0).get<std::uint32_t>(), one.at(1).get<std::uint32_t>()}] =
-        one.at(2).get<std::uint64_t>();
+    updates[{io::whole_number<std::uint32_t>(one.at(0)),
+             io::whole_number<std::uint32_t>(one.at(1))}] =
+        io::whole_number<std::uint64_t>(one.at(2));
   return updates;
 }
 

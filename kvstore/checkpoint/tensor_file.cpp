@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/crc32c.h"
+#include "io/json_number.h"
 
 namespace dt::kv {
 namespace {
@@ -117,15 +118,18 @@ TensorFile::Entry parse_entry(const std::string& name, const json& one, std::uin
   TensorFile::Entry entry;
   entry.name = name;
   entry.dtype = parse_dtype(one.at("dtype").get<std::string>());
-  const auto shape = one.at("shape").get<std::vector<std::uint64_t>>();
-  const auto offsets = one.at("data_offsets").get<std::array<std::uint64_t, 2>>();
-  if (shape.size() != 1) throw std::runtime_error(name + " has not one dimension");
-  entry.elements = shape[0];
-  const bool fits = offsets[0] <= offsets[1] && offsets[1] <= data_bytes &&
+  const json& shape = one.at("shape");
+  const json& offsets = one.at("data_offsets");
+  const auto begin = io::whole_number<std::uint64_t>(offsets.at(0));
+  const auto end = io::whole_number<std::uint64_t>(offsets.at(1));
+  if (!shape.is_array() || shape.size() != 1)
+    throw std::runtime_error(name + " has not one dimension");
+  entry.elements = io::whole_number<std::uint64_t>(shape[0]);
+  const bool fits = begin <= end && end <= data_bytes &&
                     entry.elements <= data_bytes / data::element_bytes(entry.dtype) &&
-                    entry.bytes() == offsets[1] - offsets[0];
+                    entry.bytes() == end - begin;
   if (!fits) throw std::runtime_error(name + " lies outside the file or has another size");
-  entry.at = data_at + offsets[0];
+  entry.at = data_at + begin;
   return entry;
 }
 

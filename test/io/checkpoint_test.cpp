@@ -43,8 +43,11 @@ TEST_CASE("a manifest that is none is refused with what is wrong") {
         "of another format than 'dtlaunch checkpoint 1'");
   CHECK(why(with("server-0.s", "../s")) == "'../safetensors' is no file of a checkpoint");
   CHECK(why(with("deadbeef", "deadbee")).find("'deadbee' is no checksum") != std::string::npos);
-  CHECK(why(with("\"epoch\": 12", "\"epoch\": []")).find("type must be number") !=
+  CHECK(why(with("\"epoch\": 12", "\"epoch\": []")).find("a list is no whole number") !=
         std::string::npos);
+  for (const char* number : {"1e300", "-1", "12.5", "4294967296"})
+    CHECK(why(with("\"epoch\": 12", fmt::format("\"epoch\": {}", number)))
+              .find("is no whole number") != std::string::npos);
   CHECK(why(std::string(io::kMaxManifest + 1, ' ')) == "longer than any manifest");
   CHECK(why(std::string(1 << 20, '[')).find("not a checkpoint's manifest") == 0);
 }

@@ -32,6 +32,18 @@ TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") 
   }
 }
 
+TEST_CASE("job spec: a number that does not fit is refused", "[job_spec]") {
+  const std::string good = to_json(io::JobSpec());
+  REQUIRE(io::spec_from_json(good));
+  for (const char* number : {"1e300", "-1", "0.5", "4294967296"}) {
+    std::string text = good;
+    const std::string from = "\"keep_checkpoints\": 3";
+    REQUIRE(text.find(from) != std::string::npos);
+    text.replace(text.find(from), from.size(), fmt::format("\"keep_checkpoints\": {}", number));
+    CHECK_FALSE(io::spec_from_json(text));
+  }
+}
+
 TEST_CASE("job spec: one that is nested a million deep is refused", "[job_spec]") {
   constexpr std::size_t kDepth = 1'000'000;
   const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');

@@ -1,0 +1,30 @@
+/// Whole numbers of JSON that somebody else wrote. nlohmann's own conversion makes 7 of 7.9,
+/// another number of one that is too large, and of 1e300 whatever the processor makes.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "core/result.h"
+
+namespace dt::io {
+
+/// Throws std::runtime_error, as those around it do, unless the value is a whole number that fits.
+template <std::integral Number>
+[[nodiscard]] Number whole_number(const nlohmann::json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (std::in_range<Number>(number)) return static_cast<Number>(number);
+  } else if (value.is_number_integer()) {
+    const auto number = value.get<std::int64_t>();
+    if (std::in_range<Number>(number)) return static_cast<Number>(number);
+  }
+  throw std::runtime_error(
+      fmt::format("{} is no whole number, or too large or small a one",
+                  value.is_primitive() ? value.dump().substr(0, 60) : "a list"));
+}
+
+}  // namespace dt::io
