@@ -263,6 +263,7 @@ class Job {
   [[nodiscard]] Duration delay_before_retry(const Host& host, std::uint32_t attempt) const;
   void end_if_futile();
   [[nodiscard]] bool usable(const Host& host) const;
+  [[nodiscard]] bool is_given_up(const Host& host) const;
   [[nodiscard]] LogLine log_line(bool added, const Host& host);
 
   JobOptions options_;
@@ -297,7 +298,8 @@ class Job {
   std::optional<Time> released_at_;  ///< The last time that somebody was.
   std::optional<Time> resumed_at_;   ///< This term's begin, if it is not the first.
   std::optional<Time> dead_since_;   ///< Not committed yet.
-  std::optional<std::pair<Time, std::size_t>> death_;  ///< Not known to all servers: whom it stops.
+  /// A death that not all servers know: since when, and whose rounds it stops.
+  std::optional<std::pair<Time, std::vector<WorkerId>>> death_;
   std::optional<Time> nobody_since_;
   std::map<std::string, Duration> just_lost_;  ///< Not told yet.
   std::set<WorkerId> leave_enforced_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "core/job.h"
 #include "core/job_text.h"
@@ -15,8 +16,8 @@ void Job::settle() {
   move_newcomers();
   shrink_if_someone_died();
   cross_boundary();
-  release();
   count_death();
+  release();
   let_hosts_go();
   end_if_over();
 }
@@ -28,21 +29,31 @@ bool Job::usable(const Host& host) const {
   return !h.given_up && (!h.cooling_until || now_.at >= *h.cooling_until);
 }
 
+bool Job::is_given_up(const Host& host) const {
+  const auto it = hosts_.find(host);
+  return it != hosts_.end() && it->second.given_up;
+}
+
 void Job::stop_unwanted() {
   if (ending_) return;
-  std::vector<WorkerId> unwanted;
+  std::set<WorkerId> unwanted;
   if (finishing_) {
     for (const auto& [id, w] : membership_.workers())
-      if (on_the_way(w.state)) unwanted.push_back(id);
+      if (on_the_way(w.state)) unwanted.insert(id);
   } else {
-    unwanted = membership_.unwanted_newcomers();
+    for (const WorkerId id : membership_.unwanted_newcomers()) unwanted.insert(id);
+    // What was to start on a host that is given up would be waited for without end.
+    for (const auto& [id, w] : membership_.workers())
+      if (on_the_way(w.state) && !may_run(w.state) && is_given_up(w.host)) unwanted.insert(id);
   }
   for (const WorkerId id : unwanted) {
     const Worker* w = membership_.find(id);
     if (w->base && initial()) continue;
     if (w->maybe_started) continue;  // its agent has to be asked first
     const Host host = w->host;
-    const char* why = finishing_ ? "the job is finishing" : "no longer wanted";
+    const char* why = finishing_          ? "the job is finishing"
+                      : is_given_up(host) ? "its host is given up"
+                                          : "no longer wanted";
     note(Note::Kind::kInfo, "newcomer_stopped",
          fmt::format("the newcomer worker {} on {} is stopped: {}", id, host, why), id, host);
     if (may_run(w->state)) {
@@ -325,8 +336,7 @@ void Job::end_if_over() {
   if (finishing_ || initial() || anyone_runs()) return;
   // Nobody is left. Somebody may come again only from a host that is not given up.
   for (const Host& host : membership_.hosts()) {
-    const auto it = hosts_.find(host);
-    if (membership_.wanted(host) > 0 && (it == hosts_.end() || !it->second.given_up)) return;
+    if (membership_.wanted(host) > 0 && !is_given_up(host)) return;
   }
   end(death_code_ == 0 ? 1 : death_code_,
       "no worker is left and every host has used up its restarts", Duration{});

@@ -22,14 +22,13 @@ void Job::lose(const std::string& cause, Duration time) {
 }
 
 void Job::lost_since(Time since) {
-  if (initial() || finishing_) return;
-  // Nobody waited in the epoch for it before the epoch began.
-  since = std::max(since, released_at_.value_or(since));
-  dead_since_ = std::min(dead_since_.value_or(since), since);
+  if (!initial() && !finishing_) dead_since_ = std::min(dead_since_.value_or(since), since);
 }
 
 void Job::count_wait_for_dead(bool nobody_left) {
-  const Time since = dead_since_.value_or(now_.at);
+  Time since = dead_since_.value_or(now_.at);
+  // Nobody waited in the epoch for it before the epoch began.
+  since = std::max(since, released_at_.value_or(since));
   dead_since_.reset();
   if (finishing_) return;
   for (auto& [id, at] : arrived_at_) {
@@ -42,11 +41,14 @@ void Job::count_wait_for_dead(bool nobody_left) {
     nobody_since_ = since;
     return;
   }
-  const std::size_t stopped = boundary_.missing().size();
-  if (!death_)
+  const std::vector<WorkerId> stopped = boundary_.missing();
+  if (!death_) {
     death_.emplace(since, stopped);
-  else
-    death_->second = std::min(death_->second, stopped);
+    return;
+  }
+  std::erase_if(death_->second, [&](WorkerId id) {
+    return std::find(stopped.begin(), stopped.end(), id) == stopped.end();
+  });
 }
 
 void Job::lose_at_boundary(Time from, Time until) {
@@ -56,8 +58,12 @@ void Job::lose_at_boundary(Time from, Time until) {
 }
 
 void Job::count_death() {
+  if (finishing_) death_.reset();  // who ends waits for nobody
   if (!death_ || !boundary_.all_acked(server_ids())) return;
-  lose("death", (now_.at - death_->first) * static_cast<Duration::rep>(death_->second));
+  for (const WorkerId id : death_->second) {
+    const auto arrived = arrived_at_.find(id);  // from then on it waits at the boundary
+    lose("death", (arrived == arrived_at_.end() ? now_.at : arrived->second) - death_->first);
+  }
   death_.reset();
   tell_lost_time();
 }

@@ -198,7 +198,7 @@ void Job::worker_ended(const ProcessEnded& e) {
     worker_gone(id, status, fmt::format("ended before it joined: {}", reason));
     host_failed(host, "start", fmt::format("worker {} ended before it joined: {}", id, reason));
   } else {
-    if (!status.clean()) lost_since(now_.at);
+    if (member && !status.clean()) lost_since(now_.at);
     worker_gone(id, status, status.clean() ? "" : e.why);
     if (member && !initial() && !status.clean() && !finishing_) {
       HostState& h = hosts_[host];

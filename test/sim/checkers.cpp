@@ -41,7 +41,9 @@ void Checkers::check_one(const JobBegan& r, Time) {
 void Checkers::check_one(const TermBegan& r, Time) {
   if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
   term_ = r.term;
-  hanging_since_.reset();  // a new supervisor begins to measure anew
+  // A new supervisor begins to measure anew.
+  hanging_since_.reset();
+  waiting_since_.reset();
   on_trouble();
 }
 
@@ -334,8 +336,10 @@ void Checkers::on_end(std::int32_t code) {
     }
     return;
   }
-  const bool somebodys = std::any_of(
-      ends_.begin(), ends_.end(), [code](const auto& e) { return e.second.shell_code() == code; });
+  const bool somebodys =
+      std::any_of(ends_.begin(), ends_.end(),
+                  [code](const auto& e) { return e.second.shell_code() == code; }) ||
+      (code == 137 && !hung_.empty());
   if (!somebodys) fail(fmt::format("nothing that happened explains exit code {}", code));
 }
 
