@@ -165,9 +165,8 @@ int resume(const std::string& folder) {
     const int code = run_job(job->spec, SupervisorStart::kResume);
     if (code != io::kExitServerLost && !job->is_failing) return code;
   }
-  std::vector<std::string> passed_over;
-  const auto found = begin_with_checkpoint(job->spec, passed_over);
-  for (const auto& why : passed_over) fmt::print(stderr, "dtlaunch: passed over: {}\n", why);
+  const auto found = begin_with_checkpoint(
+      job->spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
   if (!found) return refuse(found.error());
   fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
   std::fflush(stdout);

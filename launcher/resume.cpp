@@ -5,15 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/job_records.h"
 #include "core/journal.h"
 #include "io/checkpoint.h"
+#include "io/checkpoint_check.h"
 #include "io/fd.h"
 
 namespace dt::launcher {
@@ -35,6 +38,23 @@ bool somebody_listens(const std::string& socket) {
   const io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return fd &&
          ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+/// Tells how far the check of the checkpoint at `path` is, when it takes longer than one waits for
+/// without wondering.
+io::CheckProgress told_now_and_then(std::string path, std::function<void(std::string)> tell) {
+  constexpr auto kFirst = std::chrono::seconds(2);
+  constexpr auto kNext = std::chrono::seconds(5);
+  const auto due = std::make_shared<std::chrono::steady_clock::time_point>(
+      std::chrono::steady_clock::now() + kFirst);
+  return [path = std::move(path), tell = std::move(tell), due](std::uint64_t done,
+                                                               std::uint64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < *due) return;
+    *due = now + kNext;
+    tell(fmt::format("reading {}: {:.1f} of {:.1f} GB", path, static_cast<double>(done) / 1e9,
+                     static_cast<double>(total) / 1e9));
+  };
 }
 
 /// What a supervisor of it wrote last, if it was that the job ends otherwise than well.
@@ -81,7 +101,8 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   return job;
 }
 
-Result<void> begin_with_checkpoint(io::JobSpec& spec, std::vector<std::string>& passed_over) {
+Result<void> begin_with_checkpoint(io::JobSpec& spec,
+                                   const std::function<void(std::string)>& tell) {
   const std::string folder = io::checkpoints_dir(spec);
   std::vector<std::pair<Epoch, std::string>> found;
   std::error_code ec;
@@ -92,13 +113,11 @@ Result<void> begin_with_checkpoint(io::JobSpec& spec, std::vector<std::string>& 
   if (!spec.restore.empty()) found.emplace_back(Epoch(spec.restore_epoch), spec.restore);
   for (const auto& [epoch, path] : found) {
     const auto manifest = io::read_manifest(path);
-    const bool is_whole =
-        manifest && std::all_of(manifest->files.begin(), manifest->files.end(), [&](const auto& f) {
-          return fs::file_size(fs::path(path) / f.name, ec) == f.bytes && !ec;
-        });
-    if (!is_whole) {
-      passed_over.push_back(manifest ? path + ": a file is missing or cut short"
-                                     : manifest.error().message);
+    const auto whole = manifest
+                           ? io::check_checkpoint(path, *manifest, told_now_and_then(path, tell))
+                           : tl::unexpected(manifest.error());
+    if (!whole) {
+      tell("passed over: " + whole.error().message);
       continue;
     }
     spec.restore = path;

@@ -1,6 +1,7 @@
 /// `dtlaunch --resume FOLDER`: what is there to go on with.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "core/result.h"
@@ -22,9 +23,10 @@ struct LastJob {
 /// kInvalid says what is missing.
 [[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
 
-/// Makes the spec one that begins with the newest checkpoint that can be read: of this job, else
-/// the one it began with itself. `passed_over` gets a line for each that cannot be read.
+/// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
+/// the one it began with itself. Reads them whole. `tell` gets a line for each that is passed over,
+/// and now and then one while that takes long.
 [[nodiscard]] Result<void> begin_with_checkpoint(io::JobSpec& spec,
-                                                 std::vector<std::string>& passed_over);
+                                                 const std::function<void(std::string)>& tell);
 
 }  // namespace dt::launcher

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "io/checkpoint_check.h"
 #include "kvstore/checkpoint/saved.h"
 #include "test/support/catch.h"
 
@@ -137,14 +138,19 @@ TEST_CASE("a flipped byte anywhere in a file is noticed") {
   const auto manifest = write_sample(folder);
   const std::string path = folder.file("server-0.safetensors");
   const std::string good = slurp(path);
+  std::uint64_t read = 0;
+  const auto progress = [&read](std::uint64_t done, std::uint64_t) { read = done; };
+  REQUIRE(io::check_checkpoint(folder.path.string(), manifest, progress));
+  CHECK(read == manifest.files[0].bytes + manifest.files[1].bytes);
   for (std::size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x10);
     spill(path, bad);
+    INFO("byte " << i);
+    REQUIRE_FALSE(io::check_checkpoint(folder.path.string(), manifest));
     const auto checkpoint = Checkpoint::open(folder.path.string());
     if (!checkpoint) continue;  // in the header
     const bool loads = (*checkpoint)->load(KeyId(0), 0, 10) && (*checkpoint)->load(KeyId(2), 0, 3);
-    INFO("byte " << i);
     REQUIRE_FALSE(loads);
   }
 }
@@ -159,6 +165,30 @@ TEST_CASE("a file cut anywhere is noticed") {
     INFO("cut to " << size);
     REQUIRE(has(open_error(folder), "server-1.safetensors"));
   }
+}
+
+TEST_CASE("a check names what is wrong with a checkpoint's files") {
+  const Folder folder;
+  auto manifest = write_sample(folder);
+  const auto wrong = [&] {
+    const auto checked = io::check_checkpoint(folder.path.string(), manifest);
+    return checked ? "nothing" : checked.error().message;
+  };
+  CHECK(wrong() == "nothing");
+  const std::string path = folder.file("server-0.safetensors");
+  const std::string good = slurp(path);
+  std::string bad = good;
+  bad.back() = static_cast<char>(bad.back() ^ 1);  // of the last array in the data's order
+  spill(path, bad);
+  CHECK(has(wrong(), "server-0.safetensors: key2.chunk0 is damaged (its checksum differs)"));
+  spill(path, good.substr(0, good.size() - 1));
+  CHECK(has(wrong(), "server-0.safetensors: has "));
+  spill(path, good);
+  manifest.files[0].header_crc ^= 1;
+  CHECK(has(wrong(), "server-0.safetensors: its header is damaged (its checksum differs)"));
+  manifest.files[0].header_crc ^= 1;
+  fs::remove(folder.file("server-1.safetensors"));
+  CHECK(has(wrong(), "server-1.safetensors: No such file"));
 }
 
 TEST_CASE("a header that claims to be huge takes no memory") {
