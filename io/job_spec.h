@@ -43,6 +43,9 @@ struct JobSpec {
   bool detached = false;          ///< The job lives on without its dtlaunch.
   std::vector<Host> workers;      ///< Base workers, worker id 0 first.
   std::vector<Host> servers;      ///< Server id 0 first; may be empty.
+  /// Further lines of host_worker at the start: those that an earlier job had accepted which this
+  /// one goes on with.
+  std::vector<Host> added;
   std::vector<Host> known_hosts;  ///< Every host of the hosts file, for host_worker lines.
 
   std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.
@@ -93,6 +96,8 @@ struct JobSpec {
 [[nodiscard]] std::string job_files_dir(const JobSpec& spec);
 /// `<job_dir>/.dtlaunch/<job>/checkpoints`
 [[nodiscard]] std::string checkpoints_dir(const JobSpec& spec);
+/// `<job_dir>/.dtlaunch/<job>/journal`: the journal's copy on the volume.
+[[nodiscard]] std::string journal_copy_file(const JobSpec& spec);
 /// `<job_dir>/.dtlaunch/current.json`: {"job","master","pid","socket","state_dir"} for dtctl.
 [[nodiscard]] std::string pointer_file(const std::string& job_dir);
 

@@ -136,6 +136,12 @@ void print_plan(const io::JobSpec& spec) {
   if (!spec.servers.empty()) print_environment(spec, Role::kServer, spec.servers.front());
 }
 
+std::string host_list(const std::vector<Host>& hosts) {
+  std::string out;
+  for (const Host& host : hosts) out += (out.empty() ? "" : ", ") + to_string(host);
+  return out;
+}
+
 int refuse(const Error& error) {
   fmt::print(stderr, "dtlaunch: {}\n", error.message);
   return io::kExitUsage;
@@ -169,6 +175,8 @@ int resume(const std::string& folder) {
       job->spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
   if (!found) return refuse(found.error());
   fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
+  if (!job->spec.added.empty())
+    fmt::print("Workers on {} were added before and join again\n", host_list(job->spec.added));
   std::fflush(stdout);
   return start(std::move(job->spec));
 }

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/job_records.h"
 #include "core/journal.h"
@@ -57,17 +58,35 @@ io::CheckProgress told_now_and_then(std::string path, std::function<void(std::st
   };
 }
 
-/// What a supervisor of it wrote last, if it was that the job ends otherwise than well.
-bool ends_badly(const std::string& journal) {
+/// What a journal, or its copy, tells of the job.
+struct Past {
+  bool ends_badly = false;  ///< Its end was decided, and not that it ended well.
+  std::optional<std::vector<HostSlots>> accepted;  ///< The last host_worker.
+};
+
+Past past_of(const std::string& journal) {
+  Past past;
   const auto bytes = slurp(journal);
-  if (!bytes) return false;
+  if (!bytes) return past;
   for (const wire::Frame& frame : journal::replay(*bytes).records) {
-    if (frame.type != JobEnding::kType) continue;
-    const auto record = record_from(frame);
-    const auto* ending = record ? std::get_if<JobEnding>(&*record) : nullptr;
-    return ending != nullptr && ending->exit_code != 0;
+    auto record = record_from(frame);
+    if (!record) break;
+    if (const auto* ending = std::get_if<JobEnding>(&*record))
+      past.ends_badly = ending->exit_code != 0;
+    if (auto* file = std::get_if<FileTaken>(&*record)) past.accepted = std::move(file->hosts);
   }
-  return false;
+  return past;
+}
+
+/// The lines of a host_worker beyond those of the base workers.
+std::vector<Host> added_lines(const std::vector<HostSlots>& accepted,
+                              const std::vector<Host>& base) {
+  std::vector<Host> lines;
+  for (const HostSlots& s : accepted) {
+    const auto there = static_cast<std::uint32_t>(std::count(base.begin(), base.end(), s.host));
+    if (s.slots > there) lines.insert(lines.end(), s.slots - there, s.host);
+  }
+  return lines;
 }
 
 }  // namespace
@@ -79,6 +98,7 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
                 pointer.error().message);
   LastJob job;
   std::string name;
+  std::string journal;
   try {
     const auto said = nlohmann::json::parse(*pointer);
     name = said.at("job").get<std::string>();
@@ -87,7 +107,7 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
     const fs::path state = said.at("state_dir").get<std::string>();
     std::error_code ec;
     job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
-    job.is_failing = job.has_journal && ends_badly((state / "journal").string());
+    journal = (state / "journal").string();
   } catch (const nlohmann::json::exception& wrong) {
     return fail(ErrorKind::kInvalid, "{}: {}", io::pointer_file(job_dir), wrong.what());
   }
@@ -98,6 +118,9 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   if (!spec) return tl::unexpected(spec.error().at(path));
   job.spec = std::move(*spec);
   job.spec.job_dir = job_dir;  // it may have been moved, or be mounted elsewhere here
+  const Past past = past_of(job.has_journal ? journal : io::journal_copy_file(job.spec));
+  job.is_failing = job.has_journal && past.ends_badly;
+  if (past.accepted) job.spec.added = added_lines(*past.accepted, job.spec.workers);
   return job;
 }
 

@@ -11,7 +11,9 @@ namespace dt::launcher {
 
 /// The job that a folder's pointer file names.
 struct LastJob {
-  io::JobSpec spec;          ///< From the job folder: the state folder may be another master's.
+  /// From the job folder: the state folder may be another master's. Its added lines are those of
+  /// the last accepted host_worker.
+  io::JobSpec spec;
   bool has_ended = false;    ///< It said so itself.
   bool is_running = false;   ///< Its supervisor answers here.
   bool has_journal = false;  ///< Its journal is on this machine: agents that live can be adopted.

@@ -277,8 +277,8 @@ awaitable<Result<void>> Supervisor::open_files() {
     console_->warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
   };
 
-  journal_copy_ = std::make_unique<JournalCopy>(
-      executor_, volume_, io::job_files_dir(spec_) + "/journal", std::move(journal_bytes));
+  journal_copy_ = std::make_unique<JournalCopy>(executor_, volume_, io::journal_copy_file(spec_),
+                                                std::move(journal_bytes));
   journal_copy_->on_error = [this](const Error& error) {
     own_log_.warn("the journal's copy cannot be written now, it will catch up: {}", error.message);
   };
@@ -317,7 +317,9 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   auto spec = co_await volume_.replace(io::job_files_dir(spec_) + "/spec.json",
                                        io::to_json(spec_) + "\n", 0600);
   if (!spec) co_return spec;
-  auto workers = co_await volume_.replace(path("host_worker"), format_host_worker(spec_.workers));
+  // What the watch has not accepted yet joins as if it was written a moment later.
+  auto workers = co_await volume_.replace(
+      path("host_worker"), format_host_worker(spec_.workers) + format_host_worker(spec_.added));
   if (!workers) co_return workers;
   console_->info("Created worker host file {}", path("host_worker"));
   auto log = co_await volume_.replace(path("host_worker_log"), "");

@@ -1,0 +1,29 @@
+# Hosts that host_worker added are in a resumed job again: as newcomers, which its file may remove.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+train -n 1 --checkpoint-every 1 --
+echo localhost >>host_worker
+changed 'ADDED localhost'
+members 0,1
+PATIENCE=60 shows 's["checkpoint"]["newest"] is not None'
+end_job
+rm "$T"/w*.jsonl
+start again dtlaunch --resume .
+JOB_PID=$PID
+members 0,1
+expect_output again 'Going on with epoch [0-9]+ from '
+expect_output again 'Workers on localhost were added before and join again'
+changed 'ADDED localhost'
+shows 's["file"]["accepted"] == ["localhost"] * 2'
+some_epochs 2
+echo localhost >host_worker
+changed 'ADDED localhost' 'REMOVED localhost'
+end_job
+# It counts for a job that goes on with that one, too: here nobody was added any more.
+start third dtlaunch --resume .
+JOB_PID=$PID
+members 0
+some_epochs 2
+! grep -q 'were added before' "$T/third.out" || fail "a removed host was added again"
+changed
+end_job
