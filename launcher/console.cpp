@@ -62,7 +62,8 @@ class Console {
     auto started = co_await SupervisorProcess::start(spec_, how);
     if (!started) {
       say(Level::kError, started.error().why);
-      forget_job(started.error().exit_code == io::kExitJobRunning);
+      // One that is to be taken up may be running elsewhere: its journal stays.
+      forget_job(how == SupervisorStart::kNew && started.error().exit_code == io::kExitJobRunning);
       co_return started.error().exit_code;
     }
     process_ = std::move(*started);

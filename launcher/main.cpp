@@ -158,8 +158,30 @@ int start(io::JobSpec spec) {
   return run_job(spec);
 }
 
-int resume(const std::string& folder) {
-  std::string job_dir = fs::path(folder).lexically_normal().string();
+/// Stops what still runs of a job of another master, and takes its folder over. kExitOk, or why
+/// not.
+int end_job_of_other_master(const LastJob& job, bool take_over) {
+  fmt::print(stderr,
+             "dtlaunch: job {} was run by the master {} and its journal is not on this machine: "
+             "its processes cannot be taken over; those that this machine reaches are stopped "
+             "first\n",
+             job.spec.job, job.master);
+  const io::JobSpec spec = spec_to_end(job);
+  std::error_code ignored;
+  fs::remove_all(spec.state_dir, ignored);
+  auto written = write_spec(spec);
+  if (written) written = write_journal_to_end(spec);
+  if (!written) {
+    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
+    return io::kExitFailure;
+  }
+  const int code = run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
+  fs::remove_all(spec.state_dir, ignored);
+  return code == io::kExitInterrupted ? static_cast<int>(io::kExitOk) : code;
+}
+
+int resume(const Options& options) {
+  std::string job_dir = fs::path(options.resume).lexically_normal().string();
   if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
   auto job = find_last_job(job_dir);
   if (!job) return refuse(job.error());
@@ -168,8 +190,13 @@ int resume(const std::string& folder) {
     return io::kExitJobRunning;
   }
   if (!job->has_ended && job->has_journal) {
-    const int code = run_job(job->spec, SupervisorStart::kResume);
-    if (code != io::kExitServerLost && !job->is_failing) return code;
+    const int code = run_job(
+        job->spec, options.take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
+    if (code == io::kExitJobRunning || (code != io::kExitServerLost && !job->is_failing))
+      return code;
+  } else if (!job->has_ended) {
+    const int code = end_job_of_other_master(*job, options.take_over);
+    if (code != io::kExitOk) return code;
   }
   const auto found = begin_with_checkpoint(
       job->spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
@@ -196,7 +223,7 @@ int run(const std::vector<std::string>& words) {
     fmt::print("{}", version_text("dtlaunch"));
     return io::kExitOk;
   }
-  if (options->wish == Wish::kResume) return resume(options->resume);
+  if (options->wish == Wish::kResume) return resume(*options);
   const auto hosts = read_hosts(options->hostfile);
   if (!hosts) return refuse(hosts.error());
   auto spec = plan(*options, *hosts);

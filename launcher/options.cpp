@@ -54,7 +54,9 @@ std::vector<po::options_description> groups() {
       "resume", word("DIR"),
       "go on with the last job of this job folder: with its processes where they live, else from "
       "its newest checkpoint; no command and no other options")(
-      "dry-run", po::bool_switch(), "show who would run where, and start nothing");
+      "take-over", po::bool_switch(),
+      "with --resume: the machine whose dtlaunch ran it is surely gone, whatever the folder's lock "
+      "says")("dry-run", po::bool_switch(), "show who would run where, and start nothing");
   add("Data and environment")("env", words("NAME[=VALUE]"),
                               "give every process this variable; NAME alone: with its value here")(
       "env-server", words("NAME[=VALUE]"), "the same for servers")(
@@ -499,11 +501,13 @@ Result<Options> parse_options(const std::vector<std::string>& words, const Surro
     if (!options.resume.starts_with('/')) options.resume = around.cwd + "/" + options.resume;
     const auto given = std::count_if(map.begin(), map.end(),
                                      [](const auto& one) { return !one.second.defaulted(); });
-    if (given > 1 || !scan->command.empty())
+    options.take_over = values.flag("take-over");
+    if (given > (options.take_over ? 2 : 1) || !scan->command.empty())
       values.refuse("--resume takes the job as it was started: no command and no other options");
     if (values.error()) return tl::unexpected(*values.error());
     return options;
   }
+  if (values.flag("take-over")) values.refuse("--take-over belongs to --resume");
   if (values.flag("dry-run")) options.wish = Wish::kDryRun;
   options.spec.command = std::move(scan->command);
   read_job(values, around, options);

@@ -22,6 +22,7 @@ struct Options {
   std::uint32_t num_workers = 0;
   std::optional<std::uint32_t> num_servers;  ///< Not given: one per base host.
   std::string resume;                        ///< kResume: the job folder; absolute.
+  bool take_over = false;                    ///< kResume: from a master that is gone.
   std::string hostfile;                      ///< Empty: this machine.
   /// Everything said by options alone. Job name, folders, workers and servers are filled in by
   /// plan() and by the caller.

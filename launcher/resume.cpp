@@ -1,10 +1,12 @@
 #include "launcher/resume.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -18,12 +20,20 @@
 #include "core/journal.h"
 #include "io/checkpoint.h"
 #include "io/checkpoint_check.h"
+#include "io/control.h"
 #include "io/fd.h"
 
 namespace dt::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Of a check that takes long.
+constexpr auto kFirstWord = std::chrono::seconds(2);
+constexpr auto kNextWord = std::chrono::seconds(5);
+
+/// More lives than a supervisor can have had since the journal's copy was written.
+constexpr std::uint64_t kTermsUnknown = 1'000'000;
 
 Result<std::string> slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -44,15 +54,13 @@ bool somebody_listens(const std::string& socket) {
 /// Tells how far the check of the checkpoint at `path` is, when it takes longer than one waits for
 /// without wondering.
 io::CheckProgress told_now_and_then(std::string path, std::function<void(std::string)> tell) {
-  constexpr auto kFirst = std::chrono::seconds(2);
-  constexpr auto kNext = std::chrono::seconds(5);
   const auto due = std::make_shared<std::chrono::steady_clock::time_point>(
-      std::chrono::steady_clock::now() + kFirst);
+      std::chrono::steady_clock::now() + kFirstWord);
   return [path = std::move(path), tell = std::move(tell), due](std::uint64_t done,
                                                                std::uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
     if (now < *due) return;
-    *due = now + kNext;
+    *due = now + kNextWord;
     tell(fmt::format("reading {}: {:.1f} of {:.1f} GB", path, static_cast<double>(done) / 1e9,
                      static_cast<double>(total) / 1e9));
   };
@@ -102,6 +110,7 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   try {
     const auto said = nlohmann::json::parse(*pointer);
     name = said.at("job").get<std::string>();
+    job.master = said.at("master").get<std::string>();
     job.has_ended = !said.at("ended").is_null();
     job.is_running = somebody_listens(said.at("socket").get<std::string>());
     const fs::path state = said.at("state_dir").get<std::string>();
@@ -122,6 +131,36 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   job.is_failing = job.has_journal && past.ends_badly;
   if (past.accepted) job.spec.added = added_lines(*past.accepted, job.spec.workers);
   return job;
+}
+
+io::JobSpec spec_to_end(const LastJob& job) {
+  io::JobSpec spec = job.spec;
+  // Beside the folder that the job has, or had, where it was started.
+  spec.state_dir = io::default_state_dir(spec.job) + ".end";
+  spec.socket = io::default_runtime_dir(spec.job) + "/control";
+  spec.detached = false;
+  return spec;
+}
+
+Result<void> write_journal_to_end(const io::JobSpec& spec) {
+  std::string bytes(journal::kHeader);
+  Term term;
+  const auto copy = slurp(io::journal_copy_file(spec));
+  for (const wire::Frame& frame : journal::replay(copy.value_or("")).records) {
+    const auto record = record_from(frame);
+    if (!record || std::holds_alternative<JobEnding>(*record)) break;
+    if (const auto* began = std::get_if<TermBegan>(&*record)) term = began->term;
+    bytes += journal::append_bytes(frame.type, frame.body);
+  }
+  // Agents obey the highest term; the copy may lack the last ones.
+  bytes += journal::append_bytes(TermBegan{Term(term.value + kTermsUnknown)});
+  bytes += journal::append_bytes(JobEnding{io::kExitInterrupted, "another master takes it over"});
+  const std::string path = spec.state_dir + "/journal";
+  const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const ssize_t n = file ? ::write(file.get(), bytes.data(), bytes.size()) : -1;
+  if (n != static_cast<ssize_t>(bytes.size()))
+    return tl::unexpected(errno_error(n < 0 ? errno : ENOSPC, "write " + path));
+  return {};
 }
 
 Result<void> begin_with_checkpoint(io::JobSpec& spec,

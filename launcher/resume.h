@@ -14,6 +14,7 @@ struct LastJob {
   /// From the job folder: the state folder may be another master's. Its added lines are those of
   /// the last accepted host_worker.
   io::JobSpec spec;
+  std::string master;        ///< Where its supervisor was.
   bool has_ended = false;    ///< It said so itself.
   bool is_running = false;   ///< Its supervisor answers here.
   bool has_journal = false;  ///< Its journal is on this machine: agents that live can be adopted.
@@ -24,6 +25,12 @@ struct LastJob {
 
 /// kInvalid says what is missing.
 [[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
+
+/// The job of another master, for a supervisor here that ends what still runs of it: a spec of its
+/// own state folder, without files yet.
+[[nodiscard]] io::JobSpec spec_to_end(const LastJob& job);
+/// Its journal: what the copy on the volume knows, and that the job's end is decided.
+[[nodiscard]] Result<void> write_journal_to_end(const io::JobSpec& spec);
 
 /// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
 /// the one it began with itself. Reads them whole. `tell` gets a line for each that is passed over,

@@ -115,7 +115,8 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
 
   std::vector<std::string> words = {sibling("dtsupervisor"), "--spec", spec_file(spec),
                                     "--ready-fd", std::to_string(kReadyFd)};
-  if (how == SupervisorStart::kResume) words.emplace_back("--resume");
+  if (how != SupervisorStart::kNew) words.emplace_back("--resume");
+  if (how == SupervisorStart::kTakeOver) words.emplace_back("--take-over");
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

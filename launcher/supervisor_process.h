@@ -23,13 +23,15 @@ struct StartFailure {
   std::optional<ExitStatus> killed;  ///< Set when a signal ended it before it said anything.
 };
 
-enum class SupervisorStart { kNew, kResume };
+/// kTakeOver is kResume that takes the job folder from a supervisor on a host that is gone.
+enum class SupervisorStart { kNew, kResume, kTakeOver };
 
 /// Destroying it leaves the process alone.
 class SupervisorProcess {
  public:
-  /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume]`, its output appended
-  /// to <state_dir>/supervisor.log, and waits until it has said READY or ERROR, or died.
+  /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--take-over]]`, its
+  /// output appended to <state_dir>/supervisor.log, and waits until it has said READY or ERROR, or
+  /// died.
   static boost::asio::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>
   start(io::JobSpec spec, SupervisorStart how);
 

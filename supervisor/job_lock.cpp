@@ -53,8 +53,10 @@ Error refusal(const std::string& job_dir, const LockHolder& holder, const LockHo
   return {ErrorKind::kDenied,
           fmt::format("job {} holds {} (pid {} on {}, boot {}): stop it with \"dtctl stop\" there, "
                       "or use another --job-dir; if that host is surely gone or was restarted, "
-                      "rm {}",
-                      holder.job, job_dir, holder.pid, which, holder.boot_id, lock_path(job_dir))};
+                      "dtlaunch --resume {} --take-over goes on with its job, and rm {} gives the "
+                      "folder to another one",
+                      holder.job, job_dir, holder.pid, which, holder.boot_id, job_dir,
+                      lock_path(job_dir))};
 }
 
 /// kDenied is kept for a folder that somebody else holds.
@@ -128,7 +130,9 @@ awaitable<Result<std::optional<std::string>>> read_lock(VolumeClient& volume, st
 
 }  // namespace
 
-awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me) {
+awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me,
+                                      bool by_force) {
+  bool is_forced = false;
   const std::string path = lock_path(job_dir);
   auto made_dir = co_await volume.make_dirs(io::marker_dir(job_dir));
   if (!made_dir) co_return tl::unexpected(trouble(made_dir.error()));
@@ -136,7 +140,7 @@ awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir,
   for (int turn = 0; turn < 5; ++turn) {
     auto made = co_await volume.write_new(path, to_json(me));
     if (!made) co_return tl::unexpected(trouble(made.error()));
-    if (*made) co_return Result<void>();
+    if (*made) co_return is_forced;
     auto text = co_await read_lock(volume, path);
     if (!text) co_return tl::unexpected(trouble(text.error()));
     if (!*text) continue;
@@ -145,8 +149,12 @@ awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir,
       co_return fail(ErrorKind::kDenied,
                      "{} cannot be understood ({}): if no job runs in this folder, rm {}", path,
                      holder.error().message, path);
-    if (*holder == me) co_return Result<void>();
-    if (!is_stale(*holder, me)) co_return tl::unexpected(refusal(job_dir, *holder, me));
+    if (*holder == me) co_return is_forced;
+    if (!is_stale(*holder, me)) {
+      if (!by_force || same_boot(*holder, me))
+        co_return tl::unexpected(refusal(job_dir, *holder, me));
+      is_forced = true;
+    }
     // Moved, not removed: of several that find it stale only one can move it.
     const std::string aside = fmt::format("{}.stale.{}", path, me.pid);
     auto moved = co_await volume.rename(path, aside);
@@ -160,6 +168,14 @@ awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir,
     co_await volume.remove(aside);
   }
   co_return fail(ErrorKind::kDenied, "several jobs are being started in {}", job_dir);
+}
+
+awaitable<std::optional<LockHolder>> job_lock_holder(VolumeClient& volume, std::string job_dir) {
+  auto text = co_await volume.read(lock_path(job_dir));
+  if (!text || !*text) co_return std::nullopt;
+  auto holder = lock_from_json(**text);
+  if (!holder) co_return std::nullopt;
+  co_return std::move(*holder);
 }
 
 awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "io/asio.h"
@@ -37,8 +38,13 @@ struct LockHolder {
 
 /// Makes the lock (a stale one is taken over). Held by another job that is alive, or of which
 /// nothing can be seen from here, it is kDenied and says by whom and what to do; trouble with the
-/// volume is never kDenied.
-io::awaitable<Result<void>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me);
+/// volume is never kDenied. `by_force` takes it from one of which nothing can be seen; the result
+/// is true then, and that holder, if it still lives, is to be given the time to notice.
+io::awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me,
+                                          bool by_force = false);
+
+/// Who holds the lock; nothing when nobody does, or when that cannot be found out now.
+io::awaitable<std::optional<LockHolder>> job_lock_holder(VolumeClient& volume, std::string job_dir);
 
 /// Removes the lock if it is this holder's.
 io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me);

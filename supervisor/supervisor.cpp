@@ -29,6 +29,7 @@ constexpr Duration kLateTick = 500ms;
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
 constexpr Duration kPredecessor = 5s;
+constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
 constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes read to count them.
 
 JobOptions job_options(const io::JobSpec& spec) {
@@ -158,6 +159,7 @@ awaitable<int> Supervisor::run() {
     say_ready("READY\n");
     group_.spawn(tick_loop());
     group_.spawn(notice_failure());
+    group_.spawn(watch_lock());
     if (spec_.elastic) group_.spawn(host_worker_->run());
     if (!spec_.detached && !options_.resume) group_.spawn(expect_owner());
     group_.spawn(change_log_->run());
@@ -201,10 +203,15 @@ awaitable<Result<void>> Supervisor::open_files() {
   store_.emplace(std::move(*store));
   // Before any of the folder's files: a second job there must not touch what the first one has.
   LockHolder me = this_process(spec_.job);
-  auto locked = co_await take_job_lock(volume_, spec_.job_dir, me);
+  auto locked = co_await take_job_lock(volume_, spec_.job_dir, me, options_.take_over);
   refused_ = !locked && locked.error().kind == ErrorKind::kDenied;
-  if (!locked) co_return locked;
+  if (!locked) co_return tl::unexpected(locked.error());
   lock_.emplace(std::move(me));
+  if (*locked) {
+    own_log_.warn("{} is taken over; a supervisor that still has it is given time to notice",
+                  spec_.job_dir);
+    co_await io::sleep_for(2 * kLockLook);
+  }
 
   std::vector<Record> records;
   std::string journal_bytes(journal::kHeader);
@@ -341,6 +348,21 @@ awaitable<void> Supervisor::notice_failure() {
   done_.cancel();
 }
 
+awaitable<void> Supervisor::watch_lock() {
+  for (;;) {
+    co_await io::sleep_for(kLockLook);
+    const auto holder = co_await job_lock_holder(volume_, spec_.job_dir);
+    if (!holder || *holder == *lock_) continue;
+    const std::string why = fmt::format("{} was taken over from {} (pid {} there)", spec_.job_dir,
+                                        holder->host, holder->pid);
+    console_->error("{}: everything is stopped here, and no file is touched any more", why);
+    has_folder_ = false;
+    volume_.stop();
+    kill(why);
+    co_return;
+  }
+}
+
 awaitable<void> Supervisor::tick_loop() {
   for (;;) {
     co_await io::sleep_for(kTick);
@@ -424,6 +446,13 @@ awaitable<void> Supervisor::shut_down() {
     console_->error("{}", end_->message);
   output_->close_all();
   host_worker_->stop();
+  if (has_folder_) co_await close_files();
+  io::JobEnded last{end_->exit_code, end_->message};
+  co_await control_->end(std::move(last), kGoodbye);
+  control_->stop();
+}
+
+awaitable<void> Supervisor::close_files() {
   const Time files_until = steady_now() + kGoodbye;
   if (!co_await change_log_->finish(kGoodbye))
     console_->warn("{} lacks its last lines: it cannot be written", path("host_worker_log"));
@@ -443,9 +472,6 @@ awaitable<void> Supervisor::shut_down() {
     console_->warn("the shared volume does not answer: logs in {} may lack their end",
                    spec_.job_dir);
   }
-  io::JobEnded last{end_->exit_code, end_->message};
-  co_await control_->end(std::move(last), kGoodbye);
-  control_->stop();
 }
 
 }  // namespace dt::supervisor

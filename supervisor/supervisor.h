@@ -42,7 +42,9 @@ namespace dt::supervisor {
 struct SupervisorOptions {
   io::JobSpec spec;
   bool resume = false;  ///< The journal of an earlier life is to be taken up.
-  int ready_fd = -1;    ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
+  /// The folder is taken from a supervisor of which nothing can be seen from here.
+  bool take_over = false;
+  int ready_fd = -1;  ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
   /// A foreground job whose dtlaunch has not come for its console by then is stopped.
   Duration owner_comes = std::chrono::seconds(30);
@@ -98,9 +100,13 @@ class Supervisor {
   void notice_silence(Time now);
   /// Wakes run() when a task has failed and all are cancelled.
   io::awaitable<void> notice_failure();
+  /// Looks whether another master has taken the folder over: then nothing is left to be done here.
+  io::awaitable<void> watch_lock();
   /// Ends a foreground job whose dtlaunch died before it came for its console.
   io::awaitable<void> expect_owner();
   io::awaitable<void> shut_down();
+  /// The last lines of the folder's files; the lock goes.
+  io::awaitable<void> close_files();
   /// What share of the members' time was not lost, and by what the rest was.
   void tell_goodput();
   /// Whether a host may still say that everything there has ended.
@@ -210,6 +216,7 @@ class Supervisor {
   std::optional<End> end_;
   bool is_stopped_ = false;  ///< stop() was called.
   bool is_killed_ = false;   ///< kill() was called.
+  bool has_folder_ = true;   ///< No other supervisor has taken it over.
   Time started_ = steady_now();
   Time ticked_at_ = started_;
   Time listens_since_ = started_;  ///< Before that nothing could be heard: we did not run.

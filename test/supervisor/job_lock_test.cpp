@@ -89,6 +89,25 @@ TEST_CASE("job lock: one of another host is never taken over; the remedy is name
   CHECK(taken.error().message.find(name + ", boot another boot)") != std::string::npos);
   CHECK(taken.error().message.find("rm " + (dir / ".dtlaunch/lock")) != std::string::npos);
   CHECK(slurp(dir / ".dtlaunch/lock") == to_json(far));
+  // By force it is, and the one who had it can see that.
+  const LockHolder me = holder_of_job("new");
+  const auto forced = loop.wait(take_job_lock(loop.volume, dir.path(), me, true));
+  REQUIRE(forced);
+  CHECK(*forced);
+  const auto seen = loop.wait(job_lock_holder(loop.volume, dir.path()));
+  CHECK(seen == me);
+}
+
+TEST_CASE("job lock: force takes nothing from one that is seen to live", "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
+  const auto first = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("first")));
+  REQUIRE(first);
+  CHECK_FALSE(*first);
+  const auto forced =
+      loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("second"), true));
+  REQUIRE_FALSE(forced);
+  CHECK(forced.error().kind == ErrorKind::kDenied);
 }
 
 TEST_CASE("job lock: without machine ids another boot may be another host's", "[job_lock]") {
@@ -116,7 +135,7 @@ TEST_CASE("job lock: one that is just being written is waited for", "[job_lock]"
   VolumeLoop loop;
   fs::create_directories(dir / ".dtlaunch");
   spill(dir / ".dtlaunch/lock", "");
-  std::optional<Result<void>> taken;
+  std::optional<Result<bool>> taken;
   const auto take = [&]() -> io::awaitable<void> {
     auto result = co_await take_job_lock(loop.volume, dir.path(), holder_of_job("second"));
     taken.emplace(std::move(result));
