@@ -40,9 +40,9 @@ struct JobSpec {
 
   bool local = false;  ///< No -H: every host is this machine, no ssh.
   bool elastic = false;
-  bool detached = false;          ///< The job lives on without its dtlaunch.
-  std::vector<Host> workers;      ///< Base workers, worker id 0 first.
-  std::vector<Host> servers;      ///< Server id 0 first; may be empty.
+  bool detached = false;      ///< The job lives on without its dtlaunch.
+  std::vector<Host> workers;  ///< Base workers, worker id 0 first.
+  std::vector<Host> servers;  ///< Server id 0 first; may be empty.
   /// Further lines of host_worker at the start: those that an earlier job had accepted which this
   /// one goes on with.
   std::vector<Host> added;
