@@ -78,7 +78,9 @@ expect_output fifth 'Going on with epoch [36] from .*epoch-00000[36]'
 [ "$(weights fifth)" = "$want" ] || fail "other weights: $(weights fifth), not $want"
 
 say "a checkpoint that is damaged is passed over"
-# The last job has one of epoch 6; before it there is what it began with.
+job whole --checkpoint-every 3 --keep-checkpoints 2
+finished whole "$PID" 60
+expect_status 0
 file=$JOB/.dtlaunch/$(name)/checkpoints/epoch-000006/server-0.safetensors
 at=$(($(stat -c %s "$file") - 6))  # in the middle of the last array
 byte=$(od -An -tu1 -j "$at" -N 1 "$file")
