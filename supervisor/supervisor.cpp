@@ -27,6 +27,9 @@ constexpr Duration kTick = 100ms;
 constexpr Duration kLateTick = 500ms;
 /// After the processes' own grace: how long agents may take to report that everything is gone.
 constexpr Duration kGoodbye = 10s;
+/// What a supervisor that is started again bears of the shared volume: training needs it back. Less
+/// than dtlaunch waits for its readiness.
+constexpr Duration kStallAtResume = 50s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
 constexpr Duration kPredecessor = 5s;
 constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
@@ -201,6 +204,8 @@ awaitable<Result<void>> Supervisor::open_files() {
   refused_ = !store && store.error().kind == ErrorKind::kDenied;
   if (!store) co_return tl::unexpected(store.error());
   store_.emplace(std::move(*store));
+  const Duration usual = volume_.deadline();
+  if (options_.resume) volume_.set_deadline(kStallAtResume);
   // Before any of the folder's files: a second job there must not touch what the first one has.
   LockHolder me = this_process(spec_.job);
   auto locked = co_await take_job_lock(volume_, spec_.job_dir, me, options_.take_over);
@@ -269,6 +274,7 @@ awaitable<Result<void>> Supervisor::open_files() {
           .dump();
   auto pointed = co_await volume_.replace(io::pointer_file(spec_.job_dir), pointer + "\n");
   if (!pointed) co_return pointed;
+  volume_.set_deadline(usual);
 
   ProcessOutput::Options output_options;
   output_options.folder = logs;

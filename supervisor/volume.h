@@ -39,6 +39,9 @@ class VolumeClient {
   /// Works through the queue until stop(). A dead helper is started again and the queue resumes.
   io::awaitable<void> run();
   void stop();
+  [[nodiscard]] Duration deadline() const { return options_.deadline; }
+  /// For calls from here on.
+  void set_deadline(Duration deadline) { options_.deadline = deadline; }
 
   /// The file's content, nothing if there is none; more than `most` bytes is an error.
   io::awaitable<Result<std::optional<std::string>>> read(std::string path,

@@ -58,10 +58,10 @@ def run(*words, check=True):
 
 
 def mount_volume(disk, where):
-    """A client of the volume at `where`: sshfs without ssh. Stopping its sftp-server stalls it."""
+    """A client of the volume at `where`: sshfs without ssh. Stopping its sftp-server, whose pid this gives, stalls it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        subprocess.Popen([SFTP_SERVER], stdin=theirs, stdout=theirs)
+        server = subprocess.Popen([SFTP_SERVER], stdin=theirs, stdout=theirs)
         # Nothing is remembered from one call to the next: others write there too.
         subprocess.Popen(["sshfs", "-f", "-o", "passive,dir_cache=no,attr_timeout=0,entry_timeout=0,negative_timeout=0",
                           f":{disk}", where], stdin=ours, stdout=ours)
@@ -70,6 +70,7 @@ def mount_volume(disk, where):
         if time.monotonic() > until:
             raise RuntimeError(f"sshfs has not mounted {where}")
         time.sleep(0.02)
+    return server.pid
 
 
 def sshd_config(folder, host, address, port):

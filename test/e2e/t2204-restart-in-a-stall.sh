@@ -1,0 +1,22 @@
+# The supervisor dies while the shared volume stalls, for longer than a call on it is waited for: the
+# one started again bears it, and the job goes on.
+[ "$(id -u)" = 0 ] && command -v sshfs >/dev/null && [ -w /dev/fuse ] || { echo "SKIPPED: root, sshfs and /dev/fuse are needed"; exit 77; }
+[ -n "${DT_OWN_MOUNTS-}" ] || DT_OWN_MOUNTS=1 exec unshare --mount bash "$0"
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+mkdir "$T/disk"
+sftp=$(PYTHONDONTWRITEBYTECODE=1 python3 -c 'import sys
+sys.path.insert(0, sys.argv[1] + "/test/chaos")
+import hosts
+print(hosts.mount_volume(*sys.argv[2:]))' "$DT_SOURCE" "$T/disk" "$JOB" 2>"$T/mount.out") || skip "no sshfs: $(output mount)"
+_pids+=("$sftp")
+cd "$JOB"
+train -n 1 --
+supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+kill -STOP "$sftp"
+kill -KILL "$supervisor"
+sleep 13  # how long it stalls, not a wait
+kill -CONT "$sftp"
+shows 's["term"] == 2'
+some_epochs 2
+end_job
