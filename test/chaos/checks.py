@@ -7,6 +7,11 @@ import re
 LOG_LINE = re.compile(r"(\d+) (ADDED|REMOVED) (\S+) (\d{19})\n")
 # Training's own noise: another number of workers, other samples in a step.
 ACCURACY_TOLERANCE = 0.03
+# An event and its line of the log are made in one step, by two looks at the clock.
+SAME_CHANGE_NS = 1_000_000_000
+# A supervisor that is killed takes with it the events that the volume had not taken yet; the log is made from
+# the journal and loses nothing.
+UNTOLD_S = 20.0
 # Of a boundary: what the job's own deadlines allow a member that is stopped for good, and a restart.
 LONGEST_WAIT_S = 60.0
 # Some time after the faults nothing of them is felt any more.
@@ -26,9 +31,10 @@ def json_lines(path):
 class Run:
     """What a run left to be checked."""
 
-    def __init__(self, folder, base, began_at, faults_over_at):
+    def __init__(self, folder, base, began_at, faults_over_at, supervisor_kills=()):
         self.folder, self.base = folder, base  # names of the base workers' hosts
         self.began_at, self.faults_over_at = began_at, faults_over_at  # monotonic seconds
+        self.supervisor_kills = supervisor_kills  # seconds since 1970
         self.job = f"{folder}/job"
         self.logs = {int(re.findall(r"w(\d+)\.jsonl", path)[0]): list(json_lines(path))
                      for path in glob.glob(f"{folder}/logs/w*.jsonl")}
@@ -48,18 +54,31 @@ class Run:
 
 
 def workers_started_once(run):
+    """By their own logs: worker_launched may be told again when an agent never got the start."""
     for worker, log in run.logs.items():
         if sum(line["event"] == "start" for line in log) > 1:
             yield f"worker {worker} was started twice"
-    launched = collections.Counter(e["worker"] for e in run.events if e["event"] == "worker_launched")
-    for worker, times in launched.items():
-        if times > 1:
-            yield f"events.jsonl: worker {worker} was launched {times} times"
+
+
+def releases(run):
+    """By epoch: its releases in order, each worker: (rank, world). An epoch begins again when nobody is left of it."""
+    views = collections.defaultdict(dict)
+    for worker, line in run.lines("boundary_leave"):
+        if line["result"] == "ok":
+            views[line["epoch"], line["generation"]][worker] = (line["rank"], line["world"])
+    out = collections.defaultdict(list)
+    for (epoch, _), view in sorted(views.items()):
+        # A death between two releases raises the generation and keeps ranks and world: one release.
+        last = out[epoch][-1] if out[epoch] else None
+        if last and not set(last.values()) & set(view.values()) and {w for _, w in last.values()} == {w for _, w in view.values()}:
+            last.update(view)
+        else:
+            out[epoch].append(view)
+    return out
 
 
 def epochs_released_once(run):
     """And in order, with dense ranks, the same world for everyone."""
-    views = collections.defaultdict(dict)
     for worker, log in run.logs.items():
         before = None
         for line in log:
@@ -68,22 +87,16 @@ def epochs_released_once(run):
             if before is not None and line["epoch"] != before + 1:
                 yield f"worker {worker}: epoch {line['epoch']} released after epoch {before}"
             before = line["epoch"]
-            views[line["epoch"], line["generation"]][worker] = (line["rank"], line["world"])
-    generations = collections.defaultdict(list)
-    for (epoch, generation), view in sorted(views.items()):
-        generations[epoch].append(generation)
-        ranks = [rank for rank, _ in view.values()]
-        worlds = {world for _, world in view.values()}
-        if len(set(ranks)) != len(ranks) or len(worlds) != 1 or max(ranks) >= min(worlds):
-            yield f"epoch {epoch}, generation {generation}: worker: (rank, world) is {view}"
-    for epoch, several in generations.items():
-        # Only when nobody is left of the first does an epoch begin again.
-        for earlier, later in zip(several, several[1:]):
-            if set(views[epoch, earlier]) & set(views[epoch, later]):
-                yield f"epoch {epoch} was released in generations {earlier} and {later} to one worker"
-            survivors = [w for w in views[epoch, earlier] if run.logs[w][-1]["epoch"] > epoch]
-            if survivors:
-                yield f"epoch {epoch} was released again in generation {later} though {survivors} went on"
+    for epoch, several in releases(run).items():
+        for view in several:
+            ranks = [rank for rank, _ in view.values()]
+            worlds = {world for _, world in view.values()}
+            if len(set(ranks)) != len(ranks) or len(worlds) != 1 or max(ranks) >= min(worlds):
+                yield f"epoch {epoch}: worker: (rank, world) is {view}"
+        for first, second in zip(several, several[1:]):
+            went_on = [w for w in first if w in second or run.logs[w][-1]["epoch"] > epoch]
+            if went_on:
+                yield f"epoch {epoch} was released to {first} and again to {second}, though {went_on} went on"
 
 
 def steps_done_once(run):
@@ -99,17 +112,18 @@ def steps_done_once(run):
 
 
 def weights_agree(run):
-    epochs = collections.defaultdict(dict)
-    for worker, line in run.lines("epoch"):
-        epochs[line["epoch"]].setdefault(line["hash"], []).append(worker)
-    for epoch, hashes in sorted(epochs.items()):
-        if len(hashes) > 1:
-            yield f"epoch {epoch} ended with different weights: {dict(hashes)}"
+    hashes = {(line["epoch"], worker): line["hash"] for worker, line in run.lines("epoch")}
+    for epoch, several in releases(run).items():
+        for view in several:
+            found = {w: hashes[epoch, w] for w in view if (epoch, w) in hashes}
+            if len(set(found.values())) > 1:
+                yield f"epoch {epoch} ended with different weights: {found}"
 
 
 def checkpoints_are_the_weights(run):
     """What the servers saved before an epoch is what the workers held at the end of the one before."""
-    ended = {line["epoch"]: line["hash"] for _, line in run.lines("epoch")}
+    hashes = {(line["epoch"], worker): line["hash"] for worker, line in run.lines("epoch")}
+    ended = {epoch: hashes[epoch, w] for epoch, several in releases(run).items() for w in several[-1] if (epoch, w) in hashes}
     folders = [p for p in glob.glob(f"{run.job}/.dtlaunch/*/checkpoints/epoch-*") if re.search(r"epoch-\d+$", p)]
     for folder in folders:
         epoch = int(folder[-6:])
@@ -166,12 +180,16 @@ def events_agree_with_log(run):
     if numbers != list(range(len(numbers))):
         yield "events.jsonl is not numbered through"
     names = {"worker_added": "ADDED", "worker_removed": "REMOVED"}
-    told = collections.Counter((names[e["event"]], e["host"].rsplit(":", 1)[0]) for e in run.events if e["event"] in names)
-    logged = collections.Counter(tuple(line.split()[1:3]) for line in run.log)
-    if told - logged:
-        yield f"events.jsonl tells of what is not in host_worker_log: {dict(told - logged)}"
-    if logged - told:
-        yield f"host_worker_log has what events.jsonl does not tell of: {dict(logged - told)}"
+    told = [(names[e["event"]], e["host"].rsplit(":", 1)[0], e["time_ns"]) for e in run.events if e["event"] in names]
+    for line in run.log:
+        _, change, host, wall_ns = line.split()
+        match = next((t for t in told if t[:2] == (change, host) and abs(t[2] - int(wall_ns)) < SAME_CHANGE_NS), None)
+        if match:
+            told.remove(match)
+        elif not any(0 <= kill - int(wall_ns) / 1e9 < UNTOLD_S for kill in run.supervisor_kills):
+            yield f"events.jsonl does not tell of {line.strip()}"
+    for change, host, wall_ns in told:
+        yield f"host_worker_log does not have {change} {host} at {wall_ns}"
 
 
 def nobody_waited_too_long(run):

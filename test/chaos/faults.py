@@ -168,6 +168,7 @@ class Faults:
 
     def end_all(self, wanted):
         """The faults are over. Who was stopped for good stays so: the job is to deal with it."""
+        self.stopped.clear()
         while self.ends:
             heapq.heappop(self.ends)[2]()
         for child in self.children:
@@ -207,7 +208,7 @@ class Faults:
     def go_on(self, pids):
         for pid in pids:
             # Stopped again meanwhile, for longer: it goes on then.
-            if self.stopped.get(pid, 0) <= time.monotonic() + 0.01 or not self.ends:
+            if self.stopped.get(pid, 0) <= time.monotonic() + 0.01:
                 self.stopped.pop(pid, None)
                 self.send(pid, signal.SIGCONT)
 
