@@ -221,6 +221,17 @@ struct ProcessState {
   DT_FIELDS(process, text)
 };
 
+/// What whoever listens has kept out since it began to listen; none of it changed anything. Said by
+/// an agent of its unix socket and by a server of its port, when it has changed.
+struct KeptOut {
+  static constexpr std::uint16_t kType = 42;
+  std::uint64_t refused = 0;  ///< Connections: wrong or no word who they are, or one too many.
+  std::uint64_t dropped = 0;  ///< Connections: known, but they said what nobody may say.
+  std::uint64_t fenced = 0;   ///< Requests of workers that are no members.
+  friend bool operator==(const KeptOut&, const KeptOut&) = default;
+  DT_FIELDS(refused, dropped, fenced)
+};
+
 // ---------------------------------------------------------------- process <-> its agent
 // On the agent's unix socket ($DT_AGENT_SOCKET). The first frame is Identify; the agent checks the
 // token it put into the process's environment. Afterwards frames are carried unread.

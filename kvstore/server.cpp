@@ -37,6 +37,7 @@ struct Server::AtomicCounters {
   std::atomic<std::uint64_t> refused_strangers = 0;
   std::atomic<std::uint64_t> dropped_connections = 0;
   std::atomic<std::uint64_t> nonfinite = 0;
+  std::atomic<std::uint64_t> fenced = 0;
 };
 
 /// One thread's worth of server. Everything but spawn-by-post runs on its thread.
@@ -193,15 +194,17 @@ class Server::Loop final : public Answers {
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
 
   void write_answers() {
-    if (const auto now = shard_.nonfinite(); now != nonfinite_told_) {
-      counters_.nonfinite += now - nonfinite_told_;
-      nonfinite_told_ = now;
-    }
+    count(shard_.nonfinite(), nonfinite_told_, counters_.nonfinite);
+    count(shard_.fenced(), fenced_told_, counters_.fenced);
     for (auto& connection : to_write_) {
       connection->has_answers = false;
       connection->link.write_now();
     }
     to_write_.clear();
+  }
+
+  static void count(std::uint64_t now, std::uint64_t& told, std::atomic<std::uint64_t>& sum) {
+    if (now != told) sum += now - std::exchange(told, now);
   }
 
   void run(Duration busy_poll) {
@@ -255,6 +258,7 @@ class Server::Loop final : public Answers {
   std::map<WorkerId, std::shared_ptr<Connection>> connections_;
   std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
   std::uint64_t nonfinite_told_ = 0;
+  std::uint64_t fenced_told_ = 0;
   std::map<WorkerId, std::uint64_t> read_;  ///< Bytes moved when traffic() was last asked.
   std::jthread thread_;
 };
@@ -560,7 +564,8 @@ Traffic Server::traffic() {
 
 ServerCounters Server::counters() const {
   const auto& counters = impl_->counters;
-  return {counters.refused_strangers, counters.dropped_connections, counters.nonfinite};
+  return {counters.refused_strangers, counters.dropped_connections, counters.nonfinite,
+          counters.fenced};
 }
 
 }  // namespace dt::kv

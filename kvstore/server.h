@@ -39,6 +39,7 @@ struct ServerCounters {
   std::uint64_t refused_strangers = 0;  ///< Handshakes that failed, timed out or were one too many.
   std::uint64_t dropped_connections = 0;  ///< Authenticated, but said what nobody may say.
   std::uint64_t nonfinite = 0;            ///< Elements of gradients that were infinite or NaN.
+  std::uint64_t fenced = 0;               ///< Requests of workers that are not members.
 };
 
 class Server {

@@ -116,8 +116,17 @@ class ServerProcess {
     for (;;) {
       co_await io::sleep_for(kReportEvery);
       agent_.send(server_->traffic());
+      tell_kept_out();
       tell_nonfinite();
     }
+  }
+
+  void tell_kept_out() {
+    const kv::ServerCounters counters = server_->counters();
+    const KeptOut now{counters.refused_strangers, counters.dropped_connections, counters.fenced};
+    if (now == kept_out_told_) return;
+    agent_.send(now);
+    kept_out_told_ = now;
   }
 
   /// Once a minute at most: a training that has diverged makes them in every step.
@@ -160,6 +169,7 @@ class ServerProcess {
   io::TaskGroup group_;
   kv::AgentSocket agent_;
   std::unique_ptr<kv::Server> server_;
+  KeptOut kept_out_told_;
   std::uint64_t nonfinite_told_ = 0;
   std::chrono::steady_clock::time_point tell_nonfinite_at_{};
   int exit_code_ = 0;

@@ -466,11 +466,13 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
 }
 
 void Shard::admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds) {
-  if (why == Admission::kFenced)
+  if (why == Admission::kFenced) {
+    ++fenced_;
     return refuse(to, data::Code::kFenced,
                   fmt::format("worker {} is not a member (generation {}): it was removed, or has "
                               "not joined at an epoch boundary yet",
                               to.worker, members_.generation()));
+  }
   if (why == Admission::kMissed)
     return refuse(to, data::Code::kInvalid,
                   fmt::format("round {} was completed without worker {}, which had finished its "

@@ -82,6 +82,8 @@ class Shard {
   void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
   /// Elements of gradients that were infinite or NaN.
   [[nodiscard]] std::uint64_t nonfinite() const { return bench_.nonfinite; }
+  /// Requests refused because their worker is not a member.
+  [[nodiscard]] std::uint64_t fenced() const { return fenced_; }
 
  private:
   /// A request that the open round will answer.
@@ -165,6 +167,7 @@ class Shard {
   Parking parking_;                          ///< A commit may change who is to create what.
   std::vector<std::pair<Time, Held>> held_;  ///< Wait for a generation.
   std::size_t held_bytes_ = 0;
+  std::uint64_t fenced_ = 0;
 };
 
 }  // namespace dt::kv

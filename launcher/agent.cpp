@@ -103,6 +103,7 @@ awaitable<void> Agent::housekeeping() {
       beat.count = ++beats_;
       tell(beat);
     }
+    if (link_ && kept_out_ != kept_out_told_) tell(kept_out_told_ = kept_out_);
     check_loneliness();
     reap_adopted();
   }

@@ -95,7 +95,9 @@ class Agent {
   awaitable<void> accept_all();
   awaitable<void> serve(io::UnixSocket socket);
   awaitable<void> write_frames(Channel channel);
-  awaitable<void> serve_process(Channel channel, Identify identify);
+  /// Whether it is the process that it claims to be.
+  [[nodiscard]] bool owns_token(const Identify& identify) const;
+  awaitable<void> serve_process(Channel channel, ProcessPtr process);
 
   // The supervisor's link (agent_link.cpp).
   awaitable<void> serve_supervisor(Channel channel, AgentHello hello);
@@ -163,7 +165,9 @@ class Agent {
   asio::steady_timer stop_wake_;
 
   std::size_t strangers_ = 0;
-  Channel link_;  ///< The supervisor's, or none.
+  KeptOut kept_out_;       ///< Of the socket.
+  KeptOut kept_out_told_;  ///< To the present supervisor.
+  Channel link_;           ///< The supervisor's, or none.
   Term term_;
   Clock::time_point link_moved_;  ///< When it last had room for more output.
   bool was_attached_ = false;

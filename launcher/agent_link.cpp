@@ -62,6 +62,7 @@ awaitable<void> Agent::refuse(Channel channel, std::string why) {
 awaitable<void> Agent::serve_supervisor(Channel channel, AgentHello hello) {
   if (auto why = objection(hello); !why.empty()) {
     log_.warn("refused a supervisor: {}", why);
+    ++kept_out_.refused;
     co_await refuse(channel, std::move(why));
     co_return;
   }
@@ -69,13 +70,16 @@ awaitable<void> Agent::serve_supervisor(Channel channel, AgentHello hello) {
   for (;;) {
     auto frame = co_await channel->receive();
     if (!frame) {
-      if (frame.error().kind == ErrorKind::kProtocol)
+      if (frame.error().kind == ErrorKind::kProtocol) {
+        ++kept_out_.dropped;
         log_.warn("supervisor link dropped: {}", frame.error().message);
+      }
       break;
     }
     if (channel != link_) break;  // replaced: nothing it says counts any more
     heard_at_ = Clock::now();
     if (auto done = obey(*frame); !done) {
+      ++kept_out_.dropped;
       log_.warn("supervisor link dropped: {}", done.error().message);
       break;
     }
@@ -89,6 +93,7 @@ void Agent::attach(Channel channel, const AgentHello& hello) {
   was_attached_ = true;
   keeps_alive_ = false;
   heard_at_ = Clock::now();
+  kept_out_told_ = {};
   adopt(hello);
   for (const auto& [id, offset] : hello.received)
     if (const auto found = processes_.find(id); found != processes_.end())

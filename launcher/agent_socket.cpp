@@ -57,7 +57,10 @@ awaitable<void> Agent::accept_all() {
     socklen_t size = sizeof peer;
     const bool known =
         ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-    if (!known || peer.uid != ::geteuid() || strangers_ >= kMaxStrangers) continue;
+    if (!known || peer.uid != ::geteuid() || strangers_ >= kMaxStrangers) {
+      ++kept_out_.refused;
+      continue;
+    }
     tasks_.spawn(serve(std::move(socket)));
   }
 }
@@ -70,35 +73,43 @@ awaitable<void> Agent::serve(io::UnixSocket socket) {
   auto receiving = channel->receive();
   auto first = co_await io::within(kIdentifyDeadline, std::move(receiving), "first message");
   --strangers_;
+  bool is_known = false;
   if (first && first->type == AgentHello::kType) {
     if (auto hello = wire::parse<AgentHello>(first->body); hello) {
+      is_known = true;
       tasks_.spawn(write_frames(channel));
       co_await serve_supervisor(channel, std::move(*hello));
     }
   } else if (first && first->type == Identify::kType) {
-    if (auto identify = wire::parse<Identify>(first->body); identify) {
+    const auto identify = wire::parse<Identify>(first->body);
+    is_known = identify && owns_token(*identify);
+    if (is_known) {
       tasks_.spawn(write_frames(channel));
-      co_await serve_process(channel, std::move(*identify));
+      co_await serve_process(channel, processes_.at(identify->process));
+    } else if (identify) {
+      log_.warn("dropped a connection that claimed to be {}", to_string(identify->process));
     }
   }
+  if (!is_known) ++kept_out_.refused;
   channel->close();
 }
 
-awaitable<void> Agent::serve_process(Channel channel, Identify identify) {
+bool Agent::owns_token(const Identify& identify) const {
   const auto found = processes_.find(identify.process);
-  if (found == processes_.end() || found->second->token != identify.token) {
-    log_.warn("dropped a connection that claimed to be {}", to_string(identify.process));
-    co_return;
-  }
-  const ProcessPtr process = found->second;
+  return found != processes_.end() && found->second->token == identify.token;
+}
+
+awaitable<void> Agent::serve_process(Channel channel, ProcessPtr process) {
   if (process->connection) process->connection->close();
   process->connection = channel;
   for (const auto& [type, body] : process->waiting) channel->send_bytes(wire::frame(type, body));
   process->waiting.clear();
   for (;;) {
     auto frame = co_await channel->receive();
+    if (!frame && frame.error().kind == ErrorKind::kProtocol) ++kept_out_.dropped;
     if (!frame || process->connection != channel) break;
     if (!fits(process->said, *frame)) {
+      ++kept_out_.dropped;
       log_.warn("{} said too much (type {}, {} bytes): its connection is dropped",
                 to_string(process->id), frame->type, frame->body.size());
       break;

@@ -83,7 +83,10 @@ awaitable<void> ControlServer::run() {
       co_await io::sleep_for(100ms);
       continue;
     }
-    if (!same_user(socket.native_handle()) || clients_.size() >= options_.connections) continue;
+    if (!same_user(socket.native_handle()) || clients_.size() >= options_.connections) {
+      ++kept_out_.refused;
+      continue;
+    }
     // Room for replies beside the console's own limit.
     auto client = std::make_shared<Client>(executor_, std::move(socket),
                                            options_.console_limit + (std::size_t{64} << 20));
@@ -123,10 +126,14 @@ awaitable<void> ControlServer::serve(std::shared_ptr<Client> client) {
 awaitable<void> ControlServer::requests(std::shared_ptr<Client> client) {
   for (;;) {
     auto frame = co_await client->channel.receive();
-    if (!frame) co_return;
-    if (frame->type != io::ControlRequest::kType) co_return;
-    auto request = wire::parse<io::ControlRequest>(frame->body);
-    if (!request) co_return;
+    if (!frame && frame.error().kind != ErrorKind::kProtocol) co_return;
+    Result<io::ControlRequest> request = fail(ErrorKind::kProtocol, "not a request");
+    if (frame && frame->type == io::ControlRequest::kType)
+      request = wire::parse<io::ControlRequest>(frame->body);
+    if (!request) {
+      ++kept_out_.dropped;
+      co_return;
+    }
     const auto ask = control_ask_from_json(request->json);
     io::ControlReply reply;
     if (!ask) {

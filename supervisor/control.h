@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/messages.h"
 #include "io/asio.h"
 #include "io/control.h"
 #include "io/task_group.h"
@@ -47,6 +48,7 @@ class ControlServer {
   /// The console with "owner": true has gone (before end()).
   std::function<void()> on_owner_gone;
   [[nodiscard]] bool has_owner() const { return owners_ > 0; }
+  [[nodiscard]] const KeptOut& kept_out() const { return kept_out_; }
 
  private:
   struct Client;
@@ -72,6 +74,7 @@ class ControlServer {
   std::uint64_t backlog_lost_ = 0;
   bool had_console_ = false;
   int owners_ = 0;
+  KeptOut kept_out_;
   bool stopped_ = false;
 };
 

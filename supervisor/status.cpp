@@ -125,6 +125,20 @@ json checkpoint_json(const StatusInput& in) {
   return out;
 }
 
+json kept_out_json(const StatusInput& in) {
+  json out = json::array();
+  const auto tell = [&out](const std::string& by, const KeptOut& what) {
+    if (what == KeptOut{}) return;
+    out.push_back({{"by", by},
+                   {"refused", what.refused},
+                   {"dropped", what.dropped},
+                   {"fenced", what.fenced}});
+  };
+  for (const auto& [process, notes] : in.processes) tell(to_string(process), notes.kept_out);
+  for (const auto& [by, what] : in.kept_out) tell(by, what);
+  return out;
+}
+
 }  // namespace
 
 std::string status_json(const StatusInput& in) {
@@ -146,6 +160,7 @@ std::string status_json(const StatusInput& in) {
            {"servers", servers_json(in)},
            {"hosts", hosts_json(in)},
            {"checkpoint", checkpoint_json(in)},
+           {"kept_out", kept_out_json(in)},
            {"log_lines", in.job.log_lines()},
            {"logs", io::job_files_dir(in.spec) + "/logs"},
            {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};

@@ -18,6 +18,8 @@
 ///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, this term's: what members
 ///                waited for beside each other's gradients, in worker-seconds: boundary (the
 ///                slowest), join, leave, death, below-min-workers, supervisor,
+///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
+///                 of those that kept out anything (core/messages.h, KeptOut),
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
 #pragma once
 
@@ -34,6 +36,7 @@ namespace dt::supervisor {
 /// What the shell knows of a process beside the machine's state.
 struct ProcessNotes {
   std::int32_t pid = 0;
+  KeptOut kept_out;  ///< Of a server.
 };
 
 struct StatusInput {
@@ -47,6 +50,7 @@ struct StatusInput {
   std::optional<std::string> file_refusal;
   double volume_stalled_s = 0;
   std::uint64_t volume_dropped = 0;
+  std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
 };
 
 [[nodiscard]] std::string status_json(const StatusInput& in);

@@ -141,6 +141,17 @@ std::string checkpoint(const json& status) {
   return out + "\n";
 }
 
+/// A line for each listener that kept somebody out.
+std::string kept_out(const json& status) {
+  std::string out;
+  for (const json& k : items(status, "kept_out"))
+    out += fmt::format(
+        "{} kept out: {} connections of strangers, {} that broke the rules, {} requests of workers "
+        "that are no members\n",
+        shown(k, "by"), shown(k, "refused"), shown(k, "dropped"), shown(k, "fenced"));
+  return out;
+}
+
 std::string head(const json& status) {
   const json& uptime = part(status, "uptime_s");
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
@@ -156,7 +167,7 @@ std::string head(const json& status) {
   if (stalled.is_number() && stalled.get<double>() >= 1)
     out +=
         fmt::format("the shared volume has not answered for {}\n", duration(stalled.get<double>()));
-  return out + checkpoint(status) + "\n";
+  return out + checkpoint(status) + kept_out(status) + "\n";
 }
 
 }  // namespace

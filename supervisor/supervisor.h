@@ -82,6 +82,7 @@ class Supervisor {
     bool ever_attached = false;
     bool leaving = false;  ///< Let go: its link closes when the agent has ended.
     bool silent = false;   ///< The job machine was told that its agent says nothing.
+    KeptOut kept_out;      ///< By its agent.
   };
   struct PrepareRun {
     Host host;

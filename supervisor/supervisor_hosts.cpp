@@ -173,6 +173,12 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
       if (!m) return malformed(m.error());
       return said(host, m->process, m->type, m->body);
     }
+    case KeptOut::kType: {
+      const auto m = wire::parse<KeptOut>(frame.body);
+      if (!m) return malformed(m.error());
+      shell(host).kept_out = *m;
+      return;
+    }
     default:
       return;  // Beat says only that the agent lives, which the link has noted
   }
@@ -202,6 +208,8 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
     } else if (type == Traffic::kType) {
       if (const auto m = wire::parse<Traffic>(body))
         post(TrafficSeen{server, m->alive, {m->busy, m->owing, m->waiting}});
+    } else if (type == KeptOut::kType) {
+      if (const auto m = wire::parse<KeptOut>(body)) processes_[process].kept_out = *m;
     }
   }
   if (type == GivingUp::kType) {

@@ -17,6 +17,7 @@ TEST_CASE("shard: a fenced worker's push is refused and changes nothing", "[shar
   bench.take();
   bench.push(1, 1, 100);
   CHECK(ShardBench::code(bench.take().at(0)) == data::Code::kFenced);
+  CHECK(bench.shard_.fenced() == 1);
   bench.push(0, 1, 5);
   CHECK(ShardBench::floats(bench.take().at(0).payload).at(0) == 5);
 }

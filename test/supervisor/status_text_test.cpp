@@ -38,12 +38,14 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
        "given_up":true,"why":"too many restarts","attempts":9,"restarts":3}],
     "file":{"path":"/j/host_worker","accepted":["10.0.0.7","10.0.0.9"],
             "kept":["10.0.0.8"],"refused":{"why":"host_worker:3:1: no"}},
+    "kept_out":[{"by":"server 0","refused":41,"dropped":2,"fenced":7}],
     "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,"logs":"/j/logs"})");
   REQUIRE(text);
   CHECK(*text == R"(job j1: running, up 1 h 02 min
 epoch 4, generation 7, 2 workers in the view, supervisor's term 2
 the next boundary waits: worker 1 has not arrived
 the shared volume has not answered for 12 s
+server 0 kept out: 41 connections of strangers, 2 that broke the rules, 7 requests of workers that are no members
 
 WORKER  RANK  HOST          STATE     EPOCH  STEP  PID  WHY
 0       0     10.0.0.7      MEMBER    4      120   11   -
