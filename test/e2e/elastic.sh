@@ -18,7 +18,7 @@ train() {
     "${TRAIN_COMMAND:-$DT_BIN/mlp_worker}" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
     --steps-per-epoch 20 --step-ms 20 "$@"
   JOB_PID=$PID
-  wait_for 30 'in_epoch 1' || fail "the job has not begun"
+  wait_for "${PATIENCE:-30}" 'in_epoch 1' || fail "the job has not begun"
 }
 
 # changes: host_worker_log without its times.

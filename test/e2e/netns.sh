@@ -1,0 +1,113 @@
+# Hosts in network namespaces of their own, whose links can be cut; before lib.sh:
+#
+#     . "$(dirname "$0")/netns.sh" && own_network "$@"
+#     . "$(dirname "$0")/lib.sh"
+#     net_hosts 3
+#
+# The test's own namespace is the master and routes between the hosts. Everything is gone with the
+# test's processes.
+
+# own_network "$@": the test begins anew in a network namespace; ends it with 77 where that cannot be.
+own_network() {
+  local tool
+  [ -z "${DT_OWN_NETWORK-}" ] || return 0
+  [ "$(id -u)" = 0 ] || { echo "SKIPPED: network namespaces need root"; exit 77; }
+  for tool in ip nft tc nsenter unshare sshd; do
+    PATH=$PATH:/usr/sbin:/sbin command -v $tool >/dev/null || { echo "SKIPPED: no $tool here"; exit 77; }
+  done
+  unshare -n nft list tables >/dev/null 2>&1 || { echo "SKIPPED: no network namespace of one's own here"; exit 77; }
+  export PATH=$PATH:/usr/sbin:/sbin
+  exec env DT_OWN_NETWORK=1 unshare -n bash "$0" "$@"
+}
+
+# net_hosts N: hosts 10.77.1.2, 10.77.2.2, ..., each with its sshd; sets SSH_HOSTS, SSH_OPTIONS and
+# SSH_ADDRESSES as ssh_hosts does.
+net_hosts() {
+  local k
+  ip link set lo up
+  echo 1 >/proc/sys/net/ipv4/ip_forward
+  nft -f - <<'END'
+table inet cut {
+  chain from { type filter hook prerouting priority 0; }
+  chain to { type filter hook postrouting priority 0; }
+}
+END
+  mkdir -m 700 "$T/net"
+  mkdir -p -m 0755 /run/sshd
+  ssh-keygen -q -t ed25519 -N '' -f "$T/net/host_key"
+  ssh-keygen -q -t ed25519 -N '' -f "$T/net/user_key"
+  SSH_ADDRESSES=()
+  SSH_HOSTS=$T/net/hosts
+  for ((k = 1; k <= $1; k++)); do
+    SSH_ADDRESSES+=("10.77.$k.2")
+    echo "10.77.$k.2:2222" >>"$SSH_HOSTS"
+    start "namespace$k" env -i unshare -n sleep 1000
+    NAMESPACE[k]=$PID
+    wait_for 5 '[ "$(readlink /proc/'"$PID"'/ns/net)" != "$(readlink /proc/self/ns/net)" ]' || fail "no namespace"
+    ip link add "host$k" type veth peer name eth0 netns "$PID"
+    ip addr add "10.77.$k.1/24" dev "host$k"
+    ip link set "host$k" up
+    at "$k" ip link set lo up
+    at "$k" ip addr add "10.77.$k.2/24" dev eth0
+    at "$k" ip link set eth0 up
+    at "$k" ip route add default via "10.77.$k.1"
+    echo "[10.77.$k.2]:2222 $(cut -d' ' -f1,2 "$T/net/host_key.pub")" >>"$T/net/known_hosts"
+    cat >"$T/net/sshd$k.conf" <<END
+ListenAddress 10.77.$k.2:2222
+HostKey $T/net/host_key
+PidFile none
+AuthorizedKeysFile $T/net/user_key.pub
+AuthenticationMethods publickey
+UsePAM no
+UseDNS no
+StrictModes no
+PermitRootLogin prohibit-password
+SetEnv XDG_CACHE_HOME=$T/net/cache
+END
+    sshd_of "$k"
+  done
+  cat >"$T/net/ssh_config" <<END
+Host 10.77.*
+  Port 2222
+  User root
+  IdentityFile $T/net/user_key
+  IdentitiesOnly yes
+  UserKnownHostsFile $T/net/known_hosts
+  GlobalKnownHostsFile /dev/null
+  StrictHostKeyChecking yes
+END
+  SSH_OPTIONS=(--ssh-config "$T/net/ssh_config" --ssh-known-hosts strict)
+}
+
+# at K COMMAND...: on host K.
+at() {
+  local pid=${NAMESPACE[$1]}
+  shift
+  nsenter -n -t "$pid" "$@"
+}
+sshd_of() {
+  start "sshd$1" nsenter -n -t "${NAMESPACE[$1]}" "$(command -v sshd)" -D -e -f "$T/net/sshd$1.conf"
+  wait_for 10 "grep -q 'Server listening' '$T/sshd$1.out'" || fail "no sshd on host $1"
+}
+# vanish K: everything on host K is killed, its links being cut; nobody there says good-bye.
+vanish() {
+  local process name
+  name=$(readlink "/proc/${NAMESPACE[$1]}/ns/net")
+  for process in /proc/[0-9]*; do
+    [ "${process#/proc/}" = "${NAMESPACE[$1]}" ] && continue
+    [ "$(readlink "$process/ns/net")" != "$name" ] || kill -KILL "${process#/proc/}"
+  done
+}
+# cut_host K [from|to|both [RULE...]]: what leaves host K, what is sent to it, or both, is dropped from now
+# on; RULE of nft restricts it.
+cut_host() {
+  local k=$1 way=${2:-both}
+  shift $(($# < 2 ? $# : 2))
+  [ "$way" = to ] || nft add rule inet cut from ip saddr "10.77.$k.2" "$@" drop
+  [ "$way" = from ] || nft add rule inet cut to ip daddr "10.77.$k.2" "$@" drop
+}
+# heal: every link is whole again.
+heal() {
+  nft flush chain inet cut from
+  nft flush chain inet cut to
+}

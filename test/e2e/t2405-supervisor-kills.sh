@@ -1,0 +1,5 @@
+# The supervisor is killed at random moments, in the foreground and detached: see the script, which
+# `scripts/supervisor-kills --kills 200` runs at length.
+. "$(dirname "$0")/lib.sh"
+python3 "$DT_SOURCE/scripts/supervisor-kills" --bin "$DT_BIN" --local --kills "${DT_E2E_KILLS:-15}" \
+  --kills-per-job 10 --seed "${DT_E2E_SEED:-$$}"
