@@ -1,0 +1,24 @@
+# A job that was detached outlives the terminal it was started from; nothing of it is left in the end.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+python3 - dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
+  --steps-per-epoch 20 --step-ms 20 <<'EOT' || fail "dtlaunch --detach on a terminal"
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+seen = b""
+try:
+    while b"is on its way" not in seen:
+        seen += os.read(terminal, 1000)
+except OSError:
+    sys.exit(f"ended with {seen}")
+os.close(terminal)  # its session gets a HUP
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) not in (0, -1))
+EOT
+wait_for 30 'in_epoch 1' || fail "the job has not begun"
+some_epochs 2
+shows 's["state"] == "running"'
+run stop dtctl stop
+wait_for 20 '[ ! -e .dtlaunch/lock ]' || fail "it has not ended"
+expect_nothing_left
