@@ -7,8 +7,16 @@ namespace {
 
 /// Reports come once a second. After a longer gap it is not known what happened in it.
 constexpr Duration kFresh = std::chrono::seconds(5);
+/// Beats come more often than reports.
+constexpr Duration kStill = std::chrono::seconds(3);
 
 }  // namespace
+
+void HangWatch::signs_of_life(const std::vector<WorkerId>& alive,
+                              const std::vector<WorkerId>& disconnected, Time now) {
+  for (const WorkerId id : disconnected) alive_.erase(id);
+  for (const WorkerId id : alive) alive_[id] = now;
+}
 
 void HangWatch::report(ServerId server, const Report& report, Time now) {
   Last& last = reports_[server];
@@ -33,11 +41,19 @@ void HangWatch::progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time 
 
 void HangWatch::forget(WorkerId worker) {
   stalling_.erase(worker);
+  alive_.erase(worker);
   positions_.erase(worker);
   for (auto& [id, r] : reports_) {
     r.owing.erase(worker);
     r.waiting.erase(worker);
   }
+}
+
+std::map<WorkerId, Time> HangWatch::standing_still(Time now) const {
+  std::map<WorkerId, Time> out;
+  for (const auto& [id, seen] : alive_)
+    if (now - seen >= kStill) out.emplace(id, seen);
+  return out;
 }
 
 bool HangWatch::waits(WorkerId worker) const {

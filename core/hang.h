@@ -4,6 +4,9 @@
 /// A worker stalls from the report on that says: others wait for it, it waits for nobody. A report
 /// that it did something, or a new position of its own, begins the time anew. So a slow worker does
 /// not stall, nor does one that waits for another, nor one after its last round of the epoch.
+///
+/// It stands still if it is connected and nothing comes, not even the beats of the library's own
+/// thread: then nobody needs to wait for it, and it may be the only one.
 #pragma once
 
 #include <map>
@@ -32,12 +35,17 @@ class HangWatch {
     std::vector<WorkerId> waiting;
   };
 
+  /// Whose data connections showed life, be it a beat, and who has none and may mean it.
+  void signs_of_life(const std::vector<WorkerId>& alive, const std::vector<WorkerId>& disconnected,
+                     Time now);
   void report(ServerId server, const Report& report, Time now);
   void progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now);
   void forget(WorkerId worker);
 
   /// Whom others wait for and who waits for nobody, and since when.
   [[nodiscard]] const std::map<WorkerId, Time>& stalling() const { return stalling_; }
+  /// Who stands still, and since when.
+  [[nodiscard]] std::map<WorkerId, Time> standing_still(Time now) const;
   /// It waits in a round for somebody.
   [[nodiscard]] bool waits(WorkerId worker) const;
   /// Every server has reported lately. If not, nothing is known of the present.
@@ -53,6 +61,7 @@ class HangWatch {
 
   std::map<ServerId, Last> reports_;
   std::map<WorkerId, Time> stalling_;
+  std::map<WorkerId, Time> alive_;  ///< The last sign of life.
   std::map<WorkerId, Position> positions_;
 };
 

@@ -5,12 +5,6 @@
 #include "core/job_text.h"
 
 namespace dt {
-namespace {
-
-/// How long a new supervisor may take to reach the agents before silence counts.
-constexpr Duration kReattachGrace = std::chrono::seconds(15);
-
-}  // namespace
 
 Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
     : options_(std::move(options)),

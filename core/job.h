@@ -104,8 +104,10 @@ class Job {
     std::string check;  ///< What failed then: reach, prepare, start (until its first epoch), run.
     std::string boot_id;
     std::uint64_t incarnation = 0;  ///< Of the agent its processes belong to; 0: none yet.
+    /// It was down for so long that it would have been lost, but for us being the ones cut off.
+    std::optional<Time> spared_at;
   };
-  /// A member for which others wait in a round while it does nothing.
+  /// A member for which others wait in a round while it does nothing, or that stands still.
   struct Stall {
     Time since{};
     bool told = false;    ///< Half of the time is over: there is a note.
@@ -238,6 +240,10 @@ class Job {
   /// Whether the boundary before this epoch saves a checkpoint.
   bool saves_at(Epoch epoch);
   void give_checkpoint_up(const std::string& why);
+  /// How long a supervisor that is new, or was cut off, may take to reach the agents before silence
+  /// counts.
+  static constexpr Duration kReattachGrace = std::chrono::seconds(15);
+
   void end(int exit_code, std::string message, Duration grace);
   void note(Note::Kind kind, std::string what, std::string text,
             std::optional<WorkerId> worker = std::nullopt, std::optional<Host> host = std::nullopt);
@@ -249,6 +255,9 @@ class Job {
   [[nodiscard]] bool anyone_runs() const;
   /// Its agent is attached and says something.
   [[nodiscard]] bool is_heard(const Host& host) const;
+  /// Whom others wait for while it does nothing, and who stands still (core/hang.h); since when.
+  [[nodiscard]] std::map<WorkerId, Time> all_stalling() const;
+  [[nodiscard]] std::string_view why_it_stalls(WorkerId id) const;
   [[nodiscard]] bool cut_off() const;
   /// No server's host is reachable.
   [[nodiscard]] bool servers_unseen() const;
@@ -279,6 +288,7 @@ class Job {
   std::map<ServerId, ServerState> servers_;
   Term term_;
   std::uint64_t next_seq_ = 0;
+  std::optional<Time> start_counts_from_;  ///< The servers did not listen yet.
   bool opened_ = false;  ///< Some worker opened a distributed kvstore: not opaque.
   bool finishing_ = false;
   std::optional<JobEnding> ending_;

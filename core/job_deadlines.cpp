@@ -48,6 +48,11 @@ void Job::check_deadlines() {
 
 void Job::check_start() {
   if (!initial()) return;
+  // Until then everybody waits for the servers, which have deadlines of their own.
+  if (!servers_listen()) {
+    start_counts_from_ = now_.at;
+    return;
+  }
   const bool someone_arrived = !boundary_.arrivals().empty();
   // An opaque command never arrives and need not.
   if (!someone_arrived && !opened_ && !options_.is_start_timeout_set) return;
@@ -59,7 +64,8 @@ void Job::check_start() {
       continue;
     }
     // As long as nobody has arrived it may be a script without boundaries, which uses its store.
-    const Time since = someone_arrived ? w.since : std::max(w.since, w.active);
+    Time since = someone_arrived ? w.since : std::max(w.since, w.active);
+    since = std::max(since, start_counts_from_.value_or(since));
     const bool is_late = now_.at - since >= options_.start_timeout;
     if (!is_late && !someone_arrived) return;
     // Who has not opened its store keeps those waiting who have.
@@ -114,18 +120,27 @@ std::vector<WorkerId> Job::late() const {
 }
 
 void Job::check_hangs() {
-  std::erase_if(stalls_,
-                [this](const auto& s) { return hang_watch_.stalling().count(s.first) == 0; });
+  const std::map<WorkerId, Time> stalling = all_stalling();
+  std::erase_if(stalls_, [&stalling](const auto& s) { return stalling.count(s.first) == 0; });
   if (options_.hang_timeout <= Duration{} || initial()) return;
   if (!servers_told() || !hang_watch_.is_informed(servers_.size(), now_.at)) return;
   std::vector<WorkerId> hung;
-  for (const auto& [id, since] : hang_watch_.stalling()) {
+  for (const auto& [id, since] : stalling) {
     Stall* stall = stall_of(id, since);
     if (!stall) continue;
     watch_stall(id, *stall);
     if (now_.at - since >= options_.hang_timeout) hung.push_back(id);
   }
   for (const WorkerId id : hung) stop_hung(id);
+}
+
+std::map<WorkerId, Time> Job::all_stalling() const {
+  std::map<WorkerId, Time> all = hang_watch_.stalling();
+  for (const auto& [id, still] : hang_watch_.standing_still(now_.at)) {
+    Time& since = all.emplace(id, still).first->second;
+    since = std::min(since, still);
+  }
+  return all;
 }
 
 Job::Stall* Job::stall_of(WorkerId id, Time since) {
@@ -150,10 +165,15 @@ void Job::watch_stall(WorkerId id, Stall& stall) {
   if (!tells) return;
   stall.told = true;
   note(Note::Kind::kFailure, "worker_stalls",
-       fmt::format("worker {} on {} does nothing for {:.1f} s while others wait for it ({}); it "
-                   "counts as dead in {:.1f} s (--hang-timeout)",
-                   id, host, seconds(age), last_position(id), seconds(left)),
+       fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
+                   "{:.1f} s (--hang-timeout)",
+                   id, host, seconds(age), why_it_stalls(id), last_position(id), seconds(left)),
        id, host);
+}
+
+std::string_view Job::why_it_stalls(WorkerId id) const {
+  return hang_watch_.stalling().count(id) > 0 ? "while others wait for it"
+                                              : "and gives no sign of life";
 }
 
 void Job::stop_hung(WorkerId id) {
@@ -161,9 +181,9 @@ void Job::stop_hung(WorkerId id) {
   const ProcessId process{Role::kWorker, id.value};
   const std::string& does = stalls_.at(id).process;
   note(Note::Kind::kFailure, "worker_hung",
-       fmt::format("worker {} on {} hangs: nothing for {:.1f} s while others wait for it ({}; {}); "
-                   "it is stopped and counts as dead (--hang-timeout)",
-                   id, host, seconds(options_.hang_timeout), last_position(id),
+       fmt::format("worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
+                   "counts as dead (--hang-timeout)",
+                   id, host, seconds(options_.hang_timeout), why_it_stalls(id), last_position(id),
                    does.empty() ? "its agent does not say what its process does" : does),
        id, host);
   effects_.emplace_back(Stop{process, host, Duration{}});
@@ -231,9 +251,10 @@ std::uint32_t Job::futile_limit() const {
 void Job::check_lives() {
   const bool alone = cut_off();
   const bool blind = servers_unseen();
-  for (const auto& [host, h] : hosts_) {
+  for (auto& [host, h] : hosts_) {
     if (h.link != Link::kDown && (h.link != Link::kUp || is_heard(host))) continue;
-    const Duration down = now_.at - liveness_.down_since(host).value_or(now_.at);
+    const Time down_since = liveness_.down_since(host).value_or(now_.at);
+    const Duration down = now_.at - down_since;
     const bool serves =
         std::any_of(servers_.begin(), servers_.end(),
                     [&host = host](const auto& s) { return s.second.host == host; });
@@ -241,7 +262,13 @@ void Job::check_lives() {
     if (serves && down < options_.ack_timeout) continue;
     // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
     // until the agents have certainly stopped everything by themselves.
-    if ((alone || (blind && !serves)) && down < options_.orphan_timeout) continue;
+    if ((alone || (blind && !serves)) && down < options_.orphan_timeout) {
+      if (down >= options_.liveness.dead_after) h.spared_at = now_.at;
+      continue;
+    }
+    // The first that is reached again comes before the others; they get time to follow.
+    if (h.spared_at && *h.spared_at >= down_since && now_.at - *h.spared_at < kReattachGrace)
+      continue;
     std::optional<std::string> dead;
     bool waits_for_it = false;
     bool all_dead = true;

@@ -86,6 +86,7 @@ struct TrafficSeen {
   ServerId server;
   std::vector<WorkerId> alive;
   HangWatch::Report rounds;
+  std::vector<WorkerId> disconnected{};
 };
 /// A worker says where it is.
 struct WorkerProgress {

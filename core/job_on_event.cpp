@@ -303,6 +303,7 @@ void Job::on(const TrafficSeen& e) {
   for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
   for (const WorkerId id : e.rounds.busy)
     if (Worker* w = membership_.find(id)) w->active = now_.at;
+  hang_watch_.signs_of_life(e.alive, e.disconnected, now_.at);
   hang_watch_.report(e.server, e.rounds, now_.at);
 }
 

@@ -54,7 +54,9 @@ json workers_json(const StatusInput& in) {
       entry["progress"] = {
           {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", since(at->since)}};
     if (const auto s = in.job.stalls().find(id); s != in.job.stalls().end())
-      entry["stalls"] = {{"for_s", since(s->second.since)}, {"process", s->second.process}};
+      entry["stalls"] = {{"for_s", since(s->second.since)},
+                         {"waited_for", in.job.hang_watch().stalling().count(id) > 0},
+                         {"process", s->second.process}};
     out.push_back(std::move(entry));
   }
   return out;

@@ -5,7 +5,7 @@
 ///      "waiting":"why the next boundary waits",
 ///      "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
 ///                  "progress":{"epoch","step","age_s"}|null,
-///                  "stalls":{"for_s","process":"what it does, by its kernel"}|null}],
+///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null}],
 ///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
 ///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
 ///                "life":"alive|suspect|lost","prepared",

@@ -65,7 +65,8 @@ std::string why_of(const json& worker) {
   const json& time = part(stalls, "for_s");
   if (!time.is_number() || time.get<double>() < kNews) return shown(worker, "why");
   const std::string process = shown(stalls, "process");
-  return fmt::format("does nothing for {} while others wait for it{}", duration(time.get<double>()),
+  return fmt::format("does nothing for {}{}{}", duration(time.get<double>()),
+                     shown(stalls, "waited_for") == "true" ? " while others wait for it" : "",
                      process == "-" ? "" : "; " + process);
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
        "progress":{"epoch":4,"step":120,"age_s":0.5},"stalls":{"for_s":2.9,"process":"x"}},
       {"id":1,"rank":1,"host":"10.0.0.8","state":"MEMBER","why":"","pid":12,"opened":true,
        "progress":{"epoch":4,"step":119,"age_s":75},
-       "stalls":{"for_s":74.2,"process":"python3 (pid 12): stopped (T) in x"}},
+       "stalls":{"for_s":74.2,"waited_for":true,"process":"python3 (pid 12): stopped (T) in x"}},
       {"id":12,"rank":null,"host":"u@node7:2222","state":"STARTING","why":"ssh is connecting",
        "pid":0,"opened":false,"progress":null}],
     "servers":[{"id":0,"host":"10.0.0.7","state":"listening","address":"10.0.0.7","port":9000}],
