@@ -2,6 +2,7 @@
 // nothing else, is counted, and the server goes on.
 
 #include <arpa/inet.h>
+#include <openssl/crypto.h>
 #include <sys/socket.h>
 
 #include <cstdint>
@@ -53,6 +54,8 @@ std::string answers_to(std::string_view bytes, std::uint16_t port) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   static QuietLog log;
   static const auto server = [] {
+    // Before the server's threads begin it: what begins last is cleaned up first.
+    OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, nullptr);
     kv::ServerOptions options;
     options.secret = std::string(32, 's');
     options.loops = 2;
