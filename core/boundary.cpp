@@ -20,7 +20,16 @@ void Boundary::begin_epoch(Generation generation, Epoch epoch, const std::vector
 
 void Boundary::begin_epoch(Epoch epoch) {
   epoch_ = epoch;
+  has_returned_ = returns_to_.has_value();
+  returns_to_.reset();
   arrived_.clear();
+}
+
+void Boundary::roll_back(Generation generation, Epoch epoch) {
+  generation_ = generation;
+  returns_to_ = epoch;
+  arrived_.clear();
+  acked_.clear();
 }
 
 void Boundary::shrink(Generation generation, const std::vector<WorkerId>& contributors) {
@@ -29,6 +38,10 @@ void Boundary::shrink(Generation generation, const std::vector<WorkerId>& contri
 }
 
 Boundary::Arrival Boundary::arrive(WorkerId worker, Epoch epoch) {
+  if (returns_to_) {
+    arrived_[worker] = *returns_to_;
+    return Arrival::kCounted;
+  }
   if (epoch_ && epoch == *epoch_) return Arrival::kReleased;
   if (epoch_ && epoch != epoch_->next()) return Arrival::kWrong;
   arrived_[worker] = epoch;

@@ -2,6 +2,8 @@
 /// Pure: it says whether a boundary is complete and for whom it waits; core/job.h acts.
 ///
 ///     training --(every contributor arrived)--> committing --(every server acked)--> released
+///
+/// After a rollback everybody has to arrive, from wherever it is, at the epoch to return to.
 #pragma once
 
 #include <map>
@@ -28,6 +30,9 @@ class Boundary {
                    const std::vector<WorkerId>& contributors);
   /// A boundary without a change.
   void begin_epoch(Epoch epoch);
+  /// New servers have the values of that epoch's begin: it is the next to begin, whatever the
+  /// present one is. Arrivals and acknowledgements are forgotten; ranks and world size stay.
+  void roll_back(Generation generation, Epoch epoch);
   /// A commit in mid-epoch. Ranks and world size stay.
   void shrink(Generation generation, const std::vector<WorkerId>& contributors);
 
@@ -48,6 +53,10 @@ class Boundary {
   [[nodiscard]] Generation generation() const { return generation_; }
   /// The present epoch; nothing before the first boundary.
   [[nodiscard]] std::optional<Epoch> epoch() const { return epoch_; }
+  /// Rolled back and not begun again yet: the epoch that begins next.
+  [[nodiscard]] const std::optional<Epoch>& returns_to() const { return returns_to_; }
+  /// The present epoch was begun by a rollback.
+  [[nodiscard]] bool has_returned() const { return has_returned_; }
   [[nodiscard]] const std::vector<WorkerId>& members() const { return members_; }
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
   [[nodiscard]] const std::map<WorkerId, Epoch>& arrivals() const { return arrived_; }
@@ -56,6 +65,8 @@ class Boundary {
  private:
   Generation generation_{0};
   std::optional<Epoch> epoch_;
+  std::optional<Epoch> returns_to_;
+  bool has_returned_ = false;
   std::vector<WorkerId> members_;
   std::vector<WorkerId> contributors_;
   std::map<WorkerId, Epoch> arrived_;

@@ -16,6 +16,11 @@ void Checkpoints::taken(Epoch epoch) {
   saving_.reset();
 }
 
+void Checkpoints::roll_back(Epoch epoch) {
+  saving_.reset();
+  last_begun_ = epoch;
+}
+
 bool Checkpoints::add(ServerId server, Generation generation, File file, std::size_t servers) {
   if (!is_about(generation) || saving_->is_sealing) return false;
   saving_->files[server] = file;

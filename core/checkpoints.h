@@ -47,6 +47,8 @@ class Checkpoints {
   // In the journal.
   void begin(Epoch epoch, Generation generation);
   void taken(Epoch epoch);
+  /// That epoch begins once more, from its checkpoint; what is being written is given up.
+  void roll_back(Epoch epoch);
 
   /// A server's file is there. True, once: all of `servers` files are, seal it.
   [[nodiscard]] bool add(ServerId server, Generation generation, File file, std::size_t servers);

@@ -56,6 +56,11 @@ std::map<WorkerId, Time> HangWatch::standing_still(Time now) const {
   return out;
 }
 
+void HangWatch::forget_servers() {
+  reports_.clear();
+  stalling_.clear();
+}
+
 bool HangWatch::waits(WorkerId worker) const {
   return std::any_of(reports_.begin(), reports_.end(),
                      [worker](const auto& r) { return r.second.waiting.count(worker) > 0; });

@@ -41,6 +41,8 @@ class HangWatch {
   void report(ServerId server, const Report& report, Time now);
   void progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now);
   void forget(WorkerId worker);
+  /// Others serve from now on.
+  void forget_servers();
 
   /// Whom others wait for and who waits for nobody, and since when.
   [[nodiscard]] const std::map<WorkerId, Time>& stalling() const { return stalling_; }

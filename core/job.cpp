@@ -35,6 +35,7 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
     return std::move(effects_);
   }
   if (!fresh) resumed_at_ = now_.at;
+  if (boundary_.returns_to()) recovering_since_ = lost_servers_at_ = now_.at;
   if (!fresh) commit_sent_ = now_.at;  // the servers have to confirm where they are
   std::set<Host> needed;
   for (const auto& [id, w] : membership_.workers())
@@ -79,11 +80,13 @@ void Job::apply_one(const JobBegan& r) {
   std::vector<WorkerId> members;
   for (const auto& [id, w] : membership_.workers()) members.push_back(id);
   boundary_.begin(members);
-  std::uint32_t next = 0;
+  server_homes_ = r.servers;
   for (const Host& host : r.servers) {
     ServerState s;
     s.host = host;
-    servers_.emplace(ServerId(next++), std::move(s));
+    s.index = next_server_.value;
+    servers_.emplace(next_server_, std::move(s));
+    next_server_ = next_server_.next();
   }
 }
 
@@ -130,7 +133,8 @@ void Job::apply_one(const Committed& r) {
     }
   }
   if (r.boundary) {
-    if (boundary_.epoch() != r.epoch) futile_restarts_ = 0;
+    if (!boundary_.returns_to() && boundary_.epoch() != r.epoch) futile_restarts_ = 0;
+    epoch_begins(r.epoch);
     epoch_saves_.reset();
     if (r.saves) {
       epoch_saves_ = r.generation;
@@ -152,11 +156,18 @@ void Job::apply_one(const EpochBegan& r) {
     if (Worker* w = membership_.find(id); w && w->state != WorkerState::kGone)
       w->state = WorkerState::kMember;
   }
-  futile_restarts_ = 0;
+  if (!boundary_.returns_to()) futile_restarts_ = 0;
+  epoch_begins(r.epoch);
   new_view();
   epoch_saves_.reset();
   boundary_.begin_epoch(r.epoch);
   opened_ = true;
+}
+
+void Job::epoch_begins(Epoch epoch) {
+  if (furthest_ && epoch <= *furthest_) return;
+  furthest_ = epoch;
+  futile_rollbacks_ = 0;
 }
 
 void Job::new_view() {
@@ -215,13 +226,51 @@ void Job::apply_one(const CheckpointTaken& r) {
   checkpoint_trouble_.clear();
 }
 
+void Job::apply_one(const RolledBack& r) {
+  for (const auto& [id, s] : servers_) retired_[id] = s.host;
+  servers_.clear();
+  next_server_ = r.first;
+  for (const Host& host : r.servers) {
+    ServerState s;
+    s.host = host;
+    s.index = next_server_.value - r.first.value;
+    servers_.emplace(next_server_, std::move(s));
+    next_server_ = next_server_.next();
+  }
+  servers_since_ = r.generation;
+  servers_epoch_ = r.epoch;
+  servers_inherit_ = r.is_inherited;
+  servers_why_ = r.why;
+  if (!boundary_.returns_to()) interrupted_ = boundary_.epoch();
+  boundary_.roll_back(r.generation, r.epoch);
+  checkpoints_.roll_back(r.epoch);
+  epoch_saves_.reset();
+  hang_watch_.forget_servers();
+  stalls_.clear();
+  waiting_since_.reset();
+  ++futile_rollbacks_;
+  // Everybody comes anew, but who is to leave; newcomers once they have the new servers' values.
+  std::erase_if(to_release_, [this](WorkerId id) {
+    const Worker* w = membership_.find(id);
+    return !w || w->state != WorkerState::kLeaving;
+  });
+  std::vector<WorkerId> warm;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.state == WorkerState::kWarm) warm.push_back(id);
+  for (const WorkerId id : warm) {
+    Worker* w = membership_.find(id);
+    w->state = WorkerState::kStarting;
+    w->since = now_.at;
+  }
+}
+
 // ---------------------------------------------------------------- small things
 
 void Job::tell_commit(ServerId id) {
   ServerCommit m;
   m.term = term_;
   m.generation = boundary_.generation();
-  m.epoch = boundary_.epoch().value_or(Epoch(0));
+  m.epoch = boundary_.returns_to().value_or(boundary_.epoch().value_or(Epoch(0)));
   m.boundary = boundary_.members() == boundary_.contributors();
   m.contributors = boundary_.contributors();
   m.checkpoint = epoch_saves_;
@@ -253,6 +302,8 @@ std::vector<ServerId> Job::server_ids() const {
 Servers Job::server_list() const {
   Servers list;
   for (const auto& [id, s] : servers_) list.servers.push_back({id, s.address, s.port});
+  list.since = servers_since_;
+  list.epoch = servers_epoch_;
   return list;
 }
 

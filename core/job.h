@@ -5,6 +5,7 @@
 ///     job.cpp            begin, records and replay, small things
 ///     job_on_event.cpp   what each event changes, and what happens to workers
 ///     job_decide.cpp     decisions after every event: gaps, commits, releases, the end
+///     job_rollback.cpp   servers lost: back to a checkpoint with new ones
 ///     job_lost_time.cpp  what members wait for, counted
 ///     job_deadlines.cpp  what time alone brings about
 ///
@@ -68,6 +69,8 @@ struct JobOptions {
   /// The epoch the job begins with, whatever its workers say: that of the checkpoint the servers
   /// start from.
   std::optional<Epoch> first_epoch;
+  /// A lost server takes the job back to its newest checkpoint; otherwise it ends the job.
+  bool rolls_back = false;
   Liveness::Limits liveness;
 
   /// dtlaunch's exit codes for ends that are not a worker's (io/control.h).
@@ -116,9 +119,11 @@ class Job {
   };
   struct ServerState {
     Host host;
+    std::uint32_t index = 0;  ///< Among the servers.
     bool started = false;
     std::string address;  ///< Empty until it listens.
     std::uint16_t port = 0;
+    std::uint32_t attempts = 0;  ///< Failed tries to reach its host.
   };
   [[nodiscard]] const Membership& membership() const { return membership_; }
   [[nodiscard]] const Boundary& boundary() const { return boundary_; }
@@ -180,6 +185,7 @@ class Job {
   void apply_one(const AgentKnown& r);
   void apply_one(const JobEnding& r);
   void apply_one(const CheckpointTaken& r);
+  void apply_one(const RolledBack& r);
 
   // Decisions, run after every event until nothing moves.
   void settle();
@@ -192,6 +198,24 @@ class Job {
   bool waits_for_more(const Plan& plan, Epoch next);
   void check_least();
   void release();
+
+  // Lost servers (job_rollback.cpp).
+  /// The job goes back to its newest checkpoint, or ends with `code` where it cannot.
+  /// `avoid`: no server can be there.
+  void servers_lost(const std::string& why, int code, const std::optional<Host>& avoid);
+  void roll_back(const std::string& why, const std::optional<Host>& avoid);
+  /// The epoch that begins again if a server is lost.
+  [[nodiscard]] std::optional<Epoch> checkpoint_to_use() const;
+  /// The hosts of new servers, in order; nothing: no living one is left for `lost`.
+  [[nodiscard]] std::optional<std::vector<Host>> hosts_for_servers(
+      const std::optional<Host>& lost) const;
+  void start_server(ServerId id);
+  /// Those of `host` that were not started cannot be, for now.
+  void server_start_failed(const Host& host, const std::string& why);
+  void reach_server_hosts();
+  /// Servers of an earlier time are to end, and their hosts to forget them.
+  void stop_retired(const Host& host, const std::vector<ProcessReport>& there);
+
   // Time lost (job_lost_time.cpp).
   /// Members could not go on since then, because of a death.
   void lost_since(Time since);
@@ -203,6 +227,11 @@ class Job {
   void count_death();
   /// Everybody has arrived; `cause`: what the commit brings beside an epoch.
   void boundary_is_complete(std::string cause);
+  /// What members waited for is over: everybody begins to wait for the servers.
+  void recovery_begins();
+  /// All have come back to the boundary; counts it.
+  void recovery_is_complete();
+  void tell_recovery();
   /// `worker` is released from the boundary.
   void count_wait(WorkerId worker);
   void tell_lost_time();
@@ -233,7 +262,8 @@ class Job {
   void worker_ended(const ProcessEnded& e);
   void worker_gone(WorkerId id, ExitStatus status, const std::string& why);
   void host_failed(const Host& host, std::string check, const std::string& why);
-  void processes_lost(const Host& host, const std::string& why);
+  /// `is_unreachable`: nothing can be started there either.
+  void processes_lost(const Host& host, const std::string& why, bool is_unreachable);
   /// Begins an epoch with the planned changes, if there are any, in one record.
   void commit(Epoch epoch, const Plan& plan);
   void tell_commit(ServerId id);
@@ -248,6 +278,7 @@ class Job {
   void note(Note::Kind kind, std::string what, std::string text,
             std::optional<WorkerId> worker = std::nullopt, std::optional<Host> host = std::nullopt);
 
+  void epoch_begins(Epoch epoch);
   [[nodiscard]] bool initial() const { return !boundary_.epoch().has_value(); }
   [[nodiscard]] bool servers_listen() const;
   [[nodiscard]] std::vector<ServerId> server_ids() const;
@@ -286,6 +317,16 @@ class Job {
   std::string checkpoint_trouble_;
   std::map<Host, HostState> hosts_;
   std::map<ServerId, ServerState> servers_;
+  std::map<ServerId, Host> retired_;  ///< Replaced; their end was not told yet.
+  std::vector<Host> server_homes_;    ///< Of the first servers.
+  ServerId next_server_;
+  Generation servers_since_;            ///< The rollback that brought them; 0: none.
+  Epoch servers_epoch_;                 ///< What they began with, after a rollback.
+  bool servers_inherit_ = true;         ///< From the checkpoint that the job began with, if any.
+  std::uint32_t futile_rollbacks_ = 0;  ///< Since an epoch began that never had.
+  std::string servers_why_;             ///< Of the last rollback.
+  std::optional<Epoch> furthest_;
+  std::optional<Epoch> interrupted_;  ///< The epoch that was rolled back from.
   Term term_;
   std::uint64_t next_seq_ = 0;
   std::optional<Time> start_counts_from_;  ///< The servers did not listen yet.
@@ -311,6 +352,8 @@ class Job {
   /// A death that not all servers know: since when, and whose rounds it stops.
   std::optional<std::pair<Time, std::vector<WorkerId>>> death_;
   std::optional<Time> nobody_since_;
+  std::optional<Time> recovering_since_;  ///< Servers were lost, and not everybody is back yet.
+  std::optional<Time> lost_servers_at_;   ///< Until the epoch has begun again.
   std::map<std::string, Duration> just_lost_;  ///< Not told yet.
   std::set<WorkerId> leave_enforced_;
   std::string pending_reason_;

@@ -10,10 +10,9 @@ void Job::check_deadlines() {
   if (ending_) return;
   if (commit_sent_ && !boundary_.all_acked(server_ids()) && servers_told() &&
       now_.at - *commit_sent_ >= options_.ack_timeout) {
-    end(options_.codes.server_lost,
-        fmt::format("a server has not acknowledged generation {} within {:.0f} s",
-                    boundary_.generation(), seconds(options_.ack_timeout)),
-        options_.stop_grace);
+    servers_lost(fmt::format("a server has not acknowledged generation {} within {:.0f} s",
+                             boundary_.generation(), seconds(options_.ack_timeout)),
+                 options_.codes.server_lost, std::nullopt);
     return;
   }
   check_boundary_timeout();
@@ -258,7 +257,7 @@ void Job::check_lives() {
     const bool serves =
         std::any_of(servers_.begin(), servers_.end(),
                     [&host = host](const auto& s) { return s.second.host == host; });
-    // A server's host is not given up lightly: that ends the job.
+    // A server's host is not given up lightly: that ends the job, or costs it epochs.
     if (serves && down < options_.ack_timeout) continue;
     // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
     // until the agents have certainly stopped everything by themselves.
@@ -287,12 +286,15 @@ void Job::check_lives() {
       dead = "unsupervised, and out at this boundary";
     if (!dead) continue;
     hosts_[host].link = Link::kNone;
-    lost_since(now_.at - down);
+    const bool trains =
+        std::any_of(boundary_.contributors().begin(), boundary_.contributors().end(),
+                    [&](WorkerId id) { return membership_.find(id)->host == host; });
+    if (trains) lost_since(now_.at - down);
     liveness_.forget(host);
     note(Note::Kind::kFailure, "host_lost", fmt::format("{} is lost: {}", host, *dead),
          std::nullopt, host);
     const Host lost = host;
-    processes_lost(lost, *dead);
+    processes_lost(lost, *dead, true);
     if (!ending_) record(AgentKnown{lost, {}, 0});
     effects_.emplace_back(ReleaseHost{lost});
     return;  // hosts_ may have changed; the next tick looks again

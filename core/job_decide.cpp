@@ -11,6 +11,7 @@ void Job::settle() {
   // something once, so this ends.
   if (initial() && worker_code_ != 0) end(worker_code_, worker_why_, options_.stop_grace);
   end_if_futile();
+  reach_server_hosts();
   stop_unwanted();
   fill_gaps();
   move_newcomers();
@@ -171,7 +172,7 @@ void Job::cross_boundary() {
   pending_reason_.clear();
   std::optional<Epoch> next = boundary_.complete();
   const bool nobody = boundary_.contributors().empty();
-  if (nobody && !initial()) next = *boundary_.epoch();
+  if (nobody && !initial()) next = boundary_.returns_to().value_or(*boundary_.epoch());
   if (!next) {
     if (!boundary_.arrivals().empty() && !boundary_.missing().empty())
       pending_reason_ =
@@ -210,7 +211,13 @@ void Job::commit(Epoch epoch, const Plan& plan) {
   const bool new_view = !plan.joins.empty() || !plan.leaves.empty() ||
                         boundary_.members() != boundary_.contributors();
   for (const auto& [id, e] : boundary_.arrivals()) to_release_.insert(id);
-  boundary_is_complete(!plan.joins.empty() ? "join" : !plan.leaves.empty() ? "leave" : "boundary");
+  const bool returns = boundary_.returns_to().has_value();
+  if (returns)
+    recovery_is_complete();
+  else
+    boundary_is_complete(!plan.joins.empty()    ? "join"
+                         : !plan.leaves.empty() ? "leave"
+                                                : "boundary");
   if (!new_view && !saves) {
     record(EpochBegan{epoch});
     if (!commit_sent_ && !boundary_.all_acked(server_ids())) commit_sent_ = now_.at;
@@ -275,6 +282,7 @@ void Job::release() {
     r.generation = boundary_.generation();
     r.world_size = static_cast<std::uint32_t>(boundary_.members().size());
     r.epoch = *boundary_.epoch();
+    if (boundary_.has_returned()) r.verdict = Verdict::kRollback;
     if (w->state == WorkerState::kLeaving) {
       r.verdict = Verdict::kLeave;
     } else if (const auto rank = boundary_.rank_of(id); rank && w->state == WorkerState::kMember) {
@@ -289,6 +297,7 @@ void Job::release() {
     effects_.emplace_back(TellRelease{id, w->host, r});
   }
   to_release_ = std::move(out_of_reach);
+  if (lost_servers_at_ && boundary_.has_returned()) tell_recovery();
   tell_lost_time();
 }
 
@@ -318,7 +327,14 @@ bool Job::anyone_runs() const {
 }
 
 void Job::end_if_futile() {
-  if (ending_ || finishing_ || initial() || futile_restarts_ <= futile_limit()) return;
+  if (ending_ || finishing_ || initial()) return;
+  if (futile_rollbacks_ > futile_limit())
+    return end(options_.codes.no_progress,
+               fmt::format("{} times servers were lost and no new epoch began between them "
+                           "(--max-futile-restarts): {}",
+                           futile_limit(), servers_why_),
+               options_.stop_grace);
+  if (futile_restarts_ <= futile_limit()) return;
   end(options_.codes.no_progress,
       fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
                   futile_limit(), worker_why_),

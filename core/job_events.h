@@ -71,6 +71,7 @@ struct WorkerArrived {
   WorkerId worker;
   Epoch epoch;
   bool join = false;
+  Generation servers;  ///< Which it knows: Servers::since.
 };
 struct ServerListening {
   ServerId server;
@@ -157,6 +158,8 @@ struct StartWorker {
 struct StartServer {
   ServerId server;
   Host host;
+  std::uint32_t index = 0;                         ///< Among the servers.
+  std::optional<Epoch> checkpoint = std::nullopt;  ///< Of this job, to begin with; none: the job's.
 };
 struct Stop {
   ProcessId process;

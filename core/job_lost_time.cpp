@@ -12,6 +12,7 @@ constexpr Duration kReturn = std::chrono::seconds(15);
 constexpr const char* kBelowLeast = "below-min-workers";
 /// Less in all is not worth an event.
 constexpr Duration kWorthTelling = std::chrono::milliseconds(50);
+constexpr const char* kServerRecovery = "server recovery";
 
 }  // namespace
 
@@ -22,7 +23,8 @@ void Job::lose(const std::string& cause, Duration time) {
 }
 
 void Job::lost_since(Time since) {
-  if (!initial() && !finishing_) dead_since_ = std::min(dead_since_.value_or(since), since);
+  if (initial() || finishing_ || recovering_since_) return;
+  dead_since_ = std::min(dead_since_.value_or(since), since);
 }
 
 void Job::count_wait_for_dead(bool nobody_left) {
@@ -30,7 +32,7 @@ void Job::count_wait_for_dead(bool nobody_left) {
   // Nobody waited in the epoch for it before the epoch began.
   since = std::max(since, released_at_.value_or(since));
   dead_since_.reset();
-  if (finishing_) return;
+  if (finishing_ || recovering_since_) return;
   for (auto& [id, at] : arrived_at_) {
     const Time from = std::max(at, since);
     lose_at_boundary(at, from);
@@ -79,6 +81,46 @@ void Job::boundary_is_complete(std::string cause) {
   nobody_since_.reset();
   if (!below_least_since_) return;
   for (auto& [id, at] : arrived_at_) lose_at_boundary(std::exchange(at, now_.at), now_.at);
+}
+
+void Job::recovery_begins() {
+  if (death_) {
+    for (const WorkerId id : death_->second) {
+      const auto arrived = arrived_at_.find(id);
+      lose("death", (arrived == arrived_at_.end() ? now_.at : arrived->second) - death_->first);
+    }
+  }
+  for (const auto& [id, at] : arrived_at_) lose_at_boundary(at, now_.at);
+  arrived_at_.clear();
+  below_least_since_.reset();
+  if (nobody_since_) lose("death", now_.at - *nobody_since_);
+  death_.reset();
+  nobody_since_.reset();
+  dead_since_.reset();
+  if (!recovering_since_) recovering_since_ = now_.at;
+  if (!lost_servers_at_) lost_servers_at_ = now_.at;
+}
+
+void Job::recovery_is_complete() {
+  const auto members = std::max<std::size_t>(1, boundary_.contributors().size());
+  const Time since = recovering_since_.value_or(now_.at);
+  lose(kServerRecovery, (now_.at - since) * static_cast<Duration::rep>(members));
+  recovering_since_.reset();
+  // Until their release.
+  for (const WorkerId id : boundary_.contributors()) arrived_at_[id] = now_.at;
+  boundary_is_complete(kServerRecovery);
+}
+
+void Job::tell_recovery() {
+  const double took = seconds(now_.at - *lost_servers_at_);
+  lost_servers_at_.reset();
+  Note told;
+  told.kind = Note::Kind::kCommit;
+  told.what = "rolled_back";
+  told.text = fmt::format("generation {}: epoch {} begins again, {:.1f} s after {}",
+                          boundary_.generation(), *boundary_.epoch(), took, servers_why_);
+  told.numbers = {{"recovery_s", took}, {"from_epoch", interrupted_.value_or(Epoch(0)).value}};
+  effects_.push_back(std::move(told));
 }
 
 void Job::count_wait(WorkerId worker) {

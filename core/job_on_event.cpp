@@ -29,7 +29,7 @@ void Job::on(const AgentAttached& e) {
   HostState& h = hosts_[e.host];
   const bool same = h.incarnation == e.incarnation && h.boot_id == e.boot_id;
   if (h.incarnation != 0 && !same) {
-    processes_lost(e.host, "its agent was replaced: everything there is dead");
+    processes_lost(e.host, "its agent was replaced: everything there is dead", false);
     h.preparing = false;
   }
   h.link = Link::kUp;
@@ -44,15 +44,11 @@ void Job::on(const AgentAttached& e) {
   for (auto& [id, s] : servers_) {
     if (s.host != e.host) continue;
     s.started = s.started || reported({Role::kServer, id.value});
-    if (!reported({Role::kServer, id.value})) {
-      s.started = true;
-      effects_.emplace_back(StartServer{id, s.host});
-      note(Note::Kind::kLaunch, "server_launched",
-           fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
-    }
+    if (!reported({Role::kServer, id.value})) start_server(id);
     tell_commit(id);
     commit_sent_ = now_.at;  // one that never says anything is dead, too
   }
+  stop_retired(e.host, e.processes);
   for (const ProcessReport& p : e.processes) {
     // Left over from before its host was given up as lost: fenced, and stopped now.
     const Worker* w =
@@ -113,7 +109,7 @@ void Job::on(const AgentDetached& e) {
   if (e.gone) {
     h.link = Link::kNone;
     liveness_.forget(e.host);
-    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why));
+    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
     if (h.incarnation != 0) record(AgentKnown{e.host, {}, 0});
     return;
   }
@@ -150,6 +146,7 @@ void Job::on(const AttachFailed& e) {
   if (h.link != Link::kAttaching) return;
   h.link = Link::kNone;
   host_failed(e.host, "reach", e.why);
+  server_start_failed(e.host, e.why);
 }
 
 void Job::on(const PrepareEnded& e) {
@@ -170,12 +167,15 @@ void Job::on(const WorkerStarted& e) {
 void Job::on(const ProcessEnded& e) {
   if (e.process.role == Role::kServer) {
     const ServerId id(e.process.id);
-    const auto s = servers_.find(id);
-    if (s == servers_.end()) return;
-    end(e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
-        fmt::format("server {} on {} ended ({}) and no checkpoint is there to go back to", id,
-                    s->second.host, e.why.empty() ? to_string(e.status) : e.why),
-        options_.stop_grace);
+    if (const auto s = servers_.find(id); s != servers_.end())
+      servers_lost(fmt::format("server {} on {} ended ({})", id, s->second.host,
+                               e.why.empty() ? to_string(e.status) : e.why),
+                   e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
+                   std::nullopt);
+    const auto was = retired_.find(id);
+    if (ending_ || was == retired_.end()) return;
+    effects_.emplace_back(Acknowledge{e.process, was->second});
+    retired_.erase(was);
     return;
   }
   const Worker* w = membership_.find(WorkerId(e.process.id));
@@ -231,6 +231,8 @@ void Job::on(const WorkerArrived& e) {
   if (!w) return;
   opened_ = true;
   w->opened = true;
+  // It came before the servers were replaced, or does not know that: it comes again.
+  if (e.servers != servers_since_ && w->state != WorkerState::kLeaving) return;
   switch (w->state) {
     case WorkerState::kSeen:
     case WorkerState::kPreparing:
@@ -247,13 +249,13 @@ void Job::on(const WorkerArrived& e) {
       break;
     }
     case WorkerState::kMember:
-      if (e.join && !initial()) {
+      if (e.join && !initial() && !boundary_.returns_to()) {
         to_release_.insert(e.worker);
         break;
       }
       switch (boundary_.arrive(e.worker, e.epoch)) {
         case Boundary::Arrival::kCounted:
-          if (!initial()) arrived_at_.try_emplace(e.worker, now_.at);
+          if (!initial() && !boundary_.returns_to()) arrived_at_.try_emplace(e.worker, now_.at);
           break;
         case Boundary::Arrival::kReleased:
           to_release_.insert(e.worker);
@@ -300,6 +302,7 @@ void Job::on(const ServerListening& e) {
 void Job::on(const CommitAcked& e) { boundary_.acked(e.server, e.generation); }
 
 void Job::on(const TrafficSeen& e) {
+  if (!servers_.count(e.server)) return;
   for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
   for (const WorkerId id : e.rounds.busy)
     if (Worker* w = membership_.find(id)) w->active = now_.at;
@@ -424,14 +427,16 @@ bool Job::start_waits_for(const Host& host) const {
                      [&host](const auto& s) { return s.second.host == host && !s.second.started; });
 }
 
-void Job::processes_lost(const Host& host, const std::string& why) {
-  for (const auto& [id, s] : servers_) {
-    if (s.host == host && s.started) {
-      end(options_.codes.server_lost,
-          fmt::format("server {} is lost with its host {}: {}", id, host, why),
-          options_.stop_grace);
-      return;
-    }
+void Job::processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
+  const auto serves = [&](const auto& s) {
+    return s.second.host == host && (s.second.started || is_unreachable);
+  };
+  if (const auto s = std::find_if(servers_.begin(), servers_.end(), serves); s != servers_.end()) {
+    std::optional<Host> avoid;
+    if (is_unreachable) avoid = host;
+    servers_lost(fmt::format("server {} is lost with its host {}: {}", s->first, host, why),
+                 options_.codes.server_lost, avoid);
+    if (ending_) return;
   }
   std::vector<WorkerId> there;
   for (const auto& [id, w] : membership_.workers())

@@ -122,8 +122,23 @@ struct CheckpointTaken {
   DT_FIELDS(epoch, generation)
 };
 
-using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
-                            EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken>;
+/// The job goes back to a checkpoint, with new servers that begin with it. Their ids follow each
+/// other; those of before are done with.
+struct RolledBack {
+  static constexpr std::uint16_t kType = 12;
+  Generation generation;
+  Epoch epoch;  ///< Begins again.
+  /// The checkpoint is the one that the job began with, not one of its own.
+  bool is_inherited = false;
+  ServerId first;
+  std::vector<Host> servers;  ///< Theirs, in order.
+  std::string why;
+  DT_FIELDS(generation, epoch, is_inherited, first, servers, why)
+};
+
+using Record =
+    std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
+                 EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

@@ -257,8 +257,9 @@ struct OpenedKvStore {
 struct Arrive {
   static constexpr std::uint16_t kType = 66;
   Epoch epoch;
-  bool join = false;  ///< No view was ever released to this worker.
-  DT_FIELDS(epoch, join)
+  bool join = false;   ///< No view was ever released to this worker.
+  Generation servers;  ///< Of the servers it is connected to (Servers::since).
+  DT_FIELDS(epoch, join, servers)
 };
 
 /// Sign of life with position; at most about one a second.
@@ -325,16 +326,20 @@ struct ServerAddress {
   DT_FIELDS(server, address, port)
 };
 
-/// Where the servers are; in ServerId order.
+/// Where the servers are; in ServerId order. One with a higher `since` takes the place of those
+/// before: what was asked of them has come to nothing, and the worker arrives anew, at `epoch`.
 struct Servers {
   static constexpr std::uint16_t kType = 96;
   std::vector<ServerAddress> servers;
-  DT_FIELDS(servers)
+  Generation since;  ///< They have served from then on; 0: from the job's begin.
+  Epoch epoch;       ///< What they began with, if not from the job's begin.
+  DT_FIELDS(servers, since, epoch)
 };
 
 enum class Verdict : std::uint8_t {
   kContinue = 0,
-  kLeave = 1,  ///< Stop training and exit 0.
+  kLeave = 1,     ///< Stop training and exit 0.
+  kRollback = 2,  ///< Continue, with new servers and the weights of that epoch's begin.
 };
 
 /// Answers Arrive. Idempotent per (worker, epoch).

@@ -192,7 +192,8 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
     if (type == OpenedKvStore::kType) {
       post(StoreOpened{worker});
     } else if (type == Arrive::kType) {
-      if (const auto m = wire::parse<Arrive>(body)) post(WorkerArrived{worker, m->epoch, m->join});
+      if (const auto m = wire::parse<Arrive>(body))
+        post(WorkerArrived{worker, m->epoch, m->join, m->servers});
     } else if (type == Progress::kType) {
       if (const auto m = wire::parse<Progress>(body))
         post(WorkerProgress{worker, m->epoch, m->step});

@@ -24,6 +24,27 @@ Boundary begun(std::initializer_list<std::uint32_t> members) {
 
 }  // namespace
 
+TEST_CASE("boundary: after a rollback everybody arrives anew, from wherever it was", "[boundary]") {
+  Boundary b = begun({0, 1});
+  b.begin_epoch(Epoch(4));
+  static_cast<void>(b.arrive(WorkerId(0), Epoch(5)));
+  b.acked(ServerId(0), Generation(1));
+  b.roll_back(Generation(2), Epoch(2));
+  CHECK(b.missing() == ids({0, 1}));
+  CHECK_FALSE(b.all_acked({ServerId(0)}));
+  CHECK(b.arrive(WorkerId(0), Epoch(2)) == Boundary::Arrival::kCounted);
+  CHECK(b.arrive(WorkerId(1), Epoch(2)) == Boundary::Arrival::kCounted);
+  CHECK(b.complete() == Epoch(2));
+  b.begin_epoch(Epoch(2));
+  CHECK(b.has_returned());
+  CHECK(b.arrive(WorkerId(1), Epoch(2)) == Boundary::Arrival::kReleased);
+  static_cast<void>(b.arrive(WorkerId(0), Epoch(3)));
+  static_cast<void>(b.arrive(WorkerId(1), Epoch(3)));
+  CHECK(b.complete() == Epoch(3));
+  b.begin_epoch(Epoch(3));
+  CHECK_FALSE(b.has_returned());
+}
+
 TEST_CASE("boundary: it is complete when every contributor has arrived", "[boundary]") {
   Boundary b = begun({0, 1, 2});
   CHECK_FALSE(b.complete());

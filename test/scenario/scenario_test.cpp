@@ -51,6 +51,7 @@ class Story {
     bool runs = true;
     bool opened = false;
     std::optional<WorkerArrived> arrived;
+    Generation servers;  ///< A worker's: those that it knows.
     std::optional<ExitStatus> exit;
   };
   struct Agent {
@@ -128,6 +129,7 @@ class Story {
         if (name == "restarts") options_.max_restarts = number(value);
         if (name == "hang_timeout") options_.hang_timeout = seconds_of(value);
         if (name == "checkpoint_every") options_.checkpoint_every = number(value);
+        if (name == "rolls_back") options_.rolls_back = value == "yes";
         if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
         if (name == "min") options_.limits.least = number(value);
@@ -188,7 +190,7 @@ class Story {
 
   void arrive(WorkerId id, Epoch epoch) {
     Process& p = process(id);
-    const WorkerArrived e{id, epoch, !p.arrived};
+    const WorkerArrived e{id, epoch, !p.arrived, p.servers};
     p.opened = true;
     p.arrived = e;
     if (agents_[p.host].attached) step(e);
@@ -289,7 +291,9 @@ class Story {
             [&](const StartServer& e) {
               const ProcessId id{Role::kServer, e.server.value};
               processes_[id].host = e.host;
-              line("start server {} on {}", e.server, e.host);
+              line("start server {} on {}{}", e.server, e.host,
+                   e.checkpoint ? fmt::format(" with the checkpoint of epoch {}", *e.checkpoint)
+                                : "");
               answers.emplace_back(ServerListening{e.server, e.host.name, 9000});
             },
             [&](const Stop& e) {
@@ -303,12 +307,13 @@ class Story {
             [&](const Acknowledge& e) {
               if (agents_[e.host].attached) processes_.erase(e.process);
             },
-            [](const TellServers&) {},
+            [&](const TellServers& e) { process(e.worker).servers = e.message.since; },
             [&](const TellRelease& e) {
               const Release& r = e.message;
               if (r.verdict == Verdict::kLeave) return line("worker {}: leave", e.worker);
-              line("worker {}: epoch {}, rank {} of {}, generation {}{}", e.worker, r.epoch, r.rank,
-                   r.world_size, r.generation, r.newcomer ? ", new" : "");
+              line("worker {}: {}epoch {}, rank {} of {}, generation {}{}", e.worker,
+                   r.verdict == Verdict::kRollback ? "back to " : "", r.epoch, r.rank, r.world_size,
+                   r.generation, r.newcomer ? ", new" : "");
             },
             [&](const TellShrunk& e) { line("worker {}: lead is {}", e.worker, e.message.lead); },
             [&](const TellCommit& e) {

@@ -33,6 +33,7 @@ void Checkers::check_one(const JobBegan& r, Time) {
     members_.push_back(WorkerId(next++));
     ++wanted_[host];
   }
+  next_server_ = ServerId(static_cast<std::uint32_t>(r.servers.size()));
   contributors_ = members_;
   generation_ = Generation(1);
   sets_[generation_] = views_[generation_] = members_;
@@ -108,15 +109,46 @@ void Checkers::check_one(const CheckpointTaken& r, Time) {
   newest_checkpoint_ = r.epoch;
 }
 
+void Checkers::check_one(const RolledBack& r, Time) {
+  const bool may = rolls_back && epoch_ && !finishing_;
+  const auto checkpoint = newest_checkpoint_ ? newest_checkpoint_ : first_epoch;
+  if (!may || checkpoint != r.epoch || r.is_inherited == newest_checkpoint_.has_value())
+    fail(fmt::format("the job goes back to epoch {}, of which it has no checkpoint", r.epoch));
+  if (r.generation != generation_.next())
+    fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
+  if (r.first != next_server_ || r.servers.size() != servers_)
+    fail(fmt::format("servers from {} on follow server {}", r.first, next_server_));
+  next_server_ = ServerId(r.first.value + static_cast<std::uint32_t>(servers_));
+  generation_ = rolled_back_ = r.generation;
+  returns_to_ = r.epoch;
+  sets_[r.generation] = contributors_;
+  views_[r.generation] = members_;
+  told_.clear();
+  hanging_since_.reset();
+  on_trouble();
+  ++rollbacks_;
+}
+
+void Checkers::epoch_begins(Epoch epoch) {
+  if (returns_to_ && epoch != *returns_to_)
+    fail(fmt::format("epoch {} begins with the values of epoch {}", epoch, *returns_to_));
+  if (!returns_to_ && epoch_ && epoch != *epoch_) deaths_ = 0;
+  starts_again_ = !returns_to_ && epoch_ == epoch;
+  if (!furthest_ || epoch > *furthest_) {
+    furthest_ = epoch;
+    rollbacks_ = 0;
+  }
+  returns_to_.reset();
+  epoch_ = epoch;
+}
+
 void Checkers::check_one(const EpochBegan& r, Time) {
-  if (epoch_ && r.epoch != epoch_->next())
+  if (!returns_to_ && epoch_ && r.epoch != epoch_->next())
     fail(fmt::format("epoch {} begins after epoch {}", r.epoch, *epoch_));
-  epoch_ = r.epoch;
-  deaths_ = 0;
+  epoch_begins(r.epoch);
 }
 
 void Checkers::check_one(const Committed& r, Time now) {
-  if (epoch_ != r.epoch) deaths_ = 0;
   if (r.generation != generation_.next())
     fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
   if (r.boundary) {
@@ -174,11 +206,11 @@ void Checkers::check_view(const Committed& r, Time now) {
                        to_string(host)));
   }
   check_swap(r, now);
-  if (epoch_ && r.epoch != *epoch_ && r.epoch != epoch_->next())
+  if (!returns_to_ && epoch_ && r.epoch != *epoch_ && r.epoch != epoch_->next())
     fail(fmt::format("epoch {} begins after epoch {}", r.epoch, *epoch_));
-  if (epoch_ && r.epoch == *epoch_ && !contributors_.empty())
+  if (!returns_to_ && epoch_ && r.epoch == *epoch_ && !contributors_.empty())
     fail(fmt::format("epoch {} begins again though someone trains", r.epoch));
-  epoch_ = r.epoch;
+  epoch_begins(r.epoch);
 }
 
 void Checkers::check_swap(const Committed& r, Time now) {
@@ -219,6 +251,7 @@ void Checkers::check_one(const WorkerGone& r, Time) {
     fail(fmt::format("worker {} is said to have ended well", r.worker));
   const bool own_end = !told && r.status.clean() && r.why.empty();
   if (epoch_ && contains(contributors_, r.worker) && !r.status.clean()) ++deaths_;
+  if (contains(contributors_, r.worker) && own_end) finishing_ = true;
   if (was_member && !own_end) due_.emplace_back(false, host_.at(r.worker));
   if (was_member || base) on_trouble(host_.at(r.worker));
   on_trouble(host_.at(r.worker));
@@ -258,6 +291,9 @@ void Checkers::on_release(WorkerId worker, const Release& r) {
   if (!first_owner && owner->second != worker)
     fail(fmt::format("rank {} of generation {} was given to two workers", r.rank, r.generation));
   // 2. Ranks and world size change only at a boundary.
+  if (r.generation < rolled_back_) return;  // it comes late
+  if (r.verdict == Verdict::kRollback && !epoch_)
+    fail(fmt::format("worker {} is rolled back before anything began", worker));
   const Told now{r.rank, r.world_size};
   const auto [before, first] = told_.emplace(std::pair(worker, r.epoch), now);
   if (!first && (before->second.rank != now.rank || before->second.size != now.size))
@@ -317,11 +353,18 @@ void Checkers::on_log_file(const std::string& text, bool whole) {
     fail(fmt::format("host_worker_log has {} lines, {} changes happened", n, due_.size()));
 }
 
-void Checkers::on_end(std::int32_t code) {
+void Checkers::on_end(std::int32_t code, const std::string& message) {
   constexpr std::uint32_t kLeast = 10;
-  if (code == 70 && deaths_ <= (futile_restarts > 0 ? futile_restarts : kLeast))
-    fail(fmt::format("the job ends for lack of progress after {} deaths", deaths_));
+  const std::uint32_t limit = futile_restarts > 0 ? futile_restarts : kLeast;
+  if (code == 70 && deaths_ <= limit && rollbacks_ <= limit)
+    fail(fmt::format("the job ends for lack of progress after {} deaths, {} rollbacks", deaths_,
+                     rollbacks_));
   if (code == 70) return;
+  // A lost server ends only what has no checkpoint, or no host for another one.
+  const bool has_checkpoint = rolls_back && epoch_ && (newest_checkpoint_ || first_epoch);
+  if (code == 67 && has_checkpoint && !finishing_ &&
+      message.find("no other host of the initial launch") == std::string::npos)
+    fail(fmt::format("the job ends though it has a checkpoint: {}", message));
   if (futile_restarts > 0 && deaths_ > futile_restarts + 4)
     fail(fmt::format("{} deaths without an epoch between them did not end the job", deaths_));
   if (excused_codes.count(code)) return;

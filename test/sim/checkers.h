@@ -49,12 +49,18 @@ class Checkers {
   /// Neither may last.
   void on_tick(Time now, bool all_wait, bool one_hangs);
   void on_log_file(const std::string& text, bool whole);
-  void on_end(std::int32_t exit_code);
+  void on_end(std::int32_t exit_code, const std::string& message);
 
+  /// The rollback that brought the present servers; 0: none was.
+  [[nodiscard]] Generation servers_since() const { return rolled_back_; }
+  /// The present epoch had begun before, and began again for want of members.
+  [[nodiscard]] bool starts_again() const { return starts_again_; }
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
   /// Faults that explain an end that is not the workers'.
   std::set<std::int32_t> excused_codes;
   std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not given.
+  bool rolls_back = false;
+  std::optional<Epoch> first_epoch;  ///< Of the checkpoint that the job began with.
 
  private:
   struct Swap {
@@ -79,6 +85,8 @@ class Checkers {
   void check_one(const AgentKnown&, Time) {}
   void check_one(const JobEnding&, Time) {}
   void check_one(const CheckpointTaken& r, Time now);
+  void check_one(const RolledBack& r, Time now);
+  void epoch_begins(Epoch epoch);
   void check_view(const Committed& r, Time now);
   void check_swap(const Committed& r, Time now);
   [[nodiscard]] std::map<Host, std::uint32_t> members_per_host() const;
@@ -107,6 +115,7 @@ class Checkers {
 
   std::set<ProcessId> created_;
   std::map<WorkerId, ExitStatus> ends_;
+  /// Since a rollback: it makes an epoch another one.
   std::map<std::pair<WorkerId, Epoch>, Told> told_;
   std::map<std::pair<Generation, Rank>, WorkerId> ranks_;
   std::map<ServerId, std::pair<Term, Generation>> adopted_;
@@ -114,6 +123,13 @@ class Checkers {
   std::map<Generation, Epoch> sealed_;
   std::map<Generation, Epoch> asked_;  ///< Commits that save.
   std::optional<Epoch> newest_checkpoint_;
+  Generation rolled_back_;
+  std::optional<Epoch> returns_to_;  ///< Rolled back and not begun again.
+  ServerId next_server_;
+  std::optional<Epoch> furthest_;
+  std::uint32_t rollbacks_ = 0;  ///< Since an epoch began for the first time.
+  bool starts_again_ = false;
+  bool finishing_ = false;
   std::optional<Time> waiting_since_;
   std::optional<Time> hanging_since_;
   std::set<WorkerId> hung_;

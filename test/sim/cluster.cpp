@@ -17,6 +17,8 @@ Cluster::Cluster(std::uint64_t seed, bool trace) : rng_(seed), trace_(trace) {
   plan();
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
+  checkers_->rolls_back = options_.rolls_back;
+  checkers_->first_epoch = options_.first_epoch;
 }
 
 Outcome Cluster::run() {
@@ -50,6 +52,7 @@ Outcome Cluster::run() {
   out.crashes = crashes_;
   out.commits = commits_;
   out.log_lines = static_cast<std::uint32_t>(lines_.size());
+  out.rollbacks = rollbacks_;
   out.checkpoints = static_cast<std::uint32_t>(sealed_.size());
   return out;
 }
@@ -68,7 +71,8 @@ void Cluster::plan() {
   faults_.kill_worker = sometimes(0.6, 3);
   faults_.kill_agent = sometimes(0.3, 1);
   faults_.kill_host = sometimes(0.2, 1);
-  faults_.kill_server = sometimes(0.04, 0.3);
+  faults_.kill_server = sometimes(0.35, 3);
+  faults_.server_fails = sometimes(0.1, 0.3);
   faults_.hang_worker = sometimes(0.15, 1);
   faults_.hang_in_epoch = sometimes(0.15, 1);
   faults_.refuse = sometimes(0.4, 2);
@@ -82,7 +86,7 @@ void Cluster::plan() {
   faults_.base_fails = sometimes(0.05, 0.1);
   faults_.leave_ignored = sometimes(0.2, 0.3);
   faults_.late_ack = sometimes(0.3, 0.2);
-  faults_.silent_server = sometimes(0.02, 0.2);
+  faults_.silent_server = sometimes(0.05, 0.2);
   faults_.save_fails = sometimes(0.2, 0.2);
   faults_.save_hangs = sometimes(0.05, 0.1);
   faults_.seal_fails = sometimes(0.2, 0.2);
@@ -110,6 +114,7 @@ void Cluster::plan() {
   options_.hang_timeout = 15s;
   options_.checkpoint_every = static_cast<std::uint32_t>(rng_.between(0, 3));
   if (rng_.chance(0.1)) options_.first_epoch = Epoch(1);
+  options_.rolls_back = rng_.chance(0.9);
   opaque_ = rng_.chance(0.04);
   epochs_ = Epoch(static_cast<std::uint32_t>(rng_.between(3, 14)));
   first_epoch_ = rng_.chance(0.9) ? Epoch(0) : Epoch(2);
@@ -130,10 +135,11 @@ bool Cluster::is_heard(const Machine& m) const {
 }
 
 bool Cluster::servers_are_well() const {
-  return std::all_of(processes_.begin(), processes_.end(), [this](const Process& p) {
-    const Machine& m = machines_[p.host];
-    return p.id.role != Role::kServer || (p.running && !p.hung && is_heard(m) && p.listens);
+  const auto n = std::count_if(processes_.begin(), processes_.end(), [this](const Process& p) {
+    return p.id.role == Role::kServer && p.since == checkers_->servers_since() && p.running &&
+           !p.hung && p.listens && is_heard(machines_[p.host]);
   });
+  return static_cast<std::size_t>(n) == options_.servers.size();
 }
 
 bool Cluster::everyone_waits() const {
@@ -143,7 +149,8 @@ bool Cluster::everyone_waits() const {
     const auto p = std::find_if(processes_.begin(), processes_.end(), [id](const Process& w) {
       return w.id == ProcessId{Role::kWorker, id.value} && w.running;
     });
-    if (p == processes_.end() || !p->waits) return false;
+    if (p == processes_.end() || !p->waits || p->arrived->servers != checkers_->servers_since())
+      return false;
     const Machine& m = machines_[p->host];
     const auto heard = heard_.find(id);
     if (!m.link.up || !m.control || heard == heard_.end() || heard->second.first != life_ ||

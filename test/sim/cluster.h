@@ -109,15 +109,21 @@ class Cluster {
   // Agents and processes.
   void agent_ends(std::size_t i, const char* why);
   void start_process(std::size_t i, ProcessId id, bool newcomer);
+  void start_server(std::size_t i, const StartServer& e);
   void process_ends(std::size_t index, ExitStatus status);
   void warm_up(std::size_t index);
   void arrive(std::size_t index, Epoch epoch);
+  /// A worker is told of servers; others than those it knows: it leaves all and arrives anew.
+  void told_servers(std::size_t index, const Servers& servers);
+  /// Whether the servers have the values that somebody released into the epoch is to find.
+  void check_values(const Process& worker, const Release& r);
+  void advance_values();
   void released(std::size_t index, const Release& r);
   void trained(std::size_t index, Epoch epoch);
   /// Who has trained its epoch goes on when all whom the servers wait for have contributed.
   void check_rounds();
-  [[nodiscard]] bool contributed(WorkerId worker, Epoch epoch) const;
-  [[nodiscard]] bool round_complete(Epoch epoch) const;
+  [[nodiscard]] bool contributed(WorkerId worker, Epoch epoch, Generation servers) const;
+  [[nodiscard]] bool round_complete(Epoch epoch, Generation servers) const;
   void hang(std::size_t index);
   void server_commit(std::size_t index, const ServerCommit& c);
   /// The server takes what it is to save and writes it, in its own time.
@@ -188,7 +194,11 @@ class Cluster {
   std::int32_t exit_code_ = 0;
   std::uint32_t crashes_ = 0;
   std::uint32_t commits_ = 0;
+  std::uint32_t rollbacks_ = 0;
   std::set<Generation> sealed_;
+  std::map<Generation, std::uint64_t> saved_;  ///< What was saved there.
+  std::map<Epoch, std::uint64_t> kept_;        ///< What the checkpoints on the volume have.
+  std::map<ServerId, Generation> since_;       ///< Of servers that a rollback brought.
 };
 
 }  // namespace dt::sim

@@ -61,7 +61,8 @@ void Cluster::chaos() {
       kill_host(i);
       break;
     case 5:
-      if (kill_process(Role::kServer)) checkers_->excused_codes.insert(67);
+      checkers_->excused_codes.insert(67);
+      for (bool more = true; more; more = rng_.chance(0.3)) kill_process(Role::kServer);
       break;
     case 6:
       trace(31, i, "!! {} refuses newcomers", machines_[i].host);

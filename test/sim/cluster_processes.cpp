@@ -42,6 +42,10 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
   p.newcomer = newcomer;
   m.agent.processes[id] = index;
   if (id.role == Role::kServer) {
+    if (rng_.chance(faults_.server_fails)) {
+      checkers_->excused_codes.insert(67);
+      after(rng_.time(1ms, 600ms), [this, index] { process_ends(index, {1, 0}); });
+    }
     after(rng_.time(20ms, 400ms), [this, index] {
       Process& s = processes_[index];
       if (!s.running) return;
@@ -78,6 +82,77 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
   });
 }
 
+void Cluster::start_server(std::size_t i, const StartServer& e) {
+  const std::size_t before = processes_.size();
+  start_process(i, {Role::kServer, e.server.value}, false);
+  if (processes_.size() == before) return;
+  Process& s = processes_.back();
+  const auto since = since_.find(e.server);
+  if (since == since_.end()) return;
+  s.since = since->second;
+  s.values = e.checkpoint ? e.checkpoint : options_.first_epoch;
+  if (!e.checkpoint) return;
+  if (!kept_.count(*e.checkpoint))
+    return checkers_->fail(
+        fmt::format("server {} begins with a checkpoint of epoch {} that is not "
+                    "on the volume",
+                    e.server, *e.checkpoint));
+  s.chain = kept_[*e.checkpoint];
+}
+
+void Cluster::told_servers(std::size_t index, const Servers& servers) {
+  Process& w = processes_[index];
+  if (w.hung || (w.has_servers && servers.since <= w.since)) return;
+  const bool replaced = w.has_servers;
+  w.has_servers = true;
+  w.since = servers.since;
+  if (!replaced) return warm_up(index);
+  w.done.reset();
+  if (w.released) w.epoch = servers.epoch;
+  const std::uint64_t turn = ++w.turn;
+  if (!w.released && !w.arrived) return;  // it has not come so far
+  const Duration d = rng_.chance(0.1) ? rng_.time(0s, 3s) : rng_.time(1ms, 300ms);
+  after(d, [this, index, turn, epoch = servers.epoch] {
+    if (processes_[index].turn == turn) arrive(index, epoch);
+  });
+}
+
+void Cluster::check_values(const Process& worker, const Release& r) {
+  std::optional<std::uint64_t> chain;
+  for (Process& s : processes_) {
+    if (!s.running || s.id.role != Role::kServer || s.since != worker.since) continue;
+    if (s.generation < r.generation)
+      return checkers_->fail(
+          fmt::format("worker {} is released in generation {}, server {} is in "
+                      "generation {}",
+                      worker.id.id, r.generation, s.id.id, s.generation));
+    if (std::count(s.set.begin(), s.set.end(), WorkerId(worker.id.id)) == 0) continue;
+    if (!s.values) s.values = r.epoch;
+    // With nobody left an epoch starts again with what each server has.
+    if (checkers_->starts_again()) {
+      if (*s.values == r.epoch.next()) s.values = r.epoch;
+      s.chain = r.generation.value;
+    }
+    if (*s.values != r.epoch)
+      checkers_->fail(fmt::format("worker {} begins epoch {}, server {} has epoch {}'s values",
+                                  worker.id.id, r.epoch, s.id.id, *s.values));
+    if (chain && *chain != s.chain)
+      checkers_->fail(fmt::format("the servers' values of epoch {} are of two jobs", r.epoch));
+    chain = s.chain;
+  }
+}
+
+void Cluster::advance_values() {
+  for (Process& s : processes_) {
+    if (!s.running || s.id.role != Role::kServer || !s.values || s.set.empty()) continue;
+    if (!std::all_of(s.set.begin(), s.set.end(),
+                     [&](WorkerId id) { return contributed(id, *s.values, s.since); }))
+      continue;
+    s.chain = (s.chain ^ (s.values->value + 1)) * 0x100000001b3U;
+    s.values = s.values->next();
+  }
+}
+
 void Cluster::process_ends(std::size_t index, ExitStatus status) {
   Process& p = processes_[index];
   if (!p.running) return;
@@ -102,7 +177,7 @@ void Cluster::arrive(std::size_t index, Epoch epoch) {
   Process& w = processes_[index];
   if (!w.running || w.hung) return;
   w.waits = true;
-  w.arrived = WorkerArrived{WorkerId(w.id.id), epoch, !w.released};
+  w.arrived = WorkerArrived{WorkerId(w.id.id), epoch, !w.released, w.since};
   trace(22, w.id.id, "{}: worker {} arrives at epoch {}", machines_[w.host].host, w.id.id, epoch);
   say(w.host, *w.arrived);
 }
@@ -111,6 +186,7 @@ void Cluster::released(std::size_t index, const Release& r) {
   checkers_->on_release(WorkerId(processes_[index].id.id), r);
   Process& w = processes_[index];
   if (!w.waits || w.hung) return;
+  if (r.verdict != Verdict::kLeave && r.generation < w.since) return;  // of the servers before
   if (r.verdict == Verdict::kLeave) {
     w.waits = false;
     w.told_to_leave = true;
@@ -122,14 +198,19 @@ void Cluster::released(std::size_t index, const Release& r) {
   w.waits = false;
   w.released = true;
   w.epoch = r.epoch;
-  after(rng_.time(200ms, 2s), [this, index, epoch = r.epoch] { trained(index, epoch); });
+  check_values(w, r);
+  after(rng_.time(200ms, 2s), [this, index, epoch = r.epoch, turn = w.turn] {
+    if (processes_[index].turn == turn) trained(index, epoch);
+  });
 }
 
 void Cluster::trained(std::size_t index, Epoch epoch) {
   Process& w = processes_[index];
   if (!w.running || w.epoch != epoch) return;
   if (!machines_[w.host].data) {
-    after(300ms, [this, index, epoch] { trained(index, epoch); });
+    after(300ms, [this, index, epoch, turn = w.turn] {
+      if (processes_[index].turn == turn) trained(index, epoch);
+    });
     return;
   }
   if (!healed_ && rng_.chance(faults_.hang_in_epoch * 0.05)) return hang(index);
@@ -147,9 +228,11 @@ void Cluster::hang(std::size_t index) {
 }
 
 void Cluster::check_rounds() {
+  advance_values();
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     Process& w = processes_[i];
-    if (!w.running || w.id.role != Role::kWorker || !w.done || !round_complete(*w.done)) continue;
+    if (!w.running || w.id.role != Role::kWorker || !w.done || !round_complete(*w.done, w.since))
+      continue;
     const Epoch next = w.done->next();
     if (w.hung) continue;
     w.done.reset();
@@ -157,23 +240,26 @@ void Cluster::check_rounds() {
     if (next >= epochs_)
       after(rng_.time(1ms, 300ms), [this, i] { process_ends(i, {}); });
     else
-      after(rng_.time(1ms, 50ms), [this, i, next] { arrive(i, next); });
+      after(rng_.time(1ms, 50ms), [this, i, next, turn = w.turn] {
+        if (processes_[i].turn == turn) arrive(i, next);
+      });
   }
 }
 
-bool Cluster::contributed(WorkerId worker, Epoch epoch) const {
+bool Cluster::contributed(WorkerId worker, Epoch epoch, Generation servers) const {
   return std::any_of(processes_.begin(), processes_.end(), [&](const Process& w) {
-    return w.id == ProcessId{Role::kWorker, worker.value} &&
+    return w.id == ProcessId{Role::kWorker, worker.value} && w.since == servers && w.released &&
            ((w.done && *w.done >= epoch) || w.epoch > epoch);
   });
 }
 
-bool Cluster::round_complete(Epoch epoch) const {
-  return std::all_of(processes_.begin(), processes_.end(), [&](const Process& s) {
-    return !s.running || s.id.role != Role::kServer ||
+bool Cluster::round_complete(Epoch epoch, Generation servers) const {
+  const auto n = std::count_if(processes_.begin(), processes_.end(), [&](const Process& s) {
+    return s.running && s.id.role == Role::kServer && s.since == servers &&
            std::all_of(s.set.begin(), s.set.end(),
-                       [&](WorkerId id) { return contributed(id, epoch); });
+                       [&](WorkerId id) { return contributed(id, epoch, servers); });
   });
+  return static_cast<std::size_t>(n) == options_.servers.size();
 }
 
 bool Cluster::keeps_others_waiting() const {
@@ -184,7 +270,7 @@ bool Cluster::keeps_others_waiting() const {
       const auto h = std::find_if(processes_.begin(), processes_.end(), [id](const Process& p) {
         return p.id == ProcessId{Role::kWorker, id.value} && p.running && p.hung && !p.done;
       });
-      if (h == processes_.end() || contributed(id, *w.done)) continue;
+      if (h == processes_.end() || contributed(id, *w.done, w.since)) continue;
       if (is_heard(machines_[h->host])) return true;
     }
   }
@@ -222,9 +308,11 @@ void Cluster::save(std::size_t index, const ServerCommit& c) {
   // The values must be those of the epoch's beginning.
   for (const Process& w : processes_)
     if (w.running && w.id.role == Role::kWorker && w.released && !w.waits && w.epoch >= c.epoch &&
+        w.since == s.since &&
         std::count(c.contributors.begin(), c.contributors.end(), WorkerId(w.id.id)) > 0)
       checkers_->fail(fmt::format("server {} saves epoch {} when worker {} is in epoch {}", s.id.id,
                                   c.epoch, w.id.id, w.epoch));
+  saved_[*c.checkpoint] = s.chain;
   if (rng_.chance(faults_.save_hangs)) return;
   Saved saved{
       c.epoch, *c.checkpoint, rng_.chance(faults_.save_fails) ? "no space left" : "", 100, 7, 5};
@@ -248,10 +336,10 @@ void Cluster::report_traffic(std::size_t index) {
     if (w.warming && machines_[w.host].data && machines_[s.host].data)
       seen.alive.push_back(WorkerId(w.id.id));
     if (std::exchange(w.busy, false)) seen.rounds.busy.push_back(WorkerId(w.id.id));
-    if (!w.done || round_complete(*w.done)) continue;
+    if (w.since != s.since || !w.done || round_complete(*w.done, w.since)) continue;
     seen.rounds.waiting.push_back(WorkerId(w.id.id));
     for (const WorkerId id : s.set)
-      if (!contributed(id, *w.done)) owing.insert(id);
+      if (!contributed(id, *w.done, w.since)) owing.insert(id);
   }
   seen.rounds.owing.assign(owing.begin(), owing.end());
   say(s.host, seen);

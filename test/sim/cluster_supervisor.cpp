@@ -110,6 +110,12 @@ void Cluster::act(const Append& e) {
   trace(4, e.record.index(), "  journal: {}", describe(e.record));
   checkers_->on_record(e.record, now_);
   if (std::holds_alternative<Committed>(e.record)) ++commits_;
+  if (const auto* back = std::get_if<RolledBack>(&e.record)) {
+    ++rollbacks_;
+    ServerId id = back->first;
+    for (std::size_t n = 0; n < back->servers.size(); ++n, id = id.next())
+      since_[id] = back->generation;
+  }
   for (const LogLine& line : log_lines({e.record})) {
     lines_.push_back(line);
     log_queue_ += format_change(line);
@@ -178,7 +184,7 @@ void Cluster::act(const StartWorker& e) {
 void Cluster::act(const StartServer& e) {
   const std::size_t i = machine(e.host);
   trace(9, e.server.value, "  start server {} on {}", e.server, e.host);
-  to_agent(i, [this, i, e] { start_process(i, {Role::kServer, e.server.value}, false); });
+  to_agent(i, [this, i, e] { start_server(i, e); });
 }
 
 void Cluster::act(const Stop& e) {
@@ -213,16 +219,16 @@ void Cluster::act(const Acknowledge& e) {
 }
 
 void Cluster::act(const TellServers& e) {
-  to_process(machine(e.host), {Role::kWorker, e.worker.value}, [this](std::size_t p) {
-    processes_[p].has_servers = true;
-    warm_up(p);
-  });
+  to_process(machine(e.host), {Role::kWorker, e.worker.value},
+             [this, servers = e.message](std::size_t p) { told_servers(p, servers); });
 }
 
 void Cluster::act(const TellRelease& e) {
   trace(11, e.worker.value, "  release worker {}: {} epoch {} rank {}/{} generation {}", e.worker,
-        e.message.verdict == Verdict::kLeave ? "leave" : "continue", e.message.epoch,
-        e.message.rank, e.message.world_size, e.message.generation);
+        e.message.verdict == Verdict::kLeave      ? "leave"
+        : e.message.verdict == Verdict::kRollback ? "roll back"
+                                                  : "continue",
+        e.message.epoch, e.message.rank, e.message.world_size, e.message.generation);
   const Release r = e.message;
   to_process(machine(e.host), {Role::kWorker, e.worker.value},
              [this, r](std::size_t p) { released(p, r); });
@@ -248,6 +254,7 @@ void Cluster::act(const SealCheckpoint& e) {
   // The volume's helper outlives a supervisor for the moment that a rename takes.
   after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 100ms), [this, life, fails, generation, epoch] {
     if (!fails) sealed_.insert(generation);
+    if (!fails) kept_[epoch] = saved_[generation];
     if (!fails) checkers_->on_sealed(epoch, generation);
     if (life == life_) feed(CheckpointSealed{generation, fails ? "no space left" : ""});
   });
@@ -266,7 +273,7 @@ void Cluster::act(const End& e) {
   exit_code_ = e.exit_code;
   flush_log(log_queue_.size());
   checkers_->on_log_file(log_file_, true);
-  checkers_->on_end(e.exit_code);
+  checkers_->on_end(e.exit_code, e.message);
   for (std::size_t i = 0; i < machines_.size(); ++i)
     if (machines_[i].link.up) shut_down(i);
 }
@@ -322,6 +329,10 @@ std::string Cluster::describe(const Record& record) {
           },
           [](const AgentKnown& r) { return fmt::format("agent of {}: {}", r.host, r.incarnation); },
           [](const CheckpointTaken& r) { return fmt::format("checkpoint of epoch {}", r.epoch); },
+          [](const RolledBack& r) {
+            return fmt::format("generation {}: back to epoch {}, servers from {} on {}",
+                               r.generation, r.epoch, r.first, fmt::join(r.servers, " "));
+          },
           [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
       },
       record);

@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
   std::uint64_t commits = 0;
   std::uint64_t lines = 0;
   std::uint64_t checkpoints = 0;
+  std::uint64_t rollbacks = 0;
   double simulated = 0;
   for (const std::uint64_t seed : seeds) {
     if (!holds(seed, a, out) && ++failed == 10) break;
@@ -114,14 +115,15 @@ int main(int argc, char** argv) {
     commits += out.commits;
     lines += out.log_lines;
     checkpoints += out.checkpoints;
+    rollbacks += out.rollbacks;
     simulated += std::chrono::duration<double>(out.took).count();
   }
   const double took =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print(
       "{} seeds from {} in {:.1f} s: {} failed; {} jobs ended with 0, {} commits, {} log lines, {} "
-      "supervisor crashes, {} checkpoints, {:.0f} h of job time\n",
+      "supervisor crashes, {} checkpoints, {} rollbacks, {:.0f} h of job time\n",
       seeds.size(), seeds.front(), took, failed, good, commits, lines, crashes, checkpoints,
-      simulated / 3600);
+      rollbacks, simulated / 3600);
   return failed == 0 ? 0 : 1;
 }

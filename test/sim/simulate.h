@@ -17,6 +17,7 @@ struct Outcome {
   std::uint32_t crashes = 0;
   std::uint32_t commits = 0;
   std::uint32_t log_lines = 0;
+  std::uint32_t rollbacks = 0;
   std::uint32_t checkpoints = 0;
 };
 

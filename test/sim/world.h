@@ -18,7 +18,7 @@ struct Faults {
   double crash_per_effect = 0, duplicate = 0;
   double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
   double leave_ignored = 0, late_ack = 0, silent_server = 0;
-  double save_fails = 0, save_hangs = 0, seal_fails = 0;
+  double save_fails = 0, save_hangs = 0, seal_fails = 0, server_fails = 0;
 };
 
 struct Process {
@@ -43,12 +43,17 @@ struct Process {
   Epoch epoch;
   bool busy = false;          ///< Gave or asked something since the servers last reported.
   std::optional<Epoch> done;  ///< Trained this epoch; waits for the others' contributions.
+  std::uint64_t turn = 0;     ///< Of what it was about to do when the servers were replaced.
+  // A server's, and of the servers that a worker is connected to.
+  Generation since;
   // A server's own state.
   Term term;
   Generation generation;
   std::vector<WorkerId> set;
   std::optional<Generation> asked_to_save;
-  std::optional<Saved> saved;  ///< Kept by its agent.
+  std::optional<Saved> saved;   ///< Kept by its agent.
+  std::optional<Epoch> values;  ///< It has those of that epoch's begin; none: nobody trained yet.
+  std::uint64_t chain = 0;      ///< Stands for them: a hash of the epochs that led there.
 };
 
 struct Agent {
