@@ -130,6 +130,8 @@ class Job {
   [[nodiscard]] const Checkpoints& checkpoints() const { return checkpoints_; }
   /// Why the last checkpoint that was given up was; empty: none was since the last good one.
   [[nodiscard]] const std::string& checkpoint_trouble() const { return checkpoint_trouble_; }
+  /// Of the servers lost last: why they were.
+  [[nodiscard]] const std::string& servers_why() const { return servers_why_; }
   [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_; }
   [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
   [[nodiscard]] const std::map<WorkerId, Stall>& stalls() const { return stalls_; }

@@ -109,19 +109,19 @@ std::string checkpoint_file(std::uint32_t index) {
 }
 
 std::vector<std::string> outdated_checkpoints(const std::vector<std::string>& names,
-                                              std::size_t keep) {
-  std::vector<Epoch> whole;
+                                              std::size_t keep, Epoch newest) {
+  std::vector<Epoch> whole{newest};
   for (const auto& name : names)
-    if (const auto epoch = checkpoint_epoch(name)) whole.push_back(*epoch);
-  if (whole.empty()) return {};
+    if (const auto epoch = checkpoint_epoch(name); epoch && *epoch < newest)
+      whole.push_back(*epoch);
   std::sort(whole.begin(), whole.end(), std::greater<>());
   const Epoch oldest_kept = whole[std::min(whole.size(), std::max<std::size_t>(keep, 1)) - 1];
   std::vector<std::string> out;
   for (const auto& name : names) {
     const auto epoch = checkpoint_epoch(name);
     const auto partial = partial_epoch(name);
-    if ((epoch && *epoch < oldest_kept) || (partial && *partial <= whole.front()))
-      out.push_back(name);
+    const bool is_kept = epoch && *epoch >= oldest_kept && *epoch <= newest;
+    if ((epoch && !is_kept) || (partial && *partial <= newest)) out.push_back(name);
   }
   return out;
 }

@@ -56,9 +56,10 @@ struct Manifest {
 [[nodiscard]] std::string checkpoint_file(std::uint32_t index);
 
 /// Which of a checkpoint folder's `names` go when at most `keep` whole checkpoints stay: the oldest
-/// ones, and what was given up before the newest whole one.
+/// ones, and what was given up before `newest`, which stays. A whole one of a later epoch goes,
+/// too: the job went back before it counted.
 [[nodiscard]] std::vector<std::string> outdated_checkpoints(const std::vector<std::string>& names,
-                                                            std::size_t keep);
+                                                            std::size_t keep, Epoch newest);
 
 /// The manifest of the checkpoint in `folder`.
 [[nodiscard]] Result<Manifest> read_manifest(const std::string& folder);

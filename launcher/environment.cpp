@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "io/checkpoint.h"
+
 namespace dt::launcher {
 namespace {
 
@@ -55,8 +57,12 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
     case Role::kServer: {
       vars["DT_ROLE"] = "server";
       vars["DT_SERVER_ID"] = text(facts.process.id);
+      vars["DT_SERVER_INDEX"] = text(facts.index);
       if (spec.checkpoint_every > 0) vars["DT_CHECKPOINTS"] = io::checkpoints_dir(spec);
-      if (!spec.restore.empty()) vars["DT_RESTORE"] = spec.restore;
+      const std::string restore = facts.checkpoint ? io::checkpoints_dir(spec) + "/" +
+                                                         io::checkpoint_name(*facts.checkpoint)
+                                                   : spec.restore;
+      if (!restore.empty()) vars["DT_RESTORE"] = restore;
       if (!spec.interface.empty()) vars["DT_INTERFACE"] = spec.interface;
       const std::uint32_t port = spec.server_port + facts.index_on_host;
       vars["DT_SERVER_PORT"] = text(spec.server_port == 0 ? 0 : port);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,9 @@ struct ProcessFacts {
   std::uint32_t workers_on_machine = 1;  ///< Several hosts may be one machine.
 
   // Servers only.
+  std::uint32_t index = 0;          ///< Among the servers; ids are given once, this is not.
   std::uint32_t index_on_host = 0;  ///< Servers of one host take successive ports.
+  std::optional<Epoch> checkpoint;  ///< Of this job, to begin with; none: the spec's, if any.
 };
 
 /// Name and value, each name once, sorted. The user's --env wins over everything but DT_*: those

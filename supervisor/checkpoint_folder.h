@@ -11,13 +11,14 @@
 namespace dt::supervisor {
 
 /// Writes the manifest and renames the folder. Doing it again, after a crash or a deadline that
-/// passed, is harmless. kInvalid: a server's file is not there, which no repetition will change for
-/// long.
+/// passed, is harmless. A checkpoint of that epoch from before the job went back, with a lower
+/// generation, is replaced. kInvalid: a server's file is not there, which no repetition will change
+/// for long, or one of a higher generation is.
 io::awaitable<Result<void>> seal_checkpoint(VolumeClient& volume, std::string folder,
                                             io::Manifest manifest);
 
-/// Removes all whole checkpoints but the newest `keep`, and what was given up before the newest.
+/// Removes what io::outdated_checkpoints names; `newest` is the one that counts.
 io::awaitable<Result<void>> prune_checkpoints(VolumeClient& volume, std::string folder,
-                                              std::size_t keep);
+                                              std::size_t keep, Epoch newest);
 
 }  // namespace dt::supervisor

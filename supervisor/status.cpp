@@ -127,6 +127,13 @@ json checkpoint_json(const StatusInput& in) {
   return out;
 }
 
+/// The job is going back to a checkpoint: to which epoch, and why.
+json rolling_back_json(const Job& job) {
+  const auto& epoch = job.boundary().returns_to();
+  if (!epoch) return nullptr;
+  return {{"to_epoch", epoch->value}, {"why", job.servers_why()}};
+}
+
 json kept_out_json(const StatusInput& in) {
   json out = json::array();
   const auto tell = [&out](const std::string& by, const KeptOut& what) {
@@ -162,6 +169,7 @@ std::string status_json(const StatusInput& in) {
            {"servers", servers_json(in)},
            {"hosts", hosts_json(in)},
            {"checkpoint", checkpoint_json(in)},
+           {"rolling_back", rolling_back_json(in.job)},
            {"kept_out", kept_out_json(in)},
            {"log_lines", in.job.log_lines()},
            {"logs", io::job_files_dir(in.spec) + "/logs"},

@@ -13,11 +13,13 @@
 ///                "check":"reach|prepare|start|run","attempts","restarts"}],
 ///      "checkpoint":{"every":epochs,"newest":epoch|null,"writing":epoch|null,"trouble":"why the
 ///                    last one was given up"},
+///      "rolling_back":{"to_epoch","why"}|null,
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],
 ///              "beyond_limit":["host"...],"refused":{"why"}|null},
 ///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, this term's: what members
 ///                waited for beside each other's gradients, in worker-seconds: boundary (the
 ///                slowest), join, leave, death, below-min-workers, supervisor,
+///                server recovery,
 ///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
 ///                 of those that kept out anything (core/messages.h, KeptOut),
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}

@@ -160,6 +160,9 @@ std::string head(const json& status) {
   out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",
                      shown(status, "epoch"), shown(status, "generation"),
                      shown(status, "world_size"), shown(status, "term"));
+  if (const json& back = part(status, "rolling_back"); back.is_object())
+    out += fmt::format("going back to the checkpoint of epoch {}: {}\n", shown(back, "to_epoch"),
+                       shown(back, "why"));
   if (shown(status, "waiting") != "-")
     out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
   if (const json& goodput = part(status, "goodput"); goodput.is_object())

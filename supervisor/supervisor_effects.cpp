@@ -84,7 +84,10 @@ void Supervisor::act(const StartServer& e) {
   StartProcess start;
   start.process = process;
   start.argv = {"dtserver"};
-  start.env = launcher::environment(spec_, facts_for(process, e.host));
+  launcher::ProcessFacts facts = facts_for(process, e.host);
+  facts.index = e.index;
+  facts.checkpoint = e.checkpoint;
+  start.env = launcher::environment(spec_, facts);
   start.cwd = spec_.cwd;
   output_->open(process, e.host);
   send(e.host, start);
@@ -125,9 +128,10 @@ io::awaitable<void> Supervisor::seal(Checkpoints::Saving what) {
   manifest.epoch = what.epoch;
   manifest.generation = what.generation;
   manifest.wall_ns = wall_now();
+  std::uint32_t index = 0;  // every server's file is there
   for (const auto& [server, file] : what.files) {
     manifest.step = std::max(manifest.step, file.step);
-    manifest.files.push_back({io::checkpoint_file(server.value), file.bytes, file.header_crc});
+    manifest.files.push_back({io::checkpoint_file(index++), file.bytes, file.header_crc});
   }
   Result<void> done;
   for (int i = 1; i <= kTries; ++i) {
@@ -136,8 +140,9 @@ io::awaitable<void> Supervisor::seal(Checkpoints::Saving what) {
     co_await io::sleep_for(std::chrono::seconds(i));
   }
   post(CheckpointSealed{what.generation, done ? "" : done.error().message});
-  if (!done) co_return;
-  auto pruned = co_await prune_checkpoints(volume_, folder, spec_.keep_checkpoints);
+  // The job may have gone back meanwhile: then it needs an older one.
+  if (!done || job_->checkpoints().newest() != what.epoch) co_return;
+  auto pruned = co_await prune_checkpoints(volume_, folder, spec_.keep_checkpoints, what.epoch);
   if (!pruned) own_log_.warn("old checkpoints stay for now: {}", pruned.error().message);
 }
 

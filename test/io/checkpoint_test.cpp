@@ -69,11 +69,15 @@ TEST_CASE("the oldest checkpoints go, and what was given up before the newest") 
                                           "epoch-000005", "epoch-000007.g7.partial", "epoch-000010",
                                           "notes.txt",    "epoch-000011.g7.partial"};
   using Names = std::vector<std::string>;
-  CHECK(io::outdated_checkpoints(names, 2) == Names{"epoch-000001", "epoch-000002.g7.partial",
-                                                    "epoch-000003", "epoch-000007.g7.partial"});
-  CHECK(io::outdated_checkpoints(names, 99) ==
+  CHECK(
+      io::outdated_checkpoints(names, 2, Epoch(10)) ==
+      Names{"epoch-000001", "epoch-000002.g7.partial", "epoch-000003", "epoch-000007.g7.partial"});
+  CHECK(io::outdated_checkpoints(names, 99, Epoch(10)) ==
         Names{"epoch-000002.g7.partial", "epoch-000007.g7.partial"});
   // The newest stays, whatever is asked for.
-  CHECK(io::outdated_checkpoints({"epoch-000001", "epoch-000002"}, 0) == Names{"epoch-000001"});
-  CHECK(io::outdated_checkpoints({"epoch-000002.g7.partial"}, 3).empty());
+  CHECK(io::outdated_checkpoints({"epoch-000001", "epoch-000002"}, 0, Epoch(2)) ==
+        Names{"epoch-000001"});
+  // A later one belongs to what the job went back from.
+  CHECK(io::outdated_checkpoints(names, 1, Epoch(5)) ==
+        Names{"epoch-000001", "epoch-000002.g7.partial", "epoch-000003", "epoch-000010"});
 }

@@ -110,10 +110,26 @@ TEST_CASE("environment: servers of one host take successive ports", "[environmen
   CHECK(vars.at("DMLC_ROLE") == "server");
   CHECK(vars.at("DMLC_SERVER_ID") == "1");
   CHECK(vars.at("DT_SERVER_ID") == "1");
+  CHECK(vars.at("DT_SERVER_INDEX") == "0");
   CHECK(vars.count("DMLC_WORKER_ID") == 0);
   CHECK(vars.count("RANK") == 0);
   spec.server_port = 9000;
   CHECK(env_of(spec, facts).at("DT_SERVER_PORT") == "9002");
+}
+
+TEST_CASE("environment: a server begins with the checkpoint that its job went back to",
+          "[environment]") {
+  auto spec = a_spec();
+  auto facts = facts_of(Role::kServer, 3);
+  facts.index = 1;
+  CHECK(env_of(spec, facts).count("DT_RESTORE") == 0);
+  spec.restore = "/old/epoch-000004";
+  CHECK(env_of(spec, facts).at("DT_RESTORE") == "/old/epoch-000004");
+  facts.checkpoint = Epoch(6);
+  const auto vars = env_of(spec, facts);
+  CHECK(vars.at("DT_RESTORE") == io::checkpoints_dir(spec) + "/epoch-000006");
+  CHECK(vars.at("DT_SERVER_INDEX") == "1");
+  CHECK(vars.at("DT_SERVER_ID") == "3");
 }
 
 TEST_CASE("environment: prepare-data is told of the job but not its secret", "[environment]") {

@@ -76,6 +76,14 @@ TEST_CASE("status text: an older or broken supervisor's answer is shown as far a
   CHECK_FALSE(supervisor::status_text(""));
 }
 
+TEST_CASE("status text: a rollback under way", "[status]") {
+  const auto text = supervisor::status_text(
+      R"({"rolling_back":{"to_epoch":6,"why":"server 1 on b ended with 1"}})");
+  REQUIRE(text);
+  CHECK(text->find("going back to the checkpoint of epoch 6: server 1 on b ended with 1\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("job pointer: absent, whole, ended, half-written", "[status]") {
   char folder[] = "/tmp/dtp.XXXXXX";
   REQUIRE(::mkdtemp(folder));
