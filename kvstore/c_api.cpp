@@ -116,6 +116,7 @@ void give_view(const dt::kv::View& view, dtkv_view* out) {
   out->num_workers = view.num_workers;
   out->epoch = view.epoch.value;
   out->changed = view.changed ? 1 : 0;
+  out->rolled_back = view.rolled_back ? 1 : 0;
 }
 
 }  // namespace

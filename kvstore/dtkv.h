@@ -37,7 +37,12 @@ enum dtkv_error {
   DTKV_LEAVE = 5,       /* epoch_boundary: stop training and exit 0 */
   DTKV_MISMATCH = 6,    /* shape, dtype, optimizer, step or learning rate disagree */
   DTKV_INTERNAL = 7,
-  DTKV_NONFINITE = 8 /* a gradient was refused (--refuse-nonfinite); the round went on without it */
+  DTKV_NONFINITE =
+      8, /* a gradient was refused (--refuse-nonfinite); the round went on without it */
+  /* A server was lost: the job goes back to its newest checkpoint, on new servers. Everything under
+   * way ends with this, and so does every call about values until dtkv_epoch_boundary, which says
+   * where to go on. Nothing of a buffer that was to be written may be relied on. */
+  DTKV_ROLLBACK = 9
 };
 
 enum dtkv_dtype {
@@ -149,15 +154,22 @@ typedef struct dtkv_view {
   uint64_t generation;
   uint32_t rank;
   uint32_t num_workers;
-  uint32_t epoch; /* the epoch that begins; for a newcomer not what it asked for */
-  int changed;    /* rank or num_workers differ from before: rebuild data iterators */
+  uint32_t epoch;  /* the epoch that begins; for a newcomer not what it asked for */
+  int changed;     /* rank or num_workers differ from before: rebuild data iterators */
+  int rolled_back; /* the servers have the values of that epoch's begin, which is run again */
 } dtkv_view;
 
 /* This worker's last push of the epoch was made; implied by epoch_boundary. */
 DTKV_API int dtkv_finish_epoch(dtkv_store* store);
 /* To be called at the start of every epoch, epoch 0 included. Blocks until every member arrived.
  * DTKV_LEAVE: this worker was removed; stop training and exit 0. After it returns 0, values a
- * worker pulls are the servers' present ones; call dtkv_pull to refresh local copies. */
+ * worker pulls are the servers' present ones; call dtkv_pull to refresh local copies.
+ *
+ * After DTKV_ROLLBACK, whatever `epoch` is, and also if servers were lost while it waited, it
+ * returns 0 with view->rolled_back 1 and in view->epoch, lower than or the same as before, the
+ * epoch to go on with: pull every key, begin that epoch's data anew. The servers have the
+ * optimizer's state and the keys of that checkpoint; keys made later are to be made again
+ * (dtkv_init of those that are there does nothing). What compression had kept back is gone. */
 DTKV_API int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view);
 
 /* Tells the supervisor where training is; cheap, rate-limited inside. */

@@ -105,6 +105,8 @@ Result<JobEnvironment> read_environment(Role role) {
     variables.flag("DT_DETERMINISTIC", env.deterministic);
     variables.flag("DT_REFUSE_NONFINITE", env.refuse_nonfinite);
     variables.number("DT_SERVER_ID", env.id, true);
+    env.server_index = env.id;
+    variables.number("DT_SERVER_INDEX", env.server_index, false);
     variables.number("DT_SERVER_PORT", env.server_port, false);
     env.bind = variables.text("DT_BIND");
     if (const char* name = std::getenv("DT_INTERFACE")) env.interface = name;

@@ -17,6 +17,7 @@ struct JobEnvironment {
   std::uint32_t rank = 0;
   std::uint32_t num_workers = 1;
   std::uint32_t num_servers = 0;
+  std::uint32_t server_index = 0;  ///< Among the job's servers.
   bool newcomer = false;
   std::string bind;       ///< Literal address a server binds and tells the workers.
   std::string interface;  ///< Not empty: the address of this interface instead.

@@ -18,7 +18,7 @@
 
 namespace dtkv {
 
-/// A DTKV_* error and its sentence.
+/// A DTKV_* error and its sentence. DTKV_ROLLBACK: go on with epoch_boundary().
 class Error : public std::runtime_error {
  public:
   Error(int code, const std::string& message) : std::runtime_error(message), code_(code) {}

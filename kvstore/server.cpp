@@ -324,7 +324,7 @@ struct Server::Impl {
   explicit Impl(ServerOptions o, io::Log& l) : options(std::move(o)), log(l) {
     for (std::uint32_t i = 0; i < options.loops; ++i) {
       ShardOptions shard = options.shard;
-      shard.is_registrar = options.id == ServerId(0) && i == 0;
+      shard.is_registrar = index() == 0 && i == 0;
       loops.push_back(std::make_unique<Loop>(shard, counters));
     }
     acceptor.emplace(loops[0]->context());
@@ -333,6 +333,8 @@ struct Server::Impl {
         finish_saving(std::move(task), written);
       });
   }
+
+  [[nodiscard]] std::uint32_t index() const { return options.index.value_or(options.id.value); }
 
   /// The commit asks for a checkpoint, for the first time, and it can be begun. Any thread.
   bool begins_saving(const ServerCommit& commit) {
@@ -351,7 +353,7 @@ struct Server::Impl {
   /// On a loop's thread. `is_current`: no loop knew a later commit.
   void save(const ServerCommit& commit, std::vector<SavedLoop> saved, bool is_current) {
     SavedWriter::Task task;
-    task.by = {commit.epoch, *commit.checkpoint, options.id.value, options.servers};
+    task.by = {commit.epoch, *commit.checkpoint, index(), options.servers};
     task.loops = std::move(saved);
     task.folder = options.checkpoints + "/" + io::partial_name(commit.epoch, *commit.checkpoint);
     if (is_current) return writer->submit(std::move(task));

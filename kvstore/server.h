@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/id.h"
@@ -20,6 +21,9 @@ namespace dt::kv {
 
 struct ServerOptions {
   ServerId id;
+  /// Among the job's servers: 0 has the key table and the barrier. None: the id, as it is until
+  /// servers are replaced.
+  std::optional<std::uint32_t> index;
   std::string bind = "127.0.0.1";  ///< Literal address: the only one it listens on.
   std::uint16_t port = 0;          ///< 0: any free one.
   std::string secret;              ///< 32 bytes.

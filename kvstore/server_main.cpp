@@ -29,6 +29,9 @@ using namespace std::chrono_literals;
 
 /// A lost host's last sign is known only so exactly; --dead-after counts from the report of it.
 constexpr auto kReportEvery = 250ms;
+/// The server whose place this one takes has its port until it is gone.
+constexpr auto kPortTries = 50;
+constexpr auto kPortPause = 100ms;
 
 /// Between the agent and the server's loops; one thread.
 class ServerProcess {
@@ -56,6 +59,7 @@ class ServerProcess {
     }
     kv::ServerOptions options;
     options.id = ServerId(env_.id);
+    options.index = env_.server_index;
     options.bind = env_.bind;
     options.port = env_.server_port;
     options.secret = env_.secret;
@@ -88,8 +92,18 @@ class ServerProcess {
     return {};
   }
 
+  static bool is_in_use(const Result<void>& started) {
+    return !started && started.error().kind == ErrorKind::kUnavailable;
+  }
+
   io::awaitable<void> serve() {
-    if (auto started = start(); !started) give_up(started.error());
+    auto started = start();
+    const bool is_replacement = env_.id != env_.server_index && env_.server_port != 0;
+    for (int i = 0; i < kPortTries && is_replacement && is_in_use(started); ++i) {
+      co_await io::sleep_for(kPortPause);
+      started = start();
+    }
+    if (!started) give_up(started.error());
     auto on_frame = [this](const wire::Frame& frame) { take(frame); };
     std::function<void(const wire::Frame&)> handler = on_frame;
     const Error error = co_await agent_.run(std::move(handler));

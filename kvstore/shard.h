@@ -41,7 +41,7 @@ class Answers {
 };
 
 struct ShardOptions {
-  bool is_registrar = false;  ///< Server 0, loop 0: owns the key table and the barrier.
+  bool is_registrar = false;  ///< The first server's loop 0: owns the key table and the barrier.
   /// Contributions of a round are kept and summed in worker id order when it completes: its bits
   /// then do not depend on who was first. Otherwise each is added as it arrives.
   bool deterministic = false;

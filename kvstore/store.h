@@ -51,6 +51,7 @@ struct View {
   std::uint32_t num_workers = 1;
   Epoch epoch;
   bool changed = false;
+  bool rolled_back = false;
 };
 
 /// What is wrong with an array for a key; empty: nothing.

@@ -71,7 +71,7 @@ class Cluster {
       auto started = kv::Server::start(options, log_);
       if (!started) throw std::runtime_error(started.error().message);
       ServerAddress address;
-      address.server = ServerId(s);
+      address.server = options.id;
       address.address = "127.0.0.1";
       address.port = (*started)->port();
       addresses_.servers.push_back(address);

@@ -99,10 +99,11 @@ class FakeAgent {
 class ServerProcess {
  public:
   ServerProcess(const std::string& socket, std::vector<std::string> more) {
-    std::vector<std::string> env = {"DT_AGENT_SOCKET=" + socket, "DT_TOKEN=t",
-                                    "DT_SECRET=" + kHexSecret,   "DT_SERVER_ID=0",
-                                    "DT_BIND=127.0.0.1",         "DT_ROLE=server"};
-    for (auto& one : more) env.push_back(one);
+    std::vector<std::string> env = std::move(more);  // the first of a name counts
+    for (const auto& one : {"DT_AGENT_SOCKET=" + socket, std::string("DT_TOKEN=t"),
+                            "DT_SECRET=" + kHexSecret, std::string("DT_SERVER_ID=0"),
+                            std::string("DT_BIND=127.0.0.1"), std::string("DT_ROLE=server")})
+      env.push_back(one);
     std::vector<char*> envp;
     for (auto& one : env) envp.push_back(one.data());
     envp.push_back(nullptr);
@@ -134,6 +135,23 @@ class ServerProcess {
   std::optional<int> status_;
 };
 
+/// A port of this machine that somebody listens on.
+struct TakenPort {
+  io::Fd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::uint16_t number = 0;
+
+  TakenPort() {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+    REQUIRE(::listen(fd.get(), 1) == 0);
+    socklen_t size = sizeof at;
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    number = ntohs(at.sin_port);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the C ABI",
@@ -141,10 +159,10 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   const TempFolder folder;
   const std::string path = folder.file("agent.sock");
   FakeAgent agent(path);
-  ServerProcess server(path, {});
+  ServerProcess server(path, {"DT_SERVER_ID=4", "DT_SERVER_INDEX=0"});
   auto at_server = agent.accept();
   const auto who = at_server.hear<Identify>();
-  CHECK(who.process == ProcessId{Role::kServer, 0});
+  CHECK(who.process == ProcessId{Role::kServer, 4});
   CHECK(who.token == "t");
   const auto ready = at_server.hear<ServerReady>();
   CHECK(ready.address == "127.0.0.1");
@@ -169,7 +187,7 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
     if (at_worker.hear<Identify>().process.id != 3) throw std::runtime_error("not worker 3");
     if (at_worker.hear<OpenedKvStore>().type != "dist_sync") throw std::runtime_error("type");
     Servers servers;
-    servers.servers.push_back({ServerId(0), ready.address, ready.port});
+    servers.servers.push_back({ServerId(4), ready.address, ready.port});
     at_worker.say(servers);
     for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
       const auto arrive = at_worker.hear<Arrive>();
@@ -226,21 +244,27 @@ TEST_CASE("processes: dtserver says in one sentence that its port is in use", "[
   const TempFolder folder;
   const std::string path = folder.file("agent.sock");
   FakeAgent agent(path);
-  io::Fd taken(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  REQUIRE(::bind(taken.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
-  REQUIRE(::listen(taken.get(), 1) == 0);
-  socklen_t size = sizeof at;
-  ::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&at), &size);
-  const std::string port = std::to_string(ntohs(at.sin_port));
+  const TakenPort taken;
+  const std::string port = std::to_string(taken.number);
   ServerProcess server(path, {"DT_SERVER_PORT=" + port});
   const auto why = agent.accept().hear<GivingUp>().why;
   CHECK(why.find("127.0.0.1 port " + port) != std::string::npos);
   CHECK(why.find("--server-port") != std::string::npos);
   REQUIRE(eventually([&] { return server.ended().has_value(); }));
   CHECK(WEXITSTATUS(*server.ended()) == 1);
+}
+
+TEST_CASE("processes: a server waits for the port of the one whose place it takes", "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  auto taken = std::make_unique<TakenPort>();
+  const std::uint16_t port = taken->number;
+  ServerProcess server(
+      path, {"DT_SERVER_ID=4", "DT_SERVER_INDEX=0", "DT_SERVER_PORT=" + std::to_string(port)});
+  CHECK_FALSE(eventually([&] { return server.ended().has_value(); }, 500ms));
+  taken.reset();
+  CHECK(agent.accept().hear<ServerReady>().port == port);
 }
 
 TEST_CASE("processes: dtserver ends when its agent is gone for the orphan time", "[process]") {

@@ -151,6 +151,31 @@ TEST_CASE("what begins with a checkpoint goes on bit by bit as if nothing had be
   CHECK(train_all(second, 2, optimizer, -77.0F) == undisturbed);
 }
 
+TEST_CASE("servers of any ids save and begin by their index", "[restore]") {
+  const Folder folder;
+  Reports reports;
+  const auto number = [](std::uint32_t first) {
+    return [first](kv::ServerOptions& options) {
+      options.index = options.id.value;
+      options.id = ServerId(options.id.value + first);
+    };
+  };
+  const auto save = saving(folder, reports);
+  Cluster first(2, 1, true, true, false, [&](kv::ServerOptions& options) {
+    save(options);
+    number(5)(options);
+  });
+  first.save_at(kSaved);
+  const auto undisturbed = train_all(first, 1, "adam", 0.5F);
+  const auto checkpoint = *kv::Checkpoint::open(seal(folder, reports.wait(2)));
+  Cluster second(2, 1, true, true, false, [&](kv::ServerOptions& options) {
+    options.shard.restore = checkpoint;
+    number(7)(options);
+  });
+  second.begin_with(kSaved);
+  CHECK(train_all(second, 1, "adam", -77.0F) == undisturbed);
+}
+
 TEST_CASE("another optimizer, shape or dtype than the checkpoint's is refused", "[restore]") {
   const Folder folder;
   Reports reports;

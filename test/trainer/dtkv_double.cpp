@@ -29,7 +29,7 @@ struct dtkv_store {
   float momentum = 0;
   float weight_decay = 0;
   bool optimizer = false;
-  dtkv_view view{1, 0, 1, 0, 0};
+  dtkv_view view{1, 0, 1, 0, 0, 0};
 };
 
 namespace {
