@@ -172,6 +172,15 @@ Result<void> Exchange::settle() {
   return trouble_;
 }
 
+void Exchange::forget() {
+  if (under_way_ > 0) dtkv_wait_all(kv_.get(), 0);  // done at once, all of them
+  under_way_ = 0;
+  for (auto& bucket : buckets_) bucket.handle = 0;
+  std::memset(gradients_at_.data(), 0, static_cast<size_t>(flat_.values.numel() * kFloat));
+  is_open_ = false;
+  trouble_ = {};
+}
+
 void Exchange::note(int code) {
   if (trouble_) trouble_ = checked(code, "exchange gradients");
 }

@@ -66,6 +66,8 @@ class Exchange {
   [[nodiscard]] Result<void> push_rest();
   /// Waits until all new weights are there and taken over, and the gradients are zero again.
   [[nodiscard]] Result<void> settle();
+  /// The servers were lost, and with them what is on its way: as if no step had been made.
+  void forget();
 
  private:
   struct Bucket {

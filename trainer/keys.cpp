@@ -6,7 +6,8 @@ Result<void> checked(int code, const char* doing) {
   if (code == DTKV_OK) return {};
   const auto kind = code == DTKV_UNAVAILABLE ? ErrorKind::kUnavailable
                     : code == DTKV_TIMEOUT   ? ErrorKind::kTimeout
-                    : code == DTKV_FENCED    ? ErrorKind::kClosed
+                    : code == DTKV_FENCED    ? ErrorKind::kDenied
+                    : code == DTKV_ROLLBACK  ? ErrorKind::kClosed
                                              : ErrorKind::kInvalid;
   return fail(kind, "cannot {}: {}", doing, dtkv_last_error());
 }

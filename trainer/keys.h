@@ -12,7 +12,7 @@
 namespace dt {
 
 /// A dtkv_* code as a Result: "cannot <doing>: <what the library says>". On the thread and before
-/// the next call of the library.
+/// the next call of the library. kClosed: the servers were lost (DTKV_ROLLBACK).
 [[nodiscard]] Result<void> checked(int code, const char* doing);
 
 /// Named tensors as the kvstore wants them. The tensors keep their memory as long as this lives.

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "trainer/checkpoint.h"
 #include "trainer/exchange.h"
@@ -107,22 +108,40 @@ class Fit {
   Fit& operator=(const Fit&) = delete;
 
   Result<FitEnd> run() {
-    if (auto ok = prepare(); !ok) return tl::unexpected(ok.error());
-    for (uint32_t epoch = options_.begin_epoch; epoch < options_.num_epochs; ++epoch) {
-      auto stays = boundary(epoch);
+    if (auto ok = prepare(); !ok && !are_servers_lost(ok.error()))
+      return tl::unexpected(ok.error());
+    for (uint32_t epoch = options_.begin_epoch;;) {
+      const auto end = epoch_or_end(epoch);
+      if (end && *end) return **end;
+      if (!end && !are_servers_lost(end.error())) return tl::unexpected(end.error());
+      if (end)
+        ++epoch;
+      else
+        exchange_.forget();  // the next boundary says where to go on
+    }
+  }
+
+ private:
+  static bool are_servers_lost(const Error& error) { return error.kind == ErrorKind::kClosed; }
+
+  /// From the boundary before `epoch` on, which becomes the epoch that was run. Nothing: there are
+  /// more of them.
+  Result<std::optional<FitEnd>> epoch_or_end(uint32_t& epoch) {
+    if (epoch < options_.num_epochs) {
+      const auto stays = boundary(epoch);
       if (!stays) return tl::unexpected(stays.error());
       if (!*stays) return FitEnd::kLeft;
       epoch = view_.epoch;
-      if (epoch >= options_.num_epochs) break;
-      if (auto ok = one_epoch(epoch); !ok) return tl::unexpected(ok.error());
     }
+    if (epoch < options_.num_epochs)
+      if (auto ok = one_epoch(epoch); !ok) return tl::unexpected(ok.error());
+    if (epoch + 1 < options_.num_epochs) return std::nullopt;
     if (auto ok = pull(); !ok) return tl::unexpected(ok.error());
     checkpoints_.flush();
     tell_checkpoints();
     return FitEnd::kFinished;
   }
 
- private:
   Result<void> prepare() {
     worlds_ = torch::full({2}, static_cast<float>(kv_.num_workers()));
     eval_ = torch::zeros({2});
@@ -170,6 +189,8 @@ class Fit {
     if (end.left) return false;
     const bool first = iterators_.train == nullptr;
     view_ = end.view;
+    if (view_.rolled_back != 0)
+      options_.say(fmt::format("Epoch[{}] Servers were lost: it begins again", view_.epoch));
     if (auto ok = pull(); !ok) return tl::unexpected(ok.error());
     if (first || view_.changed != 0) {
       options_.say(fmt::format("Epoch[{}] World: rank {} of {} (generation {})", view_.epoch,

@@ -81,7 +81,7 @@ class Module {
 
   /// Trains. At each epoch's start all workers meet in an epoch boundary; there this one may get
   /// another rank, see another world size, or be told to leave; a newcomer begins with the epoch
-  /// the others are at. Blocks until the end.
+  /// the others are at. When servers are lost, epochs run again. Blocks until the end.
   [[nodiscard]] Result<FitEnd> fit(dtkv::KVStore& kv, BaseDataIterator& data,
                                    const FitOptions& options);
 

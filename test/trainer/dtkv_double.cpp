@@ -64,6 +64,7 @@ int land(dtkv_store* store, dtkv_handle handle) {
   store->flights.erase(found);
   --dtkv_double().under_way;
   dtkv_double().calls.push_back("wait " + flight.first_key);
+  if (dtkv_double().servers_lost) return error(DTKV_ROLLBACK, "the servers were lost");
   for (const auto& piece : flight.pieces) {
     const auto bytes = piece.value.size() * sizeof(float);
     if (std::memcmp(piece.from, piece.was.data(), bytes) != 0) ++dtkv_double().touched;
@@ -111,7 +112,10 @@ int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
 
 int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
               const dtkv_push_options* options, dtkv_handle* handle) {
-  dtkv_double().pushes.push_back(*options);
+  auto& test = dtkv_double();
+  if (test.servers_lost_after > 0 && --test.servers_lost_after == 0) test.servers_lost = true;
+  if (test.servers_lost) return error(DTKV_ROLLBACK, "the servers were lost");
+  test.pushes.push_back(*options);
   for (size_t i = 0; i < n; ++i) {
     dtkv_double().calls.push_back(std::string("push ") + keys[i]);
     const auto found = store->keys.find(keys[i]);
@@ -215,6 +219,7 @@ int dtkv_finish_epoch(dtkv_store*) {
 
 int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view) {
   dtkv_double().calls.emplace_back("boundary");
+  dtkv_double().servers_lost = false;
   dtkv_double().asked.push_back(epoch);
   dt::test::BoundaryAnswer answer;
   answer.view = store->view;

@@ -27,10 +27,12 @@ struct DtkvDouble {
   std::vector<dtkv_push_options> pushes;  ///< One for each call.
   std::string refused;                    ///< A push of this key fails.
   std::string lost;                       ///< Waiting for an operation that begins with it fails.
-  size_t under_way = 0;                   ///< Operations with a handle nobody has waited for.
-  size_t touched = 0;                     ///< Arrays the caller wrote to meanwhile.
-  size_t memories = 0;                    ///< Allocated and not freed.
-  size_t freed_in_flight = 0;             ///< Freed while an operation was under way.
+  size_t servers_lost_after = 0;  ///< Operations fail from this push to the next boundary; 0: none.
+  bool servers_lost = false;
+  size_t under_way = 0;        ///< Operations with a handle nobody has waited for.
+  size_t touched = 0;          ///< Arrays the caller wrote to meanwhile.
+  size_t memories = 0;         ///< Allocated and not freed.
+  size_t freed_in_flight = 0;  ///< Freed while an operation was under way.
   int is_newcomer = 0;
 };
 

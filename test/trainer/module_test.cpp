@@ -62,7 +62,7 @@ Fitted fit(dt::Module& module, dtkv::KVStore& kv, dt::BaseDataIterator& data,
 }
 
 dt::test::BoundaryAnswer view(uint32_t rank, uint32_t world, uint32_t epoch, int changed) {
-  return {DTKV_OK, {1, rank, world, epoch, changed}};
+  return {DTKV_OK, {1, rank, world, epoch, changed, 0}};
 }
 
 std::string bytes_of(const fs::path& path) {
@@ -233,6 +233,34 @@ TEST_CASE("told to leave, fit pushes nothing more and says so") {
   CHECK(*got.end == dt::FitEnd::kLeft);
   CHECK(dtkv_double().calls.back() == "boundary");
   CHECK(got.epochs.size() == 1);
+}
+
+TEST_CASE("servers lost in mid-epoch: on from the next boundary, with its epoch and its weights") {
+  Folder folder;
+  const bool overlap = GENERATE(true, false);
+  const auto data = digits(24, 8);
+  const auto weights = [&](size_t lost_after, const std::string& name) {
+    auto kv = new_store();
+    auto module = new_module("lenet");
+    dt::DatasetIterator iterator(data, {.per_worker = 8});
+    // The double keeps its values, so nothing may be learnt before the servers are lost.
+    dtkv_double().servers_lost_after = lost_after;
+    auto again = view(0, 1, 0, 0);
+    again.view.rolled_back = 1;
+    if (lost_after > 0) dtkv_double().boundaries = {view(0, 1, 0, 0), again};
+    const auto got = fit(module, kv, iterator, {.num_epochs = 2, .overlap = overlap});
+    REQUIRE(got.end);
+    CHECK(*got.end == dt::FitEnd::kFinished);
+    CHECK(got.epochs.size() == 2);
+    CHECK(dtkv_double().under_way == 0);
+    CHECK(std::ranges::count(got.lines, "Epoch[0] Servers were lost: it begins again") ==
+          (lost_after > 0 ? 1 : 0));
+    REQUIRE(module.save((folder.path / name).string()));
+    return dtkv_double().asked;
+  };
+  CHECK(weights(0, "undisturbed") == std::vector<uint32_t>{0, 1});
+  CHECK(weights(1, "lost") == std::vector<uint32_t>{0, 0, 1});
+  CHECK(bytes_of(folder.path / "lost") == bytes_of(folder.path / "undisturbed"));
 }
 
 TEST_CASE("a boundary that fails ends fit with the library's sentence") {

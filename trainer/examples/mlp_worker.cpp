@@ -5,8 +5,9 @@
 ///     dtlaunch -n 2 -H hosts --elastic-training-enabled mlp_worker --epochs 10
 ///
 /// The shape of main() is the shape of any elastic program: load the data, create keys, then for
-/// every epoch boundary - pull - steps. The options that pad, crash, hang or delay make it the
-/// worker of the elasticity tests and of the pause benchmark.
+/// every epoch boundary - pull - steps; where an operation says that servers were lost, on from the
+/// next boundary. The options that pad, crash, hang or delay make it the worker of the elasticity
+/// tests and of the pause benchmark.
 #include <getopt.h>
 #include <unistd.h>
 
@@ -275,6 +276,10 @@ int64_t now_ns() {
   for (;;) pause();
 }
 
+/// The servers were lost: what was asked of them has come to nothing. The next boundary says where
+/// to go on, with the weights that its epoch began with.
+struct ServersLost {};
+
 /// The program's one run; its members are what every step needs.
 class Worker {
  public:
@@ -298,16 +303,24 @@ class Worker {
     const auto done = done_array();
     must(dtkv_init(store_, 1, &kDoneKey, &done, DTKV_KEY_AUXILIARY), "create the last key");
     must(dtkv_set_optimizer(store_, options_.optimizer.c_str()), "set the optimizer");
-    pull();  // a newcomer is warm when it holds the weights
+    try {
+      pull();  // a newcomer is warm when it holds the weights
+    } catch (const ServersLost&) {
+    }
     misbehave_before_first_boundary();
 
-    for (uint32_t epoch = 0; epoch < options_.epochs; ++epoch) {
-      if (!boundary(epoch)) return 0;
-      epoch = view_.epoch;  // a newcomer learns here where the others are
-      if (epoch >= options_.epochs) break;
-      train(epoch);
-      finish(epoch);
-      report(epoch);
+    for (uint32_t epoch = 0; epoch < options_.epochs;) {
+      try {
+        if (!boundary(epoch)) return 0;
+        epoch = view_.epoch;  // a newcomer learns here where the others are
+        if (epoch >= options_.epochs) break;
+        train(epoch);
+        finish(epoch);
+        report(epoch);
+        ++epoch;
+      } catch (const ServersLost&) {
+        note("\"event\":\"servers_lost\"");
+      }
     }
     write_weights();
     note("\"event\":\"end\"");
@@ -317,6 +330,7 @@ class Worker {
  private:
   void must(int code, const char* doing) {
     if (code == DTKV_OK) return;
+    if (code == DTKV_ROLLBACK) throw ServersLost{};
     note(fmt::format("\"event\":\"error\",\"code\":{}", code));
     die(1, std::string("cannot ") + doing + ": " + dtkv_last_error());
   }
@@ -347,8 +361,8 @@ class Worker {
     }
     must(code, "pass the epoch boundary");
     note(fmt::format(
-        "\"event\":\"boundary_leave\",\"result\":\"ok\",\"generation\":{},\"changed\":{}",
-        view_.generation, view_.changed));
+        "\"event\":\"boundary_leave\",\"result\":\"{}\",\"generation\":{},\"changed\":{}",
+        view_.rolled_back != 0 ? "rollback" : "ok", view_.generation, view_.changed));
     pull();
     const uint32_t global =
         options_.global_batch != 0 ? options_.global_batch : options_.batch * view_.num_workers;
