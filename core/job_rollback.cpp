@@ -21,7 +21,11 @@ void Job::servers_lost(const std::string& why, int code, const std::optional<Hos
   if (ending_) return;
   const bool no_such_command = code == options_.codes.command_failed;
   if (checkpoint_to_use() && !no_such_command) return roll_back(why, avoid);
-  end(code, why + " and no checkpoint is there to go back to", options_.stop_grace);
+  const bool could = options_.rolls_back && finishing_;
+  end(code,
+      why + (could ? ": the job is finishing and cannot go back to a checkpoint any more"
+                   : " and no checkpoint is there to go back to"),
+      options_.stop_grace);
 }
 
 void Job::roll_back(const std::string& why, const std::optional<Host>& avoid) {
