@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "supervisor/status_items.h"
+
 namespace dt::supervisor {
 namespace {
 
@@ -19,13 +21,6 @@ std::string shown(const json& object, const char* key) {
                                ? found->get<std::string>()
                                : found->dump(-1, ' ', false, json::error_handler_t::replace);
   return text.empty() ? "-" : text;
-}
-
-/// An array's objects; none when it is missing.
-std::vector<json> items(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_array()) return {};
-  return found->get<std::vector<json>>();
 }
 
 const json& part(const json& object, const char* key) {

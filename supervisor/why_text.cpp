@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "supervisor/status_items.h"
+
 namespace dt::supervisor {
 namespace {
 
@@ -16,11 +18,6 @@ std::string text(const json& object, const char* key) {
 double number(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
-}
-std::vector<json> items(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_array()) return {};
-  return found->get<std::vector<json>>();
 }
 
 bool is_named(const std::string& written, const Host& wanted) {

@@ -16,16 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::vector<uint8_t>;
 
-class Folder {
+class DataFolder {
  public:
-  Folder() {
+  DataFolder() {
     std::string pattern = (fs::temp_directory_path() / "dt-data-XXXXXX").string();
     REQUIRE(mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
   }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  ~DataFolder() { fs::remove_all(path_); }
+  DataFolder(const DataFolder&) = delete;
+  DataFolder& operator=(const DataFolder&) = delete;
 
   fs::path write(const std::string& name, const Bytes& bytes) const {
     std::ofstream(path_ / name, std::ios::binary)
@@ -74,7 +74,7 @@ bool has(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("MNIST files are read alike plain and gzipped") {
-  Folder folder;
+  DataFolder folder;
   const auto plain = dt::read_mnist(folder.write("i", kImages), folder.write("l", kLabels));
   const auto packed =
       dt::read_mnist(folder.write_gz("i.gz", kImages), folder.write_gz("l.gz", kLabels));
@@ -90,7 +90,7 @@ TEST_CASE("MNIST files are read alike plain and gzipped") {
 }
 
 TEST_CASE("a damaged MNIST file is refused by name") {
-  Folder folder;
+  DataFolder folder;
   const auto labels = folder.write("l", kLabels);
 
   SECTION("cut short") {
@@ -142,7 +142,7 @@ TEST_CASE("a damaged MNIST file is refused by name") {
 }
 
 TEST_CASE("an MNIST folder may mix plain and gzipped files; what is missing is named") {
-  Folder folder;
+  DataFolder folder;
   folder.write("train-images-idx3-ubyte", kImages);
   folder.write_gz("train-labels-idx1-ubyte.gz", kLabels);
   folder.write_gz("t10k-images-idx3-ubyte.gz", kImages);
@@ -156,7 +156,7 @@ TEST_CASE("an MNIST folder may mix plain and gzipped files; what is missing is n
 }
 
 TEST_CASE("CIFAR-10 records are read from several files and checked") {
-  Folder folder;
+  DataFolder folder;
   Bytes two(2 * 3073, 7);
   two[3073] = 9;
   folder.write("data_batch_1.bin", two);

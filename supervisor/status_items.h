@@ -1,0 +1,17 @@
+/// What the readers of a status in JSON share.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace dt::supervisor {
+
+/// The elements of the array `key` of `object`; none when it is missing or no array.
+[[nodiscard]] inline std::vector<nlohmann::json> items(const nlohmann::json& object,
+                                                       const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) return {};
+  return found->get<std::vector<nlohmann::json>>();
+}
+
+}  // namespace dt::supervisor
