@@ -7,14 +7,15 @@
 
 #include "io/log.h"
 #include "kvstore/chunk_state.h"
+#include "kvstore/dispatch.h"
 #include "kvstore/driver.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/environment.h"
 #include "kvstore/key_book.h"
+#include "kvstore/key_setup.h"
 #include "kvstore/member_state.h"
 #include "kvstore/memory_sharing.h"
-#include "kvstore/operations.h"
-#include "kvstore/reduce.h"
+#include "kvstore/server_change.h"
 #include "kvstore/server_links.h"
 
 namespace dt::kv {
@@ -53,10 +54,17 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
         member_({options_.worker, options_.rank, options_.num_workers, options_.newcomer}),
         links_({options_.worker, options_.secret, options_.lost_limit, options_.busy_poll}, *this,
                context_, group_, driver_),
+        dispatch_(links_, context_, driver_),
         memory_({options_.worker, options_.transport, options_.share_from, options_.may_share,
                  options_.start_limit, options_.lost_limit},
                 links_),
-        keys_(options_.chunk_bytes) {}
+        keys_(options_.chunk_bytes),
+        setup_({options_.worker, options_.start_limit}, keys_, links_, dispatch_, memory_, member_,
+               [this](const StoreError& error) {
+                 io::asio::post(context_, [this, error] { break_store(error); });
+               }),
+        change_(options_.chunk_bytes, links_, dispatch_, keys_, memory_, setup_, context_,
+                [this] { return await_servers(std::nullopt); }) {}
 
   ~Client() override;
 
@@ -79,7 +87,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     PushOptions options;
     options.priority = how.priority;
     options.is_awaited = how.is_awaited;
-    return submit(data::Type::kPull, keys, nullptr, &out, options);
+    return renewing([&] { return submit(data::Type::kPull, keys, nullptr, &out, options); });
   }
   StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
                                const std::vector<Array>& values, const std::vector<Array>& out,
@@ -88,8 +96,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   }
   StoreResult<void*> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   Status release(void* memory) override;
-  Status wait(Handle handle, double timeout_s) override;
-  Status wait_all(double timeout_s) override;
+  Status wait(Handle handle, double timeout_s) override {
+    return dispatch_.wait(handle, timeout_s);
+  }
+  Status wait_all(double timeout_s) override { return dispatch_.wait_all(timeout_s); }
   Status set_optimizer(const std::string& spec) override;
   Status set_gradient_compression(const std::string& spec) override;
   Status barrier() override;
@@ -106,7 +116,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   std::optional<Error> job_lost() const;
 
   // On the loop.
-  void on_answer(ServerLink& link, Request request, Outcome outcome) override;
+  void on_answer(ServerLink& /*link*/, Request request, Outcome outcome) override {
+    dispatch_.on_answer(std::move(request), std::move(outcome));
+  }
   void on_idle() override { links_.push_out(); }
   void on_loops(ServerLink& link, std::uint32_t loops) override {
     links_.add_loops(link.server(), loops);
@@ -115,10 +127,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     links_.note_trouble(link, trouble);
   }
   void on_lost(ServerLink& link, const std::string& why) override;
+  void on_ended(ServerLink& /*link*/) override { change_.on_ended(); }
   Generation generation() const override { return member_.generation(); }
   io::awaitable<void> serve_job();
   io::awaitable<void> beat();
-  void send(std::optional<Request> request);
   void break_store(const StoreError& error);
   void shut_down();
 
@@ -126,17 +138,25 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
-  StoreResult<Handle> hand_over(std::vector<Request> requests,
-                                std::vector<std::uint32_t> memories = {});
-  void start(Handle handle, std::vector<Request> requests);
   template <class Done>
   bool wait_for(Done done, Deadline deadline) {
     return links_.run_until(std::move(done), deadline);
   }
   void compress(Request& request, const data::KeySpec& key) const;
-  Status register_keys(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                       std::uint8_t flags);
-  Status init_chunks(const std::vector<std::string>& keys, const std::vector<Array>& values);
+  Status await_servers(Deadline deadline);
+  /// A newcomer is in no epoch yet from which it could go back: its calls are for whatever servers
+  /// there are.
+  template <class Call>
+  auto renewing(Call call) -> decltype(call()) {
+    for (;;) {
+      auto done = call();
+      if (done || done.error().code != DTKV_ROLLBACK || member_.is_member()) return done;
+      if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
+    }
+  }
+  Status send_optimizer(const std::string& spec);
+  StoreResult<View> cross_boundary(Epoch epoch);
+  tl::unexpected<StoreError> leaving() const;
   Status sync_rounds();
 
   ClientOptions options_;
@@ -145,12 +165,14 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Driver driver_;
   std::unique_ptr<JobLink> job_;  ///< The loop's.
   MemberState member_;
-  Operations operations_;
   ServerLinks links_;
+  Dispatch dispatch_;
 
   // The caller's thread.
   MemorySharing memory_;
   KeyBook keys_;
+  KeySetup setup_;
+  ServerChange change_;
   Compression compression_;
   Round barrier_{1};
   bool epoch_finished_ = false;
@@ -166,13 +188,20 @@ Status Client::open() {
   group_.spawn(serve_job());
   group_.spawn(beat());
   driver_.start();
-  const auto deadline = SteadyClock::now() + options_.start_limit;
+  auto connected = await_servers(SteadyClock::now() + options_.start_limit);
+  if (!connected && connected.error().code == DTKV_ROLLBACK) return change_.renew();
+  return connected;
+}
+
+Status Client::await_servers(Deadline deadline) {
   for (;;) {
     const auto report = SteadyClock::now() + options_.report_every;
     const auto settled = [this] {
-      return links_.error() || job_lost() || links_.has_no_servers() || links_.is_connected();
+      return links_.error() || job_lost() || member_.must_leave() || links_.has_no_servers() ||
+             links_.is_connected();
     };
-    const bool is_settled = wait_for(settled, std::min(deadline, report));
+    const bool is_settled = wait_for(settled, deadline ? std::min(*deadline, report) : report);
+    if (member_.must_leave()) return leaving();
     if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
     if (const auto lost = job_lost()) return store_error(DTKV_UNAVAILABLE, lost->message);
     if (links_.has_no_servers())
@@ -181,7 +210,7 @@ Status Client::open() {
           fmt::format("kvstore {} needs servers, and this job has none (-s 0)", options_.type));
     if (is_settled) return {};
     const std::string missing = links_.missing();
-    if (SteadyClock::now() >= deadline)
+    if (deadline && SteadyClock::now() >= *deadline)
       return store_error(DTKV_TIMEOUT,
                          fmt::format("worker {}: after {:.0f} s still waiting for {}",
                                      options_.worker, seconds(options_.start_limit), missing));
@@ -215,13 +244,7 @@ io::awaitable<void> Client::beat() {
   }
 }
 
-void Client::break_store(const StoreError& error) {
-  for (const auto& request : links_.close(error)) {
-    operations_.finish_part(request.handle, error);
-    for (const auto& waiting : request.chunk->turns.take_waiting())
-      operations_.finish_part(waiting.handle, error);
-  }
-}
+void Client::break_store(const StoreError& error) { dispatch_.give_up(links_.close(error), error); }
 
 void Client::on_lost(ServerLink& link, const std::string& why) {
   break_store({DTKV_UNAVAILABLE, fmt::format("server {} at {} port {} {}", link.address().server,
@@ -231,7 +254,7 @@ void Client::on_lost(ServerLink& link, const std::string& why) {
 // ---------------------------------------------------------------- what the supervisor says
 
 void Client::on_servers(Servers servers) {
-  io::asio::post(context_, [this, servers = std::move(servers)] { links_.connect(servers); });
+  io::asio::post(context_, [this, servers = std::move(servers)] { change_.on_servers(servers); });
 }
 
 void Client::on_release(Release release) {
@@ -257,6 +280,7 @@ std::optional<Error> Client::job_lost() const {
 StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::string>& keys,
                                    const std::vector<Array>* values, const std::vector<Array>* out,
                                    const PushOptions& options) {
+  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
   if (contributes(type) && !member_.is_member())
     return store_error(DTKV_INVALID,
                        fmt::format("worker {} is a newcomer: it contributes after its first "
@@ -310,7 +334,7 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       if (chunk->staging.at) use_shared_memory(request, from_memory, into_memory);
     }
   }
-  auto handle = hand_over(std::move(requests), std::move(memories));
+  auto handle = dispatch_.hand_over(std::move(requests), std::move(memories));
   if (handle && !options.is_awaited) driver_.nudge();
   return handle;
 }
@@ -327,92 +351,10 @@ void Client::compress(Request& request, const data::KeySpec& key) const {
       static_cast<std::uint32_t>(compressed_bytes(compression_.codec, request.chunk->place.count));
 }
 
-StoreResult<Handle> Client::hand_over(std::vector<Request> requests,
-                                      std::vector<std::uint32_t> memories) {
-  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
-  const Handle handle = operations_.begin(requests.size(), std::move(memories));
-  auto work = [this, handle, requests = std::move(requests)]() mutable {
-    start(handle, std::move(requests));
-  };
-  io::asio::post(context_, std::move(work));
-  return handle;
-}
-
-/// On the loop.
-void Client::start(Handle handle, std::vector<Request> requests) {
-  const auto broken = links_.error();
-  for (auto& request : requests) {
-    if (broken) {
-      operations_.finish_part(handle, broken);
-      continue;
-    }
-    request.handle = handle;
-    ChunkState& chunk = *request.chunk;
-    if (contributes(request.header.type)) chunk.owner->announce_contribution();
-    if (takes_turns(request.header.type))
-      send(chunk.turns.submit(std::move(request)));
-    else
-      send(std::move(request));
-  }
-  links_.push_out();
-}
-
-void Client::send(std::optional<Request> request) {
-  if (!request) return;
-  ServerLink& owner = *request->chunk->owner;
-  links_.send(owner, std::move(*request));
-}
-
-void Client::on_answer(ServerLink& /*link*/, Request request, Outcome outcome) {
-  if (request.question) {
-    request.question->outcome = std::move(outcome);
-    request.question->is_answered = true;
-    return;
-  }
-  if (outcome.header.type == data::Type::kNeedValues) {
-    // Whoever was to give the values is gone, and we are the first contributor now.
-    request.header.payload = static_cast<std::uint32_t>(request.header.samples *
-                                                        data::element_bytes(request.header.dtype));
-    return send(std::move(request));
-  }
-  if (takes_turns(request.header.type)) send(request.chunk->turns.answered(request, outcome));
-  if (outcome.error)
-    outcome.error->message =
-        fmt::format("key '{}': {}", *request.chunk->name, outcome.error->message);
-  operations_.finish_part(request.handle, std::move(outcome.error));
-}
-
-Status Client::wait(Handle handle, double timeout_s) {
-  if (!operations_.contains(handle)) return {};  // waited for before
-  const auto is_done = [&] { return operations_.is_done(handle); };
-  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
-  if (!is_done() && !wait_for(is_done, deadline_after(limit)))
-    return store_error(DTKV_TIMEOUT,
-                       fmt::format("not done within {:.1f} s: other workers' contributions or a "
-                                   "server's answer are missing",
-                                   timeout_s));
-  auto taken = operations_.take(handle);
-  if (!taken.is_last) driver_.nudge();
-  return std::move(taken.status);
-}
-
-Status Client::wait_all(double timeout_s) {
-  const auto deadline = SteadyClock::now() + std::chrono::duration<double>(timeout_s);
-  Status result;
-  for (const Handle handle : operations_.all()) {
-    double left = 0;
-    if (timeout_s > 0)
-      left = std::max(1e-3, std::chrono::duration<double>(deadline - SteadyClock::now()).count());
-    Status done = wait(handle, left);
-    if (!done && result) result = std::move(done);
-  }
-  return result;
-}
-
 Status Client::release(void* data) {
   const ClientMemory* memory = memory_.allocated_at(data);
   if (!memory) return store_error(DTKV_INVALID, "this memory was not allocated by the store");
-  if (const auto user = operations_.user_of(memory->number))
+  if (const auto user = dispatch_.user_of(memory->number))
     return store_error(DTKV_INVALID,
                        fmt::format("operation {} is under way in this memory: wait for it before "
                                    "the memory is freed",
@@ -424,75 +366,14 @@ Status Client::release(void* data) {
 
 Status Client::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
                     std::uint8_t flags) {
-  auto done = register_keys(keys, values, flags);
-  if (!done) return done;
-  return init_chunks(keys, values);
-}
-
-/// Afterwards everything about the keys is known but that their chunks exist.
-Status Client::register_keys(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                             std::uint8_t flags) {
-  data::RegisterKeys wanted;
-  wanted.known = keys_.size();
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (!is_supported(values[i].dtype))
-      return store_error(DTKV_INVALID,
-                         fmt::format("key '{}': float32, float64 and int64 values are supported, "
-                                     "not dtype {}",
-                                     keys[i], static_cast<int>(values[i].dtype)));
-    wanted.keys.push_back({keys[i], values[i].count, values[i].dtype, flags});
-  }
-  const Request request = with_text(data::Type::kRegister, wire::body_of(wanted));
-  if (request.keep->size() > (std::size_t{16} << 20))
-    return store_error(DTKV_INVALID, "too many keys in one init: split the list");
-  const auto answer = links_.ask_first(request, options_.start_limit);
-  if (!answer && answer.error().code == DTKV_TIMEOUT)
-    return store_error(
-        DTKV_TIMEOUT,
-        fmt::format("worker {}: the worker with rank 0 has not initialised '{}' "
-                    "within {:.0f} s",
-                    options_.worker, keys.empty() ? "" : keys[0], seconds(options_.start_limit)));
-  if (!answer) return tl::unexpected(answer.error());
-  const auto table = wire::parse<data::KeyTable>(answer->text);
-  if (!table) return store_error(DTKV_INTERNAL, table.error().message);
-  const auto learnt = keys_.learn(*table, links_.by_loop());
-  if (!learnt) return store_error(DTKV_INTERNAL, learnt.error().message);
-  return memory_.stage(*learnt);
-}
-
-Status Client::init_chunks(const std::vector<std::string>& keys, const std::vector<Array>& values) {
-  const bool is_lead = member_.is_lead();
-  std::vector<Request> requests;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const KeyBook::Key* key = keys_.find(keys[i]);
-    if (!key) return store_error(DTKV_INTERNAL, "the server's key table lacks a key");
-    const std::size_t width = data::element_bytes(key->spec.dtype);
-    for (const auto& chunk : key->chunks) {
-      Request& request = requests.emplace_back();
-      request.chunk = chunk.get();
-      request.header.type = data::Type::kInit;
-      request.header.dtype = key->spec.dtype;
-      request.header.flags = key->spec.flags;
-      request.header.key = chunk->key;
-      request.header.chunk = chunk->index;
-      request.header.samples = chunk->place.count;
-      request.header.step = chunk->place.first;
-      request.from = static_cast<const std::byte*>(values[i].data) + chunk->place.first * width;
-      // The others send theirs only when they are asked to.
-      if (is_lead) request.header.payload = static_cast<std::uint32_t>(chunk->bytes);
-    }
-  }
-  auto handle = hand_over(std::move(requests));
-  if (!handle) return tl::unexpected(handle.error());
-  auto done = wait(*handle, seconds(options_.start_limit));
-  if (!done && done.error().code == DTKV_TIMEOUT) {  // the requests still point into `values`
-    io::asio::post(context_, [this, error = done.error()] { break_store(error); });
-    (void)wait(*handle, 0);
-  }
-  return done;
+  return renewing([&] { return setup_.init(keys, values, flags); });
 }
 
 Status Client::set_optimizer(const std::string& spec) {
+  return renewing([&] { return send_optimizer(spec); });
+}
+
+Status Client::send_optimizer(const std::string& spec) {
   Request request = with_text(data::Type::kSetOptimizer, spec);
   request.header.flags = data::kCheckOnly;
   // First ask everywhere, so that a refusal leaves every server as it was.
@@ -534,15 +415,29 @@ Status Client::finish_epoch() {
 }
 
 StoreResult<View> Client::epoch_boundary(Epoch epoch) {
-  const auto leaving = [this] {
-    return store_error(DTKV_LEAVE,
-                       fmt::format("worker {} was removed from the job: stop training and exit 0",
-                                   options_.worker));
-  };
+  for (bool is_replaced = false;; is_replaced = true) {
+    auto view = cross_boundary(epoch);
+    const bool again = !view && view.error().code == DTKV_ROLLBACK;
+    if (view && is_replaced) view->rolled_back = true;
+    if (!again) return view;
+    if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
+    epoch_finished_ = true;  // nothing was pushed to these servers
+    epoch = links_.began_with();
+  }
+}
+
+tl::unexpected<StoreError> Client::leaving() const {
+  return store_error(
+      DTKV_LEAVE,
+      fmt::format("worker {} was removed from the job: stop training and exit 0", options_.worker));
+}
+
+/// Arrives, and waits for the release; DTKV_ROLLBACK: the servers were replaced before its end.
+StoreResult<View> Client::cross_boundary(Epoch epoch) {
   auto finished = finish_epoch();
   if (!finished) return tl::unexpected(finished.error());
   if (member_.must_leave()) return leaving();
-  const Arrive arrive = member_.arrive(epoch);
+  const Arrive arrive = member_.arrive(epoch, links_.since());
   io::asio::post(context_, [this, arrive] { job_->arrive(arrive); });
   const auto is_over = [this] { return member_.is_answered() || links_.error() || job_lost(); };
   (void)wait_for(is_over, std::nullopt);

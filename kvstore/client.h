@@ -44,7 +44,9 @@ struct ClientOptions {
   std::function<bool(std::uint32_t server)> may_share;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
   Duration start_limit = std::chrono::seconds(600);
-  Duration lost_limit = std::chrono::seconds(30);  ///< A server gone for longer breaks the store.
+  /// A server gone for longer breaks the store. A lost one's host is given up by the supervisor
+  /// after up to half a minute, and others have to be started then, before we hear of them.
+  Duration lost_limit = std::chrono::seconds(120);
   Duration close_limit = std::chrono::seconds(5);
   Duration busy_poll{};  ///< How long a waiting caller polls before it sleeps.
   Duration report_every = std::chrono::seconds(10);  ///< Who waits for whom, on stderr.

@@ -31,6 +31,16 @@ const ClientMemory* ClientMemories::beginning_at(const void* begin) const {
   return found == by_begin_.end() ? nullptr : &found->second;
 }
 
+void ClientMemories::forget_servers() {
+  for (auto& [begin, memory] : by_begin_) memory.shared_with.clear();
+}
+
+std::vector<ClientMemory*> ClientMemories::all() {
+  std::vector<ClientMemory*> all;
+  for (auto& [begin, memory] : by_begin_) all.push_back(&memory);
+  return all;
+}
+
 ClientMemory ClientMemories::take(const void* begin) {
   auto node = by_begin_.extract(static_cast<const std::byte*>(begin));
   DT_CHECK(!node.empty(), "the caller looked before");

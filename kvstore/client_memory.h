@@ -36,6 +36,9 @@ class ClientMemories {
   [[nodiscard]] const ClientMemory* holding(const void* data, std::size_t size) const;
   /// The memory that begins at `begin`; null: none.
   [[nodiscard]] const ClientMemory* beginning_at(const void* begin) const;
+  /// The servers that mapped them are gone.
+  void forget_servers();
+  [[nodiscard]] std::vector<ClientMemory*> all();
   /// Takes out the memory that begins at `begin`.
   [[nodiscard]] ClientMemory take(const void* begin);
 

@@ -33,6 +33,8 @@ class KeyBook {
   [[nodiscard]] Result<std::span<const Key>> learn(const data::KeyTable& table,
                                                    const Owners& owners);
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(keys_.size()); }
+  /// One that there is.
+  [[nodiscard]] const Key& at(KeyId key) const { return keys_[key.value]; }
   /// Null: there is none.
   [[nodiscard]] const Key* find(const std::string& name) const;
   [[nodiscard]] ChunkState* chunk(KeyId key, std::uint32_t index) const;

@@ -47,7 +47,8 @@ void MemberState::on_release(const Release& release) {
   const bool is_of_an_earlier_arrival = !arriving_->join && last_released_ &&
                                         release.epoch <= *last_released_ &&
                                         release.epoch < arriving_->epoch;
-  if (!is_of_an_earlier_arrival) release_ = release;
+  const bool is_of_earlier_servers = release.generation < arriving_->servers;
+  if (!is_of_an_earlier_arrival && !is_of_earlier_servers) release_ = release;
 }
 
 void MemberState::on_shrunk(const Shrunk& shrunk) {
@@ -57,12 +58,13 @@ void MemberState::on_shrunk(const Shrunk& shrunk) {
   is_lead_ = shrunk.lead == worker_;
 }
 
-Arrive MemberState::arrive(Epoch epoch) {
+Arrive MemberState::arrive(Epoch epoch, Generation servers) {
   std::lock_guard lock(mutex_);
   release_.reset();
   arriving_.emplace();
   arriving_->epoch = epoch;
   arriving_->join = !is_member_;
+  arriving_->servers = servers;
   return *arriving_;
 }
 
@@ -81,6 +83,7 @@ std::optional<View> MemberState::leave_boundary() {
   view.rank = release->rank;
   view.num_workers = release->world_size;
   view.epoch = release->epoch;
+  view.rolled_back = release->verdict == Verdict::kRollback;
   view.changed = !is_member_ || rank_ != release->rank || num_workers_ != release->world_size;
   is_member_ = true;
   rank_ = release->rank;

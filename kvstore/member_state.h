@@ -40,8 +40,9 @@ class MemberState {
   void on_release(const Release& release);
   void on_shrunk(const Shrunk& shrunk);
 
-  /// The arrival to announce.
-  [[nodiscard]] Arrive arrive(Epoch epoch);
+  /// The arrival to announce. `servers` are those the worker is connected to (Servers::since): no
+  /// earlier release answers it.
+  [[nodiscard]] Arrive arrive(Epoch epoch, Generation servers = {});
   [[nodiscard]] bool is_answered() const;
   /// The view it was released into; none: it was not, or is to leave.
   [[nodiscard]] std::optional<View> leave_boundary();

@@ -28,7 +28,9 @@ StoreResult<void*> MemorySharing::allocate(std::size_t bytes) {
   ClientMemory memory;
   memory.memory = std::move(*made);
   auto shared = share(memory);
-  if (!shared) return tl::unexpected(shared.error());
+  // The servers that take the place of lost ones are told by share_again().
+  const bool is_later = !shared && shared.error().code == DTKV_ROLLBACK;
+  if (!shared && !is_later) return tl::unexpected(shared.error());
   void* at = memory.begin();
   allocated_.add(std::move(memory));
   return at;
@@ -39,7 +41,19 @@ Status MemorySharing::release(const ClientMemory& which) {
   std::vector<ServerLink*> links;
   for (const LoopId loop : memory.shared_with) links.push_back(&links_.at(loop));
   auto answers = links_.ask(links, unshare(memory), options_.lost_limit);
-  if (!answers) return tl::unexpected(answers.error());
+  if (!answers && answers.error().code != DTKV_ROLLBACK) return tl::unexpected(answers.error());
+  return {};
+}
+
+void MemorySharing::forget_servers() {
+  sharers_.reset();
+  staging_ = Staging();
+  allocated_.forget_servers();
+}
+
+Status MemorySharing::share_again() {
+  for (ClientMemory* memory : allocated_.all())
+    if (auto shared = share(*memory); !shared) return shared;
   return {};
 }
 

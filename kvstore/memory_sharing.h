@@ -45,6 +45,11 @@ class MemorySharing {
   /// Nothing of it is taken from the machine before it is used.
   Status stage(std::span<const KeyBook::Key> keys);
 
+  /// The servers are gone, and the keys with their staging places.
+  void forget_servers();
+  /// Tells the new ones of what allocate() gave.
+  Status share_again();
+
  private:
   Status share(ClientMemory& memory);
 

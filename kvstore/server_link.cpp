@@ -87,7 +87,7 @@ io::awaitable<Result<std::shared_ptr<TcpLink>>> ServerLink::prove(std::shared_pt
                     same_mac(answer->mac, server_mac(options_.secret, transcript, answer->loops));
   if (!good || answer->loops == 0 || answer->loops > 4096)
     co_return fail(ErrorKind::kDenied, "it does not know this job's secret");
-  if (!std::exchange(was_connected_, true)) owner_.on_loops(*this, answer->loops);
+  if (!is_closed_ && !std::exchange(was_connected_, true)) owner_.on_loops(*this, answer->loops);
   co_return std::move(link);
 }
 
@@ -117,7 +117,10 @@ io::awaitable<void> ServerLink::run() {
     if (dialled) {
       const auto began = SteadyClock::now();
       const Error error = co_await talk(*dialled);
-      if (is_closed_) co_return;
+      if (is_closed_) {
+        owner_.on_ended(*this);
+        co_return;
+      }
       trouble = error.message;
       const auto now = SteadyClock::now();
       const bool was_asked = !sent_.empty() || !ready_.empty() || !last_.empty();
@@ -181,6 +184,17 @@ void ServerLink::send_again() {
 std::vector<Request> ServerLink::close() {
   is_closed_ = true;
   if (link_) link_->close();
+  return take_unanswered();
+}
+
+std::vector<Request> ServerLink::leave() {
+  is_closed_ = true;
+  if (link_ && shared_.empty()) link_->close();
+  if (link_ && !shared_.empty()) link_->finish();
+  return take_unanswered();
+}
+
+std::vector<Request> ServerLink::take_unanswered() {
   std::vector<Request> all;
   for (Request* request : sent_.all()) all.push_back(sent_.take(*request));
   for (auto& [priority, requests] : ready_)
@@ -248,7 +262,7 @@ void ServerLink::transmit(const Request& request) {
 }
 
 void ServerLink::beat() {
-  if (!link_ || link_->queued_bytes() > 0) return;
+  if (!link_ || is_closed_ || link_->queued_bytes() > 0) return;
   data::Header header;
   header.type = data::Type::kBeat;
   header.worker = options_.worker;

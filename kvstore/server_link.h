@@ -34,6 +34,8 @@ class ServerLink final : private FrameSink {
     /// The link is of no more use, once it was connected: for longer than the limit there was no
     /// connection, or none on which anything was answered; or the server maps our memory no more.
     virtual void on_lost(ServerLink& link, const std::string& why) = 0;
+    /// After close() or leave(): the connection has ended, and with it what came over it.
+    virtual void on_ended(ServerLink& link) = 0;
     [[nodiscard]] virtual Generation generation() const = 0;
 
    protected:
@@ -64,6 +66,11 @@ class ServerLink final : private FrameSink {
   void beat();
   /// Ends the connection for good; every request that has no answer comes back.
   std::vector<Request> close();
+  /// The same, but where the server maps our memory the connection ends when the server has heard
+  /// of it, and touches the memory no more.
+  std::vector<Request> leave();
+  /// There is no connection.
+  [[nodiscard]] bool has_ended() const { return !link_; }
 
   [[nodiscard]] std::uint32_t server() const { return options_.server; }
   [[nodiscard]] std::uint32_t loop() const { return options_.loop; }
@@ -81,6 +88,7 @@ class ServerLink final : private FrameSink {
   io::awaitable<Result<std::shared_ptr<TcpLink>>> prove(std::shared_ptr<TcpLink> link);
   io::awaitable<Error> talk(std::shared_ptr<TcpLink> link);
   io::awaitable<void> write(std::shared_ptr<TcpLink> link);
+  std::vector<Request> take_unanswered();
   void share_again();
   void shared_again(const Outcome& outcome);
   void send_again();

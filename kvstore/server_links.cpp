@@ -1,6 +1,8 @@
 #include "kvstore/server_links.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
+#include <utility>
 
 #include "kvstore/dtkv.h"
 
@@ -21,16 +23,34 @@ ServerLinks::ServerLinks(Options options, ServerLink::Owner& owner, io::asio::io
 
 // ---------------------------------------------------------------- the loop
 
-void ServerLinks::connect(const Servers& servers) {
+bool ServerLinks::learn(const Servers& servers) {
   {
     std::lock_guard lock(mutex_);
-    if (servers_) return;
-    servers_ = servers;
-    for (std::uint32_t s = 0; s < servers.servers.size(); ++s)
+    if (newest_ && servers.since <= newest_->since) return false;
+    const bool is_first = !newest_;
+    newest_ = servers;
+    if (!is_first) return !std::exchange(is_replaced_, true);
+  }
+  connect_anew();
+  return false;
+}
+
+void ServerLinks::connect_anew() {
+  std::size_t count = 0;
+  {
+    std::lock_guard lock(mutex_);
+    servers_ = newest_;
+    is_replaced_ = false;
+    error_.reset();
+    missing_.clear();
+    count = servers_->servers.size();
+    for (std::uint32_t s = 0; s < count; ++s)
       missing_[{s, 0}] = "the servers";  // until their links say more
   }
-  links_.resize(servers.servers.size());
-  for (std::uint32_t s = 0; s < servers.servers.size(); ++s) add_loops(s, 1);
+  to_push_out_.clear();
+  links_.clear();
+  links_.resize(count);
+  for (std::uint32_t s = 0; s < count; ++s) add_loops(s, 1);
 }
 
 void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
@@ -44,13 +64,14 @@ void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
     options.worker = options_.worker;
     options.secret = options_.secret;
     options.lost_limit = options_.lost_limit;
-    have.push_back(std::make_unique<ServerLink>(std::move(options), owner_, group_));
+    have.push_back(std::make_shared<ServerLink>(std::move(options), owner_, group_));
     note_trouble(*have.back(), "connecting");
-    group_.spawn(serve(have.back().get()));
+    group_.spawn(serve(have.back()));
   }
 }
 
-io::awaitable<void> ServerLinks::serve(ServerLink* link) { co_await link->run(); }
+/// Keeps the link, which may be forgotten before it has ended.
+io::awaitable<void> ServerLinks::serve(std::shared_ptr<ServerLink> link) { co_await link->run(); }
 
 void ServerLinks::note_trouble(const ServerLink& link, const std::string& trouble) {
   std::lock_guard lock(mutex_);
@@ -83,19 +104,41 @@ std::vector<Request> ServerLinks::close(const StoreError& error) {
     if (!error_) error_ = error;
   }
   std::vector<Request> unanswered;
-  for (auto& server : links_) {
-    for (auto& link : server) {
-      for (auto& request : link->close()) {
-        if (!request.question) {
-          unanswered.push_back(std::move(request));
-          continue;
-        }
-        request.question->outcome.error = error;
-        request.question->is_answered = true;
-      }
-    }
+  for (auto& server : links_)
+    for (auto& link : server)
+      for (auto& request : link->close()) unanswered.push_back(std::move(request));
+  return give_up(std::move(unanswered), error);
+}
+
+std::vector<Request> ServerLinks::leave(const StoreError& error) {
+  {
+    std::lock_guard lock(mutex_);
+    error_ = error;
   }
+  std::vector<Request> unanswered;
+  for (auto& server : links_)
+    for (auto& link : server)
+      for (auto& request : link->leave()) unanswered.push_back(std::move(request));
+  return give_up(std::move(unanswered), error);
+}
+
+/// Answers the questions among them; the others come back.
+std::vector<Request> ServerLinks::give_up(std::vector<Request> unanswered,
+                                          const StoreError& error) {
+  std::erase_if(unanswered, [&error](const Request& request) {
+    if (!request.question) return false;
+    request.question->outcome.error = error;
+    request.question->is_answered = true;
+    return true;
+  });
   return unanswered;
+}
+
+bool ServerLinks::have_ended() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& server) {
+    return std::all_of(server.begin(), server.end(),
+                       [](const auto& link) { return link->has_ended(); });
+  });
 }
 
 // ---------------------------------------------------------------- any thread
@@ -113,6 +156,16 @@ bool ServerLinks::has_no_servers() const {
 bool ServerLinks::is_connected() const {
   std::lock_guard lock(mutex_);
   return servers_ && missing_.empty();
+}
+
+Generation ServerLinks::since() const {
+  std::lock_guard lock(mutex_);
+  return servers_ ? servers_->since : Generation();
+}
+
+Epoch ServerLinks::began_with() const {
+  std::lock_guard lock(mutex_);
+  return servers_ ? servers_->epoch : Epoch();
 }
 
 std::string ServerLinks::missing() const {

@@ -2,7 +2,7 @@
 /// questions of some and waits for the answers, and ends them all when the store breaks.
 ///
 /// Threads: "the loop" is whoever drives the event loop (driver.h), "the caller" is the store's.
-/// Which connections there are is settled when is_connected() was true once.
+/// Which connections there are is settled when is_connected() was true once, until connect_anew().
 #pragma once
 
 #include <chrono>
@@ -41,8 +41,11 @@ class ServerLinks {
               io::TaskGroup& group, Driver& driver);
 
   // ---- the loop
-  /// Connects to the first loop of each server, once.
-  void connect(const Servers& servers);
+  /// Where the servers are: connects to the first list's. True: the list takes the place of the one
+  /// that is connected to; leave() those servers, then connect_anew().
+  [[nodiscard]] bool learn(const Servers& servers);
+  /// Connects to the first loop of each server of the newest list; what was connected is forgotten.
+  void connect_anew();
   /// The server has so many loops: connects to those it is not connected to.
   void add_loops(std::uint32_t server, std::uint32_t loops);
   void note_trouble(const ServerLink& link, const std::string& trouble);
@@ -54,12 +57,19 @@ class ServerLinks {
   /// For good: nothing can be asked any more. What is unanswered comes back, with questions
   /// answered by the error.
   [[nodiscard]] std::vector<Request> close(const StoreError& error);
+  /// The same until connect_anew(). A server that maps our memory may touch it as long as not
+  /// have_ended().
+  [[nodiscard]] std::vector<Request> leave(const StoreError& error);
+  [[nodiscard]] bool have_ended() const;
 
   // ---- any thread
   /// Why they are closed; none: they are not.
   [[nodiscard]] std::optional<StoreError> error() const;
   [[nodiscard]] bool has_no_servers() const;
   [[nodiscard]] bool is_connected() const;
+  /// Of the servers that are connected to (core/messages.h, Servers).
+  [[nodiscard]] Generation since() const;
+  [[nodiscard]] Epoch began_with() const;
   /// What is still missing, for people; empty: nothing.
   [[nodiscard]] std::string missing() const;
 
@@ -88,7 +98,8 @@ class ServerLinks {
   StoreResult<Outcome> ask_first(const Request& request, Duration limit);
 
  private:
-  io::awaitable<void> serve(ServerLink* link);
+  io::awaitable<void> serve(std::shared_ptr<ServerLink> link);
+  static std::vector<Request> give_up(std::vector<Request> unanswered, const StoreError& error);
   /// Reads what has come; true: there was something.
   bool read_now();
 
@@ -98,12 +109,14 @@ class ServerLinks {
   io::TaskGroup& group_;
   Driver& driver_;
 
-  std::vector<std::vector<std::unique_ptr<ServerLink>>> links_;  ///< [server][loop]
+  std::vector<std::vector<std::shared_ptr<ServerLink>>> links_;  ///< [server][loop]
   std::vector<ServerLink*> to_push_out_;                         ///< The loop's.
 
   mutable std::mutex mutex_;
   // Under mutex_:
-  std::optional<Servers> servers_;
+  std::optional<Servers> newest_;
+  bool is_replaced_ = false;               ///< By newest_.
+  std::optional<Servers> servers_;         ///< Connected to.
   std::map<LoopId, std::string> missing_;  ///< Not connected: why.
   std::optional<StoreError> error_;
 };

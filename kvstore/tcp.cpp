@@ -197,7 +197,7 @@ Result<bool> TcpLink::fill() {
 }
 
 void TcpLink::send_text(std::string text) {
-  if (!open_) return;
+  if (!open_ || is_finished_) return;
   auto keep = std::make_shared<const std::string>(std::move(text));
   Outgoing& out = queue_.emplace_back();
   out.data = keep->data();
@@ -208,7 +208,7 @@ void TcpLink::send_text(std::string text) {
 
 void TcpLink::send(const data::Header& header, const void* data, std::size_t size,
                    std::shared_ptr<const void> keep) {
-  if (!open_) return;
+  if (!open_ || is_finished_) return;
   Outgoing& out = queue_.emplace_back();
   out.head = data::encode(header);
   out.head_size = out.head.size();
@@ -285,6 +285,16 @@ io::awaitable<void> TcpLink::write_loop() {
     if (!write_some()) break;
   }
   close();
+}
+
+void TcpLink::finish() {
+  if (!open_) return;
+  is_finished_ = true;
+  queue_.clear();
+  front_written_ = 0;
+  queued_bytes_ = 0;
+  boost::system::error_code ec;
+  socket_.shutdown(TcpSocket::shutdown_send, ec);
 }
 
 void TcpLink::close() {

@@ -73,6 +73,9 @@ class TcpLink {
   /// make us keep is bounded. Not for both ends of a connection, which then could wait for each
   /// other.
   void limit_queue(std::size_t bytes) { max_queued_ = bytes; }
+  /// Says nothing more, what is queued included; what the other side says is read until it ends the
+  /// connection.
+  void finish();
   /// Ends receive() and write_loop(). Idempotent.
   void close();
   [[nodiscard]] bool is_open() const { return open_; }
@@ -130,6 +133,7 @@ class TcpLink {
   bool is_waiting_ = false;       ///< receive(), for bytes.
   std::optional<Error> failure_;  ///< What read_now() met.
   bool open_ = true;
+  bool is_finished_ = false;
 };
 
 }  // namespace dt::kv

@@ -57,28 +57,39 @@ class Cluster {
   Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now = true,
           bool deterministic = false, bool refuse_nonfinite = false,
           const std::function<void(kv::ServerOptions&)>& change = {}) {
-    for (std::uint32_t s = 0; s < servers; ++s) {
-      kv::ServerOptions options;
-      options.id = ServerId(s);
-      options.secret = kSecret;
-      options.loops = 2;
-      options.shard.hold_limit = 20s;
-      options.shard.deterministic = deterministic;
-      options.busy_poll = busy_poll_under_test();
-      options.shard.refuse_nonfinite = refuse_nonfinite;
-      options.servers = servers;
-      if (change) change(options);
-      auto started = kv::Server::start(options, log_);
-      if (!started) throw std::runtime_error(started.error().message);
-      ServerAddress address;
-      address.server = options.id;
-      address.address = "127.0.0.1";
-      address.port = (*started)->port();
-      addresses_.servers.push_back(address);
-      servers_.push_back(std::move(*started));
-    }
+    options_.secret = kSecret;
+    options_.loops = 2;
+    options_.shard.hold_limit = 20s;
+    options_.shard.deterministic = deterministic;
+    options_.busy_poll = busy_poll_under_test();
+    options_.shard.refuse_nonfinite = refuse_nonfinite;
+    options_.servers = servers;
+    start_servers(change);
     for (std::uint32_t w = 0; w < workers; ++w) contributors_.push_back(WorkerId(w));
     if (commit_now) commit(true, contributors_);
+  }
+
+  /// What a rollback begins with: the servers are gone at once.
+  void kill_servers() { servers_.clear(); }
+  /// And goes on with: others, which know the contributors, and a new list, which nobody has heard
+  /// of yet. Servers that were not killed go on apart from the cluster.
+  void replace_servers(Epoch epoch, const std::function<void(kv::ServerOptions&)>& change) {
+    for (auto& server : servers_) old_servers_.push_back(std::move(server));
+    servers_.clear();
+    std::lock_guard lock(mutex_);
+    arrived_.clear();
+    addresses_.servers.clear();
+    start_servers(change);
+    commit_locked(true, contributors_);
+    addresses_.since = generation_;
+    addresses_.epoch = epoch;
+    returns_to_ = epoch;
+  }
+  /// The list reaches these workers.
+  void tell_servers(const std::vector<WorkerId>& workers) {
+    std::lock_guard lock(mutex_);
+    for (const WorkerId w : workers)
+      if (auto* listener = listener_of(w)) listener->on_servers(addresses_);
   }
 
   kv::Server& server(std::size_t i = 0) { return *servers_[i]; }
@@ -170,7 +181,7 @@ class Cluster {
     Link(Cluster& cluster, WorkerId worker) : cluster_(cluster), worker_(worker) {}
     io::awaitable<void> run(io::TaskGroup& /*group*/, kv::JobListener& listener) override {
       const Registered registered(cluster_, worker_, listener);
-      listener.on_servers(cluster_.addresses_);
+      cluster_.tell_servers({worker_});
       io::asio::steady_timer forever(co_await io::asio::this_coro::executor,
                                      io::asio::steady_timer::time_point::max());
       co_await forever.async_wait(io::tok);
@@ -196,6 +207,24 @@ class Cluster {
     Cluster& cluster_;
     WorkerId worker_;
   };
+
+  void start_servers(const std::function<void(kv::ServerOptions&)>& change) {
+    for (std::uint32_t s = 0; s < options_.servers; ++s) {
+      kv::ServerOptions options = options_;
+      options.index = s;
+      options.id = next_server_;
+      next_server_ = next_server_.next();
+      if (change) change(options);
+      auto started = kv::Server::start(options, log_);
+      if (!started) throw std::runtime_error(started.error().message);
+      ServerAddress address;
+      address.server = options.id;
+      address.address = "127.0.0.1";
+      address.port = (*started)->port();
+      addresses_.servers.push_back(address);
+      servers_.push_back(std::move(*started));
+    }
+  }
 
   void commit_locked(bool boundary, std::vector<WorkerId> contributors,
                      std::optional<Epoch> save = std::nullopt) {
@@ -223,6 +252,7 @@ class Cluster {
 
   void arrive(WorkerId worker, const Arrive& message) {
     std::lock_guard lock(mutex_);
+    if (message.servers != addresses_.since) return;
     arrived_[worker] = message;
     release_if_complete();
   }
@@ -233,7 +263,9 @@ class Cluster {
       if (!arrived_.count(w)) return;
     Epoch epoch = arrived_.at(contributors_.front()).epoch;
     if (first_epoch_) epoch = *std::exchange(first_epoch_, std::nullopt);
-    if (save_at_ == epoch) commit_locked(true, contributors_, epoch);
+    const bool returns = returns_to_.has_value();
+    if (returns) epoch = *std::exchange(returns_to_, std::nullopt);
+    if (save_at_ == epoch && !returns) commit_locked(true, contributors_, epoch);
     if (planned_) {
       // A planned newcomer that is not warm yet waits for a later boundary.
       std::vector<WorkerId> next;
@@ -248,6 +280,7 @@ class Cluster {
       release.epoch = epoch;
       release.world_size = static_cast<std::uint32_t>(contributors_.size());
       release.newcomer = message.join;
+      if (returns) release.verdict = Verdict::kRollback;
       const auto at = std::find(contributors_.begin(), contributors_.end(), worker);
       if (at == contributors_.end()) {
         if (message.join) continue;
@@ -261,7 +294,10 @@ class Cluster {
   }
 
   QuietLog log_;
+  kv::ServerOptions options_;
+  ServerId next_server_;
   std::vector<std::unique_ptr<kv::Server>> servers_;
+  std::vector<std::unique_ptr<kv::Server>> old_servers_;
   Servers addresses_;
   std::mutex mutex_;
   Generation generation_{0};
@@ -269,6 +305,7 @@ class Cluster {
   std::optional<std::vector<WorkerId>> planned_;
   std::optional<Epoch> save_at_;
   std::optional<Epoch> first_epoch_;
+  std::optional<Epoch> returns_to_;
   std::map<WorkerId, Arrive> arrived_;
   std::map<WorkerId, kv::JobListener*> listeners_;
 };

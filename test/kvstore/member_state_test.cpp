@@ -122,6 +122,26 @@ TEST_CASE("member: a death told of between a release and its taking is not forgo
   CHECK(me.is_lead());
 }
 
+TEST_CASE("member: with new servers no earlier release counts", "[member]") {
+  auto me = member(1, 3);
+  (void)me.arrive(Epoch(4));
+  me.on_release(release(5, 4, 1, 3));
+  REQUIRE(me.leave_boundary());
+  CHECK(me.arrive(Epoch(2), Generation(7)).servers == Generation(7));
+  me.on_release(release(6, 5, 1, 3));  // of the boundary that it waited in when a server was lost
+  CHECK_FALSE(me.is_answered());
+  auto back = release(7, 2, 1, 3);
+  back.verdict = Verdict::kRollback;
+  me.on_release(back);
+  const auto view = me.leave_boundary();
+  REQUIRE(view);
+  CHECK(view->rolled_back);
+  CHECK(view->epoch == Epoch(2));
+  (void)me.arrive(Epoch(3), Generation(7));
+  me.on_release(release(7, 3, 1, 3));
+  CHECK_FALSE(me.leave_boundary()->rolled_back);
+}
+
 TEST_CASE("chunk: one request at a time, each with the round that is open then", "[chunk]") {
   ChunkState::Turns turns;
   const auto first = turns.submit(request(data::Type::kPush));

@@ -11,11 +11,13 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <optional>
 
 #include "core/messages.h"
+#include "io/checkpoint.h"
 #include "io/fd.h"
 #include "kvstore/kvstore.h"
 #include "test/kvstore/eventually.h"
@@ -152,6 +154,36 @@ struct TakenPort {
   }
 };
 
+/// Worker 3, alone.
+void set_worker_environment(const std::string& socket) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"DT_AGENT_SOCKET", socket},
+                                                                      {"DT_TOKEN", "w"},
+                                                                      {"DT_SECRET", kHexSecret},
+                                                                      {"DT_WORKER_ID", "3"},
+                                                                      {"DT_RANK", "0"},
+                                                                      {"DT_NUM_WORKERS", "1"},
+                                                                      {"DT_NUM_SERVERS", "1"},
+                                                                      {"DT_START_TIMEOUT", "20"}})
+    ::setenv(name.c_str(), value.c_str(), 1);
+}
+
+/// Worker 3 begins an epoch.
+ServerCommit commit_of(std::uint64_t generation, std::uint32_t epoch) {
+  ServerCommit commit;
+  commit.generation = Generation(generation);
+  commit.epoch = Epoch(epoch);
+  commit.boundary = true;
+  commit.contributors = {WorkerId(3)};
+  return commit;
+}
+Release release_of(std::uint64_t generation, std::uint32_t epoch) {
+  Release release;
+  release.generation = Generation(generation);
+  release.world_size = 1;
+  release.epoch = Epoch(epoch);
+  return release;
+}
+
 }  // namespace
 
 TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the C ABI",
@@ -173,15 +205,7 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   at_server.say(commit);
   CHECK(at_server.hear<CommitAck>().generation == Generation(1));
 
-  for (const auto& [name, value] : std::map<std::string, std::string>{{"DT_AGENT_SOCKET", path},
-                                                                      {"DT_TOKEN", "w"},
-                                                                      {"DT_SECRET", kHexSecret},
-                                                                      {"DT_WORKER_ID", "3"},
-                                                                      {"DT_RANK", "0"},
-                                                                      {"DT_NUM_WORKERS", "1"},
-                                                                      {"DT_NUM_SERVERS", "1"},
-                                                                      {"DT_START_TIMEOUT", "20"}})
-    ::setenv(name.c_str(), value.c_str(), 1);
+  set_worker_environment(path);
   auto supervisor = std::async(std::launch::async, [&] {
     auto at_worker = agent.accept();
     if (at_worker.hear<Identify>().process.id != 3) throw std::runtime_error("not worker 3");
@@ -238,6 +262,91 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   REQUIRE(eventually([&] { return server.ended().has_value(); }));
   CHECK(WIFEXITED(*server.ended()));
   CHECK(WEXITSTATUS(*server.ended()) == 0);
+}
+
+TEST_CASE("processes: a killed server is replaced, and the C ABI says where to go on",
+          "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  const std::string checkpoints = folder.file("checkpoints");
+  FakeAgent agent(path);
+  auto server = std::make_unique<ServerProcess>(
+      path, std::vector<std::string>{"DT_CHECKPOINTS=" + checkpoints});
+  auto at_server = agent.accept();
+  auto ready = at_server.hear<ServerReady>();
+  at_server.say(commit_of(1, 0));
+  set_worker_environment(path);
+  std::promise<void> trained;
+  auto supervisor = std::async(std::launch::async, [&] {
+    auto at_worker = agent.accept();
+    Servers list;
+    list.servers.push_back({ServerId(0), ready.address, ready.port});
+    at_worker.say(list);
+    at_worker.hear<Arrive>();
+    at_worker.say(release_of(1, 0));
+    at_worker.hear<Arrive>();
+    ServerCommit saving = commit_of(2, 1);
+    saving.checkpoint = Generation(2);
+    at_server.say(saving);
+    const auto saved = at_server.hear<Saved>();
+    io::Manifest manifest;
+    manifest.epoch = Epoch(1);
+    manifest.generation = Generation(2);
+    manifest.files.push_back({io::checkpoint_file(0), saved.bytes, saved.header_crc});
+    const std::string whole = checkpoints + "/" + io::checkpoint_name(Epoch(1));
+    std::filesystem::rename(checkpoints + "/" + io::partial_name(Epoch(1), Generation(2)), whole);
+    std::ofstream(whole + "/" + std::string(io::kManifestName)) << to_json(manifest);
+    at_worker.say(release_of(2, 1));
+    trained.get_future().wait();
+    server = std::make_unique<ServerProcess>(
+        path,
+        std::vector<std::string>{"DT_SERVER_ID=1", "DT_SERVER_INDEX=0", "DT_RESTORE=" + whole});
+    at_server = agent.accept();
+    ready = at_server.hear<ServerReady>();
+    at_server.say(commit_of(3, 1));
+    list.servers[0] = {ServerId(1), ready.address, ready.port};
+    list.since = Generation(3);
+    list.epoch = Epoch(1);
+    at_worker.say(list);
+    const auto arrive = at_worker.hear<Arrive>();
+    if (arrive.servers != Generation(3) || arrive.epoch != Epoch(1))
+      throw std::runtime_error("it arrives with other servers");
+    auto back = release_of(3, 1);
+    back.verdict = Verdict::kRollback;
+    at_worker.say(back);
+  });
+  dtkv::KVStore store("dist_sync");
+  std::vector<float> values(300'000, 1);
+  store.init({{"w", values}});
+  store.set_optimizer("sgd momentum=0.9");
+  std::vector<float> g(values.size(), 0.5F);
+  const auto step = [&](std::uint32_t epoch) {
+    dtkv::Push push;
+    push.learning_rate = 0.25F;
+    push.step = epoch;
+    store.pushpull({{"w", g}}, {{"w", values}}, push);
+    return values[0];
+  };
+  REQUIRE(store.epoch_boundary(0));
+  const float begin = step(0);
+  REQUIRE_FALSE(store.epoch_boundary(1)->rolled_back);
+  const float end = step(1);
+  trained.set_value();
+  int code = 0;
+  try {
+    for (;;) step(1);
+  } catch (const dtkv::Error& error) {
+    code = error.code();
+  }
+  CHECK(code == DTKV_ROLLBACK);
+  const auto view = store.epoch_boundary(7);
+  REQUIRE(view);
+  CHECK(view->rolled_back);
+  CHECK(view->epoch == 1);
+  store.pull({{"w", values}});
+  CHECK(values == std::vector<float>(values.size(), begin));
+  CHECK(step(1) == end);  // with its momentum
+  supervisor.get();
 }
 
 TEST_CASE("processes: dtserver says in one sentence that its port is in use", "[process]") {

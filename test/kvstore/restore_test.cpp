@@ -11,6 +11,7 @@
 #include "io/fd.h"
 #include "kvstore/checkpoint/saved.h"
 #include "test/kvstore/cluster.h"
+#include "test/kvstore/saved_folder.h"
 #include "test/kvstore/shard_bench.h"
 #include "test/support/catch.h"
 
@@ -24,64 +25,6 @@ constexpr Epoch kSaved{2};
 constexpr Epoch kEnd{4};
 constexpr int kSteps = 3;
 constexpr std::size_t kCount = 5001;
-
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "dt-restore-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-};
-
-/// What the servers said of the checkpoint.
-class Reports {
- public:
-  void add(std::uint32_t server, const Saved& saved) {
-    const std::lock_guard lock(mutex_);
-    all_[server] = saved;
-  }
-  std::map<std::uint32_t, Saved> wait(std::size_t count) {
-    REQUIRE(eventually([&] {
-      const std::lock_guard lock(mutex_);
-      return all_.size() == count;
-    }));
-    const std::lock_guard lock(mutex_);
-    return all_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::uint32_t, Saved> all_;
-};
-
-std::function<void(kv::ServerOptions&)> saving(const Folder& folder, Reports& reports) {
-  return [&](kv::ServerOptions& options) {
-    options.checkpoints = folder.path.string();
-    options.on_saved = [&reports, id = options.id.value](const Saved& saved) {
-      reports.add(id, saved);
-    };
-  };
-}
-
-/// As the supervisor does it.
-std::string seal(const Folder& folder, const std::map<std::uint32_t, Saved>& reports) {
-  io::Manifest manifest;
-  for (const auto& [server, saved] : reports) {
-    if (!saved.why.empty()) FAIL(saved.why);
-    manifest.epoch = saved.epoch;
-    manifest.generation = saved.generation;
-    manifest.step = std::max(manifest.step, saved.step);
-    manifest.files.push_back({io::checkpoint_file(server), saved.bytes, saved.header_crc});
-  }
-  const fs::path partial = folder.path / io::partial_name(manifest.epoch, manifest.generation);
-  std::ofstream(partial / io::kManifestName) << to_json(manifest);
-  const fs::path whole = folder.path / io::checkpoint_name(manifest.epoch);
-  fs::rename(partial, whole);
-  return whole.string();
-}
 
 /// A training that depends on every bit of weights and optimizer state. Gives the last weights.
 std::vector<float> train(kv::Store& store, std::uint32_t worker, const std::string& optimizer,
@@ -155,10 +98,7 @@ TEST_CASE("servers of any ids save and begin by their index", "[restore]") {
   const Folder folder;
   Reports reports;
   const auto number = [](std::uint32_t first) {
-    return [first](kv::ServerOptions& options) {
-      options.index = options.id.value;
-      options.id = ServerId(options.id.value + first);
-    };
+    return [first](kv::ServerOptions& options) { options.id = ServerId(*options.index + first); };
   };
   const auto save = saving(folder, reports);
   Cluster first(2, 1, true, true, false, [&](kv::ServerOptions& options) {

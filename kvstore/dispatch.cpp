@@ -1,0 +1,117 @@
+#include "kvstore/dispatch.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "kvstore/chunk_state.h"
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+tl::unexpected<StoreError> store_error(int code, std::string message) {
+  return tl::unexpected(StoreError{code, std::move(message)});
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- the caller
+
+StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests,
+                                        std::vector<std::uint32_t> memories) {
+  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+  const Handle handle = operations_.begin(requests.size(), std::move(memories));
+  auto work = [this, handle, requests = std::move(requests)]() mutable {
+    start(handle, std::move(requests));
+  };
+  io::asio::post(context_, std::move(work));
+  return handle;
+}
+
+Status Dispatch::wait(Handle handle, double timeout_s) {
+  if (!operations_.contains(handle)) return {};  // waited for before
+  const auto is_done = [&] { return operations_.is_done(handle); };
+  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  if (!is_done() && !links_.run_until(is_done, deadline_after(limit)))
+    return store_error(DTKV_TIMEOUT,
+                       fmt::format("not done within {:.1f} s: other workers' contributions or a "
+                                   "server's answer are missing",
+                                   timeout_s));
+  auto taken = operations_.take(handle);
+  if (!taken.is_last) driver_.nudge();
+  return std::move(taken.status);
+}
+
+Status Dispatch::wait_all(double timeout_s) {
+  const auto deadline = SteadyClock::now() + std::chrono::duration<double>(timeout_s);
+  Status result;
+  for (const Handle handle : operations_.all()) {
+    double left = 0;
+    if (timeout_s > 0)
+      left = std::max(1e-3, std::chrono::duration<double>(deadline - SteadyClock::now()).count());
+    Status done = wait(handle, left);
+    if (!done && result) result = std::move(done);
+  }
+  return result;
+}
+
+// ---------------------------------------------------------------- the loop
+
+void Dispatch::start(Handle handle, std::vector<Request> requests) {
+  const auto broken = links_.error();
+  for (auto& request : requests) {
+    if (broken) {
+      operations_.finish_part(handle, broken);
+      continue;
+    }
+    request.handle = handle;
+    ChunkState& chunk = *request.chunk;
+    if (contributes(request.header.type)) chunk.owner->announce_contribution();
+    if (takes_turns(request.header.type))
+      send(chunk.turns.submit(std::move(request)));
+    else
+      send(std::move(request));
+  }
+  links_.push_out();
+}
+
+void Dispatch::send(std::optional<Request> request) {
+  if (!request) return;
+  ServerLink& owner = *request->chunk->owner;
+  links_.send(owner, std::move(*request));
+}
+
+void Dispatch::on_answer(Request request, Outcome outcome) {
+  if (request.question) {
+    request.question->outcome = std::move(outcome);
+    request.question->is_answered = true;
+    return;
+  }
+  if (outcome.header.type == data::Type::kNeedValues && request.from) {
+    // Whoever was to give the values is gone, and we are the first contributor now.
+    request.header.payload = static_cast<std::uint32_t>(request.header.samples *
+                                                        data::element_bytes(request.header.dtype));
+    return send(std::move(request));
+  }
+  if (outcome.header.type == data::Type::kNeedValues)
+    outcome.error = StoreError{DTKV_INTERNAL, "its values are not in the servers' checkpoint"};
+  if (takes_turns(request.header.type)) send(request.chunk->turns.answered(request, outcome));
+  if (outcome.error)
+    outcome.error->message =
+        fmt::format("key '{}': {}", *request.chunk->name, outcome.error->message);
+  operations_.finish_part(request.handle, std::move(outcome.error));
+}
+
+void Dispatch::give_up(const std::vector<Request>& unanswered, const StoreError& error) {
+  for (const auto& request : unanswered) {
+    operations_.finish_part(request.handle, error);
+    for (const auto& waiting : request.chunk->turns.take_waiting())
+      operations_.finish_part(waiting.handle, error);
+  }
+}
+
+}  // namespace dt::kv
