@@ -61,8 +61,19 @@ expect_status() { [ "$STATUS" = "$1" ] || fail "exit status $STATUS, expected $1
 expect_output() { grep -Eq -- "$2" "$T/$1.out" || fail "nothing like /$2/ in the output of $1"; }
 
 # ssh_hosts [N]: N real sshds on loopback; sets SSH_HOSTS (a hosts file), SSH_OPTIONS (array for
-# dtlaunch), SSH_ADDRESSES (array).
+# dtlaunch), SSH_ADDRESSES (array). They have the programs from earlier tests of this build; new_hosts
+# have none.
 ssh_hosts() {
+  local cache programs=$DT_BUILD/ssh-cache
+  new_hosts "$@"
+  mkdir -p "$programs/dtlaunch"
+  find "$programs/dtlaunch" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} +  # of earlier builds
+  for cache in "$T"/ssh/*/cache; do
+    rmdir "$cache"
+    ln -s "$programs" "$cache"
+  done
+}
+new_hosts() {
   local line
   # Folders of parallel tests need addresses of their own: 127.0.1.2 and up, by pid.
   "$DT_SOURCE/scripts/sshd-hosts" start "$T/ssh" -n "${1:-3}" --first $((250 + $$ % 200 * 100 + 2)) >"$T/ssh.env"

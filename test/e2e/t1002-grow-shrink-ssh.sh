@@ -2,7 +2,7 @@
 # a host of the initial launch stays.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-ssh_hosts 3
+new_hosts 3
 train -n 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --
 mapfile -t host <"$SSH_HOSTS"
 echo "${host[1]}" >>host_worker
