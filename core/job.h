@@ -71,6 +71,9 @@ struct JobOptions {
   std::optional<Epoch> first_epoch;
   /// A lost server takes the job back to its newest checkpoint; otherwise it ends the job.
   bool rolls_back = false;
+  /// The job was left and is taken up by a person: a server that is lost before any agent was
+  /// reached ends it, and it begins anew with all its workers.
+  bool is_adopted = false;
   Liveness::Limits liveness;
 
   /// dtlaunch's exit codes for ends that are not a worker's (io/control.h).
@@ -319,6 +322,7 @@ class Job {
   std::string checkpoint_trouble_;
   std::map<Host, HostState> hosts_;
   std::map<ServerId, ServerState> servers_;
+  bool is_reached_ = false;           ///< An agent of an earlier term was, in this one.
   std::map<ServerId, Host> retired_;  ///< Replaced; their end was not told yet.
   std::vector<Host> server_homes_;    ///< Of the first servers.
   ServerId next_server_;

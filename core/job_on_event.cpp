@@ -32,6 +32,7 @@ void Job::on(const AgentAttached& e) {
     processes_lost(e.host, "its agent was replaced: everything there is dead", false);
     h.preparing = false;
   }
+  is_reached_ = is_reached_ || same;
   h.link = Link::kUp;
   liveness_.link_up(e.host);
   if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});

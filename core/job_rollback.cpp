@@ -19,6 +19,8 @@ std::optional<Epoch> Job::checkpoint_to_use() const {
 
 void Job::servers_lost(const std::string& why, int code, const std::optional<Host>& avoid) {
   if (ending_) return;
+  if (options_.is_adopted && resumed_at_ && !is_reached_)
+    return end(code, why + ", and nothing of the job was found that runs", options_.stop_grace);
   const bool no_such_command = code == options_.codes.command_failed;
   if (checkpoint_to_use() && !no_such_command) return roll_back(why, avoid);
   const bool could = options_.rolls_back && finishing_;

@@ -9,7 +9,7 @@ namespace dt::launcher {
 
 /// Runs the job of a spec that lies in its state folder, until it has ended (or, detached, until
 /// its supervisor is ready). Returns dtlaunch's exit code. Blocks; installs signal handlers.
-/// kResume: the one that an earlier dtlaunch has left.
+/// kAdopt: the one that an earlier dtlaunch has left.
 [[nodiscard]] int run_job(const io::JobSpec& spec, SupervisorStart how = SupervisorStart::kNew);
 
 }  // namespace dt::launcher

@@ -191,7 +191,7 @@ int resume(const Options& options) {
   }
   if (!job->has_ended && job->has_journal) {
     const int code = run_job(
-        job->spec, options.take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
+        job->spec, options.take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
     if (code == io::kExitJobRunning || (code != io::kExitServerLost && !job->is_failing))
       return code;
   } else if (!job->has_ended) {

@@ -116,6 +116,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   std::vector<std::string> words = {sibling("dtsupervisor"), "--spec", spec_file(spec),
                                     "--ready-fd", std::to_string(kReadyFd)};
   if (how != SupervisorStart::kNew) words.emplace_back("--resume");
+  if (how == SupervisorStart::kAdopt) words.emplace_back("--adopt");
   if (how == SupervisorStart::kTakeOver) words.emplace_back("--take-over");
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());

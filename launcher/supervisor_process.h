@@ -23,15 +23,16 @@ struct StartFailure {
   std::optional<ExitStatus> killed;  ///< Set when a signal ended it before it said anything.
 };
 
-/// kTakeOver is kResume that takes the job folder from a supervisor on a host that is gone.
-enum class SupervisorStart { kNew, kResume, kTakeOver };
+/// kAdopt is kResume of a job that was left, perhaps with nothing of it alive: then it ends, to
+/// begin anew. kTakeOver takes the job folder, too, from a supervisor on a host that is gone.
+enum class SupervisorStart { kNew, kResume, kAdopt, kTakeOver };
 
 /// Destroying it leaves the process alone.
 class SupervisorProcess {
  public:
-  /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--take-over]]`, its
-  /// output appended to <state_dir>/supervisor.log, and waits until it has said READY or ERROR, or
-  /// died.
+  /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--adopt |
+  /// --take-over]]`, its output appended to <state_dir>/supervisor.log, and waits until it has said
+  /// READY or ERROR, or died.
   static boost::asio::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>
   start(io::JobSpec spec, SupervisorStart how);
 

@@ -56,6 +56,7 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.liveness.suspect_after = from_seconds(spec.suspect_after_s);
   o.liveness.dead_after = from_seconds(spec.dead_after_s);
   o.checkpoint_every = spec.checkpoint_every;
+  o.rolls_back = spec.checkpoint_every > 0 || !spec.restore.empty();
   if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
   return o;
 }
@@ -297,7 +298,9 @@ awaitable<Result<void>> Supervisor::open_files() {
   };
 
   const Instant now{steady_now(), wall_now()};
-  job_ = std::make_unique<Job>(job_options(spec_), records, now);
+  JobOptions options = job_options(spec_);
+  options.is_adopted = options_.adopt;
+  job_ = std::make_unique<Job>(std::move(options), records, now);
   HostWorker::Options watch;
   watch.folder = spec_.job_dir;
   watch.watch.poll = from_seconds(spec_.poll_interval_s);

@@ -44,7 +44,8 @@ struct SupervisorOptions {
   bool resume = false;  ///< The journal of an earlier life is to be taken up.
   /// The folder is taken from a supervisor of which nothing can be seen from here.
   bool take_over = false;
-  int ready_fd = -1;  ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
+  bool adopt = false;  ///< JobOptions::is_adopted
+  int ready_fd = -1;   ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
   /// A foreground job whose dtlaunch has not come for its console by then is stopped.
   Duration owner_comes = std::chrono::seconds(30);

@@ -41,6 +41,22 @@ class Run:
         self.events = list(json_lines(f"{self.job}/events.jsonl"))
         with open(f"{self.job}/host_worker_log") as file:
             self.log = file.readlines()
+        self.rollbacks = self._forget_what_was_rolled_back()
+
+    def _forget_what_was_rolled_back(self):
+        """What was trained beyond a checkpoint that the job went back to never happened. How often it did."""
+        back = {}  # generation: the epoch that began again, and when
+        for _, line in self.lines("boundary_leave"):
+            if line["result"] == "rollback":
+                epoch, since = back.get(line["generation"], (line["epoch"], line["t_ns"]))
+                back[line["generation"]] = (epoch, min(since, line["t_ns"]))
+        for worker, log in self.logs.items():
+            self.logs[worker] = [line for line in log if line["event"] not in ("boundary_leave", "step", "epoch")
+                                 or not any(line["epoch"] >= epoch and line["t_ns"] < since for epoch, since in back.values())]
+        for _, line in self.lines("boundary_leave"):
+            if line["result"] == "rollback":
+                line["result"] = "ok"
+        return len(back)
 
     def lines(self, name):
         """(worker, line) of every such line of the workers' logs."""

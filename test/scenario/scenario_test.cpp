@@ -130,6 +130,7 @@ class Story {
         if (name == "hang_timeout") options_.hang_timeout = seconds_of(value);
         if (name == "checkpoint_every") options_.checkpoint_every = number(value);
         if (name == "rolls_back") options_.rolls_back = value == "yes";
+        if (name == "adopted") options_.is_adopted = value == "yes";
         if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
         if (name == "min") options_.limits.least = number(value);

@@ -1,0 +1,113 @@
+# A server is killed in mid-epoch: with a checkpoint the job goes back to it, with new servers and the
+# same workers, and ends with the weights of a job that nothing happened to, bit by bit. It does so
+# when another server, or the supervisor, dies before everybody is back; and without a checkpoint it
+# ends with 67.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+
+# job NAME OPTIONS...: starts one of eight epochs, about 0.6 s each; its workers' logs are $T/NAME<id>.jsonl.
+job() {
+  NAME=$1
+  shift
+  start "$NAME" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/mlp_worker" --log "$T/$NAME%i.jsonl" \
+    --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 30 --hash --momentum 0.9
+  JOB_PID=$PID
+}
+weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$NAME.out" | sort -u | cut -d= -f2; }
+# pid_of KIND N: of the Nth server or worker by status.
+pid_of() {
+  dtctl status --json | python3 -c 'import json, sys
+print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
+}
+supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
+# has_checkpoint EPOCH: in mid-epoch soon after, as far as one can tell.
+has_checkpoint() { PATIENCE=60 shows "(s[\"checkpoint\"][\"newest\"] or 0) >= $1"; }
+# loses_server N: the Nth is killed and the job sees it.
+loses_server() {
+  local before
+  before=$(event rolling_back)
+  kill -KILL "$(pid_of servers "$1")"
+  happens rolling_back . $((before + 1))
+}
+# ends_as_if_nothing_happened: and no worker was started again.
+ends_as_if_nothing_happened() {
+  finished "$NAME" "$JOB_PID" 90
+  expect_status 0
+  [ "$(weights)" = "$want" ] || fail "other weights: $(weights), not $want"
+  for log in "$T/$NAME"[0-9].jsonl; do
+    [ "$(grep -c '"event":"start"' "$log")" = 1 ] || fail "$log: more than one process"
+    grep -q '"result":"rollback"' "$log" || fail "$log: not rolled back"
+  done
+  [ -z "$(ls "$T/$NAME"[2-9]*.jsonl 2>/dev/null)" ] || fail "other workers were started"
+  [ ! -s host_worker_log ] || fail "host_worker_log: $(cat host_worker_log)"
+  expect_nothing_left
+}
+
+job undisturbed
+finished undisturbed "$PID" 60
+expect_status 0
+want=$(weights)
+[ ${#want} = 16 ] || fail "the workers do not agree: $want"
+
+say "a server is killed; its port is fixed"
+job killed --checkpoint-every 1 --keep-checkpoints 1 --server-port $((20000 + $$ % 20000))
+has_checkpoint 3
+loses_server 1
+ends_as_if_nothing_happened
+expect_output killed 'server 1 on .* ended \(killed by signal 9 \(KILL\)\): back to the checkpoint of epoch [3-6], with new servers'
+expect_output killed 'generation [0-9]+: epoch [3-6] begins again, [0-9.]+ s after server 1 on .* ended'
+[ "$(event rolled_back '"recovery_s":')" = 1 ] || fail "no event tells how long it took"
+
+say "on hosts of their own, twice; one of the second ones before everybody is back"
+ssh_hosts 2
+job again -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 2
+has_checkpoint 2
+victim=$(pid_of workers 1)
+loses_server 0
+happens rolled_back
+has_checkpoint 4
+kill -STOP "$victim"  # so that not everybody comes back
+loses_server 1
+shows 's["rolling_back"] is not None and all(v["state"] == "listening" and v["pid"] > 0 for v in s["servers"])'
+run status dtctl status
+expect_output status 'going back to the checkpoint of epoch [46]: server 3 on .* ended'
+loses_server 0
+kill -CONT "$victim"
+ends_as_if_nothing_happened
+[ "$(event rolling_back)" = 3 ] && [ "$(event rolled_back)" = 2 ] || fail "not two of three came to an end"
+rm -rf .dtlaunch host_worker host_worker_log events.jsonl
+
+say "the supervisor is killed before everybody is back"
+job resumed --checkpoint-every 1
+has_checkpoint 2
+victim=$(pid_of workers 1)
+kill -STOP "$victim"
+loses_server 1
+kill -KILL "$(supervisor)"
+shows 's["term"] == 2 and s["rolling_back"] is not None'
+loses_server 0
+kill -KILL "$(supervisor)"
+kill -CONT "$victim"
+ends_as_if_nothing_happened
+
+say "an agent is killed, and with it a server and a worker"
+rm -rf .dtlaunch host_worker host_worker_log events.jsonl
+job agent -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 1
+has_checkpoint 2
+kill -KILL "$(ps -o ppid= -p "$(pid_of servers 1)")"
+happens rolling_back 'is lost with its host'
+finished agent "$JOB_PID" 90
+expect_status 0
+expect_nothing_left
+
+say "without a checkpoint"
+for options in '' '--checkpoint-every 100'; do
+  rm -rf .dtlaunch host_worker host_worker_log events.jsonl "$T"/none*
+  job none $options
+  wait_for 60 'grep -q "\"event\":\"step\"" "$T/none0.jsonl" 2>/dev/null' || fail "it does not train"
+  kill -KILL "$(pid_of servers 1)"
+  finished none "$JOB_PID" 30
+  expect_status 67
+  expect_output none 'server 1 on .* ended .* and no checkpoint is there to go back to'
+  expect_nothing_left
+done
