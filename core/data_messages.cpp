@@ -32,6 +32,22 @@ bool is_type(Type type) {
 
 }  // namespace
 
+std::string name_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return "float32";
+    case Dtype::kFloat64:
+      return "float64";
+    case Dtype::kFloat16:
+      return "float16";
+    case Dtype::kBfloat16:
+      return "bfloat16";
+    case Dtype::kInt64:
+      return "int64";
+  }
+  return fmt::format("dtype {}", static_cast<int>(dtype));
+}
+
 std::array<char, kHeaderBytes> encode(const Header& header) {
   std::array<char, kHeaderBytes> bytes;
   if constexpr (std::endian::native == std::endian::little) {

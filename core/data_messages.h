@@ -66,6 +66,9 @@ enum class Dtype : std::uint8_t {
   kInt64 = 4,
 };
 
+/// "float32"; "dtype 9" for a number that is none.
+[[nodiscard]] std::string name_of(Dtype dtype);
+
 /// Bytes of an element; 0 for a number that is no dtype.
 [[nodiscard]] constexpr std::uint32_t element_bytes(Dtype dtype) {
   switch (dtype) {

@@ -295,10 +295,11 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const KeyBook::Key* key = keys_.find(keys[i]);
     if (!key)
-      return store_error(DTKV_INVALID, fmt::format("key '{}' was not initialised", keys[i]));
+      return store_error(DTKV_INVALID, fmt::format("worker {}: key '{}' was not initialised",
+                                                   options_.worker, keys[i]));
     for (const auto* arrays : {values, out}) {
       if (!arrays) continue;
-      const std::string wrong = array_mismatch(key->spec, (*arrays)[i]);
+      const std::string wrong = array_mismatch(options_.worker, key->spec, (*arrays)[i]);
       if (!wrong.empty()) return store_error(DTKV_MISMATCH, wrong);
     }
     const std::size_t width = data::element_bytes(key->spec.dtype);

@@ -39,9 +39,9 @@ Status KeySetup::init(const std::vector<std::string>& keys, const std::vector<Ar
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (!is_supported(values[i].dtype))
       return store_error(DTKV_INVALID,
-                         fmt::format("key '{}': float32, float64 and int64 values are supported, "
-                                     "not dtype {}",
-                                     keys[i], static_cast<int>(values[i].dtype)));
+                         fmt::format("worker {}: key '{}': float32, float64 and int64 values are "
+                                     "supported, not {}",
+                                     options_.worker, keys[i], name_of(values[i].dtype)));
     wanted.keys.push_back({keys[i], values[i].count, values[i].dtype, flags});
   }
   if (auto done = register_keys(wanted); !done) return done;

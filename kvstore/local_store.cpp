@@ -11,11 +11,10 @@
 
 namespace dt::kv {
 
-std::string array_mismatch(const data::KeySpec& key, const Array& array) {
+std::string array_mismatch(WorkerId worker, const data::KeySpec& key, const Array& array) {
   if (array.count == key.count && array.dtype == key.dtype) return {};
-  return fmt::format("key '{}' has {} elements of dtype {}, the array has {} of dtype {}", key.name,
-                     key.count, static_cast<int>(key.dtype), array.count,
-                     static_cast<int>(array.dtype));
+  return fmt::format("worker {}: key '{}' has {} elements of {}, the array has {} of {}", worker,
+                     key.name, key.count, name_of(key.dtype), array.count, name_of(array.dtype));
 }
 
 namespace {
@@ -49,7 +48,7 @@ class LocalStore final : public Store, private Answers {
       const auto known = keys_.find(keys[i]);
       if (known != keys_.end()) {
         if (known->second.spec == spec) continue;
-        return error(DTKV_MISMATCH, array_mismatch(known->second.spec, values[i]));
+        return error(DTKV_MISMATCH, array_mismatch(worker(), known->second.spec, values[i]));
       }
       if (!is_supported(values[i].dtype))
         return error(DTKV_INVALID,
@@ -90,7 +89,7 @@ class LocalStore final : public Store, private Answers {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto known = keys_.find(keys[i]);
       if (known == keys_.end()) continue;  // each() says so
-      const std::string wrong = array_mismatch(known->second.spec, out[i]);
+      const std::string wrong = array_mismatch(worker(), known->second.spec, out[i]);
       if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
     }
     return each(keys, values, [&](Key& key, std::size_t i) {
@@ -161,7 +160,7 @@ class LocalStore final : public Store, private Answers {
       const auto known = keys_.find(keys[i]);
       if (known == keys_.end())
         return error(DTKV_INVALID, fmt::format("key '{}' was not initialised", keys[i]));
-      const std::string wrong = array_mismatch(known->second.spec, arrays[i]);
+      const std::string wrong = array_mismatch(worker(), known->second.spec, arrays[i]);
       if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
       Status done = act(known->second, i);
       if (!done) return tl::unexpected(done.error());

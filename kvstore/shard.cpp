@@ -22,7 +22,7 @@ std::uint64_t chunk_key(const data::Header& header) {
 }
 
 std::string describe(const data::KeySpec& key) {
-  return fmt::format("{} elements of dtype {}{}", key.count, static_cast<int>(key.dtype),
+  return fmt::format("{} elements of {}{}", key.count, name_of(key.dtype),
                      key.flags & data::kAuxiliary ? ", auxiliary" : "");
 }
 
@@ -281,8 +281,9 @@ void Shard::on_init(const data::Header& header, Payload payload) {
     const bool same = value.dtype() == header.dtype && value.elements() == header.samples;
     if (!same)
       return refuse(header, data::Code::kMismatch,
-                    fmt::format("chunk {} has {} elements; worker {} has {}", header.chunk,
-                                value.elements(), header.worker, header.samples));
+                    fmt::format("chunk {} has {} elements of {}; worker {} has {} of {}",
+                                header.chunk, value.elements(), name_of(value.dtype()),
+                                header.worker, header.samples, name_of(header.dtype)));
     return answer(header, data::Type::kDone);
   }
   if (options_.restore && options_.restore->has(header.key)) return restore_chunk(header);

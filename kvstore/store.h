@@ -55,7 +55,8 @@ struct View {
 };
 
 /// What is wrong with an array for a key; empty: nothing.
-[[nodiscard]] std::string array_mismatch(const data::KeySpec& key, const Array& array);
+[[nodiscard]] std::string array_mismatch(WorkerId worker, const data::KeySpec& key,
+                                         const Array& array);
 
 /// Used from one thread at a time.
 class Store {

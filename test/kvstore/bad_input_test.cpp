@@ -84,14 +84,14 @@ TEST_CASE("bad input: init with another size or dtype names key, worker and both
                    {"'w'", "3000 elements", "worker 1", "2999"});
       std::vector<double> wide(kElements);
       expect_error(store.init({"w"}, {array_of(wide)}, 0), DTKV_MISMATCH,
-                   {"'w'", "dtype", "worker 1"});
+                   {"'w'", "float32", "worker 1", "float64"});
       std::vector<float> same(kElements);
       expect_error(store.init({"w"}, {array_of(same)}, data::kAuxiliary), DTKV_MISMATCH,
                    {"'w'", "worker 1", "auxiliary"});
       std::vector<std::uint16_t> half(kElements);
       expect_error(
           store.init({"h"}, {kv::Array{half.data(), half.size(), data::Dtype::kFloat16}}, 0),
-          DTKV_INVALID, {"'h'", "float32"});
+          DTKV_INVALID, {"worker 1", "'h'", "float32", "not float16"});
       init_ones(store);
     }
     must(store.barrier());
@@ -113,9 +113,12 @@ TEST_CASE("bad input: an array that does not fit its key is refused before anyth
           std::vector<float> short_one(kElements - 1);
           std::vector<double> wide(kElements);
           const auto refused = [](const auto& result) {
-            expect_error(status_of(result), DTKV_MISMATCH, {"'w'", "3000 elements"});
+            expect_error(status_of(result), DTKV_MISMATCH,
+                         {"worker 1", "'w'", "3000 elements of float32"});
           };
           refused(store.push({"w"}, {array_of(short_one)}, {}));
+          expect_error(status_of(store.push({"w"}, {array_of(wide)}, {})), DTKV_MISMATCH,
+                       {"float64"});
           refused(store.push({"w"}, {array_of(wide)}, {}));
           refused(store.pull({"w"}, {array_of(short_one)}, {}));
           refused(store.pull({"w"}, {array_of(wide)}, {}));
