@@ -28,12 +28,6 @@ using Deadline = std::optional<SteadyClock::time_point>;
 
 constexpr Duration kBeatEvery = 500ms;
 
-tl::unexpected<StoreError> store_error(int code, std::string message) {
-  return tl::unexpected(StoreError{code, std::move(message)});
-}
-
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-
 /// A request of `type` with a text.
 Request with_text(data::Type type, std::string text) {
   Request request;

@@ -13,10 +13,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-tl::unexpected<StoreError> store_error(int code, std::string message) {
-  return tl::unexpected(StoreError{code, std::move(message)});
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------- the caller

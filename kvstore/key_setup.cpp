@@ -10,12 +10,6 @@ namespace dt::kv {
 
 namespace {
 
-tl::unexpected<StoreError> store_error(int code, std::string message) {
-  return tl::unexpected(StoreError{code, std::move(message)});
-}
-
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-
 /// Has a chunk created, from values that are there already or are sent when they are asked for.
 Request creation(const data::KeySpec& key, ChunkState& chunk) {
   Request request;

@@ -8,10 +8,6 @@ namespace dt::kv {
 
 namespace {
 
-tl::unexpected<StoreError> store_error(int code, std::string message) {
-  return tl::unexpected(StoreError{code, std::move(message)});
-}
-
 /// Says that a memory is to be forgotten.
 Request unshare(const ClientMemory& memory) {
   Request request;

@@ -23,6 +23,11 @@ using StoreResult = tl::expected<T, StoreError>;
 using Status = StoreResult<void>;
 using Handle = std::uint64_t;
 
+[[nodiscard]] inline tl::unexpected<StoreError> store_error(int code, std::string message) {
+  return tl::unexpected(StoreError{code, std::move(message)});
+}
+[[nodiscard]] inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
 /// An array of the caller, in host memory.
 struct Array {
   void* data = nullptr;
