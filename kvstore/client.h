@@ -46,7 +46,7 @@ struct ClientOptions {
   Duration start_limit = std::chrono::seconds(600);
   /// A server gone for longer breaks the store. A lost one's host is given up by the supervisor
   /// after up to half a minute, and others have to be started then, before we hear of them.
-  Duration lost_limit = std::chrono::seconds(120);
+  Duration lost_limit = std::chrono::seconds(60);
   Duration close_limit = std::chrono::seconds(5);
   Duration busy_poll{};  ///< How long a waiting caller polls before it sleeps.
   Duration report_every = std::chrono::seconds(10);  ///< Who waits for whom, on stderr.
