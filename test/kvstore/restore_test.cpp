@@ -232,6 +232,6 @@ TEST_CASE("a contribution held for the commit comes after what it saves", "[rest
   kv::SavedLoop saved;
   REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Adopted::kYes);
   CHECK(ShardBench::floats(std::string(saved.chunks.at(0).value->text())) ==
-        std::vector<float>(dt::test::kElements, 5.0F));
+        std::vector<float>(kElements, 5.0F));
   CHECK(bench.value() == 7.0F);
 }
