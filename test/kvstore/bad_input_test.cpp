@@ -310,7 +310,11 @@ TEST_CASE("bad input: a worker that reads no answers takes bounded memory and st
           "[bad-input]") {
   // Every answer it does not read keeps a value of its own, since the others go on changing it.
   constexpr std::size_t kLarge = std::size_t{1} << 18;  // 1 MB, one chunk
+#ifndef __SANITIZE_THREAD__
   constexpr std::size_t kRounds = 600;
+#else  // Slow as it is: the kernel closes a connection of which nothing is taken for 20 s.
+  constexpr std::size_t kRounds = 100;
+#endif
   Cluster cluster(1, 2);
   auto store = cluster.open(0, "dist_async", false, kLarge * sizeof(float));
   std::vector<float> value(kLarge, 0);
