@@ -1,4 +1,5 @@
 """Carries the faults of a schedule out on a running job, and ends them."""
+import contextlib
 import heapq
 import os
 import shutil
@@ -108,7 +109,8 @@ class File:
         elif way == "a bad line among good ones":
             self._write("w", good + "not a host !!\n" + good)
         else:
-            os.remove(self.path)
+            with contextlib.suppress(FileNotFoundError):  # an earlier one may have removed it
+                os.remove(self.path)
             if way == "a folder":
                 os.mkdir(self.path)
 
