@@ -215,7 +215,7 @@ class Job {
   [[nodiscard]] std::optional<std::vector<Host>> hosts_for_servers(
       const std::optional<Host>& lost) const;
   void start_server(ServerId id);
-  /// Those of `host` that were not started cannot be, for now.
+  /// Those of `host` that were not started have to be tried again later, or elsewhere.
   void server_start_failed(const Host& host, const std::string& why);
   void reach_server_hosts();
   /// Servers of an earlier time are to end, and their hosts to forget them.
