@@ -68,7 +68,7 @@ class Console {
     }
     process_ = std::move(*started);
     if (spec_.detached) {
-      print_detached();
+      co_await terminal_.write(false, detached_text());  // read by somebody or not: the job runs
       co_return io::kExitOk;
     }
     for (;;) {
@@ -224,9 +224,9 @@ class Console {
     return io::kExitSupervisorLost;
   }
 
-  void print_detached() {
+  std::string detached_text() const {
     const std::string folder = shell_word(spec_.job_dir);
-    fmt::print(
+    return fmt::format(
         "Job {} is on its way (supervisor pid {}).\n"
         "  dtctl status --job-dir {}\n"
         "  dtctl console --job-dir {}    its output from now on\n"

@@ -247,7 +247,8 @@ int main(int argc, char** argv) {
   try {
     return dt::launcher::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& e) {
-    fmt::print(stderr, "dtlaunch: {}\n", e.what());
+    // Not fmt::print, which would throw again if stderr itself is what failed.
+    std::fputs(fmt::format("dtlaunch: {}\n", e.what()).c_str(), stderr);
     return dt::io::kExitFailure;
   }
 }

@@ -439,7 +439,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "dtctl: {}\n\n{}", usage.why, dt::supervisor::kHelp);
     return dt::io::kExitUsage;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "dtctl: {}\n", e.what());
+    // Not fmt::print, which would throw again if stderr itself is what failed.
+    std::fputs(fmt::format("dtctl: {}\n", e.what()).c_str(), stderr);
     return dt::io::kExitFailure;
   }
 }

@@ -1,4 +1,5 @@
-# A job that was detached outlives the terminal it was started from; nothing of it is left in the end.
+# A job that was detached outlives the terminal it was started from and does not need anybody to read
+# what dtlaunch says; nothing of it is left in the end.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 python3 - dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
@@ -21,4 +22,24 @@ some_epochs 2
 shows 's["state"] == "running"'
 run stop dtctl stop
 wait_for 20 '[ ! -e .dtlaunch/lock ]' || fail "it has not ended"
+
+# A terminal that takes nothing (Ctrl-S) and is then closed, while dtlaunch has something to say.
+mkdir "$T/second"
+cd "$T/second"
+python3 - dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/v%i.jsonl" --samples 200 --epochs 2 \
+  --steps-per-epoch 20 --step-ms 20 <<'EOT' || fail "dtlaunch --detach on a terminal that takes nothing"
+import os, pathlib, pty, subprocess, sys, termios, time
+terminal, end = pty.openpty()
+termios.tcflow(end, termios.TCOOFF)
+launch = subprocess.Popen(sys.argv[1:], stdout=end, start_new_session=True)
+os.close(end)
+until = time.monotonic() + 30
+events = pathlib.Path("events.jsonl")
+while not events.exists() or '"worker_launched"' not in events.read_text():
+    if time.monotonic() > until: sys.exit("the job has not begun")
+    time.sleep(0.02)
+os.close(terminal)
+sys.exit(launch.wait(30))
+EOT
+wait_for 30 '[ ! -e .dtlaunch/lock ]' || fail "the second job has not ended"
 expect_nothing_left
