@@ -9,9 +9,13 @@ from pauses import step_log  # noqa: E402
 MS = 1_000_000
 
 
-def log(*made, process=0):
-    """Steps (epoch, step, begin in ms, end in ms) of one process."""
-    return [step_log.Step(epoch, step, begin * MS, end * MS, 2, process) for epoch, step, begin, end in made]
+def log(*made, run=0):
+    """Steps (epoch, step, begin in ms, end in ms) of one run."""
+    return [step_log.Step(epoch, step, begin * MS, end * MS, 2, run) for epoch, step, begin, end in made]
+
+
+def step_event(epoch, step, begin, end):
+    return {"event": "step", "epoch": epoch, "step": step, "begin_ns": begin * MS, "t_ns": end * MS, "world": 2}
 
 
 def about(value, expected):
@@ -38,7 +42,7 @@ def an_epochs_edge_is_compared_with_edges():
 
 
 def a_new_process_begins_again():
-    made = log(*steady(0, 20, 0)) + log(*((0, 15 + i, 1400 + 20 * i, 1419 + 20 * i) for i in range(5)), process=1)
+    made = log(*steady(0, 20, 0)) + log(*((0, 15 + i, 1400 + 20 * i, 1419 + 20 * i) for i in range(5)), run=1)
     seconds, redone = step_log.restarted(made, 390 * MS, 50)
     about(seconds, 1.4 - 0.399 - 0.001)
     assert redone == 5, redone
@@ -46,13 +50,29 @@ def a_new_process_begins_again():
 
 
 def a_rollback_in_the_same_process():
-    made = log(*steady(0, 50, 0), *((1, i, 1000 + 20 * i, 1019 + 20 * i) for i in range(3)),
-               *((0, i, 3000 + 20 * i, 3019 + 20 * i) for i in range(3)))
-    seconds, redone = step_log.restarted(made, 1055 * MS, 50)
+    events = [{"event": "start"}]
+    for epoch, step, begin, end in (*steady(0, 50, 0), *((1, i, 1000 + 20 * i, 1019 + 20 * i) for i in range(3))):
+        events.append(step_event(epoch, step, begin, end))
+    assert step_log.restarted(step_log.steps(events), 1055 * MS, 50) is None
+    events.append({"event": "boundary_leave", "result": "rollback"})
+    assert step_log.restarted(step_log.steps(events), 1055 * MS, 50) is None
+    events += [step_event(0, i, 3000 + 20 * i, 3019 + 20 * i) for i in range(3)]
+    seconds, redone = step_log.restarted(step_log.steps(events), 1055 * MS, 50)
     about(seconds, 3 - 1.059 - 0.001)
     assert redone == 53, redone
 
 
+def a_rollback_that_costs_no_step():
+    # The servers are lost in an epoch's first step.
+    events = [{"event": "start"}] + [step_event(*made) for made in steady(0, 50, 0)]
+    events.append({"event": "boundary_leave", "result": "rollback"})
+    events += [step_event(*made) for made in steady(1, 3, 1200)]
+    seconds, redone = step_log.restarted(step_log.steps(events), 1005 * MS, 50)
+    about(seconds, 1.2 - 0.999 - 0.001)
+    assert redone == 0, redone
+
+
 for test in (a_late_step_counts_beyond_its_usual_time, an_epochs_edge_is_compared_with_edges,
-             a_new_process_begins_again, a_rollback_in_the_same_process):
+             a_new_process_begins_again, a_rollback_in_the_same_process,
+             a_rollback_that_costs_no_step):
     test()

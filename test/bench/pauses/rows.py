@@ -142,9 +142,20 @@ def hosts_lost(shared, changes):
     return found
 
 
-def supervisors_killed(shared, changes):
+def supervisors_killed(options, changes):
     found = {"supervisor": [], "supervisor edge": [], "supervisor up": []}
-    for change in range(min(changes, SUPERVISOR_KILLS)):
+    for begin in range(0, changes, SUPERVISOR_KILLS):
+        shared = Shared(options)
+        try:
+            shared.join()
+            supervisors_of_one_job(shared, range(begin, min(begin + SUPERVISOR_KILLS, changes)), found)
+        finally:
+            shared.job.stop()
+    return found
+
+
+def supervisors_of_one_job(shared, changes, found):
+    for change in changes:
         _, others = shared.fourth()
         pid, term = shared.job.supervisor(), shared.job.status()["term"]
         since = time.monotonic_ns()
@@ -161,8 +172,7 @@ def supervisors_killed(shared, changes):
         inside, edge = shared.standstills(since, others, until)
         found["supervisor"] += inside
         found["supervisor edge"] += edge
-        print("supervisor %d of %d killed" % (change + 1, min(changes, SUPERVISOR_KILLS)), flush=True)
-    return found
+        print("supervisor %d of %d killed" % (change + 1, shared.options.changes), flush=True)
 
 
 def kind(text):
@@ -176,24 +186,28 @@ def kind(text):
 def watching(shared, seconds):
     """CPU time of everything but the workers and servers while nothing happens, as a part of all that
     a machine like this has: the master's (supervisor, its helper, dtlaunch), and on the average that
-    of a host (agent, guard, ssh session)."""
+    of a host (agent, guard, ssh session); in ten parts of the time."""
     shared.fourth()
     shared.settle()
     pids = shared.job.processes()
-    begun, before = time.monotonic(), {pid: processes.cpu_s(pid) for pid in pids}
-    time.sleep(seconds)
-    took, spent = time.monotonic() - begun, {"trains": 0, "master": 0, "host": 0}
-    for pid in pids:
-        spent[kind(pids[pid])] += processes.cpu_s(pid) - before[pid]
+    found, whole = {"watching master": [], "watching host": []}, {"trains": 0, "master": 0, "host": 0}
+    for _ in range(10):
+        begun, before = time.monotonic(), {pid: processes.cpu_s(pid) for pid in pids}
+        time.sleep(seconds / 10)
+        took, spent = time.monotonic() - begun, dict.fromkeys(whole, 0)
+        for pid in pids:
+            spent[kind(pids[pid])] += processes.cpu_s(pid) - before[pid]
+        all_of_it = took * os.cpu_count()
+        found["watching master"].append(spent["master"] / all_of_it)
+        found["watching host"].append(spent["host"] / all_of_it / 4)
+        whole = {name: whole[name] + spent[name] for name in whole}
     print("CPU time in %.1f s of training: %s" % (
-        took, ", ".join("%s %.3f s" % item for item in spent.items())), flush=True)
-    all_of_it = took * os.cpu_count()
-    return {"watching master": [spent["master"] / all_of_it], "watching host": [spent["host"] / all_of_it / 4]}
+        seconds, ", ".join("%s %.3f s" % item for item in whole.items())), flush=True)
+    return found
 
 
 def servers_killed(options, changes):
-    """Each in mid-epoch. The job goes back to its last checkpoint by itself; or it ends with 67 and is
-    resumed here. Both are measured alike, from each rank's last step to its next."""
+    """The running job goes back to its newest checkpoint, with new servers and the same workers."""
     found = {"server": [], "server redone": []}
     job = Job(options, extra=["--checkpoint-every", "1"], base=4)
 
@@ -208,12 +222,7 @@ def servers_killed(options, changes):
             status = job.wait("a checkpoint", lambda: has_checkpoint(job))
             since = time.monotonic_ns()
             os.kill(status["servers"][1]["pid"], signal.SIGKILL)
-            job.wait("its end, or steps made again", lambda: job.process.poll() is not None or begun_again(since),
-                     living=False)
-            if job.process.poll() is not None:
-                print("ended with %d; --resume" % job.process.returncode)
-                job.start(["dtlaunch", "--resume", job.job])
-            for seconds, steps in job.wait("every rank's next step", lambda: begun_again(since)):
+            for seconds, steps in job.wait("every worker's next step", lambda: begun_again(since)):
                 found["server"].append(seconds)
                 found["server redone"].append(steps)
             print("server %d of %d killed" % (change + 1, changes), flush=True)

@@ -6,8 +6,9 @@ import collections
 import json
 import statistics
 
-# One parameter update; process: how many processes wrote this log before the one that made it.
-Step = collections.namedtuple("Step", "epoch step begin end world process")
+# One parameter update; run: how often training had begun anew before it, in a new process or, after
+# servers were lost, in the same one.
+Step = collections.namedtuple("Step", "epoch step begin end world run")
 
 
 def read(path):
@@ -23,12 +24,12 @@ def read(path):
 
 
 def steps(events):
-    found, process = [], -1
+    found, run = [], -1
     for event in events:
-        if event["event"] == "start":
-            process += 1
+        if event["event"] == "start" or event.get("result") == "rollback":
+            run += 1
         elif event["event"] == "step":
-            found.append(Step(event["epoch"], event["step"], event["begin_ns"], event["t_ns"], event["world"], process))
+            found.append(Step(event["epoch"], event["step"], event["begin_ns"], event["t_ns"], event["world"], run))
     return found
 
 
@@ -104,8 +105,7 @@ def restarted(made, since, steps_per_epoch, world=None):
     Nothing while that has not happened. world: only steps of so many workers are its new ones."""
     usual = statistics.median(b.begin - a.end for a, b in zip(made, made[1:])) if len(made) > 1 else 0
     for before, after in zip(made, made[1:]):
-        again = after.process > before.process or (after.epoch, after.step) <= (before.epoch, before.step)
-        if after.end <= since or not again:
+        if after.end <= since or after.run == before.run:
             continue
         new = next((s for s in made[made.index(after):] if world in (None, s.world)), None)
         if new is None:
