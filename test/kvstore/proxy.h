@@ -14,6 +14,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -78,23 +79,33 @@ class Proxy {
     return out;
   }
 
-  /// Connections whose client has said all that a handshake needs.
+  /// Connections made so far whose handshake is over: the client has the server's proof, or will
+  /// read it before the end of a connection that is cut now.
   [[nodiscard]] std::size_t handshakes() {
-    const auto all = said();
-    return static_cast<std::size_t>(std::count_if(
-        all.begin(), all.end(), [](const auto& one) { return one.size() >= first_frame(one); }));
+    std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(
+        std::count_if(pairs_.begin(), pairs_.end(), [](const auto& pair) {
+          const std::string_view answered(pair->answered);
+          const std::size_t challenge = first_frame(answered);
+          return answered.size() > challenge &&
+                 answered.size() >= challenge + first_frame(answered.substr(challenge));
+        }));
   }
 
  private:
+  /// More than a server says in a handshake.
+  static constexpr std::size_t kHandshake = 4096;
+
   struct Pair {
     io::Fd client;
     io::Fd server;
     std::string said;
+    std::string answered;  ///< What was passed on to the client, its begin at least.
     bool is_doomed = false;
   };
 
-  /// Bytes of the frame that a client's proof is.
-  static std::size_t first_frame(const std::string& said) {
+  /// Bytes of the frame that begins here: the client's proof, the server's challenge or proof.
+  static std::size_t first_frame(std::string_view said) {
     std::uint32_t size = 0;
     if (said.size() < sizeof size) return sizeof size;
     std::memcpy(&size, said.data(), sizeof size);
@@ -143,6 +154,9 @@ class Proxy {
         released_.wait(lock, [this] { return !answers_held_; });
       }
       if (::send(to, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) break;
+      std::lock_guard lock(mutex_);
+      if (!to_server && pair->answered.size() < kHandshake)
+        pair->answered.append(buffer.data(), static_cast<std::size_t>(n));
     }
     ::shutdown(from, SHUT_RDWR);
     ::shutdown(to, SHUT_RDWR);
