@@ -73,7 +73,7 @@ held() {
   awk 'NR > 1 && $1 <= last { exit 1 } { last = $1 }' <<<"$(head -n 4 <<<"$delays")" || fail "the delays do not grow: $delays"
   some_epochs 2
   for id in 0 1; do
-    worker_log waits "$T/w$id.jsonl" 0.5 $from
+    worker_log waits "$T/w$id.jsonl" 2 $from
     worker_log once "$T/w$id.jsonl"
   done
 }

@@ -22,11 +22,12 @@ say() { printf '%s\n' "-- $*"; }
 fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
 skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 
-# wait_for SECONDS 'CONDITION': until the shell condition holds; false at the deadline.
+# wait_for SECONDS 'CONDITION': until the shell condition holds; false at the deadline. The seconds are
+# those of a machine that has nothing else to do: four times as many are waited.
 wait_for() {
-  local until=$((SECONDS + $1 + 1))
+  local until=$((SECONDS + $1 * 4 + 1))
   until eval "$2"; do
-    [ $SECONDS -lt $until ] || { printf 'waited %s s in vain for: %s\n' "$1" "$2"; return 1; }
+    [ $SECONDS -lt $until ] || { printf 'waited %s s in vain for: %s\n' $(($1 * 4)) "$2"; return 1; }
     sleep 0.05
   done
 }

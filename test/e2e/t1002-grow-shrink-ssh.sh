@@ -30,5 +30,5 @@ changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_A
 members 0,3
 some_epochs 1
 worker_log once "$T/w0.jsonl"
-worker_log waits "$T/w0.jsonl" 0.5
+worker_log waits "$T/w0.jsonl" 2
 end_job

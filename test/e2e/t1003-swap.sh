@@ -30,5 +30,5 @@ some_epochs 3
 [ "$(event committed)" = "$before" ] || fail "a commit for an edit that was taken back"
 [ "$(wc -l <host_worker_log)" = 3 ] || fail "a line in host_worker_log for an edit that was taken back"
 worker_log once "$T/w0.jsonl"
-worker_log waits "$T/w0.jsonl" 0.5
+worker_log waits "$T/w0.jsonl" 2
 end_job

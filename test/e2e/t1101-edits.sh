@@ -70,5 +70,5 @@ printf 'st\nlocalhost\n' >>host_worker && accepts 3
 printf 'localhost\nlocalhost' >host_worker && accepts 2
 
 worker_log once "$T/w0.jsonl"
-worker_log waits "$T/w0.jsonl" 0.5
+worker_log waits "$T/w0.jsonl" 2
 end_job

@@ -11,7 +11,7 @@ members 0,2,3
 some_epochs 2
 for id in 0 2; do
   worker_log once "$T/w$id.jsonl"
-  worker_log waits "$T/w$id.jsonl" 0.5
+  worker_log waits "$T/w$id.jsonl" 2
 done
 worker_log agree "$T"/w*.jsonl
 end_job

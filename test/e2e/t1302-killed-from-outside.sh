@@ -16,6 +16,6 @@ shows 's["hosts"][0]["given_up"] and "signal 9" in s["hosts"][0]["why"]'
 finished dtlaunch "$JOB_PID" 60
 expect_status 0
 worker_log once "$T/w0.jsonl"
-worker_log waits "$T/w0.jsonl" 0.5
+worker_log waits "$T/w0.jsonl" 2
 [ "$(wc -l <host_worker_log)" = 5 ] || fail "not five lines in host_worker_log"
 expect_nothing_left

@@ -14,5 +14,5 @@ changed 'ADDED localhost' 'REMOVED localhost'
 ! _alive "$pid" || fail "worker 1 still runs"
 worker_log left "$T/w1.jsonl"
 worker_log once "$T/w0.jsonl"
-worker_log waits "$T/w0.jsonl" 0.5
+worker_log waits "$T/w0.jsonl" 2
 end_job

@@ -33,6 +33,6 @@ wait_for 10 '[ "$(grep -c ADDED host_worker_log)" = "$(grep -c REMOVED host_work
   fail "host_worker_log does not add up"
 [ "$(cut -d' ' -f1 host_worker_log)" = "$(seq 0 $(($(wc -l <host_worker_log) - 1)))" ] || fail "a gap in host_worker_log"
 worker_log once "$T/w0.jsonl"
-worker_log waits "$T/w0.jsonl" 0.5
+worker_log waits "$T/w0.jsonl" 2
 worker_log agree "$T"/w*.jsonl
 end_job
