@@ -16,13 +16,14 @@ done
 [ -f "$T/prefix/share/doc/dtlaunch/copyright" ] || fail "no copyright file"
 # A manual names every option that --help names.
 manual_is_whole() {
-  local program=$1 manual option
-  shift
+  local program=$1 section=$2 manual option
+  shift 2
   [ -x "$bin/$program" ] || return 0
-  manual=$(gzip -dc "$T/prefix/share/man/man1/$program.1.gz" | sed 's/\\-/-/g')
+  manual=$(gzip -dc "$T/prefix/share/man/man$section/$program.$section.gz" | sed 's/\\-/-/g')
   for option in $("$bin/$program" "$@" --help | sed -nE 's/^  (-., |-. \[ )? *(--[a-z][a-z-]+).*/\2/p'); do
-    grep -qF -- "$option" <<<"$manual" || fail "$program.1 does not name $option"
+    grep -qF -- "$option" <<<"$manual" || fail "$program.$section does not name $option"
   done
 }
-manual_is_whole dtlaunch
-manual_is_whole dtbench kv
+manual_is_whole dtlaunch 1
+manual_is_whole dtbench 1 kv
+manual_is_whole dtsupervisor 8
