@@ -94,7 +94,10 @@ void check_numbers(const json& kinds, const json& node) {
   for (const auto& [name, kind] : kinds.items()) {
     const auto found = node.find(name);
     if (found == node.end()) continue;
-    if (kind.is_number_integer()) (void)whole_number<std::uint32_t>(*found);
+    if (name == "port" || name == "server_port")
+      (void)whole_number<std::uint16_t>(*found);
+    else if (kind.is_number_integer())
+      (void)whole_number<std::uint32_t>(*found);
     check_numbers(kind, *found);
   }
 }

@@ -33,14 +33,21 @@ TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") 
 }
 
 TEST_CASE("job spec: a number that does not fit is refused", "[job_spec]") {
-  const std::string good = to_json(io::JobSpec());
-  REQUIRE(io::spec_from_json(good));
-  for (const char* number : {"1e300", "-1", "0.5", "4294967296"}) {
-    std::string text = good;
-    const std::string from = "\"keep_checkpoints\": 3";
-    REQUIRE(text.find(from) != std::string::npos);
-    text.replace(text.find(from), from.size(), fmt::format("\"keep_checkpoints\": {}", number));
-    CHECK_FALSE(io::spec_from_json(text));
+  const auto with = [](std::string_view name, std::string_view number) {
+    std::string text = to_json(io::JobSpec());
+    const std::string key = fmt::format("\"{}\": ", name);
+    const auto at = text.find(key);
+    REQUIRE(at != std::string::npos);
+    const auto value = at + key.size();
+    return text.replace(value, text.find_first_of(",\n", value) - value, number);
+  };
+  CHECK(io::spec_from_json(with("keep_checkpoints", "4294967295")));
+  for (const char* number : {"1e300", "-1", "0.5", "4294967296"})
+    CHECK_FALSE(io::spec_from_json(with("keep_checkpoints", number)));
+  for (const char* name : {"port", "server_port"}) {
+    CHECK(io::spec_from_json(with(name, "65535")));
+    for (const char* number : {"70000", "-1", "22.5"})
+      CHECK_FALSE(io::spec_from_json(with(name, number)));
   }
 }
 
