@@ -1,40 +1,14 @@
 /// One job per folder: the lock file in `.dtlaunch`, and what an ended job left in the folder.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "io/asio.h"
+#include "supervisor/lock_holder.h"
 #include "supervisor/volume.h"
 
 namespace dt::supervisor {
-
-/// What the lock file says.
-struct LockHolder {
-  std::string job;
-  std::string host;     ///< Its name: several machines may have the same one.
-  std::string machine;  ///< /etc/machine-id; empty where there is none.
-  std::string boot_id;  ///< Of the running kernel: no two machines have the same one.
-  std::int64_t pid = 0;
-  std::uint64_t start = 0;  ///< The process's start time in its boot's clock ticks.
-
-  friend bool operator==(const LockHolder&, const LockHolder&) = default;
-};
-
-/// This very process, for this job.
-[[nodiscard]] LockHolder this_process(std::string job);
-[[nodiscard]] std::string to_json(const LockHolder& holder);
-[[nodiscard]] Result<LockHolder> lock_from_json(const std::string& text);
-
-/// Start time of a process of this machine in clock ticks; 0: no such process, or a zombie.
-[[nodiscard]] std::uint64_t process_start(std::int64_t pid);
-
-/// Whether the holder, seen from `me`, is surely gone. In the same boot of the same host: it has no
-/// process with that pid and start time, or is of the same job, whose journal's lock
-/// (supervisor/store.h) whoever asks has. In another boot: host name and machine id, which must be
-/// there, say that it was an earlier one of this very machine. Nothing can be seen of any other.
-[[nodiscard]] bool is_stale(const LockHolder& holder, const LockHolder& me);
 
 /// Makes the lock (a stale one is taken over). Held by another job that is alive, or of which
 /// nothing can be seen from here, it is kDenied and says by whom and what to do; trouble with the

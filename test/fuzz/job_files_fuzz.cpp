@@ -1,5 +1,5 @@
-/// Any bytes as the JSON files of a job: its spec, its folder's pointer file. Refused with a
-/// reason, or understood; a spec, written again, is the same one.
+/// Any bytes as the JSON files of a job: its spec, its folder's pointer file and lock. Refused with
+/// a reason, or understood; a spec or lock, written again, is the same one.
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 
 #include "io/job_spec.h"
 #include "supervisor/job_pointer.h"
+#include "supervisor/lock_holder.h"
 
 using namespace dt;
 
@@ -40,12 +41,21 @@ void read_spec(const std::string& text) {
   DT_CHECK(again && to_json(*again) == written, "a spec that changes when it is written again");
 }
 
+void read_lock(const std::string& text) {
+  const auto holder = supervisor::lock_from_json(text);
+  if (!holder) return;
+  DT_CHECK(supervisor::lock_from_json(to_json(*holder)) == *holder,
+           "a lock that changes when it is written again");
+  (void)is_stale(*holder, supervisor::this_process("job"));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   static const JobFolder kFolder;
   const std::string in(bytes, bytes + size);
   read_spec(in);
+  read_lock(in);
   // The same as changes to a good spec: not every field need be guessed.
   if (const auto changes = nlohmann::json::parse(in, nullptr, false); changes.is_object()) {
     auto whole = nlohmann::json::parse(to_json(io::JobSpec()));
