@@ -12,7 +12,7 @@ Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
       liveness_(options_.liveness),
       checkpoints_(options_.checkpoint_every),
       now_(now) {
-  for (const Record& r : records) apply(r);
+  for (const Record& r : records) replay(r);
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
   for (const WorkerId id : ids) {
@@ -64,6 +64,14 @@ std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
     if (end != effects_.end()) effects_.erase(end + 1, effects_.end());
   }
   return std::move(effects_);
+}
+
+void Job::replay(const Record& r) {
+  apply(r);
+  for (Note& told : change_notes(r)) {
+    const auto rank = boundary_.rank_of(*told.worker);
+    past_changes_.push_back({std::move(told), boundary_.generation(), boundary_.epoch(), rank});
+  }
 }
 
 void Job::record(Record r) {

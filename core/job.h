@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "core/boundary.h"
+#include "core/change_notes.h"
 #include "core/checkpoints.h"
 #include "core/hang.h"
 #include "core/job_events.h"
@@ -141,6 +142,8 @@ class Job {
   [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
   [[nodiscard]] const LostTime& lost_time() const { return lost_time_; }
   [[nodiscard]] std::uint64_t log_lines() const { return next_seq_; }
+  /// Of earlier terms, in the order of their lines: one of them may have died before it told them.
+  [[nodiscard]] const std::vector<PastChange>& past_changes() const { return past_changes_; }
   [[nodiscard]] bool opened() const { return opened_; }
   [[nodiscard]] bool finishing() const { return finishing_; }
   [[nodiscard]] bool ending() const { return ending_.has_value(); }
@@ -177,6 +180,7 @@ class Job {
   void on(const Tick& e);
 
   // Durable state.
+  void replay(const Record& record);
   void record(Record record);
   void apply(const Record& record);
   void apply_one(const JobBegan& r);
@@ -335,6 +339,7 @@ class Job {
   std::optional<Epoch> interrupted_;  ///< The epoch that was rolled back from.
   Term term_;
   std::uint64_t next_seq_ = 0;
+  std::vector<PastChange> past_changes_;
   std::optional<Time> start_counts_from_;  ///< The servers did not listen yet.
   bool opened_ = false;  ///< Some worker opened a distributed kvstore: not opaque.
   bool finishing_ = false;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/change_notes.h"
 #include "core/job.h"
 #include "core/job_text.h"
 
@@ -250,11 +251,7 @@ void Job::commit(Epoch epoch, const Plan& plan) {
   if (!plan.joins.empty()) text += fmt::format(", joined: {}", join_ids(plan.joins));
   if (!plan.leaves.empty()) text += fmt::format(", leaving: {}", join_ids(plan.leaves));
   note(Note::Kind::kCommit, "committed", text);
-  for (const WorkerId id : plan.joins)
-    note(Note::Kind::kCommit, "worker_added",
-         fmt::format("worker {} on {} is a member, rank {} of {}", id, membership_.find(id)->host,
-                     boundary_.rank_of(id)->value, c.members.size()),
-         id, membership_.find(id)->host);
+  for (Note& added : change_notes(c)) effects_.emplace_back(std::move(added));
 }
 
 bool Job::saves_at(Epoch epoch) {

@@ -217,6 +217,7 @@ struct Note {
   std::optional<WorkerId> worker = std::nullopt;
   std::optional<Host> host = std::nullopt;
   std::vector<std::pair<std::string, double>> numbers = {};  ///< Fields of the event.
+  std::optional<LogLine> line = std::nullopt;  ///< Of host_worker_log: it says the same.
 };
 /// The job is over: stop everything everywhere (TERM, then KILL after `grace`), then report.
 struct End {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/change_notes.h"
 #include "core/job.h"
 #include "core/job_text.h"
 
@@ -370,17 +371,12 @@ void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
   WorkerGone gone{id, status, why, {}};
   const bool own_end = w->state != WorkerState::kLeaving && status.clean() && why.empty();
   if (w->was_member && !initial() && !own_end) gone.log.push_back(log_line(false, w->host));
-  const Host host = w->host;
-  const bool logged = !gone.log.empty();
   const Duration member = w->state == WorkerState::kMember ? now_.at - w->since : Duration{};
+  auto notes = change_notes(gone);
   record(std::move(gone));
-  if (logged) {
-    note(Note::Kind::kCommit, "worker_removed",
-         fmt::format("worker {} on {} is removed ({})", id, host,
-                     why.empty() ? to_string(status) : why),
-         id, host);
-    if (member > Duration{})
-      std::get<Note>(effects_.back()).numbers.emplace_back("member_s", seconds(member));
+  for (Note& removed : notes) {
+    if (member > Duration{}) removed.numbers.emplace_back("member_s", seconds(member));
+    effects_.emplace_back(std::move(removed));
   }
 }
 

@@ -40,6 +40,7 @@ void Story::tell(const Note& note, const Place& place) {
   for (const auto& [name, value] : note.numbers) event[name] = std::round(value * 1000) / 1000;
   if (note.worker) event["worker"] = note.worker->value;
   if (note.host) event["host"] = to_string(*note.host);
+  if (note.line) event["seq"] = note.line->seq;
   // Output of a user's command may stand in a text: bytes that are no UTF-8 are replaced.
   std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   append_event_(line + "\n");

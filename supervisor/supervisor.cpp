@@ -33,7 +33,7 @@ constexpr Duration kStallAtResume = 50s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
 constexpr Duration kPredecessor = 5s;
 constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
-constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes read to count them.
+constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes, of earlier terms.
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -167,6 +167,7 @@ awaitable<int> Supervisor::run() {
     if (spec_.elastic) group_.spawn(host_worker_->run());
     if (!spec_.detached && !options_.resume) group_.spawn(expect_owner());
     group_.spawn(change_log_->run());
+    group_.spawn(events_file_->run());
     group_.spawn(journal_copy_->run());
     const Instant now{steady_now(), wall_now()};
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
@@ -252,9 +253,8 @@ awaitable<Result<void>> Supervisor::open_files() {
   if (!listening) co_return listening;
   group_.spawn(control_->run());
   console_ = std::make_unique<ConsoleLog>(*control_, own_log_);
-  story_ = std::make_unique<Story>(*console_, [this](std::string line) {
-    volume_.queue_append(path("events.jsonl"), std::move(line), VolumeClient::Loss::kNever);
-  });
+  story_ = std::make_unique<Story>(*console_,
+                                   [this](const std::string& line) { events_file_->add(line); });
   volume_.on_append_error = [this](const std::string& file, const Error& error) {
     own_log_.error("{}: {}", file, error.message);
   };
@@ -262,10 +262,9 @@ awaitable<Result<void>> Supervisor::open_files() {
   if (!options_.resume) {
     auto files = co_await make_job_files();
     if (!files) co_return files;
-  } else if (auto told = co_await volume_.read(path("events.jsonl"), kMostEvents); told && *told) {
-    story_->go_on_from(
-        static_cast<std::uint64_t>(std::count((*told)->begin(), (*told)->end(), '\n')));
   }
+  const auto told = co_await take_up_events();
+  if (!told) co_return tl::unexpected(told.error());
   const std::string logs = io::job_files_dir(spec_) + "/logs";
   auto logs_made = co_await volume_.make_dirs(logs);
   if (!logs_made) co_return logs_made;
@@ -291,6 +290,12 @@ awaitable<Result<void>> Supervisor::open_files() {
     console_->warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
   };
 
+  events_file_ =
+      std::make_unique<EventsFile>(executor_, volume_, path("events.jsonl"), told->bytes);
+  events_file_->on_error = [this](const Error& error) {
+    console_->warn("events.jsonl cannot be written now, it will catch up: {}", error.message);
+  };
+
   journal_copy_ = std::make_unique<JournalCopy>(executor_, volume_, io::journal_copy_file(spec_),
                                                 std::move(journal_bytes));
   journal_copy_->on_error = [this](const Error& error) {
@@ -301,6 +306,7 @@ awaitable<Result<void>> Supervisor::open_files() {
   JobOptions options = job_options(spec_);
   options.is_adopted = options_.adopt;
   job_ = std::make_unique<Job>(std::move(options), records, now);
+  tell_past_changes(*told);
   HostWorker::Options watch;
   watch.folder = spec_.job_dir;
   watch.watch.poll = from_seconds(spec_.poll_interval_s);
@@ -343,6 +349,37 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   console_->info("Created worker host log file {}", path("host_worker_log"));
   auto events = co_await volume_.replace(path("events.jsonl"), "");
   co_return events;
+}
+
+awaitable<Result<ToldEvents>> Supervisor::take_up_events() {
+  const std::string file = path("events.jsonl");
+  auto text = co_await volume_.read(file, kMostEvents);
+  if (!text) {
+    if (text.error().kind == ErrorKind::kTimeout) co_return tl::unexpected(text.error());
+    own_log_.warn("what was told cannot be known: {}", text.error().message);
+    co_return ToldEvents{kAnySize, 0, {}};
+  }
+  const std::string_view present = *text ? std::string_view(**text) : std::string_view();
+  ToldEvents told = told_events(present);
+  if (told.bytes < present.size()) {
+    auto cut = co_await volume_.truncate(file, told.bytes);
+    if (!cut) co_return tl::unexpected(cut.error());
+  }
+  story_->go_on_from(told.next);
+  co_return told;
+}
+
+void Supervisor::tell_past_changes(const ToldEvents& told) {
+  if (told.bytes == kAnySize) return;
+  for (const PastChange& past : job_->past_changes()) {
+    if (told.log_lines.count(past.note.line->seq) > 0) continue;
+    Story::Place place;
+    place.wall_ns = past.note.line->wall_ns;
+    place.generation = past.generation.value;
+    if (past.epoch) place.epoch = past.epoch->value;
+    if (past.rank) place.rank = past.rank->value;
+    story_->tell(past.note, place);
+  }
 }
 
 awaitable<void> Supervisor::expect_owner() {
@@ -465,6 +502,8 @@ awaitable<void> Supervisor::close_files() {
   const Time files_until = steady_now() + kGoodbye;
   if (!co_await change_log_->finish(kGoodbye))
     console_->warn("{} lacks its last lines: it cannot be written", path("host_worker_log"));
+  if (!co_await events_file_->finish(files_until - steady_now()))
+    console_->warn("{} lacks its last lines: it cannot be written", path("events.jsonl"));
   static_cast<void>(co_await journal_copy_->finish(files_until - steady_now()));
   const std::string pointer =
       nlohmann::json{{"job", spec_.job},

@@ -28,6 +28,7 @@
 #include "supervisor/agent_link.h"
 #include "supervisor/change_log_file.h"
 #include "supervisor/control.h"
+#include "supervisor/events_file.h"
 #include "supervisor/host_worker.h"
 #include "supervisor/job_lock.h"
 #include "supervisor/journal_copy.h"
@@ -97,6 +98,10 @@ class Supervisor {
   // Life of the job.
   io::awaitable<Result<void>> open_files();
   io::awaitable<Result<void>> make_job_files();
+  /// What events.jsonl holds, whose whole lines stay; `bytes` is kAnySize if it cannot be read.
+  io::awaitable<Result<ToldEvents>> take_up_events();
+  /// Of changes that an earlier term has journalled and not told.
+  void tell_past_changes(const ToldEvents& told);
   io::awaitable<void> tick_loop();
   /// Tells the job machine which agents have fallen silent, and which are heard again.
   void notice_silence(Time now);
@@ -190,6 +195,7 @@ class Supervisor {
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<io::Log> console_;
   std::unique_ptr<Story> story_;
+  std::unique_ptr<EventsFile> events_file_;
   std::unique_ptr<ProcessOutput> output_;
   std::unique_ptr<HostWorker> host_worker_;
   std::unique_ptr<ChangeLogFile> change_log_;

@@ -148,7 +148,7 @@ io::awaitable<void> Supervisor::seal(Checkpoints::Saving what) {
 
 void Supervisor::act(const Note& e) {
   Story::Place place;
-  place.wall_ns = wall_now();
+  place.wall_ns = e.line ? e.line->wall_ns : wall_now();
   if (job_) {
     const Boundary& view = job_->boundary();
     place.generation = view.generation().value;

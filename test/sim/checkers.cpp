@@ -353,6 +353,21 @@ void Checkers::on_log_file(const std::string& text, bool whole) {
     fail(fmt::format("host_worker_log has {} lines, {} changes happened", n, due_.size()));
 }
 
+void Checkers::on_events(const std::vector<Note>& told, bool whole) {
+  // 7. Each change has one event, too.
+  for (std::size_t n = 0; n < told.size(); ++n) {
+    const Note& event = told[n];
+    if (event.line->seq != n)
+      return fail(
+          fmt::format("events.jsonl: the event of line {} is line {}'s", n, event.line->seq));
+    const char* what = n < due_.size() && due_[n].first ? "worker_added" : "worker_removed";
+    if (n >= due_.size() || event.what != what || event.host != due_[n].second)
+      return fail(fmt::format("events.jsonl says what did not happen: {}", event.text));
+  }
+  if (whole && told.size() != due_.size())
+    fail(fmt::format("events.jsonl has {} changes, {} happened", told.size(), due_.size()));
+}
+
 void Checkers::on_end(std::int32_t code, const std::string& message) {
   constexpr std::uint32_t kLeast = 10;
   const std::uint32_t limit = futile_restarts > 0 ? futile_restarts : kLeast;

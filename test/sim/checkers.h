@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/job_events.h"
 #include "core/job_records.h"
 #include "core/messages.h"
 
@@ -49,6 +50,8 @@ class Checkers {
   /// Neither may last.
   void on_tick(Time now, bool all_wait, bool one_hangs);
   void on_log_file(const std::string& text, bool whole);
+  /// What events.jsonl tells of the changes that host_worker_log has.
+  void on_events(const std::vector<Note>& told, bool whole);
   void on_end(std::int32_t exit_code, const std::string& message);
 
   /// The rollback that brought the present servers; 0: none was.

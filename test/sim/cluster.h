@@ -90,6 +90,7 @@ class Cluster {
   /// The shell's goodbye to one host; hosts that are still being reached get it when they answer.
   void shut_down(std::size_t i);
   void flush_log(std::size_t bytes);
+  void flush_events();
   void look_at_file(std::uint64_t life);
 
   // Links.
@@ -187,6 +188,8 @@ class Cluster {
   std::vector<LogLine> lines_;
   std::string log_file_;
   std::string log_queue_;
+  std::vector<Note> events_;  ///< Of the changes of members, as events.jsonl has them.
+  std::vector<Note> events_queue_;
   std::map<std::size_t, std::uint64_t> prepares_;
   std::map<WorkerId, std::pair<std::uint64_t, Epoch>> heard_;
   bool over_ = false;

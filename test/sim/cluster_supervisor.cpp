@@ -37,6 +37,9 @@ void Cluster::begin_supervisor() {
   ++life_;
   alive_ = true;
   job_.emplace(options_, records, instant());
+  for (const PastChange& past : job_->past_changes())
+    if (past.note.line->seq >= events_.size()) events_.push_back(past.note);
+  checkers_->on_events(events_, false);
   term_ = term.next();
   std::vector<Host> accepted;
   for (const HostSlots& s : job_->membership().file())
@@ -58,6 +61,9 @@ void Cluster::crash() {
   // The volume's helper may have written a part of what was queued.
   flush_log(rng_.between(0, log_queue_.size()));
   log_queue_.clear();
+  // No draw: a seed stays what it is. The queue's length and the journal's know nothing of another.
+  events_queue_.resize(journal_.size() % (events_queue_.size() + 1));
+  flush_events();
   for (Machine& m : machines_) {
     m.link = Link{};
     const std::uint64_t link = m.agent.link;
@@ -75,7 +81,10 @@ void Cluster::tick(std::uint64_t life) {
   if (!over_) {
     feed(Tick{});
     if (alive_ && life == life_) checkers_->on_tick(now_, everyone_waits(), keeps_others_waiting());
-    if (rng_.chance(0.3)) flush_log(log_queue_.size());
+    if (rng_.chance(0.3)) {
+      flush_log(log_queue_.size());
+      flush_events();
+    }
   }
   if (alive_ && life == life_ && !over_) after(100ms, [this, life] { tick(life); });
 }
@@ -260,7 +269,10 @@ void Cluster::act(const SealCheckpoint& e) {
   });
 }
 
-void Cluster::act(const Note& e) { trace(13, e.what.size(), "  - {}", e.text); }
+void Cluster::act(const Note& e) {
+  trace(13, e.what.size(), "  - {}", e.text);
+  if (e.line) events_queue_.push_back(e);
+}
 
 void Cluster::act(const End& e) {
   trace(14, static_cast<std::uint64_t>(e.exit_code), "  END {}: {}", e.exit_code, e.message);
@@ -273,6 +285,8 @@ void Cluster::act(const End& e) {
   exit_code_ = e.exit_code;
   flush_log(log_queue_.size());
   checkers_->on_log_file(log_file_, true);
+  flush_events();
+  checkers_->on_events(events_, true);
   checkers_->on_end(e.exit_code, e.message);
   for (std::size_t i = 0; i < machines_.size(); ++i)
     if (machines_[i].link.up) shut_down(i);
@@ -288,6 +302,13 @@ void Cluster::flush_log(std::size_t bytes) {
   log_file_ += log_queue_.substr(0, bytes);
   log_queue_.erase(0, bytes);
   if (bytes > 0) checkers_->on_log_file(log_file_, false);
+}
+
+void Cluster::flush_events() {
+  if (events_queue_.empty()) return;
+  events_.insert(events_.end(), events_queue_.begin(), events_queue_.end());
+  events_queue_.clear();
+  checkers_->on_events(events_, false);
 }
 
 void Cluster::look_at_file(std::uint64_t life) {

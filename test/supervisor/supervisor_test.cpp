@@ -296,6 +296,51 @@ TEST_CASE("supervisor: a job that cannot begin gives its folder back") {
   CHECK_FALSE(fs::exists(job.dir / "job/.dtlaunch/lock"));
 }
 
+TEST_CASE("supervisor: a change that an earlier term has not told is told once") {
+  const Host a{"", "a", 0};
+  const Host b{"", "b", 0};
+  const LogLine added{0, true, b, 1'763'664'000'123'456'789};
+  const LogLine removed{1, false, b, 1'763'664'000'987'654'321};
+  Committed joins{Generation(2), true, Epoch(1), {WorkerId(0), WorkerId(1)}, {}, {}, {added}};
+  joins.contributors = joins.members;
+  std::vector<Record> records = begun();
+  records.insert(records.end(),
+                 {FileTaken{Edit(1), {{a, 1}, {b, 1}}}, WorkerAllotted{WorkerId(1), b, Edit(1)},
+                  joins, WorkerGone{WorkerId(1), {0, 9}, "", {removed}}});
+  Supervised job;
+  const std::string events = job.dir / "job/events.jsonl";
+  // Of the last line a half: the helper, too, was killed.
+  const std::string other = R"({"n":0,"event":"committed"})"
+                            "\n";
+  const std::string first = R"({"n":1,"event":"worker_added","seq":0})"
+                            "\n";
+  const std::string half = R"({"n":2,"event":"worker_re)";
+  const std::string there =
+      GENERATE_COPY(std::string(), other, other + half, other + first, other + first + half);
+  spill(events, there);
+  job.resume(records);
+  job.start();
+  job.told(0, AgentHello::kType);
+  job.supervisor->kill("enough");
+  job.end();
+
+  std::vector<std::string> told;
+  std::istringstream lines(slurp(events));
+  for (std::string line; std::getline(lines, line); told.push_back(line))
+    CHECK(line.find(fmt::format("\"n\":{}", told.size())) != std::string::npos);
+  const auto tell = [&](const char* what, std::uint64_t seq) {
+    return std::count_if(told.begin(), told.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos &&
+             line.find(fmt::format("\"seq\":{}", seq)) != std::string::npos;
+    });
+  };
+  CHECK(tell("worker_added", 0) == 1);
+  CHECK(tell("worker_removed", 1) == 1);
+  CHECK(slurp(events).starts_with(there.substr(0, there.rfind('\n') + 1)));
+  const std::string when = fmt::format("\"time_ns\":{}", removed.wall_ns);
+  CHECK(slurp(events).find(when) != std::string::npos);
+}
+
 TEST_CASE("supervisor: only a folder that has a job is said to have one") {
   Supervised job;
   fs::create_directory(job.spec.state_dir);
