@@ -6,7 +6,8 @@
                                supervisor--+    trainer   (of kvstore the C ABI only; no io)
 
 core is pure (core/result.cpp's abort with a message aside): the standard library without clocks, files, threads and randomness, fmt and
-tl::expected. test/ may include everything.
+tl::expected. kvstore/cuda is carried alone to machines with a GPU: the standard library, CUDA and kernels.h of kvstore. test/ may include
+everything.
 """
 import os
 import re
@@ -22,6 +23,12 @@ ALLOWED = {
 }
 # The C ABI and its C++ face: what any user's program has.
 TRAINER_MAY = {"kvstore/dtkv.h", "kvstore/kvstore.h"}
+
+# kvstore/cuda, of which headers without CUDA in them (all but one) serve every compiler.
+CUDA_FOLDER = "kvstore/cuda/"
+CUDA_MAY = {"kvstore/kernels/kernels.h"}
+CUDA_HEADERS = re.compile(r"^(cuda\w*\.h|nccl\.h|dlfcn\.h|[a-z_]+)$")
+ONLY_FOR_NVCC = CUDA_FOLDER + "launch_kernel.h"
 
 CORE_HEADERS = re.compile(r"^(fmt/[a-z]+\.h|tl/expected\.hpp|[a-z_]+)$")
 IMPURE_HEADERS = {
@@ -51,6 +58,7 @@ def sources(folder):
 def reasons(root, layer, path, text):
     """Yields (line, reason)."""
     header = path.endswith((".h", ".hpp"))
+    in_cuda = os.path.relpath(path, root).startswith(CUDA_FOLDER)
     for number, line in enumerate(text.splitlines(), 1):
         found = INCLUDE.match(line)
         if not found:
@@ -68,6 +76,14 @@ def reasons(root, layer, path, text):
                 if layer == "trainer":
                     may += " " + " ".join(sorted(TRAINER_MAY))
                 yield number, f"{layer} may not include {name} (it may include: {may})"
+            elif in_cuda and not name.startswith(CUDA_FOLDER) and name not in CUDA_MAY:
+                yield number, f"kvstore/cuda is carried alone: it may not include {name}"
+            elif name == ONLY_FOR_NVCC and not path.endswith(".cu"):
+                yield number, f"{name} is for .cu files"
+        elif in_cuda and not CUDA_HEADERS.match(name):
+            yield number, f"kvstore/cuda has the standard library and CUDA, not <{name}>"
+        elif in_cuda and header and name.startswith(("cuda", "nccl")) and not path.endswith(ONLY_FOR_NVCC):
+            yield number, f"keep <{name}> out of headers: they serve compilers without CUDA"
         elif layer == "core":
             if not CORE_HEADERS.match(name):
                 yield number, f"core is pure and may not include <{name}>"

@@ -1,0 +1,98 @@
+#include "kvstore/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+namespace dt::kv::cuda {
+
+namespace {
+
+Status status_of(cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();  // told once
+  return {cudaGetErrorString(error)};
+}
+
+}  // namespace
+
+std::string why_no_device(int number) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver)
+    return "no CUDA device: no NVIDIA driver on this machine, or one older than CUDA " +
+           std::to_string(CUDART_VERSION / 1000) + "." +
+           std::to_string(CUDART_VERSION % 1000 / 10) + " needs";
+  if (error != cudaSuccess) return std::string("no CUDA device: ") + status_of(error).error;
+  if (count == 0) return "no CUDA device on this machine";
+  if (number < 0 || number >= count)
+    return "no CUDA device " + std::to_string(number) + ": this machine has " +
+           std::to_string(count);
+  cudaDeviceProp properties{};
+  if (const auto asked = cudaGetDeviceProperties(&properties, number); asked != cudaSuccess)
+    return std::string("no CUDA device: ") + status_of(asked).error;
+  if (properties.major < 8)
+    return "no CUDA device: " + std::string(properties.name) + " is older than sm_80";
+  return {};
+}
+
+std::string describe_device(int number) {
+  cudaDeviceProp properties{};
+  if (const auto error = cudaGetDeviceProperties(&properties, number); error != cudaSuccess)
+    return status_of(error).error;
+  return std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
+         std::to_string(properties.minor) + ", " +
+         std::to_string(properties.totalGlobalMem / 1'000'000'000) + " GB";
+}
+
+Status use_device(int number) { return status_of(cudaSetDevice(number)); }
+Status wait(Stream stream) { return status_of(cudaStreamSynchronize(stream)); }
+Status copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+}
+Status fill(void* to, int value, std::size_t bytes, Stream stream) {
+  return status_of(cudaMemsetAsync(to, value, bytes, stream));
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_) cudaFree(data_);
+}
+void DeviceMemory::swap(DeviceMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
+Status DeviceMemory::allocate(std::size_t bytes) {
+  DeviceMemory fresh;
+  if (bytes > 0) {
+    const Status status = status_of(cudaMalloc(&fresh.data_, bytes));
+    if (!status.ok()) {
+      fresh.data_ = nullptr;
+      return status;
+    }
+    fresh.size_ = bytes;
+  }
+  swap(fresh);
+  return {};
+}
+
+OwnStream::~OwnStream() {
+  if (stream_) cudaStreamDestroy(stream_);
+}
+Status OwnStream::create() {
+  return status_of(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+Event::~Event() {
+  if (event_) cudaEventDestroy(event_);
+}
+Status Event::create() { return status_of(cudaEventCreate(&event_)); }
+Status Event::record(Stream stream) { return status_of(cudaEventRecord(event_, stream)); }
+Status Event::hold_back(Stream stream) const {
+  return status_of(cudaStreamWaitEvent(stream, event_, 0));
+}
+Status Event::wait() const { return status_of(cudaEventSynchronize(event_)); }
+Status Event::milliseconds_since(const Event& earlier, float& milliseconds) const {
+  return status_of(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+}
+
+}  // namespace dt::kv::cuda

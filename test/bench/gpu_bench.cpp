@@ -1,0 +1,289 @@
+/// How fast the operations of kvstore/cuda are on a device, beside the device's own copy.
+///
+///     gpu_bench [--device N] [--reps N]
+///
+/// Each figure is the median of N (15) pairs, copy and operation in turn, by the stream's events.
+///     bytes     what must be read and written, once
+///     GB/s      bytes over time
+///     x copy    the same over that of a copy of 256 MiB inside the device, which moves 512 MiB
+/// Exit codes: 0, 1 a call failed, 2 bad usage, 77 no device.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvstore/cuda/codecs.h"
+#include "kvstore/cuda/launch.h"
+#include "kvstore/cuda/steps.h"
+#include "kvstore/cuda/sum.h"
+
+using namespace dt::kv::cuda;
+
+namespace {
+
+constexpr std::size_t kBytes = std::size_t{256} << 20;
+constexpr std::size_t kElements = kBytes / sizeof(float);
+
+void must(Status status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "gpu_bench: %s\n", status.error);
+  std::exit(1);
+}
+
+/// Device memory for the whole run.
+class Arrays {
+ public:
+  explicit Arrays(Stream stream) : stream_(stream), some_(kSome) {
+    std::mt19937 random(1);
+    for (auto& x : some_) x = static_cast<float>(random() % 2001) / 1000.0F - 1.0F;
+  }
+  /// Numbers between -1 and 1.
+  float* random(std::size_t elements) {
+    auto* array = static_cast<float*>(zeros(elements * sizeof(float)));
+    for (std::size_t i = 0; i < elements; i += kSome)
+      must(copy(array + i, some_.data(), std::min(kSome, elements - i) * sizeof(float), stream_));
+    must(wait(stream_));
+    return array;
+  }
+  void* zeros(std::size_t bytes) {
+    all_.emplace_back();
+    must(all_.back().allocate(bytes));
+    must(fill(all_.back().data(), 0, bytes, stream_));
+    return all_.back().data();
+  }
+  void free_all() { all_.clear(); }
+
+ private:
+  static constexpr std::size_t kSome = std::size_t{1} << 20;
+  Stream stream_;
+  std::vector<float> some_;
+  std::vector<DeviceMemory> all_;
+};
+
+/// He et al. 2015, as torchvision has it: 161 tensors, each convolution followed by a batch norm.
+std::vector<std::uint64_t> resnet50() {
+  std::vector<std::uint64_t> all;
+  const auto convolution = [&all](std::uint64_t in, std::uint64_t out, std::uint64_t kernel) {
+    all.insert(all.end(), {in * out * kernel * kernel, out, out});
+  };
+  convolution(3, 64, 7);
+  std::uint64_t in = 64;
+  const unsigned blocks[] = {3, 4, 6, 3};
+  for (unsigned stage = 0; stage < 4; ++stage)
+    for (unsigned block = 0; block < blocks[stage]; ++block) {
+      const std::uint64_t width = std::uint64_t{64} << stage;
+      convolution(in, width, 1);
+      convolution(width, width, 3);
+      convolution(width, 4 * width, 1);
+      if (block == 0) convolution(in, 4 * width, 1);
+      in = 4 * width;
+    }
+  all.insert(all.end(), {in * 1000, 1000});
+  return all;
+}
+
+class Bench {
+ public:
+  Bench(Stream stream, int reps) : stream_(stream), reps_(reps), arrays_(stream) {
+    must(begin_.create());
+    must(end_.create());
+    must(from_.allocate(kBytes));
+    must(to_.allocate(kBytes));
+    must(fill(from_.data(), 1, kBytes, stream));
+  }
+
+  Arrays& arrays() { return arrays_; }
+
+  /// Prints a line, and gives the arrays back.
+  void measure(const std::string& name, double bytes, const std::function<Status()>& operation) {
+    const auto copy_once = [this] { return copy(to_.data(), from_.data(), kBytes, stream_); };
+    std::vector<double> rates;
+    std::vector<double> copies;
+    for (int warm = 0; warm < 3; ++warm) {
+      must(copy_once());
+      must(operation());
+    }
+    for (int rep = 0; rep < reps_; ++rep) {
+      copies.push_back(2.0 * static_cast<double>(kBytes) / seconds(copy_once));
+      rates.push_back(bytes / seconds(operation));
+    }
+    const double rate = median(rates);
+    const double copied = median(copies);
+    std::printf("%-34s %9.1f MB %9.3f ms %8.0f GB/s %8.0f GB/s copy %7.3f x copy\n", name.c_str(),
+                bytes / 1e6, bytes / rate * 1e3, rate / 1e9, copied / 1e9, rate / copied);
+    std::fflush(stdout);
+    arrays_.free_all();
+  }
+
+ private:
+  double seconds(const std::function<Status()>& operation) {
+    must(begin_.record(stream_));
+    must(operation());
+    must(end_.record(stream_));
+    must(end_.wait());
+    float milliseconds = 0;
+    must(end_.milliseconds_since(begin_, milliseconds));
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+  static double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+
+  Stream stream_;
+  int reps_;
+  Event begin_, end_;
+  DeviceMemory from_, to_;
+  Arrays arrays_;
+};
+
+template <unsigned kMost>
+void bench_sum(Bench& bench, Stream stream) {
+  Sum<Float32, Float32, kMost> operation;
+  operation.sum.count = kMost;
+  typename Sum<Float32, Float32, kMost>::Tensor tensor;
+  for (auto& source : tensor.sources) source = bench.arrays().random(kElements);
+  tensor.out = bench.arrays().random(kElements);
+  tensor.elements = kElements;
+  bench.measure("sum of " + std::to_string(kMost) + ", 256 MiB each",
+                static_cast<double>(kBytes) * (kMost + 1),
+                [&] { return launch(operation, tensor, nullptr, stream); });
+}
+
+/// A step over ResNet-50 in one launch. Its tensors lie apart, as a framework's do.
+template <class Operation>
+void bench_step(Bench& bench, Stream stream, const std::string& name, Operation operation,
+                double bytes_per_element) {
+  using Values = typename Operation::Values;
+  std::vector<typename Operation::Tensor> tensors;
+  std::uint64_t elements = 0;
+  for (const std::uint64_t n : resnet50()) {
+    typename Operation::Tensor t;
+    if constexpr (Operation::kHasMaster) {
+      t.values = static_cast<typename Values::Element*>(bench.arrays().zeros(2 * n));
+      t.master = bench.arrays().random(n);
+      t.gradients[0] = static_cast<std::uint16_t*>(bench.arrays().zeros(2 * n));
+    } else {
+      t.values = bench.arrays().random(n);
+      t.gradients[0] = bench.arrays().random(n);
+    }
+    t.first = static_cast<float*>(bench.arrays().zeros(n * sizeof(float)));
+    t.second = static_cast<float*>(bench.arrays().zeros(n * sizeof(float)));
+    t.elements = n;
+    elements += n;
+    tensors.push_back(t);
+  }
+  Table<Operation> table;
+  must(table.make(tensors, stream));
+  bench.measure(name + ", ResNet-50's " + std::to_string(tensors.size()),
+                bytes_per_element * static_cast<double>(elements),
+                [&] { return launch(operation, table, nullptr, stream); });
+}
+
+template <class Operation>
+Operation sgd() {
+  Operation operation;
+  operation.step.learning_rate = 0.01F;
+  operation.step.momentum = 0.9F;
+  operation.step.weight_decay = 1e-4F;
+  return operation;
+}
+
+template <class Operation>
+Operation adamw() {
+  Operation operation;
+  operation.step.keep = 0.9999F;
+  operation.step.beta1 = 0.9F;
+  operation.step.rest1 = 0.1F;
+  operation.step.beta2 = 0.999F;
+  operation.step.rest2 = 0.001F;
+  operation.step.step = 1e-3F;
+  operation.step.eps = 1e-8F;
+  return operation;
+}
+
+void bench_codecs(Bench& bench, Stream stream) {
+  const auto elements = static_cast<double>(kElements);
+  const auto codes = [&] {
+    return static_cast<std::uint8_t*>(bench.arrays().zeros(kElements / 4));
+  };
+  {
+    const EncodeTwoBit::Tensor t = {codes(), bench.arrays().random(kElements),
+                                    bench.arrays().random(kElements), kElements};
+    bench.measure("2bit code, 256 MiB", 12.25 * elements,
+                  [&] { return launch(EncodeTwoBit{}, t, nullptr, stream); });
+  }
+  {
+    const DecodeTwoBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
+    bench.measure("2bit decode, 256 MiB", 4.25 * elements,
+                  [&] { return launch(DecodeTwoBit{}, t, nullptr, stream); });
+  }
+  {
+    const AddTwoBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
+    bench.measure("2bit decode and add, 256 MiB", 8.25 * elements,
+                  [&] { return launch(AddTwoBit{}, t, nullptr, stream); });
+  }
+  {
+    const Cast<Float32, Fp16>::Tensor t = {
+        {bench.arrays().random(kElements)},
+        static_cast<std::uint16_t*>(bench.arrays().zeros(kBytes / 2)),
+        kElements};
+    bench.measure("float32 to fp16, 256 MiB", 6 * elements,
+                  [&] { return launch(Cast<Float32, Fp16>(), t, nullptr, stream); });
+  }
+  {
+    const Cast<Bf16, Float32>::Tensor t = {
+        {static_cast<std::uint16_t*>(bench.arrays().zeros(kBytes / 2))},
+        bench.arrays().random(kElements),
+        kElements};
+    bench.measure("bf16 to float32, 256 MiB", 6 * elements,
+                  [&] { return launch(Cast<Bf16, Float32>(), t, nullptr, stream); });
+  }
+}
+
+bool parse(int argc, char** argv, int& device, int& reps) {
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (i + 1 == argc || (name != "--device" && name != "--reps")) return false;
+    char* end = nullptr;
+    const unsigned long value = std::strtoul(argv[i + 1], &end, 10);
+    if (*end != '\0' || end == argv[i + 1] || value > 1000) return false;
+    (name == "--reps" ? reps : device) = static_cast<int>(value);
+  }
+  return reps > 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int device = 0;
+  int reps = 15;
+  if (!parse(argc, argv, device, reps)) {
+    std::fprintf(stderr, "usage: gpu_bench [--device N] [--reps N]\n");
+    return 2;
+  }
+  if (const std::string why = why_no_device(device); !why.empty()) {
+    std::fprintf(stderr, "gpu_bench: SKIPPED: %s\n", why.c_str());
+    return kNoDeviceExit;
+  }
+  must(use_device(device));
+  std::printf("gpu_bench: %s\n", describe_device(device).c_str());
+  OwnStream stream;
+  must(stream.create());
+  Bench bench(stream.get(), reps);
+  bench_sum<2>(bench, stream.get());
+  bench_sum<4>(bench, stream.get());
+  bench_sum<8>(bench, stream.get());
+  // Values, gradient and state in float32; then values and gradients in bf16 with a master copy.
+  bench_step(bench, stream.get(), "SGD-momentum", sgd<Sgd<Float32, Float32, 1>>(), 20);
+  bench_step(bench, stream.get(), "AdamW", adamw<Adam<Float32, Float32, 1>>(), 28);
+  bench_step(bench, stream.get(), "SGD-momentum, bf16", sgd<Sgd<Bf16, Bf16, 1>>(), 20);
+  bench_step(bench, stream.get(), "AdamW, bf16", adamw<Adam<Bf16, Bf16, 1>>(), 28);
+  bench_codecs(bench, stream.get());
+  return 0;
+}
