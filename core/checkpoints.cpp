@@ -1,5 +1,7 @@
 #include "core/checkpoints.h"
 
+#include <algorithm>
+
 namespace dt {
 
 bool Checkpoints::is_wanted(Epoch epoch) const {
@@ -12,8 +14,16 @@ void Checkpoints::begin(Epoch epoch, Generation generation) {
 }
 
 void Checkpoints::taken(Epoch epoch) {
-  newest_ = epoch;
+  std::erase_if(whole_, [epoch](Epoch other) { return other >= epoch; });
+  whole_.push_back(epoch);
+  if (whole_.size() > keep_) whole_.erase(whole_.begin());
   saving_.reset();
+}
+
+std::optional<Epoch> Checkpoints::newest_but(Epoch epoch) const {
+  const auto last =
+      std::find_if(whole_.rbegin(), whole_.rend(), [epoch](Epoch other) { return other != epoch; });
+  return last == whole_.rend() ? std::nullopt : std::optional(*last);
 }
 
 void Checkpoints::roll_back(Epoch epoch) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "core/id.h"
 
@@ -33,8 +34,8 @@ class Checkpoints {
     bool is_sealing = false;
   };
 
-  /// At every so many epochs; 0: never.
-  explicit Checkpoints(std::uint32_t every) : every_(every) {}
+  /// At every so many epochs; 0: never. The newest `keep` of those that count are kept.
+  Checkpoints(std::uint32_t every, std::size_t keep) : every_(every), keep_(keep) {}
 
   /// The boundary before this epoch is one for a checkpoint. An epoch that begins once more is not.
   [[nodiscard]] bool is_wanted(Epoch epoch) const;
@@ -42,13 +43,19 @@ class Checkpoints {
   [[nodiscard]] bool is_idle() const { return !saving_; }
   [[nodiscard]] const std::optional<Saving>& saving() const { return saving_; }
   /// Of the newest that is whole.
-  [[nodiscard]] std::optional<Epoch> newest() const { return newest_; }
+  [[nodiscard]] std::optional<Epoch> newest() const {
+    return whole_.empty() ? std::nullopt : std::optional(whole_.back());
+  }
+  /// Of the newest that is whole but for this one.
+  [[nodiscard]] std::optional<Epoch> newest_but(Epoch epoch) const;
 
   // In the journal.
   void begin(Epoch epoch, Generation generation);
   void taken(Epoch epoch);
   /// That epoch begins once more, from its checkpoint; what is being written is given up.
   void roll_back(Epoch epoch);
+  /// It cannot be read: it counts no more.
+  void damaged(Epoch epoch) { std::erase(whole_, epoch); }
 
   /// A server's file is there. True, once: all of `servers` files are, seal it.
   [[nodiscard]] bool add(ServerId server, Generation generation, File file, std::size_t servers);
@@ -60,8 +67,9 @@ class Checkpoints {
 
  private:
   std::uint32_t every_;
+  std::size_t keep_;
   std::optional<Saving> saving_;
-  std::optional<Epoch> newest_;
+  std::vector<Epoch> whole_;  ///< In their order, which is that of their epochs.
   std::optional<Epoch> last_begun_;
 };
 

@@ -10,7 +10,7 @@ Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
     : options_(std::move(options)),
       membership_(options_.limits),
       liveness_(options_.liveness),
-      checkpoints_(options_.checkpoint_every),
+      checkpoints_(options_.checkpoint_every, options_.keep_checkpoints),
       now_(now) {
   for (const Record& r : records) replay(r);
   std::vector<WorkerId> ids;
@@ -252,11 +252,12 @@ void Job::apply_one(const RolledBack& r) {
   if (!boundary_.returns_to()) interrupted_ = boundary_.epoch();
   boundary_.roll_back(r.generation, r.epoch);
   checkpoints_.roll_back(r.epoch);
+  if (r.damaged) checkpoints_.damaged(*r.damaged);
   epoch_saves_.reset();
   hang_watch_.forget_servers();
   stalls_.clear();
   waiting_since_.reset();
-  ++futile_rollbacks_;
+  if (!r.damaged) ++futile_rollbacks_;  // there are only so many checkpoints
   // Everybody comes anew, but who is to leave; newcomers once they have the new servers' values.
   std::erase_if(to_release_, [this](WorkerId id) {
     const Worker* w = membership_.find(id);

@@ -67,6 +67,7 @@ struct JobOptions {
   /// A boundary waits so long for members to be limits.least; then the job ends.
   Duration min_workers_timeout = std::chrono::seconds(600);
   std::uint32_t checkpoint_every = 0;  ///< Epochs; 0: no checkpoints.
+  std::uint32_t keep_checkpoints = 3;  ///< The newest so many are there to go back to.
   /// The epoch the job begins with, whatever its workers say: that of the checkpoint the servers
   /// start from.
   std::optional<Epoch> first_epoch;
@@ -176,6 +177,7 @@ class Job {
   void on(const ProcessInspected& e);
   void on(const ServerSaved& e);
   void on(const CheckpointSealed& e);
+  void on(const CheckpointUnusable& e);
   void on(const StopAsked& e);
   void on(const Tick& e);
 
@@ -209,12 +211,22 @@ class Job {
   void release();
 
   // Lost servers (job_rollback.cpp).
-  /// The job goes back to its newest checkpoint, or ends with `code` where it cannot.
-  /// `avoid`: no server can be there.
-  void servers_lost(const std::string& why, int code, const std::optional<Host>& avoid);
-  void roll_back(const std::string& why, const std::optional<Host>& avoid);
-  /// The epoch that begins again if a server is lost.
-  [[nodiscard]] std::optional<Epoch> checkpoint_to_use() const;
+  struct Loss {
+    std::string why;
+    int code = 0;               ///< Of the job's end, where it cannot go back.
+    std::optional<Host> avoid;  ///< No server can be there.
+    /// What the servers were to begin with cannot be read: it takes an older one.
+    bool is_checkpoint = false;
+  };
+  /// What new servers begin with.
+  struct Origin {
+    Epoch epoch;
+    bool is_inherited = false;  ///< It is the checkpoint that the job began with.
+  };
+  /// The job goes back to its newest checkpoint, or ends where it cannot.
+  void servers_lost(const Loss& loss);
+  void roll_back(const Loss& loss, const Origin& origin);
+  [[nodiscard]] std::optional<Origin> checkpoint_to_use(const Loss& loss) const;
   /// The hosts of new servers, in order; nothing: no living one is left for `lost`.
   [[nodiscard]] std::optional<std::vector<Host>> hosts_for_servers(
       const std::optional<Host>& lost) const;

@@ -10,9 +10,9 @@ void Job::check_deadlines() {
   if (ending_) return;
   if (commit_sent_ && !boundary_.all_acked(server_ids()) && servers_told() &&
       now_.at - *commit_sent_ >= options_.ack_timeout) {
-    servers_lost(fmt::format("a server has not acknowledged generation {} within {:.0f} s",
-                             boundary_.generation(), seconds(options_.ack_timeout)),
-                 options_.codes.server_lost, std::nullopt);
+    servers_lost({fmt::format("a server has not acknowledged generation {} within {:.0f} s",
+                              boundary_.generation(), seconds(options_.ack_timeout)),
+                  options_.codes.server_lost, std::nullopt});
     return;
   }
   check_boundary_timeout();

@@ -105,6 +105,11 @@ struct ServerSaved {
   ServerId server;
   Saved saved;
 };
+/// A server cannot begin with its checkpoint, and will exit next.
+struct CheckpointUnusable {
+  ServerId server;
+  std::string why;
+};
 /// A SealCheckpoint effect ended.
 struct CheckpointSealed {
   Generation generation;
@@ -122,7 +127,7 @@ using JobEvent =
     std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard, AttachFailed,
                  PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived,
                  ServerListening, CommitAcked, TrafficSeen, WorkerProgress, ProcessInspected,
-                 ServerSaved, CheckpointSealed, StopAsked, Tick>;
+                 ServerSaved, CheckpointSealed, CheckpointUnusable, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

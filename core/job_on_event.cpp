@@ -170,10 +170,10 @@ void Job::on(const ProcessEnded& e) {
   if (e.process.role == Role::kServer) {
     const ServerId id(e.process.id);
     if (const auto s = servers_.find(id); s != servers_.end())
-      servers_lost(fmt::format("server {} on {} ended ({})", id, s->second.host,
-                               e.why.empty() ? to_string(e.status) : e.why),
-                   e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
-                   std::nullopt);
+      servers_lost({fmt::format("server {} on {} ended ({})", id, s->second.host,
+                                e.why.empty() ? to_string(e.status) : e.why),
+                    e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
+                    std::nullopt});
     const auto was = retired_.find(id);
     if (ending_ || was == retired_.end()) return;
     effects_.emplace_back(Acknowledge{e.process, was->second});
@@ -431,8 +431,8 @@ void Job::processes_lost(const Host& host, const std::string& why, bool is_unrea
   if (const auto s = std::find_if(servers_.begin(), servers_.end(), serves); s != servers_.end()) {
     std::optional<Host> avoid;
     if (is_unreachable) avoid = host;
-    servers_lost(fmt::format("server {} is lost with its host {}: {}", s->first, host, why),
-                 options_.codes.server_lost, avoid);
+    servers_lost({fmt::format("server {} is lost with its host {}: {}", s->first, host, why),
+                  options_.codes.server_lost, avoid});
     if (ending_) return;
   }
   std::vector<WorkerId> there;

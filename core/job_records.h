@@ -133,7 +133,9 @@ struct RolledBack {
   ServerId first;
   std::vector<Host> servers;  ///< Theirs, in order.
   std::string why;
-  DT_FIELDS(generation, epoch, is_inherited, first, servers, why)
+  /// A checkpoint of the job's own that servers could not begin with: it counts no more.
+  std::optional<Epoch> damaged;
+  DT_FIELDS(generation, epoch, is_inherited, first, servers, why, damaged)
 };
 
 using Record =

@@ -12,25 +12,50 @@ constexpr std::uint32_t kTries = 3;
 
 }  // namespace
 
-std::optional<Epoch> Job::checkpoint_to_use() const {
+std::optional<Job::Origin> Job::checkpoint_to_use(const Loss& loss) const {
   if (!options_.rolls_back || initial() || finishing_) return std::nullopt;
-  return checkpoints_.newest() ? checkpoints_.newest() : options_.first_epoch;
+  const bool is_own = loss.is_checkpoint && !servers_inherit_;
+  const auto own = is_own ? checkpoints_.newest_but(servers_epoch_) : checkpoints_.newest();
+  if (own) return Origin{*own, false};
+  const bool is_inherited = loss.is_checkpoint && servers_inherit_;
+  if (!options_.first_epoch || is_inherited) return std::nullopt;
+  return Origin{*options_.first_epoch, true};
 }
 
-void Job::servers_lost(const std::string& why, int code, const std::optional<Host>& avoid) {
+void Job::servers_lost(const Loss& loss) {
+  const auto& [why, code, avoid, is_checkpoint] = loss;
   if (ending_) return;
   if (options_.is_adopted && resumed_at_ && !is_reached_)
     return end(code, why + ", and nothing of the job was found that runs", options_.stop_grace);
   const bool no_such_command = code == options_.codes.command_failed;
-  if (checkpoint_to_use() && !no_such_command) return roll_back(why, avoid);
+  const auto origin = checkpoint_to_use(loss);
+  if (origin && !no_such_command) return roll_back(loss, *origin);
   const bool could = options_.rolls_back && finishing_;
   end(code,
-      why + (could ? ": the job is finishing and cannot go back to a checkpoint any more"
-                   : " and no checkpoint is there to go back to"),
+      why + (could           ? ": the job is finishing and cannot go back to a checkpoint any more"
+             : is_checkpoint ? ", and no other one is there to go back to"
+                             : " and no checkpoint is there to go back to"),
       options_.stop_grace);
 }
 
-void Job::roll_back(const std::string& why, const std::optional<Host>& avoid) {
+void Job::on(const CheckpointUnusable& e) {
+  const auto s = servers_.find(e.server);
+  if (s == servers_.end()) return;  // it was replaced meanwhile
+  Loss loss;
+  loss.why = servers_inherit_
+                 ? std::string("the checkpoint that the job began with could not be used")
+                 : fmt::format("the checkpoint of epoch {} could not be used", servers_epoch_);
+  loss.code = options_.codes.server_lost;
+  loss.is_checkpoint = true;
+  checkpoint_trouble_ =
+      fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->second.host, e.why);
+  note(Note::Kind::kFailure, "checkpoint_damaged", checkpoint_trouble_, std::nullopt,
+       s->second.host);
+  servers_lost(loss);
+}
+
+void Job::roll_back(const Loss& loss, const Origin& origin) {
+  const auto& [why, code, avoid, is_checkpoint] = loss;
   auto hosts = hosts_for_servers(avoid);
   if (!hosts)
     return end(options_.codes.server_lost,
@@ -42,11 +67,12 @@ void Job::roll_back(const std::string& why, const std::optional<Host>& avoid) {
   const auto old = servers_;
   RolledBack r;
   r.generation = boundary_.generation().next();
-  r.epoch = *checkpoint_to_use();
-  r.is_inherited = !checkpoints_.newest();
+  r.epoch = origin.epoch;
+  r.is_inherited = origin.is_inherited;
   r.first = next_server_;
   r.servers = std::move(*hosts);
   r.why = why;
+  if (is_checkpoint && !servers_inherit_) r.damaged = servers_epoch_;
   record(r);
   Note told;
   told.kind = Note::Kind::kFailure;
@@ -118,8 +144,8 @@ void Job::server_start_failed(const Host& host, const std::string& why) {
     if (s.host == host) attempts = ++s.attempts;
   if (attempts == 0) return;
   if (attempts >= kTries)
-    return servers_lost(fmt::format("no server can be started on {}", at_host(host, why)),
-                        options_.codes.server_lost, host);
+    return servers_lost({fmt::format("no server can be started on {}", at_host(host, why)),
+                         options_.codes.server_lost, host});
   hosts_[host].cooling_until = now_.at + delay_before_retry(host, attempts);
 }
 

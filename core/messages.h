@@ -301,7 +301,8 @@ struct Traffic {
 struct GivingUp {
   static constexpr std::uint16_t kType = 83;
   std::string why;
-  DT_FIELDS(why)
+  bool is_checkpoint = false;  ///< The one that a server was to begin with cannot be read.
+  DT_FIELDS(why, is_checkpoint)
 };
 
 /// What became of the checkpoint that the commit of `generation` asked for.

@@ -51,7 +51,19 @@ class ServerProcess {
   }
 
  private:
-  Result<void> start() {
+  /// What the server begins with; null: nothing.
+  [[nodiscard]] Result<std::shared_ptr<const kv::Checkpoint>> open_checkpoint() const {
+    if (env_.restore.empty()) return nullptr;
+    auto opened = kv::Checkpoint::open(env_.restore);
+    if (!opened) return opened;
+    const auto& optimizer = (*opened)->optimizer();
+    if (!optimizer.empty())
+      if (auto known = kv::parse_optimizer(optimizer); !known)
+        return tl::unexpected(known.error().at(env_.restore));
+    return opened;
+  }
+
+  Result<void> start(std::shared_ptr<const kv::Checkpoint> checkpoint) {
     if (!env_.interface.empty()) {
       auto address = kv::interface_address(env_.interface);
       if (!address) return tl::unexpected(address.error());
@@ -72,15 +84,10 @@ class ServerProcess {
     options.on_saved = [this](Saved saved) {
       io::asio::post(context_, [this, saved = std::move(saved)] { agent_.send(saved); });
     };
-    if (!env_.restore.empty()) {
-      auto opened = kv::Checkpoint::open(env_.restore);
-      if (!opened) return tl::unexpected(opened.error());
-      const auto& optimizer = (*opened)->optimizer();
-      if (!optimizer.empty())
-        if (auto known = kv::parse_optimizer(optimizer); !known)
-          return tl::unexpected(known.error().at(env_.restore));
-      options.shard.restore = std::move(*opened);
-    }
+    options.shard.restore = std::move(checkpoint);
+    options.shard.on_damage = [this](std::string why) {
+      io::asio::post(context_, [this, why = std::move(why)] { give_up(why, true); });
+    };
     auto started = kv::Server::start(std::move(options), log_);
     if (!started) return tl::unexpected(started.error());
     server_ = std::move(*started);
@@ -97,13 +104,18 @@ class ServerProcess {
   }
 
   io::awaitable<void> serve() {
-    auto started = start();
+    const auto checkpoint = open_checkpoint();
+    Result<void> started;
+    if (checkpoint)
+      started = start(*checkpoint);
+    else
+      give_up(checkpoint.error().message, true);
     const bool is_replacement = env_.id != env_.server_index && env_.server_port != 0;
     for (int i = 0; i < kPortTries && is_replacement && is_in_use(started); ++i) {
       co_await io::sleep_for(kPortPause);
-      started = start();
+      started = start(*checkpoint);
     }
-    if (!started) give_up(started.error());
+    if (!started) give_up(started.error().message, false);
     auto on_frame = [this](const wire::Frame& frame) { take(frame); };
     std::function<void(const wire::Frame&)> handler = on_frame;
     const Error error = co_await agent_.run(std::move(handler));
@@ -154,10 +166,12 @@ class ServerProcess {
     tell_nonfinite_at_ = now + 60s;
   }
 
-  void give_up(const Error& error) {
-    log_.error("{}", error.message);
+  void give_up(const std::string& why, bool is_checkpoint) {
+    if (exit_code_ != 0) return;
+    log_.error("{}", why);
     GivingUp last_words;
-    last_words.why = error.message;
+    last_words.why = why;
+    last_words.is_checkpoint = is_checkpoint;
     agent_.send(last_words);
     exit_code_ = 1;
     group_.spawn(say_and_stop());

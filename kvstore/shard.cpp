@@ -308,6 +308,8 @@ void Shard::restore_chunk(const data::Header& header) {
     return refuse(header, data::Code::kMismatch,
                   fmt::format("key '{}' is of another dtype in the checkpoint", key.name));
   auto slice = options_.restore->load(header.key, header.step, header.samples);
+  const bool is_part = header.samples <= key.count && header.step <= key.count - header.samples;
+  if (!slice && is_part && options_.on_damage) return options_.on_damage(slice.error().message);
   if (!slice) return refuse(header, data::Code::kInvalid, slice.error().message);
   const auto shared = [](Payload bytes) {
     return bytes.empty() ? nullptr : std::make_shared<Payload>(std::move(bytes));

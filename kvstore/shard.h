@@ -50,6 +50,9 @@ struct ShardOptions {
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
   /// What keys and chunks begin with that are in it, whoever creates them; null: nothing.
   std::shared_ptr<const Checkpoint> restore;
+  /// On the shard's thread, maybe again and again: a part of `restore` cannot be read, and who
+  /// asked for it gets no answer. None: that is refused.
+  std::function<void(std::string why)> on_damage;
   Duration hold_limit = std::chrono::seconds(30);
   Parking::Limits parking;
 };

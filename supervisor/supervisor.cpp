@@ -56,6 +56,7 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.liveness.suspect_after = from_seconds(spec.suspect_after_s);
   o.liveness.dead_after = from_seconds(spec.dead_after_s);
   o.checkpoint_every = spec.checkpoint_every;
+  o.keep_checkpoints = spec.keep_checkpoints;
   o.rolls_back = spec.checkpoint_every > 0 || !spec.restore.empty();
   if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
   return o;

@@ -214,7 +214,10 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
     }
   }
   if (type == GivingUp::kType) {
-    if (const auto m = wire::parse<GivingUp>(body))
+    const auto m = wire::parse<GivingUp>(body);
+    if (m && m->is_checkpoint && process.role == Role::kServer)
+      post(CheckpointUnusable{server, m->why});
+    else if (m)
       act(Note{Note::Kind::kFailure, "gave_up",
                fmt::format("{} on {}: {}", to_string(process), host, m->why), std::nullopt, host});
   }

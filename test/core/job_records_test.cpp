@@ -31,8 +31,13 @@ std::vector<Record> one_of_each() {
       AgentKnown{kHost, "boot", 0xffffffffffffffffU},
       JobEnding{-1, "interrupted"},
       CheckpointTaken{Epoch(2), Generation(4)},
-      RolledBack{
-          Generation(5), Epoch(2), true, ServerId(3), {kHost, {"", "b", 0}}, "server 0 ended"},
+      RolledBack{Generation(5),
+                 Epoch(2),
+                 true,
+                 ServerId(3),
+                 {kHost, {"", "b", 0}},
+                 "server 0 ended",
+                 Epoch(3)},
   };
 }
 

@@ -100,6 +100,58 @@ finished agent "$JOB_PID" 90
 expect_status 0
 expect_nothing_left
 
+# damaged HOW newest|all: checkpoints are, and then a server is lost; sets FROM, its epoch. No epoch ends meanwhile.
+damaged() {
+  local victim folder file at byte
+  victim=$(pid_of workers 1)
+  kill -STOP "$victim"
+  shows 's["epoch"] == s["checkpoint"]["newest"]'
+  FROM=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["epoch"])' "$T/status.json")
+  folder=.dtlaunch/$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["job"])')/checkpoints
+  for folder in "$folder"/epoch-??????; do
+    [ "$2" = all ] || [ "${folder##*-}" = "$(printf %06d "$FROM")" ] || continue
+    file=$folder/server-1.safetensors
+    case $1 in
+      flipped)
+        at=$(($(stat -c %s "$file") - 6))  # in the middle of the last array
+        byte=$(od -An -tu1 -j "$at" -N 1 "$file")
+        printf "\\$(printf %o $((byte ^ 1)))" | dd of="$file" bs=1 seek="$at" conv=notrunc 2>/dev/null
+        ;;
+      cut) truncate -s -7 "$file" ;;
+      gone) rm "$file" ;;
+    esac
+  done
+  kill -KILL "$(pid_of servers 0)"
+  happens checkpoint_damaged "the checkpoint of epoch $FROM could not be used: server [0-9]+ on .*server-1.safetensors"
+  kill -CONT "$victim"
+}
+
+say "the newest checkpoint is damaged: back to the one before; three times"
+rm -rf .dtlaunch host_worker host_worker_log events.jsonl
+job damaged --checkpoint-every 1
+rounds=0
+for how in flipped cut gone; do
+  has_checkpoint 2
+  damaged $how newest
+  happens rolling_back "the checkpoint of epoch $FROM could not be used: back to the checkpoint of epoch $((FROM - 1)), with new servers"
+  rounds=$((rounds + 1))
+  happens rolled_back . $rounds
+done
+ends_as_if_nothing_happened
+expect_output damaged 'server-1.safetensors: key[0-9]+.* is damaged \(its checksum differs\)'
+expect_output damaged 'server-1.safetensors: No such file'
+
+say "every checkpoint is damaged"
+rm -rf .dtlaunch host_worker host_worker_log events.jsonl "$T"/damaged*
+job damaged --checkpoint-every 1 --keep-checkpoints 2
+has_checkpoint 3
+damaged flipped all
+finished damaged "$JOB_PID" 60
+expect_status 67
+[ "$(event checkpoint_damaged)" = 2 ] || fail "not both were tried"
+expect_output damaged 'could not be used, and no other one is there to go back to'
+expect_nothing_left
+
 say "without a checkpoint"
 for options in '' '--checkpoint-every 100'; do
   rm -rf .dtlaunch host_worker host_worker_log events.jsonl "$T"/none*

@@ -356,9 +356,24 @@ TEST_CASE("processes: dtserver says in one sentence that its port is in use", "[
   const TakenPort taken;
   const std::string port = std::to_string(taken.number);
   ServerProcess server(path, {"DT_SERVER_PORT=" + port});
-  const auto why = agent.accept().hear<GivingUp>().why;
+  const auto last_words = agent.accept().hear<GivingUp>();
+  CHECK_FALSE(last_words.is_checkpoint);
+  const auto& why = last_words.why;
   CHECK(why.find("127.0.0.1 port " + port) != std::string::npos);
   CHECK(why.find("--server-port") != std::string::npos);
+  REQUIRE(eventually([&] { return server.ended().has_value(); }));
+  CHECK(WEXITSTATUS(*server.ended()) == 1);
+}
+
+TEST_CASE("processes: dtserver says of which checkpoint it cannot begin with", "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  ServerProcess server(
+      path, {"DT_SERVER_ID=4", "DT_SERVER_INDEX=0", "DT_RESTORE=" + folder.file("epoch-000003")});
+  const auto last_words = agent.accept().hear<GivingUp>();
+  CHECK(last_words.is_checkpoint);
+  CHECK(last_words.why.find("epoch-000003") != std::string::npos);
   REQUIRE(eventually([&] { return server.ended().has_value(); }));
   CHECK(WEXITSTATUS(*server.ended()) == 1);
 }

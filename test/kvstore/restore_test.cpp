@@ -164,6 +164,26 @@ TEST_CASE("a damaged array is found when it is wanted, and said by name", "[rest
   const auto& failed = first_key ? second_key : first_key;
   REQUIRE_FALSE(failed);
   CHECK(failed.error().message.find("is damaged (its checksum differs)") != std::string::npos);
+
+  // Where the damage is the server's affair, who asked for the array is not answered.
+  std::vector<std::string> told;
+  kv::ShardOptions options = ShardBench::options();
+  options.restore = checkpoint;
+  options.on_damage = [&told](std::string why) { told.push_back(std::move(why)); };
+  ShardBench bench(std::move(options));
+  bench.commit(1, {0}, true);
+  for (std::uint32_t key = 0; key < 2; ++key) {
+    data::Header header;
+    header.type = data::Type::kInit;
+    header.worker = WorkerId(0);
+    header.key = KeyId(key);
+    header.dtype = checkpoint->keys()[key].dtype;
+    header.samples = checkpoint->keys()[key].count;
+    bench.say(header);
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].find("is damaged (its checksum differs)") != std::string::npos);
+  CHECK(bench.take().size() == 1);
 }
 
 TEST_CASE("a volume that stalls delays no step, and its failure is told", "[restore]") {

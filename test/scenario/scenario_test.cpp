@@ -88,6 +88,8 @@ class Story {
       saved.bytes = 500'000;
       return step(ServerSaved{ServerId(number(args[0])), std::move(saved)});
     }
+    if (verb == "unusable")
+      return step(CheckpointUnusable{ServerId(number(args[0])), text(args, 1)});
     if (verb == "sealed") return step(CheckpointSealed{Generation(number(args[0])), text(args, 1)});
     if (verb == "traffic") {
       TrafficSeen seen;

@@ -97,23 +97,36 @@ void Checkers::on_sealed(Epoch epoch, Generation generation) {
   if (!asked_.count(generation) || asked_.at(generation) != epoch)
     fail(fmt::format("nobody asked for a checkpoint of epoch {}", epoch));
   sealed_[generation] = epoch;
+  unusable_.erase(epoch);
+}
+
+void Checkers::on_unusable(ServerId server) {
+  excused_codes.insert(67);
+  unusable_.insert(origins_.at(server));
 }
 
 void Checkers::check_one(const CheckpointTaken& r, Time) {
   const auto sealed = sealed_.find(r.generation);
   if (sealed == sealed_.end() || sealed->second != r.epoch)
     fail(fmt::format("a checkpoint of epoch {} is journalled that is not on the volume", r.epoch));
-  if (newest_checkpoint_ && *newest_checkpoint_ >= r.epoch)
+  if (!checkpoints_.empty() && checkpoints_.back() >= r.epoch)
     fail(fmt::format("the checkpoint of epoch {} comes after that of epoch {}", r.epoch,
-                     *newest_checkpoint_));
-  newest_checkpoint_ = r.epoch;
+                     checkpoints_.back()));
+  checkpoints_.push_back(r.epoch);
+  if (checkpoints_.size() > keep_checkpoints) checkpoints_.erase(checkpoints_.begin());
 }
 
 void Checkers::check_one(const RolledBack& r, Time) {
   const bool may = rolls_back && epoch_ && !finishing_;
-  const auto checkpoint = newest_checkpoint_ ? newest_checkpoint_ : first_epoch;
-  if (!may || checkpoint != r.epoch || r.is_inherited == newest_checkpoint_.has_value())
-    fail(fmt::format("the job goes back to epoch {}, of which it has no checkpoint", r.epoch));
+  if (r.damaged && !unusable_.count(r.damaged))
+    fail(fmt::format("the checkpoint of epoch {} is passed over, and nobody said why", *r.damaged));
+  if (r.damaged) std::erase(checkpoints_, *r.damaged);
+  const bool is_own = !checkpoints_.empty();
+  const auto checkpoint = is_own ? std::optional(checkpoints_.back()) : first_epoch;
+  if (!may || checkpoint != r.epoch || r.is_inherited == is_own)
+    fail(fmt::format("the job goes back to epoch {}, which is not its newest checkpoint", r.epoch));
+  for (std::uint32_t n = 0; n < servers_; ++n)
+    origins_[ServerId(r.first.value + n)] = is_own ? std::optional(r.epoch) : std::nullopt;
   if (r.generation != generation_.next())
     fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
   if (r.first != next_server_ || r.servers.size() != servers_)
@@ -126,7 +139,7 @@ void Checkers::check_one(const RolledBack& r, Time) {
   told_.clear();
   hanging_since_.reset();
   on_trouble();
-  ++rollbacks_;
+  if (!r.damaged) ++rollbacks_;
 }
 
 void Checkers::epoch_begins(Epoch epoch) {
@@ -376,7 +389,10 @@ void Checkers::on_end(std::int32_t code, const std::string& message) {
                      rollbacks_));
   if (code == 70) return;
   // A lost server ends only what has no checkpoint, or no host for another one.
-  const bool has_checkpoint = rolls_back && epoch_ && (newest_checkpoint_ || first_epoch);
+  if (message.find("no other one is there") != std::string::npos)
+    std::erase_if(checkpoints_, [this](Epoch epoch) { return unusable_.count(epoch) > 0; });
+  const bool is_inherited_good = first_epoch && !unusable_.count(std::nullopt);
+  const bool has_checkpoint = rolls_back && epoch_ && (!checkpoints_.empty() || is_inherited_good);
   if (code == 67 && has_checkpoint && !finishing_ &&
       message.find("no other host of the initial launch") == std::string::npos)
     fail(fmt::format("the job ends though it has a checkpoint: {}", message));

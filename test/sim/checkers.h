@@ -39,6 +39,8 @@ class Checkers {
   void on_server_commit(ServerId server, const ServerCommit& commit);
   /// A server has written its part of a checkpoint, or says why not.
   void on_saved(ServerId server, const Saved& saved) { saved_[saved.generation][server] = saved; }
+  /// A server said that it cannot begin with its checkpoint.
+  void on_unusable(ServerId server);
   /// A checkpoint was made to count on the volume.
   void on_sealed(Epoch epoch, Generation generation);
   /// A newcomer on this host failed or could not be reached: a swap may go on without it.
@@ -62,6 +64,7 @@ class Checkers {
   /// Faults that explain an end that is not the workers'.
   std::set<std::int32_t> excused_codes;
   std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not given.
+  std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
   std::optional<Epoch> first_epoch;  ///< Of the checkpoint that the job began with.
 
@@ -125,7 +128,10 @@ class Checkers {
   std::map<Generation, std::map<ServerId, Saved>> saved_;
   std::map<Generation, Epoch> sealed_;
   std::map<Generation, Epoch> asked_;  ///< Commits that save.
-  std::optional<Epoch> newest_checkpoint_;
+  std::vector<Epoch> checkpoints_;     ///< That count, oldest first.
+  /// What servers that a rollback brought began with; none: what the job began with.
+  std::map<ServerId, std::optional<Epoch>> origins_;
+  std::set<std::optional<Epoch>> unusable_;  ///< By what a server said.
   Generation rolled_back_;
   std::optional<Epoch> returns_to_;  ///< Rolled back and not begun again.
   ServerId next_server_;

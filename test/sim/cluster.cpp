@@ -13,11 +13,12 @@ constexpr Duration kLiveWithin = 600s;
 
 }  // namespace
 
-Cluster::Cluster(std::uint64_t seed, bool trace) : rng_(seed), trace_(trace) {
+Cluster::Cluster(std::uint64_t seed, bool trace) : rng_(seed), damage_rng_(~seed), trace_(trace) {
   plan();
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
   checkers_->rolls_back = options_.rolls_back;
+  checkers_->keep_checkpoints = options_.keep_checkpoints;
   checkers_->first_epoch = options_.first_epoch;
 }
 
@@ -119,6 +120,10 @@ void Cluster::plan() {
   epochs_ = Epoch(static_cast<std::uint32_t>(rng_.between(3, 14)));
   first_epoch_ = rng_.chance(0.9) ? Epoch(0) : Epoch(2);
   faults_end_ = Time{} + rng_.time(5s, 40s);
+  faults_.damage = damage_rng_.chance(0.25) ? 0.5 : 0;
+  if (faults_.damage > 0) faults_.kill_server = 4;  // it is found when servers are lost
+  options_.keep_checkpoints = static_cast<std::uint32_t>(damage_rng_.between(1, 4));
+  if (damage_rng_.chance(faults_.damage)) damaged_.insert(std::nullopt);
 }
 
 std::size_t Cluster::machine(const Host& host) {

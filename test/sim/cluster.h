@@ -129,6 +129,11 @@ class Cluster {
   void server_commit(std::size_t index, const ServerCommit& c);
   /// The server takes what it is to save and writes it, in its own time.
   void save(std::size_t index, const ServerCommit& c);
+  /// The server says that its checkpoint cannot be read, and exits.
+  void say_unusable(std::size_t index);
+  /// One of the servers that the worker is connected to cannot give it its values; that it says so
+  /// is on its way.
+  bool meets_damage(const Process& worker);
   void report_traffic(std::size_t index);
 
   // What goes wrong.
@@ -158,6 +163,7 @@ class Cluster {
   [[nodiscard]] Instant instant() const;
 
   Random rng_;
+  Random damage_rng_;  ///< Of its own: a seed without damage is what it was before there was any.
   bool trace_;
   Faults faults_;
   JobOptions options_;
@@ -202,6 +208,7 @@ class Cluster {
   std::map<Generation, std::uint64_t> saved_;  ///< What was saved there.
   std::map<Epoch, std::uint64_t> kept_;        ///< What the checkpoints on the volume have.
   std::map<ServerId, Generation> since_;       ///< Of servers that a rollback brought.
+  std::set<std::optional<Epoch>> damaged_;     ///< Checkpoints; none: that the job began with.
 };
 
 }  // namespace dt::sim

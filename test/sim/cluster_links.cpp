@@ -58,6 +58,7 @@ void Cluster::connect(std::size_t i) {
     if (p.listens) then.emplace_back(ServerListening{ServerId(id.id), m.host.name, 9000});
     if (p.saved) then.emplace_back(ServerSaved{ServerId(id.id), *p.saved});
     if (p.acked) then.emplace_back(CommitAcked{ServerId(id.id), *p.acked});
+    if (p.unusable) then.emplace_back(CheckpointUnusable{ServerId(id.id), "damaged"});
     if (p.exit) then.emplace_back(ProcessEnded{id, *p.exit, "", p.never_ran});
   }
   to_supervisor(i, [this, i, e, then] {

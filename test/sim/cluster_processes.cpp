@@ -91,6 +91,10 @@ void Cluster::start_server(std::size_t i, const StartServer& e) {
   if (since == since_.end()) return;
   s.since = since->second;
   s.values = e.checkpoint ? e.checkpoint : options_.first_epoch;
+  s.damaged = damaged_.count(e.checkpoint) > 0;
+  // At once, or when a worker wants what cannot be read.
+  if (s.damaged && damage_rng_.chance(0.5))
+    after(damage_rng_.time(5ms, 500ms), [this, index = before] { say_unusable(index); });
   if (!e.checkpoint) return;
   if (!kept_.count(*e.checkpoint))
     return checkers_->fail(
@@ -173,9 +177,38 @@ void Cluster::warm_up(std::size_t index) {
         [this, index] { arrive(index, processes_[index].newcomer ? Epoch(77) : first_epoch_); });
 }
 
+void Cluster::say_unusable(std::size_t index) {
+  Process& s = processes_[index];
+  if (!s.running || s.hung || std::exchange(s.unusable, true)) return;
+  trace(40, s.id.id, "{}: server {} cannot begin with its checkpoint", machines_[s.host].host,
+        s.id.id);
+  checkers_->on_unusable(ServerId(s.id.id));
+  say(s.host, CheckpointUnusable{ServerId(s.id.id), "damaged"});
+  after(damage_rng_.time(1ms, 300ms), [this, index] { process_ends(index, {1, 0}); });
+}
+
+bool Cluster::meets_damage(const Process& worker) {
+  bool is_damaged = false;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const Process& s = processes_[i];
+    if (s.id.role != Role::kServer || s.since != worker.since || !s.damaged) continue;
+    is_damaged = true;
+    after(damage_rng_.time(1ms, 300ms), [this, i] { say_unusable(i); });
+  }
+  return is_damaged;
+}
+
 void Cluster::arrive(std::size_t index, Epoch epoch) {
   Process& w = processes_[index];
   if (!w.running || w.hung) return;
+  if (meets_damage(w)) {
+    // It waits for its values; who has never arrived goes on with the servers that come then.
+    after(300ms, [this, index, epoch, turn = w.turn] {
+      const Process& then = processes_[index];
+      if (then.turn == turn || (!then.released && !then.arrived)) arrive(index, epoch);
+    });
+    return;
+  }
   w.waits = true;
   w.arrived = WorkerArrived{WorkerId(w.id.id), epoch, !w.released, w.since};
   trace(22, w.id.id, "{}: worker {} arrives at epoch {}", machines_[w.host].host, w.id.id, epoch);

@@ -264,6 +264,8 @@ void Cluster::act(const SealCheckpoint& e) {
   after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 100ms), [this, life, fails, generation, epoch] {
     if (!fails) sealed_.insert(generation);
     if (!fails) kept_[epoch] = saved_[generation];
+    if (!fails) damaged_.erase(epoch);
+    if (!fails && !healed_ && damage_rng_.chance(faults_.damage)) damaged_.insert(epoch);
     if (!fails) checkers_->on_sealed(epoch, generation);
     if (life == life_) feed(CheckpointSealed{generation, fails ? "no space left" : ""});
   });

@@ -19,6 +19,7 @@ struct Faults {
   double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
   double leave_ignored = 0, late_ack = 0, silent_server = 0;
   double save_fails = 0, save_hangs = 0, seal_fails = 0, server_fails = 0;
+  double damage = 0;
 };
 
 struct Process {
@@ -52,6 +53,8 @@ struct Process {
   std::vector<WorkerId> set;
   std::optional<Generation> asked_to_save;
   std::optional<Saved> saved;   ///< Kept by its agent.
+  bool damaged = false;         ///< What it is to begin with cannot be read.
+  bool unusable = false;        ///< It has said so; kept by its agent.
   std::optional<Epoch> values;  ///< It has those of that epoch's begin; none: nobody trained yet.
   std::uint64_t chain = 0;      ///< Stands for them: a hash of the epochs that led there.
 };
