@@ -246,6 +246,8 @@ class Job {
   void lose_at_boundary(Time from, Time until);
   /// The servers know of it: the others go on.
   void count_death();
+  /// Whom it stopped lost their time until then; nobody does from then on.
+  void end_death(Time until);
   /// Everybody has arrived; `cause`: what the commit brings beside an epoch.
   void boundary_is_complete(std::string cause);
   /// What members waited for is over: everybody begins to wait for the servers.

@@ -40,6 +40,7 @@ void Job::count_wait_for_dead(bool nobody_left) {
     at = now_.at;
   }
   if (nobody_left) {
+    end_death(since);
     nobody_since_ = since;
     return;
   }
@@ -62,12 +63,17 @@ void Job::lose_at_boundary(Time from, Time until) {
 void Job::count_death() {
   if (finishing_) death_.reset();  // who ends waits for nobody
   if (!death_ || !boundary_.all_acked(server_ids())) return;
+  end_death(now_.at);
+  tell_lost_time();
+}
+
+void Job::end_death(Time until) {
+  if (!death_) return;
   for (const WorkerId id : death_->second) {
     const auto arrived = arrived_at_.find(id);  // from then on it waits at the boundary
-    lose("death", (arrived == arrived_at_.end() ? now_.at : arrived->second) - death_->first);
+    lose("death", (arrived == arrived_at_.end() ? until : arrived->second) - death_->first);
   }
   death_.reset();
-  tell_lost_time();
 }
 
 void Job::boundary_is_complete(std::string cause) {
@@ -84,17 +90,11 @@ void Job::boundary_is_complete(std::string cause) {
 }
 
 void Job::recovery_begins() {
-  if (death_) {
-    for (const WorkerId id : death_->second) {
-      const auto arrived = arrived_at_.find(id);
-      lose("death", (arrived == arrived_at_.end() ? now_.at : arrived->second) - death_->first);
-    }
-  }
+  end_death(now_.at);
   for (const auto& [id, at] : arrived_at_) lose_at_boundary(at, now_.at);
   arrived_at_.clear();
   below_least_since_.reset();
   if (nobody_since_) lose("death", now_.at - *nobody_since_);
-  death_.reset();
   nobody_since_.reset();
   dead_since_.reset();
   if (!recovering_since_) recovering_since_ = now_.at;
