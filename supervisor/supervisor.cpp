@@ -31,7 +31,8 @@ constexpr Duration kGoodbye = 10s;
 /// than dtlaunch waits for its readiness.
 constexpr Duration kStallAtResume = 50s;
 constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
-constexpr Duration kPredecessor = 5s;
+/// Until a killed predecessor has let go of the journal: it may be waiting for its disk.
+constexpr Duration kPredecessor = 20s;
 constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
 constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes, of earlier terms.
 
@@ -198,7 +199,6 @@ awaitable<Result<void>> Supervisor::open_files() {
   if (!made) co_return made;
   std::vector<wire::Frame> frames;
   auto store = Store::open(spec_.state_dir + "/journal", frames);
-  // A killed predecessor may hold it for the moment that its end takes.
   for (const Time until = steady_now() + kPredecessor;
        !store && store.error().kind == ErrorKind::kDenied && steady_now() < until;) {
     co_await io::sleep_for(50ms);

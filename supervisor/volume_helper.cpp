@@ -80,29 +80,52 @@ Outcome<VolumeReply> read_file(const VolumeRequest& q) {
   return reply;
 }
 
+Outcome<void> write_synced(const std::string& path, int flags, const VolumeRequest& q) {
+  const Fd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, static_cast<mode_t>(q.number)));
+  if (!fd) return trouble("create", path);
+  if (auto done = write_all(fd.get(), q.bytes, path); !done) return done;
+  if (::fsync(fd.get()) != 0) return trouble("sync", path);
+  return {};
+}
+
+/// Gives what was written a second name, if that is free. NFS may have done what it then denies.
+Outcome<bool> link_new(const std::string& from, const std::string& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) return true;
+  if (errno != EEXIST) return trouble("create", to);
+  struct stat now {};
+  if (::stat(from.c_str(), &now) != 0) return trouble("stat", from);
+  return now.st_nlink == 2;
+}
+
+/// Its whole content or nothing, wherever we are killed; without hard links it may be a part.
 Outcome<VolumeReply> write_new(const VolumeRequest& q) {
+  const std::string temporary = fmt::format("{}.{}.new", q.path, ::getpid());
   VolumeReply reply;
-  const Fd fd(::open(q.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                     static_cast<mode_t>(q.number)));
-  if (!fd && errno == EEXIST) return reply;
-  if (!fd) return trouble("create", q.path);
-  if (auto done = write_all(fd.get(), q.bytes, q.path); !done) return tl::unexpected(done.error());
-  if (::fsync(fd.get()) != 0) return trouble("sync", q.path);
-  reply.yes = true;
+  ::unlink(temporary.c_str());  // of one who was killed: it may be the file itself
+  auto done = write_synced(temporary, O_EXCL, q);
+  if (done) {
+    auto linked = link_new(temporary, q.path);
+    if (linked)
+      reply.yes = *linked;
+    else
+      done = tl::unexpected(linked.error());
+  }
+  ::unlink(temporary.c_str());
+  const bool has_links = done || (done.error().number != EPERM && done.error().number != ENOSYS &&
+                                  done.error().number != EOPNOTSUPP);
+  if (!has_links) {
+    done = write_synced(q.path, O_EXCL, q);
+    reply.yes = done.has_value();
+    if (!done && done.error().number == EEXIST) return reply;
+  }
+  if (!done) return tl::unexpected(done.error());
   return reply;
 }
 
 Outcome<VolumeReply> replace(const VolumeRequest& q) {
   const std::string temporary = fmt::format("{}.{}.tmp", q.path, ::getpid());
-  auto write = [&]() -> Outcome<void> {
-    const Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                       static_cast<mode_t>(q.number)));
-    if (!fd) return trouble("create", temporary);
-    if (auto done = write_all(fd.get(), q.bytes, temporary); !done) return done;
-    if (::fsync(fd.get()) != 0) return trouble("sync", temporary);
-    return {};
-  };
-  auto done = write();
+  auto done = write_synced(temporary, O_TRUNC, q);
   if (done && ::rename(temporary.c_str(), q.path.c_str()) != 0) done = trouble("rename to", q.path);
   if (done) return VolumeReply();
   ::unlink(temporary.c_str());

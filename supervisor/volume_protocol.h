@@ -12,7 +12,7 @@ namespace dt::supervisor {
 enum class VolumeOp : std::uint8_t {
   kRead,      ///< `number`: the most bytes; more is an error.
   kExists,    ///
-  kWriteNew,  ///< O_EXCL; `number`: mode.
+  kWriteNew,  ///< Unless it exists; `number`: mode.
   kReplace,   ///< Temporary file, fsync, rename; `number`: mode.
   kAppend,    ///< `number`: the size before, or kAnySize; `sync`.
   kTruncate,  ///< `number`: the size.

@@ -37,6 +37,22 @@ TEST_CASE("volume: files are read, made, replaced, appended to, cut, moved and l
   CHECK(*loop.wait(v.list(dir / "x/y")) == std::vector<std::string>{"z"});
 }
 
+TEST_CASE("volume: a new file is there whole or not at all, wherever the helper is killed",
+          "[volume]") {
+  TempDir dir;
+  Loop loop;
+  supervisor::VolumeClient::Options options;
+  // The first byte of a file that it writes kills it (SIGXFSZ).
+  options.helper = {"/bin/sh", "-c", R"(ulimit -f 0; exec "$0" --volume-helper)",
+                    DT_SUPERVISOR_PROGRAM};
+  supervisor::VolumeClient volume(loop.context.get_executor(), options);
+  loop.group.spawn(volume.run());
+  CHECK_FALSE(loop.wait(volume.write_new(dir / "lock", "me\n")));
+  CHECK_FALSE(fs::exists(dir / "lock"));
+  volume.stop();
+  CHECK(loop.finished());
+}
+
 TEST_CASE("volume: errors name the file and what was wrong with it", "[volume]") {
   TempDir dir;
   VolumeLoop loop;
