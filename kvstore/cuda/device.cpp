@@ -46,6 +46,7 @@ std::string describe_device(int number) {
 }
 
 Status use_device(int number) { return status_of(cudaSetDevice(number)); }
+Status current_device(int& number) { return status_of(cudaGetDevice(&number)); }
 Status wait(Stream stream) { return status_of(cudaStreamSynchronize(stream)); }
 Status copy(void* to, const void* from, std::size_t bytes, Stream stream) {
   return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
@@ -70,6 +71,23 @@ Status DeviceMemory::allocate(std::size_t bytes) {
       return status;
     }
     fresh.size_ = bytes;
+  }
+  swap(fresh);
+  return {};
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_) cudaFreeHost(data_);
+}
+void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedMemory::allocate(std::size_t bytes) {
+  PinnedMemory fresh;
+  if (bytes > 0) {
+    const Status status = status_of(cudaHostAlloc(&fresh.data_, bytes, cudaHostAllocPortable));
+    if (!status.ok()) {
+      fresh.data_ = nullptr;
+      return status;
+    }
   }
   swap(fresh);
   return {};

@@ -1,6 +1,6 @@
 /// CUDA devices, their memory, streams and events, without CUDA's headers. Calls go to the calling
 /// thread's current device. Nothing here is linked to libcuda when a program is loaded: without a
-/// driver every call fails with a sentence.
+/// driver every call fails with a sentence, and so it does in a build without CUDA (no_device.cpp).
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,8 @@ struct [[nodiscard]] Status {
 [[nodiscard]] std::string describe_device(int number = 0);
 
 Status use_device(int number);
+/// The calling thread's current device.
+Status current_device(int& number);
 /// Waits for what was put on the stream before.
 Status wait(Stream stream);
 /// Copies between any two places; the memory stays untouched until the stream is there.
@@ -56,6 +58,26 @@ class DeviceMemory {
   void swap(DeviceMemory& other) noexcept;
   void* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+/// Host memory that devices read and write themselves, for all of them. Freeing it waits for them.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PinnedMemory();
+
+  /// Instead of what it had; 0 bytes are none. Its content is not defined.
+  Status allocate(std::size_t bytes);
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  void swap(PinnedMemory& other) noexcept;
+  void* data_ = nullptr;
 };
 
 /// A stream of its own, which does not wait for the default one.

@@ -8,6 +8,7 @@
 #include <random>
 #include <string_view>
 
+#include "kvstore/cuda/buffer.h"
 #include "kvstore/cuda/launch.h"
 #include "test/kvstore/cuda/checks.h"
 
@@ -83,6 +84,44 @@ void check_large(Findings& findings, Random& random) {
   findings.check(out.is_whole(), "written outside");
 }
 
+/// Host, pinned, device, device and back: each copy comes after what is on its areas' streams, and
+/// what is held back comes after the copy.
+void check_transfers(Findings& findings, Random& random) {
+  constexpr std::size_t kElements = (std::size_t{1} << 24) + 5;
+  constexpr std::size_t kSize = kElements * sizeof(float);
+  int device = 0;
+  must(current_device(device));
+  const Place on_device = {Place::Kind::kDevice, device};
+  auto values = dt::kv::numbers<float>(kElements, static_cast<std::uint32_t>(random()), false);
+  Buffer host, pinned, first, second;
+  must(host.allocate({}, kSize));
+  must(pinned.allocate({Place::Kind::kPinned, 0}, kSize));
+  must(first.allocate(on_device, kSize));
+  must(second.allocate(on_device, kSize));
+  OwnStream compute, up, down;
+  must(compute.create());
+  must(up.create());
+  must(down.create());
+  std::memcpy(host.area().data, values.data(), kSize);
+  Transfer in, over, out, home;
+  must(in.start(pinned.area(), host.area(), up.get()));
+  must(over.start(first.area(), pinned.area(up.get()), up.get()));
+  must(over.hold_back(compute.get()));
+  Add<Float32> doubled;
+  auto* array = static_cast<float*>(first.area().data);
+  constexpr int kTimes = 8;
+  for (int i = 0; i < kTimes; ++i)
+    must(launch(doubled, {array, array, kElements}, nullptr, compute.get()));
+  must(out.start(second.area(), first.area(compute.get()), down.get()));
+  // The second copy of the result must not come before the first has been made.
+  must(home.start(pinned.area(), second.area(down.get()), up.get()));
+  must(home.wait());
+  for (auto& x : values) x *= 1 << kTimes;
+  const auto* got = static_cast<const float*>(pinned.area().data);
+  findings.same(dt::kv::difference(std::vector<float>(got, got + kElements), values),
+                "copies in the order of streams");
+}
+
 struct Options {
   std::uint64_t seed = std::random_device{}();
   int device = 0;
@@ -125,6 +164,7 @@ int main(int argc, char** argv) {
               static_cast<unsigned long long>(options.seed));
   auto checks = all_checks<OnDevice>();
   checks.push_back({"a large tensor", check_large});
+  checks.push_back({"transfers between places", check_transfers});
   int failed = 0;
   for (int round = 0; round < options.rounds; ++round)
     for (const auto& check : checks) {

@@ -1,0 +1,41 @@
+/// device.h in a build without CUDA: there is no device, and every call says so.
+#include <utility>
+
+#include "kvstore/cuda/device.h"
+
+namespace dt::kv::cuda {
+
+namespace {
+constexpr Status kWithoutCuda = {"no CUDA device: this program was built without CUDA"};
+}  // namespace
+
+std::string why_no_device(int) { return kWithoutCuda.error; }
+std::string describe_device(int) { return kWithoutCuda.error; }
+Status use_device(int) { return kWithoutCuda; }
+Status current_device(int&) { return kWithoutCuda; }
+Status wait(Stream) { return kWithoutCuda; }
+Status copy(void*, const void*, std::size_t, Stream) { return kWithoutCuda; }
+Status fill(void*, int, std::size_t, Stream) { return kWithoutCuda; }
+
+DeviceMemory::~DeviceMemory() = default;
+void DeviceMemory::swap(DeviceMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
+Status DeviceMemory::allocate(std::size_t) { return kWithoutCuda; }
+
+PinnedMemory::~PinnedMemory() = default;
+void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedMemory::allocate(std::size_t) { return kWithoutCuda; }
+
+OwnStream::~OwnStream() = default;
+Status OwnStream::create() { return kWithoutCuda; }
+
+Event::~Event() = default;
+Status Event::create() { return kWithoutCuda; }
+Status Event::record(Stream) { return kWithoutCuda; }
+Status Event::hold_back(Stream) const { return kWithoutCuda; }
+Status Event::wait() const { return kWithoutCuda; }
+Status Event::milliseconds_since(const Event&, float&) const { return kWithoutCuda; }
+
+}  // namespace dt::kv::cuda
