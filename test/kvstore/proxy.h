@@ -53,7 +53,7 @@ class Proxy {
       ::shutdown(pair->server.get(), SHUT_RDWR);
     }
   }
-  /// While held, nothing goes from clients to servers.
+  /// While held, nothing goes from clients to servers, the end of what a client says included.
   void hold(bool on) {
     {
       std::lock_guard lock(mutex_);
@@ -157,6 +157,10 @@ class Proxy {
       std::lock_guard lock(mutex_);
       if (!to_server && pair->answered.size() < kHandshake)
         pair->answered.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    if (to_server) {
+      std::unique_lock lock(mutex_);
+      released_.wait(lock, [this] { return !held_; });
     }
     ::shutdown(from, SHUT_RDWR);
     ::shutdown(to, SHUT_RDWR);

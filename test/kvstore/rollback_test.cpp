@@ -8,6 +8,7 @@
 #include "kvstore/checkpoint/saved.h"
 #include "kvstore/dtkv.h"
 #include "test/kvstore/cluster.h"
+#include "test/kvstore/proxy.h"
 #include "test/kvstore/saved_folder.h"
 #include "test/support/catch.h"
 
@@ -335,6 +336,64 @@ TEST_CASE("rollback: a server that was left writes no more into this worker's me
     CHECK(mine == std::vector<float>(kCount, -7));
     job.cluster.tell_servers({WorkerId(1)});
   }
+}
+
+TEST_CASE("rollback: what is under way ends when the old servers can write there no more",
+          "[rollback]") {
+  Job job(2);
+  job.cluster.transport = kv::Transport::kSharedMemory;
+  auto other = job.cluster.open(1);
+  std::vector<std::unique_ptr<Proxy>> proxies;
+  for (std::size_t s = 0; s < 2; ++s) {
+    proxies.push_back(std::make_unique<Proxy>(job.cluster.server(s).port()));
+    job.cluster.redirect(s, proxies.back()->port());
+  }
+  auto one = job.cluster.open(0);
+  std::vector<std::future<void>> all;
+  for (auto* store : {one.get(), other.get()})
+    all.push_back(std::async(std::launch::async, [store] {
+      std::vector<float> values(kCount, 1);
+      init(*store, "a", values);
+      for (Epoch epoch(0); epoch <= kSaved; epoch = epoch.next())
+        must(store->epoch_boundary(epoch));
+    }));
+  for (auto& started : all) started.get();
+  auto* const mine = static_cast<float*>(must(one->allocate(kCount * sizeof(float))));
+  std::vector<float> ones(kCount, 1);
+  std::vector<float> theirs(kCount);
+  const auto handle =
+      must(one->pushpull({"a"}, {array_of(ones)}, {{mine, kCount, data::Dtype::kFloat32}}, {}));
+  for (std::size_t s = 0; s < 2; ++s)
+    REQUIRE(eventually([&] {
+      return job.cluster.server(s).traffic().waiting == std::vector<WorkerId>{WorkerId(0)};
+    }));
+  for (auto& proxy : proxies) proxy->hold(true);  // they do not hear that they were left
+  job.replace();
+  job.cluster.tell_servers({WorkerId(0)});
+  CHECK_FALSE(is_rollback(one->wait(handle, 0.3)));
+  must(pushpull(*other, "a", ones, theirs, {}));
+  CHECK(std::vector<float>(mine, mine + kCount) == theirs);  // as an answer nobody waits for
+  for (auto& proxy : proxies) proxy->hold(false);
+  CHECK(is_rollback(one->wait(handle, 20)));
+  job.cluster.tell_servers({WorkerId(1)});
+}
+
+TEST_CASE("rollback: memory that was allocated is shared with the new servers as well",
+          "[rollback]") {
+  Job job(1);
+  job.cluster.transport = kv::Transport::kSharedMemory;
+  auto store = job.cluster.open(0);
+  std::vector<float> values(kCount, 1);
+  init(*store, "a", values);
+  for (Epoch epoch(0); epoch <= kSaved; epoch = epoch.next()) must(store->epoch_boundary(epoch));
+  must(store->allocate(kCount * sizeof(float)));
+  const std::size_t mapped = mappings();
+  job.kill_servers();
+  CHECK(mappings() < mapped);
+  job.replace();
+  job.cluster.tell_servers({WorkerId(0)});
+  CHECK(must(store->epoch_boundary(kLost)).rolled_back);
+  CHECK(mappings() == mapped);
 }
 
 TEST_CASE("rollback: what compression had kept back is gone", "[rollback]") {
