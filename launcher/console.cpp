@@ -89,6 +89,7 @@ class Console {
         say(Level::kWarning, "The supervisor died ({}); starting it again, {} of {} within {} s",
             to_string(*death), restarts_.size(), kMostRestarts, kRestartWindow.count());
         auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);
+        if (!again && again.error().exit_code == io::kExitJobRunning) break;  // dtctl resume's
         if (!again && !again.error().killed) co_return give_up(again.error().why);
         death = again ? std::nullopt : again.error().killed;
         if (again) process_ = std::move(*again);

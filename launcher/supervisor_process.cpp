@@ -116,6 +116,8 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   std::vector<std::string> words = {sibling("dtsupervisor"), "--spec", spec_file(spec),
                                     "--ready-fd", std::to_string(kReadyFd)};
   if (how != SupervisorStart::kNew) words.emplace_back("--resume");
+  const bool is_resumed = how != SupervisorStart::kNew && how != SupervisorStart::kRevive;
+  if (is_resumed && !spec.detached) words.emplace_back("--owned");
   if (how == SupervisorStart::kAdopt) words.emplace_back("--adopt");
   if (how == SupervisorStart::kTakeOver) words.emplace_back("--take-over");
   std::vector<char*> argv;

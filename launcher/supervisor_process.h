@@ -23,14 +23,16 @@ struct StartFailure {
   std::optional<ExitStatus> killed;  ///< Set when a signal ended it before it said anything.
 };
 
-/// kAdopt is kResume of a job that was left, perhaps with nothing of it alive: then it ends, to
-/// begin anew. kTakeOver takes the job folder, too, from a supervisor on a host that is gone.
-enum class SupervisorStart { kNew, kResume, kAdopt, kTakeOver };
+/// kResume is by a dtlaunch that owns the job: when that goes, the job stops; kRevive by somebody
+/// who does not stay. kAdopt is kResume of a job that was left, perhaps with nothing of it alive:
+/// then it ends, to begin anew. kTakeOver takes the job folder, too, from a supervisor on a host
+/// that is gone.
+enum class SupervisorStart { kNew, kResume, kRevive, kAdopt, kTakeOver };
 
 /// Destroying it leaves the process alone.
 class SupervisorProcess {
  public:
-  /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--adopt |
+  /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--owned] [--adopt |
   /// --take-over]]`, its output appended to <state_dir>/supervisor.log, and waits until it has said
   /// READY or ERROR, or died.
   static boost::asio::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>

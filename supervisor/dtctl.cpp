@@ -243,7 +243,7 @@ io::awaitable<Result<void>> revive(Arguments args) {
   auto spec = io::spec_from_json(text);
   if (!spec) co_return tl::unexpected(spec.error());
   auto started =
-      co_await launcher::SupervisorProcess::start(*spec, launcher::SupervisorStart::kResume);
+      co_await launcher::SupervisorProcess::start(*spec, launcher::SupervisorStart::kRevive);
   if (!started) co_return fail(ErrorKind::kUnavailable, "{}", started.error().why);
   fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job->job,
              (*started)->pid());

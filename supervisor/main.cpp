@@ -122,6 +122,7 @@ int main(int argc, char** argv) {
   auto add = described.add_options();
   add("spec", po::value<std::string>(), "the job, as dtlaunch wrote it (JSON)");
   add("resume", "take up the job where an earlier supervisor left it");
+  add("owned", "with --resume: a dtlaunch is there, and the job stops when that goes");
   add("adopt", "with --resume: end a job of which nothing lives, so that it begins anew");
   add("take-over", "take the job folder from a supervisor on a host that is gone");
   add("ready-fd", po::value<int>()->default_value(-1), "tell readiness on this descriptor");
@@ -152,6 +153,7 @@ int main(int argc, char** argv) {
     supervisor::SupervisorOptions options;
     options.spec = std::move(*spec);
     options.resume = given.count("resume") > 0;
+    options.owned = !options.spec.detached && (!options.resume || given.count("owned") > 0);
     options.take_over = given.count("take-over") > 0;
     options.adopt = options.take_over || given.count("adopt") > 0;
     options.ready_fd = given["ready-fd"].as<int>();

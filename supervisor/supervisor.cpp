@@ -160,14 +160,13 @@ awaitable<int> Supervisor::run() {
     // Nothing was started. A job that could not be taken up may still run, and keeps its folder.
     if (lock_ && !options_.resume)
       static_cast<void>(co_await drop_job_lock(volume_, spec_.job_dir, *lock_));
-    say_ready(fmt::format("ERROR {} {}\n", code, opened.error().message));
+    static_cast<void>(say_ready(fmt::format("ERROR {} {}\n", code, opened.error().message)));
   } else {
-    say_ready("READY\n");
+    const bool is_heard = say_ready("READY\n");
     group_.spawn(tick_loop());
     group_.spawn(notice_failure());
     group_.spawn(watch_lock());
     if (spec_.elastic) group_.spawn(host_worker_->run());
-    if (!spec_.detached && !options_.resume) group_.spawn(expect_owner());
     group_.spawn(change_log_->run());
     group_.spawn(events_file_->run());
     group_.spawn(journal_copy_->run());
@@ -175,6 +174,8 @@ awaitable<int> Supervisor::run() {
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(term_, now));
     pump();
+    if (options_.owned && is_heard) group_.spawn(expect_owner());
+    if (options_.owned && !is_heard) stop("the dtlaunch that owns the job is gone");
     if (!end_) co_await done_.async_wait(io::tok);
     // Without an end a task has failed, and with it all of them: join() throws its exception.
     if (end_) {
@@ -188,10 +189,10 @@ awaitable<int> Supervisor::run() {
   co_return code;
 }
 
-void Supervisor::say_ready(const std::string& line) {
-  if (options_.ready_fd < 0) return;
+bool Supervisor::say_ready(const std::string& line) {
+  if (options_.ready_fd < 0) return true;
   const io::Fd fd(std::exchange(options_.ready_fd, -1));
-  static_cast<void>(::write(fd.get(), line.data(), line.size()));
+  return ::write(fd.get(), line.data(), line.size()) >= 0;
 }
 
 awaitable<Result<void>> Supervisor::open_files() {

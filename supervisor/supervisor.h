@@ -46,7 +46,9 @@ struct SupervisorOptions {
   /// The folder is taken from a supervisor of which nothing can be seen from here.
   bool take_over = false;
   bool adopt = false;  ///< JobOptions::is_adopted
-  int ready_fd = -1;   ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
+  /// A dtlaunch is there or comes, and the job stops when that goes.
+  bool owned = false;
+  int ready_fd = -1;  ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
   /// A foreground job whose dtlaunch has not come for its console by then is stopped.
   Duration owner_comes = std::chrono::seconds(30);
@@ -118,7 +120,8 @@ class Supervisor {
   void tell_goodput();
   /// Whether a host may still say that everything there has ended.
   [[nodiscard]] bool awaits_agents(Time since) const;
-  void say_ready(const std::string& line);
+  /// Whether somebody was there to hear it, if anybody was to.
+  bool say_ready(const std::string& line);
 
   // The machine.
   void post(JobEvent event);

@@ -192,6 +192,7 @@ TEST_CASE(
 TEST_CASE("supervisor: a foreground job whose dtlaunch never comes is stopped") {
   Supervised job;
   job.options.spec.detached = false;
+  job.options.owned = true;
   job.options.owner_comes = 50ms;
   job.start();
   job.told(0, StartProcess::kType);
@@ -202,6 +203,7 @@ TEST_CASE("supervisor: a foreground job whose dtlaunch never comes is stopped") 
 TEST_CASE("supervisor: a foreground job whose dtlaunch has come goes on until that has gone") {
   Supervised job;
   job.options.spec.detached = false;
+  job.options.owned = true;
   job.options.owner_comes = 500ms;
   job.start();
   job.told(0, StartProcess::kType);
