@@ -29,17 +29,19 @@ def json_lines(path):
 
 
 class Run:
-    """What a run left to be checked."""
+    """What a job left to be checked. One whose dtlaunch was killed is followed by the one that went on for it."""
 
-    def __init__(self, folder, base, began_at, faults_over_at, supervisor_kills=()):
-        self.folder, self.base = folder, base  # names of the base workers' hosts
+    def __init__(self, folder, job, is_last, base, began_at, faults_over_at, supervisor_kills=()):
+        self.job, self.is_last = job, is_last
+        self.base = base  # names of the base workers' hosts
         self.began_at, self.faults_over_at = began_at, faults_over_at  # monotonic seconds
         self.supervisor_kills = supervisor_kills  # seconds since 1970
-        self.job = f"{folder}/job"
+        self.files = f"{folder}/job/.dtlaunch/{job}"
         self.logs = {int(re.findall(r"w(\d+)\.jsonl", path)[0]): list(json_lines(path))
-                     for path in glob.glob(f"{folder}/logs/w*.jsonl")}
-        self.events = list(json_lines(f"{self.job}/events.jsonl"))
-        with open(f"{self.job}/host_worker_log") as file:
+                     for path in glob.glob(f"{folder}/logs/{job}.w*.jsonl")}
+        shown = f"{folder}/job" if is_last else self.files  # the next job sets them aside there
+        self.events = list(json_lines(f"{shown}/events.jsonl"))
+        with open(f"{shown}/host_worker_log") as file:
             self.log = file.readlines()
         self.rollbacks = self._forget_what_was_rolled_back()
 
@@ -64,6 +66,14 @@ class Run:
 
     def last_epoch(self):
         return max((line["epoch"] for _, line in self.lines("epoch")), default=-1)
+
+    def first_epoch(self):
+        """None: none was released."""
+        return min((line["epoch"] for _, line in self.lines("boundary_leave") if line["result"] == "ok"), default=None)
+
+    def checkpoints(self):
+        """By epoch: the folder."""
+        return {int(path[-6:]): path for path in glob.glob(f"{self.files}/checkpoints/epoch-*") if re.search(r"epoch-\d+$", path)}
 
     def accuracy(self):
         return max((line["accuracy"] for _, line in self.lines("epoch") if line["epoch"] == self.last_epoch()), default=0)
@@ -140,13 +150,11 @@ def checkpoints_are_the_weights(run):
     """What the servers saved before an epoch is what the workers held at the end of the one before."""
     hashes = {(line["epoch"], worker): line["hash"] for worker, line in run.lines("epoch")}
     ended = {epoch: hashes[epoch, w] for epoch, several in releases(run).items() for w in several[-1] if (epoch, w) in hashes}
-    folders = [p for p in glob.glob(f"{run.job}/.dtlaunch/*/checkpoints/epoch-*") if re.search(r"epoch-\d+$", p)]
-    for folder in folders:
-        epoch = int(folder[-6:])
+    for epoch, folder in run.checkpoints().items():
         found = weights_hash(folder)
         if epoch - 1 in ended and found != ended[epoch - 1]:
             yield f"checkpoint of epoch {epoch}: weights {found}, and the workers had {ended[epoch - 1]}"
-    if not folders:
+    if not run.checkpoints() and run.is_last:
         yield "no checkpoint was saved"
 
 
@@ -187,7 +195,7 @@ def change_log_adds_up(run):
     ended = {w for w, log in run.logs.items() if log and log[-1]["event"] == "end"}
     unknown = [w for w in ended if w not in hosts]
     there = collections.Counter(hosts[w] for w in ended if w in hosts)
-    if not unknown and +members != there:
+    if run.is_last and not unknown and +members != there:
         yield f"host_worker_log leads to {dict(+members)}, and at the end there were {dict(there)}"
 
 
@@ -240,13 +248,21 @@ def model_is_as_good(run, undisturbed):
         yield f"accuracy {run.accuracy():.3f}, and {undisturbed:.3f} undisturbed"
 
 
-def check(run, epochs, undisturbed):
-    """Everything that is wrong."""
-    out = []
+def jobs_follow_each_other(runs):
+    """The next begins with the newest checkpoint that was there; the epochs after it are done again."""
+    for n, run in enumerate(runs[1:], 1):
+        newest = max((epoch for before in runs[:n] for epoch in before.checkpoints()), default=None)
+        if run.first_epoch() not in (newest, None):
+            yield f"job {run.job} began with epoch {run.first_epoch()}, and the newest checkpoint was of epoch {newest}"
+
+
+def check(runs, epochs, undisturbed):
+    """Everything that is wrong; of jobs that followed each other."""
+    out = [f"jobs_follow_each_other: {text}" for text in jobs_follow_each_other(runs)]
     for rule in (workers_started_once, epochs_released_once, steps_done_once, weights_agree, checkpoints_are_the_weights,
                  change_log_adds_up, events_agree_with_log, nobody_waited_too_long):
-        out += [f"{rule.__name__}: {text}" for text in rule(run)]
-    out += [f"all_ended_together: {text}" for text in all_ended_together(run, epochs)]
-    out += [f"model_is_as_good: {text}" for text in model_is_as_good(run, undisturbed)]
+        for run in runs:
+            out += [f"{rule.__name__}{'' if run.is_last else f' ({run.job})'}: {text}" for text in rule(run)]
+    out += [f"all_ended_together: {text}" for text in all_ended_together(runs[-1], epochs)]
+    out += [f"model_is_as_good: {text}" for text in model_is_as_good(runs[-1], undisturbed)]
     return out
-

@@ -130,8 +130,8 @@ class File:
 class Faults:
     """Carries out what is due; every fault begun is told in `told`: (begin, end, text), monotonic seconds."""
 
-    def __init__(self, site, file, job_folder, dtlaunch_pid, tell):
-        self.site, self.file, self.job_folder, self.dtlaunch_pid, self.tell = site, file, job_folder, dtlaunch_pid, tell
+    def __init__(self, site, file, job_folder, keeper, tell):
+        self.site, self.file, self.job_folder, self.keeper, self.tell = site, file, job_folder, keeper, tell
         self.told, self.counts = [], {}
         self.stopped = {}     # pid: until when
         self.ends = []        # (time, number, what to call)
@@ -145,6 +145,9 @@ class Faults:
         verb, _, what = fault.kind.partition(" ")
         if fault.kind in schedule.NEEDS_CUT and not self.site.can_cut or fault.kind in schedule.NEEDS_POWER and not self.site.can_switch_off:
             outcome = "SKIPPED: not on loopback"
+        elif self.keeper.is_beginning():
+            # The workers of a launch have to come to their first boundary, or the job ends.
+            outcome = "nobody there: the job begins anew"
         elif fault.kind in ("edit", "bad edit"):
             outcome = self.edit(fault)
         elif fault.kind == "dtctl":
@@ -153,6 +156,8 @@ class Faults:
             outcome = self.cut(fault)
         elif fault.kind == "power":
             outcome = self.power(fault)
+        elif fault.kind == "kill dtlaunch":
+            outcome = self.kill_dtlaunch(fault)
         else:
             outcome = self.signal(fault, verb, what)
         begun = outcome is None or not outcome.startswith(("nobody", "SKIPPED"))
@@ -189,7 +194,7 @@ class Faults:
             return [p for p in everyone if p.host == fault.host and p.role != "sftp"]
         role = {"volume": "sftp", "worker for good": "worker"}.get(what, what)
         if role == "dtlaunch":
-            return [Process(self.dtlaunch_pid, 0, role, 0)] if os.path.exists(f"/proc/{self.dtlaunch_pid}") else []
+            return [Process(self.keeper.pid(), 0, role, 0)] if self.keeper.pid() else []
         here = [p for p in everyone if p.role == role and p.host == fault.host]
         # A host may have several workers; the youngest goes. A connection has one process per level.
         return here if role in ("connection", "sftp") else sorted(here, key=lambda p: p.pid)[-1:]
@@ -200,12 +205,26 @@ class Faults:
             return "nobody there"
         for p in chosen:
             self.send(p.pid, signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
+        if fault.kind == "kill supervisor":
+            self.keeper.supervisor_killed(fault.lasts, fault.way)
         if verb != "kill" and fault.lasts:
             until = time.monotonic() + fault.lasts
             for p in chosen:
                 self.stopped[p.pid] = max(self.stopped.get(p.pid, 0), until)
             self.after(fault.lasts, lambda: self.go_on([p.pid for p in chosen]))
         return "pid " + " ".join(str(p.pid) for p in chosen)
+
+    def kill_dtlaunch(self, fault):
+        dtlaunch = self.keeper.pid()
+        if not dtlaunch:
+            return "nobody there"
+        # Stopped first, neither sees the other die.
+        pids = [dtlaunch] + ([] if fault.way == schedule.ALONE else [p.pid for p in processes(self.site) if p.role == "supervisor"])
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                self.send(pid, number)
+        self.keeper.dtlaunch_killed(fault.lasts, schedule.taken_up_by(fault.way))
+        return "pid " + " ".join(str(pid) for pid in pids)
 
     def go_on(self, pids):
         for pid in pids:
@@ -252,10 +271,14 @@ class Faults:
     def dtctl(self, fault):
         if fault.host == 0:
             fault.host = self.last_host
+        words = ["dtctl", "--job-dir", self.job_folder, fault.way]
+        if fault.way == "resume":
+            self.keeper.is_left_alone = True
+        else:
+            words.append(self.site.line(fault.host))
         # It waits for a supervisor that is stopped, or a volume that stalls; nobody waits for it.
         out = open(f"{self.site.folder}/dtctl.out", "ab")
-        self.children.append(subprocess.Popen(["dtctl", "--job-dir", self.job_folder, fault.way, self.site.line(fault.host)],
-                                              stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+        self.children.append(subprocess.Popen(self.site.on_master(*words), stdin=subprocess.DEVNULL, stdout=out, stderr=out))
         out.close()
         return None
 

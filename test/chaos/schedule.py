@@ -7,13 +7,17 @@ SERVER_HOST = 1
 DEAD_AFTER_S = 3.0
 # dtlaunch starts a supervisor again 5 times in 60 s.
 SUPERVISOR_KILLS, SUPERVISOR_KILLS_S = 4, 60.0
+# A job whose dtlaunch is killed stops, and begins anew with its checkpoint: training has to go on in between.
+DTLAUNCH_KILLS_APART_S = 20.0
+DETACHED = 0.3            # of the seeds
 
 # Kind of fault: how often, beside the others.
 WEIGHTS = {
     "kill worker": 5, "stop worker": 4, "stop worker for good": 2,
     "kill agent": 2, "stop agent": 2, "kill guard": 1, "stop guard": 1,
     "kill connection": 3, "stop connection": 2, "stop sshd": 1,
-    "kill supervisor": 2, "stop supervisor": 2, "kill helper": 1, "stop helper": 2, "stop dtlaunch": 1,
+    "kill supervisor": 2, "stop supervisor": 2, "kill helper": 1, "stop helper": 2,
+    "kill dtlaunch": 3, "stop dtlaunch": 1,
     "stop server": 1, "kill server": 1,
     "cut host": 4, "cut data": 2, "cut master": 1,
     "power": 2, "freeze host": 2,
@@ -24,8 +28,16 @@ NEEDS_CUT = {"cut host", "cut data", "cut master"}
 NEEDS_POWER = {"power"}
 NEEDS_VOLUME = {"stall volume"}
 SERVER_FAULTS = {"kill server"}
+NEEDS_DTLAUNCH = {"kill dtlaunch", "stop dtlaunch"}
+# Who is killed with dtlaunch, and what takes the job up again.
+ALONE, WITH_SUPERVISOR, LEFT_ALONE = "alone; dtlaunch --resume", "with the supervisor; dtlaunch --resume", "with the supervisor; dtctl resume"
 WAYS = ["append", "truncate", "rename", "copy", "in two writes"]
 BAD = ["half a line", "garbage", "empty", "gone", "no final newline", "a bad line among good ones", "a folder"]
+
+
+def taken_up_by(way):
+    """The command in a way of killing dtlaunch."""
+    return way.partition("; ")[2]
 
 
 @dataclass
@@ -53,17 +65,17 @@ class Schedule:
     def __init__(self, seed, seconds, hosts, server_faults=False):
         self.random = random.Random(seed)
         self.hosts, self.base = hosts, [1, 2]
-        self.detach = False
+        self.detach = self.random.random() < DETACHED
         self.transport = self.random.choice(["auto", "auto", "tcp"])
         self.deterministic = self.random.random() < 0.5
         kinds = {k: w * self.random.choice([0, 1, 1, 1, 3]) for k, w in WEIGHTS.items()
-                 if server_faults or k not in SERVER_FAULTS}
+                 if (server_faults or k not in SERVER_FAULTS) and not (self.detach and k in NEEDS_DTLAUNCH)}
         kinds["kill worker"] = max(1, kinds["kill worker"])
         kinds["edit"] = max(2, kinds["edit"])
         mean_gap = self.random.choice([0.8, 1.5, 3.0])
         self.server_faults = server_faults
         self.server_quiet_from = 0.0
-        self.supervisor_kills = []
+        self.supervisor_kills, self.dtlaunch_killed_at = [], -DTLAUNCH_KILLS_APART_S
         self.faults, at = [], 1.0
         while True:
             at += min(8.0, self.random.expovariate(1 / mean_gap))
@@ -95,6 +107,13 @@ class Schedule:
             if len(recent) >= SUPERVISOR_KILLS:
                 return None
             self.supervisor_kills.append(at)
+            # Of a job without a dtlaunch: until somebody takes it up, or two do at once.
+            fault.lasts, fault.way = round(r.uniform(0.1, 6.0), 1), r.choice(["dtctl resume", "dtctl resume", "two of dtctl resume"])
+        if kind == "kill dtlaunch":
+            if at < self.dtlaunch_killed_at + DTLAUNCH_KILLS_APART_S:
+                return None
+            self.dtlaunch_killed_at = at
+            fault.lasts, fault.way = round(r.uniform(0.0, 6.0), 1), r.choice([ALONE, WITH_SUPERVISOR, LEFT_ALONE])
         if kind in ("kill agent", "power") and host == SERVER_HOST and not self.server_faults:
             fault.host = r.randint(2, self.hosts)
         if kind == "power":
@@ -109,7 +128,7 @@ class Schedule:
         if kind == "bad edit":
             fault.host, fault.way, fault.wanted = 0, r.choice(BAD), self.some_hosts()
         if kind == "dtctl":
-            fault.lasts, fault.way = 0.0, r.choice(["add", "add", "remove"])
+            fault.lasts, fault.way = 0.0, r.choice(["add", "add", "add", "remove", "remove", "resume"])
         if kind == "stall volume":
             fault.host = r.choice([0, 0, host])
             fault.lasts = round(r.uniform(0.5, 12.0), 1)
