@@ -98,9 +98,16 @@ Outcome<bool> link_new(const std::string& from, const std::string& to) {
   return now.st_nlink == 2;
 }
 
+/// Another master's helper may have the same pid.
+std::string new_name(const std::string& path) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("{}.{}.{}.new", path, host, ::getpid());
+}
+
 /// Its whole content or nothing, wherever we are killed; without hard links it may be a part.
 Outcome<VolumeReply> write_new(const VolumeRequest& q) {
-  const std::string temporary = fmt::format("{}.{}.new", q.path, ::getpid());
+  const std::string temporary = new_name(q.path);
   VolumeReply reply;
   ::unlink(temporary.c_str());  // of one who was killed: it may be the file itself
   auto done = write_synced(temporary, O_EXCL, q);

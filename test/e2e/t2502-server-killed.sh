@@ -5,12 +5,12 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 
-# job NAME OPTIONS...: starts one of eight epochs, about 0.6 s each; its workers' logs are $T/NAME<id>.jsonl.
+# job NAME OPTIONS...: starts one of eight epochs, about 1 s each; its workers' logs are $T/NAME<id>.jsonl.
 job() {
   NAME=$1
   shift
   start "$NAME" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/mlp_worker" --log "$T/$NAME%i.jsonl" \
-    --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 30 --hash --momentum 0.9
+    --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 50 --hash --momentum 0.9
   JOB_PID=$PID
 }
 weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$NAME.out" | sort -u | cut -d= -f2; }
@@ -123,7 +123,7 @@ damaged() {
   done
   kill -KILL "$(pid_of servers 0)"
   happens checkpoint_damaged "the checkpoint of epoch $FROM could not be used: server [0-9]+ on .*server-1.safetensors"
-  kill -CONT "$victim"
+  kill -CONT "$victim" 2>/dev/null || true  # without another checkpoint the job has ended by now
 }
 
 say "the newest checkpoint is damaged: back to the one before; three times"
