@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
 #include <utility>
 
 namespace dt::kv::cuda {
@@ -54,6 +55,12 @@ Status copy(void* to, const void* from, std::size_t bytes, Stream stream) {
 Status fill(void* to, int value, std::size_t bytes, Stream stream) {
   return status_of(cudaMemsetAsync(to, value, bytes, stream));
 }
+Status call_back(Stream stream, void (*function)(void*), void* argument) {
+  return status_of(cudaLaunchHostFunc(stream, function, argument));
+}
+Status device_memory(std::size_t& free, std::size_t& total) {
+  return status_of(cudaMemGetInfo(&free, &total));
+}
 
 DeviceMemory::~DeviceMemory() {
   if (data_) cudaFree(data_);
@@ -93,6 +100,48 @@ Status PinnedMemory::allocate(std::size_t bytes) {
   return {};
 }
 
+PinnedRegistration::~PinnedRegistration() {
+  if (data_) cudaHostUnregister(data_);
+}
+void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedRegistration::add(void* data, std::size_t bytes) {
+  PinnedRegistration fresh;
+  if (bytes > 0) {
+    const Status status = status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable));
+    if (!status.ok()) return status;
+    fresh.data_ = data;
+  }
+  swap(fresh);
+  return {};
+}
+
+static_assert(sizeof(MemoryHandle) == sizeof(cudaIpcMemHandle_t));
+
+Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
+  cudaIpcMemHandle_t exported{};
+  const Status status = status_of(cudaIpcGetMemHandle(&exported, memory.data()));
+  if (status.ok()) std::memcpy(handle.bytes, &exported, sizeof exported);
+  return status;
+}
+
+ForeignMemory::~ForeignMemory() {
+  if (data_) cudaIpcCloseMemHandle(data_);
+}
+void ForeignMemory::swap(ForeignMemory& other) noexcept { std::swap(data_, other.data_); }
+Status ForeignMemory::open(const MemoryHandle& handle) {
+  cudaIpcMemHandle_t told{};
+  std::memcpy(&told, handle.bytes, sizeof told);
+  ForeignMemory fresh;
+  const Status status =
+      status_of(cudaIpcOpenMemHandle(&fresh.data_, told, cudaIpcMemLazyEnablePeerAccess));
+  if (!status.ok()) {
+    fresh.data_ = nullptr;
+    return status;
+  }
+  swap(fresh);
+  return {};
+}
+
 OwnStream::~OwnStream() {
   if (stream_) cudaStreamDestroy(stream_);
 }
@@ -109,6 +158,11 @@ Status Event::hold_back(Stream stream) const {
   return status_of(cudaStreamWaitEvent(stream, event_, 0));
 }
 Status Event::wait() const { return status_of(cudaEventSynchronize(event_)); }
+Status Event::query(bool& is_done) const {
+  const cudaError_t error = cudaEventQuery(event_);
+  is_done = error != cudaErrorNotReady;
+  return error == cudaErrorNotReady ? Status{} : status_of(error);
+}
 Status Event::milliseconds_since(const Event& earlier, float& milliseconds) const {
   return status_of(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
 }

@@ -37,6 +37,12 @@ Status wait(Stream stream);
 Status copy(void* to, const void* from, std::size_t bytes, Stream stream);
 /// Every byte becomes `value`.
 Status fill(void* to, int value, std::size_t bytes, Stream stream);
+/// function(argument) is called once, when what was put on the stream before is done, by a thread
+/// of CUDA's, which may call nothing of this folder; what is put there later waits for its return.
+/// After a failure of the device it is never called: who waits for it asks for the stream's error.
+Status call_back(Stream stream, void (*function)(void*), void* argument);
+/// What the device of the calling thread has and has left, in bytes.
+Status device_memory(std::size_t& free, std::size_t& total);
 
 /// Device memory, aligned to 256 bytes at least. Freeing it waits for the device.
 class DeviceMemory {
@@ -80,6 +86,55 @@ class PinnedMemory {
   void* data_ = nullptr;
 };
 
+/// Makes existing memory of the host pinned, for all devices, as long as this lives, which is less
+/// long than the memory. It takes about as long as touching the memory's pages.
+class PinnedRegistration {
+ public:
+  PinnedRegistration() = default;
+  PinnedRegistration(PinnedRegistration&& other) noexcept { swap(other); }
+  PinnedRegistration& operator=(PinnedRegistration&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PinnedRegistration();
+
+  /// Instead of what it had. No page is registered twice.
+  Status add(void* data, std::size_t bytes);
+
+ private:
+  void swap(PinnedRegistration& other) noexcept;
+  void* data_ = nullptr;
+};
+
+/// Names an allocation of device memory to another process of the host.
+struct MemoryHandle {
+  unsigned char bytes[64] = {};
+};
+/// `memory` stays as it is for as long as anybody has it open.
+Status export_memory(const DeviceMemory& memory, MemoryHandle& handle);
+
+/// Another process's device memory, on the device where it lies, which is the calling thread's. A
+/// process cannot open what it exported itself.
+class ForeignMemory {
+ public:
+  ForeignMemory() = default;
+  ForeignMemory(ForeignMemory&& other) noexcept { swap(other); }
+  ForeignMemory& operator=(ForeignMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~ForeignMemory();
+
+  /// Instead of what it had.
+  Status open(const MemoryHandle& handle);
+  /// The allocation's begin.
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  void swap(ForeignMemory& other) noexcept;
+  void* data_ = nullptr;
+};
+
 /// A stream of its own, which does not wait for the default one.
 class OwnStream {
  public:
@@ -107,6 +162,8 @@ class Event {
   Status hold_back(Stream stream) const;
   /// The caller waits for it.
   Status wait() const;
+  /// Whether it has been passed; the caller does not wait. An event that was never recorded has.
+  Status query(bool& is_done) const;
   /// From an earlier event to this one, both of them passed.
   Status milliseconds_since(const Event& earlier, float& milliseconds) const;
 

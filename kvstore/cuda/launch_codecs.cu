@@ -1,12 +1,9 @@
 #include "kvstore/cuda/codecs.h"
 #include "kvstore/cuda/launch_kernel.h"
+#include "kvstore/cuda/launch_list.h"
 
 namespace dt::kv::cuda {
 
-DT_LAUNCH(EncodeTwoBit)
-DT_LAUNCH(DecodeTwoBit)
-DT_LAUNCH(AddTwoBit)
-DT_LAUNCH(EncodeHalf<Fp16>)
-DT_LAUNCH(EncodeHalf<Bf16>)
+DT_CODECS(DT_LAUNCH)
 
 }  // namespace dt::kv::cuda

@@ -16,6 +16,8 @@ Status current_device(int&) { return kWithoutCuda; }
 Status wait(Stream) { return kWithoutCuda; }
 Status copy(void*, const void*, std::size_t, Stream) { return kWithoutCuda; }
 Status fill(void*, int, std::size_t, Stream) { return kWithoutCuda; }
+Status call_back(Stream, void (*)(void*), void*) { return kWithoutCuda; }
+Status device_memory(std::size_t&, std::size_t&) { return kWithoutCuda; }
 
 DeviceMemory::~DeviceMemory() = default;
 void DeviceMemory::swap(DeviceMemory& other) noexcept {
@@ -28,6 +30,15 @@ PinnedMemory::~PinnedMemory() = default;
 void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
 Status PinnedMemory::allocate(std::size_t) { return kWithoutCuda; }
 
+PinnedRegistration::~PinnedRegistration() = default;
+void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedRegistration::add(void*, std::size_t) { return kWithoutCuda; }
+
+Status export_memory(const DeviceMemory&, MemoryHandle&) { return kWithoutCuda; }
+ForeignMemory::~ForeignMemory() = default;
+void ForeignMemory::swap(ForeignMemory& other) noexcept { std::swap(data_, other.data_); }
+Status ForeignMemory::open(const MemoryHandle&) { return kWithoutCuda; }
+
 OwnStream::~OwnStream() = default;
 Status OwnStream::create() { return kWithoutCuda; }
 
@@ -36,6 +47,7 @@ Status Event::create() { return kWithoutCuda; }
 Status Event::record(Stream) { return kWithoutCuda; }
 Status Event::hold_back(Stream) const { return kWithoutCuda; }
 Status Event::wait() const { return kWithoutCuda; }
+Status Event::query(bool&) const { return kWithoutCuda; }
 Status Event::milliseconds_since(const Event&, float&) const { return kWithoutCuda; }
 
 }  // namespace dt::kv::cuda

@@ -1,0 +1,61 @@
+/// CUDA devices for tests: kvstore/cuda/device.h and launch.h over ordinary memory, for programs
+/// with the target property DT_EMULATED_DEVICE. One machine's worth in each process.
+///
+/// Meant to find what a real device shows only now and then:
+/// - Work put on a stream is done as late as is allowed: when somebody waits for the stream or an
+///   event after it, at the second query of such an event, before memory is freed, or at flush().
+///   Who forgets to wait reads what was there before.
+/// - Device and pinned memory is poisoned (every byte is kPoison: floats are NaN) when it is
+///   allocated and when it is freed.
+/// - A launch that is given memory that no device reaches (ordinary memory which is not registered)
+///   breaks the device, as CUDA does: every later call fails with the same words.
+/// - A call_back runs on a thread of the emulation, soon; if it calls device.h the program is
+/// ended.
+///
+/// Launches run the host form of the operations. Any thread may call anything.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace dt::test::emulated {
+
+constexpr unsigned char kPoison = 0xff;
+
+/// `devices` of them (0: none), with as much memory as one likes, unbroken. Nothing may be alive.
+void restart(int devices = 1);
+/// From now on each device has so many bytes, counted with those that are allocated there; what
+/// goes beyond fails as CUDA does.
+void limit_device_memory(std::size_t bytes);
+/// The same for pinned memory and registrations together.
+void limit_pinned_memory(std::size_t bytes);
+/// From now on every call fails with these words, which live for ever; null: no more.
+void break_devices(const char* error);
+/// All work is done. Not while a call_back waits for the caller.
+void flush();
+
+/// What has not been given back.
+struct Alive {
+  std::size_t device_memories = 0;
+  std::size_t device_bytes = 0;
+  std::size_t pinned_memories = 0;
+  std::size_t registrations = 0;
+  std::size_t foreign_memories = 0;
+  std::size_t streams = 0;
+  std::size_t events = 0;
+};
+[[nodiscard]] Alive alive();
+/// Empty: nothing is alive. Else what is, in words.
+[[nodiscard]] std::string leaks();
+
+/// Since restart().
+struct Done {
+  std::size_t copies = 0;
+  std::size_t launches = 0;
+  std::size_t call_backs = 0;
+  std::size_t allocations = 0;    ///< Of device and of pinned memory, successful.
+  std::size_t waits_for_all = 0;  ///< Memory was freed, which waits for the devices.
+};
+[[nodiscard]] Done done();
+
+}  // namespace dt::test::emulated

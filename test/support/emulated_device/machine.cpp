@@ -1,0 +1,306 @@
+#include "test/support/emulated_device/machine.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace dt::test::emulated {
+
+namespace {
+
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kAlignment = 256;
+
+thread_local bool serves_call_backs = false;
+thread_local bool is_in_call_back = false;
+
+[[noreturn]] void give_up(const char* why) {
+  std::fprintf(stderr, "emulated device: %s\n", why);
+  std::abort();
+}
+
+}  // namespace
+
+Machine& Machine::get() {
+  static Machine machine;
+  if (is_in_call_back) give_up("a call_back calls device.h, which CUDA forbids");
+  return machine;
+}
+
+Machine::Machine() : device_limit_(kNoLimit), pinned_limit_(kNoLimit) {
+  thread_ = std::thread([this] { serve_call_backs(); });
+}
+
+Machine::~Machine() {
+  {
+    std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Machine::restart(int devices) {
+  run_all();
+  std::lock_guard lock(mutex_);
+  if (!memories_.empty() || alive_.streams > 0 || alive_.events > 0)
+    give_up("restart() while memories, streams or events are alive");
+  devices_ = devices;
+  error_ = nullptr;
+  device_limit_ = pinned_limit_ = kNoLimit;
+  done_ = {};
+}
+
+int Machine::devices() {
+  std::lock_guard lock(mutex_);
+  return devices_;
+}
+
+Status Machine::status() {
+  std::lock_guard lock(mutex_);
+  if (error_) return {error_};
+  return {devices_ > 0 ? nullptr : "no CUDA-capable device is detected"};
+}
+
+void Machine::break_with(const char* error) {
+  std::lock_guard lock(mutex_);
+  error_ = error;
+}
+
+// ---------------------------------------------------------------- streams
+
+std::shared_ptr<Queue> Machine::create_stream() {
+  auto queue = std::make_shared<Queue>();
+  std::lock_guard lock(mutex_);
+  queues_.insert(queue);
+  ++alive_.streams;
+  return queue;
+}
+
+void Machine::destroy_stream(std::shared_ptr<Queue> queue) {
+  // What is on it is done all the same, some time.
+  std::lock_guard lock(mutex_);
+  --alive_.streams;
+  queues_.erase(queue);
+  const Ticket all = queue->put;
+  if (queue->done == all) return;
+  asked_.push_back({std::move(queue), all});
+  changed_.notify_all();
+}
+
+std::shared_ptr<Queue> Machine::default_stream() {
+  std::lock_guard lock(mutex_);
+  if (!default_) {
+    default_ = std::make_shared<Queue>();
+    queues_.insert(default_);
+  }
+  return default_;
+}
+
+Point Machine::put(const std::shared_ptr<Queue>& queue, Work work) {
+  std::lock_guard lock(mutex_);
+  const bool is_call_back = work.kind == Work::Kind::kCallBack;
+  queue->work.push_back(std::move(work));
+  const Point point{queue, ++queue->put};
+  if (is_call_back) {
+    asked_.push_back(point);
+    changed_.notify_all();
+  }
+  return point;
+}
+
+Point Machine::last(const std::shared_ptr<Queue>& queue) {
+  std::lock_guard lock(mutex_);
+  return {queue, queue->put};
+}
+
+bool Machine::is_past(const Point& point) {
+  std::lock_guard lock(mutex_);
+  return point.queue->done >= point.ticket;
+}
+
+void Machine::run_until(const Point& point) {
+  Queue& queue = *point.queue;
+  std::unique_lock lock(mutex_);
+  while (queue.done < point.ticket) {
+    if (queue.is_busy) {
+      changed_.wait(lock);
+      continue;
+    }
+    Work& first = queue.work.front();
+    if (first.kind == Work::Kind::kWait && first.after.queue->done < first.after.ticket) {
+      const Point after = first.after;
+      lock.unlock();  // nobody is kept from the queue meanwhile
+      run_until(after);
+      lock.lock();
+      continue;
+    }
+    if (first.kind == Work::Kind::kCallBack && !serves_call_backs) {
+      changed_.wait(lock);  // it has been told
+      continue;
+    }
+    const Work work = std::move(first);
+    queue.work.pop_front();
+    const bool is_call_back = work.kind == Work::Kind::kCallBack;
+    const bool runs = work.run && !(error_ && is_call_back);
+    queue.is_busy = true;
+    lock.unlock();
+    is_in_call_back = is_call_back;
+    if (runs) work.run();
+    is_in_call_back = false;
+    lock.lock();
+    queue.is_busy = false;
+    ++queue.done;
+    changed_.notify_all();
+  }
+}
+
+void Machine::run_all() {
+  std::set<std::shared_ptr<Queue>> queues;
+  {
+    std::lock_guard lock(mutex_);
+    queues = queues_;
+  }
+  for (const auto& queue : queues) run_until(last(queue));
+}
+
+void Machine::serve_call_backs() {
+  serves_call_backs = true;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return is_stopping_ || !asked_.empty(); });
+    if (asked_.empty()) return;
+    const Point point = asked_.front();
+    asked_.pop_front();
+    lock.unlock();
+    run_until(point);
+    lock.lock();
+  }
+}
+
+// ---------------------------------------------------------------- memory
+
+void Machine::limit(Kind kind, std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  (kind == Kind::kDevice ? device_limit_ : pinned_limit_) = bytes;
+}
+
+Status Machine::allocate(Kind kind, int device, std::size_t bytes, void*& data) {
+  std::lock_guard lock(mutex_);
+  std::size_t used = 0;
+  for (const auto& [at, memory] : memories_)
+    if ((memory.kind == Kind::kDevice) == (kind == Kind::kDevice) && memory.device == device)
+      used += memory.bytes;
+  const std::size_t limit = kind == Kind::kDevice ? device_limit_ : pinned_limit_;
+  if (used > limit || bytes > limit - used) return {"out of memory"};
+  auto own = std::make_unique_for_overwrite<unsigned char[]>(bytes + kAlignment);
+  const auto begin = reinterpret_cast<std::uintptr_t>(own.get());
+  const auto at = (begin + kAlignment - 1) / kAlignment * kAlignment;
+  data = own.get() + (at - begin);
+  std::memset(data, kPoison, bytes);
+  memories_.emplace(at, Memory{kind, device, bytes, std::move(own)});
+  ++done_.allocations;
+  if (kind == Kind::kDevice) {
+    ++alive_.device_memories;
+    alive_.device_bytes += bytes;
+  } else {
+    ++alive_.pinned_memories;
+  }
+  return {};
+}
+
+void Machine::free(Kind kind, void* data) {
+  run_all();
+  std::lock_guard lock(mutex_);
+  ++done_.waits_for_all;
+  const auto it = memories_.find(reinterpret_cast<std::uintptr_t>(data));
+  if (it == memories_.end() || it->second.kind != kind) give_up("memory is freed that is none");
+  std::memset(data, kPoison, it->second.bytes);
+  if (kind == Kind::kDevice) {
+    --alive_.device_memories;
+    alive_.device_bytes -= it->second.bytes;
+  } else {
+    --alive_.pinned_memories;
+  }
+  memories_.erase(it);
+}
+
+Status Machine::add_registration(void* data, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  std::lock_guard lock(mutex_);
+  std::size_t used = 0;
+  for (const auto& [at, memory] : memories_) {
+    if (memory.kind != Kind::kDevice) used += memory.bytes;
+    const bool overlaps = at < begin + bytes && begin < at + memory.bytes;
+    if (overlaps) return {"part or all of the requested memory range is already mapped"};
+  }
+  if (used > pinned_limit_ || bytes > pinned_limit_ - used) return {"out of memory"};
+  memories_.emplace(begin, Memory{Kind::kRegistered, 0, bytes, nullptr});
+  ++alive_.registrations;
+  return {};
+}
+
+void Machine::remove_registration(void* data) {
+  std::lock_guard lock(mutex_);
+  const auto it = memories_.find(reinterpret_cast<std::uintptr_t>(data));
+  if (it == memories_.end() || it->second.kind != Kind::kRegistered)
+    give_up("a registration is removed that is none");
+  memories_.erase(it);
+  --alive_.registrations;
+}
+
+bool Machine::is_reachable(const void* data, std::size_t bytes) {
+  if (bytes == 0) return true;
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  std::lock_guard lock(mutex_);
+  auto it = memories_.upper_bound(begin);
+  if (it == memories_.begin()) return false;
+  --it;
+  return begin - it->first <= it->second.bytes && bytes <= it->second.bytes - (begin - it->first);
+}
+
+int Machine::device_of(const void* data) {
+  std::lock_guard lock(mutex_);
+  const auto it = memories_.find(reinterpret_cast<std::uintptr_t>(data));
+  const bool is_one = it != memories_.end() && it->second.kind == Kind::kDevice;
+  return is_one ? it->second.device : -1;
+}
+
+Alive Machine::alive() {
+  std::lock_guard lock(mutex_);
+  return alive_;
+}
+
+Done Machine::done() {
+  std::lock_guard lock(mutex_);
+  return done_;
+}
+
+// ---------------------------------------------------------------- for tests
+
+void restart(int devices) { Machine::get().restart(devices); }
+void limit_device_memory(std::size_t bytes) { Machine::get().limit(Machine::Kind::kDevice, bytes); }
+void limit_pinned_memory(std::size_t bytes) { Machine::get().limit(Machine::Kind::kPinned, bytes); }
+void break_devices(const char* error) { Machine::get().break_with(error); }
+void flush() { Machine::get().run_all(); }
+Alive alive() { return Machine::get().alive(); }
+Done done() { return Machine::get().done(); }
+
+std::string leaks() {
+  const Alive left = alive();
+  std::string out;
+  const auto say = [&out](std::size_t count, const char* what) {
+    if (count > 0) out += (out.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+  };
+  say(left.device_memories, "device memories");
+  say(left.pinned_memories, "pinned memories");
+  say(left.registrations, "registrations");
+  say(left.foreign_memories, "foreign memories");
+  say(left.streams, "streams");
+  say(left.events, "events");
+  return out;
+}
+
+}  // namespace dt::test::emulated

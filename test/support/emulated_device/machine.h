@@ -1,0 +1,112 @@
+/// The emulation's inside: streams, memories and what breaks.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "kvstore/cuda/device.h"
+#include "test/support/emulated_device/emulated_device.h"
+
+namespace dt::test::emulated {
+
+using kv::cuda::Status;
+using Ticket = std::uint64_t;  ///< The how-manieth piece of work of a stream.
+
+struct Queue;
+
+/// A point in a queue's work.
+struct Point {
+  std::shared_ptr<Queue> queue;
+  Ticket ticket = 0;
+};
+
+struct Work {
+  enum class Kind : std::uint8_t { kRun, kWait, kCallBack };
+  Kind kind = Kind::kRun;
+  std::function<void()> run;
+  Point after;  ///< Of kWait.
+};
+
+/// A stream's work, in order.
+struct Queue {
+  std::deque<Work> work;
+  Ticket put = 0;
+  Ticket done = 0;
+  bool is_busy = false;  ///< A thread runs the first piece of work, without the lock.
+};
+
+class Machine {
+ public:
+  static Machine& get();
+
+  void restart(int devices);
+  [[nodiscard]] int devices();
+  /// What every call says that a broken device was asked for.
+  [[nodiscard]] Status status();
+  void break_with(const char* error);
+
+  std::shared_ptr<Queue> create_stream();
+  void destroy_stream(std::shared_ptr<Queue> queue);
+  /// The stream of a caller who names none.
+  std::shared_ptr<Queue> default_stream();
+  Point put(const std::shared_ptr<Queue>& queue, Work work);
+  Point last(const std::shared_ptr<Queue>& queue);
+  bool is_past(const Point& point);
+  void run_until(const Point& point);
+  void run_all();
+
+  enum class Kind : std::uint8_t { kDevice, kPinned, kRegistered };
+  Status allocate(Kind kind, int device, std::size_t bytes, void*& data);
+  void free(Kind kind, void* data);
+  Status add_registration(void* data, std::size_t bytes);
+  void remove_registration(void* data);
+  /// Devices can read and write all of it.
+  bool is_reachable(const void* data, std::size_t bytes);
+  /// Of the allocation that begins there; -1: there is none.
+  int device_of(const void* data);
+
+  void limit(Kind kind, std::size_t bytes);
+  template <class Change>
+  void count(Change change) {
+    std::lock_guard lock(mutex_);
+    change(alive_, done_);
+  }
+  Alive alive();
+  Done done();
+
+ private:
+  struct Memory {
+    Kind kind;
+    int device;
+    std::size_t bytes;
+    std::unique_ptr<unsigned char[]> own;
+  };
+
+  Machine();
+  ~Machine();
+  void serve_call_backs();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int devices_ = 1;
+  const char* error_ = nullptr;
+  std::size_t device_limit_ = 0;
+  std::size_t pinned_limit_ = 0;
+  std::map<std::uintptr_t, Memory> memories_;
+  std::set<std::shared_ptr<Queue>> queues_;
+  std::shared_ptr<Queue> default_;
+  std::deque<Point> asked_;  ///< Points that the thread for call_backs is to reach.
+  bool is_stopping_ = false;
+  Alive alive_;
+  Done done_;
+  std::thread thread_;
+};
+
+}  // namespace dt::test::emulated
