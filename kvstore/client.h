@@ -16,10 +16,11 @@
 #include <string>
 
 #include "core/result.h"
-#include "kvstore/job_client.h"
 #include "kvstore/store.h"
 
 namespace dt::kv {
+
+class JobLink;
 
 /// What large chunks travel by between a worker and a server.
 enum class Transport : std::uint8_t {

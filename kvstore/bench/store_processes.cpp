@@ -8,6 +8,7 @@
 #include "kvstore/bench/store_exchange.h"
 #include "kvstore/client.h"
 #include "kvstore/handshake.h"
+#include "kvstore/job_client.h"
 #include "kvstore/server.h"
 
 namespace dt::bench {

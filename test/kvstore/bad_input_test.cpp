@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <future>
 #include <limits>
 
 #include "kvstore/shared_memory.h"
@@ -14,6 +15,8 @@
 
 using namespace dt;
 using namespace dt::test;
+
+namespace bad_input {
 
 namespace {
 
@@ -339,3 +342,5 @@ TEST_CASE("bad input: a worker that reads no answers takes bounded memory and st
   (void)before;
 #endif
 }
+
+}  // namespace bad_input

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <random>
 
 #include "kvstore/kernels/kernels.h"

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <future>
 
 #include "kvstore/dtkv.h"
 #include "test/kvstore/cluster.h"

@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 using namespace dt;
 using namespace dt::test;
 
+namespace restore {
+
 namespace {
 
 constexpr Epoch kSaved{2};
@@ -255,3 +257,5 @@ TEST_CASE("a contribution held for the commit comes after what it saves", "[rest
         std::vector<float>(kElements, 5.0F));
   CHECK(bench.value() == 7.0F);
 }
+
+}  // namespace restore

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "kvstore/checkpoint/saved.h"
 #include "kvstore/dtkv.h"
@@ -14,6 +15,8 @@
 
 using namespace dt;
 using namespace dt::test;
+
+namespace rollback {
 
 namespace {
 
@@ -457,3 +460,5 @@ TEST_CASE("rollback: a newcomer that warms up uses whatever servers there are", 
   CHECK(view.num_workers == 2);
   CHECK(joins.get().epoch == kSaved);
 }
+
+}  // namespace rollback

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <future>
 #include <random>
 
 #include "test/kvstore/cluster.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <future>
 
 #include "kvstore/handshake.h"
 #include "kvstore/shared_memory.h"
