@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kvstore/client.h"
+#include "kvstore/dlpack.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/store.h"
 
@@ -71,7 +72,11 @@ bool take_arrays(size_t n, const dtkv_array* arrays, std::vector<Array>& out, st
   }
   for (size_t i = 0; i < n; ++i) {
     const auto& array = arrays[i];
-    if (array.device != DTKV_CPU) {
+    if (array.device < DTKV_CPU || array.device > DTKV_CUDA_HOST) {
+      why = "an array is on an unknown kind of device";
+      return false;
+    }
+    if (array.device == DTKV_CUDA || (array.device == DTKV_CUDA_HOST && array.stream)) {
       why = "arrays on a CUDA device are not supported by this build: copy them to the host first";
       return false;
     }
@@ -168,6 +173,38 @@ uint32_t dtkv_worker_id(const dtkv_store* store) {
 }
 int dtkv_is_newcomer(const dtkv_store* store) { return store && store->store->is_newcomer(); }
 int dtkv_is_lead(const dtkv_store* store) { return store && store->store->is_lead(); }
+
+int dtkv_array_from_dlpack(const void* tensor, void* stream, dtkv_array* out) {
+  return guarded([&] {
+    if (!tensor || !out)
+      return fail(DTKV_INVALID, "dtkv_array_from_dlpack needs a tensor and a place");
+    const auto& from = *static_cast<const dt::kv::dlpack::Tensor*>(tensor);
+    auto wrong = dt::kv::dlpack::to_array(from, stream, *out);
+    return wrong.empty() ? static_cast<int>(DTKV_OK) : fail(DTKV_INVALID, std::move(wrong));
+  });
+}
+
+int dtkv_array_from_dlpack_versioned(const DLManagedTensorVersioned* tensor, void* stream,
+                                     dtkv_array* out, int* is_read_only) {
+  return guarded([&] {
+    if (!tensor || !out)
+      return fail(DTKV_INVALID, "dtkv_array_from_dlpack_versioned needs a tensor and a place");
+    const auto& from = *reinterpret_cast<const dt::kv::dlpack::ManagedTensor*>(tensor);
+    if (from.version.major != dt::kv::dlpack::kMajorVersion)
+      return fail(DTKV_INVALID, "a DLPack tensor is of major version " +
+                                    std::to_string(from.version.major) +
+                                    ", which is not known: ask "
+                                    "its maker for version 1");
+    const bool is_fixed = (from.flags & dt::kv::dlpack::kReadOnly) != 0;
+    if (is_fixed && !is_read_only)
+      return fail(DTKV_INVALID,
+                  "a DLPack tensor is read-only: pass a place for is_read_only if "
+                  "nothing will be pulled into it");
+    if (is_read_only) *is_read_only = is_fixed ? 1 : 0;
+    auto wrong = dt::kv::dlpack::to_array(from.tensor, stream, *out);
+    return wrong.empty() ? static_cast<int>(DTKV_OK) : fail(DTKV_INVALID, std::move(wrong));
+  });
+}
 
 int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
               int key_flags) {

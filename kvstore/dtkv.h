@@ -59,14 +59,19 @@ enum dtkv_reduce {
   DTKV_MEAN = 2
 };
 
-enum dtkv_device { DTKV_CPU = 0, DTKV_CUDA = 1 };
+enum dtkv_device {
+  DTKV_CPU = 0,
+  DTKV_CUDA = 1,     /* memory of the device device_id */
+  DTKV_CUDA_HOST = 2 /* memory of the host that devices reach (pinned) */
+};
 
 enum dtkv_key_flags {
   DTKV_KEY_PARAMETER = 0,
   DTKV_KEY_AUXILIARY = 1 /* e.g. BatchNorm statistics: mean, no optimizer, never compressed */
 };
 
-/* An array of the caller. */
+/* An array of the caller. A build without CUDA, and a machine without a device, refuse arrays on
+ * devices: DTKV_INVALID, and a sentence that says what is missing. */
 typedef struct dtkv_array {
   void* data;
   size_t count; /* elements */
@@ -75,6 +80,19 @@ typedef struct dtkv_array {
   int device_id;
   void* stream; /* cudaStream_t of the caller, or NULL */
 } dtkv_array;
+
+struct DLManagedTensorVersioned;
+
+/* The array that a DLPack tensor is; dlpack.h of the caller's own defines the structs. `tensor` is
+ * a DLTensor, or a DLManagedTensor, which begins with one. `stream`: for tensors that devices
+ * reach. Nothing is copied, owned or kept: the tensor outlives the operations on the array.
+ * DTKV_INVALID, with a sentence: it is not contiguous, or of a type or on a device that there is
+ * not here. */
+DTKV_API int dtkv_array_from_dlpack(const void* tensor, void* stream, dtkv_array* out);
+/* `is_read_only` says whether nothing may be pulled into the array; NULL: such a tensor is refused.
+ */
+DTKV_API int dtkv_array_from_dlpack_versioned(const struct DLManagedTensorVersioned* tensor,
+                                              void* stream, dtkv_array* out, int* is_read_only);
 
 /* What a push says of its step. Contributors of one round must agree on step and learning rate. */
 typedef struct dtkv_push_options {

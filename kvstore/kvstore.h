@@ -28,7 +28,15 @@ class Error : public std::runtime_error {
   int code_;
 };
 
-/// A named array in host memory.
+/// What a DLPack tensor is: a DLTensor*, or a DLManagedTensor*, which begins with one.
+[[nodiscard]] inline dtkv_array from_dlpack(const void* tensor, void* stream = nullptr) {
+  dtkv_array array{};
+  if (const int code = dtkv_array_from_dlpack(tensor, stream, &array); code != DTKV_OK)
+    throw Error(code, dtkv_last_error());
+  return array;
+}
+
+/// A named array.
 struct Entry {
   Entry(std::string name, std::vector<float>& values)
       : key(std::move(name)), array{values.data(), values.size(), DTKV_FLOAT32, DTKV_CPU, 0,
