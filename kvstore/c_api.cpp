@@ -7,6 +7,7 @@
 #include "kvstore/client.h"
 #include "kvstore/dlpack.h"
 #include "kvstore/dtkv.h"
+#include "kvstore/replica_store.h"
 #include "kvstore/store.h"
 
 #ifndef DT_VERSION
@@ -105,6 +106,10 @@ std::string take_options(const dtkv_push_options* options, dt::kv::PushOptions& 
   return {};
 }
 
+std::unique_ptr<dt::kv::Store> with_replicas(std::unique_ptr<dt::kv::Store> store) {
+  return std::make_unique<dt::kv::ReplicaStore>(std::move(store));
+}
+
 /// Hands the operation's handle to the caller, or waits for it.
 int deliver(dtkv_store* store, const dt::kv::StoreResult<dt::kv::Handle>& started,
             dtkv_handle* handle) {
@@ -135,12 +140,12 @@ int dtkv_create(const char* type, dtkv_store** out) {
     const std::string name(type);
     auto made = std::make_unique<dtkv_store>();
     if (name == "local" || name == "device") {
-      made->store = dt::kv::make_local_store(name);
+      made->store = with_replicas(dt::kv::make_local_store(name));
     } else if (name == "dist_sync" || name == "dist_device_sync" || name == "dist_sync_device" ||
                name == "dist_async") {
       auto opened = dt::kv::open_client_from_environment(name);
       if (!opened) return fail(opened.error());
-      made->store = std::move(*opened);
+      made->store = with_replicas(std::move(*opened));
     } else {
       return fail(DTKV_INVALID, "kvstore type '" + name +
                                     "' is none of local, device, dist_sync, dist_device_sync, "

@@ -8,7 +8,11 @@
  * the library's own threads; the caller's buffer belongs to the library until its handle is done.
  *
  * Keys: any text; integers are their decimal text. Values are dense arrays. The key table is
- * matched by name, so call order need not agree between workers. */
+ * matched by name, so call order need not agree between workers.
+ *
+ * Several devices in one process: a key may be given several times in a row in one call, with the
+ * array of each device. Pushed ones are added up and count as one contribution with the call's
+ * samples; a pulled value goes to all of them. They have the same size and type. */
 #ifndef DTKV_H
 #define DTKV_H
 

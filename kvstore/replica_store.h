@@ -1,0 +1,90 @@
+/// A key given several times in one call: the arrays that the devices of one process have of it.
+/// Pushed ones are added up first and are one contribution; a pulled value goes to all of them.
+/// Any other call goes through as it is.
+///
+/// The sums of a call lie in one memory of the store's own, which a server of this host reads in
+/// place. It serves a later call once the operation was waited for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvstore/store.h"
+
+namespace dt::kv {
+
+class ReplicaStore final : public Store {
+ public:
+  explicit ReplicaStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+
+  [[nodiscard]] const std::string& type() const override { return inner_->type(); }
+  [[nodiscard]] View view() const override { return inner_->view(); }
+  [[nodiscard]] WorkerId worker() const override { return inner_->worker(); }
+  [[nodiscard]] bool is_newcomer() const override { return inner_->is_newcomer(); }
+  [[nodiscard]] bool is_lead() const override { return inner_->is_lead(); }
+
+  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+              std::uint8_t flags) override;
+  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                           const PushOptions& options) override;
+  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
+                           const PullOptions& how) override;
+  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
+                               const std::vector<Array>& values, const std::vector<Array>& out,
+                               const PushOptions& options) override;
+  Status wait(Handle handle, double timeout_s) override;
+  Status wait_all(double timeout_s) override;
+
+  StoreResult<void*> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  Status release(void* memory) override { return inner_->release(memory); }
+  Status set_optimizer(const std::string& spec) override { return inner_->set_optimizer(spec); }
+  Status set_gradient_compression(const std::string& spec) override {
+    return inner_->set_gradient_compression(spec);
+  }
+  Status barrier() override { return inner_->barrier(); }
+  Status finish_epoch() override { return inner_->finish_epoch(); }
+  StoreResult<View> epoch_boundary(Epoch epoch) override { return inner_->epoch_boundary(epoch); }
+  Status progress(Epoch epoch, std::uint64_t step) override {
+    return inner_->progress(epoch, step);
+  }
+
+ private:
+  /// A call's list with each key once, and where the arrays of each are in the caller's list.
+  struct Groups {
+    std::vector<std::string> keys;
+    std::vector<std::size_t> begins;  ///< One more than keys: the last is the list's end.
+  };
+  /// Memory of the store's own for the sums of one call.
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// What is owed when an operation is done.
+  struct Open {
+    Block sums;
+    std::vector<Array> values;  ///< Each key's first array, which the operation writes.
+    std::vector<std::vector<Array>> copies;  ///< Of the same key, the others.
+  };
+
+  [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
+  [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
+  /// "" or what is wrong with the arrays of a key for being added up or written together.
+  [[nodiscard]] static std::string mismatch(const Groups& groups, const std::vector<Array>& arrays);
+  [[nodiscard]] static std::vector<Array> firsts(const Groups& groups,
+                                                 const std::vector<Array>& arrays);
+  static void note_copies(const Groups& groups, const std::vector<Array>& arrays, Open& open);
+  /// What is pushed for each key: its array, or the sum of its arrays in `open.sums`.
+  StoreResult<std::vector<Array>> add_up(const Groups& groups, const std::vector<Array>& arrays,
+                                         Open& open);
+  StoreResult<Block> take(std::size_t bytes);
+  StoreResult<Handle> opened(StoreResult<Handle> handle, Open open);
+  void close(Open& open, bool is_good);
+
+  std::unique_ptr<Store> inner_;
+  std::map<Handle, Open> open_;
+  std::vector<Block> free_;
+};
+
+}  // namespace dt::kv
