@@ -111,7 +111,7 @@ io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
 }
 
 bool TcpLink::read_now(FrameSink& sink) {
-  if (!open_ || !is_waiting_ || is_over_limit()) return false;
+  if (!open_ || !is_waiting_ || failure_ || is_over_limit()) return false;
   const std::uint64_t before = bytes_read_;
   const bool has_rest = buffered() > 0;
   auto drained = drain(sink);
@@ -119,7 +119,8 @@ bool TcpLink::read_now(FrameSink& sink) {
   if (has_read) sink.idle();
   if (!drained) {
     failure_ = drained.error();
-    close();  // receive() ends
+    boost::system::error_code ec;
+    socket_.cancel(ec);  // receive() ends
   }
   return has_read;
 }

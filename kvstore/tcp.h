@@ -57,6 +57,8 @@ class TcpLink {
   io::awaitable<Error> receive(FrameSink& sink);
   /// While receive() waits for bytes: reads what is there without the loop having said so. True:
   /// there were some. Frames that the limit on the queue left in the buffer are for the next call.
+  /// At the connection's end receive() ends, whose caller closes: the other side may take the end
+  /// that it sees to mean that it is of no concern here any more.
   bool read_now(FrameSink& sink);
   /// Queues a frame; write_now() sends it. `data` stays valid until it is written or the link is
   /// destroyed; `keep` owns it where the caller does not.

@@ -370,6 +370,8 @@ TEST_CASE("members: one that asks and does not read is read from no more", "[sec
 TEST_CASE("members: a closed connection says that the worker's memory is read no more",
           "[security][shm]") {
   constexpr std::size_t kElements = 100'000;
+  // The end comes with the push, or to a server that has just looked at the connection.
+  const bool is_late = GENERATE(false, true);
   Cluster cluster(1, 2);
   Stranger goes(cluster.server().port());
   goes.authenticate(WorkerId(1));
@@ -397,6 +399,11 @@ TEST_CASE("members: a closed connection says that the worker's memory is read no
   header.round = Round(1);
   header.samples = 1;
   goes.tell(header, {where.data(), where.size()});
+  data::Header forget;
+  forget.worker = WorkerId(1);
+  forget.type = data::Type::kUnshare;
+  forget.chunk = 1;
+  if (is_late) REQUIRE(goes.ask(forget, {}).type == data::Type::kDone);
   goes.hang_up();
   CHECK(goes.is_closed());
   std::fill(values.begin(), values.end(), 1000.0f);
