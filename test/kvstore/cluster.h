@@ -140,4 +140,17 @@ void pull(kv::Store& store, const std::string& key, std::vector<T>& out) {
   must(store.wait(must(store.pull({key}, {array_of(out)}, {})), 30));
 }
 
+/// A key of which every loop of every server owns a part; init by all workers, then unused but by
+/// said_to_all().
+inline void init_everywhere(kv::Store& store) {
+  std::vector<float> values(std::size_t{1} << 15, 0);
+  init(store, "everywhere", values);
+}
+/// Returns when the servers have handled what this worker handed over before: on a connection
+/// frames of one priority keep their order.
+inline void said_to_all(kv::Store& store) {
+  std::vector<float> values(std::size_t{1} << 15);
+  pull(store, "everywhere", values);
+}
+
 }  // namespace dt::test

@@ -213,6 +213,7 @@ TEST_CASE(
     auto store = cluster.open(w);
     std::vector<float> values(3000, 0);
     init(*store, "w", values);
+    init_everywhere(*store);
     boundary(*store, 0);
     if (count_in(*store) != 3) throw std::runtime_error("not three");
     dead_future.wait();
@@ -228,10 +229,12 @@ TEST_CASE(
     std::vector<float> ones(3000, 1);  // belongs to the library until the store is gone
     auto store = cluster.open(2);
     init(*store, "w", ones);
+    init_everywhere(*store);
     boundary(*store, 0);
     CHECK(count_in(*store) == 3);
     const auto handle = must(store->push({"w"}, {array_of(ones)}, {}));
-    CHECK_FALSE(store->wait(handle, 0.3));  // the others have not contributed
+    said_to_all(*store);
+    CHECK_FALSE(store->wait(handle, 0.1));  // the others have not contributed
   }
   dead.set_value();
   CHECK(a.wait_for(100ms) == std::future_status::timeout);  // only a commit changes the set

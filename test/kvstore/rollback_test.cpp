@@ -320,6 +320,7 @@ TEST_CASE("rollback: a server that was left writes no more into this worker's me
       all.push_back(std::async(std::launch::async, [&, store] {
         std::vector<float> values(kCount, 1);
         if (i == 0) init(*store, "a", values);
+        if (i == 0) init_everywhere(*store);
         if (i == 0) must(store->epoch_boundary(Epoch(0)));
         if (i == 0) must(store->epoch_boundary(Epoch(1)));
         must(store->epoch_boundary(kSaved));
@@ -329,7 +330,7 @@ TEST_CASE("rollback: a server that was left writes no more into this worker's me
     std::vector<float> mine(kCount, -9);
     std::vector<float> theirs(kCount);
     const auto handle = must(one->pushpull({"a"}, {array_of(ones)}, {array_of(mine)}, {}));
-    CHECK_FALSE(one->wait(handle, 0.02));
+    said_to_all(*one);
     job.replace();  // the old servers live
     job.cluster.tell_servers({WorkerId(0)});
     REQUIRE(is_rollback(one->wait(handle, 20)));
@@ -357,6 +358,7 @@ TEST_CASE("rollback: what is under way ends when the old servers can write there
     all.push_back(std::async(std::launch::async, [store] {
       std::vector<float> values(kCount, 1);
       init(*store, "a", values);
+      init_everywhere(*store);
       for (Epoch epoch(0); epoch <= kSaved; epoch = epoch.next())
         must(store->epoch_boundary(epoch));
     }));
@@ -366,10 +368,7 @@ TEST_CASE("rollback: what is under way ends when the old servers can write there
   std::vector<float> theirs(kCount);
   const auto handle =
       must(one->pushpull({"a"}, {array_of(ones)}, {{mine, kCount, data::Dtype::kFloat32}}, {}));
-  for (std::size_t s = 0; s < 2; ++s)
-    REQUIRE(eventually([&] {
-      return job.cluster.server(s).traffic().waiting == std::vector<WorkerId>{WorkerId(0)};
-    }));
+  said_to_all(*one);
   for (auto& proxy : proxies) proxy->hold(true);  // they do not hear that they were left
   job.replace();
   job.cluster.tell_servers({WorkerId(0)});
