@@ -191,18 +191,30 @@ std::vector<pid_t> Site::marked() const {
 }
 
 pid_t Site::agent_pid() const {
+  std::vector<pid_t> found;
   for (const pid_t pid : processes_with(job)) {
     const fs::path process = fs::path("/proc") / std::to_string(pid);
     const bool daemon = slurp(process / "cmdline").find("--daemon") != std::string::npos;
-    if (daemon && slurp(process / "comm") == "dtagent\n") return pid;
+    if (daemon && slurp(process / "comm") == "dtagent\n") found.push_back(pid);
   }
-  return 0;
+  // A guard that was forked just now is one of two.
+  return found.size() == 1 ? found[0] : 0;
 }
 
 pid_t Site::guard_pid() const {
   for (const pid_t pid : processes_with(job))
     if (slurp(fs::path("/proc") / std::to_string(pid) / "comm") == "dtagent-guard\n") return pid;
   return 0;
+}
+
+pid_t Site::agent() {
+  wait([this] { return agent_pid() != 0; });
+  return agent_pid();
+}
+
+pid_t Site::guard() {
+  wait([this] { return guard_pid() != 0; });
+  return guard_pid();
 }
 
 StartProcess shell(ProcessId id, std::string script) {

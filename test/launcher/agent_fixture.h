@@ -75,9 +75,12 @@ class Site {
   [[nodiscard]] std::string socket() const;
   /// Process numbers whose environment has DT_MARK of this job, and their command names.
   [[nodiscard]] std::vector<pid_t> marked() const;
-  /// The agent's and its guard's process numbers.
+  /// The agent's and its guard's process numbers; 0: there is none, or it has no name yet.
   [[nodiscard]] pid_t agent_pid() const;
   [[nodiscard]] pid_t guard_pid() const;
+  /// The same, once both are there and have their names.
+  [[nodiscard]] pid_t agent();
+  [[nodiscard]] pid_t guard();
 
   io::asio::io_context context;
   std::string folder;

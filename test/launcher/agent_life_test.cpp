@@ -27,7 +27,7 @@ TEST_CASE("agent: kill -9 of the agent ends everything it started, whatever it d
   REQUIRE(site.wait([&] { return link->started.contains(worker(1)); }));
   all.push_back(link->started[worker(1)][0]);
   for (const pid_t pid : all) REQUIRE(alive(pid));
-  const pid_t guard = site.guard_pid();
+  const pid_t guard = site.guard();
   REQUIRE(guard != 0);
   bool replaced = false;
   SECTION("with its first guard") {}
@@ -40,7 +40,7 @@ TEST_CASE("agent: kill -9 of the agent ends everything it started, whatever it d
     }));
   }
   const auto killed_at = std::chrono::steady_clock::now();
-  ::kill(site.agent_pid(), SIGKILL);
+  ::kill(site.agent(), SIGKILL);
   const auto gone = [&](std::size_t i) { return !alive(all[i]); };
   CHECK(site.wait([&] { return gone(0) && gone(3) && site.guard_pid() == 0; }));
   CHECK(std::chrono::steady_clock::now() - killed_at < 1s);
@@ -57,7 +57,7 @@ TEST_CASE("agent: its guard cannot be ended by polite signals", "[agent]") {
   Site site;
   auto link = site.attach();
   REQUIRE(site.wait([&] { return link->states.size() == 1; }));
-  const pid_t guard = site.guard_pid();
+  const pid_t guard = site.guard();
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE}) ::kill(guard, number);
   link->send(shell(worker(1), "echo up; sleep 1000"));
   REQUIRE(site.wait([&] { return link->out.size() == 1; }));
@@ -75,7 +75,7 @@ TEST_CASE("agent: after kill -9 a new agent has another incarnation and nothing 
   auto first = site.attach();
   first->send(shell(worker(1), "setsid sleep 1000 & echo up; wait"));
   REQUIRE(site.wait([&] { return first->out.size() == 1; }));
-  ::kill(site.agent_pid(), SIGKILL);
+  ::kill(site.agent(), SIGKILL);
   std::unique_ptr<Link> second;  // the dying agent's socket may still take a first attempt
   do {
     second = site.attach(2);
@@ -93,8 +93,8 @@ TEST_CASE("agent: without a supervisor for too long it stops everything and is g
   auto link = site.attach();
   link->send(shell(worker(1), "setsid sleep 1000 & echo up; wait"));
   REQUIRE(site.wait([&] { return link->out.size() == 1; }));
-  const pid_t agent = site.agent_pid();
-  const pid_t guard = site.guard_pid();
+  const pid_t agent = site.agent();
+  const pid_t guard = site.guard();
   link->close();
   CHECK(site.wait([&] { return !alive(agent) && !alive(guard); }));
   CHECK(site.marked().empty());
@@ -105,6 +105,8 @@ TEST_CASE("agent: a supervisor that stops saying anything on an open link is gon
   Site site;
   auto link = site.attach();
   link->send(shell(worker(1), "echo up; exec sleep 1000"));
+  REQUIRE(site.wait([&] { return link->out.size() == 1; }));
+  const auto beats = link->beats;
   AgentHello hello;
   hello.job = site.job;
   hello.host = "node1";
@@ -112,7 +114,7 @@ TEST_CASE("agent: a supervisor that stops saying anything on an open link is gon
   hello.beat_ms = 20;
   hello.orphan_timeout_ms = 400;
   link->send(hello);
-  REQUIRE(site.wait([&] { return link->out.size() == 1 && link->beats > 2; }));
+  REQUIRE(site.wait([&] { return link->beats > beats + 2; }));
   CHECK(link->states.size() == 1);
   CHECK(site.wait([&] { return link->ended && site.agent_pid() == 0; }));
   CHECK(site.marked().empty());
@@ -120,7 +122,7 @@ TEST_CASE("agent: a supervisor that stops saying anything on an open link is gon
 
 TEST_CASE("agent: one that nobody ever attached to ends by itself", "[agent]") {
   Site site;
-  auto link = site.attach(0, "node1", {"--start", "--lonely-timeout", "0.3"});
+  auto link = site.attach(0, "node1", {"--start", "--lonely-timeout", "1.5"});
   REQUIRE(site.wait([&] { return site.agent_pid() != 0; }));
   CHECK(site.wait([&] { return site.agent_pid() == 0 && site.guard_pid() == 0; }));
 }
@@ -133,11 +135,11 @@ TEST_CASE("agent: Shutdown and TERM stop everything and leave no file", "[agent]
   link->send(
       shell(worker(2), "trap '' TERM; setsid sleep 1000 & echo up; while :; do sleep 0.02; done"));
   REQUIRE(site.wait([&] { return link->out.size() == 2; }));
-  const pid_t agent = site.agent_pid();
-  const pid_t guard = site.guard_pid();
+  const pid_t agent = site.agent();
+  const pid_t guard = site.guard();
   SECTION("Shutdown") {
     Shutdown shutdown;
-    shutdown.grace_ms = 500;
+    shutdown.grace_ms = 2000;  // for the shell's trap, on a busy machine
     link->send(shutdown);
   }
   SECTION("TERM") { ::kill(agent, SIGTERM); }
@@ -200,21 +202,23 @@ TEST_CASE("local: bridges are reaped and out of the terminal's process group", "
   Site site;
   auto link = site.attach();
   REQUIRE(site.wait([&] { return link->states.size() == 1; }));
+  const pid_t agent = site.agent();
+  const pid_t guard = site.guard();
   pid_t bridge = 0;
   for (const pid_t pid : processes_with(site.job))
-    if (pid != site.agent_pid() && pid != site.guard_pid()) bridge = pid;
+    if (pid != agent && pid != guard) bridge = pid;
   REQUIRE(bridge != 0);
   CHECK(::getsid(bridge) == bridge);
   link->close();
   CHECK(site.wait([&] { return !fs::exists("/proc/" + std::to_string(bridge)); }));
-  CHECK(alive(site.agent_pid()));
+  CHECK(alive(agent));
 }
 
 TEST_CASE("agent: its guard is not replaced while the agent ends", "[agent]") {
   Site site;
   auto link = site.attach();
   REQUIRE(site.wait([&] { return link->states.size() == 1; }));
-  const pid_t agent = site.agent_pid();
+  const pid_t agent = site.agent();
   const std::string socket = site.socket();
   const std::string log = socket.substr(0, socket.rfind('.')) + ".log";
   fs::create_hard_link(log, site.folder + "/kept.log");  // the agent removes its own name of it
@@ -233,8 +237,8 @@ TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the oth
   auto link = site.attach();
   link->send(shell(worker(1), "echo up; exec sleep 1000"));
   REQUIRE(site.wait([&] { return link->out.size() == 1; }));
-  const pid_t agent = site.agent_pid();
-  const pid_t guard = site.guard_pid();
+  const pid_t agent = site.agent();
+  const pid_t guard = site.guard();
   rlimit before{};
   REQUIRE(::prlimit(agent, RLIMIT_NOFILE, nullptr, &before) == 0);
   const rlimit tight{8, before.rlim_max};  // fewer than it has open: no new one can be had
@@ -295,7 +299,7 @@ TEST_CASE("agent: out of memory it ends, and everything with it", "[agent]") {
   auto link = site.attach();
   link->send(shell(worker(1), "echo up; exec sleep 1000"));
   REQUIRE(site.wait([&] { return link->out.size() == 1; }));
-  const pid_t agent = site.agent_pid();
+  const pid_t agent = site.agent();
   rlimit before{};
   REQUIRE(::prlimit(agent, RLIMIT_AS, nullptr, &before) == 0);
   const rlimit tight{1, before.rlim_max};

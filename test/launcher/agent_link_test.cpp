@@ -249,7 +249,7 @@ TEST_CASE("agent: random and damaged frames on every kind of connection leave it
   link->send(shell(worker(1), "echo $DT_TOKEN; exec sleep 1000"));
   REQUIRE(site.wait([&] { return link->out.size() == 1; }));
   const std::string socket = site.socket();
-  const auto agent = site.agent_pid();
+  const auto agent = site.agent();
   Identify identify;
   identify.process = worker(1);
   identify.token = link->out[worker(1)].substr(0, 32);
@@ -289,7 +289,7 @@ TEST_CASE("agent: random and damaged frames on every kind of connection leave it
   }
   auto last = site.attach(std::numeric_limits<std::uint64_t>::max());
   REQUIRE(site.wait([&] { return last->states.size() == 1; }));
-  CHECK(site.agent_pid() == agent);
+  CHECK(site.agent() == agent);
   last->send(shell(worker(1'000'000), "echo fine"));
   CHECK(site.wait([&] { return exited(*last, 1'000'000); }));
 }
