@@ -18,12 +18,13 @@ struct Linked : Loop, launcher::Backend {
   bool gone = false;
   std::unique_ptr<AgentLink> link;
 
-  Linked() {
+  /// The limits are for agents that do not say anything; the others' bear a busy machine.
+  explicit Linked(Duration answer_deadline = 20s, Duration silence_limit = 20s) {
     AgentLink::Options options;
     options.job = "j";
     options.host.name = "a";
-    options.answer_deadline = 300ms;
-    options.silence_limit = 300ms;
+    options.answer_deadline = answer_deadline;
+    options.silence_limit = silence_limit;
     AgentLink::Callbacks callbacks;
     callbacks.attached = [this](const AgentState& state) {
       CHECK(state.incarnation == 7);
@@ -92,7 +93,7 @@ TEST_CASE("a link that is up is not touched by another attach") {
 }
 
 TEST_CASE("an agent that falls silent counts as a broken link") {
-  Linked l;
+  Linked l(20s, 300ms);
   l.attach_first();
   REQUIRE(l.until([&] { return l.downs.size() == 1; }));
   l.connection(1).say_state();
@@ -100,7 +101,7 @@ TEST_CASE("an agent that falls silent counts as a broken link") {
 }
 
 TEST_CASE("an agent that takes the connection and never answers is a failed start") {
-  Linked l;
+  Linked l(300ms);
   l.link->attach(true);
   REQUIRE(l.until([&] { return l.downs.size() == 1; }));
   CHECK_THAT(l.downs[0], Catch::Contains("waiting for the agent"));

@@ -193,7 +193,7 @@ TEST_CASE("supervisor: a foreground job whose dtlaunch never comes is stopped") 
   Supervised job;
   job.options.spec.detached = false;
   job.options.owned = true;
-  job.options.owner_comes = 50ms;
+  job.options.owner_comes = 1s;  // after its first process
   job.start();
   job.told(0, StartProcess::kType);
   CHECK(job.end() == io::kExitInterrupted);
@@ -204,13 +204,14 @@ TEST_CASE("supervisor: a foreground job whose dtlaunch has come goes on until th
   Supervised job;
   job.options.spec.detached = false;
   job.options.owned = true;
-  job.options.owner_comes = 500ms;
+  job.options.owner_comes = 1s;
   job.start();
-  job.told(0, StartProcess::kType);
+  REQUIRE(job.until([&] { return fs::exists(job.socket); }));
   auto owner = job.wait(io::ControlClient::connect(job.socket));
   REQUIRE(owner);
   REQUIRE(job.wait((*owner)->ask(R"({"op":"console","owner":true})")));
-  CHECK_FALSE(job.until([&] { return job.code.has_value(); }, 700ms));
+  job.told(0, StartProcess::kType);
+  CHECK_FALSE(job.until([&] { return job.code.has_value(); }, 1200ms));
   (*owner)->close();
   CHECK(job.end() == io::kExitInterrupted);
 }
