@@ -232,6 +232,44 @@ struct KeptOut {
   DT_FIELDS(refused, dropped, fenced)
 };
 
+/// A GPU of the host as its driver (NVML) describes it. What the driver does not tell is missing.
+struct GpuReport {
+  std::uint32_t index = 0;  ///< As the driver counts: by place on the bus.
+  std::string uuid;         ///< "GPU-...".
+  std::string name;
+  std::optional<std::uint32_t> busy_percent;
+  std::optional<std::uint64_t> memory_used;   ///< Bytes.
+  std::optional<std::uint64_t> memory_total;  ///< Bytes.
+  std::optional<std::uint32_t> temperature_c;
+  std::optional<std::uint32_t> power_mw;
+  std::optional<std::uint64_t> ecc_recent;  ///< Uncorrected, since the driver was loaded.
+  std::optional<std::uint64_t> ecc_ever;    ///< Uncorrected, in the GPU's life.
+  std::optional<std::uint32_t> retired_pages;
+  std::optional<std::uint32_t> remapped_rows;
+  bool retirement_pending = false;
+  bool remapping_pending = false;
+  bool remapping_failed = false;
+  std::uint64_t held_back = 0;   ///< Why its clocks are: NVML's bits (nvmlClocksThrottleReason...).
+  std::uint32_t xid_errors = 0;  ///< Since it is watched.
+  std::uint64_t last_xid = 0;
+  std::string unanswered;  ///< Empty, or why it says nothing at all: "GPU is lost".
+  friend bool operator==(const GpuReport&, const GpuReport&) = default;
+  DT_FIELDS(index, uuid, name, busy_percent, memory_used, memory_total, temperature_c, power_mw,
+            ecc_recent, ecc_ever, retired_pages, remapped_rows, retirement_pending,
+            remapping_pending, remapping_failed, held_back, xid_errors, last_xid, unanswered)
+};
+
+/// The GPUs of a host, when what is known of them has changed; never of a host without any.
+struct GpuHealth {
+  static constexpr std::uint16_t kType = 43;
+  std::vector<GpuReport> gpus;
+  std::string trouble;  ///< Of all of them: "NVML has not answered for 30 s".
+  /// For each worker the numbers of the GPUs it sees (core/gpus.h, visible_gpus).
+  std::vector<std::pair<WorkerId, std::vector<std::uint32_t>>> workers;
+  friend bool operator==(const GpuHealth&, const GpuHealth&) = default;
+  DT_FIELDS(gpus, trouble, workers)
+};
+
 // ---------------------------------------------------------------- process <-> its agent
 // On the agent's unix socket ($DT_AGENT_SOCKET). The first frame is Identify; the agent checks the
 // token it put into the process's environment. Afterwards frames are carried unread.

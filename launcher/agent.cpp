@@ -61,6 +61,7 @@ Agent::Agent(asio::io_context& context, AgentOptions options, AgentFiles files, 
       log_(STDERR_FILENO),
       acceptor_(context),
       tasks_(executor_),
+      gpus_(executor_, GpuWatch::Options()),
       pump_wake_(executor_, asio::steady_timer::time_point::max()),
       stop_wake_(executor_, asio::steady_timer::time_point::max()) {}
 
@@ -70,6 +71,7 @@ awaitable<void> Agent::run() {
   tasks_.spawn(housekeeping());
   tasks_.spawn(watch_guard());
   tasks_.spawn(watch_signals());
+  tasks_.spawn(gpus_.run());
   tasks_.spawn(live_and_end());
   // What none of them can handle (no memory) ends them all: the guard takes over from there.
   co_await tasks_.join();
@@ -78,6 +80,7 @@ awaitable<void> Agent::run() {
 awaitable<void> Agent::live_and_end() {
   while (!stop_requested_) co_await stop_wake_.async_wait(tok);
   co_await stop_all();
+  gpus_.stop();
   co_await sweep_all();
   // Whoever is attached hears the last of it; nobody new can come.
   ::unlink(files_.socket.c_str());
@@ -104,6 +107,10 @@ awaitable<void> Agent::housekeeping() {
       tell(beat);
     }
     if (link_ && kept_out_ != kept_out_told_) tell(kept_out_told_ = kept_out_);
+    if (link_) {
+      if (auto health = gpu_health(); health != gpu_health_told_)
+        tell(gpu_health_told_ = std::move(health));
+    }
     check_loneliness();
     reap_adopted();
   }
@@ -127,6 +134,7 @@ void Agent::reap_adopted() {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
     if (info.si_pid == guard_.pid()) return;  // watch_guard takes it
+    if (info.si_pid == gpus_.pid()) return;   // gpus_ takes it
     for (const auto& [id, process] : processes_)
       if (process->pid == info.si_pid && !process->reaped) return;  // live() takes it
     ::waitpid(info.si_pid, nullptr, WNOHANG);
@@ -185,7 +193,7 @@ awaitable<void> Agent::stop_all() {
 awaitable<void> Agent::sweep_all() {
   const auto deadline = Clock::now() + kSweepDeadline;
   while (Clock::now() < deadline) {
-    auto left = descendants(::getpid(), guard_.pid());
+    auto left = descendants(::getpid(), {guard_.pid()});
     for (auto& one : marked_processes(plan_.mark)) left.push_back(std::move(one));
     if (left.empty()) break;
     for (const auto& one : left) signal_pidfd(one, SIGKILL);

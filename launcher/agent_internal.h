@@ -24,6 +24,7 @@
 #include "io/task_group.h"
 #include "launcher/agent.h"
 #include "launcher/attach.h"
+#include "launcher/gpu_watch.h"
 #include "launcher/guard.h"
 #include "launcher/spool.h"
 
@@ -54,7 +55,8 @@ struct Process {
 
   ProcessId id;
   std::string command;
-  std::string token;  ///< A secret of the process and the agent.
+  std::string token;                                ///< A secret of the process and the agent.
+  std::optional<std::string> cuda_visible_devices;  ///< It was started with.
   pid_t pid = 0;
   Spool spool;
   asio::posix::stream_descriptor pidfd;
@@ -146,6 +148,7 @@ class Agent {
   awaitable<void> watch_signals();
   awaitable<void> stop_all();
   awaitable<void> sweep_all();
+  [[nodiscard]] GpuHealth gpu_health() const;
   void check_loneliness();
   void reap_adopted();
   void request_stop(std::uint32_t grace_ms, std::string why);
@@ -161,13 +164,15 @@ class Agent {
   io::FdLog log_;
   asio::local::stream_protocol::acceptor acceptor_;
   io::TaskGroup tasks_;
+  GpuWatch gpus_;
   asio::steady_timer pump_wake_;
   asio::steady_timer stop_wake_;
 
   std::size_t strangers_ = 0;
-  KeptOut kept_out_;       ///< Of the socket.
-  KeptOut kept_out_told_;  ///< To the present supervisor.
-  Channel link_;           ///< The supervisor's, or none.
+  KeptOut kept_out_;           ///< Of the socket.
+  KeptOut kept_out_told_;      ///< To the present supervisor.
+  GpuHealth gpu_health_told_;  ///< To the present supervisor.
+  Channel link_;               ///< The supervisor's, or none.
   Term term_;
   Clock::time_point link_moved_;  ///< When it last had room for more output.
   bool was_attached_ = false;

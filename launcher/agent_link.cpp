@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/gpus.h"
+#include "io/nvml.h"
 #include "io/within.h"
 #include "launcher/agent_internal.h"
 #include "launcher/sweep.h"
@@ -94,6 +96,7 @@ void Agent::attach(Channel channel, const AgentHello& hello) {
   keeps_alive_ = false;
   heard_at_ = Clock::now();
   kept_out_told_ = {};
+  gpu_health_told_ = {};
   adopt(hello);
   for (const auto& [id, offset] : hello.received)
     if (const auto found = processes_.find(id); found != processes_.end())
@@ -203,6 +206,23 @@ void Agent::handle(const StartProcess& start_message) {
     return;
   }
   tasks_.spawn(live(process));
+  if (id.role != Role::kWorker) return;
+  decltype(start_message.env) environment;
+  for (const auto& variable : start_message.env)
+    if (variable.first == io::kNvmlVariable) environment.push_back(variable);
+  gpus_.begin(std::move(environment));
+}
+
+GpuHealth Agent::gpu_health() const {
+  GpuHealth health;
+  health.trouble = gpus_.trouble();
+  health.gpus = gpus_.gpus();
+  if (health.gpus.empty()) return health;
+  for (const auto& [id, process] : processes_)
+    if (id.role == Role::kWorker && process->running && !process->exit)
+      health.workers.emplace_back(WorkerId(id.id),
+                                  visible_gpus(process->cuda_visible_devices, health.gpus));
+  return health;
 }
 
 void Agent::handle(const StopProcess& message) {

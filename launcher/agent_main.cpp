@@ -8,6 +8,7 @@
 #include "core/version.h"
 #include "launcher/agent.h"
 #include "launcher/attach.h"
+#include "launcher/gpu_watch.h"
 
 namespace {
 
@@ -18,9 +19,12 @@ dtlaunch runs it by itself; nobody has to call it by hand.
   dtagent --attach --job JOB --host HOST [--start] [--lonely-timeout SECONDS]
       Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
       file). With --start, starts that agent first if it is not there.
+  dtagent --gpus [--interval SECONDS]
+      What the agent runs beside itself to watch the host's GPUs.
   dtagent --version
   dtagent --help
 
+  --interval SECONDS         the driver is asked so often (5)
   --lonely-timeout SECONDS   a started agent that nobody ever attached to ends after this (60)
 
 Exit codes: 0 either side closed, 1 failure, 2 wrong usage, 3 no agent is there.
@@ -32,9 +36,11 @@ struct CommandLine {
   bool attach = false;
   bool daemon = false;
   bool start = false;
+  bool gpus = false;
   std::string job;
   std::string host;
   std::string lonely_timeout;
+  std::string interval;
 };
 
 int usage(const std::string& why) {
@@ -61,6 +67,7 @@ int main(int argc, char** argv) {
     std::string* value = word == "--job"              ? &line.job
                          : word == "--host"           ? &line.host
                          : word == "--lonely-timeout" ? &line.lonely_timeout
+                         : word == "--interval"       ? &line.interval
                                                       : nullptr;
     if (value) {
       if (++i == words.size()) return usage(word + " needs a value");
@@ -69,6 +76,8 @@ int main(int argc, char** argv) {
       line.attach = true;
     } else if (word == "--daemon") {
       line.daemon = true;
+    } else if (word == "--gpus") {
+      line.gpus = true;
     } else if (word == "--start") {
       line.start = true;
     } else if (word == "--version") {
@@ -78,6 +87,12 @@ int main(int argc, char** argv) {
     } else {
       return usage("unknown word '" + word + "'");
     }
+  }
+  if (line.gpus) {
+    dt::Duration interval = std::chrono::seconds(5);
+    if (!line.interval.empty() && !parse_seconds(line.interval, interval))
+      return usage("--interval " + line.interval + " is no number of seconds");
+    return dt::launcher::gpu_watch_main(interval);
   }
   if (line.attach == line.daemon) return usage("--attach is missing");
   if (line.job.empty() || line.host.empty()) return usage("--job and --host are needed");

@@ -47,6 +47,15 @@ std::string path_with_own_folder(const std::vector<std::pair<std::string, std::s
   return ec ? path : path + ":" + self.parent_path().string();
 }
 
+/// Of "NAME=value" entries.
+std::optional<std::string> value_of(std::string_view name,
+                                    const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment)
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
+      return entry.substr(name.size() + 1);
+  return std::nullopt;
+}
+
 }  // namespace
 
 Process::Process(asio::any_io_executor executor, ProcessId process, std::size_t spool_bytes)
@@ -77,6 +86,7 @@ Result<void> Agent::start(Process& process, const StartProcess& message) {
   spec.umask = inherited_.umask;
   spec.descriptor_limit = inherited_.descriptor_limit;
   process.command = message.argv.empty() ? std::string() : message.argv[0];
+  process.cuda_visible_devices = value_of("CUDA_VISIBLE_DEVICES", spec.environment);
   auto child = start_child(spec);
   if (!child) return tl::unexpected(child.error().at("host " + options_.host));
   process.pid = child->pid;
@@ -180,7 +190,8 @@ awaitable<void> Agent::end_leftovers(ProcessPtr process) {
 void Agent::kill_anonymous() {
   for (const auto& [id, process] : processes_)
     if (process->pid != 0 && !process->reaped) return;
-  for (const auto& one : descendants(::getpid(), guard_.pid())) signal_pidfd(one, SIGKILL);
+  for (const auto& one : descendants(::getpid(), {guard_.pid(), gpus_.pid()}))
+    signal_pidfd(one, SIGKILL);
 }
 
 awaitable<void> Agent::finish_streams(ProcessPtr process) {

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstring>
@@ -164,7 +165,7 @@ std::string process_states(pid_t root) {
   return out;
 }
 
-std::vector<io::Fd> descendants(pid_t root, pid_t spare) {
+std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared) {
   const Children children = all_children();
   std::vector<io::Fd> found;
   std::vector<pid_t> open = {root};
@@ -174,7 +175,7 @@ std::vector<io::Fd> descendants(pid_t root, pid_t spare) {
     const auto [begin, end] = children.equal_range(parent);
     for (auto child = begin; child != end; ++child) {
       const auto [pid, alive] = child->second;
-      if (pid == spare || pid == root) continue;
+      if (pid == root || std::find(spared.begin(), spared.end(), pid) != spared.end()) continue;
       open.push_back(pid);
       if (!alive) continue;
       io::Fd handle = open_pidfd(pid);

@@ -19,8 +19,9 @@ void signal_pidfd(const io::Fd& pidfd, int signal);
 /// Living processes whose environment, as given at exec, has exactly the entry "NAME=value".
 [[nodiscard]] std::vector<io::Fd> marked_processes(std::string_view entry);
 
-/// Living descendants of `root`, without root itself and without `spare` and what is below it.
-[[nodiscard]] std::vector<io::Fd> descendants(pid_t root, pid_t spare = 0);
+/// Living descendants of `root`, without root itself and without those of `spared` and what is
+/// below them.
+[[nodiscard]] std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared = {});
 
 /// What the kernel says of `root` and its living descendants, for people, the first few of them:
 /// "sh (pid 40): sleeping (S) in do_wait; python3 (pid 41): stopped (T) in do_signal_stop".

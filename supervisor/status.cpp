@@ -1,6 +1,9 @@
 #include "supervisor/status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "core/gpus.h"
 
 namespace dt::supervisor {
 namespace {
@@ -34,6 +37,53 @@ std::string_view name_of(Life life) {
   return "alive";
 }
 
+/// The numbers of the GPUs that a worker sees.
+json gpus_of(const StatusInput& in, const std::string& host, WorkerId worker) {
+  const auto found = in.gpus.find(host);
+  if (found == in.gpus.end()) return json::array();
+  for (const auto& [id, gpus] : found->second->workers)
+    if (id == worker) return gpus;
+  return json::array();
+}
+
+json gpu_json(const std::string& host, const GpuReport& gpu, const GpuHealth& all) {
+  const auto shown = [](const auto& value) { return value ? json(*value) : json(nullptr); };
+  json workers = json::array();
+  for (const auto& [id, gpus] : all.workers)
+    if (std::find(gpus.begin(), gpus.end(), gpu.index) != gpus.end()) workers.push_back(id.value);
+  json entry{{"host", host},
+             {"index", gpu.index},
+             {"uuid", gpu.uuid},
+             {"name", gpu.name},
+             {"workers", std::move(workers)},
+             {"busy_percent", shown(gpu.busy_percent)},
+             {"memory_used", shown(gpu.memory_used)},
+             {"memory_total", shown(gpu.memory_total)},
+             {"temperature_c", shown(gpu.temperature_c)},
+             {"power_w", nullptr},
+             {"ecc_recent", shown(gpu.ecc_recent)},
+             {"ecc_ever", shown(gpu.ecc_ever)},
+             {"retired_pages", shown(gpu.retired_pages)},
+             {"remapped_rows", shown(gpu.remapped_rows)},
+             {"xid_errors", gpu.xid_errors},
+             {"last_xid", nullptr},
+             {"held_back", gpu.held_back},
+             {"trouble", troubles_of(gpu)}};
+  if (gpu.power_mw) entry["power_w"] = *gpu.power_mw / 1000.0;
+  if (gpu.xid_errors > 0) entry["last_xid"] = gpu.last_xid;
+  return entry;
+}
+
+json gpus_json(const StatusInput& in) {
+  json out = json::array();
+  for (const auto& [host, health] : in.gpus) {
+    for (const GpuReport& gpu : health->gpus) out.push_back(gpu_json(host, gpu, *health));
+    if (!health->trouble.empty())
+      out.push_back({{"host", host}, {"index", nullptr}, {"trouble", {health->trouble}}});
+  }
+  return out;
+}
+
 json workers_json(const StatusInput& in) {
   json out = json::array();
   const auto since = [&in](Time then) {
@@ -41,9 +91,16 @@ json workers_json(const StatusInput& in) {
   };
   for (const auto& [id, w] : in.job.membership().workers()) {
     if (w.state == WorkerState::kGone) continue;
-    json entry{{"id", id.value},         {"rank", nullptr},    {"host", to_string(w.host)},
-               {"state", name(w.state)}, {"why", w.why},       {"pid", 0},
-               {"stalls", nullptr},      {"opened", w.opened}, {"progress", nullptr}};
+    json entry{{"id", id.value},
+               {"rank", nullptr},
+               {"host", to_string(w.host)},
+               {"state", name(w.state)},
+               {"why", w.why},
+               {"pid", 0},
+               {"stalls", nullptr},
+               {"opened", w.opened},
+               {"progress", nullptr},
+               {"gpus", gpus_of(in, to_string(w.host), id)}};
     if (w.state == WorkerState::kMember) {
       if (const auto rank = in.job.boundary().rank_of(id)) entry["rank"] = rank->value;
     }
@@ -170,6 +227,7 @@ std::string status_json(const StatusInput& in) {
            {"hosts", hosts_json(in)},
            {"checkpoint", checkpoint_json(in)},
            {"rolling_back", rolling_back_json(in.job)},
+           {"gpus", gpus_json(in)},
            {"kept_out", kept_out_json(in)},
            {"log_lines", in.job.log_lines()},
            {"logs", io::job_files_dir(in.spec) + "/logs"},
@@ -200,7 +258,8 @@ std::string status_json(const StatusInput& in) {
                  {"kept", std::move(kept)},
                  {"beyond_limit", std::move(beyond)},
                  {"refused", std::move(refused)}};
-  return out.dump();
+  // Names come from drivers: bytes that are no UTF-8 are replaced.
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace dt::supervisor

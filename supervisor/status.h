@@ -5,7 +5,8 @@
 ///      "waiting":"why the next boundary waits",
 ///      "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
 ///                  "progress":{"epoch","step","age_s"}|null,
-///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null}],
+///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
+///                  "gpus":[index...]}],
 ///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
 ///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
 ///                "life":"alive|suspect|lost","prepared",
@@ -20,6 +21,11 @@
 ///                waited for beside each other's gradients, in worker-seconds: boundary (the
 ///                slowest), join, leave, death, below-min-workers, supervisor,
 ///                server recovery,
+///      "gpus":[{"host","index":n|null,"uuid","name","workers":[id...],"busy_percent",
+///               "memory_used","memory_total":bytes,"temperature_c","power_w","ecc_recent",
+///               "ecc_ever","retired_pages","remapped_rows","xid_errors","last_xid",
+///               "held_back":NVML's bits,"trouble":["sentence"...]}]
+///                 null: the driver does not tell; index null: what is said of all of the host,
 ///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
 ///                 of those that kept out anything (core/messages.h, KeptOut),
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
@@ -52,6 +58,7 @@ struct StatusInput {
   std::optional<std::string> file_refusal;
   double volume_stalled_s = 0;
   std::uint64_t volume_dropped = 0;
+  std::map<std::string, const GpuHealth*> gpus;  ///< By host, as its agent last said.
   std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
 };
 

@@ -103,6 +103,39 @@ std::string troubled_hosts(const json& status) {
   return rows.size() == 1 ? "" : "\n" + table(rows);
 }
 
+/// "12.3/79.6 GiB".
+std::string memory_of(const json& gpu) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  const json& used = part(gpu, "memory_used");
+  const json& total = part(gpu, "memory_total");
+  if (!used.is_number() || !total.is_number()) return "-";
+  return fmt::format("{:.1f}/{:.1f} GiB", used.get<double>() / kGiB, total.get<double>() / kGiB);
+}
+
+std::string with_unit(const json& object, const char* key, const char* unit) {
+  const std::string number = shown(object, key);
+  return number == "-" ? number : number + " " + unit;
+}
+
+std::string joined(const json& object, const char* key, const char* between) {
+  std::string out;
+  for (const json& item : items(object, key))
+    out +=
+        (out.empty() ? "" : between) + (item.is_string() ? item.get<std::string>() : item.dump());
+  return out.empty() ? "-" : out;
+}
+
+std::string gpus(const json& status) {
+  std::vector<Row> rows = {
+      {"GPU", "HOST", "NAME", "WORKERS", "BUSY", "MEMORY", "TEMP", "POWER", "TROUBLE"}};
+  for (const json& g : items(status, "gpus"))
+    rows.push_back({shown(g, "index"), shown(g, "host"), shown(g, "name"),
+                    joined(g, "workers", ","), with_unit(g, "busy_percent", "%"), memory_of(g),
+                    with_unit(g, "temperature_c", "C"), with_unit(g, "power_w", "W"),
+                    joined(g, "trouble", "; ")});
+  return rows.size() == 1 ? "" : "\n" + table(rows);
+}
+
 std::string host_file(const json& status) {
   if (shown(status, "elastic") != "true") return "\nnot elastic: host_worker is not watched\n";
   const json& file = part(status, "file");
@@ -174,7 +207,7 @@ std::string head(const json& status) {
 Result<std::string> status_text(std::string_view text) {
   const json status = json::parse(text, nullptr, false);
   if (!status.is_object()) return fail(ErrorKind::kProtocol, "the supervisor's status is no JSON");
-  return head(status) + workers(status) + servers(status) + troubled_hosts(status) +
+  return head(status) + workers(status) + servers(status) + gpus(status) + troubled_hosts(status) +
          host_file(status);
 }
 

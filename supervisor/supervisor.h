@@ -87,6 +87,8 @@ class Supervisor {
     bool leaving = false;  ///< Let go: its link closes when the agent has ended.
     bool silent = false;   ///< The job machine was told that its agent says nothing.
     KeptOut kept_out;      ///< By its agent.
+    GpuHealth gpus;        ///< As its agent last said.
+    std::map<std::string, std::vector<std::string>> gpu_troubles;  ///< Of each, as last told.
   };
   struct PrepareRun {
     Host host;
@@ -157,6 +159,8 @@ class Supervisor {
   void attached(const Host& host, const AgentState& state);
   void broke(const Host& host, const Error& error, bool gone);
   void heard(const Host& host, const wire::Frame& frame);
+  /// Events of what is newly wrong with a host's GPUs.
+  void tell_gpu_troubles(const Host& host, const GpuHealth& health);
   void said(const Host& host, ProcessId process, std::uint16_t type, const std::string& body);
   void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran);
   io::awaitable<void> prepare(Host host);

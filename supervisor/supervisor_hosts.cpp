@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <random>
 
+#include "core/gpus.h"
 #include "io/within.h"
 #include "supervisor/prepare.h"
 #include "supervisor/supervisor.h"
@@ -94,6 +95,7 @@ void Supervisor::attached(const Host& host, const AgentState& state) {
   h.ever_attached = true;
   h.cores = state.cores;
   h.machine = state.machine;
+  h.gpus = {};
   // A data check whose start got lost with the link, or that died with its agent.
   const bool lost = std::any_of(prepares_.begin(), prepares_.end(), [&](const auto& entry) {
     const ProcessId process{Role::kPrepare, entry.first};
@@ -173,6 +175,13 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
       if (!m) return malformed(m.error());
       return said(host, m->process, m->type, m->body);
     }
+    case GpuHealth::kType: {
+      auto m = wire::parse<GpuHealth>(frame.body);
+      if (!m) return malformed(m.error());
+      tell_gpu_troubles(host, *m);
+      shell(host).gpus = std::move(*m);
+      return;
+    }
     case KeptOut::kType: {
       const auto m = wire::parse<KeptOut>(frame.body);
       if (!m) return malformed(m.error());
@@ -182,6 +191,25 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
     default:
       return;  // Beat says only that the agent lives, which the link has noted
   }
+}
+
+void Supervisor::tell_gpu_troubles(const Host& host, const GpuHealth& health) {
+  auto& told = shell(host).gpu_troubles;
+  const auto tell = [&](const std::string& which, std::vector<std::string> troubles) {
+    std::vector<std::string>& before = told[which];
+    for (const std::string& trouble : troubles)
+      if (std::find(before.begin(), before.end(), trouble) == before.end())
+        act(Note{Note::Kind::kFailure, "gpu_trouble",
+                 fmt::format("{} on {}: {}", which, host, trouble), std::nullopt, host});
+    before = std::move(troubles);
+  };
+  for (GpuReport gpu : health.gpus) {
+    gpu.held_back = 0;  // comes and goes with the load: status shows it
+    tell(fmt::format("GPU {}", gpu.index), troubles_of(gpu));
+  }
+  std::vector<std::string> all;
+  if (!health.trouble.empty()) all.push_back(health.trouble);
+  tell("the GPUs", std::move(all));
 }
 
 void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,

@@ -66,8 +66,11 @@ std::string Supervisor::status() const {
                  .file_refusal = host_worker_->state().refusal(),
                  .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
                  .volume_dropped = volume_.dropped_bytes(),
+                 .gpus = {},
                  .kept_out = {{"control socket", control_->kept_out()}}};
   for (const auto& [host, h] : hosts_) in.kept_out["agent of " + to_string(host)] = h.kept_out;
+  for (const auto& [host, h] : hosts_)
+    if (h.link && h.link->up()) in.gpus[to_string(host)] = &h.gpus;
   return status_json(in);
 }
 

@@ -26,6 +26,27 @@ TEST_CASE("wire: a message survives the way through bytes", "[wire]") {
   CHECK(back->processes[0].said == report.said);
 }
 
+TEST_CASE("wire: what a driver does not tell is missing after the way, too", "[wire]") {
+  GpuHealth health;
+  GpuReport gpu;
+  gpu.index = 3;
+  gpu.uuid = "GPU-3";
+  gpu.name = "H";
+  gpu.busy_percent = 0;
+  gpu.memory_total = 0xfedcba9876543210;
+  gpu.ecc_recent = 7;
+  gpu.remapping_failed = true;
+  gpu.held_back = 0x40;
+  gpu.unanswered = "GPU is lost";
+  health.gpus = {GpuReport(), gpu};
+  health.trouble = "NVML";
+  health.workers = {{WorkerId(4), {1, 0}}};
+  const auto back = wire::parse<GpuHealth>(wire::body_of(health));
+  REQUIRE(back);
+  CHECK(*back == health);
+  CHECK_FALSE(back->gpus[1].power_mw);
+}
+
 TEST_CASE("wire: a body cut anywhere, or with a byte too many, is refused", "[wire]") {
   ServerCommit commit;
   commit.contributors = {WorkerId(1), WorkerId(2)};

@@ -76,6 +76,25 @@ TEST_CASE("status text: an older or broken supervisor's answer is shown as far a
   CHECK_FALSE(supervisor::status_text(""));
 }
 
+TEST_CASE("status text: GPUs, one of them lost, and a driver that does not answer", "[status]") {
+  const auto text = supervisor::status_text(
+      R"({"gpus":[
+        {"host":"node1","index":0,"uuid":"GPU-a","name":"NVIDIA H100","workers":[0,3],
+         "busy_percent":97,"memory_used":21474836480,"memory_total":85899345920,
+         "temperature_c":61,"power_w":512.5,"trouble":[]},
+        {"host":"node1","index":1,"uuid":"GPU-b","name":"NVIDIA H100","workers":[],
+         "busy_percent":null,"memory_used":null,"memory_total":85899345920,
+         "temperature_c":null,"power_w":null,"trouble":["GPU is lost","Xid 79"]},
+        {"host":"node2","index":null,"trouble":["NVML has not answered for more than 30 s: x"]}]})");
+  REQUIRE(text);
+  CHECK(text->find(R"(
+GPU  HOST   NAME         WORKERS  BUSY  MEMORY         TEMP  POWER  TROUBLE
+0    node1  NVIDIA H100  0,3      97 %  20.0/80.0 GiB  61 C  512 W  -
+1    node1  NVIDIA H100  -        -     -              -     -      GPU is lost; Xid 79
+-    node2  -            -        -     -              -     -      NVML has not answered for more than 30 s: x
+)") != std::string::npos);
+}
+
 TEST_CASE("status text: a rollback under way", "[status]") {
   const auto text = supervisor::status_text(
       R"({"rolling_back":{"to_epoch":6,"why":"server 1 on b ended with 1"}})");

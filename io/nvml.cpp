@@ -1,0 +1,276 @@
+#include "io/nvml.h"
+
+#include <dlfcn.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+namespace dt::io {
+
+// What we need of nvml.h. Names and numbers are the driver's; they do not change between versions.
+namespace nvml_h {
+
+using Status = int;
+constexpr Status kSuccess = 0;
+constexpr Status kNotSupported = 3;
+constexpr Status kInsufficientSize = 7;
+constexpr Status kDriverNotLoaded = 9;
+constexpr Status kTimeout = 10;
+constexpr Status kGpuIsLost = 15;
+constexpr Status kResetRequired = 16;
+
+using Device = void*;
+using EventSet = void*;
+struct Utilization {
+  unsigned gpu = 0;
+  unsigned memory = 0;
+};
+struct Memory {
+  unsigned long long total = 0;
+  unsigned long long free = 0;
+  unsigned long long used = 0;
+};
+struct EventData {
+  Device device = nullptr;
+  unsigned long long type = 0;
+  unsigned long long data = 0;
+  unsigned gpu_instance = 0;
+  unsigned compute_instance = 0;
+};
+constexpr unsigned long long kXidEvent = 8;
+constexpr int kGpuSensor = 0;
+constexpr int kUncorrected = 1;
+constexpr int kSinceDriverLoad = 0;
+constexpr int kEver = 1;
+constexpr std::array<int, 2> kRetirementCauses = {0, 1};  ///< Single bit errors, double bit error.
+constexpr unsigned kNameSize = 96;
+
+/// A function of the library, or none where the driver is too old to have it.
+template <class... Args>
+class Call {
+ public:
+  void find(void* handle, std::initializer_list<const char*> names) {
+    for (const char* name : names)
+      if (!function_) function_ = reinterpret_cast<Function>(::dlsym(handle, name));
+  }
+  [[nodiscard]] bool is_there() const { return function_ != nullptr; }
+  /// kNotSupported where there is no such function.
+  Status operator()(Args... args) const { return function_ ? function_(args...) : kNotSupported; }
+
+ private:
+  using Function = Status (*)(Args...);
+  Function function_ = nullptr;
+};
+
+}  // namespace nvml_h
+
+using namespace nvml_h;
+
+struct Nvml::Library {
+  void* handle = nullptr;
+  bool is_open = false;  ///< Between init and shutdown.
+  Call<> init, shutdown;
+  const char* (*error_string)(Status) = nullptr;
+  Call<unsigned*> count;
+  Call<unsigned, Device*> by_index;
+  Call<Device, char*, unsigned> name, uuid;
+  Call<Device, Utilization*> utilization;
+  Call<Device, Memory*> memory;
+  Call<Device, int, unsigned*> temperature;
+  Call<Device, unsigned*> power;
+  Call<Device, int, int, unsigned long long*> ecc_errors;
+  Call<Device, int, unsigned*, unsigned long long*> retired_pages;
+  Call<Device, int*> retirement_pending;
+  Call<Device, unsigned*, unsigned*, unsigned*, unsigned*> remapped_rows;
+  Call<Device, unsigned long long*> throttle_reasons;
+  Call<EventSet*> make_events;
+  Call<EventSet> free_events;
+  Call<Device, unsigned long long, EventSet> register_events;
+  Call<EventSet, EventData*, unsigned> wait_for_event;
+
+  ~Library() {
+    if (is_open) (void)shutdown();
+    if (handle) ::dlclose(handle);
+  }
+  void find_all() {
+    init.find(handle, {"nvmlInit_v2", "nvmlInit"});
+    shutdown.find(handle, {"nvmlShutdown"});
+    error_string = reinterpret_cast<const char* (*)(Status)>(::dlsym(handle, "nvmlErrorString"));
+    count.find(handle, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"});
+    by_index.find(handle, {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"});
+    name.find(handle, {"nvmlDeviceGetName"});
+    uuid.find(handle, {"nvmlDeviceGetUUID"});
+    utilization.find(handle, {"nvmlDeviceGetUtilizationRates"});
+    memory.find(handle, {"nvmlDeviceGetMemoryInfo"});
+    temperature.find(handle, {"nvmlDeviceGetTemperature"});
+    power.find(handle, {"nvmlDeviceGetPowerUsage"});
+    ecc_errors.find(handle, {"nvmlDeviceGetTotalEccErrors"});
+    retired_pages.find(handle, {"nvmlDeviceGetRetiredPages"});
+    retirement_pending.find(handle, {"nvmlDeviceGetRetiredPagesPendingStatus"});
+    remapped_rows.find(handle, {"nvmlDeviceGetRemappedRows"});
+    throttle_reasons.find(handle, {"nvmlDeviceGetCurrentClocksEventReasons",
+                                   "nvmlDeviceGetCurrentClocksThrottleReasons"});
+    make_events.find(handle, {"nvmlEventSetCreate"});
+    free_events.find(handle, {"nvmlEventSetFree"});
+    register_events.find(handle, {"nvmlDeviceRegisterEvents"});
+    wait_for_event.find(handle, {"nvmlEventSetWait_v2", "nvmlEventSetWait"});
+  }
+  [[nodiscard]] std::string words(Status status) const {
+    const char* text = error_string ? error_string(status) : nullptr;
+    return text ? text : fmt::format("NVML's error {}", status);
+  }
+};
+
+struct Nvml::Gpu {
+  Device device = nullptr;
+  GpuReport known;  ///< What does not change, and the errors that were counted.
+};
+
+Nvml::Nvml(std::unique_ptr<Library> library) : library_(std::move(library)) {}
+
+Nvml::~Nvml() {
+  if (events_) (void)library_->free_events(events_);
+}
+
+Result<std::unique_ptr<Nvml>> Nvml::open(const std::string& library) {
+  const char* named = std::getenv(kNvmlVariable);
+  const std::string path = !library.empty() ? library : named ? named : "libnvidia-ml.so.1";
+  auto opened = std::make_unique<Library>();
+  opened->handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!opened->handle) {
+    const char* why = ::dlerror();
+    return fail(ErrorKind::kUnavailable, "no NVIDIA driver here: {}", why ? why : path);
+  }
+  opened->find_all();
+  if (!opened->init.is_there() || !opened->count.is_there() || !opened->by_index.is_there())
+    return fail(ErrorKind::kIo, "{} is no NVML, or too old", path);
+  const Status status = opened->init();
+  if (status != kSuccess) {
+    const auto kind = status == kDriverNotLoaded ? ErrorKind::kUnavailable : ErrorKind::kIo;
+    return fail(kind, "NVML does not start: {}", opened->words(status));
+  }
+  opened->is_open = true;
+  std::unique_ptr<Nvml> nvml(new Nvml(std::move(opened)));
+  if (auto found = nvml->find_gpus(); !found) return tl::unexpected(found.error());
+  return nvml;
+}
+
+Result<void> Nvml::find_gpus() {
+  unsigned count = 0;
+  if (const Status status = library_->count(&count); status != kSuccess)
+    return fail(ErrorKind::kIo, "NVML cannot count the GPUs: {}", library_->words(status));
+  if (count == 0) return fail(ErrorKind::kUnavailable, "the NVIDIA driver has no GPU");
+  gpus_.resize(count);
+  for (unsigned i = 0; i < count; ++i) {
+    gpus_[i].known.index = i;
+    identify(gpus_[i]);
+  }
+  ask_of_errors();
+  return {};
+}
+
+void Nvml::identify(Gpu& gpu) {
+  const Status status = library_->by_index(gpu.known.index, &gpu.device);
+  gpu.known.unanswered.clear();
+  if (status != kSuccess) {
+    gpu.device = nullptr;
+    gpu.known.unanswered = library_->words(status);
+    return;
+  }
+  std::array<char, kNameSize> text{};
+  if (library_->name(gpu.device, text.data(), kNameSize) == kSuccess) gpu.known.name = text.data();
+  if (library_->uuid(gpu.device, text.data(), kNameSize) == kSuccess) gpu.known.uuid = text.data();
+}
+
+void Nvml::ask_of_errors() {
+  if (!library_->wait_for_event.is_there() || library_->make_events(&events_) != kSuccess) {
+    events_ = nullptr;
+    return;
+  }
+  bool any = false;
+  for (const Gpu& gpu : gpus_)
+    any |= gpu.device && library_->register_events(gpu.device, kXidEvent, events_) == kSuccess;
+  if (any) return;
+  (void)library_->free_events(events_);
+  events_ = nullptr;
+}
+
+std::vector<GpuReport> Nvml::read() {
+  std::vector<GpuReport> out;
+  for (Gpu& gpu : gpus_) {
+    if (!gpu.device) identify(gpu);
+    GpuReport report = gpu.known;
+    // Any answer that the GPU itself is not well stands for all of them.
+    const auto answered = [&](Status status) {
+      if (status == kGpuIsLost || status == kResetRequired)
+        report.unanswered = library_->words(status);
+      return status == kSuccess;
+    };
+    const Library& nvml = *library_;
+    const Device device = gpu.device;
+    Utilization utilization;
+    if (device && answered(nvml.utilization(device, &utilization)))
+      report.busy_percent = utilization.gpu;
+    Memory memory;
+    if (device && answered(nvml.memory(device, &memory))) {
+      report.memory_used = memory.used;
+      report.memory_total = memory.total;
+    }
+    unsigned number = 0;
+    if (device && answered(nvml.temperature(device, kGpuSensor, &number)))
+      report.temperature_c = number;
+    if (device && answered(nvml.power(device, &number))) report.power_mw = number;
+    unsigned long long errors = 0;
+    if (device && answered(nvml.ecc_errors(device, kUncorrected, kSinceDriverLoad, &errors)))
+      report.ecc_recent = errors;
+    if (device && answered(nvml.ecc_errors(device, kUncorrected, kEver, &errors)))
+      report.ecc_ever = errors;
+    for (const int cause : kRetirementCauses) {
+      unsigned pages = 0;
+      const Status status =
+          device ? nvml.retired_pages(device, cause, &pages, nullptr) : kNotSupported;
+      if (status == kInsufficientSize || answered(status))
+        report.retired_pages = report.retired_pages.value_or(0) + pages;
+    }
+    int pending = 0;
+    if (device && answered(nvml.retirement_pending(device, &pending)))
+      report.retirement_pending = pending != 0;
+    unsigned corrected = 0, uncorrected = 0, waiting = 0, failed = 0;
+    if (device &&
+        answered(nvml.remapped_rows(device, &corrected, &uncorrected, &waiting, &failed))) {
+      report.remapped_rows = corrected + uncorrected;
+      report.remapping_pending = waiting != 0;
+      report.remapping_failed = failed != 0;
+    }
+    unsigned long long reasons = 0;
+    if (device && answered(nvml.throttle_reasons(device, &reasons))) report.held_back = reasons;
+    out.push_back(std::move(report));
+  }
+  return out;
+}
+
+void Nvml::wait(std::chrono::milliseconds limit) {
+  // Also after an error: it must not make the next one come at once, again and again.
+  const auto end = std::chrono::steady_clock::now() + limit;
+  if (events_) {
+    EventData event;
+    const auto ms = static_cast<unsigned>(limit.count());
+    const Status status = library_->wait_for_event(events_, &event, ms);
+    if (status == kSuccess && (event.type & kXidEvent) != 0) {
+      for (Gpu& gpu : gpus_)
+        if (gpu.device == event.device) {
+          ++gpu.known.xid_errors;
+          gpu.known.last_xid = event.data;
+        }
+      return;
+    }
+    if (status == kTimeout) return;
+  }
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  if (left.count() > 0) ::poll(nullptr, 0, static_cast<int>(left.count()));
+}
+
+}  // namespace dt::io

@@ -1,0 +1,27 @@
+# The GPUs of a host, as its driver tells of them, are in dtctl status beside the workers that see them; one that
+# gets lost is named with its host, in the events too. The driver is a fake that says what a file says.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+driver=$T/libnvidia-ml.so.1
+cp "$DT_BUILD/test/fake_nvml/fake_nvml.so" "$driver"
+says() { printf '%s\n' "$@" >"$T/script.new" && mv "$T/script.new" "$driver.script"; }
+says ''
+train -n 2 -s 1 --env NVML_LIBRARY="$driver" --env CUDA_VISIBLE_DEVICES=1 --
+
+shows '[(g["host"], g["index"], g["workers"], g["trouble"]) for g in s["gpus"]] == [("localhost", 0, [], []), ("localhost", 1, [0, 1], [])]'
+shows '[w["gpus"] for w in s["workers"]] == [[1], [1]]'
+shows 's["gpus"][1]["busy_percent"] == 93 and s["gpus"][1]["memory_used"] == 20 << 30 and s["gpus"][1]["power_w"] == 512.5'
+dtctl status >"$T/text.out"
+expect_output text '^1 +localhost +Fake GPU +0,1 +93 % +20.0/80.0 GiB +61 C +512 W +-$'
+
+says 'lost 1'
+happens gpu_trouble 'GPU 1 on localhost: GPU is lost'
+shows 's["gpus"][1]["trouble"] == ["GPU is lost"]'
+dtctl status >"$T/text.out"
+expect_output text '^1 +localhost +Fake GPU .* GPU is lost$'
+expect_output text '^0 +localhost +Fake GPU +- +93 % .* -$'
+
+say "a driver that holds whoever asks it: training goes on, and the job ends as ever"
+says 'hang nvmlDeviceGetTemperature'
+some_epochs 2
+end_job
