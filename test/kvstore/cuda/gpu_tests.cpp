@@ -10,6 +10,7 @@
 
 #include "kvstore/cuda/buffer.h"
 #include "kvstore/cuda/launch.h"
+#include "kvstore/cuda/local_group.h"
 #include "test/kvstore/cuda/checks.h"
 
 using namespace dt::kv::cuda;
@@ -122,6 +123,85 @@ void check_transfers(Findings& findings, Random& random) {
                 "copies in the order of streams");
 }
 
+/// How many devices there are.
+int count_devices() {
+  int count = 0;
+  while (why_no_device(count).empty()) ++count;
+  return count;
+}
+
+/// All GPUs of this machine sum and gather arrays: small integers, whose sums are exact in any
+/// order. "" or why it cannot be tried.
+std::string check_local_group(Findings& findings, Random& random) {
+  static NcclFunctions nccl;
+  if (std::string why = open_nccl(nccl); !why.empty()) return why;
+  std::printf("       NCCL %s\n", nccl_version(nccl).c_str());
+  std::vector<int> devices(static_cast<std::size_t>(count_devices()));
+  for (std::size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int>(i);
+  LocalGroup::Options options;
+  options.functions = &nccl;
+  LocalGroup group(options);
+  if (const std::string why = group.use(devices); !why.empty()) {
+    findings.check(false, why);
+    return {};
+  }
+  for (const std::size_t elements :
+       {std::size_t{1}, std::size_t{1003}, (std::size_t{1} << 24) + 7}) {
+    std::vector<float> sum(elements);
+    std::vector<DeviceMemory> memory(devices.size());
+    std::vector<std::unique_ptr<OwnStream>> streams;
+    std::vector<LocalGroup::Array> arrays;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      std::vector<float> values(elements);
+      for (std::size_t e = 0; e < elements; ++e) {
+        values[e] = static_cast<float>(random() % 1000);
+        sum[e] += values[e];
+      }
+      must(use_device(devices[i]));
+      streams.push_back(std::make_unique<OwnStream>());
+      must(streams.back()->create());
+      must(memory[i].allocate(elements * sizeof(float)));
+      must(copy(memory[i].data(), values.data(), elements * sizeof(float), streams[i]->get()));
+      must(wait(streams[i]->get()));
+      arrays.push_back({memory[i].data(), streams[i]->get()});
+    }
+    std::string why = group.reduce_scatter(arrays, elements, NcclType::kFloat32);
+    if (why.empty()) why = group.all_gather(arrays, elements, NcclType::kFloat32);
+    if (why.empty()) why = group.wait();
+    findings.check(why.empty(), why);
+    for (std::size_t i = 0; why.empty() && i < devices.size(); ++i) {
+      std::vector<float> got(elements);
+      must(copy(got.data(), memory[i].data(), elements * sizeof(float), streams[i]->get()));
+      must(wait(streams[i]->get()));
+      findings.same(dt::kv::difference(got, sum), "the sum over all GPUs");
+    }
+  }
+  if (devices.size() > 1) return {};
+  // Of one GPU the group makes no communicator: at least it begins, sums and ends.
+  NcclComms::Options alone;
+  alone.functions = &nccl;
+  alone.devices = devices;
+  NcclComms comms(alone);
+  std::string why = comms.begin();
+  DeviceMemory memory;
+  must(memory.allocate(1 << 20));
+  OwnStream stream;
+  must(stream.create());
+  must(fill(memory.data(), 0, memory.size(), stream.get()));
+  if (why.empty())
+    why = comms.group("sum one array", [&](const NcclFunctions& f, Comm comm, int) {
+      return f.ReduceScatter(memory.data(), memory.data(), memory.size() / sizeof(float),
+                             static_cast<int>(NcclType::kFloat32), kNcclSum, comm, stream.get());
+    });
+  std::vector<std::unique_ptr<Event>> events;
+  events.push_back(std::make_unique<Event>());
+  must(events[0]->create());
+  must(events[0]->record(stream.get()));
+  if (why.empty()) why = comms.wait_for(events, "sum one array");
+  findings.check(why.empty(), why);
+  return "this machine has one GPU: a communicator of one was tried";
+}
+
 struct Options {
   std::uint64_t seed = std::random_device{}();
   int device = 0;
@@ -177,6 +257,16 @@ int main(int argc, char** argv) {
       for (const auto& sentence : findings.wrong) std::printf("       %s\n", sentence.c_str());
       failed += is_right ? 0 : 1;
     }
+  Random random(options.seed);
+  Findings findings;
+  const std::string skipped = check_local_group(findings, random);
+  must(use_device(options.device));
+  const char* result = !findings.wrong.empty() ? "FAILED" : skipped.empty() ? "ok" : "SKIPPED";
+  std::printf("%-6s sums over the GPUs of this machine (%llu)%s%s\n", result,
+              static_cast<unsigned long long>(findings.made), skipped.empty() ? "" : ": ",
+              skipped.c_str());
+  for (const auto& sentence : findings.wrong) std::printf("       %s\n", sentence.c_str());
+  failed += findings.wrong.empty() ? 0 : 1;
   std::printf("gpu_tests: %d failed\n", failed);
   return failed == 0 ? 0 : 1;
 }

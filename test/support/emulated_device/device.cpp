@@ -43,6 +43,11 @@ Status put(kv::cuda::Stream stream, std::function<void()> run) {
   return status;
 }
 
+std::function<void()> hold(kv::cuda::Stream stream) {
+  auto gate = Machine::get().hold(queue_of(stream));
+  return [gate] { Machine::get().open(gate); };
+}
+
 }  // namespace dt::test::emulated
 
 namespace dt::kv::cuda {
@@ -243,7 +248,8 @@ Status Event::wait() const {
 }
 Status Event::query(bool& is_done) const {
   is_done = !event_->record || machine().is_past(event_->record->point);
-  if (!is_done && std::exchange(event_->is_asked, true)) {
+  if (!is_done && std::exchange(event_->is_asked, true) &&
+      !machine().is_held(event_->record->point)) {
     machine().run_until(event_->record->point);
     is_done = true;
   }

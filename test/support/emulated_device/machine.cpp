@@ -121,11 +121,39 @@ bool Machine::is_past(const Point& point) {
   return point.queue->done >= point.ticket;
 }
 
+bool Machine::is_held(const Point& point) {
+  std::lock_guard lock(mutex_);
+  return is_held_now(point);
+}
+
+bool Machine::is_held_now(const Point& point) const {
+  const Queue& queue = *point.queue;
+  if (queue.done >= point.ticket || queue.is_busy) return false;
+  if (queue.work.empty()) return true;  // a gate
+  const Ticket behind = queue.put - queue.work.size();
+  for (std::size_t i = 0; i < queue.work.size() && behind + i < point.ticket; ++i)
+    if (queue.work[i].kind == Work::Kind::kWait && is_held_now(queue.work[i].after)) return true;
+  return false;
+}
+
+std::shared_ptr<Queue> Machine::hold(const std::shared_ptr<Queue>& queue) {
+  auto gate = std::make_shared<Queue>();
+  gate->put = 1;  // of which nothing is ever there to be done
+  put(queue, {Work::Kind::kWait, {}, {gate, 1}});
+  return gate;
+}
+
+void Machine::open(const std::shared_ptr<Queue>& gate) {
+  std::lock_guard lock(mutex_);
+  gate->done = 1;
+  changed_.notify_all();
+}
+
 void Machine::run_until(const Point& point) {
   Queue& queue = *point.queue;
   std::unique_lock lock(mutex_);
   while (queue.done < point.ticket) {
-    if (queue.is_busy) {
+    if (queue.is_busy || queue.work.empty()) {
       changed_.wait(lock);
       continue;
     }

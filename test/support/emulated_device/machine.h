@@ -59,6 +59,11 @@ class Machine {
   Point put(const std::shared_ptr<Queue>& queue, Work work);
   Point last(const std::shared_ptr<Queue>& queue);
   bool is_past(const Point& point);
+  /// Something before the point waits for a gate.
+  bool is_held(const Point& point);
+  /// What is put on the queue from now on waits until the gate is opened.
+  std::shared_ptr<Queue> hold(const std::shared_ptr<Queue>& queue);
+  void open(const std::shared_ptr<Queue>& gate);
   void run_until(const Point& point);
   void run_all();
 
@@ -82,6 +87,7 @@ class Machine {
   Done done();
 
  private:
+  bool is_held_now(const Point& point) const;
   struct Memory {
     Kind kind;
     int device;

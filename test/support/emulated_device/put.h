@@ -10,4 +10,8 @@ namespace dt::test::emulated {
 /// `run` is done once the stream is there.
 kv::cuda::Status put(kv::cuda::Stream stream, std::function<void()> run);
 
+/// What is put on the stream from now on waits until the result is called; an event after that has
+/// not passed, however often it is asked.
+[[nodiscard]] std::function<void()> hold(kv::cuda::Stream stream);
+
 }  // namespace dt::test::emulated
