@@ -10,8 +10,13 @@
 ///     forward --use(part)--> its buckets taken over          one step, seen from the caller's
 ///     thread; settle                  the rest                       between the lines the kvstore
 ///     works begin; backward --> buckets pushed; push_rest
+///
+/// A process with several devices has a replica of the network on each. A bucket leaves when all of
+/// them have its last gradient: the kvstore adds theirs up and brings the new weights to each.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "kvstore/kvstore.h"
@@ -20,7 +25,7 @@
 
 namespace dt {
 
-/// A network's parameters become views of one array.
+/// A network's parameters become views of one array, on their device.
 struct FlatParameters {
   torch::Tensor values;
   KeyTable parameters;  ///< Views of `values`, in the order of their registration.
@@ -45,15 +50,24 @@ class StoreArray {
   float* data_;
 };
 
-/// The network's .grad() are views of the kvstore's memory while this lives, and undefined after.
+/// A network and its parameters, one of several that are alike.
+struct Replica {
+  std::shared_ptr<Network> network;
+  FlatParameters flat;
+
+  explicit Replica(std::shared_ptr<Network> net) : network(std::move(net)), flat(*network) {}
+};
+
+/// The networks' .grad() are views of memory that is here, the kvstore's for a network on the CPU,
+/// while this lives, and undefined after.
 ///
-/// The thread that calls backward calls everything here; libtorch runs hooks of a network on the
-/// CPU on that thread too, so the store is used from one thread.
+/// The thread that calls backward calls everything here. libtorch runs the hooks of a network on a
+/// GPU on a thread of its own for each; meanwhile the caller's does not use the store.
 class Exchange {
  public:
   /// All outlive this. Without `overlap` nothing leaves before push_rest(), and settle() is for the
   /// caller to do at once.
-  Exchange(dtkv::KVStore& kv, Network& network, FlatParameters& flat, bool overlap);
+  Exchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap);
   /// Waits for what is on its way: after an exception in backward the kvstore still reads and
   /// writes the arrays.
   ~Exchange();
@@ -75,34 +89,43 @@ class Exchange {
     size_t count = 0;
     int64_t begin = 0;  ///< In the flat arrays.
     int64_t end = 0;
-    size_t with_gradient = 0;  ///< So many of its parameters take part in backward.
+    size_t with_gradient = 0;  ///< So many of its parameters, in all replicas, are in backward.
     size_t left = 0;           ///< So many of those are not done.
     dtkv_handle handle = 0;
     bool is_pushed = false;
     bool is_late = false;  ///< forward ended before anybody waited for it.
   };
 
+  /// What a replica's gradients are written to and its new weights arrive in, laid out as its
+  /// values; backward may still need the old weights.
+  struct Side {
+    std::unique_ptr<StoreArray> gradients_at;  ///< Of a replica on the CPU.
+    std::unique_ptr<StoreArray> incoming_at;
+    torch::Tensor gradients;
+    torch::Tensor incoming;
+  };
+
+  Side make_side(FlatParameters& flat);
   void make_buckets();
-  void hook(size_t parameter);
+  void hook(Replica& replica, size_t parameter);
   void on_gradient(size_t parameter);
-  void on_use(const torch::nn::Module& part);
+  void on_use(const FlatParameters& flat, const torch::nn::Module& part);
   void push(size_t bucket);
   void take_over(size_t bucket);
   void note(int code);
 
   dtkv::KVStore& kv_;
-  Network& network_;
-  FlatParameters& flat_;
+  std::vector<Replica>& replicas_;
   bool overlap_;
-  // Of the values' layout:
-  StoreArray gradients_at_;
-  StoreArray incoming_;  ///< New weights; backward may still need the old ones.
+  std::vector<Side> sides_;  ///< By replica.
+  // Each parameter's of all replicas, one after the other:
   std::vector<const char*> keys_;
   std::vector<dtkv_array> gradients_;
   std::vector<dtkv_array> out_;
   std::vector<Bucket> buckets_;                                       ///< The last layers' first.
   std::vector<size_t> bucket_of_;                                     ///< By parameter.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< Own the hooks.
+  std::mutex mutex_;  ///< Held by hooks, for all below.
   dtkv_push_options options_{};
   bool is_open_ = false;  ///< Between begin() and push_rest().
   size_t under_way_ = 0;  ///< Buckets pushed and not taken over.

@@ -12,6 +12,19 @@ Result<void> checked(int code, const char* doing) {
   return fail(kind, "cannot {}: {}", doing, dtkv_last_error());
 }
 
+dtkv_array array_of(const torch::Tensor& tensor) {
+  dtkv_array array{};
+  array.data = tensor.data_ptr<float>();
+  array.count = static_cast<size_t>(tensor.numel());
+  array.dtype = DTKV_FLOAT32;
+  if (tensor.is_cuda()) {
+    // What the trainer puts on a device is on libtorch's default stream, which is CUDA's.
+    array.device = DTKV_CUDA;
+    array.device_id = static_cast<int>(tensor.get_device());
+  }
+  return array;
+}
+
 void KeyTable::add(std::string name, torch::Tensor tensor) {
   names.push_back(std::move(name));
   tensors.push_back(std::move(tensor));
@@ -26,8 +39,7 @@ std::vector<const char*> KeyTable::keys() const {
 std::vector<dtkv_array> KeyTable::arrays() const {
   std::vector<dtkv_array> out;
   for (const auto& tensor : tensors) {
-    out.push_back({tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel()), DTKV_FLOAT32,
-                   DTKV_CPU, 0, nullptr});
+    out.push_back(array_of(tensor));
   }
   return out;
 }

@@ -29,6 +29,9 @@ enum ExitCode { kDone = 0, kFailed = 1, kUsage = 2, kNoDevice = 3 };
 struct Options {
   dt::NetworkSpec network;
   std::string gpus;
+  std::string work_load_list;
+  std::vector<dt::DeviceNumber> devices;  ///< As --gpus says.
+  std::vector<double> loads;              ///< As --work-load-list says.
   std::string kv_store;
   dt::BatchOptions batch;
   uint32_t num_epochs = 0;
@@ -94,7 +97,10 @@ po::options_description describe(Options& o) {
       "local, dist_sync, dist_async (dist_sync under dtlaunch)");
   add("no-overlap", po::bool_switch(&o.no_overlap),
       "send gradients after backward and wait for the new weights, instead of both meanwhile");
-  add("gpus", text(o.gpus, "0,1..."), "train on these GPUs (CPU)");
+  add("gpus", text(o.gpus, "0,1..."),
+      "train on these GPUs, each with a part of every batch (cpu,cpu: as many parts on the CPU)");
+  add("work-load-list", text(o.work_load_list, "X,X..."),
+      "what the devices of --gpus get of a batch, to each other (all the same)");
   add("seed", number(o.network.seed, uint64_t{1}), "of initial weights and order of samples");
   add("model-prefix", text(o.model_prefix, "PREFIX"),
       "save PREFIX-0001.safetensors after the first epoch, and so on (the lead worker does)");
@@ -147,6 +153,12 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
   auto epochs = dt::parse_epochs(o.lr_step_epochs);
   if (!epochs) return tl::unexpected(epochs.error().at("--lr-step-epochs"));
   o.lr.factor_epochs = std::move(*epochs);
+  auto devices = dt::parse_devices(o.gpus);
+  if (!devices) return tl::unexpected(devices.error());
+  o.devices = std::move(*devices);
+  auto loads = dt::parse_loads(o.work_load_list, o.devices.size());
+  if (!loads) return tl::unexpected(loads.error());
+  o.loads = std::move(*loads);
   o.lr.follows_world = o.batch.global == 0;
   o.batch.seed = o.network.seed;
   if (o.dataset.empty()) o.dataset = o.data.empty() ? "generated" : "mnist";
@@ -220,9 +232,14 @@ Result<dt::FitEnd> train(Options o) {
   o.network.height = data->train.height;
   o.network.width = data->train.width;
   o.network.classes = data->train.classes;
-  auto network = dt::make_network(o.network);
-  if (!network) return tl::unexpected(network.error());
-  dt::Module module(*network);
+  std::vector<std::shared_ptr<dt::Network>> replicas;
+  for (const dt::DeviceNumber device : o.devices) {
+    auto network = dt::make_network(o.network);
+    if (!network) return tl::unexpected(network.error());
+    dt::move_to(**network, device);
+    replicas.push_back(std::move(*network));
+  }
+  dt::Module module(std::move(replicas), o.loads);
   if (auto ok = make_folder_of(o.model_prefix); !ok) return tl::unexpected(ok.error());
   if (o.load_epoch) {
     const auto path = dt::checkpoint_path(o.model_prefix, *o.load_epoch);
@@ -275,12 +292,13 @@ int main(int argc, char** argv) {
     return kUsage;
   }
   if (!*options) return kDone;
-  if (!(*options)->gpus.empty()) {
-    std::cerr << "dttrain: --gpus " << (*options)->gpus << ": "
-              << (dt::cuda_is_available() ? "this version trains on the CPU only"
-                                          : "no CUDA device, or a libtorch without CUDA")
-              << "; leave --gpus out to train on the CPU\n";
-    return kNoDevice;
+  if ((*options)->devices.front() >= 0) {
+    const auto why = dt::why_not((*options)->devices);
+    if (!why.empty()) {
+      std::cerr << "dttrain: --gpus " << (*options)->gpus << ": " << why
+                << "; leave --gpus out to train on the CPU\n";
+      return kNoDevice;
+    }
   }
   wait_passively(argv);
   dt::set_threads_from_environment();

@@ -51,25 +51,77 @@ struct Tally {
 };
 
 /// A batch's tensors; views of the batch, which must outlive them.
-std::pair<torch::Tensor, torch::Tensor> tensors_of(DataBatch& batch) {
-  const int64_t n = batch.size();
-  return {torch::from_blob(batch.data.data(), {n, batch.shape[0], batch.shape[1], batch.shape[2]}),
-          torch::from_blob(batch.labels.data(), {n}, torch::kInt64)};
+struct Pictures {
+  torch::Tensor x;
+  torch::Tensor labels;
+
+  explicit Pictures(DataBatch& batch) {
+    const int64_t n = batch.size();
+    x = torch::from_blob(batch.data.data(), {n, batch.shape[0], batch.shape[1], batch.shape[2]});
+    labels = torch::from_blob(batch.labels.data(), {n}, torch::kInt64);
+  }
+  Pictures(torch::Tensor some, torch::Tensor their)
+      : x(std::move(some)), labels(std::move(their)) {}
+
+  /// Samples [begin, end), where the tensor is.
+  [[nodiscard]] Pictures part(int64_t begin, int64_t end, const torch::Tensor& where) const {
+    return {x.slice(0, begin, end).to(where.device()),
+            labels.slice(0, begin, end).to(where.device())};
+  }
+};
+
+/// Of a replica's part of a batch.
+struct Computed {
+  torch::Tensor scores;
+  torch::Tensor labels;
+  torch::Tensor loss;  ///< The mean of its samples.
+};
+
+/// Floating-point buffers of BatchNorm.
+KeyTable statistics_of(const Network& network) {
+  KeyTable table;
+  for (const auto& item : network.named_buffers())
+    if (item.value().scalar_type() == torch::kFloat) table.add(item.key(), item.value());
+  return table;
 }
 
 }  // namespace
 
-/// The network and what is in it.
+/// The network, on one device or several, and what is in it.
 struct ModuleParts {
-  std::shared_ptr<Network> network;
-  FlatParameters flat;
-  KeyTable statistics;           // of BatchNorm
-  Exchange* exchange = nullptr;  // while fit runs: new weights may be on their way
+  std::vector<Replica> replicas;
+  std::vector<double> loads;         // one each
+  std::vector<KeyTable> statistics;  // of BatchNorm, by replica
+  Exchange* exchange = nullptr;      // while fit runs: new weights may be on their way
 
-  explicit ModuleParts(std::shared_ptr<Network> net) : network(std::move(net)), flat(*network) {
-    for (auto& item : network->named_buffers()) {
-      if (item.value().scalar_type() == torch::kFloat) statistics.add(item.key(), item.value());
+  ModuleParts(std::vector<std::shared_ptr<Network>> networks, std::vector<double> by_load)
+      : loads(std::move(by_load)) {
+    DT_CHECK(!networks.empty() && networks.size() == loads.size(), "a load for each replica");
+    for (auto& network : networks) {
+      statistics.push_back(statistics_of(*network));
+      replicas.emplace_back(std::move(network));
     }
+  }
+
+  [[nodiscard]] Network& network() const { return *replicas.front().network; }
+  [[nodiscard]] const KeyTable& parameters() const { return replicas.front().flat.parameters; }
+
+  /// The first replica's statistics become the mean over all.
+  void average_statistics() {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < statistics.front().tensors.size(); ++i) {
+      auto& sum = statistics.front().tensors[i];
+      for (size_t r = 1; r < replicas.size(); ++r)
+        sum.add_(statistics[r].tensors[i].to(sum.device()));
+      if (replicas.size() > 1) sum.div_(static_cast<double>(replicas.size()));
+    }
+  }
+  /// The others take over the first one's statistics.
+  void spread_statistics() {
+    const torch::NoGradGuard no_grad;
+    for (size_t r = 1; r < replicas.size(); ++r)
+      for (size_t i = 0; i < statistics[r].tensors.size(); ++i)
+        statistics[r].tensors[i].copy_(statistics.front().tensors[i]);
   }
 
   [[nodiscard]] Result<void> settle() const {
@@ -78,9 +130,10 @@ struct ModuleParts {
 
   [[nodiscard]] std::vector<NamedArray> named_arrays() const {
     std::vector<NamedArray> all;
-    for (const auto* table : {&flat.parameters, &statistics}) {
+    const KeyTable* const tables[] = {&parameters(), &statistics.front()};
+    for (const auto* table : tables) {
       for (size_t i = 0; i < table->names.size(); ++i) {
-        const auto& tensor = table->tensors[i];
+        const auto tensor = table->tensors[i].detach().cpu();
         const auto* data = tensor.data_ptr<float>();
         all.push_back({table->names[i], tensor.sizes().vec(), {data, data + tensor.numel()}});
       }
@@ -99,7 +152,7 @@ class Fit {
         kv_(kv),
         data_(data),
         options_(options),
-        exchange_(kv, *parts.network, parts.flat, options.overlap) {
+        exchange_(kv, parts.replicas, options.overlap) {
     if (!options_.say) options_.say = say_to_stdout;
     parts_.exchange = &exchange_;
   }
@@ -145,10 +198,10 @@ class Fit {
   Result<void> prepare() {
     worlds_ = torch::full({2}, static_cast<float>(kv_.num_workers()));
     eval_ = torch::zeros({2});
-    auxiliary_ = parts_.statistics;
+    auxiliary_ = parts_.statistics.front();
     auxiliary_.add(kWorldsKey, worlds_);
     auxiliary_.add(kEvalKey, eval_);
-    if (auto ok = init(parts_.flat.parameters, DTKV_KEY_PARAMETER); !ok) return ok;
+    if (auto ok = init(parts_.parameters(), DTKV_KEY_PARAMETER); !ok) return ok;
     if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
     const char* spec = options_.optimizer.c_str();
     const char* codec = options_.compression.c_str();
@@ -166,12 +219,22 @@ class Fit {
   }
 
   Result<void> pull() {
-    for (const auto* table : {&std::as_const(parts_.flat.parameters), &std::as_const(auxiliary_)}) {
-      const auto keys = table->keys();
-      const auto arrays = table->arrays();
-      const int code = dtkv_pull(kv_.get(), keys.size(), keys.data(), arrays.data(), 0, nullptr);
-      if (auto ok = checked(code, "pull the weights"); !ok) return ok;
+    // Weights to every replica: a key is named once for each of them.
+    std::vector<const char*> keys;
+    std::vector<dtkv_array> arrays;
+    for (size_t i = 0; i < parts_.parameters().names.size(); ++i) {
+      for (const auto& replica : parts_.replicas) {
+        keys.push_back(parts_.parameters().names[i].c_str());
+        arrays.push_back(array_of(replica.flat.parameters.tensors[i]));
+      }
     }
+    for (size_t i = 0; i < auxiliary_.names.size(); ++i) {
+      keys.push_back(auxiliary_.names[i].c_str());
+      arrays.push_back(array_of(auxiliary_.tensors[i]));
+    }
+    const int code = dtkv_pull(kv_.get(), keys.size(), keys.data(), arrays.data(), 0, nullptr);
+    if (auto ok = checked(code, "pull the weights"); !ok) return ok;
+    parts_.spread_statistics();
     return {};
   }
 
@@ -226,7 +289,7 @@ class Fit {
   }
 
   Result<void> train(uint32_t epoch, EpochEnd& end) {
-    parts_.network->train();
+    for (auto& replica : parts_.replicas) replica.network->train();
     iterators_.train->begin(epoch);
     const Worlds worlds{static_cast<uint32_t>(worlds_[0].item<float>() + 0.5F),
                         static_cast<uint32_t>(worlds_[1].item<float>() + 0.5F), view_.num_workers};
@@ -280,21 +343,16 @@ class Fit {
     push.samples = batch.size();
     push.step = uint64_t{epoch} << 32U | step;
     push.learning_rate = rate;
-    torch::Tensor scores;
-    torch::Tensor loss;
-    const auto [x, labels] = tensors_of(batch);
-    if (batch.size() > 0) {
-      if (!parts_.network->says_use()) {
-        if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
-      }
-      scores = parts_.network->forward(x);
-      loss = torch::nn::functional::cross_entropy(scores, labels);
+    if (batch.size() > 0 && !parts_.network().says_use()) {
+      if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
     }
+    const auto computed = forward(batch);
     if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
     exchange_.begin(push);
-    if (batch.size() > 0) loss.backward();
+    backward(computed, batch.size());
     if (auto ok = exchange_.push_rest(); !ok) return tl::unexpected(ok.error());
-    if (batch.size() > 0) tally.add(scores.detach(), labels, loss.item<float>());
+    for (const auto& part : computed)
+      tally.add(part.scores.detach(), part.labels, part.loss.item<float>());
     if (!options_.overlap) {
       if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
     }
@@ -304,17 +362,47 @@ class Fit {
     return tally;
   }
 
+  /// Every replica's part of the batch; those that get nothing of it are left out.
+  std::vector<Computed> forward(DataBatch& batch) {
+    std::vector<Computed> all;
+    const Pictures pictures(batch);
+    const auto sizes = divide(batch.size(), parts_.loads);
+    int64_t begin = 0;
+    for (size_t r = 0; r < sizes.size(); ++r) {
+      if (sizes[r] == 0) continue;
+      auto& replica = parts_.replicas[r];
+      const auto [x, labels] = pictures.part(begin, begin + sizes[r], replica.flat.values);
+      begin += sizes[r];
+      auto scores = replica.network->forward(x);
+      auto loss = torch::nn::functional::cross_entropy(scores, labels);
+      all.push_back({std::move(scores), labels, std::move(loss)});
+    }
+    return all;
+  }
+
+  /// The replicas' gradients together are that of the mean over the batch; those on GPUs compute at
+  /// the same time.
+  static void backward(const std::vector<Computed>& computed, uint32_t samples) {
+    if (computed.empty()) return;
+    if (computed.size() == 1) return computed.front().loss.backward();
+    std::vector<torch::Tensor> losses;
+    for (const auto& part : computed)
+      losses.push_back(part.loss * (static_cast<double>(part.labels.size(0)) / samples));
+    torch::autograd::backward(losses, {});
+  }
+
   /// This worker's part of the eval set.
   Tally evaluate(uint32_t epoch) {
     Tally tally;
     if (iterators_.eval == nullptr) return tally;
     const torch::NoGradGuard no_grad;
-    parts_.network->eval();
+    parts_.network().eval();
     iterators_.eval->begin(epoch);
     for (DataBatch batch; iterators_.eval->next(batch);) {
       if (batch.size() == 0) continue;
-      const auto [x, labels] = tensors_of(batch);
-      const auto scores = parts_.network->forward(x);
+      const auto [x, labels] =
+          Pictures(batch).part(0, batch.size(), parts_.replicas.front().flat.values);
+      const auto scores = parts_.network().forward(x);
       tally.add(scores, labels, torch::nn::functional::cross_entropy(scores, labels).item<float>());
     }
     return tally;
@@ -324,6 +412,7 @@ class Fit {
   /// the mean over the workers. The epoch is finished before the answers are waited for: the others
   /// may still have steps to make, and those must not wait for this worker.
   Result<void> share(uint32_t epoch, const Tally& tally) {
+    parts_.average_statistics();
     worlds_[1] = static_cast<float>(view_.num_workers);
     eval_[0] = tally.accuracy();
     eval_[1] = tally.mean_loss();
@@ -345,7 +434,9 @@ class Fit {
     for (const dtkv_handle handle : handles) {
       if (code == DTKV_OK) code = dtkv_wait(kv_.get(), handle, 0);
     }
-    return checked(code, "exchange statistics at the end of the epoch");
+    if (auto ok = checked(code, "exchange statistics at the end of the epoch"); !ok) return ok;
+    parts_.spread_statistics();
+    return {};
   }
 
   Result<void> save(uint32_t epoch) {
@@ -378,8 +469,9 @@ class Fit {
 
 }  // namespace
 
-Module::Module(std::shared_ptr<Network> network)
-    : parts_(std::make_unique<ModuleParts>(std::move(network))) {}
+Module::Module(std::shared_ptr<Network> network) : Module(std::vector{std::move(network)}, {1}) {}
+Module::Module(std::vector<std::shared_ptr<Network>> replicas, std::vector<double> loads)
+    : parts_(std::make_unique<ModuleParts>(std::move(replicas), std::move(loads))) {}
 Module::~Module() = default;
 Module::Module(Module&&) noexcept = default;
 
@@ -405,7 +497,8 @@ Result<void> Module::load(const std::string& path) {
   std::map<std::string, const NamedArray*> by_name;
   for (const auto& array : *arrays) by_name[array.name] = &array;
   std::vector<std::pair<torch::Tensor, const NamedArray*>> found;
-  for (const auto* table : {&parts_->flat.parameters, &parts_->statistics}) {
+  const KeyTable* const tables[] = {&parts_->parameters(), &parts_->statistics.front()};
+  for (const auto* table : tables) {
     for (size_t i = 0; i < table->names.size(); ++i) {
       const auto at = by_name.find(table->names[i]);
       const auto& tensor = table->tensors[i];
@@ -417,15 +510,20 @@ Result<void> Module::load(const std::string& path) {
     }
   }
   // Only now: a checkpoint that does not fit changes nothing.
+  const torch::NoGradGuard no_grad;
   for (auto& [tensor, array] : found) {
-    std::ranges::copy(array->values, tensor.data_ptr<float>());
+    const auto values = torch::tensor(array->values).view(tensor.sizes());
+    tensor.data().copy_(values);
   }
+  for (size_t r = 1; r < parts_->replicas.size(); ++r)
+    parts_->replicas[r].flat.values.data().copy_(parts_->replicas.front().flat.values);
+  parts_->spread_statistics();
   return {};
 }
 
 uint64_t Module::num_parameters() const {
   uint64_t n = 0;
-  for (const auto& tensor : parts_->flat.parameters.tensors)
+  for (const auto& tensor : parts_->parameters().tensors)
     n += static_cast<uint64_t>(tensor.numel());
   return n;
 }
@@ -438,6 +536,17 @@ void set_threads_from_environment() {
   if (threads > 0) at::set_num_threads(threads);
 }
 
-bool cuda_is_available() { return torch::cuda::is_available(); }
+std::string why_not(const std::vector<DeviceNumber>& devices) {
+  if (!torch::cuda::is_available()) return "no CUDA device, or a libtorch without CUDA";
+  const auto count = static_cast<DeviceNumber>(torch::cuda::device_count());
+  for (const DeviceNumber device : devices)
+    if (device >= count)
+      return fmt::format("there is no device {}: 0 to {} are here", device, count - 1);
+  return {};
+}
+
+void move_to(Network& network, DeviceNumber device) {
+  if (device >= 0) network.to(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(device)));
+}
 
 }  // namespace dt

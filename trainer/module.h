@@ -6,8 +6,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
+#include "trainer/devices.h"
 #include "trainer/iterator.h"
 #include "trainer/lr_schedule.h"
 
@@ -76,6 +78,10 @@ class Module {
  public:
   /// The network's weights are the initial ones where this worker is the lead of a new job.
   explicit Module(std::shared_ptr<Network> network);
+  /// The same network several times, each on a device of this process. Each gets a part of every
+  /// batch, by the proportions of `loads` (one each), and they are one worker: the gradient is that
+  /// of the batch. Evaluation, checkpoints and initial weights are the first one's.
+  Module(std::vector<std::shared_ptr<Network>> replicas, std::vector<double> loads);
   ~Module();
   Module(Module&&) noexcept;
 
@@ -97,6 +103,10 @@ class Module {
 
 /// Threads of one operation, as OMP_NUM_THREADS says; unset: libtorch's choice.
 void set_threads_from_environment();
-[[nodiscard]] bool cuda_is_available();
+
+/// "" where libtorch can train on these CUDA devices, else one sentence that says why not.
+[[nodiscard]] std::string why_not(const std::vector<DeviceNumber>& devices);
+/// Moves a network's parameters and buffers to a device.
+void move_to(Network& network, DeviceNumber device);
 
 }  // namespace dt

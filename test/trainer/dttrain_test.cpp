@@ -80,6 +80,59 @@ TEST_CASE("dttrain on the CPU refuses --gpus with a sentence and its own exit co
   CHECK(ended.says("leave --gpus out to train on the CPU"));
 }
 
+TEST_CASE("dttrain on several devices makes the steps of one: the gradient is the batch's") {
+  Folder folder;
+  const std::string what = "--network mlp --dataset generated --samples 1500 --num-epochs 2 ";
+  std::vector<double> losses;
+  for (const std::string devices :
+       {"", "--gpus cpu,cpu,cpu", "--gpus cpu,cpu --work-load-list 1,3.5"}) {
+    const auto metrics = folder.file("metrics" + std::to_string(losses.size()));
+    const auto ended = run(what + "--metrics-json " + metrics + " " + devices);
+    INFO(ended.output);
+    REQUIRE(ended.exit_code() == 0);
+    const auto last = json_lines(metrics).back();
+    losses.push_back(last["train_loss"]);
+    CHECK(last["validation_accuracy"] > 0.6);
+  }
+  CHECK(losses[1] == Approx(losses[0]).epsilon(1e-3));
+  CHECK(losses[2] == Approx(losses[0]).epsilon(1e-3));
+}
+
+TEST_CASE("dttrain on several devices keeps the statistics of BatchNorm together") {
+  Folder folder;
+  const std::string what =
+      "--network resnet --num-layers 8 --dataset generated --samples 600 "
+      "--batch-size 32 --gpus cpu,cpu --model-prefix " +
+      folder.file("model");
+  const auto ended = run(what + " --num-epochs 2 --metrics-json " + folder.file("metrics"));
+  INFO(ended.output);
+  REQUIRE(ended.exit_code() == 0);
+  // What was measured after the epoch is what its checkpoint begins with.
+  const auto again =
+      run(what + " --num-epochs 3 --load-epoch 2 --metrics-json " + folder.file("metrics"));
+  INFO(again.output);
+  REQUIRE(again.exit_code() == 0);
+  const auto metrics = json_lines(folder.file("metrics"));
+  REQUIRE(metrics.size() == 3);
+  CHECK(metrics[2]["train_loss"] < metrics[1]["train_loss"]);
+}
+
+TEST_CASE("dttrain refuses devices and loads that make no sense") {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--gpus 0,one", "'one' is no device"},
+      {"--gpus 0,0", "device 0 twice"},
+      {"--gpus 0,cpu", "either GPUs or the CPU"},
+      {"--gpus cpu,cpu --work-load-list 1", "1 loads for 2 devices"},
+      {"--gpus cpu,cpu --work-load-list 1,0", "'0' is no number above 0"},
+      {"--work-load-list 1,2", "2 loads for 1 devices"}};
+  for (const auto& [options, words] : wrong) {
+    const auto ended = run(options);
+    INFO(ended.output);
+    CHECK(ended.exit_code() == 2);
+    CHECK(ended.says(words));
+  }
+}
+
 TEST_CASE("dttrain names what it cannot use") {
   const auto bad_option = run("--bogus");
   CHECK(bad_option.exit_code() == 2);

@@ -1,0 +1,78 @@
+#include "trainer/devices.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+
+namespace dt {
+namespace {
+
+std::vector<std::string_view> words_of(std::string_view list) {
+  std::vector<std::string_view> words;
+  for (;;) {
+    const auto comma = list.find(',');
+    words.push_back(list.substr(0, comma));
+    if (comma == std::string_view::npos) return words;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+template <class Number>
+bool reads_as(std::string_view word, Number& number) {
+  const char* end = word.data() + word.size();
+  const auto read = std::from_chars(word.data(), end, number);
+  return read.ec == std::errc() && read.ptr == end;
+}
+
+}  // namespace
+
+Result<std::vector<DeviceNumber>> parse_devices(const std::string& gpus) {
+  if (gpus.empty()) return std::vector<DeviceNumber>{-1};
+  std::vector<DeviceNumber> devices;
+  for (const auto word : words_of(gpus)) {
+    DeviceNumber number = -1;
+    if (word != "cpu" && (!reads_as(word, number) || number < 0))
+      return fail(ErrorKind::kInvalid, "--gpus {}: '{}' is no device: 0,1 or cpu,cpu", gpus, word);
+    if (!devices.empty() && (number < 0) != (devices.front() < 0))
+      return fail(ErrorKind::kInvalid, "--gpus {}: either GPUs or the CPU", gpus);
+    if (number >= 0 && std::ranges::find(devices, number) != devices.end())
+      return fail(ErrorKind::kInvalid, "--gpus {}: device {} twice", gpus, number);
+    devices.push_back(number);
+  }
+  return devices;
+}
+
+Result<std::vector<double>> parse_loads(const std::string& list, std::size_t devices) {
+  if (list.empty()) return std::vector<double>(devices, 1);
+  std::vector<double> loads;
+  for (const auto word : words_of(list)) {
+    double load = 0;
+    if (!reads_as(word, load) || !(load > 0) || !std::isfinite(load))
+      return fail(ErrorKind::kInvalid, "--work-load-list {}: '{}' is no number above 0", list,
+                  word);
+    loads.push_back(load);
+  }
+  if (loads.size() != devices)
+    return fail(ErrorKind::kInvalid, "--work-load-list {}: {} loads for {} devices (--gpus)", list,
+                loads.size(), devices);
+  return loads;
+}
+
+std::vector<uint32_t> divide(uint32_t samples, const std::vector<double>& loads) {
+  const double all = std::accumulate(loads.begin(), loads.end(), 0.0);
+  std::vector<uint32_t> parts;
+  double so_far = 0;
+  uint32_t given = 0;
+  for (const double load : loads) {
+    so_far += load;
+    const bool is_last = parts.size() + 1 == loads.size();
+    const auto until = is_last ? samples : static_cast<uint32_t>(samples * (so_far / all));
+    parts.push_back(until - given);
+    given = until;
+  }
+  return parts;
+}
+
+}  // namespace dt

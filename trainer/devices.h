@@ -1,0 +1,25 @@
+/// Which devices a process trains on, and how a batch is divided among them. No libtorch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace dt {
+
+/// -1: the CPU; else a CUDA device.
+using DeviceNumber = int;
+
+/// "0,1", "cpu,cpu" (copies of the network on the CPU). Empty: one, the CPU. kInvalid.
+[[nodiscard]] Result<std::vector<DeviceNumber>> parse_devices(const std::string& gpus);
+
+/// "2,1": what the devices get of a batch, to each other. Empty: all the same. kInvalid, also where
+/// their number is not `devices`.
+[[nodiscard]] Result<std::vector<double>> parse_loads(const std::string& list, std::size_t devices);
+
+/// Samples for each device, in the loads' proportions, `samples` together.
+[[nodiscard]] std::vector<uint32_t> divide(uint32_t samples, const std::vector<double>& loads);
+
+}  // namespace dt
