@@ -36,10 +36,13 @@ void hand_out(std::byte* place, std::span<const Addend> read, const std::byte* b
 ChunkValue::ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
                        Payload value)
     : bench_(bench),
+      device_(bench.device && DeviceEngine::computes(dtype) ? bench.device.get() : nullptr),
+      engine_(device_ ? static_cast<Engine&>(*device_) : bench.host),
       dtype_(dtype),
       is_auxiliary_(is_auxiliary),
       elements_(elements),
-      value_(make_value(std::move(value))) {}
+      value_(device_ ? device_->share(device_->bring(std::move(value)))
+                     : make_value(std::move(value))) {}
 
 data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
   if (asked != data::Reduce::kAuto) return asked;
@@ -50,9 +53,29 @@ data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
 // ---------------------------------------------------------------- contributions
 
 Payload ChunkValue::take(std::size_t bytes) {
-  if (sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
+  if (!device_ && sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
   return bench_.pool->take(bytes);
 }
+
+Payload ChunkValue::take_ours(std::size_t size) {
+  return device_ ? device_->take(size) : bench_.pool->take(size);
+}
+
+void ChunkValue::give(Payload payload) {
+  if (!device_)
+    bench_.pool->give(std::move(payload));
+  else if (payload.memory() == Memory::kDevice)
+    device_->give(std::move(payload));
+  else
+    device_->keep(std::move(payload));
+}
+
+Payload ChunkValue::bring(Payload payload, const std::byte* shared) {
+  if (!device_) return payload;
+  return shared ? device_->bring(shared, bytes()) : device_->bring(std::move(payload));
+}
+
+std::string ChunkValue::failure() { return device_ ? device_->take_failure() : std::string(); }
 
 std::string ChunkValue::refusal(const data::Header& header, const Payload& payload) {
   const data::Codec codec = payload_codec(header);
@@ -84,34 +107,42 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
   if (uses_optimizer()) bench_.step = std::max(bench_.step, header.step);
   const bool adds = header.samples > 0 && elements_ > 0 && wrong_.empty();
   if (!adds) shared.in = nullptr;
-  const bool keeps = adds && !shared.in && bench_.deterministic;
+  const bool is_copied = !shared.in || device_ != nullptr;
+  const bool keeps = adds && is_copied && (shared.in || bench_.deterministic);
   const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
   const bool is_compressed = codec != data::Codec::kNone;
   const bool adds_codes = is_compressed && !keeps && !sum_.empty();
   if (codec == data::Codec::kTwoBit)  // its values are finite: they are not counted with the sum
     bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
-  if (is_compressed && !adds_codes) payload = decoded(codec, std::move(payload));
+  if (is_compressed && !adds_codes)
+    payload = decoded(codec, std::move(payload));
+  else if (adds && !is_compressed)
+    payload = bring(std::move(payload), shared.in);
   const bool is_mean = reduce_of(header.reduce) == data::Reduce::kMean;
   if (adds_codes)
-    sum_.add_compressed(codec, payload, is_mean, header.samples);
+    sum_.add_compressed(engine_, codec, payload, is_mean, header.samples);
   else if (adds && !shared.in && !keeps)
-    payload = sum_.add(dtype_, std::move(payload), is_mean, header.samples, is_last);
-  if (!keeps) bench_.pool->give(std::exchange(payload, Payload()));
+    payload = sum_.add(engine_, dtype_, std::move(payload), is_mean, header.samples, is_last);
+  if (!keeps) give(std::exchange(payload, Payload()));
+  if (auto why = failure(); !why.empty()) wrong_ = std::move(why);
   parts_.push_back({header, std::move(payload), std::move(shared)});
 }
 
 void ChunkValue::detach(WorkerId worker) {
   for (auto& part : parts_) {
     if (part.header.worker != worker || !part.shared.in) continue;
-    Payload copy = take(bytes());
-    std::memcpy(copy.data(), part.shared.in, copy.size());
+    if (device_) device_->wait();  // it has read the worker's memory
+    Payload copy = device_ ? std::exchange(part.bytes, Payload()) : take(bytes());
+    if (!device_) std::memcpy(copy.data(), part.shared.in, copy.size());
     part.shared = {};
-    if (bench_.deterministic) {
+    if (!wrong_.empty()) {
+      give(std::move(copy));
+    } else if (bench_.deterministic) {
       part.bytes = std::move(copy);
-      continue;
+    } else {
+      const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
+      give(sum_.add(engine_, dtype_, std::move(copy), is_mean, part.header.samples, false));
     }
-    const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
-    bench_.pool->give(sum_.add(dtype_, std::move(copy), is_mean, part.header.samples, false));
   }
 }
 
@@ -137,10 +168,10 @@ std::string ChunkValue::disagreement(const data::Header& header) const {
 }
 
 Payload ChunkValue::decoded(data::Codec codec, Payload codes) {
-  Payload values = spare_.empty() ? bench_.pool->take(elements_ * sizeof(float))
-                                  : std::exchange(spare_, Payload());
-  decode(codec, reinterpret_cast<float*>(values.data()), codes.data(), elements_);
-  bench_.pool->give(std::move(codes));
+  Payload values =
+      spare_.empty() ? take_ours(elements_ * sizeof(float)) : std::exchange(spare_, Payload());
+  engine_.decode(codec, values.data(), codes, elements_);
+  give(std::move(codes));
   return values;
 }
 
@@ -150,12 +181,44 @@ ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
   Applied applied;
   applied.wrong = std::exchange(wrong_, {});
   if (applied.wrong.empty()) applied.is_there = apply_parts(places);
+  if (device_) finish_on_device(places, applied);
+  bench_.nonfinite += engine_.take_nonfinite();
   auto [sum, last] = sum_.take();
-  bench_.pool->give(std::move(sum));
-  bench_.pool->give(std::move(last));
-  for (auto& part : parts_) bench_.pool->give(std::move(part.bytes));
+  give(std::move(sum));
+  give(std::move(last));
+  for (auto& part : parts_) give(std::move(part.bytes));
   parts_.clear();
   return applied;
+}
+
+/// The value goes to where it is wanted, and the device is waited for: the contributions' memory is
+/// free, what is answered is there.
+void ChunkValue::finish_on_device(std::span<std::byte* const> places, Applied& applied) {
+  if (auto why = device_->take_failure(); !why.empty()) applied.wrong = std::move(why);
+  if (applied.wrong.empty()) {
+    const bool is_sent = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+      return part.header.type == data::Type::kPushPull && !part.shared.out;
+    });
+    for (std::byte* place : places) device_->read(place, value_->data(), bytes());
+    if (is_sent && !shown_) show();
+    applied.is_there = !places.empty();
+  }
+  device_->wait();
+}
+
+const std::shared_ptr<Payload>& ChunkValue::present() {
+  if (!device_) return value_;
+  if (!shown_) {
+    show();
+    device_->wait();
+  }
+  return shown_;
+}
+
+void ChunkValue::show() {
+  Payload host = bench_.pool->take(bytes());
+  device_->read(host.data(), value_->data(), bytes());
+  shown_ = make_value(std::move(host));
 }
 
 bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
@@ -168,16 +231,22 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
   }
   const bool shares = std::any_of(parts_.begin(), parts_.end(),
                                   [](const Part& part) { return part.shared.in != nullptr; });
-  if (shares) {
+  if (shares && !device_) {
     sum_shared(reduction, places);
     return true;
+  }
+  if (shares) {
+    Payload out = take_ours(bytes());
+    engine_.reduce(dtype_, reduction, out.data(), elements_);
+    publish(std::move(out));
+    return false;
   }
   Payload& out = bench_.deterministic ? parts_.front().bytes : sum_.bytes();
   const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
   if (!is_it)
-    bench_.nonfinite += reduce(dtype_, reduction, out.data(), elements_);
+    engine_.reduce(dtype_, reduction, out.data(), elements_);
   else if (payload_codec(first.header) != data::Codec::kTwoBit)  // added without being counted
-    bench_.nonfinite += count_nonfinite(dtype_, out.data(), elements_);
+    engine_.count(dtype_, out.data(), elements_);
   publish(std::exchange(out, Payload()));
   return false;
 }
@@ -236,8 +305,8 @@ void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* con
 }
 
 void ChunkValue::update_with(const Reduction& gradient, float learning_rate) {
-  bench_.nonfinite += update(*bench_.optimizer, state_, dtype_, static_cast<double>(learning_rate),
-                             writable().data(), gradient, elements_);
+  engine_.update(*bench_.optimizer, state_, dtype_, static_cast<double>(learning_rate),
+                 writable().data(), gradient, elements_);
   bench_.has_state = true;
 }
 
@@ -248,8 +317,11 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
     const data::Codec codec = payload_codec(header);
     if (codec == data::Codec::kTwoBit)
       bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
-    if (codec != data::Codec::kNone) payload = decoded(codec, std::move(payload));
-    const std::byte* gradient = shared.in ? shared.in : payload.data();
+    if (codec != data::Codec::kNone)
+      payload = decoded(codec, std::move(payload));
+    else
+      payload = bring(std::move(payload), shared.in);
+    const std::byte* gradient = payload.empty() ? shared.in : payload.data();
     if (uses_optimizer()) {
       const Addend whole{gradient, 1};
       Reduction reduction;
@@ -258,18 +330,22 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
       bench_.step = std::max(bench_.step, header.step);
     } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
-      if (shared.in) {
+      if (payload.empty()) {
         replace();
         std::memcpy(value_->data(), gradient, value_->size());
       } else {
         publish(std::exchange(payload, Payload()));
       }
+    } else if (device_) {
+      device_->add_and_count(dtype_, writable().data(), gradient, elements_);
     } else {
       add_async(gradient, shared.out);
       is_there = shared.out != nullptr;
     }
   }
-  bench_.pool->give(std::move(payload));
+  give(std::move(payload));
+  if (device_) device_->wait();  // what it read is free
+  bench_.nonfinite += engine_.take_nonfinite();
   return is_there;
 }
 
@@ -301,6 +377,9 @@ void ChunkValue::restore(OptimizerState state) {
   DT_CHECK(parts_.empty(), "restored before the first contribution");
   if (state.updates > 0) bench_.has_state = true;
   state_ = std::move(state);
+  if (!device_) return;
+  for (auto* moments : {&state_.first, &state_.second})
+    if (*moments) *moments = device_->share(device_->bring(std::move(**moments)));
 }
 
 SavedChunk ChunkValue::save() const {
@@ -319,21 +398,32 @@ SavedChunk ChunkValue::save() const {
 /// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
 /// earlier one are still being sent from it.
 void ChunkValue::publish(Payload bytes) {
-  if (value_.use_count() == 1)
-    spare_ = std::exchange(*value_, std::move(bytes));
+  if (device_ && !device_->goes_on()) return give(std::move(bytes));
+  shown_.reset();
+  if (value_.use_count() != 1)
+    value_ = device_ ? device_->share(std::move(bytes)) : make_value(std::move(bytes));
+  else if (device_)
+    device_->give(std::exchange(*value_, std::move(bytes)));
   else
-    value_ = make_value(std::move(bytes));
+    spare_ = std::exchange(*value_, std::move(bytes));
 }
 
 Payload& ChunkValue::writable() {
   const auto held = replace();
-  if (held && !held->empty()) std::memcpy(value_->data(), held->data(), held->size());
+  if (held && !held->empty() && device_)
+    device_->copy(value_->data(), held->data(), held->size());
+  else if (held && !held->empty())
+    std::memcpy(value_->data(), held->data(), held->size());
   return *value_;
 }
 
 std::shared_ptr<Payload> ChunkValue::replace() {
+  shown_.reset();
   if (value_.use_count() == 1) return nullptr;
-  return std::exchange(value_, make_value(bench_.pool->take(value_->size())));
+  if (!device_) return std::exchange(value_, make_value(bench_.pool->take(value_->size())));
+  Payload fresh = device_->take(value_->size());
+  if (!device_->goes_on()) return nullptr;
+  return std::exchange(value_, device_->share(std::move(fresh)));
 }
 
 std::shared_ptr<Payload> ChunkValue::make_value(Payload bytes) {

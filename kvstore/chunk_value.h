@@ -9,6 +9,11 @@
 /// answered the worker leaves it as it is. That promise ends with the worker's connection, so
 /// detach() then copies it. Deterministic: what comes as bytes is kept as well, and everything is
 /// added in worker id order.
+///
+/// With a device (Workbench::device) values, states and open rounds lie in its memory, except those
+/// of types it does not compute with. Contributions are copied there as they arrive, those in
+/// shared memory too; apply() returns when the device is done. The order of operations is the same,
+/// and so are the bits.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +26,8 @@
 
 #include "core/data_messages.h"
 #include "kvstore/checkpoint/saved.h"
+#include "kvstore/device_engine.h"
+#include "kvstore/engine.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/payload.h"
 #include "kvstore/reduce.h"
@@ -43,21 +50,26 @@ struct Workbench {
   bool has_state = false;                  ///< The optimizer has updated a chunk.
   std::uint64_t step = 0;                  ///< The latest of a parameter's contributions.
   std::uint64_t nonfinite = 0;             ///< Elements of gradients that were infinite or NaN.
-  std::shared_ptr<PayloadPool> pool = std::make_shared<PayloadPool>();
-  std::vector<Addend> addends;  ///< Scratch.
-  std::vector<Addend> block;    ///< Scratch.
+  HostEngine host;
+  std::shared_ptr<DeviceEngine> device;  ///< Null: there is none. Comes with its pool.
+  std::shared_ptr<PayloadPool> pool = std::make_shared<PayloadPool>();  ///< Of the host's memory.
+  std::vector<Addend> addends;                                          ///< Scratch.
+  std::vector<Addend> block;                                            ///< Scratch.
 };
 
 class ChunkValue {
  public:
-  /// `value` holds `elements` of `dtype`.
+  /// `value` holds `elements` of `dtype`. It may fail: see failure().
   ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
              Payload value);
 
   /// The optimizer's state as it was saved, before the first contribution.
   void restore(OptimizerState state);
-  /// What is kept of it stays as it is; key and chunk are for the caller to fill in.
+  /// What is kept of it stays as it is; key and chunk are for the caller to fill in. Where there is
+  /// a device the caller waits for it before the copies are read.
   [[nodiscard]] SavedChunk save() const;
+  /// What the device has not done of what was asked, but for a round (see Applied); empty: nothing.
+  [[nodiscard]] std::string failure();
 
   [[nodiscard]] data::Dtype dtype() const { return dtype_; }
   [[nodiscard]] bool is_auxiliary() const { return is_auxiliary_; }
@@ -65,7 +77,7 @@ class ChunkValue {
   [[nodiscard]] std::size_t bytes() const { return elements_ * data::element_bytes(dtype_); }
   /// The present value. Whoever keeps it keeps these very bytes: a round that is applied meanwhile
   /// goes into other memory.
-  [[nodiscard]] const std::shared_ptr<Payload>& present() const { return value_; }
+  [[nodiscard]] const std::shared_ptr<Payload>& present();
   /// Parameters are what optimizers work on.
   [[nodiscard]] bool is_parameter() const {
     return !is_auxiliary_ && dtype_ != data::Dtype::kInt64;
@@ -86,7 +98,9 @@ class ChunkValue {
   [[nodiscard]] bool has_contributions() const { return !parts_.empty(); }
 
   struct Applied {
-    std::string wrong;      ///< Why the contributions do not fit together: nothing was changed.
+    /// Why the contributions do not fit together, or do not fit into the device: nothing was
+    /// changed.
+    std::string wrong;
     bool is_there = false;  ///< The value was written to every place given.
   };
   /// The open round's contributions take effect on the value. `places`: where workers want it in
@@ -98,10 +112,12 @@ class ChunkValue {
  private:
   struct Part {
     data::Header header;
-    Payload bytes;  ///< Empty when they went into the sum or are shared.
+    Payload bytes;  ///< Empty when they went into the sum or are shared with the host.
     SharedBuffers shared;
 
-    [[nodiscard]] const std::byte* values() const { return shared.in ? shared.in : bytes.data(); }
+    [[nodiscard]] const std::byte* values() const {
+      return bytes.empty() ? shared.in : bytes.data();
+    }
   };
 
   [[nodiscard]] bool uses_optimizer() const { return bench_.optimizer && is_parameter(); }
@@ -124,11 +140,23 @@ class ChunkValue {
   /// A value whose memory goes back to the pool when its last answer is sent.
   std::shared_ptr<Payload> make_value(Payload bytes);
 
+  /// Memory of the engine's, and back; the host's that a device may still read is kept for so long.
+  Payload take_ours(std::size_t size);
+  void give(Payload payload);
+  /// The contribution where the engine has its memory. `shared`: null, or where it lies instead.
+  Payload bring(Payload payload, const std::byte* shared);
+  void finish_on_device(std::span<std::byte* const> places, Applied& applied);
+  /// Begins to copy the value to where answers are sent from.
+  void show();
+
   Workbench& bench_;
+  DeviceEngine* device_;  ///< Null: values are the host's.
+  Engine& engine_;
   data::Dtype dtype_;
   bool is_auxiliary_;
   std::size_t elements_;
-  std::shared_ptr<Payload> value_;
+  std::shared_ptr<Payload> value_;  ///< The engine's.
+  std::shared_ptr<Payload> shown_;  ///< With a device: the host's copy, or null.
   Payload spare_;  ///< An earlier round's memory, for the next round's first contribution.
   OptimizerState state_;
   // The open round:

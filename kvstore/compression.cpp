@@ -17,6 +17,7 @@ struct TwoBitHead {
   float threshold = 0;
   std::uint32_t nonfinite = 0;
 };
+static_assert(sizeof(TwoBitHead) == kTwoBitHeadBytes);
 
 TwoBitHead head_of(const std::byte* payload) {
   TwoBitHead head;
@@ -100,6 +101,8 @@ std::string_view payload_error(Codec codec, const std::byte* payload) {
   if (codec != Codec::kTwoBit || is_threshold(head_of(payload).threshold)) return {};
   return "its threshold is not a number above 0";
 }
+
+float two_bit_threshold(const std::byte* payload) { return head_of(payload).threshold; }
 
 std::size_t count_nonfinite(Codec codec, const std::byte* payload, std::size_t n) {
   if (codec == Codec::kTwoBit) return std::min<std::size_t>(head_of(payload).nonfinite, n);

@@ -36,6 +36,9 @@ struct Compression {
 
 /// Why a payload of the right size makes no sense; empty: it does.
 [[nodiscard]] std::string_view payload_error(data::Codec codec, const std::byte* payload);
+/// Of a 2bit payload, whose codes lie behind the head.
+[[nodiscard]] float two_bit_threshold(const std::byte* payload);
+constexpr std::size_t kTwoBitHeadBytes = 8;
 /// How many of the gradient's `n` elements were infinite or NaN.
 [[nodiscard]] std::size_t count_nonfinite(data::Codec codec, const std::byte* payload,
                                           std::size_t n);

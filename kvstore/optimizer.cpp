@@ -40,25 +40,12 @@ std::size_t update_as(const Arithmetic<T>& arithmetic, const OptimizerSpec& spec
                       std::size_t elements) {
   const TypedSum<T> sum(gradient);
   if (spec.rule == OptimizerSpec::Rule::kSgd) {
-    SgdStep<T> step;
-    step.learning_rate = static_cast<T>(lr);
-    step.momentum = static_cast<T>(spec.momentum);
-    step.weight_decay = static_cast<T>(spec.weight_decay);
-    step.nesterov = spec.nesterov;
     T* momentum = spec.momentum != 0 ? moments<T>(state.first, elements) : nullptr;
-    return arithmetic.sgd(values, momentum, sum.sum(), step, elements);
+    return arithmetic.sgd(values, momentum, sum.sum(), sgd_constants<T>(spec, lr), elements);
   }
-  AdamOptions options;
-  options.learning_rate = lr;
-  options.beta1 = spec.beta1;
-  options.beta2 = spec.beta2;
-  options.eps = spec.eps;
-  options.weight_decay = spec.weight_decay;
-  options.decoupled = spec.rule == OptimizerSpec::Rule::kAdamW;
-  options.update = state.updates;
   return arithmetic.adam(values, moments<T>(state.first, elements),
-                         moments<T>(state.second, elements), sum.sum(), adam_step<T>(options),
-                         elements);
+                         moments<T>(state.second, elements), sum.sum(),
+                         adam_constants<T>(spec, lr, state.updates), elements);
 }
 
 }  // namespace
@@ -119,6 +106,33 @@ std::string to_string(const OptimizerSpec& spec) {
                      spec.rule == OptimizerSpec::Rule::kAdam ? "adam" : "adamw", spec.beta1,
                      spec.beta2, spec.eps, spec.weight_decay);
 }
+
+template <class T>
+SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate) {
+  SgdStep<T> step;
+  step.learning_rate = static_cast<T>(learning_rate);
+  step.momentum = static_cast<T>(spec.momentum);
+  step.weight_decay = static_cast<T>(spec.weight_decay);
+  step.nesterov = spec.nesterov;
+  return step;
+}
+template SgdStep<float> sgd_constants(const OptimizerSpec&, double);
+template SgdStep<double> sgd_constants(const OptimizerSpec&, double);
+
+template <class T>
+AdamStep<T> adam_constants(const OptimizerSpec& spec, double learning_rate, std::uint64_t update) {
+  AdamOptions options;
+  options.learning_rate = learning_rate;
+  options.beta1 = spec.beta1;
+  options.beta2 = spec.beta2;
+  options.eps = spec.eps;
+  options.weight_decay = spec.weight_decay;
+  options.decoupled = spec.rule == OptimizerSpec::Rule::kAdamW;
+  options.update = update;
+  return adam_step<T>(options);
+}
+template AdamStep<float> adam_constants(const OptimizerSpec&, double, std::uint64_t);
+template AdamStep<double> adam_constants(const OptimizerSpec&, double, std::uint64_t);
 
 std::size_t update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
                    double learning_rate, std::byte* values, const Reduction& gradient,

@@ -9,6 +9,7 @@
 
 #include "core/data_messages.h"
 #include "core/result.h"
+#include "kvstore/kernels/kernels.h"
 #include "kvstore/payload.h"
 #include "kvstore/reduce.h"
 
@@ -39,6 +40,13 @@ struct OptimizerState {
   std::shared_ptr<Payload> second;  ///< Adam: second moment.
   std::uint64_t updates = 0;
 };
+
+/// What the kernels of a rule take, for T = float and double. `update` counts from 1.
+template <class T>
+[[nodiscard]] SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate);
+template <class T>
+[[nodiscard]] AdamStep<T> adam_constants(const OptimizerSpec& spec, double learning_rate,
+                                         std::uint64_t update);
 
 /// One update of `elements` values in one pass over memory. The rules are those of torch.optim: the
 /// learning rate does not enter the momentum buffer, so changing it needs no correction:

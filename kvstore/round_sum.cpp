@@ -2,12 +2,10 @@
 
 #include <utility>
 
-#include "kvstore/compression.h"
-
 namespace dt::kv {
 
-Payload RoundSum::add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples,
-                      bool is_last) {
+Payload RoundSum::add(Engine& engine, data::Dtype dtype, Payload bytes, bool is_mean,
+                      std::uint64_t samples, bool is_last) {
   total_ += samples;
   if (empty()) {
     unit_ = samples;
@@ -19,23 +17,23 @@ Payload RoundSum::add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint6
     last_samples_ = samples;
     return {};
   }
-  const double weight = weigh(dtype, is_mean, samples);
-  add_to(dtype, sum_.data(), bytes.data(), weight, elements(dtype));
+  const double weight = weigh(engine, dtype, is_mean, samples);
+  engine.add(dtype, sum_.data(), bytes.data(), weight, elements(dtype));
   return bytes;
 }
 
-void RoundSum::add_compressed(data::Codec codec, const Payload& codes, bool is_mean,
+void RoundSum::add_compressed(Engine& engine, data::Codec codec, const Payload& codes, bool is_mean,
                               std::uint64_t samples) {
   total_ += samples;
-  const double weight = weigh(data::Dtype::kFloat32, is_mean, samples);
-  decode_add(codec, reinterpret_cast<float*>(sum_.data()), codes.data(), static_cast<float>(weight),
-             elements(data::Dtype::kFloat32));
+  const double weight = weigh(engine, data::Dtype::kFloat32, is_mean, samples);
+  engine.decode_add(codec, sum_.data(), codes, static_cast<float>(weight),
+                    elements(data::Dtype::kFloat32));
 }
 
-double RoundSum::weigh(data::Dtype dtype, bool is_mean, std::uint64_t samples) {
+double RoundSum::weigh(Engine& engine, data::Dtype dtype, bool is_mean, std::uint64_t samples) {
   if (is_mean && samples != unit_ && !is_weighted_) {
     is_weighted_ = true;
-    scale(dtype, sum_.data(), static_cast<double>(unit_), elements(dtype));
+    engine.scale(dtype, sum_.data(), static_cast<double>(unit_), elements(dtype));
   }
   return is_weighted_ ? static_cast<double>(samples) : 1;
 }

@@ -8,21 +8,24 @@
 #include <vector>
 
 #include "core/data_messages.h"
+#include "kvstore/engine.h"
 #include "kvstore/payload.h"
 #include "kvstore/reduce.h"
 
 namespace dt::kv {
 
+/// The memory of values is the engine's, which is always the same one; codes are the host's.
 /// For a mean every contribution counts by its number of samples. While all have the same number
 /// (the usual case) the plain sum is kept; the first that differs has it multiplied.
 class RoundSum {
  public:
   /// Adds a contribution of `samples` > 0. Returns memory that is free again: `bytes`, unless they
   /// are kept.
-  [[nodiscard]] Payload add(data::Dtype dtype, Payload bytes, bool is_mean, std::uint64_t samples,
-                            bool is_last);
+  [[nodiscard]] Payload add(Engine& engine, data::Dtype dtype, Payload bytes, bool is_mean,
+                            std::uint64_t samples, bool is_last);
   /// Adds a compressed one of float32 values to what is there, which is not empty.
-  void add_compressed(data::Codec codec, const Payload& codes, bool is_mean, std::uint64_t samples);
+  void add_compressed(Engine& engine, data::Codec codec, const Payload& codes, bool is_mean,
+                      std::uint64_t samples);
   [[nodiscard]] bool empty() const { return sum_.empty(); }
   /// Appends what it holds, with the weights for a mean or for a sum. Returns the samples of all.
   double append_to(std::vector<Addend>& addends, bool is_mean) const;
@@ -39,7 +42,7 @@ class RoundSum {
 
  private:
   /// What the values of a contribution that is added to the sum are multiplied by.
-  double weigh(data::Dtype dtype, bool is_mean, std::uint64_t samples);
+  double weigh(Engine& engine, data::Dtype dtype, bool is_mean, std::uint64_t samples);
   [[nodiscard]] std::size_t elements(data::Dtype dtype) const {
     return sum_.size() / data::element_bytes(dtype);
   }

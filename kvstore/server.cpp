@@ -44,7 +44,10 @@ struct Server::AtomicCounters {
 class Server::Loop final : public Answers {
  public:
   Loop(ShardOptions options, AtomicCounters& counters)
-      : counters_(counters), group_(context_.get_executor()), shard_(options, *this) {
+      : counters_(counters),
+        group_(context_.get_executor()),
+        device_(options.device),
+        shard_(options, *this) {
     group_.spawn(tick());
   }
 
@@ -52,6 +55,7 @@ class Server::Loop final : public Answers {
   io::TaskGroup& group() { return group_; }
   void start(std::atomic<bool>& stopping, Duration busy_poll) {
     thread_ = std::jthread([this, &stopping, busy_poll] {
+      if (device_) device_->begin_thread();
       run(busy_poll);
       DT_CHECK(stopping, "a server loop ended by itself");
     });
@@ -254,6 +258,7 @@ class Server::Loop final : public Answers {
   AtomicCounters& counters_;
   io::asio::io_context context_{1};
   io::TaskGroup group_;
+  std::shared_ptr<DeviceEngine> device_;  ///< Null: there is none.
   Shard shard_;
   std::map<WorkerId, std::shared_ptr<Connection>> connections_;
   std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
@@ -279,6 +284,7 @@ void Server::Loop::Connection::change_memories() {
   else if (memories.size() < kMaxMemories)
     memory = SharedMemory::open(*told);
   if (memory) {
+    if (loop.device_) (*memory)->pin();
     memories[told->number] = std::move(*memory);
     return loop.answer(worker, answer, nullptr);
   }
@@ -321,10 +327,13 @@ Result<SharedBuffers> Server::Loop::Connection::find_shared() {
 }
 
 struct Server::Impl {
-  explicit Impl(ServerOptions o, io::Log& l) : options(std::move(o)), log(l) {
+  /// `devices`: one for each loop, or none.
+  Impl(ServerOptions o, const std::vector<std::shared_ptr<DeviceEngine>>& devices, io::Log& l)
+      : options(std::move(o)), log(l) {
     for (std::uint32_t i = 0; i < options.loops; ++i) {
       ShardOptions shard = options.shard;
       shard.is_registrar = index() == 0 && i == 0;
+      if (!devices.empty()) shard.device = devices[i];
       loops.push_back(std::make_unique<Loop>(shard, counters));
     }
     acceptor.emplace(loops[0]->context());
@@ -486,7 +495,13 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& log) {
   DT_CHECK(options.loops > 0, "a server needs a loop");
-  auto impl = std::make_unique<Impl>(std::move(options), log);
+  std::vector<std::shared_ptr<DeviceEngine>> devices;  // each loop has a stream of its own
+  for (std::uint32_t i = 0; options.device && i < options.loops; ++i) {
+    auto opened = DeviceEngine::open(*options.device);
+    if (!opened) return tl::unexpected(opened.error());
+    devices.push_back(std::move(*opened));
+  }
+  auto impl = std::make_unique<Impl>(std::move(options), devices, log);
   auto listening = impl->listen();
   if (listening) impl->loops[0]->group().spawn(impl->accept());
   auto* raw = impl.get();

@@ -32,6 +32,8 @@ struct ServerOptions {
   Duration handshake_limit = std::chrono::seconds(5);
   std::size_t max_strangers = 64;  ///< Connections that are not authenticated yet.
   ShardOptions shard;
+  /// The CUDA device where the chunks have their memory; none: the host's.
+  std::optional<int> device;
   std::uint32_t servers = 1;  ///< Of the job.
   std::string checkpoints;    ///< Folder of the job's checkpoints; empty: none are written.
   /// Any thread: what became of a checkpoint that a commit asked for.
@@ -48,7 +50,8 @@ struct ServerCounters {
 
 class Server {
  public:
-  /// Listens and starts the loops' threads; kUnavailable names address and port that are in use.
+  /// Listens and starts the loops' threads; kUnavailable names address and port that are in use, or
+  /// why the device cannot be.
   [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options, io::Log& log);
   /// Closes everything and joins the threads.
   ~Server();

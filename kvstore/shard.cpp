@@ -32,6 +32,10 @@ Shard::Shard(ShardOptions options, Answers& answers)
     : options_(options), answers_(answers), parking_(options.parking) {
   bench_.deterministic = options.deterministic;
   bench_.refuse_nonfinite = options.refuse_nonfinite;
+  if (options.device) {
+    bench_.device = options.device;
+    bench_.pool = options.device->host_pool();
+  }
   if (!options_.restore) return;
   if (const auto& text = options_.restore->optimizer(); !text.empty()) {
     const auto spec = parse_optimizer(text);
@@ -181,8 +185,12 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now, SavedLoop* 
   return adopted;
 }
 
-SavedLoop Shard::save() const {
+SavedLoop Shard::save() {
   SavedLoop saved;
+  if (bench_.device) {
+    bench_.device->wait();
+    saved.device = bench_.device->number();
+  }
   saved.keys = keys_;
   saved.step = bench_.step;
   if (bench_.optimizer) saved.optimizer = to_string(*bench_.optimizer);
@@ -297,9 +305,27 @@ void Shard::on_init(const data::Header& header, Payload payload) {
     return refuse(header, data::Code::kInvalid, "too many chunks");
   const bool is_auxiliary = (header.flags & data::kAuxiliary) != 0;
   ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(payload));
+  if (add_chunk(header, std::move(value))) retry(parking_.take(header));
+}
+
+bool Shard::add_chunk(const data::Header& header, ChunkValue value) {
+  const auto why = value.failure();
+  if (has_lost_device()) return false;
+  if (!why.empty()) {
+    refuse(header, data::Code::kInvalid,
+           fmt::format("chunk {} of key {}, {} elements of {}: {}", header.chunk, header.key,
+                       header.samples, name_of(header.dtype), why));
+    return false;
+  }
   chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}, {}});
   answer(header, data::Type::kDone);
-  retry(parking_.take(header));
+  return true;
+}
+
+bool Shard::has_lost_device() {
+  if (!bench_.device || !bench_.device->is_broken()) return false;
+  if (options_.on_device_lost) options_.on_device_lost(bench_.device->take_failure());
+  return true;
 }
 
 void Shard::restore_chunk(const data::Header& header) {
@@ -321,8 +347,7 @@ void Shard::restore_chunk(const data::Header& header) {
   const bool is_auxiliary = (key.flags & data::kAuxiliary) != 0;
   ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(slice->value));
   value.restore(std::move(state));
-  chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}, {}});
-  answer(header, data::Type::kDone);
+  add_chunk(header, std::move(value));
 }
 
 // ---------------------------------------------------------------- rounds
@@ -415,8 +440,10 @@ void Shard::complete(Chunk& chunk) {
   const Round round = chunk.rounds.open();
   places_.clear();
   for (const auto& waiting : chunk.waiting)
-    if (waiting.shared.out) places_.push_back(waiting.shared.out);
+    if (waiting.shared.out && !find_refused(chunk, waiting.header))
+      places_.push_back(waiting.shared.out);
   auto applied = chunk.value.apply(places_);
+  if (has_lost_device()) return chunk.waiting.clear();
   chunk.failed.reset();
   if (!applied.wrong.empty()) chunk.failed.emplace(round, std::move(applied.wrong));
   chunk.rounds.advance();
@@ -455,6 +482,9 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
     is_there = chunk.value.apply_async(header, std::move(payload), shared);
   else
     bench_.pool->give(std::move(payload));
+  const auto failure = chunk.value.failure();
+  if (has_lost_device()) return;
+  if (!failure.empty()) return refuse(header, data::Code::kInvalid, failure);
   if (!bad.empty()) return refuse(header, data::Code::kNonfinite, bad);
   if (admission == Admission::kAhead)
     return refuse(
@@ -487,7 +517,7 @@ void Shard::admission_failed(const data::Header& to, Admission why, const RoundM
 }
 
 void Shard::on_pull(const data::Header& header, const SharedBuffers& shared) {
-  const Chunk* chunk = find(header);
+  Chunk* chunk = find(header);
   if (!chunk) return refuse(header, data::Code::kInvalid, "pull of a chunk that was not created");
   answer_value(header, shared, *chunk, false);
 }
@@ -603,9 +633,10 @@ void Shard::answer(const data::Header& to, data::Type type,
 }
 
 /// The chunk's value: in the memory shared with the worker, where it wants it there, else sent.
-void Shard::answer_value(const data::Header& to, const SharedBuffers& shared, const Chunk& chunk,
+void Shard::answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
                          bool is_there) {
-  const auto& value = chunk.value.present();
+  const auto value = is_there && shared.out ? nullptr : chunk.value.present();
+  if (has_lost_device()) return;
   if (!shared.out) return answer(to, data::Type::kValue, value);
   if (!is_there) std::memcpy(shared.out, value->data(), value->size());
   data::Header header = to;

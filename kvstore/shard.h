@@ -53,6 +53,11 @@ struct ShardOptions {
   /// On the shard's thread, maybe again and again: a part of `restore` cannot be read, and who
   /// asked for it gets no answer. None: that is refused.
   std::function<void(std::string why)> on_damage;
+  /// Where chunks have their memory; null: in the host's.
+  std::shared_ptr<DeviceEngine> device;
+  /// On the shard's thread, maybe again and again: the device computes no more, nor is anything
+  /// answered that it should have computed.
+  std::function<void(std::string why)> on_device_lost;
   Duration hold_limit = std::chrono::seconds(30);
   Parking::Limits parking;
 };
@@ -119,7 +124,11 @@ class Shard {
   void on_register(const data::Header& header, Payload payload);
   void on_init(const data::Header& header, Payload payload);
   void restore_chunk(const data::Header& header);
-  [[nodiscard]] SavedLoop save() const;
+  [[nodiscard]] SavedLoop save();
+  /// The chunk is there, if the device has taken it; else its sender is told.
+  bool add_chunk(const data::Header& header, ChunkValue value);
+  /// Whether the device is gone: then nothing is answered any more.
+  bool has_lost_device();
   void on_push(const data::Header& header, Payload payload, SharedBuffers shared);
   void on_pull(const data::Header& header, const SharedBuffers& shared);
   void on_finish(const data::Header& header);
@@ -142,7 +151,7 @@ class Shard {
   void park(const data::Header& header, Payload payload);
   void retry(std::vector<Parking::Frame> frames);
   void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
-  void answer_value(const data::Header& to, const SharedBuffers& shared, const Chunk& chunk,
+  void answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
                     bool is_there);
   void refuse(const data::Header& to, data::Code code, std::string message);
   void admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds);

@@ -38,7 +38,12 @@ std::size_t round_up(std::size_t size) {
 SharedMemory::SharedMemory(io::Fd fd, std::byte* begin, std::size_t size)
     : fd_(std::move(fd)), begin_(begin), size_(size) {}
 
-SharedMemory::~SharedMemory() { ::munmap(begin_, size_ + kPage); }
+SharedMemory::~SharedMemory() {
+  pinned_ = cuda::PinnedRegistration();
+  ::munmap(begin_, size_ + kPage);
+}
+
+void SharedMemory::pin() { static_cast<void>(pinned_.add(begin_, size_)); }
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::create(std::size_t size, bool reserve) {
   const std::size_t usable = round_up(std::max<std::size_t>(size, 1));

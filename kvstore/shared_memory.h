@@ -14,6 +14,7 @@
 #include "core/data_messages.h"
 #include "core/result.h"
 #include "io/fd.h"
+#include "kvstore/cuda/device.h"
 
 namespace dt::kv {
 
@@ -28,6 +29,9 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
+  /// Devices copy from and to it by themselves from now on, if that can be had; it is all the same
+  /// memory otherwise, and slower. Takes its pages.
+  void pin();
   [[nodiscard]] std::span<std::byte> bytes() const { return {begin_, size_}; }
   /// True if [data, data + size) lies inside.
   [[nodiscard]] bool holds(const void* data, std::size_t size) const;
@@ -41,6 +45,7 @@ class SharedMemory {
   io::Fd fd_;  ///< Of memory created here.
   std::byte* begin_;
   std::size_t size_;  ///< Without the token's page behind it.
+  cuda::PinnedRegistration pinned_;
 };
 
 }  // namespace dt::kv

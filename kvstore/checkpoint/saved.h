@@ -26,8 +26,8 @@
 
 namespace dt::kv {
 
-/// A chunk as it was. Whoever holds it only reads; references are taken and let go on the thread of
-/// the loop that owns the chunk.
+/// A chunk as it was; its arrays may be of a device (Payload::memory). Whoever holds it only reads;
+/// references are taken and let go on the thread of the loop that owns the chunk.
 struct SavedChunk {
   KeyId key;
   std::uint32_t chunk = 0;
@@ -45,6 +45,7 @@ struct SavedLoop {
   std::vector<data::KeySpec> keys;  ///< Of the loop that has the key table, else empty.
   std::string optimizer;
   std::uint64_t step = 0;
+  int device = 0;  ///< Of which arrays are that are not the host's.
 };
 
 /// Where a file belongs.
@@ -55,6 +56,7 @@ struct SavedBy {
   std::uint32_t servers = 1;
 };
 
+/// Arrays are the host's.
 [[nodiscard]] Result<WrittenFile> write_saved(const std::string& path, const SavedBy& by,
                                               const std::vector<SavedLoop>& loops,
                                               const std::function<bool()>& give_up = {});

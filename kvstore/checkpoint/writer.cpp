@@ -1,17 +1,56 @@
 #include "kvstore/checkpoint/writer.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "kvstore/device_engine.h"
+
 namespace dt::kv {
 namespace {
+
+/// The loop's chunks with all arrays in the host's memory. The references stay with the task.
+Result<SavedLoop> on_host(const SavedLoop& saved) {
+  std::vector<const Payload*> ours;
+  const auto look = [&ours](const std::shared_ptr<const Payload>& array) {
+    ours.push_back(array && array->memory() == Memory::kDevice ? array.get() : nullptr);
+  };
+  for (const auto& chunk : saved.chunks) {
+    look(chunk.value);
+    look(chunk.state1);
+    look(chunk.state2);
+  }
+  auto fetched = DeviceEngine::fetch(saved.device, ours);
+  if (!fetched) return tl::unexpected(fetched.error());
+  SavedLoop out = saved;
+  auto next = fetched->begin();
+  for (auto& chunk : out.chunks)
+    for (auto* array : {&chunk.value, &chunk.state1, &chunk.state2})
+      if (auto copy = std::move(*next++)) *array = std::move(copy);
+  return out;
+}
+
+bool is_on_device(const SavedLoop& saved) {
+  return std::any_of(saved.chunks.begin(), saved.chunks.end(), [](const SavedChunk& chunk) {
+    return chunk.value->memory() == Memory::kDevice;
+  });
+}
 
 Result<WrittenFile> write_task(const SavedWriter::Task& task, const std::atomic<bool>& stopping) {
   std::error_code ec;
   std::filesystem::create_directories(task.folder, ec);
   if (ec) return fail(ErrorKind::kIo, "make folder {}: {}", task.folder, ec.message());
   const std::string path = task.folder + "/" + io::checkpoint_file(task.by.server);
-  return write_saved(path, task.by, task.loops, [&stopping] { return stopping.load(); });
+  const auto give_up = [&stopping] { return stopping.load(); };
+  if (std::none_of(task.loops.begin(), task.loops.end(), is_on_device))
+    return write_saved(path, task.by, task.loops, give_up);
+  std::vector<SavedLoop> copies;
+  for (const auto& loop : task.loops) {
+    auto copy = on_host(loop);
+    if (!copy) return tl::unexpected(copy.error());
+    copies.push_back(std::move(*copy));
+  }
+  return write_saved(path, task.by, copies, give_up);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kvstore/job_client.h"
+#include "test/kvstore/device_under_test.h"
 
 namespace dt::test {
 
@@ -66,6 +67,7 @@ Cluster::Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now, 
   options_.busy_poll = busy_poll_under_test();
   options_.shard.refuse_nonfinite = refuse_nonfinite;
   options_.servers = servers;
+  options_.device = device_under_test();
   start_servers(change);
   for (std::uint32_t w = 0; w < workers; ++w) contributors_.push_back(WorkerId(w));
   if (commit_now) commit(true, contributors_);

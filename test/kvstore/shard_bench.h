@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kvstore/shard.h"
+#include "test/kvstore/device_under_test.h"
 #include "test/support/catch.h"
 
 namespace dt::test {
@@ -31,6 +32,8 @@ class ShardBench : public Answers {
     options.deterministic = deterministic;
     options.is_registrar = true;
     options.hold_limit = std::chrono::seconds(10);
+    if (const auto device = device_under_test())
+      options.device = kv::DeviceEngine::open(*device).value();
     return options;
   }
 
