@@ -30,7 +30,7 @@ constexpr Duration kGoodbye = 10s;
 /// What a supervisor that is started again bears of the shared volume: training needs it back. Less
 /// than dtlaunch waits for its readiness.
 constexpr Duration kStallAtResume = 50s;
-constexpr Duration kLastReach = 5s;  ///< At the end, for hosts whose link is not up.
+constexpr Duration kLastReach = 5s;  ///< At the end at least, for hosts whose link is not up.
 /// Until a killed predecessor has let go of the journal: it may be waiting for its disk.
 constexpr Duration kPredecessor = 20s;
 constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
@@ -449,12 +449,16 @@ void Supervisor::kill(std::string why) {
     if (h.link) h.link->shut_down(0);
 }
 
+Duration Supervisor::last_reach() const {
+  return std::max(kLastReach, from_seconds(spec_.ssh.connect_timeout_s));
+}
+
 bool Supervisor::awaits_agents(Time since) const {
   const Duration waited = steady_now() - since;
   return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
     const auto& link = entry.second.link;
     if (!link || link->ended()) return false;
-    return waited < (link->up() ? end_->grace + kGoodbye : kLastReach);
+    return waited < (link->up() ? end_->grace + kGoodbye : last_reach());
   });
 }
 
@@ -471,7 +475,7 @@ void Supervisor::tell_goodput() {
 awaitable<void> Supervisor::shut_down() {
   // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
   // Those of an earlier term are there already: their links have to be made to tell them.
-  for (const Time until = steady_now() + kLastReach; reattaching_ > 0 && steady_now() < until;)
+  for (const Time until = steady_now() + last_reach(); reattaching_ > 0 && steady_now() < until;)
     co_await io::sleep_for(10ms);
   const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(end_->grace);
   for (auto& [host, h] : hosts_)

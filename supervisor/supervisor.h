@@ -122,6 +122,9 @@ class Supervisor {
   void tell_goodput();
   /// Whether a host may still say that everything there has ended.
   [[nodiscard]] bool awaits_agents(Time since) const;
+  /// At the end: how long hosts whose link is not up are tried. As long as one connection may take,
+  /// so that nothing runs on there beside whoever goes on with the job.
+  [[nodiscard]] Duration last_reach() const;
   /// Whether somebody was there to hear it, if anybody was to.
   bool say_ready(const std::string& line);
 

@@ -24,6 +24,7 @@ struct Supervised : Loop {
   bool refuses = false;                         ///< No connection can be made.
   int tries = 0;
   int unnamed = 0;  ///< So many more lookups of the host's address fail.
+  Duration slow{};  ///< What a connection takes.
   std::optional<int> code;
   std::unique_ptr<Supervisor> supervisor;
 
@@ -32,6 +33,9 @@ struct Supervised : Loop {
     io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
         Host, launcher::AgentCommand command) override {
       ++test.tries;
+      const auto there = std::chrono::steady_clock::now() + test.slow;
+      if (test.slow > Duration::zero()) co_await io::sleep_for(test.slow);
+      if (std::chrono::steady_clock::now() < there) co_return fail(ErrorKind::kClosed, "given up");
       if (test.refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
       co_return connect_agent(test, command, test.ends, true);
     }
@@ -180,6 +184,19 @@ TEST_CASE(
     "supervisor: a job whose end is journalled ends, and agents of the earlier term are told") {
   Supervised job;
   job.unnamed = GENERATE(0, 1);
+  auto records = begun();
+  records.emplace_back(JobEnding{5, "worker 0 failed"});
+  job.resume(records);
+  job.start();
+  CHECK(job.end() == 5);
+  REQUIRE(job.ends.size() == 1);
+  CHECK(job.ends[0]->was_told(Shutdown::kType));
+}
+
+TEST_CASE("supervisor: a job's end waits for a host as long as a connection may take") {
+  Supervised job;
+  job.slow = 5500ms;
+  job.spec.ssh.connect_timeout_s = 20;
   auto records = begun();
   records.emplace_back(JobEnding{5, "worker 0 failed"});
   job.resume(records);
