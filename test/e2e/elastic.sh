@@ -68,7 +68,7 @@ held() {
   HELD="sum(h[\"host\"] == \"$1\" and h[\"attempts\"] >= 2 and re.search(\"$2\", h[\"why\"]) is not None for h in s[\"hosts\"])"
   echo "$1" >>"$JOB/host_worker"
   wait_for $((${DT_E2E_HOLD:-3} + 60)) '[ $SECONDS -ge '$until' ] && status "$HELD"' || fail "status is not: $HELD: $(cat "$T/status.json")"
-  [ "$(event host_failed "${1%:*}.*$2")" -ge 2 ] || fail "no two events that tell of it"
+  happens host_failed "${1%:*}.*$2" 2
   delays=$(grep '"event":"host_failed"' "$JOB/events.jsonl" | grep -E -- "${1%:*}.*$2" | sed -E 's/.* in ([0-9.]+) s".*/\1/')
   awk 'NR > 1 && $1 <= last { exit 1 } { last = $1 }' <<<"$(head -n 4 <<<"$delays")" || fail "the delays do not grow: $delays"
   some_epochs 2

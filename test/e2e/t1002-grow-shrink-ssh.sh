@@ -14,9 +14,10 @@ some_epochs 2
 sed -i 2d host_worker
 changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}"
 members 0,2
-[ "$(event worker_removed 'worker 1 .*\(exit code 0\)')" = 1 ] || fail "worker 1 has not ended with exit code 0"
+happens worker_removed 'worker 1 .*\(exit code 0\)'
+[ "$(event worker_removed)" = 1 ] || fail "removed more than once"
 worker_log left "$T/w1.jsonl"
-tail -n 1 .dtlaunch/*/logs/worker-1.log | grep -q 'told to leave; done' || fail "worker 1 did not end by itself"
+wait_for 5 "tail -n 1 .dtlaunch/*/logs/worker-1.log | grep -q 'told to leave; done'" || fail "worker 1 did not end by itself"
 echo "${host[0]}" >host_worker
 changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}" "REMOVED ${SSH_ADDRESSES[2]}"
 members 0

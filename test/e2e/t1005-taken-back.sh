@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 start job dtlaunch -n 1 --poll-interval 300ms --elastic-training-enabled "$DT_BIN/mlp_worker" \
-  --log "$T/w%i.jsonl" --samples 200 --epochs 1000 --steps-per-epoch 20 --step-ms 250 \
+  --log "$T/w%i.jsonl" --samples 200 --epochs 1000 --steps-per-epoch 20 --step-ms 500 \
   --victim 0 --warm-delay-s 2
 JOB_PID=$PID
 wait_for 10 '[ -s host_worker ]' || fail "no host_worker"
@@ -12,8 +12,8 @@ echo localhost >>host_worker
 changed 'ADDED localhost'
 members 0,1
 
-# An epoch lasts 5 s; what follows begins with one.
-next_epoch() { next=$(($(epoch) + 1)) && wait_for 10 "in_epoch $next"; }
+# An epoch lasts 10 s; what follows begins with one.
+next_epoch() { next=$(($(epoch) + 1)) && wait_for 20 "in_epoch $next"; }
 next_epoch
 echo localhost >>host_worker
 happens worker_warm 'worker 2 '

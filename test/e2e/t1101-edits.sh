@@ -25,7 +25,7 @@ refuses() {
   shows "s[\"file\"][\"refused\"] and \"$1\" in s[\"file\"][\"refused\"][\"why\"]"
   shows "len(s[\"file\"][\"accepted\"]) == $accepted and s[\"world_size\"] == $accepted"
   happens file_refused "$1.*the last good list stays"
-  expect_output job "WARNING .*$1"
+  wait_for 5 "grep -Eq 'WARNING .*$1' '$T/job.out'" || fail "the console does not say it: $1"
 }
 two=$'localhost\nlocalhost\n' one=$'localhost\n'
 

@@ -18,8 +18,8 @@ print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["id"] == 2])')
 agent=$(ps -o ppid= -p "$worker" | tr -d ' ')
 stopped=$(date +%s%N)
 kill -STOP "$worker" "$agent"
-PATIENCE=4 happens host_suspect "$third"
-life suspect
+life suspect  # for 2 s: looked for first
+happens host_suspect "$third"
 PATIENCE=10 happens host_lost "$third"
 changed "ADDED ${third%:*}" "REMOVED ${third%:*}"
 lost=$(tail -n 1 host_worker_log | cut -d' ' -f4)

@@ -6,7 +6,7 @@ victim() { sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w$1.jsonl"; }
 in_mid_epoch() { tail -n 1 "$T/w$1.jsonl" | grep -Eq '"event":"step","step":([5-9]|10),'; }
 
 say "the only worker"
-train -n 1 --hang-timeout 6s -- --step-ms 100
+train -n 1 --hang-timeout 10s -- --step-ms 100
 wait_for 20 'in_mid_epoch 0' || fail "worker 0 does no steps"
 kill -STOP "$(victim 0)"
 shows 'any(w["id"] == 0 and w["stalls"] and not w["stalls"]["waited_for"] and re.search(r"stopped \(T\)", w["stalls"]["process"]) for w in s["workers"])'
