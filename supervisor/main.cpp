@@ -47,6 +47,9 @@ Result<io::JobSpec> load_spec(const std::string& file) {
 std::vector<std::string> bundle_files() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
+  // For --prepare-data.
+  if (const auto check = folder / "dtgpucheck"; std::filesystem::exists(check))
+    files.push_back(check.string());
   ::dl_iterate_phdr(
       [](dl_phdr_info* loaded, std::size_t, void* into) {
         // By the name the loader was asked for, which is the one the programs ask for too.

@@ -1,7 +1,8 @@
-/// device.h in a build without CUDA: there is no device, and every call says so.
+/// device.h and product.h in a build without CUDA: there is no device, and every call says so.
 #include <utility>
 
 #include "kvstore/cuda/device.h"
+#include "kvstore/cuda/product.h"
 
 namespace dt::kv::cuda {
 
@@ -49,5 +50,7 @@ Status Event::hold_back(Stream) const { return kWithoutCuda; }
 Status Event::wait() const { return kWithoutCuda; }
 Status Event::query(bool&) const { return kWithoutCuda; }
 Status Event::milliseconds_since(const Event&, float&) const { return kWithoutCuda; }
+
+Status multiply(const float*, const float*, float*, int, Stream) { return kWithoutCuda; }
 
 }  // namespace dt::kv::cuda

@@ -1,7 +1,7 @@
 # Every program says which commit it is, and they all say the same.
 . "$(dirname "$0")/lib.sh"
 seen=
-for program in dtlaunch dtsupervisor dtctl dtagent dtserver dtbench dttrain; do
+for program in dtlaunch dtsupervisor dtctl dtagent dtserver dtbench dtgpucheck dttrain; do
   [ -x "$DT_BIN/$program" ] || continue
   run "$program" "$program" --version
   expect_status 0

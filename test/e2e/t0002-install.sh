@@ -26,4 +26,5 @@ manual_is_whole() {
 }
 manual_is_whole dtlaunch 1
 manual_is_whole dtbench 1 kv
+manual_is_whole dtgpucheck 1
 manual_is_whole dtsupervisor 8

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 namespace dt::test::emulated {
@@ -31,6 +32,9 @@ void limit_device_memory(std::size_t bytes);
 void limit_pinned_memory(std::size_t bytes);
 /// From now on every call fails with these words, which live for ever; null: no more.
 void break_devices(const char* error);
+/// From now on that element of each matrix product is wrong by one; none: no more.
+void spoil_products(std::optional<std::size_t> element);
+[[nodiscard]] std::optional<std::size_t> wrong_element();
 /// All work is done. Not while a call_back waits for the caller.
 void flush();
 

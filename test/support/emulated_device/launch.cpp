@@ -3,6 +3,7 @@
 
 #include "kvstore/cuda/codecs.h"
 #include "kvstore/cuda/launch_list.h"
+#include "kvstore/cuda/product.h"
 #include "kvstore/cuda/steps.h"
 #include "kvstore/cuda/sum.h"
 #include "test/support/emulated_device/machine.h"
@@ -120,5 +121,15 @@ Status launch(const Operation& operation, const Table<Operation>& table, std::ui
 DT_SUMS(DT_LAUNCH)
 DT_STEPS(DT_LAUNCH)
 DT_CODECS(DT_LAUNCH)
+
+Status multiply(const float* a, const float* b, float* c, int size, Stream stream) {
+  const auto n = static_cast<std::uint64_t>(size);
+  if (!reaches(a, n * n) || !reaches(b, n * n) || !reaches(c, n * n))
+    Machine::get().break_with("an illegal memory access was encountered");
+  return test::emulated::put(stream, [=] {
+    multiply_on_host(a, b, c, size);
+    if (const auto wrong = test::emulated::wrong_element()) c[*wrong] += 1;
+  });
+}
 
 }  // namespace dt::kv::cuda

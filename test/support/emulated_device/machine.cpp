@@ -123,16 +123,20 @@ bool Machine::is_past(const Point& point) {
 
 bool Machine::is_held(const Point& point) {
   std::lock_guard lock(mutex_);
-  return is_held_now(point);
+  std::set<std::pair<const Queue*, Ticket>> seen;
+  return is_held_now(point, seen);
 }
 
-bool Machine::is_held_now(const Point& point) const {
+bool Machine::is_held_now(const Point& point,
+                          std::set<std::pair<const Queue*, Ticket>>& seen) const {
   const Queue& queue = *point.queue;
   if (queue.done >= point.ticket || queue.is_busy) return false;
   if (queue.work.empty()) return true;  // a gate
+  if (!seen.emplace(&queue, point.ticket).second) return false;
   const Ticket behind = queue.put - queue.work.size();
   for (std::size_t i = 0; i < queue.work.size() && behind + i < point.ticket; ++i)
-    if (queue.work[i].kind == Work::Kind::kWait && is_held_now(queue.work[i].after)) return true;
+    if (queue.work[i].kind == Work::Kind::kWait && is_held_now(queue.work[i].after, seen))
+      return true;
   return false;
 }
 
@@ -312,6 +316,11 @@ void restart(int devices) { Machine::get().restart(devices); }
 void limit_device_memory(std::size_t bytes) { Machine::get().limit(Machine::Kind::kDevice, bytes); }
 void limit_pinned_memory(std::size_t bytes) { Machine::get().limit(Machine::Kind::kPinned, bytes); }
 void break_devices(const char* error) { Machine::get().break_with(error); }
+namespace {
+std::optional<std::size_t> spoiled;
+}
+void spoil_products(std::optional<std::size_t> element) { spoiled = element; }
+std::optional<std::size_t> wrong_element() { return spoiled; }
 void flush() { Machine::get().run_all(); }
 Alive alive() { return Machine::get().alive(); }
 Done done() { return Machine::get().done(); }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "kvstore/cuda/device.h"
 #include "test/support/emulated_device/emulated_device.h"
@@ -87,7 +88,8 @@ class Machine {
   Done done();
 
  private:
-  bool is_held_now(const Point& point) const;
+  /// `seen`: of those before, none is held.
+  bool is_held_now(const Point& point, std::set<std::pair<const Queue*, Ticket>>& seen) const;
   struct Memory {
     Kind kind;
     int device;
