@@ -77,10 +77,6 @@ bool take_arrays(size_t n, const dtkv_array* arrays, std::vector<Array>& out, st
       why = "an array is on an unknown kind of device";
       return false;
     }
-    if (array.device == DTKV_CUDA || (array.device == DTKV_CUDA_HOST && array.stream)) {
-      why = "arrays on a CUDA device are not supported by this build: copy them to the host first";
-      return false;
-    }
     if (array.dtype < DTKV_FLOAT32 || array.dtype > DTKV_INT64) {
       why = "an array has an unknown dtype";
       return false;
@@ -89,7 +85,14 @@ bool take_arrays(size_t n, const dtkv_array* arrays, std::vector<Array>& out, st
       why = "an array has no data";
       return false;
     }
-    out.push_back({array.data, array.count, static_cast<dt::data::Dtype>(array.dtype)});
+    Array& taken = out.emplace_back();
+    taken.data = array.data;
+    taken.count = array.count;
+    taken.dtype = static_cast<dt::data::Dtype>(array.dtype);
+    if (array.device == DTKV_CPU) continue;  // its stream says nothing
+    using Kind = dt::kv::cuda::Place::Kind;
+    taken.place = {array.device == DTKV_CUDA ? Kind::kDevice : Kind::kPinned, array.device_id};
+    taken.stream = static_cast<dt::kv::cuda::Stream>(array.stream);
   }
   return true;
 }
@@ -309,6 +312,13 @@ int dtkv_wait_all(dtkv_store* store, double timeout_s) {
   return guarded([&] {
     if (!store) return fail(DTKV_INVALID, "no store");
     return result(store->store->wait_all(timeout_s));
+  });
+}
+
+int dtkv_wait_in_stream(dtkv_store* store, dtkv_handle handle, double timeout_s) {
+  return guarded([&] {
+    if (!store) return fail(DTKV_INVALID, "no store");
+    return result(store->store->wait_in_stream(handle, timeout_s));
   });
 }
 

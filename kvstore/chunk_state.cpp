@@ -1,5 +1,6 @@
 #include "kvstore/chunk_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kvstore/dtkv.h"
@@ -16,7 +17,9 @@ std::optional<Request> ChunkState::Turns::answered(const Request& request, const
   // A round that failed because its contributors disagree is over as well.
   const bool is_over = !outcome.error || outcome.error->code == DTKV_MISMATCH ||
                        outcome.error->code == DTKV_NONFINITE;
-  if (contributes(request.header.type) && is_over) next_ = outcome.header.round.next();
+  // While the value was copied to a device, a boundary may have told of later rounds.
+  if (contributes(request.header.type) && is_over)
+    next_ = std::max(next_, outcome.header.round.next());
   is_busy_ = false;
   if (waiting_.empty()) return std::nullopt;
   Request next = std::move(waiting_.front());
@@ -37,6 +40,11 @@ void use_shared_memory(Request& request, const ClientMemory* from, const ClientM
   data::SharedPlaces places;
   const auto locate = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
                           std::uint64_t& offset) {
+    if (data == chunk.staging.at) {
+      number = chunk.staging.memory;
+      offset = chunk.staging.offset;
+      return false;
+    }
     const bool is_there = memory && memory->shared_with.contains(chunk.place.owner) &&
                           memory->offset_of(data) % data::element_bytes(request.header.dtype) == 0;
     number = is_there ? memory->number : chunk.staging.memory;

@@ -11,6 +11,7 @@
 #include "core/layout.h"
 #include "kvstore/client_memory.h"
 #include "kvstore/compression.h"
+#include "kvstore/device_copies.h"
 #include "kvstore/request.h"
 
 namespace dt::kv {
@@ -32,8 +33,10 @@ struct ChunkState {
   std::size_t bytes = 0;
   ServerLink* owner = nullptr;
 
-  StagingPlace staging;     ///< The caller's thread.
-  GradientEncoder encoder;  ///< The loop's.
+  // The caller's thread.
+  StagingPlace staging;
+  std::byte* pinned = nullptr;  ///< `staging`, or a place of the same size, that devices reach.
+  GradientEncoder encoder;      ///< The loop's.
 
   /// The loop's.
   class Turns {
@@ -57,9 +60,10 @@ struct ChunkState {
   Turns turns;
 };
 
-/// The chunk's bytes are read and written where they lie in shared memory; those that lie
-/// elsewhere, or askew for the server's arithmetic, are copied to and from the chunk's staging,
-/// which it has. `from` and `into` are the memories that the whole arrays lie in; null: none.
+/// The chunk's bytes are read and written where they lie in shared memory, the chunk's staging
+/// included; those that lie elsewhere, or askew for the server's arithmetic, are copied to and from
+/// the chunk's staging, which it has. `from` and `into` are the memories that the whole arrays lie
+/// in; null: none.
 void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into);
 
 }  // namespace dt::kv

@@ -7,6 +7,7 @@
 
 #include "io/log.h"
 #include "kvstore/chunk_state.h"
+#include "kvstore/device_arrays.h"
 #include "kvstore/dispatch.h"
 #include "kvstore/driver.h"
 #include "kvstore/dtkv.h"
@@ -48,7 +49,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
         member_({options_.worker, options_.rank, options_.num_workers, options_.newcomer}),
         links_({options_.worker, options_.secret, options_.lost_limit, options_.busy_poll}, *this,
                context_, group_, driver_),
-        dispatch_(links_, context_, driver_),
+        dispatch_(options_.worker, links_, context_, driver_, [this] { change_.on_ended(); }),
         memory_({options_.worker, options_.transport, options_.share_from, options_.may_share,
                  options_.start_limit, options_.lost_limit},
                 links_),
@@ -94,6 +95,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     return dispatch_.wait(handle, timeout_s);
   }
   Status wait_all(double timeout_s) override { return dispatch_.wait_all(timeout_s); }
+  Status wait_in_stream(Handle handle, double timeout_s) override {
+    return dispatch_.wait_in_stream(handle, timeout_s);
+  }
   Status set_optimizer(const std::string& spec) override;
   Status set_gradient_compression(const std::string& spec) override;
   Status barrier() override;
@@ -129,6 +133,11 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   void shut_down();
 
   // The caller's thread.
+  /// What the arrays of one key mean to its requests; null: memory of the host.
+  struct ArrayCall {
+    std::shared_ptr<DeviceCall> in;
+    std::shared_ptr<DeviceCall> out;
+  };
   StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
@@ -136,6 +145,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   bool wait_for(Done done, Deadline deadline) {
     return links_.run_until(std::move(done), deadline);
   }
+  StoreResult<std::vector<ArrayCall>> begin_calls(const std::vector<const KeyBook::Key*>& keys,
+                                                  const std::vector<Array>* values,
+                                                  const std::vector<Array>* out);
+  static void attach(Request& request, const ArrayCall& call, const Array* value, const Array* out);
   void compress(Request& request, const data::KeySpec& key) const;
   Status await_servers(Deadline deadline);
   /// A newcomer is in no epoch yet from which it could go back: its calls are for whatever servers
@@ -163,6 +176,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Dispatch dispatch_;
 
   // The caller's thread.
+  KnownDevices devices_;
   MemorySharing memory_;
   KeyBook keys_;
   KeySetup setup_;
@@ -283,9 +297,8 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
   if (contributes(type) && epoch_finished_)
     return store_error(DTKV_INVALID,
                        "the epoch was finished: call epoch_boundary before the next push");
-  std::vector<Request> requests;
-  std::vector<std::uint32_t> memories;
-  requests.reserve(keys.size());
+  std::vector<const KeyBook::Key*> found;
+  found.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const KeyBook::Key* key = keys_.find(keys[i]);
     if (!key)
@@ -296,6 +309,16 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       const std::string wrong = array_mismatch(options_.worker, key->spec, (*arrays)[i]);
       if (!wrong.empty()) return store_error(DTKV_MISMATCH, wrong);
     }
+    found.push_back(key);
+  }
+  auto calls = begin_calls(found, values, out);
+  if (!calls) return tl::unexpected(calls.error());
+  std::vector<Request> requests;
+  Operations::Uses uses;
+  auto& memories = uses.memories;
+  requests.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const KeyBook::Key* key = found[i];
     const std::size_t width = data::element_bytes(key->spec.dtype);
     const std::size_t all_bytes = key->spec.count * width;
     const ClientMemory* from_memory = nullptr;
@@ -325,13 +348,71 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       }
       request.into_bytes = chunk->bytes;
       if (out) request.into = static_cast<std::byte*>((*out)[i].data) + offset;
+      if (!calls->empty())
+        attach(request, (*calls)[i], values ? &(*values)[i] : nullptr, out ? &(*out)[i] : nullptr);
       if (contributes(type)) compress(request, key->spec);
       if (chunk->staging.at) use_shared_memory(request, from_memory, into_memory);
     }
   }
-  auto handle = dispatch_.hand_over(std::move(requests), std::move(memories));
+  for (const auto& call : *calls)
+    for (const auto& one : {call.in, call.out})
+      if (one) uses.calls.push_back(one);
+  auto handle = dispatch_.hand_over(std::move(requests), std::move(uses));
   if (handle && !options.is_awaited) driver_.nudge();
   return handle;
+}
+
+/// Empty: all arrays are ordinary memory of the host.
+StoreResult<std::vector<Client::ArrayCall>> Client::begin_calls(
+    const std::vector<const KeyBook::Key*>& keys, const std::vector<Array>* values,
+    const std::vector<Array>* out) {
+  std::vector<ArrayCall> calls;
+  std::vector<const KeyBook::Key*> pinned;
+  for (const auto* arrays : {values, out}) {
+    if (!arrays) continue;
+    const auto first = std::find_if(arrays->begin(), arrays->end(),
+                                    [](const Array& array) { return array.is_ordered(); });
+    if (first == arrays->end()) continue;
+    if (auto known = devices_.check(*arrays); !known) return tl::unexpected(known.error());
+    calls.resize(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if ((*arrays)[i].is_on_device()) pinned.push_back(keys[i]);
+  }
+  if (auto done = memory_.pin(pinned); !done) return tl::unexpected(done.error());
+  // Neighbours are mostly on one stream.
+  std::shared_ptr<DeviceCall> last;
+  const auto begin = [&](const Array& array, std::shared_ptr<DeviceCall>& call) -> Status {
+    if (!array.is_ordered()) return {};
+    const bool is_same = last && last->stream == array.stream && last->device == array.place.device;
+    if (!is_same) {
+      auto begun = dispatch_.begin_call(array);
+      if (!begun) return tl::unexpected(begun.error());
+      last = std::move(*begun);
+    }
+    call = last;
+    return {};
+  };
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    Status done;
+    if (values) done = begin((*values)[i], calls[i].in);
+    if (done && out) done = begin((*out)[i], calls[i].out);
+    if (!done) return tl::unexpected(done.error());
+  }
+  return calls;
+}
+
+/// What is in arrays on devices travels from and to the chunk's pinned place.
+void Client::attach(Request& request, const ArrayCall& call, const Array* value, const Array* out) {
+  if (!call.in && !call.out) return;
+  auto ends = std::make_shared<DeviceEnds>();
+  ends->in = call.in;
+  ends->out = call.out;
+  ends->place = request.chunk->pinned;
+  if (value && value->is_on_device() && request.into_bytes > 0)
+    ends->from = static_cast<const std::byte*>(std::exchange(request.from, ends->place));
+  if (out && out->is_on_device() && request.into_bytes > 0)
+    ends->into = static_cast<std::byte*>(std::exchange(request.into, ends->place));
+  request.device = std::move(ends);
 }
 
 /// Over shared memory compressing would only cost; the server is told of the setting all the same.
@@ -361,7 +442,9 @@ Status Client::release(void* data) {
 
 Status Client::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
                     std::uint8_t flags) {
-  return renewing([&] { return setup_.init(keys, values, flags); });
+  HostArrays on_host(values);
+  if (auto made = on_host.make(devices_, true); !made) return made;
+  return renewing([&] { return setup_.init(keys, on_host.get(), flags); });
 }
 
 Status Client::set_optimizer(const std::string& spec) {

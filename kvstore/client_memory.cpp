@@ -74,4 +74,16 @@ StagingPlace Staging::take(std::size_t bytes) {
   return place;
 }
 
+cuda::Status Staging::pin(const StagingPlace& place) {
+  const auto holds = [&place](const ClientMemory& memory) { return memory.number == place.memory; };
+  const auto of = std::find_if(memories_.begin(), memories_.end(), holds);
+  DT_CHECK(of != memories_.end(), "places stay where they are");
+  if (of->pinned) return {};
+  auto pinned = std::make_shared<cuda::PinnedRegistration>();
+  const auto bytes = of->memory->bytes();
+  const auto status = pinned->add(bytes.data(), bytes.size());
+  if (status.ok()) of->pinned = std::move(pinned);
+  return status;
+}
+
 }  // namespace dt::kv

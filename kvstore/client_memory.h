@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/layout.h"
+#include "kvstore/cuda/device.h"
 #include "kvstore/shared_memory.h"
 
 namespace dt::kv {
@@ -19,7 +20,8 @@ namespace dt::kv {
 /// One memory, and which server loops map it.
 struct ClientMemory {
   std::shared_ptr<SharedMemory> memory;
-  std::uint32_t number = 0;  ///< What the servers know it by.
+  std::shared_ptr<cuda::PinnedRegistration> pinned;  ///< Null: devices do not reach it.
+  std::uint32_t number = 0;                          ///< What the servers know it by.
   std::set<LoopId> shared_with;
 
   [[nodiscard]] std::byte* begin() const { return memory->bytes().data(); }
@@ -71,6 +73,8 @@ class Staging {
   }
   /// A place in latest(), which has room.
   [[nodiscard]] StagingPlace take(std::size_t bytes);
+  /// Devices reach the place's memory, all of which is taken from the machine.
+  [[nodiscard]] cuda::Status pin(const StagingPlace& place);
 
  private:
   [[nodiscard]] std::size_t left() const;

@@ -17,10 +17,9 @@ using SteadyClock = std::chrono::steady_clock;
 
 // ---------------------------------------------------------------- the caller
 
-StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests,
-                                        std::vector<std::uint32_t> memories) {
+StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests, Operations::Uses uses) {
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
-  const Handle handle = operations_.begin(requests.size(), std::move(memories));
+  const Handle handle = operations_.begin(requests.size(), std::move(uses));
   auto work = [this, handle, requests = std::move(requests)]() mutable {
     start(handle, std::move(requests));
   };
@@ -32,14 +31,27 @@ Status Dispatch::wait(Handle handle, double timeout_s) {
   if (!operations_.contains(handle)) return {};  // waited for before
   const auto is_done = [&] { return operations_.is_done(handle); };
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
-  if (!is_done() && !links_.run_until(is_done, deadline_after(limit)))
-    return store_error(DTKV_TIMEOUT,
-                       fmt::format("not done within {:.1f} s: other workers' contributions or a "
-                                   "server's answer are missing",
-                                   timeout_s));
+  if (!is_done() && !links_.run_until(is_done, deadline_after(limit))) return not_done(timeout_s);
   auto taken = operations_.take(handle);
   if (!taken.is_last) driver_.nudge();
   return std::move(taken.status);
+}
+
+Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
+  if (!operations_.contains(handle)) return {};  // waited for before
+  const auto is_over = [&] { return operations_.is_in_stream(handle); };
+  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  if (!is_over() && !links_.run_until(is_over, deadline_after(limit))) return not_done(timeout_s);
+  if (operations_.is_done(handle)) return wait(handle, timeout_s);
+  driver_.nudge();
+  return copies_.hold_back(operations_.calls(handle));
+}
+
+Status Dispatch::not_done(double timeout_s) const {
+  return store_error(DTKV_TIMEOUT,
+                     fmt::format("not done within {:.1f} s: other workers' contributions or a "
+                                 "server's answer are missing",
+                                 timeout_s));
 }
 
 Status Dispatch::wait_all(double timeout_s) {
@@ -77,6 +89,9 @@ void Dispatch::start(Handle handle, std::vector<Request> requests) {
 
 void Dispatch::send(std::optional<Request> request) {
   if (!request) return;
+  const DeviceEnds* ends = request->device.get();
+  if (ends && (ends->in || (ends->out && !ends->into)))
+    return copies_.bring_in(std::move(*request));
   ServerLink& owner = *request->chunk->owner;
   links_.send(owner, std::move(*request));
 }
@@ -95,19 +110,52 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
   }
   if (outcome.header.type == data::Type::kNeedValues)
     outcome.error = StoreError{DTKV_INTERNAL, "its values are not in the servers' checkpoint"};
+  if (outcome.header.type == data::Type::kValue && request.device && request.device->into) {
+    operations_.part_is_in_stream(request.handle);
+    return copies_.bring_out(std::move(request), std::move(outcome));
+  }
+  finish(request, outcome, outcome.error, false);
+}
+
+/// `error` is what the caller is told.
+void Dispatch::finish(const Request& request, const Outcome& outcome,
+                      std::optional<StoreError> error, bool was_in_stream) {
   if (takes_turns(request.header.type)) send(request.chunk->turns.answered(request, outcome));
-  if (outcome.error)
-    outcome.error->message =
-        fmt::format("key '{}': {}", *request.chunk->name, outcome.error->message);
-  operations_.finish_part(request.handle, std::move(outcome.error));
+  if (error) error->message = fmt::format("key '{}': {}", *request.chunk->name, error->message);
+  operations_.finish_part(request.handle, std::move(error), was_in_stream);
 }
 
 void Dispatch::give_up(const std::vector<Request>& unanswered, const StoreError& error) {
-  for (const auto& request : unanswered) {
-    operations_.finish_part(request.handle, error);
-    for (const auto& waiting : request.chunk->turns.take_waiting())
-      operations_.finish_part(waiting.handle, error);
-  }
+  for (const auto& request : unanswered) give_up_one(request, error, false);
+}
+
+void Dispatch::give_up_one(const Request& request, const StoreError& error, bool was_in_stream) {
+  operations_.finish_part(request.handle, error, was_in_stream);
+  for (const auto& waiting : request.chunk->turns.take_waiting())
+    operations_.finish_part(waiting.handle, error);
+}
+
+// ---------------------------------------------------------------- arrays on devices
+
+void Dispatch::on_in(Request request, std::optional<StoreError> error) {
+  if (const auto broken = links_.error()) return give_up_one(request, *broken, false);
+  ServerLink& owner = *request.chunk->owner;
+  if (!error) return links_.send(owner, std::move(request));
+  // The round is still open to this worker.
+  if (contributes(request.header.type)) owner.retract_contribution();
+  Outcome unsent;
+  unsent.error = std::move(error);
+  finish(request, unsent, unsent.error, false);
+}
+
+void Dispatch::on_out(Request request, Outcome outcome, std::optional<StoreError> error) {
+  if (const auto broken = links_.error()) return give_up_one(request, *broken, true);
+  finish(request, outcome, std::move(error), true);
+}
+
+void Dispatch::on_looked() {
+  links_.push_out();
+  on_copied_();
 }
 
 }  // namespace dt::kv

@@ -65,8 +65,9 @@ enum dtkv_reduce {
 
 enum dtkv_device {
   DTKV_CPU = 0,
-  DTKV_CUDA = 1,     /* memory of the device device_id */
-  DTKV_CUDA_HOST = 2 /* memory of the host that devices reach (pinned) */
+  DTKV_CUDA = 1, /* memory of the device device_id */
+  DTKV_CUDA_HOST =
+      2 /* memory of the host that devices reach (pinned), also of device_id's stream */
 };
 
 enum dtkv_key_flags {
@@ -74,15 +75,21 @@ enum dtkv_key_flags {
   DTKV_KEY_AUXILIARY = 1 /* e.g. BatchNorm statistics: mean, no optimizer, never compressed */
 };
 
-/* An array of the caller. A build without CUDA, and a machine without a device, refuse arrays on
- * devices: DTKV_INVALID, and a sentence that says what is missing. */
+/* An array of the caller. What was put on `stream` before a call goes before everything the call
+ * does to the array: nobody needs to wait before a push of what kernels are still computing. The
+ * other way: dtkv_wait, after which the values are there, or dtkv_wait_in_stream.
+ *
+ * Arrays on devices pass chunk by chunk through pinned memory of the store's own, from which they
+ * are sent and in which values land. A build without CUDA, and a machine without a device, refuse
+ * them: DTKV_INVALID, and a sentence that says what is missing. */
 typedef struct dtkv_array {
   void* data;
   size_t count; /* elements */
   int dtype;    /* dtkv_dtype */
   int device;   /* dtkv_device */
   int device_id;
-  void* stream; /* cudaStream_t of the caller, or NULL */
+  void* stream; /* cudaStream_t of the caller. NULL: CUDA's default stream, for DTKV_CUDA; nothing
+                   is under way, for DTKV_CUDA_HOST. Of no meaning for DTKV_CPU. */
 } dtkv_array;
 
 struct DLManagedTensorVersioned;
@@ -153,6 +160,10 @@ DTKV_API int dtkv_free(dtkv_store* store, void* memory);
 /* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). */
 DTKV_API int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s);
 DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);
+/* Waits less long than dtkv_wait: until the values are on their way to arrays on devices. What the
+ * caller puts on those arrays' streams from then on comes after them; the host does not wait for
+ * the device. dtkv_wait of the same handle, some time, says whether it all went well. */
+DTKV_API int dtkv_wait_in_stream(dtkv_store* store, dtkv_handle handle, double timeout_s);
 
 /* `spec`: "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9 beta2=0.999 eps=1e-8
  * weight_decay=0", "adamw ...". Applies to parameter keys. Equal to the present one: nothing

@@ -114,6 +114,9 @@ class KVStore {
     check(dtkv_wait(store_, handle, timeout_s));
   }
   void wait_all(double timeout_s = 0) { check(dtkv_wait_all(store_, timeout_s)); }
+  void wait_in_stream(dtkv_handle handle, double timeout_s = 0) {
+    check(dtkv_wait_in_stream(store_, handle, timeout_s));
+  }
   void set_optimizer(const std::string& spec) { check(dtkv_set_optimizer(store_, spec.c_str())); }
   /// "none", "2bit threshold=0.5", "fp16", "bf16".
   void set_gradient_compression(const std::string& spec) {

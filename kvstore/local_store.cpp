@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "kvstore/compression.h"
+#include "kvstore/device_arrays.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/reduce.h"
 #include "kvstore/shard.h"
@@ -20,7 +21,8 @@ std::string array_mismatch(WorkerId worker, const data::KeySpec& key, const Arra
 namespace {
 
 /// A server's shard without a network: its only contributor is this worker, so every round
-/// completes within the call.
+/// completes within the call. Arrays on devices pass through the host's memory, whose arithmetic it
+/// is: a call with some waits for their streams.
 class LocalStore final : public Store, private Answers {
  public:
   explicit LocalStore(std::string type) : type_(std::move(type)), shard_(options(), *this) {
@@ -41,8 +43,11 @@ class LocalStore final : public Store, private Answers {
   bool is_newcomer() const override { return false; }
   bool is_lead() const override { return true; }
 
-  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+  Status init(const std::vector<std::string>& keys, const std::vector<Array>& given,
               std::uint8_t flags) override {
+    HostArrays on_host(given);
+    if (auto made = on_host.make(devices_, true); !made) return made;
+    const auto& values = on_host.get();
     for (std::size_t i = 0; i < keys.size(); ++i) {
       data::KeySpec spec{keys[i], values[i].count, values[i].dtype, flags};
       const auto known = keys_.find(keys[i]);
@@ -67,34 +72,48 @@ class LocalStore final : public Store, private Answers {
     return {};
   }
 
-  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
+  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& given,
                            const PushOptions& options) override {
+    HostArrays on_host(given);
+    if (auto made = on_host.make(devices_, true); !made) return tl::unexpected(made.error());
+    const auto& values = on_host.get();
     return each(keys, values, [&](Key& key, std::size_t i) {
       return contribute(key, values[i], nullptr, options);
     });
   }
-  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
+  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& wanted,
                            const PullOptions& /*how*/) override {
-    return each(keys, out, [&](Key& key, std::size_t i) {
+    HostArrays on_host(wanted);
+    if (auto made = on_host.make(devices_, false); !made) return tl::unexpected(made.error());
+    const auto& out = on_host.get();
+    auto pulled = each(keys, out, [&](Key& key, std::size_t i) {
       data::Header header;
       header.type = data::Type::kPull;
       header.key = key.id;
       header.dtype = key.spec.dtype;
       return ask(header, Payload(), &out[i]);
     });
+    return written(pulled, on_host);
   }
   StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
-                               const std::vector<Array>& values, const std::vector<Array>& out,
+                               const std::vector<Array>& given, const std::vector<Array>& wanted,
                                const PushOptions& options) override {
+    HostArrays from(given);
+    HostArrays into(wanted);
+    if (auto made = from.make(devices_, true); !made) return tl::unexpected(made.error());
+    if (auto made = into.make(devices_, false); !made) return tl::unexpected(made.error());
+    const auto& values = from.get();
+    const auto& out = into.get();
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto known = keys_.find(keys[i]);
       if (known == keys_.end()) continue;  // each() says so
       const std::string wrong = array_mismatch(worker(), known->second.spec, out[i]);
       if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
     }
-    return each(keys, values, [&](Key& key, std::size_t i) {
+    auto pushed = each(keys, values, [&](Key& key, std::size_t i) {
       return contribute(key, values[i], &out[i], options);
     });
+    return written(pushed, into);
   }
   StoreResult<void*> allocate(std::size_t bytes) override {
     auto memory = SharedMemory::create(bytes, true);
@@ -110,6 +129,7 @@ class LocalStore final : public Store, private Answers {
   }
   Status wait(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
   Status wait_all(double /*timeout_s*/) override { return {}; }
+  Status wait_in_stream(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
   Status set_optimizer(const std::string& spec) override {
     data::Header header;
     header.type = data::Type::kSetOptimizer;
@@ -144,6 +164,11 @@ class LocalStore final : public Store, private Answers {
   }
   static tl::unexpected<StoreError> error(int code, std::string message) {
     return tl::unexpected(StoreError{code, std::move(message)});
+  }
+  static StoreResult<Handle> written(StoreResult<Handle> done, const HostArrays& arrays) {
+    if (!done) return done;
+    if (auto status = arrays.write(); !status) return tl::unexpected(status.error());
+    return done;
   }
   Payload bytes(data::Header& header, const Array& array) {
     const std::size_t size = array.count * data::element_bytes(array.dtype);
@@ -216,6 +241,7 @@ class LocalStore final : public Store, private Answers {
   std::map<std::string, Key> keys_;
   std::vector<std::shared_ptr<SharedMemory>> memories_;
   Compression compression_;
+  KnownDevices devices_;
   Epoch epoch_;
   Handle last_handle_ = 0;
   const Array* out_ = nullptr;

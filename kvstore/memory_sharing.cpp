@@ -1,5 +1,6 @@
 #include "kvstore/memory_sharing.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kvstore/dtkv.h"
@@ -7,6 +8,9 @@
 namespace dt::kv {
 
 namespace {
+
+/// Pinned memory is made in pieces of at least this size.
+constexpr std::size_t kLeastPinned = std::size_t{4} << 20;
 
 /// Says that a memory is to be forgotten.
 Request unshare(const ClientMemory& memory) {
@@ -44,6 +48,7 @@ Status MemorySharing::release(const ClientMemory& which) {
 void MemorySharing::forget_servers() {
   sharers_.reset();
   staging_ = Staging();
+  pinned_.clear();
   allocated_.forget_servers();
 }
 
@@ -116,6 +121,40 @@ Status MemorySharing::stage(std::span<const KeyBook::Key> keys) {
   for (ChunkState* chunk : large)
     if (staging_.latest()->shared_with.contains(chunk->place.owner))
       chunk->staging = staging_.take(chunk->bytes);
+  return {};
+}
+
+Status MemorySharing::pin(const std::vector<const KeyBook::Key*>& keys) {
+  const auto failed = [this](const char* what) {
+    return store_error(
+        DTKV_INTERNAL,
+        fmt::format("worker {}: pinned memory for arrays on devices: {}", options_.worker, what));
+  };
+  std::size_t total = 0;
+  std::vector<ChunkState*> left;
+  for (const auto* key : keys) {
+    for (const auto& chunk : key->chunks) {
+      if (chunk->pinned || chunk->bytes == 0) continue;
+      if (!chunk->staging.at) {
+        left.push_back(chunk.get());
+        total += Staging::rounded(chunk->bytes);
+        continue;
+      }
+      if (const auto status = staging_.pin(chunk->staging); !status.ok())
+        return failed(status.error);
+      chunk->pinned = chunk->staging.at;
+    }
+  }
+  if (left.empty()) return {};
+  cuda::PinnedMemory memory;
+  const auto status = memory.allocate(std::max(total, kLeastPinned));
+  if (!status.ok()) return failed(status.error);
+  auto* at = static_cast<std::byte*>(memory.data());
+  for (ChunkState* chunk : left) {
+    chunk->pinned = at;
+    at += Staging::rounded(chunk->bytes);
+  }
+  pinned_.push_back(std::move(memory));
   return {};
 }
 

@@ -44,6 +44,8 @@ class MemorySharing {
   /// Staging places for the large chunks of new keys, where their servers share memory with us.
   /// Nothing of it is taken from the machine before it is used.
   Status stage(std::span<const KeyBook::Key> keys);
+  /// Each chunk of these keys has a place that devices reach: its staging where it has one.
+  Status pin(const std::vector<const KeyBook::Key*>& keys);
 
   /// The servers are gone, and the keys with their staging places.
   void forget_servers();
@@ -57,6 +59,7 @@ class MemorySharing {
   ServerLinks& links_;
   ClientMemories allocated_;
   Staging staging_;
+  std::vector<cuda::PinnedMemory> pinned_;  ///< Of chunks without staging.
   std::uint32_t next_number_ = 0;
   /// Whom to tell of memory; none: everybody. A server that saw none sees no later one either.
   std::optional<std::vector<ServerLink*>> sharers_;

@@ -9,19 +9,28 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kvstore/device_copies.h"
 #include "kvstore/store.h"
 
 namespace dt::kv {
 
 class Operations {
  public:
-  /// `memories`: those of the store's own that it reads or writes.
-  [[nodiscard]] Handle begin(std::size_t parts, std::vector<std::uint32_t> memories);
+  struct Uses {
+    std::vector<std::uint32_t> memories;  ///< Those of the store's own that it reads or writes.
+    DeviceCalls calls;                    ///< Of its arrays that devices reach.
+  };
+  [[nodiscard]] Handle begin(std::size_t parts, Uses uses);
+  /// One part's value is on its way to an array on a device.
+  void part_is_in_stream(Handle handle);
   /// One part is done. The first error of them is the operation's.
-  void finish_part(Handle handle, std::optional<StoreError> error);
+  void finish_part(Handle handle, std::optional<StoreError> error, bool was_in_stream = false);
   /// False for what was taken already.
   [[nodiscard]] bool contains(Handle handle) const;
   [[nodiscard]] bool is_done(Handle handle) const;
+  /// Every part is done, or its value is on its way to an array on a device.
+  [[nodiscard]] bool is_in_stream(Handle handle) const;
+  [[nodiscard]] DeviceCalls calls(Handle handle) const;
   struct Taken {
     Status status;
     bool is_last = false;  ///< No operation is left.
@@ -36,8 +45,9 @@ class Operations {
  private:
   struct Pending {
     std::size_t left = 0;
+    std::size_t in_stream = 0;  ///< Of `left`.
     std::optional<StoreError> error;
-    std::vector<std::uint32_t> memories;
+    Uses uses;
   };
 
   mutable std::mutex mutex_;

@@ -37,12 +37,20 @@ ReplicaStore::Groups ReplicaStore::group(const std::vector<std::string>& keys) {
 std::string ReplicaStore::mismatch(const Groups& groups, const std::vector<Array>& arrays) {
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto& first = arrays[groups.begins[k]];
-    for (std::size_t i = groups.begins[k]; i < groups.begins[k + 1]; ++i)
+    if (groups.begins[k + 1] - groups.begins[k] == 1) continue;
+    for (std::size_t i = groups.begins[k]; i < groups.begins[k + 1]; ++i) {
+      if (arrays[i].is_ordered())
+        return fmt::format(
+            "key '{}' is given {} times, with an array on CUDA device {}: such arrays are not "
+            "added "
+            "up yet, give one of them",
+            groups.keys[k], groups.begins[k + 1] - groups.begins[k], arrays[i].place.device);
       if (arrays[i].count != first.count || arrays[i].dtype != first.dtype)
         return fmt::format(
             "key '{}' is given {} times, and its arrays differ: {} and {} elements{}",
             groups.keys[k], groups.begins[k + 1] - groups.begins[k], first.count, arrays[i].count,
             arrays[i].dtype == first.dtype ? "" : " of different types");
+    }
   }
   return {};
 }

@@ -36,6 +36,10 @@ class ReplicaStore final : public Store {
                                const PushOptions& options) override;
   Status wait(Handle handle, double timeout_s) override;
   Status wait_all(double timeout_s) override;
+  Status wait_in_stream(Handle handle, double timeout_s) override {
+    return open_.contains(handle) ? wait(handle, timeout_s)
+                                  : inner_->wait_in_stream(handle, timeout_s);
+  }
 
   StoreResult<void*> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   Status release(void* memory) override { return inner_->release(memory); }

@@ -15,6 +15,7 @@ namespace dt::kv {
 
 class ServerLink;
 struct ChunkState;
+struct DeviceEnds;
 struct Question;
 
 struct Request {
@@ -30,6 +31,8 @@ struct Request {
   /// again are the same bytes.
   GradientEncoder* encoder = nullptr;
   Compression compression;
+  /// Null: it is about memory of the host that nothing else is writing.
+  std::shared_ptr<const DeviceEnds> device;
   Handle handle = 0;            ///< Part of this operation of the caller ...
   ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
   std::shared_ptr<Question> question;

@@ -18,7 +18,7 @@ void ServerChange::on_servers(const Servers& servers) {
 }
 
 void ServerChange::on_ended() {
-  if (!is_leaving_ || !links_.have_ended()) return;
+  if (!is_leaving_ || !links_.have_ended() || dispatch_.is_copying()) return;
   is_leaving_ = false;
   const auto unanswered = std::exchange(unanswered_, {});
   dispatch_.give_up(unanswered, error_);

@@ -36,7 +36,7 @@ class ServerChange {
   // ---- the loop
   /// What the supervisor says; it may come twice.
   void on_servers(const Servers& servers);
-  /// A connection that was left has ended.
+  /// A connection that was left has ended, or copies to or from devices have.
   void on_ended();
 
   // ---- the caller

@@ -59,6 +59,8 @@ class ServerLink final : private FrameSink {
   void enqueue(Request request);
   /// A contribution will be enqueued here some time.
   void announce_contribution() { ++contributions_unsent_; }
+  /// One that was announced will not be.
+  void retract_contribution() { --contributions_unsent_; }
   void push_out();
   /// Reads what has come, without waiting; true: there was something.
   bool read_now() { return link_ && link_->read_now(*this); }

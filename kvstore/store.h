@@ -10,6 +10,7 @@
 
 #include "core/data_messages.h"
 #include "core/id.h"
+#include "kvstore/cuda/buffer.h"
 
 namespace dt::kv {
 
@@ -28,11 +29,17 @@ using Handle = std::uint64_t;
 }
 [[nodiscard]] inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// An array of the caller, in host memory.
+/// An array of the caller.
 struct Array {
   void* data = nullptr;
   std::size_t count = 0;
   data::Dtype dtype{};
+  cuda::Place place{};            ///< Of kPinned: `device` is the stream's.
+  cuda::Stream stream = nullptr;  ///< Of a device's array: null is CUDA's default stream.
+
+  [[nodiscard]] bool is_on_device() const { return place.kind == cuda::Place::Kind::kDevice; }
+  /// What is on `stream` at a call goes before it.
+  [[nodiscard]] bool is_ordered() const { return is_on_device() || stream != nullptr; }
 };
 
 struct PushOptions {
@@ -93,6 +100,9 @@ class Store {
   /// <= 0: until it is done or the store breaks.
   virtual Status wait(Handle handle, double timeout_s) = 0;
   virtual Status wait_all(double timeout_s) = 0;
+  /// Until the values are on their way to arrays on devices: what is put on the arrays' streams
+  /// from then on comes after them. The operation is to be waited for all the same.
+  virtual Status wait_in_stream(Handle handle, double timeout_s) = 0;
   virtual Status set_optimizer(const std::string& spec) = 0;
   /// From the next push on. What was kept back stays for a later compressed push of the key.
   virtual Status set_gradient_compression(const std::string& spec) = 0;
