@@ -34,6 +34,7 @@
 #include "core/boundary.h"
 #include "core/change_notes.h"
 #include "core/checkpoints.h"
+#include "core/device_choice.h"
 #include "core/hang.h"
 #include "core/job_events.h"
 #include "core/job_records.h"
@@ -85,6 +86,7 @@ struct JobOptions {
     int server_lost = 67;
     int no_progress = 70;
     int below_least = 71;
+    int no_server_device = kNoServerDevice;
     int command_failed = 127;
   } codes;
 };

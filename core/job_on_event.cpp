@@ -169,7 +169,14 @@ void Job::on(const WorkerStarted& e) {
 void Job::on(const ProcessEnded& e) {
   if (e.process.role == Role::kServer) {
     const ServerId id(e.process.id);
-    if (const auto s = servers_.find(id); s != servers_.end())
+    const auto s = servers_.find(id);
+    // Another one of the host would have it no more than this one.
+    if (s != servers_.end() && !ending_ && e.status.code == options_.codes.no_server_device)
+      end(options_.codes.no_server_device,
+          fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
+                      s->second.host, e.why.empty() ? "" : ": ", e.why),
+          options_.stop_grace);
+    else if (s != servers_.end())
       servers_lost({fmt::format("server {} on {} ended ({})", id, s->second.host,
                                 e.why.empty() ? to_string(e.status) : e.why),
                     e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,

@@ -37,11 +37,11 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     JobSpec, job, job_dir, state_dir, socket, command, cwd, env, env_server, env_worker, local,
     elastic, detached, workers, servers, added, known_hosts, prepare_data, require_prepared,
     sync_dst_dir, server_port, interface, transport, deterministic, refuse_nonfinite, busy_poll_us,
-    checkpoint_every, keep_checkpoints, restore, restore_epoch, max_restarts, restart_refill_s,
-    max_futile_restarts, min_workers, min_workers_timeout_s, max_workers, start_timeout_s,
-    is_start_timeout_set, prepare_timeout_s, leave_timeout_s, stop_timeout_s, orphan_timeout_s,
-    boundary_timeout_s, hang_timeout_s, suspect_after_s, dead_after_s, poll_interval_s, ssh, quiet,
-    prefix)
+    server_device, checkpoint_every, keep_checkpoints, restore, restore_epoch, max_restarts,
+    restart_refill_s, max_futile_restarts, min_workers, min_workers_timeout_s, max_workers,
+    start_timeout_s, is_start_timeout_set, prepare_timeout_s, leave_timeout_s, stop_timeout_s,
+    orphan_timeout_s, boundary_timeout_s, hang_timeout_s, suspect_after_s, dead_after_s,
+    poll_interval_s, ssh, quiet, prefix)
 
 namespace {
 

@@ -52,12 +52,13 @@ struct JobSpec {
   bool require_prepared = false;
   std::string sync_dst_dir;
 
-  std::uint16_t server_port = 0;   ///< First port for servers on a host; 0: any free one.
-  std::string interface;           ///< Bind data connections to this interface only.
-  std::string transport = "auto";  ///< auto, tcp or shm.
-  bool deterministic = false;      ///< Servers sum in worker id order.
-  bool refuse_nonfinite = false;   ///< Servers refuse gradients with infinite or NaN elements.
-  std::uint32_t busy_poll_us = 0;  ///< Workers and servers poll so long before they sleep.
+  std::uint16_t server_port = 0;      ///< First port for servers on a host; 0: any free one.
+  std::string interface;              ///< Bind data connections to this interface only.
+  std::string transport = "auto";     ///< auto, tcp or shm.
+  bool deterministic = false;         ///< Servers sum in worker id order.
+  bool refuse_nonfinite = false;      ///< Servers refuse gradients with infinite or NaN elements.
+  std::string server_device = "cpu";  ///< cpu, auto or cuda:N (core/device_choice.h).
+  std::uint32_t busy_poll_us = 0;     ///< Workers and servers poll so long before they sleep.
 
   std::uint32_t checkpoint_every = 0;  ///< Epochs between checkpoints; 0: none.
   std::uint32_t keep_checkpoints = 3;

@@ -22,15 +22,6 @@
 
 namespace dt::kv {
 
-/// What --device asks for: "cpu", "auto" (the first device, if there is one) or "cuda:N".
-struct DeviceChoice {
-  enum class Kind : std::uint8_t { kCpu, kAuto, kCuda };
-  Kind kind = Kind::kCpu;
-  int number = 0;  ///< Of kCuda.
-};
-/// The error names what would be understood.
-[[nodiscard]] Result<DeviceChoice> parse_device(std::string_view text);
-
 class DeviceEngine final : public Engine {
  public:
   /// With a stream on device `number`; kUnavailable says why there is none.

@@ -110,6 +110,7 @@ Result<JobEnvironment> read_environment(Role role) {
     variables.number("DT_SERVER_PORT", env.server_port, false);
     env.bind = variables.text("DT_BIND");
     if (const char* name = std::getenv("DT_INTERFACE")) env.interface = name;
+    if (const char* device = std::getenv("DT_SERVER_DEVICE")) env.device = device;
     variables.number("DT_NUM_SERVERS", env.num_servers, false);
     if (const char* folder = std::getenv("DT_CHECKPOINTS")) env.checkpoints = folder;
     if (const char* folder = std::getenv("DT_RESTORE")) env.restore = folder;

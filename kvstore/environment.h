@@ -27,6 +27,7 @@ struct JobEnvironment {
   Transport transport = Transport::kAuto;
   bool deterministic = false;
   bool refuse_nonfinite = false;
+  std::string device = "cpu";  ///< As parse_device takes it.
   Duration busy_poll{};
   Duration start_timeout = std::chrono::seconds(600);
 };

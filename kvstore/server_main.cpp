@@ -1,6 +1,6 @@
 // dtserver: a kvstore server of a job. Started by the host's agent; everything it needs is in its
 // environment. `--loops N`: event loops (default: one per usable core, at most 8: every worker has
-// a connection to each).
+// a connection to each). `--device cpu|auto|cuda:N`: where values are (default: DT_SERVER_DEVICE).
 
 #include <unistd.h>
 
@@ -11,13 +11,16 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <thread>
 
+#include "core/device_choice.h"
 #include "core/version.h"
 #include "io/asio.h"
 #include "io/log.h"
 #include "io/task_group.h"
+#include "kvstore/cuda/device.h"
 #include "kvstore/environment.h"
 #include "kvstore/job_client.h"
 #include "kvstore/server.h"
@@ -36,9 +39,10 @@ constexpr auto kPortPause = 100ms;
 /// Between the agent and the server's loops; one thread.
 class ServerProcess {
  public:
-  ServerProcess(kv::JobEnvironment env, std::uint32_t loops, io::Log& log)
+  ServerProcess(kv::JobEnvironment env, std::uint32_t loops, DeviceChoice device, io::Log& log)
       : env_(std::move(env)),
         loops_(loops),
+        device_(device),
         log_(log),
         group_(context_.get_executor()),
         agent_(group_, context_.get_executor(), env_.agent) {}
@@ -63,7 +67,28 @@ class ServerProcess {
     return opened;
   }
 
-  Result<void> start(std::shared_ptr<const kv::Checkpoint> checkpoint) {
+  /// Where the values will be. Nothing: a device was demanded that is not there, and so it is told.
+  std::optional<DeviceChoice> choose_device() {
+    DeviceChoice device = device_;
+    if (device.kind == DeviceChoice::Kind::kCpu) return device;
+    const auto why = kv::cuda::why_no_device(device.number);
+    if (why.empty()) {
+      log_.info("server {}: values are on CUDA device {}, {}", env_.id, device.number,
+                kv::cuda::describe_device(device.number));
+      device.kind = DeviceChoice::Kind::kCuda;
+      return device;
+    }
+    if (device.kind == DeviceChoice::Kind::kAuto) {
+      log_.info("server {}: values are on the CPU: {}", env_.id, why);
+      return DeviceChoice{};
+    }
+    give_up(
+        fmt::format("{} (--server-device cuda:{}; auto would take the CPU)", why, device.number),
+        false, kNoServerDevice);
+    return std::nullopt;
+  }
+
+  Result<void> start(std::shared_ptr<const kv::Checkpoint> checkpoint, const DeviceChoice& device) {
     if (!env_.interface.empty()) {
       auto address = kv::interface_address(env_.interface);
       if (!address) return tl::unexpected(address.error());
@@ -88,6 +113,10 @@ class ServerProcess {
     options.shard.on_damage = [this](std::string why) {
       io::asio::post(context_, [this, why = std::move(why)] { give_up(why, true); });
     };
+    if (device.kind == DeviceChoice::Kind::kCuda) options.device = device.number;
+    options.shard.on_device_lost = [this](std::string why) {
+      io::asio::post(context_, [this, why = std::move(why)] { give_up(why, false); });
+    };
     auto started = kv::Server::start(std::move(options), log_);
     if (!started) return tl::unexpected(started.error());
     server_ = std::move(*started);
@@ -106,14 +135,15 @@ class ServerProcess {
   io::awaitable<void> serve() {
     const auto checkpoint = open_checkpoint();
     Result<void> started;
-    if (checkpoint)
-      started = start(*checkpoint);
-    else
+    const auto device = choose_device();
+    if (device && checkpoint)
+      started = start(*checkpoint, *device);
+    else if (device)
       give_up(checkpoint.error().message, true);
     const bool is_replacement = env_.id != env_.server_index && env_.server_port != 0;
     for (int i = 0; i < kPortTries && is_replacement && is_in_use(started); ++i) {
       co_await io::sleep_for(kPortPause);
-      started = start(*checkpoint);
+      started = start(*checkpoint, *device);
     }
     if (!started) give_up(started.error().message, false);
     auto on_frame = [this](const wire::Frame& frame) { take(frame); };
@@ -166,14 +196,14 @@ class ServerProcess {
     tell_nonfinite_at_ = now + 60s;
   }
 
-  void give_up(const std::string& why, bool is_checkpoint) {
+  void give_up(const std::string& why, bool is_checkpoint, int exit_code = 1) {
     if (exit_code_ != 0) return;
     log_.error("{}", why);
     GivingUp last_words;
     last_words.why = why;
     last_words.is_checkpoint = is_checkpoint;
     agent_.send(last_words);
-    exit_code_ = 1;
+    exit_code_ = exit_code;
     group_.spawn(say_and_stop());
   }
 
@@ -192,6 +222,7 @@ class ServerProcess {
 
   kv::JobEnvironment env_;
   std::uint32_t loops_;
+  DeviceChoice device_;
   io::Log& log_;
   io::asio::io_context context_{1};
   io::TaskGroup group_;
@@ -203,14 +234,28 @@ class ServerProcess {
   int exit_code_ = 0;
 };
 
-std::uint32_t parse_loops(int argc, char** argv) {
+struct Arguments {
   std::uint32_t loops = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-  if (argc == 1) return loops;
-  const std::string_view text(argc == 3 ? argv[2] : "");
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), loops);
-  const bool good = argc == 3 && std::string_view(argv[1]) == "--loops" && ec == std::errc{} &&
-                    end == text.data() + text.size() && loops >= 1 && loops <= 1024;
-  return good ? loops : 0;
+  std::string device;  ///< Empty: as the environment says.
+};
+
+/// Nothing: they are not understood.
+std::optional<Arguments> parse_arguments(int argc, char** argv) {
+  Arguments out;
+  for (int i = 1; i < argc; i += 2) {
+    if (i + 1 == argc) return std::nullopt;
+    const std::string_view name = argv[i];
+    const std::string_view text = argv[i + 1];
+    if (name == "--device") {
+      out.device = text;
+      continue;
+    }
+    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), out.loops);
+    const bool good = name == "--loops" && ec == std::errc{} && end == text.data() + text.size() &&
+                      out.loops >= 1 && out.loops <= 1024;
+    if (!good) return std::nullopt;
+  }
+  return out;
 }
 
 }  // namespace
@@ -219,9 +264,11 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--version")
     return std::fputs(version_text("dtserver").c_str(), stdout) < 0;
   io::FdLog log(STDERR_FILENO);
-  const std::uint32_t loops = parse_loops(argc, argv);
-  if (loops == 0) {
-    log.error("usage: dtserver [--loops N]   (started by dtlaunch; N from 1 to 1024)");
+  const auto arguments = parse_arguments(argc, argv);
+  if (!arguments) {
+    log.error(
+        "usage: dtserver [--loops N] [--device cpu|auto|cuda:N]   (started by dtlaunch; N of loops "
+        "from 1 to 1024)");
     return 2;
   }
   auto env = kv::read_environment(Role::kServer);
@@ -229,5 +276,10 @@ int main(int argc, char** argv) {
     log.error("dtserver: {}", env.error().message);
     return 2;
   }
-  return ServerProcess(std::move(*env), loops, log).run();
+  const auto device = parse_device(arguments->device.empty() ? env->device : arguments->device);
+  if (!device) {
+    log.error("dtserver: {}", device.error().message);
+    return 2;
+  }
+  return ServerProcess(std::move(*env), arguments->loops, *device, log).run();
 }

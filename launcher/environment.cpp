@@ -63,6 +63,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
                                                          io::checkpoint_name(*facts.checkpoint)
                                                    : spec.restore;
       if (!restore.empty()) vars["DT_RESTORE"] = restore;
+      vars["DT_SERVER_DEVICE"] = spec.server_device;
       if (!spec.interface.empty()) vars["DT_INTERFACE"] = spec.interface;
       const std::uint32_t port = spec.server_port + facts.index_on_host;
       vars["DT_SERVER_PORT"] = text(spec.server_port == 0 ? 0 : port);

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "core/device_choice.h"
 #include "io/control.h"
 
 namespace dt::launcher {
@@ -80,6 +81,8 @@ std::vector<po::options_description> groups() {
       "between workers and servers: auto (default) is shared memory on one host, else TCP")(
       "deterministic", po::bool_switch(),
       "servers sum in the workers' order, not as gradients arrive: two runs give the same bits")(
+      "server-device", word("cpu|auto|cuda:N"),
+      "where servers keep and compute values: auto is a GPU where there is one (cpu)")(
       "refuse-nonfinite", po::bool_switch(),
       "a gradient with infinite or NaN elements is an error")(
       "busy-poll", word("US"), "microseconds to poll for an answer before sleeping (0)");
@@ -472,6 +475,9 @@ void read_data(Values& values, const Surroundings& around, io::JobSpec& spec) {
   constexpr std::array kTransports = {"auto", "tcp", "shm"};
   spec.deterministic = values.flag("deterministic");
   spec.refuse_nonfinite = values.flag("refuse-nonfinite");
+  values.text("server-device", spec.server_device);
+  if (const auto device = parse_device(spec.server_device); !device)
+    values.refuse("--server-device: {}", device.error().message);
   values.number("busy-poll", spec.busy_poll_us, 0, 1'000'000);
   spec.transport = kTransports[values.choice("transport", {"auto", "tcp", "shm"}, 0)];
 }

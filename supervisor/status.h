@@ -44,7 +44,8 @@ namespace dt::supervisor {
 /// What the shell knows of a process beside the machine's state.
 struct ProcessNotes {
   std::int32_t pid = 0;
-  KeptOut kept_out;  ///< Of a server.
+  KeptOut kept_out;        ///< Of a server.
+  std::string last_words;  ///< Why it gave up, in its own words.
 };
 
 struct StatusInput {

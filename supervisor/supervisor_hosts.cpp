@@ -243,6 +243,7 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
   }
   if (type == GivingUp::kType) {
     const auto m = wire::parse<GivingUp>(body);
+    if (m) processes_[process].last_words = m->why;
     if (m && m->is_checkpoint && process.role == Role::kServer)
       post(CheckpointUnusable{server, m->why});
     else if (m)
@@ -253,6 +254,8 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
 
 void Supervisor::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran) {
   output_->close(process);
+  if (const auto p = processes_.find(process); p != processes_.end() && why.empty())
+    if (process.role == Role::kServer) why = p->second.last_words;
   if (process.role != Role::kPrepare) {
     post(ProcessEnded{process, status, std::move(why), never_ran});
     return;

@@ -34,6 +34,14 @@ fails 67 'no network interface nosuch0 .*--interface' -n 1 --interface nosuch0 "
 run interface dtlaunch -n 1 --interface lo "$DT_BIN/mlp_worker" --epochs 1 --steps-per-epoch 2
 expect_status 0
 
+# A device that is not there: said once, with its own code, and nothing is tried again.
+fails 72 'server 0 on localhost cannot use the device.*no CUDA device.*--server-device cuda:99' -n 1 \
+  --checkpoint-every 1 --server-device cuda:99 "$DT_BIN/mlp_worker" --epochs 2
+[ "$(grep -c 'rolling_back\|going back' "$T/launch.out")" = 0 ] || fail "tried again"
+run auto dtlaunch -n 1 --server-device auto "$DT_BIN/mlp_worker" --epochs 1 --steps-per-epoch 2
+expect_status 0
+expect_output auto 'server 0: values are on (the CPU: no CUDA device|CUDA device 0)'
+
 mkdir -m 555 "$T/read-only"
 if [ "$(id -u)" != 0 ]; then
   fails 1 "$T/read-only.*Permission denied" -n 1 --job-dir "$T/read-only" true

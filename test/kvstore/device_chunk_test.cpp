@@ -393,15 +393,3 @@ TEST_CASE("device chunk: a checkpoint is copied by its writer, rounds go on mean
   CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({4, 4, 4}).text()));
   CHECK(text_of(saved.chunks[0].state1) == std::string(ShardBench::bytes({4, 4, 4}).text()));
 }
-
-TEST_CASE("device: what --device takes", "[shard]") {
-  CHECK(parse_device("cpu")->kind == DeviceChoice::Kind::kCpu);
-  CHECK(parse_device("auto")->kind == DeviceChoice::Kind::kAuto);
-  CHECK(parse_device("cuda:3")->number == 3);
-  for (const auto* text :
-       {"", "cuda", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999", "gpu", "cpu:0"}) {
-    const auto refused = parse_device(text);
-    REQUIRE_FALSE(refused);
-    CHECK(refused.error().message.find("cpu, auto, cuda:0") != std::string::npos);
-  }
-}

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/device_choice.h"
 #include "core/result.h"
 #include "kvstore/device_engine.h"
 
@@ -15,9 +16,9 @@ namespace dt::test {
 /// As --device has it; none: the CPU.
 inline std::optional<int> device_under_test() {
   const char* name = std::getenv("DT_TEST_DEVICE");
-  const auto choice = kv::parse_device(name ? std::string_view(name) : "cpu");
+  const auto choice = parse_device(name ? std::string_view(name) : "cpu");
   DT_CHECK(choice, "DT_TEST_DEVICE is none of cpu, cuda:0");
-  if (choice->kind == kv::DeviceChoice::Kind::kCpu) return std::nullopt;
+  if (choice->kind == DeviceChoice::Kind::kCpu) return std::nullopt;
   return choice->number;
 }
 

@@ -141,6 +141,7 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
       {{"-n", "1", "--launcher", "ssh", "t"}, "--launcher ssh needs hosts: give -H FILE"},
       {{"-n", "1", "--launcher", "pbs", "t"}, "--launcher pbs: one of ssh, local was expected"},
       {{"-n", "1", "--transport", "udp", "t"}, "one of auto, tcp, shm was expected"},
+      {{"-n", "1", "--server-device", "gpu", "t"}, "'gpu' is none of cpu, auto, cuda:0"},
       {{"-n", "1", "--ssh-known-hosts", "no", "t"}, "one of strict, accept-new, off"},
       {{"-n", "1", "--ssh-port", "0", "t"}, "--ssh-port 0: a number 1 to 65535"},
       {{"-n", "1", "--server-port", "70000", "t"}, "a number 1 to 65535"},
@@ -214,6 +215,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "shm",
                        "--deterministic",
                        "--refuse-nonfinite",
+                       "--server-device=cuda:1",
                        "--busy-poll=50",
                        "--max-restarts=0",
                        "--restart-refill=2h",
@@ -263,6 +265,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.transport == "shm");
   CHECK(spec.deterministic);
   CHECK(spec.refuse_nonfinite);
+  CHECK(spec.server_device == "cuda:1");
   CHECK(spec.busy_poll_us == 50);
   CHECK(spec.max_restarts == 0);
   CHECK(spec.restart_refill_s == 7200);
