@@ -9,8 +9,6 @@ namespace dt::kv {
 
 namespace {
 
-std::size_t bytes_of(const Array& array) { return array.count * data::element_bytes(array.dtype); }
-
 tl::unexpected<StoreError> failed(const Array& array, const char* what) {
   return store_error(DTKV_INTERNAL, fmt::format("CUDA device {}: {}", array.place.device, what));
 }

@@ -2,22 +2,27 @@
 /// Pushed ones are added up first and are one contribution; a pulled value goes to all of them.
 /// Any other call goes through as it is.
 ///
-/// The sums of a call lie in one memory of the store's own, which a server of this host reads in
-/// place. It serves a later call once the operation was waited for.
+/// Sums, and values that go to several GPUs, lie in one memory of the store's own for each call,
+/// which a server of this host reads and writes in place. It serves a later call once the operation
+/// was waited for. Calls with keys of several GPUs wait for these (replica_group.h).
 #pragma once
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "kvstore/device_arrays.h"
+#include "kvstore/replica_group.h"
 #include "kvstore/store.h"
 
 namespace dt::kv {
 
 class ReplicaStore final : public Store {
  public:
-  explicit ReplicaStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+  explicit ReplicaStore(std::unique_ptr<Store> inner, cuda::LocalGroup::Options group = {})
+      : inner_(std::move(inner)), group_(std::move(group)) {}
 
   [[nodiscard]] const std::string& type() const override { return inner_->type(); }
   [[nodiscard]] View view() const override { return inner_->view(); }
@@ -59,36 +64,63 @@ class ReplicaStore final : public Store {
   struct Groups {
     std::vector<std::string> keys;
     std::vector<std::size_t> begins;  ///< One more than keys: the last is the list's end.
+
+    [[nodiscard]] std::size_t count(std::size_t k) const { return begins[k + 1] - begins[k]; }
+    [[nodiscard]] std::span<const Array> of(std::size_t k, const std::vector<Array>& arrays) const {
+      return std::span(arrays).subspan(begins[k], count(k));
+    }
   };
-  /// Memory of the store's own for the sums of one call.
+  /// Memory of the store's own for one call.
   struct Block {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
+    std::size_t used = 0;
+  };
+  /// A value that the operation writes, in the host's memory, and where it is to go.
+  struct Spread {
+    Array value;
+    std::vector<Array> arrays;
   };
   /// What is owed when an operation is done.
   struct Open {
-    Block sums;
-    std::vector<Array> values;  ///< Each key's first array, which the operation writes.
-    std::vector<std::vector<Array>> copies;  ///< Of the same key, the others.
+    Block block;
+    std::vector<Spread> spreads;
+  };
+
+  /// What the inner store is given.
+  struct Lists {
+    std::vector<Array> pushed;
+    std::vector<Array> pulled;
   };
 
   [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
   [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
   /// "" or what is wrong with the arrays of a key for being added up or written together.
   [[nodiscard]] static std::string mismatch(const Groups& groups, const std::vector<Array>& arrays);
-  [[nodiscard]] static std::vector<Array> firsts(const Groups& groups,
-                                                 const std::vector<Array>& arrays);
-  static void note_copies(const Groups& groups, const std::vector<Array>& arrays, Open& open);
-  /// What is pushed for each key: its array, or the sum of its arrays in `open.sums`.
+  /// A call with lists that may be null, which `act` makes with each key once.
+  template <class Act>
+  StoreResult<Handle> call(const std::vector<std::string>& keys, const std::vector<Array>* values,
+                           const std::vector<Array>* out, Act act);
+  /// Memory for a call, whose lists are null where it has none.
+  StoreResult<Block> take(const Groups& groups, const std::vector<Array>* pushed,
+                          const std::vector<Array>* pulled);
+  /// What is pushed for each key: its array, or the sum of its arrays.
   StoreResult<std::vector<Array>> add_up(const Groups& groups, const std::vector<Array>& arrays,
-                                         Open& open);
-  StoreResult<Block> take(std::size_t bytes);
+                                         Block& block);
+  /// Where each key's value is to go first.
+  static std::vector<Array> values_of(const Groups& groups, const std::vector<Array>& arrays,
+                                      Open& open);
+  Status add_up_on_host(std::span<const Array> arrays, const Array& sum);
+  Status spread_from_host(const Spread& spread);
   StoreResult<Handle> opened(StoreResult<Handle> handle, Open open);
-  void close(Open& open, bool is_good);
+  /// What is owed is done, where the operation was good, and the memory is free again.
+  Status close(Open& open, bool is_good);
 
   std::unique_ptr<Store> inner_;
   std::map<Handle, Open> open_;
-  std::vector<Block> free_;
+  std::vector<Block> free_;  ///< The smallest first.
+  KnownDevices devices_;
+  ReplicaGroup group_;
 };
 
 }  // namespace dt::kv

@@ -42,6 +42,10 @@ struct Array {
   [[nodiscard]] bool is_ordered() const { return is_on_device() || stream != nullptr; }
 };
 
+[[nodiscard]] inline std::size_t bytes_of(const Array& array) {
+  return array.count * data::element_bytes(array.dtype);
+}
+
 struct PushOptions {
   data::Reduce reduce = data::Reduce::kAuto;
   std::uint64_t samples = 1;

@@ -7,7 +7,6 @@
 
 #include "kvstore/cuda/device.h"
 #include "kvstore/dtkv.h"
-#include "kvstore/replica_store.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
@@ -459,16 +458,4 @@ TEST_CASE("device arrays: local and device have the values of host arrays", "[de
     (void)must(store->pull({"w"}, {weights.array()}, {}));
     CHECK(weights.get() == std::vector<float>(100, -0.5F));
   }
-}
-
-TEST_CASE("device arrays: several of one key are refused, not read as the host's", "[device]") {
-  const Fresh machine;
-  kv::ReplicaStore store(kv::make_local_store("device"));
-  std::vector<float> ones(100, 1.0F);
-  init(store, "w", ones);
-  const kv::Array array{
-      reinterpret_cast<void*>(64), 100, data::Dtype::kFloat32, {kv::cuda::Place::Kind::kDevice, 0}};
-  const std::string why = "an array on CUDA device 0: such arrays are not added up yet";
-  CHECK(says(status_of(store.push({"w", "w"}, {array_of(ones), array}, {})), DTKV_MISMATCH, why));
-  CHECK(says(status_of(store.pull({"w", "w"}, {array, array}, {})), DTKV_MISMATCH, why));
 }
