@@ -1,8 +1,14 @@
-/// device.h and product.h in a build without CUDA: there is no device, and every call says so.
+/// device.h, launch.h and product.h in a build without CUDA: there is no device, and every call
+/// says so.
 #include <utility>
 
+#include "kvstore/cuda/codecs.h"
 #include "kvstore/cuda/device.h"
+#include "kvstore/cuda/launch.h"
+#include "kvstore/cuda/launch_list.h"
 #include "kvstore/cuda/product.h"
+#include "kvstore/cuda/steps.h"
+#include "kvstore/cuda/sum.h"
 
 namespace dt::kv::cuda {
 
@@ -50,6 +56,23 @@ Status Event::hold_back(Stream) const { return kWithoutCuda; }
 Status Event::wait() const { return kWithoutCuda; }
 Status Event::query(bool&) const { return kWithoutCuda; }
 Status Event::milliseconds_since(const Event&, float&) const { return kWithoutCuda; }
+
+template <class Operation>
+Status launch(const Operation&, const typename Operation::Tensor&, std::uint64_t*, Stream) {
+  return kWithoutCuda;
+}
+template <class Operation>
+Status launch(const Operation&, const Table<Operation>&, std::uint64_t*, Stream) {
+  return kWithoutCuda;
+}
+
+#define DT_LAUNCH(...)                                                                            \
+  template Status launch(const __VA_ARGS__&, const __VA_ARGS__::Tensor&, std::uint64_t*, Stream); \
+  template Status launch(const __VA_ARGS__&, const Table<__VA_ARGS__>&, std::uint64_t*, Stream);
+
+DT_SUMS(DT_LAUNCH)
+DT_STEPS(DT_LAUNCH)
+DT_CODECS(DT_LAUNCH)
 
 Status multiply(const float*, const float*, float*, int, Stream) { return kWithoutCuda; }
 
