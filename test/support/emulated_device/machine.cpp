@@ -80,12 +80,15 @@ std::shared_ptr<Queue> Machine::create_stream() {
 }
 
 void Machine::destroy_stream(std::shared_ptr<Queue> queue) {
-  // What is on it is done all the same, some time.
+  // What is on it is done all the same, some time, and who frees memory waits for it.
   std::lock_guard lock(mutex_);
   --alive_.streams;
-  queues_.erase(queue);
+  queue->is_destroyed = true;
   const Ticket all = queue->put;
-  if (queue->done == all) return;
+  if (queue->done == all) {
+    queues_.erase(queue);
+    return;
+  }
   asked_.push_back({std::move(queue), all});
   changed_.notify_all();
 }
@@ -196,6 +199,9 @@ void Machine::run_all() {
     queues = queues_;
   }
   for (const auto& queue : queues) run_until(last(queue));
+  std::lock_guard lock(mutex_);
+  std::erase_if(queues_,
+                [](const auto& queue) { return queue->is_destroyed && queue->done == queue->put; });
 }
 
 void Machine::serve_call_backs() {

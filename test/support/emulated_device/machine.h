@@ -40,7 +40,8 @@ struct Queue {
   std::deque<Work> work;
   Ticket put = 0;
   Ticket done = 0;
-  bool is_busy = false;  ///< A thread runs the first piece of work, without the lock.
+  bool is_destroyed = false;  ///< No more work comes.
+  bool is_busy = false;       ///< A thread runs the first piece of work, without the lock.
 };
 
 class Machine {
