@@ -36,10 +36,9 @@ class Payload {
   /// Uninitialised. Where nothing more can be pinned it is ordinary memory; where the device has no
   /// more, it is empty.
   Payload(std::size_t size, Memory memory) {
-    if (memory == Memory::kPinned && pinned_.allocate(size).ok())
-      begin_ = static_cast<std::byte*>(pinned_.data());
-    else if (memory == Memory::kDevice && device_.allocate(size).ok())
-      begin_ = static_cast<std::byte*>(device_.data());
+    if (memory != Memory::kHost) elsewhere_ = Elsewhere::of(memory, size);
+    if (elsewhere_)
+      begin_ = static_cast<std::byte*>(elsewhere_->data());
     else if (memory != Memory::kDevice)
       *this = Payload(size);
     if (begin_) size_ = size;
@@ -47,8 +46,7 @@ class Payload {
   Payload(Payload&& other) noexcept { *this = std::move(other); }
   Payload& operator=(Payload&& other) noexcept {
     bytes_ = std::move(other.bytes_);
-    pinned_ = cuda::PinnedMemory(std::move(other.pinned_));
-    device_ = cuda::DeviceMemory(std::move(other.device_));
+    elsewhere_ = std::move(other.elsewhere_);
     begin_ = std::exchange(other.begin_, nullptr);
     size_ = std::exchange(other.size_, 0);
     return *this;
@@ -62,13 +60,28 @@ class Payload {
     return {reinterpret_cast<const char*>(begin_), size_};
   }
   [[nodiscard]] Memory memory() const {
-    return device_.data() ? Memory::kDevice : pinned_.data() ? Memory::kPinned : Memory::kHost;
+    if (!elsewhere_) return Memory::kHost;
+    return elsewhere_->device.data() ? Memory::kDevice : Memory::kPinned;
   }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;  // one of the three
-  cuda::PinnedMemory pinned_;
-  cuda::DeviceMemory device_;
+  /// Apart, since payloads of a worker's small messages are moved about by the thousand.
+  struct Elsewhere {
+    cuda::PinnedMemory pinned;  // one of the two
+    cuda::DeviceMemory device;
+
+    /// Null: it is not to be had.
+    static std::unique_ptr<Elsewhere> of(Memory memory, std::size_t size) {
+      auto made = std::make_unique<Elsewhere>();
+      const auto status =
+          memory == Memory::kPinned ? made->pinned.allocate(size) : made->device.allocate(size);
+      return status.ok() ? std::move(made) : nullptr;
+    }
+    [[nodiscard]] void* data() const { return device.data() ? device.data() : pinned.data(); }
+  };
+
+  std::unique_ptr<std::byte[]> bytes_;    ///< Of kHost.
+  std::unique_ptr<Elsewhere> elsewhere_;  ///< Of the other kinds.
   std::byte* begin_ = nullptr;
   std::size_t size_ = 0;
 };
