@@ -18,6 +18,7 @@
 #include "io/fd.h"
 #include "launcher/console.h"
 #include "launcher/environment.h"
+#include "launcher/option_table.h"
 #include "launcher/options.h"
 #include "launcher/prune.h"
 #include "launcher/resume.h"

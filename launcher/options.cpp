@@ -1,267 +1,21 @@
 #include "launcher/options.h"
 
 #include <algorithm>
-#include <boost/program_options/options_description.hpp>
-#include <boost/program_options/parsers.hpp>
 #include <boost/program_options/variables_map.hpp>
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <limits>
-#include <numeric>
-#include <sstream>
 
 #include "core/device_choice.h"
-#include "io/control.h"
+#include "launcher/option_scan.h"
 
 namespace dt::launcher {
 namespace {
 
 namespace po = boost::program_options;
-using Words = std::vector<std::string>;
 
-constexpr const char* kElastic = "elastic-training-enabled";
 constexpr std::uint32_t kMostWorkers = 65536;
-constexpr unsigned kHelpWidth = 100;
 constexpr std::size_t kLastPort = 65535;
-
-/// Every value is taken as text: our own readers say better than a cast what was expected.
-po::typed_value<std::string>* word(const char* shown) {
-  return po::value<std::string>()->value_name(shown);
-}
-po::typed_value<Words>* words(const char* shown) { return po::value<Words>()->value_name(shown); }
-
-std::vector<po::options_description> groups() {
-  std::vector<po::options_description> all;
-  auto add = [&all](const char* title) -> po::options_description_easy_init {
-    return all.emplace_back(title, kHelpWidth).add_options();
-  };
-  all.reserve(8);
-  add("Job")("num-workers,n", word("N"), "workers to start (required)")(
-      "num-servers,s", word("N"),
-      "kvstore servers; default: one per host that gets a worker; 0: none")(
-      "hostfile,H", word("FILE"), "hosts, one per line: [user@]host[:port] [slots=N]")(
-      "launcher", word("ssh|local"), "default: ssh with -H, else local (this machine, no ssh)")(
-      kElastic, word("[True|False]"),
-      "watch host_worker in the job folder: editing it adds and removes workers")(
-      "min-workers", word("N"),
-      "an epoch begins with at least so many; with fewer the job waits for restarts and added "
-      "hosts")("max-workers", word("N"),
-               "no more are started, whatever host_worker asks for; its first lines come first")(
-      "job-dir", word("DIR"),
-      "folder of host_worker, host_worker_log and logs, on a volume that all hosts see; default: "
-      "the present folder")("detach", po::bool_switch(),
-                            "return as soon as the job's supervisor is ready; see dtctl")(
-      "resume", word("DIR"),
-      "go on with the last job of this job folder: with its processes where they live, else from "
-      "its newest checkpoint; no command and no other options")(
-      "take-over", po::bool_switch(),
-      "with --resume: the machine whose dtlaunch ran it is surely gone, whatever the folder's lock "
-      "says")("dry-run", po::bool_switch(), "show who would run where, and start nothing");
-  add("Data and environment")("env", words("NAME[=VALUE]"),
-                              "give every process this variable; NAME alone: with its value here")(
-      "env-server", words("NAME[=VALUE]"), "the same for servers")(
-      "env-worker", words("NAME[=VALUE]"), "the same for workers")(
-      "sync-dst-dir", word("DIR"), "copy the present folder to DIR on all hosts and run there")(
-      "prepare-data", word("CMD"), "run by a shell on each host before its first worker")(
-      "require-prepared", po::bool_switch(),
-      "without --prepare-data: an added host waits for its prepare_data_success file");
-  add("ssh")("ssh-port", word("PORT"), "for hosts that give none")(
-      "ssh-user", word("USER"), "for hosts that give none")("ssh-identity,i", words("FILE"),
-                                                            "private key; may be given again")(
-      "ssh-config", word("FILE"), "instead of ~/.ssh/config; \"none\": no file")(
-      "ssh-known-hosts", word("strict|accept-new|off|config"),
-      "what to do with a host's key that is not known; default: what the ssh config says, else "
-      "accept-new")("forward-agent,A", po::bool_switch(), "forward the ssh agent to the hosts")(
-      "ssh-connect-timeout", word("TIME"), "10 s; twice that for key exchange and login");
-  add("Data plane")("interface", word("NAME"),
-                    "network interface for gradients, the same name on all hosts")(
-      "server-port", word("PORT"), "first port of the servers on a host; default: any free one")(
-      "transport", word("auto|tcp|shm"),
-      "between workers and servers: auto (default) is shared memory on one host, else TCP")(
-      "deterministic", po::bool_switch(),
-      "servers sum in the workers' order, not as gradients arrive: two runs give the same bits")(
-      "server-device", word("cpu|auto|cuda:N"),
-      "where servers keep and compute values: auto is a GPU where there is one (cpu)")(
-      "refuse-nonfinite", po::bool_switch(),
-      "a gradient with infinite or NaN elements is an error")(
-      "busy-poll", word("US"), "microseconds to poll for an answer before sleeping (0)");
-  add("Time and failure (TIME: seconds, or with ms, s, m, h)")(
-      "max-restarts", word("N"), "restarts of failed members, per worker a host is to have (3)")(
-      "restart-refill", word("TIME"),
-      "without a failure on a host gives it a restart back (600 s)")(
-      "max-futile-restarts", word("N"),
-      "restarts without a completed epoch between them, before the job ends with code 70 (10, or 3 "
-      "per worker)")("min-workers-timeout", word("TIME"),
-                     "with fewer than --min-workers, before the job ends with code 71 (600 s)")(
-      "start-timeout", word("TIME"), "from a base worker's start to its first epoch (600 s)")(
-      "prepare-timeout", word("TIME"), "for --prepare-data on a host (1 h)")(
-      "boundary-timeout", word("TIME"), "waiting for a member at an epoch's start (600 s)")(
-      "hang-timeout", word("TIME"),
-      "for a member that does nothing while others wait for it in a step (600 s)")(
-      "leave-timeout", word("TIME"), "for a removed worker to end by itself (30 s)")(
-      "stop-timeout", word("TIME"), "between TERM and KILL when the job is stopped (10 s)")(
-      "suspect-after", word("TIME"), "of a host's silence: nothing is begun there (1 s)")(
-      "dead-after", word("TIME"), "of a host's silence: it counts as lost (3 s)")(
-      "checkpoint-every", word("N"),
-      "save the servers' state before every so many epochs; 0: never (0)")(
-      "keep-checkpoints", word("N"), "the newest so many stay (3)")(
-      "orphan-timeout", word("TIME"), "hosts stop everything after so long unsupervised (300 s)")(
-      "poll-interval", word("TIME"), "between looks at host_worker (1 s)");
-  add("Output")("no-prefix", po::bool_switch(), "show processes' lines as they are")(
-      "quiet,q", po::bool_switch(), "only warnings and errors on the terminal")(
-      "version", po::bool_switch(), "show the version")("help,h", po::bool_switch(), "show this");
-  return all;
-}
-
-po::options_description all_options() {
-  po::options_description all;
-  for (const auto& group : groups()) all.add(group);
-  return all;
-}
-
-bool takes_value(const po::option_description& option) {
-  return option.semantic()->max_tokens() > 0;
-}
-
-bool is_repeatable(const po::option_description& option) {
-  return dynamic_cast<const po::typed_value<Words>*>(option.semantic().get()) != nullptr;
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-std::optional<bool> truth(const std::string& text) {
-  const std::string t = lower(text);
-  if (t == "true" || t == "1") return true;
-  if (t == "false" || t == "0") return false;
-  return std::nullopt;
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j - 1] + 1, row[j] + 1, changed});
-    }
-  }
-  return row.back();
-}
-
-/// "; did you mean --hostfile?", or nothing when no option is near.
-std::string nearest(const po::options_description& table, std::string_view name) {
-  std::string best;
-  std::size_t least = std::max<std::size_t>(2, name.size() / 3) + 1;
-  for (const auto& option : table.options()) {
-    const std::string& long_name = option->long_name();
-    // The beginning of a long name is as good as the whole: --elstic means --elastic-...
-    const std::size_t distance =
-        std::min(edit_distance(name, long_name),
-                 name.size() < 3 ? least : edit_distance(name, long_name.substr(0, name.size())));
-    if (distance < least) {
-      least = distance;
-      best = long_name;
-    }
-  }
-  return best.empty() ? "; see dtlaunch --help" : fmt::format("; did you mean --{}?", best);
-}
-
-/// The command line cut in two: options with their values, and the command.
-struct Scan {
-  po::parsed_options options;
-  Words command;
-};
-
-class Scanner {
- public:
-  Scanner(const po::options_description& table, const Words& words)
-      : table_(table), words_(words), options_(&table) {}
-
-  Result<Scan> scan() {
-    while (at_ < words_.size()) {
-      const std::string& word = words_[at_];
-      if (word == "--") {
-        ++at_;
-        break;
-      }
-      if (word.size() < 2 || word[0] != '-') break;
-      ++at_;
-      auto done = word[1] == '-' ? long_option(word) : short_options(word);
-      if (!done) return tl::unexpected(done.error());
-    }
-    Words command(words_.begin() + static_cast<std::ptrdiff_t>(at_), words_.end());
-    return Scan{std::move(options_), std::move(command)};
-  }
-
- private:
-  Result<void> long_option(const std::string& word) {
-    const std::size_t equals = word.find('=');
-    const std::string name = word.substr(2, equals == word.npos ? word.npos : equals - 2);
-    const auto* option = table_.find_nothrow(name, false);
-    if (!option)
-      return fail(ErrorKind::kInvalid, "unknown option --{}{}", name, nearest(table_, name));
-    if (equals == word.npos) return take_value(*option, "--" + name);
-    if (!takes_value(*option))
-      return fail(ErrorKind::kInvalid, "--{} takes no value: leave out \"{}\"", name,
-                  word.substr(equals));
-    return add(*option, word.substr(equals + 1));
-  }
-
-  /// -n2, -n 2, -qA, -qn 2.
-  Result<void> short_options(const std::string& word) {
-    for (std::size_t i = 1; i < word.size(); ++i) {
-      const auto* option = table_.find_nothrow(std::string("-") + word[i], false);
-      if (!option)
-        return fail(ErrorKind::kInvalid, "unknown option {}{}",
-                    i == 1 ? word : fmt::format("-{} in {}", word[i], word),
-                    nearest(table_, word.substr(1)));
-      if (!takes_value(*option)) {
-        if (auto done = add(*option, std::nullopt); !done) return done;
-        continue;
-      }
-      if (i + 1 < word.size()) return add(*option, word.substr(i + 1));
-      return take_value(*option, std::string("-") + word[i]);
-    }
-    return {};
-  }
-
-  /// The option's value is the next word, if it takes one.
-  Result<void> take_value(const po::option_description& option, const std::string& shown) {
-    if (option.long_name() == kElastic) {
-      // True or False is the value only when another word follows; the last word is the command.
-      const bool is_value = at_ + 1 < words_.size() && truth(words_[at_]).has_value();
-      return add(option, is_value ? words_[at_++] : "True");
-    }
-    if (!takes_value(option)) return add(option, std::nullopt);
-    if (at_ == words_.size()) return fail(ErrorKind::kInvalid, "{} needs a value", shown);
-    return add(option, words_[at_++]);
-  }
-
-  Result<void> add(const po::option_description& option, std::optional<std::string> value) {
-    const std::string& name = option.long_name();
-    const auto same = [&](const auto& o) { return o.string_key == name; };
-    const bool again = std::any_of(options_.options.begin(), options_.options.end(), same);
-    if (again && !value) return {};
-    if (again && !is_repeatable(option))
-      return fail(ErrorKind::kInvalid, "--{} is given twice", name);
-    po::option parsed;
-    parsed.string_key = name;
-    if (value) parsed.value = {*value};
-    options_.options.push_back(std::move(parsed));
-    return {};
-  }
-
-  const po::options_description& table_;
-  const Words& words_;
-  std::size_t at_ = 0;
-  po::parsed_options options_;
-};
 
 /// Reads values out of the parsed options; the first mistake is kept and everything after it is
 /// skipped.
@@ -486,7 +240,7 @@ void read_data(Values& values, const Surroundings& around, io::JobSpec& spec) {
 
 Result<Options> parse_options(const std::vector<std::string>& words, const Surroundings& around) {
   const auto table = all_options();
-  auto scan = Scanner(table, words).scan();
+  auto scan = scan_options(table, words);
   if (!scan) return tl::unexpected(scan.error());
   po::variables_map map;
   po::store(scan->options, map);
@@ -563,44 +317,6 @@ Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text) {
                 spec.server_port, base.front(), most, spec.server_port + most - 1,
                 kLastPort - most + 1);
   return spec;
-}
-
-std::string help() {
-  std::ostringstream out;
-  out << "Usage: dtlaunch -n N [options] command [arguments]\n"
-         "Runs command as N workers on this machine or, with -H, on hosts over ssh, beside the\n"
-         "kvstore servers they exchange gradients through. Everything from the command's first\n"
-         "word on belongs to the command; \"--\" ends the options.\n\n"
-         "Examples:\n"
-         "  dtlaunch -n 2 python train.py                      two workers on this machine\n"
-         "  dtlaunch -n 2 -H hosts --elastic-training-enabled dttrain --network lenet\n"
-         "  echo 10.0.1.9 >> host_worker                       one more, from the next epoch on\n"
-         "  dtctl status                                       how the job in this folder is "
-         "doing\n";
-  for (const auto& group : groups()) out << "\n" << group;
-  out << "\nCtrl-C stops the job; a second Ctrl-C kills it at once; a third leaves without "
-         "waiting.\n"
-         "\nExit codes:\n"
-         "  0     every worker of the last view ended well (with --detach: the supervisor is "
-         "ready)\n"
-      << fmt::format(
-             "  {:<5} wrong option or file, nothing was started\n"
-             "  {:<5} a base host could not be reached or prepared\n"
-             "  {:<5} a base worker did not reach its first epoch in time\n"
-             "  {:<5} a kvstore server was lost and there was no checkpoint to go back to\n"
-             "  {:<5} a job is running in this folder already\n"
-             "  {:<5} the supervisor died and could not be restarted\n"
-             "  {:<5} restart after restart and no epoch completed: do not requeue\n"
-             "  {:<5} fewer workers than --min-workers for too long\n"
-             "  {:<5} the command could not be executed\n"
-             "  {:<5} stopped by Ctrl-C, TERM or dtctl stop\n",
-             static_cast<int>(io::kExitUsage), static_cast<int>(io::kExitUnreachable),
-             static_cast<int>(io::kExitStartTimeout), static_cast<int>(io::kExitServerLost),
-             static_cast<int>(io::kExitJobRunning), static_cast<int>(io::kExitSupervisorLost),
-             static_cast<int>(io::kExitNoProgress), static_cast<int>(io::kExitTooFewWorkers),
-             static_cast<int>(io::kExitCommandFailed), static_cast<int>(io::kExitInterrupted))
-      << "  else  the first failing worker's exit code, or 128 + the signal that killed it\n";
-  return out.str();
 }
 
 }  // namespace dt::launcher

@@ -45,7 +45,4 @@ struct Surroundings {
 /// one.
 [[nodiscard]] Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text);
 
-/// The text of --help.
-[[nodiscard]] std::string help();
-
 }  // namespace dt::launcher

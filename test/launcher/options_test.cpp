@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "launcher/option_table.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -316,8 +317,9 @@ TEST_CASE("options: --resume takes a folder and nothing else", "[options]") {
 
 TEST_CASE("options: the help names every exit code and the options people look for", "[options]") {
   const auto text = launcher::help();
-  for (const char* word : {"--num-workers", "--hostfile", "--elastic-training-enabled", "Examples",
-                           "Ctrl-C", "  65 ", "  69 ", "  71 ", "  127 ", "  130 "})
+  for (const char* word :
+       {"--num-workers", "--hostfile", "--elastic-training-enabled", "Examples", "Ctrl-C", "  65 ",
+        "  66 ", "  67 ", "  68 ", "  69 ", "  70 ", "  71 ", "  72 ", "  127 ", "  130 "})
     CHECK_THAT(text, Catch::Matchers::Contains(word));
 }
 
