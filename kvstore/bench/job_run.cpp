@@ -194,7 +194,7 @@ kv::StoreResult<std::unique_ptr<kv::Store>> open_store(const KvOptions& options,
                                                        const kv::JobEnvironment& env) {
   kv::ClientOptions client;
   client.type = options.type;
-  client.async = options.type == "dist_async";
+  client.async = options.is_async();
   client.worker = WorkerId(env.id);
   client.rank = Rank(env.rank);
   client.num_workers = env.num_workers;

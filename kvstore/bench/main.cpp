@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/version.h"
+#include "kvstore/bench/device_tensors.h"
 #include "kvstore/bench/isolation.h"
 #include "kvstore/bench/job_run.h"
 #include "kvstore/bench/measure.h"
@@ -114,6 +115,12 @@ int run_scaling(const KvOptions& options) {
 }
 
 int run_here(const KvOptions& options) {
+  const auto why = why_no_devices(options);
+  if (!why) return failed(why.error());
+  if (!why->empty()) {
+    fmt::print(stderr, "dtbench: {}\n", *why);
+    return kv::cuda::kNoDeviceExit;
+  }
   if (options.soak_rounds > 0) return run_soak(options);
   if (options.is_scaling) return run_scaling(options);
   Surroundings around = look_around();

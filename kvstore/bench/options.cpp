@@ -5,8 +5,10 @@
 #include <functional>
 #include <thread>
 
+#include "core/device_choice.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/peers.h"
+#include "kvstore/bench/raw_copies.h"
 #include "kvstore/bench/scaling.h"
 #include "kvstore/optimizer.h"
 
@@ -143,6 +145,29 @@ Result<void> peers(Value text, std::vector<std::string>& into) {
   return {};
 }
 
+Result<void> cuda_device(Value text, std::vector<int>& into) {
+  const auto device = parse_device(text);
+  if (!device) return tl::unexpected(device.error());
+  if (device->kind != DeviceChoice::Kind::kCuda)
+    return fail(ErrorKind::kInvalid, "'{}': cuda:0, cuda:1, ... was expected", text);
+  into.push_back(device->number);
+  return {};
+}
+
+Result<void> devices(Value text, std::vector<int>& into) {
+  into.clear();
+  for (const auto& word : split(text))
+    if (auto taken = cuda_device(word, into); !taken) return taken;
+  return {};
+}
+
+Result<void> server_device(Value text, std::optional<int>& into) {
+  std::vector<int> one;
+  if (auto taken = cuda_device(text, one); !taken) return taken;
+  into = one.front();
+  return {};
+}
+
 const std::vector<std::pair<std::string, Operation>> kOperations = {
     {"pushpull", Operation::kPushPull}, {"push", Operation::kPush}, {"pull", Operation::kPull}};
 const std::vector<std::pair<std::string, kv::Transport>> kTransports = {
@@ -175,6 +200,11 @@ const std::vector<Option> kOptions = {
      For::kMachine, [](Parsed& p, Value v) { return number(v, 1, 64, p.options.loops); }},
     {"type", 0, "TYPE", "dist_sync (default) or dist_async",
      For::kAll, [](Parsed& p, Value v) { return choice(v, kTypes, p.options.type); }},
+    {"device", 0, "cuda:N[,cuda:N]", "workers' gradients and results are in the memory of these CUDA devices, "
+                                     "in turn, and the type is dist_device_sync",
+     For::kMachine, [](Parsed& p, Value v) { return devices(v, p.options.devices); }},
+    {"server-device", 0, "cuda:N", "servers keep their values on this CUDA device and compute there",
+     For::kMachine, [](Parsed& p, Value v) { return server_device(v, p.options.server_device); }},
     {"optimizer", 0, "SPEC", "the servers update weights, e.g. \"sgd momentum=0.9\"; default: sums",
      For::kAll, [](Parsed& p, Value v) { return optimizer(v, p.options.optimizer); }},
     {"chunk", 0, "BYTES", "slice of a tensor that travels on its own (1M)",
@@ -248,18 +278,24 @@ Result<void> complete(KvOptions& options) {
   if (options.loops == 0)
     options.loops = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);  // as dtserver
   if (options.is_colocated) options.servers = options.workers;
+  if (!options.devices.empty() && !options.is_async()) options.type = "dist_device_sync";
+  for (const auto& peer : options.peers)
+    if ((peer == kCpuPeer || peer == kCopiesPeer) && !options.uses_devices())
+      return fail(ErrorKind::kInvalid, "--peer {}: give --device or --server-device as well", peer);
   if (options.is_colocated && options.transport != kv::Transport::kAuto)
     return fail(ErrorKind::kInvalid,
                 "--colocated: it takes shared memory within a machine and TCP between them; leave "
                 "out --transport");
-  const auto is_plain = [](const std::string& peer) { return peer == kPlainPeer; };
-  if (options.operation != Operation::kPushPull && !std::ranges::all_of(options.peers, is_plain))
+  const auto is_ours = [](const std::string& peer) {
+    return peer == kPlainPeer || peer == kCpuPeer;
+  };
+  if (options.operation != Operation::kPushPull && !std::ranges::all_of(options.peers, is_ours))
     return fail(ErrorKind::kInvalid, "--peer: others are compared in --op pushpull only");
   if (options.straggle > 0 && options.verify_all)
     return fail(ErrorKind::kInvalid, "--straggle: with --check workers wait for each other anyway");
   if (options.soak_rounds > 0 && (!options.peers.empty() || options.lists.size() > 1))
     return fail(ErrorKind::kInvalid, "--soak: one list at a time, and no --peer");
-  if (options.is_in_place && options.type == "dist_async")
+  if (options.is_in_place && options.is_async())
     return fail(ErrorKind::kInvalid, "--in-place: with --type dist_async the sums would be pushed");
   if (options.is_in_place && !options.optimizer.empty())
     return fail(ErrorKind::kInvalid, "--in-place: with --optimizer weights would be pushed");
@@ -267,7 +303,7 @@ Result<void> complete(KvOptions& options) {
   if (compresses && options.transport != kv::Transport::kTcp)
     return fail(ErrorKind::kInvalid,
                 "--codec: what is shared is not compressed; give --transport tcp as well");
-  if (compresses && (options.type == "dist_async" || !options.optimizer.empty()))
+  if (compresses && (options.is_async() || !options.optimizer.empty()))
     return fail(ErrorKind::kInvalid,
                 "--codec: sums alone are checked; leave out --optimizer and --type dist_async");
   if (options.operation == Operation::kPull && !options.optimizer.empty())
@@ -392,11 +428,12 @@ Examples:
   dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
   dtbench kv --deterministic --peer plain            what an option costs: the ratio
   dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
+  dtbench kv --device cuda:0 --server-device cuda:0 --peer copies,cpu
   dtbench kv --scaling --transport tcp               CPU per gigabyte is to stay level
   dtbench kv --sizes 1K --soak 10000000              does anything leak?
   dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster
 
-Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage.
+Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage, 77 there is no such CUDA device.
 )";
   return text;
 }

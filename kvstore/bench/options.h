@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,11 @@ struct KvOptions {
   Operation operation = Operation::kPushPull;
   std::uint32_t workers = 2;
   std::uint32_t servers = 1;
-  std::uint32_t loops = 0;  ///< Of a server; as many as dtserver takes unless given.
-  std::string type = "dist_sync";
-  std::string optimizer;  ///< Empty: keys are sums.
+  std::uint32_t loops = 0;           ///< Of a server; as many as dtserver takes unless given.
+  std::string type = "dist_sync";    ///< With devices dist_device_sync.
+  std::vector<int> devices;          ///< CUDA devices of the workers' arrays, in turn; none: host.
+  std::optional<int> server_device;  ///< Where servers keep and compute their values; none: host.
+  std::string optimizer;             ///< Empty: keys are sums.
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
   Duration busy_poll{};  ///< How long who waits polls before it sleeps.
   kv::Transport transport = kv::Transport::kAuto;
@@ -56,6 +59,13 @@ struct KvOptions {
   std::string hosts;                      ///< Its hosts file; empty: no job.
   std::vector<std::string> launch_words;  ///< More options for dtlaunch.
   std::vector<std::string> job_words;     ///< The options that the job's workers are to have.
+
+  [[nodiscard]] bool is_async() const { return type == "dist_async"; }
+  [[nodiscard]] bool uses_devices() const { return !devices.empty() || server_device.has_value(); }
+  [[nodiscard]] std::optional<int> device_of(std::uint32_t rank) const {
+    if (devices.empty()) return {};
+    return devices[rank % devices.size()];
+  }
 };
 
 enum class Wish { kRun, kHelp };

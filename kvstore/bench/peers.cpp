@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "kvstore/bench/raw_copies.h"
 #include "kvstore/bench/raw_exchange.h"
 
 namespace dt::bench {
@@ -69,13 +70,20 @@ Result<Contender> start_mpi(const Peer& peer, const KvOptions& options, const Te
 Result<Contender> start_plain(const Peer& peer, const KvOptions& options, const TensorList& list) {
   const KvOptions usual;
   KvOptions plain = options;
-  plain.type = usual.type;
+  plain.type = options.devices.empty() ? usual.type : "dist_device_sync";
   plain.busy_poll = usual.busy_poll;
   plain.is_deterministic = usual.is_deterministic;
   plain.codec = usual.codec;
   plain.memory = usual.memory;
   plain.is_in_place = usual.is_in_place;
   auto started = start_store(plain, list);
+  if (started) started->name = peer.name;
+  return started;
+}
+
+Result<Contender> start_cpu(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  const KvOptions host = without_devices(options);
+  auto started = start_store(host, list);
   if (started) started->name = peer.name;
   return started;
 }
@@ -94,6 +102,13 @@ const std::vector<Peer>& known_peers() {
        "the kvstore without --type, --deterministic, --codec, --memory, --in-place and "
        "--busy-poll: what they cost",
        nullptr, nullptr, start_plain},
+      {kCpuPeer, "the kvstore with arrays and values in the host's memory: dist_sync", nullptr,
+       nullptr, start_cpu},
+      {kCopiesPeer,
+       "only the copies between devices and pinned memory that such an exchange makes, all at "
+       "once, "
+       "in as many processes as there are workers",
+       nullptr, nullptr, start_ours<start_copies>},
       {"raw", "bare poll loops over TCP, the same servers, no protocol: the floor", nullptr,
        nullptr, start_ours<start_raw>},
       {"raw-colocated", "the same, every process being a worker and a server", nullptr, nullptr,
@@ -109,6 +124,13 @@ const std::vector<Peer>& known_peers() {
        "openmpi-bin libopenmpi-dev", start_mpi},
   };
   return all;
+}
+
+KvOptions without_devices(KvOptions options) {
+  options.devices.clear();
+  options.server_device.reset();
+  if (!options.is_async()) options.type = "dist_sync";
+  return options;
 }
 
 Result<void> check_peer(const std::string& name) {

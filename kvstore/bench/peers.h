@@ -19,6 +19,9 @@ struct Peer {
 
 /// The kvstore itself without what other options ask of it: the ratio is their price.
 inline constexpr const char* kPlainPeer = "plain";
+/// The same without devices.
+inline constexpr const char* kCpuPeer = "cpu";
+[[nodiscard]] KvOptions without_devices(KvOptions options);
 
 [[nodiscard]] const std::vector<Peer>& known_peers();
 /// Known, and there.

@@ -31,13 +31,23 @@ double gigabytes_per_s(const TensorList& list, const Series& series) {
   return static_cast<double>(list.bytes()) / 1e9 / median(series.operation);
 }
 
+std::vector<std::string> names_of(const std::vector<int>& devices) {
+  std::vector<std::string> names;
+  for (const int device : devices) names.push_back(fmt::format("cuda:{}", device));
+  return names;
+}
+
 /// What the options say of the way bytes go.
 std::string how(const KvOptions& options) {
   std::string text = options.is_colocated
                          ? ", colocated"
                          : fmt::format(", transport {}", to_string(options.transport));
-  text += fmt::format(", {} memory", to_string(options.memory));
+  if (options.devices.empty())
+    text += fmt::format(", {} memory", to_string(options.memory));
+  else
+    text += fmt::format(", arrays on {}", fmt::join(names_of(options.devices), " "));
   if (options.is_in_place) text += " in place";
+  if (options.server_device) text += fmt::format(", values on cuda:{}", *options.server_device);
   if (options.codec != data::Codec::kNone)
     text += fmt::format(", gradients in {}", kv::name_of(options.codec));
   if (options.is_deterministic) text += ", deterministic";
@@ -142,7 +152,7 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
                             {"contenders", std::move(contenders)},
                             {"ratios", std::move(ratios)}});
   }
-  const nlohmann::json whole = {
+  nlohmann::json whole = {
       {"program", "dtbench kv"},
       {"cores", around.cores},
       {"load", around.load},
@@ -164,9 +174,13 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
       {"transport", to_string(options.transport)},
       {"codec", kv::name_of(options.codec)},
       {"memory", to_string(options.memory)},
+      {"devices", names_of(options.devices)},
+      {"server_device", nullptr},
       {"measurements", std::move(measurements)},
       {"bad", bad},
   };
+  if (options.server_device)
+    whole["server_device"] = fmt::format("cuda:{}", *options.server_device);
   return whole.dump(1) + "\n";
 }
 

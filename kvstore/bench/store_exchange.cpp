@@ -56,34 +56,58 @@ TensorMemory::~TensorMemory() {
 }
 
 StoreExchange::StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
-                             std::string prefix)
-    : options_(options), list_(list), store_(store), prefix_(std::move(prefix)) {
+                             std::string prefix, std::optional<int> device)
+    : options_(options), list_(list), store_(store), prefix_(std::move(prefix)), device_(device) {
   push_.learning_rate = kLearningRate;
   push_.is_awaited = awaited_.is_awaited = true;
 }
 
-Result<void> StoreExchange::prepare() {
-  const std::size_t size = list_.total_elements();
+Result<void> StoreExchange::take_memory() {
   for (auto* memory : {&gradient_, &result_}) {
     if (memory == &result_ && options_.is_in_place) continue;
-    auto made = TensorMemory::make(options_.memory, size, store_);
+    auto made = TensorMemory::make(options_.memory, list_.total_elements(), store_);
     if (!made) return tl::unexpected(made.error());
     *memory = std::move(*made);
   }
   std::size_t first = 0;
   for (const std::uint64_t count : list_.elements) {
-    keys_.push_back(fmt::format("{}{}", prefix_, keys_.size()));
     gradients_.push_back(array(gradient_.values().subspan(first, count)));
     results_.push_back(array(results().subspan(first, count)));
     first += count;
   }
+  return {};
+}
+
+Result<void> StoreExchange::take_device_memory() {
+  const std::string where = fmt::format("cuda:{}", *device_);
+  if (auto used = result_of(kv::cuda::use_device(*device_), where); !used) return used;
+  if (auto made = result_of(on_device_.stream.create(), where); !made) return made;
+  for (auto* tensors : {&on_device_.gradient, &on_device_.result}) {
+    if (tensors == &on_device_.result && options_.is_in_place) continue;
+    auto made = DeviceTensors::make(*device_, list_, on_device_.stream.get());
+    if (!made) return tl::unexpected(made.error());
+    *tensors = std::move(*made);
+  }
+  const auto& result = options_.is_in_place ? on_device_.gradient : on_device_.result;
+  for (std::size_t i = 0; i < list_.elements.size(); ++i) {
+    gradients_.push_back(on_device_.gradient.array(i));
+    results_.push_back(result.array(i));
+  }
+  return {};
+}
+
+Result<void> StoreExchange::prepare() {
+  if (auto taken = device_ ? take_device_memory() : take_memory(); !taken) return taken;
+  for (std::size_t i = 0; i < list_.elements.size(); ++i)
+    keys_.push_back(fmt::format("{}{}", prefix_, i));
   if (auto made = store_.init(keys_, results_, 0); !made) return result_of(made);
   if (options_.codec != data::Codec::kNone) {
     const auto set = store_.set_gradient_compression(std::string(kv::name_of(options_.codec)));
     if (!set) return result_of(set);
   }
+  const std::size_t size = list_.total_elements();
   if (options_.optimizer.empty()) {
-    if (options_.type == "dist_async") total_.emplace(size);
+    if (options_.is_async()) total_.emplace(size);
     return {};
   }
   spec_ = *kv::parse_optimizer(options_.optimizer);
@@ -91,6 +115,15 @@ Result<void> StoreExchange::prepare() {
   for (std::size_t i = 0; i < size; i += stride) tracked_.push_back(i);
   weights_.assign(tracked_.size(), 0.0F);
   return result_of(store_.set_optimizer(options_.optimizer));
+}
+
+Result<void> StoreExchange::load() {
+  return device_ ? on_device_.gradient.to_device() : Result<void>();
+}
+
+Result<void> StoreExchange::fetch() {
+  if (!device_) return {};
+  return (options_.is_in_place ? on_device_.gradient : on_device_.result).to_mirror();
 }
 
 Result<void> StoreExchange::run() {
@@ -106,7 +139,7 @@ Result<void> StoreExchange::run() {
 }
 
 Result<void> StoreExchange::run_to_check() {
-  const bool is_whole = options_.operation == Operation::kPushPull && options_.type == "dist_sync";
+  const bool is_whole = options_.operation == Operation::kPushPull && !options_.is_async();
   if (is_whole) return run();
   if (options_.operation == Operation::kPull) {
     if (auto pushed = finish(store_.push(keys_, gradients_, push_)); !pushed) return pushed;
@@ -123,14 +156,14 @@ std::uint64_t StoreExchange::count_bad(std::uint32_t workers, std::uint32_t roun
   if (total_) return count_wrong_total(workers, round);
   if (!spec_ && options_.codec != data::Codec::kNone) return count_wrong_decoded(workers, round);
   if (!spec_) return count_wrong(results(), workers, round);
-  if (options_.type == "dist_async") return 0;  // depends on the order of arrival
+  if (options_.is_async()) return 0;  // depends on the order of arrival
   round_ = round;
   repeat_update(1);
   return count_wrong_weights();
 }
 
 void StoreExchange::was_repeated(std::uint32_t operations) {
-  if (spec_ && options_.type == "dist_sync") repeat_update(operations);
+  if (spec_ && !options_.is_async()) repeat_update(operations);
 }
 
 Result<void> StoreExchange::finish(const kv::StoreResult<kv::Handle>& handle) {

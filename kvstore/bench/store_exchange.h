@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kvstore/bench/device_tensors.h"
 #include "kvstore/bench/options.h"
 #include "kvstore/bench/worker.h"
 #include "kvstore/optimizer.h"
@@ -35,14 +36,19 @@ class TensorMemory {
 
 class StoreExchange final : public Exchange {
  public:
-  /// `options.workers` workers have such a store. Keys are named after `prefix`.
+  /// `options.workers` workers have such a store. Keys are named after `prefix`. With `device` the
+  /// arrays are there, else in the host's memory.
   StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
-                std::string prefix);
+                std::string prefix, std::optional<int> device = {});
   /// Takes memory and makes the keys; before the first operation.
   Result<void> prepare();
 
-  std::span<float> gradient() override { return gradient_.values(); }
+  std::span<float> gradient() override {
+    return device_ ? on_device_.gradient.mirror() : gradient_.values();
+  }
   std::span<const float> result() override { return results(); }
+  Result<void> load() override;
+  Result<void> fetch() override;
   Result<void> run() override;
   Result<void> run_to_check() override;
   std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) override;
@@ -50,9 +56,12 @@ class StoreExchange final : public Exchange {
   bool grows() override { return total_.has_value() || options_.is_in_place; }
 
  private:
-  [[nodiscard]] std::span<float> results() const {
-    return options_.is_in_place ? gradient_.values() : result_.values();
+  [[nodiscard]] std::span<float> results() {
+    if (options_.is_in_place) return gradient();
+    return device_ ? on_device_.result.mirror() : result_.values();
   }
+  Result<void> take_memory();
+  Result<void> take_device_memory();
   Result<void> finish(const kv::StoreResult<kv::Handle>& handle);
   std::uint64_t count_wrong_total(std::uint32_t workers, std::uint32_t round);
   std::uint64_t count_wrong_weights();
@@ -63,8 +72,16 @@ class StoreExchange final : public Exchange {
   const TensorList& list_;
   kv::Store& store_;
   std::string prefix_;
+  std::optional<int> device_;
+  // Where the arrays are; in place there is no result.
   TensorMemory gradient_;
-  TensorMemory result_;  ///< None in place.
+  TensorMemory result_;
+  struct OnDevice {
+    kv::cuda::OwnStream stream;  ///< As a training step's.
+    DeviceTensors gradient;
+    DeviceTensors result;
+  };
+  OnDevice on_device_;
   std::vector<std::string> keys_;
   std::vector<kv::Array> gradients_;
   std::vector<kv::Array> results_;

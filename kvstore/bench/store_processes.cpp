@@ -50,6 +50,7 @@ Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
   server_options.loops = options.loops;
   server_options.busy_poll = options.busy_poll;
   server_options.shard.deterministic = options.is_deterministic;
+  server_options.device = options.server_device;
   auto server = kv::Server::start(std::move(server_options), log);
   if (!server) return tl::unexpected(server.error());
   ServerCommit commit;
@@ -72,7 +73,7 @@ Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options
     servers.servers.push_back({ServerId(s), "127.0.0.1", ports[s]});
   kv::ClientOptions client;
   client.type = options.type;
-  client.async = options.type == "dist_async";
+  client.async = options.is_async();
   client.worker = WorkerId(rank);
   client.rank = Rank(rank);
   client.num_workers = options.workers;
@@ -85,7 +86,7 @@ Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options
   client.start_limit = std::chrono::seconds(60);
   auto store = kv::open_client(std::move(client), std::make_unique<FixedLink>(std::move(servers)));
   if (!store) return tl::unexpected(error_of(store.error()));
-  StoreExchange exchange(options, list, **store, "tensor");
+  StoreExchange exchange(options, list, **store, "tensor", options.device_of(rank));
   if (auto prepared = exchange.prepare(); !prepared) return prepared;
   auto took = take_part(control, rank, exchange);
   if (!took) (void)(*store)->wait_all(5);  // what is under way may still write to the exchange

@@ -10,11 +10,13 @@ namespace dt::bench {
 Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers,
                         std::uint32_t round, const Meet& meet) {
   fill(exchange.gradient(), rank, round);
+  if (auto loaded = exchange.load(); !loaded) return tl::unexpected(loaded.error());
   if (auto met = meet(); !met) return tl::unexpected(met.error());
   const double begin = now_s();
   if (auto done = exchange.run_to_check(); !done) return tl::unexpected(done.error());
   Verified verified;
   verified.seconds = now_s() - begin;
+  if (auto fetched = exchange.fetch(); !fetched) return tl::unexpected(fetched.error());
   verified.bad = exchange.count_bad(workers, round);
   // Nobody pushes the next round while another reads this one.
   if (auto met = meet(); !met) return tl::unexpected(met.error());
@@ -31,7 +33,10 @@ void Straggle::wait(std::size_t operation) const {
 
 Result<double> time_operations(Exchange& exchange, std::span<double> times, const Meet& meet,
                                const Straggle& straggle) {
-  if (exchange.grows()) std::ranges::fill(exchange.gradient(), 0.0F);
+  if (exchange.grows()) {
+    std::ranges::fill(exchange.gradient(), 0.0F);
+    if (auto loaded = exchange.load(); !loaded) return tl::unexpected(loaded.error());
+  }
   if (auto met = meet(); !met) return tl::unexpected(met.error());
   const double begin = now_s();
   double last = begin;

@@ -16,10 +16,14 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  /// What this worker contributes.
+  /// What this worker contributes, once load() has been called.
   [[nodiscard]] virtual std::span<float> gradient() = 0;
-  /// Where the sum is afterwards; the same memory as gradient() for an exchange in place.
+  /// Where the sum is after fetch(); the same memory as gradient() for an exchange in place.
   [[nodiscard]] virtual std::span<const float> result() = 0;
+  /// gradient() was written: brings it to where run() takes it from, if that is elsewhere.
+  virtual Result<void> load() { return {}; }
+  /// Brings to result() what run() made, if that is elsewhere.
+  virtual Result<void> fetch() { return {}; }
   /// One operation over the whole list, begun and waited for. This is what is timed.
   virtual Result<void> run() = 0;
 

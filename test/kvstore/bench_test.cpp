@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "io/fd.h"
+#include "kvstore/bench/options.h"
+#include "kvstore/bench/peers.h"
 #include "kvstore/bench/scaling.h"
 #include "kvstore/bench/soak.h"
 #include "kvstore/bench/stream.h"
@@ -28,8 +30,8 @@ struct Ended {
 };
 
 /// Runs `dtbench kv` with these words. A hang ends with the test's own limit.
-Ended dtbench(std::vector<std::string> words) {
-  words.insert(words.begin(), {DT_BENCH, "kv"});
+Ended dtbench(std::vector<std::string> words, const char* program = DT_BENCH) {
+  words.insert(words.begin(), {program, "kv"});
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -43,7 +45,7 @@ Ended dtbench(std::vector<std::string> words) {
   posix_spawn_file_actions_adddup2(&actions, writer.get(), 2);
   posix_spawn_file_actions_addclose(&actions, reader.get());
   pid_t pid = 0;
-  REQUIRE(::posix_spawn(&pid, DT_BENCH, &actions, nullptr, argv.data(), environ) == 0);
+  REQUIRE(::posix_spawn(&pid, program, &actions, nullptr, argv.data(), environ) == 0);
   posix_spawn_file_actions_destroy(&actions);
   writer.reset();
   Ended ended;
@@ -57,10 +59,26 @@ Ended dtbench(std::vector<std::string> words) {
 }
 
 /// A run that takes no longer than it must.
-Ended quick(std::vector<std::string> words) {
+Ended quick(std::vector<std::string> words, const char* program = DT_BENCH) {
   words.insert(words.end(), {"--reps", "2", "--seconds", "0.005", "--json"});
-  return dtbench(words);
+  return dtbench(words, program);
 }
+
+/// The same on a machine with emulated devices.
+class Emulated {
+ public:
+  Emulated(const char* devices, const char* bytes = nullptr) {
+    ::setenv("DT_EMULATED_DEVICES", devices, 1);
+    if (bytes) ::setenv("DT_EMULATED_BYTES", bytes, 1);
+  }
+  ~Emulated() {
+    ::unsetenv("DT_EMULATED_DEVICES");
+    ::unsetenv("DT_EMULATED_BYTES");
+  }
+  [[nodiscard]] Ended quick(const std::vector<std::string>& words) const {
+    return ::quick(words, DT_EMULATED_BENCH);
+  }
+};
 
 nlohmann::json good_json(const Ended& ended) {
   INFO(ended.out);
@@ -230,6 +248,92 @@ TEST_CASE("dtbench: the price of options is a ratio to the kvstore without them"
   }
 }
 
+TEST_CASE("dtbench: arrays and values on devices give the right sums, beside copies and the CPU") {
+  const Emulated machine("2");
+  const std::vector<std::vector<std::string>> ways = {
+      {"--device", "cuda:0", "--server-device", "cuda:0", "--transport", "tcp"},
+      {"--device", "cuda:0", "--server-device", "cuda:0", "--transport", "shm", "--check"},
+      {"--device", "cuda:0,cuda:1", "--server-device", "cuda:1", "-w3", "-s2", "--in-place"},
+      {"--device", "cuda:1", "--check"},
+      {"--server-device", "cuda:1", "--memory", "private", "--check"},
+      {"--device", "cuda:0", "--colocated", "--deterministic"},
+  };
+  for (auto words : ways) {
+    words.insert(words.end(),
+                 {"--sizes", "5x12K+4+300K", "--chunk", "4K", "--peer", "copies,cpu,plain"});
+    const auto json = good_json(machine.quick(words));
+    const bool has_arrays = words[0] == "--device";
+    CHECK(json.at("type") == (has_arrays ? "dist_device_sync" : "dist_sync"));
+    CHECK(json.at("devices").empty() != has_arrays);
+    if (words[1] == "cuda:0,cuda:1") {
+      CHECK(json.at("devices") == std::vector<std::string>{"cuda:0", "cuda:1"});
+      CHECK(json.at("server_device") == "cuda:1");
+    }
+    const auto& one = json.at("measurements").at(0);
+    const std::vector<std::string> names = {"kvstore", "copies", "cpu", "plain"};
+    REQUIRE(one.at("contenders").size() == names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      CHECK(one.at("contenders").at(i).at("name") == names[i]);
+      CHECK(one.at("contenders").at(i).at("bad") == 0);
+      CHECK(one.at("contenders").at(i).at("ms").at("median") > 0);
+      if (i > 0) CHECK(one.at("ratios").at(i - 1).at("time") > 0);
+    }
+  }
+}
+
+TEST_CASE("dtbench: the CPU beside devices has none of them") {
+  auto parsed = parse_kv({"--device", "cuda:0,cuda:1", "--server-device", "cuda:0", "-w3"}, false);
+  REQUIRE(parsed);
+  CHECK(parsed->options.device_of(2) == 0);
+  CHECK(parsed->options.type == "dist_device_sync");
+  const KvOptions host = without_devices(parsed->options);
+  CHECK_FALSE(host.uses_devices());
+  CHECK(host.type == "dist_sync");
+  CHECK(host.workers == 3);
+}
+
+TEST_CASE("dtbench: what else there is goes with devices too") {
+  const Emulated machine("1");
+  const std::vector<std::string> devices = {"--device", "cuda:0", "--server-device", "cuda:0"};
+  const std::vector<std::vector<std::string>> ways = {
+      {"--op", "push"},
+      {"--op", "pull"},
+      {"--type", "dist_async", "--check"},
+      {"--optimizer", "sgd momentum=0.9", "--check"},
+      {"--codec", "2bit", "--transport", "tcp", "--check"},
+  };
+  for (auto words : ways) {
+    words.insert(words.end(), devices.begin(), devices.end());
+    words.insert(words.end(), {"--sizes", "3x20K+4", "--chunk", "4K", "--peer", "cpu"});
+    good_json(machine.quick(words));
+  }
+}
+
+TEST_CASE("dtbench: a device that is not there is one sentence and exit code 77") {
+  const std::vector<std::vector<std::string>> ways = {
+      {"--device", "cuda:2"}, {"--device", "cuda:0,cuda:2"}, {"--server-device", "cuda:2"}};
+  for (const auto& words : ways) {
+    const Ended ended = Emulated("2").quick(words);
+    CHECK(ended.status == 77);
+    CHECK(ended.out == "dtbench: no CUDA device 2: this machine has 2\n");
+  }
+  const Ended ended = Emulated("0").quick({"--device", "cuda:0", "--soak", "100"});
+  CHECK(ended.status == 77);
+  CHECK(ended.out == "dtbench: no CUDA device on this machine\n");
+}
+
+TEST_CASE("dtbench: a device without the memory ends the run, whether of workers or servers") {
+  const Emulated machine("1", "50000");
+  const auto fails = [&](const std::vector<std::string>& words, const std::string& why) {
+    const Ended ended = machine.quick(words);
+    INFO(ended.out);
+    CHECK(ended.status == 1);
+    CHECK(ended.out.find(why) != std::string::npos);
+  };
+  fails({"--device", "cuda:0", "--sizes", "30K"}, "30K on cuda:0: out of memory");
+  fails({"--server-device", "cuda:0", "--sizes", "60K"}, "CUDA device 0 is out of memory");
+}
+
 TEST_CASE(
     "dtbench: where one worker is late in turn, dist_sync waits for each and dist_async not") {
   const auto json =
@@ -336,5 +440,11 @@ TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   refused({"--scaling", "--colocated"}, "--scaling");
   refused({"--soak", "20000", "--peer", "raw"}, "--soak");
   refused({"--straggle", "5", "--check"}, "--straggle");
+  refused({"--device", "cpu"}, "--device");
+  refused({"--device", "cuda:0,"}, "--device");
+  refused({"--server-device", "cuda"}, "--server-device");
+  refused({"--peer", "copies"}, "--peer copies");
+  refused({"--device", "cuda:0", "--peer", "copies", "--op", "push"}, "--peer");
+  refused({"-H", "hosts", "--device", "cuda:0"}, "--device");
   refused({"--", "--quiet"}, "-H");
 }

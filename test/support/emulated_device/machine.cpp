@@ -30,6 +30,10 @@ Machine& Machine::get() {
 }
 
 Machine::Machine() : device_limit_(kNoLimit), pinned_limit_(kNoLimit) {
+  if (const char* devices = std::getenv("DT_EMULATED_DEVICES"))
+    devices_ = static_cast<int>(std::strtoul(devices, nullptr, 10));
+  if (const char* bytes = std::getenv("DT_EMULATED_BYTES"))
+    device_limit_ = std::strtoull(bytes, nullptr, 10);
   thread_ = std::thread([this] { serve_call_backs(); });
 }
 

@@ -1,0 +1,60 @@
+/// A list's tensors in the memory of a CUDA device, and whether there is one.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kvstore/bench/options.h"
+#include "kvstore/bench/tensor_list.h"
+#include "kvstore/cuda/device.h"
+#include "kvstore/store.h"
+
+namespace dt::bench {
+
+[[nodiscard]] Result<void> result_of(const kv::cuda::Status& status, const std::string& what);
+
+/// Why a device that the options name cannot be used; empty: all can. A process of its own asks,
+/// since one that has used CUDA cannot be forked any more.
+[[nodiscard]] Result<std::string> why_no_devices(const KvOptions& options);
+
+/// Each tensor begins at a multiple of 256 bytes, as a framework's do, and has a mirror in the
+/// host's memory, where the tensors follow each other without gaps.
+class DeviceTensors {
+ public:
+  DeviceTensors() = default;
+  /// On the calling thread's device, which is `device` afterwards. `stream`, of that device,
+  /// outlives it. Zeros.
+  static Result<DeviceTensors> make(int device, const TensorList& list, kv::cuda::Stream stream);
+
+  [[nodiscard]] std::span<float> mirror() const { return mirror_; }
+  /// The mirror's values are on the device; and back. The caller waits.
+  [[nodiscard]] Result<void> to_device() const;
+  [[nodiscard]] Result<void> to_mirror() const;
+
+  /// On the stream.
+  [[nodiscard]] kv::Array array(std::size_t tensor) const;
+  /// All tensors, with what lies between them.
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_.data()); }
+  [[nodiscard]] std::size_t bytes() const { return memory_.size(); }
+
+ private:
+  struct Tensor {
+    std::size_t offset = 0;  ///< In bytes, on the device.
+    std::size_t first = 0;   ///< Element of the mirror.
+    std::size_t count = 0;
+  };
+  [[nodiscard]] Result<void> copy_all(bool to_device) const;
+
+  int device_ = 0;
+  kv::cuda::Stream stream_ = nullptr;
+  std::vector<Tensor> tensors_;
+  kv::cuda::DeviceMemory memory_;
+  kv::cuda::PinnedMemory pinned_;
+  std::span<float> mirror_;
+};
+
+}  // namespace dt::bench
