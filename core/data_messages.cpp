@@ -73,7 +73,8 @@ Result<Header> decode(std::string_view bytes) {
   if (header.payload > kMaxPayload)
     return fail(ErrorKind::kProtocol, "a data frame of {} bytes (at most {} are allowed)",
                 header.payload, kMaxPayload);
-  if (!is_type(header.type) || element_bytes(header.dtype) == 0 || header.reduce > Reduce::kMean)
+  if (!is_type(header.type) || element_bytes(header.dtype) == 0 || header.reduce > Reduce::kMean ||
+      codec_of(header) > Codec::kOneBit)
     return fail(ErrorKind::kProtocol, "a data frame with an unknown type");
   return header;
 }

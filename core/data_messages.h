@@ -35,7 +35,7 @@
 
 namespace dt::data {
 
-inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kVersion = 4;
 inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
 
 enum class Type : std::uint8_t {
@@ -101,12 +101,12 @@ enum Flags : std::uint8_t {
   kAsync = 2,      ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
   kCheckOnly = 4,  ///< kSetOptimizer
   kShared = 8,     ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
-  kCodec = 48,     ///< kPush, kPushPull: the sender's Codec; see codec_of().
+  kCodec = 112,    ///< kPush, kPushPull: the sender's Codec; see codec_of().
 };
 
 /// What a gradient of a float32 parameter is compressed with (kvstore/compression.h). A gradient in
 /// shared memory is not, whatever its sender uses elsewhere.
-enum class Codec : std::uint8_t { kNone = 0, kTwoBit = 1, kFp16 = 2, kBf16 = 3 };
+enum class Codec : std::uint8_t { kNone = 0, kTwoBit = 1, kFp16 = 2, kBf16 = 3, kOneBit = 4 };
 
 struct Header {
   std::uint32_t magic = kMagic;

@@ -25,6 +25,24 @@ TwoBitHead head_of(const std::byte* payload) {
   return head;
 }
 
+/// Of payloads of few bits.
+std::uint32_t nonfinite_of(Codec codec, const std::byte* payload) {
+  if (codec == Codec::kTwoBit) return head_of(payload).nonfinite;
+  std::uint32_t count = 0;
+  static_assert(sizeof count == kOneBitHeadBytes);
+  std::memcpy(&count, payload, sizeof count);
+  return count;
+}
+
+/// Of payloads of few bits.
+void put_head(std::byte* out, const Compression& how, std::uint32_t nonfinite) {
+  const TwoBitHead head{how.threshold, nonfinite};
+  if (how.codec == Codec::kTwoBit)
+    std::memcpy(out, &head, sizeof head);
+  else
+    std::memcpy(out, &nonfinite, sizeof nonfinite);
+}
+
 bool is_threshold(float value) { return std::isfinite(value) && value > 0; }
 
 const HalfCodec& half_codec(Codec codec) {
@@ -47,25 +65,30 @@ Result<Compression> parse_compression(std::string_view text) {
   };
   Compression how;
   const auto name = word();
-  if (name == "2bit")
+  if (name == "1bit")
+    how = {Codec::kOneBit, 0};
+  else if (name == "2bit")
     how.codec = Codec::kTwoBit;
   else if (name == "fp16")
     how.codec = Codec::kFp16;
   else if (name == "bf16")
     how.codec = Codec::kBf16;
   else if (name != "none")
-    return fail(ErrorKind::kInvalid, "gradient compression: '{}' is none of none, 2bit, fp16, bf16",
-                name);
+    return fail(ErrorKind::kInvalid,
+                "gradient compression: '{}' is none of none, 1bit, 2bit, fp16, bf16", name);
   for (auto option = word(); !option.empty(); option = word()) {
     constexpr std::string_view kThreshold = "threshold=";
-    if (how.codec != Codec::kTwoBit || !option.starts_with(kThreshold))
+    if (!is_of_few_bits(how.codec) || !option.starts_with(kThreshold))
       return fail(ErrorKind::kInvalid, "gradient compression: '{}' is not an option of {}", option,
                   name);
     const auto number = option.substr(kThreshold.size());
     const auto [end, ec] =
         std::from_chars(number.data(), number.data() + number.size(), how.threshold);
-    if (ec != std::errc{} || end != number.data() + number.size() || !is_threshold(how.threshold))
-      return fail(ErrorKind::kInvalid, "gradient compression: '{}' needs a number above 0", option);
+    const bool is_number =
+        ec == std::errc{} && end == number.data() + number.size() && std::isfinite(how.threshold);
+    if (!is_number || (how.codec == Codec::kTwoBit && !is_threshold(how.threshold)))
+      return fail(ErrorKind::kInvalid, "gradient compression: '{}' needs a number{}", option,
+                  how.codec == Codec::kTwoBit ? " above 0" : "");
   }
   return how;
 }
@@ -74,6 +97,8 @@ std::string_view name_of(Codec codec) {
   switch (codec) {
     case Codec::kNone:
       return "none";
+    case Codec::kOneBit:
+      return "1bit";
     case Codec::kTwoBit:
       return "2bit";
     case Codec::kFp16:
@@ -88,6 +113,8 @@ std::size_t compressed_bytes(Codec codec, std::size_t n) {
   switch (codec) {
     case Codec::kNone:
       return n * sizeof(float);
+    case Codec::kOneBit:
+      return kOneBitHeadBytes + one_bit_bytes(n);
     case Codec::kTwoBit:
       return sizeof(TwoBitHead) + two_bit_bytes(n);
     case Codec::kFp16:
@@ -105,7 +132,7 @@ std::string_view payload_error(Codec codec, const std::byte* payload) {
 float two_bit_threshold(const std::byte* payload) { return head_of(payload).threshold; }
 
 std::size_t count_nonfinite(Codec codec, const std::byte* payload, std::size_t n) {
-  if (codec == Codec::kTwoBit) return std::min<std::size_t>(head_of(payload).nonfinite, n);
+  if (is_of_few_bits(codec)) return std::min<std::size_t>(nonfinite_of(codec, payload), n);
   const unsigned exponent = codec == Codec::kFp16 ? 0x7c00 : 0x7f80;
   std::size_t count = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -117,13 +144,16 @@ std::size_t count_nonfinite(Codec codec, const std::byte* payload, std::size_t n
 }
 
 void decode(Codec codec, float* out, const std::byte* payload, std::size_t n) {
+  if (codec == Codec::kOneBit) return kernels().one_bit.decode(out, payload + kOneBitHeadBytes, n);
   if (codec != Codec::kTwoBit) return half_codec(codec).decode(out, half_codes(payload), n);
   const auto head = head_of(payload);
   kernels().two_bit.decode(out, payload + sizeof head, head.threshold, n);
 }
 
 void decode_add(Codec codec, float* into, const std::byte* payload, float weight, std::size_t n) {
-  if (codec == Codec::kTwoBit) {
+  if (codec == Codec::kOneBit) {
+    kernels().one_bit.decode_add(into, payload + kOneBitHeadBytes, weight, n);
+  } else if (codec == Codec::kTwoBit) {
     const auto head = head_of(payload);
     kernels().two_bit.decode_add(into, payload + sizeof head, head.threshold, weight, n);
   } else {
@@ -142,20 +172,21 @@ std::span<const std::byte> GradientEncoder::encode(const Compression& how, const
   std::byte* out = payload_.get();
   const std::span<const std::byte> payload(out, compressed_bytes(how.codec, n));
   if (!adds) std::memset(out, 0, payload.size());
-  if (how.codec == Codec::kTwoBit) {
-    TwoBitHead head;
-    head.threshold = how.threshold;
-    if (adds)
-      head.nonfinite = static_cast<std::uint32_t>(
-          kernels().two_bit.encode(out + sizeof head, residual_.get(), gradient, how.threshold, n));
-    if (head.nonfinite > 0)
-      std::replace_if(
-          residual_.get(), residual_.get() + n, [](float r) { return !std::isfinite(r); }, 0.0f);
-    std::memcpy(out, &head, sizeof head);
-  } else if (adds) {
-    half_codec(how.codec).encode_residual(reinterpret_cast<std::uint16_t*>(out), residual_.get(),
-                                          gradient, n);
-  }
+  float* const residual = residual_.get();
+  std::size_t nonfinite = 0;
+  if (adds && how.codec == Codec::kOneBit)
+    nonfinite =
+        kernels().one_bit.encode(out + kOneBitHeadBytes, residual, gradient, how.threshold, n);
+  else if (adds && how.codec == Codec::kTwoBit)
+    nonfinite =
+        kernels().two_bit.encode(out + kTwoBitHeadBytes, residual, gradient, how.threshold, n);
+  else if (adds)
+    half_codec(how.codec).encode_residual(reinterpret_cast<std::uint16_t*>(out), residual, gradient,
+                                          n);
+  if (nonfinite > 0)
+    std::replace_if(
+        residual, residual + n, [](float r) { return !std::isfinite(r); }, 0.0f);
+  if (is_of_few_bits(how.codec)) put_head(out, how, static_cast<std::uint32_t>(nonfinite));
   return payload;
 }
 

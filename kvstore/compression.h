@@ -2,6 +2,7 @@
 /// worker's side of it, which keeps what a payload could not say for the next round. The arithmetic
 /// is in kernels/.
 ///
+///     1bit          u32 how many elements were infinite or NaN | codes of one bit
 ///     2bit          f32 threshold | u32 how many elements were infinite or NaN | codes of two bits
 ///     fp16, bf16    codes of 16 bits
 #pragma once
@@ -20,12 +21,17 @@ namespace dt::kv {
 /// What a person sets.
 struct Compression {
   data::Codec codec = data::Codec::kNone;
-  float threshold = 0.5f;  ///< Of 2bit.
+  float threshold = 0.5f;  ///< Of 2bit, above 0; of 1bit, any finite number.
 };
 
-/// "none", "2bit threshold=0.5" (or "2bit"), "fp16", "bf16".
+/// "none", "1bit threshold=0" (or "1bit"), "2bit threshold=0.5" (or "2bit"), "fp16", "bf16".
 [[nodiscard]] Result<Compression> parse_compression(std::string_view text);
 [[nodiscard]] std::string_view name_of(data::Codec codec);
+
+/// Codes of 1bit and 2bit stand for finite numbers alone: who made them counted the others.
+[[nodiscard]] constexpr bool is_of_few_bits(data::Codec codec) {
+  return codec == data::Codec::kOneBit || codec == data::Codec::kTwoBit;
+}
 
 /// Gradients of parameters alone are compressed, and float32 alone.
 [[nodiscard]] constexpr bool is_compressible(data::Dtype dtype, bool auxiliary) {
@@ -36,8 +42,10 @@ struct Compression {
 
 /// Why a payload of the right size makes no sense; empty: it does.
 [[nodiscard]] std::string_view payload_error(data::Codec codec, const std::byte* payload);
-/// Of a 2bit payload, whose codes lie behind the head.
+/// Of a 2bit payload.
 [[nodiscard]] float two_bit_threshold(const std::byte* payload);
+/// What lies before the codes.
+constexpr std::size_t kOneBitHeadBytes = 4;
 constexpr std::size_t kTwoBitHeadBytes = 8;
 /// How many of the gradient's `n` elements were infinite or NaN.
 [[nodiscard]] std::size_t count_nonfinite(data::Codec codec, const std::byte* payload,
@@ -52,8 +60,9 @@ void decode_add(data::Codec codec, float* into, const std::byte* payload, float 
 class GradientEncoder {
  public:
   /// The payload of a gradient of `n` elements, always the same `n`; valid until the next call.
-  /// 2bit cannot carry infinities and NaN: it counts them, and their residual becomes 0.
-  /// `adds`: false for a contribution without samples: it says zeros and leaves the residual.
+  /// 1bit and 2bit cannot carry infinities and NaN: they count them, and their residual becomes 0.
+  /// `adds`: false for a contribution without samples, which nobody decodes: it leaves the
+  /// residual.
   [[nodiscard]] std::span<const std::byte> encode(const Compression& how, const float* gradient,
                                                   std::size_t n, bool adds);
 

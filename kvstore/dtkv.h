@@ -172,12 +172,14 @@ DTKV_API int dtkv_wait_in_stream(dtkv_store* store, dtkv_handle handle, double t
  * parameter key waits for the others': DTKV_INVALID. */
 DTKV_API int dtkv_set_optimizer(dtkv_store* store, const char* spec);
 
-/* `spec`: "none", "2bit threshold=0.5" (0.5 may be left out), "fp16", "bf16": how this worker sends
- * gradients from now on. What a payload could not say is added to the key's next gradient (a
- * residual per key, at the worker). Parameter keys of float32 alone; values come back whole. Every
- * contributor of a round needs the same codec, else: DTKV_MISMATCH. Between a worker and a server
- * that share memory large keys travel as they are: compressing them would only cost. 2bit carries
- * no infinity and no NaN: they are counted, and nothing is kept of them. */
+/* `spec`: "none", "1bit threshold=0" (0 may be left out), "2bit threshold=0.5" (0.5 may be left
+ * out), "fp16", "bf16": how this worker sends gradients from now on. What a payload could not say
+ * is added to the key's next gradient (a residual per key, at the worker). 2bit sends the
+ * threshold, its negative or nothing; 1bit sends 1 where the sum is above the threshold and -1
+ * elsewhere. Parameter keys of float32 alone; values come back whole. Every contributor of a round
+ * needs the same codec, else: DTKV_MISMATCH. Between a worker and a server that share memory large
+ * keys travel as they are: compressing them would only cost. 1bit and 2bit carry no infinity and no
+ * NaN: they are counted, and nothing is kept of them. */
 DTKV_API int dtkv_set_gradient_compression(dtkv_store* store, const char* spec);
 
 /* All members of the contributor set meet. Returns at once for a newcomer not yet released. */

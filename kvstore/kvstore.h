@@ -118,7 +118,7 @@ class KVStore {
     check(dtkv_wait_in_stream(store_, handle, timeout_s));
   }
   void set_optimizer(const std::string& spec) { check(dtkv_set_optimizer(store_, spec.c_str())); }
-  /// "none", "2bit threshold=0.5", "fp16", "bf16".
+  /// "none", "1bit", "2bit threshold=0.5", "fp16", "bf16"; dtkv.h has the rules.
   void set_gradient_compression(const std::string& spec) {
     check(dtkv_set_gradient_compression(store_, spec.c_str()));
   }

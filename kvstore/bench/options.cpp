@@ -175,6 +175,7 @@ const std::vector<std::pair<std::string, kv::Transport>> kTransports = {
     {"tcp", kv::Transport::kTcp},
     {"shm", kv::Transport::kSharedMemory}};
 const std::vector<std::pair<std::string, data::Codec>> kCodecs = {{"none", data::Codec::kNone},
+                                                                  {"1bit", data::Codec::kOneBit},
                                                                   {"2bit", data::Codec::kTwoBit},
                                                                   {"fp16", data::Codec::kFp16},
                                                                   {"bf16", data::Codec::kBf16}};
@@ -211,8 +212,8 @@ const std::vector<Option> kOptions = {
      For::kAll, [](Parsed& p, Value v) { return chunk(v, p.options.chunk_bytes); }},
     {"transport", 0, "WAY", "auto (default: shared memory, all being on this machine), tcp or shm",
      For::kAll, [](Parsed& p, Value v) { return choice(v, kTransports, p.options.transport); }},
-    {"codec", 0, "CODEC", "gradients are compressed: none (default), 2bit, fp16 or bf16; with "
-                          "--transport tcp",
+    {"codec", 0, "CODEC", "gradients are compressed: none (default), 1bit, 2bit, fp16 or bf16; "
+                          "with --transport tcp",
      For::kAll, [](Parsed& p, Value v) { return choice(v, kCodecs, p.options.codec); }},
     {"memory", 0, "WHOSE", "gradients and results lie in memory of the store's (default) or are "
                            "private, and then copied where it is shared",

@@ -35,6 +35,9 @@
   DT_STEPS_OF(LAUNCH, Bf16, Float32)
 
 #define DT_CODECS(LAUNCH)  \
+  LAUNCH(EncodeOneBit)     \
+  LAUNCH(DecodeOneBit)     \
+  LAUNCH(AddOneBit)        \
   LAUNCH(EncodeTwoBit)     \
   LAUNCH(DecodeTwoBit)     \
   LAUNCH(AddTwoBit)        \

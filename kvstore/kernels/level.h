@@ -5,6 +5,7 @@
 #include "kvstore/kernels/arithmetic.h"
 #include "kvstore/kernels/half.h"
 #include "kvstore/kernels/kernels.h"
+#include "kvstore/kernels/one_bit.h"
 #include "kvstore/kernels/steps.h"
 #include "kvstore/kernels/streaming.h"
 #include "kvstore/kernels/two_bit.h"
@@ -45,6 +46,9 @@ constinit const Kernels DT_KERNELS = {
     .level = DT_LEVEL,
     .f32 = arithmetic_of<float>(),
     .f64 = arithmetic_of<double>(),
+    .one_bit = {.encode = encode_one_bit,
+                .decode = decode_one_bit,
+                .decode_add = decode_add_one_bit},
     .two_bit = {.encode = encode_two_bit,
                 .decode = decode_two_bit,
                 .decode_add = decode_add_two_bit},

@@ -6,16 +6,12 @@
 
 #include "kvstore/kernels/elements.h"
 #include "kvstore/kernels/vectors.h"
+#include "kvstore/kernels/words.h"
 
 namespace dt::kv {
 namespace {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are loaded and stored as they lie");
-
 constexpr std::size_t kWordElements = 16;
-using LooseWord = Loose<std::uint32_t>;
-/// At once, without special instructions; in the first-level cache.
-constexpr std::size_t kPlainElements = 512;
 
 constexpr std::uint8_t kPositive = 3;
 constexpr std::uint8_t kNegative = 2;
@@ -177,18 +173,6 @@ std::uint32_t encode_block(LooseWord* words, Loose<float>* residual, const Loose
 }
 
 #endif
-
-/// Asks for kElements floats one page on. The processor's own prefetching stops at the end of a
-/// page: this gains 15 % of decode_add and 3 % of encode on memory outside the caches, and costs
-/// little inside. (It gains nothing for sums and optimizer steps, which walk more arrays.)
-template <std::size_t kElements>
-void prefetch_next_page(const Loose<float>* array) {
-  constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kCacheLine = 64;
-  const auto* ahead = reinterpret_cast<const std::byte*>(array) + kPage;
-  for (std::size_t i = 0; i < kElements * sizeof(float); i += kCacheLine)
-    __builtin_prefetch(ahead + i);
-}
 
 std::size_t encode_two_bit(void* codes, float* residual, const float* gradient, float threshold,
                            std::size_t n) {

@@ -6,8 +6,9 @@
 #   usage: codec_link.sh [DTBENCH [RATE]]
 #
 # Prints milliseconds of a push and of a pushpull, and how many times as fast each is as without a
-# codec. Values come back as float32: a pushpull's bytes go down to (1/16 + 1) / 2, so 2bit can make
-# it 1.88 times as fast at most where both directions share the link, and a push 16 times.
+# codec. Values come back as float32: a pushpull's bytes go down to (1/16 + 1) / 2 with 2bit,
+# which can make it 1.88 times as fast at most where both directions share the link, and a push 16 times
+# (1bit: 1.94 and 32).
 set -eu
 dtbench=${1:-$(dirname "$0")/../../build/release/bin/dtbench}
 rate=${2:-1000}
@@ -29,7 +30,7 @@ print("%.1f" % json.load(sys.stdin)["measurements"][0]["contenders"][0]["ms"]["m
 printf '%s Mbit/s\n%-10s%-8s%12s%10s\n' "$rate" operation codec "ms median" "x none"
 for operation in push pushpull; do
   none=
-  for codec in none 2bit fp16 bf16; do
+  for codec in none 1bit 2bit fp16 bf16; do
     time=$(ms "$operation" "$codec")
     none=${none:-$time}
     printf '%-10s%-8s%12s%10s\n' "$operation" "$codec" "$time" \

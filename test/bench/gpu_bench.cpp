@@ -213,6 +213,22 @@ void bench_codecs(Bench& bench, Stream stream) {
     return static_cast<std::uint8_t*>(bench.arrays().zeros(kElements / 4));
   };
   {
+    const EncodeOneBit::Tensor t = {codes(), bench.arrays().random(kElements),
+                                    bench.arrays().random(kElements), kElements};
+    bench.measure("1bit code, 256 MiB", 12.125 * elements,
+                  [&] { return launch(EncodeOneBit{}, t, nullptr, stream); });
+  }
+  {
+    const DecodeOneBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
+    bench.measure("1bit decode, 256 MiB", 4.125 * elements,
+                  [&] { return launch(DecodeOneBit{}, t, nullptr, stream); });
+  }
+  {
+    const AddOneBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
+    bench.measure("1bit decode and add, 256 MiB", 8.125 * elements,
+                  [&] { return launch(AddOneBit{}, t, nullptr, stream); });
+  }
+  {
     const EncodeTwoBit::Tensor t = {codes(), bench.arrays().random(kElements),
                                     bench.arrays().random(kElements), kElements};
     bench.measure("2bit code, 256 MiB", 12.25 * elements,

@@ -232,7 +232,9 @@ TEST_CASE("chunk value: elements that are not finite are counted, or refused by 
 
 TEST_CASE("chunk value: what is not finite in a compressed gradient is counted or refused as well",
           "[shard]") {
-  const auto codec = GENERATE(data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16);
+  const auto codec =
+      GENERATE(data::Codec::kOneBit, data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16);
+  const float whole = codec == data::Codec::kOneBit ? 1.0f : 0.5f;  // leaves no residual
   const bool refuses = GENERATE(false, true);
   CAPTURE(name_of(codec), refuses);
   ShardOptions options = ShardBench::options();
@@ -243,7 +245,7 @@ TEST_CASE("chunk value: what is not finite in a compressed gradient is counted o
   bench.take();
   const auto push = [&](std::uint32_t worker, float second) {
     GradientEncoder encoder;
-    const float gradient[] = {0.5f, second, 0.5f};
+    const float gradient[] = {whole, second, whole};
     const auto codes = encoder.encode({codec, 0.5f}, gradient, kElements, true);
     auto header = bench.push_header(worker, 1);
     data::set_codec(header, codec);
@@ -252,7 +254,7 @@ TEST_CASE("chunk value: what is not finite in a compressed gradient is counted o
   };
   push(1, std::numeric_limits<float>::quiet_NaN());
   CHECK(bench.take().empty());
-  push(0, 0.5f);
+  push(0, whole);
   const auto answers = bench.take();
   REQUIRE(answers.size() == 2);
   if (refuses) {
@@ -260,7 +262,7 @@ TEST_CASE("chunk value: what is not finite in a compressed gradient is counted o
     CHECK(answers[0].payload.find("worker 1") != std::string::npos);
   }
   CHECK(bench.shard_.nonfinite() == 1);
-  CHECK(bench.value() == (refuses ? 0.5f : 1));
+  CHECK(bench.value() == (refuses ? whole : 2 * whole));
 }
 
 TEST_CASE("chunk value: a threshold that is none is refused and changes nothing", "[shard]") {

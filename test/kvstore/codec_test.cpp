@@ -45,6 +45,27 @@ int plain_code(const std::vector<std::uint8_t>& bytes, std::size_t i) {
   }
 }
 
+/// The codec as DESIGN has it: r += g; r > t: bit 1, r -= 1; else bit 0, r += 1.
+std::vector<std::uint8_t> plain_encode_bits(std::vector<float>& residual,
+                                            const std::vector<float>& gradient, float t) {
+  std::vector<std::uint8_t> bytes(one_bit_bytes(gradient.size()));
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    float& r = residual[i];
+    r += gradient[i];
+    if (r > t) {
+      r -= 1;
+      bytes[i / 8] = static_cast<std::uint8_t>(bytes[i / 8] | 0x80 >> i % 8);
+    } else {
+      r += 1;
+    }
+  }
+  return bytes;
+}
+
+bool plain_bit(const std::vector<std::uint8_t>& bytes, std::size_t i) {
+  return (bytes[i / 8] & 0x80 >> i % 8) != 0;
+}
+
 /// A 16-bit float with so many bits of exponent and mantissa, in double arithmetic.
 struct Format {
   int exponent_bits;
@@ -140,6 +161,160 @@ std::vector<float> dense_floats(const Format& format) {
 }
 
 }  // namespace
+
+// ---------------------------------------------------------------- 1bit
+
+TEST_CASE("1bit: three steps worked out by hand, byte for byte", "[codec]") {
+  const std::vector<std::vector<float>> gradients = {
+      {0.5F, -0.5F, 0, -0.0F, 1, 3, -2, 0.25F, 2},
+      {0.25F, 0.25F, -0.5F, -1, 0, 0, 0.5F, 0.75F, -3},
+      {0, 0, 0, 0, 0, 0, 0, 0, 0}};
+  const std::vector<std::array<std::uint8_t, 4>> bytes = {
+      {0b10001101, 0b10000000, 0, 0}, {0b01100100, 0, 0, 0}, {0b10011111, 0, 0, 0}};
+  const std::vector<std::vector<float>> residuals = {{-0.5F, 0.5F, 1, 1, 0, 2, -1, -0.75F, 1},
+                                                     {0.75F, -0.25F, -0.5F, 1, 1, 1, 0.5F, 1, -1},
+                                                     {-0.25F, 0.75F, 0.5F, 0, 0, 0, -0.5F, 0, 0}};
+  const std::vector<std::vector<float>> decoded = {{1, -1, -1, -1, 1, 1, -1, 1, 1},
+                                                   {-1, 1, 1, -1, -1, 1, -1, -1, -1},
+                                                   {1, -1, -1, 1, 1, 1, 1, 1, -1}};
+  // As it is, and after so many words that every level's widest loop has them too.
+  for (const auto& level : levels())
+    for (const std::size_t words : {1U, 20U}) {
+      INFO(level.name << ", " << words << " words");
+      const auto& codec = level.kernels->one_bit;
+      const std::size_t n = 32 * (words - 1) + 9;
+      const auto repeated = [&](const std::vector<float>& nine, float rest) {
+        std::vector<float> all(n);
+        for (std::size_t i = 0; i < n; ++i) all[i] = i % 32 < 9 ? nine[i % 32] : rest;
+        return all;
+      };
+      REQUIRE(one_bit_bytes(n) == 4 * words);
+      std::vector<float> residual(n);
+      for (std::size_t step = 0; step < gradients.size(); ++step) {
+        INFO("step " << step);
+        std::vector<std::array<std::uint8_t, 4>> codes(words, {0xff, 0xff, 0xff, 0xff});
+        // The others are always below the threshold, and so is what they leave.
+        const auto gradient = repeated(gradients[step], -2);
+        CHECK(codec.encode(codes.data(), residual.data(), gradient.data(), 0, n) == 0);
+        for (const auto& word : codes) CHECK(word == bytes[step]);
+        const float left = -1 - static_cast<float>(step);
+        CHECK(difference(residual, repeated(residuals[step], left)) == "");
+        std::vector<float> out(n, 7);
+        codec.decode(out.data(), codes.data(), n);
+        CHECK(difference(out, repeated(decoded[step], -1)) == "");
+      }
+    }
+}
+
+TEST_CASE("1bit: a threshold moves what is 1 and what is -1, not what they stand for", "[codec]") {
+  const float above = std::nextafter(0.5F, 1.0F);
+  const std::vector<float> gradient = {0.5F, above, 0.75F, -0.5F, 0, 2};
+  for (const auto& level : levels()) {
+    INFO(level.name);
+    std::vector<float> residual(gradient.size());
+    std::array<std::uint8_t, 4> codes = {0xff, 0xff, 0xff, 0xff};
+    const auto& codec = level.kernels->one_bit;
+    CHECK(codec.encode(codes.data(), residual.data(), gradient.data(), 0.5F, gradient.size()) == 0);
+    CHECK(codes == std::array<std::uint8_t, 4>{0b01100100, 0, 0, 0});
+    CHECK(difference(residual, {1.5F, above - 1, -0.25F, 0.5F, 1, 1}) == "");
+    std::vector<float> out(gradient.size());
+    codec.decode(out.data(), codes.data(), out.size());
+    CHECK(out == std::vector<float>{-1, 1, 1, -1, -1, 1});
+  }
+}
+
+TEST_CASE("1bit: what lies past the last element is 0, whatever the threshold", "[codec]") {
+  for (const auto& level : levels())
+    for (std::size_t n = 1; n <= 2 * 64 + 33; ++n) {
+      INFO(level.name << ", " << n << " elements");
+      std::vector<float> residual(n);
+      const std::vector<float> gradient(n, -0.25F);
+      std::vector<std::uint8_t> codes(one_bit_bytes(n), 0x55);
+      level.kernels->one_bit.encode(codes.data(), residual.data(), gradient.data(), -0.5F, n);
+      std::vector<std::uint8_t> wanted(codes.size());
+      for (std::size_t i = 0; i < n; ++i)
+        wanted[i / 8] = static_cast<std::uint8_t>(wanted[i / 8] | 0x80 >> i % 8);
+      CHECK(codes == wanted);
+      CHECK(residual == std::vector<float>(n, -1.25F));
+    }
+}
+
+TEST_CASE("1bit: every level, size and address has the bytes and residuals of the reference",
+          "[codec]") {
+  for (const auto& level : levels())
+    for (const std::size_t n : kSizes)
+      for (const std::size_t offset : kOffsets)
+        for (const float t : {0.0F, 0.3F, -0.25F}) {
+          INFO(level.name << ", " << n << " elements, " << offset << " bytes off");
+          const auto& codec = level.kernels->one_bit;
+          std::vector<float> residual(n);
+          Array<float> got_residual(residual, offset);
+          for (std::uint32_t step = 0; step < 3; ++step) {
+            const auto gradient = numbers<float>(n, 70 + step);
+            const auto bytes = plain_encode_bits(residual, gradient, t);
+            Array<float> from(gradient, offset);
+            Array<std::uint8_t> codes(std::vector<std::uint8_t>(one_bit_bytes(n), 0x55), offset);
+            CHECK(codec.encode(codes.data(), got_residual.data(), from.data(), t, n) ==
+                  count_nonfinite(residual));
+            CHECK(codes.values() == bytes);
+            CHECK(difference(got_residual.values(), residual) == "");
+            CHECK(codes.is_whole());
+            CHECK(got_residual.is_whole());
+          }
+        }
+}
+
+TEST_CASE("1bit: any bytes decode, alone and on top of a sum", "[codec]") {
+  std::mt19937 random(2);
+  for (const auto& level : levels())
+    for (const std::size_t n : kSizes)
+      for (const std::size_t offset : kOffsets) {
+        INFO(level.name << ", " << n << " elements, " << offset << " bytes off");
+        const auto& codec = level.kernels->one_bit;
+        const float weight = 0.7F;
+        std::vector<std::uint8_t> bytes(one_bit_bytes(n));
+        for (auto& b : bytes) b = static_cast<std::uint8_t>(random());
+        const auto before = numbers<float>(n, 5);
+        std::vector<float> out(n);
+        auto sum = before;
+        for (std::size_t i = 0; i < n; ++i) {
+          out[i] = plain_bit(bytes, i) ? 1 : -1;
+          sum[i] = plain_bit(bytes, i) ? before[i] + weight : before[i] - weight;
+        }
+        Array<std::uint8_t> codes(bytes, offset);
+        Array<float> got(n, offset);
+        codec.decode(got.data(), codes.data(), n);
+        CHECK(difference(got.values(), out) == "");
+        CHECK(got.is_whole());
+        got = Array<float>(before, offset);
+        codec.decode_add(got.data(), codes.data(), weight, n);
+        CHECK(difference(got.values(), sum) == "");
+        CHECK(got.is_whole());
+      }
+}
+
+TEST_CASE("1bit: what was sent and what is left over make up all gradients", "[codec][property]") {
+  const bool holds =
+      rc::check("sent + residual = sum of gradients", [](const std::vector<std::int8_t>& steps) {
+        // Multiples of 1/16 below 2^11: all of the arithmetic is exact.
+        const std::size_t n = 85;
+        for (const auto& level : levels()) {
+          std::vector<float> total(n), residual(n), received(n);
+          std::vector<std::uint8_t> codes(one_bit_bytes(n));
+          for (const std::int8_t step : steps) {
+            std::vector<float> gradient(n);
+            for (std::size_t i = 0; i < n; ++i) {
+              gradient[i] = static_cast<float>(step * (static_cast<int>(i) - 42) / 4) / 16;
+              total[i] += gradient[i];
+            }
+            level.kernels->one_bit.encode(codes.data(), residual.data(), gradient.data(), 0, n);
+            level.kernels->one_bit.decode_add(received.data(), codes.data(), 1, n);
+          }
+          for (std::size_t i = 0; i < n; ++i) RC_ASSERT(received[i] + residual[i] == total[i]);
+        }
+      });
+  CHECK(holds);
+}
 
 // ---------------------------------------------------------------- 2bit
 

@@ -149,6 +149,38 @@ TEMPLATE_TEST_CASE("cuda: sums and steps have the bits of the CPU's kernels", "[
   });
 }
 
+TEST_CASE("cuda: 1bit has the bits of the CPU's codec, round after round", "[cuda]") {
+  against_kernels([](const Kernels& kernels, std::size_t n) {
+    std::vector<float> residual(n);
+    std::vector<float> their_residual(n);
+    std::vector<float> sum(n);
+    std::vector<float> their_sum(n);
+    for (std::uint32_t round = 0; round < 5; ++round) {
+      const float threshold = static_cast<float>(round % 3) / 8 - 0.125F;
+      const auto gradient = numbers<float>(n, round, round > 2);
+      std::vector<std::uint8_t> codes(dt::kv::one_bit_bytes(n), 0xa5);
+      std::vector<std::uint8_t> their_codes(codes.size(), 0x5a);
+      EncodeOneBit encode;
+      encode.threshold = threshold;
+      CHECK(OnHost::run(encode, {{codes.data(), residual.data(), gradient.data(), n}}) ==
+            kernels.one_bit.encode(their_codes.data(), their_residual.data(), gradient.data(),
+                                   threshold, n));
+      CHECK(codes == their_codes);
+      CHECK(difference(residual, their_residual) == "");
+      std::vector<float> out(n, 7);
+      std::vector<float> their_out(n, 8);
+      OnHost::run(DecodeOneBit{}, {{out.data(), codes.data(), n}});
+      kernels.one_bit.decode(their_out.data(), codes.data(), n);
+      CHECK(difference(out, their_out) == "");
+      AddOneBit add;
+      add.weight = 0.3F;
+      OnHost::run(add, {{sum.data(), codes.data(), n}});
+      kernels.one_bit.decode_add(their_sum.data(), codes.data(), 0.3F, n);
+      CHECK(difference(sum, their_sum) == "");
+    }
+  });
+}
+
 TEST_CASE("cuda: 2bit has the bits of the CPU's codec, round after round", "[cuda]") {
   against_kernels([](const Kernels& kernels, std::size_t n) {
     const float threshold = 0.25F;

@@ -227,7 +227,7 @@ TEST_CASE("deterministic: the same bits whoever came first, by every way and cod
           "[deterministic]") {
   const auto transport = transport_under_test();
   const std::string optimizer = GENERATE("", "sgd momentum=0.9", "adam");
-  const std::string codec = GENERATE("none", "2bit threshold=0.5", "fp16", "bf16");
+  const std::string codec = GENERATE("none", "1bit", "2bit threshold=0.5", "fp16", "bf16");
   CAPTURE(codec, optimizer);
   CHECK(results_over_orders(true, transport, codec, optimizer) == 1);
 }

@@ -330,6 +330,22 @@ TEST_CASE("frames: a header in memory is what the field list says", "[wire]") {
   CHECK(std::string(bytes.begin(), bytes.end()) == wire::body_of(header));
 }
 
+TEST_CASE("frames: a codec says nothing of the other flags, and one that is none is refused",
+          "[wire]") {
+  data::Header header;
+  header.type = data::Type::kPush;
+  for (unsigned codec = 0; codec < 8; ++codec) {
+    header.flags = data::kAsync | data::kShared;
+    data::set_codec(header, static_cast<data::Codec>(7));
+    data::set_codec(header, static_cast<data::Codec>(codec));
+    CHECK((header.flags & ~data::kCodec) == (data::kAsync | data::kShared));
+    CHECK(data::codec_of(header) == static_cast<data::Codec>(codec));
+    const auto bytes = data::encode(header);
+    const auto decoded = data::decode(std::string_view(bytes.data(), bytes.size()));
+    CHECK(decoded.has_value() == (codec <= static_cast<unsigned>(data::Codec::kOneBit)));
+  }
+}
+
 TEST_CASE("members: one memory too many is refused, and the connection lives", "[security]") {
   Cluster cluster(1, 1);
   Stranger member(cluster.server().port());

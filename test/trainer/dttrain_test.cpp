@@ -61,8 +61,8 @@ TEST_CASE("dttrain trains on generated digits, reports, saves, and goes on from 
   CHECK(metrics[1]["validation_accuracy"] > 0.8);
 }
 
-TEST_CASE("dttrain learns from gradients in two bits or in sixteen") {
-  for (const std::string how : {"2bit --gc-threshold 0.001", "fp16", "bf16"}) {
+TEST_CASE("dttrain learns from gradients in one bit, in two or in sixteen") {
+  for (const std::string how : {"1bit --lr 0.003", "2bit --gc-threshold 0.001", "fp16", "bf16"}) {
     Folder folder;
     const auto ended =
         run("--network mlp --dataset generated --samples 2000 --num-epochs 3 --metrics-json " +
@@ -141,6 +141,7 @@ TEST_CASE("dttrain names what it cannot use") {
   CHECK(run("--lr fast").exit_code() == 2);
   CHECK(run("--gc-type 3bit").exit_code() == 2);
   CHECK(run("--gc-type 2bit --gc-threshold 0").exit_code() == 2);
+  CHECK(run("--gc-type 1bit --gc-threshold inf").exit_code() == 2);
   const auto no_data = run("--data /nonexistent");
   CHECK(no_data.exit_code() == 1);
   CHECK(no_data.says("/nonexistent"));

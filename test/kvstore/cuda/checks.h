@@ -518,6 +518,106 @@ void check_two_bit_rounds(Findings& findings, Random& random) {
   }
 }
 
+/// Bits written out by hand, with what they leave.
+template <class Where>
+void check_one_bit_by_hand(Findings& findings, Random&) {
+  //                                1     0      0  0      1  1  0      1   |  0
+  const std::vector<float> first = {0.5F, -0.5F, 0, -0.0F, 1, 3, -2.0F, 0.25F, -0.25F};
+  const std::vector<float> left = {-0.5F, 0.5F, 1, 1, 0, 2, -1, -0.75F, 0.75F};
+  GuardedArray<float, Where> residual(std::vector<float>(9), 0);
+  GuardedArray<float, Where> gradient(first, 0);
+  GuardedArray<std::uint8_t, Where> codes(4, 0);
+  EncodeOneBit encode;
+  Where::run(encode, {{codes.data(), residual.data(), gradient.data(), 9}});
+  findings.check(codes.values() == std::vector<std::uint8_t>{0b10001101, 0, 0, 0},
+                 "the first bits");
+  findings.same(difference(residual.values(), left), "the first residual");
+  // Nothing new, and 1 is not above the threshold: 2 alone is. Past the end are no bits.
+  gradient = GuardedArray<float, Where>(std::vector<float>(9), 0);
+  encode.threshold = 1;
+  Where::run(encode, {{codes.data(), residual.data(), gradient.data(), 9}});
+  findings.check(codes.values() == std::vector<std::uint8_t>{0b00000100, 0, 0, 0},
+                 "the second bits");
+  findings.same(difference(residual.values(), {0.5F, 1.5F, 2, 2, 1, 1, 0, 0.25F, 1.75F}),
+                "the second residual");
+  encode.threshold = -1;
+  Where::run(encode, {{codes.data(), residual.data(), gradient.data(), 9}});
+  findings.check(codes.values() == std::vector<std::uint8_t>{0xff, 0x80, 0, 0}, "the third bits");
+  GuardedArray<std::uint8_t, Where> bits(std::vector<std::uint8_t>{0b00100100, 0b10000000}, 0);
+  GuardedArray<float, Where> out(9, 0);
+  Where::run(DecodeOneBit{}, {{out.data(), bits.data(), 9}});
+  findings.same(difference(out.values(), {-1, -1, 1, -1, -1, 1, -1, -1, 1}), "decoded");
+  GuardedArray<float, Where> into(std::vector<float>(9, 0.5F), 0);
+  AddOneBit add;
+  add.weight = 3;
+  Where::run(add, {{into.data(), bits.data(), 9}});
+  const float less = -2.5F;
+  const float more = 3.5F;
+  findings.same(difference(into.values(), {less, less, more, less, less, more, less, less, more}),
+                "added");
+}
+
+/// As check_two_bit_rounds.
+template <class Where>
+void check_one_bit_rounds(Findings& findings, Random& random) {
+  constexpr int kRounds = 50;
+  for (const std::size_t n : kLengths) {
+    if (n > 1000) continue;
+    const bool strange = random() % 4 == 0;
+    const float t = static_cast<float>(random() % 3) / 4 - 0.25F;
+    GuardedArray<float, Where> residual(std::vector<float>(n), random() % 2);
+    GuardedArray<float, Where> sum(std::vector<float>(n), random() % 2);
+    std::vector<float> kept(n);
+    std::vector<double> given(n);
+    std::vector<double> sent(n);
+    std::vector<double> sizes(n);
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string what = "1bit, " + std::to_string(n) + ", round " + std::to_string(round);
+      const auto g = Plain<Float32>::numbers(n, random, strange);
+      GuardedArray<float, Where> gradient(g, random() % 2);
+      GuardedArray<std::uint8_t, Where> codes((n + 31) / 32 * 4, random() % 2);
+      std::vector<std::uint8_t> wanted((n + 31) / 32 * 4);
+      std::vector<float> decoded(n, -1);
+      std::uint64_t nonfinite = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        kept[i] += g[i];
+        if (kept[i] > t) {
+          kept[i] -= 1;
+          decoded[i] = 1;
+          wanted[i / 8] = static_cast<std::uint8_t>(wanted[i / 8] | 0x80 >> i % 8);
+        } else {
+          kept[i] += 1;
+        }
+        nonfinite += std::isfinite(kept[i]) ? 0 : 1;
+        given[i] += as_double(g[i]);
+        sent[i] += as_double(decoded[i]);
+        sizes[i] += std::fabs(as_double(kept[i])) + std::fabs(as_double(g[i])) + 1;
+      }
+      EncodeOneBit encode;
+      encode.threshold = t;
+      const std::uint64_t found =
+          Where::run(encode, {{codes.data(), residual.data(), gradient.data(), n}});
+      findings.check(found == nonfinite, what + ": non-finite");
+      findings.check(codes.values() == wanted, what + ": codes");
+      findings.same(difference(residual.values(), kept), what + ": residual");
+      findings.check(codes.is_whole() && residual.is_whole(), what + ": written outside");
+      GuardedArray<float, Where> out(n, random() % 2);
+      Where::run(DecodeOneBit{}, {{out.data(), codes.data(), n}});
+      findings.same(difference(out.values(), decoded), what + ": decoded");
+      findings.check(out.is_whole(), what + ": written outside");
+      Where::run(AddOneBit{}, {{sum.data(), codes.data(), n}});
+      findings.check(sum.is_whole(), what + ": written outside");
+    }
+    if (strange) continue;
+    const auto total = sum.values();
+    for (std::size_t i = 0; i < n; ++i) {
+      const double lost = std::fabs(given[i] - sent[i] - as_double(kept[i]));
+      findings.check(lost <= 3 * Plain<Float32>::unit() * sizes[i], "1bit loses gradients");
+      findings.check(as_double(total[i]) == sent[i], "1bit: the added codes");
+    }
+  }
+}
+
 template <class Half, class Where>
 void check_half_residual(Findings& findings, Random& random) {
   for (const std::size_t n : kLengths) {
@@ -586,6 +686,8 @@ std::vector<Check> all_checks() {
       {"adam on bf16", check_adam<Bf16, Bf16, 1, Where>},
       {"adam on fp16, gradients in float32", check_adam<Fp16, Float32, 1, Where>},
       {"adam on bf16, gradients in float32", check_adam<Bf16, Float32, 8, Where>},
+      {"1bit by hand", check_one_bit_by_hand<Where>},
+      {"1bit over many rounds", check_one_bit_rounds<Where>},
       {"2bit by hand", check_two_bit_by_hand<Where>},
       {"2bit over many rounds", check_two_bit_rounds<Where>},
       {"fp16 with residual", check_half_residual<Fp16, Where>},

@@ -58,6 +58,16 @@ bool reaches_all(const Adam<Values, In, kMost>& op,
                  const typename Adam<Values, In, kMost>::Tensor& t) {
   return reaches_step(op, t);
 }
+bool reaches_all(const EncodeOneBit&, const EncodeOneBit::Tensor& t) {
+  return reaches(t.codes, one_bit_bytes(t.elements)) && reaches(t.residual, t.elements) &&
+         reaches(t.gradient, t.elements);
+}
+bool reaches_all(const DecodeOneBit&, const DecodeOneBit::Tensor& t) {
+  return reaches(t.codes, (t.elements + 7) / 8) && reaches(t.out, t.elements);
+}
+bool reaches_all(const AddOneBit&, const AddOneBit::Tensor& t) {
+  return reaches(t.codes, (t.elements + 7) / 8) && reaches(t.into, t.elements);
+}
 bool reaches_all(const EncodeTwoBit&, const EncodeTwoBit::Tensor& t) {
   return reaches(t.codes, two_bit_bytes(t.elements)) && reaches(t.residual, t.elements) &&
          reaches(t.gradient, t.elements);
