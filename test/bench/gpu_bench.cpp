@@ -1,12 +1,14 @@
 /// How fast the operations of kvstore/cuda are on a device, beside the device's own copy.
 ///
-///     gpu_bench [--device N] [--reps N]
+///     gpu_bench [--device N] [--reps N] [--mib N]
 ///
 /// Each figure is the median of N (15) pairs, copy and operation in turn, by the stream's events.
 ///     bytes     what must be read and written, once
 ///     GB/s      bytes over time
 ///     x copy    the same over that of a copy of 256 MiB inside the device, which moves 512 MiB
-/// Exit codes: 0, 1 a call failed, 2 bad usage, 77 no device.
+///     verdict   whether that is at least 0.85, for the operations of which it is demanded
+/// With --mib arrays have N MiB instead of 256, and ResNet-50's tensors shrink with them.
+/// Exit codes: 0, 1 a call failed, 2 bad usage, 3 a verdict is "below", 77 no device.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -25,8 +27,16 @@ using namespace dt::kv::cuda;
 
 namespace {
 
-constexpr std::size_t kBytes = std::size_t{256} << 20;
-constexpr std::size_t kElements = kBytes / sizeof(float);
+constexpr unsigned long kUsualMib = 256;
+constexpr int kBelowExit = 3;
+/// Of the device's own copy rate.
+constexpr double kLeast = 0.85;
+
+struct Options {
+  int device = 0;
+  int reps = 15;
+  unsigned long mib = kUsualMib;
+};
 
 void must(Status status) {
   if (status.ok()) return;
@@ -88,33 +98,52 @@ std::vector<std::uint64_t> resnet50() {
 
 class Bench {
  public:
-  Bench(Stream stream, int reps) : stream_(stream), reps_(reps), arrays_(stream) {
+  Bench(Stream stream, const Options& options)
+      : stream_(stream), options_(options), arrays_(stream) {
     must(begin_.create());
     must(end_.create());
-    must(from_.allocate(kBytes));
-    must(to_.allocate(kBytes));
-    must(fill(from_.data(), 1, kBytes, stream));
+    must(from_.allocate(bytes()));
+    must(to_.allocate(bytes()));
+    must(fill(from_.data(), 1, bytes(), stream));
   }
 
   Arrays& arrays() { return arrays_; }
+  /// Of an array, and of the copy.
+  [[nodiscard]] std::size_t bytes() const { return options_.mib << 20; }
+  [[nodiscard]] std::size_t elements() const { return bytes() / sizeof(float); }
+  /// "256 MiB"
+  [[nodiscard]] std::string size() const { return std::to_string(options_.mib) + " MiB"; }
+  /// Of a tensor that has `whole` elements in the model.
+  [[nodiscard]] std::uint64_t shrunk(std::uint64_t whole) const {
+    return std::max<std::uint64_t>(1, whole * options_.mib / kUsualMib);
+  }
+  /// Verdicts that were given, and how many of them were good.
+  [[nodiscard]] int verdicts() const { return verdicts_; }
+  [[nodiscard]] int good() const { return good_; }
+
+  enum class Verdict { kDemanded, kNone };
 
   /// Prints a line, and gives the arrays back.
-  void measure(const std::string& name, double bytes, const std::function<Status()>& operation) {
-    const auto copy_once = [this] { return copy(to_.data(), from_.data(), kBytes, stream_); };
+  void measure(const std::string& name, double bytes, Verdict verdict,
+               const std::function<Status()>& operation) {
+    const auto copy_once = [this] {
+      return copy(to_.data(), from_.data(), this->bytes(), stream_);
+    };
     std::vector<double> rates;
     std::vector<double> copies;
     for (int warm = 0; warm < 3; ++warm) {
       must(copy_once());
       must(operation());
     }
-    for (int rep = 0; rep < reps_; ++rep) {
-      copies.push_back(2.0 * static_cast<double>(kBytes) / seconds(copy_once));
+    for (int rep = 0; rep < options_.reps; ++rep) {
+      copies.push_back(2.0 * static_cast<double>(this->bytes()) / seconds(copy_once));
       rates.push_back(bytes / seconds(operation));
     }
     const double rate = median(rates);
     const double copied = median(copies);
-    std::printf("%-34s %9.1f MB %9.3f ms %8.0f GB/s %8.0f GB/s copy %7.3f x copy\n", name.c_str(),
-                bytes / 1e6, bytes / rate * 1e3, rate / 1e9, copied / 1e9, rate / copied);
+    std::printf("%-34s %9.1f MB %9.3f ms %8.0f GB/s %8.0f GB/s copy %7.3f x copy  %s\n",
+                name.c_str(), bytes / 1e6, bytes / rate * 1e3, rate / 1e9, copied / 1e9,
+                rate / copied, judge(verdict, rate / copied));
     std::fflush(stdout);
     arrays_.free_all();
   }
@@ -129,6 +158,13 @@ class Bench {
     must(end_.milliseconds_since(begin_, milliseconds));
     return static_cast<double>(milliseconds) * 1e-3;
   }
+  const char* judge(Verdict verdict, double part) {
+    if (verdict == Verdict::kNone) return "-";
+    ++verdicts_;
+    if (part < kLeast) return "below";
+    ++good_;
+    return "good";
+  }
   static double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -136,10 +172,12 @@ class Bench {
   }
 
   Stream stream_;
-  int reps_;
+  Options options_;
   Event begin_, end_;
   DeviceMemory from_, to_;
   Arrays arrays_;
+  int verdicts_ = 0;
+  int good_ = 0;
 };
 
 template <unsigned kMost>
@@ -147,22 +185,23 @@ void bench_sum(Bench& bench, Stream stream) {
   Sum<Float32, Float32, kMost> operation;
   operation.sum.count = kMost;
   typename Sum<Float32, Float32, kMost>::Tensor tensor;
-  for (auto& source : tensor.sources) source = bench.arrays().random(kElements);
-  tensor.out = bench.arrays().random(kElements);
-  tensor.elements = kElements;
-  bench.measure("sum of " + std::to_string(kMost) + ", 256 MiB each",
-                static_cast<double>(kBytes) * (kMost + 1),
+  for (auto& source : tensor.sources) source = bench.arrays().random(bench.elements());
+  tensor.out = bench.arrays().random(bench.elements());
+  tensor.elements = bench.elements();
+  bench.measure("sum of " + std::to_string(kMost) + ", " + bench.size() + " each",
+                static_cast<double>(bench.bytes()) * (kMost + 1), Bench::Verdict::kDemanded,
                 [&] { return launch(operation, tensor, nullptr, stream); });
 }
 
 /// A step over ResNet-50 in one launch. Its tensors lie apart, as a framework's do.
 template <class Operation>
 void bench_step(Bench& bench, Stream stream, const std::string& name, Operation operation,
-                double bytes_per_element) {
+                double bytes_per_element, Bench::Verdict verdict) {
   using Values = typename Operation::Values;
   std::vector<typename Operation::Tensor> tensors;
   std::uint64_t elements = 0;
-  for (const std::uint64_t n : resnet50()) {
+  for (const std::uint64_t whole : resnet50()) {
+    const std::uint64_t n = bench.shrunk(whole);
     typename Operation::Tensor t;
     if constexpr (Operation::kHasMaster) {
       t.values = static_cast<typename Values::Element*>(bench.arrays().zeros(2 * n));
@@ -181,7 +220,7 @@ void bench_step(Bench& bench, Stream stream, const std::string& name, Operation 
   Table<Operation> table;
   must(table.make(tensors, stream));
   bench.measure(name + ", ResNet-50's " + std::to_string(tensors.size()),
-                bytes_per_element * static_cast<double>(elements),
+                bytes_per_element * static_cast<double>(elements), verdict,
                 [&] { return launch(operation, table, nullptr, stream); });
 }
 
@@ -208,98 +247,105 @@ Operation adamw() {
 }
 
 void bench_codecs(Bench& bench, Stream stream) {
-  const auto elements = static_cast<double>(kElements);
-  const auto codes = [&] {
-    return static_cast<std::uint8_t*>(bench.arrays().zeros(kElements / 4));
-  };
+  const std::size_t n = bench.elements();
+  const auto elements = static_cast<double>(n);
+  const auto codes = [&] { return static_cast<std::uint8_t*>(bench.arrays().zeros(n / 4)); };
+  const auto halves = [&] { return static_cast<std::uint16_t*>(bench.arrays().zeros(2 * n)); };
+  const auto floats = [&] { return bench.arrays().random(n); };
   {
-    const EncodeOneBit::Tensor t = {codes(), bench.arrays().random(kElements),
-                                    bench.arrays().random(kElements), kElements};
-    bench.measure("1bit code, 256 MiB", 12.125 * elements,
+    const EncodeOneBit::Tensor t = {codes(), floats(), floats(), n};
+    bench.measure("1bit code, " + bench.size(), 12.125 * elements, Bench::Verdict::kNone,
                   [&] { return launch(EncodeOneBit{}, t, nullptr, stream); });
   }
   {
-    const DecodeOneBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
-    bench.measure("1bit decode, 256 MiB", 4.125 * elements,
+    const DecodeOneBit::Tensor t = {floats(), codes(), n};
+    bench.measure("1bit decode, " + bench.size(), 4.125 * elements, Bench::Verdict::kNone,
                   [&] { return launch(DecodeOneBit{}, t, nullptr, stream); });
   }
   {
-    const AddOneBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
-    bench.measure("1bit decode and add, 256 MiB", 8.125 * elements,
+    const AddOneBit::Tensor t = {floats(), codes(), n};
+    bench.measure("1bit decode and add, " + bench.size(), 8.125 * elements, Bench::Verdict::kNone,
                   [&] { return launch(AddOneBit{}, t, nullptr, stream); });
   }
   {
-    const EncodeTwoBit::Tensor t = {codes(), bench.arrays().random(kElements),
-                                    bench.arrays().random(kElements), kElements};
-    bench.measure("2bit code, 256 MiB", 12.25 * elements,
+    const EncodeTwoBit::Tensor t = {codes(), floats(), floats(), n};
+    bench.measure("2bit code, " + bench.size(), 12.25 * elements, Bench::Verdict::kDemanded,
                   [&] { return launch(EncodeTwoBit{}, t, nullptr, stream); });
   }
   {
-    const DecodeTwoBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
-    bench.measure("2bit decode, 256 MiB", 4.25 * elements,
+    const DecodeTwoBit::Tensor t = {floats(), codes(), n};
+    bench.measure("2bit decode, " + bench.size(), 4.25 * elements, Bench::Verdict::kDemanded,
                   [&] { return launch(DecodeTwoBit{}, t, nullptr, stream); });
   }
   {
-    const AddTwoBit::Tensor t = {bench.arrays().random(kElements), codes(), kElements};
-    bench.measure("2bit decode and add, 256 MiB", 8.25 * elements,
+    const AddTwoBit::Tensor t = {floats(), codes(), n};
+    bench.measure("2bit decode and add, " + bench.size(), 8.25 * elements, Bench::Verdict::kNone,
                   [&] { return launch(AddTwoBit{}, t, nullptr, stream); });
   }
   {
-    const Cast<Float32, Fp16>::Tensor t = {
-        {bench.arrays().random(kElements)},
-        static_cast<std::uint16_t*>(bench.arrays().zeros(kBytes / 2)),
-        kElements};
-    bench.measure("float32 to fp16, 256 MiB", 6 * elements,
+    const Cast<Float32, Fp16>::Tensor t = {{floats()}, halves(), n};
+    bench.measure("float32 to fp16, " + bench.size(), 6 * elements, Bench::Verdict::kNone,
                   [&] { return launch(Cast<Float32, Fp16>(), t, nullptr, stream); });
   }
   {
-    const Cast<Bf16, Float32>::Tensor t = {
-        {static_cast<std::uint16_t*>(bench.arrays().zeros(kBytes / 2))},
-        bench.arrays().random(kElements),
-        kElements};
-    bench.measure("bf16 to float32, 256 MiB", 6 * elements,
+    const Cast<Bf16, Float32>::Tensor t = {{halves()}, floats(), n};
+    bench.measure("bf16 to float32, " + bench.size(), 6 * elements, Bench::Verdict::kNone,
                   [&] { return launch(Cast<Bf16, Float32>(), t, nullptr, stream); });
   }
 }
 
-bool parse(int argc, char** argv, int& device, int& reps) {
+bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; i += 2) {
     const std::string_view name = argv[i];
-    if (i + 1 == argc || (name != "--device" && name != "--reps")) return false;
+    if (i + 1 == argc) return false;
     char* end = nullptr;
     const unsigned long value = std::strtoul(argv[i + 1], &end, 10);
-    if (*end != '\0' || end == argv[i + 1] || value > 1000) return false;
-    (name == "--reps" ? reps : device) = static_cast<int>(value);
+    if (*end != '\0' || end == argv[i + 1] || value > 4096) return false;
+    if (name == "--reps")
+      options.reps = static_cast<int>(value);
+    else if (name == "--device")
+      options.device = static_cast<int>(value);
+    else if (name == "--mib")
+      options.mib = value;
+    else
+      return false;
   }
-  return reps > 0;
+  return options.reps > 0 && options.mib > 0;
+}
+
+void run(Bench& bench, Stream stream) {
+  bench_sum<2>(bench, stream);
+  bench_sum<4>(bench, stream);
+  bench_sum<8>(bench, stream);
+  // Values, gradient and state in float32; then values and gradients in bf16 with a master copy.
+  using Verdict = Bench::Verdict;
+  bench_step(bench, stream, "SGD-momentum", sgd<Sgd<Float32, Float32, 1>>(), 20,
+             Verdict::kDemanded);
+  bench_step(bench, stream, "AdamW", adamw<Adam<Float32, Float32, 1>>(), 28, Verdict::kDemanded);
+  bench_step(bench, stream, "SGD-momentum, bf16", sgd<Sgd<Bf16, Bf16, 1>>(), 20, Verdict::kNone);
+  bench_step(bench, stream, "AdamW, bf16", adamw<Adam<Bf16, Bf16, 1>>(), 28, Verdict::kNone);
+  bench_codecs(bench, stream);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  int device = 0;
-  int reps = 15;
-  if (!parse(argc, argv, device, reps)) {
-    std::fprintf(stderr, "usage: gpu_bench [--device N] [--reps N]\n");
+  Options options;
+  if (!parse(argc, argv, options)) {
+    std::fprintf(stderr, "usage: gpu_bench [--device N] [--reps N] [--mib N]\n");
     return 2;
   }
-  if (const std::string why = why_no_device(device); !why.empty()) {
+  if (const std::string why = why_no_device(options.device); !why.empty()) {
     std::fprintf(stderr, "gpu_bench: SKIPPED: %s\n", why.c_str());
     return kNoDeviceExit;
   }
-  must(use_device(device));
-  std::printf("gpu_bench: %s\n", describe_device(device).c_str());
+  must(use_device(options.device));
+  std::printf("gpu_bench: %s\n", describe_device(options.device).c_str());
   OwnStream stream;
   must(stream.create());
-  Bench bench(stream.get(), reps);
-  bench_sum<2>(bench, stream.get());
-  bench_sum<4>(bench, stream.get());
-  bench_sum<8>(bench, stream.get());
-  // Values, gradient and state in float32; then values and gradients in bf16 with a master copy.
-  bench_step(bench, stream.get(), "SGD-momentum", sgd<Sgd<Float32, Float32, 1>>(), 20);
-  bench_step(bench, stream.get(), "AdamW", adamw<Adam<Float32, Float32, 1>>(), 28);
-  bench_step(bench, stream.get(), "SGD-momentum, bf16", sgd<Sgd<Bf16, Bf16, 1>>(), 20);
-  bench_step(bench, stream.get(), "AdamW, bf16", adamw<Adam<Bf16, Bf16, 1>>(), 28);
-  bench_codecs(bench, stream.get());
-  return 0;
+  Bench bench(stream.get(), options);
+  run(bench, stream.get());
+  std::printf("gpu_bench: %d of %d reach %.2f of the copy's rate\n", bench.good(), bench.verdicts(),
+              kLeast);
+  return bench.good() == bench.verdicts() ? 0 : kBelowExit;
 }

@@ -1,0 +1,123 @@
+/// The optimizer steps of kvstore/cuda over arrays of other languages: a library that
+/// torch_optimizers.py loads. Arrays are float32, in the memory of a device or of the host.
+///
+///     nvcc -t 4 $flags -shared -Xcompiler -fPIC -o liboptimizer_steps.so
+///         test/bench/optimizer_steps.cpp kvstore/cuda/device.cpp kvstore/cuda/launch_steps.cu
+///
+/// Functions that can fail return null or a sentence that lives for ever.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvstore/cuda/launch.h"
+#include "kvstore/cuda/steps.h"
+
+using namespace dt::kv::cuda;
+
+namespace {
+
+constexpr int kHost = -1;
+
+/// Of one tensor; as the script has it.
+struct Arrays {
+  float* values;
+  const float* gradient;
+  float* first;
+  float* second;  ///< Null for SGD.
+  std::uint64_t elements;
+};
+
+/// A rule over many tensors.
+class Steps {
+ public:
+  virtual ~Steps() = default;
+  virtual Status run(const float* constants, Stream stream) = 0;
+};
+
+Sgd<Float32, Float32, 1> with(const float* constants, Sgd<Float32, Float32, 1> operation) {
+  operation.step.learning_rate = constants[0];
+  operation.step.momentum = constants[1];
+  operation.step.weight_decay = constants[2];
+  return operation;
+}
+
+Adam<Float32, Float32, 1> with(const float* constants, Adam<Float32, Float32, 1> operation) {
+  operation.step.keep = constants[0];
+  operation.step.beta1 = constants[1];
+  operation.step.rest1 = constants[2];
+  operation.step.beta2 = constants[3];
+  operation.step.rest2 = constants[4];
+  operation.step.step = constants[5];
+  operation.step.root_scale = constants[6];
+  operation.step.eps = constants[7];
+  return operation;
+}
+
+template <class Operation>
+class StepsOf final : public Steps {
+ public:
+  Status make(int device, const Arrays* arrays, std::uint64_t count, Stream stream) {
+    device_ = device;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      typename Operation::Tensor tensor;
+      tensor.values = arrays[i].values;
+      tensor.first = arrays[i].first;
+      tensor.second = arrays[i].second;
+      tensor.gradients[0] = arrays[i].gradient;
+      tensor.elements = arrays[i].elements;
+      tensors_.push_back(tensor);
+    }
+    if (device_ == kHost) return {};
+    if (const Status used = use_device(device_); !used.ok()) return used;
+    return table_.make(tensors_, stream);
+  }
+  Status run(const float* constants, Stream stream) override {
+    const auto operation = with(constants, Operation());
+    if (device_ != kHost) return launch(operation, table_, nullptr, stream);
+    (void)run_on_host(operation, tensors_.data(), tensors_.size());
+    return {};
+  }
+
+ private:
+  int device_ = kHost;
+  std::vector<typename Operation::Tensor> tensors_;
+  Table<Operation> table_;
+};
+
+template <class Operation>
+Steps* make(int device, const Arrays* arrays, std::uint64_t count, void* stream,
+            const char** error) {
+  auto steps = std::make_unique<StepsOf<Operation>>();
+  const Status made = steps->make(device, arrays, count, static_cast<Stream>(stream));
+  *error = made.error;
+  return made.ok() ? steps.release() : nullptr;
+}
+
+}  // namespace
+
+#define DT_EXPORT extern "C" __attribute__((visibility("default")))
+
+/// Why `device` cannot be used; null: it can.
+DT_EXPORT const char* steps_why_not(int device) {
+  static std::string why;
+  why = why_no_device(device);
+  return why.empty() ? nullptr : why.c_str();
+}
+
+/// "sgd" or "adam" over `count` tensors, whose arrays stay where they are; device -1: the host's
+/// memory. Null, and *error says why.
+DT_EXPORT Steps* steps_make(const char* rule, int device, const Arrays* arrays, std::uint64_t count,
+                            void* stream, const char** error) {
+  return std::string(rule) == "sgd"
+             ? make<Sgd<Float32, Float32, 1>>(device, arrays, count, stream, error)
+             : make<Adam<Float32, Float32, 1>>(device, arrays, count, stream, error);
+}
+
+/// sgd: learning rate, momentum, weight decay. adam: the constants of AdamStep, which decays apart
+/// from the gradient. On a device it is put on the stream.
+DT_EXPORT const char* steps_run(Steps* steps, const float* constants, void* stream) {
+  return steps->run(constants, static_cast<Stream>(stream)).error;
+}
+
+DT_EXPORT void steps_free(Steps* steps) { delete steps; }
