@@ -49,7 +49,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
         member_({options_.worker, options_.rank, options_.num_workers, options_.newcomer}),
         links_({options_.worker, options_.secret, options_.lost_limit, options_.busy_poll}, *this,
                context_, group_, driver_),
-        dispatch_(options_.worker, links_, context_, driver_, [this] { change_.on_ended(); }),
+        dispatch_(options_.worker, links_, context_, driver_, options_.replicas,
+                  [this] { change_.on_ended(); }),
         memory_({options_.worker, options_.transport, options_.share_from, options_.may_share,
                  options_.start_limit, options_.lost_limit},
                 links_),
@@ -70,6 +71,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   WorkerId worker() const override { return options_.worker; }
   bool is_newcomer() const override { return options_.newcomer; }
   bool is_lead() const override { return member_.is_lead(); }
+  bool takes_replicas() const override { return options_.chunk_bytes % ReplicaGroup::kItem == 0; }
 
   Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
               std::uint8_t flags) override;
@@ -137,6 +139,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   struct ArrayCall {
     std::shared_ptr<DeviceCall> in;
     std::shared_ptr<DeviceCall> out;
+    DeviceCalls ins;  ///< Of the replicas, instead.
+    DeviceCalls outs;
   };
   StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
                              const std::vector<Array>* values, const std::vector<Array>* out,
@@ -354,9 +358,11 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       if (chunk->staging.at) use_shared_memory(request, from_memory, into_memory);
     }
   }
-  for (const auto& call : *calls)
+  for (const auto& call : *calls) {
     for (const auto& one : {call.in, call.out})
       if (one) uses.calls.push_back(one);
+    uses.calls.insert(uses.calls.end(), call.outs.begin(), call.outs.end());
+  }
   auto handle = dispatch_.hand_over(std::move(requests), std::move(uses));
   if (handle && !options.is_awaited) driver_.nudge();
   return handle;
@@ -379,23 +385,33 @@ StoreResult<std::vector<Client::ArrayCall>> Client::begin_calls(
       if ((*arrays)[i].is_on_device()) pinned.push_back(keys[i]);
   }
   if (auto done = memory_.pin(pinned); !done) return tl::unexpected(done.error());
-  // Neighbours are mostly on one stream.
-  std::shared_ptr<DeviceCall> last;
-  const auto begin = [&](const Array& array, std::shared_ptr<DeviceCall>& call) -> Status {
-    if (!array.is_ordered()) return {};
-    const bool is_same = last && last->stream == array.stream && last->device == array.place.device;
-    if (!is_same) {
-      auto begun = dispatch_.begin_call(array);
-      if (!begun) return tl::unexpected(begun.error());
-      last = std::move(*begun);
+  // There are few streams, mostly one of each device.
+  DeviceCalls begun;
+  const auto begin_one = [&](const Array& array, std::shared_ptr<DeviceCall>& call) -> Status {
+    const auto is_same = [&](const std::shared_ptr<DeviceCall>& one) {
+      return one->stream == array.stream && one->device == array.place.device;
+    };
+    auto found = std::find_if(begun.begin(), begun.end(), is_same);
+    if (found == begun.end()) {
+      auto fresh = dispatch_.begin_call(array);
+      if (!fresh) return tl::unexpected(fresh.error());
+      found = begun.insert(begun.end(), std::move(*fresh));
     }
-    call = last;
+    call = *found;
+    return {};
+  };
+  const auto begin = [&](const Array& array, std::shared_ptr<DeviceCall>& call,
+                         DeviceCalls& all) -> Status {
+    if (!array.is_ordered()) return {};
+    if (!array.replicas) return begin_one(array, call);
+    for (const auto& one : *array.replicas)
+      if (auto done = begin_one(one, all.emplace_back()); !done) return done;
     return {};
   };
   for (std::size_t i = 0; i < calls.size(); ++i) {
     Status done;
-    if (values) done = begin((*values)[i], calls[i].in);
-    if (done && out) done = begin((*out)[i], calls[i].out);
+    if (values) done = begin((*values)[i], calls[i].in, calls[i].ins);
+    if (done && out) done = begin((*out)[i], calls[i].out, calls[i].outs);
     if (!done) return tl::unexpected(done.error());
   }
   return calls;
@@ -403,11 +419,25 @@ StoreResult<std::vector<Client::ArrayCall>> Client::begin_calls(
 
 /// What is in arrays on devices travels from and to the chunk's pinned place.
 void Client::attach(Request& request, const ArrayCall& call, const Array* value, const Array* out) {
-  if (!call.in && !call.out) return;
+  if (!call.in && !call.out && call.ins.empty() && call.outs.empty()) return;
   auto ends = std::make_shared<DeviceEnds>();
   ends->in = call.in;
   ends->out = call.out;
   ends->place = request.chunk->pinned;
+  const auto ends_of = [&request](const DeviceCalls& calls, const Array& array) {
+    const std::size_t offset = request.chunk->place.first * data::element_bytes(array.dtype);
+    std::vector<ReplicaEnd> all;
+    for (std::size_t rank = 0; rank < calls.size() && request.into_bytes > 0; ++rank) {
+      const auto& begun = calls[rank];
+      all.push_back({begun->device,
+                     static_cast<std::byte*>((*array.replicas)[rank].data) + offset,
+                     {begun, &begun->begin},
+                     DeviceCopies::stream_out(*begun)});
+    }
+    return all;
+  };
+  if (value) ends->all_from = ends_of(call.ins, *value);
+  if (out) ends->all_into = ends_of(call.outs, *out);
   if (value && value->is_on_device() && request.into_bytes > 0)
     ends->from = static_cast<const std::byte*>(std::exchange(request.from, ends->place));
   if (out && out->is_on_device() && request.into_bytes > 0)

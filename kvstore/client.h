@@ -16,6 +16,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "kvstore/cuda/local_group.h"
 #include "kvstore/store.h"
 
 namespace dt::kv {
@@ -49,7 +50,8 @@ struct ClientOptions {
   /// after up to half a minute, and others have to be started then, before we hear of them.
   Duration lost_limit = std::chrono::seconds(60);
   Duration close_limit = std::chrono::seconds(5);
-  Duration busy_poll{};  ///< How long a waiting caller polls before it sleeps.
+  cuda::LocalGroup::Options replicas{};  ///< What several GPUs of this process sum with.
+  Duration busy_poll{};                  ///< How long a waiting caller polls before it sleeps.
   Duration report_every = std::chrono::seconds(10);  ///< Who waits for whom, on stderr.
 };
 

@@ -81,6 +81,8 @@ StoreResult<std::shared_ptr<DeviceCall>> DeviceCopies::begin_call(const Array& a
   return call;
 }
 
+cuda::Stream DeviceCopies::stream_out(const DeviceCall& call) { return call.lane->out.get(); }
+
 Status DeviceCopies::hold_back(const DeviceCalls& calls) {
   for (const auto& call : calls) {
     const OnDevice here(call->device);

@@ -21,6 +21,7 @@
 
 #include "io/asio.h"
 #include "kvstore/cuda/device.h"
+#include "kvstore/replica_group.h"
 #include "kvstore/request.h"
 #include "kvstore/store.h"
 
@@ -48,6 +49,9 @@ struct DeviceEnds {
   const std::byte* from = nullptr;
   std::byte* into = nullptr;
   std::byte* place = nullptr;
+  /// Of several devices, instead of `from` and `into` (replica_copies.h).
+  std::vector<ReplicaEnd> all_from;
+  std::vector<ReplicaEnd> all_into;
 };
 
 class DeviceCopies {
@@ -75,6 +79,8 @@ class DeviceCopies {
   // ---- the caller
   /// What is on the array's stream now.
   StoreResult<std::shared_ptr<DeviceCall>> begin_call(const Array& array);
+  /// hold_back() is behind what this one is behind as well.
+  [[nodiscard]] static cuda::Stream stream_out(const DeviceCall& call);
   /// What is put on the calls' streams from now on comes after the copies that are on their way.
   Status hold_back(const DeviceCalls& calls);
 

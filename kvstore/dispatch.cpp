@@ -90,6 +90,7 @@ void Dispatch::start(Handle handle, std::vector<Request> requests) {
 void Dispatch::send(std::optional<Request> request) {
   if (!request) return;
   const DeviceEnds* ends = request->device.get();
+  if (ends && !ends->all_from.empty()) return replicas_.bring_in(std::move(*request));
   if (ends && (ends->in || (ends->out && !ends->into)))
     return copies_.bring_in(std::move(*request));
   ServerLink& owner = *request->chunk->owner;
@@ -110,8 +111,12 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
   }
   if (outcome.header.type == data::Type::kNeedValues)
     outcome.error = StoreError{DTKV_INTERNAL, "its values are not in the servers' checkpoint"};
-  if (outcome.header.type == data::Type::kValue && request.device && request.device->into) {
-    operations_.part_is_in_stream(request.handle);
+  const DeviceEnds* ends = request.device.get();
+  const bool goes_out = outcome.header.type == data::Type::kValue && ends;
+  if (goes_out && !ends->all_into.empty())
+    return replicas_.bring_out(std::move(request), std::move(outcome));
+  if (goes_out && ends->into) {
+    on_out_started(request);
     return copies_.bring_out(std::move(request), std::move(outcome));
   }
   finish(request, outcome, outcome.error, false);
@@ -146,6 +151,10 @@ void Dispatch::on_in(Request request, std::optional<StoreError> error) {
   Outcome unsent;
   unsent.error = std::move(error);
   finish(request, unsent, unsent.error, false);
+}
+
+void Dispatch::on_out_started(const Request& request) {
+  operations_.part_is_in_stream(request.handle);
 }
 
 void Dispatch::on_out(Request request, Outcome outcome, std::optional<StoreError> error) {

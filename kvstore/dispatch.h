@@ -11,21 +11,23 @@
 
 #include "kvstore/device_copies.h"
 #include "kvstore/operations.h"
+#include "kvstore/replica_copies.h"
 #include "kvstore/request.h"
 #include "kvstore/server_links.h"
 
 namespace dt::kv {
 
-class Dispatch final : private DeviceCopies::Owner {
+class Dispatch final : private ReplicaCopies::Owner {
  public:
   /// `on_copied` is called on the loop when copies to or from devices have ended.
   Dispatch(WorkerId worker, ServerLinks& links, io::asio::io_context& context, Driver& driver,
-           std::function<void()> on_copied)
+           cuda::LocalGroup::Options replicas, std::function<void()> on_copied)
       : links_(links),
         context_(context),
         driver_(driver),
         on_copied_(std::move(on_copied)),
-        copies_(worker, context, *this) {}
+        copies_(worker, context, *this),
+        replicas_(context, *this, std::move(replicas)) {}
 
   // ---- the caller
   /// For the array's part in an operation: what is on its stream now.
@@ -49,10 +51,11 @@ class Dispatch final : private DeviceCopies::Owner {
   void give_up(const std::vector<Request>& unanswered, const StoreError& error);
   /// Requests are on their way between arrays on devices and the links: they end by themselves, and
   /// with the links' error if there is one.
-  [[nodiscard]] bool is_copying() const { return !copies_.is_idle(); }
+  [[nodiscard]] bool is_copying() const { return !copies_.is_idle() || !replicas_.is_idle(); }
 
  private:
   void on_in(Request request, std::optional<StoreError> error) override;
+  void on_out_started(const Request& request) override;
   void on_out(Request request, Outcome outcome, std::optional<StoreError> error) override;
   void on_looked() override;
 
@@ -69,6 +72,7 @@ class Dispatch final : private DeviceCopies::Owner {
   Operations operations_;
   std::function<void()> on_copied_;
   DeviceCopies copies_;
+  ReplicaCopies replicas_;
 };
 
 }  // namespace dt::kv

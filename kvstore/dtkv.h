@@ -13,7 +13,9 @@
  * Several devices in one process: a key may be given several times in a row in one call, with the
  * array of each device. Pushed ones are added up and count as one contribution with the call's
  * samples; a pulled value goes to all of them. They have the same size and type. Those on GPUs are
- * added up and written by NCCL (libnccl.so.2); such calls wait until the arrays were read. */
+ * added up and written by NCCL (libnccl.so.2), asynchronously as single arrays are; the types
+ * `local` and `device`, and arrays that begin at no multiple of 16 bytes, are waited for. What NCCL
+ * does not do within 30 s, or refuses, ends all such operations with DTKV_UNAVAILABLE. */
 #ifndef DTKV_H
 #define DTKV_H
 

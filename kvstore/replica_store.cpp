@@ -31,6 +31,12 @@ Array place_in(std::byte* memory, std::size_t& used, const Array& array) {
   return placed;
 }
 
+Array with_replicas(std::span<const Array> arrays) {
+  Array all = arrays.front();
+  all.replicas = std::make_shared<const std::vector<Array>>(arrays.begin(), arrays.end());
+  return all;
+}
+
 }  // namespace
 
 bool ReplicaStore::has_repeats(const std::vector<std::string>& keys) {
@@ -66,8 +72,10 @@ StoreResult<ReplicaStore::Block> ReplicaStore::take(const Groups& groups,
                                                     const std::vector<Array>* pulled) {
   std::size_t bytes = 0;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
-    if (pushed && groups.count(k) > 1) bytes += rounded(bytes_of((*pushed)[groups.begins[k]]));
-    if (pulled && groups.count(k) > 1 && any_ordered(groups.of(k, *pulled)))
+    if (groups.count(k) == 1) continue;
+    if (pushed && !is_for_inner(groups.of(k, *pushed)))
+      bytes += rounded(bytes_of((*pushed)[groups.begins[k]]));
+    if (pulled && any_ordered(groups.of(k, *pulled)) && !is_for_inner(groups.of(k, *pulled)))
       bytes += rounded(bytes_of((*pulled)[groups.begins[k]]));
   }
   if (bytes == 0) return Block{};
@@ -92,6 +100,10 @@ StoreResult<std::vector<Array>> ReplicaStore::add_up(const Groups& groups,
     const auto of_key = groups.of(k, arrays);
     if (of_key.size() == 1) {
       sums.push_back(of_key.front());
+      continue;
+    }
+    if (is_for_inner(of_key)) {
+      sums.push_back(with_replicas(of_key));
       continue;
     }
     sums.push_back(place_in(block.data, block.used, of_key.front()));
@@ -123,12 +135,16 @@ Status ReplicaStore::add_up_on_host(std::span<const Array> arrays, const Array& 
 }
 
 std::vector<Array> ReplicaStore::values_of(const Groups& groups, const std::vector<Array>& arrays,
-                                           Open& open) {
+                                           Open& open) const {
   std::vector<Array> values;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto of_key = groups.of(k, arrays);
     values.push_back(of_key.front());
     if (of_key.size() == 1) continue;
+    if (is_for_inner(of_key)) {
+      values.back() = with_replicas(of_key);
+      continue;
+    }
     const bool are_on_host = !any_ordered(of_key);
     if (!are_on_host) values.back() = place_in(open.block.data, open.block.used, of_key.front());
     const auto rest = are_on_host ? of_key.subspan(1) : of_key;
@@ -146,9 +162,10 @@ Status ReplicaStore::spread_from_host(const Spread& spread) {
 }
 
 StoreResult<Handle> ReplicaStore::opened(StoreResult<Handle> handle, Open open) {
-  if (handle)
+  const bool is_owed = open.block.data || !open.spreads.empty();
+  if (handle && is_owed)
     open_.emplace(*handle, std::move(open));
-  else
+  else if (!handle)
     (void)close(open, false);
   return handle;
 }

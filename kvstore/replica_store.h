@@ -2,9 +2,10 @@
 /// Pushed ones are added up first and are one contribution; a pulled value goes to all of them.
 /// Any other call goes through as it is.
 ///
-/// Sums, and values that go to several GPUs, lie in one memory of the store's own for each call,
-/// which a server of this host reads and writes in place. It serves a later call once the operation
-/// was waited for. Calls with keys of several GPUs wait for these (replica_group.h).
+/// Keys that several GPUs have go to a store that takes them as they are, and the call returns at
+/// once (Store::takes_replicas). All else waits for the arrays' streams: sums, and values that go
+/// to several arrays, lie in one memory of the store's own for each call, which a server of this
+/// host reads and writes in place. It serves a later call once the operation was waited for.
 #pragma once
 
 #include <map>
@@ -93,6 +94,10 @@ class ReplicaStore final : public Store {
     std::vector<Array> pulled;
   };
 
+  /// The inner store adds these up, and writes them, itself.
+  [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
+    return inner_->takes_replicas() && ReplicaGroup::takes(of_key);
+  }
   [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
   [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
   /// "" or what is wrong with the arrays of a key for being added up or written together.
@@ -108,8 +113,8 @@ class ReplicaStore final : public Store {
   StoreResult<std::vector<Array>> add_up(const Groups& groups, const std::vector<Array>& arrays,
                                          Block& block);
   /// Where each key's value is to go first.
-  static std::vector<Array> values_of(const Groups& groups, const std::vector<Array>& arrays,
-                                      Open& open);
+  std::vector<Array> values_of(const Groups& groups, const std::vector<Array>& arrays,
+                               Open& open) const;
   Status add_up_on_host(std::span<const Array> arrays, const Array& sum);
   Status spread_from_host(const Spread& spread);
   StoreResult<Handle> opened(StoreResult<Handle> handle, Open open);

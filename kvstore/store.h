@@ -36,6 +36,9 @@ struct Array {
   data::Dtype dtype{};
   cuda::Place place{};            ///< Of kPinned: `device` is the stream's.
   cuda::Stream stream = nullptr;  ///< Of a device's array: null is CUDA's default stream.
+  /// Not null: this is the first of these arrays of one key, on different devices of this process,
+  /// which ReplicaGroup takes. What is pushed is their sum, what is pulled goes to all of them.
+  std::shared_ptr<const std::vector<Array>> replicas = nullptr;
 
   [[nodiscard]] bool is_on_device() const { return place.kind == cuda::Place::Kind::kDevice; }
   /// What is on `stream` at a call goes before it.
@@ -112,6 +115,8 @@ class Store {
   virtual Status set_gradient_compression(const std::string& spec) = 0;
   virtual Status barrier() = 0;
   virtual Status finish_epoch() = 0;
+  /// Whether push, pull and pushpull take arrays with replicas.
+  [[nodiscard]] virtual bool takes_replicas() const { return false; }
   virtual StoreResult<View> epoch_boundary(Epoch epoch) = 0;
   virtual Status progress(Epoch epoch, std::uint64_t step) = 0;
 };

@@ -137,6 +137,11 @@ std::string LocalGroup::check() {
   return comms_ ? comms_->check(*doing_ != '\0' ? doing_ : "go on") : std::string();
 }
 
+std::string LocalGroup::give_up_late() {
+  const KeepDevice keep;
+  return comms_ ? comms_->fail_late(doing_) : std::string();
+}
+
 void LocalGroup::abort() {
   if (comms_) comms_->abort("what the GPUs of this process exchanged was given up on request");
 }

@@ -59,6 +59,8 @@ class LocalGroup {
   [[nodiscard]] std::string wait();
   /// Whether anything has failed until now; does not wait.
   [[nodiscard]] std::string check();
+  /// Gives up what is under way, which did not end within the deadline; that in words.
+  [[nodiscard]] std::string give_up_late();
   /// Gives up what is under way.
   void abort();
 

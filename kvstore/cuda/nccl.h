@@ -102,6 +102,8 @@ class NcclComms {
                                      const char* doing);
   /// Whether anything has failed until now; does not wait.
   [[nodiscard]] std::string check(const char* doing);
+  /// Aborts what was not done within the deadline, and says so.
+  [[nodiscard]] std::string fail_late(const char* doing);
   /// Gives up what is under way on all devices. Everything fails from now on with `why`, a
   /// sentence.
   void abort(std::string why);
@@ -117,7 +119,6 @@ class NcclComms {
   /// 0, kNcclInProgress, or the first error of any; `rank` is whose.
   [[nodiscard]] int ask(std::size_t& rank);
   [[nodiscard]] std::string fail(int result, std::size_t rank, const char* doing);
-  [[nodiscard]] std::string fail_late(const char* doing);
   [[nodiscard]] std::string names() const;
 
   Options options_;

@@ -136,6 +136,7 @@ std::unique_ptr<kv::Store> Cluster::open(std::uint32_t worker, const std::string
   options.secret = kSecret;
   options.chunk_bytes = chunk_bytes;
   options.transport = transport;
+  options.replicas = replicas;
   options.busy_poll = busy_poll_under_test();
   options.share_from = 1;
   options.start_limit = 20s;

@@ -39,6 +39,7 @@ Duration busy_poll_under_test();
 class Cluster {
  public:
   kv::Transport transport = transport_under_test();
+  kv::cuda::LocalGroup::Options replicas;  ///< Of workers with several GPUs.
 
   /// `servers` servers of two loops; workers 0..workers-1 are the first contributors. `change` has
   /// the last word on each server's options.

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,8 +46,12 @@ constexpr int kUnhandledCudaError = 1;
 constexpr int kInvalidUsage = 5;
 
 struct World {
+  std::recursive_mutex mutex;  ///< For all of it; who computes does not hold it.
   NcclTroubles troubles;
   NcclCounts counts;
+  bool is_held = false;
+  std::vector<std::function<void()>> gates;
+  std::set<Comm> alive;
   int ids = 0;
   int depth = 0;
   std::vector<Comm> beginning;
@@ -55,6 +61,9 @@ World& world() {
   static World the_world;
   return the_world;
 }
+
+/// A function of NCCL's, or a question of the test's.
+auto locked() { return std::unique_lock(world().mutex); }
 
 int device_now() {
   int device = -1;
@@ -138,6 +147,10 @@ bool is_reachable(const Call& call) {
 void start(const std::vector<Call>& calls) {
   // After what each rank has on its stream; then every stream goes on.
   const Stream leader = calls.front().stream;
+  if (world().is_held) {
+    world().gates.push_back(hold(leader));
+    calls.front().comm->held.push_back(world().gates.back());
+  }
   std::vector<std::unique_ptr<Event>> events;
   const auto add = [&events] {
     events.push_back(std::make_unique<Event>());
@@ -192,6 +205,7 @@ int end_calls() {
 }
 
 int add(Call call) {
+  const auto lock = locked();
   World& w = world();
   ++w.counts.calls;
   if (w.depth == 0 || call.comm->error != 0) return kInvalidUsage;
@@ -203,6 +217,7 @@ int add(Call call) {
 void release(Comm comm) {
   for (const auto& go_on : comm->held) go_on();
   --world().counts.alive;
+  world().alive.erase(comm);
   delete comm;
 }
 
@@ -213,11 +228,13 @@ NcclFunctions make() {
     return 0;
   };
   f.GetUniqueId = [](NcclUniqueId* id) {
+    const auto lock = locked();
     const std::string name = std::to_string(++world().ids);
     name.copy(id->internal, sizeof id->internal - 1);
     return 0;
   };
   f.CommInitRankConfig = [](Comm* comm, int ranks, NcclUniqueId id, int rank, NcclConfig* config) {
+    const auto lock = locked();
     World& w = world();
     if (config->blocking != 0 || config->magic != 0xcafebeef || w.depth == 0) return kInvalidUsage;
     *comm = new ncclComm{id.internal,
@@ -230,16 +247,19 @@ NcclFunctions make() {
                          false,
                          {}};
     ++w.counts.alive;
+    w.alive.insert(*comm);
     if (rank == 0) ++w.counts.begun;
     w.beginning.push_back(*comm);
     return kNcclInProgress;
   };
   f.CommFinalize = [](Comm comm) {
+    const auto lock = locked();
     comm->answers_left = world().troubles.slow_answers;
     comm->is_finalized = true;
     return kNcclInProgress;
   };
   f.CommDestroy = [](Comm comm) {
+    const auto lock = locked();
     if (!comm->is_finalized || comm->answers_left > 0 || comm->device != device_now())
       return kInvalidUsage;
     ++world().counts.destroyed;
@@ -247,11 +267,13 @@ NcclFunctions make() {
     return 0;
   };
   f.CommAbort = [](Comm comm) {
+    const auto lock = locked();
     ++world().counts.aborted;
     release(comm);
     return 0;
   };
   f.CommGetAsyncError = [](Comm comm, int* error) {
+    const auto lock = locked();
     if (comm->never_ends || comm->answers_left-- > 0) {
       *error = kNcclInProgress;
       return 0;
@@ -268,10 +290,12 @@ NcclFunctions make() {
   };
   f.GetLastError = [](Comm) { return "the last words"; };
   f.GroupStart = [] {
+    const auto lock = locked();
     ++world().depth;
     return 0;
   };
   f.GroupEnd = [] {
+    const auto lock = locked();
     World& w = world();
     if (--w.depth > 0) return 0;
     const bool begins = !w.beginning.empty();
@@ -305,10 +329,33 @@ const NcclFunctions& nccl() {
 }
 
 NcclTroubles& restart_nccl() {
-  world() = World();
-  return world().troubles;
+  const auto lock = locked();
+  World& w = world();
+  w.troubles = {};
+  w.counts = {};
+  return w.troubles;
 }
 NcclTroubles& nccl_troubles() { return world().troubles; }
-NcclCounts nccl_counts() { return world().counts; }
+void set_nccl_troubles(NcclTroubles troubles) {
+  const auto lock = locked();
+  world().troubles = troubles;
+}
+std::function<void()> hold_nccl() {
+  const auto lock = locked();
+  world().is_held = true;
+  return [] {
+    const auto unlock = locked();
+    world().is_held = false;
+    for (const auto& open : std::exchange(world().gates, {})) open();
+  };
+}
+void break_nccl(int error) {
+  const auto lock = locked();
+  for (Comm comm : world().alive) comm->error = error;
+}
+NcclCounts nccl_counts() {
+  const auto lock = locked();
+  return world().counts;
+}
 
 }  // namespace dt::test::emulated

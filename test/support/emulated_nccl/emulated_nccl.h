@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "kvstore/cuda/nccl.h"
 
@@ -22,7 +23,14 @@ struct NcclTroubles {
 };
 /// No troubles; nothing may be alive.
 NcclTroubles& restart_nccl();
+/// While no other thread calls NCCL.
 NcclTroubles& nccl_troubles();
+void set_nccl_troubles(NcclTroubles troubles);
+
+/// What is put on streams from now on waits there until the result is called.
+[[nodiscard]] std::function<void()> hold_nccl();
+/// Who asks the communicators that there are gets that from now on.
+void break_nccl(int error);
 
 struct NcclCounts {
   std::size_t alive = 0;  ///< Communicators.
