@@ -314,7 +314,9 @@ struct ServerReady {
   static constexpr std::uint16_t kType = 80;
   std::string address;  ///< Literal address workers connect to.
   std::uint16_t port = 0;
-  DT_FIELDS(address, port)
+  std::string device;       ///< Where its values are: "cpu", "cuda:0".
+  std::string device_note;  ///< The device's name; of auto on the CPU, why it has no GPU.
+  DT_FIELDS(address, port, device, device_note)
 };
 
 /// The server has adopted this commit.

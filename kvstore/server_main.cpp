@@ -70,16 +70,20 @@ class ServerProcess {
   /// Where the values will be. Nothing: a device was demanded that is not there, and so it is told.
   std::optional<DeviceChoice> choose_device() {
     DeviceChoice device = device_;
+    ready_.device = "cpu";
     if (device.kind == DeviceChoice::Kind::kCpu) return device;
     const auto why = kv::cuda::why_no_device(device.number);
     if (why.empty()) {
+      ready_.device = fmt::format("cuda:{}", device.number);
+      ready_.device_note = kv::cuda::describe_device(device.number);
       log_.info("server {}: values are on CUDA device {}, {}", env_.id, device.number,
-                kv::cuda::describe_device(device.number));
+                ready_.device_note);
       device.kind = DeviceChoice::Kind::kCuda;
       return device;
     }
     if (device.kind == DeviceChoice::Kind::kAuto) {
       log_.info("server {}: values are on the CPU: {}", env_.id, why);
+      ready_.device_note = why;
       return DeviceChoice{};
     }
     give_up(
@@ -120,10 +124,9 @@ class ServerProcess {
     auto started = kv::Server::start(std::move(options), log_);
     if (!started) return tl::unexpected(started.error());
     server_ = std::move(*started);
-    ServerReady ready;
-    ready.address = env_.bind;
-    ready.port = server_->port();
-    agent_.send(ready);
+    ready_.address = env_.bind;
+    ready_.port = server_->port();
+    agent_.send(ready_);
     group_.spawn(report());
     return {};
   }
@@ -228,6 +231,7 @@ class ServerProcess {
   io::TaskGroup group_;
   kv::AgentSocket agent_;
   std::unique_ptr<kv::Server> server_;
+  ServerReady ready_;  ///< As far as it is known.
   KeptOut kept_out_told_;
   std::uint64_t nonfinite_told_ = 0;
   std::chrono::steady_clock::time_point tell_nonfinite_at_{};

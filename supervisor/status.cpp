@@ -123,12 +123,15 @@ json servers_json(const StatusInput& in) {
   json out = json::array();
   for (const auto& [id, s] : in.job.servers()) {
     const auto p = in.processes.find({Role::kServer, id.value});
+    const ProcessNotes notes = p == in.processes.end() ? ProcessNotes() : p->second;
     out.push_back({{"id", id.value},
                    {"host", to_string(s.host)},
                    {"state", s.address.empty() ? "starting" : "listening"},
                    {"address", s.address},
                    {"port", s.port},
-                   {"pid", p == in.processes.end() ? 0 : p->second.pid}});
+                   {"pid", notes.pid},
+                   {"device", notes.device},
+                   {"device_note", notes.device_note}});
   }
   return out;
 }

@@ -7,7 +7,8 @@
 ///                  "progress":{"epoch","step","age_s"}|null,
 ///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
 ///                  "gpus":[index...]}],
-///      "servers":[{"id","host","state":"starting|listening","address","port","pid"}],
+///      "servers":[{"id","host","state":"starting|listening","address","port","pid",
+///                  "device":"cpu|cuda:0","device_note":"its name, or why there is none"}],
 ///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
 ///                "life":"alive|suspect|lost","prepared",
 ///                "cooling_until_s":n|null,"given_up","why",
@@ -44,7 +45,9 @@ namespace dt::supervisor {
 /// What the shell knows of a process beside the machine's state.
 struct ProcessNotes {
   std::int32_t pid = 0;
-  KeptOut kept_out;        ///< Of a server.
+  KeptOut kept_out;    ///< Of a server.
+  std::string device;  ///< Of a server, once it listens (core/messages.h, ServerReady).
+  std::string device_note;
   std::string last_words;  ///< Why it gave up, in its own words.
 };
 

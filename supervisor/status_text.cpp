@@ -75,12 +75,19 @@ std::string workers(const json& status) {
   return table(rows);
 }
 
+/// "cuda:0, NVIDIA H200", "cpu".
+std::string device_of(const json& server) {
+  const std::string note = shown(server, "device_note");
+  return shown(server, "device") + (note == "-" ? "" : ", " + note);
+}
+
 std::string servers(const json& status) {
-  std::vector<Row> rows = {{"SERVER", "HOST", "STATE", "ADDRESS"}};
+  std::vector<Row> rows = {{"SERVER", "HOST", "STATE", "ADDRESS", "DEVICE"}};
   for (const json& s : items(status, "servers")) {
     const bool listens = shown(s, "address") != "-";
     rows.push_back({shown(s, "id"), shown(s, "host"), shown(s, "state"),
-                    listens ? shown(s, "address") + " port " + shown(s, "port") : "-"});
+                    listens ? shown(s, "address") + " port " + shown(s, "port") : "-",
+                    device_of(s)});
   }
   return rows.size() == 1 ? "" : "\n" + table(rows);
 }

@@ -228,8 +228,11 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
     }
   } else if (process.role == Role::kServer) {
     if (type == ServerReady::kType) {
-      if (const auto m = wire::parse<ServerReady>(body))
+      if (const auto m = wire::parse<ServerReady>(body)) {
+        processes_[process].device = m->device;
+        processes_[process].device_note = m->device_note;
         post(ServerListening{server, m->address, m->port});
+      }
     } else if (type == CommitAck::kType) {
       if (const auto m = wire::parse<CommitAck>(body)) post(CommitAcked{server, m->generation});
     } else if (type == Saved::kType) {

@@ -1,17 +1,21 @@
 # The GPUs of a host, as its driver tells of them, are in dtctl status beside the workers that see them; one that
-# gets lost is named with its host, in the events too. The driver is a fake that says what a file says.
+# gets lost is named with its host, in the events too. The driver is a fake that says what a file says. A server says
+# on which device it computes.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 driver=$T/libnvidia-ml.so.1
 cp "$DT_BUILD/test/fake_nvml/fake_nvml.so" "$driver"
 says() { printf '%s\n' "$@" >"$T/script.new" && mv "$T/script.new" "$driver.script"; }
 says ''
-train -n 2 -s 1 --env NVML_LIBRARY="$driver" --env CUDA_VISIBLE_DEVICES=1 --
+train -n 2 -s 1 --server-device auto --env NVML_LIBRARY="$driver" --env CUDA_VISIBLE_DEVICES=1 --
 
 shows '[(g["host"], g["index"], g["workers"], g["trouble"]) for g in s["gpus"]] == [("localhost", 0, [], []), ("localhost", 1, [0, 1], [])]'
 shows '[w["gpus"] for w in s["workers"]] == [[1], [1]]'
 shows 's["gpus"][1]["busy_percent"] == 93 and s["gpus"][1]["memory_used"] == 20 << 30 and s["gpus"][1]["power_w"] == 512.5'
+shows 's["servers"][0]["device"] in ("cpu", "cuda:0") and s["servers"][0]["device_note"]'
 dtctl status >"$T/text.out"
+expect_output text '^SERVER +HOST +STATE +ADDRESS +DEVICE$'
+expect_output text '^0 +localhost +listening .* port [0-9]+ +(cpu, .*CUDA|cuda:0, )'
 expect_output text '^1 +localhost +Fake GPU +0,1 +93 % +20.0/80.0 GiB +61 C +512 W +-$'
 
 says 'lost 1'

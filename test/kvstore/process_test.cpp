@@ -199,6 +199,8 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   CHECK(who.token == "t");
   const auto ready = at_server.hear<ServerReady>();
   CHECK(ready.address == "127.0.0.1");
+  CHECK(ready.device == "cpu");
+  CHECK(ready.device_note.empty());  // it was not asked for another
   ServerCommit commit;
   commit.generation = Generation(1);
   commit.boundary = true;
@@ -390,6 +392,17 @@ TEST_CASE("processes: a server waits for the port of the one whose place it take
   CHECK_FALSE(eventually([&] { return server.ended().has_value(); }, 500ms));
   taken.reset();
   CHECK(agent.accept().hear<ServerReady>().port == port);
+}
+
+TEST_CASE("processes: a server tells on which device it computes", "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  const ServerProcess server(path, {"DT_SERVER_DEVICE=auto"});
+  const auto ready = agent.accept().hear<ServerReady>();
+  CHECK_FALSE(ready.device_note.empty());
+  const bool has_none = ready.device_note.starts_with("no CUDA device");
+  CHECK(ready.device == (has_none ? "cpu" : "cuda:0"));
 }
 
 TEST_CASE("processes: dtserver ends when its agent is gone for the orphan time", "[process]") {

@@ -26,7 +26,13 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
        "stalls":{"for_s":74.2,"waited_for":true,"process":"python3 (pid 12): stopped (T) in x"}},
       {"id":12,"rank":null,"host":"u@node7:2222","state":"STARTING","why":"ssh is connecting",
        "pid":0,"opened":false,"progress":null}],
-    "servers":[{"id":0,"host":"10.0.0.7","state":"listening","address":"10.0.0.7","port":9000}],
+    "servers":[{"id":0,"host":"10.0.0.7","state":"listening","address":"10.0.0.7","port":9000},
+      {"id":1,"host":"10.0.0.8","state":"listening","address":"10.0.0.8","port":41002,
+       "device":"cuda:0","device_note":"NVIDIA H200, sm_90, 139 GB"},
+      {"id":2,"host":"10.0.0.9","state":"listening","address":"10.0.0.9","port":9001,
+       "device":"cpu","device_note":""},
+      {"id":3,"host":"10.0.0.9","state":"starting","address":"","port":0,
+       "device":"","device_note":""}],
     "hosts":[
       {"host":"10.0.0.7","wanted":1,"link":"up","prepared":true,"cooling_until_s":null,
        "given_up":false,"why":"","attempts":0,"restarts":0},
@@ -52,8 +58,11 @@ WORKER  RANK  HOST          STATE     EPOCH  STEP  PID  WHY
 1       1     10.0.0.8      MEMBER    4      119   12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
 12      -     u@node7:2222  STARTING  -      -     0    ssh is connecting
 
-SERVER  HOST      STATE      ADDRESS
-0       10.0.0.7  listening  10.0.0.7 port 9000
+SERVER  HOST      STATE      ADDRESS              DEVICE
+0       10.0.0.7  listening  10.0.0.7 port 9000   -
+1       10.0.0.8  listening  10.0.0.8 port 41002  cuda:0, NVIDIA H200, sm_90, 139 GB
+2       10.0.0.9  listening  10.0.0.9 port 9001   cpu
+3       10.0.0.9  starting   -                    -
 
 HOST       WANTED  LINK     ATTEMPTS  RESTARTS  NEXT TRY  WHY
 10.0.0.8   1       suspect  0         0         -         -
