@@ -4,11 +4,13 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "kvstore/compression.h"
 #include "kvstore/device_engine.h"
 #include "test/kvstore/shard_bench.h"
 #include "test/support/emulated_device/emulated_device.h"
+#include "test/support/emulated_device/machine.h"
 
 using namespace dt;
 using namespace dt::kv;
@@ -65,7 +67,7 @@ class Script {
                                       "adamw weight_decay=0.1"};
     dtype_ = kDtypes[draw(4)];
     elements_ = kLengths[draw(6)];
-    workers_ = 1 + draw(draw(4) == 0 ? 12 : 4);
+    workers_ = 1 + draw(draw(4) == 0 ? 20 : 4);
     is_auxiliary_ = draw(6) == 0;
     is_async_ = draw(5) == 0;
     options_ = ShardBench::options(draw(3) == 0);
@@ -364,6 +366,96 @@ TEST_CASE("device chunk: when the device breaks nothing is answered, and the ser
     CHECK(why == "CUDA device 0: unspecified launch failure");
   }
   emulated::break_devices(nullptr);
+}
+
+TEST_CASE("device chunk: a checkpoint has what was put on the stream before it", "[shard]") {
+  emulated::restart();
+  ShardBench bench(on_device(ShardBench::options()));
+  bench.commit(1, {0});
+  bench.init(0, 7);  // and no round that waits for it
+  SavedLoop saved;
+  ServerCommit commit;
+  commit.generation = Generation(2);
+  commit.boundary = true;
+  commit.contributors = {WorkerId(0)};
+  bench.shard_.commit(commit, Time{}, &saved);
+  REQUIRE(saved.chunks.size() == 1);
+  CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({7, 7, 7}).text()));
+}
+
+TEST_CASE("device chunk: a value that a checkpoint holds stays when there is no memory for another",
+          "[shard]") {
+  emulated::restart();
+  ShardBench bench(on_device(ShardBench::options()));
+  bench.commit(1, {0});
+  bench.init(0, 5);
+  SavedLoop saved;
+  ServerCommit commit;
+  commit.generation = Generation(2);
+  commit.contributors = {WorkerId(0)};
+  bench.shard_.commit(commit, Time{}, &saved);
+  bench.take();
+  const auto push = [&](std::uint64_t round) {
+    auto header = bench.push_header(0, round, 2);
+    header.flags = data::kAsync;
+    bench.say(header, ShardBench::bytes({1, 1, 1}));
+    return bench.take().at(0);
+  };
+  emulated::limit_device_memory(GENERATE(12u, 24u));  // the value, a gradient
+  const auto refused = push(1);
+  CHECK(refused.header.type == data::Type::kFailed);
+  CHECK(refused.payload.find("out of memory") != std::string::npos);
+  CHECK(bench.value() == 5);
+  CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({5, 5, 5}).text()));
+  emulated::limit_device_memory(1000);
+  bench.take();
+  CHECK(push(2).header.type == data::Type::kValue);
+  CHECK(bench.value() == 6);
+  CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({5, 5, 5}).text()));
+}
+
+TEST_CASE("device engine: it computes on its own device, and so does who saves", "[shard]") {
+  emulated::restart(2);
+  std::string failure;
+  float value = 0;
+  int place = -1;
+  int savers = -1;
+  {
+    const auto engine = DeviceEngine::open(1).value();
+    std::shared_ptr<Payload> ours;
+    std::thread([&] {  // a loop's
+      engine->begin_thread();
+      const float three = 3;
+      ours = engine->share(engine->bring(reinterpret_cast<const std::byte*>(&three), sizeof three));
+      engine->scale(data::Dtype::kFloat32, ours->data(), 2, 1);
+      engine->wait();
+      failure = engine->take_failure();
+      place = emulated::Machine::get().device_of(ours->data());
+    })
+        .join();
+    std::thread([&] {  // a checkpoint's
+      const auto fetched = DeviceEngine::fetch(1, {ours.get()});
+      if (fetched) std::memcpy(&value, (*fetched)[0]->data(), sizeof value);
+      static_cast<void>(cuda::current_device(savers));
+    })
+        .join();
+  }
+  CHECK(failure.empty());
+  CHECK(place == 1);
+  CHECK(value == 6);
+  CHECK(savers == 1);
+  REQUIRE(cuda::use_device(0).ok());
+}
+
+TEST_CASE("device engine: of the host's memory that waits for the stream there is a limit",
+          "[shard]") {
+  emulated::restart();
+  const auto engine = DeviceEngine::open(0).value();
+  constexpr std::size_t kBytes = std::size_t{33} << 20;  // two of them are more
+  engine->give(engine->bring(Payload(kBytes)));
+  CHECK(emulated::done().copies == 0);
+  engine->give(engine->bring(Payload(kBytes)));
+  CHECK(emulated::done().copies == 2);
 }
 
 TEST_CASE("device chunk: a checkpoint is copied by its writer, rounds go on meanwhile", "[shard]") {

@@ -6,10 +6,12 @@
 #include "kvstore/handshake.h"
 #include "kvstore/shared_memory.h"
 #include "test/kvstore/cluster.h"
+#include "test/kvstore/device_under_test.h"
 #include "test/kvstore/eventually.h"
 #include "test/kvstore/proxy.h"
 #include "test/kvstore/stranger.h"
 #include "test/support/catch.h"
+#include "test/support/emulated_device/emulated_device.h"
 
 using namespace dt;
 using namespace dt::test;
@@ -380,6 +382,55 @@ TEST_CASE("members: one that asks and does not read is read from no more", "[sec
   Stranger other(cluster.server().port());
   other.authenticate();  // of the same worker: it takes the place of the first one
   CHECK(other.ask(pull, {}).type == data::Type::kValue);
+}
+
+TEST_CASE("members: memory that is taken back in an open round is read to the round's end",
+          "[security][shm]") {
+  constexpr std::size_t kElements = 100'000;
+  Cluster cluster(1, 2);
+  Stranger first(cluster.server().port());
+  first.authenticate(WorkerId(1));
+  Stranger second(cluster.server().port());
+  second.authenticate(WorkerId(0));
+  data::Header init;
+  init.type = data::Type::kInit;
+  init.samples = kElements;
+  const std::string zeros(kElements * sizeof(float), '\0');
+  CHECK(second.ask(init, zeros).type == data::Type::kDone);
+  auto memory = kv::SharedMemory::create(zeros.size(), true);
+  REQUIRE(memory);
+  const std::span<float> values(reinterpret_cast<float*>((*memory)->bytes().data()), kElements);
+  std::fill(values.begin(), values.end(), 5.0f);
+  data::Header header;
+  header.worker = WorkerId(1);
+  header.type = data::Type::kShare;
+  CHECK(first.ask(header, wire::body_of((*memory)->describe(0))).type == data::Type::kDone);
+  // A device reads it by itself.
+  CHECK(emulated::alive().registrations == (device_under_test() ? 1 : 0));
+  data::SharedPlaces places;
+  places.in = 0;
+  const auto where = data::encode(places);
+  header.type = data::Type::kPush;
+  header.flags = data::kShared;
+  header.generation = cluster.generation();
+  header.round = Round(1);
+  header.samples = 1;
+  first.tell(header, {where.data(), where.size()});
+  data::Header forget;
+  forget.worker = WorkerId(1);
+  forget.type = data::Type::kUnshare;
+  CHECK(first.ask(forget, {}).type == data::Type::kDone);
+  header.worker = WorkerId(0);
+  header.flags = 0;
+  CHECK(second.ask(header, zeros).type == data::Type::kDone);
+  header.type = data::Type::kPull;
+  second.tell(header, {});
+  const auto answer = data::decode(second.hear(data::kHeaderBytes));
+  REQUIRE(answer);
+  const std::string got = second.hear(answer->payload);
+  const bool is_sum =
+      got == std::string(reinterpret_cast<const char*>(values.data()), zeros.size());
+  CHECK(is_sum);
 }
 
 // A worker whose store broke closes its connections and then gives memory back to its program.

@@ -33,6 +33,10 @@ struct CUevent_st {
 
 namespace dt::test::emulated {
 
+namespace {
+thread_local int the_device = 0;
+}
+
 std::shared_ptr<Queue> queue_of(kv::cuda::Stream stream) {
   return stream ? stream->queue : Machine::get().default_stream();
 }
@@ -41,6 +45,11 @@ Status put(kv::cuda::Stream stream, std::function<void()> run) {
   const Status status = Machine::get().status();
   if (status.ok()) Machine::get().put(queue_of(stream), {Work::Kind::kRun, std::move(run), {}});
   return status;
+}
+
+Status put_launch(kv::cuda::Stream stream, std::function<void()> run) {
+  if (stream && stream->device != the_device) return {"invalid resource handle"};
+  return put(stream, std::move(run));
 }
 
 std::function<void()> hold(kv::cuda::Stream stream) {
@@ -57,7 +66,7 @@ using test::emulated::queue_of;
 
 namespace {
 
-thread_local int the_device = 0;
+using test::emulated::the_device;
 
 Machine& machine() { return Machine::get(); }
 

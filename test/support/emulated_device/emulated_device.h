@@ -11,6 +11,8 @@
 ///   allocated and when it is freed.
 /// - A launch that is given memory that no device reaches (ordinary memory which is not registered)
 ///   breaks the device, as CUDA does: every later call fails with the same words.
+/// - A launch on a stream of another device than the thread's present one is refused.
+/// - A registration of memory that is unmapped already ends the program when it is removed.
 /// - A call_back runs on a thread of the emulation, soon; if it calls device.h the program is
 /// ended.
 ///

@@ -202,6 +202,24 @@ TEST_CASE("emulated device: each thread has its own current device", "[emulated]
   REQUIRE(use_device(0).ok());
 }
 
+TEST_CASE("emulated device: a launch is refused on a stream of a device that is not the thread's",
+          "[emulated]") {
+  const Fresh machine(2);
+  OwnStream stream;
+  REQUIRE(stream.create().ok());
+  const Pinned values(kOnes);
+  const auto add = [&] {
+    const Add<Float32>::Tensor tensor = {static_cast<float*>(values.data()),
+                                         static_cast<const float*>(values.data()), 100};
+    return launch(Add<Float32>(), tensor, nullptr, stream.get());
+  };
+  REQUIRE(use_device(1).ok());
+  CHECK_FALSE(add().ok());
+  REQUIRE(use_device(0).ok());
+  CHECK(add().ok());
+  CHECK(wait(stream.get()).ok());
+}
+
 TEST_CASE(
     "emulated device: a call back comes after the work before it, and the work after it comes "
     "after its return",

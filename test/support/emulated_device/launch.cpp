@@ -104,7 +104,7 @@ void count_launch() {
 template <class Operation>
 Status launch(const Operation& operation, const typename Operation::Tensor& tensor,
               std::uint64_t* nonfinite, Stream stream) {
-  return test::emulated::put(stream, [=] {
+  return test::emulated::put_launch(stream, [=] {
     count_launch();
     run(operation, &tensor, 1, nonfinite);
   });
@@ -117,7 +117,7 @@ Status launch(const Operation& operation, const Table<Operation>& table, std::ui
   const auto* tensors = table.tensors();
   const auto* tiles = table.tiles();
   const auto count = table.tile_count();
-  return test::emulated::put(stream, [=] {
+  return test::emulated::put_launch(stream, [=] {
     count_launch();
     for (std::uint64_t k = 0; k < count; ++k)
       if (tiles[k].tile == 0) run(operation, tensors + tiles[k].tensor, 1, nonfinite);
@@ -136,7 +136,7 @@ Status multiply(const float* a, const float* b, float* c, int size, Stream strea
   const auto n = static_cast<std::uint64_t>(size);
   if (!reaches(a, n * n) || !reaches(b, n * n) || !reaches(c, n * n))
     Machine::get().break_with("an illegal memory access was encountered");
-  return test::emulated::put(stream, [=] {
+  return test::emulated::put_launch(stream, [=] {
     multiply_on_host(a, b, c, size);
     if (const auto wrong = test::emulated::wrong_element()) c[*wrong] += 1;
   });

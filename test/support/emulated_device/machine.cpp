@@ -1,5 +1,7 @@
 #include "test/support/emulated_device/machine.h"
 
+#include <sys/mman.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -289,6 +291,10 @@ void Machine::remove_registration(void* data) {
   const auto it = memories_.find(reinterpret_cast<std::uintptr_t>(data));
   if (it == memories_.end() || it->second.kind != Kind::kRegistered)
     give_up("a registration is removed that is none");
+  unsigned char is_resident = 0;
+  const std::uintptr_t page = it->first & ~std::uintptr_t{4095};
+  if (::mincore(reinterpret_cast<void*>(page), 1, &is_resident) != 0)
+    give_up("memory was unmapped before its registration was removed");
   memories_.erase(it);
   --alive_.registrations;
 }
