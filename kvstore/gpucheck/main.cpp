@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -67,6 +68,7 @@ bool parse_list(std::string_view text, std::vector<int>& into) {
     const std::size_t comma = text.find(',');
     int number = 0;
     if (!parse(text.substr(0, comma), 0, 1023, number)) return false;
+    if (std::find(into.begin(), into.end(), number) != into.end()) return false;
     into.push_back(number);
     if (comma == std::string_view::npos) return true;
     text.remove_prefix(comma + 1);
@@ -208,7 +210,8 @@ int main(int argc, char** argv) {
     }
     if (word == "--gpus" || word == "--count" || word == "--timeout")
       return usage(fmt::format("{} needs {}, not '{}'", word,
-                               word == "--gpus" ? "numbers with commas" : "a number", value));
+                               word == "--gpus" ? "different numbers with commas" : "a number",
+                               value));
     return usage(fmt::format("unknown word '{}'", word));
   }
   return check(line);

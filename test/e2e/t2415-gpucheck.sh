@@ -23,7 +23,7 @@ says 'crash nvmlInit_v2'
 run crash dtgpucheck
 expect_status 3
 expect_output crash "^dtgpucheck: the driver's word on the GPUs: what tried it was killed by signal 6$"
-for wrong in '--gpus 0,,1' '--gpus' '--count x' '--timeout 0' '--nothing'; do
+for wrong in '--gpus 0,,1' '--gpus 0,1,0' '--gpus' '--count x' '--timeout 0' '--nothing'; do
   run usage dtgpucheck $wrong
   expect_status 2
 done

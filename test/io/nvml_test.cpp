@@ -128,6 +128,27 @@ TEST_CASE("nvml: a GPU that was lost before anybody looked", "[nvml]") {
   CHECK(gpus[0].name == "Fake GPU");
 }
 
+TEST_CASE("nvml: what a GPU is to be taken out for is told, each for itself", "[nvml]") {
+  const FakeDriver driver;
+  const auto nvml = io::Nvml::open(driver.library());
+  REQUIRE(nvml);
+  const auto troubles = [&](const std::string& script) {
+    driver.says(script);
+    const auto gpus = (*nvml)->read();
+    CHECK(troubles_of(gpus.at(0)).empty());
+    return troubles_of(gpus.at(1));
+  };
+  using Sentences = std::vector<std::string>;
+  const std::string waits =
+      "memory waits to be taken out of use: reset the GPU or restart the host";
+  CHECK(troubles("remap 1") == Sentences{waits});
+  CHECK(troubles("retire 1") == Sentences{waits});
+  CHECK(troubles("unmappable 1") == Sentences{"rows of its memory cannot be remapped: replace it"});
+  CHECK(troubles("").empty());
+  driver.says("fail nvmlDeviceGetPowerUsage 16");
+  CHECK((*nvml)->read().at(1).unanswered == "GPU requires reset");
+}
+
 TEST_CASE("nvml: errors that the driver tells of are counted for their GPU", "[nvml]") {
   const FakeDriver driver("xid 1 79\nxid 1 31");
   const auto nvml = io::Nvml::open(driver.library());

@@ -137,6 +137,16 @@ TEST_CASE("gpu check: GPUs that are well but cannot exchange arrays", "[gpucheck
   CHECK_FALSE(found.ring_gb_s);
 }
 
+TEST_CASE("gpu check: a link that damages data is named by the GPU that got it", "[gpucheck]") {
+  Host host;
+  emulated::nccl_troubles().damaged_rank = 1;
+  const GpuFindings found = host.check();
+  CHECK(found.verdict == GpuVerdict::kNoLink);
+  has(found.why, "a sum over 2 GPUs: that on GPU ");
+  has(found.why, " is wrong: a link between two GPUs damages data");
+  CHECK_FALSE(found.ring_gb_s);
+}
+
 TEST_CASE("gpu check: no GPU, memory that is taken, and a GPU that breaks", "[gpucheck]") {
   SECTION("no GPU") {
     Host host(0);

@@ -108,7 +108,7 @@ std::vector<unsigned char> sum(const std::vector<const void*>& arrays, std::size
 }
 
 /// One call of every rank, all of whose data is there.
-void compute(const std::vector<Call>& calls) {
+void compute(const std::vector<Call>& calls, int damaged_rank) {
   const Call& any = calls.front();
   const std::size_t bytes = any.count * size_of(static_cast<NcclType>(any.type));
   const auto root = static_cast<std::size_t>(any.root);
@@ -130,9 +130,12 @@ void compute(const std::vector<Call>& calls) {
     }
     results.push_back(std::move(all));
   }
-  for (std::size_t rank = 0; rank < calls.size(); ++rank)
+  for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+    if (static_cast<int>(rank) == damaged_rank && !results[rank].empty())
+      results[rank].back() ^= 1U;
     if (any.kind != Kind::kReduce || rank == root)
       std::memcpy(calls[rank].receive, results[rank].data(), results[rank].size());
+  }
 }
 
 bool is_reachable(const Call& call) {
@@ -162,7 +165,8 @@ void start(const std::vector<Call>& calls) {
     (void)ready->record(call.stream);
     (void)ready->hold_back(leader);
   }
-  (void)put(leader, [calls] { compute(calls); });
+  const int damaged_rank = world().troubles.damaged_rank;
+  (void)put(leader, [calls, damaged_rank] { compute(calls, damaged_rank); });
   Event* done = add();
   (void)done->record(leader);
   for (const Call& call : calls) (void)done->hold_back(call.stream);

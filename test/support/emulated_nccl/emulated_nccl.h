@@ -20,6 +20,7 @@ struct NcclTroubles {
   int call_fails = 0;        ///< The next group of calls gives that result at once.
   int breaks_under_way = 0;  ///< The next group of calls never ends, and asking gives that.
   int missing_rank = -1;     ///< Never makes its calls; the others wait for it.
+  int damaged_rank = -1;     ///< The last byte of what it receives is another.
 };
 /// No troubles; nothing may be alive.
 NcclTroubles& restart_nccl();

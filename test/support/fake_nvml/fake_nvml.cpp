@@ -8,6 +8,8 @@
 ///     lost N                 GPU N has gone
 ///     ecc N COUNT            uncorrected errors
 ///     remap N                a row waits to be remapped
+///     unmappable N           a row could not be remapped
+///     retire N               a page waits to be retired
 ///     held N BITS            why its clocks are held back
 ///     xid N CODE             an error that is told once
 ///
@@ -132,6 +134,8 @@ extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(in
       return "Driver Not Loaded";
     case kLost:
       return "GPU is lost";
+    case 16:
+      return "GPU requires reset";
     case 18:
       return "Driver/library version mismatch";
     default:
@@ -186,7 +190,7 @@ FAKE(nvmlDeviceGetRetiredPages, void* device, int cause, unsigned* count, unsign
 }
 FAKE(nvmlDeviceGetRetiredPagesPendingStatus, void* device, int* pending) {
   ENTER(device);
-  *pending = 0;
+  *pending = static_cast<int>(told("retire", index_of(device), 0));
   return 0;
 }
 FAKE(nvmlDeviceGetRemappedRows, void* device, unsigned* corrected, unsigned* uncorrected,
@@ -195,7 +199,7 @@ FAKE(nvmlDeviceGetRemappedRows, void* device, unsigned* corrected, unsigned* unc
   *corrected = 1;
   *uncorrected = 2;
   *pending = static_cast<unsigned>(told("remap", index_of(device), 0));
-  *failed = 0;
+  *failed = static_cast<unsigned>(told("unmappable", index_of(device), 0));
   return 0;
 }
 FAKE(nvmlDeviceGetCurrentClocksThrottleReasons, void* device, unsigned long long* bits) {
