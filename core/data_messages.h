@@ -97,11 +97,12 @@ enum class Code : std::uint8_t {
 };
 
 enum Flags : std::uint8_t {
-  kAuxiliary = 1,  ///< kInit: mean without optimizer.
-  kAsync = 2,      ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
-  kCheckOnly = 4,  ///< kSetOptimizer
-  kShared = 8,     ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
-  kCodec = 112,    ///< kPush, kPushPull: the sender's Codec; see codec_of().
+  kAuxiliary = 1,   ///< kInit: mean without optimizer.
+  kAsync = 2,       ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
+  kCheckOnly = 4,   ///< kSetOptimizer
+  kShared = 8,      ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
+  kCodec = 112,     ///< kPush, kPushPull: the sender's Codec; see codec_of().
+  kOnDevice = 128,  ///< kDone of a kShare: the server computes on a device; share that memory too.
 };
 
 /// What a gradient of a float32 parameter is compressed with (kvstore/compression.h). A gradient in
@@ -192,11 +193,12 @@ struct SyncState {
 struct ShareMemory {
   static constexpr std::uint16_t kType = 214;
   std::uint32_t number = 0;  ///< The sender's, new for each memory.
-  std::uint32_t pid = 0;
+  std::uint32_t pid = 0;     ///< pid and fd: of the host's memory.
   std::uint32_t fd = 0;
   std::uint64_t size = 0;
-  std::string token;  ///< What is found behind its end.
-  DT_FIELDS(number, pid, fd, size, token)
+  std::string token;   ///< What is found behind its end, or before a device's memory.
+  std::string handle;  ///< Of a device's memory, by CUDA IPC; empty: it is the host's.
+  DT_FIELDS(number, pid, fd, size, token, handle)
 };
 inline constexpr std::uint32_t kMaxShareMemory = 256;  ///< Bytes of a ShareMemory.
 

@@ -40,6 +40,11 @@ void use_shared_memory(Request& request, const ClientMemory* from, const ClientM
   data::SharedPlaces places;
   const auto locate = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
                           std::uint64_t& offset) {
+    if (data == chunk.on_device.at) {
+      number = chunk.on_device.memory;
+      offset = chunk.on_device.offset;
+      return false;
+    }
     if (data == chunk.staging.at) {
       number = chunk.staging.memory;
       offset = chunk.staging.offset;

@@ -12,6 +12,7 @@
 #include "kvstore/client_memory.h"
 #include "kvstore/compression.h"
 #include "kvstore/device_copies.h"
+#include "kvstore/device_places.h"
 #include "kvstore/request.h"
 
 namespace dt::kv {
@@ -36,6 +37,7 @@ struct ChunkState {
   // The caller's thread.
   StagingPlace staging;
   std::byte* pinned = nullptr;  ///< `staging`, or a place of the same size, that devices reach.
+  DevicePlace on_device;        ///< For arrays of its device. Only beside `staging`.
   GradientEncoder encoder;      ///< The loop's.
 
   /// The loop's.
@@ -60,10 +62,10 @@ struct ChunkState {
   Turns turns;
 };
 
-/// The chunk's bytes are read and written where they lie in shared memory, the chunk's staging
-/// included; those that lie elsewhere, or askew for the server's arithmetic, are copied to and from
-/// the chunk's staging, which it has. `from` and `into` are the memories that the whole arrays lie
-/// in; null: none.
+/// The chunk's bytes are read and written where they lie in shared memory, the chunk's staging and
+/// its place on a device included; those that lie elsewhere, or askew for the server's arithmetic,
+/// are copied to and from the chunk's staging, which it has. `from` and `into` are the memories
+/// that the whole arrays lie in; null: none.
 void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into);
 
 }  // namespace dt::kv

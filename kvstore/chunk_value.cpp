@@ -89,10 +89,13 @@ std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& 
                                      const SharedBuffers& shared) {
   if (!bench_.refuse_nonfinite || header.samples == 0) return {};
   const data::Codec codec = payload_codec(header);
-  const std::size_t count =
-      codec == data::Codec::kNone
-          ? count_nonfinite(dtype_, shared.in ? shared.in : payload.data(), elements_)
-          : count_nonfinite(codec, payload.data(), elements_);
+  std::size_t count = 0;
+  if (shared.in && shared.in_is_on_device)
+    count = nonfinite_at(shared.in);
+  else if (codec == data::Codec::kNone)
+    count = count_nonfinite(dtype_, shared.in ? shared.in : payload.data(), elements_);
+  else
+    count = count_nonfinite(codec, payload.data(), elements_);
   if (count == 0) return {};
   bench_.nonfinite += count;
   return fmt::format(
@@ -101,13 +104,26 @@ std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& 
       header.worker, count, elements_, header.chunk);
 }
 
+std::size_t ChunkValue::nonfinite_at(const std::byte* values) {
+  Payload copy = device_->take(bytes());
+  if (!device_->goes_on()) return 0;  // who asks for the failure next is told
+  const Addend whole{values, 1};
+  Reduction itself;
+  itself.addends = std::span(&whole, 1);
+  device_->reduce(dtype_, itself, copy.data(), elements_);
+  device_->wait();
+  give(std::move(copy));
+  return device_->take_nonfinite();
+}
+
 void ChunkValue::contribute(const data::Header& header, Payload payload, SharedBuffers shared,
                             bool is_last) {
   if (wrong_.empty()) wrong_ = disagreement(header);
   if (uses_optimizer()) bench_.step = std::max(bench_.step, header.step);
   const bool adds = header.samples > 0 && elements_ > 0 && wrong_.empty();
   if (!adds) shared.in = nullptr;
-  const bool is_copied = !shared.in || device_ != nullptr;
+  const bool is_read_later = shared.in && (!device_ || shared.in_is_on_device);
+  const bool is_copied = !is_read_later;
   const bool keeps = adds && is_copied && (shared.in || bench_.deterministic);
   const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
   const bool is_compressed = codec != data::Codec::kNone;
@@ -116,8 +132,9 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
     bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
   if (is_compressed && !adds_codes)
     payload = decoded(codec, std::move(payload));
-  else if (adds && !is_compressed)
+  else if (adds && !is_compressed && is_copied)
     payload = bring(std::move(payload), shared.in);
+  if (is_read_later && device_) ++bench_.in_place;
   const bool is_mean = reduce_of(header.reduce) == data::Reduce::kMean;
   if (adds_codes)
     sum_.add_compressed(engine_, codec, payload, is_mean, header.samples);
@@ -131,8 +148,14 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
 void ChunkValue::detach(WorkerId worker) {
   for (auto& part : parts_) {
     if (part.header.worker != worker || !part.shared.in) continue;
+    Payload copy;
+    if (device_ && part.bytes.empty()) {
+      copy = device_->bring(part.shared.in, bytes());
+      if (auto why = failure(); !why.empty() && wrong_.empty()) wrong_ = std::move(why);
+    } else {
+      copy = device_ ? std::exchange(part.bytes, Payload()) : take(bytes());
+    }
     if (device_) device_->wait();  // it has read the worker's memory
-    Payload copy = device_ ? std::exchange(part.bytes, Payload()) : take(bytes());
     if (!device_) std::memcpy(copy.data(), part.shared.in, copy.size());
     part.shared = {};
     if (!wrong_.empty()) {
@@ -213,6 +236,15 @@ const std::shared_ptr<Payload>& ChunkValue::present() {
     device_->wait();
   }
   return shown_;
+}
+
+void ChunkValue::write_to(const SharedBuffers& shared) {
+  if (shared.out_is_on_device) {
+    device_->copy(shared.out, value_->data(), bytes());
+    device_->wait();
+  } else if (const auto& value = present(); !device_ || device_->goes_on()) {
+    std::memcpy(shared.out, value->data(), value->size());
+  }
 }
 
 void ChunkValue::show() {
@@ -319,8 +351,9 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
       bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
     if (codec != data::Codec::kNone)
       payload = decoded(codec, std::move(payload));
-    else
+    else if (!shared.in_is_on_device)
       payload = bring(std::move(payload), shared.in);
+    if (shared.in_is_on_device) ++bench_.in_place;
     const std::byte* gradient = payload.empty() ? shared.in : payload.data();
     if (uses_optimizer()) {
       const Addend whole{gradient, 1};
@@ -330,7 +363,8 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
       bench_.step = std::max(bench_.step, header.step);
     } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
-      if (payload.empty()) {
+      if (payload.empty() && device_) payload = device_->bring(gradient, bytes());
+      if (payload.empty() && !device_) {
         replace();
         std::memcpy(value_->data(), gradient, value_->size());
       } else {

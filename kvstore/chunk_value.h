@@ -12,7 +12,8 @@
 ///
 /// With a device (Workbench::device) values, states and open rounds lie in its memory, except those
 /// of types it does not compute with. Contributions are copied there as they arrive, those in
-/// shared memory too; apply() returns when the device is done. The order of operations is the same,
+/// shared memory of the host too; what lies in a worker's device memory is read where it is, by
+/// apply() and detach(). Both return when the device is done. The order of operations is the same,
 /// and so are the bits.
 #pragma once
 
@@ -39,6 +40,8 @@ namespace dt::kv {
 struct SharedBuffers {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
+  bool in_is_on_device = false;  ///< The host may not touch it; only where is_on_device().
+  bool out_is_on_device = false;
   std::shared_ptr<const void> owners[2];  ///< Keep them mapped.
 };
 
@@ -50,6 +53,7 @@ struct Workbench {
   bool has_state = false;                  ///< The optimizer has updated a chunk.
   std::uint64_t step = 0;                  ///< The latest of a parameter's contributions.
   std::uint64_t nonfinite = 0;             ///< Elements of gradients that were infinite or NaN.
+  std::uint64_t in_place = 0;  ///< Contributions that were read in their worker's device memory.
   HostEngine host;
   std::shared_ptr<DeviceEngine> device;  ///< Null: there is none. Comes with its pool.
   std::shared_ptr<PayloadPool> pool = std::make_shared<PayloadPool>();  ///< Of the host's memory.
@@ -75,6 +79,10 @@ class ChunkValue {
   [[nodiscard]] bool is_auxiliary() const { return is_auxiliary_; }
   [[nodiscard]] std::size_t elements() const { return elements_; }
   [[nodiscard]] std::size_t bytes() const { return elements_ * data::element_bytes(dtype_); }
+  /// Whether a device computes it.
+  [[nodiscard]] bool is_on_device() const { return device_ != nullptr; }
+  /// The present value, written to `shared.out`.
+  void write_to(const SharedBuffers& shared);
   /// The present value. Whoever keeps it keeps these very bytes: a round that is applied meanwhile
   /// goes into other memory.
   [[nodiscard]] const std::shared_ptr<Payload>& present();
@@ -142,6 +150,8 @@ class ChunkValue {
 
   /// Memory of the engine's, and back; the host's that a device may still read is kept for so long.
   Payload take_ours(std::size_t size);
+  /// What is infinite or NaN in a worker's device memory.
+  std::size_t nonfinite_at(const std::byte* values);
   void give(Payload payload);
   /// The contribution where the engine has its memory. `shared`: null, or where it lies instead.
   Payload bring(Payload payload, const std::byte* shared);

@@ -135,6 +135,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   void shut_down();
 
   // The caller's thread.
+  void close_device_places();
   /// What the arrays of one key mean to its requests; null: memory of the host.
   struct ArrayCall {
     std::shared_ptr<DeviceCall> in;
@@ -233,8 +234,23 @@ Status Client::await_servers(Deadline deadline) {
 Client::~Client() {
   if (!driver_.is_started()) return;
   (void)wait_all(seconds(options_.close_limit));
+  if (memory_.has_device_places()) close_device_places();
   io::asio::post(context_, [this] { shut_down(); });
   driver_.finish();
+}
+
+/// Memory on devices is not freed before every server that had it open has closed it.
+void Client::close_device_places() {
+  const StoreError closed{DTKV_UNAVAILABLE, "the kvstore was closed"};
+  bool has_begun = false;
+  io::asio::post(context_, [&] {
+    dispatch_.give_up(links_.leave(closed), closed);
+    has_begun = true;
+  });
+  (void)wait_for([&has_begun] { return has_begun; }, std::nullopt);
+  const auto have_ended = [this] { return links_.have_ended(); };
+  (void)wait_for(have_ended, deadline_after(options_.close_limit));
+  if (!links_.have_let_go()) memory_.abandon_device_places();
 }
 
 void Client::shut_down() {
@@ -373,7 +389,7 @@ StoreResult<std::vector<Client::ArrayCall>> Client::begin_calls(
     const std::vector<const KeyBook::Key*>& keys, const std::vector<Array>* values,
     const std::vector<Array>* out) {
   std::vector<ArrayCall> calls;
-  std::vector<const KeyBook::Key*> pinned;
+  std::vector<MemorySharing::OnDevice> on_device;
   for (const auto* arrays : {values, out}) {
     if (!arrays) continue;
     const auto first = std::find_if(arrays->begin(), arrays->end(),
@@ -381,10 +397,14 @@ StoreResult<std::vector<Client::ArrayCall>> Client::begin_calls(
     if (first == arrays->end()) continue;
     if (auto known = devices_.check(*arrays); !known) return tl::unexpected(known.error());
     calls.resize(keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i)
-      if ((*arrays)[i].is_on_device()) pinned.push_back(keys[i]);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const Array& array = (*arrays)[i];
+      if (!array.is_on_device()) continue;
+      on_device.push_back(
+          {keys[i], array.replicas ? std::nullopt : std::optional(array.place.device)});
+    }
   }
-  if (auto done = memory_.pin(pinned); !done) return tl::unexpected(done.error());
+  if (auto done = memory_.reach(on_device); !done) return tl::unexpected(done.error());
   // There are few streams, mostly one of each device.
   DeviceCalls begun;
   const auto begin_one = [&](const Array& array, std::shared_ptr<DeviceCall>& call) -> Status {
@@ -417,13 +437,20 @@ StoreResult<std::vector<Client::ArrayCall>> Client::begin_calls(
   return calls;
 }
 
-/// What is in arrays on devices travels from and to the chunk's pinned place.
+/// What is in arrays on devices travels from and to the chunk's place: the one on the device of
+/// all of them, if it has one there, else the pinned one.
 void Client::attach(Request& request, const ArrayCall& call, const Array* value, const Array* out) {
   if (!call.in && !call.out && call.ins.empty() && call.outs.empty()) return;
+  const DevicePlace& place = request.chunk->on_device;
+  const auto is_elsewhere = [&place](const Array* array) {
+    return array && array->is_on_device() &&
+           (array->replicas || array->place.device != place.device);
+  };
+  const bool is_there = place.at && !is_elsewhere(value) && !is_elsewhere(out);
   auto ends = std::make_shared<DeviceEnds>();
   ends->in = call.in;
   ends->out = call.out;
-  ends->place = request.chunk->pinned;
+  ends->place = is_there ? place.at : request.chunk->pinned;
   const auto ends_of = [&request](const DeviceCalls& calls, const Array& array) {
     const std::size_t offset = request.chunk->place.first * data::element_bytes(array.dtype);
     std::vector<ReplicaEnd> all;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/log.h"
 #include "kvstore/dtkv.h"
 
 namespace dt::kv {
@@ -13,10 +14,10 @@ namespace {
 constexpr std::size_t kLeastPinned = std::size_t{4} << 20;
 
 /// Says that a memory is to be forgotten.
-Request unshare(const ClientMemory& memory) {
+Request unshare(std::uint32_t number) {
   Request request;
   request.header.type = data::Type::kUnshare;
-  request.header.chunk = memory.number;
+  request.header.chunk = number;
   return request;
 }
 
@@ -40,7 +41,7 @@ Status MemorySharing::release(const ClientMemory& which) {
   const ClientMemory memory = allocated_.take(which.begin());
   std::vector<ServerLink*> links;
   for (const LoopId loop : memory.shared_with) links.push_back(&links_.at(loop));
-  auto answers = links_.ask(links, unshare(memory), options_.lost_limit);
+  auto answers = links_.ask(links, unshare(memory.number), options_.lost_limit);
   if (!answers && answers.error().code != DTKV_ROLLBACK) return tl::unexpected(answers.error());
   return {};
 }
@@ -50,6 +51,10 @@ void MemorySharing::forget_servers() {
   staging_ = Staging();
   pinned_.clear();
   allocated_.forget_servers();
+  on_devices_.clear();
+  device_places_.forget_servers();
+  refused_.clear();
+  full_.clear();
 }
 
 Status MemorySharing::share_again() {
@@ -65,25 +70,17 @@ Status MemorySharing::share(ClientMemory& memory) {
   std::vector<ServerLink*> whom = sharers_ ? *sharers_ : links_.all();
   if (options_.may_share)
     std::erase_if(whom, [this](ServerLink* link) { return !options_.may_share(link->server()); });
-  Request request;
-  request.header.type = data::Type::kShare;
-  request.header.chunk = memory.number;
-  request.keep =
-      std::make_shared<const std::string>(wire::body_of(memory.memory->describe(memory.number)));
-  request.from = request.keep->data();
-  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
-  const auto answers = links_.ask(whom, request, options_.start_limit);
-  if (!answers) {
-    (void)links_.tell(whom, unshare(memory));  // or it would be shared again after a reconnection
-    return tl::unexpected(answers.error());
-  }
+  const auto answers = tell(whom, memory.memory->describe(memory.number));
+  if (!answers) return tl::unexpected(answers.error());
   std::vector<ServerLink*> agreed;
   for (const auto& answer : *answers) {
     if (!answer->outcome.error) {
+      const LoopId loop{answer->link->server(), answer->link->loop()};
       agreed.push_back(answer->link);
-      memory.shared_with.insert({answer->link->server(), answer->link->loop()});
+      memory.shared_with.insert(loop);
+      if (answer->outcome.header.flags & data::kOnDevice) on_devices_.insert(loop);
     } else if (options_.transport == Transport::kSharedMemory) {
-      (void)links_.tell(whom, unshare(memory));
+      (void)links_.tell(whom, unshare(memory.number));
       return store_error(
           DTKV_UNAVAILABLE,
           fmt::format("server {} at {} does not share memory with worker {} ({}): are they on one "
@@ -94,6 +91,20 @@ Status MemorySharing::share(ClientMemory& memory) {
   }
   if (!sharers_) sharers_ = std::move(agreed);
   return {};
+}
+
+StoreResult<ServerLinks::Questions> MemorySharing::tell(const std::vector<ServerLink*>& whom,
+                                                        const data::ShareMemory& what) {
+  Request request;
+  request.header.type = data::Type::kShare;
+  request.header.chunk = what.number;
+  request.keep = std::make_shared<const std::string>(wire::body_of(what));
+  request.from = request.keep->data();
+  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
+  auto answers = links_.ask(whom, request, options_.start_limit);
+  // Or it would be shared again after a reconnection.
+  if (!answers) (void)links_.tell(whom, unshare(what.number));
+  return answers;
 }
 
 Status MemorySharing::stage(std::span<const KeyBook::Key> keys) {
@@ -124,7 +135,86 @@ Status MemorySharing::stage(std::span<const KeyBook::Key> keys) {
   return {};
 }
 
-Status MemorySharing::pin(const std::vector<const KeyBook::Key*>& keys) {
+// ---------------------------------------------------------------- arrays on devices
+
+Status MemorySharing::reach(const std::vector<OnDevice>& arrays) {
+  std::map<int, std::vector<ChunkState*>> to_place;
+  for (const auto& array : arrays)
+    for (const auto& chunk : array.key->chunks)
+      if (wants_place(array, *chunk)) to_place[*array.device].push_back(chunk.get());
+  for (const auto& [device, chunks] : to_place)
+    if (auto done = place_on(device, chunks); !done) return done;
+  std::vector<ChunkState*> others;
+  for (const auto& array : arrays)
+    for (const auto& chunk : array.key->chunks)
+      if (!chunk->on_device.at || chunk->on_device.device != array.device)
+        others.push_back(chunk.get());
+  return pin(others);
+}
+
+bool MemorySharing::wants_place(const OnDevice& array, const ChunkState& chunk) const {
+  return array.device && chunk.staging.at && !chunk.on_device.at &&
+         DeviceEngine::computes(array.key->spec.dtype) && on_devices_.contains(chunk.place.owner) &&
+         !full_.contains(*array.device) && !refused_.contains({*array.device, chunk.place.owner});
+}
+
+/// Chunks that get no place there are left without one.
+Status MemorySharing::place_on(int device, const std::vector<ChunkState*>& chunks) {
+  std::size_t left = 0;
+  for (const ChunkState* chunk : chunks) left += Staging::rounded(chunk->bytes);
+  for (ChunkState* chunk : chunks) {
+    const std::size_t bytes = Staging::rounded(chunk->bytes);
+    const std::size_t all = std::exchange(left, left - bytes);
+    const std::pair of(device, chunk->place.owner);
+    if (chunk->on_device.at || refused_.contains(of)) continue;
+    auto* memory = device_places_.with_room(device, bytes);
+    if (!memory) {
+      auto made = SharedDeviceMemory::create(device, device_places_.to_add(device, all));
+      if (!made) {
+        full_.insert(device);
+        io::FdLog(2).info("worker {}: {}: chunks go by way of the host's memory", options_.worker,
+                          made.error().message);
+        return {};
+      }
+      memory = &device_places_.add(device, std::move(*made));
+    }
+    if (!memory->is_told)
+      if (auto opened = open_at_servers(device, *memory); !opened) return opened;
+    if (!refused_.contains(of)) chunk->on_device = DevicePlaces::take(device, *memory, bytes);
+  }
+  return {};
+}
+
+/// Has the servers that compute on devices open the memory, which is gone when none of them does.
+/// Who refuses is not asked again.
+Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) {
+  std::vector<ServerLink*> whom;
+  for (const LoopId loop : on_devices_)
+    if (!refused_.contains({device, loop})) whom.push_back(&links_.at(loop));
+  memory.number = next_number_++;
+  const auto answers = tell(whom, memory.memory->describe(memory.number));
+  if (!answers) return tl::unexpected(answers.error());
+  memory.is_told = true;
+  bool is_open = false;
+  std::set<std::uint32_t> said;
+  for (const auto& answer : *answers) {
+    const LoopId loop{answer->link->server(), answer->link->loop()};
+    if (!answer->outcome.error) {
+      is_open = true;
+      continue;
+    }
+    refused_.insert({device, loop});
+    if (said.insert(loop.server).second)
+      io::FdLog(2).info("worker {}: server {} reads CUDA device {} by way of the host's memory: {}",
+                        options_.worker, answer->link->address().server, device,
+                        answer->outcome.error->message);
+  }
+  if (!is_open) device_places_.drop(device, memory);
+  return {};
+}
+
+/// Each of them has a place in memory that all devices reach.
+Status MemorySharing::pin(const std::vector<ChunkState*>& chunks) {
   const auto failed = [this](const char* what) {
     return store_error(
         DTKV_INTERNAL,
@@ -132,18 +222,15 @@ Status MemorySharing::pin(const std::vector<const KeyBook::Key*>& keys) {
   };
   std::size_t total = 0;
   std::vector<ChunkState*> left;
-  for (const auto* key : keys) {
-    for (const auto& chunk : key->chunks) {
-      if (chunk->pinned || chunk->bytes == 0) continue;
-      if (!chunk->staging.at) {
-        left.push_back(chunk.get());
-        total += Staging::rounded(chunk->bytes);
-        continue;
-      }
-      if (const auto status = staging_.pin(chunk->staging); !status.ok())
-        return failed(status.error);
-      chunk->pinned = chunk->staging.at;
+  for (ChunkState* chunk : chunks) {
+    if (chunk->pinned || chunk->bytes == 0) continue;
+    if (!chunk->staging.at) {
+      left.push_back(chunk);
+      total += Staging::rounded(chunk->bytes);
+      continue;
     }
+    if (const auto status = staging_.pin(chunk->staging); !status.ok()) return failed(status.error);
+    chunk->pinned = chunk->staging.at;
   }
   if (left.empty()) return {};
   cuda::PinnedMemory memory;

@@ -1,5 +1,6 @@
 /// A worker's memory and the servers of its host: makes memory, tells the servers of it, and gives
-/// each large chunk a place in it where private memory is copied to and from.
+/// each large chunk a place in it where private memory is copied to and from. Chunks of arrays on a
+/// device, whose server computes on one, have their place there.
 ///
 /// The caller's thread; calls wait for the servers' answers.
 #pragma once
@@ -7,10 +8,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kvstore/client.h"
 #include "kvstore/client_memory.h"
+#include "kvstore/device_places.h"
 #include "kvstore/key_book.h"
 #include "kvstore/server_links.h"
 
@@ -44,16 +49,33 @@ class MemorySharing {
   /// Staging places for the large chunks of new keys, where their servers share memory with us.
   /// Nothing of it is taken from the machine before it is used.
   Status stage(std::span<const KeyBook::Key> keys);
-  /// Each chunk of these keys has a place that devices reach: its staging where it has one.
-  Status pin(const std::vector<const KeyBook::Key*>& keys);
+  /// An array of a key that is on a device.
+  struct OnDevice {
+    const KeyBook::Key* key = nullptr;
+    std::optional<int> device;  ///< None: several of them.
+  };
+  /// Each chunk of these has a place that its array's device reaches: on the device itself
+  /// (ChunkState::on_device), where the chunk's server has opened that, else in pinned memory, its
+  /// staging where it has one.
+  Status reach(const std::vector<OnDevice>& arrays);
+  /// Servers may have memory of a device open.
+  [[nodiscard]] bool has_device_places() const { return !device_places_.empty(); }
+  /// And have not said that they closed it.
+  void abandon_device_places() { device_places_.abandon(); }
 
-  /// The servers are gone, and the keys with their staging places.
+  /// The servers are gone, and the keys with their places.
   void forget_servers();
   /// Tells the new ones of what allocate() gave.
   Status share_again();
 
  private:
   Status share(ClientMemory& memory);
+  StoreResult<ServerLinks::Questions> tell(const std::vector<ServerLink*>& whom,
+                                           const data::ShareMemory& what);
+  [[nodiscard]] bool wants_place(const OnDevice& array, const ChunkState& chunk) const;
+  Status place_on(int device, const std::vector<ChunkState*>& chunks);
+  Status open_at_servers(int device, DevicePlaces::Memory& memory);
+  Status pin(const std::vector<ChunkState*>& chunks);
 
   Options options_;
   ServerLinks& links_;
@@ -63,6 +85,10 @@ class MemorySharing {
   std::uint32_t next_number_ = 0;
   /// Whom to tell of memory; none: everybody. A server that saw none sees no later one either.
   std::optional<std::vector<ServerLink*>> sharers_;
+  std::set<LoopId> on_devices_;  ///< Of them, those that compute on a device.
+  DevicePlaces device_places_;
+  std::set<std::pair<int, LoopId>> refused_;  ///< What memory of which device these do not open.
+  std::set<int> full_;                        ///< Devices that have no memory for us.
 };
 
 }  // namespace dt::kv

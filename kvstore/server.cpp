@@ -17,6 +17,7 @@
 #include "kvstore/busy_poll.h"
 #include "kvstore/checkpoint/writer.h"
 #include "kvstore/handshake.h"
+#include "kvstore/shared_device_memory.h"
 #include "kvstore/shared_memory.h"
 #include "kvstore/tcp.h"
 
@@ -38,6 +39,7 @@ struct Server::AtomicCounters {
   std::atomic<std::uint64_t> dropped_connections = 0;
   std::atomic<std::uint64_t> nonfinite = 0;
   std::atomic<std::uint64_t> fenced = 0;
+  std::atomic<std::uint64_t> in_place = 0;
 };
 
 /// One thread's worth of server. Everything but spawn-by-post runs on its thread.
@@ -64,7 +66,7 @@ class Server::Loop final : public Answers {
     if (thread_.joinable()) thread_.join();
   }
   void close() {
-    for (auto& [worker, connection] : connections_) connection->link.close();
+    for (auto& [worker, connection] : connections_) end(*connection);
     group_.cancel();
   }
 
@@ -72,10 +74,7 @@ class Server::Loop final : public Answers {
   void adopt(TcpSocket socket, WorkerId worker) {
     auto connection = std::make_shared<Connection>(*this, std::move(socket), worker);
     auto& present = connections_[worker];
-    if (present) {
-      shard_.disconnect(worker);
-      present->link.close();
-    }
+    if (present) end(*present);
     present = connection;
     group_.spawn(write(connection));
     group_.spawn(serve(connection));
@@ -177,8 +176,15 @@ class Server::Loop final : public Answers {
     }
     void change_memories();
     Result<SharedBuffers> find_shared();
-    Result<std::byte*> place(std::uint32_t number, std::uint64_t offset, std::size_t size,
-                             std::shared_ptr<const void>& owner);
+    /// A worker's memory.
+    struct Memory {
+      std::span<std::byte> bytes;
+      bool is_on_device = false;
+      std::shared_ptr<const void> owner;  ///< Null: there is none.
+    };
+    Result<Memory> open(const data::ShareMemory& told);
+    /// The part of it that a frame names.
+    Result<Memory> place(std::uint32_t number, std::uint64_t offset, std::size_t size);
 
     Loop& loop;
     WorkerId worker;
@@ -188,10 +194,11 @@ class Server::Loop final : public Answers {
     data::Header header;
     Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
     std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
-    std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories;
+    std::map<std::uint32_t, Memory> memories;
   };
 
   static constexpr std::size_t kMaxMemories = 1024;
+  static constexpr std::size_t kDeviceItem = 16;  ///< Bytes of an access of a device's.
   /// Bytes of answers a worker may leave unread before it is read from no more.
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Large answers leave at once; the others together when there is nothing more to read.
@@ -200,6 +207,7 @@ class Server::Loop final : public Answers {
   void write_answers() {
     count(shard_.nonfinite(), nonfinite_told_, counters_.nonfinite);
     count(shard_.fenced(), fenced_told_, counters_.fenced);
+    count(shard_.in_place(), in_place_told_, counters_.in_place);
     for (auto& connection : to_write_) {
       connection->has_answers = false;
       connection->link.write_now();
@@ -248,11 +256,16 @@ class Server::Loop final : public Answers {
     if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
     const auto it = connections_.find(connection->worker);
     const bool is_present = it != connections_.end() && it->second == connection;
-    if (is_present) {  // it has no newer one
-      connections_.erase(it);
-      shard_.disconnect(connection->worker);
-    }
-    connection->link.close();
+    if (!is_present) co_return;  // a newer one ended it
+    connections_.erase(it);
+    end(*connection);
+  }
+
+  /// Nothing of the worker's memory is used any more, nor open, when it sees the end.
+  void end(Connection& connection) {
+    shard_.disconnect(connection.worker);
+    connection.memories.clear();
+    connection.link.close();
   }
 
   AtomicCounters& counters_;
@@ -264,6 +277,7 @@ class Server::Loop final : public Answers {
   std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
   std::uint64_t nonfinite_told_ = 0;
   std::uint64_t fenced_told_ = 0;
+  std::uint64_t in_place_told_ = 0;
   std::map<WorkerId, std::uint64_t> read_;  ///< Bytes moved when traffic() was last asked.
   std::jthread thread_;
 };
@@ -277,14 +291,14 @@ void Server::Loop::Connection::change_memories() {
     return loop.answer(worker, answer, nullptr);
   }
   const auto told = wire::parse<data::ShareMemory>(payload.text());
-  Result<std::shared_ptr<SharedMemory>> memory =
+  Result<Memory> memory =
       fail(ErrorKind::kUnavailable, "worker {} shares {} memories already", worker, kMaxMemories);
   if (!told)
     memory = tl::unexpected(told.error());
   else if (memories.size() < kMaxMemories)
-    memory = SharedMemory::open(*told);
+    memory = open(*told);
   if (memory) {
-    if (loop.device_) (*memory)->pin();
+    if (loop.device_) answer.flags |= data::kOnDevice;
     memories[told->number] = std::move(*memory);
     return loop.answer(worker, answer, nullptr);
   }
@@ -297,32 +311,55 @@ void Server::Loop::Connection::change_memories() {
   loop.answer(worker, answer, std::move(text));
 }
 
-/// Inside of the memory; its alignment does not matter to the kernels.
-Result<std::byte*> Server::Loop::Connection::place(std::uint32_t number, std::uint64_t offset,
-                                                   std::size_t size,
-                                                   std::shared_ptr<const void>& owner) {
-  if (number == data::SharedPlaces::kNowhere) return nullptr;
+Result<Server::Loop::Connection::Memory> Server::Loop::Connection::open(
+    const data::ShareMemory& told) {
+  if (told.handle.empty()) {
+    auto memory = SharedMemory::open(told);
+    if (!memory) return tl::unexpected(memory.error());
+    if (loop.device_) (*memory)->pin();
+    const auto bytes = (*memory)->bytes();
+    return Memory{bytes, false, std::move(*memory)};
+  }
+  if (!loop.device_) return fail(ErrorKind::kUnavailable, "this server computes on its host");
+  auto memory = OpenedDeviceMemory::open(told, *loop.device_);
+  if (!memory) return tl::unexpected(memory.error());
+  const auto bytes = (*memory)->bytes();
+  return Memory{bytes, true, std::move(*memory)};
+}
+
+/// Inside of the memory. Its alignment does not matter to the host's kernels; a device's are given
+/// whole items of theirs.
+Result<Server::Loop::Connection::Memory> Server::Loop::Connection::place(std::uint32_t number,
+                                                                         std::uint64_t offset,
+                                                                         std::size_t size) {
+  if (number == data::SharedPlaces::kNowhere) return Memory{};
   const auto it = memories.find(number);
   if (it == memories.end()) return fail(ErrorKind::kProtocol, "memory {} is not shared", number);
-  const auto bytes = it->second->bytes();
-  if (offset > bytes.size() || size > bytes.size() - offset)
+  Memory found = it->second;
+  if (offset > found.bytes.size() || size > found.bytes.size() - offset)
     return fail(ErrorKind::kProtocol, "a place outside of shared memory");
-  owner = it->second;
-  return bytes.data() + offset;
+  if (found.is_on_device && (offset % kDeviceItem != 0 || !loop.shard_.is_on_device(header)))
+    return fail(ErrorKind::kProtocol, "a place on a device that does not suit the chunk");
+  found.bytes = found.bytes.subspan(offset, size);
+  return found;
 }
 
 Result<SharedBuffers> Server::Loop::Connection::find_shared() {
   const data::SharedPlaces where = data::decode_places(places);
   const std::size_t size = loop.shard_.chunk_bytes(header);
-  SharedBuffers shared;
-  auto in = place(where.in, where.in_offset, size, shared.owners[0]);
+  auto in = place(where.in, where.in_offset, size);
   if (!in) return tl::unexpected(in.error());
-  auto out = place(where.out, where.out_offset, size, shared.owners[1]);
+  auto out = place(where.out, where.out_offset, size);
   if (!out) return tl::unexpected(out.error());
-  if (header.type != data::Type::kPull && !*in && size > 0)
+  if (header.type != data::Type::kPull && !in->owner && size > 0)
     return fail(ErrorKind::kProtocol, "a push without its values");
-  shared.in = *in;
-  shared.out = *out;
+  SharedBuffers shared;
+  shared.in = in->bytes.data();
+  shared.out = out->bytes.data();
+  shared.in_is_on_device = in->is_on_device;
+  shared.out_is_on_device = out->is_on_device;
+  shared.owners[0] = std::move(in->owner);
+  shared.owners[1] = std::move(out->owner);
   return shared;
 }
 
@@ -582,7 +619,7 @@ Traffic Server::traffic() {
 ServerCounters Server::counters() const {
   const auto& counters = impl_->counters;
   return {counters.refused_strangers, counters.dropped_connections, counters.nonfinite,
-          counters.fenced};
+          counters.fenced, counters.in_place};
 }
 
 }  // namespace dt::kv

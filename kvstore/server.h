@@ -40,12 +40,13 @@ struct ServerOptions {
   std::function<void(Saved)> on_saved;
 };
 
-/// What was kept out, since the start.
+/// What was kept out, and what was spared, since the start.
 struct ServerCounters {
   std::uint64_t refused_strangers = 0;  ///< Handshakes that failed, timed out or were one too many.
   std::uint64_t dropped_connections = 0;  ///< Authenticated, but said what nobody may say.
   std::uint64_t nonfinite = 0;            ///< Elements of gradients that were infinite or NaN.
   std::uint64_t fenced = 0;               ///< Requests of workers that are not members.
+  std::uint64_t in_place = 0;  ///< Contributions read in the device memory of their worker.
 };
 
 class Server {

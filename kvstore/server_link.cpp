@@ -147,12 +147,14 @@ io::awaitable<void> ServerLink::run() {
 io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpLink> link) {
   link_ = link;
   is_heard_ = false;
+  held_ = 0;
   link->on_written([this] { fill_window(); });
   group_.spawn(write(link));
   share_again();
   owner_.on_trouble(*this, "");
   push_out();
   Error error = co_await link->receive(*this);
+  if (is_leaving_) held_ = 0;
   link_.reset();
   link->on_written({});
   link->close();
@@ -183,14 +185,18 @@ void ServerLink::send_again() {
 
 std::vector<Request> ServerLink::close() {
   is_closed_ = true;
+  is_leaving_ = false;
   if (link_) link_->close();
   return take_unanswered();
 }
 
 std::vector<Request> ServerLink::leave() {
   is_closed_ = true;
-  if (link_ && shared_.empty()) link_->close();
-  if (link_ && !shared_.empty()) link_->finish();
+  is_leaving_ = link_ && held_ > 0;
+  if (is_leaving_)
+    link_->finish();
+  else if (link_)
+    link_->close();
   return take_unanswered();
 }
 
@@ -257,6 +263,7 @@ void ServerLink::fill_window() {
 /// `request` stays where it is until it is answered.
 void ServerLink::transmit(const Request& request) {
   const bool is_shared = (request.header.flags & data::kShared) != 0;
+  if (request.header.type == data::Type::kShare) ++held_;
   link_->send(request.header, is_shared ? request.places.data() : request.from,
               request.header.payload, request.keep);
 }
@@ -298,6 +305,8 @@ Result<void> ServerLink::end() {
     outcome.error = failure ? StoreError{static_cast<int>(failure->code), failure->message}
                             : StoreError{DTKV_INTERNAL, "the server's error is malformed"};
   }
+  const bool is_share = is_shared_again || answered_->header.type == data::Type::kShare;
+  if (is_share && outcome.error) --held_;
   if (is_shared_again) {
     shared_again(outcome);
     return {};

@@ -73,6 +73,9 @@ class ServerLink final : private FrameSink {
   std::vector<Request> leave();
   /// There is no connection.
   [[nodiscard]] bool has_ended() const { return !link_; }
+  /// The server was told of no memory of ours, refused all of it, or has ended the connection in
+  /// answer to leave(). One that ended otherwise may be some time with the server yet.
+  [[nodiscard]] bool has_let_go() const { return held_ == 0; }
 
   [[nodiscard]] std::uint32_t server() const { return options_.server; }
   [[nodiscard]] std::uint32_t loop() const { return options_.loop; }
@@ -110,6 +113,8 @@ class ServerLink final : private FrameSink {
   std::map<std::int64_t, std::deque<Request>> ready_;  ///< By -priority.
   std::deque<Request> last_;                           ///< kFinish.
   std::size_t contributions_unsent_ = 0;
+  std::size_t held_ = 0;     ///< Memories it was told of on the last connection, and not refused.
+  bool is_leaving_ = false;  ///< It was told of the end, which it answers with its own.
   /// kShare requests it agreed to, by the memory's number. Sent again with number 0.
   std::map<std::uint32_t, Request> shared_;
   std::size_t unmapped_ = 0;  ///< Of shared_, those not yet agreed to on this connection.

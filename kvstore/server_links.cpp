@@ -141,6 +141,13 @@ bool ServerLinks::have_ended() const {
   });
 }
 
+bool ServerLinks::have_let_go() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& server) {
+    return std::all_of(server.begin(), server.end(),
+                       [](const auto& link) { return link->has_let_go(); });
+  });
+}
+
 // ---------------------------------------------------------------- any thread
 
 std::optional<StoreError> ServerLinks::error() const {

@@ -61,6 +61,8 @@ class ServerLinks {
   /// have_ended().
   [[nodiscard]] std::vector<Request> leave(const StoreError& error);
   [[nodiscard]] bool have_ended() const;
+  /// After leave(), once they have ended: no server has anything of our memory.
+  [[nodiscard]] bool have_let_go() const;
 
   // ---- any thread
   /// Why they are closed; none: they are not.

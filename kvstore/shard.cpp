@@ -135,6 +135,11 @@ std::size_t Shard::chunk_bytes(const data::Header& header) {
   return chunk ? chunk->value.bytes() : 0;
 }
 
+bool Shard::is_on_device(const data::Header& header) {
+  const Chunk* chunk = find(header);
+  return chunk && chunk->value.is_on_device();
+}
+
 void Shard::handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared) {
   if (is_early(header))
     return hold(now + options_.hold_limit, {header, std::move(payload), std::move(shared)});
@@ -635,10 +640,13 @@ void Shard::answer(const data::Header& to, data::Type type,
 /// The chunk's value: in the memory shared with the worker, where it wants it there, else sent.
 void Shard::answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
                          bool is_there) {
-  const auto value = is_there && shared.out ? nullptr : chunk.value.present();
+  if (!shared.out) {
+    const auto value = chunk.value.present();
+    if (!has_lost_device()) answer(to, data::Type::kValue, value);
+    return;
+  }
+  if (!is_there) chunk.value.write_to(shared);
   if (has_lost_device()) return;
-  if (!shared.out) return answer(to, data::Type::kValue, value);
-  if (!is_there) std::memcpy(shared.out, value->data(), value->size());
   data::Header header = to;
   header.type = data::Type::kValue;
   header.payload = 0;

@@ -72,6 +72,8 @@ class Shard {
   void handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared = {});
   /// The bytes of the chunk that a frame is about; 0: there is none.
   [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
+  /// Whether a device computes it.
+  [[nodiscard]] bool is_on_device(const data::Header& header);
   /// The contributor set changes; kStale says that the commit was refused.
   /// `saved`, if given, becomes what is there when the commit is adopted: every earlier round is in
   /// it, nothing of the later ones.
@@ -90,6 +92,8 @@ class Shard {
   void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
   /// Elements of gradients that were infinite or NaN.
   [[nodiscard]] std::uint64_t nonfinite() const { return bench_.nonfinite; }
+  /// Contributions that were read in the device memory of their worker.
+  [[nodiscard]] std::uint64_t in_place() const { return bench_.in_place; }
   /// Requests refused because their worker is not a member.
   [[nodiscard]] std::uint64_t fenced() const { return fenced_; }
 

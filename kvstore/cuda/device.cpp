@@ -1,7 +1,9 @@
 #include "kvstore/cuda/device.h"
 
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -124,10 +126,33 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
   return status;
 }
 
+namespace {
+
+/// Bytes of the allocation from `data` on; 0: the driver does not tell. Nothing is linked to
+/// libcuda, but CUDA's runtime knows its functions.
+std::size_t bytes_from(void* data) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult how{};
+  const Status status = status_of(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found,
+                                                                   12000, cudaEnableDefault, &how));
+  if (!status.ok() || how != cudaDriverEntryPointSuccess || !found) return 0;
+  const auto address = reinterpret_cast<CUdeviceptr>(data);
+  CUdeviceptr begin = 0;
+  std::size_t size = 0;
+  const auto range = reinterpret_cast<PFN_cuMemGetAddressRange_v3020>(found);
+  if (range(&begin, &size, address) != CUDA_SUCCESS || address < begin) return 0;
+  return size - std::min<std::size_t>(size, address - begin);
+}
+
+}  // namespace
+
 ForeignMemory::~ForeignMemory() {
   if (data_) cudaIpcCloseMemHandle(data_);
 }
-void ForeignMemory::swap(ForeignMemory& other) noexcept { std::swap(data_, other.data_); }
+void ForeignMemory::swap(ForeignMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
 Status ForeignMemory::open(const MemoryHandle& handle) {
   cudaIpcMemHandle_t told{};
   std::memcpy(&told, handle.bytes, sizeof told);
@@ -138,6 +163,7 @@ Status ForeignMemory::open(const MemoryHandle& handle) {
     fresh.data_ = nullptr;
     return status;
   }
+  fresh.size_ = bytes_from(fresh.data_);
   swap(fresh);
   return {};
 }

@@ -110,11 +110,12 @@ class PinnedRegistration {
 struct MemoryHandle {
   unsigned char bytes[64] = {};
 };
-/// `memory` stays as it is for as long as anybody has it open.
+/// `memory`, of the calling thread's device, is not freed as long as anybody has it open.
 Status export_memory(const DeviceMemory& memory, MemoryHandle& handle);
 
-/// Another process's device memory, on the device where it lies, which is the calling thread's. A
-/// process cannot open what it exported itself.
+/// Another process's device memory, as the calling thread's device reaches it: its own, or that of
+/// another device which it has peer access to. A process cannot open what it exported itself. What
+/// was put on streams about it is done before it is closed.
 class ForeignMemory {
  public:
   ForeignMemory() = default;
@@ -129,10 +130,13 @@ class ForeignMemory {
   Status open(const MemoryHandle& handle);
   /// The allocation's begin.
   [[nodiscard]] void* data() const { return data_; }
+  /// At least the allocation's bytes; 0: the driver does not tell.
+  [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
   void swap(ForeignMemory& other) noexcept;
   void* data_ = nullptr;
+  std::size_t size_ = 0;
 };
 
 /// A stream of its own, which does not wait for the default one.

@@ -43,7 +43,10 @@ Status PinnedRegistration::add(void*, std::size_t) { return kWithoutCuda; }
 
 Status export_memory(const DeviceMemory&, MemoryHandle&) { return kWithoutCuda; }
 ForeignMemory::~ForeignMemory() = default;
-void ForeignMemory::swap(ForeignMemory& other) noexcept { std::swap(data_, other.data_); }
+void ForeignMemory::swap(ForeignMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
 Status ForeignMemory::open(const MemoryHandle&) { return kWithoutCuda; }
 
 OwnStream::~OwnStream() = default;

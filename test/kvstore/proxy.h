@@ -141,8 +141,10 @@ class Proxy {
 
   void pump(Pair* pair, int from, int to, bool to_server) {
     std::string buffer(1 << 16, '\0');
+    bool has_ended = false;  // properly: the other direction goes on
     for (;;) {
       const ssize_t n = ::recv(from, buffer.data(), buffer.size(), 0);
+      has_ended = n == 0;
       if (n <= 0) break;
       if (to_server) {
         std::unique_lock lock(mutex_);
@@ -162,8 +164,8 @@ class Proxy {
       std::unique_lock lock(mutex_);
       released_.wait(lock, [this] { return !held_; });
     }
-    ::shutdown(from, SHUT_RDWR);
-    ::shutdown(to, SHUT_RDWR);
+    if (!has_ended) ::shutdown(from, SHUT_RDWR);
+    ::shutdown(to, has_ended ? SHUT_WR : SHUT_RDWR);
   }
 
   std::uint16_t to_;

@@ -7,6 +7,7 @@
 #include "kvstore/dtkv.h"
 #include "kvstore/replica_store.h"
 #include "test/kvstore/cluster.h"
+#include "test/kvstore/device_tensors.h"
 #include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
 #include "test/support/emulated_device/emulated_device.h"
@@ -20,11 +21,6 @@ namespace replica_copies {
 
 constexpr std::size_t kCount = 5001;  // chunks are of 1024 elements
 using Values = std::vector<float>;
-
-void must(kv::cuda::Status status) {
-  if (!status.ok()) throw std::runtime_error(status.error);
-}
-using dt::test::must;
 
 /// Arrays of a key, one on each device, each with a stream that can be stopped.
 class Replicas {

@@ -3,6 +3,11 @@
 ///     gpu_tests [--seed N] [--device N] [--rounds N]
 ///
 /// Exit codes: 0 all is right, 1 something is wrong, 2 bad usage, 77 no device.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -35,7 +40,7 @@ class OnDevice {
   }
   static void put(void* to, const void* from, std::size_t bytes) {
     must(copy(to, from, bytes, nullptr));
-    must(wait(nullptr));
+    must(dt::kv::cuda::wait(nullptr));
   }
   static void get(void* to, const void* from, std::size_t bytes) { put(to, from, bytes); }
 
@@ -202,6 +207,136 @@ std::string check_local_group(Findings& findings, Random& random) {
   return "this machine has one GPU: a communicator of one was tried";
 }
 
+/// Another process with memory on the same device, begun before this one uses CUDA.
+class Neighbour {
+ public:
+  /// Memory of numbers<float>(elements, seed), and what it is to become when it is asked for.
+  struct Order {
+    int device = 0;
+    std::uint32_t seed = 0;
+    std::uint64_t elements = 0;
+  };
+  struct Named {
+    MemoryHandle handle;
+    char why[200] = {};  ///< Empty: it is to be had.
+  };
+
+  Neighbour() {
+    int ask[2];
+    int answer[2];
+    if (::pipe2(ask, O_CLOEXEC) != 0 || ::pipe2(answer, O_CLOEXEC) != 0) std::exit(1);
+    child_ = ::fork();
+    const bool is_child = child_ == 0;
+    ::close(ask[is_child ? 1 : 0]);
+    ::close(answer[is_child ? 0 : 1]);
+    in_ = is_child ? ask[0] : answer[0];
+    out_ = is_child ? answer[1] : ask[1];
+    if (is_child) serve();
+  }
+  ~Neighbour() { kill(); }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+
+  Named order(const Order& order) {
+    Named named;
+    if (!say(order) || !hear(named)) std::snprintf(named.why, sizeof named.why, "it has ended");
+    return named;
+  }
+  /// Whether it finds the sum of its numbers and those of the next seed.
+  bool has_sum() {
+    char is_right = 0;
+    return say('?') && hear(is_right) && is_right == 1;
+  }
+  /// With nothing given back before.
+  void kill() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+
+  static std::vector<float> numbers(const Order& order, std::uint32_t more) {
+    return dt::kv::numbers<float>(order.elements, order.seed + more, false);
+  }
+
+ private:
+  template <class T>
+  bool say(const T& what) {
+    return ::write(out_, &what, sizeof what) == static_cast<ssize_t>(sizeof what);
+  }
+  template <class T>
+  bool hear(T& what) {
+    return ::read(in_, &what, sizeof what) == static_cast<ssize_t>(sizeof what);
+  }
+  [[noreturn]] void serve() {
+    Order order;
+    if (!hear(order)) ::_exit(0);
+    auto values = numbers(order, 0);
+    const std::size_t bytes = values.size() * sizeof(float);
+    must(use_device(order.device));
+    DeviceMemory memory;
+    must(memory.allocate(bytes));
+    OnDevice::put(memory.data(), values.data(), bytes);
+    Named named;
+    const Status status = export_memory(memory, named.handle);
+    if (!status.ok()) std::snprintf(named.why, sizeof named.why, "%s", status.error);
+    say(named);
+    char asked = 0;
+    if (!hear(asked)) ::_exit(0);
+    const auto more = numbers(order, 1);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += more[i];
+    std::vector<float> got(values.size());
+    OnDevice::get(got.data(), memory.data(), bytes);
+    say(dt::kv::difference(got, values).empty() ? '\1' : '\0');
+    hear(asked);
+    ::_exit(0);
+  }
+
+  pid_t child_ = 0;
+  int in_ = -1;
+  int out_ = -1;
+};
+
+/// Another process's memory is summed where it lies and written there, and is the same to this
+/// process when the other one has been killed. "" or why it cannot be tried.
+std::string check_neighbour(Findings& findings, Random& random, Neighbour& neighbour) {
+  Neighbour::Order order;
+  must(current_device(order.device));
+  order.seed = static_cast<std::uint32_t>(random());
+  order.elements = (std::size_t{1} << 24) + 7;
+  const std::size_t bytes = order.elements * sizeof(float);
+  const auto named = neighbour.order(order);
+  if (named.why[0] != '\0') return named.why;
+  ForeignMemory foreign;
+  if (const Status status = foreign.open(named.handle); !status.ok()) {
+    findings.check(false, std::string("it is not opened: ") + status.error);
+    return {};
+  }
+  findings.check(foreign.size() >= bytes, "the driver tells " + std::to_string(foreign.size()) +
+                                              " of " + std::to_string(bytes) + " bytes");
+  {
+    ForeignMemory again;
+    findings.check(again.open(named.handle).ok(), "it is not opened twice");
+  }
+  auto sum = Neighbour::numbers(order, 0);
+  const auto more = Neighbour::numbers(order, 1);
+  GuardedArray<float, OnDevice> ours(more, 0);
+  GuardedArray<float, OnDevice> out(order.elements, 0);
+  auto* theirs = static_cast<float*>(foreign.data());
+  Sum<Float32, Float32, 2> operation;
+  operation.sum.count = 2;
+  OnDevice::run(operation, {{{theirs, ours.data()}, out.data(), order.elements}});
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+  findings.same(dt::kv::difference(out.values(), sum), "the sum of theirs and ours");
+  OnDevice::put(theirs, out.data(), bytes);
+  findings.check(neighbour.has_sum(), "the other process does not find the sum");
+  neighbour.kill();
+  std::vector<float> left(order.elements);
+  OnDevice::get(left.data(), theirs, bytes);
+  findings.same(dt::kv::difference(left, sum), "the memory of a killed process");
+  return {};
+}
+
 struct Options {
   std::uint64_t seed = std::random_device{}();
   int device = 0;
@@ -235,6 +370,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: gpu_tests [--seed N] [--device N] [--rounds N]\n");
     return 2;
   }
+  Neighbour neighbour;
   if (const std::string why = why_no_device(options.device); !why.empty()) {
     std::fprintf(stderr, "gpu_tests: SKIPPED: %s\n", why.c_str());
     return kNoDeviceExit;
@@ -257,16 +393,23 @@ int main(int argc, char** argv) {
       for (const auto& sentence : findings.wrong) std::printf("       %s\n", sentence.c_str());
       failed += is_right ? 0 : 1;
     }
+  const auto tell = [&failed](const char* name, const Findings& findings,
+                              const std::string& skipped) {
+    const char* result = !findings.wrong.empty() ? "FAILED" : skipped.empty() ? "ok" : "SKIPPED";
+    std::printf("%-6s %s (%llu)%s%s\n", result, name,
+                static_cast<unsigned long long>(findings.made), skipped.empty() ? "" : ": ",
+                skipped.c_str());
+    for (const auto& sentence : findings.wrong) std::printf("       %s\n", sentence.c_str());
+    failed += findings.wrong.empty() ? 0 : 1;
+  };
   Random random(options.seed);
-  Findings findings;
-  const std::string skipped = check_local_group(findings, random);
+  Findings of_neighbour;
+  const std::string no_neighbour = check_neighbour(of_neighbour, random, neighbour);
+  tell("the memory of another process", of_neighbour, no_neighbour);
+  Findings of_group;
+  const std::string no_group = check_local_group(of_group, random);
   must(use_device(options.device));
-  const char* result = !findings.wrong.empty() ? "FAILED" : skipped.empty() ? "ok" : "SKIPPED";
-  std::printf("%-6s sums over the GPUs of this machine (%llu)%s%s\n", result,
-              static_cast<unsigned long long>(findings.made), skipped.empty() ? "" : ": ",
-              skipped.c_str());
-  for (const auto& sentence : findings.wrong) std::printf("       %s\n", sentence.c_str());
-  failed += findings.wrong.empty() ? 0 : 1;
+  tell("sums over the GPUs of this machine", of_group, no_group);
   std::printf("gpu_tests: %d failed\n", failed);
   return failed == 0 ? 0 : 1;
 }

@@ -72,9 +72,8 @@ Machine& machine() { return Machine::get(); }
 
 /// A handle's bytes. Only the process that has the memory finds it.
 struct Exported {
-  pid_t process;
-  int device;
-  void* data;
+  pid_t process = 0;
+  std::uint64_t name = 0;
 };
 static_assert(sizeof(Exported) <= sizeof(MemoryHandle));
 
@@ -187,28 +186,28 @@ Status PinnedRegistration::add(void* data, std::size_t bytes) {
 }
 
 Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
-  const Exported exported{getpid(), machine().device_of(memory.data()), memory.data()};
-  if (exported.device < 0) return {"invalid argument"};
+  const Exported exported{getpid(), machine().name_of(memory.data())};
+  if (exported.name == 0) return {"invalid argument"};
   std::memcpy(handle.bytes, &exported, sizeof exported);
   return machine().status();
 }
 
 ForeignMemory::~ForeignMemory() {
-  if (data_) machine().count([](auto& alive, auto&) { --alive.foreign_memories; });
+  if (data_) machine().close(data_);
 }
-void ForeignMemory::swap(ForeignMemory& other) noexcept { std::swap(data_, other.data_); }
-// Other than CUDA's: within one process alone, since tests have workers and servers in one.
+void ForeignMemory::swap(ForeignMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
 Status ForeignMemory::open(const MemoryHandle& handle) {
-  Exported told{};
+  Exported told;
   std::memcpy(&told, handle.bytes, sizeof told);
   if (const Status status = machine().status(); !status.ok()) return status;
-  if (told.process != getpid() || machine().device_of(told.data) != told.device)
-    return {"invalid resource handle"};
+  if (told.process != getpid()) return {"invalid resource handle"};
   ForeignMemory fresh;
-  fresh.data_ = told.data;
-  machine().count([](auto& alive, auto&) { ++alive.foreign_memories; });
-  swap(fresh);
-  return {};
+  const Status status = machine().open(told.name, fresh.data_, fresh.size_);
+  if (status.ok()) swap(fresh);
+  return status;
 }
 
 // ---------------------------------------------------------------- streams, events

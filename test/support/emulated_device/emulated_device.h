@@ -15,6 +15,10 @@
 /// - A registration of memory that is unmapped already ends the program when it is removed.
 /// - A call_back runs on a thread of the emulation, soon; if it calls device.h the program is
 /// ended.
+/// - Foreign memory has an address of its own, which is nobody's once it is closed. Other than
+/// CUDA's it is opened in the process that exported it, and nowhere else, since tests have workers
+/// and servers in one. Memory that is freed while it is open is poisoned for those who have it, and
+/// leaks() tells of it.
 ///
 /// Launches run the host form of the operations. Any thread may call anything.
 #pragma once
@@ -34,6 +38,8 @@ void restart(int devices = 1);
 void limit_device_memory(std::size_t bytes);
 /// The same for pinned memory and registrations together.
 void limit_pinned_memory(std::size_t bytes);
+/// From now on foreign memory is not opened, with these words, which live for ever; null: no more.
+void refuse_foreign(const char* error);
 /// From now on every call fails with these words, which live for ever; null: no more.
 void break_devices(const char* error);
 /// From now on that element of each matrix product is wrong by one; none: no more.
@@ -53,7 +59,7 @@ struct Alive {
   std::size_t events = 0;
 };
 [[nodiscard]] Alive alive();
-/// Empty: nothing is alive. Else what is, in words.
+/// Empty: nothing is alive, and nothing was freed that was open. Else what is, in words.
 [[nodiscard]] std::string leaks();
 
 /// Since restart().
@@ -63,6 +69,8 @@ struct Done {
   std::size_t call_backs = 0;
   std::size_t allocations = 0;    ///< Of device and of pinned memory, successful.
   std::size_t waits_for_all = 0;  ///< Memory was freed, which waits for the devices.
+  std::size_t opened = 0;         ///< Foreign memories.
+  std::size_t freed_while_open = 0;
 };
 [[nodiscard]] Done done();
 

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -315,15 +317,42 @@ TEST_CASE("emulated device: threads on streams that wait for each other all get 
 TEST_CASE("emulated device: memory is named to others and found by the name", "[emulated]") {
   const Fresh machine;
   DeviceMemory memory;
-  REQUIRE(memory.allocate(64).ok());
+  REQUIRE(memory.allocate(5000).ok());
   MemoryHandle handle;
   REQUIRE(export_memory(memory, handle).ok());
   {
     ForeignMemory foreign;
     REQUIRE(foreign.open(handle).ok());
-    CHECK(foreign.data() == memory.data());
+    CHECK(foreign.data() != memory.data());
+    CHECK(foreign.size() == 5000);
     CHECK(emulated::alive().foreign_memories == 1);
+    static_cast<char*>(memory.data())[4999] = 7;
+    CHECK(static_cast<char*>(foreign.data())[4999] == 7);
   }
+  CHECK(emulated::alive().foreign_memories == 0);
+  emulated::refuse_foreign("invalid device context");
+  CHECK(ForeignMemory().open(handle).error == std::string_view("invalid device context"));
+  emulated::refuse_foreign(nullptr);
   memory = DeviceMemory();
   CHECK_FALSE(ForeignMemory().open(handle).ok());
+}
+
+TEST_CASE("emulated device: who frees what others have open is told of", "[emulated]") {
+  {
+    const Fresh machine;
+    DeviceMemory memory;
+    REQUIRE(memory.allocate(64).ok());
+    std::memset(memory.data(), 0, 64);
+    MemoryHandle handle;
+    REQUIRE(export_memory(memory, handle).ok());
+    ForeignMemory foreign;
+    REQUIRE(foreign.open(handle).ok());
+    memory = DeviceMemory();
+    CHECK(static_cast<unsigned char*>(foreign.data())[63] == emulated::kPoison);
+    CHECK(emulated::done().freed_while_open == 1);
+    foreign = ForeignMemory();
+    CHECK(emulated::leaks() == "1 memories freed while they were open");
+    emulated::restart();
+  }
+  CHECK(emulated::leaks().empty());
 }

@@ -2,11 +2,16 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <utility>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace dt::test::emulated {
 
@@ -21,6 +26,45 @@ thread_local bool is_in_call_back = false;
 [[noreturn]] void give_up(const char* why) {
   std::fprintf(stderr, "emulated device: %s\n", why);
   std::abort();
+}
+
+/// Whole pages for the memory, and one behind them, which is nobody's.
+std::size_t mapped_bytes(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return (bytes + kPage - 1) / kPage * kPage + kPage;
+}
+/// Has the address sanitizer watch the bytes behind the end, which it does not of itself.
+void guard(void* at, std::size_t bytes, bool is_guarded) {
+  auto* end = static_cast<char*>(at) + bytes;
+  const std::size_t behind = mapped_bytes(bytes) - bytes;
+#ifdef __SANITIZE_ADDRESS__
+  if (is_guarded)
+    __asan_poison_memory_region(end, behind);
+  else
+    __asan_unpoison_memory_region(end, behind);
+#else
+  static_cast<void>(end);
+  static_cast<void>(behind);
+  static_cast<void>(is_guarded);
+#endif
+}
+void* guarded(void* at, std::size_t bytes) {
+  if (at == MAP_FAILED) give_up("the host is out of memory");
+  guard(at, bytes, true);
+  return at;
+}
+/// Memory that can be mapped again, page-aligned.
+void* map_pages(std::size_t bytes) {
+  void* at = ::mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return guarded(at, bytes);
+}
+void* map_again(void* at, std::size_t bytes) {
+  return guarded(::mremap(at, 0, mapped_bytes(bytes), MREMAP_MAYMOVE), bytes);
+}
+void unmap_pages(void* at, std::size_t bytes) {
+  guard(at, bytes, false);
+  ::munmap(at, mapped_bytes(bytes));
 }
 
 }  // namespace
@@ -54,7 +98,7 @@ void Machine::restart(int devices) {
   if (!memories_.empty() || alive_.streams > 0 || alive_.events > 0)
     give_up("restart() while memories, streams or events are alive");
   devices_ = devices;
-  error_ = nullptr;
+  error_ = foreign_error_ = nullptr;
   device_limit_ = pinned_limit_ = kNoLimit;
   done_ = {};
 }
@@ -239,12 +283,20 @@ Status Machine::allocate(Kind kind, int device, std::size_t bytes, void*& data) 
       used += memory.bytes;
   const std::size_t limit = kind == Kind::kDevice ? device_limit_ : pinned_limit_;
   if (used > limit || bytes > limit - used) return {"out of memory"};
-  auto own = std::make_unique_for_overwrite<unsigned char[]>(bytes + kAlignment);
-  const auto begin = reinterpret_cast<std::uintptr_t>(own.get());
-  const auto at = (begin + kAlignment - 1) / kAlignment * kAlignment;
-  data = own.get() + (at - begin);
+  Memory memory;
+  memory.kind = kind;
+  memory.device = device;
+  memory.bytes = bytes;
+  memory.name = ++names_;
+  if (kind == Kind::kDevice) {
+    data = map_pages(bytes);
+  } else {
+    memory.own = std::make_unique_for_overwrite<unsigned char[]>(bytes + kAlignment);
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.own.get());
+    data = memory.own.get() + ((begin + kAlignment - 1) / kAlignment * kAlignment - begin);
+  }
   std::memset(data, kPoison, bytes);
-  memories_.emplace(at, Memory{kind, device, bytes, std::move(own)});
+  memories_.emplace(reinterpret_cast<std::uintptr_t>(data), std::move(memory));
   ++done_.allocations;
   if (kind == Kind::kDevice) {
     ++alive_.device_memories;
@@ -265,6 +317,8 @@ void Machine::free(Kind kind, void* data) {
   if (kind == Kind::kDevice) {
     --alive_.device_memories;
     alive_.device_bytes -= it->second.bytes;
+    if (it->second.openings > 0) ++done_.freed_while_open;
+    unmap_pages(data, it->second.bytes);
   } else {
     --alive_.pinned_memories;
   }
@@ -281,7 +335,10 @@ Status Machine::add_registration(void* data, std::size_t bytes) {
     if (overlaps) return {"part or all of the requested memory range is already mapped"};
   }
   if (used > pinned_limit_ || bytes > pinned_limit_ - used) return {"out of memory"};
-  memories_.emplace(begin, Memory{Kind::kRegistered, 0, bytes, nullptr});
+  Memory memory;
+  memory.kind = Kind::kRegistered;
+  memory.bytes = bytes;
+  memories_.emplace(begin, std::move(memory));
   ++alive_.registrations;
   return {};
 }
@@ -316,6 +373,50 @@ int Machine::device_of(const void* data) {
   return is_one ? it->second.device : -1;
 }
 
+std::uint64_t Machine::name_of(const void* data) {
+  std::lock_guard lock(mutex_);
+  const auto it = memories_.find(reinterpret_cast<std::uintptr_t>(data));
+  const bool is_one = it != memories_.end() && it->second.kind == Kind::kDevice;
+  return is_one ? it->second.name : 0;
+}
+
+Status Machine::open(std::uint64_t name, void*& data, std::size_t& bytes) {
+  std::lock_guard lock(mutex_);
+  if (foreign_error_) return {foreign_error_};
+  const auto it = std::find_if(memories_.begin(), memories_.end(), [name](const auto& one) {
+    return one.second.kind == Kind::kDevice && one.second.name == name;
+  });
+  if (it == memories_.end()) return {"invalid resource handle"};
+  Memory foreign;
+  foreign.kind = Kind::kForeign;
+  foreign.device = it->second.device;
+  foreign.bytes = bytes = it->second.bytes;
+  foreign.name = name;
+  ++it->second.openings;
+  data = map_again(reinterpret_cast<void*>(it->first), bytes);
+  memories_.emplace(reinterpret_cast<std::uintptr_t>(data), std::move(foreign));
+  ++alive_.foreign_memories;
+  ++done_.opened;
+  return {};
+}
+
+void Machine::close(void* data) {
+  std::lock_guard lock(mutex_);
+  const auto it = memories_.find(reinterpret_cast<std::uintptr_t>(data));
+  if (it == memories_.end() || it->second.kind != Kind::kForeign)
+    give_up("memory is closed that is not open");
+  for (auto& [at, memory] : memories_)
+    if (memory.kind == Kind::kDevice && memory.name == it->second.name) --memory.openings;
+  unmap_pages(data, it->second.bytes);
+  memories_.erase(it);
+  --alive_.foreign_memories;
+}
+
+void Machine::refuse_foreign(const char* error) {
+  std::lock_guard lock(mutex_);
+  foreign_error_ = error;
+}
+
 Alive Machine::alive() {
   std::lock_guard lock(mutex_);
   return alive_;
@@ -331,6 +432,7 @@ Done Machine::done() {
 void restart(int devices) { Machine::get().restart(devices); }
 void limit_device_memory(std::size_t bytes) { Machine::get().limit(Machine::Kind::kDevice, bytes); }
 void limit_pinned_memory(std::size_t bytes) { Machine::get().limit(Machine::Kind::kPinned, bytes); }
+void refuse_foreign(const char* error) { Machine::get().refuse_foreign(error); }
 void break_devices(const char* error) { Machine::get().break_with(error); }
 namespace {
 std::optional<std::size_t> spoiled;
@@ -353,6 +455,7 @@ std::string leaks() {
   say(left.foreign_memories, "foreign memories");
   say(left.streams, "streams");
   say(left.events, "events");
+  say(done().freed_while_open, "memories freed while they were open");
   return out;
 }
 

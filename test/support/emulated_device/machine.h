@@ -69,15 +69,21 @@ class Machine {
   void run_until(const Point& point);
   void run_all();
 
-  enum class Kind : std::uint8_t { kDevice, kPinned, kRegistered };
+  enum class Kind : std::uint8_t { kDevice, kPinned, kRegistered, kForeign };
   Status allocate(Kind kind, int device, std::size_t bytes, void*& data);
   void free(Kind kind, void* data);
   Status add_registration(void* data, std::size_t bytes);
   void remove_registration(void* data);
   /// Devices can read and write all of it.
   bool is_reachable(const void* data, std::size_t bytes);
-  /// Of the allocation that begins there; -1: there is none.
+  /// Of the allocation of device memory that begins there; -1: there is none.
   int device_of(const void* data);
+  /// The same allocation's name, which no other ever has; 0: there is none.
+  std::uint64_t name_of(const void* data);
+  /// The same memory at another address.
+  Status open(std::uint64_t name, void*& data, std::size_t& bytes);
+  void close(void* data);
+  void refuse_foreign(const char* error);
 
   void limit(Kind kind, std::size_t bytes);
   template <class Change>
@@ -93,9 +99,11 @@ class Machine {
   bool is_held_now(const Point& point, std::set<std::pair<const Queue*, Ticket>>& seen) const;
   struct Memory {
     Kind kind;
-    int device;
-    std::size_t bytes;
-    std::unique_ptr<unsigned char[]> own;
+    int device = 0;
+    std::size_t bytes = 0;
+    std::unique_ptr<unsigned char[]> own;  ///< Of kPinned.
+    std::uint64_t name = 0;                ///< Of kDevice, and of kForeign: the memory's.
+    std::size_t openings = 0;              ///< Of kDevice.
   };
 
   Machine();
@@ -106,6 +114,8 @@ class Machine {
   std::condition_variable changed_;
   int devices_ = 1;
   const char* error_ = nullptr;
+  const char* foreign_error_ = nullptr;
+  std::uint64_t names_ = 0;  ///< Given to memories.
   std::size_t device_limit_ = 0;
   std::size_t pinned_limit_ = 0;
   std::map<std::uintptr_t, Memory> memories_;
