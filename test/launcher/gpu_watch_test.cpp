@@ -84,12 +84,30 @@ TEST_CASE("gpu watch: a driver that does not answer is trouble with a name, unti
       [&] { return watched.watch.trouble().empty() && watched.watch.gpus().size() == 2; }));
 }
 
+TEST_CASE("gpu watch: a driver that is silent again is trouble again", "[gpus]") {
+  const FakeDriver driver;
+  Watched watched(driver.library(), 500ms);
+  REQUIRE(watched.wait([&] { return watched.watch.gpus().size() == 2; }));
+  for (int i = 0; i < 2; ++i) {
+    ::kill(watched.watch.pid(), SIGSTOP);
+    REQUIRE(watched.wait([&] { return !watched.watch.trouble().empty(); }));
+    ::kill(watched.watch.pid(), SIGCONT);
+    REQUIRE(watched.wait([&] { return watched.watch.trouble().empty(); }));
+  }
+}
+
 TEST_CASE("gpu watch: a driver that kills whoever asks it takes nobody along", "[gpus]") {
-  const FakeDriver driver("crash nvmlDeviceGetName");
+  const FakeDriver driver;
   Watched watched(driver.library());
+  SECTION("at first") { driver.says("crash nvmlDeviceGetName"); }
+  SECTION("after it has answered for a while") {
+    REQUIRE(watched.wait([&] { return watched.watch.gpus().size() == 2; }));
+    driver.says("crash nvmlInit_v2\ncrash nvmlDeviceGetPowerUsage");
+  }
   REQUIRE(watched.wait([&] { return !watched.watch.trouble().empty(); }));
   CHECK(watched.watch.trouble() ==
         "NVML is not asked: what asks it has ended with killed by signal 6 (ABRT)");
+  CHECK(watched.watch.gpus().empty());  // figures of the past say nothing
   driver.says("");
   CHECK(watched.wait(
       [&] { return watched.watch.trouble().empty() && watched.watch.gpus().size() == 2; }));
