@@ -29,18 +29,22 @@ says() { grep -qE -- "$1" "$T/out" || fail "it does not say: $1"; }
 
 clean="SANITIZER_SAYS===== ERROR SUMMARY: 0 errors"
 expect 0 "$clean"
-for name in gpu_tests memcheck racecheck gpu_bench torch dtgpucheck dtbench; do says "^PASS +$name"; done
+for name in gpu_tests memcheck racecheck gpu_bench torch dtgpucheck dtbench dtbench_tcp; do says "^PASS +$name"; done
 says '^gpu_tests --device 3 --rounds 5$'
 says '^compute-sanitizer --tool racecheck --error-exitcode 99 .*gpu_tests --device 3$'
 says '^python .*torch_optimizers.py --device cuda:3 --library .*/build/bin/liboptimizer_steps.so$'
 says '^dtbench kv --device cuda:3 --server-device cuda:3 --peer copies,cpu$'
+says '^dtbench kv .* --peer copies,cpu --transport tcp$'
 
 # Each part's failure is the script's.
-for name in gpu_tests gpu_bench torch dtgpucheck dtbench; do
+for name in gpu_tests gpu_bench torch dtgpucheck; do
   expect 1 "$clean" "${name^^}=3"
   says "^FAIL +$name +exit code 3"
-  [ "$(grep -c ^PASS "$T/out")" = 6 ] || fail "$name fails, and not it alone"
+  [ "$(grep -c ^PASS "$T/out")" = 7 ] || fail "$name fails, and not it alone"
 done
+expect 1 "$clean" DTBENCH=1
+says '^FAIL +dtbench +exit code 1'
+says '^FAIL +dtbench_tcp +exit code 1'
 expect 1 SANITIZER=99 "SANITIZER_SAYS===== ERROR SUMMARY: 2 errors"
 says '^FAIL +memcheck .*2 errors'
 expect 1 "$clean" SANITIZER=1
