@@ -133,8 +133,13 @@ namespace {
 std::size_t bytes_from(void* data) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how{};
-  const Status status = status_of(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found,
-                                                                   12000, cudaEnableDefault, &how));
+  constexpr const char* kName = "cuMemGetAddressRange";
+#if CUDART_VERSION >= 12050
+  const Status status =
+      status_of(cudaGetDriverEntryPointByVersion(kName, &found, 12000, cudaEnableDefault, &how));
+#else
+  const Status status = status_of(cudaGetDriverEntryPoint(kName, &found, cudaEnableDefault, &how));
+#endif
   if (!status.ok() || how != cudaDriverEntryPointSuccess || !found) return 0;
   const auto address = reinterpret_cast<CUdeviceptr>(data);
   CUdeviceptr begin = 0;
