@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "kvstore/cuda/steps.h"
 #include "kvstore/cuda/sum.h"
 #include "test/support/catch.h"
+#include "test/support/emulated_device/put.h"
 
 using namespace dt::kv::cuda;
 namespace emulated = dt::test::emulated;
@@ -355,4 +357,35 @@ TEST_CASE("emulated device: who frees what others have open is told of", "[emula
     emulated::restart();
   }
   CHECK(emulated::leaks().empty());
+}
+
+TEST_CASE("emulated device: who asks is not kept by a stream that is busy before a gate",
+          "[emulated]") {
+  const Fresh machine;
+  OwnStream stream;
+  REQUIRE(stream.create().ok());
+  std::promise<void> begun;
+  std::promise<void> goes_on;
+  const auto work = [&] {
+    begun.set_value();
+    goes_on.get_future().wait();
+  };
+  REQUIRE(emulated::put(stream.get(), work).ok());
+  const auto open = emulated::hold(stream.get());
+  Event event;
+  REQUIRE(event.create().ok());
+  REQUIRE(event.record(stream.get()).ok());
+  std::thread runs([&] { (void)event.wait(); });
+  begun.get_future().wait();
+  auto asks = std::async(std::launch::async, [&event] {
+    bool has_passed = false;
+    for (int i = 0; i < 3; ++i) (void)event.query(has_passed);
+    return has_passed;
+  });
+  const bool is_kept = asks.wait_for(std::chrono::seconds(5)) == std::future_status::timeout;
+  goes_on.set_value();
+  open();
+  runs.join();
+  CHECK_FALSE(is_kept);
+  CHECK(asks.get() == is_kept);  // it had not passed
 }

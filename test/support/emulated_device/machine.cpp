@@ -183,8 +183,8 @@ bool Machine::is_held(const Point& point) {
 bool Machine::is_held_now(const Point& point,
                           std::set<std::pair<const Queue*, Ticket>>& seen) const {
   const Queue& queue = *point.queue;
-  if (queue.done >= point.ticket || queue.is_busy) return false;
-  if (queue.work.empty()) return true;  // a gate
+  if (queue.done >= point.ticket) return false;
+  if (queue.work.empty()) return !queue.is_busy;  // a gate
   if (!seen.emplace(&queue, point.ticket).second) return false;
   const Ticket behind = queue.put - queue.work.size();
   for (std::size_t i = 0; i < queue.work.size() && behind + i < point.ticket; ++i)
