@@ -69,7 +69,7 @@ class Tensor {
   template <class T>
   void put(const std::vector<T>& values) {
     must(kv::cuda::wait(stream_));  // the pinned memory is free again
-    std::memcpy(pinned_.data(), values.data(), bytes());
+    if (!values.empty()) std::memcpy(pinned_.data(), values.data(), bytes());
     must(kv::cuda::copy(memory_.data(), pinned_.data(), bytes(), stream_));
   }
   /// What a read sees that is put on the stream now.
