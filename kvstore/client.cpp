@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "io/log.h"
+#include "kvstore/array_calls.h"
 #include "kvstore/chunk_state.h"
 #include "kvstore/device_arrays.h"
 #include "kvstore/dispatch.h"
@@ -136,13 +137,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
 
   // The caller's thread.
   void close_device_places();
-  /// What the arrays of one key mean to its requests; null: memory of the host.
-  struct ArrayCall {
-    std::shared_ptr<DeviceCall> in;
-    std::shared_ptr<DeviceCall> out;
-    DeviceCalls ins;  ///< Of the replicas, instead.
-    DeviceCalls outs;
-  };
   StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
@@ -150,10 +144,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   bool wait_for(Done done, Deadline deadline) {
     return links_.run_until(std::move(done), deadline);
   }
-  StoreResult<std::vector<ArrayCall>> begin_calls(const std::vector<const KeyBook::Key*>& keys,
-                                                  const std::vector<Array>* values,
-                                                  const std::vector<Array>* out);
-  static void attach(Request& request, const ArrayCall& call, const Array* value, const Array* out);
   void compress(Request& request, const data::KeySpec& key) const;
   Status await_servers(Deadline deadline);
   /// A newcomer is in no epoch yet from which it could go back: its calls are for whatever servers
@@ -183,6 +173,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   // The caller's thread.
   KnownDevices devices_;
   MemorySharing memory_;
+  ArrayCalls array_calls_{devices_, dispatch_, memory_};
   KeyBook keys_;
   KeySetup setup_;
   ServerChange change_;
@@ -331,7 +322,7 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
     }
     found.push_back(key);
   }
-  auto calls = begin_calls(found, values, out);
+  auto calls = array_calls_.begin(found, values, out);
   if (!calls) return tl::unexpected(calls.error());
   std::vector<Request> requests;
   Operations::Uses uses;
@@ -369,107 +360,16 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       request.into_bytes = chunk->bytes;
       if (out) request.into = static_cast<std::byte*>((*out)[i].data) + offset;
       if (!calls->empty())
-        attach(request, (*calls)[i], values ? &(*values)[i] : nullptr, out ? &(*out)[i] : nullptr);
+        ArrayCalls::attach(request, (*calls)[i], values ? &(*values)[i] : nullptr,
+                           out ? &(*out)[i] : nullptr);
       if (contributes(type)) compress(request, key->spec);
       if (chunk->staging.at) use_shared_memory(request, from_memory, into_memory);
     }
   }
-  for (const auto& call : *calls) {
-    for (const auto& one : {call.in, call.out})
-      if (one) uses.calls.push_back(one);
-    uses.calls.insert(uses.calls.end(), call.outs.begin(), call.outs.end());
-  }
+  ArrayCalls::add_uses(*calls, uses.calls);
   auto handle = dispatch_.hand_over(std::move(requests), std::move(uses));
   if (handle && !options.is_awaited) driver_.nudge();
   return handle;
-}
-
-/// Empty: all arrays are ordinary memory of the host.
-StoreResult<std::vector<Client::ArrayCall>> Client::begin_calls(
-    const std::vector<const KeyBook::Key*>& keys, const std::vector<Array>* values,
-    const std::vector<Array>* out) {
-  std::vector<ArrayCall> calls;
-  std::vector<MemorySharing::OnDevice> on_device;
-  for (const auto* arrays : {values, out}) {
-    if (!arrays) continue;
-    const auto first = std::find_if(arrays->begin(), arrays->end(),
-                                    [](const Array& array) { return array.is_ordered(); });
-    if (first == arrays->end()) continue;
-    if (auto known = devices_.check(*arrays); !known) return tl::unexpected(known.error());
-    calls.resize(keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const Array& array = (*arrays)[i];
-      if (!array.is_on_device()) continue;
-      on_device.push_back(
-          {keys[i], array.replicas ? std::nullopt : std::optional(array.place.device)});
-    }
-  }
-  if (auto done = memory_.reach(on_device); !done) return tl::unexpected(done.error());
-  // There are few streams, mostly one of each device.
-  DeviceCalls begun;
-  const auto begin_one = [&](const Array& array, std::shared_ptr<DeviceCall>& call) -> Status {
-    const auto is_same = [&](const std::shared_ptr<DeviceCall>& one) {
-      return one->stream == array.stream && one->device == array.place.device;
-    };
-    auto found = std::find_if(begun.begin(), begun.end(), is_same);
-    if (found == begun.end()) {
-      auto fresh = dispatch_.begin_call(array);
-      if (!fresh) return tl::unexpected(fresh.error());
-      found = begun.insert(begun.end(), std::move(*fresh));
-    }
-    call = *found;
-    return {};
-  };
-  const auto begin = [&](const Array& array, std::shared_ptr<DeviceCall>& call,
-                         DeviceCalls& all) -> Status {
-    if (!array.is_ordered()) return {};
-    if (!array.replicas) return begin_one(array, call);
-    for (const auto& one : *array.replicas)
-      if (auto done = begin_one(one, all.emplace_back()); !done) return done;
-    return {};
-  };
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    Status done;
-    if (values) done = begin((*values)[i], calls[i].in, calls[i].ins);
-    if (done && out) done = begin((*out)[i], calls[i].out, calls[i].outs);
-    if (!done) return tl::unexpected(done.error());
-  }
-  return calls;
-}
-
-/// What is in arrays on devices travels from and to the chunk's place: the one on the device of
-/// all of them, if it has one there, else the pinned one.
-void Client::attach(Request& request, const ArrayCall& call, const Array* value, const Array* out) {
-  if (!call.in && !call.out && call.ins.empty() && call.outs.empty()) return;
-  const DevicePlace& place = request.chunk->on_device;
-  const auto is_elsewhere = [&place](const Array* array) {
-    return array && array->is_on_device() &&
-           (array->replicas || array->place.device != place.device);
-  };
-  const bool is_there = place.at && !is_elsewhere(value) && !is_elsewhere(out);
-  auto ends = std::make_shared<DeviceEnds>();
-  ends->in = call.in;
-  ends->out = call.out;
-  ends->place = is_there ? place.at : request.chunk->pinned;
-  const auto ends_of = [&request](const DeviceCalls& calls, const Array& array) {
-    const std::size_t offset = request.chunk->place.first * data::element_bytes(array.dtype);
-    std::vector<ReplicaEnd> all;
-    for (std::size_t rank = 0; rank < calls.size() && request.into_bytes > 0; ++rank) {
-      const auto& begun = calls[rank];
-      all.push_back({begun->device,
-                     static_cast<std::byte*>((*array.replicas)[rank].data) + offset,
-                     {begun, &begun->begin},
-                     DeviceCopies::stream_out(*begun)});
-    }
-    return all;
-  };
-  if (value) ends->all_from = ends_of(call.ins, *value);
-  if (out) ends->all_into = ends_of(call.outs, *out);
-  if (value && value->is_on_device() && request.into_bytes > 0)
-    ends->from = static_cast<const std::byte*>(std::exchange(request.from, ends->place));
-  if (out && out->is_on_device() && request.into_bytes > 0)
-    ends->into = static_cast<std::byte*>(std::exchange(request.into, ends->place));
-  request.device = std::move(ends);
 }
 
 /// Over shared memory compressing would only cost; the server is told of the setting all the same.

@@ -17,9 +17,8 @@
 #include "kvstore/busy_poll.h"
 #include "kvstore/checkpoint/writer.h"
 #include "kvstore/handshake.h"
-#include "kvstore/shared_device_memory.h"
-#include "kvstore/shared_memory.h"
 #include "kvstore/tcp.h"
+#include "kvstore/worker_memories.h"
 
 namespace dt::kv {
 
@@ -129,7 +128,7 @@ class Server::Loop final : public Answers {
   /// A worker's connection: checks its frames and hands them to the shard.
   struct Connection final : FrameSink {
     Connection(Loop& l, TcpSocket socket, WorkerId w)
-        : loop(l), worker(w), link(std::move(socket)) {
+        : loop(l), worker(w), link(std::move(socket)), memories(w, l.device_) {
       link.limit_queue(kMaxQueued);
     }
 
@@ -176,15 +175,6 @@ class Server::Loop final : public Answers {
     }
     void change_memories();
     Result<SharedBuffers> find_shared();
-    /// A worker's memory.
-    struct Memory {
-      std::span<std::byte> bytes;
-      bool is_on_device = false;
-      std::shared_ptr<const void> owner;  ///< Null: there is none.
-    };
-    Result<Memory> open(const data::ShareMemory& told);
-    /// The part of it that a frame names.
-    Result<Memory> place(std::uint32_t number, std::uint64_t offset, std::size_t size);
 
     Loop& loop;
     WorkerId worker;
@@ -194,11 +184,9 @@ class Server::Loop final : public Answers {
     data::Header header;
     Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
     std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
-    std::map<std::uint32_t, Memory> memories;
+    WorkerMemories memories;
   };
 
-  static constexpr std::size_t kMaxMemories = 1024;
-  static constexpr std::size_t kDeviceItem = 16;  ///< Bytes of an access of a device's.
   /// Bytes of answers a worker may leave unread before it is read from no more.
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Large answers leave at once; the others together when there is nothing more to read.
@@ -287,80 +275,27 @@ void Server::Loop::Connection::change_memories() {
   answer.payload = 0;
   answer.type = data::Type::kDone;
   if (header.type == data::Type::kUnshare) {
-    memories.erase(header.chunk);
+    memories.forget(header.chunk);
     return loop.answer(worker, answer, nullptr);
   }
   const auto told = wire::parse<data::ShareMemory>(payload.text());
-  Result<Memory> memory =
-      fail(ErrorKind::kUnavailable, "worker {} shares {} memories already", worker, kMaxMemories);
-  if (!told)
-    memory = tl::unexpected(told.error());
-  else if (memories.size() < kMaxMemories)
-    memory = open(*told);
-  if (memory) {
+  const auto opened = told ? memories.open(*told) : tl::unexpected(told.error());
+  if (opened) {
     if (loop.device_) answer.flags |= data::kOnDevice;
-    memories[told->number] = std::move(*memory);
     return loop.answer(worker, answer, nullptr);
   }
   data::Failure failure;
   failure.code = data::Code::kInvalid;
-  failure.message = memory.error().message;
+  failure.message = opened.error().message;
   auto text = std::make_shared<Payload>(wire::body_of(failure));
   answer.type = data::Type::kFailed;
   answer.payload = static_cast<std::uint32_t>(text->size());
   loop.answer(worker, answer, std::move(text));
 }
 
-Result<Server::Loop::Connection::Memory> Server::Loop::Connection::open(
-    const data::ShareMemory& told) {
-  if (told.handle.empty()) {
-    auto memory = SharedMemory::open(told);
-    if (!memory) return tl::unexpected(memory.error());
-    if (loop.device_) (*memory)->pin();
-    const auto bytes = (*memory)->bytes();
-    return Memory{bytes, false, std::move(*memory)};
-  }
-  if (!loop.device_) return fail(ErrorKind::kUnavailable, "this server computes on its host");
-  auto memory = OpenedDeviceMemory::open(told, *loop.device_);
-  if (!memory) return tl::unexpected(memory.error());
-  const auto bytes = (*memory)->bytes();
-  return Memory{bytes, true, std::move(*memory)};
-}
-
-/// Inside of the memory. Its alignment does not matter to the host's kernels; a device's are given
-/// whole items of theirs.
-Result<Server::Loop::Connection::Memory> Server::Loop::Connection::place(std::uint32_t number,
-                                                                         std::uint64_t offset,
-                                                                         std::size_t size) {
-  if (number == data::SharedPlaces::kNowhere) return Memory{};
-  const auto it = memories.find(number);
-  if (it == memories.end()) return fail(ErrorKind::kProtocol, "memory {} is not shared", number);
-  Memory found = it->second;
-  if (offset > found.bytes.size() || size > found.bytes.size() - offset)
-    return fail(ErrorKind::kProtocol, "a place outside of shared memory");
-  if (found.is_on_device && (offset % kDeviceItem != 0 || !loop.shard_.is_on_device(header)))
-    return fail(ErrorKind::kProtocol, "a place on a device that does not suit the chunk");
-  found.bytes = found.bytes.subspan(offset, size);
-  return found;
-}
-
 Result<SharedBuffers> Server::Loop::Connection::find_shared() {
-  const data::SharedPlaces where = data::decode_places(places);
-  const std::size_t size = loop.shard_.chunk_bytes(header);
-  auto in = place(where.in, where.in_offset, size);
-  if (!in) return tl::unexpected(in.error());
-  auto out = place(where.out, where.out_offset, size);
-  if (!out) return tl::unexpected(out.error());
-  if (header.type != data::Type::kPull && !in->owner && size > 0)
-    return fail(ErrorKind::kProtocol, "a push without its values");
-  SharedBuffers shared;
-  shared.in = in->bytes.data();
-  shared.out = out->bytes.data();
-  shared.in_is_on_device = in->is_on_device;
-  shared.out_is_on_device = out->is_on_device;
-  shared.owners[0] = std::move(in->owner);
-  shared.owners[1] = std::move(out->owner);
-  return shared;
+  return memories.find(data::decode_places(places), loop.shard_.chunk_bytes(header),
+                       loop.shard_.is_on_device(header), header.type != data::Type::kPull);
 }
 
 struct Server::Impl {
