@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <future>
+#include <span>
 
 #include "kvstore/dtkv.h"
 #include "kvstore/replica_store.h"
@@ -61,17 +62,20 @@ class Replicas {
   }
   /// What device d's read saw.
   [[nodiscard]] Values answer(std::size_t d) const {
-    must(kv::cuda::wait(sides_[d].stream.get()));
-    const auto* seen = static_cast<const float*>(sides_[d].pinned.data());
-    return {seen, seen + count_};
+    const auto values = seen(d);
+    return {values.begin(), values.end()};
   }
   [[nodiscard]] Values get(std::size_t d) const {
     ask(d);
     return answer(d);
   }
   [[nodiscard]] bool all_are(float value) const {
-    for (std::size_t d = 0; d < sides_.size(); ++d)
-      if (get(d) != Values(count_, value)) return false;
+    for (std::size_t d = 0; d < sides_.size(); ++d) {
+      ask(d);
+      const auto values = seen(d);
+      if (std::any_of(values.begin(), values.end(), [=](float x) { return x != value; }))
+        return false;
+    }
     return true;
   }
   /// All bytes as they were allocated, without asking the streams.
@@ -105,6 +109,10 @@ class Replicas {
     std::function<void()> gate;
   };
   [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(float); }
+  [[nodiscard]] std::span<const float> seen(std::size_t d) const {
+    must(kv::cuda::wait(sides_[d].stream.get()));
+    return {static_cast<const float*>(sides_[d].pinned.data()), count_};
+  }
   std::size_t count_;
   std::vector<Side> sides_;
 };
