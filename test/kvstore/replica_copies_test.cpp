@@ -344,7 +344,7 @@ Trouble any_trouble() {
       break;
     case 1:
       it.troubles.missing_rank = 1;
-      it.words = "within 3000 ms and was aborted";
+      it.words = "within 3 s and was aborted";
       it.deadline = kDeadline;
       break;
     default:
@@ -414,7 +414,7 @@ TEST_CASE("replicas: NCCL that never begins is said", "[device][replicas]") {
   b.put(1);
   const auto first = world.pushpull("a", a, out);
   const auto second = world.pushpull("b", b, b_out);
-  const std::string words = "NCCL could not begin on devices 0, 1 within 3000 ms and was aborted";
+  const std::string words = "NCCL could not begin on devices 0, 1 within 3 s and was aborted";
   CHECK(fails_with(world.wait(first), DTKV_UNAVAILABLE, words));
   CHECK(fails_with(world.wait(second), DTKV_UNAVAILABLE, words));
   emulated::set_nccl_troubles({});
