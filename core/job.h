@@ -175,6 +175,7 @@ class Job {
   void on(const ServerListening& e);
   void on(const CommitAcked& e);
   void on(const TrafficSeen& e);
+  void on(const ServerDataSeen& e);
   void on(const WorkerProgress& e);
   void on(const ProcessInspected& e);
   void on(const ServerSaved& e);

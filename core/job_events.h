@@ -88,6 +88,12 @@ struct TrafficSeen {
   std::vector<WorkerId> alive;
   HangWatch::Report rounds;
   std::vector<WorkerId> disconnected{};
+  std::vector<StuckLoop> stuck{};
+};
+/// A worker's data connections brought bytes from these servers since its last word.
+struct ServerDataSeen {
+  WorkerId worker;
+  std::vector<ServerId> servers;
 };
 /// A worker says where it is.
 struct WorkerProgress {
@@ -123,11 +129,11 @@ struct StopAsked {
 /// Time passes; deadlines are looked at. About every 100 ms.
 struct Tick {};
 
-using JobEvent =
-    std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard, AttachFailed,
-                 PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened, WorkerArrived,
-                 ServerListening, CommitAcked, TrafficSeen, WorkerProgress, ProcessInspected,
-                 ServerSaved, CheckpointSealed, CheckpointUnusable, StopAsked, Tick>;
+using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard,
+                              AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
+                              WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
+                              ServerDataSeen, WorkerProgress, ProcessInspected, ServerSaved,
+                              CheckpointSealed, CheckpointUnusable, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

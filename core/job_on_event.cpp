@@ -319,6 +319,8 @@ void Job::on(const TrafficSeen& e) {
   hang_watch_.report(e.server, e.rounds, now_.at);
 }
 
+void Job::on(const ServerDataSeen&) {}
+
 void Job::on(const WorkerProgress& e) { hang_watch_.progress(e.worker, e.epoch, e.step, now_.at); }
 
 void Job::on(const ProcessInspected& e) {

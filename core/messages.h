@@ -326,7 +326,17 @@ struct CommitAck {
   DT_FIELDS(generation)
 };
 
-/// Four times a second: what was seen of the workers since the last report, and who waits for whom.
+/// An event loop of a server that has not turned for a while.
+struct StuckLoop {
+  std::uint32_t loop = 0;          ///< 0 is the first.
+  std::uint32_t milliseconds = 0;  ///< Since its last turn.
+  std::string state;               ///< What its thread does, by the kernel; empty if unknown.
+  friend bool operator==(const StuckLoop&, const StuckLoop&) = default;
+  DT_FIELDS(loop, milliseconds, state)
+};
+
+/// Four times a second: what was seen of the workers since the last report, who waits for whom, and
+/// which loops are stuck. A server sends it however stuck its loops are.
 struct Traffic {
   static constexpr std::uint16_t kType = 82;
   std::vector<WorkerId> alive;         ///< Their data connections showed life, be it a beat.
@@ -334,7 +344,8 @@ struct Traffic {
   std::vector<WorkerId> busy;          ///< Asked for something or gave something.
   std::vector<WorkerId> owing;         ///< A round that others contributed to waits for them.
   std::vector<WorkerId> waiting;       ///< Have contributed to a round that is still open.
-  DT_FIELDS(alive, disconnected, busy, owing, waiting)
+  std::vector<StuckLoop> stuck;        ///< Loops that have not turned for 3 s.
+  DT_FIELDS(alive, disconnected, busy, owing, waiting, stuck)
 };
 
 /// The process cannot go on, in its own words; it will exit next.

@@ -239,7 +239,8 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
       if (auto m = wire::parse<Saved>(body)) post(ServerSaved{server, std::move(*m)});
     } else if (type == Traffic::kType) {
       if (const auto m = wire::parse<Traffic>(body))
-        post(TrafficSeen{server, m->alive, {m->busy, m->owing, m->waiting}, m->disconnected});
+        post(TrafficSeen{
+            server, m->alive, {m->busy, m->owing, m->waiting}, m->disconnected, m->stuck});
     } else if (type == KeptOut::kType) {
       if (const auto m = wire::parse<KeptOut>(body)) processes_[process].kept_out = *m;
     }
