@@ -72,11 +72,13 @@ std::vector<WorkerId> Boundary::missing() const {
   return out;
 }
 
+bool Boundary::has_acked(ServerId server) const {
+  const auto it = acked_.find(server);
+  return it != acked_.end() && it->second >= generation_;
+}
+
 bool Boundary::all_acked(const std::vector<ServerId>& servers) const {
-  return std::all_of(servers.begin(), servers.end(), [this](ServerId id) {
-    const auto it = acked_.find(id);
-    return it != acked_.end() && it->second >= generation_;
-  });
+  return std::all_of(servers.begin(), servers.end(), [this](ServerId id) { return has_acked(id); });
 }
 
 std::optional<Rank> Boundary::rank_of(WorkerId worker) const {

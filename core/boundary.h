@@ -48,6 +48,8 @@ class Boundary {
   [[nodiscard]] std::optional<WorkerId> odd_one() const;
   /// Contributors that have not arrived.
   [[nodiscard]] std::vector<WorkerId> missing() const;
+  /// The server has the present generation.
+  [[nodiscard]] bool has_acked(ServerId server) const;
   [[nodiscard]] bool all_acked(const std::vector<ServerId>& servers) const;
 
   [[nodiscard]] Generation generation() const { return generation_; }

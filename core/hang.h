@@ -1,12 +1,12 @@
 /// Who keeps the others waiting in the middle of an epoch, by what servers report: whom open rounds
 /// wait for, who waits there, and who did something. Pure. It only measures; core/job.h decides.
 ///
-/// A worker stalls from the report on that says: others wait for it, it waits for nobody. A report
-/// that it did something, or a new position of its own, begins the time anew. So a slow worker does
-/// not stall, nor does one that waits for another, nor one after its last round of the epoch.
+/// Others wait for a worker where an open round lacks its part and it waits in no round itself. So
+/// a slow worker that waits for another is not meant, nor one after its last round of the epoch.
+/// How long that lasts is core/job/stalls.h's matter.
 ///
-/// It stands still if it is connected and nothing comes, not even the beats of the library's own
-/// thread: then nobody needs to wait for it, and it may be the only one.
+/// A worker stands still if it is connected and nothing comes, not even the beats of the library's
+/// own thread: then nobody needs to wait for it, and it may be the only one.
 #pragma once
 
 #include <map>
@@ -38,31 +38,27 @@ class HangWatch {
   /// Whose data connections showed life, be it a beat, and who has none and may mean it.
   void signs_of_life(const std::vector<WorkerId>& alive, const std::vector<WorkerId>& disconnected,
                      Time now);
-  void report(ServerId server, const Report& report, Time now);
-  void progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now);
+  void report(ServerId server, const Report& report);
+  /// True if the worker was not there yet.
+  bool progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now);
   void forget(WorkerId worker);
   /// Others serve from now on.
-  void forget_servers();
+  void forget_servers() { reports_.clear(); }
 
-  /// Whom others wait for and who waits for nobody, and since when.
-  [[nodiscard]] const std::map<WorkerId, Time>& stalling() const { return stalling_; }
-  /// Who stands still, and since when.
-  [[nodiscard]] std::map<WorkerId, Time> standing_still(Time now) const;
+  /// Workers that others wait for and that wait for nobody.
+  [[nodiscard]] std::set<WorkerId> waited_for() const;
+  [[nodiscard]] std::set<WorkerId> standing_still(Time now) const;
   /// It waits in a round for somebody.
   [[nodiscard]] bool waits(WorkerId worker) const;
-  /// Every server has reported lately. If not, nothing is known of the present.
-  [[nodiscard]] bool is_informed(std::size_t servers, Time now) const;
   [[nodiscard]] std::optional<Position> position(WorkerId worker) const;
 
  private:
   struct Last {
-    Time at{};
     std::set<WorkerId> owing;
     std::set<WorkerId> waiting;
   };
 
   std::map<ServerId, Last> reports_;
-  std::map<WorkerId, Time> stalling_;
   std::map<WorkerId, Time> alive_;  ///< The last sign of life.
   std::map<WorkerId, Position> positions_;
 };

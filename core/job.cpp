@@ -10,6 +10,7 @@ Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
     : options_(std::move(options)),
       membership_(options_.limits),
       liveness_(options_.liveness),
+      server_watch_(options_.server_dead_after),
       checkpoints_(options_.checkpoint_every, options_.keep_checkpoints),
       now_(now) {
   for (const Record& r : records) replay(r);
@@ -36,7 +37,6 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
   }
   if (!fresh) resumed_at_ = now_.at;
   if (boundary_.returns_to()) recovering_since_ = lost_servers_at_ = now_.at;
-  if (!fresh) commit_sent_ = now_.at;  // the servers have to confirm where they are
   std::set<Host> needed;
   for (const auto& [id, w] : membership_.workers())
     if (w.state != WorkerState::kGone) needed.insert(w.host);
@@ -173,6 +173,7 @@ void Job::apply_one(const EpochBegan& r) {
 }
 
 void Job::epoch_begins(Epoch epoch) {
+  stalls_.clear();
   if (furthest_ && epoch <= *furthest_) return;
   furthest_ = epoch;
   futile_rollbacks_ = 0;
@@ -215,7 +216,7 @@ void Job::apply_one(const WorkerGone& r) {
   boundary_.forget(r.worker);
   arrived_at_.erase(r.worker);
   hang_watch_.forget(r.worker);
-  stalls_.erase(r.worker);
+  stalls_.doing(r.worker);
   to_release_.erase(r.worker);
   next_seq_ += r.log.size();
 }
@@ -255,6 +256,7 @@ void Job::apply_one(const RolledBack& r) {
   if (r.damaged) checkpoints_.damaged(*r.damaged);
   epoch_saves_.reset();
   hang_watch_.forget_servers();
+  server_watch_.replaced();
   stalls_.clear();
   waiting_since_.reset();
   if (!r.damaged) ++futile_rollbacks_;  // there are only so many checkpoints

@@ -36,6 +36,8 @@
 #include "core/checkpoints.h"
 #include "core/device_choice.h"
 #include "core/hang.h"
+#include "core/job/server_watch.h"
+#include "core/job/stalls.h"
 #include "core/job_events.h"
 #include "core/job_records.h"
 #include "core/liveness.h"
@@ -59,7 +61,8 @@ struct JobOptions {
   bool is_start_timeout_set = false;
   Duration leave_timeout = std::chrono::seconds(30);
   Duration stop_grace = std::chrono::seconds(10);
-  Duration ack_timeout = std::chrono::seconds(30);
+  /// A server that says nothing, and from which no worker gets data, is lost after that.
+  Duration server_dead_after = std::chrono::seconds(3);
   Duration boundary_timeout = std::chrono::seconds(600);  ///< After the first one's arrival.
   /// Others wait in a round for a worker that does nothing: it is dead then. 0: never.
   Duration hang_timeout = std::chrono::seconds(600);
@@ -117,13 +120,6 @@ class Job {
     /// It was down for so long that it would have been lost, but for us being the ones cut off.
     std::optional<Time> spared_at;
   };
-  /// A member for which others wait in a round while it does nothing, or that stands still.
-  struct Stall {
-    Time since{};
-    bool told = false;    ///< Half of the time is over: there is a note.
-    bool asked = false;   ///< What its process does was asked for the last time.
-    std::string process;  ///< What it does, by its kernel; empty until it was told.
-  };
   struct ServerState {
     Host host;
     std::uint32_t index = 0;  ///< Among the servers.
@@ -141,9 +137,11 @@ class Job {
   [[nodiscard]] const std::string& servers_why() const { return servers_why_; }
   [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_; }
   [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
-  [[nodiscard]] const std::map<WorkerId, Stall>& stalls() const { return stalls_; }
+  [[nodiscard]] const Stalls& stalls() const { return stalls_; }
+  [[nodiscard]] const ServerWatch& server_watch() const { return server_watch_; }
   [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
-  [[nodiscard]] const LostTime& lost_time() const { return lost_time_; }
+  /// Counts waits that have not ended, too, up to the last event.
+  [[nodiscard]] LostTime lost_time() const;
   [[nodiscard]] std::uint64_t log_lines() const { return next_seq_; }
   /// Of earlier terms, in the order of their lines: one of them may have died before it told them.
   [[nodiscard]] const std::vector<PastChange>& past_changes() const { return past_changes_; }
@@ -274,9 +272,13 @@ class Job {
   /// Whom the others wait for at the boundary; without those who wait for another one themselves.
   [[nodiscard]] std::vector<WorkerId> late() const;
   void check_hangs();
-  /// Its stall, if it is one that may be decided on.
-  Stall* stall_of(WorkerId id, Time since);
-  void watch_stall(WorkerId id, Stall& stall);
+  void check_servers();
+  /// Members lost the time since a server fell silent.
+  void count_silent_servers();
+  /// How long this host may be silent while it has a server; nothing: as long as workers get data
+  /// from its servers.
+  [[nodiscard]] std::optional<Duration> patience_with_server_host(const Host& host) const;
+  void watch_stall(WorkerId id, Stalls::Stall& stall);
   void stop_hung(WorkerId id);
   /// Where a worker last said it was, for people.
   [[nodiscard]] std::string last_position(WorkerId id) const;
@@ -312,14 +314,11 @@ class Job {
   [[nodiscard]] bool anyone_runs() const;
   /// Its agent is attached and says something.
   [[nodiscard]] bool is_heard(const Host& host) const;
-  /// Whom others wait for while it does nothing, and who stands still (core/hang.h); since when.
-  [[nodiscard]] std::map<WorkerId, Time> all_stalling() const;
-  [[nodiscard]] std::string_view why_it_stalls(WorkerId id) const;
   [[nodiscard]] bool cut_off() const;
   /// No server's host is reachable.
   [[nodiscard]] bool servers_unseen() const;
-  /// Every server's host is: silence is the server's own.
-  [[nodiscard]] bool servers_told() const;
+  /// Somebody trains who could report data from a server.
+  [[nodiscard]] bool hears_a_contributor() const;
   /// A base worker or server of this host was not started yet.
   [[nodiscard]] bool start_waits_for(const Host& host) const;
   [[nodiscard]] bool boundary_waits_for_unsupervised(WorkerId worker) const;
@@ -337,7 +336,8 @@ class Job {
   Boundary boundary_;
   Liveness liveness_;
   HangWatch hang_watch_;
-  std::map<WorkerId, Stall> stalls_;
+  Stalls stalls_;
+  ServerWatch server_watch_;
   Checkpoints checkpoints_;
   std::optional<Generation> epoch_saves_;  ///< The commit of the present epoch that saved.
   std::string checkpoint_trouble_;
@@ -368,7 +368,6 @@ class Job {
   std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
   std::optional<Time> below_least_since_;  ///< The boundary waits for members to be enough.
-  std::optional<Time> commit_sent_;
 
   LostTime lost_time_;
   std::map<WorkerId, Time> arrived_at_;

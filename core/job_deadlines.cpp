@@ -6,15 +6,16 @@
 
 namespace dt {
 
+namespace {
+
+std::string_view why_it_stalls(const Stalls::Stall& stall) {
+  return stall.is_waited_for ? "while others wait for it" : "and gives no sign of life";
+}
+
+}  // namespace
+
 void Job::check_deadlines() {
   if (ending_) return;
-  if (commit_sent_ && !boundary_.all_acked(server_ids()) && servers_told() &&
-      now_.at - *commit_sent_ >= options_.ack_timeout) {
-    servers_lost({fmt::format("a server has not acknowledged generation {} within {:.0f} s",
-                              boundary_.generation(), seconds(options_.ack_timeout)),
-                  options_.codes.server_lost, std::nullopt});
-    return;
-  }
   check_boundary_timeout();
   check_hangs();
   check_start();
@@ -112,49 +113,50 @@ void Job::check_boundary_timeout() {
 std::vector<WorkerId> Job::late() const {
   const std::vector<WorkerId> missing = boundary_.missing();
   std::vector<WorkerId> late;
-  if (hang_watch_.is_informed(servers_.size(), now_.at))
+  if (server_watch_.all_well())
     for (const WorkerId id : missing)
       if (!hang_watch_.waits(id)) late.push_back(id);
   return late.empty() ? missing : late;
 }
 
+void Job::check_servers() {
+  if (ending_) return;
+  std::vector<ServerWatch::Sight> sights;
+  for (const auto& [id, s] : servers_)
+    sights.push_back(
+        {id, s.started, !s.address.empty(), is_heard(s.host), boundary_.has_acked(id)});
+  const auto findings = server_watch_.tick(sights, now_.at);
+  count_silent_servers();
+  for (const auto& [id, is_lost, why] : findings) {
+    const Host host = servers_.at(id).host;
+    const std::string text = fmt::format("server {} on {} {}", id, host, why);
+    if (is_lost) return servers_lost({text, options_.codes.server_lost, std::nullopt});
+    note(Note::Kind::kFailure, "server_silent", text, std::nullopt, host);
+    effects_.emplace_back(Inspect{{Role::kServer, id.value}, host});
+  }
+}
+
 void Job::check_hangs() {
-  const std::map<WorkerId, Time> stalling = all_stalling();
-  std::erase_if(stalls_, [&stalling](const auto& s) { return stalling.count(s.first) == 0; });
-  if (options_.hang_timeout <= Duration{} || initial()) return;
-  if (!servers_told() || !hang_watch_.is_informed(servers_.size(), now_.at)) return;
+  const Duration passed =
+      stalls_.tick(hang_watch_.waited_for(), hang_watch_.standing_still(now_.at), now_.at);
+  if (options_.hang_timeout <= Duration{} || initial() || !server_watch_.all_well()) return;
   std::vector<WorkerId> hung;
-  for (const auto& [id, since] : stalling) {
-    Stall* stall = stall_of(id, since);
-    if (!stall) continue;
-    watch_stall(id, *stall);
-    if (now_.at - since >= options_.hang_timeout) hung.push_back(id);
+  for (const auto& [id, known] : stalls_.all()) {
+    const Worker* w = membership_.find(id);
+    // Liveness decides on a worker that cannot be reached.
+    if (!w || w->state != WorkerState::kMember || !is_heard(w->host) || to_release_.count(id) > 0)
+      continue;
+    Stalls::Stall& stall = *stalls_.find(id);
+    stall.lasted += passed;
+    watch_stall(id, stall);
+    if (stall.lasted >= options_.hang_timeout) hung.push_back(id);
   }
   for (const WorkerId id : hung) stop_hung(id);
 }
 
-std::map<WorkerId, Time> Job::all_stalling() const {
-  std::map<WorkerId, Time> all = hang_watch_.stalling();
-  for (const auto& [id, still] : hang_watch_.standing_still(now_.at)) {
-    Time& since = all.emplace(id, still).first->second;
-    since = std::min(since, still);
-  }
-  return all;
-}
-
-Job::Stall* Job::stall_of(WorkerId id, Time since) {
-  const Worker* w = membership_.find(id);
-  // Of one that cannot be reached liveness decides.
-  if (!w || w->state != WorkerState::kMember || !is_heard(w->host)) return nullptr;
-  Stall& stall = stalls_[id];
-  if (stall.since != since) stall = Stall{since, false, false, {}};
-  return &stall;
-}
-
-void Job::watch_stall(WorkerId id, Stall& stall) {
+void Job::watch_stall(WorkerId id, Stalls::Stall& stall) {
   const Host& host = membership_.find(id)->host;
-  const Duration age = now_.at - stall.since;
-  const Duration left = options_.hang_timeout - age;
+  const Duration left = options_.hang_timeout - stall.lasted;
   const bool tells = !stall.told && left <= options_.hang_timeout / 2;
   // Once more when there is just time for the answer.
   const Duration shortly = std::min<Duration>(std::chrono::seconds(2), options_.hang_timeout / 4);
@@ -166,28 +168,25 @@ void Job::watch_stall(WorkerId id, Stall& stall) {
   note(Note::Kind::kFailure, "worker_stalls",
        fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
                    "{:.1f} s (--hang-timeout)",
-                   id, host, seconds(age), why_it_stalls(id), last_position(id), seconds(left)),
+                   id, host, seconds(stall.lasted), why_it_stalls(stall), last_position(id),
+                   seconds(left)),
        id, host);
-}
-
-std::string_view Job::why_it_stalls(WorkerId id) const {
-  return hang_watch_.stalling().count(id) > 0 ? "while others wait for it"
-                                              : "and gives no sign of life";
 }
 
 void Job::stop_hung(WorkerId id) {
   const Host host = membership_.find(id)->host;
   const ProcessId process{Role::kWorker, id.value};
-  const std::string& does = stalls_.at(id).process;
+  const Stalls::Stall stall = *stalls_.find(id);
   note(Note::Kind::kFailure, "worker_hung",
-       fmt::format("worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
-                   "counts as dead (--hang-timeout)",
-                   id, host, seconds(options_.hang_timeout), why_it_stalls(id), last_position(id),
-                   does.empty() ? "its agent does not say what its process does" : does),
+       fmt::format(
+           "worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
+           "counts as dead (--hang-timeout)",
+           id, host, seconds(options_.hang_timeout), why_it_stalls(stall), last_position(id),
+           stall.process.empty() ? "its agent does not say what its process does" : stall.process),
        id, host);
   effects_.emplace_back(Stop{process, host, Duration{}});
   // Not only when it has ended: what sleeps in the kernel may not even die.
-  lost_since(stalls_.at(id).since);
+  lost_since(now_.at - stall.lasted);
   ProcessEnded hung;
   hung.process = process;
   hung.status.signal = 9;
@@ -222,9 +221,24 @@ bool Job::servers_unseen() const {
   });
 }
 
-bool Job::servers_told() const {
-  return std::all_of(servers_.begin(), servers_.end(),
-                     [this](const auto& s) { return is_heard(s.second.host); });
+bool Job::hears_a_contributor() const {
+  const auto& all = boundary_.contributors();
+  return std::any_of(all.begin(), all.end(), [this](WorkerId id) {
+    const Worker* w = membership_.find(id);
+    return w && is_heard(w->host);
+  });
+}
+
+std::optional<Duration> Job::patience_with_server_host(const Host& host) const {
+  Duration longest = options_.server_dead_after;
+  for (const auto& [id, s] : servers_) {
+    if (s.host != host) continue;
+    if (server_watch_.gives_data(id, now_.at)) return std::nullopt;
+    const bool is_seen = hears_a_contributor() && !servers_unseen();
+    longest =
+        std::max(longest, is_seen ? server_watch_.gives_up_after(id) : server_watch_.patience());
+  }
+  return longest;
 }
 
 std::set<Host> Job::unreachable() const {
@@ -257,8 +271,10 @@ void Job::check_lives() {
     const bool serves =
         std::any_of(servers_.begin(), servers_.end(),
                     [&host = host](const auto& s) { return s.second.host == host; });
-    // A server's host is not given up lightly: that ends the job, or costs it epochs.
-    if (serves && down < options_.ack_timeout) continue;
+    if (serves) {
+      const auto patience = patience_with_server_host(host);
+      if (!patience || down < *patience) continue;
+    }
     // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
     // until the agents have certainly stopped everything by themselves.
     if ((alone || (blind && !serves)) && down < options_.orphan_timeout) {

@@ -139,7 +139,6 @@ void Job::shrink_if_someone_died() {
   c.contributors = live;
   record(c);
   count_wait_for_dead(live.empty());
-  commit_sent_ = now_.at;
   for (const auto& [id, s] : servers_) tell_commit(id);
   if (!live.empty()) {
     for (const WorkerId id : live)
@@ -221,7 +220,6 @@ void Job::commit(Epoch epoch, const Plan& plan) {
                                                 : "boundary");
   if (!new_view && !saves) {
     record(EpochBegan{epoch});
-    if (!commit_sent_ && !boundary_.all_acked(server_ids())) commit_sent_ = now_.at;
     return;
   }
   Committed c;
@@ -243,7 +241,6 @@ void Job::commit(Epoch epoch, const Plan& plan) {
   c.saves = saves;
   // Base workers become members at the first boundary whether or not it changes the view.
   record(c);
-  commit_sent_ = now_.at;
   for (const auto& [id, s] : servers_) tell_commit(id);
   if (!new_view) return;  // it is no news to people
   std::string text = fmt::format("generation {}: epoch {} begins with {} worker(s)", c.generation,
@@ -266,7 +263,6 @@ bool Job::saves_at(Epoch epoch) {
 void Job::release() {
   if (ending_ || to_release_.empty() || initial()) return;
   if (!boundary_.all_acked(server_ids())) return;
-  commit_sent_.reset();
   std::set<WorkerId> out_of_reach;
   for (const WorkerId id : to_release_) {
     Worker* w = membership_.find(id);

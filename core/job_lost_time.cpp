@@ -22,6 +22,54 @@ void Job::lose(const std::string& cause, Duration time) {
   just_lost_[cause] += time;
 }
 
+LostTime Job::lost_time() const {
+  LostTime all = lost_time_;
+  const Time now = now_.at;
+  const auto lose_open = [&](const std::string& cause, Duration time) {
+    if (time > Duration{}) all.lose(cause, time);
+  };
+  const auto below = [&](Time from) {
+    return std::clamp(below_least_since_.value_or(now), from, std::max(from, now));
+  };
+  for (const auto& [id, at] : arrived_at_) {
+    if (std::count(boundary_.contributors().begin(), boundary_.contributors().end(), id) == 0)
+      continue;  // it leaves
+    lose_open("boundary", below(at) - at);
+    lose_open(kBelowLeast, now - below(at));
+  }
+  if (death_) {
+    for (const WorkerId id : death_->second) {
+      const auto arrived = arrived_at_.find(id);
+      lose_open("death", (arrived == arrived_at_.end() ? now : arrived->second) - death_->first);
+    }
+  }
+  if (nobody_since_) {
+    lose_open("death", below(*nobody_since_) - *nobody_since_);
+    lose_open(kBelowLeast, now - below(*nobody_since_));
+  }
+  if (recovering_since_) {
+    const auto members = std::max<std::size_t>(1, boundary_.contributors().size());
+    lose_open(kServerRecovery, (now - *recovering_since_) * static_cast<Duration::rep>(members));
+  }
+  return all;
+}
+
+void Job::count_silent_servers() {
+  const auto since = server_watch_.silent_since();
+  if (!since || !released_at_) return;
+  // Nobody waited for it before the epoch began.
+  const Duration time = lost_time_.uncounted_silence(std::max(*since, *released_at_), now_.at);
+  if (finishing_ || recovering_since_) return;
+  const auto waits_for_dead = [this](WorkerId id) {
+    return death_ && std::count(death_->second.begin(), death_->second.end(), id) > 0;
+  };
+  const auto& all = boundary_.contributors();
+  lose("server", time * std::count_if(all.begin(), all.end(), [&](WorkerId id) {
+                   return !waits_for_dead(id) && arrived_at_.count(id) == 0 &&
+                          to_release_.count(id) == 0;
+                 }));
+}
+
 void Job::lost_since(Time since) {
   if (initial() || finishing_ || recovering_since_) return;
   dead_since_ = std::min(dead_since_.value_or(since), since);
@@ -31,6 +79,7 @@ void Job::count_wait_for_dead(bool nobody_left) {
   Time since = dead_since_.value_or(now_.at);
   // Nobody waited in the epoch for it before the epoch began.
   since = std::max(since, released_at_.value_or(since));
+  since = std::max(since, lost_time_.silence_counted_until().value_or(since));
   dead_since_.reset();
   if (finishing_ || recovering_since_) return;
   for (auto& [id, at] : arrived_at_) {

@@ -48,7 +48,6 @@ void Job::on(const AgentAttached& e) {
     s.started = s.started || reported({Role::kServer, id.value});
     if (!reported({Role::kServer, id.value})) start_server(id);
     tell_commit(id);
-    commit_sent_ = now_.at;  // one that never says anything is dead, too
   }
   stop_retired(e.host, e.processes);
   for (const ProcessReport& p : e.processes) {
@@ -264,7 +263,9 @@ void Job::on(const WorkerArrived& e) {
       }
       switch (boundary_.arrive(e.worker, e.epoch)) {
         case Boundary::Arrival::kCounted:
-          if (!initial() && !boundary_.returns_to()) arrived_at_.try_emplace(e.worker, now_.at);
+          if (!initial() && !boundary_.returns_to() &&
+              arrived_at_.try_emplace(e.worker, now_.at).second)
+            stalls_.doing(e.worker);
           break;
         case Boundary::Arrival::kReleased:
           to_release_.insert(e.worker);
@@ -308,24 +309,39 @@ void Job::on(const ServerListening& e) {
   }
 }
 
-void Job::on(const CommitAcked& e) { boundary_.acked(e.server, e.generation); }
+void Job::on(const CommitAcked& e) {
+  if (!servers_.count(e.server)) return;
+  boundary_.acked(e.server, e.generation);
+  server_watch_.acked(e.server);
+}
 
 void Job::on(const TrafficSeen& e) {
   if (!servers_.count(e.server)) return;
   for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
-  for (const WorkerId id : e.rounds.busy)
+  for (const WorkerId id : e.rounds.busy) {
     if (Worker* w = membership_.find(id)) w->active = now_.at;
+    stalls_.doing(id);
+  }
   hang_watch_.signs_of_life(e.alive, e.disconnected, now_.at);
-  hang_watch_.report(e.server, e.rounds, now_.at);
+  hang_watch_.report(e.server, e.rounds);
+  server_watch_.reported(e.server, e.stuck, now_.at);
 }
 
-void Job::on(const ServerDataSeen&) {}
+void Job::on(const ServerDataSeen& e) {
+  const Worker* w = membership_.find(e.worker);
+  if (!w || w->state == WorkerState::kGone) return;
+  for (const ServerId id : e.servers)
+    if (servers_.count(id)) server_watch_.data_seen(id, now_.at);
+}
 
-void Job::on(const WorkerProgress& e) { hang_watch_.progress(e.worker, e.epoch, e.step, now_.at); }
+void Job::on(const WorkerProgress& e) {
+  if (hang_watch_.progress(e.worker, e.epoch, e.step, now_.at)) stalls_.doing(e.worker);
+}
 
 void Job::on(const ProcessInspected& e) {
-  const auto stall = stalls_.find(WorkerId(e.process.id));
-  if (e.process.role == Role::kWorker && stall != stalls_.end()) stall->second.process = e.text;
+  if (e.process.role == Role::kServer)
+    return server_watch_.inspected(ServerId(e.process.id), e.text);
+  if (Stalls::Stall* stall = stalls_.find(WorkerId(e.process.id))) stall->process = e.text;
 }
 
 void Job::on(const ServerSaved& e) {
@@ -369,6 +385,7 @@ void Job::on(const Tick&) {
   lost_time_.pass(initial() ? 0 : std::max<std::size_t>(1, boundary_.contributors().size()),
                   now_.at);
   check_lives();
+  check_servers();
   check_deadlines();
 }
 

@@ -88,7 +88,6 @@ void Job::roll_back(const Loss& loss, const Origin& origin) {
     start_server(id);
     tell_commit(id);
   }
-  commit_sent_ = now_.at;
 }
 
 std::optional<std::vector<Host>> Job::hosts_for_servers(const std::optional<Host>& lost) const {

@@ -12,6 +12,12 @@ void LostTime::pass(std::size_t members, Time now) {
   members_ = members;
 }
 
+Duration LostTime::uncounted_silence(Time since, Time now) {
+  const Time from = std::max(since, silence_counted_until_.value_or(since));
+  silence_counted_until_ = now;
+  return std::max(now - from, Duration{});
+}
+
 Duration LostTime::lost() const {
   Duration sum{};
   for (const auto& [cause, time] : lost_) sum += time;

@@ -15,6 +15,11 @@ class LostTime {
   /// So many members are there from now on; what they had since the last call is counted.
   void pass(std::size_t members, Time now);
   void lose(const std::string& cause, Duration worker_time) { lost_[cause] += worker_time; }
+  /// A server is silent since then. Returns the time that was not counted yet.
+  [[nodiscard]] Duration uncounted_silence(Time since, Time now);
+  [[nodiscard]] const std::optional<Time>& silence_counted_until() const {
+    return silence_counted_until_;
+  }
 
   /// Since the begin of this supervisor's life.
   [[nodiscard]] const std::map<std::string, Duration>& by_cause() const { return lost_; }
@@ -30,6 +35,7 @@ class LostTime {
   Duration total_{};
   std::optional<Time> since_;
   std::size_t members_ = 0;
+  std::optional<Time> silence_counted_until_;
 };
 
 }  // namespace dt

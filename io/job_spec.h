@@ -81,7 +81,8 @@ struct JobSpec {
   double hang_timeout_s = 600;
   double suspect_after_s = 1;  ///< Of a host's silence.
   double dead_after_s = 3;
-  double poll_interval_s = 1;  ///< host_worker
+  double server_dead_after_s = 3;  ///< A server's own silence.
+  double poll_interval_s = 1;      ///< host_worker
 
   SshOptions ssh;
   bool quiet = false;

@@ -94,6 +94,7 @@ std::vector<po::options_description> option_groups() {
       "stop-timeout", word("TIME"), "between TERM and KILL when the job is stopped (10 s)")(
       "suspect-after", word("TIME"), "of a host's silence: nothing is begun there (1 s)")(
       "dead-after", word("TIME"), "of a host's silence: it counts as lost (3 s)")(
+      "server-dead-after", word("TIME"), "of a kvstore server's silence: it counts as lost (3 s)")(
       "checkpoint-every", word("N"),
       "save the servers' state before every so many epochs; 0: never (0)")(
       "keep-checkpoints", word("N"), "the newest so many stay (3)")(

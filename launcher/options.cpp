@@ -176,6 +176,12 @@ void read_times(Values& values, io::JobSpec& spec) {
   values.time("stop-timeout", spec.stop_timeout_s);
   values.time("suspect-after", spec.suspect_after_s);
   values.time("dead-after", spec.dead_after_s);
+  values.time("server-dead-after", spec.server_dead_after_s);
+  if (spec.server_dead_after_s < 1)
+    values.refuse(
+        "--server-dead-after {} s is too short: servers report four times a second, 1 s "
+        "is the least",
+        spec.server_dead_after_s);
   if (spec.suspect_after_s > spec.dead_after_s)
     values.refuse("--suspect-after {} s is longer than --dead-after {} s", spec.suspect_after_s,
                   spec.dead_after_s);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/gpus.h"
+#include "core/job_text.h"
 
 namespace dt::supervisor {
 namespace {
@@ -110,9 +111,10 @@ json workers_json(const StatusInput& in) {
     if (const auto at = in.job.hang_watch().position(id))
       entry["progress"] = {
           {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", since(at->since)}};
-    if (const auto s = in.job.stalls().find(id); s != in.job.stalls().end())
-      entry["stalls"] = {{"for_s", since(s->second.since)},
-                         {"waited_for", in.job.hang_watch().stalling().count(id) > 0},
+    const auto& stalls = in.job.stalls().all();
+    if (const auto s = stalls.find(id); s != stalls.end() && s->second.lasted > Duration{})
+      entry["stalls"] = {{"for_s", seconds(s->second.lasted)},
+                         {"waited_for", s->second.is_waited_for},
                          {"process", s->second.process}};
     out.push_back(std::move(entry));
   }
@@ -124,9 +126,14 @@ json servers_json(const StatusInput& in) {
   for (const auto& [id, s] : in.job.servers()) {
     const auto p = in.processes.find({Role::kServer, id.value});
     const ProcessNotes notes = p == in.processes.end() ? ProcessNotes() : p->second;
+    const auto silence = in.job.server_watch().silence(id);
     out.push_back({{"id", id.value},
                    {"host", to_string(s.host)},
-                   {"state", s.address.empty() ? "starting" : "listening"},
+                   {"state", s.address.empty() ? "starting"
+                             : silence         ? "silent"
+                                               : "listening"},
+                   {"silent_s", silence ? json(seconds(*silence)) : json(nullptr)},
+                   {"process", in.job.server_watch().process(id)},
                    {"address", s.address},
                    {"port", s.port},
                    {"pid", notes.pid},
@@ -236,7 +243,7 @@ std::string status_json(const StatusInput& in) {
            {"logs", io::job_files_dir(in.spec) + "/logs"},
            {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
   if (view.epoch()) out["epoch"] = view.epoch()->value;
-  if (const LostTime& time = in.job.lost_time(); time.goodput()) {
+  if (const LostTime time = in.job.lost_time(); time.goodput()) {
     const auto in_seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
     json lost = json::object();
     for (const auto& [cause, d] : time.by_cause()) lost[cause] = in_seconds(d);

@@ -56,6 +56,7 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.hang_timeout = from_seconds(spec.hang_timeout_s);
   o.liveness.suspect_after = from_seconds(spec.suspect_after_s);
   o.liveness.dead_after = from_seconds(spec.dead_after_s);
+  o.server_dead_after = from_seconds(spec.server_dead_after_s);
   o.checkpoint_every = spec.checkpoint_every;
   o.keep_checkpoints = spec.keep_checkpoints;
   o.rolls_back = spec.checkpoint_every > 0 || !spec.restore.empty();
@@ -463,7 +464,7 @@ bool Supervisor::awaits_agents(Time since) const {
 }
 
 void Supervisor::tell_goodput() {
-  const LostTime& time = job_->lost_time();
+  const LostTime time = job_->lost_time();
   if (!time.goodput()) return;
   Note told{Note::Kind::kInfo, "goodput", "goodput: " + time.summary()};
   told.numbers.emplace_back("goodput", *time.goodput());

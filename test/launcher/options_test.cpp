@@ -234,6 +234,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "--boundary-timeout=5",
                        "--hang-timeout=6",
                        "--suspect-after=7",
+                       "--server-dead-after=9",
                        "--dead-after=8",
                        "--poll-interval=0.25",
                        "--no-prefix",
@@ -285,6 +286,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.hang_timeout_s == 6);
   CHECK(spec.suspect_after_s == 7);
   CHECK(spec.dead_after_s == 8);
+  CHECK(spec.server_dead_after_s == 9);
   CHECK(spec.poll_interval_s == 0.25);
   CHECK_FALSE(spec.prefix);
   CHECK(spec.quiet);

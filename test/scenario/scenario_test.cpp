@@ -64,8 +64,14 @@ class Story {
     if (verb == "attach") return each_host(args, [this](const Host& h) { attach(h); });
     if (verb == "attach-fails") return step(AttachFailed{host_of(args[0]), text(args, 1)});
     if (verb == "down") return down(host_of(args[0]), "connection reset", false);
-    if (verb == "silent") return step(AgentSilent{host_of(args[0]), time_ - seconds_of(args[1])});
-    if (verb == "heard") return step(AgentHeard{host_of(args[0])});
+    if (verb == "silent") {
+      silent_.insert(host_of(args[0]));
+      return step(AgentSilent{host_of(args[0]), time_ - seconds_of(args[1])});
+    }
+    if (verb == "heard") {
+      silent_.erase(host_of(args[0]));
+      return step(AgentHeard{host_of(args[0])});
+    }
     if (verb == "gone") {
       forget_processes(host_of(args[0]));
       return down(host_of(args[0]), "no agent there", true);
@@ -103,6 +109,10 @@ class Story {
       return step(seen);
     }
     if (verb == "rounds") return rounds(args);
+    if (verb == "hush") return void(hushed_.insert(number(args[0])));
+    if (verb == "unhush") return void(hushed_.erase(number(args[0])));
+    if (verb == "stuck") return void(stuck_[number(args[0])] = seconds_of(args[1]));
+    if (verb == "data") return data(args);
     if (verb == "progress")
       return step(
           WorkerProgress{WorkerId(number(args[0])), Epoch(number(args[1])), number(args[2])});
@@ -224,6 +234,13 @@ class Story {
     step(HostsAccepted{sum_slots(lines)});
   }
 
+  /// data W / S...: from now on worker W gets data from these servers.
+  void data(const Words& args) {
+    auto& from = data_[WorkerId(number(args[0]))];
+    from.clear();
+    for (std::size_t i = 2; i < args.size(); ++i) from.push_back(ServerId(number(args[i])));
+  }
+
   /// rounds W... / W...: from now on server 0 reports whom its rounds wait for, and who waits.
   void rounds(const Words& args) {
     rounds_ = {};
@@ -232,14 +249,33 @@ class Story {
       if (w == slash) continue;
       (w < slash ? rounds_.owing : rounds_.waiting).push_back(WorkerId(number(*w)));
     }
-    reports_rounds_ = true;
+  }
+
+  /// Once a second each server that can be heard reports, and so do the agents of workers.
+  void report() {
+    std::vector<JobEvent> reports;
+    for (const auto& [id, p] : processes_) {
+      if (!p.runs || !agents_[p.host].attached || silent_.count(p.host) > 0) continue;
+      if (id.role == Role::kServer && hushed_.count(id.id) == 0) {
+        TrafficSeen seen{ServerId(id.id), {}, id.id == 0 ? rounds_ : HangWatch::Report{}};
+        if (const auto stuck = stuck_.find(id.id); stuck != stuck_.end()) {
+          const auto ms = stuck->second / 1ms;
+          seen.stuck.push_back({1, static_cast<std::uint32_t>(ms), "sleeping (S)"});
+          stuck->second += 1s;
+        }
+        reports.emplace_back(std::move(seen));
+      }
+      if (const auto from = data_.find(WorkerId(id.id));
+          id.role == Role::kWorker && from != data_.end() && !from->second.empty())
+        reports.emplace_back(ServerDataSeen{from->first, from->second});
+    }
+    for (const JobEvent& event : reports) step(event);
   }
 
   void tick(Duration length) {
     for (const Time end = time_ + length; time_ < end;) {
       time_ += 100ms;
-      if (reports_rounds_ && time_.time_since_epoch() % 1s == Duration{})
-        step(TrafficSeen{ServerId(0), {}, rounds_});
+      if (time_.time_since_epoch() % 1s == Duration{}) report();
       step(Tick{});
     }
   }
@@ -364,7 +400,10 @@ class Story {
   std::map<ProcessId, Process> processes_;
   bool acks_ = true;
   HangWatch::Report rounds_;
-  bool reports_rounds_ = false;
+  std::set<Host> silent_;
+  std::set<std::uint32_t> hushed_;                  ///< Servers that do not report.
+  std::map<std::uint32_t, Duration> stuck_;         ///< Servers with a stuck loop: for how long.
+  std::map<WorkerId, std::vector<ServerId>> data_;  ///< From which servers a worker gets data.
   std::optional<std::uint32_t> cut_;
   std::ostringstream out_;
 };

@@ -14,6 +14,9 @@ constexpr Duration kReleaseWithin = std::chrono::seconds(4);
 /// --hang-timeout of the simulated jobs, and two reports of the servers.
 constexpr Duration kHangsAtMost = std::chrono::seconds(15 + 3);
 
+/// --server-dead-after, its last report and the workers' last word of its data.
+constexpr Duration kServerHangsAtMost = std::chrono::milliseconds(3000 + 1500 + 1500);
+
 bool contains(const std::vector<WorkerId>& v, WorkerId id) {
   return std::find(v.begin(), v.end(), id) != v.end();
 }
@@ -44,6 +47,7 @@ void Checkers::check_one(const TermBegan& r, Time) {
   term_ = r.term;
   // A new supervisor begins to measure anew.
   hanging_since_.reset();
+  server_hangs_since_.reset();
   waiting_since_.reset();
   on_trouble();
 }
@@ -339,6 +343,13 @@ void Checkers::on_tick(Time now, bool all_wait, bool one_hangs) {
   if (!waiting_since_) waiting_since_ = now;
   if (now - *waiting_since_ > kReleaseWithin)
     fail("every member has waited at the boundary for seconds and nothing is wrong");
+}
+
+void Checkers::on_server_hangs(Time now, bool hangs) {
+  if (!hangs) return server_hangs_since_.reset();
+  if (!server_hangs_since_) server_hangs_since_ = now;
+  if (now - *server_hangs_since_ > kServerHangsAtMost)
+    fail("a server that hangs is waited for longer than --server-dead-after");
 }
 
 void Checkers::on_log_file(const std::string& text, bool whole) {

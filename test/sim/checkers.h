@@ -51,6 +51,8 @@ class Checkers {
   /// with any server. `one_hangs`: a round waits for one that hangs, and nothing else is wrong.
   /// Neither may last.
   void on_tick(Time now, bool all_wait, bool one_hangs);
+  /// One of the present servers hangs on a host that is heard. That may not last either.
+  void on_server_hangs(Time now, bool hangs);
   void on_log_file(const std::string& text, bool whole);
   /// What events.jsonl tells of the changes that host_worker_log has.
   void on_events(const std::vector<Note>& told, bool whole);
@@ -141,6 +143,7 @@ class Checkers {
   bool finishing_ = false;
   std::optional<Time> waiting_since_;
   std::optional<Time> hanging_since_;
+  std::optional<Time> server_hangs_since_;
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;  ///< Of members, since an epoch was completed.
 };

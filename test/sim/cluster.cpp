@@ -76,6 +76,7 @@ void Cluster::plan() {
   faults_.server_fails = sometimes(0.1, 0.3);
   faults_.hang_worker = sometimes(0.15, 1);
   faults_.hang_in_epoch = sometimes(0.15, 1);
+  faults_.hang_server = sometimes(0.2, 2);
   faults_.refuse = sometimes(0.4, 2);
   faults_.edit = sometimes(0.85, 4);
   faults_.stop = sometimes(0.1, 0.3);
@@ -109,7 +110,6 @@ void Cluster::plan() {
   options_.start_timeout = 20s;
   options_.leave_timeout = 5s;
   options_.stop_grace = 2s;
-  options_.ack_timeout = 10s;
   options_.orphan_timeout = kOrphanTimeout;
   options_.boundary_timeout = 25s;
   options_.hang_timeout = 15s;
@@ -137,6 +137,13 @@ std::size_t Cluster::machine(const Host& host) {
 bool Cluster::is_heard(const Machine& m) const {
   constexpr Duration kDelayAtMost = 300ms;
   return m.up && m.control && m.link.up && m.link.last_to_supervisor <= now_ + kDelayAtMost;
+}
+
+bool Cluster::a_server_hangs() const {
+  return std::any_of(processes_.begin(), processes_.end(), [this](const Process& p) {
+    return p.id.role == Role::kServer && p.since == checkers_->servers_since() && p.running &&
+           p.hung && p.listens && is_heard(machines_[p.host]);
+  });
 }
 
 bool Cluster::servers_are_well() const {

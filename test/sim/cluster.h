@@ -135,6 +135,8 @@ class Cluster {
   /// is on its way.
   bool meets_damage(const Process& worker);
   void report_traffic(std::size_t index);
+  /// A worker's agent says from which servers its data comes.
+  void report_data(std::size_t index);
 
   // What goes wrong.
   void chaos();
@@ -147,6 +149,8 @@ class Cluster {
   void freeze(std::size_t i);
   bool kill_process(Role role);
   void kill_host(std::size_t i);
+  /// A server does nothing any more, for a while or for good, though its connections stay.
+  void hang_server();
   /// The list a user may want next: mostly the base hosts and some more.
   std::vector<Host> next_list();
   /// As an editor, a shell or a careless hand does it.
@@ -155,6 +159,8 @@ class Cluster {
   // What the checkers are shown.
   [[nodiscard]] bool is_heard(const Machine& machine) const;
   [[nodiscard]] bool servers_are_well() const;
+  /// One of the present servers hangs, and its host is heard.
+  [[nodiscard]] bool a_server_hangs() const;
   [[nodiscard]] bool everyone_waits() const;
   /// Somebody waits in a round for a worker that hangs, and nothing else is wrong.
   [[nodiscard]] bool keeps_others_waiting() const;

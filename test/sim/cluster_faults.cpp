@@ -37,7 +37,8 @@ void Cluster::chaos() {
   if (healed_ || over_) return;
   const std::vector<double> weights{faults_.cut,        faults_.isolate,   faults_.kill_worker,
                                     faults_.kill_agent, faults_.kill_host, faults_.kill_server,
-                                    faults_.refuse,     faults_.edit,      faults_.freeze};
+                                    faults_.refuse,     faults_.edit,      faults_.freeze,
+                                    faults_.hang_server};
   double total = 4;  // now and then nothing
   for (const double w : weights) total += w;
   double at = total * static_cast<double>(rng_.between(0, 999999)) / 1e6;
@@ -76,6 +77,9 @@ void Cluster::chaos() {
       break;
     case 8:
       freeze(i);
+      break;
+    case 9:
+      hang_server();
       break;
     default:
       break;
@@ -137,6 +141,31 @@ bool Cluster::kill_process(Role role) {
   trace(34, p, "!! {} is killed", to_string(processes_[p].id));
   process_ends(p, ExitStatus{0, 9});
   return true;
+}
+
+void Cluster::hang_server() {
+  std::vector<std::size_t> candidates;
+  for (std::size_t p = 0; p < processes_.size(); ++p)
+    if (processes_[p].running && !processes_[p].hung && processes_[p].id.role == Role::kServer)
+      candidates.push_back(p);
+  if (candidates.empty()) return;
+  const std::size_t p = rng_.pick(candidates);
+  trace(38, p, "!! {} hangs", to_string(processes_[p].id));
+  checkers_->excused_codes.insert(67);
+  processes_[p].hung = true;
+  if (rng_.chance(0.5)) return;
+  after(rng_.time(100ms, 8s), [this, p] {
+    Process& then = processes_[p];
+    if (!then.running) return;
+    trace(39, p, "!! {} goes on", to_string(then.id));
+    then.hung = false;
+    if (then.acked < then.generation) {
+      then.acked = then.generation;
+      say(then.host, CommitAcked{ServerId(then.id.id), then.generation});
+    }
+    report_traffic(p);
+    check_rounds();
+  });
 }
 
 void Cluster::kill_host(std::size_t i) {

@@ -173,6 +173,7 @@ void Cluster::warm_up(std::size_t index) {
   Process& w = processes_[index];
   if (!w.running || !w.opened || w.warming || (!w.has_servers && !options_.servers.empty())) return;
   w.warming = true;
+  after(1s, [this, index] { report_data(index); });
   after(rng_.time(100ms, w.newcomer ? 6s : 2s),
         [this, index] { arrive(index, processes_[index].newcomer ? Epoch(77) : first_epoch_); });
 }
@@ -288,7 +289,7 @@ bool Cluster::contributed(WorkerId worker, Epoch epoch, Generation servers) cons
 
 bool Cluster::round_complete(Epoch epoch, Generation servers) const {
   const auto n = std::count_if(processes_.begin(), processes_.end(), [&](const Process& s) {
-    return s.running && s.id.role == Role::kServer && s.since == servers &&
+    return s.running && !s.hung && s.id.role == Role::kServer && s.since == servers &&
            std::all_of(s.set.begin(), s.set.end(),
                        [&](WorkerId id) { return contributed(id, epoch, servers); });
   });
@@ -360,7 +361,7 @@ void Cluster::save(std::size_t index, const ServerCommit& c) {
 
 void Cluster::report_traffic(std::size_t index) {
   const Process& s = processes_[index];
-  if (!s.running || over_) return;
+  if (!s.running || s.hung || over_) return;
   TrafficSeen seen;
   seen.server = ServerId(s.id.id);
   std::set<WorkerId> owing;
@@ -377,6 +378,19 @@ void Cluster::report_traffic(std::size_t index) {
   seen.rounds.owing.assign(owing.begin(), owing.end());
   say(s.host, seen);
   after(1s, [this, index] { report_traffic(index); });
+}
+
+void Cluster::report_data(std::size_t index) {
+  const Process& w = processes_[index];
+  if (!w.running || w.hung || over_) return;
+  ServerDataSeen seen;
+  seen.worker = WorkerId(w.id.id);
+  for (const Process& s : processes_)
+    if (s.running && !s.hung && s.id.role == Role::kServer && s.since == w.since && s.listens &&
+        machines_[w.host].data && machines_[s.host].data && machines_[s.host].up)
+      seen.servers.emplace_back(s.id.id);
+  if (!seen.servers.empty()) say(w.host, seen);
+  after(1s, [this, index] { report_data(index); });
 }
 
 }  // namespace dt::sim

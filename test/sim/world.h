@@ -14,7 +14,8 @@ inline constexpr Duration kOrphanTimeout = std::chrono::seconds(30);
 /// What may go wrong in this run, and how likely. Each seed leaves some of it out.
 struct Faults {
   double cut = 0, isolate = 0, kill_worker = 0, kill_agent = 0, kill_host = 0, kill_server = 0;
-  double freeze = 0, hang_worker = 0, hang_in_epoch = 0, edit = 0, refuse = 0, stop = 0;
+  double freeze = 0, hang_worker = 0, hang_in_epoch = 0, hang_server = 0, edit = 0, refuse = 0,
+         stop = 0;
   double crash_per_effect = 0, duplicate = 0;
   double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
   double leave_ignored = 0, late_ack = 0, silent_server = 0;
