@@ -46,7 +46,7 @@ void Checkers::check_one(const TermBegan& r, Time) {
   if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
   term_ = r.term;
   // A new supervisor begins to measure anew.
-  hanging_since_.reset();
+  hanging_since_.clear();
   server_hangs_since_.reset();
   waiting_since_.reset();
   on_trouble();
@@ -141,7 +141,7 @@ void Checkers::check_one(const RolledBack& r, Time) {
   sets_[r.generation] = contributors_;
   views_[r.generation] = members_;
   told_.clear();
-  hanging_since_.reset();
+  hanging_since_.clear();
   on_trouble();
   if (!r.damaged) ++rollbacks_;
 }
@@ -333,11 +333,11 @@ void Checkers::on_server_commit(ServerId server, const ServerCommit& c) {
   adopted = std::max(adopted, std::pair(c.term, c.generation));
 }
 
-void Checkers::on_tick(Time now, bool all_wait, bool one_hangs) {
-  if (!one_hangs) hanging_since_.reset();
-  if (one_hangs && !hanging_since_) hanging_since_ = now;
-  if (hanging_since_ && now - *hanging_since_ > kHangsAtMost)
-    fail("a worker that hangs is waited for longer than --hang-timeout");
+void Checkers::on_tick(Time now, bool all_wait, const std::set<WorkerId>& hang) {
+  std::erase_if(hanging_since_, [&hang](const auto& h) { return hang.count(h.first) == 0; });
+  for (const WorkerId id : hang)
+    if (now - hanging_since_.emplace(id, now).first->second > kHangsAtMost)
+      fail(fmt::format("worker {} hangs and is waited for longer than --hang-timeout", id));
   // 5 and 10. A complete boundary is released at once, whatever newcomers do.
   if (!all_wait) return waiting_since_.reset();
   if (!waiting_since_) waiting_since_ = now;

@@ -48,9 +48,9 @@ class Checkers {
   void on_trouble() { swap_.reset(); }
   void on_hang(WorkerId worker) { hung_.insert(worker); }
   /// `all_wait`: every contributor is alive, reachable and waits at the boundary, nothing is wrong
-  /// with any server. `one_hangs`: a round waits for one that hangs, and nothing else is wrong.
+  /// with any server. `hang`: rounds wait for these, which hang, and nothing else is wrong.
   /// Neither may last.
-  void on_tick(Time now, bool all_wait, bool one_hangs);
+  void on_tick(Time now, bool all_wait, const std::set<WorkerId>& hang);
   /// One of the present servers hangs on a host that is heard. That may not last either.
   void on_server_hangs(Time now, bool hangs);
   void on_log_file(const std::string& text, bool whole);
@@ -142,7 +142,7 @@ class Checkers {
   bool starts_again_ = false;
   bool finishing_ = false;
   std::optional<Time> waiting_since_;
-  std::optional<Time> hanging_since_;
+  std::map<WorkerId, Time> hanging_since_;
   std::optional<Time> server_hangs_since_;
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;  ///< Of members, since an epoch was completed.

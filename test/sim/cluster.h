@@ -162,8 +162,8 @@ class Cluster {
   /// One of the present servers hangs, and its host is heard.
   [[nodiscard]] bool a_server_hangs() const;
   [[nodiscard]] bool everyone_waits() const;
-  /// Somebody waits in a round for a worker that hangs, and nothing else is wrong.
-  [[nodiscard]] bool keeps_others_waiting() const;
+  /// Workers that hang and that somebody waits for in a round, and nothing else is wrong.
+  [[nodiscard]] std::set<WorkerId> keep_others_waiting() const;
   void check_end();
   static std::string describe(const Record& record);
   [[nodiscard]] Instant instant() const;

@@ -296,19 +296,21 @@ bool Cluster::round_complete(Epoch epoch, Generation servers) const {
   return static_cast<std::size_t>(n) == options_.servers.size();
 }
 
-bool Cluster::keeps_others_waiting() const {
-  if (!servers_are_well()) return false;
+std::set<WorkerId> Cluster::keep_others_waiting() const {
+  std::set<WorkerId> out;
+  if (!servers_are_well()) return out;
   for (const Process& w : processes_) {
     if (!w.running || w.hung || w.id.role != Role::kWorker || !w.done) continue;
+    if (w.since != checkers_->servers_since()) continue;
     for (const WorkerId id : checkers_->contributors()) {
       const auto h = std::find_if(processes_.begin(), processes_.end(), [id](const Process& p) {
         return p.id == ProcessId{Role::kWorker, id.value} && p.running && p.hung && !p.done;
       });
       if (h == processes_.end() || contributed(id, *w.done, w.since)) continue;
-      if (is_heard(machines_[h->host])) return true;
+      if (is_heard(machines_[h->host])) out.insert(id);
     }
   }
-  return false;
+  return out;
 }
 
 void Cluster::server_commit(std::size_t index, const ServerCommit& c) {

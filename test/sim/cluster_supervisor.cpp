@@ -81,7 +81,7 @@ void Cluster::tick(std::uint64_t life) {
   if (!over_) {
     feed(Tick{});
     if (alive_ && life == life_) {
-      checkers_->on_tick(now_, everyone_waits(), keeps_others_waiting());
+      checkers_->on_tick(now_, everyone_waits(), keep_others_waiting());
       checkers_->on_server_hangs(now_, a_server_hangs());
     }
     if (rng_.chance(0.3)) {
