@@ -34,6 +34,13 @@ std::vector<Note> change_notes(const Record& record) {
                       fmt::format("worker {} on {} is removed ({})", g->worker, line.host,
                                   g->why.empty() ? to_string(g->status) : g->why),
                       g->worker, line));
+  } else if (const auto* l = std::get_if<MemberLeft>(&record)) {
+    for (const LogLine& line : l->log)
+      notes.push_back(change_note(
+          "worker_removed",
+          fmt::format("worker {} on {} is removed (exited: exit code 0 while others go on)",
+                      l->worker, line.host),
+          l->worker, line));
   }
   return notes;
 }

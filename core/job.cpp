@@ -141,7 +141,7 @@ void Job::apply_one(const Committed& r) {
     }
   }
   if (r.boundary) {
-    if (!boundary_.returns_to() && boundary_.epoch() != r.epoch) futile_restarts_ = 0;
+    if (!boundary_.returns_to() && boundary_.epoch() != r.epoch) futile_.reset();
     epoch_begins(r.epoch);
     epoch_saves_.reset();
     if (r.saves) {
@@ -151,6 +151,7 @@ void Job::apply_one(const Committed& r) {
     new_view();
     membership_.swaps_done(r.members, r.leavers);
     boundary_.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
+    forget_past();
   } else {
     boundary_.shrink(r.generation, r.contributors);
   }
@@ -164,12 +165,18 @@ void Job::apply_one(const EpochBegan& r) {
     if (Worker* w = membership_.find(id); w && w->state != WorkerState::kGone)
       w->state = WorkerState::kMember;
   }
-  if (!boundary_.returns_to()) futile_restarts_ = 0;
+  if (!boundary_.returns_to()) futile_.reset();
   epoch_begins(r.epoch);
   new_view();
   epoch_saves_.reset();
   boundary_.begin_epoch(r.epoch);
+  forget_past();
   opened_ = true;
+}
+
+void Job::forget_past() {
+  membership_.forget_gone(boundary_.members());
+  std::erase_if(leave_enforced_, [this](WorkerId id) { return !membership_.find(id); });
 }
 
 void Job::epoch_begins(Epoch epoch) {
@@ -182,7 +189,7 @@ void Job::epoch_begins(Epoch epoch) {
 void Job::new_view() {
   waiting_since_.reset();
   below_least_since_.reset();
-  if (finishing_) return;
+  if (finishing()) return;
   worker_code_ = 0;  // those who died earlier are no members of this view
   worker_why_.clear();
 }
@@ -194,14 +201,15 @@ void Job::apply_one(const WorkerGone& r) {
       std::find(boundary_.contributors().begin(), boundary_.contributors().end(), r.worker) !=
       boundary_.contributors().end();
   // A member that ends well without having been told to leave has come to its program's end.
-  if (contributes && r.status.clean() && r.why.empty()) finishing_ = true;
+  if (contributes && r.status.clean() && r.why.empty()) exits_.ended(r.worker, w->host);
   if (contributes && !r.status.clean()) {
     if (death_code_ == 0) death_code_ = r.status.shell_code();
-    if (!finishing_ && !initial()) {
+    if (!finishing() && !initial()) {
       HostState& h = hosts_[w->host];
       h.restarts.add(r.log.empty() ? now_.wall_ns : r.log.front().wall_ns, options_.restart_refill);
       h.given_up = h.restarts.count() > restart_budget(w->host);
-      ++futile_restarts_;
+      futile_.add(fmt::format("worker {} on {}: {}", w->id, w->host,
+                              r.why.empty() ? to_string(r.status) : r.why));
     }
     if (worker_code_ == 0) {
       worker_code_ = r.status.shell_code();
@@ -216,9 +224,28 @@ void Job::apply_one(const WorkerGone& r) {
   boundary_.forget(r.worker);
   arrived_at_.erase(r.worker);
   hang_watch_.forget(r.worker);
+  liveness_.forget(r.worker);
   stalls_.doing(r.worker);
   to_release_.erase(r.worker);
   next_seq_ += r.log.size();
+}
+
+void Job::apply_one(const MemberLeft& r) {
+  exits_.left(r.worker);
+  next_seq_ += r.log.size();
+  if (!r.empties_place) return;
+  membership_.empty_place(r.host);
+  HostState& h = hosts_[r.host];
+  h.why = fmt::format(
+      "worker {} ended with exit code 0 while others went on: its place stays empty until its line "
+      "is written again, or: dtctl add {}",
+      r.worker, r.host);
+  h.check = "run";
+}
+
+void Job::apply_one(const PlacesWanted& r) {
+  membership_.fill_places(r.host, r.count);
+  hosts_[r.host].why.clear();
 }
 
 void Job::apply_one(const AgentKnown& r) {
@@ -291,6 +318,9 @@ void Job::tell_commit(ServerId id) {
 void Job::end(int exit_code, std::string message, Duration grace) {
   if (ending_) return;
   record(JobEnding{exit_code, message});
+  Note told{Note::Kind::kMeasure, "job_ended", message};
+  told.numbers.emplace_back("code", exit_code);
+  effects_.emplace_back(std::move(told));
   effects_.emplace_back(End{exit_code, std::move(message), grace});
 }
 
@@ -320,7 +350,7 @@ Servers Job::server_list() const {
 
 std::string_view Job::phase() const {
   if (ending_) return "ended";
-  if (finishing_) return "finishing";
+  if (finishing()) return "finishing";
   return initial() ? "starting" : "running";
 }
 

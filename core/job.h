@@ -36,8 +36,11 @@
 #include "core/checkpoints.h"
 #include "core/device_choice.h"
 #include "core/hang.h"
+#include "core/job/clean_exits.h"
+#include "core/job/futile_tries.h"
 #include "core/job/server_watch.h"
 #include "core/job/stalls.h"
+#include "core/job/start_failures.h"
 #include "core/job_events.h"
 #include "core/job_records.h"
 #include "core/liveness.h"
@@ -146,7 +149,8 @@ class Job {
   /// Of earlier terms, in the order of their lines: one of them may have died before it told them.
   [[nodiscard]] const std::vector<PastChange>& past_changes() const { return past_changes_; }
   [[nodiscard]] bool opened() const { return opened_; }
-  [[nodiscard]] bool finishing() const { return finishing_; }
+  /// A member ended with exit code 0, and no other one has arrived at a boundary since.
+  [[nodiscard]] bool finishing() const { return exits_.any(); }
   [[nodiscard]] bool ending() const { return ending_.has_value(); }
   /// Whether a host shows life, by its agent's link alone.
   [[nodiscard]] Life life(const Host& host, Time now) const {
@@ -179,6 +183,7 @@ class Job {
   void on(const ServerSaved& e);
   void on(const CheckpointSealed& e);
   void on(const CheckpointUnusable& e);
+  void on(const PlacesAsked& e);
   void on(const StopAsked& e);
   void on(const Tick& e);
 
@@ -198,9 +203,13 @@ class Job {
   void apply_one(const JobEnding& r);
   void apply_one(const CheckpointTaken& r);
   void apply_one(const RolledBack& r);
+  void apply_one(const MemberLeft& r);
+  void apply_one(const PlacesWanted& r);
 
   // Decisions, run after every event until nothing moves.
   void settle();
+  /// Members that ended with exit code 0 have left, once another one has arrived at a boundary.
+  void decide_exits();
   void fill_gaps();
   void stop_unwanted();
   void move_newcomers();
@@ -263,6 +272,8 @@ class Job {
 
   void let_hosts_go();
   void end_if_over();
+  /// Ends the job, naming every base host that could not be reached or prepared.
+  void end_failed_start();
   void check_deadlines();
   void check_lives();
 
@@ -284,6 +295,8 @@ class Job {
   [[nodiscard]] std::string last_position(WorkerId id) const;
 
   void new_view();
+  /// Workers of earlier views are not kept.
+  void forget_past();
   void say_again(WorkerId id);
   void never_heard_of(WorkerId id);
   /// Its process has ended, or counts as ended.
@@ -359,11 +372,12 @@ class Job {
   std::vector<PastChange> past_changes_;
   std::optional<Time> start_counts_from_;  ///< The servers did not listen yet.
   bool opened_ = false;  ///< Some worker opened a distributed kvstore: not opaque.
-  bool finishing_ = false;
+  CleanExits exits_;
   std::optional<JobEnding> ending_;
   int worker_code_ = 0;  ///< Of the first member of the present view that failed.
   std::string worker_why_;
-  std::uint32_t futile_restarts_ = 0;  ///< Deaths of members since an epoch was completed.
+  FutileTries futile_;
+  StartFailures start_failures_;
   int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
   std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.

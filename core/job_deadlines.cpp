@@ -48,6 +48,7 @@ void Job::check_deadlines() {
 
 void Job::check_start() {
   if (!initial()) return;
+  if (start_failures_.is_too_late(now_.at, options_.start_timeout)) return end_failed_start();
   // Until then everybody waits for the servers, which have deadlines of their own.
   if (!servers_listen()) {
     start_counts_from_ = now_.at;
@@ -81,7 +82,7 @@ void Job::check_start() {
 }
 
 void Job::check_least() {
-  if (ending_ || finishing_ || !below_least_since_) return;
+  if (ending_ || finishing() || !below_least_since_) return;
   if (now_.at - *below_least_since_ < options_.min_workers_timeout) return;
   for (auto& [id, at] : arrived_at_) lose_at_boundary(std::exchange(at, now_.at), now_.at);
   end(options_.codes.below_least,

@@ -13,6 +13,7 @@ void Job::settle() {
   if (initial() && worker_code_ != 0) end(worker_code_, worker_why_, options_.stop_grace);
   end_if_futile();
   reach_server_hosts();
+  decide_exits();
   stop_unwanted();
   fill_gaps();
   move_newcomers();
@@ -36,26 +37,37 @@ bool Job::is_given_up(const Host& host) const {
   return it != hosts_.end() && it->second.given_up;
 }
 
+void Job::decide_exits() {
+  if (ending_ || initial() || !exits_.any() || boundary_.arrivals().empty()) return;
+  const auto undecided = exits_.undecided();
+  for (const auto& [id, host] : undecided) {
+    const bool was_wanted = membership_.present(host) < membership_.wanted(host);
+    MemberLeft left{id, host, was_wanted, {log_line(false, host)}};
+    auto notes = change_notes(left);
+    record(std::move(left));
+    for (Note& told : notes) effects_.emplace_back(std::move(told));
+    if (!was_wanted) continue;
+    note(Note::Kind::kRefusal, "worker_exited",
+         fmt::format("worker {} on {} ended with exit code 0 while others go on; its place stays "
+                     "empty until its line is written again, or: dtctl add {}",
+                     id, host, host),
+         id, host);
+  }
+}
+
 void Job::stop_unwanted() {
   if (ending_) return;
   std::set<WorkerId> unwanted;
-  if (finishing_) {
-    for (const auto& [id, w] : membership_.workers())
-      if (on_the_way(w.state)) unwanted.insert(id);
-  } else {
-    for (const WorkerId id : membership_.unwanted_newcomers()) unwanted.insert(id);
-    // What was to start on a host that is given up would be waited for without end.
-    for (const auto& [id, w] : membership_.workers())
-      if (on_the_way(w.state) && !may_run(w.state) && is_given_up(w.host)) unwanted.insert(id);
-  }
+  for (const WorkerId id : membership_.unwanted_newcomers()) unwanted.insert(id);
+  // What was to start on a host that is given up would be waited for without end.
+  for (const auto& [id, w] : membership_.workers())
+    if (on_the_way(w.state) && !may_run(w.state) && is_given_up(w.host)) unwanted.insert(id);
   for (const WorkerId id : unwanted) {
     const Worker* w = membership_.find(id);
     if (w->base && initial()) continue;
     if (w->maybe_started) continue;  // its agent has to be asked first
     const Host host = w->host;
-    const char* why = finishing_          ? "the job is finishing"
-                      : is_given_up(host) ? "its host is given up"
-                                          : "no longer wanted";
+    const char* why = is_given_up(host) ? "its host is given up" : "no longer wanted";
     note(Note::Kind::kInfo, "newcomer_stopped",
          fmt::format("the newcomer worker {} on {} is stopped: {}", id, host, why), id, host);
     if (may_run(w->state)) {
@@ -69,7 +81,7 @@ void Job::stop_unwanted() {
 
 void Job::fill_gaps() {
   // During the start newcomers may already warm up, once the command is known to be elastic.
-  if (ending_ || finishing_ || !opened_) return;
+  if (ending_ || finishing() || !opened_) return;
   for (const Host& host : membership_.hosts()) {
     if (!usable(host)) continue;
     std::uint32_t there = membership_.present(host);
@@ -130,7 +142,7 @@ void Job::shrink_if_someone_died() {
     if (w && w->state == WorkerState::kMember) live.push_back(id);
   }
   if (live.size() == boundary_.contributors().size()) return;
-  if (finishing_ && live.empty()) return;
+  if (finishing() && live.empty()) return;
   Committed c;
   c.generation = boundary_.generation().next();
   c.boundary = false;
@@ -145,7 +157,7 @@ void Job::shrink_if_someone_died() {
       effects_.emplace_back(
           TellShrunk{id, membership_.find(id)->host, Shrunk{c.generation, live.front()}});
     // At the end one after the other leaves: that is no news.
-    if (!finishing_)
+    if (!finishing())
       note(Note::Kind::kCommit, "shrunk",
            fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation, c.epoch,
                        join_ids(live)));
@@ -180,17 +192,17 @@ void Job::cross_boundary() {
     return;
   }
   Plan plan;
-  if (!finishing_) plan = membership_.plan(boundary_.contributors(), now_.at, unreachable());
+  if (!finishing()) plan = membership_.plan(boundary_.contributors(), now_.at, unreachable());
   pending_reason_ = plan.reason;
   if (waits_for_more(plan, *next)) return;
   if (nobody && plan.joins.empty()) return;
-  if (finishing_ && nobody) return;
+  if (finishing() && nobody) return;
   if (!servers_listen()) return;
   commit(*next, plan);
 }
 
 bool Job::waits_for_more(const Plan& plan, Epoch next) {
-  if (initial() || finishing_) return false;
+  if (initial() || finishing()) return false;
   const std::size_t least = options_.limits.least;
   const std::size_t members =
       boundary_.contributors().size() + plan.joins.size() - plan.leaves.size();
@@ -252,7 +264,7 @@ void Job::commit(Epoch epoch, const Plan& plan) {
 }
 
 bool Job::saves_at(Epoch epoch) {
-  if (initial() || finishing_ || servers_.empty() || !checkpoints_.is_wanted(epoch)) return false;
+  if (initial() || finishing() || servers_.empty() || !checkpoints_.is_wanted(epoch)) return false;
   if (checkpoints_.is_idle()) return true;
   give_checkpoint_up(fmt::format(
       "epoch {} begins without a checkpoint: the one of epoch {} is still being written", epoch,
@@ -320,29 +332,38 @@ bool Job::anyone_runs() const {
 }
 
 void Job::end_if_futile() {
-  if (ending_ || finishing_ || initial()) return;
+  if (ending_ || finishing() || initial()) return;
   if (futile_rollbacks_ > futile_limit())
     return end(options_.codes.no_progress,
                fmt::format("{} times servers were lost and no new epoch began between them "
                            "(--max-futile-restarts): {}",
                            futile_limit(), servers_why_),
                options_.stop_grace);
-  if (futile_restarts_ <= futile_limit()) return;
+  if (futile_.count() <= futile_limit()) return;
   end(options_.codes.no_progress,
       fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
-                  futile_limit(), worker_why_),
+                  futile_limit(), futile_.why()),
       options_.stop_grace);
 }
 
 void Job::end_if_over() {
   if (ending_) return;
-  if (finishing_ && !anyone_runs()) {
+  const auto& all = boundary_.contributors();
+  const bool all_gone = std::all_of(all.begin(), all.end(), [this](WorkerId id) {
+    const Worker* w = membership_.find(id);
+    return !w || w->state == WorkerState::kGone;
+  });
+  const bool someone_leaves =
+      std::any_of(membership_.workers().begin(), membership_.workers().end(), [](const auto& w) {
+        return w.second.state == WorkerState::kLeaving || w.second.state == WorkerState::kStopping;
+      });
+  if (finishing() && all_gone && !someone_leaves) {
     end(worker_code_,
         worker_code_ == 0 ? std::string("the job has finished") : "the job failed: " + worker_why_,
-        Duration{});
+        anyone_runs() ? options_.stop_grace : Duration{});
     return;
   }
-  if (finishing_ || initial() || anyone_runs()) return;
+  if (finishing() || initial() || anyone_runs()) return;
   // Nobody is left. Somebody may come again only from a host that is not given up.
   for (const Host& host : membership_.hosts()) {
     if (membership_.wanted(host) > 0 && !is_given_up(host)) return;

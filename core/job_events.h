@@ -121,6 +121,11 @@ struct CheckpointSealed {
   Generation generation;
   std::string why;  ///< Empty: it is whole.
 };
+/// dtctl add names a host that has empty places: so many of them are to be filled.
+struct PlacesAsked {
+  Host host;
+  std::uint32_t count = 0;
+};
 /// Ctrl-C, dtctl stop, or the console went away.
 struct StopAsked {
   std::string why;
@@ -133,7 +138,7 @@ using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, Agent
                               AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
                               WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
                               ServerDataSeen, WorkerProgress, ProcessInspected, ServerSaved,
-                              CheckpointSealed, CheckpointUnusable, StopAsked, Tick>;
+                              CheckpointSealed, CheckpointUnusable, PlacesAsked, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

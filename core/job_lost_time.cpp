@@ -59,7 +59,7 @@ void Job::count_silent_servers() {
   if (!since || !released_at_) return;
   // Nobody waited for it before the epoch began.
   const Duration time = lost_time_.uncounted_silence(std::max(*since, *released_at_), now_.at);
-  if (finishing_ || recovering_since_) return;
+  if (finishing() || recovering_since_) return;
   const auto waits_for_dead = [this](WorkerId id) {
     return death_ && std::count(death_->second.begin(), death_->second.end(), id) > 0;
   };
@@ -71,7 +71,7 @@ void Job::count_silent_servers() {
 }
 
 void Job::lost_since(Time since) {
-  if (initial() || finishing_ || recovering_since_) return;
+  if (initial() || finishing() || recovering_since_) return;
   dead_since_ = std::min(dead_since_.value_or(since), since);
 }
 
@@ -81,7 +81,7 @@ void Job::count_wait_for_dead(bool nobody_left) {
   since = std::max(since, released_at_.value_or(since));
   since = std::max(since, lost_time_.silence_counted_until().value_or(since));
   dead_since_.reset();
-  if (finishing_ || recovering_since_) return;
+  if (finishing() || recovering_since_) return;
   for (auto& [id, at] : arrived_at_) {
     const Time from = std::max(at, since);
     lose_at_boundary(at, from);
@@ -110,7 +110,7 @@ void Job::lose_at_boundary(Time from, Time until) {
 }
 
 void Job::count_death() {
-  if (finishing_) death_.reset();  // who ends waits for nobody
+  if (finishing()) death_.reset();  // who ends waits for nobody
   if (!death_ || !boundary_.all_acked(server_ids())) return;
   end_death(now_.at);
   tell_lost_time();

@@ -35,6 +35,7 @@ void Job::on(const AgentAttached& e) {
   }
   is_reached_ = is_reached_ || same;
   h.link = Link::kUp;
+  if (!options_.needs_prepare) start_failures_.succeeded(e.host);
   liveness_.link_up(e.host);
   if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});
   if (ending_) return;
@@ -52,10 +53,14 @@ void Job::on(const AgentAttached& e) {
   stop_retired(e.host, e.processes);
   for (const ProcessReport& p : e.processes) {
     // Left over from before its host was given up as lost: fenced, and stopped now.
-    const Worker* w =
-        p.process.role == Role::kWorker ? membership_.find(WorkerId(p.process.id)) : nullptr;
-    if (w && w->state == WorkerState::kGone && !p.exit)
+    const WorkerId id(p.process.id);
+    if (p.process.role != Role::kWorker || id >= membership_.next_id()) continue;
+    const Worker* w = membership_.find(id);
+    if (w && w->state != WorkerState::kGone) continue;
+    if (!p.exit)
       effects_.emplace_back(Stop{p.process, e.host, Duration{}});
+    else if (!w)
+      effects_.emplace_back(Acknowledge{p.process, e.host});
   }
   std::vector<WorkerId> here;
   for (const auto& [id, w] : membership_.workers())
@@ -155,6 +160,7 @@ void Job::on(const PrepareEnded& e) {
   if (!h.preparing) return;  // the host was let go meanwhile
   h.preparing = false;
   if (e.ok) {
+    start_failures_.succeeded(e.host);
     if (!h.prepared) record(HostPrepared{e.host});
   } else {
     host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
@@ -169,6 +175,14 @@ void Job::on(const ProcessEnded& e) {
   if (e.process.role == Role::kServer) {
     const ServerId id(e.process.id);
     const auto s = servers_.find(id);
+    if (s != servers_.end()) {
+      Note ended{Note::Kind::kMeasure, "server_ended",
+                 fmt::format("server {} on {}: {}", id, s->second.host,
+                             e.why.empty() ? to_string(e.status) : e.why),
+                 std::nullopt, s->second.host};
+      ended.numbers.emplace_back("code", e.status.shell_code());
+      effects_.emplace_back(std::move(ended));
+    }
     // Another one of the host would have it no more than this one.
     if (s != servers_.end() && !ending_ && e.status.code == options_.codes.no_server_device)
       end(options_.codes.no_server_device,
@@ -208,7 +222,7 @@ void Job::worker_ended(const ProcessEnded& e) {
   } else {
     if (member && !status.clean()) lost_since(now_.at);
     worker_gone(id, status, status.clean() ? "" : e.why);
-    if (member && !initial() && !status.clean() && !finishing_) {
+    if (member && !initial() && !status.clean() && !finishing()) {
       HostState& h = hosts_[host];
       h.why = fmt::format("worker {}: {}", id, reason);
       h.check = "run";
@@ -378,6 +392,11 @@ void Job::give_checkpoint_up(const std::string& why) {
   note(Note::Kind::kFailure, "checkpoint_failed", why);
 }
 
+void Job::on(const PlacesAsked& e) {
+  const std::uint32_t count = std::min(e.count, membership_.empty_places(e.host));
+  if (count > 0) record(PlacesWanted{e.host, count});
+}
+
 void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }
 
 void Job::on(const Tick&) {
@@ -395,11 +414,16 @@ void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
   const Worker* w = membership_.find(id);
   if (!w || w->state == WorkerState::kGone) return;
   WorkerGone gone{id, status, why, {}};
+  Note ended{Note::Kind::kMeasure, "worker_ended",
+             fmt::format("worker {} on {}: {}", id, w->host, why.empty() ? to_string(status) : why),
+             id, w->host};
+  ended.numbers.emplace_back("code", status.shell_code());
   const bool own_end = w->state != WorkerState::kLeaving && status.clean() && why.empty();
   if (w->was_member && !initial() && !own_end) gone.log.push_back(log_line(false, w->host));
   const Duration member = w->state == WorkerState::kMember ? now_.at - w->since : Duration{};
   auto notes = change_notes(gone);
   record(std::move(gone));
+  effects_.emplace_back(std::move(ended));
   for (Note& removed : notes) {
     if (member > Duration{}) removed.numbers.emplace_back("member_s", seconds(member));
     effects_.emplace_back(std::move(removed));
@@ -412,26 +436,36 @@ void Job::host_failed(const Host& host, std::string check, const std::string& wh
   ++h.attempts;
   h.why = why;
   h.check = std::move(check);
+  if (!initial() && boundary_.contributors().empty()) futile_.add(at_host(host, why));
+  const Duration delay = delay_before_retry(host, h.attempts);
   const bool initial_worker = initial() && start_waits_for(host);
   if (initial_worker) {
-    constexpr std::uint32_t kInitialTries = 3;
-    const bool prepare = h.check == "prepare";
-    if (!prepare || h.attempts >= kInitialTries) {
-      end(options_.codes.unreachable, at_host(host, why), options_.stop_grace);
-      return;
-    }
+    constexpr std::uint32_t kPrepareTries = 3;
+    start_failures_.failed(host, h.check, why, now_.at);
+    const bool is_last = h.check == "prepare" && h.attempts >= kPrepareTries;
+    if (is_last || start_failures_.is_too_late(now_.at + delay, options_.start_timeout))
+      return end_failed_start();
   }
-  const Duration delay = delay_before_retry(host, h.attempts);
   h.cooling_until = now_.at + delay;
   note(Note::Kind::kFailure, "host_failed",
-       fmt::format("{}; try {} in {:.1f} s", at_host(host, why), h.attempts + 1, seconds(delay)),
+       fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1, seconds(delay),
+                   initial_worker ? " (--start-timeout)" : ""),
        std::nullopt, host);
-  if (initial_worker) return;  // the same base workers try again
+  // The same workers try again: an id is spent only on a process.
   std::vector<WorkerId> waiting;
   for (const auto& [id, w] : membership_.workers())
     if (w.host == host && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing))
       waiting.push_back(id);
-  for (const WorkerId id : waiting) worker_gone(id, ExitStatus{1, 0}, why);
+  for (const WorkerId id : waiting) {
+    Worker& w = *membership_.find(id);
+    w.state = WorkerState::kSeen;
+    w.has_failed = true;
+    w.why = why;
+  }
+}
+
+void Job::end_failed_start() {
+  end(options_.codes.unreachable, start_failures_.text(), options_.stop_grace);
 }
 
 Duration Job::delay_before_retry(const Host& host, std::uint32_t attempt) const {

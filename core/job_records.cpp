@@ -33,6 +33,8 @@ std::vector<LogLine> log_lines(const std::vector<Record>& records) {
       lines.insert(lines.end(), c->log.begin(), c->log.end());
     if (const auto* g = std::get_if<WorkerGone>(&record))
       lines.insert(lines.end(), g->log.begin(), g->log.end());
+    if (const auto* l = std::get_if<MemberLeft>(&record))
+      lines.insert(lines.end(), l->log.begin(), l->log.end());
   }
   return lines;
 }

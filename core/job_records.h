@@ -138,9 +138,27 @@ struct RolledBack {
   DT_FIELDS(generation, epoch, is_inherited, first, servers, why, damaged)
 };
 
-using Record =
-    std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
-                 EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack>;
+/// A member that had ended with exit code 0 has left: the others go on without it.
+struct MemberLeft {
+  static constexpr std::uint16_t kType = 21;
+  WorkerId worker;
+  Host host;
+  bool empties_place = false;  ///< It was wanted: its place stays empty.
+  std::vector<LogLine> log;
+  DT_FIELDS(worker, host, empties_place, log)
+};
+
+/// Empty places of a host are to be filled again.
+struct PlacesWanted {
+  static constexpr std::uint16_t kType = 22;
+  Host host;
+  std::uint32_t count = 0;
+  DT_FIELDS(host, count)
+};
+
+using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
+                            EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken,
+                            RolledBack, MemberLeft, PlacesWanted>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

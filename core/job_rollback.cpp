@@ -13,7 +13,7 @@ constexpr std::uint32_t kTries = 3;
 }  // namespace
 
 std::optional<Job::Origin> Job::checkpoint_to_use(const Loss& loss) const {
-  if (!options_.rolls_back || initial() || finishing_) return std::nullopt;
+  if (!options_.rolls_back || initial() || finishing()) return std::nullopt;
   const bool is_own = loss.is_checkpoint && !servers_inherit_;
   const auto own = is_own ? checkpoints_.newest_but(servers_epoch_) : checkpoints_.newest();
   if (own) return Origin{*own, false};
@@ -30,7 +30,7 @@ void Job::servers_lost(const Loss& loss) {
   const bool no_such_command = code == options_.codes.command_failed;
   const auto origin = checkpoint_to_use(loss);
   if (origin && !no_such_command) return roll_back(loss, *origin);
-  const bool could = options_.rolls_back && finishing_;
+  const bool could = options_.rolls_back && finishing();
   end(code,
       why + (could           ? ": the job is finishing and cannot go back to a checkpoint any more"
              : is_checkpoint ? ", and no other one is there to go back to"
@@ -126,10 +126,11 @@ void Job::start_server(ServerId id) {
 }
 
 void Job::reach_server_hosts() {
-  if (ending_ || initial()) return;
+  if (ending_) return;
   for (const auto& [id, s] : servers_) {
     HostState& h = hosts_[s.host];
-    const bool is_cooling = s.attempts > 0 && h.cooling_until && now_.at < *h.cooling_until;
+    const bool is_cooling =
+        (s.attempts > 0 || initial()) && h.cooling_until && now_.at < *h.cooling_until;
     if (h.link != Link::kNone || is_cooling) continue;
     h.link = Link::kAttaching;
     effects_.emplace_back(Attach{s.host, true});

@@ -33,6 +33,7 @@ class Liveness {
   void link_down(const Host& host, Time now) { down_since_.emplace(host, now); }
   void forget(const Host& host) { down_since_.erase(host); }
   void traffic(WorkerId worker, Time now) { traffic_[worker] = now; }
+  void forget(WorkerId worker) { traffic_.erase(worker); }
 
   [[nodiscard]] bool is_down(const Host& host) const { return down_since_.count(host) > 0; }
   /// Nothing when the link is up.

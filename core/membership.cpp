@@ -41,28 +41,65 @@ std::map<Host, std::uint32_t> Membership::within_limit(const std::vector<HostSlo
 
 void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now) {
   std::map<Host, std::uint32_t> next = within_limit(hosts);
+  std::map<Host, std::uint32_t> before;
+  for (const auto& [host, count] : wanted_) before[host] = wanted(host);
+  adjust_empty_places(hosts, next);
+  wanted_ = std::move(next);
   bool adds = false;
   bool removes = false;
-  for (const auto& [host, count] : next) {
-    if (count > wanted(host)) {
+  for (const auto& [host, count] : wanted_) {
+    if (wanted(host) > before[host]) {
       added_by_[host] = edit;
       removed_by_.erase(host);
       adds = true;
     }
   }
-  for (const auto& [host, count] : wanted_) {
-    const auto it = next.find(host);
-    const std::uint32_t now_wanted = it == next.end() ? 0 : it->second;
-    if (now_wanted < count) {
+  for (const auto& [host, count] : before) {
+    if (wanted(host) < count) {
       removed_by_[host] = edit;
-      if (now_wanted == base_count(host)) added_by_.erase(host);
+      if (wanted(host) == base_count(host)) added_by_.erase(host);
       removes = true;
     }
   }
   if (adds && removes) swaps_[edit] = now;
-  wanted_ = std::move(next);
   file_ = hosts;
   last_edit_ = edit;
+}
+
+void Membership::adjust_empty_places(const std::vector<HostSlots>& hosts,
+                                     const std::map<Host, std::uint32_t>& next) {
+  const auto lines = [](const std::vector<HostSlots>& all, const Host& host) {
+    const auto it = std::find_if(all.begin(), all.end(),
+                                 [&host](const HostSlots& s) { return s.host == host; });
+    return it == all.end() ? 0U : it->slots;
+  };
+  for (auto& [host, empty] : empty_) {
+    if (lines(hosts, host) > lines(file_, host)) empty = 0;
+    const auto then = next.find(host);
+    const std::uint32_t after = then == next.end() ? 0 : then->second;
+    const std::uint32_t fewer = wanted_[host] > after ? wanted_[host] - after : 0;
+    empty -= std::min(empty, fewer);
+  }
+  std::erase_if(empty_, [](const auto& e) { return e.second == 0; });
+}
+
+void Membership::fill_places(const Host& host, std::uint32_t count) {
+  const auto it = empty_.find(host);
+  if (it == empty_.end()) return;
+  it->second -= std::min(it->second, count);
+  if (it->second == 0) empty_.erase(it);
+}
+
+std::uint32_t Membership::empty_places(const Host& host) const {
+  const auto it = empty_.find(host);
+  return it == empty_.end() ? 0 : it->second;
+}
+
+void Membership::forget_gone(const std::vector<WorkerId>& view) {
+  std::erase_if(workers_, [&](const auto& w) {
+    return w.second.state == WorkerState::kGone && swaps_.count(w.second.edit) == 0 &&
+           std::find(view.begin(), view.end(), w.first) == view.end();
+  });
 }
 
 void Membership::swaps_done(const std::vector<WorkerId>& members,
@@ -111,7 +148,9 @@ const Worker* Membership::find(WorkerId id) const {
 
 std::uint32_t Membership::wanted(const Host& host) const {
   const auto it = wanted_.find(host);
-  return it == wanted_.end() ? 0 : it->second;
+  if (it == wanted_.end()) return 0;
+  const std::uint32_t empty = empty_places(host);
+  return it->second > empty ? it->second - empty : 0;
 }
 
 std::uint32_t Membership::base_count(const Host& host) const {
@@ -129,7 +168,7 @@ std::uint32_t Membership::present(const Host& host) const {
 std::vector<Host> Membership::hosts() const {
   std::set<Host> all;
   for (const auto& [host, count] : wanted_)
-    if (count > 0) all.insert(host);
+    if (wanted(host) > 0) all.insert(host);
   for (const auto& [id, w] : workers_)
     if (w.state != WorkerState::kGone) all.insert(w.host);
   return {all.begin(), all.end()};
@@ -189,7 +228,8 @@ bool Membership::held(Edit edit, Time now, const std::set<Host>& unreachable) co
     std::uint32_t ready = 0;
     for (const auto& [id, w] : workers_) {
       if (w.host != added.first) continue;
-      if (w.edit == edit && w.state == WorkerState::kGone && !w.was_member) return false;  // failed
+      const bool has_failed = w.has_failed || w.state == WorkerState::kGone;
+      if (w.edit == edit && has_failed && !w.was_member) return false;
       ready += w.state == WorkerState::kMember ||
                (w.state == WorkerState::kWarm && !unreachable.count(w.host));
     }

@@ -45,9 +45,10 @@ struct Worker {
   Time active{};        ///< When a server last saw it do something.
   bool opened = false;  ///< It opened a distributed kvstore.
   bool maybe_started =
-      false;             ///< Known from the journal only: an earlier term may have started it.
-  bool greeted = false;  ///< Released once as a member.
-  std::string why;       ///< Last thing worth knowing about it.
+      false;                ///< Known from the journal only: an earlier term may have started it.
+  bool greeted = false;     ///< Released once as a member.
+  bool has_failed = false;  ///< Its host could not be reached or prepared.
+  std::string why;          ///< Last thing worth knowing about it.
 };
 
 /// What a boundary would change.
@@ -66,6 +67,13 @@ class Membership {
   /// The wanted list of an accepted file. Ids of edits rise.
   void take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now);
   void add_worker(WorkerId id, const Host& host, Edit edit, Time now);
+  /// A member of this host has left by itself: its place stays empty until the host's lines in the
+  /// file become more, or fill_places().
+  void empty_place(const Host& host) { ++empty_[host]; }
+  void fill_places(const Host& host, std::uint32_t count);
+  [[nodiscard]] std::uint32_t empty_places(const Host& host) const;
+  /// Workers that are gone, and not in `view`, are not kept any longer; ids are never given again.
+  void forget_gone(const std::vector<WorkerId>& view);
   /// A view began: edits whose changes it brought need not be held together any more.
   void swaps_done(const std::vector<WorkerId>& members, const std::vector<WorkerId>& leavers);
 
@@ -79,6 +87,7 @@ class Membership {
   [[nodiscard]] Edit last_edit() const { return last_edit_; }
   [[nodiscard]] const std::vector<HostSlots>& file() const { return file_; }
 
+  /// Without its empty places.
   [[nodiscard]] std::uint32_t wanted(const Host& host) const;
   /// Workers that the file asks for beyond the limit, in the file's order.
   [[nodiscard]] const std::vector<HostSlots>& beyond_limit() const { return beyond_limit_; }
@@ -104,6 +113,9 @@ class Membership {
   /// Workers beyond the wanted number of `host`, the ones to go first in front.
   [[nodiscard]] std::vector<WorkerId> surplus(const Host& host,
                                               const std::vector<WorkerId>& members) const;
+  /// Fewer lines take empty places away, more lines fill them.
+  void adjust_empty_places(const std::vector<HostSlots>& hosts,
+                           const std::map<Host, std::uint32_t>& next);
   [[nodiscard]] bool held(Edit edit, Time now, const std::set<Host>& unreachable) const;
 
   /// What the file wants of each host, within the limit; sets beyond_limit_.
@@ -114,7 +126,8 @@ class Membership {
   WorkerLimits limits_;
   std::map<WorkerId, Worker> workers_;
   std::map<Host, std::uint32_t> base_;
-  std::map<Host, std::uint32_t> wanted_;
+  std::map<Host, std::uint32_t> wanted_;  ///< With the empty places.
+  std::map<Host, std::uint32_t> empty_;
   std::map<Host, Edit> added_by_;
   std::map<Host, Edit> removed_by_;
   std::vector<HostSlots> file_;

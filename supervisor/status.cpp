@@ -163,10 +163,13 @@ json hosts_json(const StatusInput& in) {
   for (const auto& [host, h] : in.job.hosts()) {
     const std::uint32_t wanted = in.job.membership().wanted(host);
     const std::uint32_t beyond = beyond_limit(in, host);
-    if (wanted == 0 && beyond == 0 && h.link == Job::Link::kNone) continue;
+    if (wanted == 0 && beyond == 0 && h.link == Job::Link::kNone &&
+        in.job.membership().empty_places(host) == 0)
+      continue;
     json entry{{"host", to_string(host)},
                {"wanted", wanted},
                {"beyond_limit", beyond},
+               {"empty_places", in.job.membership().empty_places(host)},
                {"link", name_of(h.link)},
                {"life", name_of(in.job.life(host, in.now))},
                {"prepared", h.prepared},

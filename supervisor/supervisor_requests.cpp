@@ -132,7 +132,12 @@ io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std:
   std::uint64_t added = 0;
   for (const HostLine& line : adopt(*wanted, spec_.known_hosts)) {
     if (op == "add") {
-      const std::uint32_t count = line.slots.value_or(slots);
+      std::uint32_t count = line.slots.value_or(slots);
+      // Places whose workers have left by themselves come first: their lines are there.
+      const std::uint32_t empty = std::min(count, job_->membership().empty_places(line.host));
+      if (empty > 0) post(PlacesAsked{line.host, empty});
+      count -= empty;
+      if (count == 0) continue;
       added += count;
       if (added > kMostAdded)
         co_return fail(ErrorKind::kInvalid, "\"{}\" asks for more than {} workers", host,

@@ -38,6 +38,8 @@ std::vector<Record> one_of_each() {
                  {kHost, {"", "b", 0}},
                  "server 0 ended",
                  Epoch(3)},
+      MemberLeft{WorkerId(4), kHost, true, {LogLine{7, false, kHost, 9}}},
+      PlacesWanted{kHost, 2},
   };
 }
 
@@ -81,11 +83,12 @@ TEST_CASE("job records: an unknown type, a missing byte or one too many is an er
 
 TEST_CASE("job records: the log's lines are those of commits and ends, in order", "[job_records]") {
   const auto lines = log_lines(one_of_each());
-  REQUIRE(lines.size() == 2);
+  REQUIRE(lines.size() == 3);
   CHECK(lines[0].seq == 5);
   CHECK(lines[0].added);
   CHECK(lines[1].seq == 6);
   CHECK_FALSE(lines[1].added);
+  CHECK(lines[2].seq == 7);
 }
 
 TEST_CASE("job records: any bytes give a record or an error", "[job_records][property]") {

@@ -116,6 +116,8 @@ class Story {
     if (verb == "progress")
       return step(
           WorkerProgress{WorkerId(number(args[0])), Epoch(number(args[1])), number(args[2])});
+    if (verb == "places") return step(PlacesAsked{host_of(args[0]), number(args[1])});
+    if (verb == "endings") return void(tells_endings_ = true);
     if (verb == "cut") return void(cut_ = number(args[0]));
     if (verb == "crash") return crash();
     if (verb == "stop") return step(StopAsked{"interrupted", 130});
@@ -368,7 +370,10 @@ class Story {
                    e.what.generation, e.what.files.size());
             },
             [&](const Note& e) {
-              if (e.kind != Note::Kind::kLaunch) line("- {}", e.text);
+              // The ends of processes and of the job are told by the story's own commands and END.
+              const bool is_ending = e.what.ends_with("_ended");
+              if (e.kind != Note::Kind::kLaunch && (!is_ending || tells_endings_))
+                line("- {}{}", is_ending ? e.what + ": " : "", e.text);
             },
             [&](const End& e) { line("END {}: {}", e.exit_code, e.message); },
         },
@@ -400,6 +405,7 @@ class Story {
   std::map<ProcessId, Process> processes_;
   bool acks_ = true;
   HangWatch::Report rounds_;
+  bool tells_endings_ = false;
   std::set<Host> silent_;
   std::set<std::uint32_t> hushed_;                  ///< Servers that do not report.
   std::map<std::uint32_t, Duration> stuck_;         ///< Servers with a stuck loop: for how long.
@@ -438,11 +444,11 @@ TEST_CASE("scenario: every story goes as it is told", "[job][scenario]") {
   std::sort(stories.begin(), stories.end());
   REQUIRE_FALSE(stories.empty());
   for (const auto& path : stories) {
+    INFO(path.filename().string());
     std::stringstream told;
     told << std::ifstream(path).rdbuf();
     const std::string played = play(told);
     if (rewrite) std::ofstream(path) << played;
-    INFO(path.filename().string());
     CHECK(played == (rewrite ? played : told.str()));
   }
 }

@@ -107,6 +107,7 @@ void Checkers::on_sealed(Epoch epoch, Generation generation) {
 void Checkers::on_unusable(ServerId server) {
   excused_codes.insert(67);
   unusable_.insert(origins_.at(server));
+  ever_unusable_.insert(origins_.at(server));
 }
 
 void Checkers::check_one(const CheckpointTaken& r, Time) {
@@ -121,8 +122,8 @@ void Checkers::check_one(const CheckpointTaken& r, Time) {
 }
 
 void Checkers::check_one(const RolledBack& r, Time) {
-  const bool may = rolls_back && epoch_ && !finishing_;
-  if (r.damaged && !unusable_.count(r.damaged))
+  const bool may = rolls_back && epoch_ && exited_.empty();
+  if (r.damaged && !ever_unusable_.count(r.damaged))
     fail(fmt::format("the checkpoint of epoch {} is passed over, and nobody said why", *r.damaged));
   if (r.damaged) std::erase(checkpoints_, *r.damaged);
   const bool is_own = !checkpoints_.empty();
@@ -149,7 +150,7 @@ void Checkers::check_one(const RolledBack& r, Time) {
 void Checkers::epoch_begins(Epoch epoch) {
   if (returns_to_ && epoch != *returns_to_)
     fail(fmt::format("epoch {} begins with the values of epoch {}", epoch, *returns_to_));
-  if (!returns_to_ && epoch_ && epoch != *epoch_) deaths_ = 0;
+  if (!returns_to_ && epoch_ && epoch != *epoch_) deaths_ = tries_ = 0;
   starts_again_ = !returns_to_ && epoch_ == epoch;
   if (!furthest_ || epoch > *furthest_) {
     furthest_ = epoch;
@@ -168,6 +169,7 @@ void Checkers::check_one(const EpochBegan& r, Time) {
 void Checkers::check_one(const Committed& r, Time now) {
   if (r.generation != generation_.next())
     fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
+  waiting_since_.reset();  // the servers have another one to acknowledge
   if (r.boundary) {
     check_view(r, now);
   } else {
@@ -268,13 +270,22 @@ void Checkers::check_one(const WorkerGone& r, Time) {
     fail(fmt::format("worker {} is said to have ended well", r.worker));
   const bool own_end = !told && r.status.clean() && r.why.empty();
   if (epoch_ && contains(contributors_, r.worker) && !r.status.clean()) ++deaths_;
-  if (contains(contributors_, r.worker) && own_end) finishing_ = true;
+  if (contributors_.empty() && !was_member) ++tries_;
+  if (contains(contributors_, r.worker) && own_end) exited_.insert(r.worker);
   if (was_member && !own_end) due_.emplace_back(false, host_.at(r.worker));
   if (was_member || base) on_trouble(host_.at(r.worker));
   on_trouble(host_.at(r.worker));
   // 7. The line travels with the decision.
   if (r.log.size() != (was_member && !own_end ? 1U : 0U))
     fail(fmt::format("the end of worker {} has {} log lines", r.worker, r.log.size()));
+}
+
+void Checkers::check_one(const MemberLeft& r, Time) {
+  if (exited_.erase(r.worker) == 0)
+    fail(fmt::format("worker {} is said to have left by itself and did not", r.worker));
+  if (r.log.size() != 1) fail("who leaves by itself has one line in the log");
+  due_.emplace_back(false, host_.at(r.worker));
+  on_trouble();
 }
 
 void Checkers::on_process(ProcessId process) {
@@ -395,20 +406,23 @@ void Checkers::on_events(const std::vector<Note>& told, bool whole) {
 void Checkers::on_end(std::int32_t code, const std::string& message) {
   constexpr std::uint32_t kLeast = 10;
   const std::uint32_t limit = futile_restarts > 0 ? futile_restarts : kLeast;
-  if (code == 70 && deaths_ <= limit && rollbacks_ <= limit)
-    fail(fmt::format("the job ends for lack of progress after {} deaths, {} rollbacks", deaths_,
-                     rollbacks_));
+  if (code == 70 && deaths_ + tries_ + 1 <= limit && rollbacks_ <= limit)
+    fail(fmt::format("the job ends for lack of progress after {} deaths, {} tries, {} rollbacks",
+                     deaths_, tries_, rollbacks_));
   if (code == 70) return;
   // A lost server ends only what has no checkpoint, or no host for another one.
   if (message.find("no other one is there") != std::string::npos)
     std::erase_if(checkpoints_, [this](Epoch epoch) { return unusable_.count(epoch) > 0; });
   const bool is_inherited_good = first_epoch && !unusable_.count(std::nullopt);
   const bool has_checkpoint = rolls_back && epoch_ && (!checkpoints_.empty() || is_inherited_good);
-  if (code == 67 && has_checkpoint && !finishing_ &&
+  if (code == 67 && has_checkpoint && exited_.empty() &&
       message.find("no other host of the initial launch") == std::string::npos)
     fail(fmt::format("the job ends though it has a checkpoint: {}", message));
-  if (futile_restarts > 0 && deaths_ > futile_restarts + 4)
-    fail(fmt::format("{} deaths without an epoch between them did not end the job", deaths_));
+  if (futile_restarts > 0 && deaths_ + tries_ > futile_restarts + 8)
+    fail(
+        fmt::format("{} deaths and {} failed tries without an epoch between them did not end the "
+                    "job",
+                    deaths_, tries_));
   if (excused_codes.count(code)) return;
   if (code == 0) {
     for (const WorkerId id : members_) {

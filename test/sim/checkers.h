@@ -46,6 +46,8 @@ class Checkers {
   /// A newcomer on this host failed or could not be reached: a swap may go on without it.
   void on_trouble(const Host& host) { troubled_.insert(host); }
   void on_trouble() { swap_.reset(); }
+  /// A host could not be reached or prepared.
+  void on_failed_try() { tries_ += contributors_.empty(); }
   void on_hang(WorkerId worker) { hung_.insert(worker); }
   /// `all_wait`: every contributor is alive, reachable and waits at the boundary, nothing is wrong
   /// with any server. `hang`: rounds wait for these, which hang, and nothing else is wrong.
@@ -94,6 +96,8 @@ class Checkers {
   void check_one(const JobEnding&, Time) {}
   void check_one(const CheckpointTaken& r, Time now);
   void check_one(const RolledBack& r, Time now);
+  void check_one(const MemberLeft& r, Time now);
+  void check_one(const PlacesWanted&, Time) {}
   void epoch_begins(Epoch epoch);
   void check_view(const Committed& r, Time now);
   void check_swap(const Committed& r, Time now);
@@ -133,19 +137,22 @@ class Checkers {
   std::vector<Epoch> checkpoints_;     ///< That count, oldest first.
   /// What servers that a rollback brought began with; none: what the job began with.
   std::map<ServerId, std::optional<Epoch>> origins_;
-  std::set<std::optional<Epoch>> unusable_;  ///< By what a server said.
+  std::set<std::optional<Epoch>>
+      unusable_;  ///< By what a server said, until they are sealed again.
+  std::set<std::optional<Epoch>> ever_unusable_;
   Generation rolled_back_;
   std::optional<Epoch> returns_to_;  ///< Rolled back and not begun again.
   ServerId next_server_;
   std::optional<Epoch> furthest_;
   std::uint32_t rollbacks_ = 0;  ///< Since an epoch began for the first time.
   bool starts_again_ = false;
-  bool finishing_ = false;
+  std::set<WorkerId> exited_;  ///< Members with exit code 0 that have not left yet.
   std::optional<Time> waiting_since_;
   std::map<WorkerId, Time> hanging_since_;
   std::optional<Time> server_hangs_since_;
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;  ///< Of members, since an epoch was completed.
+  std::uint32_t tries_ = 0;   ///< Starts that failed while no member was alive, since then.
 };
 
 }  // namespace dt::sim

@@ -86,6 +86,7 @@ void Cluster::plan() {
   faults_.newcomer_hangs = sometimes(0.3, 0.2);
   faults_.prepare_fails = sometimes(0.4, 0.3);
   faults_.base_fails = sometimes(0.05, 0.1);
+  faults_.exits_early = sometimes(0.15, 0.05);
   faults_.leave_ignored = sometimes(0.2, 0.3);
   faults_.late_ack = sometimes(0.3, 0.2);
   faults_.silent_server = sometimes(0.05, 0.2);

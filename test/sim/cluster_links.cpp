@@ -18,6 +18,7 @@ void Cluster::try_attach(std::size_t i, Duration delay) {
       if (m.link.start && !m.link.ever) {
         m.link.wanted = false;
         checkers_->on_trouble(m.host);
+        checkers_->on_failed_try();
         return feed(AttachFailed{m.host, "connection refused"});
       }
       if (!m.link.told_down) {

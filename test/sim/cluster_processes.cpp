@@ -271,7 +271,7 @@ void Cluster::check_rounds() {
     if (w.hung) continue;
     w.done.reset();
     w.epoch = next;
-    if (next >= epochs_)
+    if (next >= epochs_ || (!healed_ && rng_.chance(faults_.exits_early)))
       after(rng_.time(1ms, 300ms), [this, i] { process_ends(i, {}); });
     else
       after(rng_.time(1ms, 50ms), [this, i, next, turn = w.turn] {

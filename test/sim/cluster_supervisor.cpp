@@ -172,6 +172,7 @@ void Cluster::act(const Prepare& e) {
     if (fails) {
       checkers_->excused_codes.insert(65);
       checkers_->on_trouble(machines_[i].host);
+      checkers_->on_failed_try();
     }
     feed(PrepareEnded{machines_[i].host, !fails, fails ? "exit code 1" : ""});
   });
@@ -359,6 +360,8 @@ std::string Cluster::describe(const Record& record) {
             return fmt::format("generation {}: back to epoch {}, servers from {} on {}",
                                r.generation, r.epoch, r.first, fmt::join(r.servers, " "));
           },
+          [](const MemberLeft& r) { return fmt::format("worker {} has left", r.worker); },
+          [](const PlacesWanted& r) { return fmt::format("{} place(s) of {}", r.count, r.host); },
           [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
       },
       record);

@@ -18,7 +18,7 @@ struct Faults {
          stop = 0;
   double crash_per_effect = 0, duplicate = 0;
   double newcomer_fails = 0, newcomer_hangs = 0, prepare_fails = 0, base_fails = 0;
-  double leave_ignored = 0, late_ack = 0, silent_server = 0;
+  double exits_early = 0, leave_ignored = 0, late_ack = 0, silent_server = 0;
   double save_fails = 0, save_hangs = 0, seal_fails = 0, server_fails = 0;
   double damage = 0;
 };

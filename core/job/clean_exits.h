@@ -1,0 +1,26 @@
+/// Members that ended with exit code 0 without having been asked to leave. Until another member
+/// arrives at a boundary it is open what that means: the program is over for all of them, or that
+/// one has left. Pure; core/job.h decides.
+#pragma once
+
+#include <map>
+
+#include "core/hosts.h"
+#include "core/id.h"
+
+namespace dt {
+
+class CleanExits {
+ public:
+  void ended(WorkerId worker, const Host& host) { undecided_.emplace(worker, host); }
+  /// The others go on: it has left.
+  void left(WorkerId worker) { undecided_.erase(worker); }
+
+  [[nodiscard]] bool any() const { return !undecided_.empty(); }
+  [[nodiscard]] const std::map<WorkerId, Host>& undecided() const { return undecided_; }
+
+ private:
+  std::map<WorkerId, Host> undecided_;
+};
+
+}  // namespace dt
