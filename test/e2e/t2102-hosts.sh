@@ -5,7 +5,7 @@ mapfile -t host <"$SSH_HOSTS"
 
 say "unreachable"
 printf '%s\n127.0.0.1:9\n' "${host[0]}" >"$T/hosts"
-run unreachable timeout 60 dtlaunch -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" -s 0 sleep 100
+run unreachable timeout 60 dtlaunch -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" --start-timeout 5 -s 0 sleep 100
 expect_status 65
 expect_output unreachable 'ERROR 127\.0\.0\.1:9: connect to 127\.0\.0\.1 port 9: Connection refused: is sshd running there'
 expect_nothing_left 10
@@ -14,7 +14,7 @@ say "a changed host key"
 ssh-keygen -q -t ed25519 -N '' -f "$T/other_key"
 awk -v key="$(cut -d' ' -f2 "$T/other_key.pub")" '{ $3 = key; print }' "$T/ssh/known_hosts" >"$T/ssh/known_hosts.new"
 cp "$T/ssh/known_hosts.new" "$T/ssh/known_hosts"
-run changed timeout 60 dtlaunch -n 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" -s 0 true
+run changed timeout 60 dtlaunch -n 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --start-timeout 5 -s 0 true
 expect_status 65
 expect_output changed "known_hosts:[0-9]+"
 expect_output changed 'ssh-keygen -f .* -R'
