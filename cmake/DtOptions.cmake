@@ -23,6 +23,13 @@ endif()
 # Everything ends up in libdtkv.so or beside it.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
+# For what runs on hosts that have another libstdc++ than the machine it was built on. Exceptions go
+# through the host's own libgcc_s: what unwinds a process must be one thing.
+add_library(dt_any_host OBJECT ${CMAKE_CURRENT_LIST_DIR}/any_host.cpp)
+if(NOT DT_SANITIZE)  # a sanitizer's own library brings the shared one
+  target_link_options(dt_any_host INTERFACE -static-libstdc++)
+endif()
+
 find_program(DT_CCACHE ccache)
 if(DT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${DT_CCACHE})

@@ -28,4 +28,4 @@ add_custom_target(dt_version_commit
 add_library(dt_version STATIC ${dt_version_dir}/version.cpp)
 add_dependencies(dt_version dt_version_commit)
 target_include_directories(dt_version PUBLIC ${PROJECT_SOURCE_DIR})
-target_link_libraries(dt_version PRIVATE fmt::fmt dt_options)
+target_link_libraries(dt_version PRIVATE dt_fmt dt_options)
