@@ -1,8 +1,9 @@
 #!/bin/bash
 # Starts and ends one short command on N hosts over ssh, by a whole dtlaunch job (agent and guard on
-# every host, supervisor, journal, logs), by this project's ssh backend alone, pdsh and clush in turn: wall, client CPU (the tool and all its children) and client memory (peak of the
-# summed resident sizes, sampled). The hosts are 127.0.1.1 .. N of one sshd, unprivileged, in a
-# temporary folder; OpenSSH's defaults otherwise, MaxStartups apart.
+# every host, supervisor, journal, logs), by this project's ssh backend alone, pdsh and clush in turn:
+# wall, client CPU (the tool and all its children) and client memory (peak of the summed resident sizes,
+# sampled). The hosts are 127.0.1.1, 127.0.1.2 and so on, up to 4,000 addresses of one sshd, unprivileged,
+# in a temporary folder; OpenSSH's defaults otherwise, MaxStartups apart.
 #
 #     test/bench/launch_bench.sh [--hosts 64] [--runs 5] [--bench build/release/bin/launch_bench]
 #         [--command true] [--kex curve25519-sha256]     the key exchange, for all tools
@@ -23,6 +24,10 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 for preset in release dev; do
   [ -n "$bench" ] || { [ ! -x "$top/build/$preset/bin/launch_bench" ] || bench=$top/build/$preset/bin/launch_bench; }
 done
+most=4000
+case $hosts$runs in *[!0-9]*) echo "launch_bench.sh: --hosts and --runs are numbers" >&2; exit 2 ;; esac
+[ "$hosts" -ge 1 ] && [ "$hosts" -le $most ] ||
+  { echo "launch_bench.sh: --hosts $hosts: 1 to $most can be made here" >&2; exit 2; }
 [ -n "$bench" ] || { echo "build launch_bench first: cmake --build --preset release --target launch_bench" >&2; exit 1; }
 sshd=/usr/sbin/sshd
 [ -x "$sshd" ] || { echo "SKIPPED: $sshd is not installed"; exit 0; }
@@ -30,6 +35,8 @@ sshd=/usr/sbin/sshd
 
 dir=$(mktemp -d /tmp/dt-bench-XXXXXX)
 pid=
+# All tools hold a connection or two to every host.
+ulimit -Sn "$(ulimit -Hn)"
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
 ssh-keygen -q -t ed25519 -N '' -f "$dir/host_key"
 ssh-keygen -q -t ed25519 -N '' -f "$dir/user_key"
@@ -45,13 +52,13 @@ StrictModes no
 UsePAM no
 UseDNS no
 PrintMotd no
-MaxStartups 1000
+MaxStartups 8000
 LogLevel ERROR
 SetEnv HOME=$dir
 END
 "$sshd" -D -f "$dir/sshd_config" -E "$dir/sshd.log" &
 pid=$!
-awk -v p="$port" '{ print "[127.0.1.*]:" p " " $1 " " $2 }' "$dir/host_key.pub" > "$dir/known_hosts"
+awk -v p="$port" '{ print "[127.0.*]:" p " " $1 " " $2 }' "$dir/host_key.pub" > "$dir/known_hosts"
 cat > "$dir/config" <<END
 Host *
   Port $port
@@ -73,7 +80,8 @@ python3 - "$dir" "$port" "$hosts" "$runs" "$command" "$bench" <<'END'
 import os, random, shutil, statistics, subprocess, sys, time
 folder, port, hosts, runs, command, bench = sys.argv[1:7]
 hosts, runs = int(hosts), int(runs)
-names = ["127.0.1.%d" % i for i in range(1, hosts + 1)]
+last = 254  # of an address: .0 and .255 look like a network's own
+names = ["127.0.%d.%d" % (1 + i // last, 1 + i % last) for i in range(hosts)]
 config = folder + "/config"
 tools = {"ssh backend alone": ([bench, config, port, command] + names, {})}
 dtlaunch = os.path.join(os.path.dirname(bench), "dtlaunch")
@@ -87,8 +95,11 @@ if os.access(dtlaunch, os.X_OK):
     environment = {"XDG_RUNTIME_DIR": folder + "/run", "XDG_STATE_HOME": folder + "/state"}
     tools["dtlaunch, whole job"] = (job, environment)
     # The first job brings the programs to the hosts.
-    subprocess.run(job, env=dict(os.environ, **environment), stdin=subprocess.DEVNULL,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    first = subprocess.run(job, env=dict(os.environ, **environment), stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if first.returncode != 0:
+        tail = "\n".join(first.stdout.splitlines()[-20:])
+        sys.exit("the first job failed with exit code %d:\n%s" % (first.returncode, tail))
 if shutil.which("pdsh"):
     tools["pdsh -f N"] = (["pdsh", "-R", "ssh", "-f", str(hosts), "-S", "-w", ",".join(names), command],
                           {"PDSH_SSH_ARGS_APPEND": "-F " + config})
