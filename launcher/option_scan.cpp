@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 #include <string_view>
 #include <utility>
+
+#include "launcher/spelling.h"
 
 namespace dt::launcher {
 namespace {
@@ -16,36 +17,13 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j - 1] + 1, row[j] + 1, changed});
-    }
-  }
-  return row.back();
-}
-
-/// "; did you mean --hostfile?", or nothing when no option is near.
-std::string nearest(const po::options_description& table, std::string_view name) {
-  std::string best;
-  std::size_t least = std::max<std::size_t>(2, name.size() / 3) + 1;
-  for (const auto& option : table.options()) {
-    const std::string& long_name = option->long_name();
-    // The beginning of a long name is as good as the whole: --elstic means --elastic-...
-    const std::size_t distance =
-        std::min(edit_distance(name, long_name),
-                 name.size() < 3 ? least : edit_distance(name, long_name.substr(0, name.size())));
-    if (distance < least) {
-      least = distance;
-      best = long_name;
-    }
-  }
-  return best.empty() ? "; see dtlaunch --help" : fmt::format("; did you mean --{}?", best);
+/// "; did you mean --hostfile? See dtlaunch --help", without the question when no option is near.
+std::string advice(const po::options_description& table, std::string_view name) {
+  Words names;
+  for (const auto& option : table.options()) names.push_back(option->long_name());
+  const auto nearest = nearest_name(name, names);
+  return nearest ? fmt::format("; did you mean --{}? See dtlaunch --help", *nearest)
+                 : "; see dtlaunch --help";
 }
 
 class Scanner {
@@ -75,7 +53,7 @@ class Scanner {
     const std::string name = word.substr(2, equals == word.npos ? word.npos : equals - 2);
     const auto* option = table_.find_nothrow(name, false);
     if (!option)
-      return fail(ErrorKind::kInvalid, "unknown option --{}{}", name, nearest(table_, name));
+      return fail(ErrorKind::kInvalid, "unknown option --{}{}", name, advice(table_, name));
     if (equals == word.npos) return take_value(*option, "--" + name);
     if (!takes_value(*option))
       return fail(ErrorKind::kInvalid, "--{} takes no value: leave out \"{}\"", name,
@@ -90,7 +68,7 @@ class Scanner {
       if (!option)
         return fail(ErrorKind::kInvalid, "unknown option {}{}",
                     i == 1 ? word : fmt::format("-{} in {}", word[i], word),
-                    nearest(table_, word.substr(1)));
+                    advice(table_, word.substr(1)));
       if (!takes_value(*option)) {
         if (auto done = add(*option, std::nullopt); !done) return done;
         continue;

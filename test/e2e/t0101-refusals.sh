@@ -17,6 +17,7 @@ refused() {
 
 refused 'unknown option --host-file; did you mean --hostfile\?' -n 1 --host-file hosts true
 refused 'unknown option --elastic-training; did you mean --elastic-training-enabled\?' --elastic-training true
+refused '^dtlaunch: unknown option --foo; see dtlaunch --help$' --foo x
 refused '-n is missing' true
 refused 'num-workers 0: a number 1 to 65536' -n 0 true
 refused 'the command to run is missing' -n 1

@@ -1,0 +1,20 @@
+/// How near a mistyped word is to one that is known.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dt::launcher {
+
+/// Letters to change, leave out or add to make one of the other.
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The one of `names` that `word` was most likely meant to be; none when no name is near. A word is
+/// near a name that begins with it, or that it differs from by a mistake or two, by length.
+[[nodiscard]] std::optional<std::string> nearest_name(std::string_view word,
+                                                      const std::vector<std::string>& names);
+
+}  // namespace dt::launcher
