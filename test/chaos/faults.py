@@ -192,7 +192,7 @@ class Faults:
         everyone = processes(self.site)
         if fault.kind == "freeze host":
             return [p for p in everyone if p.host == fault.host and p.role != "sftp"]
-        role = {"volume": "sftp", "worker for good": "worker"}.get(what, what)
+        role = {"volume": "sftp", "worker for good": "worker", "server for good": "server"}.get(what, what)
         if role == "dtlaunch":
             return [Process(self.keeper.pid(), 0, role, 0)] if self.keeper.pid() else []
         here = [p for p in everyone if p.role == role and p.host == fault.host]

@@ -18,7 +18,7 @@ WEIGHTS = {
     "kill connection": 3, "stop connection": 2, "stop sshd": 1,
     "kill supervisor": 2, "stop supervisor": 2, "kill helper": 1, "stop helper": 2,
     "kill dtlaunch": 3, "stop dtlaunch": 1,
-    "stop server": 1, "kill server": 1,
+    "stop server": 1, "stop server for good": 1, "kill server": 1,
     "cut host": 4, "cut data": 2, "cut master": 1,
     "power": 2, "freeze host": 2,
     "edit": 8, "bad edit": 4, "dtctl": 4,
@@ -27,7 +27,9 @@ WEIGHTS = {
 NEEDS_CUT = {"cut host", "cut data", "cut master"}
 NEEDS_POWER = {"power"}
 NEEDS_VOLUME = {"stall volume"}
-SERVER_FAULTS = {"kill server"}
+SERVER_FAULTS = {"kill server", "stop server for good"}
+# A server that says nothing for longer is lost (--server-dead-after); without a checkpoint that ends the job.
+SERVER_MAY_STOP_S = 1.5
 NEEDS_DTLAUNCH = {"kill dtlaunch", "stop dtlaunch"}
 # Who is killed with dtlaunch, and what takes the job up again.
 ALONE, WITH_SUPERVISOR, LEFT_ALONE = "alone; dtlaunch --resume", "with the supervisor; dtlaunch --resume", "with the supervisor; dtctl resume"
@@ -98,10 +100,12 @@ class Schedule:
             fault.host = 0
         if verb == "kill":
             fault.lasts = 0.0
-        if what == "server":
+        if what in ("server", "server for good"):
             fault.host = SERVER_HOST
-        if what == "worker for good":
+        if what.endswith(" for good"):
             fault.lasts = 0.0
+        if kind == "stop server" and not self.server_faults:
+            fault.lasts = min(fault.lasts, SERVER_MAY_STOP_S)
         if kind == "kill supervisor":
             recent = [t for t in self.supervisor_kills if t > at - SUPERVISOR_KILLS_S]
             if len(recent) >= SUPERVISOR_KILLS:

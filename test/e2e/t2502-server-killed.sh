@@ -1,7 +1,7 @@
 # A server is killed in mid-epoch: with a checkpoint the job goes back to it, with new servers and the
 # same workers, and ends with the weights of a job that nothing happened to, bit by bit. It does so
-# when another server, or the supervisor, dies before everybody is back; and without a checkpoint it
-# ends with 67.
+# when another server, or the supervisor, dies before everybody is back, and when a server only stands
+# still; and without a checkpoint it ends with 67.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 
@@ -90,6 +90,18 @@ loses_server 0
 kill -KILL "$(supervisor)"
 kill -CONT "$victim"
 ends_as_if_nothing_happened
+
+say "a server stands still in mid-epoch: named, lost, and no worker is blamed"
+rm -rf .dtlaunch host_worker host_worker_log events.jsonl
+job stopped --checkpoint-every 1 --hang-timeout 4
+has_checkpoint 2
+server=$(pid_of servers 1)
+kill -STOP "$server"
+happens server_silent 'server 1 on .* says nothing for'
+happens rolling_back 'server 1 on .* says nothing for [0-9.]+ s .--server-dead-after. .*stopped \(T\)'
+ends_as_if_nothing_happened
+! _alive "$server" || fail "the server that stood still is still there"
+[ "$(event worker_hung)" = 0 ] || fail "a worker was taken for hung"
 
 say "an agent is killed, and with it a server and a worker"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
