@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/dtkv.h"
+#include "dtkv.h"
 
 namespace dtkv {
 

@@ -65,6 +65,8 @@ def reasons(root, layer, path, text):
             continue
         kind, name = found.groups()
         if kind == '"':
+            if name == "dtkv.h" and path.endswith("kvstore/kvstore.h"):
+                continue  # installed side by side, below another folder
             if not os.path.exists(os.path.join(root, name)):
                 yield number, f'"{name}" is not a path from the top folder (system headers take <>)'
                 continue

@@ -28,3 +28,52 @@ manual_is_whole dtlaunch 1
 manual_is_whole dtbench 1 kv
 manual_is_whole dtgpucheck 1
 manual_is_whole dtsupervisor 8
+
+# A user's program against what is installed, by pkg-config where there is one, and by CMake.
+# A sanitized library wants its user sanitized too.
+case $(ldd "$(find "$T/prefix" -name 'libdtkv.so')") in *san.so*) exit 0 ;; esac
+mkdir "$T/user"
+cat >"$T/user/user.cpp" <<'END'
+#include <dtlaunch/kvstore/kvstore.h>
+
+#include <cstdio>
+#include <vector>
+
+int main() {
+  try {
+    dtkv::KVStore kv("local");
+    std::vector<float> weights{1, 2, 3};
+    std::vector<float> gradient{1, 1, 1};
+    kv.init({{"w", weights}});
+    kv.pushpull({{"w", gradient}}, {{"w", weights}}, {.samples = 1});
+    std::printf("%s: %g %g %g\n", kv.type().c_str(), weights[0], weights[1], weights[2]);
+  } catch (const dtkv::Error& error) {
+    std::printf("%s\n", error.what());
+    return 1;
+  }
+}
+END
+cat >"$T/user/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(dtlaunch 0.1 REQUIRED)
+add_executable(user user.cpp)
+target_link_libraries(user PRIVATE dtlaunch::dtkv)
+END
+run cmake sh -c "cmake -S '$T/user' -B '$T/user/build' -DCMAKE_PREFIX_PATH='$T/prefix' && cmake --build '$T/user/build'"
+expect_status 0
+run user "$T/user/build/user"
+expect_status 0
+expect_output user '^local: 1 1 1$'
+if command -v pkg-config >/dev/null; then
+  export PKG_CONFIG_PATH
+  PKG_CONFIG_PATH=$(dirname "$(find "$T/prefix" -name dtkv.pc)")
+  lib=$(pkg-config --variable=libdir dtkv)
+  # shellcheck disable=SC2046
+  run pc g++ -std=c++20 "$T/user/user.cpp" $(pkg-config --cflags --libs dtkv) "-Wl,-rpath,$lib" -o "$T/user/by-pc"
+  expect_status 0
+  run user "$T/user/by-pc"
+  expect_status 0
+  expect_output user '^local: 1 1 1$'
+fi
