@@ -17,7 +17,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.ab
 class Job:
     """Workers 0 to 2 are on base hosts; the fourth host comes and goes with host_worker."""
 
-    def __init__(self, options, extra=(), base=3, command=None):
+    def __init__(self, options, extra=(), base=3, command=None, servers=2):
         self.folder = tempfile.mkdtemp(prefix="dtp.", dir="/tmp")  # short: socket paths end at 108 bytes
         self.job = os.path.join(self.folder, "job")
         self.ssh = os.path.join(self.folder, "ssh")
@@ -38,7 +38,7 @@ class Job:
         self.console = open(os.path.join(self.folder, "console.log"), "w")
         program, *arguments = shlex.split(command or options.command)
         # The hosts' PATH does not lead into a build folder.
-        self.start(["dtlaunch", "-n", str(base), "-s", "2", "-H", hosts, "--ssh-config", self.ssh + "/ssh_config",
+        self.start(["dtlaunch", "-n", str(base), "-s", str(servers), "-H", hosts, "--ssh-config", self.ssh + "/ssh_config",
                     "--ssh-known-hosts", "strict", "--job-dir", self.job, "--elastic-training-enabled",
                     "--max-restarts", "1000", "--restart-refill", "1", *extra,
                     os.path.join(options.bin, program), *arguments, "--log", self.job + "/steps-%i.jsonl"])
@@ -74,6 +74,13 @@ class Job:
         """Steps of the worker that came last, and how many workers there were."""
         paths = self.log_paths()
         return (len(step_log.steps(step_log.read(paths[-1]))) if paths else 0, len(paths))
+
+    def events(self):
+        try:
+            with open(self.job + "/events.jsonl") as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        except OSError:
+            return []
 
     def changes(self):
         """Lines of host_worker_log."""

@@ -206,28 +206,71 @@ def watching(shared, seconds):
     return found
 
 
-def servers_killed(options, changes):
-    """The running job goes back to its newest checkpoint, with new servers and the same workers."""
-    found = {"server": [], "server redone": []}
+def noticed_after(job, since_wall):
+    """Seconds until the job decided to go back, by its own events."""
+    for event in job.events():
+        if event["event"] == "rolling_back" and event["time_ns"] >= since_wall:
+            return (event["time_ns"] - since_wall) / 1e9
+    return None
+
+
+def begun_again(job, workers, since):
+    pairs = [step_log.restarted(step_log.steps(events), since, STEPS_PER_EPOCH) for events in job.logs_of(workers)]
+    return pairs if all(pairs) else None
+
+
+def servers_lost(options, changes, row, number):
+    """A server gets the signal: the running job goes back to its newest checkpoint, with new servers
+    and the same workers."""
+    found = {row: [], row + " redone": [], row + " noticed": []}
     job = Job(options, extra=["--checkpoint-every", "1"], base=4)
-
-    def begun_again(since):
-        pairs = [step_log.restarted(step_log.steps(events), since, STEPS_PER_EPOCH) for events in job.logs_of(range(4))]
-        return pairs if all(pairs) else None
-
     try:
         job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
         for change in range(changes):
             time.sleep(options.settle)
             status = job.wait("a checkpoint", lambda: has_checkpoint(job))
-            since = time.monotonic_ns()
-            os.kill(status["servers"][1]["pid"], signal.SIGKILL)
-            for seconds, steps in job.wait("every worker's next step", lambda: begun_again(since)):
-                found["server"].append(seconds)
-                found["server redone"].append(steps)
-            print("server %d of %d killed" % (change + 1, changes), flush=True)
+            since, wall = time.monotonic_ns(), time.time_ns()
+            os.kill(status["servers"][1]["pid"], number)
+            for seconds, steps in job.wait("every worker's next step", lambda: begun_again(job, range(4), since)):
+                found[row].append(seconds)
+                found[row + " redone"].append(steps)
+            found[row + " noticed"].append(job.wait("the decision", lambda: noticed_after(job, wall)))
+            print("%s %d of %d" % (row, change + 1, changes), flush=True)
     finally:
         job.stop()
+    return found
+
+
+def server_hosts_lost(options, changes):
+    """Every process of a base host with a server is stopped; a new job for each time, with a server on
+    every base host, as by default."""
+    found = {"server host": [], "server host redone": [], "server host noticed": []}
+    for change in range(changes):
+        job = Job(options, extra=["--checkpoint-every", "1"], base=4, servers=4)
+        stopped = []
+        try:
+            job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
+            time.sleep(options.settle)
+            status = job.wait("a checkpoint", lambda: has_checkpoint(job))
+            victims = [p for p in status["workers"] + status["servers"] if p["host"] == job.fourth]
+            survivors = [w["id"] for w in status["workers"] if w["host"] != job.fourth]
+            stopped = [p["pid"] for p in victims] + [pid for pid, text in job.processes().items()
+                                                     if "dtagent" in text and " --host %s " % job.fourth in text + " "]
+            since, wall = time.monotonic_ns(), time.time_ns()
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            for seconds, steps in job.wait("every survivor's next step", lambda: begun_again(job, survivors, since)):
+                found["server host"].append(seconds)
+                found["server host redone"].append(steps)
+            found["server host noticed"].append(job.wait("the decision", lambda: noticed_after(job, wall)))
+            print("server host %d of %d lost" % (change + 1, changes), flush=True)
+        finally:
+            for pid in stopped:
+                try:
+                    os.kill(pid, signal.SIGCONT)
+                except ProcessLookupError:
+                    pass
+            job.stop()
     return found
 
 
