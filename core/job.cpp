@@ -318,9 +318,9 @@ void Job::tell_commit(ServerId id) {
 void Job::end(int exit_code, std::string message, Duration grace) {
   if (ending_) return;
   record(JobEnding{exit_code, message});
-  Note told{Note::Kind::kMeasure, "job_ended", message};
-  told.numbers.emplace_back("code", exit_code);
-  effects_.emplace_back(std::move(told));
+  Note ended{Note::Kind::kMeasure, "job_ended", message};
+  ended.numbers.emplace_back("code", exit_code);
+  effects_.emplace_back(std::move(ended));
   effects_.emplace_back(End{exit_code, std::move(message), grace});
 }
 

@@ -45,7 +45,7 @@ void Job::decide_exits() {
     MemberLeft left{id, host, was_wanted, {log_line(false, host)}};
     auto notes = change_notes(left);
     record(std::move(left));
-    for (Note& told : notes) effects_.emplace_back(std::move(told));
+    for (Note& removed : notes) effects_.emplace_back(std::move(removed));
     if (!was_wanted) continue;
     note(Note::Kind::kRefusal, "worker_exited",
          fmt::format("worker {} on {} ended with exit code 0 while others go on; its place stays "

@@ -17,7 +17,7 @@ class FutileTries {
   void reset() { count_ = 0; }
 
   [[nodiscard]] std::uint32_t count() const { return count_; }
-  /// Of the last one.
+  /// Why the last one failed.
   [[nodiscard]] const std::string& why() const { return why_; }
 
  private:
