@@ -1,8 +1,6 @@
 #include "launcher/sweep.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,24 +13,15 @@
 #include <memory>
 #include <string>
 
+#include "io/process_state.h"
+
 namespace dt::launcher {
 namespace {
 
-/// Environments larger than this are cut; the kernel's own limit is a quarter of the stack limit.
-constexpr std::size_t kMaxProcFile = std::size_t{8} << 20;
+std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
 std::string read_proc_file(pid_t pid, const char* name) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/" + name;
-  const io::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  if (!file) return text;
-  char buffer[16384];
-  while (text.size() < kMaxProcFile) {
-    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
-    if (n <= 0) break;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
-  return text;
+  return io::read_proc_file(folder_of(pid), name);
 }
 
 std::vector<pid_t> all_processes() {
@@ -67,54 +56,6 @@ bool has_entry(std::string_view environment, std::string_view entry) {
   return false;
 }
 
-struct Stat {
-  pid_t parent = 0;
-  char state = '?';
-};
-
-/// "pid (any name, even with ) and blanks) S ppid ..."
-Stat parse_stat(const std::string& text) {
-  Stat stat;
-  const std::size_t close = text.rfind(')');
-  if (close == std::string::npos || close + 4 >= text.size()) return stat;
-  stat.state = text[close + 2];
-  std::from_chars(text.data() + close + 4, text.data() + text.size(), stat.parent);
-  return stat;
-}
-
-std::string_view name_of_state(char state) {
-  switch (state) {
-    case 'R':
-      return "running";
-    case 'S':
-      return "sleeping";
-    case 'D':
-      return "in an uninterruptible wait";
-    case 'T':
-      return "stopped";
-    case 't':
-      return "stopped by a debugger";
-    case 'Z':
-      return "dead, not reaped";
-    default:
-      return "in state";
-  }
-}
-
-std::string state_of(pid_t pid) {
-  const std::string stat = read_proc_file(pid, "stat");
-  const std::size_t open = stat.find('(');
-  const std::size_t close = stat.rfind(')');
-  if (open == std::string::npos || close == std::string::npos) return {};
-  const char state = parse_stat(stat).state;
-  std::string out = fmt::format("{} (pid {}): {} ({})", stat.substr(open + 1, close - open - 1),
-                                pid, name_of_state(state), state);
-  // "0": it runs, or the kernel does not tell.
-  const std::string where = read_proc_file(pid, "wchan");
-  if (!where.empty() && where != "0") out += " in " + where;
-  return out;
-}
-
 bool lives(char state) { return state != 'Z' && state != 'X' && state != '?'; }
 
 /// By parent: a process and whether it lives.
@@ -123,7 +64,7 @@ using Children = std::multimap<pid_t, std::pair<pid_t, bool>>;
 Children all_children() {
   Children children;
   for (const pid_t pid : all_processes()) {
-    const Stat stat = parse_stat(read_proc_file(pid, "stat"));
+    const io::ProcStat stat = io::parse_proc_stat(read_proc_file(pid, "stat"));
     if (stat.parent > 0) children.emplace(stat.parent, std::pair(pid, lives(stat.state)));
   }
   return children;
@@ -156,7 +97,7 @@ std::string process_states(pid_t root) {
   std::string out;
   std::vector<pid_t> tree = {root};
   for (std::size_t i = 0; i < tree.size() && i < kMost; ++i) {
-    const std::string state = state_of(tree[i]);
+    const std::string state = io::kernel_state(folder_of(tree[i]), tree[i]);
     if (!state.empty()) out += (out.empty() ? "" : "; ") + state;
     const auto [begin, end] = children.equal_range(tree[i]);
     for (auto child = begin; child != end; ++child)
@@ -179,7 +120,7 @@ std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared) {
       open.push_back(pid);
       if (!alive) continue;
       io::Fd handle = open_pidfd(pid);
-      if (handle && parse_stat(read_proc_file(pid, "stat")).parent == parent)
+      if (handle && io::parse_proc_stat(read_proc_file(pid, "stat")).parent == parent)
         found.push_back(std::move(handle));
     }
   }

@@ -1,0 +1,78 @@
+#include "io/process_state.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "io/fd.h"
+
+namespace dt::io {
+
+namespace {
+
+/// Environments larger than this are cut; the kernel's own limit is a quarter of the stack limit.
+constexpr std::size_t kMaxProcFile = std::size_t{8} << 20;
+
+std::string_view name_of_state(char state) {
+  switch (state) {
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping";
+    case 'D':
+      return "in an uninterruptible wait";
+    case 'T':
+      return "stopped";
+    case 't':
+      return "stopped by a debugger";
+    case 'Z':
+      return "dead, not reaped";
+    default:
+      return "in state";
+  }
+}
+
+}  // namespace
+
+std::string read_proc_file(const std::string& folder, const char* name) {
+  const std::string path = folder + "/" + name;
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  if (!file) return text;
+  char buffer[16384];
+  while (text.size() < kMaxProcFile) {
+    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
+    if (n <= 0) break;
+    text.append(buffer, static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+/// "pid (any name, even with ) and blanks) S ppid ..."
+ProcStat parse_proc_stat(const std::string& text) {
+  ProcStat stat;
+  const std::size_t close = text.rfind(')');
+  if (close == std::string::npos || close + 4 >= text.size()) return stat;
+  stat.state = text[close + 2];
+  std::from_chars(text.data() + close + 4, text.data() + text.size(), stat.parent);
+  return stat;
+}
+
+std::string kernel_state(const std::string& folder, pid_t id) {
+  const std::string stat = read_proc_file(folder, "stat");
+  const std::size_t open = stat.find('(');
+  const std::size_t close = stat.rfind(')');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  const char state = parse_proc_stat(stat).state;
+  std::string out = fmt::format("{} (pid {}): {} ({})", stat.substr(open + 1, close - open - 1), id,
+                                name_of_state(state), state);
+  // "0": it runs, or the kernel does not tell.
+  const std::string where = read_proc_file(folder, "wchan");
+  if (!where.empty() && where != "0") out += " in " + where;
+  return out;
+}
+
+}  // namespace dt::io
