@@ -3,8 +3,8 @@
 ///
 ///     frame = Header (kHeaderBytes, little-endian) | payload of header.payload bytes
 ///
-/// Every request but kBeat is answered once with the same `request` number, in any order. Requests
-/// may arrive twice (a client sends again what was not answered when a connection broke).
+/// Every request is answered once with the same `request` number, in any order. Requests may arrive
+/// twice (a client sends again what was not answered when a connection broke).
 ///
 ///     request                payload              answer
 ///     kRegister              RegisterKeys         kDone, KeyTable (when all of them exist)
@@ -18,7 +18,7 @@
 ///     kSync                                       kDone, SyncState
 ///     kShare                 ShareMemory          kDone: kShared frames may name it from now on
 ///     kUnshare (chunk=number)                     kDone: forgotten
-///     kBeat                                       none: it only shows life
+///     kBeat                                       kBeat: both ends only show life
 /// or kFailed with a Failure.
 #pragma once
 

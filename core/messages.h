@@ -308,6 +308,16 @@ struct Progress {
   DT_FIELDS(epoch, step)
 };
 
+/// Once a second, and once more when it has become nobody: from which servers bytes arrived on this
+/// worker's data connections since the last one. Tells a server whose agent is out of reach from
+/// one that is dead.
+struct ServersHeard {
+  static constexpr std::uint16_t kType = 68;
+  std::vector<ServerId> servers;
+  friend bool operator==(const ServersHeard&, const ServersHeard&) = default;
+  DT_FIELDS(servers)
+};
+
 // ---------------------------------------------------------------- server -> supervisor
 
 struct ServerReady {

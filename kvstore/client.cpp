@@ -29,6 +29,12 @@ using SteadyClock = std::chrono::steady_clock;
 using Deadline = std::optional<SteadyClock::time_point>;
 
 constexpr Duration kBeatEvery = 500ms;
+constexpr unsigned kBeatsPerReport = 2;
+
+void end_process(const std::string& why) {
+  io::FdLog(2).error("{}", why);
+  std::_Exit(1);
+}
 
 /// A request of `type` with a text.
 Request with_text(data::Type type, std::string text) {
@@ -257,9 +263,15 @@ io::awaitable<void> Client::serve_job() {
 }
 
 io::awaitable<void> Client::beat() {
-  for (;;) {
+  ServersHeard told;
+  for (unsigned beats = 1;; ++beats) {
     co_await io::sleep_for(kBeatEvery);
     links_.beat();
+    if (beats % kBeatsPerReport != 0) continue;
+    ServersHeard heard{links_.take_heard()};
+    if (heard.servers.empty() && told.servers.empty()) continue;
+    job_->heard(heard);
+    told = std::move(heard);
   }
 }
 

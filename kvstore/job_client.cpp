@@ -84,6 +84,7 @@ class AgentLink final : public JobLink {
     if (socket_) socket_->forget<Arrive>();
   }
   void progress(const Progress& message) override { send(message); }
+  void heard(const ServersHeard& message) override { send(message); }
 
  private:
   template <class Message>

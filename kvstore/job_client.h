@@ -78,6 +78,7 @@ class JobLink {
   /// The arrival was answered: not to be repeated after a reconnection.
   virtual void released() = 0;
   virtual void progress(const Progress& message) = 0;
+  virtual void heard(const ServersHeard& message) = 0;
 };
 
 [[nodiscard]] std::unique_ptr<JobLink> make_agent_link(AgentAddress address);

@@ -6,7 +6,6 @@
 #include <boost/asio/post.hpp>
 #include <future>
 #include <map>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "kvstore/busy_poll.h"
 #include "kvstore/checkpoint/writer.h"
 #include "kvstore/handshake.h"
+#include "kvstore/loop_report.h"
 #include "kvstore/tcp.h"
 #include "kvstore/worker_memories.h"
 
@@ -44,8 +44,9 @@ struct Server::AtomicCounters {
 /// One thread's worth of server. Everything but spawn-by-post runs on its thread.
 class Server::Loop final : public Answers {
  public:
-  Loop(ShardOptions options, AtomicCounters& counters)
-      : counters_(counters),
+  Loop(std::uint32_t index, ShardOptions options, AtomicCounters& counters)
+      : index_(index),
+        counters_(counters),
         group_(context_.get_executor()),
         device_(options.device),
         shard_(options, *this) {
@@ -56,6 +57,7 @@ class Server::Loop final : public Answers {
   io::TaskGroup& group() { return group_; }
   void start(std::atomic<bool>& stopping, Duration busy_poll) {
     thread_ = std::jthread([this, &stopping, busy_poll] {
+      report_.begin_thread(index_);
       if (device_) device_->begin_thread();
       run(busy_poll);
       DT_CHECK(stopping, "a server loop ended by itself");
@@ -121,7 +123,7 @@ class Server::Loop final : public Answers {
       bytes = now;
     }
     shard_.add_debts(out.owing, out.waiting);
-    return out;
+    report_.publish(std::move(out));
   }
 
  private:
@@ -148,7 +150,11 @@ class Server::Loop final : public Answers {
       return payload.data();
     }
     Result<void> end() override {
-      is_busy = is_busy || header.type != data::Type::kBeat;
+      if (header.type == data::Type::kBeat) {
+        loop.answer(worker, header, nullptr);
+        return {};
+      }
+      is_busy = true;
       if (is_about_memory()) {
         change_memories();
         return {};
@@ -180,7 +186,7 @@ class Server::Loop final : public Answers {
     WorkerId worker;
     TcpLink link;
     bool has_answers = false;  ///< Is in to_write_.
-    bool is_busy = false;      ///< Since traffic() was last asked: more than a beat came.
+    bool is_busy = false;      ///< Since the last publish(): more than a beat came.
     data::Header header;
     Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
     std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
@@ -239,7 +245,7 @@ class Server::Loop final : public Answers {
   }
 
   io::awaitable<void> serve(std::shared_ptr<Connection> connection) {
-    read_.try_emplace(connection->worker, 0);
+    bytes_told_.try_emplace(connection->worker, 0);
     const Error why = co_await connection->link.receive(*connection);
     if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
     const auto it = connections_.find(connection->worker);
@@ -256,7 +262,9 @@ class Server::Loop final : public Answers {
     connection.link.close();
   }
 
+  std::uint32_t index_;
   AtomicCounters& counters_;
+  LoopReport report_;
   io::asio::io_context context_{1};
   io::TaskGroup group_;
   std::shared_ptr<DeviceEngine> device_;  ///< Null: there is none.
@@ -266,7 +274,7 @@ class Server::Loop final : public Answers {
   std::uint64_t nonfinite_told_ = 0;
   std::uint64_t fenced_told_ = 0;
   std::uint64_t in_place_told_ = 0;
-  std::map<WorkerId, std::uint64_t> read_;  ///< Bytes moved when traffic() was last asked.
+  std::map<WorkerId, std::uint64_t> bytes_told_;  ///< Moved at the last publish().
   std::jthread thread_;
 };
 
@@ -306,7 +314,7 @@ struct Server::Impl {
       ShardOptions shard = options.shard;
       shard.is_registrar = index() == 0 && i == 0;
       if (!devices.empty()) shard.device = devices[i];
-      loops.push_back(std::make_unique<Loop>(shard, counters));
+      loops.push_back(std::make_unique<Loop>(i, shard, counters));
     }
     acceptor.emplace(loops[0]->context());
     if (!options.checkpoints.empty())
@@ -524,23 +532,35 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
   }
 }
 
+void Server::refresh() {
+  for (auto& loop : impl_->loops)
+    if (loop->report().is_to_ask(steady_now()))
+      io::asio::post(loop->context(), [l = loop.get()] { l->publish(); });
+}
+
 Traffic Server::traffic() {
-  Loop::Seen all;
-  for (auto& loop : impl_->loops) {
-    std::promise<Loop::Seen> promise;
-    auto future = promise.get_future();
-    io::asio::post(loop->context(), [&] { promise.set_value(loop->traffic()); });
-    Loop::Seen one = future.get();
+  LoopReport::Seen all;
+  Traffic traffic;
+  const Time now = steady_now();
+  for (std::uint32_t i = 0; i < impl_->loops.size(); ++i) {
+    LoopReport& report = impl_->loops[i]->report();
+    LoopReport::Seen one = report.take();
     for (const auto& [worker, seen] : one.workers) {
       auto& sum = all.workers[worker];
       sum.connected |= seen.connected;
       sum.active |= seen.active;
       sum.busy |= seen.busy;
     }
-    all.owing.merge(one.owing);
     all.waiting.merge(one.waiting);
+    const Duration stuck = report.stuck_for(now);
+    if (stuck < impl_->options.stuck_after) {
+      all.owing.merge(one.owing);
+      continue;
+    }
+    // What its workers owe may have come since: it cannot know.
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(stuck).count();
+    traffic.stuck.push_back({i, static_cast<std::uint32_t>(ms), report.thread_state()});
   }
-  Traffic traffic;
   for (const auto& [worker, seen] : all.workers) {
     if (seen.active) traffic.alive.push_back(worker);
     if (!seen.connected) traffic.disconnected.push_back(worker);
@@ -548,6 +568,7 @@ Traffic Server::traffic() {
   }
   traffic.owing.assign(all.owing.begin(), all.owing.end());
   traffic.waiting.assign(all.waiting.begin(), all.waiting.end());
+  refresh();
   return traffic;
 }
 

@@ -28,7 +28,8 @@ struct ServerOptions {
   std::uint16_t port = 0;          ///< 0: any free one.
   std::string secret;              ///< 32 bytes.
   std::uint32_t loops = 1;
-  Duration busy_poll{};  ///< How long a loop polls before it sleeps.
+  Duration busy_poll{};                            ///< How long a loop polls before it sleeps.
+  Duration stuck_after = std::chrono::seconds(3);  ///< A loop that has not turned for so long is.
   Duration handshake_limit = std::chrono::seconds(5);
   std::size_t max_strangers = 64;  ///< Connections that are not authenticated yet.
   ShardOptions shard;
@@ -63,7 +64,10 @@ class Server {
   /// Any thread. `done` is called once, on a loop's thread, when every loop has adopted the commit
   /// or knew it already; false: it was refused because a later one is known.
   void commit(const ServerCommit& commit, std::function<void(bool)> done);
-  /// Any thread but a loop's. Which workers' connections showed life since the last call.
+  /// Any thread. Has the loops publish what the next traffic() tells; waits for none of them.
+  void refresh();
+  /// Any thread. What the loops published last, and which workers' connections showed life since
+  /// the last call; ends with refresh(). Loops that do not turn are named and not waited for.
   [[nodiscard]] Traffic traffic();
   [[nodiscard]] ServerCounters counters() const;
 

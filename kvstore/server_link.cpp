@@ -147,6 +147,8 @@ io::awaitable<void> ServerLink::run() {
 io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpLink> link) {
   link_ = link;
   is_heard_ = false;
+  awaits_beat_ = false;
+  bytes_told_ = link->bytes_read();
   held_ = 0;
   link->on_written([this] { fill_window(); });
   group_.spawn(write(link));
@@ -269,12 +271,19 @@ void ServerLink::transmit(const Request& request) {
 }
 
 void ServerLink::beat() {
-  if (!link_ || is_closed_ || link_->queued_bytes() > 0) return;
+  if (!link_ || is_closed_ || (awaits_beat_ && link_->queued_bytes() > 0)) return;
+  awaits_beat_ = true;
   data::Header header;
   header.type = data::Type::kBeat;
   header.worker = options_.worker;
   link_->send(header);
   link_->write_now();
+}
+
+bool ServerLink::take_heard() {
+  if (!link_) return false;
+  const std::uint64_t now = link_->bytes_read();
+  return now != std::exchange(bytes_told_, now);
 }
 
 // ---------------------------------------------------------------- answers in
@@ -294,6 +303,10 @@ Result<std::byte*> ServerLink::begin(const data::Header& header) {
 
 Result<void> ServerLink::end() {
   if (is_closed_) return {};
+  if (arriving_.type == data::Type::kBeat) {
+    awaits_beat_ = false;
+    return {};
+  }
   is_heard_ = true;
   const bool is_shared_again = arriving_.request == 0 && unmapped_ > 0;
   if (!answered_ && !is_shared_again) return {};

@@ -64,8 +64,11 @@ class ServerLink final : private FrameSink {
   void push_out();
   /// Reads what has come, without waiting; true: there was something.
   bool read_now() { return link_ && link_->read_now(*this); }
-  /// Shows life where nothing else is being said.
+  /// Shows life, which the server answers with its own; where something else is being said, only
+  /// after the last such answer.
   void beat();
+  /// Bytes arrived since the last call, those of a handshake apart.
+  [[nodiscard]] bool take_heard();
   /// Ends the connection for good; every request that has no answer comes back.
   std::vector<Request> close();
   /// The same, but where the server maps our memory the connection ends when the server has heard
@@ -107,7 +110,10 @@ class ServerLink final : private FrameSink {
   bool was_connected_ = false;
   bool is_closed_ = false;
 
-  bool is_heard_ = false;  ///< The present or last connection brought an answer.
+  bool is_heard_ = false;     ///< The present or last connection brought an answer, not only beats.
+  bool awaits_beat_ = false;  ///< The server has not answered the last beat.
+  std::uint64_t bytes_told_ =
+      0;  ///< Read from the present connection when take_heard() was called.
 
   SentRequests sent_;
   std::map<std::int64_t, std::deque<Request>> ready_;  ///< By -priority.

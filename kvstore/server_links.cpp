@@ -98,6 +98,16 @@ void ServerLinks::beat() {
     if (!server.empty()) server.front()->beat();
 }
 
+std::vector<ServerId> ServerLinks::take_heard() {
+  std::vector<ServerId> heard;
+  for (auto& server : links_) {
+    bool is_heard = false;
+    for (auto& link : server) is_heard = link->take_heard() || is_heard;
+    if (is_heard) heard.push_back(server.front()->address().server);
+  }
+  return heard;
+}
+
 std::vector<Request> ServerLinks::close(const StoreError& error) {
   {
     std::lock_guard lock(mutex_);

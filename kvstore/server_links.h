@@ -54,6 +54,8 @@ class ServerLinks {
   void push_out();
   /// Shows life to each server.
   void beat();
+  /// The servers of which bytes arrived since the last call.
+  [[nodiscard]] std::vector<ServerId> take_heard();
   /// For good: nothing can be asked any more. What is unanswered comes back, with questions
   /// answered by the error.
   [[nodiscard]] std::vector<Request> close(const StoreError& error);

@@ -8,10 +8,16 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string_view>
 #include <thread>
 
@@ -36,6 +42,22 @@ constexpr auto kReportEvery = 250ms;
 constexpr auto kPortTries = 50;
 constexpr auto kPortPause = 100ms;
 
+/// Acts once it has lived for kEndLimit.
+class LastResort {
+ public:
+  explicit LastResort(std::function<void()> act)
+      : thread_([this, act = std::move(act)](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          woken_.wait_for(lock, stop, kEndLimit, [] { return false; });
+          if (!stop.stop_requested()) act();
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any woken_;
+  std::jthread thread_;
+};
+
 /// Between the agent and the server's loops; one thread.
 class ServerProcess {
  public:
@@ -51,6 +73,12 @@ class ServerProcess {
     group_.spawn(serve());
     group_.spawn(stop_on_signal());
     context_.run();
+    const LastResort last_resort([this] {
+      log_.warn("server {}: its threads have not ended for {} s, it ends without them", env_.id,
+                std::chrono::seconds(kEndLimit).count());
+      std::_Exit(exit_code_);
+    });
+    server_.reset();
     return exit_code_;
   }
 
@@ -173,7 +201,9 @@ class ServerProcess {
 
   io::awaitable<void> report() {
     for (;;) {
-      co_await io::sleep_for(kReportEvery);
+      co_await io::sleep_for(kReportEvery - kLoopsHave);
+      server_->refresh();
+      co_await io::sleep_for(kLoopsHave);
       agent_.send(server_->traffic());
       tell_kept_out();
       tell_nonfinite();

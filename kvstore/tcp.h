@@ -83,6 +83,7 @@ class TcpLink {
   [[nodiscard]] bool is_open() const { return open_; }
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }
   [[nodiscard]] bool is_over_limit() const { return queued_bytes_ > max_queued_; }
+  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
   /// Read and written.
   [[nodiscard]] std::uint64_t bytes_moved() const { return bytes_read_ + bytes_written_; }
   /// Bytes read from the socket and not yet asked for.

@@ -117,7 +117,10 @@ void Supervisor::attached(const Host& host, const AgentState& state) {
     }
     processes_[p.process].pid = p.pid;
     output_->open(p.process, host);
-    for (const auto& [type, body] : p.said) said(host, p.process, type, body);
+    for (const auto& [type, body] : p.said) {
+      const bool is_of_then = type == Traffic::kType || type == ServersHeard::kType;
+      if (!is_of_then) said(host, p.process, type, body);  // a sign of life must be of now
+    }
     if (p.exit) ended(p.process, *p.exit, "", false);
   }
 }
@@ -225,6 +228,9 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
     } else if (type == Progress::kType) {
       if (const auto m = wire::parse<Progress>(body))
         post(WorkerProgress{worker, m->epoch, m->step});
+    } else if (type == ServersHeard::kType) {
+      if (auto m = wire::parse<ServersHeard>(body))
+        post(ServerDataSeen{worker, std::move(m->servers)});
     }
   } else if (process.role == Role::kServer) {
     if (type == ServerReady::kType) {

@@ -36,6 +36,7 @@ class FixedLink final : public kv::JobLink {
   void arrive(const Arrive& /*message*/) override {}
   void released() override {}
   void progress(const Progress& /*message*/) override {}
+  void heard(const ServersHeard& /*message*/) override {}
 
  private:
   Servers servers_;

@@ -40,6 +40,7 @@ class Cluster::Link final : public kv::JobLink {
   void arrive(const Arrive& message) override { cluster_.arrive(worker_, message); }
   void released() override {}
   void progress(const Progress&) override {}
+  void heard(const ServersHeard&) override {}
 
  private:
   struct Registered {

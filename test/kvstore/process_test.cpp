@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -100,7 +102,8 @@ class FakeAgent {
 
 class ServerProcess {
  public:
-  ServerProcess(const std::string& socket, std::vector<std::string> more) {
+  ServerProcess(const std::string& socket, std::vector<std::string> more,
+                const std::string& loop_count = "2") {
     std::vector<std::string> env = std::move(more);  // the first of a name counts
     for (const auto& one : {"DT_AGENT_SOCKET=" + socket, std::string("DT_TOKEN=t"),
                             "DT_SECRET=" + kHexSecret, std::string("DT_SERVER_ID=0"),
@@ -111,8 +114,8 @@ class ServerProcess {
     envp.push_back(nullptr);
     std::string program = DT_SERVER;
     std::string loops = "--loops";
-    std::string two = "2";
-    char* argv[] = {program.data(), loops.data(), two.data(), nullptr};
+    std::string count = loop_count;
+    char* argv[] = {program.data(), count.empty() ? nullptr : loops.data(), count.data(), nullptr};
     REQUIRE(::posix_spawn(&pid_, DT_SERVER, nullptr, nullptr, argv, envp.data()) == 0);
   }
   ~ServerProcess() {
@@ -122,6 +125,7 @@ class ServerProcess {
     }
   }
   void signal(int number) { ::kill(pid_, number); }
+  [[nodiscard]] pid_t pid() const { return pid_; }
   /// The exit status, or nothing while it runs.
   std::optional<int> ended() {
     if (status_) return status_;
@@ -135,6 +139,59 @@ class ServerProcess {
  private:
   pid_t pid_ = -1;
   std::optional<int> status_;
+};
+
+/// The threads of a process, by their names.
+std::multimap<std::string, pid_t> threads_of(pid_t process) {
+  std::multimap<std::string, pid_t> out;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    std::getline(file, name);
+    out.emplace(name, std::stoi(task.path().filename()));
+  }
+  return out;
+}
+
+/// The soft limit of this process's descriptors is low as long as this lives.
+class FewDescriptors {
+ public:
+  FewDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit few{64, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// A thread of another process that does not go on, as if in a call of a driver that is dead; the
+/// other threads do. On one thread of the test.
+class StuckThread {
+ public:
+  StuckThread(pid_t process, const std::string& name) {
+    REQUIRE(eventually([&] { return threads_of(process).contains(name); }));
+    thread_ = threads_of(process).find(name)->second;
+    REQUIRE(::ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr) == 0);
+    REQUIRE(::ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr) == 0);
+    REQUIRE(::waitpid(thread_, nullptr, __WALL) == thread_);
+  }
+  ~StuckThread() {
+    ::ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
+    has_ended();
+  }
+  StuckThread(const StuckThread&) = delete;
+  StuckThread& operator=(const StuckThread&) = delete;
+  /// Its process's end is seen only after its own.
+  bool has_ended() const { return ::waitpid(thread_, nullptr, __WALL | WNOHANG) != 0; }
+
+ private:
+  pid_t thread_ = 0;
 };
 
 /// A port of this machine that somebody listens on; none that the kernel gives to others later.
@@ -265,6 +322,36 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   REQUIRE(eventually([&] { return server.ended().has_value(); }));
   CHECK(WIFEXITED(*server.ended()));
   CHECK(WEXITSTATUS(*server.ended()) == 0);
+}
+
+TEST_CASE("processes: an idle worker tells of which servers it hears, and not of a stopped one",
+          "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  ServerProcess server(path, {"DT_SERVER_ID=4", "DT_SERVER_INDEX=0"});
+  auto at_server = agent.accept();
+  const auto ready = at_server.hear<ServerReady>();
+  at_server.say(commit_of(1, 0));
+  set_worker_environment(path);
+  auto supervisor = std::async(std::launch::async, [&] {
+    auto at_worker = agent.accept();
+    Servers servers;
+    servers.servers.push_back({ServerId(4), ready.address, ready.port});
+    at_worker.say(servers);
+    return at_worker;
+  });
+  const dtkv::KVStore store("dist_sync");  // and nothing more: only beats pass
+  auto at_worker = supervisor.get();
+  const auto hears = [&](const std::vector<ServerId>& servers) {
+    return at_worker.hear<ServersHeard>().servers == servers;
+  };
+  CHECK(hears({ServerId(4)}));
+  CHECK(hears({ServerId(4)}));
+  server.signal(SIGSTOP);
+  CHECK(eventually([&] { return hears({}); }));
+  server.signal(SIGCONT);
+  CHECK(eventually([&] { return hears({ServerId(4)}); }));
 }
 
 TEST_CASE("processes: a killed server is replaced, and the C ABI says where to go on",
@@ -403,6 +490,54 @@ TEST_CASE("processes: a server tells on which device it computes", "[process]") 
   CHECK_FALSE(ready.device_note.empty());
   const bool has_none = ready.device_note.starts_with("no CUDA device");
   CHECK(ready.device == (has_none ? "cpu" : "cuda:0"));
+}
+
+TEST_CASE("processes: a server reports a loop that is stuck, and ends in spite of it",
+          "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  ServerProcess server(path, {});
+  auto at_server = agent.accept();
+  at_server.hear<ServerReady>();
+  const StuckThread loop(server.pid(), "kv-loop-1");
+  std::vector<StuckLoop> stuck;
+  CHECK(eventually([&] {
+    stuck = at_server.hear<Traffic>().stuck;
+    return !stuck.empty();
+  }));
+  REQUIRE(stuck.size() == 1);
+  CHECK(stuck[0].loop == 1);
+  CHECK(stuck[0].milliseconds >= 3000);
+  CHECK(stuck[0].state.find("stopped by a debugger (t)") != std::string::npos);
+  server.signal(SIGTERM);
+  CHECK(eventually([&] { return loop.has_ended() && server.ended(); }));
+}
+
+TEST_CASE("processes: loops and descriptors are for as many workers as may come", "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  {
+    const FewDescriptors few;
+    ServerProcess server(path, {"DT_NUM_WORKERS=2", "DT_MAX_WORKERS=5000"}, "");
+    auto at_server = agent.accept();
+    at_server.hear<ServerReady>();
+    rlimit limit{};
+    REQUIRE(::prlimit(server.pid(), RLIMIT_NOFILE, nullptr, &limit) == 0);
+    CHECK(limit.rlim_cur == limit.rlim_max);
+    // They name themselves.
+    CHECK(eventually([&] { return threads_of(server.pid()).contains("kv-loop-0"); }));
+    CHECK_FALSE(threads_of(server.pid()).contains("kv-loop-1"));
+  }
+  const FewDescriptors few;
+  set_worker_environment(path);
+  ::setenv("DT_NUM_SERVERS", "0", 1);  // refused, but not before
+  dtkv_store* store = nullptr;
+  CHECK(dtkv_create("dist_sync", &store) == DTKV_INVALID);
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(limit.rlim_cur == limit.rlim_max);
 }
 
 TEST_CASE("processes: dtserver ends when its agent is gone for the orphan time", "[process]") {
