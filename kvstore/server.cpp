@@ -14,6 +14,7 @@
 #include "io/task_group.h"
 #include "io/within.h"
 #include "kvstore/busy_poll.h"
+#include "kvstore/checkpoint/loader.h"
 #include "kvstore/checkpoint/writer.h"
 #include "kvstore/handshake.h"
 #include "kvstore/loop_report.h"
@@ -101,26 +102,35 @@ class Server::Loop final : public Answers {
     if (size >= kSendAtOnce) link.write_now();
   }
 
-  /// What happened since the last time.
-  struct Seen {
-    struct Worker {
-      bool connected = false;
-      bool active = false;  ///< Bytes moved.
-      bool busy = false;    ///< More than beats came.
-    };
-    std::map<WorkerId, Worker> workers;  ///< Every one ever seen.
-    std::set<WorkerId> owing;
-    std::set<WorkerId> waiting;
-  };
-  Seen traffic() {
-    Seen out;
-    for (auto& [worker, bytes] : read_) {
-      const auto it = connections_.find(worker);
-      const bool connected = it != connections_.end();
-      const std::uint64_t now = connected ? it->second->link.bytes_moved() : 0;
-      out.workers[worker] = {connected, connected && now != bytes,
-                             connected && std::exchange(it->second->is_busy, false)};
-      bytes = now;
+  /// Sends what answer() was given since the last time.
+  void write_answers() {
+    count(shard_.nonfinite(), nonfinite_told_, counters_.nonfinite);
+    count(shard_.fenced(), fenced_told_, counters_.fenced);
+    count(shard_.in_place(), in_place_told_, counters_.in_place);
+    for (auto& connection : to_write_) {
+      connection->has_answers = false;
+      connection->link.write_now();
+    }
+    to_write_.clear();
+  }
+
+  [[nodiscard]] LoopReport& report() { return report_; }
+  /// Answers what is_to_ask() said.
+  void publish() {
+    LoopReport::Seen out;
+    for (auto it = bytes_told_.begin(); it != bytes_told_.end();) {
+      const WorkerId worker = it->first;
+      const auto found = connections_.find(worker);
+      const bool connected = found != connections_.end();
+      if (!connected && !shard_.members().contains(worker)) {
+        it = bytes_told_.erase(it);
+        continue;
+      }
+      const std::uint64_t now = connected ? found->second->link.bytes_moved() : 0;
+      out.workers[worker] = {connected, connected && now != it->second,
+                             connected && std::exchange(found->second->is_busy, false)};
+      it->second = now;
+      ++it;
     }
     shard_.add_debts(out.owing, out.waiting);
     report_.publish(std::move(out));
@@ -197,17 +207,6 @@ class Server::Loop final : public Answers {
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Large answers leave at once; the others together when there is nothing more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
-
-  void write_answers() {
-    count(shard_.nonfinite(), nonfinite_told_, counters_.nonfinite);
-    count(shard_.fenced(), fenced_told_, counters_.fenced);
-    count(shard_.in_place(), in_place_told_, counters_.in_place);
-    for (auto& connection : to_write_) {
-      connection->has_answers = false;
-      connection->link.write_now();
-    }
-    to_write_.clear();
-  }
 
   static void count(std::uint64_t now, std::uint64_t& told, std::atomic<std::uint64_t>& sum) {
     if (now != told) sum += now - std::exchange(told, now);
@@ -310,8 +309,10 @@ struct Server::Impl {
   /// `devices`: one for each loop, or none.
   Impl(ServerOptions o, const std::vector<std::shared_ptr<DeviceEngine>>& devices, io::Log& l)
       : options(std::move(o)), log(l) {
+    if (options.shard.restore) loader.emplace();
     for (std::uint32_t i = 0; i < options.loops; ++i) {
       ShardOptions shard = options.shard;
+      if (loader) shard.offload = [this, i](auto work) { offload(i, std::move(work)); };
       shard.is_registrar = index() == 0 && i == 0;
       if (!devices.empty()) shard.device = devices[i];
       loops.push_back(std::make_unique<Loop>(i, shard, counters));
@@ -321,6 +322,16 @@ struct Server::Impl {
       writer.emplace([this](SavedWriter::Task task, Result<WrittenFile> written) {
         finish_saving(std::move(task), written);
       });
+  }
+
+  /// What a loop's shard has done by the loader.
+  void offload(std::uint32_t loop, std::function<std::function<void()>()> work) {
+    loader->submit([this, loop, work = std::move(work)] {
+      io::asio::post(loops[loop]->context(), [loop = loops[loop].get(), then = work()] {
+        then();
+        loop->write_answers();
+      });
+    });
   }
 
   [[nodiscard]] std::uint32_t index() const { return options.index.value_or(options.id.value); }
@@ -469,6 +480,7 @@ struct Server::Impl {
   std::atomic<std::uint64_t> asked_to_save = 0;  ///< The last generation that did.
   std::uint16_t port = 0;
   std::optional<SavedWriter> writer;  ///< None without a folder for checkpoints.
+  std::optional<Loader> loader;       ///< None without a checkpoint to begin with.
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -494,6 +506,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& lo
 Server::~Server() {
   impl_->stopping = true;
   impl_->writer.reset();  // it posts to the loops
+  if (impl_->loader) impl_->loader->stop();
   for (auto& loop : impl_->loops) {
     const bool accepts = &loop == &impl_->loops.front();
     io::asio::post(loop->context(), [this, &loop, accepts] {

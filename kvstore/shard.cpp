@@ -51,6 +51,10 @@ Shard::Shard(ShardOptions options, Answers& answers)
   }
 }
 
+Shard::~Shard() {
+  if (bench_.device) bench_.device->on_no_memory({});
+}
+
 Shard::Chunk* Shard::find(const data::Header& header) {
   // A frame is looked up when it begins, when it takes memory and when it is handled.
   const ChunkKey key = chunk_key(header);
@@ -218,6 +222,8 @@ void Shard::disconnect(WorkerId worker) {
     chunk->value.detach(worker);
   }
   parking_.forget(worker);
+  for (auto& [key, waiting] : restoring_)
+    std::erase_if(waiting, [&](const auto& header) { return header.worker == worker; });
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {}))
     if (frame.header.worker != worker) hold(deadline, std::move(frame));
@@ -317,9 +323,7 @@ bool Shard::add_chunk(const data::Header& header, ChunkValue value) {
   const auto why = value.failure();
   if (has_lost_device()) return false;
   if (!why.empty()) {
-    refuse(header, data::Code::kInvalid,
-           fmt::format("chunk {} of key {}, {} elements of {}: {}", header.chunk, header.key,
-                       header.samples, name_of(header.dtype), why));
+    refuse(header, data::Code::kInvalid, cannot_hold(header, why));
     return false;
   }
   chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}, {}});
@@ -338,10 +342,34 @@ void Shard::restore_chunk(const data::Header& header) {
   if (header.dtype != key.dtype)
     return refuse(header, data::Code::kMismatch,
                   fmt::format("key '{}' is of another dtype in the checkpoint", key.name));
-  auto slice = options_.restore->load(header.key, header.step, header.samples);
-  const bool is_part = header.samples <= key.count && header.step <= key.count - header.samples;
+  const auto [loading, is_first] = restoring_.try_emplace(chunk_key(header));
+  std::erase_if(loading->second, [&](const auto& h) { return h.worker == header.worker; });
+  loading->second.push_back(header);
+  if (!is_first) return;
+  auto work = [this, restore = options_.restore, header]() -> std::function<void()> {
+    auto slice = std::make_shared<Result<RestoredSlice>>(
+        restore->load(header.key, header.step, header.samples));
+    return [this, header, slice] { on_restored(header, std::move(*slice)); };
+  };
+  if (options_.offload) return options_.offload(std::move(work));
+  work()();
+}
+
+/// The chunk is there, or cannot be: whoever waits for it is answered.
+void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) {
+  const auto waiting = std::move(restoring_.extract(chunk_key(asked)).mapped());
+  const auto& key = options_.restore->keys()[asked.key.value];
+  const bool is_part = asked.samples <= key.count && asked.step <= key.count - asked.samples;
   if (!slice && is_part && options_.on_damage) return options_.on_damage(slice.error().message);
-  if (!slice) return refuse(header, data::Code::kInvalid, slice.error().message);
+  if (!slice) {  // others may have asked for a part that there is
+    for (const auto& header : waiting) {
+      if (header.samples == asked.samples && header.step == asked.step)
+        refuse(header, data::Code::kInvalid, slice.error().message);
+      else
+        on_init(header, {});
+    }
+    return;
+  }
   const auto shared = [](Payload bytes) {
     return bytes.empty() ? nullptr : std::make_shared<Payload>(std::move(bytes));
   };
@@ -350,9 +378,17 @@ void Shard::restore_chunk(const data::Header& header) {
   state.second = shared(std::move(slice->state2));
   state.updates = slice->updates;
   const bool is_auxiliary = (key.flags & data::kAuxiliary) != 0;
-  ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(slice->value));
+  ChunkValue value(bench_, key.dtype, is_auxiliary, asked.samples, std::move(slice->value));
   value.restore(std::move(state));
-  add_chunk(header, std::move(value));
+  const auto why = value.failure();
+  if (has_lost_device()) return;
+  if (why.empty()) chunks_.emplace(chunk_key(asked), Chunk{std::move(value), {}, 0, {}, {}, {}});
+  for (const auto& header : waiting) {
+    if (why.empty())
+      on_init(header, {});
+    else
+      refuse(header, data::Code::kInvalid, cannot_hold(header, why));
+  }
 }
 
 // ---------------------------------------------------------------- epochs, barrier

@@ -50,6 +50,9 @@ struct ShardOptions {
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
   /// What keys and chunks begin with that are in it, whoever creates them; null: nothing.
   std::shared_ptr<const Checkpoint> restore;
+  /// Does the work on another thread, in the order of the calls, then what it returns on the
+  /// shard's; none: both at once. For reading `restore`.
+  std::function<void(std::function<std::function<void()>()> work)> offload;
   /// On the shard's thread, maybe again and again: a part of `restore` cannot be read, and who
   /// asked for it gets no answer. None: that is refused.
   std::function<void(std::string why)> on_damage;
@@ -128,6 +131,7 @@ class Shard {
   void on_register(const data::Header& header, Payload payload);
   void on_init(const data::Header& header, Payload payload);
   void restore_chunk(const data::Header& header);
+  void on_restored(const data::Header& asked, Result<RestoredSlice> slice);
   [[nodiscard]] SavedLoop save();
   /// The chunk is there, if the device has taken it; else its sender is told.
   bool add_chunk(const data::Header& header, ChunkValue value);
@@ -168,6 +172,8 @@ class Shard {
   std::unordered_map<ChunkKey, Chunk> chunks_;
   ChunkKey last_key_ = 0;  ///< Of last_found_.
   Chunk* last_found_ = nullptr;
+  /// Who waits for chunks that are being read from `restore`.
+  std::unordered_map<ChunkKey, std::vector<data::Header>> restoring_;
   std::vector<Chunk*> open_;        ///< Those whose open round somebody has contributed to.
   std::vector<Waiting> answering_;  ///< Scratch of complete().
   std::vector<std::byte*> places_;  ///< Scratch of complete().

@@ -109,9 +109,10 @@ class TcpLink {
   };
 
   io::awaitable<Result<void>> read(void* into, std::size_t size);
-  /// Reads and hands on what the socket has, up to a turn's worth of bytes.
+  /// Reads and hands on what the socket has, up to a turn's worth of bytes and frames.
   Result<void> drain(FrameSink& sink);
-  /// Hands on what the buffer has, as long as the queue is within its limit.
+  [[nodiscard]] bool is_turn_over() const;
+  /// Hands on what the buffer has, as long as the queue is within its limit and the turn lasts.
   Result<void> parse(FrameSink& sink);
   /// Reads once into the arriving frame and the buffer. False: there was less than asked for.
   Result<bool> fill();
@@ -123,6 +124,7 @@ class TcpLink {
   std::size_t buffer_begin_ = 0;
   std::size_t buffer_end_ = 0;
   Arriving arriving_;
+  unsigned turn_frames_ = 0;  ///< Handed on since drain() began.
   std::deque<Outgoing> queue_;
   std::size_t front_written_ = 0;
   std::size_t queued_bytes_ = 0;

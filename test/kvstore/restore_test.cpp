@@ -96,6 +96,43 @@ TEST_CASE("what begins with a checkpoint goes on bit by bit as if nothing had be
   CHECK(train_all(second, 2, optimizer, -77.0F) == undisturbed);
 }
 
+TEST_CASE("a chunk is read elsewhere: nobody waits for it but those who asked", "[restore]") {
+  const Folder folder;
+  Reports reports;
+  Cluster first(1, 1, true, true, false, saving(folder, reports));
+  first.save_at(kSaved);
+  train_all(first, 1, "sgd momentum=0.9", 0.5F);
+  auto options = ShardBench::options();
+  options.restore = kv::Checkpoint::open(seal(folder, reports.wait(1))).value();
+  std::vector<std::function<std::function<void()>()>> reading;
+  options.offload = [&](auto work) { reading.push_back(std::move(work)); };
+  ShardBench bench(options);
+  bench.commit(1, {0, 1, 2});
+  const auto ask = [&](std::uint32_t worker) {
+    data::Header header;
+    header.type = data::Type::kInit;
+    header.worker = WorkerId(worker);
+    header.samples = kCount;
+    bench.say(header);
+  };
+  for (std::uint32_t w = 0; w < 3; ++w) ask(w);
+  ask(1);  // again
+  CHECK(reading.size() == 1);
+  CHECK(bench.take().empty());
+  CHECK(bench.commit(2, {0, 1}) == kv::Members::Adopted::kYes);
+  bench.shard_.disconnect(WorkerId(2));
+  const auto there = reading.at(0)();
+  CHECK(bench.take().empty());
+  there();
+  const auto answers = bench.take();
+  REQUIRE(answers.size() == 2);
+  for (const auto& answer : answers) CHECK(answer.header.type == data::Type::kDone);
+  CHECK(bench.value() != 0);
+  ask(2);
+  CHECK(bench.take().size() == 1);
+  CHECK(reading.size() == 1);
+}
+
 TEST_CASE("servers of any ids save and begin by their index", "[restore]") {
   const Folder folder;
   Reports reports;

@@ -47,6 +47,24 @@ class Generous final : public FrameSink {
   std::string bytes_ = std::string(kAnswer, '.');
 };
 
+/// Counts the frames between two turns.
+class Counting final : public FrameSink {
+ public:
+  Result<std::byte*> begin(const data::Header&) override { return nullptr; }
+  Result<void> end() override {
+    ++all;
+    most = std::max(most, ++in_turn_);
+    return {};
+  }
+  void idle() override { in_turn_ = 0; }
+
+  std::size_t all = 0;
+  std::size_t most = 0;
+
+ private:
+  std::size_t in_turn_ = 0;
+};
+
 io::awaitable<void> receive(TcpLink& link, FrameSink& sink) { (void)co_await link.receive(sink); }
 io::awaitable<void> write(TcpLink& link) { co_await link.write_loop(); }
 
@@ -84,4 +102,39 @@ TEST_CASE("link: many small requests are answered as the answers are read, not a
   loop.join();
   CHECK(got == answers.size());
   CHECK(sink.most_queued <= kLimit + Generous::kAnswer + data::kHeaderBytes);
+}
+
+TEST_CASE(
+    "link: a turn ends after some frames, and those that it leaves are handed on all the same",
+    "[wire]") {
+  constexpr std::size_t kFrames = 3000;
+  const bool polls = GENERATE(false, true);
+  CAPTURE(polls);
+  io::asio::io_context context;
+  Tcp::acceptor acceptor(context, Tcp::endpoint(io::asio::ip::address_v4::loopback(), 0));
+  Tcp::socket peer(context);
+  peer.connect(acceptor.local_endpoint());
+  data::Header request;
+  request.type = data::Type::kBeat;
+  const auto bytes = data::encode(request);
+  std::string frames;
+  for (std::size_t i = 0; i < kFrames; ++i) frames.append(bytes.begin(), bytes.end());
+  TcpLink link(acceptor.accept());
+  Counting sink;
+  io::TaskGroup group(context.get_executor());
+  group.spawn(receive(link, sink));
+  if (polls) context.poll();  // receive() waits
+  auto writing =
+      std::async(std::launch::async, [&] { io::asio::write(peer, io::asio::buffer(frames)); });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  bool is_first = true;
+  while (sink.all < kFrames && std::chrono::steady_clock::now() < deadline) {
+    if (polls && is_first && link.read_now(sink)) is_first = false;
+    if (!polls || !is_first) context.run_one_for(std::chrono::milliseconds(100));
+  }
+  writing.get();
+  link.close();
+  context.run();
+  CHECK(sink.all == kFrames);
+  CHECK(sink.most <= (polls ? 1200 : 256));
 }
