@@ -12,7 +12,7 @@
 ///     kPush                  gradient             kDone, when the round is complete
 ///     kPushPull              gradient             kValue, of exactly that round
 ///     kPull                                       kValue
-///     kFinish (round=phase)                       kDone
+///     kFinish (round=phase, step=next epoch)      kDone
 ///     kBarrier (round)                            kDone, when every contributor is there
 ///     kSetOptimizer          text                 kDone; kCheckOnly: nothing is set yet
 ///     kSync                                       kDone, SyncState

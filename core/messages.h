@@ -432,7 +432,7 @@ struct ServerCommit {
   Term term;
   Generation generation;
   Epoch epoch;                         ///< The epoch that begins or goes on.
-  bool boundary = false;               ///< A new epoch begins: finished marks are cleared.
+  bool boundary = false;               ///< For traces: servers go by the epoch.
   std::vector<WorkerId> contributors;  ///< In rank order; the first initialises keys.
   /// A checkpoint is to be taken of the values as they are when this generation is first heard of,
   /// as long as that is before anybody was released: it stands in every later commit of the epoch.

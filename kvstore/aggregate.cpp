@@ -1,40 +1,47 @@
 #include "kvstore/aggregate.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/result.h"
 
 namespace dt::kv {
 
-namespace {
-
-bool holds(const std::vector<WorkerId>& list, WorkerId worker) {
-  return std::find(list.begin(), list.end(), worker) != list.end();
-}
-
-}  // namespace
-
 Members::Adopted Members::adopt(const ServerCommit& commit) {
   if (commit.term < term_ || commit.generation < generation_) return Adopted::kStale;
   term_ = commit.term;
   if (commit.generation == generation_) return Adopted::kSame;
+  const bool ends_epoch = std::any_of(finished_.begin(), finished_.end(), [&](const auto& mark) {
+    return mark.second <= commit.epoch;
+  });
   generation_ = commit.generation;
   contributors_ = commit.contributors;
-  std::erase_if(finished_, [this](WorkerId w) { return !holds(contributors_, w); });
-  return Adopted::kYes;
+  departed_.clear();
+  std::vector<WorkerId> sorted = contributors_;
+  std::sort(sorted.begin(), sorted.end());
+  std::set_difference(sorted_.begin(), sorted_.end(), sorted.begin(), sorted.end(),
+                      std::back_inserter(departed_));
+  sorted_ = std::move(sorted);
+  std::erase_if(finished_, [this](const auto& mark) { return !contains(mark.first); });
+  return ends_epoch ? Adopted::kBoundary : Adopted::kYes;
 }
 
-bool Members::contains(WorkerId worker) const { return holds(contributors_, worker); }
+bool Members::contains(WorkerId worker) const {
+  return std::binary_search(sorted_.begin(), sorted_.end(), worker);
+}
 
 bool Members::is_first(WorkerId worker) const {
   return !contributors_.empty() && contributors_.front() == worker;
 }
 
-bool Members::is_finished(WorkerId worker) const { return holds(finished_, worker); }
+bool Members::is_finished(WorkerId worker) const {
+  return std::any_of(finished_.begin(), finished_.end(),
+                     [worker](const auto& mark) { return mark.first == worker; });
+}
 
-bool Members::finish(WorkerId worker, std::uint64_t phase) {
+bool Members::finish(WorkerId worker, std::uint64_t phase, Epoch next) {
   if (phase < phase_ || !contains(worker) || is_finished(worker)) return false;
-  finished_.push_back(worker);
+  finished_.emplace_back(worker, next);
   return true;
 }
 
@@ -51,19 +58,36 @@ void Members::begin_epoch() {
   ++phase_;
 }
 
+std::size_t RoundMachine::Latest::place_of(WorkerId worker) const {
+  const auto it = std::lower_bound(all_.begin(), all_.end(), worker,
+                                   [](const auto& e, WorkerId w) { return e.first < w; });
+  return static_cast<std::size_t>(it - all_.begin());
+}
+
 Round RoundMachine::Latest::of(WorkerId worker) const {
-  const auto it =
-      std::find_if(all_.begin(), all_.end(), [&](const auto& e) { return e.first == worker; });
-  return it == all_.end() ? Round() : it->second;
+  const std::size_t at = place_of(worker);
+  return at < all_.size() && all_[at].first == worker ? all_[at].second : Round();
 }
 
 void RoundMachine::Latest::set(WorkerId worker, Round round) {
-  for (auto& [known, latest] : all_) {
-    if (known != worker) continue;
-    latest = round;
-    return;
+  const std::size_t at = place_of(worker);
+  if (at == all_.size() || all_[at].first != worker)
+    all_.emplace(all_.begin() + static_cast<std::ptrdiff_t>(at), worker, round);
+  else
+    all_[at].second = round;
+}
+
+void RoundMachine::Latest::forget(WorkerId worker) {
+  const std::size_t at = place_of(worker);
+  if (at < all_.size() && all_[at].first == worker)
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void RoundMachine::forget(const std::vector<WorkerId>& workers) {
+  for (const WorkerId worker : workers) {
+    rounds_.forget(worker);
+    pushes_.forget(worker);
   }
-  all_.emplace_back(worker, round);
 }
 
 Admission RoundMachine::admit(const Members& members, WorkerId worker, Generation generation,

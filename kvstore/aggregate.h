@@ -26,13 +26,18 @@ class Members {
  public:
   enum class Adopted : std::uint8_t {
     kYes,
-    kSame,   ///< Already known: acknowledge again.
-    kStale,  ///< A lower (term, generation): refuse.
+    kBoundary,  ///< And some had finished the epoch that it ends.
+    kSame,      ///< Already known: acknowledge again.
+    kStale,     ///< A lower (term, generation): refuse.
   };
 
   /// Takes a commit over. Afterwards, at a boundary: complete every round that somebody has
   /// contributed to (all who are left have finished), then begin_epoch(). Else: re-check every open
   /// round, then clear_if_all_finished().
+  ///
+  /// It is a boundary if a finish mark is of an earlier epoch than the commit. That the last commit
+  /// was of an earlier one says nothing: an epoch may begin without a commit, and commits may be
+  /// missed.
   Adopted adopt(const ServerCommit& commit);
   [[nodiscard]] bool contains(WorkerId worker) const;
   /// True for the contributor that gives initial values.
@@ -43,11 +48,13 @@ class Members {
   [[nodiscard]] Generation generation() const { return generation_; }
   /// In rank order.
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
+  /// Those that the last commit removed. Ids are never reused.
+  [[nodiscard]] const std::vector<WorkerId>& departed() const { return departed_; }
 
-  /// The worker's last round of the epoch was sent. `phase`: the number of epochs that everybody
-  /// had finished when the worker asked; an older one was handled before and changes nothing.
-  /// True if something changed: re-check every open round, then clear_if_all_finished().
-  bool finish(WorkerId worker, std::uint64_t phase);
+  /// The worker's last round before epoch `next` was sent. `phase`: the number of epochs that
+  /// everybody had finished when the worker asked; an older one was handled before and changes
+  /// nothing. True if something changed: re-check every open round, then clear_if_all_finished().
+  bool finish(WorkerId worker, std::uint64_t phase, Epoch next);
   /// When every contributor has finished, the next epoch may begin: forgets the marks.
   void clear_if_all_finished();
   void begin_epoch();
@@ -57,7 +64,9 @@ class Members {
   Term term_;
   Generation generation_;
   std::vector<WorkerId> contributors_;
-  std::vector<WorkerId> finished_;
+  std::vector<WorkerId> sorted_;                      ///< The contributors.
+  std::vector<WorkerId> departed_;                    ///< With the last commit.
+  std::vector<std::pair<WorkerId, Epoch>> finished_;  ///< And the epoch that they go on to.
   std::uint64_t phase_ = 0;
 };
 
@@ -83,6 +92,10 @@ class RoundMachine {
   [[nodiscard]] bool is_complete(const Members& members) const;
   /// Adds the contributors that the open round waits for; nobody if none has contributed.
   void add_missing(const Members& members, std::set<WorkerId>& into) const;
+  /// Forgets workers that are no members any more; what was counted of them stays counted.
+  void forget(const std::vector<WorkerId>& workers);
+  /// How many workers are remembered.
+  [[nodiscard]] std::size_t remembered() const { return rounds_.size() + pushes_.size(); }
   /// The open round was applied; the next one opens.
   void advance();
   [[nodiscard]] Round open() const { return open_; }
@@ -95,9 +108,15 @@ class RoundMachine {
    public:
     [[nodiscard]] Round of(WorkerId worker) const;
     void set(WorkerId worker, Round round);
+    void forget(WorkerId worker);
+    [[nodiscard]] std::size_t size() const { return all_.size(); }
 
    private:
-    std::vector<std::pair<WorkerId, Round>> all_;
+    using All = std::vector<std::pair<WorkerId, Round>>;
+
+    std::size_t place_of(WorkerId worker) const;
+
+    All all_;  ///< Sorted.
   };
   [[nodiscard]] bool has_counted(WorkerId worker, Round round) const {
     return rounds_.of(worker) >= round;

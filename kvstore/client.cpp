@@ -456,6 +456,7 @@ Status Client::finish_epoch() {
   epoch_finished_ = true;
   Request request;
   request.header.type = data::Type::kFinish;
+  request.header.step = member_.view().epoch.next().value;
   auto answers = links_.ask_all(request, Duration::zero());
   if (!answers) return tl::unexpected(answers.error());
   return {};

@@ -180,8 +180,13 @@ void Shard::handle(const data::Header& header, Payload payload, Time now, Shared
 
 Members::Adopted Shard::commit(const ServerCommit& commit, Time now, SavedLoop* saved) {
   const auto adopted = members_.adopt(commit);
-  if (adopted != Members::Adopted::kYes) return adopted;
-  recheck(commit.boundary);
+  const bool ends_epoch = adopted == Members::Adopted::kBoundary;
+  if (adopted != Members::Adopted::kYes && !ends_epoch) return adopted;
+  recheck(ends_epoch);
+  if (!members_.departed().empty()) {
+    for (auto& [key, chunk] : chunks_) chunk.rounds.forget(members_.departed());
+    barrier_.forget(members_.departed());
+  }
   if (saved) *saved = save();
   retry(parking_.take_all());
   held_bytes_ = 0;
@@ -394,9 +399,8 @@ void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) 
 // ---------------------------------------------------------------- epochs, barrier
 
 void Shard::on_finish(const data::Header& header) {
-  if (members_.finish(header.worker, header.round.value)) {
-    recheck(false);
-  }
+  const Epoch next(static_cast<std::uint32_t>(header.step));
+  if (members_.finish(header.worker, header.round.value, next)) recheck(false);
   answer(header, data::Type::kDone);
 }
 

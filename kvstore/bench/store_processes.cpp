@@ -56,7 +56,6 @@ Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
   if (!server) return tl::unexpected(server.error());
   ServerCommit commit;
   commit.generation = Generation(1);
-  commit.boundary = true;
   for (std::uint32_t w = 0; w < options.workers; ++w) commit.contributors.emplace_back(w);
   std::promise<bool> adopted;
   (*server)->commit(commit, [&adopted](bool yes) { adopted.set_value(yes); });

@@ -133,7 +133,6 @@ std::unique_ptr<kv::Server> start_server(io::Log& log) {
   DT_CHECK(server, "a server starts");
   ServerCommit commit;
   commit.generation = Generation(1);
-  commit.boundary = true;
   commit.contributors = {WorkerId(0), WorkerId(1)};
   std::promise<bool> adopted;
   (*server)->commit(commit, [&adopted](bool yes) { adopted.set_value(yes); });

@@ -71,7 +71,7 @@ Cluster::Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now, 
   options_.device = device_under_test();
   start_servers(change);
   for (std::uint32_t w = 0; w < workers; ++w) contributors_.push_back(WorkerId(w));
-  if (commit_now) commit(true, contributors_);
+  if (commit_now) commit(contributors_);
 }
 
 void Cluster::replace_servers(Epoch epoch, const std::function<void(kv::ServerOptions&)>& change) {
@@ -81,7 +81,8 @@ void Cluster::replace_servers(Epoch epoch, const std::function<void(kv::ServerOp
   arrived_.clear();
   addresses_.servers.clear();
   start_servers(change);
-  commit_locked(true, contributors_);
+  epoch_ = epoch;
+  commit_locked(contributors_);
   addresses_.since = generation_;
   addresses_.epoch = epoch;
   returns_to_ = epoch;
@@ -98,14 +99,14 @@ Generation Cluster::generation() {
   return generation_;
 }
 
-void Cluster::commit(bool boundary, std::vector<WorkerId> contributors) {
+void Cluster::commit(std::vector<WorkerId> contributors) {
   std::lock_guard lock(mutex_);
-  commit_locked(boundary, std::move(contributors));
+  commit_locked(std::move(contributors));
 }
 
 void Cluster::shrink(std::vector<WorkerId> left) {
   std::lock_guard lock(mutex_);
-  commit_locked(false, left);
+  commit_locked(left);
   Shrunk shrunk;
   shrunk.generation = generation_;
   shrunk.lead = left.front();
@@ -185,18 +186,14 @@ void Cluster::start_servers(const std::function<void(kv::ServerOptions&)>& chang
   }
 }
 
-void Cluster::commit_locked(bool boundary, std::vector<WorkerId> contributors,
-                            std::optional<Epoch> save) {
+void Cluster::commit_locked(std::vector<WorkerId> contributors, bool saves) {
   generation_ = generation_.next();
   contributors_ = std::move(contributors);
   ServerCommit commit;
   commit.generation = generation_;
-  commit.boundary = boundary;
+  commit.epoch = epoch_;
   commit.contributors = contributors_;
-  if (save) {
-    commit.epoch = *save;
-    commit.checkpoint = generation_;
-  }
+  if (saves) commit.checkpoint = generation_;
   for (auto& server : servers_) {
     std::promise<bool> done;
     server->commit(commit, [&done](bool adopted) { done.set_value(adopted); });
@@ -224,13 +221,14 @@ void Cluster::release_if_complete() {
   if (first_epoch_) epoch = *std::exchange(first_epoch_, std::nullopt);
   const bool returns = returns_to_.has_value();
   if (returns) epoch = *std::exchange(returns_to_, std::nullopt);
-  if (save_at_ == epoch && !returns) commit_locked(true, contributors_, epoch);
+  epoch_ = epoch;
+  if (save_at_ == epoch && !returns) commit_locked(contributors_, true);
   if (planned_) {
     // A planned newcomer that is not warm yet waits for a later boundary.
     std::vector<WorkerId> next;
     for (const auto& w : *planned_)
       if (arrived_.count(w)) next.push_back(w);
-    if (next != contributors_) commit_locked(true, next);
+    if (next != contributors_) commit_locked(next);
   }
   const auto arrived = arrived_;
   for (const auto& [worker, message] : arrived) {

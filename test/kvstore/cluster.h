@@ -61,7 +61,7 @@ class Cluster {
   void redirect(std::size_t server, std::uint16_t port) { addresses_.servers[server].port = port; }
 
   /// The next generation, adopted by every server when this returns.
-  void commit(bool boundary, std::vector<WorkerId> contributors);
+  void commit(std::vector<WorkerId> contributors);
   /// What a death in mid-epoch does.
   void shrink(std::vector<WorkerId> left);
   /// Who takes part from the next boundary on.
@@ -85,8 +85,7 @@ class Cluster {
   class Link;
 
   void start_servers(const std::function<void(kv::ServerOptions&)>& change);
-  void commit_locked(bool boundary, std::vector<WorkerId> contributors,
-                     std::optional<Epoch> save = std::nullopt);
+  void commit_locked(std::vector<WorkerId> contributors, bool saves = false);
   [[nodiscard]] kv::JobListener* listener_of(WorkerId worker);
   void arrive(WorkerId worker, const Arrive& message);
   void release_if_complete();
@@ -99,6 +98,7 @@ class Cluster {
   Servers addresses_;
   std::mutex mutex_;
   Generation generation_{0};
+  Epoch epoch_;  ///< That began last, or is about to.
   std::vector<WorkerId> contributors_;
   std::optional<std::vector<WorkerId>> planned_;
   std::optional<Epoch> save_at_;

@@ -376,7 +376,6 @@ TEST_CASE("device chunk: a checkpoint has what was put on the stream before it",
   SavedLoop saved;
   ServerCommit commit;
   commit.generation = Generation(2);
-  commit.boundary = true;
   commit.contributors = {WorkerId(0)};
   bench.shard_.commit(commit, Time{}, &saved);
   REQUIRE(saved.chunks.size() == 1);
@@ -471,7 +470,6 @@ TEST_CASE("device chunk: a checkpoint is copied by its writer, rounds go on mean
   SavedLoop saved;
   ServerCommit commit;
   commit.generation = Generation(2);
-  commit.boundary = true;
   commit.contributors = {WorkerId(0)};
   const auto copies = emulated::done().copies;
   bench.shard_.commit(commit, Time{}, &saved);

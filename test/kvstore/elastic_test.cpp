@@ -317,6 +317,6 @@ TEST_CASE("commit: a frame of a generation not learnt yet is held until the comm
   }
   REQUIRE(eventually([&] { return opened == 2; }));
   CHECK(all[0].wait_for(100ms) == std::future_status::timeout);
-  cluster.commit(true, {WorkerId(0), WorkerId(1)});
+  cluster.commit({WorkerId(0), WorkerId(1)});
   for (auto& one : all) CHECK(one.get() == 2);
 }

@@ -114,7 +114,7 @@ TEST_CASE("parking: what waited is answered once, a worker's that is gone not at
     CHECK(answer.header.type == data::Type::kDone);
     CHECK(answer.to != WorkerId(7));
   }
-  bench.commit(2, {0, 1, 7}, true);
+  bench.commit(2, {0, 1, 7}, 1);
   CHECK(bench.take().empty());
 }
 

@@ -230,7 +230,6 @@ ServerCommit commit_of(std::uint64_t generation, std::uint32_t epoch) {
   ServerCommit commit;
   commit.generation = Generation(generation);
   commit.epoch = Epoch(epoch);
-  commit.boundary = true;
   commit.contributors = {WorkerId(3)};
   return commit;
 }
@@ -260,7 +259,6 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   CHECK(ready.device_note.empty());  // it was not asked for another
   ServerCommit commit;
   commit.generation = Generation(1);
-  commit.boundary = true;
   commit.contributors = {WorkerId(3)};
   at_server.say(commit);
   CHECK(at_server.hear<CommitAck>().generation == Generation(1));

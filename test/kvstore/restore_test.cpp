@@ -210,7 +210,7 @@ TEST_CASE("a damaged array is found when it is wanted, and said by name", "[rest
   options.restore = checkpoint;
   options.on_damage = [&told](std::string why) { told.push_back(std::move(why)); };
   ShardBench bench(std::move(options));
-  bench.commit(1, {0}, true);
+  bench.commit(1, {0});
   for (std::uint32_t key = 0; key < 2; ++key) {
     data::Header header;
     header.type = data::Type::kInit;
@@ -253,13 +253,12 @@ TEST_CASE("what was saved stays as it was while rounds go on", "[restore]") {
   for (const char* optimizer : {"", "sgd momentum=0.9", "adam"}) {
     CAPTURE(optimizer);
     ShardBench bench(true);
-    bench.commit(1, {0}, true);
+    bench.commit(1, {0});
     if (*optimizer) bench.set_optimizer(0, optimizer);
     bench.init(0, 1.0F);
     bench.push(0, 1, 0.25F);
     ServerCommit commit;
     commit.generation = Generation(2);
-    commit.boundary = true;
     commit.contributors = {WorkerId(0)};
     kv::SavedLoop saved;
     REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Adopted::kYes);
@@ -280,13 +279,12 @@ TEST_CASE("what was saved stays as it was while rounds go on", "[restore]") {
 
 TEST_CASE("a contribution held for the commit comes after what it saves", "[restore]") {
   ShardBench bench(true);
-  bench.commit(1, {0}, true);
+  bench.commit(1, {0});
   bench.init(0, 1.0F);
   bench.push(0, 1, 5.0F);
   bench.push(0, 2, 7.0F, 2);  // of the generation to come
   ServerCommit commit;
   commit.generation = Generation(2);
-  commit.boundary = true;
   commit.contributors = {WorkerId(0)};
   kv::SavedLoop saved;
   REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Adopted::kYes);

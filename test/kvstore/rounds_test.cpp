@@ -22,7 +22,7 @@ TEST_CASE("rounds: any interleaving of contributions, resends, finishes and comm
         std::uint64_t generation = 1;
         std::set<std::uint32_t> members;
         for (std::uint32_t w = 0; w < kWorkers; ++w) members.insert(w);
-        bench.commit(generation, {members.begin(), members.end()}, true);
+        bench.commit(generation, {members.begin(), members.end()});
         bench.init(0, 0);
         bench.take();
 
@@ -99,7 +99,7 @@ TEST_CASE("rounds: any interleaving of contributions, resends, finishes and comm
               if (members.size() > 1 && members.count(w)) {
                 members.erase(w);
                 finished.erase(w);
-                bench.commit(++generation, {members.begin(), members.end()}, false);
+                bench.commit(++generation, {members.begin(), members.end()});
               }
               break;
           }

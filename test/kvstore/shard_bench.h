@@ -45,10 +45,10 @@ class ShardBench : public Answers {
   std::vector<Answer> take() { return std::exchange(answers, {}); }
 
   Members::Adopted commit(std::uint64_t generation, std::vector<std::uint32_t> workers,
-                          bool boundary = false) {
+                          std::uint32_t epoch = 0) {
     ServerCommit commit;
     commit.generation = Generation(generation);
-    commit.boundary = boundary;
+    commit.epoch = Epoch(epoch);
     for (auto w : workers) commit.contributors.push_back(WorkerId(w));
     return shard_.commit(commit, Time{});
   }
@@ -88,11 +88,12 @@ class ShardBench : public Answers {
   void push(std::uint32_t worker, std::uint64_t round, float value, std::uint64_t generation = 1) {
     say(push_header(worker, round, generation), bytes(std::vector<float>(kElements, value)));
   }
-  void finish(std::uint32_t worker, std::uint64_t phase) {
+  void finish(std::uint32_t worker, std::uint64_t phase, std::uint32_t next = 1) {
     data::Header header;
     header.type = data::Type::kFinish;
     header.worker = WorkerId(worker);
     header.round = Round(phase);
+    header.step = next;
     say(header);
   }
   void set_optimizer(std::uint32_t worker, const std::string& spec, std::uint8_t flags = 0) {

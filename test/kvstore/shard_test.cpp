@@ -78,7 +78,7 @@ TEST_CASE("shard: a frame of a generation not learnt yet waits for the commit or
   bench.push(7, 1, 2, 2);
   bench.push(0, 1, 1, 2);
   CHECK(bench.take().empty());
-  bench.commit(2, {0, 7}, true);
+  bench.commit(2, {0, 7}, 1);
   CHECK(bench.take().size() == 2);
   CHECK(bench.value() == 3);
   bench.push(0, 2, 1, 9);
@@ -144,6 +144,57 @@ TEST_CASE("shard: a commit of a lower term or generation is refused, the same on
   CHECK(bench.shard_.commit(commit, Time{}) == Members::Adopted::kStale);
 }
 
+TEST_CASE("shard: a boundary whose commit was never heard of ends the epoch all the same",
+          "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1, 2});
+  bench.init(0, 0);
+  bench.finish(0, 0);
+  bench.finish(1, 0);
+  bench.take();
+  // 2 died, epoch 1 began with 0, 1 and 3, and then 1 died: of all that only the last is heard.
+  bench.commit(4, {0, 3}, 1);
+  bench.push(3, 1, 8, 4);
+  CHECK(bench.take().empty());
+  bench.push(0, 1, 4, 4);
+  CHECK(bench.take().size() == 2);
+  CHECK(bench.value() == 12);
+}
+
+TEST_CASE("shard: the first commit of an epoch that began without one is no boundary", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1, 2});
+  bench.init(0, 0);
+  for (std::uint32_t w = 0; w < 3; ++w) bench.finish(w, 0);
+  bench.push(0, 1, 4);
+  bench.take();
+  bench.commit(2, {0, 1}, 1);  // 2 died in epoch 1
+  CHECK(bench.take().empty());
+  bench.push(1, 1, 8, 2);
+  CHECK(bench.take().size() == 2);
+  CHECK(bench.value() == 12);
+}
+
+TEST_CASE("rounds: workers that are no members any more are forgotten", "[shard]") {
+  Members members;
+  RoundMachine rounds;
+  ServerCommit commit;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    commit.generation = commit.generation.next();
+    commit.contributors = {WorkerId(i + 1), WorkerId(i)};
+    members.adopt(commit);
+    rounds.forget(members.departed());
+    for (const std::uint32_t w : {i + 1, i}) {
+      const Round open = rounds.open();
+      CHECK(rounds.admit(members, WorkerId(w), commit.generation, open) == Admission::kCounted);
+      CHECK(rounds.admit(members, WorkerId(w), commit.generation, open) == Admission::kDuplicate);
+    }
+    REQUIRE(rounds.is_complete(members));
+    rounds.advance();
+    CHECK(rounds.remembered() == 2);
+  }
+}
+
 TEST_CASE("shard: a boundary closes the rounds of the old epoch, so that none leaks into the next",
           "[shard]") {
   // Worker 0 has contributed and finished, worker 1 died without; one commit removes 1 and adds 2.
@@ -153,7 +204,7 @@ TEST_CASE("shard: a boundary closes the rounds of the old epoch, so that none le
   bench.push(0, 1, 4);
   bench.finish(0, 0);
   bench.take();
-  bench.commit(2, {0, 2}, true);
+  bench.commit(2, {0, 2}, 1);
   CHECK(bench.take().size() == 1);
   CHECK(bench.value() == 4);
   bench.push(0, 2, 1, 2);
