@@ -427,6 +427,15 @@ SavedChunk ChunkValue::save() const {
   return saved;
 }
 
+void ChunkValue::leave_saved(std::mutex& guard) {
+  if (!device_) return;
+  for (auto* array : {&value_, &state_.first, &state_.second}) {
+    if (!*array || array->use_count() == 1 || (*array)->memory() != Memory::kDevice) continue;
+    Payload ours = device_->swap_out(**array, guard);
+    if (!ours.empty()) *array = device_->share(std::move(ours));
+  }
+}
+
 // ---------------------------------------------------------------- the value's memory
 
 /// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
@@ -456,6 +465,11 @@ std::shared_ptr<Payload> ChunkValue::replace() {
   if (value_.use_count() == 1) return nullptr;
   if (!device_) return std::exchange(value_, make_value(bench_.pool->take(value_->size())));
   Payload fresh = device_->take(value_->size());
+  if (value_.use_count() == 1) {  // room was made: whoever kept it has a copy
+    device_->give(std::move(fresh));
+    static_cast<void>(device_->take_failure());
+    return nullptr;
+  }
   if (!device_->goes_on()) return nullptr;
   return std::exchange(value_, device_->share(std::move(fresh)));
 }

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -72,6 +73,9 @@ class ChunkValue {
   /// What is kept of it stays as it is; key and chunk are for the caller to fill in. Where there is
   /// a device the caller waits for it before the copies are read.
   [[nodiscard]] SavedChunk save() const;
+  /// What a checkpoint keeps of it lies in the host's memory from now on, and the device's is the
+  /// chunk's alone. `guard` is held by whoever reads what was saved.
+  void leave_saved(std::mutex& guard);
   /// What the device has not done of what was asked, but for a round (see Applied); empty: nothing.
   [[nodiscard]] std::string failure();
 
@@ -143,7 +147,8 @@ class ChunkValue {
   void publish(Payload bytes);
   /// The value's memory, to be changed: a copy if answers still hold the present one.
   Payload& writable();
-  /// The same, to be written all anew. The present one, if answers hold it: they keep it.
+  /// The same, to be written all anew. The present one, if answers or a checkpoint hold it: they
+  /// keep it.
   std::shared_ptr<Payload> replace();
   /// A value whose memory goes back to the pool when its last answer is sent.
   std::shared_ptr<Payload> make_value(Payload bytes);

@@ -138,7 +138,8 @@ void DeviceEngine::expect(cuda::Status status) {
 Payload DeviceEngine::take(std::size_t bytes) {
   if (!goes_on() || bytes == 0) return {};
   Payload ours = pool_->take(bytes);
-  if (ours.size() == bytes) return ours;
+  if (ours.size() != bytes && make_room_ && make_room_() && goes_on()) ours = pool_->take(bytes);
+  if (ours.size() == bytes || !goes_on()) return ours;
   std::size_t left = 0;
   std::size_t all = 0;
   expect(cuda::device_memory(left, all));
@@ -158,6 +159,15 @@ std::shared_ptr<Payload> DeviceEngine::share(Payload ours) {
     if (const auto alive = pool.lock()) alive->give(std::move(*payload));
   };
   return {std::make_unique<Payload>(std::move(ours)).release(), std::move(back_to_pool)};
+}
+
+Payload DeviceEngine::swap_out(Payload& ours, std::mutex& guard) {
+  Payload host(ours.size());
+  read(host.data(), ours.data(), ours.size());
+  wait();
+  if (!goes_on()) return {};
+  const std::lock_guard lock(guard);
+  return std::exchange(ours, std::move(host));
 }
 
 Payload DeviceEngine::bring(Payload host) {
@@ -343,10 +353,16 @@ void DeviceEngine::decode_add(data::Codec codec, std::byte* into, const Payload&
 
 // ---------------------------------------------------------------- optimizer
 
-/// As optimizer.cpp has it: zeroed at first, a copy if somebody else keeps it.
+/// As optimizer.cpp has it: zeroed at first, a copy if somebody else keeps it and there is room.
 std::byte* DeviceEngine::moments(std::shared_ptr<Payload>& state, std::size_t bytes) {
   if (state && state.use_count() == 1) return state->data();
+  if (!goes_on()) return nullptr;
   Payload fresh = take(bytes);
+  if (state && state.use_count() == 1) {  // room was made: whoever kept it has a copy
+    give(std::move(fresh));
+    if (!is_broken_) failure_.clear();
+    return state->data();
+  }
   if (!goes_on()) return nullptr;
   if (state)
     copy(fresh.data(), state->data(), bytes);

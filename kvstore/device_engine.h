@@ -11,8 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -35,12 +38,18 @@ class DeviceEngine final : public Engine {
   /// To be called once by the thread that uses it, when it is not the one that opened it.
   void begin_thread();
 
+  /// Asked when the device has no memory for take(), which tries again if it says that it gave some
+  /// back; it takes none itself.
+  void on_no_memory(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
   /// Of the device, uninitialised; empty after a failure.
   [[nodiscard]] Payload take(std::size_t bytes);
   /// For the next one of its size: what is on the stream comes first, so nobody has to wait.
   void give(Payload ours);
   /// Ours, whose memory is given back when the last reference to it ends.
   [[nodiscard]] std::shared_ptr<Payload> share(Payload ours);
+  /// The memory of `ours`, which gets a copy in the host's memory instead; waits for the stream.
+  /// `guard` is held while it changes. Empty: it failed, and nothing has changed.
+  [[nodiscard]] Payload swap_out(Payload& ours, std::mutex& guard);
   /// A copy on the device; the host's bytes are kept until they have been read.
   [[nodiscard]] Payload bring(Payload host);
   /// The same of memory that the caller leaves as it is until wait().
@@ -117,6 +126,7 @@ class DeviceEngine final : public Engine {
   std::size_t kept_bytes_ = 0;
   std::string failure_;
   bool is_broken_ = false;
+  std::function<bool()> make_room_;
 };
 
 }  // namespace dt::kv

@@ -35,6 +35,7 @@ Shard::Shard(ShardOptions options, Answers& answers)
   if (options.device) {
     bench_.device = options.device;
     bench_.pool = options.device->host_pool();
+    options.device->on_no_memory([this] { return make_room(); });
   }
   if (!options_.restore) return;
   if (const auto& text = options_.restore->optimizer(); !text.empty()) {
@@ -204,6 +205,9 @@ SavedLoop Shard::save() {
   if (bench_.device) {
     bench_.device->wait();
     saved.device = bench_.device->number();
+    saved.guard = std::make_shared<std::mutex>();
+    saved_guard_ = saved.guard;
+    saved_.clear();
   }
   saved.keys = keys_;
   saved.step = bench_.step;
@@ -213,12 +217,27 @@ SavedLoop Shard::save() {
     SavedChunk one = chunk.value.save();
     one.key = KeyId(static_cast<std::uint32_t>(key >> 32));
     one.chunk = static_cast<std::uint32_t>(key);
+    for (const auto& array : {one.value, one.state1, one.state2})
+      if (array && array->memory() == Memory::kDevice) saved_.emplace_back(array);
     saved.chunks.push_back(std::move(one));
   }
   std::sort(saved.chunks.begin(), saved.chunks.end(), [](const auto& a, const auto& b) {
     return std::pair(a.key, a.chunk) < std::pair(b.key, b.chunk);
   });
   return saved;
+}
+
+bool Shard::make_room() {
+  const auto guard = saved_guard_.lock();
+  if (!guard || saved_.empty()) return false;
+  for (auto& [key, chunk] : chunks_) chunk.value.leave_saved(*guard);
+  for (const auto& kept : std::exchange(saved_, {})) {
+    // No chunk has it any more; nobody but this thread changes it.
+    const auto array = std::const_pointer_cast<Payload>(kept.lock());
+    if (array && array->memory() == Memory::kDevice)
+      bench_.device->give(bench_.device->swap_out(*array, *guard));
+  }
+  return true;
 }
 
 void Shard::disconnect(WorkerId worker) {

@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -68,6 +69,9 @@ struct ShardOptions {
 class Shard {
  public:
   Shard(ShardOptions options, Answers& answers);
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
 
   [[nodiscard]] Result<void> check(const data::Header& header);
   /// Uninitialised memory for the payload of a frame that check() let through.
@@ -133,7 +137,9 @@ class Shard {
   void restore_chunk(const data::Header& header);
   void on_restored(const data::Header& asked, Result<RestoredSlice> slice);
   [[nodiscard]] SavedLoop save();
-  /// The chunk is there, if the device has taken it; else its sender is told.
+  /// Moves what a checkpoint keeps of the device's memory to the host's; false: it keeps nothing.
+  bool make_room();
+  /// The chunk is there and its sender is answered, if the device has taken it; else it is refused.
   bool add_chunk(const data::Header& header, ChunkValue value);
   /// Whether the device is gone: then nothing is answered any more.
   bool has_lost_device();
@@ -185,6 +191,9 @@ class Shard {
   std::size_t table_bytes_ = 0;  ///< Of a KeyTable with all of them, about.
 
   WorkerId optimizer_by_;
+  /// What the last checkpoint keeps of the device's memory, as long as it is kept.
+  std::vector<std::weak_ptr<const Payload>> saved_;
+  std::weak_ptr<std::mutex> saved_guard_;
 
   Parking parking_;                          ///< A commit may change who is to create what.
   std::vector<std::pair<Time, Held>> held_;  ///< Wait for a generation.

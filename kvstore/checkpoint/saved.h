@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ struct SavedLoop {
   std::string optimizer;
   std::uint64_t step = 0;
   int device = 0;  ///< Of which arrays are that are not the host's.
+  /// With a device: to be held while arrays are looked at that may be of the device, since the loop
+  /// moves them to the host's memory when the device has no room. Null: they are the host's.
+  std::shared_ptr<std::mutex> guard;
 };
 
 /// Where a file belongs.

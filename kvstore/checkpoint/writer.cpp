@@ -9,31 +9,32 @@
 namespace dt::kv {
 namespace {
 
+/// Chunks that are copied while the loop may not move them.
+constexpr std::size_t kAtOnce = 16;
+
 /// The loop's chunks with all arrays in the host's memory. The references stay with the task.
 Result<SavedLoop> on_host(const SavedLoop& saved) {
-  std::vector<const Payload*> ours;
-  const auto look = [&ours](const std::shared_ptr<const Payload>& array) {
-    ours.push_back(array && array->memory() == Memory::kDevice ? array.get() : nullptr);
-  };
-  for (const auto& chunk : saved.chunks) {
-    look(chunk.value);
-    look(chunk.state1);
-    look(chunk.state2);
-  }
-  auto fetched = DeviceEngine::fetch(saved.device, ours);
-  if (!fetched) return tl::unexpected(fetched.error());
   SavedLoop out = saved;
-  auto next = fetched->begin();
-  for (auto& chunk : out.chunks)
-    for (auto* array : {&chunk.value, &chunk.state1, &chunk.state2})
-      if (auto copy = std::move(*next++)) *array = std::move(copy);
+  for (std::size_t begin = 0; begin < out.chunks.size(); begin += kAtOnce) {
+    const std::size_t end = std::min(begin + kAtOnce, out.chunks.size());
+    const std::lock_guard lock(*saved.guard);
+    std::vector<const Payload*> ours;
+    const auto look = [&ours](const std::shared_ptr<const Payload>& array) {
+      ours.push_back(array && array->memory() == Memory::kDevice ? array.get() : nullptr);
+    };
+    for (std::size_t i = begin; i < end; ++i) {
+      look(out.chunks[i].value);
+      look(out.chunks[i].state1);
+      look(out.chunks[i].state2);
+    }
+    auto fetched = DeviceEngine::fetch(saved.device, ours);
+    if (!fetched) return tl::unexpected(fetched.error());
+    auto next = fetched->begin();
+    for (std::size_t i = begin; i < end; ++i)
+      for (auto* array : {&out.chunks[i].value, &out.chunks[i].state1, &out.chunks[i].state2})
+        if (auto copy = std::move(*next++)) *array = std::move(copy);
+  }
   return out;
-}
-
-bool is_on_device(const SavedLoop& saved) {
-  return std::any_of(saved.chunks.begin(), saved.chunks.end(), [](const SavedChunk& chunk) {
-    return chunk.value->memory() == Memory::kDevice;
-  });
 }
 
 Result<WrittenFile> write_task(const SavedWriter::Task& task, const std::atomic<bool>& stopping) {
@@ -42,11 +43,9 @@ Result<WrittenFile> write_task(const SavedWriter::Task& task, const std::atomic<
   if (ec) return fail(ErrorKind::kIo, "make folder {}: {}", task.folder, ec.message());
   const std::string path = task.folder + "/" + io::checkpoint_file(task.by.server);
   const auto give_up = [&stopping] { return stopping.load(); };
-  if (std::none_of(task.loops.begin(), task.loops.end(), is_on_device))
-    return write_saved(path, task.by, task.loops, give_up);
   std::vector<SavedLoop> copies;
   for (const auto& loop : task.loops) {
-    auto copy = on_host(loop);
+    auto copy = loop.guard ? on_host(loop) : Result<SavedLoop>(loop);
     if (!copy) return tl::unexpected(copy.error());
     copies.push_back(std::move(*copy));
   }

@@ -71,9 +71,12 @@ const std::vector<data::KeySpec> kKeys = {{"fc \"1\".w\xff%", 10, data::Dtype::k
 
 /// Two servers, the first with two loops; key 0 in chunks of 4, 4 and 2.
 io::Manifest write_sample(const Folder& folder) {
-  SavedLoop first{{chunk(0, 0, 0, 4, 7)}, kKeys, "sgd momentum=0.9 nesterov=0 weight_decay=0", 41};
-  const SavedLoop second{{chunk(0, 2, 8, 2, 7), chunk(2, 0, 50, 3, 0)}, {}, first.optimizer, 42};
-  const SavedLoop third{{chunk(0, 1, 4, 4, 7), chunk(1, 0, 0, 0, 0)}, {}, first.optimizer, 40};
+  SavedLoop first{
+      {chunk(0, 0, 0, 4, 7)}, kKeys, "sgd momentum=0.9 nesterov=0 weight_decay=0", 41, 0, {}};
+  const SavedLoop second{
+      {chunk(0, 2, 8, 2, 7), chunk(2, 0, 50, 3, 0)}, {}, first.optimizer, 42, 0, {}};
+  const SavedLoop third{
+      {chunk(0, 1, 4, 4, 7), chunk(1, 0, 0, 0, 0)}, {}, first.optimizer, 40, 0, {}};
   io::Manifest manifest;
   manifest.epoch = Epoch(3);
   for (std::uint32_t server = 0; server < 2; ++server) {
@@ -241,7 +244,7 @@ TEST_CASE("files that do not belong together are refused") {
     CHECK(has(open_error(folder), "No such file"));
   }
   SECTION("another checkpoint's file") {
-    const SavedLoop other{{chunk(0, 1, 40, 4, 7), chunk(1, 0, 0, 0, 0)}, {}, "", 40};
+    const SavedLoop other{{chunk(0, 1, 40, 4, 7), chunk(1, 0, 0, 0, 0)}, {}, "", 40, 0, {}};
     REQUIRE(
         write_saved(folder.file("server-1.safetensors"), {Epoch(3), Generation(9), 1, 2}, {other}));
     CHECK(has(open_error(folder), "is not the file that the manifest means"));
@@ -259,7 +262,7 @@ TEST_CASE("files that do not belong together are refused") {
     CHECK(has(open_error(folder), "belongs to another set of servers"));
   }
   SECTION("a chunk left out") {
-    const SavedLoop less{{chunk(1, 0, 0, 0, 0)}, {}, "", 40};
+    const SavedLoop less{{chunk(1, 0, 0, 0, 0)}, {}, "", 40, 0, {}};
     const auto path = folder.file("server-1.safetensors");
     const auto written = write_saved(path, {Epoch(3), Generation(9), 1, 2}, {less});
     REQUIRE(written);

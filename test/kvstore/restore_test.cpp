@@ -14,6 +14,7 @@
 #include "test/kvstore/saved_folder.h"
 #include "test/kvstore/shard_bench.h"
 #include "test/support/catch.h"
+#include "test/support/emulated_device/emulated_device.h"
 
 namespace fs = std::filesystem;
 using namespace dt;
@@ -247,6 +248,40 @@ TEST_CASE("a volume that stalls delays no step, and its failure is told", "[rest
   const io::Fd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK));
   REQUIRE(eventually([&] { return reports.wait(1).at(0).generation == Generation(2); }));
   CHECK(reports.wait(1).at(0).why.find("write " + path) == 0);
+}
+
+TEST_CASE("a device without room for a second copy trains on while a checkpoint is written",
+          "[restore]") {
+  emulated::restart();
+  std::size_t used = 0;
+  const auto trained = [&used](bool saves, std::size_t limit) {
+    emulated::limit_device_memory(limit);
+    const Folder folder;
+    Reports reports;
+    const auto save = saving(folder, reports);
+    Cluster cluster(1, 2, true, false, false, [&](kv::ServerOptions& options) {
+      save(options);
+      options.device = 0;
+    });
+    if (saves) cluster.save_at(kSaved);
+    // Opening it for writing takes until somebody reads: the checkpoint is kept until then.
+    const auto partial = folder.path / io::partial_name(kSaved, Generation(2));
+    fs::create_directories(partial);
+    const std::string path = (partial / io::checkpoint_file(0)).string();
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    const auto weights = train_all(cluster, 2, "adam", 0.5F);
+    used = emulated::alive().device_bytes;
+    const io::Fd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK));
+    if (saves) CHECK(reports.wait(1).at(0).generation == Generation(2));
+    return weights;
+  };
+  constexpr std::size_t kAny = std::size_t{1} << 40;
+  const auto want = trained(false, kAny);
+  const std::size_t least = used;
+  CHECK(trained(true, kAny) == want);
+  REQUIRE(used > least);
+  CHECK(trained(true, (least + used) / 2) == want);
+  emulated::limit_device_memory(kAny);
 }
 
 TEST_CASE("what was saved stays as it was while rounds go on", "[restore]") {
