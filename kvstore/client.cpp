@@ -8,6 +8,7 @@
 #include "io/log.h"
 #include "kvstore/array_calls.h"
 #include "kvstore/chunk_state.h"
+#include "kvstore/descriptors.h"
 #include "kvstore/device_arrays.h"
 #include "kvstore/dispatch.h"
 #include "kvstore/driver.h"
@@ -554,6 +555,7 @@ StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
 }
 
 StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::string& type) {
+  (void)raise_descriptor_limit();
   auto env = read_environment(Role::kWorker);
   if (!env)
     return store_error(DTKV_INVALID, fmt::format("kvstore {}: {}", type, env.error().message));

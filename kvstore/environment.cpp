@@ -108,6 +108,8 @@ Result<JobEnvironment> read_environment(Role role) {
     env.server_index = env.id;
     variables.number("DT_SERVER_INDEX", env.server_index, false);
     variables.number("DT_SERVER_PORT", env.server_port, false);
+    variables.number("DT_NUM_WORKERS", env.num_workers, false);
+    variables.number("DT_MAX_WORKERS", env.max_workers, false);
     env.bind = variables.text("DT_BIND");
     if (const char* name = std::getenv("DT_INTERFACE")) env.interface = name;
     if (const char* device = std::getenv("DT_SERVER_DEVICE")) env.device = device;

@@ -16,6 +16,7 @@ struct JobEnvironment {
   std::uint32_t id = 0;  ///< Worker or server id.
   std::uint32_t rank = 0;
   std::uint32_t num_workers = 1;
+  std::uint32_t max_workers = 0;  ///< That a server reckons with; 0: not said.
   std::uint32_t num_servers = 0;
   std::uint32_t server_index = 0;  ///< Among the job's servers.
   bool newcomer = false;

@@ -50,6 +50,11 @@ io::awaitable<Result<TcpSocket>> ServerLink::connect() {
   TcpSocket socket(co_await io::asio::this_coro::executor);
   const io::asio::ip::tcp::endpoint at(literal, options_.address.port);
   auto [ec] = co_await socket.async_connect(at, io::tok);
+  if (ec == io::asio::error::no_descriptors)
+    co_return fail(
+        ErrorKind::kUnavailable,
+        "no file descriptor is left for the connection: a worker needs one for each loop "
+        "of each server; raise the hard limit on its host (ulimit -Hn)");
   if (ec) co_return tl::unexpected(io::asio_error(ec, "connect"));
   co_return std::move(socket);
 }

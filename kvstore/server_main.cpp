@@ -1,6 +1,7 @@
 // dtserver: a kvstore server of a job. Started by the host's agent; everything it needs is in its
-// environment. `--loops N`: event loops (default: one per usable core, at most 8: every worker has
-// a connection to each). `--device cpu|auto|cuda:N`: where values are (default: DT_SERVER_DEVICE).
+// environment. `--loops N`: event loops (default: one per usable core, at most 8 and at most 4096
+// connections, as every worker has one to each). `--device cpu|auto|cuda:N`: where values are
+// (default: DT_SERVER_DEVICE).
 
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include "io/log.h"
 #include "io/task_group.h"
 #include "kvstore/cuda/device.h"
+#include "kvstore/descriptors.h"
 #include "kvstore/environment.h"
 #include "kvstore/job_client.h"
 #include "kvstore/server.h"
@@ -38,6 +40,10 @@ using namespace std::chrono_literals;
 
 /// A lost host's last sign is known only so exactly; --dead-after counts from the report of it.
 constexpr auto kReportEvery = 250ms;
+/// Of that, what the loops have for their part of the report; a late one comes with the next.
+constexpr auto kLoopsHave = 50ms;
+/// How long the end may take. A loop or the checkpoints' writer may be stuck in the kernel.
+constexpr auto kEndLimit = 5s;
 /// The server whose place this one takes has its port until it is gone.
 constexpr auto kPortTries = 50;
 constexpr auto kPortPause = 100ms;
@@ -269,8 +275,8 @@ class ServerProcess {
 };
 
 struct Arguments {
-  std::uint32_t loops = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-  std::string device;  ///< Empty: as the environment says.
+  std::uint32_t loops = 0;  ///< 0: as many as suit the machine and the job.
+  std::string device;       ///< Empty: as the environment says.
 };
 
 /// Nothing: they are not understood.
@@ -310,10 +316,15 @@ int main(int argc, char** argv) {
     log.error("dtserver: {}", env.error().message);
     return 2;
   }
+  const std::uint32_t workers = std::max(env->num_workers, env->max_workers);
+  const std::uint32_t loops =
+      arguments->loops > 0 ? arguments->loops : kv::loops_for(workers, kv::usable_cores());
+  const auto lack = kv::lacking_descriptors(kv::raise_descriptor_limit(), workers, loops);
+  if (!lack.empty()) log.warn("server {}: {}", env->id, lack);
   const auto device = parse_device(arguments->device.empty() ? env->device : arguments->device);
   if (!device) {
     log.error("dtserver: {}", device.error().message);
     return 2;
   }
-  return ServerProcess(std::move(*env), arguments->loops, *device, log).run();
+  return ServerProcess(std::move(*env), loops, *device, log).run();
 }

@@ -111,6 +111,7 @@ TEST_CASE("environment: servers of one host take successive ports", "[environmen
   CHECK(vars.at("DMLC_SERVER_ID") == "1");
   CHECK(vars.at("DT_SERVER_ID") == "1");
   CHECK(vars.at("DT_SERVER_INDEX") == "0");
+  CHECK(vars.at("DT_MAX_WORKERS") == std::to_string(spec.workers.size()));
   CHECK(vars.at("DT_SERVER_DEVICE") == "cpu");
   CHECK(vars.count("DMLC_WORKER_ID") == 0);
   CHECK(vars.count("RANK") == 0);
