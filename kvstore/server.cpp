@@ -4,7 +4,7 @@
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <future>
+#include <deque>
 #include <map>
 #include <thread>
 #include <utility>
@@ -405,21 +405,21 @@ struct Server::Impl {
         co_await io::sleep_for(std::chrono::milliseconds(100));
         continue;
       }
-      if (strangers >= options.max_strangers) {
-        ++counters.refused_strangers;
-        continue;  // its socket closes here
+      if (strangers.size() >= options.max_strangers) {  // who has had the longest time proves least
+        strangers.front()->close();
+        strangers.pop_front();
       }
       auto link = std::make_shared<TcpLink>(std::move(std::get<1>(accepted)));
+      strangers.push_back(link);
       loops[0]->group().spawn(admit(std::move(link)));
     }
   }
 
   io::awaitable<void> admit(std::shared_ptr<TcpLink> link) {
-    ++strangers;
     auto work = authenticate(link);
     auto proof = co_await io::within(options.handshake_limit, std::move(work), "handshake");
-    --strangers;
-    if (!proof) {
+    std::erase(strangers, link);
+    if (!proof || !link->is_open()) {
       ++counters.refused_strangers;
       link->close();
       co_return;
@@ -475,9 +475,9 @@ struct Server::Impl {
   AtomicCounters counters;
   std::atomic<bool> stopping = false;
   std::vector<std::unique_ptr<Loop>> loops;
-  std::optional<Tcp::acceptor> acceptor;         ///< Loop 0's thread, once started.
-  std::size_t strangers = 0;                     ///< Loop 0's thread.
-  std::atomic<std::uint64_t> asked_to_save = 0;  ///< The last generation that did.
+  std::optional<Tcp::acceptor> acceptor;           ///< Loop 0's thread, once started.
+  std::deque<std::shared_ptr<TcpLink>> strangers;  ///< Oldest first. Loop 0's thread.
+  std::atomic<std::uint64_t> asked_to_save = 0;    ///< The last generation that did.
   std::uint16_t port = 0;
   std::optional<SavedWriter> writer;  ///< None without a folder for checkpoints.
   std::optional<Loader> loader;       ///< None without a checkpoint to begin with.

@@ -31,7 +31,8 @@ struct ServerOptions {
   Duration busy_poll{};                            ///< How long a loop polls before it sleeps.
   Duration stuck_after = std::chrono::seconds(3);  ///< A loop that has not turned for so long is.
   Duration handshake_limit = std::chrono::seconds(5);
-  std::size_t max_strangers = 64;  ///< Connections that are not authenticated yet.
+  /// Connections that are not authenticated yet; one more ends the oldest.
+  std::size_t max_strangers = 64;
   ShardOptions shard;
   /// The CUDA device where the chunks have their memory; none: the host's.
   std::optional<int> device;
@@ -43,7 +44,7 @@ struct ServerOptions {
 
 /// What was kept out, and what was spared, since the start.
 struct ServerCounters {
-  std::uint64_t refused_strangers = 0;  ///< Handshakes that failed, timed out or were one too many.
+  std::uint64_t refused_strangers = 0;    ///< Handshakes that failed, timed out or made room.
   std::uint64_t dropped_connections = 0;  ///< Authenticated, but said what nobody may say.
   std::uint64_t nonfinite = 0;            ///< Elements of gradients that were infinite or NaN.
   std::uint64_t fenced = 0;               ///< Requests of workers that are not members.

@@ -76,6 +76,15 @@ TEST_CASE("strangers: more than 64 at once are turned away, and members still ge
   cluster.run(1, [](kv::Store& store, std::uint32_t) { must(store.barrier()); });
 }
 
+TEST_CASE("strangers: silent ones keep no member out, however many there are", "[security]") {
+  Cluster cluster(1, 1, true, false, false,
+                  [](kv::ServerOptions& options) { options.handshake_limit = 60s; });
+  std::vector<std::unique_ptr<Stranger>> many;
+  for (int i = 0; i < 80; ++i) many.push_back(std::make_unique<Stranger>(cluster.server().port()));
+  CHECK(eventually([&] { return cluster.server().counters().refused_strangers == 16; }));
+  cluster.run(1, [](kv::Store& store, std::uint32_t) { must(store.barrier()); });
+}
+
 TEST_CASE("members: a frame that nobody may send drops the connection before memory is taken",
           "[security]") {
   Cluster cluster(1, 1);
