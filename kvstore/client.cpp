@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -67,7 +68,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
                [this](const StoreError& error) {
                  io::asio::post(context_, [this, error] { break_store(error); });
                }),
-        change_(options_.chunk_bytes, links_, dispatch_, keys_, memory_, setup_, context_,
+        change_({options_.chunk_bytes, options_.worker, options_.let_go_limit,
+                 options_.end_process ? options_.end_process : end_process},
+                links_, dispatch_, keys_, memory_, setup_, context_, group_,
                 [this] { return await_servers(std::nullopt); }) {}
 
   ~Client() override;

@@ -50,6 +50,11 @@ struct ClientOptions {
   /// after up to half a minute, and others have to be started then, before we hear of them.
   Duration lost_limit = std::chrono::seconds(60);
   Duration close_limit = std::chrono::seconds(5);
+  /// Lost servers of this host that keep this worker's memory open for longer (a process that
+  /// cannot be killed, in an uninterruptible wait) end this process: they could write there later.
+  Duration let_go_limit = std::chrono::seconds(30);
+  /// Ends this process; none: it says why on stderr, and exits with 1 at once.
+  std::function<void(const std::string& why)> end_process;
   cuda::LocalGroup::Options replicas{};  ///< What several GPUs of this process sum with.
   Duration busy_poll{};                  ///< How long a waiting caller polls before it sleeps.
   Duration report_every = std::chrono::seconds(10);  ///< Who waits for whom, on stderr.

@@ -3,6 +3,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "io/asio.h"
 #include "kvstore/dtkv.h"
 
 namespace dt::kv {
@@ -15,6 +16,22 @@ void ServerChange::on_servers(const Servers& servers) {
   is_leaving_ = true;
   unanswered_ = links_.leave(error_);
   on_ended();
+  if (is_leaving_) group_.spawn(limit(++changes_));
+}
+
+io::awaitable<void> ServerChange::limit(unsigned change) {
+  const auto deadline = deadline_after(options_.let_go_limit);
+  co_await io::sleep_for(options_.let_go_limit);
+  const bool is_over = deadline && Driver::Clock::now() >= *deadline;  // not if it was cancelled
+  if (!is_over || !is_leaving_ || change != changes_) co_return;
+  const std::string whose = links_.held_by();
+  options_.end_process(fmt::format(
+      "worker {}: {} since the servers were replaced {:.0f} s ago, so the old values may "
+      "be written over the new ones at any time: this process ends",
+      options_.worker,
+      whose.empty() ? "copies to or from a device have not ended"
+                    : whose + " still has this worker's memory open",
+      std::chrono::duration<double>(options_.let_go_limit).count()));
 }
 
 void ServerChange::on_ended() {
@@ -42,7 +59,7 @@ Status ServerChange::begin_anew() {
   });
   (void)links_.run_until([&has_begun] { return has_begun; }, std::nullopt);
   // What the caller had posted before is done: nothing refers to the old chunks any more.
-  keys_ = KeyBook(chunk_bytes_);
+  keys_ = KeyBook(options_.chunk_bytes);
   memory_.forget_servers();
   auto done = connected_();
   if (done) done = memory_.share_again();

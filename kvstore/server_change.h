@@ -10,8 +10,11 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "io/task_group.h"
 #include "kvstore/key_setup.h"
 
 namespace dt::kv {
@@ -21,16 +24,26 @@ class ServerChange {
   /// Waits, on the caller's thread, until the servers are connected to, or says why not.
   using Connected = std::function<Status()>;
 
-  ServerChange(std::uint64_t chunk_bytes, ServerLinks& links, Dispatch& dispatch, KeyBook& keys,
+  struct Options {
+    std::uint64_t chunk_bytes = 0;
+    WorkerId worker;
+    /// How long lost servers of this host may keep this worker's memory.
+    Duration let_go_limit{};
+    /// What happens then; on the loop. Their memory is the caller's, who may not go on with it.
+    std::function<void(const std::string& why)> end_process;
+  };
+
+  ServerChange(Options options, ServerLinks& links, Dispatch& dispatch, KeyBook& keys,
                MemorySharing& memory, KeySetup& setup, io::asio::io_context& context,
-               Connected connected)
-      : chunk_bytes_(chunk_bytes),
+               io::TaskGroup& group, Connected connected)
+      : options_(std::move(options)),
         links_(links),
         dispatch_(dispatch),
         keys_(keys),
         memory_(memory),
         setup_(setup),
         context_(context),
+        group_(group),
         connected_(std::move(connected)) {}
 
   // ---- the loop
@@ -46,18 +59,21 @@ class ServerChange {
 
  private:
   Status begin_anew();
+  io::awaitable<void> limit(unsigned change);
 
-  std::uint64_t chunk_bytes_;
+  Options options_;
   ServerLinks& links_;
   Dispatch& dispatch_;
   KeyBook& keys_;
   MemorySharing& memory_;
   KeySetup& setup_;
   io::asio::io_context& context_;
+  io::TaskGroup& group_;
   Connected connected_;
 
   // The loop's.
   bool is_leaving_ = false;
+  unsigned changes_ = 0;
   std::vector<Request> unanswered_;  ///< Complete when no old server can touch their memory.
   StoreError error_;
 };

@@ -151,6 +151,15 @@ bool ServerLinks::have_ended() const {
   });
 }
 
+std::string ServerLinks::held_by() const {
+  for (const auto& server : links_)
+    for (const auto& link : server)
+      if (!link->has_ended())
+        return fmt::format("server {} at {} port {}", link->address().server,
+                           link->address().address, link->address().port);
+  return {};
+}
+
 bool ServerLinks::have_let_go() const {
   return std::all_of(links_.begin(), links_.end(), [](const auto& server) {
     return std::all_of(server.begin(), server.end(),

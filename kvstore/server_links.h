@@ -63,6 +63,8 @@ class ServerLinks {
   /// have_ended().
   [[nodiscard]] std::vector<Request> leave(const StoreError& error);
   [[nodiscard]] bool have_ended() const;
+  /// After leave(): a server whose connection has not ended, for people; empty: there is none.
+  [[nodiscard]] std::string held_by() const;
   /// After leave(), once they have ended: no server has anything of our memory.
   [[nodiscard]] bool have_let_go() const;
 

@@ -144,6 +144,7 @@ std::unique_ptr<kv::Store> Cluster::open(std::uint32_t worker, const std::string
   options.start_limit = 20s;
   options.lost_limit = 3s;
   options.close_limit = 500ms;
+  if (change_worker) change_worker(options);
   auto opened = kv::open_client(options, std::make_unique<Link>(*this, WorkerId(worker)));
   if (!opened) throw std::runtime_error(opened.error().message);
   return std::move(*opened);

@@ -40,6 +40,8 @@ class Cluster {
  public:
   kv::Transport transport = transport_under_test();
   kv::cuda::LocalGroup::Options replicas;  ///< Of workers with several GPUs.
+  /// Has the last word on each worker's options.
+  std::function<void(kv::ClientOptions&)> change_worker;
 
   /// `servers` servers of two loops; workers 0..workers-1 are the first contributors. `change` has
   /// the last word on each server's options.

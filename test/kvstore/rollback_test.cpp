@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <mutex>
+#include <string>
 
 #include "kvstore/checkpoint/saved.h"
 #include "kvstore/dtkv.h"
@@ -352,6 +354,15 @@ TEST_CASE("rollback: what is under way ends when the old servers can write there
     proxies.push_back(std::make_unique<Proxy>(job.cluster.server(s).port()));
     job.cluster.redirect(s, proxies.back()->port());
   }
+  std::mutex mutex;
+  std::string why;
+  job.cluster.change_worker = [&](kv::ClientOptions& options) {
+    options.let_go_limit = 200ms;
+    options.end_process = [&](const std::string& text) {
+      std::lock_guard lock(mutex);
+      why = text;
+    };
+  };
   auto one = job.cluster.open(0);
   std::vector<std::future<void>> all;
   for (auto* store : {one.get(), other.get()})
@@ -375,6 +386,12 @@ TEST_CASE("rollback: what is under way ends when the old servers can write there
   CHECK_FALSE(is_rollback(one->wait(handle, 0.3)));
   must(pushpull(*other, "a", ones, theirs, {}));
   CHECK(std::vector<float>(mine, mine + kCount) == theirs);  // as an answer nobody waits for
+  // A server that never lets go: this process could not go on with its memory, and would end.
+  CHECK(eventually([&] {
+    std::lock_guard lock(mutex);
+    return why.find("worker 0: server 0 at 127.0.0.1") == 0 &&
+           why.find("still has this worker's memory open") != std::string::npos;
+  }));
   for (auto& proxy : proxies) proxy->hold(false);
   CHECK(is_rollback(one->wait(handle, 20)));
   job.cluster.tell_servers({WorkerId(1)});
