@@ -4,6 +4,12 @@
 
 namespace dt::kv {
 
+namespace {
+
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 40;
+
+}  // namespace
+
 Result<std::span<const KeyBook::Key>> KeyBook::learn(const data::KeyTable& table,
                                                      const Owners& owners) {
   if (!layout_) {
@@ -16,6 +22,12 @@ Result<std::span<const KeyBook::Key>> KeyBook::learn(const data::KeyTable& table
   for (std::size_t i = known - table.from; i < table.keys.size(); ++i) {
     const auto& spec = table.keys[i];
     const std::uint32_t width = data::element_bytes(spec.dtype);
+    if (width == 0)
+      return fail(ErrorKind::kProtocol, "the server's key table has a key of an unknown dtype, {}",
+                  static_cast<int>(spec.dtype));
+    if (spec.count > kMostElements)
+      return fail(ErrorKind::kProtocol, "the server's key table has a key of {} elements",
+                  spec.count);
     const KeyId id = layout_->add_key(spec.count, width);
     by_name_[spec.name] = keys_.size();
     Key& key = keys_.emplace_back();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/layout.h"
 #include "kvstore/compression.h"
 #include "kvstore/reduce.h"
 
@@ -15,6 +16,7 @@ constexpr std::uint32_t kMaxOptimizerText = 4096;
 /// A table of all keys has to fit into an answer.
 constexpr std::size_t kMaxTable = data::kMaxPayload - 64;
 constexpr std::size_t kMaxKeys = std::size_t{1} << 20;
+constexpr std::size_t kMaxChunks = kMaxKeys * 4;
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 
 std::uint64_t chunk_key(const data::Header& header) {
@@ -24,6 +26,29 @@ std::uint64_t chunk_key(const data::Header& header) {
 std::string describe(const data::KeySpec& key) {
   return fmt::format("{} elements of {}{}", key.count, name_of(key.dtype),
                      key.flags & data::kAuxiliary ? ", auxiliary" : "");
+}
+
+/// Chunks that a key has at least, whatever their size.
+std::size_t chunks_of(const data::KeySpec& key) {
+  return 1 + key.count * data::element_bytes(key.dtype) / Layout::kDefaultChunkBytes;
+}
+
+/// What is wrong with a key that a worker wants; empty: nothing.
+std::string refusal(const data::KeySpec& key) {
+  const auto name = std::string_view(key.name).substr(0, 100);
+  if (!is_supported(key.dtype))
+    return fmt::format("key '{}': float32, float64 and int64 keys are supported, not dtype {}",
+                       name, static_cast<int>(key.dtype));
+  if ((key.flags & ~data::kAuxiliary) != 0)
+    return fmt::format("key '{}': unknown flags {:#x}", name, static_cast<int>(key.flags));
+  if (key.count > kMaxElements)
+    return fmt::format("key '{}': {} elements are too many", name, key.count);
+  return {};
+}
+
+std::string cannot_hold(const data::Header& header, const std::string& why) {
+  return fmt::format("chunk {} of key {}, {} elements of {}: {}", header.chunk, header.key,
+                     header.samples, name_of(header.dtype), why);
 }
 
 }  // namespace
@@ -49,6 +74,7 @@ Shard::Shard(ShardOptions options, Answers& answers)
   for (const auto& key : options_.restore->keys()) {
     key_index_.emplace(key.name, keys_.size());
     keys_.push_back(key);
+    table_chunks_ += chunks_of(key);
   }
 }
 
@@ -286,6 +312,8 @@ void Shard::on_register(const data::Header& header, Payload payload) {
   bool all = true;
   bool created = false;
   for (const auto& key : wanted->keys) {
+    if (const auto wrong = refusal(key); !wrong.empty())
+      return refuse(header, data::Code::kInvalid, wrong);
     const auto it = key_index_.find(key.name);
     if (it != key_index_.end()) {
       const auto& have = keys_[it->second];
@@ -295,11 +323,13 @@ void Shard::on_register(const data::Header& header, Payload payload) {
                                   header.worker, describe(key)));
     } else if (members_.is_first(header.worker)) {
       const std::size_t bytes = wire::body_of(key).size();
-      if (keys_.size() >= kMaxKeys || key.count > kMaxElements || table_bytes_ + bytes > kMaxTable)
+      if (keys_.size() >= kMaxKeys || table_chunks_ + chunks_of(key) > kMaxChunks ||
+          table_bytes_ + bytes > kMaxTable)
         return refuse(header, data::Code::kInvalid,
                       fmt::format("key '{}': too many keys or elements, or too long names",
                                   std::string_view(key.name).substr(0, 100)));
       table_bytes_ += bytes;
+      table_chunks_ += chunks_of(key);
       key_index_.emplace(key.name, keys_.size());
       keys_.push_back(key);
       created = true;
@@ -336,8 +366,7 @@ void Shard::on_init(const data::Header& header, Payload payload) {
   if (!has_values) return answer(header, data::Type::kNeedValues);
   if (!is_supported(header.dtype))
     return refuse(header, data::Code::kInvalid, "float32, float64 and int64 keys are supported");
-  if (chunks_.size() >= kMaxKeys * 4)
-    return refuse(header, data::Code::kInvalid, "too many chunks");
+  if (chunks_.size() >= kMaxChunks) return refuse(header, data::Code::kInvalid, "too many chunks");
   const bool is_auxiliary = (header.flags & data::kAuxiliary) != 0;
   ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(payload));
   if (add_chunk(header, std::move(value))) retry(parking_.take(header));

@@ -188,7 +188,8 @@ class Shard {
 
   std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
   std::unordered_map<std::string, std::size_t> key_index_;
-  std::size_t table_bytes_ = 0;  ///< Of a KeyTable with all of them, about.
+  std::size_t table_bytes_ = 0;   ///< Of a KeyTable with all of them, about.
+  std::size_t table_chunks_ = 0;  ///< Of all of them, in chunks of the usual size.
 
   WorkerId optimizer_by_;
   /// What the last checkpoint keeps of the device's memory, as long as it is kept.

@@ -1,5 +1,6 @@
 #include "kvstore/parking.h"
 
+#include "kvstore/key_book.h"
 #include "test/kvstore/shard_bench.h"
 
 using namespace dt;
@@ -116,6 +117,38 @@ TEST_CASE("parking: what waited is answered once, a worker's that is gone not at
   }
   bench.commit(2, {0, 1, 7}, 1);
   CHECK(bench.take().empty());
+}
+
+TEST_CASE("keys: what no key can be is refused, and nobody learns of it", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0});
+  const auto asks = [&](std::uint64_t count, int dtype, std::uint8_t flags) {
+    data::RegisterKeys wanted;
+    wanted.keys.push_back({"w", count, static_cast<data::Dtype>(dtype), flags});
+    bench.say(register_header(0), Payload(wire::body_of(wanted)));
+    return bench.take().at(0);
+  };
+  for (const int dtype : {2, 3, 5, 99, 255})
+    CHECK(ShardBench::code(asks(3, dtype, 0)) == data::Code::kInvalid);
+  CHECK(ShardBench::code(asks(3, 0, 0x82)) == data::Code::kInvalid);
+  CHECK(ShardBench::code(asks(~std::uint64_t{0}, 0, 0)) == data::Code::kInvalid);
+  CHECK(ShardBench::code(asks(std::uint64_t{1} << 40, 0, 0)) == data::Code::kInvalid);
+  const auto good = asks(3, 0, 0);
+  REQUIRE(good.header.type == data::Type::kDone);
+  CHECK(wire::parse<data::KeyTable>(good.payload)->keys.size() == 1);
+}
+
+TEST_CASE("keys: a worker does not take over a table with what no key can be", "[shard]") {
+  KeyBook keys(4096);
+  const KeyBook::Owners owners(1, std::vector<ServerLink*>(1, nullptr));
+  for (const auto& bad : {data::KeySpec{"w", 3, static_cast<data::Dtype>(99), 0},
+                          data::KeySpec{"w", ~std::uint64_t{0}, data::Dtype::kFloat32, 0}}) {
+    data::KeyTable table;
+    table.keys.push_back(bad);
+    const auto learnt = keys.learn(table, owners);
+    REQUIRE_FALSE(learnt);
+    CHECK(learnt.error().kind == ErrorKind::kProtocol);
+  }
 }
 
 TEST_CASE("parking: the key table stays small enough to be told", "[shard]") {
