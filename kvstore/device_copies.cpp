@@ -134,7 +134,9 @@ void DeviceCopies::bring_out(Request request, Outcome outcome) {
   auto copy = std::make_unique<Copy>();
   copy->request = std::move(request);
   copy->outcome = std::move(outcome);
-  if (const auto status = put(*lane, *copy, false); status.ok())
+  const auto status = put(*lane, *copy, false);
+  owner_.on_out_started(copy->request);
+  if (status.ok())
     lane->outs.push_back(std::move(copy));
   else
     finish(std::move(copy), false, status.error);

@@ -60,6 +60,9 @@ class DeviceCopies {
    public:
     /// The request's bytes are where it says, or why not.
     virtual void on_in(Request request, std::optional<StoreError> error) = 0;
+    /// The answer's copy is on its stream, or was refused there. Before on_out(), always: whoever
+    /// puts work on a stream that is behind the copies may do so from now on.
+    virtual void on_out_started(const Request& request) = 0;
     /// The answer is in the array, or why not.
     virtual void on_out(Request request, Outcome outcome, std::optional<StoreError> error) = 0;
     /// Everything that has passed was handed on.
@@ -87,7 +90,7 @@ class DeviceCopies {
   // ---- the loop
   /// The more urgent first, and in turn. on_in() says when it is done.
   void bring_in(Request request);
-  /// on_out() says when it is done.
+  /// on_out_started() says when the copy is on its stream, on_out() when it is done.
   void bring_out(Request request, Outcome outcome);
   [[nodiscard]] bool is_idle() const { return busy_ == 0; }
 

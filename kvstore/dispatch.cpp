@@ -115,10 +115,7 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
   const bool goes_out = outcome.header.type == data::Type::kValue && ends;
   if (goes_out && !ends->all_into.empty())
     return replicas_.bring_out(std::move(request), std::move(outcome));
-  if (goes_out && ends->into) {
-    on_out_started(request);
-    return copies_.bring_out(std::move(request), std::move(outcome));
-  }
+  if (goes_out && ends->into) return copies_.bring_out(std::move(request), std::move(outcome));
   finish(request, outcome, outcome.error, false);
 }
 

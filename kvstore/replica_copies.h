@@ -18,14 +18,7 @@ namespace dt::kv {
 
 class ReplicaCopies {
  public:
-  class Owner : public DeviceCopies::Owner {
-   public:
-    /// The answer's copies are on their streams. Before on_out(), always.
-    virtual void on_out_started(const Request& request) = 0;
-
-   protected:
-    ~Owner() = default;
-  };
+  using Owner = DeviceCopies::Owner;
 
   /// All of them outlive the copies. Destroyed once is_idle().
   ReplicaCopies(io::asio::io_context& context, Owner& owner, cuda::LocalGroup::Options options)

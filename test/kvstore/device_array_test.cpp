@@ -2,6 +2,7 @@
 // late as they may.
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 
 #include "kvstore/dtkv.h"
@@ -12,6 +13,7 @@
 
 using namespace dt;
 using namespace dt::test;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -139,6 +141,40 @@ TEST_CASE(
     must(one.store->wait(pushed, 30));
     must(one.store->wait_in_stream(pushed, 30));  // nothing any more
   }
+}
+
+TEST_CASE("device arrays: no wait in the stream ends before the last copy is on a stream",
+          "[device]") {
+  const Fresh machine;
+  OneWorker one(any_transport());
+  const CallersStream stream;
+  Tensor gradient(5000, stream.get());
+  Tensor out(5000, stream.get());
+  gradient.put(std::vector<float>(5000, 3.0F));
+  out.put(std::vector<float>(5000, -1.0F));
+  must(kv::cuda::wait(stream.get()));
+  // The loop comes to a stop where the last chunk's copy would go onto its stream.
+  const auto* begin = static_cast<const std::byte*>(out.array().data);
+  std::atomic<int> copies = 0;
+  std::promise<void> is_there;
+  std::promise<void> has_returned;
+  auto returned = has_returned.get_future();
+  emulated::before_copies([&](const void* to) {
+    const auto* at = static_cast<const std::byte*>(to);
+    if (at < begin || at >= begin + 20'000 || ++copies != 5) return;
+    is_there.set_value();
+    // Long enough for who does not wait; who does is let through.
+    (void)returned.wait_for(200ms);
+  });
+  const auto pushed =
+      must(one.store->pushpull({"w"}, {gradient.array()}, {out.array()}, kv::PushOptions()));
+  REQUIRE(is_there.get_future().wait_for(30s) == std::future_status::ready);
+  must(one.store->wait_in_stream(pushed, 30));
+  has_returned.set_value();
+  emulated::before_copies(nullptr);
+  const bool has_all = out.get() == std::vector<float>(5000, 3.0F);
+  CHECK(has_all);
+  must(one.store->wait(pushed, 30));
 }
 
 TEST_CASE("device arrays: an array that the stream still reads is written afterwards", "[device]") {

@@ -107,6 +107,7 @@ Status wait(Stream stream) {
 }
 
 Status copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  test::emulated::a_copy_begins(to);
   return put(stream, [=] {
     machine().count([](auto&, auto& done) { ++done.copies; });
     if (bytes > 0) std::memmove(to, from, bytes);

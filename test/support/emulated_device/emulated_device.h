@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -45,6 +46,9 @@ void break_devices(const char* error);
 /// From now on that element of each matrix product is wrong by one; none: no more.
 void spoil_products(std::optional<std::size_t> element);
 [[nodiscard]] std::optional<std::size_t> wrong_element();
+/// From now on each copy calls it with where the copy goes, on the thread that asks for the copy
+/// and before it is on its stream; none: no more.
+void before_copies(std::function<void(const void* to)> call);
 /// All work is done. Not while a call_back waits for the caller.
 void flush();
 

@@ -437,6 +437,22 @@ void break_devices(const char* error) { Machine::get().break_with(error); }
 namespace {
 std::optional<std::size_t> spoiled;
 }
+namespace {
+std::mutex copies_mutex;
+std::function<void(const void*)> on_copy;  // under copies_mutex
+}  // namespace
+void before_copies(std::function<void(const void* to)> call) {
+  const std::lock_guard lock(copies_mutex);
+  on_copy = std::move(call);
+}
+void a_copy_begins(const void* to) {
+  std::function<void(const void*)> call;
+  {
+    const std::lock_guard lock(copies_mutex);
+    call = on_copy;
+  }
+  if (call) call(to);
+}
 void spoil_products(std::optional<std::size_t> element) { spoiled = element; }
 std::optional<std::size_t> wrong_element() { return spoiled; }
 void flush() { Machine::get().run_all(); }

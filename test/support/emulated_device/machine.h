@@ -44,6 +44,9 @@ struct Queue {
   bool is_busy = false;       ///< A thread runs the first piece of work, without the lock.
 };
 
+/// Says so to who asked for it (before_copies).
+void a_copy_begins(const void* to);
+
 class Machine {
  public:
   static Machine& get();
