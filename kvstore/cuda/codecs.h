@@ -279,8 +279,9 @@ struct AddOneBit {
   }
 };
 
-/// residual += gradient; codes = residual; residual -= what the codes say, or 0 where a code is not
-/// finite. Counts the non-finite codes. Half is Fp16 or Bf16. (Without a residual: Cast.)
+/// residual += gradient; codes = residual, what is finite and too large as the largest code;
+/// residual -= what the codes say, or 0 where a code is not finite. Counts the non-finite codes.
+/// Half is Fp16 or Bf16. (Without a residual: Cast.)
 template <class Half>
 struct EncodeHalf {
   struct Tensor {
@@ -307,6 +308,13 @@ struct EncodeHalf {
     return {load<kWhole, kLanes>(t.residual, item, t.elements),
             load<kWhole, kLanes>(t.gradient, item, t.elements)};
   }
+  /// Finite numbers no larger than a code may be.
+  DT_HOST_DEVICE static float saturate(float value) {
+    const std::uint32_t sign = bits_of(value) & 0x8000'0000u;
+    const std::uint32_t size = bits_of(value) ^ sign;
+    const bool is_too_large = size > Half::kLargest && size < 0x7f80'0000u;
+    return float_of((is_too_large ? Half::kLargest : size) | sign);
+  }
   template <bool kWhole>
   DT_HOST_DEVICE unsigned write(const Tensor& t, std::uint64_t item, Loaded loaded) const {
     Pack<std::uint16_t, kLanes> codes;
@@ -314,7 +322,7 @@ struct EncodeHalf {
     DT_UNROLL
     for (unsigned k = 0; k < kLanes; ++k) {
       const auto r = rounded(loaded.residual.at[k]) + rounded(loaded.gradient.at[k]);
-      const std::uint16_t code = Half::narrow(r.value);
+      const std::uint16_t code = Half::narrow(saturate(r.value));
       const bool is_bad = Half::is_nonfinite(code);
       codes.at[k] = code;
       loaded.residual.at[k] = is_bad ? 0.0F : (r - rounded(Half::widen(code))).value;

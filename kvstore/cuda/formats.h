@@ -35,6 +35,7 @@ DT_HOST_DEVICE bool is_nonfinite(Rounded<double> x) { return Float64::is_nonfini
 struct Fp16 {
   using Element = std::uint16_t;
   using Math = float;
+  static constexpr std::uint32_t kLargest = 0x477f'e000u;  ///< 65504, as a float32.
 
   DT_HOST_DEVICE static float widen(std::uint16_t half) {
 #if defined(__CUDA_ARCH__)
@@ -84,6 +85,7 @@ struct Fp16 {
 struct Bf16 {
   using Element = std::uint16_t;
   using Math = float;
+  static constexpr std::uint32_t kLargest = 0x7f7f'0000u;  ///< As a float32.
 
   DT_HOST_DEVICE static float widen(std::uint16_t half) {
     return float_of(static_cast<std::uint32_t>(half) << 16);

@@ -1,7 +1,8 @@
 /// The 16-bit codecs, fp16 (IEEE binary16) and bf16 (the upper half of a float32). Part of level.h.
 ///
 /// Rounding is to nearest, ties to even, in integers as in the processor's own instructions; too
-/// large becomes infinite, a NaN stays one and is made quiet.
+/// large becomes infinite, a NaN stays one and is made quiet. With a residual what is finite and
+/// too large becomes the largest code, and the rest stays in the residual.
 #pragma once
 
 #include "kvstore/kernels/elements.h"
@@ -19,6 +20,7 @@ float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 /// to half", public domain): adding the right power of two lets the adder round a subnormal.
 struct Fp16 {
   static constexpr std::uint32_t kExponent = 0x7c00;
+  static constexpr std::uint32_t kLargest = 0x477f'e000;  // 65504, as a float32
 
   static std::uint16_t narrow(float value) {
     constexpr std::uint32_t kInfinity32 = 0x7f80'0000;
@@ -51,6 +53,7 @@ struct Fp16 {
 
 struct Bf16 {
   static constexpr std::uint32_t kExponent = 0x7f80;
+  static constexpr std::uint32_t kLargest = 0x7f7f'0000;
 
   static std::uint16_t narrow(float value) {
     const std::uint32_t x = bits_of(value);
@@ -73,6 +76,13 @@ struct OneByOne {
   static std::uint16_t load(const LooseHalf* from) { return *from; }
   static void store(LooseHalf* to, std::uint16_t half) { *to = half; }
   static std::uint16_t narrow(float x) { return Half::narrow(x); }
+  /// Finite numbers no larger than a code may be.
+  static float saturate(float value) {
+    const std::uint32_t sign = bits_of(value) & 0x8000'0000;
+    const std::uint32_t x = bits_of(value) ^ sign;
+    const bool is_too_large = x > Half::kLargest && x < 0x7f80'0000;
+    return float_of((is_too_large ? Half::kLargest : x) | sign);
+  }
   static float widen(std::uint16_t half) { return Half::widen(half); }
   static std::uint32_t nonfinite(std::uint16_t half) {
     return (half & Half::kExponent) == Half::kExponent;
@@ -96,6 +106,12 @@ struct Vectors {
   }
   static __m256i narrow(__m512 x) {
     return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static __m512 saturate(__m512 x) {
+    const __m512 largest = all(65504);
+    const __m512 within = _mm512_max_ps(_mm512_min_ps(x, largest), all(-65504));
+    const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), all(__FLT_MAX__), _CMP_LE_OQ);
+    return _mm512_mask_mov_ps(x, finite, within);
   }
   static __m512 widen(__m256i halves) { return _mm512_cvtph_ps(halves); }
   static __mmask16 nonfinite(__m256i halves) {
@@ -123,6 +139,13 @@ struct Vectors {
     _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to), halves);
   }
   static __m128i narrow(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+  static __m256 saturate(__m256 x) {
+    const __m256 largest = all(65504);
+    const __m256 within = _mm256_max_ps(_mm256_min_ps(x, largest), all(-65504));
+    const __m256 size = _mm256_andnot_ps(all(-0.0F), x);
+    const __m256 finite = _mm256_cmp_ps(size, all(__FLT_MAX__), _CMP_LE_OQ);
+    return _mm256_blendv_ps(x, within, finite);
+  }
   static __m256 widen(__m128i halves) { return _mm256_cvtph_ps(halves); }
   static __m128i nonfinite(__m128i halves) {
     const __m128i exponent = _mm_set1_epi16(Fp16::kExponent);
@@ -159,7 +182,7 @@ std::uint32_t encode_residual_lanes(LooseHalf* codes, Loose<float>* residual,
   DT_INDEPENDENT
   for (std::size_t i = 0; i < n; i += L::kLanes) {
     const auto r = L::load(residual + i) + L::load(gradient + i);
-    const auto code = L::narrow(r);
+    const auto code = L::narrow(L::saturate(r));
     const auto found = L::nonfinite(code);
     L::store(codes + i, code);
     L::store(residual + i, L::zero_where(found, r - L::widen(code)));

@@ -149,9 +149,10 @@ struct TwoBitCodec {
 struct HalfCodec {
   /// codes = values. Returns the non-finite codes.
   std::size_t (*encode)(std::uint16_t* codes, const float* values, std::size_t n);
-  /// residual += gradient; codes = residual; residual -= what the codes say. Where a code is not
-  /// finite the residual becomes 0, so that one bad gradient is not sent for ever. Returns the
-  /// non-finite codes.
+  /// residual += gradient; codes = residual; residual -= what the codes say. A finite number that
+  /// is too large is sent as the largest code, and the rest stays. Where a code is not finite the
+  /// residual becomes 0, so that one bad gradient is not sent for ever. Returns the non-finite
+  /// codes.
   std::size_t (*encode_residual)(std::uint16_t* codes, float* residual, const float* gradient,
                                  std::size_t n);
   void (*decode)(float* out, const std::uint16_t* codes, std::size_t n);

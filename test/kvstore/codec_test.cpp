@@ -110,6 +110,13 @@ struct Format {
     const int code = static_cast<int>(steps) + ((unit - lowest()) << mantissa_bits);
     return static_cast<std::uint16_t>(sign | std::min<int>(code, infinity()));
   }
+  /// The same, but a finite number becomes no infinity: the largest code is the nearest then.
+  [[nodiscard]] std::uint16_t nearest_finite(float from) const {
+    const auto code = nearest(from);
+    return std::isfinite(from) && (code & 0x7fff) == infinity()
+               ? static_cast<std::uint16_t>(code - 1)
+               : code;
+  }
 };
 
 const Format kFp16 = {5, 10, &Kernels::fp16};
@@ -507,7 +514,7 @@ TEST_CASE("half: every size and address; a residual keeps what a code could not 
               plain[i] = format.nearest(gradient[i]);
               if (!std::isfinite(format.value(plain[i]))) ++plain_bad;
               const float r = residual[i] + gradient[i];
-              sent[i] = format.nearest(r);
+              sent[i] = format.nearest_finite(r);
               decoded[i] = static_cast<float>(format.value(sent[i]));
               const bool is_finite = std::isfinite(decoded[i]);
               residual[i] = is_finite ? r - decoded[i] : 0;
@@ -534,4 +541,37 @@ TEST_CASE("half: every size and address; a residual keeps what a code could not 
             CHECK(out.is_whole());
           }
         }
+}
+
+TEST_CASE("half: what is too large for a code is sent as the largest, the rest in later rounds",
+          "[codec]") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> spikes = {65504,  65519,      65520,   65536,     -70000, 200000,
+                                     -65505, -kInfinity, 3.4e38F, kInfinity, NAN,    1};
+  for (const std::size_t copies : {1, 5}) {  // alone, and in vectors
+    std::vector<float> gradient;
+    for (std::size_t c = 0; c < copies; ++c)
+      gradient.insert(gradient.end(), spikes.begin(), spikes.end());
+    const std::size_t n = gradient.size();
+    for (const auto& level : levels()) {
+      INFO(level.name << ", " << n);
+      const auto& codec = level.kernels->fp16;
+      std::vector<float> residual(n);
+      std::vector<float> sum(n);
+      std::vector<std::uint16_t> codes(n);
+      CHECK(codec.encode_residual(codes.data(), residual.data(), gradient.data(), n) == 3 * copies);
+      const std::vector<float> nothing(n);
+      for (int round = 0; round < 4; ++round) {
+        CHECK(codec.decode_add(sum.data(), codes.data(), 1, n) == (round == 0 ? 3 * copies : 0));
+        (void)codec.encode_residual(codes.data(), residual.data(), nothing.data(), n);
+      }
+      for (std::size_t i = 0; i < n; ++i) {
+        CAPTURE(i, gradient[i], sum[i], residual[i]);
+        if (gradient[i] > 1e38F)
+          CHECK((std::isinf(sum[i]) || sum[i] == 4 * 65504.0F));
+        else if (std::isfinite(gradient[i]))
+          CHECK(sum[i] == gradient[i]);
+      }
+    }
+  }
 }

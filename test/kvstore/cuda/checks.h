@@ -631,7 +631,7 @@ void check_half_residual(Findings& findings, Random& random) {
       std::vector<std::uint16_t> wanted(n);
       for (std::size_t i = 0; i < n; ++i) {
         kept[i] += g[i];
-        wanted[i] = nearest<Half>(kept[i]);
+        wanted[i] = nearest_finite<Half>(kept[i]);
         const auto sent = static_cast<float>(value_of<Half>(wanted[i]));
         kept[i] = std::isfinite(sent) ? kept[i] - sent : 0.0F;
       }

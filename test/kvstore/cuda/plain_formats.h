@@ -75,6 +75,14 @@ std::uint16_t nearest(double x) {
   return static_cast<std::uint16_t>(sign | std::min(code, kInfinity));
 }
 
+/// The same, but a finite number becomes no infinity: it is the largest code's then.
+template <class Half>
+std::uint16_t nearest_finite(double x) {
+  const auto code = nearest<Half>(x);
+  const bool is_too_large = std::isfinite(x) && !std::isfinite(value_of<Half>(code));
+  return static_cast<std::uint16_t>(is_too_large ? code - 1 : code);
+}
+
 /// What the checks need of a format: numbers in it, what they are worth, equality.
 template <class Format>
 struct Plain {
