@@ -1,5 +1,6 @@
 #include "kvstore/member_state.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace dt::kv {
@@ -7,6 +8,7 @@ namespace dt::kv {
 MemberState::MemberState(const Start& start)
     : worker_(start.worker),
       generation_(start.newcomer ? 0 : 1),
+      told_(start.newcomer ? 0 : 1),
       is_member_(!start.newcomer),
       is_lead_(!start.newcomer && start.rank == Rank(0)),
       rank_(start.rank),
@@ -15,7 +17,7 @@ MemberState::MemberState(const Start& start)
 View MemberState::view() const {
   std::lock_guard lock(mutex_);
   View view;
-  view.generation = Generation(generation_);
+  view.generation = told_;
   view.rank = rank_;
   view.num_workers = num_workers_;
   view.epoch = epoch_;
@@ -53,8 +55,8 @@ void MemberState::on_release(const Release& release) {
 
 void MemberState::on_shrunk(const Shrunk& shrunk) {
   std::lock_guard lock(mutex_);
-  if (shrunk.generation < generation()) return;
-  generation_ = shrunk.generation.value;
+  if (shrunk.generation < told_) return;
+  told_ = shrunk.generation;
   is_lead_ = shrunk.lead == worker_;
 }
 
@@ -90,8 +92,9 @@ std::optional<View> MemberState::leave_boundary() {
   num_workers_ = release->world_size;
   epoch_ = release->epoch;
   last_released_ = release->epoch;
-  if (release->generation >= generation()) {  // else somebody died since, and that says who leads
-    generation_ = release->generation.value;
+  generation_ = std::max(generation(), release->generation).value;
+  if (release->generation >= told_) {  // else somebody died since, and that says who leads
+    told_ = release->generation;
     is_lead_ = release->rank == Rank(0);
   }
   return view;

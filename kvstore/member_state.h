@@ -28,7 +28,8 @@ class MemberState {
   explicit MemberState(const Start& start);
 
   [[nodiscard]] View view() const;
-  /// Of the last commit that it was told of.
+  /// Of the view that it was released into, which every server knows: what its frames say. Of a
+  /// commit since then it may hear before a server does.
   [[nodiscard]] Generation generation() const { return Generation(generation_.load()); }
   /// It has the duties of rank 0.
   [[nodiscard]] bool is_lead() const;
@@ -52,6 +53,7 @@ class MemberState {
   std::atomic<std::uint64_t> generation_;  ///< Written under mutex_.
   mutable std::mutex mutex_;
   // Under mutex_:
+  Generation told_;  ///< Of the last commit that it was told of.
   bool is_member_;
   bool is_lead_;
   bool must_leave_ = false;

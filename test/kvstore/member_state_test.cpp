@@ -114,7 +114,8 @@ TEST_CASE("member: a death told of between a release and its taking is not forgo
   shrunk.lead = WorkerId(11);
   me.on_shrunk(shrunk);
   REQUIRE(me.leave_boundary());
-  CHECK(me.generation() == Generation(6));
+  // Servers may learn of it later than this worker: its frames say what all of them know.
+  CHECK(me.generation() == Generation(5));
   CHECK(me.is_lead());
   shrunk.generation = Generation(5);
   shrunk.lead = WorkerId(10);
