@@ -5,6 +5,8 @@
 ///     {"op":"stop","force":false}      -> {"ok":true}; the job ends, JobEnded follows
 ///     {"op":"add","host":"h","slots":1} / {"op":"remove","host":"h"} -> edits host_worker
 ///     {"op":"events","from":N}         -> {"events":[...],"next":N}
+///     {"op":"changes","from":N}        -> {"ok":true,"changes":M}: as soon as M, the number of the
+///                                         newest change, is not N; after 1 s in any case
 ///     {"op":"console","owner":true}    -> {"ok":true}, then Console frames, then JobEnded
 /// Errors: {"ok":false,"error":"..."}.
 #pragma once

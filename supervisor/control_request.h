@@ -15,7 +15,7 @@ struct ControlAsk {
   std::string op;
   bool force = false;               ///< "stop"
   bool owner = false;               ///< "console"
-  std::uint64_t from = 0;           ///< "events"
+  std::uint64_t from = 0;           ///< "events", "changes"
   std::optional<std::string> host;  ///< "add", "remove"
   std::uint64_t slots = 1;          ///< "add"
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/hosts.h"
 #include "core/version.h"
@@ -22,6 +24,7 @@
 #include "io/within.h"
 #include "launcher/supervisor_process.h"
 #include "supervisor/job_pointer.h"
+#include "supervisor/job_wait.h"
 #include "supervisor/status_text.h"
 #include "supervisor/why_text.h"
 
@@ -33,6 +36,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int kExitNoJob = 3;
+constexpr int kExitLate = 4;
 constexpr auto kReplyLimit = 30s;
 constexpr auto kLook = 500ms;  ///< Between looks at a growing file.
 
@@ -50,8 +54,18 @@ constexpr const char* kHelp =
     "                                without NAME the last lines of all; -f: go on as it grows\n"
     "  events [-f] [--json]          the job's story; --json: a JSON object per line\n"
     "  console                       follow the terminal output of the job\n"
+    "  wait CONDITION... [--timeout TIME] [--start]\n"
+    "                                until all hold at once: epoch>=3, workers=2, newcomers=0,\n"
+    "                                members=0,2, servers=1, checkpoint>=2, state=running,\n"
+    "                                \"worker 3 member\", \"server 0 listening\", \"host H "
+    "lost\",\n"
+    "                                \"event worker_added\", ended, ended=0, or a field of the\n"
+    "                                status: .hosts[host=H].attempts>2. --timeout 30, 500ms, 10m;\n"
+    "                                --start: also for a job that has not started yet\n"
     "  version\n\n"
-    "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there.\n"
+    "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there; 4 wait: "
+    "not\n"
+    "in time.\n"
     "console and stop end with 0 when they saw the job's end.\n";
 
 struct Arguments {
@@ -62,6 +76,8 @@ struct Arguments {
   bool watch = false;
   bool force = false;
   bool follow = false;
+  bool start = false;
+  std::optional<Duration> timeout;
 };
 
 struct Usage {
@@ -70,12 +86,32 @@ struct Usage {
 
 // ---------------------------------------------------------------- command line
 
+/// Seconds, or a number with ms, s, m or h.
+Duration parse_timeout(const std::string& text) {
+  constexpr double kLongest = 49.0 * 24 * 3600;
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, ec] = std::from_chars(text.data(), end, value);
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  const double scale = unit.empty() || unit == "s" ? 1
+                       : unit == "ms"              ? 1e-3
+                       : unit == "m"               ? 60
+                       : unit == "h"               ? 3600
+                                                   : 0;
+  value *= scale;
+  if (ec != std::errc() || !(value > 0) || value > kLongest)
+    throw Usage{
+        fmt::format("--timeout {}: a time was expected, such as 30, 500ms, 10m or 2h", text)};
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
 Arguments parse(const std::vector<std::string>& given) {
   Arguments args;
   const std::map<std::string, bool Arguments::*> flags = {
-      {"--json", &Arguments::json}, {"--watch", &Arguments::watch},
-      {"-w", &Arguments::watch},    {"--force", &Arguments::force},
-      {"-f", &Arguments::follow},   {"--follow", &Arguments::follow},
+      {"--json", &Arguments::json},   {"--watch", &Arguments::watch},
+      {"-w", &Arguments::watch},      {"--force", &Arguments::force},
+      {"-f", &Arguments::follow},     {"--follow", &Arguments::follow},
+      {"--start", &Arguments::start},
   };
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string& word = given[i];
@@ -86,6 +122,11 @@ Arguments parse(const std::vector<std::string>& given) {
       args.job_dir = given[i];
     } else if (word.starts_with("--job-dir=")) {
       args.job_dir = word.substr(std::string_view("--job-dir=").size());
+    } else if (word == "--timeout") {
+      if (++i == given.size()) throw Usage{"--timeout needs a time"};
+      args.timeout = parse_timeout(given[i]);
+    } else if (word.starts_with("--timeout=")) {
+      args.timeout = parse_timeout(word.substr(std::string_view("--timeout=").size()));
     } else if (word == "-h" || word == "--help") {
       args.command = "help";
       return args;
@@ -288,6 +329,34 @@ io::awaitable<int> edit(Arguments args) {
   co_return io::kExitOk;
 }
 
+io::awaitable<int> wait(Arguments args) {
+  if (args.words.empty()) throw Usage{"wait CONDITION..."};
+  WaitOptions options;
+  options.job_dir = args.job_dir;
+  options.timeout = args.timeout;
+  options.for_start = args.start;
+  for (const std::string& word : args.words) {
+    auto condition = Condition::parse(word);
+    if (!condition) co_return complain(condition.error(), io::kExitUsage);
+    options.conditions.push_back(std::move(*condition));
+  }
+  const Waited waited = co_await wait_for_conditions(std::move(options));
+  switch (waited.end) {
+    case WaitEnd::kHold:
+      co_return io::kExitOk;
+    case WaitEnd::kTimeout:
+      fmt::print(stderr, "dtctl: waited in vain for {}\n", waited.why);
+      co_return kExitLate;
+    case WaitEnd::kNoJob:
+      fmt::print(stderr, "dtctl: {}\n", waited.why);
+      co_return kExitNoJob;
+    case WaitEnd::kNotUsable:
+      fmt::print(stderr, "dtctl: {}\n", waited.why);
+      co_return io::kExitUsage;
+  }
+  co_return io::kExitFailure;
+}
+
 // ---------------------------------------------------------------- files of the job folder
 
 /// New text of a growing file since the last call.
@@ -413,7 +482,7 @@ int run(const std::vector<std::string>& words) {
   const std::map<std::string, Command> commands = {
       {"status", status}, {"add", edit},      {"remove", edit},     {"stop", stop},
       {"logs", logs},     {"events", events}, {"console", console}, {"version", version},
-      {"help", help},     {"resume", resume}, {"why", why},
+      {"help", help},     {"resume", resume}, {"why", why},         {"wait", wait},
   };
   const auto command = commands.find(args.command);
   if (command == commands.end()) throw Usage{fmt::format("unknown command {}", args.command)};

@@ -133,7 +133,8 @@ Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
       backend_(std::move(backend)),
       volume_(executor_, VolumeClient::Options{options_.volume_helper}),
       group_(executor_),
-      done_(executor_, io::asio::steady_timer::time_point::max()) {}
+      done_(executor_, io::asio::steady_timer::time_point::max()),
+      changes_(executor_) {}
 
 /// The supervisor's own lines: to the consoles that follow, and to supervisor.log.
 class ConsoleLog final : public io::Log {

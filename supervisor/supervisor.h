@@ -27,6 +27,7 @@
 #include "launcher/environment.h"
 #include "supervisor/agent_link.h"
 #include "supervisor/change_log_file.h"
+#include "supervisor/changes.h"
 #include "supervisor/control.h"
 #include "supervisor/events_file.h"
 #include "supervisor/host_worker.h"
@@ -226,6 +227,7 @@ class Supervisor {
   std::optional<io::asio::ip::tcp::socket> reserved_;
   std::uint16_t reserved_port_ = 0;
 
+  Changes changes_;
   std::deque<JobEvent> events_;
   bool pumping_ = false;
   bool journal_failed_ = false;  ///< Nothing is carried out any more.

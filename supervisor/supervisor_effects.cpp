@@ -19,7 +19,10 @@ void Supervisor::pump() {
     const JobEvent event = std::move(events_.front());
     events_.pop_front();
     const Instant now{steady_now(), wall_now()};
-    carry_out(job_->step(event, now));
+    const std::vector<Effect> effects = job_->step(event, now);
+    carry_out(effects);
+    // A tick without an effect changes nothing that anybody can wait for.
+    if (!effects.empty() || !std::holds_alternative<Tick>(event)) changes_.note();
     if (journal_failed_) events_.clear();
   }
   pumping_ = false;
@@ -157,6 +160,7 @@ void Supervisor::act(const Note& e) {
       place.rank = rank->value;
   }
   story_->tell(e, place);
+  changes_.note();
 }
 
 void Supervisor::act(const End& e) {

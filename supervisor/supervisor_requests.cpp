@@ -13,6 +13,8 @@ using nlohmann::json;
 namespace {
 
 constexpr std::uint64_t kMostSlots = 10'000;
+/// "changes" is answered by then: figures change that make no event.
+constexpr Duration kLongestWait = std::chrono::seconds(1);
 /// Of one request; a host_worker with more is refused as well.
 constexpr std::uint64_t kMostAdded = 65'536;
 
@@ -87,6 +89,10 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
   }
   if (!job_) co_return error_reply("the supervisor is starting: try again");
   if (op == "status") co_return status();
+  if (op == "changes") {
+    const std::uint64_t number = co_await changes_.after(ask->from, kLongestWait);
+    co_return json{{"ok", true}, {"changes", number}}.dump();
+  }
   if (op == "events") co_return story_->events_json(ask->from);
   if (op == "add" || op == "remove") {
     if (!ask->host) co_return error_reply("\"host\" is missing");
