@@ -18,7 +18,8 @@ train() {
     "${TRAIN_COMMAND:-$DT_BIN/mlp_worker}" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
     --steps-per-epoch 20 --step-ms 20 "$@"
   JOB_PID=$PID
-  wait_for "${PATIENCE:-30}" 'in_epoch 1' || fail "the job has not begun"
+  PATIENCE=${PATIENCE:-30} awaits --start 'epoch>=1'
+  wait_for 10 'in_epoch 1' || fail "worker 0 has not begun epoch 1"
 }
 
 # changes: host_worker_log without its times.
@@ -35,18 +36,23 @@ changed() {
   ! grep -Evq '^[0-9]+ (ADDED|REMOVED) [^ ]+ [0-9]{19}$' "$JOB/host_worker_log" || fail "a strange line in host_worker_log"
 }
 
-# event NAME [PATTERN]: how many such events there were whose line matches.
+# event NAME [PATTERN]: how many such events there were whose line in events.jsonl matches.
 event() { grep -E "\"event\":\"$1\"" "$JOB/events.jsonl" | grep -Ec -- "${2:-.}" || true; }
-happens() { wait_for "${PATIENCE:-20}" "[ \$(event '$1' '${2:-.}') -ge ${3:-1} ]" || fail "no event $1 $2"; }
+# happens NAME [PATTERN [N]]: waits for such an event, or for N of them; then events.jsonl has it.
+happens() {
+  awaits "event $1>=${3:-1} ~ ${2:-.}"
+  wait_for 10 "[ \$(event '$1' '${2:-.}') -ge ${3:-1} ]" || fail "events.jsonl lacks $1 $2"
+}
 
-# status EXPRESSION: of Python, over the status `s`; false too while there is none.
+# status EXPRESSION: of Python, over the status `s`, for what no condition of `awaits` says; false too
+# while there is none.
 status() {
   dtctl status --json >"$T/status.json" 2>/dev/null &&
     python3 -c 'import json, re, sys
 s = json.load(open(sys.argv[1]))
 sys.exit(not eval(sys.argv[2]))' "$T/status.json" "$1"
 }
-shows() { wait_for "${PATIENCE:-20}" "status '$1'" || fail "status is not: $1: $(cat "$T/status.json")"; }
+shows() { STEP=0.5 wait_for "${PATIENCE:-20}" "status '$1'" || fail "status is not: $1: $(cat "$T/status.json")"; }
 
 # epoch: the job's, by worker 0's log or that of the worker named.
 epoch() { tail -n 1 "$T/w${1:-0}.jsonl" 2>/dev/null | sed -E 's/.*"epoch":([0-9]+).*/\1/'; }
@@ -56,7 +62,15 @@ some_epochs() {
   local next=$(($(epoch "${2:-0}") + $1))
   wait_for "${PATIENCE:-20}" "in_epoch $next ${2:-0}" || fail "training does not go on"
 }
-members() { shows "sorted(w[\"id\"] for w in s[\"workers\"] if w[\"state\"] == \"MEMBER\") == [$1]"; }
+members() { awaits "members=$1"; }
+
+# pid_of KIND N: of the Nth worker or server that dtctl status shows ("workers", "servers").
+pid_of() {
+  dtctl status --json | python3 -c 'import json, sys
+print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
+}
+# stands PID: waits until the process is stopped; what mlp_worker --stop-at does to itself.
+stands() { wait_for "${PATIENCE:-60}" "grep -q '^State:[[:space:]]*T' /proc/$1/status" || fail "process $1 does not stand still"; }
 
 # steps CHECK...: of worker_log.py, over the logs.
 worker_log() { python3 "$DT_SOURCE/test/e2e/worker_log.py" "$@" || fail "worker_log.py $*"; }
@@ -67,7 +81,7 @@ held() {
   local from=$(($(epoch) + 1)) until=$((SECONDS + ${DT_E2E_HOLD:-3})) id delays
   HELD="sum(h[\"host\"] == \"$1\" and h[\"attempts\"] >= 2 and re.search(\"$2\", h[\"why\"]) is not None for h in s[\"hosts\"])"
   echo "$1" >>"$JOB/host_worker"
-  wait_for $((${DT_E2E_HOLD:-3} + 60)) '[ $SECONDS -ge '$until' ] && status "$HELD"' || fail "status is not: $HELD: $(cat "$T/status.json")"
+  STEP=0.5 wait_for $((${DT_E2E_HOLD:-3} + 60)) '[ $SECONDS -ge '$until' ] && status "$HELD"' || fail "status is not: $HELD: $(cat "$T/status.json")"
   happens host_failed "${1%:*}.*$2" 2
   delays=$(grep '"event":"host_failed"' "$JOB/events.jsonl" | grep -E -- "${1%:*}.*$2" | sed -E 's/.* in ([0-9.]+) s".*/\1/')
   awk 'NR > 1 && $1 <= last { exit 1 } { last = $1 }' <<<"$(head -n 4 <<<"$delays")" || fail "the delays do not grow: $delays"
@@ -81,9 +95,9 @@ held() {
 # joins_and_leaves HOST: what held it is gone.
 joins_and_leaves() {
   local lines
-  PATIENCE=60 shows "any(w[\"host\"] == \"$1\" and w[\"state\"] == \"MEMBER\" for w in s[\"workers\"])"
+  PATIENCE=60 awaits ".workers[host=$1,state=MEMBER].length>0"
   sed -i '$d' "$JOB/host_worker"
-  PATIENCE=60 shows "len(s[\"workers\"]) == 2 and s[\"world_size\"] == 2"
+  PATIENCE=60 awaits .workers.length=2 workers=2
   wait_for 10 '[ "$(tail -n 1 "$JOB/host_worker_log" | cut -d" " -f2)" = REMOVED ]' || fail "not logged"
 }
 

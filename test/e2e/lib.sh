@@ -17,19 +17,29 @@ unset DISPLAY SSH_AUTH_SOCK
 cd "$JOB"
 _pids=()
 
+# is_nightly: all of a long test is wanted (scripts/nightly); elsewhere one fault of its kind is enough.
+is_nightly() { [ -n "${DT_NIGHTLY-}" ]; }
 say() { printf '%s\n' "-- $*"; }
 # fail TEXT...: ends the test. The output of what was started by `start` is shown by the trap.
 fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
 skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 
 # wait_for SECONDS 'CONDITION': until the shell condition holds; false at the deadline. The seconds are
-# those of a machine that has nothing else to do: four times as many are waited.
+# those of a machine that has nothing else to do: four times as many are waited. It looks every STEP seconds:
+# what the job itself can tell is waited for with `awaits`, which costs nothing meanwhile.
 wait_for() {
   local until=$((SECONDS + $1 * 4 + 1))
   until eval "$2"; do
     [ $SECONDS -lt $until ] || { printf 'waited %s s in vain for: %s\n' $(($1 * 4)) "$2"; return 1; }
-    sleep 0.05
+    sleep "${STEP:-0.05}"
   done
+}
+
+# awaits CONDITION...: until all of them hold (dtctl wait), PATIENCE seconds as those of wait_for; 20 if
+# nothing else is said. With --start also for a job that was only just started.
+awaits() {
+  local why
+  why=$(dtctl wait --timeout $((${PATIENCE:-20} * 4 + 1)) "$@" 2>&1) || fail "$why"
 }
 
 # start NAME COMMAND...: in the background and in a session of its own, output to $T/NAME.out; sets PID.
@@ -96,7 +106,7 @@ left_over() { python3 "$DT_SOURCE/scripts/leftovers.py" "$T" || true; }
 
 # expect_nothing_left [SECONDS]: no process of this test within so long.
 expect_nothing_left() {
-  wait_for "${1:-10}" '[ -z "$(left_over | grep -v "sshd")" ]' || fail "left over: $(left_over)"
+  STEP=0.5 wait_for "${1:-10}" '[ -z "$(left_over | grep -v "sshd")" ]' || fail "left over: $(left_over)"
 }
 
 _cleanup() {
@@ -113,7 +123,7 @@ _cleanup() {
   for pid in "${_pids[@]}"; do _alive "$pid" && kill "$pid" 2>/dev/null; done
   [ ! -d "$T/ssh" ] || "$DT_SOURCE/scripts/sshd-hosts" stop "$T/ssh"
   # A job that was told to stop has its time; what is there then was left over, and is ended here.
-  if ! wait_for 12 '[ -z "$(left_over)" ]' >/dev/null; then
+  if ! STEP=0.5 wait_for 12 '[ -z "$(left_over)" ]' >/dev/null; then
     echo "FAILED: left over after the test:"
     left_over
     while read -r pid _; do kill -KILL "$pid" 2>/dev/null; done < <(left_over)

@@ -12,6 +12,21 @@ run wrong dtctl add 'a b'
 expect_status 2
 expect_output wrong 'add:1:3: "b" was not expected'
 
+run wait dtctl wait
+expect_status 2
+run wait dtctl wait epcoh=3
+expect_status 2
+expect_output wait '"epcoh=3": not a condition. Write epoch, workers'
+run wait dtctl wait epoch=3 --timeout soon
+expect_status 2
+expect_output wait 'such as 30, 500ms, 10m or 2h'
+run wait dtctl wait epoch=3 --timeout 30
+expect_status 3
+expect_output wait 'no job was ever started in'
+run wait dtctl wait --start epoch=3 --timeout 200ms
+expect_status 4
+expect_output wait 'waited in vain for epoch=3 \(not known: no supervisor answers\)'
+
 mkdir -p .dtlaunch/j1/logs
 printf 'one\ntwo\n' >.dtlaunch/j1/logs/worker-3.log
 printf '{"n":0,"time_ns":1763664000123456789,"text":"h joins","epoch":4}\n' >events.jsonl
@@ -24,6 +39,13 @@ pointer '{"exit_code":5,"message":"worker 3 failed"}'
 run ended dtctl status --json
 expect_status 3
 expect_output ended 'the last one, j1, ended with exit code 5 \(worker 3 failed\)'
+run wait dtctl wait ended=5 "event joins"
+expect_status 3
+expect_output wait 'ended with exit code 5 \(worker 3 failed\); not seen: event joins \(0 so far\)'
+run wait dtctl wait ended=5
+expect_status 0
+run wait dtctl wait ended=0
+expect_status 3
 run logs dtctl logs 3
 expect_status 0
 [ "$(output logs)" = $'one\ntwo' ] || fail "not the worker's output"

@@ -5,7 +5,7 @@ train -n 1 -- --victim 0
 printf 'localhost\nlocalhost\n' >>host_worker
 changed 'ADDED localhost' 'ADDED localhost'
 members 0,1,2
-shows 's["world_size"] == 3'
+awaits workers=3
 some_epochs 2
 echo localhost >host_worker
 changed 'ADDED localhost' 'ADDED localhost' 'REMOVED localhost' 'REMOVED localhost'

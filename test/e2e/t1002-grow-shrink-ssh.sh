@@ -26,7 +26,7 @@ some_epochs 2
 # A base host stays, whatever the file says.
 echo "${host[1]}" >host_worker
 happens base_host_kept "${SSH_ADDRESSES[0]}.* is a host of the initial launch"
-shows "s[\"file\"][\"kept\"] == [\"${host[0]}\"]"
+awaits ".file.kept=${host[0]}"
 changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}" "REMOVED ${SSH_ADDRESSES[2]}" "ADDED ${SSH_ADDRESSES[1]}"
 members 0,3
 some_epochs 1

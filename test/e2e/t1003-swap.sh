@@ -19,14 +19,14 @@ members 0,2
 before=$(event committed)
 cp host_worker good
 echo "${host[1]}" >>host_worker
-shows 'any(w["id"] == 3 and w["state"] == "STARTING" and w["pid"] > 0 for w in s["workers"])'
+awaits '.workers[id=3,state=STARTING].pid>0'
 wait_for 10 '[ -s "$T/w3.jsonl" ]' || fail "worker 3 has not begun"
 pid=$(sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w3.jsonl")
 _alive "$pid" || fail "worker 3 does not run"
 cp good host_worker
 happens newcomer_stopped 'worker 3 .*no longer wanted'
 wait_for 15 '! _alive "$pid"' || fail "worker 3 has not been stopped"
-shows 'len(s["workers"]) == 2 and s["log_lines"] == 3'
+awaits .workers.length=2 .log_lines=3
 some_epochs 3
 [ "$(event committed)" = "$before" ] || fail "a commit for an edit that was taken back"
 [ "$(wc -l <host_worker_log)" = 3 ] || fail "a line in host_worker_log for an edit that was taken back"

@@ -8,7 +8,7 @@ mapfile -t host <"$SSH_HOSTS"
 printf '%s\n' "${host[2]}" "${host[3]}" >>host_worker
 changed "ADDED ${SSH_ADDRESSES[2]}"
 happens beyond_max_workers "beyond --max-workers 3, and started when others go: ${host[3]}"
-shows "s[\"file\"][\"beyond_limit\"] == [\"${host[3]}\"]"
+awaits ".file.beyond_limit=${host[3]}"
 run why dtctl why "${host[3]}"
 expect_output why 'beyond --max-workers 3: '
 run status dtctl status

@@ -11,19 +11,18 @@ accepted=1 lines=()
 accepts() {
   local i
   if [ "$1" != $accepted ]; then
-    shows "len(s[\"file\"][\"accepted\"]) == $1 and s[\"file\"][\"refused\"] is None"
+    awaits ".file.accepted.length=$1" .file.refused=null
     for ((i = accepted; i < $1; i++)); do lines+=('ADDED localhost'); done
     for ((i = accepted; i > $1; i--)); do lines+=('REMOVED localhost'); done
     accepted=$1
   fi
   changed "${lines[@]}"
-  shows "s[\"world_size\"] == $1"
+  awaits "workers=$1"
 }
 # refuses WHY: the edit just made; the last good list stays.
 refuses() {
   local before
-  shows "s[\"file\"][\"refused\"] and \"$1\" in s[\"file\"][\"refused\"][\"why\"]"
-  shows "len(s[\"file\"][\"accepted\"]) == $accepted and s[\"world_size\"] == $accepted"
+  awaits ".file.refused.why~$1" ".file.accepted.length=$accepted" "workers=$accepted"
   happens file_refused "$1.*the last good list stays"
   wait_for 5 "grep -Eq 'WARNING .*$1' '$T/job.out'" || fail "the console does not say it: $1"
 }
@@ -46,7 +45,7 @@ printf %s "$one" >host_worker && accepts 1
 say 'truncated for good'
 : >host_worker && refuses 'names no host'
 printf %s "$one" >host_worker
-shows 's["file"]["refused"] is None'
+awaits .file.refused=null
 happens file_cleared
 
 say 'only comments'

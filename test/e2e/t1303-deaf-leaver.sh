@@ -7,7 +7,7 @@ echo localhost >>host_worker
 changed 'ADDED localhost'
 pid=$(sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w1.jsonl")
 echo localhost >host_worker
-shows 'any(w["id"] == 1 and w["state"] == "LEAVING" for w in s["workers"])'
+awaits 'worker 1 leaving'
 some_epochs 2
 happens leave_enforced 'worker 1 '
 changed 'ADDED localhost' 'REMOVED localhost'

@@ -3,13 +3,10 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 3
-train -n 3 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --hang-timeout 8s -- --step-ms 100
+train -n 3 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --hang-timeout 8s -- --victim 1 --stop-at 3:7
 victim=$(sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w1.jsonl")
-# In the middle: between two steps, or in one. At a boundary another timeout rules.
-in_mid_epoch() { tail -n 1 "$T/w1.jsonl" | grep -Eq '"event":"step","step":([5-9]|10),'; }
-wait_for 20 in_mid_epoch || fail "worker 1 does no steps"
-kill -STOP "$victim"
-shows 'any(w["id"] == 1 and w["stalls"] and re.search(r"stopped \(T\)", w["stalls"]["process"]) for w in s["workers"])'
+# In the middle of an epoch: at a boundary another timeout rules.
+awaits '.workers[id=1].stalls.process~stopped \(T\)'
 happens worker_stalls "worker 1 .*last said epoch"
 changed "REMOVED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[1]}"
 happens worker_hung "worker 1 .*last said epoch.*stopped \(T\)"

@@ -23,7 +23,7 @@ for ((i = 0; i < ${DT_E2E_CHANGES:-25}; i++)); do
   esac
   sleep 0.$((RANDOM % 10))  # changes come at any moment: nothing is waited for
 done
-everyone() { PATIENCE=90 shows "len(s[\"workers\"]) == $1 and s[\"world_size\"] == $1 and all(w[\"state\"] == \"MEMBER\" for w in s[\"workers\"])"; }
+everyone() { PATIENCE=90 awaits ".workers.length=$1" "workers=$1" '.workers[state!=MEMBER].length=0'; }
 printf '%s\n' "${host[@]}" >host_worker
 everyone 4
 printf '%s\n' "${host[@]:0:2}" >host_worker

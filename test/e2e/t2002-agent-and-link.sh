@@ -18,7 +18,7 @@ second=$(sed -n 2p "$T/hosts")
 bridge=$(pgrep -f "dtagent --attach --job $job --host $second")
 kill -KILL "$(ps -o ppid= -p "$bridge" | tr -d ' ')"
 happens link_down "$second"
-shows "[h[\"link\"] for h in s[\"hosts\"] if h[\"host\"] == \"$second\"] == [\"up\"]"
+awaits "host $second up"
 some_epochs 2
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
 changed "ADDED ${third%:*}"

@@ -11,14 +11,14 @@ echo localhost >>host_worker
 happens worker_launched '"worker":1'
 kill -KILL "$(supervisor)"
 wait_for 10 'grep -q "supervisor died" "$T/job.out"' || fail "dtlaunch did not notice"
-shows 's["term"] == 2'
+awaits term=2
 echo 'localhost slots=2' >host_worker
 changed 'ADDED localhost'
 members 0,1
 before="$(pids_of workers) $(pids_of servers)"
 for term in 3 4 5; do
   kill -KILL "$(supervisor)"
-  shows "s[\"term\"] == $term"
+  awaits "term=$term"
 done
 some_epochs 2
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
@@ -36,7 +36,7 @@ rm -f "$T"/w*.jsonl
 run detached dtlaunch -n 1 --detach --orphan-timeout 5 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
   --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 expect_status 0
-wait_for 30 'in_epoch 1' || fail "the job has not begun"
+PATIENCE=30 awaits 'epoch>=1'
 spec=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')/spec.json
 before=$(pids_of workers)
 kill -KILL "$(supervisor)"
@@ -47,7 +47,7 @@ os.close(read)
 os.set_inheritable(write, True)
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 os.execvp("dtsupervisor", ["dtsupervisor", "--spec", sys.argv[1], "--resume", "--ready-fd", str(write)])' "$spec"
-shows 's["term"] == 2 and s["workers"][0]["state"] == "MEMBER"'
+awaits term=2 'worker 0 member'
 [ "$(pids_of workers)" = "$before" ] || fail "the worker was restarted"
 
 say "by nobody"

@@ -9,7 +9,7 @@ train -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" --
 echo "$third" >>host_worker
 changed "ADDED ${third%:*}"
 members 0,1,2
-life() { shows "[h[\"life\"] for h in s[\"hosts\"] if h[\"host\"] == \"$third\"] == [\"$1\"]"; }
+life() { awaits "host $third $1"; }
 life alive
 
 say "the third host is stopped: its worker and its agent"

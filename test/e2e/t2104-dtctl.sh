@@ -4,9 +4,19 @@
 run detached dtlaunch -n 1 --detach --elastic-training-enabled --poll-interval 300ms "$DT_BIN/mlp_worker" \
   --log "$T/w%i.jsonl" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 expect_status 0
-wait_for 30 'in_epoch 1' || fail "the job has not begun"
+PATIENCE=30 awaits 'epoch>=1'
+start wait dtctl wait workers=2 newcomers=0 'event worker_added' --timeout 120
+waiting=$PID
 run add dtctl add localhost
 expect_status 0
+finished wait "$waiting" 60
+expect_status 0
+run late dtctl wait 'epoch<0' --timeout 300ms
+expect_status 4
+expect_output late 'waited in vain for epoch<0 \(now [0-9]+\)'
+run typo dtctl wait .epcoh=1
+expect_status 2
+expect_output typo 'the status has no epcoh'
 changed 'ADDED localhost'
 members 0,1
 run status dtctl status
@@ -25,8 +35,14 @@ run logs dtctl logs 0
 expect_output logs 'Epoch\[0\]'
 start console dtctl console
 wait_for 10 'grep -q "worker 0 localhost" "$T/console.out"' || fail "the console shows nothing"
+start wait dtctl wait ended
+waiting=$PID
 run stop dtctl stop
 expect_status 0
+finished wait "$waiting" 10
+expect_status 0
+run early dtctl wait workers=1 --timeout 60
+expect_status 3
 expect_nothing_left 10
 run gone dtctl status
 [ "$STATUS" != 0 ] || fail "status of an ended job should not be 0"

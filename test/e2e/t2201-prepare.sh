@@ -20,7 +20,7 @@ echo "${host[1]}" >>host_worker
 wait_for 20 '[ -s "$T/hanging" ]' || fail "the data check does not run"
 sed -i '$d' host_worker
 wait_for 10 '! _alive "$(last_hanging)"' || fail "the data check still runs"
-shows "all(h[\"host\"] != \"${host[1]}\" for h in s[\"hosts\"])"
+awaits ".hosts[host=${host[1]}].length=0"
 [ ! -s host_worker_log ] || fail "logged"
 
 say 'the supervisor dies meanwhile'

@@ -10,7 +10,7 @@ train -n 1 --
 pid=$(helper)
 kill -STOP "$pid"
 echo localhost >>host_worker
-shows 's["volume"]["stalled_s"] > 2'
+awaits '.volume.stalled_s>2'
 dtctl status >"$T/text.out"
 expect_output text 'the shared volume has not answered for'
 some_epochs 2

@@ -19,7 +19,7 @@ worker=$(cat "$T/worker")
 bridge=$(pgrep -f "dtagent --attach --job $job")
 kill -STOP "$bridge"
 start stop dtctl stop
-shows 's["state"] == "stopping"'
+awaits state=stopping
 kill -KILL "$pid" "$bridge"
 _alive "$worker" || fail "the worker was told already"
 run again timeout 60 dtsupervisor --spec "$spec" --resume

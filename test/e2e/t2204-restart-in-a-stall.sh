@@ -17,6 +17,6 @@ kill -STOP "$sftp"
 kill -KILL "$supervisor"
 sleep 13  # how long it stalls, not a wait
 kill -CONT "$sftp"
-shows 's["term"] == 2'
+awaits term=2
 some_epochs 2
 end_job

@@ -3,13 +3,13 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 
-# job NAME OPTIONS...: starts one of eight epochs, about 20 STEP_MS each.
-STEP_MS=30
+# job NAME OPTIONS...: starts one of eight epochs. Worker 1 stands still at STOP_AT, if that is set.
+STOP_AT=
 job() {
   local name=$1
   shift
   start "$name" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/mlp_worker" --samples 200 \
-    --epochs 8 --steps-per-epoch 20 --step-ms $STEP_MS --hash --momentum 0.9
+    --epochs 8 --steps-per-epoch 20 --step-ms 10 --hash --momentum 0.9 ${STOP_AT:+--victim 1 --stop-at $STOP_AT}
 }
 # weights NAME: of the job's end.
 weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$1.out" | sort -u | cut -d= -f2; }
@@ -19,11 +19,15 @@ pointer() { python3 -c "import json; print(json.load(open('.dtlaunch/current.jso
 name() { pointer job; }
 kill_everything() {
   while read -r pid _; do kill -KILL "$pid" 2>/dev/null || true; done < <(left_over)
-  wait_for 10 '[ -z "$(left_over)" ]' || fail "left over: $(left_over)"
+  STEP=0.5 wait_for 10 '[ -z "$(left_over)" ]' || fail "left over: $(left_over)"
 }
-server() { python3 -c 'import json, sys
-s = json.load(open(sys.argv[1]))
-print(s["servers"][1]["pid"])' "$T/status.json"; }
+# holds EPOCH CHECKPOINT: the job just started is in mid-epoch, with that checkpoint as its newest; sets HELD,
+# the worker for which it waits.
+holds() {
+  PATIENCE=60 awaits --start "epoch=$1" "checkpoint=$2"
+  HELD=$(pid_of workers 1)
+  stands "$HELD"
+}
 
 job undisturbed
 finished undisturbed "$PID" 60
@@ -32,34 +36,33 @@ want=$(weights undisturbed)
 [ ${#want} = 16 ] || fail "the workers do not agree: $want"
 
 say "a server is killed in mid-epoch"
+STOP_AT=4:9
 job first --checkpoint-every 1 --keep-checkpoints 2
 first=$PID
-PATIENCE=60 shows 's["checkpoint"]["newest"] is not None'
+holds 4 4
 killed_in=$(name)
-victim=$(server)
-# Told once it counts; the folder is there before.
-wait_for 30 'grep -q "checkpoint of epoch [3-5]:" "$T/first.out"' || fail "no checkpoint of epoch 3"
-kill -KILL "$victim"
+kill -KILL "$(pid_of servers 1)"
+awaits 'event rolling_back'
+kill -CONT "$HELD"
 finished first "$first" 60
 expect_status 0
-expect_output first 'back to the checkpoint of epoch [3-7], with new servers'
+expect_output first 'back to the checkpoint of epoch 4, with new servers'
 expect_nothing_left
 [ "$(weights first)" = "$want" ] || fail "other weights: $(weights first), not $want"
 [ "$(checkpoints "$killed_in" | wc -w)" -le 3 ] || fail "too many: $(checkpoints "$killed_in")"
 [[ "$(checkpoints "$killed_in")" = *epoch-000007 ]] || fail "not the newest: $(checkpoints "$killed_in")"
 
 say "everything is killed"
-STEP_MS=80  # between two checkpoints there is time to look
 job third --checkpoint-every 3 --keep-checkpoints 2
 third=$PID
-wait_for 60 '[ "$(checkpoints "$(name)" 2>/dev/null)" = epoch-000003 ]' || fail "no checkpoint of epoch 3"
+holds 4 3
 kill -STOP "$(pointer pid)"  # it must not decide anything when dtlaunch dies
 kill -KILL "$third"
 kill_everything
 finished third "$third" 10
 start fourth dtlaunch --resume .
 fourth=$PID
-wait_for 30 'grep -q "Epoch.4. Weights" "$T/fourth.out"' || fail "it did not go on"
+holds 4 3
 expect_output fourth 'Going on with epoch 3 from .*epoch-000003'
 
 say "everything is killed after the job's end was decided"
@@ -70,13 +73,16 @@ wait_for 10 'grep -aq "the dtlaunch that owns the job is gone" "$journal"' || fa
 kill_everything
 finished fourth "$fourth" 10
 start fifth dtlaunch --resume .
-finished fifth "$PID" 90
+fifth=$PID
+holds 4 3
+kill -CONT "$HELD"
+finished fifth "$fifth" 90
 expect_status 0
-expect_output fifth 'Going on with epoch [36] from .*epoch-00000[36]'
+expect_output fifth 'Going on with epoch 3 from .*epoch-000003'
 [ "$(weights fifth)" = "$want" ] || fail "other weights: $(weights fifth), not $want"
 
 say "a checkpoint that is damaged is passed over"
-STEP_MS=30
+STOP_AT=
 job whole --checkpoint-every 3 --keep-checkpoints 2
 finished whole "$PID" 60
 expect_status 0

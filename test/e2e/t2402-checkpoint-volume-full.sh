@@ -18,7 +18,7 @@ wait_for 30 '[ -d "$folder/epoch-000001" ]' || fail "no checkpoint"
 mount --bind "$T/small" "$folder"
 head -c 2m /dev/zero >"$T/small/ballast" 2>/dev/null || true
 happens checkpoint_failed 'No space left on device'
-shows 're.search("No space left", s["checkpoint"]["trouble"]) is not None'
+awaits '.checkpoint.trouble~No space left'
 run text dtctl status
 expect_output text 'No space left'
 some_epochs 3
@@ -26,6 +26,6 @@ ls "$T/small" | grep -Ev '^(ballast|epoch-[0-9]+\.g[0-9]+\.partial)$' && fail "s
 worker_log waits "$T/w0.jsonl" 1.0
 rm "$T/small/ballast"
 wait_for 30 'ls -d "$T"/small/epoch-?????? >/dev/null 2>&1' || fail "no checkpoint when there is space again"
-shows 's["checkpoint"]["trouble"] == ""'
+awaits .checkpoint.trouble=
 end_job
 umount "$folder" "$T/small"

@@ -3,9 +3,11 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 start job dtlaunch -n 2 -s 1 --checkpoint-every 2 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
-  --samples 200 --epochs 30 --steps-per-epoch 20 --step-ms 20
+  --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 20 --victim 1 --stop-at 4:9
 job=$PID
-wait_for 30 'in_epoch 3' || fail "the job has not begun"
+PATIENCE=60 awaits --start 'epoch>=4'
+worker=$(pid_of workers 1)
+stands "$worker"  # until it is taken over: the job cannot end before
 run twice dtlaunch --resume .
 expect_status 68
 expect_output twice 'is running: see dtctl status'
@@ -14,6 +16,8 @@ kill -STOP "$supervisor"  # it must not end the job because dtlaunch died
 kill -KILL "$job" "$supervisor"
 finished job "$job" 10
 start again dtlaunch --resume .
+awaits 'term>=2'
+kill -CONT "$worker"
 finished again "$PID" 90
 expect_status 0
 ! grep -q 'Going on with epoch' "$T/again.out" || fail "it began anew: $(output again)"

@@ -5,16 +5,16 @@ train -n 1 --checkpoint-every 1 --
 echo localhost >>host_worker
 changed 'ADDED localhost'
 members 0,1
-PATIENCE=60 shows 's["checkpoint"]["newest"] is not None'
+PATIENCE=60 awaits 'checkpoint>=0'
 end_job
 rm "$T"/w*.jsonl
 start again dtlaunch --resume .
 JOB_PID=$PID
-members 0,1
+awaits --start members=0,1
 expect_output again 'Going on with epoch [0-9]+ from '
 expect_output again 'Workers on localhost were added before and join again'
 changed 'ADDED localhost'
-shows 's["file"]["accepted"] == ["localhost"] * 2'
+awaits .file.accepted=localhost,localhost
 some_epochs 2
 echo localhost >host_worker
 changed 'ADDED localhost' 'REMOVED localhost'
@@ -22,7 +22,7 @@ end_job
 # It counts for a job that goes on with that one, too: here nobody was added any more.
 start third dtlaunch --resume .
 JOB_PID=$PID
-members 0
+awaits --start members=0
 some_epochs 2
 ! grep -q 'were added before' "$T/third.out" || fail "a removed host was added again"
 changed

@@ -23,7 +23,7 @@ workers() { left_over | awk '$2 ~ /mlp_worker$/ { print $1 }'; }
 on a first dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 1 --poll-interval 300ms \
   --elastic-training-enabled "$DT_BIN/mlp_worker" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 first=$PID
-PATIENCE=60 shows 's["checkpoint"]["newest"] is not None'
+PATIENCE=60 awaits --start 'checkpoint>=0'
 supervisor=$(pointer pid)
 kill -STOP "$supervisor"  # it must not end the job because dtlaunch died
 kill -KILL "$first" "$supervisor"
@@ -44,8 +44,7 @@ on b second dtlaunch --resume "$JOB" --take-over
 second=$PID
 wait_for 60 'grep -q "Going on with epoch" "$T/second.out"' || fail "it does not go on"
 for pid in $old; do ! _alive "$pid" || fail "worker $pid of the first job runs beside the second"; done
-PATIENCE=60 shows 's["world_size"] == 2 and s["epoch"] is not None'
-PATIENCE=60 shows 's["checkpoint"]["newest"] is not None'
+PATIENCE=60 awaits --start workers=2 'epoch>=0' 'checkpoint>=0'
 
 say "it is not gone at all"
 on c third dtlaunch --resume "$JOB" --take-over
@@ -55,7 +54,7 @@ expect_status 130
 expect_output second 'was taken over from master-c .*: everything is stopped here, and no file is touched any more'
 # Before that a supervisor of its own ends the former job, and answers as well.
 wait_for 60 'grep -q "Going on with epoch" "$T/third.out"' || fail "it does not go on"
-PATIENCE=60 shows 's["world_size"] == 2 and s["epoch"] is not None'
+PATIENCE=60 awaits --start workers=2 'epoch>=0'
 [ ! -s host_worker_log ] || fail "lines of another job: $(cat host_worker_log)"
 [ "$(pointer ended)" = None ] || fail "the pointer is the former master's"
 run stop dtctl stop

@@ -67,7 +67,7 @@ fi
 
 say "another supervisor knows of them as well"
 kill -KILL "$supervisor"
-shows 's["term"] == 2'
+awaits term=2
 counted 'server 0' 1 1 1
 counted 'agent of localhost' 1 0 0
 end_job

@@ -42,6 +42,10 @@ heal
 wait_for 30 "! _alive $old" || fail "the old worker still runs"
 PATIENCE=60 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
 members 0,1,3
+if ! is_nightly; then
+  end_job
+  exit
+fi
 
 say "the supervisor is cut off from every host: it commits nothing, nobody is lost, nobody restarted"
 begins_an_epoch
@@ -61,7 +65,7 @@ sleep 4  # how long the cut lasts, not a wait: more than --dead-after
 say "one host is reached again before the others: those have time to follow"
 heal
 cut_supervisor_off 2 3
-shows "[h[\"link\"] for h in s[\"hosts\"] if h[\"host\"] == \"$(sed -n 1p "$T/hosts")\"] == [\"up\"]"
+awaits "host $(sed -n 1p "$T/hosts") up"
 sleep 4  # as above
 [ "$(event host_lost)" = 1 ] || fail "hosts were lost"
 heal

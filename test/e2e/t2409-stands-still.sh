@@ -3,13 +3,10 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 victim() { sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w$1.jsonl"; }
-in_mid_epoch() { tail -n 1 "$T/w$1.jsonl" | grep -Eq '"event":"step","step":([5-9]|10),'; }
 
 say "the only worker"
-train -n 1 --hang-timeout 10s -- --step-ms 100
-wait_for 20 'in_mid_epoch 0' || fail "worker 0 does no steps"
-kill -STOP "$(victim 0)"
-shows 'any(w["id"] == 0 and w["stalls"] and not w["stalls"]["waited_for"] and re.search(r"stopped \(T\)", w["stalls"]["process"]) for w in s["workers"])'
+train -n 1 --hang-timeout 10s -- --victim 0 --stop-at 3:7
+awaits '.workers[id=0].stalls.process~stopped \(T\)' '.workers[id=0].stalls.waited_for=false'
 changed 'REMOVED localhost' 'ADDED localhost'
 happens worker_stalls 'worker 0 .*gives no sign of life'
 happens worker_hung 'worker 0 .*stopped \(T\)'
@@ -27,9 +24,7 @@ end_job
 
 say "dist_async"
 rm -f "$T"/w*.jsonl
-train -n 2 --hang-timeout 6s -- --step-ms 100 --kv-type dist_async
-wait_for 20 'in_mid_epoch 1' || fail "worker 1 does no steps"
-kill -STOP "$(victim 1)"
+train -n 2 --hang-timeout 6s -- --victim 1 --stop-at 3:7 --kv-type dist_async
 changed 'REMOVED localhost' 'ADDED localhost'
 happens worker_hung 'worker 1 .*stopped \(T\)'
 members 0,2

@@ -19,7 +19,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) not in (0, -1))
 EOT
 wait_for 30 'in_epoch 1' || fail "the job has not begun"
 some_epochs 2
-shows 's["state"] == "running"'
+awaits state=running
 run stop dtctl stop
 wait_for 20 '[ ! -e .dtlaunch/lock ]' || fail "it has not ended"
 

@@ -48,6 +48,10 @@ some_epochs 1
 in_time
 output overtaking | tail -n 1
 expect_output overtaking 'dropped [1-9][0-9]*, overtaken [1-9][0-9]{2}'
+if ! is_nightly; then
+  end_job
+  exit
+fi
 
 say "later than the dead limit"
 old=$(pid_of 3)

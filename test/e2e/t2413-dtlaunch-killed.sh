@@ -34,6 +34,6 @@ wait_for 10 "grep -q 'starting it again' '$T/job.out'" || fail "dtlaunch has not
 wait_for 20 "! pgrep -P $JOB_PID dtsupervisor >/dev/null" || fail "there are two supervisors"
 some_epochs 2
 _alive "$JOB_PID" || fail "dtlaunch has given the job up: $(output job)"
-shows 's["term"] == 2 and s["state"] == "running"'
+awaits term=2 state=running
 end_job
 expect_status 130

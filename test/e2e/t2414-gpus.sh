@@ -11,7 +11,7 @@ train -n 2 -s 1 --server-device auto --env NVML_LIBRARY="$driver" --env CUDA_VIS
 
 shows '[(g["host"], g["index"], g["workers"], g["trouble"]) for g in s["gpus"]] == [("localhost", 0, [], []), ("localhost", 1, [0, 1], [])]'
 shows '[w["gpus"] for w in s["workers"]] == [[1], [1]]'
-shows 's["gpus"][1]["busy_percent"] == 93 and s["gpus"][1]["memory_used"] == 20 << 30 and s["gpus"][1]["power_w"] == 512.5'
+awaits '.gpus[index=1].busy_percent=93' ".gpus[index=1].memory_used=$((20 << 30))" '.gpus[index=1].power_w=512.5'
 shows 's["servers"][0]["device"] in ("cpu", "cuda:0") and s["servers"][0]["device_note"]'
 dtctl status >"$T/text.out"
 expect_output text '^SERVER +HOST +STATE +ADDRESS +DEVICE$'
@@ -20,7 +20,7 @@ expect_output text '^1 +localhost +Fake GPU +0,1 +93 % +20.0/80.0 GiB +61 C +512
 
 says 'lost 1'
 happens gpu_trouble 'GPU 1 on localhost: GPU is lost'
-shows 's["gpus"][1]["trouble"] == ["GPU is lost"]'
+awaits '.gpus[index=1].trouble=GPU is lost'
 dtctl status >"$T/text.out"
 expect_output text '^1 +localhost +Fake GPU .* GPU is lost$'
 expect_output text '^0 +localhost +Fake GPU +- +93 % .* -$'

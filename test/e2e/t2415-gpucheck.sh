@@ -50,5 +50,5 @@ chmod +x "$T/prepare"
 train -n 1 -H "$T/one" "${SSH_OPTIONS[@]}" --prepare-data "$T/prepare" --
 touch "$T/strict"
 echo "${host[1]}" >>host_worker
-shows "any(h[\"host\"] == \"${host[1]}\" and \"GPU 0: GPU is lost\" in h[\"why\"] for h in s[\"hosts\"])"
+awaits ".hosts[host=${host[1]}].why~GPU 0: GPU is lost"
 end_job

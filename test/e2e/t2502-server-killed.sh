@@ -5,23 +5,27 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 
-# job NAME OPTIONS...: starts one of eight epochs, about 1 s each; its workers' logs are $T/NAME<id>.jsonl.
+# job NAME OPTIONS...: starts one of eight epochs; its workers' logs are $T/NAME<id>.jsonl. Worker 1 stands still
+# at STOP_AT, so that what is done to the job then is done in mid-epoch on any machine.
+STOP_AT=
 job() {
   NAME=$1
   shift
   start "$NAME" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/mlp_worker" --log "$T/$NAME%i.jsonl" \
-    --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 50 --hash --momentum 0.9
+    --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 10 --hash --momentum 0.9 \
+    ${STOP_AT:+--victim 1 --stop-at $STOP_AT}
   JOB_PID=$PID
 }
 weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$NAME.out" | sort -u | cut -d= -f2; }
-# pid_of KIND N: of the Nth server or worker by status.
-pid_of() {
-  dtctl status --json | python3 -c 'import json, sys
-print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
-}
 supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
-# has_checkpoint EPOCH: in mid-epoch soon after, as far as one can tell.
-has_checkpoint() { PATIENCE=60 shows "(s[\"checkpoint\"][\"newest\"] or 0) >= $1"; }
+# holds EPOCH CHECKPOINT: worker 1 stands still in the middle of this epoch, and this checkpoint is the newest;
+# sets HELD, its process.
+holds() {
+  PATIENCE=60 awaits --start "epoch=$1" "checkpoint=$2" .rolling_back=null
+  HELD=$(pid_of workers 1)
+  stands "$HELD"
+}
+goes_on() { kill -CONT "$HELD"; }
 # loses_server N: the Nth is killed and the job sees it.
 loses_server() {
   local before
@@ -51,44 +55,45 @@ want=$(weights)
 
 say "a server is killed; its port is fixed"
 port=$((20000 + $$ % 12000))  # none that the kernel gives to others
+STOP_AT=3:9
 job killed --checkpoint-every 1 --keep-checkpoints 1 --server-port $port
-has_checkpoint 3
+holds 3 3
 loses_server 1
+goes_on
 ends_as_if_nothing_happened
-expect_output killed 'server 1 on .* ended \(killed by signal 9 \(KILL\)\): back to the checkpoint of epoch [3-6], with new servers'
-expect_output killed 'generation [0-9]+: epoch [3-6] begins again, [0-9.]+ s after server 1 on .* ended'
+expect_output killed 'server 1 on .* ended \(killed by signal 9 \(KILL\)\): back to the checkpoint of epoch 3, with new servers'
+expect_output killed 'generation [0-9]+: epoch 3 begins again, [0-9.]+ s after server 1 on .* ended'
 [ "$(event rolled_back '"recovery_s":')" = 1 ] || fail "no event tells how long it took"
 
 say "on hosts of their own, twice; one of the second ones before everybody is back"
 ssh_hosts 2
+STOP_AT=3:9,5:9
 job again -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 2
-has_checkpoint 2
-victim=$(pid_of workers 1)
+holds 3 2
 loses_server 0
+goes_on
 happens rolled_back
-has_checkpoint 4
-kill -STOP "$victim"  # so that not everybody comes back
-loses_server 1
-shows 's["rolling_back"] is not None and all(v["state"] == "listening" and v["pid"] > 0 for v in s["servers"])'
+holds 5 4
+loses_server 1  # and not everybody comes back
+awaits '.rolling_back!=null' servers=2 '.servers[pid=0].length=0'
 run status dtctl status
-expect_output status 'going back to the checkpoint of epoch [46]: server 3 on .* ended'
+expect_output status 'going back to the checkpoint of epoch 4: server 3 on .* ended'
 loses_server 0
-kill -CONT "$victim"
+goes_on
 ends_as_if_nothing_happened
 [ "$(event rolling_back)" = 3 ] && [ "$(event rolled_back)" = 2 ] || fail "not two of three came to an end"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
 
 say "the supervisor is killed before everybody is back"
+STOP_AT=3:9
 job resumed --checkpoint-every 1
-has_checkpoint 2
-victim=$(pid_of workers 1)
-kill -STOP "$victim"
+holds 3 3
 loses_server 1
 kill -KILL "$(supervisor)"
-shows 's["term"] == 2 and s["rolling_back"] is not None'
+awaits term=2 '.rolling_back!=null'
 loses_server 0
 kill -KILL "$(supervisor)"
-kill -CONT "$victim"
+goes_on
 ends_as_if_nothing_happened
 
 say "a server stands still in mid-epoch: named, lost, and no worker is blamed"
@@ -106,23 +111,21 @@ ends_as_if_nothing_happened
 say "an agent is killed, and with it a server and a worker"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
 job agent -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 1
-has_checkpoint 2
+holds 3 3
 kill -KILL "$(ps -o ppid= -p "$(pid_of servers 1)")"
 happens rolling_back 'is lost with its host'
 finished agent "$JOB_PID" 90
 expect_status 0
 expect_nothing_left
 
-# damaged HOW newest|all: checkpoints are, and then a server is lost; sets FROM, its epoch. No epoch ends meanwhile.
+# damaged EPOCH HOW newest|all: in that epoch checkpoints are, and then a server is lost. No epoch ends meanwhile.
 damaged() {
-  local victim folder file at byte
-  victim=$(pid_of workers 1)
-  kill -STOP "$victim"
-  shows 's["epoch"] == s["checkpoint"]["newest"]'
-  FROM=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["epoch"])' "$T/status.json")
+  local from=$1 folder file at byte
+  shift
+  holds "$from" "$from"
   folder=.dtlaunch/$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["job"])')/checkpoints
   for folder in "$folder"/epoch-??????; do
-    [ "$2" = all ] || [ "${folder##*-}" = "$(printf %06d "$FROM")" ] || continue
+    [ "$2" = all ] || [ "${folder##*-}" = "$(printf %06d "$from")" ] || continue
     file=$folder/server-1.safetensors
     case $1 in
       flipped)
@@ -135,18 +138,19 @@ damaged() {
     esac
   done
   kill -KILL "$(pid_of servers 0)"
-  happens checkpoint_damaged "the checkpoint of epoch $FROM could not be used: server [0-9]+ on .*server-1.safetensors"
-  kill -CONT "$victim" 2>/dev/null || true  # without another checkpoint the job has ended by now
+  happens checkpoint_damaged "the checkpoint of epoch $from could not be used: server [0-9]+ on .*server-1.safetensors"
+  goes_on 2>/dev/null || true  # without another checkpoint the job has ended by now
 }
 
 say "the newest checkpoint is damaged: back to the one before; three times"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
+STOP_AT=3:9,4:9,5:9
 job damaged --checkpoint-every 1
 rounds=0
 for how in flipped cut gone; do
-  has_checkpoint 2
-  damaged $how newest
-  happens rolling_back "the checkpoint of epoch $FROM could not be used: back to the checkpoint of epoch $((FROM - 1)), with new servers"
+  from=$((rounds + 3))
+  damaged $from $how newest
+  happens rolling_back "the checkpoint of epoch $from could not be used: back to the checkpoint of epoch $((from - 1)), with new servers"
   rounds=$((rounds + 1))
   happens rolled_back . $rounds
 done
@@ -156,9 +160,9 @@ expect_output damaged 'server-1.safetensors: No such file'
 
 say "every checkpoint is damaged"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl "$T"/damaged*
+STOP_AT=3:9
 job damaged --checkpoint-every 1 --keep-checkpoints 2
-has_checkpoint 3
-damaged flipped all
+damaged 3 flipped all
 finished damaged "$JOB_PID" 60
 expect_status 67
 [ "$(event checkpoint_damaged)" = 2 ] || fail "not both were tried"
@@ -168,9 +172,13 @@ expect_nothing_left
 say "without a checkpoint"
 for options in '' '--checkpoint-every 100'; do
   rm -rf .dtlaunch host_worker host_worker_log events.jsonl "$T"/none*
+  STOP_AT=1:9
   job none $options
-  wait_for 60 'grep -q "\"event\":\"step\"" "$T/none0.jsonl" 2>/dev/null' || fail "it does not train"
+  PATIENCE=60 awaits --start epoch=1
+  HELD=$(pid_of workers 1)
+  stands "$HELD"
   kill -KILL "$(pid_of servers 1)"
+  goes_on 2>/dev/null || true
   finished none "$JOB_PID" 30
   expect_status 67
   expect_output none 'server 1 on .* ended .* and no checkpoint is there to go back to'

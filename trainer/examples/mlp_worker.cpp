@@ -47,13 +47,14 @@ constexpr const char* kUsage = R"(usage: mlp_worker [options]
   --log FILE           JSON lines of every boundary, step and epoch; %i becomes the worker id
   --hash               print a hash of the weights after every epoch
   --final-weights FILE the weights at the end as raw floats; %i becomes the worker id
-For tests; the last five concern --victim only:
+For tests; the last six concern --victim only:
   --victim WHO         a worker id, "newcomer" or "all" (all)
   --step-ms MS         a step takes at least this long
   --fewer-steps N      a worker of rank r makes r*N steps fewer in every epoch
   --warm-delay-s S     wait before the first boundary
   --crash-at E:S       killed by SIGKILL before step S of epoch E
   --hang-at E:S        hangs there instead
+  --stop-at E:S,...    stops there as SIGSTOP does, once in each place, until SIGCONT
   --never-boundary     hangs before its first boundary
   --ignore-leave       hangs, deaf to SIGTERM, when told to leave
 )";
@@ -80,6 +81,7 @@ struct Options {
   double warm_delay_s = 0;
   std::string crash_at;
   std::string hang_at;
+  std::string stop_at;
   bool never_boundary = false;
   bool ignore_leave = false;
 };
@@ -113,8 +115,8 @@ Options parse(int argc, char** argv) {
       option{"step-ms", 1, nullptr, 0},       option{"fewer-steps", 1, nullptr, 0},
       option{"warm-delay-s", 1, nullptr, 0},  option{"crash-at", 1, nullptr, 0},
       option{"hang-at", 1, nullptr, 0},       option{"never-boundary", 0, nullptr, 0},
-      option{"ignore-leave", 0, nullptr, 0},  option{"help", 0, nullptr, 0},
-      option{nullptr, 0, nullptr, 0},
+      option{"ignore-leave", 0, nullptr, 0},  option{"stop-at", 1, nullptr, 0},
+      option{"help", 0, nullptr, 0},          option{nullptr, 0, nullptr, 0},
   };
   Options o;
   int index = 0;
@@ -148,6 +150,7 @@ Options parse(int argc, char** argv) {
     if (name == "fewer-steps") set(o.fewer_steps);
     if (name == "warm-delay-s") set(o.warm_delay_s);
     if (name == "crash-at") o.crash_at = optarg;
+    if (name == "stop-at") o.stop_at = "," + std::string(optarg) + ",";
     if (name == "hang-at") o.hang_at = optarg;
     if (name == "never-boundary") o.never_boundary = true;
     if (name == "ignore-leave") o.ignore_leave = true;
@@ -494,6 +497,11 @@ class Worker {
 
   void misbehave(uint32_t epoch, uint32_t step) {
     const std::string here = fmt::format("{}:{}", epoch, step);
+    if (const auto at = options_.stop_at.find("," + here + ","); at != std::string::npos) {
+      // An epoch that begins again is not to stop again.
+      options_.stop_at.erase(at, here.size() + 1);
+      if (is_victim()) std::raise(SIGSTOP);
+    }
     if ((here != options_.crash_at && here != options_.hang_at) || !is_victim()) return;
     note("\"event\":\"misbehave\"");
     if (here == options_.crash_at) std::raise(SIGKILL);
