@@ -1,3 +1,4 @@
+# timeout=30
 # Every program says which commit it is, and they all say the same.
 . "$(dirname "$0")/lib.sh"
 seen=

@@ -1,3 +1,4 @@
+# timeout=120 package
 # What is installed runs from where it was installed, with its manual beside it.
 . "$(dirname "$0")/lib.sh"
 cmake --install "$DT_BUILD" --prefix "$T/prefix" >"$T/install.out" || fail "install: $(tail -n 3 "$T/install.out")"

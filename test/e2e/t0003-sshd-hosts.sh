@@ -1,3 +1,4 @@
+# timeout=60
 # The hosts the other tests run on are real, separate, and gone when stopped.
 . "$(dirname "$0")/lib.sh"
 ssh_hosts 2

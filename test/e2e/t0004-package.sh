@@ -1,3 +1,4 @@
+# timeout=180 cost=25 package
 # The Debian packages: only the trainer needs libtorch, and what is unpacked runs.
 . "$(dirname "$0")/lib.sh"
 command -v dpkg-shlibdeps >/dev/null || skip "no dpkg-dev here"

@@ -1,3 +1,4 @@
+# timeout=30
 # A wrong command line or hosts file starts nothing, names culprit and remedy, and ends with 2.
 . "$(dirname "$0")/lib.sh"
 printf 'a slots=2\nb\n' >hosts

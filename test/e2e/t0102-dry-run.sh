@@ -1,3 +1,4 @@
+# timeout=30
 # --dry-run shows who would run where, with which environment, and touches nothing.
 . "$(dirname "$0")/lib.sh"
 printf 'u@node[1-2]:2222 slots=2\r\n\n  spare # later\n' >hosts

@@ -1,3 +1,4 @@
+# timeout=60 sanitized
 # dtlaunch shows what its supervisor says, ends with the job's code, and brings a dead one back.
 . "$(dirname "$0")/lib.sh"
 mkdir "$T/fake"

@@ -1,3 +1,4 @@
+# timeout=90 sanitized
 # Ctrl-C asks for a stop, a second one forces it, a third leaves; a closed terminal stops the job.
 . "$(dirname "$0")/lib.sh"
 mkdir "$T/fake"

@@ -1,3 +1,4 @@
+# timeout=300 cost=85 needs=dttrain
 # What the README promises: a third host joins and leaves while LeNet trains, and nothing is left running.
 . "$(dirname "$0")/lib.sh"
 [ "$DT_BUILD" = "$DT_SOURCE/build/$(basename "$DT_BUILD")" ] || skip "quickstart knows builds under build/ only"

@@ -1,3 +1,4 @@
+# timeout=120 sanitized
 # A job of one worker grows to three on its own machine and shrinks back to one, and ends well.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,3 +1,4 @@
+# timeout=180 cost=25
 # The same over ssh, host by host; a removed worker ends by itself with exit code 0;
 # a host of the initial launch stays.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=120 cost=35
 # Edits taken back within one epoch: of a newcomer that is ready already, and of a member. Nothing
 # is committed, nothing logged; the newcomer is stopped, the member stays. An edit made before the
 # first epoch counts.

@@ -1,3 +1,4 @@
+# timeout=180
 # Between --min-workers and --max-workers: what host_worker asks for beyond the one waits for others to go; a
 # job that has become smaller than the other waits at the boundary, for its newcomer or for its end.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=180 cost=35
 # Every way in which people and editors save host_worker does the obvious thing, or keeps the last
 # good list and says so.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=120
 # host_worker saved by vim, which writes in place (backupcopy=yes) or renames (backupcopy=no).
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,3 +1,4 @@
+# timeout=240 cost=50
 # A newcomer whose ssh refuses, and then one whose ssh takes the connection and says nothing.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

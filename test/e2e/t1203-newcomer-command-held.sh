@@ -1,3 +1,4 @@
+# timeout=240 cost=25
 # A newcomer whose command exits at once, never reaches its first boundary, or is killed while it
 # warms up.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=120 sanitized
 # A worker killed with -9 in the middle of an epoch: the others go on, without a new process and
 # without a step done twice; it comes back as a newcomer.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=120
 # The same with one's own kill, on one machine, and with restarts used up: it stays out then, by
 # name, and the job goes on without it.
 . "$(dirname "$0")/lib.sh"

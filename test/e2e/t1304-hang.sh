@@ -1,3 +1,4 @@
+# timeout=120
 # A worker that is stopped in the middle of an epoch, its connections alive: named while the others
 # wait for it, killed after --hang-timeout, and back as a newcomer. The others do no step twice.
 . "$(dirname "$0")/lib.sh"

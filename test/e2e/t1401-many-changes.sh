@@ -1,3 +1,4 @@
+# timeout=240 cost=25
 # Edits and deaths at any moment, many of them: in the end everything is as the file says, the log
 # adds up, and at the end of every epoch all workers held the same weights, bit for bit.
 # DT_E2E_CHANGES=200 makes more of them, DT_E2E_SEED others.

@@ -1,3 +1,4 @@
+# timeout=180
 # However a job is ended, nothing of it is left on any host within 10 s, not even a child of a
 # worker that has a session of its own.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=120 sanitized
 # An agent killed, an ssh connection cut: only what must be is lost.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,3 +1,4 @@
+# timeout=120
 # Two jobs of one user on the same hosts: stopping one never touches the other.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

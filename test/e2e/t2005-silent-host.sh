@@ -1,3 +1,4 @@
+# timeout=180
 # A host that falls silent, its processes stopped and its connections unbroken: suspect, then lost
 # 3 s after its last word. When it comes back, what runs there is stopped, and it joins again.
 . "$(dirname "$0")/lib.sh"

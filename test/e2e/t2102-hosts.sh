@@ -1,3 +1,4 @@
+# timeout=120 sanitized
 # Hosts that cannot be used are named, with the phase and the remedy; nothing is left on the others.
 . "$(dirname "$0")/lib.sh"
 ssh_hosts 2

@@ -1,3 +1,4 @@
+# timeout=90
 # One job per folder; a later job sets the files of an ended one aside.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,3 +1,4 @@
+# timeout=120 sanitized
 # dtctl against a real job that was detached: status, add, remove, events, logs, console, stop.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,3 +1,4 @@
+# timeout=180 cost=30
 # A shared volume that stalls holds up nothing and is told; a journal that cannot be written ends
 # the job, and nothing is done that it does not hold.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=90
 # A supervisor that dies between journalling the job's end and telling the agents: the next one
 # tells them.
 . "$(dirname "$0")/lib.sh"

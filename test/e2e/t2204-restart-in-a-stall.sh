@@ -1,3 +1,4 @@
+# timeout=120
 # The supervisor dies while the shared volume stalls, for longer than a call on it is waited for: the
 # one started again bears it, and the job goes on.
 [ "$(id -u)" = 0 ] && command -v sshfs >/dev/null && [ -w /dev/fuse ] || { echo "SKIPPED: root, sshfs and /dev/fuse are needed"; exit 77; }

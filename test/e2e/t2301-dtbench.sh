@@ -1,3 +1,4 @@
+# timeout=90
 # dtbench measures over hosts: dtlaunch starts it there, rank 0 reports what all have seen.
 . "$(dirname "$0")/lib.sh"
 ssh_hosts 2

@@ -1,3 +1,4 @@
+# timeout=300 cost=40
 # Checkpoints while a job trains; a server killed in mid-epoch; everything killed at once. What goes
 # on from a checkpoint ends with the weights of a job that nothing happened to, bit by bit.
 . "$(dirname "$0")/lib.sh"
@@ -21,10 +22,10 @@ kill_everything() {
   while read -r pid _; do kill -KILL "$pid" 2>/dev/null || true; done < <(left_over)
   STEP=0.5 wait_for 10 '[ -z "$(left_over)" ]' || fail "left over: $(left_over)"
 }
-# holds EPOCH CHECKPOINT: the job just started is in mid-epoch, with that checkpoint as its newest; sets HELD,
+# holds EPOCH [CHECKPOINT]: the job just started is in mid-epoch, with that checkpoint as its newest; sets HELD,
 # the worker for which it waits.
 holds() {
-  PATIENCE=60 awaits --start "epoch=$1" "checkpoint=$2"
+  PATIENCE=60 awaits --start "epoch=$1" ${2:+"checkpoint=$2"}
   HELD=$(pid_of workers 1)
   stands "$HELD"
 }
@@ -62,7 +63,7 @@ kill_everything
 finished third "$third" 10
 start fourth dtlaunch --resume .
 fourth=$PID
-holds 4 3
+holds 4
 expect_output fourth 'Going on with epoch 3 from .*epoch-000003'
 
 say "everything is killed after the job's end was decided"
@@ -74,7 +75,7 @@ kill_everything
 finished fourth "$fourth" 10
 start fifth dtlaunch --resume .
 fifth=$PID
-holds 4 3
+holds 4
 kill -CONT "$HELD"
 finished fifth "$fifth" 90
 expect_status 0

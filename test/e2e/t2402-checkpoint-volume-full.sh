@@ -1,3 +1,4 @@
+# timeout=180
 # The volume is full when a checkpoint is due: training goes on, why is told, and the next one is
 # written when there is space again.
 [ -n "${DT_OWN_MOUNTS-}" ] || {

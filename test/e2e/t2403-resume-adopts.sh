@@ -1,3 +1,4 @@
+# timeout=180
 # dtlaunch and its supervisor are killed: dtlaunch --resume takes over what still trains, and nothing
 # restarts.
 . "$(dirname "$0")/lib.sh"

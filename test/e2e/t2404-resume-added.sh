@@ -1,3 +1,4 @@
+# timeout=180
 # Hosts that host_worker added are in a resumed job again: as newcomers, which its file may remove.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,3 +1,4 @@
+# timeout=240 cost=35
 # The master is lost, its hosts are not: another one takes the job's folder over. Masters are namespaces here:
 # each has a host name and local folders of its own, which no other one sees.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=180 sanitized
 # Port scanners, garbage, replays, an old worker, floods and lengths of 4 GiB on everything that
 # listens: nothing changes, memory stays, and it is counted.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=400 cost=25
 # A host is cut off, both ways or one way, or vanishes without a word: dead after --dead-after, the
 # survivors go on without a step redone; when it is back, what ran there is stopped and changes
 # nothing, and it joins again.

@@ -1,3 +1,4 @@
+# timeout=400 cost=55
 # Links that are bad without being dead: the supervisor's alone is cut while data flows (unsupervised:
 # trains on to the boundary), the supervisor is cut off from everybody (commits nothing), packets are
 # lost and late (nobody is taken for dead).

@@ -1,3 +1,4 @@
+# timeout=180 cost=55
 # A worker whose process stands still is told apart from one that computes, also where nobody waits
 # for it: the only worker, and dist_async.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=60
 # A job that was detached outlives the terminal it was started from and does not need anybody to read
 # what dtlaunch says; nothing of it is left in the end.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=240 cost=20
 # Every packet to and from a host waits 50 +- 40 ms, so that they overtake one another, and 2 % are
 # lost: a worker there joins, trains, leaves and comes back, nobody is taken for dead, the weights are
 # the same everywhere. When they wait longer than --dead-after, it is lost as if the link was cut, and

@@ -1,3 +1,4 @@
+# timeout=120 cost=25
 # dtlaunch is gone, or stands still, at moments at which the job has no supervisor: a job whose dtlaunch
 # was killed stops also when its next supervisor is only on its way; one that dtctl resume has taken up
 # has its dtlaunch back when that goes on.

@@ -1,3 +1,4 @@
+# timeout=120
 # The GPUs of a host, as its driver tells of them, are in dtctl status beside the workers that see them; one that
 # gets lost is named with its host, in the events too. The driver is a fake that says what a file says. A server says
 # on which device it computes.

@@ -1,3 +1,4 @@
+# timeout=420 cost=45
 # Random faults on four hosts with a job that grows and shrinks meanwhile (scripts/chaos): it ends
 # well, with one set of weights, a log that adds up and nothing left. DT_E2E_SEED gives others.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# timeout=400 cost=45
 # A server is killed in mid-epoch: with a checkpoint the job goes back to it, with new servers and the
 # same workers, and ends with the weights of a job that nothing happened to, bit by bit. It does so
 # when another server, or the supervisor, dies before everybody is back, and when a server only stands

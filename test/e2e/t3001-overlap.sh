@@ -1,3 +1,4 @@
+# timeout=120 needs=dttrain
 # Two workers train with and without overlap: the same weights, to the last bit.
 . "$(dirname "$0")/lib.sh"
 for network in lenet resnet; do

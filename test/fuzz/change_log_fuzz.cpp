@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "core/change_log.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
 /// The input: lines of the journal, a NUL, the file.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+DT_FUZZ_TARGET(change_log)
+(const std::uint8_t* bytes, std::size_t size) {
   const std::string_view in(reinterpret_cast<const char*>(bytes), size);
   const std::size_t nul = in.find('\0');
   std::string_view text = in.substr(0, nul);

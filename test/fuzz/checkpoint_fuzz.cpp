@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kvstore/checkpoint/saved.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
@@ -35,7 +36,8 @@ void write(const std::string& path, const std::string& bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+DT_FUZZ_TARGET(checkpoint)
+(const std::uint8_t* bytes, std::size_t size) {
   static const Folder kFolder;
   const std::string in(bytes, bytes + size);
   if (const auto manifest = io::manifest_from_json(in)) {

@@ -5,8 +5,10 @@
 
 #include "core/result.h"
 #include "supervisor/control_request.h"
+#include "test/fuzz/target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+DT_FUZZ_TARGET(control)
+(const std::uint8_t* bytes, std::size_t size) {
   const std::string_view in(reinterpret_cast<const char*>(bytes), size);
   const auto ask = dt::supervisor::control_ask_from_json(in);
   if (!ask) return 0;

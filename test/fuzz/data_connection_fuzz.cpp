@@ -19,6 +19,8 @@
 #include "kvstore/handshake.h"
 #include "kvstore/server.h"
 #include "kvstore/shared_memory.h"
+#include "test/fuzz/quiet_log.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
@@ -27,11 +29,6 @@ namespace {
 const std::string kSecret(32, 's');
 constexpr std::size_t kElements = 16;
 constexpr std::size_t kMemoryBytes = 8192;
-
-class QuietLog final : public io::Log {
- public:
-  void line(io::Level, std::string_view) override {}
-};
 
 /// A worker's connection to loop 0.
 class Member {
@@ -142,8 +139,9 @@ std::unique_ptr<kv::Server> start_server(io::Log& log) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  static QuietLog log;
+DT_FUZZ_TARGET(data_connection)
+(const std::uint8_t* bytes, std::size_t size) {
+  static test::QuietLog log;
   static const auto memory = *kv::SharedMemory::create(kMemoryBytes, true);
   const auto server = start_server(log);
   {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kvstore/shard.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
@@ -18,7 +19,8 @@ class Nobody final : public kv::Answers {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+DT_FUZZ_TARGET(data_frame)
+(const std::uint8_t* bytes, std::size_t size) {
   std::string_view in(reinterpret_cast<const char*>(bytes), size);
   Nobody nobody;
   kv::ShardOptions options;

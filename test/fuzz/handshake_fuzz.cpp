@@ -14,15 +14,12 @@
 #include "io/fd.h"
 #include "io/log.h"
 #include "kvstore/server.h"
+#include "test/fuzz/quiet_log.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
 namespace {
-
-class QuietLog final : public io::Log {
- public:
-  void line(io::Level, std::string_view) override {}
-};
 
 /// Everything the server says to a stranger who says `bytes` and no more.
 std::string answers_to(std::string_view bytes, std::uint16_t port) {
@@ -52,8 +49,9 @@ std::string answers_to(std::string_view bytes, std::uint16_t port) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  static QuietLog log;
+DT_FUZZ_TARGET(handshake)
+(const std::uint8_t* bytes, std::size_t size) {
+  static test::QuietLog log;
   static const auto server = [] {
     // Before the server's threads begin it: what begins last is cleaned up first.
     OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, nullptr);

@@ -7,6 +7,7 @@
 
 #include "core/file_watch.h"
 #include "core/hosts.h"
+#include "test/fuzz/target.h"
 
 namespace {
 
@@ -25,7 +26,8 @@ void edit(std::string_view text, bool names_hosts) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+DT_FUZZ_TARGET(hosts)
+(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto lines = dt::parse_hosts(text, "hosts");
   edit(text, lines && !lines->empty());

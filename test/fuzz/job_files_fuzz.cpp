@@ -13,6 +13,7 @@
 #include "io/job_spec.h"
 #include "supervisor/job_pointer.h"
 #include "supervisor/lock_holder.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
@@ -51,7 +52,8 @@ void read_lock(const std::string& text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+DT_FUZZ_TARGET(job_files)
+(const std::uint8_t* bytes, std::size_t size) {
   static const JobFolder kFolder;
   const std::string in(bytes, bytes + size);
   read_spec(in);

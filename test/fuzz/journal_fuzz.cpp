@@ -4,8 +4,10 @@
 #include <string>
 
 #include "core/journal.h"
+#include "test/fuzz/target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+DT_FUZZ_TARGET(journal)
+(const std::uint8_t* data, std::size_t size) {
   using namespace dt;
   const std::string bytes(data, data + size);
   const auto replay = journal::replay(bytes);

@@ -14,6 +14,7 @@
 #include "core/messages.h"
 #include "io/control.h"
 #include "supervisor/volume_protocol.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
@@ -66,7 +67,8 @@ void read(const wire::Frame& frame) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+DT_FUZZ_TARGET(messages)
+(const std::uint8_t* bytes, std::size_t size) {
   const std::string_view in(reinterpret_cast<const char*>(bytes), size);
   const auto frames = frames_of(in, std::max<std::size_t>(size, 1));
   DT_CHECK(frames == frames_of(in, 1 + size / 7), "frames that depend on how the stream is cut");

@@ -1,7 +1,6 @@
 /// Runs a fuzz target over every file of the folders given: the committed corpus as an ordinary
 /// test, where libFuzzer is not there to drive it.
 
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -9,16 +8,44 @@
 #include <iterator>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+#include "test/fuzz/target.h"
+
+namespace dt::test {
+namespace {
+
+const FuzzTarget*& first_target() {
+  static const FuzzTarget* first = nullptr;
+  return first;
+}
+
+const FuzzTarget* find_target(const std::string& name) {
+  const FuzzTarget* target = first_target();
+  while (target != nullptr && target->name != name) target = target->next;
+  return target;
+}
+
+}  // namespace
+
+FuzzTarget::FuzzTarget(const char* target, FuzzFunction function)
+    : name(target), run(function), next(first_target()) {
+  first_target() = this;
+}
+
+}  // namespace dt::test
 
 int main(int argc, char** argv) {
+  const auto* target = argc > 2 ? dt::test::find_target(argv[1]) : nullptr;
+  if (target == nullptr) {
+    std::fprintf(stderr, "usage: %s TARGET FOLDER...\n", argv[0]);
+    return 2;
+  }
   int inputs = 0;
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[i])) {
       if (!entry.is_regular_file()) continue;
       std::ifstream file(entry.path(), std::ios::binary);
       const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-      LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+      target->run(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
       ++inputs;
     }
   }

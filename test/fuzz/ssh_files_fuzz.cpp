@@ -13,6 +13,7 @@
 
 #include "launcher/known_hosts.h"
 #include "launcher/ssh_config.h"
+#include "test/fuzz/target.h"
 
 using namespace dt;
 
@@ -64,7 +65,8 @@ void read_known_hosts(std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+DT_FUZZ_TARGET(ssh_files)
+(const std::uint8_t* bytes, std::size_t size) {
   const std::string_view in(reinterpret_cast<const char*>(bytes), size);
   read_config(in);
   read_known_hosts(in);

@@ -1,3 +1,4 @@
+# timeout=400 cost=20
 # The supervisor is killed at random moments, in the foreground and detached: see the script, which
 # `scripts/supervisor-kills --kills 200` runs at length.
 . "$(dirname "$0")/lib.sh"
