@@ -116,9 +116,20 @@ Admission RoundMachine::admit_async(const Members& members, WorkerId worker, Gen
 bool RoundMachine::is_complete(const Members& members) const {
   const auto& all = members.contributors();
   // The exact check costs the square of the workers: not for each of their contributions.
-  if (counted_ == 0 || counted_ + members.finished() < all.size()) return false;
-  return std::all_of(all.begin(), all.end(),
-                     [&](WorkerId w) { return members.is_finished(w) || has_counted(w, open_); });
+  if (counted_ == 0 || counted_ + members.finished(until_) < all.size()) return false;
+  return std::all_of(all.begin(), all.end(), [&](WorkerId w) {
+    return members.is_finished(w, until_) || has_counted(w, open_);
+  });
+}
+
+std::optional<WorkerId> RoundMachine::lowest_missing(const Members& members) const {
+  std::optional<WorkerId> lowest;
+  for (const WorkerId worker : members.contributors()) {
+    const bool is_lower = !lowest || worker < *lowest;
+    if (is_lower && !members.is_finished(worker, until_) && !has_counted(worker, open_))
+      lowest = worker;
+  }
+  return lowest;
 }
 
 void RoundMachine::add_missing(const Members& members, std::set<WorkerId>& into) const {

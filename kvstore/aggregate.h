@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -90,6 +91,8 @@ class RoundMachine {
   /// one, from wherever it begins, and has nothing to do with the rounds.
   Admission admit_async(const Members& members, WorkerId worker, Generation generation, Round push);
   [[nodiscard]] bool is_complete(const Members& members) const;
+  /// Of those the open round may still count, the one with the lowest id.
+  [[nodiscard]] std::optional<WorkerId> lowest_missing(const Members& members) const;
   /// Adds the contributors that the open round waits for; nobody if none has contributed.
   void add_missing(const Members& members, std::set<WorkerId>& into) const;
   /// Forgets workers that are no members any more; what was counted of them stays counted.

@@ -145,9 +145,63 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
   parts_.push_back({header, std::move(payload), std::move(shared)});
 }
 
+std::size_t ChunkValue::sort_waiting() {
+  std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.values() == nullptr, a.header.worker) <
+           std::pair(b.values() == nullptr, b.header.worker);
+  });
+  const auto is_waiting = [](const Part& part) { return part.values() != nullptr; };
+  return static_cast<std::size_t>(std::count_if(parts_.begin(), parts_.end(), is_waiting));
+}
+
+void ChunkValue::add_in_order(std::optional<WorkerId> missing) {
+  if (!wrong_.empty()) return;
+  // What lies in the worker's memory takes none of ours: it waits for apply(), unless it comes
+  // before something that does.
+  const std::size_t waiting = sort_waiting();
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < waiting; ++i) {
+    if (missing && *missing < parts_[i].header.worker) break;
+    if (!parts_[i].bytes.empty()) end = i + 1;
+  }
+  for (std::size_t i = 0; i < end; ++i) add_part(parts_[i], false);
+  if (auto why = failure(); !why.empty()) wrong_ = std::move(why);
+}
+
+void ChunkValue::add_part(Part& part, bool is_last) {
+  Payload values = std::exchange(part.bytes, Payload());
+  if (values.empty() && device_) {
+    values = device_->bring(part.shared.in, bytes());
+  } else if (values.empty()) {
+    values = take(bytes());
+    std::memcpy(values.data(), part.shared.in, values.size());
+  }
+  part.is_added = true;
+  const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
+  give(sum_.add(engine_, dtype_, std::move(values), is_mean, part.header.samples, is_last));
+}
+
+void ChunkValue::prepare_in_order() {
+  const std::size_t waiting = sort_waiting();
+  const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
+  if (!is_mean || waiting == 0) return;
+  const std::uint64_t samples = parts_.front().header.samples;
+  const bool are_equal =
+      sum_.is_of(samples) &&
+      std::all_of(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(waiting),
+                  [&](const Part& part) { return part.header.samples == samples; });
+  if (are_equal) return;  // the plain sum, divided by how many there are
+  for (std::size_t i = 0; i < waiting; ++i) add_part(parts_[i], i + 1 == waiting);
+}
+
 void ChunkValue::detach(WorkerId worker) {
   for (auto& part : parts_) {
     if (part.header.worker != worker || !part.shared.in) continue;
+    if (part.is_added) {
+      if (device_) device_->wait();
+      part.shared = {};
+      continue;
+    }
     Payload copy;
     if (device_ && part.bytes.empty()) {
       copy = device_->bring(part.shared.in, bytes());
@@ -254,6 +308,7 @@ void ChunkValue::show() {
 }
 
 bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
+  if (bench_.deterministic) prepare_in_order();
   const Reduction reduction = contributions();
   if (reduction.addends.empty()) return false;
   const auto& first = parts_.front();
@@ -261,8 +316,9 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
     update_with(reduction, first.header.learning_rate);
     return false;
   }
-  const bool shares = std::any_of(parts_.begin(), parts_.end(),
-                                  [](const Part& part) { return part.shared.in != nullptr; });
+  const bool shares = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return part.shared.in != nullptr && !part.is_added;
+  });
   if (shares && !device_) {
     sum_shared(reduction, places);
     return true;
@@ -273,7 +329,7 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
     publish(std::move(out));
     return false;
   }
-  Payload& out = bench_.deterministic ? parts_.front().bytes : sum_.bytes();
+  Payload& out = sum_.empty() ? parts_.front().bytes : sum_.bytes();
   const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
   if (!is_it)
     engine_.reduce(dtype_, reduction, out.data(), elements_);
@@ -283,24 +339,20 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
   return false;
 }
 
-/// The open round's contributions with their weights. Deterministic: in worker id order.
+/// The open round's contributions with their weights. Deterministic: in worker id order, of which
+/// the sum is the beginning.
 Reduction ChunkValue::contributions() {
   const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
-  if (bench_.deterministic)  // those that add nothing at the end
-    std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
-      return std::pair(a.values() == nullptr, a.header.worker) <
-             std::pair(b.values() == nullptr, b.header.worker);
-    });
   auto& addends = bench_.addends;
   addends.clear();
-  double samples = 0;
+  double samples = bench_.deterministic ? sum_.append_to(addends, is_mean) : 0;
   for (const auto& part : parts_) {
     if (part.values() == nullptr) continue;
     const auto n = static_cast<double>(part.header.samples);
     addends.push_back({part.values(), is_mean ? n : 1});
     samples += n;
   }
-  samples += sum_.append_to(addends, is_mean);
+  if (!bench_.deterministic) samples += sum_.append_to(addends, is_mean);
   Reduction reduction;
   reduction.addends = addends;
   if (!is_mean || addends.empty()) return reduction;

@@ -7,8 +7,8 @@
 /// What comes as bytes is added as it arrives (RoundSum). What lies in memory shared with its
 /// worker is not touched before apply(), which reads all of it in one pass: until the round is
 /// answered the worker leaves it as it is. That promise ends with the worker's connection, so
-/// detach() then copies it. Deterministic: what comes as bytes is kept as well, and everything is
-/// added in worker id order.
+/// detach() then copies it. Deterministic: everything is added in worker id order, and what comes
+/// out of this order is kept until those before it have come.
 ///
 /// With a device (Workbench::device) values, states and open rounds lie in its memory, except those
 /// of types it does not compute with. Contributions are copied there as they arrive, those in
@@ -104,6 +104,9 @@ class ChunkValue {
                                          const SharedBuffers& shared);
   /// A counted contribution of the open round; `is_last`: it completes the round.
   void contribute(const data::Header& header, Payload payload, SharedBuffers shared, bool is_last);
+  /// Deterministic: adds what was kept, as far as nobody before it can come any more; `missing` is
+  /// the lowest id of those who can. To be called after contribute().
+  void add_in_order(std::optional<WorkerId> missing);
   /// What `worker` contributed to the open round counts as it is at this moment, and no memory of
   /// the worker's is read for it any more.
   void detach(WorkerId worker);
@@ -126,8 +129,11 @@ class ChunkValue {
     data::Header header;
     Payload bytes;  ///< Empty when they went into the sum or are shared with the host.
     SharedBuffers shared;
+    bool is_added = false;  ///< It is in the sum; `shared` says what a device may still read.
 
+    /// Null: nothing is to be added any more.
     [[nodiscard]] const std::byte* values() const {
+      if (is_added) return nullptr;
       return bytes.empty() ? shared.in : bytes.data();
     }
   };
@@ -138,6 +144,13 @@ class ChunkValue {
   [[nodiscard]] std::string disagreement(const data::Header& header) const;
   /// The values that a compressed payload stands for.
   Payload decoded(data::Codec codec, Payload codes);
+  /// The parts whose values are not added, in worker id order, before the others; how many.
+  std::size_t sort_waiting();
+  /// Adds a part's values to the sum.
+  void add_part(Part& part, bool is_last);
+  /// Deterministic: what is left to be added becomes one reduction with the bits that adding one by
+  /// one would have.
+  void prepare_in_order();
   /// True: the value was written to `places` as well.
   bool apply_parts(std::span<std::byte* const> places);
   Reduction contributions();

@@ -27,6 +27,10 @@ class RoundSum {
   void add_compressed(Engine& engine, data::Codec codec, const Payload& codes, bool is_mean,
                       std::uint64_t samples);
   [[nodiscard]] bool empty() const { return sum_.empty(); }
+  /// All contributions so far, if any, were of so many samples each.
+  [[nodiscard]] bool is_of(std::uint64_t samples) const {
+    return empty() || (!is_weighted_ && samples == unit_);
+  }
   /// Appends what it holds, with the weights for a mean or for a sum. Returns the samples of all.
   double append_to(std::vector<Addend>& addends, bool is_mean) const;
 

@@ -25,6 +25,8 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
       }
       const bool is_last = chunk.rounds.is_complete(members_);
       chunk.value.contribute(counted, std::move(payload), std::move(shared), is_last);
+      if (!is_last && bench_.deterministic)
+        chunk.value.add_in_order(chunk.rounds.lowest_missing(members_));
       if (!is_last) return;
       close(chunk);
       return complete(chunk);

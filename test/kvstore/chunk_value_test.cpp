@@ -291,11 +291,28 @@ TEST_CASE("chunk value: deterministic, the bits do not depend on the order of ar
         const auto n = static_cast<std::uint32_t>(values.size());
         std::vector<std::uint32_t> order(n);
         for (std::uint32_t i = 0; i < n; ++i) order[i] = i;
+        // In unequal weights, and some of them in memory that a worker shares.
+        const bool is_uneven = n % 2 == 0;
+        const std::uint32_t shares = n % 3;
         auto result = [&] {
           ShardBench bench(true);
           bench.commit(1, order);
           bench.init(order.front(), 0);
-          for (auto w : order) bench.push(w, 1, values[w]);
+          std::vector<std::vector<float>> memory(n);
+          for (auto w : order) {
+            auto header = bench.push_header(w, 1);
+            header.reduce = data::Reduce::kMean;
+            header.samples = is_uneven ? w % 3 + 1 : 7;
+            memory[w].assign(kElements, values[w]);
+            if (shares == 0 || w % shares != 0) {
+              bench.say(header, ShardBench::bytes(memory[w]));
+              continue;
+            }
+            SharedBuffers shared;
+            shared.in = reinterpret_cast<const std::byte*>(memory[w].data());
+            header.flags = data::kShared;
+            bench.shard_.handle(header, {}, Time{}, shared);
+          }
           const float out = bench.value();
           std::uint32_t bits = 0;
           std::memcpy(&bits, &out, sizeof bits);

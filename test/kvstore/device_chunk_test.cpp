@@ -349,6 +349,41 @@ TEST_CASE(
   for (const auto& answer : bench.take()) CHECK(answer.header.type == data::Type::kValue);
 }
 
+TEST_CASE("device chunk: deterministic keeps only what came out of order", "[shard]") {
+  emulated::restart();
+  ShardBench bench(on_device(ShardBench::options(true)));
+  bench.commit(1, {0, 1, 2, 3, 4, 5, 6, 7});
+  bench.init(0, 0);
+  bench.take();
+  emulated::limit_device_memory(48);  // value, sum, one that waits, the last
+  const auto play = [&](std::uint64_t round, const std::vector<std::uint32_t>& order) {
+    for (const auto worker : order) bench.push(worker, round, static_cast<float>(1u << worker));
+    const auto answers = bench.take();
+    REQUIRE(answers.size() == 8);
+    for (const auto& answer : answers) {
+      CAPTURE(answer.payload);
+      REQUIRE(answer.header.type == data::Type::kValue);
+      CHECK(ShardBench::floats(answer.payload).at(0) == 255);
+    }
+  };
+  play(1, {0, 1, 2, 3, 4, 5, 6, 7});
+  play(2, {1, 0, 3, 2, 5, 4, 7, 6});
+  // Nobody waits for one that has finished or was removed.
+  bench.finish(0, 0);
+  bench.take();
+  for (const std::uint32_t worker : {1u, 2u, 3u, 4u, 5u, 6u, 7u}) bench.push(worker, 3, 1);
+  auto answers = bench.take();
+  REQUIRE(answers.size() == 7);
+  for (const auto& answer : answers) CHECK(answer.header.type == data::Type::kValue);
+  bench.push(2, 4, 1);
+  bench.commit(2, {2, 3, 4, 5, 6, 7});
+  for (const std::uint32_t worker : {3u, 4u, 5u, 6u, 7u}) bench.push(worker, 4, 1);
+  answers = bench.take();
+  REQUIRE(answers.size() == 6);
+  for (const auto& answer : answers) CHECK(answer.header.type == data::Type::kValue);
+  CHECK(bench.value() == 6);
+}
+
 TEST_CASE("device chunk: when the device breaks nothing is answered, and the server is told why",
           "[shard]") {
   emulated::restart();

@@ -57,10 +57,19 @@ class Reference {
     } else if (!spec_) {
       values_ = kv::plain_sum<T>(gradients, {}, T{1});
     } else {
-      const bool even = std::equal(samples.begin() + 1, samples.end(), samples.begin());
+      // The first ones of equal weights are added plainly, and multiplied when one differs.
+      const auto is_other = [&](T n) { return n != samples.front(); };
+      const auto other = std::find_if(samples.begin(), samples.end(), is_other);
+      const bool even = other == samples.end();
+      const auto first = gradients.begin() + (other - samples.begin());
+      std::vector<std::vector<T>> addends = {
+          kv::plain_sum<T>({gradients.begin(), first}, {}, T{1})};
+      addends.insert(addends.end(), first, gradients.end());
+      std::vector<T> weights = {samples.front()};
+      weights.insert(weights.end(), other, samples.end());
       T divisor = 0;
       for (const T n : samples) divisor += even ? T{1} : n;
-      step(kv::plain_sum<T>(gradients, even ? std::vector<T>() : samples, divisor));
+      step(kv::plain_sum<T>(addends, even ? std::vector<T>() : weights, divisor));
     }
     return values_;
   }
