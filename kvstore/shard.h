@@ -110,11 +110,13 @@ class Shard {
     data::Header header;
     SharedBuffers shared;
   };
-  /// A contribution that counts as one without samples, and what its sender is told.
+  /// A contribution that counts as one without samples, and what its sender is told. Of an
+  /// asynchronous push: it was not applied, and its number is used up.
   struct Refused {
     WorkerId worker;
     Round round;
     std::string why;
+    data::Code code = data::Code::kNonfinite;
   };
   struct Chunk {
     ChunkValue value;
@@ -123,7 +125,8 @@ class Shard {
     std::size_t open_at = 0;  ///< Where in open_.
     std::vector<Waiting> waiting;
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
-    std::vector<Refused> refused;                         ///< Of this round and the last one.
+    /// Of this round and the last one; of asynchronous pushes, each worker's last one.
+    std::vector<Refused> refused;
   };
   struct Held {
     data::Header header;

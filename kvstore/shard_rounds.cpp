@@ -131,16 +131,21 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
   const auto admission =
       chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
   bool is_there = false;
-  std::string bad;
-  if (admission == Admission::kCounted) bad = chunk.value.nonfinite_in(header, payload, shared);
-  if (admission == Admission::kCounted && bad.empty())
-    is_there = chunk.value.apply_async(header, std::move(payload), shared);
-  else
+  if (admission == Admission::kCounted) {
+    std::erase_if(chunk.refused, [&](const Refused& r) { return r.worker == header.worker; });
+    if (auto bad = chunk.value.nonfinite_in(header, payload, shared); !bad.empty()) {
+      chunk.refused.push_back({header.worker, header.round, std::move(bad)});
+      bench_.pool->give(std::move(payload));
+    } else {
+      is_there = chunk.value.apply_async(header, std::move(payload), shared);
+    }
+    if (auto failure = chunk.value.failure(); !failure.empty())
+      chunk.refused.push_back(
+          {header.worker, header.round, std::move(failure), data::Code::kMismatch});
+  } else {
     bench_.pool->give(std::move(payload));
-  const auto failure = chunk.value.failure();
+  }
   if (has_lost_device()) return;
-  if (!failure.empty()) return refuse(header, data::Code::kInvalid, failure);
-  if (!bad.empty()) return refuse(header, data::Code::kNonfinite, bad);
   if (admission == Admission::kAhead)
     return refuse(
         header, data::Code::kInvalid,
@@ -149,6 +154,8 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
                     header.worker, header.round));
   if (admission != Admission::kCounted && admission != Admission::kPast)
     return admission_failed(header, admission, chunk.rounds);
+  if (const Refused* refused = find_refused(chunk, header))
+    return refuse(header, refused->code, refused->why);
   if (header.type == data::Type::kPush) return answer(header, data::Type::kDone);
   answer_value(header, shared, chunk, is_there);
 }

@@ -396,6 +396,40 @@ TEST_CASE("shard: asynchronous pushes count from where the worker began, one by 
   CHECK(is_taken(0, 3));
 }
 
+TEST_CASE("shard: an asynchronous push that was refused is refused when it is asked again",
+          "[shard]") {
+  auto options = ShardBench::options();
+  options.refuse_nonfinite = true;
+  ShardBench bench(options);
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  const auto push = [&](std::uint32_t worker, std::uint64_t number, float value) {
+    auto header = bench.push_header(worker, number);
+    header.flags = data::kAsync;
+    bench.take();
+    bench.say(header, ShardBench::bytes({value, 1, 1}));
+    return bench.take().at(0);
+  };
+  for (int time = 0; time < 3; ++time) {
+    CHECK(ShardBench::code(push(0, 1, INFINITY)) == data::Code::kNonfinite);
+    if (time == 1) CHECK(push(1, 1, 5).header.type == data::Type::kValue);
+  }
+  CHECK(push(0, 2, 1).header.type == data::Type::kValue);
+  CHECK(bench.value() == 6);
+}
+
+TEST_CASE("shard: who has a key created that there is learns its open round", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1});
+  bench.init(0, 0);
+  CHECK(bench.take().at(0).header.round == Round(1));
+  bench.finish(1, 0);
+  for (std::uint64_t round = 1; round <= 3; ++round) bench.push(0, round, 1);
+  bench.take();
+  bench.init(1, 0);
+  CHECK(bench.take().at(0).header.round == Round(4));
+}
+
 TEST_CASE("shard: asynchronous pushes leave the synchronous rounds alone", "[shard]") {
   ShardBench bench;
   bench.commit(1, {0, 1});
