@@ -8,7 +8,8 @@
 ///
 ///     request                payload              answer
 ///     kRegister              RegisterKeys         kDone, KeyTable (when all of them exist)
-///     kInit                  values or nothing    kDone; kNeedValues: send again, with values
+///     kInit                  values or nothing    kDone (round=the open one);
+///                                                 kNeedValues: send again, with values
 ///     kPush                  gradient             kDone, when the round is complete
 ///     kPushPull              gradient             kValue, of exactly that round
 ///     kPull                                       kValue

@@ -2,6 +2,7 @@
 /// on its way: the next round's push waits for this round's answer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -49,8 +50,9 @@ struct ChunkState {
     [[nodiscard]] std::optional<Request> answered(const Request& request, const Outcome& outcome);
     /// What waits for a turn that will not come.
     [[nodiscard]] std::deque<Request> take_waiting();
-    /// The round that is open at the server, before an epoch.
-    void adopt(Round open) { next_ = open; }
+    /// The round that is open at the server: before an epoch, and when the chunk was created. Never
+    /// back: an answer may be older than what this worker has done since.
+    void adopt(Round open) { next_ = std::max(next_, open); }
 
    private:
     Request begin(Request request);

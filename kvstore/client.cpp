@@ -154,6 +154,11 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   bool wait_for(Done done, Deadline deadline) {
     return links_.run_until(std::move(done), deadline);
   }
+  /// Whether a push of the key is applied on arrival. Auxiliary keys are a mean over the workers,
+  /// in dist_async as well.
+  [[nodiscard]] bool is_async(const data::KeySpec& key) const {
+    return options_.async && (key.flags & data::kAuxiliary) == 0;
+  }
   void compress(Request& request, const data::KeySpec& key) const;
   Status await_servers(Deadline deadline);
   /// A newcomer is in no epoch yet from which it could go back: its calls are for whatever servers
@@ -362,7 +367,7 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
       request.header.type = type;
       request.header.dtype = key->spec.dtype;
       request.header.reduce = options.reduce;
-      request.header.flags = options_.async ? data::kAsync : 0;
+      request.header.flags = is_async(key->spec) ? data::kAsync : 0;
       request.header.priority = options.priority;
       request.header.key = chunk->key;
       request.header.chunk = chunk->index;
@@ -521,8 +526,9 @@ Status Client::sync_rounds() {
     if (answer->link == &links_.first()) barrier_ = state->barrier;
     Adopted& adopted = all.emplace_back(Adopted{answer->link, state->phase, {}});
     for (const auto& round : state->chunks) {
-      if (options_.async) break;  // there a round is this worker's own count of pushes
-      if (ChunkState* chunk = keys_.chunk(round.key, round.chunk))
+      ChunkState* chunk = keys_.chunk(round.key, round.chunk);
+      // Of an asynchronous key the worker's own count of pushes goes on.
+      if (chunk && !is_async(keys_.at(round.key).spec))
         adopted.rounds.emplace_back(chunk, round.open);
     }
   }

@@ -111,6 +111,8 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
   }
   if (outcome.header.type == data::Type::kNeedValues)
     outcome.error = StoreError{DTKV_INTERNAL, "its values are not in the servers' checkpoint"};
+  if (request.header.type == data::Type::kInit && !outcome.error)
+    request.chunk->turns.adopt(outcome.header.round);
   const DeviceEnds* ends = request.device.get();
   const bool goes_out = outcome.header.type == data::Type::kValue && ends;
   if (goes_out && !ends->all_into.empty())

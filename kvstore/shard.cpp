@@ -357,7 +357,9 @@ void Shard::on_init(const data::Header& header, Payload payload) {
                     fmt::format("chunk {} has {} elements of {}; worker {} has {} of {}",
                                 header.chunk, value.elements(), name_of(value.dtype()),
                                 header.worker, header.samples, name_of(header.dtype)));
-    return answer(header, data::Type::kDone);
+    data::Header at = header;
+    at.round = chunk->rounds.open();
+    return answer(at, data::Type::kDone);
   }
   if (options_.restore && options_.restore->has(header.key)) return restore_chunk(header);
   // Without its values: should it be the one to give them, it is asked for them again.
@@ -379,8 +381,12 @@ bool Shard::add_chunk(const data::Header& header, ChunkValue value) {
     refuse(header, data::Code::kInvalid, cannot_hold(header, why));
     return false;
   }
-  chunks_.emplace(chunk_key(header), Chunk{std::move(value), {}, 0, {}, {}, {}});
-  answer(header, data::Type::kDone);
+  const auto until = value.is_auxiliary() ? Members::Part::kEpoch : Members::Part::kSteps;
+  const auto [added, is_new] = chunks_.emplace(
+      chunk_key(header), Chunk{std::move(value), RoundMachine(until), 0, {}, {}, {}});
+  data::Header at = header;
+  at.round = added->second.rounds.open();
+  answer(at, data::Type::kDone);
   return true;
 }
 

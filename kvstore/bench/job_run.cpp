@@ -27,25 +27,20 @@ constexpr std::size_t kQuantiles = 256;
 /// What workers tell each other, through the store itself.
 class Numbers {
  public:
-  Numbers(kv::Store& store, std::size_t size)
-      : store_(store), given_(size, 0.0), added_(size, 0.0), sum_(size, 0.0) {
+  Numbers(kv::Store& store, std::size_t size) : store_(store), given_(size, 0.0), sum_(size, 0.0) {
     push_.reduce = data::Reduce::kSum;
   }
 
   Result<void> prepare() {
-    // Auxiliary: no optimizer touches it.
+    // Auxiliary: no optimizer touches it, and in dist_async too it is a round of all workers.
     return result_of(store_.init(kKey, array(sum_), data::kAuxiliary));
   }
 
   /// The sum over all workers of what each gives here; the rest counts as zeros.
   Result<std::vector<double>> add_up(const std::vector<double>& mine) {
-    // With dist_async everything ever pushed adds up: push what changed.
-    const bool is_async = store_.type() == "dist_async";
-    std::vector<double> next = mine;
-    next.resize(given_.size());
-    for (std::size_t i = 0; i < next.size(); ++i) added_[i] = next[i] - (is_async ? given_[i] : 0);
-    given_ = std::move(next);
-    if (auto done = finish(store_.push(kKey, array(added_), push_)); !done)
+    given_ = mine;
+    given_.resize(sum_.size());
+    if (auto done = finish(store_.push(kKey, array(given_), push_)); !done)
       return tl::unexpected(done.error());
     if (auto met = store_.barrier(); !met) return tl::unexpected(error_of(met.error()));
     if (auto done = finish(store_.pull(kKey, array(sum_), {})); !done)
@@ -67,7 +62,6 @@ class Numbers {
   kv::Store& store_;
   kv::PushOptions push_;
   std::vector<double> given_;
-  std::vector<double> added_;
   std::vector<double> sum_;
 };
 

@@ -248,3 +248,55 @@ TEST_CASE("dist_async: every push is applied on arrival, exactly once", "[dist_a
       },
       "dist_async");
 }
+
+TEST_CASE("dist_async: auxiliary keys are the mean over the workers, epoch after epoch",
+          "[dist_async]") {
+  Cluster cluster(2, 2);
+  cluster.run(
+      2,
+      [&](kv::Store& store, std::uint32_t w) {
+        std::vector<float> weights(3000, 0);
+        std::vector<float> statistics(3000, 0);
+        init(store, "w", weights);
+        init(store, "mean", statistics, data::kAuxiliary);
+        for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+          (void)must(store.epoch_boundary(Epoch(epoch)));
+          std::vector<float> gradient(3000, 1);
+          // Unequal: a worker's pushes of parameters are its own affair.
+          for (std::uint32_t i = 0; i <= w; ++i)
+            must(pushpull(store, "w", gradient, weights, kv::PushOptions()));
+          std::vector<float> mine(3000, w == 0 ? 1.0F : 3.0F);
+          must(pushpull(store, "mean", mine, statistics, kv::PushOptions()));
+          if (statistics != std::vector<float>(3000, 2.0F))
+            throw std::runtime_error("not the mean: " + std::to_string(statistics[0]));
+          must(store.finish_epoch());
+        }
+      },
+      "dist_async");
+}
+
+TEST_CASE("keys: one that others have used before is taken up where it is", "[keys]") {
+  Cluster cluster(2, 2);
+  auto first = cluster.open(0);
+  auto second = cluster.open(1);
+  std::vector<float> values(3000, 0);
+  const auto both = [&](const auto& call) {
+    auto other = std::async(std::launch::async, [&] { call(*second); });
+    call(*first);
+    other.get();
+  };
+  both([](kv::Store& store) { (void)must(store.epoch_boundary(Epoch(0))); });
+  must(second->finish_epoch());
+  init(*first, "late", values);
+  std::vector<float> one(3000, 1);
+  for (int round = 0; round < 3; ++round)
+    must(pushpull(*first, "late", one, values, kv::PushOptions()));
+  both([](kv::Store& store) { (void)must(store.epoch_boundary(Epoch(1))); });
+  both([](kv::Store& store) {
+    std::vector<float> mine(3000, 0);
+    init(store, "late", mine);
+    std::vector<float> gradient(3000, 1);
+    must(pushpull(store, "late", gradient, mine, kv::PushOptions()));
+    if (mine != std::vector<float>(3000, 2)) throw std::runtime_error("not the sum of both");
+  });
+}
