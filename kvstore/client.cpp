@@ -21,6 +21,7 @@
 #include "kvstore/memory_sharing.h"
 #include "kvstore/server_change.h"
 #include "kvstore/server_links.h"
+#include "kvstore/threshold_warnings.h"
 
 namespace dt::kv {
 
@@ -140,6 +141,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   void on_lost(ServerLink& link, const std::string& why) override;
   void on_ended(ServerLink& /*link*/) override { change_.on_ended(); }
   Generation generation() const override { return member_.generation(); }
+  void on_encoded(const ChunkState& chunk, GradientEncoder& encoder,
+                  const Compression& how) override {
+    warnings_.look_at(encoder, how, *chunk.name);
+  }
   io::awaitable<void> serve_job();
   io::awaitable<void> beat();
   void break_store(const StoreError& error);
@@ -181,6 +186,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   io::TaskGroup group_;
   Driver driver_;
   std::unique_ptr<JobLink> job_;  ///< The loop's.
+  io::FdLog stderr_{2};
+  ThresholdWarnings warnings_{stderr_};  ///< The loop's.
   MemberState member_;
   ServerLinks links_;
   Dispatch dispatch_;

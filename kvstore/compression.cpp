@@ -13,6 +13,11 @@ namespace {
 
 using data::Codec;
 
+/// When a residual has outgrown its gradients: so many times as large, for so many gradients.
+constexpr double kTooMany = 10;
+constexpr std::uint32_t kTooLong = 100;
+constexpr std::uint32_t kCompareEvery = 10;
+
 struct TwoBitHead {
   float threshold = 0;
   std::uint32_t nonfinite = 0;
@@ -187,7 +192,34 @@ std::span<const std::byte> GradientEncoder::encode(const Compression& how, const
     std::replace_if(
         residual, residual + n, [](float r) { return !std::isfinite(r); }, 0.0f);
   if (is_of_few_bits(how.codec)) put_head(out, how, static_cast<std::uint32_t>(nonfinite));
+  if (adds && how.codec == Codec::kTwoBit && ++encoded_ % kCompareEvery == 0)
+    compare(how, gradient, n);
   return payload;
+}
+
+/// Of a few thousand elements, which cost little and tell enough.
+void GradientEncoder::compare(const Compression& how, const float* gradient, std::size_t n) {
+  constexpr std::size_t kLookedAt = 4096;
+  const std::size_t stride = std::max<std::size_t>(1, n / kLookedAt);
+  double kept = 0;
+  double given = 0;
+  double codes = 0;
+  for (std::size_t i = 0; i < n; i += stride) {
+    const auto r = static_cast<double>(residual_[i]);
+    const auto g = std::isfinite(gradient[i]) ? static_cast<double>(gradient[i]) : 0;
+    kept += r * r;
+    given += g * g;
+    codes += static_cast<double>(how.threshold) * static_cast<double>(how.threshold);
+  }
+  const bool is_above = given > 0 && kept > kTooMany * kTooMany * given && kept > codes;
+  above_ = is_above ? above_ + 1 : 0;
+  if (is_above) times_ = std::sqrt(kept / given);
+}
+
+double GradientEncoder::outgrown() {
+  if (is_said_ || above_ * kCompareEvery < kTooLong) return 0;
+  is_said_ = true;
+  return times_;
 }
 
 }  // namespace dt::kv

@@ -65,8 +65,18 @@ class GradientEncoder {
   /// residual.
   [[nodiscard]] std::span<const std::byte> encode(const Compression& how, const float* gradient,
                                                   std::size_t n, bool adds);
+  /// How many times as large as the gradient the residual of 2bit is (their norms), where it has
+  /// been more than 10 times as large for 100 gradients, and larger than what a code can say: the
+  /// threshold is too small to keep up. Else 0. Once; then 0 for ever.
+  [[nodiscard]] double outgrown();
 
  private:
+  void compare(const Compression& how, const float* gradient, std::size_t n);
+
+  std::uint64_t encoded_ = 0;  ///< Gradients that add.
+  std::uint32_t above_ = 0;    ///< Comparisons in a row with a residual that is too large.
+  double times_ = 0;           ///< Of the last one of them.
+  bool is_said_ = false;
   std::unique_ptr<float[]> residual_;
   std::unique_ptr<std::byte[]> payload_;  ///< Large enough for every codec.
 };

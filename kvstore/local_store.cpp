@@ -9,6 +9,7 @@
 #include "kvstore/shard.h"
 #include "kvstore/shared_memory.h"
 #include "kvstore/store.h"
+#include "kvstore/threshold_warnings.h"
 
 namespace dt::kv {
 
@@ -213,6 +214,7 @@ class LocalStore final : public Store, private Answers {
                                           value.count, header.samples > 0);
     Payload payload(codes.size());
     std::memcpy(payload.data(), codes.data(), codes.size());
+    warnings_.look_at(key.encoder, compression_, key.spec.name);
     return ask(header, std::move(payload), out);
   }
 
@@ -241,6 +243,8 @@ class LocalStore final : public Store, private Answers {
   std::map<std::string, Key> keys_;
   std::vector<std::shared_ptr<SharedMemory>> memories_;
   Compression compression_;
+  io::FdLog stderr_{2};
+  ThresholdWarnings warnings_{stderr_};
   KnownDevices devices_;
   Epoch epoch_;
   Handle last_handle_ = 0;

@@ -255,10 +255,12 @@ void ServerLink::fill_window() {
     if (copies) std::memcpy(request.staging, request.from, request.into_bytes);
     if (request.encoder) {
       const auto* gradient = static_cast<const float*>(request.from);
-      request.from = std::exchange(request.encoder, nullptr)
-                         ->encode(request.compression, gradient, request.into_bytes / sizeof(float),
-                                  request.header.samples > 0)
+      GradientEncoder& encoder = *std::exchange(request.encoder, nullptr);
+      request.from = encoder
+                         .encode(request.compression, gradient, request.into_bytes / sizeof(float),
+                                 request.header.samples > 0)
                          .data();
+      owner_.on_encoded(*request.chunk, encoder, request.compression);
       compressed += request.into_bytes;
     }
     transmit(sent_.add(std::move(request)));

@@ -37,6 +37,9 @@ class ServerLink final : private FrameSink {
     /// After close() or leave(): the connection has ended, and with it what came over it.
     virtual void on_ended(ServerLink& link) = 0;
     [[nodiscard]] virtual Generation generation() const = 0;
+    /// A gradient of the chunk was encoded.
+    virtual void on_encoded(const ChunkState& chunk, GradientEncoder& encoder,
+                            const Compression& how) = 0;
 
    protected:
     ~Owner() = default;

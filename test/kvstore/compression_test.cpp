@@ -7,6 +7,7 @@
 #include <random>
 
 #include "kvstore/kernels/kernels.h"
+#include "kvstore/threshold_warnings.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
@@ -432,4 +433,43 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
   CHECK(stays.get() == 3);
   CHECK(leaves.get() == 2);
   CHECK(joins.get() == 3);
+}
+
+TEST_CASE("compression: a residual that outgrows its gradients is said once per key",
+          "[compression]") {
+  class Lines final : public io::Log {
+   public:
+    void line(io::Level level, std::string_view text) override {
+      CHECK(level == io::Level::kWarning);
+      said.emplace_back(text);
+    }
+    std::vector<std::string> said;
+  } lines;
+  kv::ThresholdWarnings warnings(lines);
+  const auto play = [&](const std::string& key, const std::string& spec, float size, int rounds) {
+    const auto how = kv::parse_compression(spec).value();
+    kv::GradientEncoder chunks[2];
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal(size, size);
+    std::vector<float> gradient(1'000);
+    for (int round = 0; round < rounds; ++round)
+      for (auto& encoder : chunks) {
+        for (auto& g : gradient) g = normal(random);
+        (void)encoder.encode(how, gradient.data(), gradient.size(), true);
+        warnings.look_at(encoder, how, key);
+      }
+  };
+  // Small steps wait until they are a threshold's size: what is kept is less than one code says.
+  play("fc1.weight", "2bit threshold=0.5", 0.001F, 400);
+  play("fc1.weight", "2bit threshold=0.002", 0.001F, 400);
+  play("fc1.weight", "fp16", 1, 400);
+  play("fc1.weight", "1bit", 0.01F, 400);
+  // Each step adds 1 and takes 0.01 away.
+  play("fc1.weight", "2bit threshold=0.01", 1, 100);
+  CHECK(lines.said.empty());
+  play("fc2.weight", "2bit threshold=0.01", 1, 300);
+  REQUIRE(lines.said.size() == 1);
+  INFO(lines.said[0]);
+  CHECK(lines.said[0].starts_with("threshold 0.01 is too small for fc2.weight: the residual is "));
+  CHECK(lines.said[0].find(" times the gradient") != std::string::npos);
 }
