@@ -100,6 +100,7 @@ enum class Code : std::uint8_t {
 enum Flags : std::uint8_t {
   kAuxiliary = 1,   ///< kInit: mean without optimizer.
   kAsync = 2,       ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
+  kStepsOnly = 1,   ///< kFinish: of parameters; auxiliary keys are still to come.
   kCheckOnly = 4,   ///< kSetOptimizer
   kShared = 8,      ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
   kCodec = 112,     ///< kPush, kPushPull: the sender's Codec; see codec_of().

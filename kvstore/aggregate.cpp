@@ -11,7 +11,7 @@ Members::Adopted Members::adopt(const ServerCommit& commit) {
   if (commit.term < term_ || commit.generation < generation_) return Adopted::kStale;
   term_ = commit.term;
   if (commit.generation == generation_) return Adopted::kSame;
-  const bool ends_epoch = std::any_of(finished_.begin(), finished_.end(), [&](const auto& mark) {
+  const bool ends_epoch = std::any_of(stepped_.begin(), stepped_.end(), [&](const auto& mark) {
     return mark.second <= commit.epoch;
   });
   generation_ = commit.generation;
@@ -22,7 +22,8 @@ Members::Adopted Members::adopt(const ServerCommit& commit) {
   std::set_difference(sorted_.begin(), sorted_.end(), sorted.begin(), sorted.end(),
                       std::back_inserter(departed_));
   sorted_ = std::move(sorted);
-  std::erase_if(finished_, [this](const auto& mark) { return !contains(mark.first); });
+  for (auto* marks : {&finished_, &stepped_})
+    std::erase_if(*marks, [this](const auto& mark) { return !contains(mark.first); });
   return ends_epoch ? Adopted::kBoundary : Adopted::kYes;
 }
 
@@ -34,14 +35,15 @@ bool Members::is_first(WorkerId worker) const {
   return !contributors_.empty() && contributors_.front() == worker;
 }
 
-bool Members::is_finished(WorkerId worker) const {
-  return std::any_of(finished_.begin(), finished_.end(),
+bool Members::is_finished(WorkerId worker, Part part) const {
+  return std::any_of(marks(part).begin(), marks(part).end(),
                      [worker](const auto& mark) { return mark.first == worker; });
 }
 
-bool Members::finish(WorkerId worker, std::uint64_t phase, Epoch next) {
-  if (phase < phase_ || !contains(worker) || is_finished(worker)) return false;
-  finished_.emplace_back(worker, next);
+bool Members::finish(WorkerId worker, std::uint64_t phase, Epoch next, Part part) {
+  if (phase < phase_ || !contains(worker) || is_finished(worker, part)) return false;
+  if (!is_finished(worker, Part::kSteps)) stepped_.emplace_back(worker, next);
+  if (part == Part::kEpoch) finished_.emplace_back(worker, next);
   return true;
 }
 
@@ -53,7 +55,8 @@ void Members::clear_if_all_finished() {
 }
 
 void Members::begin_epoch() {
-  if (finished_.empty()) return;
+  if (stepped_.empty()) return;
+  stepped_.clear();
   finished_.clear();
   ++phase_;
 }
@@ -135,7 +138,7 @@ std::optional<WorkerId> RoundMachine::lowest_missing(const Members& members) con
 void RoundMachine::add_missing(const Members& members, std::set<WorkerId>& into) const {
   if (counted_ == 0) return;
   for (const WorkerId worker : members.contributors())
-    if (!members.is_finished(worker) && !has_counted(worker, open_)) into.insert(worker);
+    if (!members.is_finished(worker, until_) && !has_counted(worker, open_)) into.insert(worker);
 }
 
 void RoundMachine::advance() {

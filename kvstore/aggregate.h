@@ -43,31 +43,42 @@ class Members {
   [[nodiscard]] bool contains(WorkerId worker) const;
   /// True for the contributor that gives initial values.
   [[nodiscard]] bool is_first(WorkerId worker) const;
-  [[nodiscard]] bool is_finished(WorkerId worker) const;
-  /// How many have finished the epoch.
-  [[nodiscard]] std::size_t finished() const { return finished_.size(); }
+  /// What a worker has finished of the epoch: all of it, or its steps, after which auxiliary keys
+  /// still come.
+  enum class Part : std::uint8_t { kEpoch, kSteps };
+  [[nodiscard]] bool is_finished(WorkerId worker, Part part = Part::kEpoch) const;
+  /// How many have finished it.
+  [[nodiscard]] std::size_t finished(Part part = Part::kEpoch) const { return marks(part).size(); }
   [[nodiscard]] Generation generation() const { return generation_; }
   /// In rank order.
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
   /// Those that the last commit removed. Ids are never reused.
   [[nodiscard]] const std::vector<WorkerId>& departed() const { return departed_; }
 
-  /// The worker's last round before epoch `next` was sent. `phase`: the number of epochs that
-  /// everybody had finished when the worker asked; an older one was handled before and changes
-  /// nothing. True if something changed: re-check every open round, then clear_if_all_finished().
-  bool finish(WorkerId worker, std::uint64_t phase, Epoch next);
+  /// The worker's last round before epoch `next`, or of the steps before it, was sent. `phase`: the
+  /// number of epochs that everybody had finished when the worker asked; an older one was handled
+  /// before and changes nothing. True if something changed: re-check every open round, then
+  /// clear_if_all_finished().
+  bool finish(WorkerId worker, std::uint64_t phase, Epoch next, Part part = Part::kEpoch);
   /// When every contributor has finished, the next epoch may begin: forgets the marks.
   void clear_if_all_finished();
   void begin_epoch();
   [[nodiscard]] std::uint64_t phase() const { return phase_; }
 
  private:
+  /// Workers, and the epoch that they go on to.
+  using Marks = std::vector<std::pair<WorkerId, Epoch>>;
+  [[nodiscard]] const Marks& marks(Part part) const {
+    return part == Part::kEpoch ? finished_ : stepped_;
+  }
+
   Term term_;
   Generation generation_;
   std::vector<WorkerId> contributors_;
-  std::vector<WorkerId> sorted_;                      ///< The contributors.
-  std::vector<WorkerId> departed_;                    ///< With the last commit.
-  std::vector<std::pair<WorkerId, Epoch>> finished_;  ///< And the epoch that they go on to.
+  std::vector<WorkerId> sorted_;    ///< The contributors.
+  std::vector<WorkerId> departed_;  ///< With the last commit.
+  Marks finished_;
+  Marks stepped_;  ///< Those of finished_ and others.
   std::uint64_t phase_ = 0;
 };
 
@@ -85,6 +96,9 @@ enum class Admission : std::uint8_t {
 /// The rounds of one chunk (or of the barrier).
 class RoundMachine {
  public:
+  /// They go on without those who have finished `until`.
+  explicit RoundMachine(Members::Part until = Members::Part::kEpoch) : until_(until) {}
+
   /// For synchronous types.
   Admission admit(const Members& members, WorkerId worker, Generation generation, Round round);
   /// For dist_async: `push` is the worker's own count of pushes to this chunk. It goes up one by
@@ -125,6 +139,7 @@ class RoundMachine {
     return rounds_.of(worker) >= round;
   }
 
+  Members::Part until_;
   Round open_{1};
   std::size_t counted_ = 0;
   Latest rounds_;  ///< Counted.

@@ -344,6 +344,13 @@ int dtkv_barrier(dtkv_store* store) {
   });
 }
 
+int dtkv_finish_steps(dtkv_store* store) {
+  return guarded([&] {
+    if (!store) return fail(DTKV_INVALID, "no store");
+    return result(store->store->finish_steps());
+  });
+}
+
 int dtkv_finish_epoch(dtkv_store* store) {
   return guarded([&] {
     if (!store) return fail(DTKV_INVALID, "no store");

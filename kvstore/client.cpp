@@ -115,7 +115,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Status set_optimizer(const std::string& spec) override;
   Status set_gradient_compression(const std::string& spec) override;
   Status barrier() override;
-  Status finish_epoch() override;
+  Status finish_steps() override { return finish(Finished::kSteps); }
+  Status finish_epoch() override { return finish(Finished::kEpoch); }
   StoreResult<View> epoch_boundary(Epoch epoch) override;
   Status progress(Epoch epoch, std::uint64_t step) override;
 
@@ -177,6 +178,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     }
   }
   Status send_optimizer(const std::string& spec);
+  /// What was said to be finished of the epoch.
+  enum class Finished : std::uint8_t { kNothing, kSteps, kEpoch };
+  Status finish(Finished part);
   StoreResult<View> cross_boundary(Epoch epoch);
   tl::unexpected<StoreError> leaving() const;
   Status sync_rounds();
@@ -201,7 +205,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   ServerChange change_;
   Compression compression_;
   Round barrier_{1};
-  bool epoch_finished_ = false;
+  Finished finished_ = Finished::kNothing;
   SteadyClock::time_point last_progress_{};
 
   mutable std::mutex mutex_;
@@ -333,7 +337,7 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
                        fmt::format("worker {} is a newcomer: it contributes after its first "
                                    "epoch_boundary, not before",
                                    options_.worker));
-  if (contributes(type) && epoch_finished_)
+  if (contributes(type) && finished_ == Finished::kEpoch)
     return store_error(DTKV_INVALID,
                        "the epoch was finished: call epoch_boundary before the next push");
   std::vector<const KeyBook::Key*> found;
@@ -343,6 +347,12 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
     if (!key)
       return store_error(DTKV_INVALID, fmt::format("worker {}: key '{}' was not initialised",
                                                    options_.worker, keys[i]));
+    const bool is_step = contributes(type) && (key->spec.flags & data::kAuxiliary) == 0;
+    if (is_step && finished_ == Finished::kSteps)
+      return store_error(DTKV_INVALID,
+                         fmt::format("worker {}: the epoch's steps were finished: until "
+                                     "epoch_boundary auxiliary keys alone are pushed, not '{}'",
+                                     options_.worker, keys[i]));
     for (const auto* arrays : {values, out}) {
       if (!arrays) continue;
       const std::string wrong = array_mismatch(options_.worker, key->spec, (*arrays)[i]);
@@ -467,12 +477,13 @@ Status Client::barrier() {
   return {};
 }
 
-Status Client::finish_epoch() {
-  if (!member_.is_member() || epoch_finished_) return {};
-  epoch_finished_ = true;
+Status Client::finish(Finished part) {
+  if (!member_.is_member() || finished_ >= part) return {};
+  finished_ = part;
   Request request;
   request.header.type = data::Type::kFinish;
   request.header.step = member_.view().epoch.next().value;
+  request.header.flags = part == Finished::kSteps ? data::kStepsOnly : 0;
   auto answers = links_.ask_all(request, Duration::zero());
   if (!answers) return tl::unexpected(answers.error());
   return {};
@@ -485,7 +496,7 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
     if (view && is_replaced) view->rolled_back = true;
     if (!again) return view;
     if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
-    epoch_finished_ = true;  // nothing was pushed to these servers
+    finished_ = Finished::kEpoch;  // nothing was pushed to these servers
     epoch = links_.began_with();
   }
 }
@@ -512,7 +523,7 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
   if (!view) return store_error(DTKV_UNAVAILABLE, job_lost().value_or(Error{}).message);
   auto synced = sync_rounds();
   if (!synced) return tl::unexpected(synced.error());
-  epoch_finished_ = false;
+  finished_ = Finished::kNothing;
   return *view;
 }
 

@@ -75,7 +75,8 @@ enum dtkv_device {
 
 enum dtkv_key_flags {
   DTKV_KEY_PARAMETER = 0,
-  DTKV_KEY_AUXILIARY = 1 /* e.g. BatchNorm statistics: mean, no optimizer, never compressed */
+  DTKV_KEY_AUXILIARY = 1 /* e.g. BatchNorm statistics: mean (integers: sum), no optimizer, never
+                            compressed; in dist_async too a round of all workers */
 };
 
 /* An array of the caller. What was put on `stream` before a call goes before everything the call
@@ -177,11 +178,13 @@ DTKV_API int dtkv_set_optimizer(dtkv_store* store, const char* spec);
 /* `spec`: "none", "1bit threshold=0" (0 may be left out), "2bit threshold=0.5" (0.5 may be left
  * out), "fp16", "bf16": how this worker sends gradients from now on. What a payload could not say
  * is added to the key's next gradient (a residual per key, at the worker). 2bit sends the
- * threshold, its negative or nothing; 1bit sends 1 where the sum is above the threshold and -1
- * elsewhere. Parameter keys of float32 alone; values come back whole. Every contributor of a round
- * needs the same codec, else: DTKV_MISMATCH. Between a worker and a server that share memory large
- * keys travel as they are: compressing them would only cost. 1bit and 2bit carry no infinity and no
- * NaN: they are counted, and nothing is kept of them. */
+ * threshold, its negative or nothing, and where the residual outgrows the gradient a line on stderr
+ * says once per key that the threshold is too small; fp16 and bf16 send what is finite and too
+ * large for them as their largest number, the rest later; 1bit sends 1 where the sum is above the
+ * threshold and -1 elsewhere. Parameter keys of float32 alone; values come back whole. Every
+ * contributor of a round needs the same codec, else: DTKV_MISMATCH. Between a worker and a server
+ * that share memory large keys travel as they are: compressing them would only cost. 1bit and 2bit
+ * carry no infinity and no NaN: they are counted, and nothing is kept of them. */
 DTKV_API int dtkv_set_gradient_compression(dtkv_store* store, const char* spec);
 
 /* All members of the contributor set meet. Returns at once for a newcomer not yet released. */
@@ -197,6 +200,11 @@ typedef struct dtkv_view {
   int rolled_back; /* the servers have the values of that epoch's begin, which is run again */
 } dtkv_view;
 
+/* This worker's last push of a parameter key in the epoch was made: the others' steps no longer
+ * wait for it. Auxiliary keys may still be pushed, and their rounds wait for every worker that has
+ * not finished the epoch, so that each worker sees what all have: statistics after everybody's last
+ * step, then counts of an evaluation with them. */
+DTKV_API int dtkv_finish_steps(dtkv_store* store);
 /* This worker's last push of the epoch was made; implied by epoch_boundary. */
 DTKV_API int dtkv_finish_epoch(dtkv_store* store);
 /* To be called at the start of every epoch, epoch 0 included. Blocks until every member arrived.

@@ -123,6 +123,7 @@ class KVStore {
     check(dtkv_set_gradient_compression(store_, spec.c_str()));
   }
   void barrier() { check(dtkv_barrier(store_)); }
+  void finish_steps() { check(dtkv_finish_steps(store_)); }
   void finish_epoch() { check(dtkv_finish_epoch(store_)); }
   /// Nothing: this worker was removed; stop training and exit 0.
   [[nodiscard]] std::optional<dtkv_view> epoch_boundary(std::uint32_t epoch) {

@@ -143,6 +143,7 @@ class LocalStore final : public Store, private Answers {
     return {};
   }
   Status barrier() override { return {}; }
+  Status finish_steps() override { return {}; }
   Status finish_epoch() override { return {}; }
   StoreResult<View> epoch_boundary(Epoch epoch) override {
     epoch_ = epoch;

@@ -54,6 +54,7 @@ class ReplicaStore final : public Store {
     return inner_->set_gradient_compression(spec);
   }
   Status barrier() override { return inner_->barrier(); }
+  Status finish_steps() override { return inner_->finish_steps(); }
   Status finish_epoch() override { return inner_->finish_epoch(); }
   StoreResult<View> epoch_boundary(Epoch epoch) override { return inner_->epoch_boundary(epoch); }
   Status progress(Epoch epoch, std::uint64_t step) override {

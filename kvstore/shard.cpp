@@ -454,7 +454,9 @@ void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) 
 
 void Shard::on_finish(const data::Header& header) {
   const Epoch next(static_cast<std::uint32_t>(header.step));
-  if (members_.finish(header.worker, header.round.value, next)) recheck(false);
+  const bool is_steps = (header.flags & data::kStepsOnly) != 0;
+  const auto part = is_steps ? Members::Part::kSteps : Members::Part::kEpoch;
+  if (members_.finish(header.worker, header.round.value, next, part)) recheck(false);
   answer(header, data::Type::kDone);
 }
 

@@ -114,6 +114,8 @@ class Store {
   /// From the next push on. What was kept back stays for a later compressed push of the key.
   virtual Status set_gradient_compression(const std::string& spec) = 0;
   virtual Status barrier() = 0;
+  /// Of parameters; auxiliary keys may still be pushed, by everybody.
+  virtual Status finish_steps() = 0;
   virtual Status finish_epoch() = 0;
   /// Whether push, pull and pushpull take arrays with replicas.
   [[nodiscard]] virtual bool takes_replicas() const { return false; }

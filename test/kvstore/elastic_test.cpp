@@ -41,6 +41,71 @@ TEST_CASE("epochs: a worker that runs out of data early hangs nobody", "[elastic
   });
 }
 
+TEST_CASE("epochs: who has made its steps holds nobody's up, and shares what all have made of them",
+          "[elastic]") {
+  const std::string type = GENERATE("dist_sync", "dist_async");
+  Cluster cluster(2, 3);
+  cluster.run(
+      3,
+      [&](kv::Store& store, std::uint32_t w) {
+        std::vector<float> values(3000, 0);
+        std::vector<float> statistics(3000, 0);
+        init(store, "w", values);
+        init(store, "mean", statistics, data::kAuxiliary);
+        for (std::uint32_t epoch = 0; epoch < 4; ++epoch) {
+          boundary(store, epoch);
+          const std::uint32_t rounds = 1 + 2 * w;
+          for (std::uint32_t i = 0; i < rounds; ++i)
+            must(store.wait(must(store.push({"w"}, {array_of(values)}, {})), 30));
+          must(store.finish_steps());
+          auto refused = store.push({"w"}, {array_of(values)}, {});
+          if (refused || refused.error().code != DTKV_INVALID)
+            throw std::runtime_error("a step after the last one");
+          // Twice: statistics, and what comes of them.
+          for (int i = 0; i < 2; ++i) {
+            std::vector<float> mine(3000, static_cast<float>(3 * w));
+            must(pushpull(store, "mean", mine, statistics, {}));
+            if (statistics != std::vector<float>(3000, 3.0F))
+              throw std::runtime_error("somebody's are missing: " + std::to_string(statistics[0]));
+          }
+          if (epoch % 2 == 0) must(store.finish_epoch());
+        }
+      },
+      type);
+}
+
+TEST_CASE("epochs: a death after the steps completes what the others share", "[elastic]") {
+  Cluster cluster(1, 3);
+  std::vector<std::unique_ptr<kv::Store>> stores;
+  for (std::uint32_t w = 0; w < 3; ++w) stores.push_back(cluster.open(w));
+  std::vector<std::future<float>> all;
+  std::atomic<int> shared = 0;
+  std::promise<void> dies;
+  for (std::uint32_t w = 0; w < 3; ++w)
+    all.push_back(std::async(std::launch::async, [&, w] {
+      auto& store = *stores[w];
+      std::vector<float> values(3000, 0);
+      init(store, "w", values);
+      init(store, "mean", values, data::kAuxiliary);
+      boundary(store, 0);
+      (void)count_in(store);
+      must(store.finish_steps());
+      if (w == 2) return 0.0F;
+      std::vector<float> mine(3000, static_cast<float>(2 * w));
+      const auto handle = must(store.pushpull({"mean"}, {array_of(mine)}, {array_of(values)}, {}));
+      ++shared;
+      must(store.wait(handle, 30));
+      return values[0];
+    }));
+  CHECK(all[2].get() == 0);
+  REQUIRE(eventually([&] { return shared == 2; }));
+  CHECK(all[0].wait_for(50ms) ==
+        std::future_status::timeout);  // worker 2 may have something to say
+  cluster.shrink({WorkerId(0), WorkerId(1)});
+  CHECK(all[0].get() == 1);
+  CHECK(all[1].get() == 1);
+}
+
 TEST_CASE("epochs: a repetition after the end is not answered with a later round's sum",
           "[elastic]") {
   const bool has_optimizer = GENERATE(false, true);
