@@ -25,17 +25,24 @@ void moved(const std::array<uint32_t, 3>& shape, int dx, int dy, bool mirror, co
   }
 }
 
+/// What a picture looks like in an epoch is drawn from this alone: whoever shows it, and however
+/// often the epoch begins.
+Random random_of(uint64_t seed, uint32_t epoch, uint32_t sample) {
+  return Random(Random(Random(seed).next() ^ epoch).next() ^ sample);
+}
+
 class DatasetPart final : public BatchIterator {
  public:
   DatasetPart(const Dataset& set, const SamplerOptions& options, bool augment)
       : set_(set),
         sampler_(options),
-        random_(options.seed * 31 + options.rank),
+        seed_(options.seed),
         augment_(augment),
         plain_(set.image_size()) {}
 
   void begin(uint32_t epoch) override {
     sampler_.begin(epoch);
+    epoch_ = epoch;
     step_ = 0;
   }
 
@@ -53,9 +60,10 @@ class DatasetPart final : public BatchIterator {
         continue;
       }
       set_.normalised(samples[i], plain_.data());
-      const int dx = static_cast<int>(random_.below(2 * kMove + 1)) - kMove;
-      const int dy = static_cast<int>(random_.below(2 * kMove + 1)) - kMove;
-      moved(batch.shape, dx, dy, random_.below(2) == 1, plain_.data(), to);
+      Random random = random_of(seed_, epoch_, samples[i]);
+      const int dx = static_cast<int>(random.below(2 * kMove + 1)) - kMove;
+      const int dy = static_cast<int>(random.below(2 * kMove + 1)) - kMove;
+      moved(batch.shape, dx, dy, random.below(2) == 1, plain_.data(), to);
     }
     return true;
   }
@@ -63,9 +71,10 @@ class DatasetPart final : public BatchIterator {
  private:
   const Dataset& set_;
   Sampler sampler_;
-  Random random_;
+  uint64_t seed_;
   bool augment_;
   std::vector<float> plain_;
+  uint32_t epoch_ = 0;
   uint32_t step_ = 0;
 };
 

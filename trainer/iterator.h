@@ -50,8 +50,10 @@ struct BatchOptions {
   uint32_t per_worker = 64;  ///< Samples a step of one worker; the whole batch follows the world.
   uint32_t global = 0;       ///< If not 0: samples a step of all together, instead.
   uint32_t per_epoch = 0;    ///< Samples of an epoch; 0: all.
-  uint64_t seed = 1;         ///< Of the order; must be the same on all workers.
-  bool augment = false;      ///< Training pictures moved by up to 4 pixels and mirrored.
+  uint64_t seed = 1;         ///< Of the order and of augmentation; the same on all workers.
+  /// Training pictures moved by up to 4 pixels and mirrored, as seed, epoch and sample alone say:
+  /// however many workers there are, and after a rollback as before.
+  bool augment = false;
 };
 
 /// Parts of a data set in memory.
