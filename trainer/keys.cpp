@@ -14,9 +14,11 @@ Result<void> checked(int code, const char* doing) {
 
 dtkv_array array_of(const torch::Tensor& tensor) {
   dtkv_array array{};
-  array.data = tensor.data_ptr<float>();
+  const bool is_integer = tensor.scalar_type() == torch::kLong;
+  array.data = is_integer ? static_cast<void*>(tensor.data_ptr<int64_t>())
+                          : static_cast<void*>(tensor.data_ptr<float>());
   array.count = static_cast<size_t>(tensor.numel());
-  array.dtype = DTKV_FLOAT32;
+  array.dtype = is_integer ? DTKV_INT64 : DTKV_FLOAT32;
   if (tensor.is_cuda()) {
     // What the trainer puts on a device is on libtorch's default stream, which is CUDA's.
     array.device = DTKV_CUDA;

@@ -15,7 +15,7 @@ namespace dt {
 /// the next call of the library. kClosed: the servers were lost (DTKV_ROLLBACK).
 [[nodiscard]] Result<void> checked(int code, const char* doing);
 
-/// The floats of a contiguous tensor, where they are.
+/// The floats or 64-bit integers of a contiguous tensor, where they are.
 [[nodiscard]] dtkv_array array_of(const torch::Tensor& tensor);
 
 /// Named tensors as the kvstore wants them. The tensors keep their memory as long as this lives.

@@ -181,16 +181,19 @@ void wait_passively(char** argv) {
 
 /// One line of --metrics-json.
 void append_metrics(const std::string& path, const dt::EpochEnd& end) {
-  const nlohmann::json line = {
-      {"epoch", end.epoch},
-      {"num_workers", end.num_workers},
-      {"samples_per_s", end.seconds > 0 ? static_cast<double>(end.samples) / end.seconds : 0},
-      {"seconds", end.seconds},
-      {"train_accuracy", end.train_accuracy},
-      {"train_loss", end.train_loss},
-      {"validation_accuracy", end.eval_accuracy},
-      {"validation_loss", end.eval_loss},
-      {"learning_rate", end.learning_rate}};
+  const auto rate = [](uint64_t samples, double seconds) {
+    return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
+  };
+  const nlohmann::json line = {{"epoch", end.epoch},
+                               {"num_workers", end.num_workers},
+                               {"samples_per_s", rate(end.job_samples, end.job_seconds)},
+                               {"worker_samples_per_s", rate(end.samples, end.seconds)},
+                               {"seconds", end.seconds},
+                               {"train_accuracy", end.train_accuracy},
+                               {"train_loss", end.train_loss},
+                               {"validation_accuracy", end.eval_accuracy},
+                               {"validation_loss", end.eval_loss},
+                               {"learning_rate", end.learning_rate}};
   std::ofstream file(path, std::ios::app);
   file << line.dump() + "\n" << std::flush;
   if (!file) std::cerr << "dttrain: cannot append to " << path << '\n';

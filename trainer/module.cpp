@@ -20,7 +20,12 @@ namespace {
 
 /// Keys of the trainer's own.
 constexpr const char* kWorldsKey = "dttrain.worlds";  // initial world, world of the last epoch
-constexpr const char* kEvalKey = "dttrain.eval";      // accuracy, loss
+constexpr const char* kStepsKey = "dttrain.steps";    // integers, as StepsSum has them
+constexpr const char* kCountsKey = "dttrain.counts";  // integers: pictures evaluated, right ones
+constexpr const char* kLossKey = "dttrain.loss";      // of the evaluation
+
+/// What of an epoch's steps is summed over the workers.
+enum StepsSum { kWorkers, kSamples, kSteps, kStepsSquared, kStepsSumSize };
 
 int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -124,6 +129,20 @@ struct ModuleParts {
         statistics[r].tensors[i].copy_(statistics.front().tensors[i]);
   }
 
+  /// With the first replica's weights and statistics as they are.
+  Tally evaluate(BatchIterator& data) const {
+    Tally tally;
+    const torch::NoGradGuard no_grad;
+    network().eval();
+    for (DataBatch batch; data.next(batch);) {
+      if (batch.size() == 0) continue;
+      const auto [x, labels] = Pictures(batch).part(0, batch.size(), replicas.front().flat.values);
+      const auto scores = network().forward(x);
+      tally.add(scores, labels, torch::nn::functional::cross_entropy(scores, labels).item<float>());
+    }
+    return tally;
+  }
+
   [[nodiscard]] Result<void> settle() const {
     return exchange != nullptr ? exchange->settle() : Result<void>{};
   }
@@ -197,12 +216,17 @@ class Fit {
 
   Result<void> prepare() {
     worlds_ = torch::full({2}, static_cast<float>(kv_.num_workers()));
-    eval_ = torch::zeros({2});
+    steps_ = torch::zeros({kStepsSumSize}, torch::kLong);
+    counts_ = torch::zeros({2}, torch::kLong);
+    loss_ = torch::zeros({1});
     auxiliary_ = parts_.statistics.front();
     auxiliary_.add(kWorldsKey, worlds_);
-    auxiliary_.add(kEvalKey, eval_);
+    auxiliary_.add(kStepsKey, steps_);
+    evaluation_.add(kCountsKey, counts_);
+    evaluation_.add(kLossKey, loss_);
     if (auto ok = init(parts_.parameters(), DTKV_KEY_PARAMETER); !ok) return ok;
     if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
+    if (auto ok = init(evaluation_, DTKV_KEY_AUXILIARY); !ok) return ok;
     const char* spec = options_.optimizer.c_str();
     const char* codec = options_.compression.c_str();
     auto ok = checked(dtkv_set_optimizer(kv_.get(), spec), "set the optimizer");
@@ -271,17 +295,20 @@ class Fit {
     end.rank = view_.rank;
     end.num_workers = view_.num_workers;
     if (auto ok = train(epoch, end); !ok) return ok;
-    const Tally tally = evaluate(epoch);
-    if (auto ok = share(epoch, tally); !ok) return ok;
+    if (auto ok = share_statistics(epoch, end); !ok) return ok;
+    Tally tally;
     if (iterators_.eval != nullptr) {
-      end.eval_accuracy = eval_[0].item<float>();
-      end.eval_loss = eval_[1].item<float>();
+      iterators_.eval->begin(epoch);
+      tally = parts_.evaluate(*iterators_.eval);
+    }
+    if (auto ok = share_evaluation(epoch, tally); !ok) return ok;
+    if (iterators_.eval != nullptr) {
+      end.eval_accuracy = tally.accuracy();
+      end.eval_loss = tally.mean_loss();
       options_.say(fmt::format("Epoch[{}] Validation-accuracy={:.4f}", epoch, end.eval_accuracy));
     }
     end.is_lead = kv_.is_lead();
-    if (end.is_lead && !options_.model_prefix.empty()) {
-      if (auto ok = save(epoch); !ok) return ok;
-    }
+    if (end.is_lead && !options_.model_prefix.empty()) save(epoch);
     tell_checkpoints();
     end.end_ns = now_ns();
     if (options_.on_epoch_end) options_.on_epoch_end(end);
@@ -295,8 +322,8 @@ class Fit {
                         static_cast<uint32_t>(worlds_[1].item<float>() + 0.5F), view_.num_workers};
     Tally all;
     Tally shown;  // since the last progress line
-    const int64_t epoch_begin = now_ns();
-    int64_t shown_at = epoch_begin;
+    steps_began_ns_ = now_ns();
+    int64_t shown_at = steps_began_ns_;
     for (uint32_t step = 0;; ++step) {
       BatchEnd batch_end;
       batch_end.begin_ns = now_ns();
@@ -305,6 +332,7 @@ class Fit {
       end.learning_rate = learning_rate(options_.learning_rate, epoch, step, worlds);
       auto tally = one_step(epoch, step, end.learning_rate, batch);
       if (!tally) return tl::unexpected(tally.error());
+      end.steps = step + 1;
       batch_end.end_ns = now_ns();
       batch_end.epoch = epoch;
       batch_end.step = step;
@@ -327,7 +355,7 @@ class Fit {
       }
     }
     if (auto ok = exchange_.settle(); !ok) return ok;
-    end.seconds = static_cast<double>(now_ns() - epoch_begin) * 1e-9;
+    end.seconds = static_cast<double>(now_ns() - steps_began_ns_) * 1e-9;
     end.samples = all.samples;
     end.train_accuracy = all.accuracy();
     end.train_loss = all.mean_loss();
@@ -391,63 +419,77 @@ class Fit {
     torch::autograd::backward(losses, {});
   }
 
-  /// This worker's part of the eval set.
-  Tally evaluate(uint32_t epoch) {
-    Tally tally;
-    if (iterators_.eval == nullptr) return tally;
-    const torch::NoGradGuard no_grad;
-    parts_.network().eval();
-    iterators_.eval->begin(epoch);
-    for (DataBatch batch; iterators_.eval->next(batch);) {
-      if (batch.size() == 0) continue;
-      const auto [x, labels] =
-          Pictures(batch).part(0, batch.size(), parts_.replicas.front().flat.values);
-      const auto scores = parts_.network().forward(x);
-      tally.add(scores, labels, torch::nn::functional::cross_entropy(scores, labels).item<float>());
-    }
-    return tally;
-  }
-
-  /// After an epoch's last step: BatchNorm statistics, the world size and the eval result become
-  /// the mean over the workers. The epoch is finished before the answers are waited for: the others
-  /// may still have steps to make, and those must not wait for this worker.
-  Result<void> share(uint32_t epoch, const Tally& tally) {
+  /// After an epoch's last step: BatchNorm statistics and the world size become the mean over the
+  /// workers, who has made how many steps is summed. The steps are finished before: the others may
+  /// still have some to make, and those must not wait for this worker; this one waits for theirs,
+  /// and has the weights and statistics that all have afterwards, and that are saved.
+  Result<void> share_statistics(uint32_t epoch, EpochEnd& end) {
     parts_.average_statistics();
     worlds_[1] = static_cast<float>(view_.num_workers);
-    eval_[0] = tally.accuracy();
-    eval_[1] = tally.mean_loss();
+    const auto steps = static_cast<int64_t>(end.steps);
+    auto* sums = steps_.data_ptr<int64_t>();
+    sums[kWorkers] = 1;
+    sums[kSamples] = static_cast<int64_t>(end.samples);
+    sums[kSteps] = steps;
+    sums[kStepsSquared] = steps * steps;
+    if (auto ok = checked(dtkv_finish_steps(kv_.get()), "finish the steps of the epoch"); !ok)
+      return ok;
     const auto keys = auxiliary_.keys();
     const auto arrays = auxiliary_.arrays();
-    const size_t eval_at = keys.size() - 1;  // weighted by its own number of samples
-    dtkv_push_options push{};
-    push.step = uint64_t{epoch} << 32U | 0xffffffffU;
-    push.samples = 1;
+    dtkv_push_options push = last_push(epoch);
+    const int code = dtkv_pushpull(kv_.get(), keys.size(), keys.data(), arrays.data(),
+                                   arrays.data(), &push, nullptr);
+    if (auto ok = checked(code, "exchange statistics at the end of the epoch"); !ok) return ok;
+    end.job_samples = static_cast<uint64_t>(sums[kSamples]);
+    end.job_seconds = static_cast<double>(now_ns() - steps_began_ns_) * 1e-9;
+    parts_.spread_statistics();
+    // Equal numbers of steps that all waited for: this worker's last answer has the others' last.
+    const bool are_equal = sums[kWorkers] * sums[kStepsSquared] == sums[kSteps] * sums[kSteps];
+    const bool has_all = are_equal && kv_.type() != "dist_async";
+    return has_all ? Result<void>{} : pull();
+  }
+
+  /// The evaluation's result becomes that of all workers together.
+  Result<void> share_evaluation(uint32_t epoch, Tally& tally) {
+    auto* counts = counts_.data_ptr<int64_t>();
+    counts[0] = static_cast<int64_t>(tally.samples);
+    counts[1] = static_cast<int64_t>(tally.right);
+    loss_[0] = tally.mean_loss();
+    const auto keys = evaluation_.keys();
+    const auto arrays = evaluation_.arrays();
     std::array<dtkv_handle, 2> handles{};
-    int code = dtkv_pushpull(kv_.get(), eval_at, keys.data(), arrays.data(), arrays.data(), &push,
-                             handles.data());
-    push.samples = tally.samples;
-    if (code == DTKV_OK) {
-      code = dtkv_pushpull(kv_.get(), 1, &keys[eval_at], &arrays[eval_at], &arrays[eval_at], &push,
-                           &handles[1]);
+    int code = DTKV_OK;
+    for (size_t i = 0; i < handles.size() && code == DTKV_OK; ++i) {
+      dtkv_push_options push = last_push(epoch);
+      if (keys[i] == std::string_view(kLossKey)) push.samples = tally.samples;
+      code = dtkv_pushpull(kv_.get(), 1, &keys[i], &arrays[i], &arrays[i], &push, &handles[i]);
     }
     if (code == DTKV_OK) code = dtkv_finish_epoch(kv_.get());
     for (const dtkv_handle handle : handles) {
       if (code == DTKV_OK) code = dtkv_wait(kv_.get(), handle, 0);
     }
-    if (auto ok = checked(code, "exchange statistics at the end of the epoch"); !ok) return ok;
-    parts_.spread_statistics();
+    if (auto ok = checked(code, "exchange the evaluation's result"); !ok) return ok;
+    tally.samples = static_cast<uint64_t>(counts[0]);
+    tally.right = static_cast<uint64_t>(counts[1]);
+    tally.loss = loss_[0].item<double>() * static_cast<double>(tally.samples);
     return {};
   }
 
-  Result<void> save(uint32_t epoch) {
-    // Others may have made steps after our last.
-    if (auto ok = pull(); !ok) return ok;
+  /// Of what is exchanged when the epoch's steps are made, each worker counting as one.
+  static dtkv_push_options last_push(uint32_t epoch) {
+    dtkv_push_options push{};
+    push.step = uint64_t{epoch} << 32U | 0xffffffffU;
+    push.samples = 1;
+    return push;
+  }
+
+  /// What was evaluated.
+  void save(uint32_t epoch) {
     const auto path = checkpoint_path(options_.model_prefix, epoch + 1);
     if (!checkpoints_.submit(path, parts_.named_arrays())) {
       options_.say(fmt::format("Warning: no checkpoint {}: {} before it are still being written",
                                path.string(), CheckpointWriter::kMaxWaiting));
     }
-    return {};
   }
 
   void tell_checkpoints() {
@@ -455,9 +497,13 @@ class Fit {
   }
 
   ModuleParts& parts_;
-  KeyTable auxiliary_;  // the statistics and our own two
+  KeyTable auxiliary_;   // the statistics, and our own when all steps are made
+  KeyTable evaluation_;  // our own when the evaluation is
   torch::Tensor worlds_;
-  torch::Tensor eval_;
+  torch::Tensor steps_;
+  torch::Tensor counts_;
+  torch::Tensor loss_;
+  int64_t steps_began_ns_ = 0;  // of this epoch
   dtkv::KVStore& kv_;
   BaseDataIterator& data_;
   FitOptions options_;
@@ -484,6 +530,12 @@ Result<FitEnd> Module::fit(dtkv::KVStore& kv, BaseDataIterator& data, const FitO
   } catch (const dtkv::Error& error) {
     return fail(ErrorKind::kUnavailable, "{}", error.what());
   }
+}
+
+Result<Evaluation> Module::evaluate(BatchIterator& data) const {
+  if (auto ok = parts_->settle(); !ok) return tl::unexpected(ok.error());
+  const Tally tally = parts_->evaluate(data);
+  return Evaluation{tally.samples, tally.right, tally.mean_loss()};
 }
 
 Result<void> Module::save(const std::string& path) const {

@@ -32,14 +32,25 @@ struct EpochEnd {
   uint32_t rank = 0;
   uint32_t num_workers = 1;
   bool is_lead = false;
-  uint64_t samples = 0;  ///< Of this worker, as the next four.
-  double seconds = 0;    ///< Of its steps.
+  uint64_t samples = 0;  ///< Of this worker, as the next five.
+  uint32_t steps = 0;
+  double seconds = 0;  ///< Of its steps.
   double train_accuracy = 0;
   double train_loss = 0;
-  float learning_rate = 0;    ///< Of the last step.
-  double eval_accuracy = -1;  ///< Of the whole eval set, all workers together; -1: none.
+  float learning_rate = 0;   ///< Of the last step.
+  uint64_t job_samples = 0;  ///< Of all workers together.
+  double job_seconds = 0;    ///< Until all of them had made their steps.
+  /// Of the whole eval set, all workers together, and of the model that is saved; -1: none.
+  double eval_accuracy = -1;
   double eval_loss = -1;
   int64_t end_ns = 0;  ///< Monotonic clock, evaluation included.
+};
+
+/// What a module makes of a set.
+struct Evaluation {
+  uint64_t samples = 0;
+  uint64_t right = 0;    ///< The class with the highest score is the sample's.
+  double mean_loss = 0;  ///< Cross entropy.
 };
 
 /// What a boundary brought, and when.
@@ -90,6 +101,9 @@ class Module {
   /// the others are at. When servers are lost, epochs run again. Blocks until the end.
   [[nodiscard]] Result<FitEnd> fit(dtkv::KVStore& kv, BaseDataIterator& data,
                                    const FitOptions& options);
+
+  /// The rest of `data`, with the weights and BatchNorm statistics as they are.
+  [[nodiscard]] Result<Evaluation> evaluate(BatchIterator& data) const;
 
   /// Weights and BatchNorm statistics to and from a checkpoint. Names and shapes must match.
   [[nodiscard]] Result<void> save(const std::string& path) const;

@@ -36,6 +36,11 @@ namespace {
 
 std::string last_error;
 
+/// Integers are kept as the floats that have their bytes.
+size_t floats_in(const dtkv_array& array) {
+  return array.count * (array.dtype == DTKV_INT64 ? 2 : 1);
+}
+
 int error(int code, std::string why) {
   last_error = std::move(why);
   return code;
@@ -98,13 +103,14 @@ int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
   for (size_t i = 0; i < n; ++i) {
     dtkv_double().calls.push_back(std::string("init ") + keys[i]);
     const auto* data = static_cast<const float*>(values[i].data);
+    const size_t count = floats_in(values[i]);
     auto [it, fresh] = store->keys.try_emplace(keys[i]);
-    if (!fresh && it->second.value.size() != values[i].count) {
+    if (!fresh && it->second.value.size() != count) {
       return error(DTKV_MISMATCH, std::string("key ") + keys[i] + " has another shape");
     }
     if (!fresh) continue;
-    it->second.value.assign(data, data + values[i].count);
-    it->second.momentum.assign(values[i].count, 0.0F);
+    it->second.value.assign(data, data + count);
+    it->second.momentum.assign(count, 0.0F);
     it->second.has_optimizer = key_flags == DTKV_KEY_PARAMETER;
   }
   return DTKV_OK;
@@ -124,7 +130,7 @@ int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
     auto& key = found->second;
     if (options->samples == 0) continue;
     const auto* g = static_cast<const float*>(values[i].data);
-    for (size_t k = 0; k < values[i].count; ++k) {
+    for (size_t k = 0; k < floats_in(values[i]); ++k) {
       if (!key.has_optimizer || !store->optimizer) {
         key.value[k] = g[k];
         continue;
@@ -133,6 +139,7 @@ int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
           store->momentum * key.momentum[k] + g[k] + store->weight_decay * key.value[k];
       key.value[k] -= options->learning_rate * key.momentum[k];
     }
+    if (test.on_value) test.on_value(found->first, key.value);
   }
   if (handle != nullptr) *handle = 1;
   return DTKV_OK;
@@ -144,7 +151,7 @@ int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
     dtkv_double().calls.push_back(std::string("pull ") + keys[i]);
     const auto found = store->keys.find(keys[i]);
     if (found == store->keys.end()) return error(DTKV_INVALID, std::string("no key ") + keys[i]);
-    std::memcpy(out[i].data, found->second.value.data(), out[i].count * sizeof(float));
+    std::memcpy(out[i].data, found->second.value.data(), floats_in(out[i]) * sizeof(float));
   }
   if (handle != nullptr) *handle = 1;
   return DTKV_OK;
@@ -158,7 +165,7 @@ int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dt
   for (size_t i = 0; i < n; ++i) {
     const auto* from = static_cast<const float*>(values[i].data);
     flight.pieces.push_back({from,
-                             {from, from + values[i].count},
+                             {from, from + floats_in(values[i])},
                              static_cast<float*>(out[i].data),
                              store->keys.at(keys[i]).value});
   }
@@ -212,6 +219,10 @@ int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
 }
 
 int dtkv_barrier(dtkv_store*) { return DTKV_OK; }
+int dtkv_finish_steps(dtkv_store*) {
+  dtkv_double().calls.emplace_back("finish steps");
+  return DTKV_OK;
+}
 int dtkv_finish_epoch(dtkv_store*) {
   dtkv_double().calls.emplace_back("finish");
   return DTKV_OK;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct DtkvDouble {
   size_t memories = 0;         ///< Allocated and not freed.
   size_t freed_in_flight = 0;  ///< Freed while an operation was under way.
   int is_newcomer = 0;
+  /// May change what a push made of a key, as other workers' pushes would.
+  std::function<void(const std::string& key, std::vector<float>& value)> on_value;
 };
 
 /// The one double; reset() makes it new.

@@ -59,6 +59,9 @@ TEST_CASE("dttrain trains on generated digits, reports, saves, and goes on from 
   REQUIRE(metrics.size() == 2);
   CHECK(metrics[1]["epoch"] == 1);
   CHECK(metrics[1]["validation_accuracy"] > 0.8);
+  CHECK(metrics[1]["samples_per_s"] > 0);
+  // The only worker's own: it has not waited for anybody else's steps.
+  CHECK(metrics[1]["worker_samples_per_s"] >= metrics[1]["samples_per_s"]);
 }
 
 TEST_CASE("dttrain learns from gradients in one bit, in two or in sixteen") {

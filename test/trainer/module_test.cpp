@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -111,6 +114,133 @@ TEST_CASE("a ResNet's BatchNorm statistics travel as auxiliary keys") {
   CHECK(std::ranges::none_of(calls, [](const std::string& call) {
     return call.find("num_batches_tracked") != std::string::npos;
   }));
+}
+
+TEST_CASE("the accuracy of an epoch is that of the model that is saved") {
+  Folder folder;
+  const auto prefix = (folder.path / "net").string();
+  auto kv = new_store();
+  // Other workers' statistics are far from this one's, and so is the mean.
+  dtkv_double().on_value = [](const std::string& key, std::vector<float>& value) {
+    if (key.ends_with("running_mean"))
+      for (size_t i = 0; i < value.size(); i += 2) value[i] += 1.5F;
+  };
+  auto module = new_module("resnet");
+  const auto data = digits(64, 200);
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  const auto got = fit(module, kv, iterator,
+                       {.num_epochs = 2, .learning_rate = {.rate = 0.05F}, .model_prefix = prefix});
+  REQUIRE(got.end);
+  for (uint32_t epoch = 0; epoch < 2; ++epoch) {
+    auto saved = new_module("resnet", 9);
+    REQUIRE(saved.load(dt::checkpoint_path(prefix, epoch + 1).string()));
+    const auto iterators = iterator.get_data_iterator(kv);
+    iterators.eval->begin(0);
+    const auto is = saved.evaluate(*iterators.eval);
+    REQUIRE(is);
+    CHECK(is->samples == 200);
+    CHECK(got.epochs[epoch].eval_accuracy ==
+          static_cast<double>(is->right) / static_cast<double>(is->samples));
+  }
+  // Others may still make steps when this worker's are over, and evaluate with it afterwards.
+  std::vector<std::string> order;
+  for (const auto& call : dtkv_double().calls)
+    if (call == "finish steps" || call == "push bn.running_mean" || call == "push dttrain.counts" ||
+        call == "finish")
+      order.push_back(call);
+  order.resize(4);
+  CHECK(order == std::vector<std::string>{"finish steps", "push bn.running_mean",
+                                          "push dttrain.counts", "finish"});
+}
+
+TEST_CASE("counts and samples of an epoch are those of all workers, exact") {
+  auto kv = new_store();
+  auto module = new_module("mlp");
+  const auto data = digits(64, 100);
+  constexpr int64_t kOthers = (int64_t{1} << 40) + 1;  // no float has it
+  dtkv_double().on_value = [](const std::string& key, std::vector<float>& value) {
+    if (key != "dttrain.counts" && key != "dttrain.steps") return;
+    for (size_t i = 0; i < value.size(); i += 2) {
+      int64_t integer = 0;
+      std::memcpy(&integer, &value[i], sizeof integer);
+      integer += kOthers;
+      std::memcpy(&value[i], &integer, sizeof integer);
+    }
+  };
+  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  const auto got = fit(module, kv, iterator, {.num_epochs = 1});
+  REQUIRE(got.end);
+  CHECK(got.epochs[0].samples == 64);
+  CHECK(got.epochs[0].job_samples == 64 + kOthers);
+  CHECK(got.epochs[0].job_seconds >= got.epochs[0].seconds);
+  // All of the others' pictures were right.
+  const double right = got.epochs[0].eval_accuracy * static_cast<double>(100 + kOthers);
+  CHECK(std::llround(right) >= kOthers);
+  CHECK(std::llround(right) <= kOthers + 100);
+  // Their number of steps differs: this worker's weights may lack some of them.
+  const auto& calls = dtkv_double().calls;
+  const auto shared = std::ranges::find(calls, "push dttrain.steps");
+  const auto counted = std::ranges::find(calls, "push dttrain.counts");
+  CHECK(std::find(shared, counted, "pull fc1.weight") != counted);
+}
+
+TEST_CASE("an augmented picture depends on seed, epoch and sample alone") {
+  const auto data = digits(101, 0);
+  // Each sample's picture of an epoch, as a hash. The labels tell too little: by its place in the
+  // common order.
+  using Seen = std::vector<uint64_t>;
+  const auto seen_by = [&](uint32_t world, uint32_t epoch, int times, uint64_t seed = 5) {
+    auto kv = new_store();
+    std::vector<std::vector<std::vector<uint64_t>>> steps(world);
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      dtkv_double().boundaries = {view(rank, world, 0, 1)};
+      dtkv_view now{};
+      REQUIRE(dtkv_epoch_boundary(kv.get(), 0, &now) == DTKV_OK);
+      dt::DatasetIterator iterator(data, {.global = 10, .seed = seed, .augment = true});
+      const auto iterators = iterator.get_data_iterator(kv);
+      for (int i = 0; i < times; ++i) {  // begun again, as after a rollback
+        steps[rank].clear();
+        if (i + 1 < times) iterators.train->begin(epoch + 1);
+        iterators.train->begin(epoch);
+        for (dt::DataBatch batch; iterators.train->next(batch);) {
+          auto& step = steps[rank].emplace_back();
+          const size_t size = batch.size() == 0 ? 0 : batch.data.size() / batch.size();
+          for (uint32_t s = 0; s < batch.size(); ++s) {
+            uint64_t hash = 14695981039346656037U;
+            for (size_t k = 0; k < size; ++k) {
+              const auto bits = std::bit_cast<uint32_t>(batch.data[s * size + k]);
+              hash = (hash ^ bits) * 1099511628211U;
+            }
+            step.push_back(hash);
+          }
+        }
+      }
+    }
+    Seen seen;
+    for (size_t step = 0; step < steps[0].size(); ++step)
+      for (const auto& of_rank : steps)
+        seen.insert(seen.end(), of_rank[step].begin(), of_rank[step].end());
+    return seen;
+  };
+  const auto alone = seen_by(1, 3, 1);
+  REQUIRE(alone.size() == 101);
+  CHECK((seen_by(2, 3, 1) == alone));
+  CHECK((seen_by(3, 3, 1) == alone));
+  CHECK((seen_by(1, 3, 2) == alone));
+  CHECK((seen_by(2, 3, 3) == alone));
+  CHECK_FALSE((seen_by(1, 4, 1) == alone));
+  CHECK_FALSE((seen_by(1, 3, 1, 6) == alone));
+}
+
+TEST_CASE("ResNet-20 with shortcuts of option A has the published 0.27 million parameters") {
+  const auto network = dt::make_network({.name = "resnet",
+                                         .num_layers = 20,
+                                         .channels = 3,
+                                         .height = 32,
+                                         .width = 32,
+                                         .classes = 10});
+  REQUIRE(network);
+  CHECK(dt::Module(*network).num_parameters() == 269'722);
 }
 
 TEST_CASE("iterators are rebuilt when the world changed, and only then") {
