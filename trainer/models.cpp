@@ -60,7 +60,7 @@ nn::Conv2d conv3x3(int64_t from, int64_t to, int64_t stride) {
 }
 
 /// Two convolutions beside an identity; where the size changes, the identity drops every other
-/// pixel and pads channels with zeros (He et al. 2015, option A).
+/// pixel and pads channels with zeros (He et al. 2015, option A): it has no parameters.
 class Block final : public nn::Module {
  public:
   Block(int64_t from, int64_t to)
@@ -91,6 +91,8 @@ class Block final : public nn::Module {
 };
 
 /// The ResNet of the CIFAR-10 experiments: three stages of n blocks with 16, 32 and 64 channels.
+/// ResNet-20 has 269,722 parameters on CIFAR-10; with shortcuts that are projections (option B) it
+/// would have 272,474.
 class CifarResNet final : public Network {
  public:
   explicit CifarResNet(const NetworkSpec& spec)
