@@ -381,13 +381,17 @@ bool Shard::add_chunk(const data::Header& header, ChunkValue value) {
     refuse(header, data::Code::kInvalid, cannot_hold(header, why));
     return false;
   }
-  const auto until = value.is_auxiliary() ? Members::Part::kEpoch : Members::Part::kSteps;
-  const auto [added, is_new] = chunks_.emplace(
-      chunk_key(header), Chunk{std::move(value), RoundMachine(until), 0, {}, {}, {}});
   data::Header at = header;
-  at.round = added->second.rounds.open();
+  at.round = keep_chunk(header, std::move(value)).rounds.open();
   answer(at, data::Type::kDone);
   return true;
+}
+
+Shard::Chunk& Shard::keep_chunk(const data::Header& header, ChunkValue value) {
+  const auto until = value.is_auxiliary() ? Members::Part::kEpoch : Members::Part::kSteps;
+  const auto added = chunks_.emplace(chunk_key(header),
+                                     Chunk{std::move(value), RoundMachine(until), 0, {}, {}, {}});
+  return added.first->second;
 }
 
 bool Shard::has_lost_device() {
@@ -441,7 +445,7 @@ void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) 
   value.restore(std::move(state));
   const auto why = value.failure();
   if (has_lost_device()) return;
-  if (why.empty()) chunks_.emplace(chunk_key(asked), Chunk{std::move(value), {}, 0, {}, {}, {}});
+  if (why.empty()) keep_chunk(asked, std::move(value));
   for (const auto& header : waiting) {
     if (why.empty())
       on_init(header, {});

@@ -144,6 +144,7 @@ class Shard {
   bool make_room();
   /// The chunk is there and its sender is answered, if the device has taken it; else it is refused.
   bool add_chunk(const data::Header& header, ChunkValue value);
+  Chunk& keep_chunk(const data::Header& header, ChunkValue value);
   /// Whether the device is gone: then nothing is answered any more.
   bool has_lost_device();
   void on_push(const data::Header& header, Payload payload, SharedBuffers shared);
