@@ -252,8 +252,11 @@ void Job::apply_one(const AgentKnown& r) {
   HostState& h = hosts_[r.host];
   h.boot_id = r.boot_id;
   h.incarnation = r.incarnation;
+  h.had_agent = h.had_agent || r.incarnation != 0;
   if (r.incarnation == 0) h.preparing = false;
 }
+
+void Job::apply_one(const AgentPlaced& r) { hosts_[r.host].place = r.place; }
 
 void Job::apply_one(const JobEnding& r) { ending_ = r; }
 
@@ -327,6 +330,12 @@ void Job::end(int exit_code, std::string message, Duration grace) {
 void Job::note(Note::Kind kind, std::string what, std::string text, std::optional<WorkerId> worker,
                std::optional<Host> host) {
   effects_.emplace_back(Note{kind, std::move(what), std::move(text), worker, std::move(host)});
+}
+
+bool Job::knows_ports() const {
+  if (options_.workers.empty()) return true;
+  const auto first = hosts_.find(options_.workers.front());
+  return first != hosts_.end() && first->second.incarnation != 0;
 }
 
 bool Job::servers_listen() const {

@@ -120,6 +120,8 @@ class Job {
     std::string check;  ///< What failed then: reach, prepare, start (until its first epoch), run.
     std::string boot_id;
     std::uint64_t incarnation = 0;  ///< Of the agent its processes belong to; 0: none yet.
+    bool had_agent = false;         ///< One of the job was ever attached.
+    AgentPlace place;               ///< Of the last one.
     /// It was down for so long that it would have been lost, but for us being the ones cut off.
     std::optional<Time> spared_at;
   };
@@ -165,6 +167,7 @@ class Job {
   // Events.
   void on(const HostsAccepted& e);
   void on(const AgentAttached& e);
+  void on(const AgentMoved& e);
   void on(const AgentDetached& e);
   void on(const AgentSilent& e);
   void on(const AgentHeard& e);
@@ -200,6 +203,7 @@ class Job {
   void apply_one(const EpochBegan& r);
   void apply_one(const WorkerGone& r);
   void apply_one(const AgentKnown& r);
+  void apply_one(const AgentPlaced& r);
   void apply_one(const JobEnding& r);
   void apply_one(const CheckpointTaken& r);
   void apply_one(const RolledBack& r);
@@ -321,6 +325,8 @@ class Job {
 
   void epoch_begins(Epoch epoch);
   [[nodiscard]] bool initial() const { return !boundary_.epoch().has_value(); }
+  /// The agent of rank 0's host has said which ports the job's programs may use.
+  [[nodiscard]] bool knows_ports() const;
   [[nodiscard]] bool servers_listen() const;
   [[nodiscard]] std::vector<ServerId> server_ids() const;
   [[nodiscard]] Servers server_list() const;

@@ -117,6 +117,7 @@ void Job::move_newcomers() {
       }
       continue;
     }
+    if (w.base && initial() && !knows_ports()) continue;  // they are in its environment
     if (!membership_.advance(id, WorkerEvent::kStartSent, now_.at)) continue;
     StartWorker start;
     start.worker = id;

@@ -28,6 +28,12 @@ struct AgentAttached {
   std::string boot_id;
   std::uint64_t incarnation = 0;
   std::vector<ProcessReport> processes;
+  AgentPlace place{};
+};
+/// An attached agent keeps other ports than it said before.
+struct AgentMoved {
+  Host host;
+  AgentPlace place;
 };
 /// The link to an agent broke. `gone`: the host answered that no agent is there.
 struct AgentDetached {
@@ -134,9 +140,9 @@ struct StopAsked {
 /// Time passes; deadlines are looked at. About every 100 ms.
 struct Tick {};
 
-using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentDetached, AgentSilent, AgentHeard,
-                              AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
-                              WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
+using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentMoved, AgentDetached, AgentSilent,
+                              AgentHeard, AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded,
+                              StoreOpened, WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
                               ServerDataSeen, WorkerProgress, ProcessInspected, ServerSaved,
                               CheckpointSealed, CheckpointUnusable, PlacesAsked, StopAsked, Tick>;
 

@@ -38,6 +38,7 @@ void Job::on(const AgentAttached& e) {
   if (!options_.needs_prepare) start_failures_.succeeded(e.host);
   liveness_.link_up(e.host);
   if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});
+  if (h.place != e.place) record(AgentPlaced{e.host, e.place});
   if (ending_) return;
 
   const auto reported = [&e](ProcessId id) {
@@ -108,6 +109,11 @@ void Job::never_heard_of(WorkerId id) {
       on(ProcessEnded{{Role::kWorker, id.value}, {0, 9}, "its agent does not know it", false});
       return;
   }
+}
+
+void Job::on(const AgentMoved& e) {
+  const HostState& h = hosts_[e.host];
+  if (h.incarnation != 0 && h.place != e.place) record(AgentPlaced{e.host, e.place});
 }
 
 void Job::on(const AgentDetached& e) {

@@ -106,6 +106,14 @@ struct AgentKnown {
   DT_FIELDS(host, boot_id, incarnation)
 };
 
+/// Where the agent of a host is found, and the ports that it keeps.
+struct AgentPlaced {
+  static constexpr std::uint16_t kType = 13;
+  Host host;
+  AgentPlace place;
+  DT_FIELDS(host, place)
+};
+
 /// The job's end is decided; only stopping is left.
 struct JobEnding {
   static constexpr std::uint16_t kType = 10;
@@ -158,7 +166,7 @@ struct PlacesWanted {
 
 using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
                             EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken,
-                            RolledBack, MemberLeft, PlacesWanted>;
+                            RolledBack, MemberLeft, PlacesWanted, AgentPlaced>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

@@ -78,6 +78,14 @@ struct AgentHello {
   DT_FIELDS(version, job, host, term, orphan_timeout_ms, beat_ms, received)
 };
 
+/// Ports that an agent keeps for programs of the job (AgentPlace). A bit each.
+enum class Port : std::uint8_t {
+  kNone = 0,
+  kMaster = 1,  ///< MASTER_PORT
+  kRoot = 2,    ///< DMLC_PS_ROOT_PORT
+  kBoth = 3,
+};
+
 /// Starts a process. Idempotent by id: a known id answers with its present state.
 struct StartProcess {
   static constexpr std::uint16_t kType = 2;
@@ -85,7 +93,8 @@ struct StartProcess {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;  ///< Beside the agent's own environment.
   std::string cwd;  ///< Falls back to the home folder with a message if it cannot be entered.
-  DT_FIELDS(process, argv, env, cwd)
+  Port ports = Port::kNone;  ///< It may listen on these: they are free when it is executed.
+  DT_FIELDS(process, argv, env, cwd, ports)
 };
 
 /// TERM to the process group, KILL after the grace period (0: KILL at once).
@@ -137,6 +146,17 @@ struct ProcessReport {
   DT_FIELDS(process, pid, exit, said)
 };
 
+/// Where an agent is found on its host, and the ports that it keeps there for programs of the job.
+/// Part of AgentState; said again when it changes.
+struct AgentPlace {
+  static constexpr std::uint16_t kType = 44;
+  std::string socket;             ///< Absolute path of its unix socket; empty: not known.
+  std::uint16_t master_port = 0;  ///< MASTER_PORT of a job whose rank 0 is here; 0: none is free.
+  std::uint16_t root_port = 0;    ///< DMLC_PS_ROOT_PORT of a job whose first host this is.
+  friend bool operator==(const AgentPlace&, const AgentPlace&) = default;
+  DT_FIELDS(socket, master_port, root_port)
+};
+
 /// First answer on an attached stream: who this agent is and what it has. A different identity
 /// than before means that everything there is dead.
 struct AgentState {
@@ -147,7 +167,8 @@ struct AgentState {
   std::uint32_t cores = 0;        ///< Usable cores, for OMP_NUM_THREADS.
   std::string machine;            ///< Machine id: equal for "hosts" that are one machine.
   std::vector<ProcessReport> processes;
-  DT_FIELDS(version, boot_id, incarnation, cores, machine, processes)
+  AgentPlace place;
+  DT_FIELDS(version, boot_id, incarnation, cores, machine, processes, place)
 };
 
 struct ProcessStarted {

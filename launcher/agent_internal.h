@@ -23,6 +23,7 @@
 #include "io/log.h"
 #include "io/task_group.h"
 #include "launcher/agent.h"
+#include "launcher/agent/kept_ports.h"
 #include "launcher/attach.h"
 #include "launcher/gpu_watch.h"
 #include "launcher/guard.h"
@@ -57,6 +58,7 @@ struct Process {
   std::string command;
   std::string token;                                ///< A secret of the process and the agent.
   std::optional<std::string> cuda_visible_devices;  ///< It was started with.
+  Port ports = Port::kNone;                         ///< It was given.
   pid_t pid = 0;
   Spool spool;
   asio::posix::stream_descriptor pidfd;
@@ -108,6 +110,7 @@ class Agent {
   void attach(Channel channel, const AgentHello& hello);
   void detach(const Channel& channel);
   [[nodiscard]] AgentState state();
+  [[nodiscard]] AgentPlace place() const { return {files_.socket, ports_.master(), ports_.root()}; }
   awaitable<void> pump();
   bool send_piece(Process& process);
   [[nodiscard]] Result<void> obey(const wire::Frame& frame);
@@ -165,6 +168,7 @@ class Agent {
   asio::local::stream_protocol::acceptor acceptor_;
   io::TaskGroup tasks_;
   GpuWatch gpus_;
+  KeptPorts ports_{ports_to_keep()};
   asio::steady_timer pump_wake_;
   asio::steady_timer stop_wake_;
 

@@ -117,6 +117,7 @@ AgentState Agent::state() {
   state.incarnation = incarnation_;
   state.cores = usable_cores();
   state.machine = machine_name(boot_id_);
+  state.place = place();
   for (auto& [id, process] : processes_) {
     ProcessReport report;
     report.process = id;

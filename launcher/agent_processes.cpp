@@ -89,6 +89,8 @@ Result<void> Agent::start(Process& process, const StartProcess& message) {
   process.cuda_visible_devices = value_of("CUDA_VISIBLE_DEVICES", spec.environment);
   auto child = start_child(spec);
   if (!child) return tl::unexpected(child.error().at("host " + options_.host));
+  process.ports = message.ports;
+  ports_.give(process.ports);  // the child holds them until its exec
   process.pid = child->pid;
   guard_.group_started(child->pid);
   process.pidfd.assign(child->pidfd.release());
@@ -114,6 +116,7 @@ awaitable<void> Agent::live(ProcessPtr process) {
   process->kill_timer.cancel();
   guard_.group_ended(process->pid);
   kill_anonymous();
+  if (ports_.take_again(process->ports)) tell(place());
   co_await finish_streams(process);
 
   ExitStatus status;

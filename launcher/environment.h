@@ -15,7 +15,7 @@
 
 namespace dt::launcher {
 
-/// An address and a port that nothing of ours listens on.
+/// An address and a port there that nothing of ours listens on.
 struct Endpoint {
   std::string address;
   std::uint16_t port = 0;
@@ -29,8 +29,8 @@ struct ProcessFacts {
   std::string secret;             ///< The job's secret, 64 hex digits.
   std::uint32_t num_workers = 0;  ///< World size, for a newcomer the predicted one.
   std::uint32_t num_servers = 0;
-  Endpoint root;    ///< Reserved on the master, for DMLC_PS_ROOT_*.
-  Endpoint master;  ///< Reserved on rank 0's host, for MASTER_*.
+  Endpoint root;    ///< Kept on the first worker's host, for DMLC_PS_ROOT_*.
+  Endpoint master;  ///< Kept on rank 0's host, for MASTER_*.
 
   // Workers only. For a newcomer rank, world size and epoch are predictions.
   Rank rank;

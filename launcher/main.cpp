@@ -112,7 +112,7 @@ ProcessFacts example(const io::JobSpec& spec, Role role, const Host& host) {
   facts.secret = "(made at the start)";
   facts.num_workers = static_cast<std::uint32_t>(spec.workers.size());
   facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
-  facts.root.address = "(this machine)";
+  facts.root.address = spec.workers.front().name;
   facts.master.address = spec.workers.front().name;
   return facts;
 }

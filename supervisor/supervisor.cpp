@@ -64,18 +64,6 @@ JobOptions job_options(const io::JobSpec& spec) {
   return o;
 }
 
-/// A port nobody listens on. It stays bound, unused, while the returned socket lives.
-Result<std::pair<io::asio::ip::tcp::socket, std::uint16_t>> reserve_port(
-    io::asio::any_io_executor executor) {
-  io::asio::ip::tcp::socket socket(executor);
-  boost::system::error_code ec;
-  socket.open(io::asio::ip::tcp::v4(), ec);
-  if (!ec) socket.bind({io::asio::ip::tcp::v4(), 0}, ec);
-  if (ec) return tl::unexpected(io::asio_error(ec, "reserve a port"));
-  const std::uint16_t port = socket.local_endpoint().port();
-  return std::pair(std::move(socket), port);
-}
-
 /// The address other machines most likely reach this one by: the source address of a packet that
 /// would go out (none is sent); loopback without a network.
 std::string own_address(io::asio::any_io_executor executor) {
@@ -239,10 +227,6 @@ awaitable<Result<void>> Supervisor::open_files() {
   if (!secret) co_return tl::unexpected(secret.error());
   secret_ = std::move(*secret);
 
-  auto reserved = reserve_port(executor_);
-  if (!reserved) co_return tl::unexpected(reserved.error());
-  reserved_port_ = reserved->second;
-  reserved_.emplace(std::move(reserved->first));
   master_address_ = spec_.local ? "127.0.0.1" : own_address(executor_);
 
   ControlServer::Options control_options;

@@ -8,7 +8,6 @@
 ///     supervisor_requests.cpp  what dtctl and dtlaunch ask for
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <deque>
 #include <functional>
 #include <map>
@@ -171,6 +170,11 @@ class Supervisor {
   /// Nobody waits any more for the data checks that run there.
   void forget_prepares(const Host& host);
   launcher::ProcessFacts facts_for(ProcessId process, const Host& host) const;
+  /// Of rank 0: of whoever is going to be it when everybody who is gone has left the view; `host`
+  /// if nobody is there.
+  [[nodiscard]] const Host& host_of_rank_0(const Host& host) const;
+  [[nodiscard]] std::string address_of(const Host& host) const;
+  [[nodiscard]] AgentPlace place_of(const Host& host) const;
   template <class Message>
   void send(const Host& host, const Message& message) {
     if (HostShell& h = shell(host); h.link) h.link->send(message);
@@ -224,8 +228,6 @@ class Supervisor {
   std::uint32_t next_prepare_ = 0;
   std::string secret_;
   std::string master_address_;
-  std::optional<io::asio::ip::tcp::socket> reserved_;
-  std::uint16_t reserved_port_ = 0;
 
   Changes changes_;
   std::deque<JobEvent> events_;

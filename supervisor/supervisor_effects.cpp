@@ -76,6 +76,7 @@ void Supervisor::act(const StartWorker& e) {
   StartProcess start;
   start.process = process;
   start.argv = spec_.command;
+  if (e.rank == Rank(0)) start.ports = Port::kBoth;
   start.env = launcher::environment(spec_, facts);
   start.cwd = spec_.sync_dst_dir.empty() ? spec_.cwd : spec_.sync_dst_dir;
   output_->open(process, e.host);

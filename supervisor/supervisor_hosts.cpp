@@ -107,7 +107,7 @@ void Supervisor::attached(const Host& host, const AgentState& state) {
     forget_prepares(host);
     post(PrepareEnded{host, false, "the agent does not know of it"});
   }
-  post(AgentAttached{host, state.boot_id, state.incarnation, state.processes});
+  post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   for (const ProcessReport& p : state.processes) {
     if (p.process.role == Role::kPrepare && prepares_.count(p.process.id) == 0) {
       // A data check that an earlier term began: nobody waits for it, it is run again.
@@ -177,6 +177,11 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
       const auto m = wire::parse<FromProcess>(frame.body);
       if (!m) return malformed(m.error());
       return said(host, m->process, m->type, m->body);
+    }
+    case AgentPlace::kType: {
+      auto m = wire::parse<AgentPlace>(frame.body);
+      if (!m) return malformed(m.error());
+      return post(AgentMoved{host, std::move(*m)});
     }
     case GpuHealth::kType: {
       auto m = wire::parse<GpuHealth>(frame.body);
@@ -346,6 +351,25 @@ void Supervisor::forget_prepares(const Host& host) {
   }
 }
 
+const Host& Supervisor::host_of_rank_0(const Host& host) const {
+  for (const WorkerId id : job_->boundary().contributors()) {
+    const auto worker = job_->membership().workers().find(id);
+    if (worker != job_->membership().workers().end() && worker->second.state != WorkerState::kGone)
+      return worker->second.host;
+  }
+  return host;
+}
+
+std::string Supervisor::address_of(const Host& host) const {
+  const auto there = hosts_.find(host);
+  return there == hosts_.end() || there->second.address.empty() ? host.name : there->second.address;
+}
+
+AgentPlace Supervisor::place_of(const Host& host) const {
+  const auto there = job_->hosts().find(host);
+  return there == job_->hosts().end() ? AgentPlace{} : there->second.place;
+}
+
 launcher::ProcessFacts Supervisor::facts_for(ProcessId process, const Host& host) const {
   launcher::ProcessFacts facts;
   facts.process = process;
@@ -353,13 +377,15 @@ launcher::ProcessFacts Supervisor::facts_for(ProcessId process, const Host& host
   facts.secret = secret_;
   facts.num_workers = static_cast<std::uint32_t>(job_->boundary().members().size());
   facts.num_servers = static_cast<std::uint32_t>(spec_.servers.size());
-  facts.root = {master_address_, reserved_port_};
+  const Host& first = spec_.workers.front();
+  facts.root = {address_of(first), place_of(first).root_port};
   const auto here = hosts_.find(host);
   if (here != hosts_.end()) {
     facts.address = here->second.address;
     facts.cores = here->second.cores;
   }
-  facts.master = {master_address_, reserved_port_};
+  const Host& leads = host_of_rank_0(host);
+  facts.master = {address_of(leads), place_of(leads).master_port};
   std::uint32_t on_host = 0;
   std::uint32_t on_machine = 0;
   for (const auto& [id, w] : job_->membership().workers()) {
@@ -373,9 +399,6 @@ launcher::ProcessFacts Supervisor::facts_for(ProcessId process, const Host& host
         (here != hosts_.end() && there != hosts_.end() && !here->second.machine.empty() &&
          there->second.machine == here->second.machine))
       ++on_machine;
-    if (job_->boundary().rank_of(id) == Rank(0) && there != hosts_.end() &&
-        !there->second.address.empty())
-      facts.master.address = there->second.address;
   }
   facts.local_world_size = std::max(1U, on_host);
   facts.workers_on_machine = std::max(1U, on_machine);

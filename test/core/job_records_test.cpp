@@ -40,6 +40,7 @@ std::vector<Record> one_of_each() {
                  Epoch(3)},
       MemberLeft{WorkerId(4), kHost, true, {LogLine{7, false, kHost, 9}}},
       PlacesWanted{kHost, 2},
+      AgentPlaced{kHost, {"/run/user/1/dtlaunch/j/agent-0.sock", 16384, 32767}},
   };
 }
 

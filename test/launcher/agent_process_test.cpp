@@ -117,6 +117,39 @@ TEST_CASE("agent: StartProcess twice starts once, also after its exit was acknow
   CHECK(lines == 1);
 }
 
+TEST_CASE("agent: ports that it keeps are free when the process they are for is executed",
+          "[agent]") {
+  Site site;
+  auto link = site.attach();
+  REQUIRE(site.wait([&] { return link->states.size() == 1; }));
+  const AgentPlace place = link->states[0].place;
+  CHECK(place.socket == site.socket());
+  CHECK(place.master_port != 0);
+  CHECK(place.root_port != 0);
+  CHECK(place.root_port != place.master_port);
+  // Without SO_REUSEADDR, at once: nobody else may have the port then.
+  const auto binds = [&](std::uint32_t id, std::uint16_t port, Port given) {
+    auto start = shell(worker(id), fmt::format("exec python3 -c 'import socket\n"
+                                               "socket.socket().bind((\"\", {}))'",
+                                               port));
+    start.ports = given;
+    link->send(start);
+    REQUIRE(site.wait([&] { return exited(*link, id); }));
+    return link->exits[worker(id)][0].clean();
+  };
+  CHECK_FALSE(binds(1, place.master_port, Port::kNone));
+  CHECK_FALSE(binds(2, place.master_port, Port::kRoot));
+  CHECK(binds(3, place.master_port, Port::kMaster));
+  CHECK(binds(4, place.root_port, Port::kBoth));
+  CHECK(binds(5, place.master_port, Port::kBoth));  // the next rank 0 there has the same
+  CHECK_FALSE(binds(6, place.master_port, Port::kNone));
+
+  // The port survives the supervisor: the agent says it again.
+  auto next = site.attach(2);
+  REQUIRE(site.wait([&] { return next->states.size() == 1; }));
+  CHECK(next->states[0].place == place);
+}
+
 TEST_CASE("agent: stop is TERM first, and KILL for who ignores it", "[agent]") {
   Site site;
   auto link = site.attach();

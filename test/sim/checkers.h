@@ -93,6 +93,7 @@ class Checkers {
   void check_one(const TermBegan& r, Time now);
   void check_one(const HostPrepared&, Time) {}
   void check_one(const AgentKnown&, Time) {}
+  void check_one(const AgentPlaced&, Time) {}
   void check_one(const JobEnding&, Time) {}
   void check_one(const CheckpointTaken& r, Time now);
   void check_one(const RolledBack& r, Time now);

@@ -355,6 +355,7 @@ std::string Cluster::describe(const Record& record) {
                                r.log.empty() ? "" : ", logged");
           },
           [](const AgentKnown& r) { return fmt::format("agent of {}: {}", r.host, r.incarnation); },
+          [](const AgentPlaced& r) { return fmt::format("agent of {} moved", r.host); },
           [](const CheckpointTaken& r) { return fmt::format("checkpoint of epoch {}", r.epoch); },
           [](const RolledBack& r) {
             return fmt::format("generation {}: back to epoch {}, servers from {} on {}",

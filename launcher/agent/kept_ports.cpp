@@ -1,0 +1,109 @@
+#include "launcher/agent/kept_ports.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <fstream>
+#include <random>
+
+namespace dt::launcher {
+namespace {
+
+constexpr std::uint32_t kFirst = 16384;
+constexpr std::array kPorts = {Port::kMaster, Port::kRoot};
+
+bool has(Port set, Port one) {
+  return (static_cast<unsigned>(set) & static_cast<unsigned>(one)) != 0;
+}
+
+void share(const io::Fd& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+}
+
+/// Binds all addresses of this host, also those of IPv6 where there is any. 0: any number.
+bool bind_port(const io::Fd& socket, bool is_ipv6, std::uint16_t number) {
+  if (is_ipv6) {
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(number);
+    return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0;
+  }
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(number);
+  return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0;
+}
+
+std::uint16_t number_of(const io::Fd& socket) {
+  sockaddr_in6 address{};  // the port is at the same place in both families
+  socklen_t size = sizeof address;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.sin6_port);
+}
+
+/// Bound to `number`, or to any if that is 0; none if it is taken. `is_known`: connections of a
+/// program that had it may linger.
+io::Fd take_port(std::uint16_t number, bool is_known) {
+  for (const bool is_ipv6 : {true, false}) {
+    io::Fd socket(::socket(is_ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket) continue;
+    const int off = 0;
+    if (is_ipv6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (is_known) share(socket);
+    if (bind_port(socket, is_ipv6, number)) {
+      // Only now: two sockets that both share and do not listen may have one port, and another
+      // agent's is to be refused it. A program that shares may listen there from now on.
+      share(socket);
+      return socket;
+    }
+    if (errno == EADDRINUSE) return {};
+  }
+  return {};
+}
+
+}  // namespace
+
+PortRange ports_to_keep() {
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  std::uint32_t floor = 0;
+  if (!(file >> floor) || floor <= kFirst || floor > 65536) return {kFirst, kFirst};
+  return {kFirst, floor};
+}
+
+KeptPorts::KeptPorts(PortRange range) : range_(range) {
+  for (Kept& kept : kept_) take(kept);
+}
+
+void KeptPorts::take(Kept& kept) {
+  const std::uint32_t size = range_.end - range_.first;
+  const std::uint32_t start = size == 0 ? 0 : std::random_device{}() % size;
+  for (std::uint32_t i = 0; i < size; ++i) {
+    kept.number = static_cast<std::uint16_t>(range_.first + (start + i) % size);
+    kept.socket = take_port(kept.number, false);
+    if (kept.socket) return;
+  }
+  kept.socket = take_port(0, false);
+  kept.number = kept.socket ? number_of(kept.socket) : 0;
+}
+
+void KeptPorts::give(Port which) {
+  for (std::size_t i = 0; i < kept_.size(); ++i)
+    if (has(which, kPorts[i])) kept_[i].socket = {};
+}
+
+bool KeptPorts::take_again(Port which) {
+  bool changed = false;
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    Kept& kept = kept_[i];
+    if (!has(which, kPorts[i]) || kept.socket) continue;
+    const std::uint16_t before = kept.number;
+    if (before != 0) kept.socket = take_port(before, true);
+    if (!kept.socket) take(kept);
+    changed = changed || kept.number != before;
+  }
+  return changed;
+}
+
+}  // namespace dt::launcher
