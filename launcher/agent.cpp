@@ -222,7 +222,7 @@ int agent_main(const AgentOptions& options) {
   inherited.descriptor_limit = raise_descriptor_limit();
   const std::uint64_t incarnation = random_number();
   GuardPlan plan;
-  plan.mark = fmt::format("DT_MARK={}/{}/{:016x}", options.job, options.host, incarnation);
+  plan.mark = mark_of(options.job, options.host) + fmt::format("{:016x}", incarnation);
   plan.files = {files->socket, files->lock};
   plan.log_file = files->log;
   plan.folder = files->folder;
@@ -232,6 +232,11 @@ int agent_main(const AgentOptions& options) {
     log.error("{}", guard.error().message);
     return 1;
   }
+  // What an agent and a guard that were killed together have left, who knows how long ago. With our
+  // lock held nobody else has processes of this job here.
+  const std::string every = mark_of(options.job, options.host);
+  if (const std::size_t left = options.is_first ? 0 : sweep_marked(every, kSweepDeadline))
+    log.warn("{} processes of an earlier agent cannot be killed", left);
   // Orphans of our processes come to us while we live, and to the guard after that.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 

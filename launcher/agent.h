@@ -18,6 +18,7 @@ inline constexpr int kDaemonLockFd = 3;
 struct AgentOptions {
   std::string job;
   std::string host;                                    ///< As written by the user.
+  bool is_first = false;                               ///< See AttachOptions.
   Duration lonely_timeout = std::chrono::seconds(60);  ///< Never attached for so long: exit.
   std::size_t spool_bytes = std::size_t{8} << 20;      ///< Per process.
 };

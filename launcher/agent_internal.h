@@ -28,6 +28,7 @@
 #include "launcher/gpu_watch.h"
 #include "launcher/guard.h"
 #include "launcher/spool.h"
+#include "launcher/sweep.h"
 
 namespace dt::launcher {
 
@@ -39,8 +40,6 @@ using Channel = std::shared_ptr<io::FrameChannel>;
 /// The first line of a file; empty when it cannot be read.
 [[nodiscard]] std::string first_line(const char* path);
 
-/// Killing leftovers takes milliseconds unless the kernel cannot end them.
-inline constexpr auto kSweepDeadline = std::chrono::seconds(2);
 /// For the last words on a link that is about to be closed.
 inline constexpr auto kFarewellDeadline = std::chrono::seconds(2);
 

@@ -16,14 +16,18 @@ constexpr const char* kHelp =
     R"(dtagent: starts, watches and stops the processes of one dtlaunch job on one host.
 dtlaunch runs it by itself; nobody has to call it by hand.
 
-  dtagent --attach --job JOB --host HOST [--start] [--lonely-timeout SECONDS]
+  dtagent --attach --job JOB --host HOST [--start [--first]]
+           [--socket PATH] [--lonely-timeout SECONDS]
       Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
-      file). With --start, starts that agent first if it is not there.
+      file). With --start, starts that agent first if it is not there; without, ends what an agent
+      that is there no more has left behind.
   dtagent --gpus [--interval SECONDS]
       What the agent runs beside itself to watch the host's GPUs.
   dtagent --version
   dtagent --help
 
+  --first                    no agent of JOB was ever there: nothing is left of one
+  --socket PATH              where the agent is, if that is known; the usual places are tried, too
   --interval SECONDS         the driver is asked so often (5)
   --lonely-timeout SECONDS   a started agent that nobody ever attached to ends after this (60)
 
@@ -36,10 +40,12 @@ struct CommandLine {
   bool attach = false;
   bool daemon = false;
   bool start = false;
+  bool first = false;
   bool gpus = false;
   std::string job;
   std::string host;
   std::string lonely_timeout;
+  std::string socket;
   std::string interval;
 };
 
@@ -67,6 +73,7 @@ int main(int argc, char** argv) {
     std::string* value = word == "--job"              ? &line.job
                          : word == "--host"           ? &line.host
                          : word == "--lonely-timeout" ? &line.lonely_timeout
+                         : word == "--socket"         ? &line.socket
                          : word == "--interval"       ? &line.interval
                                                       : nullptr;
     if (value) {
@@ -78,6 +85,8 @@ int main(int argc, char** argv) {
       line.daemon = true;
     } else if (word == "--gpus") {
       line.gpus = true;
+    } else if (word == "--first") {
+      line.first = true;
     } else if (word == "--start") {
       line.start = true;
     } else if (word == "--version") {
@@ -99,8 +108,10 @@ int main(int argc, char** argv) {
   dt::launcher::AgentOptions options;
   options.job = line.job;
   options.host = line.host;
+  options.is_first = line.first;
   if (!line.lonely_timeout.empty() && !parse_seconds(line.lonely_timeout, options.lonely_timeout))
     return usage("--lonely-timeout " + line.lonely_timeout + " is no number of seconds");
   if (line.daemon) return dt::launcher::agent_main(options);
-  return dt::launcher::attach_main({line.job, line.host, line.start, line.lonely_timeout});
+  return dt::launcher::attach_main(
+      {line.job, line.host, line.start, line.first, line.lonely_timeout, line.socket});
 }

@@ -24,6 +24,7 @@
 #include "core/messages.h"
 #include "io/job_spec.h"
 #include "launcher/agent.h"
+#include "launcher/sweep.h"
 
 namespace dt::launcher {
 namespace {
@@ -33,6 +34,8 @@ using Clock = std::chrono::steady_clock;
 /// host; loaded hosts get more.
 constexpr auto kStartDeadline = std::chrono::seconds(20);
 constexpr auto kRetry = std::chrono::milliseconds(10);
+/// For a guard to end: longer than it needs, but for processes that the kernel cannot end.
+constexpr auto kGuardDeadline = std::chrono::seconds(5);
 
 std::uint64_t fnv1a(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
@@ -102,6 +105,7 @@ Result<std::optional<io::Fd>> try_lock(const std::string& path) {
 Result<pid_t> start_daemon(const AttachOptions& options, const AgentFiles& files, int lock) {
   std::vector<std::string> words = {"dtagent",   "--daemon", "--job",
                                     options.job, "--host",   options.host};
+  if (options.is_first) words.emplace_back("--first");
   if (!options.lonely_timeout.empty())
     words.insert(words.end(), {"--lonely-timeout", options.lonely_timeout});
   std::vector<char*> argv;
@@ -136,15 +140,107 @@ std::string last_words(const std::string& log) {
   return last;
 }
 
+AgentFiles files_beside(std::string stem) {
+  AgentFiles files;
+  files.folder = stem.substr(0, stem.rfind('/'));
+  files.socket = stem + ".sock";
+  files.lock = stem + ".lock";
+  files.log = stem + ".log";
+  return files;
+}
+
+std::string stem_in(const std::string& folder, const std::string& host) {
+  return fmt::format("{}/agent-{:016x}", folder, fnv1a(host));
+}
+
+/// Where an agent of the job may be, the likeliest first. XDG_RUNTIME_DIR is not the same in every
+/// session: sudo, cron and a system unit have none, and who logs in gets it only from systemd.
+std::vector<AgentFiles> candidates(const AttachOptions& options, const AgentFiles& own) {
+  std::vector<AgentFiles> all;
+  const auto add = [&all](AgentFiles files) {
+    const bool is_there = std::any_of(all.begin(), all.end(), [&files](const AgentFiles& other) {
+      return other.socket == files.socket;
+    });
+    if (!is_there) all.push_back(std::move(files));
+  };
+  constexpr std::string_view kSuffix = ".sock";
+  if (options.socket.starts_with('/') && options.socket.ends_with(kSuffix) &&
+      options.socket.size() < sizeof(sockaddr_un::sun_path))
+    add(files_beside(options.socket.substr(0, options.socket.size() - kSuffix.size())));
+  add(own);
+  for (const char* base : {"/run/user/{}/dtlaunch/{}", "/tmp/dtlaunch-{}/{}"})
+    add(files_beside(
+        stem_in(fmt::format(fmt::runtime(base), ::getuid(), options.job), options.host)));
+  return all;
+}
+
+/// An agent, or the guard of one, lives: it holds the lock.
+bool is_held(const std::string& lock) {
+  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+std::optional<io::Fd> connect_any(const std::vector<AgentFiles>& all) {
+  for (const AgentFiles& files : all)
+    if (auto fd = try_connect(files.socket)) return fd;
+  return {};
+}
+
+bool any_held(const std::vector<AgentFiles>& all) {
+  return std::any_of(all.begin(), all.end(),
+                     [](const AgentFiles& files) { return is_held(files.lock); });
+}
+
+/// Keeps an agent from being started while what an earlier one left behind is killed.
+class StartLock {
+ public:
+  explicit StartLock(const AgentFiles& files) : files_(files) {
+    if (!make_agent_folder(files_)) return;  // then nobody can start one either
+    if (auto lock = try_lock(files_.lock); lock && *lock) lock_ = std::move(**lock);
+  }
+  ~StartLock() {
+    if (lock_) ::unlink(files_.lock.c_str());
+    ::rmdir(files_.folder.c_str());  // an agent's files keep it
+  }
+  StartLock(const StartLock&) = delete;
+  StartLock& operator=(const StartLock&) = delete;
+
+ private:
+  const AgentFiles& files_;
+  io::Fd lock_;
+};
+
+Result<io::Fd> connect_or_sweep(const AttachOptions& options, const AgentFiles& own) {
+  const std::vector<AgentFiles> all = candidates(options, own);
+  const auto deadline = Clock::now() + kGuardDeadline;
+  for (;;) {
+    if (auto fd = connect_any(all)) return std::move(*fd);
+    if (!any_held(all)) break;
+    if (Clock::now() > deadline)
+      return fail(ErrorKind::kTimeout,
+                  "an agent of job {} on host {} (or its guard) lives, and cannot be reached",
+                  options.job, options.host);
+    std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
+  }
+  const StartLock lock(own);
+  if (const std::size_t left = sweep_marked(mark_of(options.job, options.host), kSweepDeadline))
+    return fail(ErrorKind::kTimeout,
+                "{} processes that an earlier agent of job {} left on host {} cannot be killed",
+                left, options.job, options.host);
+  return fail(ErrorKind::kUnavailable, "no agent of job {} runs on host {}", options.job,
+              options.host);
+}
+
 Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles& files) {
+  const std::vector<AgentFiles> all = candidates(options, files);
   const auto deadline = Clock::now() + kStartDeadline;
   pid_t daemon = 0;
   while (Clock::now() < deadline) {
-    if (auto fd = try_connect(files.socket)) return std::move(*fd);
+    if (auto fd = connect_any(all)) return std::move(*fd);
     if (daemon != 0 && ::waitpid(daemon, nullptr, WNOHANG) == daemon)
       return fail(ErrorKind::kUnavailable, "the agent on host {} ended at once: {}", options.host,
                   last_words(files.log));
-    if (daemon == 0) {
+    if (daemon == 0 && !any_held(all)) {
       if (auto made = make_agent_folder(files); !made) return tl::unexpected(made.error());
       auto lock = try_lock(files.lock);
       if (!lock) return tl::unexpected(lock.error());
@@ -185,12 +281,7 @@ void copy(int from, int to) {
 Result<AgentFiles> agent_files(const std::string& job, const std::string& host) {
   if (!is_file_name(job))
     return fail(ErrorKind::kInvalid, "job name '{}': letters, digits, '-', '_' and '.' only", job);
-  AgentFiles files;
-  files.folder = io::default_runtime_dir(job);
-  const std::string stem = fmt::format("{}/agent-{:016x}", files.folder, fnv1a(host));
-  files.socket = stem + ".sock";
-  files.lock = stem + ".lock";
-  files.log = stem + ".log";
+  AgentFiles files = files_beside(stem_in(io::default_runtime_dir(job), host));
   if (files.socket.size() >= sizeof(sockaddr_un::sun_path))
     return fail(
         ErrorKind::kInvalid,
@@ -211,10 +302,7 @@ Result<void> make_agent_folder(const AgentFiles& files) {
 Result<io::Fd> connect_agent(const AttachOptions& options) {
   auto files = agent_files(options.job, options.host);
   if (!files) return tl::unexpected(files.error());
-  if (options.start) return start_and_connect(options, *files);
-  if (auto fd = try_connect(files->socket)) return std::move(*fd);
-  return fail(ErrorKind::kUnavailable, "no agent of job {} runs on host {}", options.job,
-              options.host);
+  return options.start ? start_and_connect(options, *files) : connect_or_sweep(options, *files);
 }
 
 int attach_main(const AttachOptions& options) {

@@ -27,12 +27,18 @@ struct AttachOptions {
   std::string job;
   std::string host;
   bool start = false;          ///< Start the agent if it is not there.
+  bool is_first = false;       ///< No agent of the job was ever there: nothing is left of one.
   std::string lonely_timeout;  ///< Handed to the agent; empty: its default.
+  /// Where the agent was before (AgentPlace::socket); empty: not known.
+  std::string socket;
 };
 
 inline constexpr int kExitNoAgent = 3;
 
-/// Connects; kUnavailable: no agent is there (and `start` was not asked for).
+/// Connects to the agent, wherever it was started: at the socket that is known of it, or in the
+/// folder that any of the ways to choose one gives. Without `start`, kUnavailable: no agent is
+/// there, nor a guard of one, and what such a one left behind has been killed; kTimeout: one is
+/// there and cannot be reached, or what it left behind cannot be killed.
 [[nodiscard]] Result<io::Fd> connect_agent(const AttachOptions& options);
 
 /// The program: returns its exit code, 0 when either side closed.

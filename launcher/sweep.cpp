@@ -11,7 +11,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "io/process_state.h"
 
@@ -46,14 +48,20 @@ bool is_mine(pid_t pid) {
   return ::stat(path.c_str(), &st) == 0 && st.st_uid == ::geteuid();
 }
 
-bool has_entry(std::string_view environment, std::string_view entry) {
-  for (std::size_t at = environment.find(entry); at != std::string_view::npos;
-       at = environment.find(entry, at + 1)) {
-    const std::size_t end = at + entry.size();
-    const bool begins = at == 0 || environment[at - 1] == '\0';
-    if (begins && (end == environment.size() || environment[end] == '\0')) return true;
+/// What follows the entry's name, or its beginning, where `environment` has it.
+std::optional<std::string_view> after(std::string_view environment, std::string_view beginning) {
+  for (std::size_t at = environment.find(beginning); at != std::string_view::npos;
+       at = environment.find(beginning, at + 1)) {
+    if (at != 0 && environment[at - 1] != '\0') continue;
+    const std::string_view rest = environment.substr(at + beginning.size());
+    return rest.substr(0, rest.find('\0'));
   }
-  return false;
+  return std::nullopt;
+}
+
+bool has_entry(std::string_view environment, std::string_view entry) {
+  const auto rest = after(environment, entry);
+  return rest && rest->empty();
 }
 
 bool lives(char state) { return state != 'Z' && state != 'X' && state != '?'; }
@@ -89,6 +97,26 @@ std::vector<io::Fd> marked_processes(std::string_view entry) {
       found.push_back(std::move(handle));
   }
   return found;
+}
+
+std::string mark_of(std::string_view job, std::string_view host) {
+  return fmt::format("DT_MARK={}/{}/", job, host);
+}
+
+std::size_t sweep_marked(std::string_view mark, Duration limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    std::vector<io::Fd> left;
+    for (const pid_t pid : all_processes()) {
+      if (pid == ::getpid() || pid == ::getppid() || !is_mine(pid)) continue;
+      io::Fd handle = open_pidfd(pid);  // the handle first, as above
+      const std::string environment = read_proc_file(pid, "environ");
+      if (handle && after(environment, mark)) left.push_back(std::move(handle));
+    }
+    for (const auto& one : left) signal_pidfd(one, SIGKILL);
+    if (left.empty() || std::chrono::steady_clock::now() > deadline) return left.size();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // tidy: allow (condition wait)
+  }
 }
 
 std::string process_states(pid_t root) {

@@ -3,13 +3,18 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/id.h"
 #include "io/fd.h"
 
 namespace dt::launcher {
+
+/// Killing leftovers takes milliseconds unless the kernel cannot end them.
+inline constexpr Duration kSweepDeadline = std::chrono::seconds(2);
 
 /// A handle of a living process that can not come to mean another one.
 [[nodiscard]] io::Fd open_pidfd(pid_t pid);
@@ -18,6 +23,14 @@ void signal_pidfd(const io::Fd& pidfd, int signal);
 
 /// Living processes whose environment, as given at exec, has exactly the entry "NAME=value".
 [[nodiscard]] std::vector<io::Fd> marked_processes(std::string_view entry);
+
+/// What every DT_MARK of a job's processes on a host begins with, whichever agent started them:
+/// "DT_MARK=job/host/".
+[[nodiscard]] std::string mark_of(std::string_view job, std::string_view host);
+
+/// Kills all but this process and its parent whose environment has an entry that begins with
+/// `mark`, until none is left or `limit` is over; how many are left.
+std::size_t sweep_marked(std::string_view mark, Duration limit);
 
 /// Living descendants of `root`, without root itself and without those of `spared` and what is
 /// below them.

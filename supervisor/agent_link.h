@@ -24,6 +24,8 @@ class AgentLink {
     std::string job;
     Host host;
     Term term;
+    /// What is known of earlier agents there; nothing if there was none.
+    std::function<std::optional<AgentPlace>()> last_place;
     std::uint64_t seed = 0;  ///< Of the jitter before it is attached again.
     std::uint32_t orphan_timeout_ms = 300'000;
     Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.

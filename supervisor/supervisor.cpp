@@ -458,12 +458,20 @@ void Supervisor::tell_goodput() {
   act(told);
 }
 
+void Supervisor::reach_all_once_more() {
+  for (const auto& [host, state] : job_->hosts()) {
+    if (!state.had_agent || shell(host).link) continue;
+    make_link(host).attach(false);
+  }
+}
+
 awaitable<void> Supervisor::shut_down() {
   // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
   // Those of an earlier term are there already: their links have to be made to tell them.
   for (const Time until = steady_now() + last_reach(); reattaching_ > 0 && steady_now() < until;)
     co_await io::sleep_for(10ms);
   const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(end_->grace);
+  reach_all_once_more();
   for (auto& [host, h] : hosts_)
     if (h.link) h.link->shut_down(is_killed_ ? 0 : static_cast<std::uint32_t>(grace.count()));
   const Time begin = steady_now();

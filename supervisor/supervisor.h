@@ -116,6 +116,8 @@ class Supervisor {
   /// Ends a foreground job whose dtlaunch died before it came for its console.
   io::awaitable<void> expect_owner();
   io::awaitable<void> shut_down();
+  /// At the end: hosts that an earlier term gave up as lost, where it could not say so.
+  void reach_all_once_more();
   /// The last lines of the folder's files; the lock goes.
   io::awaitable<void> close_files();
   /// What share of the members' time was not lost, and by what the rest was.

@@ -24,6 +24,11 @@ AgentLink& Supervisor::make_link(const Host& host) {
   options.job = spec_.job;
   options.host = host;
   options.term = term_;
+  options.last_place = [this, host]() -> std::optional<AgentPlace> {
+    const auto known = job_->hosts().find(host);
+    if (known == job_->hosts().end() || !known->second.had_agent) return std::nullopt;
+    return known->second.place;
+  };
   options.seed = std::random_device{}();
   options.orphan_timeout_ms = milliseconds(spec_.orphan_timeout_s);
   // A silent link is broken only when liveness has decided, or waits for something else.

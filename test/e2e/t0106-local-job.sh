@@ -101,14 +101,19 @@ expect_nothing_left
 say "a detached job whose supervisor dies is taken up again on request"
 run detached dtlaunch -n 1 -s 0 --detach sleep 1000
 expect_status 0
-wait_for 10 'dtctl status | grep -q "^0 "' || fail "the detached job never began"
+worker_pid() { dtctl status --json | python3 -c 'import json, sys; print(*[w["pid"] for w in json.load(sys.stdin)["workers"]])'; }
+wait_for 10 '[ "$(worker_pid)" -gt 0 ]' || fail "the detached job never began"
+before=$(worker_pid)
 kill_supervisor
 run status dtctl status
 expect_status 3
 expect_output status 'dtctl resume'
-run resume dtctl resume
+# As cron, sudo or a system unit would: without the variable by which the agent's folder was chosen.
+run resume env -u XDG_RUNTIME_DIR dtctl resume
 expect_status 0
 expect_output resume 'it is back'
+wait_for 10 '[ "$(worker_pid)" = "$before" ]' || fail "its worker was given up: $(dtctl status)"
+_alive "$before" || fail 'its worker is dead'
 run status dtctl status
 expect_status 0
 kill_supervisor

@@ -33,5 +33,18 @@ wait_for 1 "! _alive $worker" || fail "the killed agent's worker is alive after 
 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
 members 0,1,3
 some_epochs 2
+
+say "its next agent and the guard are killed at once: nobody is left there to end anything"
+worker=$(dtctl status --json | python3 -c 'import json, sys
+print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["id"] == 3])')
+setsid env "$(tr '\0' '\n' <"/proc/$worker/environ" | grep ^DT_MARK=)" sleep 777 &
+grandchild=$!
+agent=$(ps -o ppid= -p "$worker" | tr -d ' ')
+guard=$(ps -o ppid= -p "$agent" | tr -d ' ')
+grep -q '^Name:.*dtagent-guard' "/proc/$guard/status" || fail "process $guard is no guard: $(ps -fp "$guard")"
+kill -KILL "$guard" "$agent"
+wait_for 1 "! _alive $worker && ! _alive $grandchild" || fail "something is left: $(ps -fp "$worker,$grandchild")"
+changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
+members 0,1,4
 worker_log once "$T/w0.jsonl"
 end_job

@@ -231,6 +231,12 @@ bool alive(pid_t pid) {
   return close != std::string::npos && stat[close + 2] != 'Z' && stat[close + 2] != 'X';
 }
 
+pid_t parent_of(pid_t pid) {
+  const std::string stat = slurp(fs::path("/proc") / std::to_string(pid) / "stat");
+  const std::size_t close = stat.rfind(')');
+  return close == std::string::npos ? 0 : std::stoi(stat.substr(close + 4));
+}
+
 std::vector<pid_t> processes_with(const std::string& text) {
   return processes_where([&](const fs::path& process) {
     return slurp(process / "cmdline").find(text) != std::string::npos;

@@ -93,6 +93,7 @@ inline ProcessId worker(std::uint32_t id) { return {Role::kWorker, id}; }
 /// A StartProcess for `sh -c script`.
 StartProcess shell(ProcessId id, std::string script);
 [[nodiscard]] bool alive(pid_t pid);
+[[nodiscard]] pid_t parent_of(pid_t pid);
 /// Processes of this machine whose command line contains `text`.
 [[nodiscard]] std::vector<pid_t> processes_with(const std::string& text);
 

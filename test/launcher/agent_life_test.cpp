@@ -198,6 +198,68 @@ TEST_CASE("agent: attach without --start says that no agent is there", "[agent]"
         std::string::npos);
 }
 
+TEST_CASE("agent: what it and its guard leave when both are killed is ended at the next attach",
+          "[agent]") {
+  Site site;
+  auto link = site.attach();
+  auto other = site.attach(1, "node2");
+  const std::string f = site.folder;
+  link->send(shell(worker(1), "sleep 1000 & echo $! > " + f + "/a; setsid sleep 1000 & echo $! > " +
+                                  f + "/b; wait"));
+  other->send(shell(worker(2), "setsid sleep 1000 & echo $! > " + f + "/c; wait"));
+  const std::vector<pid_t> left = {pid_in(site, "a"), pid_in(site, "b")};
+  const pid_t others = pid_in(site, "c");
+  REQUIRE(site.wait([&] { return link->started.contains(worker(1)); }));
+  const pid_t agent = parent_of(link->started[worker(1)][0]);
+  const pid_t guard = parent_of(agent);
+  for (const pid_t pid : {guard, agent}) ::kill(pid, SIGKILL);
+  REQUIRE(site.wait([&] { return link->ended && !alive(agent) && !alive(guard); }));
+  for (const pid_t pid : left) REQUIRE(alive(pid));  // nobody is there to end them
+
+  SECTION("that asks whether there is an agent") {
+    auto asking = site.attach(1, "node1", {});
+    REQUIRE(site.wait([&] { return asking->ended; }));
+    CHECK(asking->end_reason.find("no agent of job") != std::string::npos);
+  }
+  SECTION("that starts an agent, before that answers") {
+    auto starting = site.attach(1, "node1");
+    REQUIRE(site.wait([&] { return starting->states.size() == 1; }));
+  }
+  for (const pid_t pid : left) CHECK_FALSE(alive(pid));
+  CHECK(alive(others));
+}
+
+TEST_CASE("agent: it is found whatever folder whoever asks would have put it into", "[agent]") {
+  Site site;
+  auto first = site.attach();
+  first->send(shell(worker(1), "echo up; exec sleep 1000"));
+  REQUIRE(site.wait([&] { return first->out.size() == 1; }));
+  const std::string socket = first->states[0].place.socket;
+  const pid_t agent = site.agent();
+  ::setenv("XDG_RUNTIME_DIR", (site.folder + "/elsewhere").c_str(), 1);
+  fs::create_directory(site.folder + "/elsewhere");
+  SECTION("to attach") {
+    auto second = site.attach(2, "node1", {"--socket", socket});
+    REQUIRE(site.wait([&] { return second->states.size() == 1; }));
+    CHECK(second->states[0].incarnation == first->states[0].incarnation);
+  }
+  SECTION("to start one: it is there already") {
+    auto second = site.attach(2, "node1", {"--start", "--socket", socket});
+    REQUIRE(site.wait([&] { return second->states.size() == 1; }));
+    CHECK(second->states[0].incarnation == first->states[0].incarnation);
+  }
+  SECTION("it lives and does not listen: nobody says that none is there") {
+    fs::rename(socket, socket + ".away");
+    auto second = site.attach(2, "node1", {"--socket", socket});
+    REQUIRE(site.wait([&] { return second->ended; }));
+    CHECK(second->end_reason.find("lives, and cannot be reached") != std::string::npos);
+    CHECK(alive(first->started[worker(1)][0]));
+    fs::rename(socket + ".away", socket);
+  }
+  CHECK(alive(agent));
+  ::setenv("XDG_RUNTIME_DIR", site.folder.c_str(), 1);
+}
+
 TEST_CASE("local: bridges are reaped and out of the terminal's process group", "[agent]") {
   Site site;
   auto link = site.attach();
