@@ -308,6 +308,7 @@ void Job::apply_one(const RolledBack& r) {
 // ---------------------------------------------------------------- small things
 
 void Job::tell_commit(ServerId id) {
+  if (options_.opaque_servers) return;
   ServerCommit m;
   m.term = term_;
   m.generation = boundary_.generation();
@@ -339,12 +340,14 @@ bool Job::knows_ports() const {
 }
 
 bool Job::servers_listen() const {
-  return std::all_of(servers_.begin(), servers_.end(),
+  return options_.opaque_servers ||
+         std::all_of(servers_.begin(), servers_.end(),
                      [](const auto& s) { return !s.second.address.empty(); });
 }
 
 std::vector<ServerId> Job::server_ids() const {
   std::vector<ServerId> ids;
+  if (options_.opaque_servers) return ids;  // they acknowledge nothing
   for (const auto& [id, s] : servers_) ids.push_back(id);
   return ids;
 }

@@ -51,8 +51,10 @@
 namespace dt {
 
 struct JobOptions {
-  std::vector<Host> workers;       ///< Base workers, id 0 first.
-  std::vector<Host> servers;       ///< Server 0 first; may be empty.
+  std::vector<Host> workers;  ///< Base workers, id 0 first.
+  std::vector<Host> servers;  ///< Server 0 first; may be empty.
+  /// Servers are the user's own programs: they are started and stopped, and say nothing.
+  bool opaque_servers = false;
   bool needs_prepare = false;      ///< Hosts have a data check before their first worker.
   std::uint32_t max_restarts = 3;  ///< Deaths of members per wanted worker of a host made good.
   Duration restart_refill = std::chrono::seconds(600);  ///< Without a death: one is forgiven.
@@ -129,6 +131,7 @@ class Job {
     Host host;
     std::uint32_t index = 0;  ///< Among the servers.
     bool started = false;
+    bool ended = false;   ///< Opaque ones only: it ended well.
     std::string address;  ///< Empty until it listens.
     std::uint16_t port = 0;
     std::uint32_t attempts = 0;  ///< Failed tries to reach its host.
@@ -245,6 +248,12 @@ class Job {
   [[nodiscard]] std::optional<std::vector<Host>> hosts_for_servers(
       const std::optional<Host>& lost) const;
   void start_server(ServerId id);
+  /// Opaque servers of hosts that were attached before rank 0's host was.
+  void start_opaque_servers();
+  /// One of them has ended: the job goes on without it if it ended well.
+  void opaque_server_ended(ServerId id, const ProcessEnded& e);
+  /// Whether one may still run: it gets time to end after the workers.
+  [[nodiscard]] bool awaits_opaque_servers() const;
   /// Those of `host` that were not started have to be tried again later, or elsewhere.
   void server_start_failed(const Host& host, const std::string& why);
   void reach_server_hosts();

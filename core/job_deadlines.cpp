@@ -121,7 +121,7 @@ std::vector<WorkerId> Job::late() const {
 }
 
 void Job::check_servers() {
-  if (ending_) return;
+  if (ending_ || options_.opaque_servers) return;
   std::vector<ServerWatch::Sight> sights;
   for (const auto& [id, s] : servers_)
     sights.push_back(

@@ -359,6 +359,7 @@ void Job::end_if_over() {
         return w.second.state == WorkerState::kLeaving || w.second.state == WorkerState::kStopping;
       });
   if (finishing() && all_gone && !someone_leaves) {
+    if (awaits_opaque_servers()) return;
     end(worker_code_,
         worker_code_ == 0 ? std::string("the job has finished") : "the job failed: " + worker_why_,
         anyone_runs() ? options_.stop_grace : Duration{});

@@ -51,6 +51,7 @@ void Job::on(const AgentAttached& e) {
     if (!reported({Role::kServer, id.value})) start_server(id);
     tell_commit(id);
   }
+  start_opaque_servers();
   stop_retired(e.host, e.processes);
   for (const ProcessReport& p : e.processes) {
     // Left over from before its host was given up as lost: fenced, and stopped now.
@@ -190,7 +191,9 @@ void Job::on(const ProcessEnded& e) {
       effects_.emplace_back(std::move(ended));
     }
     // Another one of the host would have it no more than this one.
-    if (s != servers_.end() && !ending_ && e.status.code == options_.codes.no_server_device)
+    if (s != servers_.end() && options_.opaque_servers)
+      opaque_server_ended(id, e);
+    else if (s != servers_.end() && !ending_ && e.status.code == options_.codes.no_server_device)
       end(options_.codes.no_server_device,
           fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
                       s->second.host, e.why.empty() ? "" : ": ", e.why),

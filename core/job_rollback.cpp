@@ -32,7 +32,8 @@ void Job::servers_lost(const Loss& loss) {
   if (origin && !no_such_command) return roll_back(loss, *origin);
   const bool could = options_.rolls_back && finishing();
   end(code,
-      why + (could           ? ": the job is finishing and cannot go back to a checkpoint any more"
+      why + (options_.opaque_servers ? ""
+             : could         ? ": the job is finishing and cannot go back to a checkpoint any more"
              : is_checkpoint ? ", and no other one is there to go back to"
                              : " and no checkpoint is there to go back to"),
       options_.stop_grace);
@@ -112,8 +113,34 @@ std::optional<std::vector<Host>> Job::hosts_for_servers(const std::optional<Host
   return out;
 }
 
+void Job::start_opaque_servers() {
+  if (!options_.opaque_servers || !knows_ports()) return;
+  for (const auto& [id, s] : servers_)
+    if (!s.started && hosts_[s.host].link == Link::kUp) start_server(id);
+}
+
+void Job::opaque_server_ended(ServerId id, const ProcessEnded& e) {
+  ServerState& s = servers_.at(id);
+  s.ended = !e.never_ran && e.status.clean();
+  if (s.ended) return;
+  end(e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
+      fmt::format("server {} on {} ended ({})", id, s.host,
+                  e.why.empty() ? to_string(e.status) : e.why),
+      options_.stop_grace);
+}
+
+bool Job::awaits_opaque_servers() const {
+  if (!options_.opaque_servers) return false;
+  const bool all_ended =
+      std::all_of(servers_.begin(), servers_.end(), [](const auto& s) { return s.second.ended; });
+  Time last_worker{};
+  for (const auto& [id, w] : membership_.workers()) last_worker = std::max(last_worker, w.since);
+  return !all_ended && now_.at - last_worker < options_.stop_grace;
+}
+
 void Job::start_server(ServerId id) {
   ServerState& s = servers_.at(id);
+  if (options_.opaque_servers && !knows_ports()) return;  // they are in its environment
   s.started = true;
   StartServer start;
   start.server = id;

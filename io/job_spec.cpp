@@ -34,8 +34,8 @@ NLOHMANN_JSON_SERIALIZE_ENUM(HostKeyPolicy, {{HostKeyPolicy::kStrict, "strict"},
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SshOptions, known_hosts, forward_agent, port, user, config_file,
                                    identities, connect_timeout_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
-    JobSpec, job, job_dir, state_dir, socket, command, cwd, env, env_server, env_worker, local,
-    elastic, detached, workers, servers, added, known_hosts, prepare_data, require_prepared,
+    JobSpec, job, job_dir, state_dir, socket, command, cwd, env, env_server, env_worker,
+    dmlc_roles, local, elastic, detached, workers, servers, added, known_hosts, prepare_data, require_prepared,
     sync_dst_dir, server_port, interface, transport, deterministic, refuse_nonfinite, busy_poll_us,
     server_device, checkpoint_every, keep_checkpoints, restore, restore_epoch, max_restarts,
     restart_refill_s, max_futile_restarts, min_workers, min_workers_timeout_s, max_workers,

@@ -38,6 +38,9 @@ struct JobSpec {
   std::vector<std::pair<std::string, std::string>> env_server;  ///< --env-server, after env
   std::vector<std::pair<std::string, std::string>> env_worker;  ///< --env-worker, after env
 
+  /// Servers, and a scheduler on the first worker's host, run the command themselves
+  /// (DMLC_ROLE says what each is).
+  bool dmlc_roles = false;
   bool local = false;  ///< No -H: every host is this machine, no ssh.
   bool elastic = false;
   bool detached = false;      ///< The job lives on without its dtlaunch.

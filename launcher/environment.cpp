@@ -16,15 +16,20 @@ std::string seconds(double s) { return fmt::format("{}", s); }
 /// For programs of the dmlc tracker.
 void add_dmlc(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
   const bool is_server = facts.process.role == Role::kServer;
-  vars["DMLC_ROLE"] = is_server ? "server" : "worker";
+  vars["DMLC_ROLE"] = facts.is_scheduler ? "scheduler" : is_server ? "server" : "worker";
   vars["DMLC_PS_ROOT_URI"] = facts.root.address;
   vars["DMLC_PS_ROOT_PORT"] = text(facts.root.port);
   vars["DMLC_NUM_WORKER"] = text(facts.num_workers);
   vars["DMLC_NUM_SERVER"] = text(facts.num_servers);
   vars["DMLC_NODE_HOST"] = facts.address;
   if (!spec.interface.empty()) vars["DMLC_INTERFACE"] = spec.interface;
-  vars[is_server ? "DMLC_SERVER_ID" : "DMLC_WORKER_ID"] = text(facts.process.id);
+  if (!facts.is_scheduler)
+    vars[is_server ? "DMLC_SERVER_ID" : "DMLC_WORKER_ID"] = text(facts.process.id);
   vars["PS_VERBOSE"] = "0";
+  if (!spec.dmlc_roles) return;
+  vars["DMLC_JOB_CLUSTER"] = spec.local ? "local" : "ssh";
+  if (!facts.is_scheduler)  // servers come after the workers
+    vars["DMLC_TASK_ID"] = text(facts.process.id + (is_server ? spec.workers.size() : 0));
 }
 
 /// For torch scripts.
@@ -55,7 +60,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
       vars["DT_ROLE"] = "prepare";
       return;
     case Role::kServer: {
-      vars["DT_ROLE"] = "server";
+      vars["DT_ROLE"] = facts.is_scheduler ? "scheduler" : "server";
       vars["DT_SERVER_ID"] = text(facts.process.id);
       vars["DT_SERVER_INDEX"] = text(facts.index);
       vars["DT_MAX_WORKERS"] = text(spec.max_workers > 0 ? spec.max_workers : spec.workers.size());

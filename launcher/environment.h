@@ -45,6 +45,7 @@ struct ProcessFacts {
   std::uint32_t index = 0;          ///< Among the servers; ids are given once, this is not.
   std::uint32_t index_on_host = 0;  ///< Servers of one host take successive ports.
   std::optional<Epoch> checkpoint;  ///< Of this job, to begin with; none: the spec's, if any.
+  bool is_scheduler = false;        ///< It is the scheduler of the spec's dmlc_roles.
 };
 
 /// Name and value, each name once, sorted. The user's --env wins over everything but DT_*: those

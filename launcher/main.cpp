@@ -130,7 +130,10 @@ void print_plan(const io::JobSpec& spec) {
   if (!spec.prepare_data.empty())
     fmt::print("on each host first: {}\n", quoted({"/bin/sh", "-c", spec.prepare_data}));
   for (std::size_t i = 0; i < spec.servers.size(); ++i)
-    fmt::print("server {:<4} {}  dtserver\n", i, spec.servers[i]);
+    fmt::print("server {:<4} {}  {}\n", i, spec.servers[i],
+               spec.dmlc_roles ? quoted(spec.command) : "dtserver");
+  if (spec.dmlc_roles)
+    fmt::print("scheduler   {}  {}\n", spec.workers.front(), quoted(spec.command));
   for (std::size_t i = 0; i < spec.workers.size(); ++i)
     fmt::print("worker {:<4} {}  {}\n", i, spec.workers[i], quoted(spec.command));
   print_environment(spec, Role::kWorker, spec.workers.front());

@@ -31,6 +31,9 @@ std::vector<po::options_description> option_groups() {
   add("Job")("num-workers,n", word("N"), "workers to start (required)")(
       "num-servers,s", word("N"),
       "kvstore servers; default: one per host that gets a worker; 0: none")(
+      "dmlc-roles", po::bool_switch(),
+      "for programs with roles of their own (ps-lite): servers, and a scheduler on the first host, "
+      "run the command too, with DMLC_ROLE=server and scheduler")(
       "hostfile,H", word("FILE"), "hosts, one per line: [user@]host[:port] [slots=N]")(
       "launcher", word("ssh|local"), "default: ssh with -H, else local (this machine, no ssh)")(
       kElastic, word("[True|False]"),

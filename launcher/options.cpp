@@ -211,6 +211,9 @@ void read_job(Values& values, const Surroundings& around, Options& options) {
   spec.local = values.choice("launcher", {"ssh", "local"}, has_hosts ? 0 : 1) == 1;
   if (!spec.local && !has_hosts) values.refuse("--launcher ssh needs hosts: give -H FILE");
   read_elastic(values, spec);
+  spec.dmlc_roles = values.flag("dmlc-roles");
+  if (spec.dmlc_roles && spec.elastic)
+    values.refuse("--dmlc-roles and --{} do not go together: there is no kvstore server", kElastic);
   spec.job_dir = around.cwd;
   values.text("job-dir", spec.job_dir);
   if (!spec.job_dir.starts_with('/')) spec.job_dir = around.cwd + "/" + spec.job_dir;

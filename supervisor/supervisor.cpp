@@ -40,6 +40,8 @@ JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
   o.workers = spec.workers;
   o.servers = spec.servers;
+  o.opaque_servers = spec.dmlc_roles;
+  if (spec.dmlc_roles) o.servers.push_back(spec.workers.front());  // the scheduler
   o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared;
   o.max_restarts = spec.max_restarts;
   o.restart_refill = from_seconds(spec.restart_refill_s);

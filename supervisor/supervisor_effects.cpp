@@ -76,7 +76,7 @@ void Supervisor::act(const StartWorker& e) {
   StartProcess start;
   start.process = process;
   start.argv = spec_.command;
-  if (e.rank == Rank(0)) start.ports = Port::kBoth;
+  if (e.rank == Rank(0)) start.ports = spec_.dmlc_roles ? Port::kMaster : Port::kBoth;
   start.env = launcher::environment(spec_, facts);
   start.cwd = spec_.sync_dst_dir.empty() ? spec_.cwd : spec_.sync_dst_dir;
   output_->open(process, e.host);
@@ -90,9 +90,14 @@ void Supervisor::act(const StartServer& e) {
   start.argv = {"dtserver"};
   launcher::ProcessFacts facts = facts_for(process, e.host);
   facts.index = e.index;
+  if (spec_.dmlc_roles) {
+    facts.is_scheduler = e.index == spec_.servers.size();
+    start.argv = spec_.command;
+    if (facts.is_scheduler) start.ports = Port::kRoot;
+  }
   facts.checkpoint = e.checkpoint;
   start.env = launcher::environment(spec_, facts);
-  start.cwd = spec_.cwd;
+  start.cwd = spec_.dmlc_roles && !spec_.sync_dst_dir.empty() ? spec_.sync_dst_dir : spec_.cwd;
   output_->open(process, e.host);
   send(e.host, start);
 }

@@ -1,3 +1,4 @@
+# timeout=240 cost=20
 # PyTorch's DDP as anybody writes it: rank 0 can listen at MASTER_ADDR:MASTER_PORT, on this machine
 # and on hosts of which rank 0's is not the master.
 . "$(dirname "$0")/lib.sh"

@@ -83,6 +83,48 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
   CHECK(env_of(a_spec(), facts) == expected);
 }
 
+TEST_CASE("environment: --dmlc-roles gives each role what dmlc's own tracker gives it",
+          "[environment]") {
+  // Recorded from dmlc-core 5295de940c7e: tracker/dmlc-submit --cluster local --num-workers 2
+  // --num-servers 1, each process's variables of those names.
+  const Variables scheduler = {{"DMLC_NUM_SERVER", "1"},
+                               {"DMLC_NUM_WORKER", "2"},
+                               {"DMLC_PS_ROOT_PORT", "9091"},
+                               {"DMLC_PS_ROOT_URI", "192.0.2.2"},
+                               {"DMLC_ROLE", "scheduler"}};
+  Variables server = scheduler;
+  server["DMLC_ROLE"] = "server";
+  server["DMLC_JOB_CLUSTER"] = "local";
+  server["DMLC_TASK_ID"] = "2";
+  Variables second_worker = server;
+  second_worker["DMLC_ROLE"] = "worker";
+  second_worker["DMLC_TASK_ID"] = "1";
+
+  auto spec = a_spec();
+  spec.dmlc_roles = true;
+  spec.local = true;
+  spec.workers.assign(2, Host{"", "localhost", 0});
+  const auto gives = [&spec](const Variables& recorded, Role role, std::uint32_t id) {
+    auto facts = facts_of(role, id);
+    facts.num_workers = 2;
+    facts.num_servers = 1;
+    facts.root = {"192.0.2.2", 9091};
+    facts.is_scheduler = recorded.at("DMLC_ROLE") == "scheduler";
+    const Variables ours = env_of(spec, facts);
+    for (const auto& [name, value] : recorded) {
+      INFO(name);
+      REQUIRE(ours.count(name) == 1);
+      CHECK(ours.at(name) == value);
+    }
+    return ours;
+  };
+  const Variables ours = gives(scheduler, Role::kServer, 1);
+  for (const char* name : {"DMLC_TASK_ID", "DMLC_SERVER_ID", "DMLC_WORKER_ID"})
+    CHECK(ours.count(name) == 0);
+  gives(server, Role::kServer, 0);
+  gives(second_worker, Role::kWorker, 1);
+}
+
 TEST_CASE("environment: scripts of the 2018 system see what they ask for, and only then",
           "[environment]") {
   auto spec = a_spec();

@@ -144,6 +144,7 @@ class Story {
         if (name == "hang_timeout") options_.hang_timeout = seconds_of(value);
         if (name == "checkpoint_every") options_.checkpoint_every = number(value);
         if (name == "rolls_back") options_.rolls_back = value == "yes";
+        if (name == "opaque_servers") options_.opaque_servers = value == "yes";
         if (name == "adopted") options_.is_adopted = value == "yes";
         if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
@@ -175,7 +176,7 @@ class Story {
     for (const auto& [id, p] : processes_) {
       if (p.host != host || (!p.runs && !p.exit)) continue;
       e.processes.push_back({id, 1, p.exit, {}});
-      if (id.role == Role::kServer) {
+      if (id.role == Role::kServer && !options_.opaque_servers) {
         after.emplace_back(ServerListening{ServerId(id.id), host.name, 9000});
         continue;
       }
@@ -335,7 +336,8 @@ class Story {
               line("start server {} on {}{}", e.server, e.host,
                    e.checkpoint ? fmt::format(" with the checkpoint of epoch {}", *e.checkpoint)
                                 : "");
-              answers.emplace_back(ServerListening{e.server, e.host.name, 9000});
+              if (!options_.opaque_servers)
+                answers.emplace_back(ServerListening{e.server, e.host.name, 9000});
             },
             [&](const Stop& e) {
               line("stop {} on {}{}", to_string(e.process), e.host,
