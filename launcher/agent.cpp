@@ -13,8 +13,8 @@
 #include <csignal>
 #include <fstream>
 
+#include "io/descriptor_limit.h"
 #include "launcher/agent_internal.h"
-#include "launcher/descriptor_limit.h"
 #include "launcher/prune.h"
 #include "launcher/sweep.h"
 
@@ -219,7 +219,7 @@ int agent_main(const AgentOptions& options) {
   leave_the_caller();
   Inherited inherited;
   inherited.umask = ::umask(077);
-  inherited.descriptor_limit = raise_descriptor_limit();
+  inherited.descriptor_limit = io::raise_descriptor_limit();
   const std::uint64_t incarnation = random_number();
   GuardPlan plan;
   plan.mark = mark_of(options.job, options.host) + fmt::format("{:016x}", incarnation);

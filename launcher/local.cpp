@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "io/asio.h"
+#include "io/descriptor_limit.h"
 #include "io/fd.h"
 #include "launcher/sweep.h"
 
@@ -104,6 +105,7 @@ Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& 
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
   pid_t pid = 0;
+  const io::RestoredDescriptorLimit restored;
   const int error =
       ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);

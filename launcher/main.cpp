@@ -15,6 +15,7 @@
 
 #include "core/version.h"
 #include "io/control.h"
+#include "io/descriptor_limit.h"
 #include "io/fd.h"
 #include "launcher/console.h"
 #include "launcher/environment.h"
@@ -248,6 +249,7 @@ int main(int argc, char** argv) {
   int standard = 0;
   while ((standard = ::open("/dev/null", O_RDWR)) >= 0 && standard <= STDERR_FILENO) continue;
   ::close(standard);
+  dt::io::raise_descriptor_limit();
   try {
     return dt::launcher::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& e) {

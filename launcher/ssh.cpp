@@ -1,6 +1,5 @@
 #include "launcher/ssh.h"
 
-#include "launcher/descriptor_limit.h"
 #include "launcher/ssh_internal.h"
 
 namespace dt::launcher {
@@ -8,9 +7,7 @@ namespace dt::launcher {
 SshBackend::SshBackend(asio::any_io_executor executor, io::SshOptions options,
                        std::vector<std::string> bundle, io::Log& log, SshLimits limits)
     : impl_(std::make_shared<Impl>(std::move(executor), std::move(options), std::move(bundle), log,
-                                   limits)) {
-  raise_descriptor_limit();
-}
+                                   limits)) {}
 
 SshBackend::~SshBackend() {
   // Connections in use live on with their streams; the idle ones end here.

@@ -15,6 +15,7 @@
 
 #include "io/asio.h"
 #include "io/control.h"
+#include "io/descriptor_limit.h"
 #include "io/within.h"
 
 namespace dt::launcher {
@@ -35,6 +36,7 @@ std::string sibling(const std::string& program) {
 /// Between fork and exec: async-signal-safe calls only.
 [[noreturn]] void become(const std::vector<char*>& argv, int null, int log, int ready) {
   ::setsid();
+  io::restore_descriptor_limit();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -19,6 +19,7 @@
 #include "io/asio.h"
 #include "io/control.h"
 #include "io/control_client.h"
+#include "io/descriptor_limit.h"
 #include "io/job_spec.h"
 #include "io/log.h"
 #include "io/within.h"
@@ -502,6 +503,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace dt::supervisor
 
 int main(int argc, char** argv) {
+  dt::io::raise_descriptor_limit();
   try {
     return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const dt::supervisor::Usage& usage) {

@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "core/version.h"
 #include "io/control.h"
+#include "io/descriptor_limit.h"
 #include "launcher/local.h"
 #include "launcher/ssh.h"
 #include "launcher/sync.h"
@@ -84,9 +86,21 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
   return ssh;
 }
 
+/// What this process opens for `spec`: a connection and files for each host, logs and links beside.
+std::string lacking_descriptors(const io::JobSpec& spec) {
+  constexpr std::size_t kBeside = 64;
+  constexpr std::size_t kPerHost = 4;
+  std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
+  hosts.insert(spec.servers.begin(), spec.servers.end());
+  return io::lacking_descriptors(kBeside + kPerHost * hosts.size(),
+                                 fmt::format("a job of {} host(s)", hosts.size()));
+}
+
 int run_job(supervisor::SupervisorOptions options) {
   io::asio::io_context context(1);
   io::FdLog log(STDERR_FILENO);
+  if (const std::string lacking = lacking_descriptors(options.spec); !lacking.empty())
+    log.warn("{}", lacking);
   auto backend = make_backend(context, options, log);
   supervisor::Supervisor supervisor(context, std::move(options), std::move(backend));
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
@@ -119,6 +133,7 @@ int run_job(supervisor::SupervisorOptions options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  io::raise_descriptor_limit();
   // A dtlaunch or an sshd that has gone shows as an error of the write.
   ::signal(SIGPIPE, SIG_IGN);
   po::options_description described("Options");

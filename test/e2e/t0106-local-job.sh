@@ -14,13 +14,16 @@ kill_supervisor() {
   wait_for 5 "! _alive $pid"
 }
 
-run good dtlaunch -n 2 -s 0 sh -c 'echo "I am $DT_WORKER_ID of $DMLC_NUM_WORKER"'
+with_files() { (ulimit -n "$1" && shift && exec "$@"); }
+soft_files() { (ulimit -Sn "$1" && shift && exec "$@"); }
+# dtlaunch raises its own limit of descriptors; what it starts has the user's.
+run good soft_files 250 dtlaunch -n 2 -s 0 sh -c 'echo "I am $DT_WORKER_ID of $DMLC_NUM_WORKER, $(ulimit -Sn) files"'
 expect_status 0
 expect_output good 'INFO Created worker host file .*/job/host_worker$'
 expect_output good 'INFO Created worker host log file .*/job/host_worker_log$'
 expect_output good 'INFO Launching worker node at ip: localhost$'
-expect_output good '^\[worker 0 localhost\] I am 0 of 2$'
-expect_output good '^\[worker 1 localhost\] I am 1 of 2$'
+expect_output good '^\[worker 0 localhost\] I am 0 of 2, 250 files$'
+expect_output good '^\[worker 1 localhost\] I am 1 of 2, 250 files$'
 [ "$(cat host_worker)" = $'localhost\nlocalhost' ] || fail "host_worker: $(cat host_worker)"
 [ -f host_worker_log ] && [ ! -s host_worker_log ] || fail "host_worker_log is not there, or not empty"
 
@@ -34,6 +37,9 @@ expect_output gone 'no-such-command: not found on host localhost'
 run quoted dtlaunch -n 1 -s 0 'echo a b'
 expect_status 127
 expect_output quoted 'write it without the quotes: echo a b'
+run few with_files 60 dtlaunch -n 1 -s 0 true
+expect_status 0
+expect_output few 'a job of 1 host\(s\) needs up to 68 open files, and the hard limit is 60: raise it'
 run bytes dtlaunch -n 1 -s 0 --env X=$'\xe4' sh -c 'printf %s "$X" | od -An -tx1'
 expect_status 0
 expect_output bytes ' e4$'
