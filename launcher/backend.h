@@ -32,6 +32,9 @@ class Backend {
   virtual boost::asio::awaitable<Result<std::string>> address(Host host) = 0;
   /// Nobody needs the host any more: what was kept open for its next stream is closed.
   virtual void disconnect(const Host&) {}
+  /// A line for a user's shell that reaches the host as this backend does and runs nothing there;
+  /// empty if no program but this one can.
+  [[nodiscard]] virtual std::string reach_command(const Host&) const { return {}; }
 };
 
 }  // namespace dt::launcher

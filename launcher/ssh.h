@@ -62,6 +62,8 @@ class SshBackend final : public Backend {
   boost::asio::awaitable<Result<std::unique_ptr<CommandStream>>> start(Host host,
                                                                        std::string shell_command);
 
+  [[nodiscard]] std::string reach_command(const Host& host) const override;
+
   /// Ends the connections to a host, as a broken network would.
   void disconnect(const Host& host) override;
   /// Connections now up.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "launcher/shell_word.h"
 #include "launcher/ssh_internal.h"
 
 namespace dt::launcher {
@@ -86,6 +87,12 @@ AuthPlan SshBackend::Impl::auth_plan(const Target& target) const {
     plan.agent_socket = target.config.identity_agent;
   }
   return plan;
+}
+
+std::string SshBackend::reach_command(const Host& host) const {
+  std::string line;
+  for (const std::string& word : ssh_command(host)) line += shell_word(word) + " ";
+  return line + shell_word(host.name) + " true";
 }
 
 std::vector<std::string> SshBackend::ssh_command(const Host& host) const {

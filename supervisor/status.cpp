@@ -179,6 +179,7 @@ json hosts_json(const StatusInput& in) {
                {"check", h.check},
                {"attempts", h.attempts},
                {"restarts", h.restarts.count()}};
+    if (h.check == "reach" && in.reach_command) entry["reach_command"] = in.reach_command(host);
     if (h.cooling_until && *h.cooling_until > in.now)
       entry["cooling_until_s"] = std::chrono::duration<double>(*h.cooling_until - in.now).count();
     out.push_back(std::move(entry));

@@ -12,7 +12,8 @@
 ///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
 ///                "life":"alive|suspect|lost","prepared",
 ///                "cooling_until_s":n|null,"given_up","why",
-///                "check":"reach|prepare|start|run","attempts","restarts"}],
+///                "check":"reach|prepare|start|run","attempts","restarts",
+///                "reach_command":only where the check is "reach": to try by hand}],
 ///      "checkpoint":{"every":epochs,"newest":epoch|null,"writing":epoch|null,"trouble":"why the
 ///                    last one was given up"},
 ///      "rolling_back":{"to_epoch","why"}|null,
@@ -33,6 +34,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -64,6 +66,7 @@ struct StatusInput {
   std::uint64_t volume_dropped = 0;
   std::map<std::string, const GpuHealth*> gpus;  ///< By host, as its agent last said.
   std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
+  std::function<std::string(const Host&)> reach_command;  ///< See launcher::Backend.
 };
 
 [[nodiscard]] std::string status_json(const StatusInput& in);

@@ -58,18 +58,20 @@ std::string ok_reply() { return json{{"ok", true}}.dump(); }
 
 std::string Supervisor::status() const {
   const Time now = steady_now();
-  StatusInput in{.spec = spec_,
-                 .job = *job_,
-                 .processes = processes_,
-                 .term = term_.value,
-                 .stopping = end_.has_value(),
-                 .now = now,
-                 .uptime_s = std::chrono::duration<double>(now - started_).count(),
-                 .file_refusal = host_worker_->state().refusal(),
-                 .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
-                 .volume_dropped = volume_.dropped_bytes(),
-                 .gpus = {},
-                 .kept_out = {{"control socket", control_->kept_out()}}};
+  StatusInput in{
+      .spec = spec_,
+      .job = *job_,
+      .processes = processes_,
+      .term = term_.value,
+      .stopping = end_.has_value(),
+      .now = now,
+      .uptime_s = std::chrono::duration<double>(now - started_).count(),
+      .file_refusal = host_worker_->state().refusal(),
+      .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
+      .volume_dropped = volume_.dropped_bytes(),
+      .gpus = {},
+      .kept_out = {{"control socket", control_->kept_out()}},
+      .reach_command = [this](const Host& host) { return backend_->reach_command(host); }};
   for (const auto& [host, h] : hosts_) in.kept_out["agent of " + to_string(host)] = h.kept_out;
   for (const auto& [host, h] : hosts_)
     if (h.link && h.link->up()) in.gpus[to_string(host)] = &h.gpus;

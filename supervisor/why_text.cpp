@@ -46,10 +46,14 @@ Result<json> find_host(const json& status, const Host& wanted) {
 }
 
 /// What has to be so for the failed check to pass.
-std::string advice(const std::string& check, const std::string& host) {
-  if (check == "reach")
-    return fmt::format(
-        "To pass: this machine has to reach it and start an agent there. Try: ssh {} true", host);
+std::string advice(const json& entry) {
+  const std::string check = text(entry, "check");
+  const std::string host = text(entry, "host");
+  if (check == "reach") {
+    const std::string command = text(entry, "reach_command");
+    return "To pass: this machine has to reach it and start an agent there." +
+           (command.empty() ? "" : " Try what dtlaunch does:\n  " + command);
+  }
   if (check == "prepare")
     return fmt::format(
         "To pass: --prepare-data has to exit with 0 there. Its whole output: dtctl logs "
@@ -61,6 +65,21 @@ std::string advice(const std::string& check, const std::string& host) {
   if (check == "run")
     return "To pass: its worker has to live. The last one's output: dtctl logs WORKER";
   return "";
+}
+
+/// What is known of the host itself.
+std::string state_of(const json& host) {
+  const std::string link = text(host, "link");
+  if (link == "attaching") return "it is being reached";
+  if (link == "none")
+    return text(host, "check") == "reach" && !text(host, "why").empty()
+               ? "it could not be reached"
+               : "no agent of this job is there";
+  const std::string life = text(host, "life");
+  const std::string silent = life == "suspect" ? ", which is silent"
+                             : life == "lost"  ? ", which has been silent so long that it is lost"
+                                               : "";
+  return (link == "up" ? "connected to its agent" : "cut off from its agent") + silent;
 }
 
 std::string next_step(const json& host) {
@@ -98,8 +117,7 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   if (!host) return tl::unexpected(host.error());
   const std::string name = text(*host, "host");
   const double count = number(*host, "wanted");
-  std::string out = fmt::format("{}: {:.0f} worker(s) wanted, link {}, {}\n", name, count,
-                                text(*host, "link"), text(*host, "life"));
+  std::string out = fmt::format("{}: {:.0f} worker(s) wanted, {}\n", name, count, state_of(*host));
   const double beyond = number(*host, "beyond_limit");
   if (beyond > 0)
     out += fmt::format(
@@ -116,7 +134,7 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   const std::string why = text(*host, "why");
   if (!why.empty()) out += fmt::format("Last failure: {}\n", why);
   out += next_step(*host);
-  const std::string hint = advice(text(*host, "check"), name);
+  const std::string hint = advice(*host);
   if (!why.empty() && !hint.empty()) out += hint + "\n";
   if (static_cast<double>(there) < count && why.empty())
     out += status.value("opaque", false)

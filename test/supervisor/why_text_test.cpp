@@ -22,6 +22,11 @@ constexpr const char* kStatus = R"({
      "restarts":4},
     {"host":"u@node7:2222","wanted":1,"link":"up","life":"alive","cooling_until_s":null,
      "given_up":false,"why":"","check":"","attempts":0,"restarts":0},
+    {"host":"u@gone:2222","wanted":1,"link":"none","life":"alive","cooling_until_s":70.0,
+     "given_up":false,"why":"u@gone:2222: connect: refused","check":"reach","attempts":1,
+     "restarts":0,"reach_command":"ssh -F '/my config' -p 2222 -l u gone true"},
+    {"host":"silent","wanted":1,"link":"up","life":"suspect"},
+    {"host":"cut","wanted":1,"link":"down","life":"lost"},
     {"host":"twin:1","wanted":1,"link":"up","life":"alive"},
     {"host":"twin:2","wanted":1,"link":"up","life":"alive"}]})";
 
@@ -31,7 +36,7 @@ std::string refusal(Host host) { return supervisor::why_text(kStatus, host).erro
 }  // namespace
 
 TEST_CASE("why: the failed check, the next try, and what would make it pass", "[status]") {
-  CHECK(why({"", "10.0.0.8", 0}) == R"(10.0.0.8: 2 worker(s) wanted, link up, alive
+  CHECK(why({"", "10.0.0.8", 0}) == R"(10.0.0.8: 2 worker(s) wanted, connected to its agent
 Last failure: prepare-data failed: exit code 3: the disk is full
 Next try: number 3, in 4.2 s.
 To pass: --prepare-data has to exit with 0 there. Its whole output: dtctl logs prepare-10.0.0.8
@@ -46,6 +51,22 @@ TEST_CASE("why: a host that is given up, one on its way, and one that has what i
   CHECK(why({"", "10.0.0.9", 0}).find("Next try") == std::string::npos);
   CHECK(why({"", "node7", 0}).find("worker 5: STARTING") != std::string::npos);
   CHECK(why({"", "10.0.0.7", 0}).find("worker 0: MEMBER (a member)\n") != std::string::npos);
+}
+
+TEST_CASE(
+    "why: a host that cannot be reached is no host that is alive, and the line to try is whole",
+    "[status]") {
+  CHECK(why({"", "gone", 0}) == R"(u@gone:2222: 1 worker(s) wanted, it could not be reached
+Last failure: u@gone:2222: connect: refused
+Next try: number 2, in 70.0 s.
+To pass: this machine has to reach it and start an agent there. Try what dtlaunch does:
+  ssh -F '/my config' -p 2222 -l u gone true
+The next boundary waits: the boundary waits for worker(s) 1
+)");
+  CHECK(why({"", "10.0.0.9", 0}).find("no agent of this job is there") != std::string::npos);
+  CHECK(why({"", "silent", 0}).find("its agent, which is silent") != std::string::npos);
+  CHECK(why({"", "cut", 0}).find("cut off from its agent, which has been silent") !=
+        std::string::npos);
 }
 
 TEST_CASE("why: a host the job does not know, or a name of several, is refused by name",
