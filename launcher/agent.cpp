@@ -15,6 +15,7 @@
 
 #include "io/descriptor_limit.h"
 #include "launcher/agent_internal.h"
+#include "launcher/bundle_use.h"
 #include "launcher/prune.h"
 #include "launcher/sweep.h"
 
@@ -72,6 +73,7 @@ awaitable<void> Agent::run() {
   tasks_.spawn(watch_guard());
   tasks_.spawn(watch_signals());
   tasks_.spawn(gpus_.run());
+  tasks_.spawn(keep_bundle_in_use());
   tasks_.spawn(live_and_end());
   // What none of them can handle (no memory) ends them all: the guard takes over from there.
   co_await tasks_.join();

@@ -24,6 +24,7 @@
 #include "core/messages.h"
 #include "io/job_spec.h"
 #include "launcher/agent.h"
+#include "launcher/bundle_use.h"
 #include "launcher/sweep.h"
 
 namespace dt::launcher {
@@ -306,6 +307,7 @@ Result<io::Fd> connect_agent(const AttachOptions& options) {
 }
 
 int attach_main(const AttachOptions& options) {
+  touch_bundle();
   auto agent = connect_agent(options);
   if (!agent) {
     fmt::print(stderr, "dtagent: {}\n", agent.error().message);

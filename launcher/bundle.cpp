@@ -1,14 +1,13 @@
 #include "launcher/bundle.h"
 
-#include <elf.h>
 #include <openssl/evp.h>
+#include <zlib.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
-#include <sstream>
 
+#include "launcher/bundle_use.h"
 #include "launcher/shell_word.h"
 
 namespace dt::launcher {
@@ -18,45 +17,55 @@ std::string folder_of(const Bundle& bundle) {
   return fmt::format("\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/dtlaunch/{}", bundle.hash);
 }
 
-std::string machine_name(Elf64_Half machine) {
-  switch (machine) {
-    case EM_X86_64:
-      return "x86_64";
-    case EM_AARCH64:
-      return "aarch64";
-    case EM_PPC64:
-      return "ppc64le";
-    case EM_RISCV:
-      return "riscv64";
-    case EM_S390:
-      return "s390x";
-    default:
-      return fmt::format("machine type {}", machine);
-  }
+/// "DIR/HASH" with any hash: every bundle there, but no temporary folder.
+std::string any_bundle_in(std::string_view folder) {
+  return fmt::format("{}/{}", folder, std::string(32, '?'));
 }
 
-/// A T that begins at `at`, if there is so much.
-template <class T>
-bool read_at(std::string_view bytes, std::size_t at, T& into) {
-  if (at > bytes.size() || bytes.size() - at < sizeof into) return false;
-  std::memcpy(&into, bytes.data() + at, sizeof into);
-  return true;
+/// The first 32 hex digits of SHA-256; empty if this OpenSSL has none.
+std::string hash_of(std::string_view bytes) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
+    return {};
+  std::string text;
+  for (std::size_t i = 0; i < 16; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
 }
 
-/// What a program needs of a host, from its ELF header (elf(5)). This machine's byte order and word
-/// size are the program's: it lies beside the one that runs here.
-void read_needs(std::string_view program, Bundle& bundle) {
-  Elf64_Ehdr head;
-  if (!program.starts_with(std::string_view(ELFMAG, SELFMAG)) || !read_at(program, 0, head)) return;
-  bundle.machine = machine_name(head.e_machine);
-  for (std::size_t i = 0; i < head.e_phnum; ++i) {
-    Elf64_Phdr segment;
-    if (!read_at(program, head.e_phoff + i * head.e_phentsize, segment)) return;
-    if (segment.p_type != PT_INTERP || segment.p_offset > program.size()) continue;
-    bundle.loader = program.substr(segment.p_offset, segment.p_filesz);
-    bundle.loader.resize(std::strlen(bundle.loader.c_str()));
+/// deflate's state, ended with its owner.
+class GzipStream {
+ public:
+  GzipStream() {
+    constexpr int kGzipWindow = MAX_WBITS + 16;  // 16: with gzip's header, says zlib.h
+    constexpr int kMemory = 9;
+    good_ = ::deflateInit2(&z_, Z_BEST_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemory,
+                           Z_DEFAULT_STRATEGY) == Z_OK;
   }
-}
+  ~GzipStream() {
+    if (good_) ::deflateEnd(&z_);
+  }
+  GzipStream(const GzipStream&) = delete;
+  GzipStream& operator=(const GzipStream&) = delete;
+
+  Result<std::string> pack(std::string_view bytes) {
+    if (!good_) return fail(ErrorKind::kIo, "zlib: no memory to compress the programs");
+    std::string packed(::deflateBound(&z_, bytes.size()), '\0');
+    z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+    z_.avail_in = static_cast<uInt>(bytes.size());
+    z_.next_out = reinterpret_cast<Bytef*>(packed.data());
+    z_.avail_out = static_cast<uInt>(packed.size());
+    if (::deflate(&z_, Z_FINISH) != Z_STREAM_END)
+      return fail(ErrorKind::kIo, "zlib: the programs cannot be compressed");
+    packed.resize(z_.total_out);
+    packed.shrink_to_fit();
+    return packed;
+  }
+
+ private:
+  z_stream z_{};
+  bool good_ = false;
+};
 
 }  // namespace
 
@@ -65,22 +74,30 @@ Result<std::shared_ptr<const Bundle>> load_bundle(const std::vector<std::string>
   auto bundle = std::make_shared<Bundle>();
   std::string listed;
   for (const std::string& path : paths) {
-    std::ifstream in(path, std::ios::binary);
+    std::ifstream in(path, std::ios::binary | std::ios::ate);
     if (!in) return tl::unexpected(errno_error(errno, "open " + path));
-    std::ostringstream text;
-    text << in.rdbuf();
-    BundleFile file{path.substr(path.rfind('/') + 1), std::move(text).str()};
-    listed += fmt::format("{} {}\n", file.name, file.bytes.size());
-    listed += file.bytes;
+    std::string bytes(static_cast<std::size_t>(in.tellg()), '\0');
+    if (!in.seekg(0).read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
+      return fail(ErrorKind::kIo, "read {}: it was cut while it was read", path);
+    BundleFile file{path.substr(path.rfind('/') + 1), without_symbols(std::move(bytes)), {}};
+    file.hash = hash_of(file.bytes);
+    if (file.hash.empty()) return fail(ErrorKind::kIo, "SHA-256 is not available");
+    listed += fmt::format("{} {}\n", file.name, file.hash);
     bundle->files.push_back(std::move(file));
   }
-  read_needs(bundle->files.front().bytes, *bundle);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (EVP_Digest(listed.data(), listed.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
-    return fail(ErrorKind::kIo, "SHA-256 is not available");
-  for (std::size_t i = 0; i < 16; ++i) bundle->hash += fmt::format("{:02x}", digest[i]);
+  bundle->needs = needs_of(bundle->files.front().bytes);
+  bundle->hash = hash_of(listed);
   return bundle;
+}
+
+Result<std::vector<std::string>> pack_bundle(const Bundle& bundle) {
+  std::vector<std::string> packed;
+  for (const BundleFile& file : bundle.files) {
+    auto member = GzipStream().pack(file.bytes);
+    if (!member) return tl::unexpected(member.error().at(file.name));
+    packed.push_back(std::move(*member));
+  }
+  return packed;
 }
 
 std::string bundle_exec_script(const Bundle& bundle, const std::vector<std::string>& argv) {
@@ -90,28 +107,52 @@ std::string bundle_exec_script(const Bundle& bundle, const std::vector<std::stri
   // Without its loader no program starts, and each architecture has another: asking for it costs
   // no process.
   std::string script;
-  if (!bundle.loader.empty())
+  if (!bundle.needs.loader.empty())
     script = fmt::format("[ -e {} ] || {{ echo \"{}$(uname -m)\"; exit 0; }}; ",
-                         shell_word(bundle.loader), kForeignLine);
+                         shell_word(bundle.needs.loader), kForeignLine);
   // The folder appears whole or not at all; the programs find each other in it.
+  std::string hashes;
+  for (const BundleFile& file : bundle.files) hashes += " " + file.hash;
+  script += fmt::format("d={}; [ -d \"$d\" ] || {{ m={}; ", folder_of(bundle), kMissingLine);
+  script += fmt::format(
+      "for f in{}; do set -- {}/.$f; [ -e \"$1\" ] || m=\"$m $f\"; done; echo \"$m\"; exit 0; }}; ",
+      hashes, any_bundle_in("\"${d%/*}\""));
   return script +
-         fmt::format("d={}; [ -d \"$d\" ] || {{ echo {}; exit 0; }}; echo {}; exec \"$d\"/{}{}",
-                     folder_of(bundle), kMissingLine, kReadyLine, shell_word(argv.front()), words);
+         fmt::format("echo {}; exec \"$d\"/{}{}", kReadyLine, shell_word(argv.front()), words);
 }
 
 std::string bundle_store_script(const Bundle& bundle, const BundleFile& file,
                                 const std::string& token) {
-  const std::string folder = fmt::format("{}.{}", folder_of(bundle), token);
-  return fmt::format("umask 077; d={}; mkdir -p \"$d\" && cat > \"$d\"/{} && chmod 700 \"$d\"/{}",
-                     folder, shell_word(file.name), shell_word(file.name));
+  return fmt::format(
+      "umask 077; t={}.{}; f=\"$t\"/.{}; "
+      "mkdir -p \"$t\" && gzip -dc > \"$f\" && chmod 700 \"$f\" && "
+      "[ \"$(wc -c < \"$f\")\" -eq {} ] || {{ rm -rf \"$t\"; exit 1; }}",
+      folder_of(bundle), token, file.hash, file.bytes.size());
 }
 
 std::string bundle_commit_script(const Bundle& bundle, const std::string& token) {
+  std::string put_all;
+  for (const BundleFile& file : bundle.files)
+    put_all += fmt::format("put {} {} && ", file.hash, shell_word(file.name));
+  // Where a file system has no hard links, a copy serves.
+  std::string script = fmt::format(
+      "umask 077; d={}; c=\"${{d%/*}}\"; t=\"$d\".{}; mkdir -p \"$t\"; "
+      "link() {{ ln \"$1\" \"$2\" 2>/dev/null || cp -p \"$1\" \"$2\"; }}; "
+      "put() {{ [ -e \"$t\"/.$1 ] || for o in {}/.$1; do link \"$o\" \"$t\"/.$1 && break; done; "
+      "link \"$t\"/.$1 \"$t\"/$2; }}; {} : || {{ rm -rf \"$t\"; exit 1; }}; ",
+      folder_of(bundle), token, any_bundle_in("\"$c\""), put_all);
   // A machine that loses its power must not keep the folder with empty files in it.
-  return fmt::format(
-      "d={}; sync \"$d\".{}/* 2>/dev/null; mv -T \"$d\".{} \"$d\" 2>/dev/null || rm -rf \"$d\".{}; "
-      "[ -d \"$d\" ]",
-      folder_of(bundle), token, token, token);
+  script +=
+      "sync \"$t\"/* 2>/dev/null; mv -T \"$t\" \"$d\" 2>/dev/null || rm -rf \"$t\"; "
+      "[ -d \"$d\" ] || exit 1; ";
+  // What runs from a bundle touches it once in a while: see bundle_use.h.
+  const std::string name(32, '?');
+  script += fmt::format(
+      "find \"$c\" -mindepth 1 -maxdepth 1 -type d ! -path \"$d\" "
+      "\"(\" -name \"{0}\" -mmin +{1} -o -name \"{0}.*\" -mmin +{2} \")\" "
+      "-exec rm -rf \"{{}}\" + 2>/dev/null; :",
+      name, kBundleKept.count(), kTokenKept.count());
+  return script;
 }
 
 std::string login_command(std::string_view script) {

@@ -1,5 +1,8 @@
 /// The programs a host needs (agent, server), named by a hash of their contents, and the commands
 /// that run them there: no installation, any login shell, one round trip when they are there.
+///
+/// On a host a bundle is the folder ~/.cache/dtlaunch/HASH. Each program lies in it under its name
+/// and under .HASH of its own contents, by which a later bundle finds what has not changed.
 #pragma once
 
 #include <memory>
@@ -8,29 +11,34 @@
 #include <vector>
 
 #include "core/result.h"
+#include "launcher/elf_program.h"
 
 namespace dt::launcher {
 
 struct BundleFile {
-  std::string name;  ///< Base name, as it is called on the host.
-  std::string bytes;
+  std::string name;   ///< Base name, as it is called on the host.
+  std::string bytes;  ///< Without symbols and debug information.
+  std::string hash;   ///< 32 hex digits over the bytes.
 };
 
 /// Immutable once loaded; shared by all hosts.
 struct Bundle {
   std::string hash;  ///< 32 hex digits over names and contents.
   std::vector<BundleFile> files;
-  std::string machine;  ///< For which the first file is built, as `uname -m` says it.
-  std::string loader;   ///< Its program interpreter; both empty if it is no ELF program.
+  ProgramNeeds needs;  ///< Of the first file.
 };
 
 /// Reads the files. At least one, with distinct base names.
 [[nodiscard]] Result<std::shared_ptr<const Bundle>> load_bundle(
     const std::vector<std::string>& paths);
 
+/// The files as they travel: a gzip member each, in the bundle's order. Takes a second or two.
+[[nodiscard]] Result<std::vector<std::string>> pack_bundle(const Bundle& bundle);
+
 /// How a host answers bundle_exec_script(), each on a line of its own.
 inline constexpr std::string_view kAnswer = "dtlaunch:";  ///< How all of them begin.
 inline constexpr std::string_view kReadyLine = "dtlaunch:ready";
+/// The hashes of the files that no bundle there has follow, each after a space.
 inline constexpr std::string_view kMissingLine = "dtlaunch:missing";
 inline constexpr std::string_view kForeignLine = "dtlaunch:foreign ";  ///< `uname -m` follows.
 
@@ -38,11 +46,13 @@ inline constexpr std::string_view kForeignLine = "dtlaunch:foreign ";  ///< `una
 /// kMissingLine, or kForeignLine where the bundle's programs cannot run, and ends.
 [[nodiscard]] std::string bundle_exec_script(const Bundle& bundle,
                                              const std::vector<std::string>& argv);
-/// Shell text that stores its stdin as one file of the bundle in a temporary folder; `token` names
-/// that folder.
+/// Shell text that stores its stdin, gzipped, as one file of the bundle in a temporary folder;
+/// `token` names that folder. When its input breaks off, the folder goes.
 [[nodiscard]] std::string bundle_store_script(const Bundle& bundle, const BundleFile& file,
                                               const std::string& token);
-/// Shell text that renames the temporary folder into place. Two at once are harmless: one wins.
+/// Shell text that completes the temporary folder with what other bundles there have and renames it
+/// into place. Two at once are harmless: one wins. Then bundles that nobody used for two days go,
+/// as do temporary folders that are an hour old.
 [[nodiscard]] std::string bundle_commit_script(const Bundle& bundle, const std::string& token);
 
 /// A command line that runs `script` by /bin/sh whatever the login shell is (sh, csh, fish).

@@ -33,6 +33,9 @@ class Slots : public std::enable_shared_from_this<Slots> {
     std::shared_ptr<Slots> slots_;
   };
 
+  /// Whether the next one waits.
+  [[nodiscard]] bool all_taken() const { return free_ == 0 || !queue_.empty(); }
+
   io::awaitable<Held> acquire() {
     auto self = shared_from_this();
     if (free_ > 0 && queue_.empty()) {

@@ -36,6 +36,7 @@ struct SshLimits {
   Duration handshake = std::chrono::seconds(20);      ///< Key exchange and authentication together.
   Duration exec = std::chrono::seconds(20);           ///< From asking for a command to its start.
   Duration copy = std::chrono::seconds(300);          ///< The bundle to one host.
+  std::size_t copies = 16;                            ///< Hosts that the bundle goes to at once.
   std::size_t in_flight = 128;                        ///< Connections being set up at once.
   std::size_t per_address = 8;                        ///< Of those, to one address (MaxStartups).
   std::size_t channels_per_session = 8;               ///< Below sshd's MaxSessions of 10.

@@ -40,15 +40,15 @@ class ProgramStream final : public CommandStream {
 
 /// Why the bundle's programs cannot run on a host that is a `machine`.
 Error foreign_host(const Bundle& bundle, const std::string& machine) {
-  if (machine == bundle.machine)
+  if (machine == bundle.needs.machine)
     return {ErrorKind::kInvalid,
             fmt::format("the host has no {}, without which dtagent does not start: a system with "
                         "glibc for {} is needed there",
-                        bundle.loader, machine)};
+                        bundle.needs.loader, machine)};
   return {ErrorKind::kInvalid,
           fmt::format("the host is of architecture {}, dtlaunch here is built for {}: all hosts "
                       "must be of the architecture of the machine dtlaunch runs on",
-                      machine, bundle.machine)};
+                      machine, bundle.needs.machine)};
 }
 
 }  // namespace
@@ -113,7 +113,21 @@ awaitable<Result<CommandResult>> SshBackend::Impl::run(Host host, std::string sc
   co_return std::move(*result);
 }
 
-awaitable<Result<void>> SshBackend::Impl::copy_bundle(Host host) {
+awaitable<Result<void>> SshBackend::Impl::pack() {
+  const auto turn = co_await packing->acquire();
+  if (!packed.empty()) co_return Result<void>();
+  std::function<Result<std::vector<std::string>>()> work = [what = bundle] {
+    return pack_bundle(*what);
+  };
+  auto done = co_await offload.finish(std::move(work));
+  if (!done) co_return tl::unexpected(done.error());
+  packed = std::move(*done);
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> SshBackend::Impl::copy_bundle(Host host, std::string missing) {
+  auto ready = co_await pack();
+  if (!ready) co_return tl::unexpected(ready.error());
   const std::string token = fmt::format("{:08x}{:08x}", std::random_device{}(), random());
   const auto end = std::chrono::steady_clock::now() + limits.copy;
   auto step = [](Impl& self, Host to, std::string script, std::string_view input,
@@ -124,14 +138,23 @@ awaitable<Result<void>> SshBackend::Impl::copy_bundle(Host host) {
     if (done->exit_code != 0)
       co_return fail(ErrorKind::kIo,
                      "{}: bundle copy: exit code {}: {}: is there room in "
-                     "~/.cache, and may programs run from there?",
+                     "~/.cache, may programs run from there, and is gzip installed?",
                      to, done->exit_code, on_one_line(done->err));
     co_return Result<void>();
   };
-  log->info("{}: copying the agent ({} files)", host, bundle->files.size());
-  for (const BundleFile& file : bundle->files) {
-    const std::string script = bundle_store_script(*bundle, file, token);
-    auto stored = co_await step(*this, host, script, file.bytes, end);
+  std::vector<std::size_t> sent;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < bundle->files.size(); ++i) {
+    if (missing.find(bundle->files[i].hash) == std::string::npos) continue;
+    sent.push_back(i);
+    bytes += packed[i].size();
+  }
+  log->info("{}: copying the agent ({} of {} files, {:.1f} MB)", host, sent.size(),
+            bundle->files.size(), static_cast<double>(bytes) / 1e6);
+  for (const std::size_t i : sent) {
+    const std::string script = bundle_store_script(*bundle, bundle->files[i], token);
+    const std::string_view input = packed[i];
+    auto stored = co_await step(*this, host, script, input, end);
     if (!stored) co_return tl::unexpected(stored.error());
   }
   const std::string commit = bundle_commit_script(*bundle, token);
@@ -148,7 +171,8 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
     self->bundle = std::move(*loaded);
   }
   const std::string start = login_command(bundle_exec_script(*self->bundle, command.argv));
-  for (int attempt = 0;; ++attempt) {
+  std::optional<Slots::Held> turn;  // to copy
+  for (bool copied = false;;) {
     auto stream = co_await self->exec(host, start);
     if (!stream) co_return tl::unexpected(stream.error());
     auto line = co_await io::within(self->limits.exec, self->read_first_line(**stream),
@@ -162,12 +186,19 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
     if (line->starts_with(kForeignLine))
       co_return tl::unexpected(foreign_host(*self->bundle, line->substr(kForeignLine.size()))
                                    .at(fmt::format("{}: exec", host)));
-    if (attempt > 0)
+    if (copied)
       co_return fail(ErrorKind::kIo, "{}: bundle copy: the copied files are not there afterwards",
                      host);
     stream->reset();
-    auto copied = co_await self->copy_bundle(host);
-    if (!copied) co_return tl::unexpected(copied.error());
+    if (!turn) {
+      const bool waits = self->copies->all_taken();
+      turn = co_await self->copies->acquire();
+      // Hosts that share a home need one copy: another may have brought it meanwhile.
+      if (waits) continue;
+    }
+    auto done = co_await self->copy_bundle(host, *line);
+    if (!done) co_return tl::unexpected(done.error());
+    copied = true;
   }
 }
 

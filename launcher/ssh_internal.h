@@ -73,7 +73,9 @@ struct SshBackend::Impl {
         bundle_files(std::move(files)),
         log(&sink),
         limits(lim),
-        setups(std::make_shared<Slots>(executor, lim.in_flight)) {}
+        setups(std::make_shared<Slots>(executor, lim.in_flight)),
+        copies(std::make_shared<Slots>(executor, lim.copies)),
+        packing(std::make_shared<Slots>(executor, 1)) {}
 
   asio::any_io_executor executor;
   io::SshOptions options;
@@ -87,6 +89,9 @@ struct SshBackend::Impl {
   std::shared_ptr<Slots> setups;
   std::map<std::string, std::shared_ptr<Slots>> per_address;
   std::shared_ptr<const Bundle> bundle;
+  std::vector<std::string> packed;  ///< The bundle's files as they travel, once a host lacks one.
+  std::shared_ptr<Slots> copies;
+  std::shared_ptr<Slots> packing;
   std::minstd_rand random{std::random_device{}()};
   Offload offload{16};
 
@@ -123,7 +128,9 @@ struct SshBackend::Impl {
 
   // ssh_exec.cpp
   awaitable<Result<std::string>> read_first_line(SshStream& stream);
-  awaitable<Result<void>> copy_bundle(Host host);
+  awaitable<Result<void>> pack();
+  /// `missing`: the host's answer, with the hashes of the files to send.
+  awaitable<Result<void>> copy_bundle(Host host, std::string missing);
   awaitable<Result<CommandResult>> run(Host host, std::string script, std::string_view input,
                                        Duration deadline);
 };

@@ -1,5 +1,4 @@
 /// dtsupervisor: keeps one job alive and changes its size. Started by dtlaunch.
-#include <link.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -44,24 +43,14 @@ Result<io::JobSpec> load_spec(const std::string& file) {
   return spec;
 }
 
-/// What a host needs: the programs that lie beside this one, and the libraries that not every host
-/// has, as this process has loaded them (the programs look for them in their own folder first).
+/// What a host needs: the programs that lie beside this one. They need no library that a host with
+/// glibc and an sshd lacks.
 std::vector<std::string> bundle_files() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
   // For --prepare-data.
   if (const auto check = folder / "dtgpucheck"; std::filesystem::exists(check))
     files.push_back(check.string());
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* loaded, std::size_t, void* into) {
-        // By the name the loader was asked for, which is the one the programs ask for too.
-        const std::string name = std::filesystem::path(loaded->dlpi_name).filename().string();
-        for (const char* wanted : {"libfmt.so", "libstdc++.so", "libgcc_s.so", "libcrypto.so"})
-          if (name.starts_with(wanted))
-            static_cast<std::vector<std::string>*>(into)->emplace_back(loaded->dlpi_name);
-        return 0;
-      },
-      &files);
   return files;
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "io/within.h"
+#include "launcher/bundle.h"
 #include "test/launcher/ssh_fixture.h"
 
 using namespace dt;
@@ -100,7 +101,8 @@ TEST_CASE("ssh: the bundle is copied once, and the agent gets its words intact",
   // Complete and executable, without leftovers of the copy.
   std::vector<std::string> found;
   for (const auto& one : std::filesystem::recursive_directory_iterator(sshd.cache()))
-    if (one.is_regular_file() && ::access(one.path().c_str(), X_OK) == 0)
+    if (one.is_regular_file() && one.path().filename().string()[0] != '.' &&
+        ::access(one.path().c_str(), X_OK) == 0)
       found.push_back(one.path().filename());
   std::sort(found.begin(), found.end());
   CHECK(found == std::vector<std::string>{"dtagent", "dtserver"});
@@ -125,6 +127,108 @@ TEST_CASE("ssh: many copy the bundle to one home at once and all get their agent
   client.finish(group);
   CHECK(good == 6);
   CHECK(std::distance(std::filesystem::directory_iterator(sshd.cache() + "/dtlaunch"), {}) == 1);
+}
+
+TEST_CASE("ssh: hosts that share a home wait for their turn and find what another one brought",
+          "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  SshLimits limits;
+  limits.copies = 1;
+  Client client(sshd.options(), fake_bundle(sshd), limits);
+  int good = 0;
+  io::TaskGroup group(client.context.get_executor());
+  auto one = [&](int i) -> io::awaitable<void> {
+    AgentCommand command{{"dtagent"}};
+    auto stream = co_await client.backend.open(sshd.host(i), std::move(command));
+    if (stream) ++good;
+  };
+  for (int i = 1; i <= 6; ++i) group.spawn(one(i));
+  client.finish(group);
+  CHECK(good == 6);
+  CHECK(count(client.log.all(), "copying the agent") == 1);
+}
+
+TEST_CASE("ssh: what another bundle has is not sent again, and unused bundles go", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  const auto files = fake_bundle(sshd);
+  const auto open = [&](Client& client) {
+    const auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent"}}));
+    INFO((stream ? "" : stream.error().message));
+    REQUIRE(stream);
+  };
+  const std::string folder = sshd.cache() + "/dtlaunch";
+  const auto make = [&](const std::string& name, std::chrono::hours age) {
+    const std::string made = folder + "/" + name;
+    std::filesystem::create_directories(made);
+    write_file(made + "/dtserver", "old");
+    std::filesystem::last_write_time(made, std::filesystem::file_time_type::clock::now() - age);
+    return made;
+  };
+  const std::string bundle(32, 'a');
+  const std::string unused = make(bundle, 49h);
+  const std::string used = make(std::string(32, 'b'), 47h);
+  const std::string broken = make(bundle + ".0123456789abcdef", 2h);
+  const std::string copying = make(bundle + ".fedcba9876543210", 0h);
+  const std::string foreign = make("a folder of somebody else's", 1000h);
+  Client first(sshd.options(), files);
+  open(first);
+  CHECK(contains(first.log.all(), "copying the agent (2 of 2 files"));
+  CHECK_FALSE(std::filesystem::exists(unused));
+  CHECK_FALSE(std::filesystem::exists(broken));
+  for (const std::string& kept : {used, copying, foreign}) CHECK(std::filesystem::exists(kept));
+  // A new agent; the server is the same.
+  write_file(files[0], read_file(files[0]) + "# newer\n", 0700);
+  Client second(sshd.options(), files);
+  open(second);
+  CHECK(contains(second.log.all(), "copying the agent (1 of 2 files"));
+  std::size_t whole = 0;
+  for (const auto& one : std::filesystem::recursive_directory_iterator(folder))
+    if (one.path().filename() == "dtserver" && read_file(one.path()) == noise(300'000)) ++whole;
+  CHECK(whole == 2);
+}
+
+TEST_CASE("ssh: a copy that breaks off leaves nothing behind", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  const auto bundle = load_bundle(fake_bundle(sshd));
+  REQUIRE(bundle);
+  const auto packed = pack_bundle(**bundle);
+  REQUIRE(packed);
+  const std::string script = bundle_store_script(**bundle, (*bundle)->files[1], "0123456789abcdef");
+  const std::string& whole = (*packed)[1];
+  const auto half = client.run(sshd.host(), script, whole.substr(0, whole.size() / 2));
+  REQUIRE(half);
+  CHECK(half->exit_code == 1);
+  CHECK(std::filesystem::is_empty(sshd.cache() + "/dtlaunch"));
+  const auto all = client.run(sshd.host(), script, whole);
+  REQUIRE(all);
+  CHECK(all->exit_code == 0);
+  CHECK_FALSE(std::filesystem::is_empty(sshd.cache() + "/dtlaunch"));
+}
+
+TEST_CASE("ssh: this build's programs reach a host in six megabytes, and run there", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  const std::string bin = DT_BIN;
+  {
+    Client client(sshd.options(), {bin + "/dtagent", bin + "/dtserver", bin + "/dtgpucheck"});
+    const auto stream = client.wait(client.backend.open(sshd.host(), {{"dtserver", "--version"}}));
+    INFO((stream ? "" : stream.error().message));
+    REQUIRE(stream);
+    CHECK(contains(*client.wait(read_all(**stream)), "dtserver "));
+    client.backend.disconnect(sshd.host());
+  }
+  const std::string received = "received ";
+  REQUIRE(eventually(20, [&] { return contains(sshd.log(), "Transferred: sent"); }));
+  const std::string log = sshd.log();
+  const std::size_t bytes =
+      std::stoul(log.substr(log.find(received, log.find("Transferred: sent")) + received.size()));
+  INFO("sshd received " << bytes << " bytes");
+  CHECK(bytes > 100'000);
+  if (DT_SMALL_PROGRAMS) CHECK(bytes <= 6'000'000);
 }
 
 TEST_CASE("ssh: an agent that fails ends its stream with its own words", "[ssh]") {

@@ -159,7 +159,7 @@ Sshd::Sshd(SshdOptions options) {
                        (dir_ / "host_key") + "\nAuthorizedKeysFile " + (dir_ / "authorized_keys") +
                        "\nPidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
                        "KbdInteractiveAuthentication no\nUseDNS no\nPrintMotd no\n"
-                       "PrintLastLog no\nLogLevel INFO\nSetEnv XDG_CACHE_HOME=" +
+                       "PrintLastLog no\nLogLevel VERBOSE\nSetEnv XDG_CACHE_HOME=" +
                        cache() + "\nMaxStartups " + options.max_startups + "\nMaxSessions " +
                        options.max_sessions + "\n";
     for (const std::string& line : options.more) text += line + "\n";

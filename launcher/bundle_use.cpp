@@ -1,0 +1,35 @@
+#include "launcher/bundle_use.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+namespace dt::launcher {
+namespace {
+
+constexpr std::chrono::hours kTouched{6};
+static_assert(4 * kTouched < kBundleKept);
+
+bool is_bundle_name(const std::string& name) {
+  constexpr std::size_t kDigits = 32;
+  return name.size() == kDigits && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+}  // namespace
+
+void touch_bundle() {
+  std::error_code ec;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", ec).parent_path();
+  if (ec || !is_bundle_name(folder.filename().string())) return;
+  ::utimensat(AT_FDCWD, folder.c_str(), nullptr, 0);
+}
+
+io::awaitable<void> keep_bundle_in_use() {
+  for (;;) {
+    touch_bundle();
+    co_await io::sleep_for(kTouched);
+  }
+}
+
+}  // namespace dt::launcher

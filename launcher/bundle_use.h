@@ -1,0 +1,21 @@
+/// How a host knows which bundles (bundle.h) are in use: what runs from one touches its folder.
+#pragma once
+
+#include <chrono>
+
+#include "io/asio.h"
+
+namespace dt::launcher {
+
+/// A bundle that nobody touched for so long goes when the next one comes.
+inline constexpr std::chrono::minutes kBundleKept = std::chrono::hours(48);
+/// So does what a broken copy left.
+inline constexpr std::chrono::minutes kTokenKept = std::chrono::hours(1);
+
+/// Touches the folder that this program runs from, if that is a bundle's. Never fails: a bundle
+/// that cannot be touched is copied again when it is next needed.
+void touch_bundle();
+/// The same every few hours, until it is cancelled.
+io::awaitable<void> keep_bundle_in_use();
+
+}  // namespace dt::launcher
