@@ -24,11 +24,14 @@ Error refusal(const std::string& job_dir, const LockHolder& holder, const LockHo
         fmt::format("job {} is running in {} (pid {} on this host): stop it with \"dtctl stop\" "
                     "there, or use another --job-dir",
                     holder.job, job_dir, holder.pid)};
-  const std::string which = holder.host == me.host ? fmt::format("another host named {}", me.host)
-                                                   : fmt::format("host {}", holder.host);
+  const std::string which = holder.boot_id == me.boot_id
+                                ? "in another PID namespace of this machine, a container's perhaps"
+                            : holder.host == me.host
+                                ? fmt::format("on another host named {}", me.host)
+                                : fmt::format("on host {}", holder.host);
   return {ErrorKind::kDenied,
-          fmt::format("job {} holds {} (pid {} on {}, boot {}): stop it with \"dtctl stop\" there, "
-                      "or use another --job-dir; if that host is surely gone or was restarted, "
+          fmt::format("job {} holds {} (pid {} {}, boot {}): stop it with \"dtctl stop\" there, "
+                      "or use another --job-dir; if it is surely gone or was restarted, "
                       "dtlaunch --resume {} --take-over goes on with its job, and rm {} gives the "
                       "folder to another one",
                       holder.job, job_dir, holder.pid, which, holder.boot_id, job_dir,

@@ -1,5 +1,6 @@
 #include "supervisor/lock_holder.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -11,7 +12,25 @@
 
 namespace dt::supervisor {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, job, host, machine, boot_id, pid, start)
+static void to_json(nlohmann::json& j, const LockHolder& h) {
+  j = nlohmann::json{{"job", h.job},
+                     {"host", h.host},
+                     {"machine", h.machine},
+                     {"boot_id", h.boot_id},
+                     {"pid", h.pid},
+                     {"start", h.start},
+                     {"pid_namespace", h.pid_namespace}};
+}
+static void from_json(const nlohmann::json& j, LockHolder& h) {
+  j.at("job").get_to(h.job);
+  j.at("host").get_to(h.host);
+  j.at("machine").get_to(h.machine);
+  j.at("boot_id").get_to(h.boot_id);
+  h.pid = io::whole_number<std::int64_t>(j.at("pid"));
+  h.start = io::whole_number<std::uint64_t>(j.at("start"));
+  if (const auto space = j.find("pid_namespace"); space != j.end())
+    h.pid_namespace = io::whole_number<std::uint64_t>(*space);
+}
 
 namespace {
 
@@ -43,7 +62,9 @@ std::uint64_t process_start(std::int64_t pid) {
 }
 
 bool same_boot(const LockHolder& a, const LockHolder& b) {
-  return a.boot_id == b.boot_id && a.host == b.host;
+  if (a.boot_id != b.boot_id) return false;
+  const bool are_known = a.pid_namespace != 0 && b.pid_namespace != 0;
+  return are_known ? a.pid_namespace == b.pid_namespace : a.host == b.host;
 }
 
 LockHolder this_process(std::string job) {
@@ -56,6 +77,8 @@ LockHolder this_process(std::string job) {
   me.machine = first_line("/etc/machine-id");
   me.boot_id = first_line("/proc/sys/kernel/random/boot_id");
   me.start = process_start(me.pid);
+  struct stat space {};
+  if (::stat("/proc/self/ns/pid", &space) == 0) me.pid_namespace = space.st_ino;
   return me;
 }
 
@@ -64,8 +87,6 @@ std::string to_json(const LockHolder& holder) { return nlohmann::json(holder).du
 Result<LockHolder> lock_from_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   try {
-    (void)io::whole_number<std::int64_t>(json.at("pid"));
-    (void)io::whole_number<std::uint64_t>(json.at("start"));
     return json.get<LockHolder>();
   } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "this is no lock file of dtlaunch ({})", e.what());

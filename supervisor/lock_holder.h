@@ -16,6 +16,8 @@ struct LockHolder {
   std::string boot_id;  ///< Of the running kernel: no two machines have the same one.
   std::int64_t pid = 0;
   std::uint64_t start = 0;  ///< The process's start time in its boot's clock ticks.
+  /// The PID namespace's inode (/proc/self/ns/pid): what the pid is valid in. 0: not known.
+  std::uint64_t pid_namespace = 0;
 
   friend bool operator==(const LockHolder&, const LockHolder&) = default;
 };
@@ -28,11 +30,11 @@ struct LockHolder {
 /// Start time of a process of this machine in clock ticks; 0: no such process, or a zombie.
 [[nodiscard]] std::uint64_t process_start(std::int64_t pid);
 
-/// The same running kernel, and by its name the same view of it: containers of one machine may not
-/// see each other's processes.
+/// The same running kernel, and the same view of its processes: those of another PID namespace
+/// cannot be seen. Where an older lock names none, the host's name decides.
 [[nodiscard]] bool same_boot(const LockHolder& a, const LockHolder& b);
 
-/// Whether the holder, seen from `me`, is surely gone. In the same boot of the same host: it has no
+/// Whether the holder, seen from `me`, is surely gone. With the same view (same_boot): it has no
 /// process with that pid and start time, or is of the same job, whose journal's lock
 /// (supervisor/store.h) whoever asks has. In another boot: host name and machine id, which must be
 /// there, say that it was an earlier one of this very machine. Nothing can be seen of any other.

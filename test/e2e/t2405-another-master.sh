@@ -1,6 +1,6 @@
 # timeout=240 cost=35
 # The master is lost, its hosts are not: another one takes the job's folder over. Masters are namespaces here:
-# each has a host name and local folders of its own, which no other one sees.
+# each has a host name, a boot id and local folders of its own, which no other one sees.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 unshare --uts --mount true 2>/dev/null || skip "no namespaces (root is needed)"
@@ -13,6 +13,8 @@ on() {
   shift 2
   start "$name" env MASTER="$master" T="$T" unshare --uts --mount bash -c '
     hostname "master-$MASTER"
+    echo "boot-of-$MASTER" >"$T/boot-$MASTER"
+    mount --bind "$T/boot-$MASTER" /proc/sys/kernel/random/boot_id
     for other in a b c; do [ $other = $MASTER ] || mount -t tmpfs -o mode=700 none "$T/$other"; done
     mkdir -m 700 -p "$T/$MASTER/run"
     export XDG_RUNTIME_DIR=$T/$MASTER/run XDG_STATE_HOME=$T/$MASTER/state
@@ -37,7 +39,7 @@ on b refused dtlaunch --resume "$JOB"
 finished refused "$PID" 30
 expect_status 68
 expect_output refused 'was run by the master .* and its journal is not on this machine'
-expect_output refused 'holds .*on host master-a.*if that host is surely gone .*--resume .* --take-over goes on with its job'
+expect_output refused 'holds .*on host master-a.*if it is surely gone .*--resume .* --take-over goes on with its job'
 [ "$(workers)" = "$old" ] || fail "the job was touched: $(workers), not $old"
 
 say "it is surely gone"

@@ -121,13 +121,41 @@ TEST_CASE("job lock: without machine ids another boot may be another host's", "[
   CHECK_FALSE(is_stale(other, me));
 }
 
-TEST_CASE("job lock: a job that names another host and runs here, in a container, is not stale",
-          "[job_lock]") {
-  const LockHolder me = holder_of_job("new");
+TEST_CASE("job lock: nothing can be seen of a holder in another PID namespace", "[job_lock]") {
+  TempDir dir;
+  VolumeLoop loop;
   LockHolder other = holder_of_job("old");
-  other.host = "container";
+  other.pid_namespace += 1;  // the host's name is the same, as with docker run --net=host
   other.pid = gone_pid();
-  CHECK_FALSE(is_stale(other, me));
+  CHECK_FALSE(is_stale(other, holder_of_job("new")));
+  CHECK_FALSE(is_stale(other, holder_of_job("old")));
+  fs::create_directories(dir / ".dtlaunch");
+  spill(dir / ".dtlaunch/lock", to_json(other));
+  const auto taken = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("new")));
+  REQUIRE_FALSE(taken);
+  CHECK(taken.error().message.find("in another PID namespace of this machine") !=
+        std::string::npos);
+  CHECK(slurp(dir / ".dtlaunch/lock") == to_json(other));
+}
+
+TEST_CASE("job lock: the host's name may change under a job", "[job_lock]") {
+  LockHolder before = holder_of_job("same");
+  before.host = "before-dhcp";
+  CHECK(is_stale(before, holder_of_job("same")));
+  before.job = "another";
+  CHECK_FALSE(is_stale(before, holder_of_job("same")));  // its process lives, and is seen
+  before.pid = gone_pid();
+  CHECK(is_stale(before, holder_of_job("same")));
+}
+
+TEST_CASE("job lock: one of before there were namespaces in it goes by the host's name",
+          "[job_lock]") {
+  LockHolder old = holder_of_job("old");
+  old.pid_namespace = 0;
+  old.pid = gone_pid();
+  CHECK(is_stale(old, holder_of_job("new")));
+  old.host = "container";
+  CHECK_FALSE(is_stale(old, holder_of_job("new")));
 }
 
 TEST_CASE("job lock: one that is just being written is waited for", "[job_lock]") {
