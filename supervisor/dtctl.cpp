@@ -1,5 +1,7 @@
 /// dtctl: a person's hand on a running job, from any shell. Finds the job by its folder.
 
+#include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,9 +23,11 @@
 #include "io/control_client.h"
 #include "io/descriptor_limit.h"
 #include "io/job_spec.h"
+#include "io/line_prefixer.h"
 #include "io/log.h"
 #include "io/within.h"
 #include "launcher/supervisor_process.h"
+#include "supervisor/file_tail.h"
 #include "supervisor/job_pointer.h"
 #include "supervisor/job_wait.h"
 #include "supervisor/status_text.h"
@@ -39,6 +43,7 @@ namespace fs = std::filesystem;
 constexpr int kExitNoJob = 3;
 constexpr int kExitLate = 4;
 constexpr auto kReplyLimit = 30s;
+constexpr std::size_t kLongestEvent = std::size_t{16} << 20;
 constexpr auto kLook = 500ms;  ///< Between looks at a growing file.
 
 constexpr const char* kHelp =
@@ -152,12 +157,27 @@ Arguments parse(const std::vector<std::string>& given) {
 // ---------------------------------------------------------------- finding the job
 
 int complain(const Error& error, int code = io::kExitFailure) {
-  fmt::print(stderr, "dtctl: {}\n", error.message);
+  fmt::print(stderr, "dtctl: {}\n", screen_text(error.message));
   return code;
+}
+
+/// The name of the user whose job this is, if that is another one; root may look at any.
+std::optional<std::string> other_owner(const std::string& job_dir) {
+  struct stat st {};
+  if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
+      st.st_uid == ::geteuid())
+    return std::nullopt;
+  const passwd* user = ::getpwuid(st.st_uid);
+  return user ? user->pw_name : fmt::format("user {}", st.st_uid);
 }
 
 /// Why nobody answers on a job's control socket, and what to do.
 Error no_answer(const Arguments& args, const JobPointer& job) {
+  if (const auto owner = other_owner(args.job_dir); owner && !job.ended)
+    return {ErrorKind::kDenied,
+            fmt::format("job {} in {} belongs to {}, who alone can look at it and steer it; its "
+                        "files are there for all: dtctl events, dtctl logs",
+                        job.job, args.job_dir, *owner)};
   if (job.ended)
     return {ErrorKind::kUnavailable,
             fmt::format("no job is running in {}; the last one, {}, ended with exit code {} ({})",
@@ -198,6 +218,15 @@ io::awaitable<Result<std::string>> ask(io::ControlClient* client, json request) 
   co_return reply;
 }
 
+/// The line, in a way that no terminal obeys.
+std::string event_json(const std::string& line) {
+  const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f; };
+  if (std::all_of(line.begin(), line.end(), is_plain)) return line;
+  const auto event = nlohmann::ordered_json::parse(line, nullptr, false);
+  if (event.is_discarded()) return io::printable(line);
+  return event.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 // ---------------------------------------------------------------- commands
 
 io::awaitable<int> status(Arguments args) {
@@ -209,7 +238,7 @@ io::awaitable<int> status(Arguments args) {
     if (!reply && reply.error().kind == ErrorKind::kClosed)
       co_return complain(no_answer(args, connected->job), kExitNoJob);
     if (!reply) co_return complain(reply.error());
-    auto text = args.json ? Result<std::string>(*reply + "\n") : status_text(*reply);
+    auto text = args.json ? Result<std::string>(event_json(*reply) + "\n") : status_text(*reply);
     if (!text) co_return complain(text.error());
     const bool is_screen = args.watch && !args.json && ::isatty(STDOUT_FILENO) != 0;
     fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", *text);
@@ -251,7 +280,7 @@ io::awaitable<int> watch_console(Connected to, bool show) {
     const auto ended = wire::parse<io::JobEnded>(frame->body);
     if (!ended) co_return complain(ended.error());
     fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended->exit_code,
-               ended->message);
+               io::printable(ended->message));
     co_return io::kExitOk;
   }
 }
@@ -270,7 +299,7 @@ io::awaitable<int> console(Arguments args) {
 io::awaitable<Result<void>> revive(Arguments args) {
   auto job = read_job_pointer(args.job_dir);
   if (!job) co_return tl::unexpected(job.error());
-  if (job->ended) co_return tl::unexpected(no_answer(args, *job));
+  if (job->ended || other_owner(args.job_dir)) co_return tl::unexpected(no_answer(args, *job));
   auto client = co_await io::ControlClient::connect(job->socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.
@@ -360,32 +389,16 @@ io::awaitable<int> wait(Arguments args) {
 
 // ---------------------------------------------------------------- files of the job folder
 
-/// New text of a growing file since the last call.
-class Tail {
- public:
-  explicit Tail(std::string path) : path_(std::move(path)) {}
-  std::string more() {
-    std::ifstream file(path_, std::ios::binary);
-    file.seekg(at_);
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    at_ += static_cast<std::streamoff>(text.size());
-    return text;
-  }
-
- private:
-  std::string path_;
-  std::streamoff at_ = 0;
-};
-
-/// Gives a file's text to `show`, and goes on while the job runs if wanted.
+/// Gives a file's text to `show`, piece by piece, and goes on while the job runs if wanted.
 io::awaitable<int> show_file(Arguments args, std::string path,
                              std::function<void(std::string)> show) {
   if (std::error_code ec; !fs::exists(path, ec)) co_return complain(errno_error(ENOENT, path));
-  Tail tail(path);
+  FileTail tail(path);
   for (;;) {
     const auto job = read_job_pointer(args.job_dir);
     const bool goes_on = args.follow && job && !job->ended;
-    show(tail.more());
+    for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
+      show(std::move(piece));
     std::fflush(stdout);
     if (!goes_on) co_return io::kExitOk;
     co_await io::sleep_for(kLook);
@@ -413,7 +426,8 @@ int show_all_logs(const std::string& folder) {
   if (ec) return complain(errno_error(ec.value(), folder));
   std::sort(files.begin(), files.end());
   for (const auto& file : files)
-    fmt::print("==> {} <==\n{}\n", file.string(), last_lines(file.string(), 10));
+    fmt::print("==> {} <==\n{}\n", io::printable(file.string()),
+               screen_text(last_lines(file.string(), 10)));
   return io::kExitOk;
 }
 
@@ -427,23 +441,31 @@ io::awaitable<int> logs(Arguments args) {
   if (name.find('/') != name.npos) throw Usage{fmt::format("{}: a name such as worker-3", name)};
   if (name.find_first_not_of("0123456789") == name.npos) name = "worker-" + name;
   if (name.ends_with(".log")) name.resize(name.size() - 4);
-  std::function<void(std::string)> show = [](std::string text) {
+  const auto screen = std::make_shared<ScreenText>();
+  const auto print = [](const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
   };
+  std::function<void(std::string)> show = [screen, print](std::string text) {
+    print(screen->feed(std::move(text)));
+  };
   auto shown = show_file(args, fmt::format("{}/{}.log", folder, name), std::move(show));
-  co_return co_await std::move(shown);
+  const int code = co_await std::move(shown);
+  print(screen->finish());
+  co_return code;
 }
 
 /// "2026-11-20 22:46:47 epoch 3: text" of an event's line; the line itself if it is no event.
 std::string event_text(const std::string& line) {
   const json event = json::parse(line, nullptr, false);
-  if (!event.is_object()) return line;
+  if (!event.is_object() || !event.value("text", json("")).is_string() ||
+      !event.value("time_ns", json(0)).is_number_integer())
+    return io::printable(line);
   const std::int64_t ns = event.value("time_ns", std::int64_t{0});
   const auto seconds = static_cast<std::time_t>(ns / 1'000'000'000);
   char when[32] = "";
   std::tm local{};
   if (::localtime_r(&seconds, &local)) std::strftime(when, sizeof when, "%F %T", &local);
-  std::string text = event.value("text", line);
+  const std::string text = io::printable(event.value("text", line));
   const auto epoch = event.find("epoch");
   if (epoch != event.end() && epoch->is_number())
     return fmt::format("{} epoch {}: {}", when, epoch->dump(), text);
@@ -460,8 +482,9 @@ io::awaitable<int> events(Arguments args) {
     for (std::size_t end; (end = rest->find('\n')) != std::string::npos;) {
       const std::string line = rest->substr(0, end);
       rest->erase(0, end + 1);
-      fmt::print("{}\n", as_json ? line : event_text(line));
+      fmt::print("{}\n", as_json ? event_json(line) : event_text(line));
     }
+    if (rest->size() > kLongestEvent) rest->clear();  // no line of ours is so long
   };
   auto shown = show_file(args, args.job_dir + "/events.jsonl", std::move(show));
   co_return co_await std::move(shown);

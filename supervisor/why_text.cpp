@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "supervisor/file_tail.h"
 #include "supervisor/status_items.h"
 
 namespace dt::supervisor {
@@ -143,7 +144,7 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
                : "Its worker is about to be started.\n";
   const std::string waiting = text(status, "waiting");
   if (!waiting.empty()) out += "The next boundary waits: " + waiting + "\n";
-  return out;
+  return screen_text(out);
 }
 
 }  // namespace dt::supervisor

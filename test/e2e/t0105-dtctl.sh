@@ -31,11 +31,21 @@ expect_output wait 'waited in vain for epoch=3 \(not known: no supervisor answer
 mkdir -p .dtlaunch/j1/logs
 printf 'one\ntwo\n' >.dtlaunch/j1/logs/worker-3.log
 printf '{"n":0,"time_ns":1763664000123456789,"text":"h joins","epoch":4}\n' >events.jsonl
+printf '{"n":1,"time_ns":1763664000123456789,"text":"\\u001b[2J gone","epoch":4}\n' >>events.jsonl
 pointer() { printf '{"job":"j1","master":"10.0.0.1","pid":7,"socket":"%s/gone","state_dir":"/s","ended":%s}' "$T" "$1" >.dtlaunch/current.json; }
 pointer null
 run dead dtctl stop
 expect_status 3
 expect_output dead 'job j1 in .* has not ended, but its supervisor \(pid 7 on 10.0.0.1\) does not answer'
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+  chmod 755 "$T" "$JOB"
+  run other setpriv --reuid 65534 --clear-groups "$(command -v dtctl)" status --job-dir "$JOB"
+  if [ "$STATUS" != 127 ] && [ "$STATUS" != 126 ]; then
+    expect_status 3
+    expect_output other 'job j1 in .* belongs to root'
+    ! grep -q 'dtctl resume' "$T/other.out" || fail "another user is told to take the job up"
+  fi
+fi
 pointer '{"exit_code":5,"message":"worker 3 failed"}'
 run ended dtctl status --json
 expect_status 3
@@ -50,11 +60,15 @@ expect_status 3
 run logs dtctl logs 3
 expect_status 0
 [ "$(output logs)" = $'one\ntwo' ] || fail "not the worker's output"
+printf '\033]0;owned\007 red\n' >.dtlaunch/j1/logs/worker-4.log
+run logs dtctl logs 4
+expect_output logs '^\\x1b\]0;owned\\x07 red$'
 run logs dtctl logs
 expect_output logs '==> .*/worker-3.log <=='
 export TZ=UTC
 run events dtctl events -f
 expect_output events '^2025-11-20 [0-9:]+ epoch 4: h joins$'
+expect_output events 'epoch 4: \\x1b\[2J gone$'
 run events dtctl events --json --job-dir "$JOB"
 expect_output events '^\{"n":0'
 run logs dtctl logs ../../../etc/passwd

@@ -1,0 +1,42 @@
+/// A growing file, a piece at a time, in constant memory however long it is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "io/fd.h"
+
+namespace dt::supervisor {
+
+class FileTail {
+ public:
+  static constexpr std::size_t kPiece = std::size_t{64} << 10;
+
+  explicit FileTail(std::string path) : path_(std::move(path)) {}
+
+  /// The next piece, at most kPiece bytes; empty: there is nothing more now. When the file was set
+  /// aside and another one made, that follows behind its end.
+  [[nodiscard]] std::string more();
+
+ private:
+  std::string path_;
+  io::Fd file_;
+  std::uint64_t at_ = 0;
+};
+
+/// Text for a terminal: what a terminal would obey is shown, as by io::printable(), but for ends of
+/// lines. Whole characters: up to three bytes may wait for the next piece.
+class ScreenText {
+ public:
+  [[nodiscard]] std::string feed(std::string piece);
+  /// What still waits.
+  [[nodiscard]] std::string finish();
+
+ private:
+  std::string rest_;
+};
+
+/// The same for a whole text.
+[[nodiscard]] std::string screen_text(std::string_view text);
+
+}  // namespace dt::supervisor
