@@ -6,6 +6,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <deque>
 #include <filesystem>
+#include <utility>
 
 #include "io/asio.h"
 #include "io/control.h"
@@ -24,8 +25,11 @@ using io::Level;
 
 constexpr std::size_t kMostRestarts = 5;
 constexpr auto kRestartWindow = 60s;
+constexpr auto kNextTry = 2s;
 constexpr auto kReplyLimit = 30s;
 constexpr auto kReapLimit = 20s;
+
+using Started = tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>;
 
 class Console {
  public:
@@ -84,16 +88,36 @@ class Console {
         if (++lost_connections_ > 10) co_return give_up("it does not answer");
         continue;
       }
+      const auto since = std::chrono::steady_clock::now();
       while (death) {
         if (!may_restart()) co_return give_up("it died too often");
         say(Level::kWarning, "The supervisor died ({}); starting it again, {} of {} within {} s",
             to_string(*death), restarts_.size(), kMostRestarts, kRestartWindow.count());
-        auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);
+        auto again = co_await start_again(since);
         if (!again && again.error().exit_code == io::kExitJobRunning) break;  // dtctl resume's
         if (!again && !again.error().killed) co_return give_up(again.error().why);
         death = again ? std::nullopt : again.error().killed;
         if (again) process_ = std::move(*again);
       }
+    }
+  }
+
+  /// A supervisor that says why it cannot go on, a volume that stalls for example, is tried again
+  /// as long as the hosts go on without one.
+  io::awaitable<Started> start_again(std::chrono::steady_clock::time_point since) {
+    const auto until = since + std::chrono::duration<double>(spec_.orphan_timeout_s);
+    std::string told;
+    for (;;) {
+      auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);
+      if (again || again.error().killed || again.error().exit_code == io::kExitJobRunning ||
+          std::chrono::steady_clock::now() + kNextTry > until)
+        co_return again;
+      if (std::exchange(told, again.error().why) != again.error().why)
+        say(Level::kWarning,
+            "The supervisor cannot go on yet: {}; it is tried again as long as the hosts go on "
+            "without one ({} s, --orphan-timeout)",
+            again.error().why, spec_.orphan_timeout_s);
+      co_await io::sleep_for(kNextTry);
     }
   }
 
