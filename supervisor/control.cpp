@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,9 @@ using namespace std::chrono_literals;
 namespace asio = io::asio;
 
 namespace {
+
+/// Longest name of a unix socket, without its zero.
+constexpr std::size_t kLongestSocket = sizeof(sockaddr_un::sun_path) - 1;
 
 std::string reply_with_error(std::string_view why) {
   return nlohmann::json({{"ok", false}, {"error", why}}).dump();
@@ -58,6 +62,11 @@ ControlServer::ControlServer(asio::any_io_executor executor, Options options, Ha
 ControlServer::~ControlServer() = default;
 
 Result<void> ControlServer::listen() {
+  if (options_.path.size() > kLongestSocket)
+    return fail(ErrorKind::kInvalid,
+                "{}: the path is too long for a socket, {} characters at most: set XDG_RUNTIME_DIR "
+                "to a shorter folder",
+                options_.path, kLongestSocket);
   boost::system::error_code ec;
   const asio::local::stream_protocol::endpoint endpoint(options_.path);
   io::UnixSocket probe(executor_);

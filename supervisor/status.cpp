@@ -245,6 +245,7 @@ std::string status_json(const StatusInput& in) {
            {"kept_out", kept_out_json(in)},
            {"log_lines", in.job.log_lines()},
            {"logs", io::job_files_dir(in.spec) + "/logs"},
+           {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},
            {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
   if (view.epoch()) out["epoch"] = view.epoch()->value;
   if (const LostTime time = in.job.lost_time(); time.goodput()) {

@@ -30,6 +30,7 @@
 ///                 null: the driver does not tell; index null: what is said of all of the host,
 ///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
 ///                 of those that kept out anything (core/messages.h, KeptOut),
+///      "journal":{"waits_s","trouble"}, for how long its disk has had no room (0: it has),
 ///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
 #pragma once
 
@@ -62,6 +63,8 @@ struct StatusInput {
   Time now;
   double uptime_s = 0;
   std::optional<std::string> file_refusal;
+  double journal_waits_s = 0;   ///< Nothing is decided: the journal's disk has no room.
+  std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
   double volume_stalled_s = 0;
   std::uint64_t volume_dropped = 0;
   std::map<std::string, const GpuHealth*> gpus;  ///< By host, as its agent last said.

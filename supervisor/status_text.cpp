@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "supervisor/file_tail.h"
 #include "supervisor/status_items.h"
 
 namespace dt::supervisor {
@@ -188,6 +189,17 @@ std::string kept_out(const json& status) {
   return out;
 }
 
+/// The journal's disk has no room, or little.
+std::string journal(const json& status) {
+  const json& said = part(status, "journal");
+  const std::string trouble = shown(said, "trouble");
+  const json& waits = part(said, "waits_s");
+  if (trouble == "-") return "";
+  if (!waits.is_number() || waits.get<double>() <= 0) return trouble + "\n";
+  return fmt::format("{}: nothing is decided for {}; training waits at the next boundary\n",
+                     trouble, duration(waits.get<double>()));
+}
+
 std::string head(const json& status) {
   const json& uptime = part(status, "uptime_s");
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
@@ -202,6 +214,7 @@ std::string head(const json& status) {
     out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
+  out += journal(status);
   const json& stalled = part(part(status, "volume"), "stalled_s");
   if (stalled.is_number() && stalled.get<double>() >= 1)
     out +=
@@ -214,8 +227,9 @@ std::string head(const json& status) {
 Result<std::string> status_text(std::string_view text) {
   const json status = json::parse(text, nullptr, false);
   if (!status.is_object()) return fail(ErrorKind::kProtocol, "the supervisor's status is no JSON");
-  return head(status) + workers(status) + servers(status) + gpus(status) + troubled_hosts(status) +
-         host_file(status);
+  // Reasons are in the words of hosts, drivers and programs.
+  return screen_text(head(status) + workers(status) + servers(status) + gpus(status) +
+                     troubled_hosts(status) + host_file(status));
 }
 
 }  // namespace dt::supervisor

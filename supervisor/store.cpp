@@ -4,10 +4,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace dt::supervisor {
 namespace {
+
+constexpr std::uint64_t kLeastAhead = std::uint64_t{16} << 10;
+
+bool is_want_of_room(int number) { return number == ENOSPC || number == EDQUOT || number == EFBIG; }
 
 Result<std::string> read_whole(int fd, const std::string& path) {
   std::string out;
@@ -55,12 +60,35 @@ Result<Store> Store::open(const std::string& path, std::vector<wire::Frame>& rec
       return tl::unexpected(done.error());
     if (auto done = sync_folder_of(path); !done) return tl::unexpected(done.error());
   }
+  store.keep_ahead();
   records = std::move(replay.records);
   return store;
 }
 
 Result<void> Store::append(std::uint16_t type, std::string_view body) {
-  return write_synced(journal::append_bytes(type, body));
+  auto written = write_synced(journal::append_bytes(type, body));
+  if (written) keep_ahead();
+  return written;
+}
+
+void Store::keep_ahead() {
+  if (size_ + kAhead / 2 <= kept_until_) return;
+  int number = 0;
+  for (std::uint64_t ahead = kAhead; ahead >= kLeastAhead; ahead /= 2) {
+    const auto at = static_cast<off_t>(size_);
+    if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, at, static_cast<off_t>(ahead)) == 0) {
+      kept_until_ = std::max(kept_until_, size_ + ahead);
+      break;
+    }
+    number = errno;
+    if (number == EINTR) ahead *= 2;
+    if (!is_want_of_room(number) && number != EINTR) return;  // it cannot keep any
+  }
+  shortage_.clear();
+  if (is_want_of_room(number))
+    shortage_ = fmt::format("{}; {} kB are left for the journal",
+                            errno_error(number, "keep room for " + path_).message,
+                            (std::max(kept_until_, size_) - size_) >> 10);
 }
 
 Result<void> Store::cut(std::uint64_t size) {
@@ -69,27 +97,32 @@ Result<void> Store::cut(std::uint64_t size) {
     return tl::unexpected(errno_error(errno, "truncate journal " + path_));
   }
   size_ = size;
+  kept_until_ = 0;  // what was kept behind the end may have gone with it
   return {};
 }
 
+tl::unexpected<Error> Store::failed(int number, std::string_view doing, bool is_sync) {
+  Error error = errno_error(number, fmt::format("{} journal {}", doing, path_));
+  is_full_ = is_want_of_room(number);
+  // A part of a record followed by a whole one would be damage. What an earlier sync brought to the
+  // disk is there; this record's pages are written anew.
+  (void)cut(size_);
+  if (is_sync && !is_full_) broken_ = true;
+  return tl::unexpected(std::move(error));
+}
+
 Result<void> Store::write_synced(std::string_view bytes) {
+  is_full_ = false;
   if (broken_) return fail(ErrorKind::kIo, "journal {} failed before and is not trusted", path_);
   std::uint64_t at = size_;
   for (std::string_view rest = bytes; !rest.empty();) {
     const ssize_t n = ::pwrite(fd_.get(), rest.data(), rest.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const Error error = errno_error(errno, "write journal " + path_);
-      (void)cut(size_);  // a part of a record followed by a whole one would be damage
-      return tl::unexpected(error);
-    }
+    if (n < 0) return failed(errno, "write", false);
     rest.remove_prefix(static_cast<std::size_t>(n));
     at += static_cast<std::uint64_t>(n);
   }
-  if (::fdatasync(fd_.get()) != 0) {
-    broken_ = true;
-    return tl::unexpected(errno_error(errno, "sync journal " + path_));
-  }
+  if (::fdatasync(fd_.get()) != 0) return failed(errno, "sync", true);
   size_ = at;
   return {};
 }

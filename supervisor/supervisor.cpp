@@ -144,7 +144,22 @@ class ConsoleLog final : public io::Log {
 
 awaitable<int> Supervisor::run() {
   group_.spawn(volume_.run());
-  auto opened = co_await open_files();
+  int code = io::kExitFailure;
+  std::exception_ptr failure;
+  try {
+    code = co_await live();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  volume_.stop();
+  group_.cancel();
+  co_await group_.join();
+  if (failure) std::rethrow_exception(failure);
+  co_return code;
+}
+
+awaitable<int> Supervisor::live() {
+  auto opened = co_await try_open_files();
   int code = io::kExitFailure;
   if (!opened) {
     if (refused_) code = io::kExitJobRunning;
@@ -162,10 +177,12 @@ awaitable<int> Supervisor::run() {
     group_.spawn(change_log_->run());
     group_.spawn(events_file_->run());
     group_.spawn(journal_copy_->run());
-    const Instant now{steady_now(), wall_now()};
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
-    carry_out(job_->begin(term_, now));
+    carry_out(job_->begin(term_, now()));
     pump();
+    if (options_.resume)
+      act(Note{Note::Kind::kInfo, "supervisor_back",
+               fmt::format("the job has a supervisor again, its number {}", term_)});
     if (options_.owned && is_heard) group_.spawn(expect_owner());
     if (options_.owned && !is_heard) stop("the dtlaunch that owns the job is gone");
     if (!end_) co_await done_.async_wait(io::tok);
@@ -175,9 +192,6 @@ awaitable<int> Supervisor::run() {
       code = end_->exit_code;
     }
   }
-  volume_.stop();
-  group_.cancel();
-  co_await group_.join();
   co_return code;
 }
 
@@ -185,6 +199,15 @@ bool Supervisor::say_ready(const std::string& line) {
   if (options_.ready_fd < 0) return true;
   const io::Fd fd(std::exchange(options_.ready_fd, -1));
   return ::write(fd.get(), line.data(), line.size()) >= 0;
+}
+
+awaitable<Result<void>> Supervisor::try_open_files() {
+  try {
+    auto opened = co_await open_files();
+    co_return opened;
+  } catch (const std::exception& e) {
+    co_return fail(ErrorKind::kIo, "the supervisor cannot start: {}", e.what());
+  }
 }
 
 awaitable<Result<void>> Supervisor::open_files() {
@@ -292,10 +315,9 @@ awaitable<Result<void>> Supervisor::open_files() {
     own_log_.warn("the journal's copy cannot be written now, it will catch up: {}", error.message);
   };
 
-  const Instant now{steady_now(), wall_now()};
   JobOptions options = job_options(spec_);
   options.is_adopted = options_.adopt;
-  job_ = std::make_unique<Job>(std::move(options), records, now);
+  job_ = std::make_unique<Job>(std::move(options), records, now());
   tell_past_changes(*told);
   HostWorker::Options watch;
   watch.folder = spec_.job_dir;
@@ -402,6 +424,8 @@ awaitable<void> Supervisor::watch_lock() {
 awaitable<void> Supervisor::tick_loop() {
   for (;;) {
     co_await io::sleep_for(kTick);
+    look_at_journal_room();
+    if (journal_room_.is_out()) continue;
     notice_silence(steady_now());
     post(Tick{});
   }
@@ -419,7 +443,7 @@ void Supervisor::notice_silence(Time now) {
     const bool silent = now - since >= from_seconds(spec_.suspect_after_s);
     if (silent == std::exchange(h.silent, silent)) continue;
     if (silent)
-      post(AgentSilent{host, since});
+      post(AgentSilent{host, journal_room_.job_time(since)});
     else
       post(AgentHeard{host});
   }
@@ -427,6 +451,7 @@ void Supervisor::notice_silence(Time now) {
 
 void Supervisor::stop(std::string why) {
   if (std::exchange(is_stopped_, true)) return;
+  if (journal_room_.is_out()) return end_unwritten(io::kExitInterrupted, std::move(why));
   post(StopAsked{std::move(why), io::kExitInterrupted});
 }
 

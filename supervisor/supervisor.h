@@ -32,6 +32,7 @@
 #include "supervisor/host_worker.h"
 #include "supervisor/job_lock.h"
 #include "supervisor/journal_copy.h"
+#include "supervisor/journal_room.h"
 #include "supervisor/output.h"
 #include "supervisor/status.h"
 #include "supervisor/store.h"
@@ -100,7 +101,11 @@ class Supervisor {
   };
 
   // Life of the job.
+  /// run(), without the end of what it began.
+  io::awaitable<int> live();
   io::awaitable<Result<void>> open_files();
+  /// The same; what it throws is an error, too.
+  io::awaitable<Result<void>> try_open_files();
   io::awaitable<Result<void>> make_job_files();
   /// What events.jsonl holds, whose whole lines stay; `bytes` is kAnySize if it cannot be read.
   io::awaitable<Result<ToldEvents>> take_up_events();
@@ -133,8 +138,16 @@ class Supervisor {
   // The machine.
   void post(JobEvent event);
   void pump();
-  void carry_out(const std::vector<Effect>& effects);
-  void act(const Append& e);
+  void carry_out(std::vector<Effect> effects);
+  /// Writes the record, or says why it cannot be written now. Other trouble than want of room ends
+  /// the job.
+  Result<void> append(const Append& e);
+  /// Tries again what the journal's disk had no room for, and tells when little is left.
+  void look_at_journal_room();
+  /// The job ends though the journal cannot be written.
+  void end_unwritten(int exit_code, std::string why);
+  /// The job's time (JournalRoom), beside the wall clock's.
+  [[nodiscard]] Instant now() const;
   void act(const Attach& e);
   void act(const ReleaseHost& e);
   void act(const Prepare& e);
@@ -208,6 +221,7 @@ class Supervisor {
   io::asio::steady_timer done_;
 
   std::optional<Store> store_;
+  JournalRoom journal_room_;
   std::optional<LockHolder> lock_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<io::Log> console_;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "core/journal.h"
 #include "io/checkpoint.h"
 #include "io/control.h"
@@ -8,18 +11,20 @@ namespace dt::supervisor {
 
 // ---------------------------------------------------------------- the machine
 
+Instant Supervisor::now() const { return {journal_room_.job_time(steady_now()), wall_now()}; }
+
 void Supervisor::post(JobEvent event) {
+  if (journal_room_.is_out() && !JournalRoom::matters(event)) return;
   events_.push_back(std::move(event));
   if (!pumping_ && job_) pump();
 }
 
 void Supervisor::pump() {
   pumping_ = true;
-  while (!events_.empty()) {
+  while (!events_.empty() && !journal_room_.is_out()) {
     const JobEvent event = std::move(events_.front());
     events_.pop_front();
-    const Instant now{steady_now(), wall_now()};
-    const std::vector<Effect> effects = job_->step(event, now);
+    const std::vector<Effect> effects = job_->step(event, now());
     carry_out(effects);
     // A tick without an effect changes nothing that anybody can wait for.
     if (!effects.empty() || !std::holds_alternative<Tick>(event)) changes_.note();
@@ -28,26 +33,68 @@ void Supervisor::pump() {
   pumping_ = false;
 }
 
-void Supervisor::carry_out(const std::vector<Effect>& effects) {
-  for (const Effect& effect : effects) {
+void Supervisor::carry_out(std::vector<Effect> effects) {
+  for (auto e = effects.begin(); e != effects.end(); ++e) {
     if (journal_failed_) return;
-    std::visit([this](const auto& e) { act(e); }, effect);
+    const auto* record = std::get_if<Append>(&*e);
+    if (!record) {
+      const auto carry = [this]<class E>(const E& one) {
+        if constexpr (!std::is_same_v<E, Append>) act(one);
+      };
+      std::visit(carry, *e);
+      continue;
+    }
+    const auto appended = append(*record);
+    // An end needs no room: who takes the job up again finds nothing alive.
+    if (appended || journal_failed_ || std::holds_alternative<JobEnding>(record->record)) continue;
+    if (is_stopped_) return end_unwritten(io::kExitInterrupted, "on request");
+    std::vector<Effect> rest(std::make_move_iterator(e), std::make_move_iterator(effects.end()));
+    journal_room_.hold(std::move(rest), appended.error().message, steady_now());
+    act(Note{Note::Kind::kFailure, "journal_full",
+             fmt::format("{}: nothing is decided until it can be written; training goes on to the "
+                         "next boundary and waits there",
+                         appended.error().message)});
+    return;
   }
 }
 
-void Supervisor::act(const Append& e) {
+Result<void> Supervisor::append(const Append& e) {
   const wire::Frame frame = to_frame(e.record);
   auto appended = store_->append(frame.type, frame.body);
+  if (!appended && store_->is_full()) return appended;
   if (!appended) {
-    // Nothing may happen that is not journalled: this supervisor cannot go on.
-    journal_failed_ = true;
     console_->error("{}: the journal cannot be written, the job stops", appended.error().message);
-    if (!end_)
-      act(End{io::kExitFailure, appended.error().message, from_seconds(spec_.stop_timeout_s)});
-    return;
+    end_unwritten(io::kExitFailure, appended.error().message);
+    return appended;
   }
   journal_copy_->add(journal::append_bytes(frame.type, frame.body));
   change_log_->add(log_lines({e.record}));
+  return {};
+}
+
+void Supervisor::look_at_journal_room() {
+  const Time at = steady_now();
+  if (const std::string little = journal_room_.news(store_->shortage()); !little.empty())
+    act(Note{Note::Kind::kFailure, "journal_room_low",
+             fmt::format("{}: when that is used up, the job waits at its next boundary", little)});
+  if (!journal_room_.is_due(at)) return;
+  const auto appended = append(journal_room_.first());
+  if (journal_failed_) return;
+  if (!appended) return journal_room_.put_off(appended.error().message, at);
+  act(Note{Note::Kind::kInfo, "journal_written",
+           fmt::format("the journal can be written again, after {:.0f} s: the job goes on",
+                       std::chrono::duration<double>(journal_room_.waited(at)).count())});
+  pumping_ = true;
+  carry_out(journal_room_.let_go(at));
+  pump();
+}
+
+void Supervisor::end_unwritten(int exit_code, std::string why) {
+  // Nothing may happen that is not journalled: this supervisor carries nothing out any more.
+  journal_failed_ = true;
+  journal_room_.drop();
+  events_.clear();
+  act(End{exit_code, std::move(why), from_seconds(spec_.stop_timeout_s)});
 }
 
 void Supervisor::act(const Attach& e) {

@@ -1,6 +1,6 @@
 # timeout=180 cost=30
-# A shared volume that stalls holds up nothing and is told; a journal that cannot be written ends
-# the job, and nothing is done that it does not hold.
+# A shared volume that stalls holds up nothing and is told; while its
+# journal cannot be written, the job waits at its next boundary, and nothing is done that it does not hold.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
@@ -30,17 +30,38 @@ expect_output job 'WARNING the job was stopped: on request'
 expect_output job 'WARNING the shared volume does not answer'
 expect_nothing_left
 
-say 'the journal'
+say 'the journal has no room'
 # A file-size limit stands for a full disk. The signal that would come with it is ignored.
 rm -f "$T"/w*.jsonl
-# Epochs are long: the file's edit is the next thing to journal.
 trap '' XFSZ
-train -n 1 -- --steps-per-epoch 150
+train -n 1 --
 state=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')
+worker=$(pgrep -f "mlp_worker --log $T/w%i" | head -n 1)
 prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal")" || skip "no limit can be set"
-echo localhost >>host_worker
+happens journal_full 'nothing is decided until it can be written'
+shows 's["journal"]["waits_s"] > 1'
+dtctl status >"$T/text.out"
+expect_output text 'File too large: nothing is decided for .* training waits at the next boundary'
+prlimit --pid "$(supervisor)" --fsize=unlimited
+happens journal_written
+some_epochs 2
+_alive "$worker" || fail "the worker was not left alone"
+prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal")"
+happens journal_full . 2
+dtctl stop >"$T/stop.out" 2>&1 || true
 finished dtlaunch "$JOB_PID" 30
-expect_status 1
-expect_output job 'the journal cannot be written'
-[ "$(event worker_launched '"worker":1')" = 0 ] || fail "a worker was launched"
+expect_status 130
+expect_nothing_left
+
+say 'a supervisor that cannot start again is tried until it can'
+rm -f "$T"/w*.jsonl
+train -n 1 --
+state=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')
+mv "$state/spec.json" "$T/spec.json"
+kill -KILL "$(supervisor)"
+wait_for 20 'grep -q "The supervisor cannot go on yet" "$T/job.out"' || fail "it is not tried again"
+mv "$T/spec.json" "$state/spec.json"
+shows 's["term"] == 2'
+some_epochs 2
+end_job
 expect_nothing_left

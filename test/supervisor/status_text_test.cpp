@@ -139,3 +139,27 @@ TEST_CASE("job pointer: absent, whole, ended, half-written", "[status]") {
   CHECK_FALSE(write(R"({"job":7})"));
   std::filesystem::remove_all(dir);
 }
+
+TEST_CASE("status text: a journal that has no room, or little, is told", "[status]") {
+  const auto head = [](const char* journal) {
+    const auto text = supervisor::status_text(
+        fmt::format(R"({{"job":"j1","state":"running","journal":{}}})", journal));
+    REQUIRE(text);
+    return *text;
+  };
+  CHECK(head(R"({"waits_s":75.5,"trouble":"write journal /s/journal: No space left"})")
+            .find("No space left: nothing is decided for 1 min 15 s; training waits at the next "
+                  "boundary\n") != std::string::npos);
+  CHECK(head(R"({"waits_s":0.0,"trouble":"8 kB are left for the journal"})")
+            .find("\n8 kB are left for the journal\n") != std::string::npos);
+  CHECK(head(R"({"waits_s":0.0,"trouble":""})").find("journal") == std::string::npos);
+}
+
+TEST_CASE("status text: what a terminal would obey is shown", "[status]") {
+  const auto text = supervisor::status_text(R"({"job":"j1","state":"running","hosts":[
+      {"host":"a","wanted":1,"link":"down","given_up":true,"why":"\u001b]0;owned\u0007","attempts":1,
+       "restarts":0,"cooling_until_s":null}]})");
+  REQUIRE(text);
+  CHECK(text->find("\\x1b]0;owned\\x07") != std::string::npos);
+  CHECK(text->find('\x1b') == std::string::npos);
+}

@@ -95,7 +95,26 @@ TEST_CASE("store: a full disk is an exact error, and the journal stays whole", "
     ::setrlimit(RLIMIT_FSIZE, &old);
     REQUIRE_FALSE(done);
     CHECK(done.error().message == "write journal " + (dir / "journal") + ": File too large");
+    CHECK(store->is_full());
     REQUIRE(store->append(3, "three"));
+    CHECK_FALSE(store->is_full());
   }
   CHECK(replayed(dir / "journal") == std::vector<wire::Frame>{{1, "one"}, {3, "three"}});
+}
+
+TEST_CASE("store: the disk keeps room for the next records", "[store]") {
+  TempDir dir;
+  std::vector<wire::Frame> records;
+  auto store = Store::open(dir / "journal", records);
+  REQUIRE(store);
+  struct stat st {};
+  REQUIRE(::stat((dir / "journal").c_str(), &st) == 0);
+  if (st.st_blocks < 8) SKIP("this file system keeps no room ahead");
+  CHECK(st.st_size == static_cast<off_t>(store->size()));
+  CHECK(st.st_blocks * 512 >= static_cast<blkcnt_t>(Store::kAhead));
+  // Used up by more than half, it is filled up again.
+  for (int i = 0; i < 3; ++i) REQUIRE(store->append(1, std::string(Store::kAhead / 4, 'x')));
+  REQUIRE(::stat((dir / "journal").c_str(), &st) == 0);
+  CHECK(st.st_blocks * 512 >= st.st_size + static_cast<blkcnt_t>(Store::kAhead) / 2);
+  CHECK(store->shortage().empty());
 }

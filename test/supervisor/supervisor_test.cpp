@@ -1,5 +1,8 @@
 #include "supervisor/supervisor.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "io/control.h"
 #include "io/control_client.h"
 #include "test/supervisor/agent_end.h"
@@ -367,4 +370,74 @@ TEST_CASE("supervisor: only a folder that has a job is said to have one") {
   fs::permissions(job.spec.state_dir, fs::perms(0755));  // not ours alone: refused
   job.start();
   CHECK(job.end() == io::kExitFailure);
+}
+
+namespace {
+
+/// The journal cannot grow while this lives; a limit of this process's files stands for a full
+/// disk.
+struct FullDisk {
+  explicit FullDisk(const std::string& journal) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    rlimit now = before;
+    now.rlim_cur = fs::file_size(journal);
+    ::setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  rlimit before{};
+};
+
+bool says(const std::string& status, const char* words) {
+  return status.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("supervisor: while the journal's disk is full nothing is decided; then it goes on") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  std::optional<FullDisk> full(std::in_place, job.journal_path);
+  CHECK(job.wait(job.ask(R"({"op":"add","host":"b"})")) == R"({"ok":true})");
+  std::string status;
+  REQUIRE(job.until([&] {
+    status = job.wait(job.ask(R"({"op":"status"})"));
+    return says(status, "File too large");
+  }));
+  CHECK_FALSE(job.code);
+  CHECK(job.ends.size() == 1);  // b is not reached: nobody has journalled that it is wanted
+  full.reset();
+  CHECK(job.told(1, AgentHello::kType).with_start);
+  status = job.wait(job.ask(R"({"op":"status"})"));
+  CHECK(says(status, R"("journal":{"trouble":"","waits_s":0.0})"));
+}
+
+TEST_CASE("supervisor: a job whose journal's disk is full can be stopped") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  const FullDisk full(job.journal_path);
+  CHECK(job.wait(job.ask(R"({"op":"add","host":"b"})")) == R"({"ok":true})");
+  REQUIRE(
+      job.until([&] { return says(job.wait(job.ask(R"({"op":"status"})")), "File too large"); }));
+  job.supervisor->stop("on request");
+  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.ends[0]->was_told(Shutdown::kType));
+}
+
+TEST_CASE("supervisor: a socket's path that is too long is an error with the limit") {
+  Supervised job;
+  job.options.spec.socket = job.dir / std::string(120, 'x');
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  job.options.ready_fd = ends[1];
+  job.start();
+  CHECK(job.end() == io::kExitFailure);
+  char said[1000] = {};
+  REQUIRE(::read(ends[0], said, sizeof said - 1) > 0);
+  CHECK(std::string(said).find("107 characters at most") != std::string::npos);
+  ::close(ends[0]);
 }
