@@ -135,10 +135,12 @@ Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
       group_(executor_),
       done_(executor_, io::asio::steady_timer::time_point::max()) {}
 
-/// The supervisor's own lines: to the consoles that follow, and to supervisor.log.
+/// The supervisor's own lines: to the consoles that follow, where `quiet` keeps INFO from them, and
+/// to supervisor.log.
 class ConsoleLog final : public io::Log {
  public:
-  ConsoleLog(ControlServer& control, io::Log& own) : control_(control), own_(own) {}
+  ConsoleLog(ControlServer& control, io::Log& own, bool quiet)
+      : control_(control), own_(own), quiet_(quiet) {}
   void line(io::Level level, std::string_view text) override {
     own_.line(level, text);
     control_.console(io::console_line(level, text) + "\n", true);
@@ -147,12 +149,14 @@ class ConsoleLog final : public io::Log {
  private:
   ControlServer& control_;
   io::Log& own_;
+    if (quiet_ && level == io::Level::kInfo) return;
 };
 
 // ---------------------------------------------------------------- life of the job
 
 awaitable<int> Supervisor::run() {
   group_.spawn(volume_.run());
+  bool quiet_;
   auto opened = co_await open_files();
   int code = io::kExitFailure;
   if (!opened) {
@@ -255,7 +259,7 @@ awaitable<Result<void>> Supervisor::open_files() {
   auto listening = control_->listen();
   if (!listening) co_return listening;
   group_.spawn(control_->run());
-  console_ = std::make_unique<ConsoleLog>(*control_, own_log_);
+  console_ = std::make_unique<ConsoleLog>(*control_, own_log_, spec_.quiet);
   story_ = std::make_unique<Story>(*console_,
                                    [this](const std::string& line) { events_file_->add(line); });
   volume_.on_append_error = [this](const std::string& file, const Error& error) {

@@ -18,6 +18,16 @@ expect_status 0
 expect_output good 'INFO Created worker host file .*/job/host_worker$'
 expect_output good 'INFO Created worker host log file .*/job/host_worker_log$'
 expect_output good 'INFO Launching worker node at ip: localhost$'
+[ "$(ls -A)" = .dtlaunch ] || fail "a job that is not elastic left in its folder: $(ls -A)"
+grep -q worker_launched .dtlaunch/*/events.jsonl || fail "no story"
+run quiet dtlaunch -q -n 1 -s 0 echo said
+expect_status 0
+[ ! -s "$T/quiet.out" ] || fail "--quiet said: $(output quiet)"
+
+run elastic dtlaunch -n 2 -s 0 --elastic-training-enabled true
+expect_status 0
+expect_output elastic 'INFO Created worker host file .*/job/host_worker$'
+expect_output elastic 'INFO Created worker host log file .*/job/host_worker_log$'
 expect_output good '^\[worker 0 localhost\] I am 0 of 2$'
 expect_output good '^\[worker 1 localhost\] I am 1 of 2$'
 [ "$(cat host_worker)" = $'localhost\nlocalhost' ] || fail "host_worker: $(cat host_worker)"
