@@ -143,20 +143,20 @@ class ConsoleLog final : public io::Log {
       : control_(control), own_(own), quiet_(quiet) {}
   void line(io::Level level, std::string_view text) override {
     own_.line(level, text);
+    if (quiet_ && level == io::Level::kInfo) return;
     control_.console(io::console_line(level, text) + "\n", true);
   }
 
  private:
   ControlServer& control_;
   io::Log& own_;
-    if (quiet_ && level == io::Level::kInfo) return;
+  bool quiet_;
 };
 
 // ---------------------------------------------------------------- life of the job
 
 awaitable<int> Supervisor::run() {
   group_.spawn(volume_.run());
-  bool quiet_;
   auto opened = co_await open_files();
   int code = io::kExitFailure;
   if (!opened) {
