@@ -126,6 +126,9 @@ Result<JobSpec> spec_from_json(const std::string& text) {
 
 std::string marker_dir(const std::string& job_dir) { return job_dir + "/.dtlaunch"; }
 std::string job_files_dir(const JobSpec& spec) { return marker_dir(spec.job_dir) + "/" + spec.job; }
+std::string events_file(const std::string& job_dir, const std::string& job) {
+  return marker_dir(job_dir) + "/" + job + "/events.jsonl";
+}
 std::string checkpoints_dir(const JobSpec& spec) { return job_files_dir(spec) + "/checkpoints"; }
 std::string journal_copy_file(const JobSpec& spec) { return job_files_dir(spec) + "/journal"; }
 std::string pointer_file(const std::string& job_dir) {

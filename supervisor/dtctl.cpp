@@ -393,7 +393,7 @@ io::awaitable<int> events(Arguments args) {
       fmt::print("{}\n", as_json ? line : event_text(line));
     }
   };
-  auto shown = show_file(args, args.job_dir + "/events.jsonl", std::move(show));
+  auto shown = show_file(args, io::events_file(args.job_dir, job->job), std::move(show));
   co_return co_await std::move(shown);
 }
 

@@ -173,7 +173,7 @@ awaitable<int> Supervisor::run() {
     group_.spawn(watch_lock());
     if (spec_.elastic) group_.spawn(host_worker_->run());
     group_.spawn(change_log_->run());
-    group_.spawn(events_file_->run());
+    for (EventsFile* file : story_files_->files()) group_.spawn(file->run());
     group_.spawn(journal_copy_->run());
     const Instant now{steady_now(), wall_now()};
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
@@ -261,7 +261,7 @@ awaitable<Result<void>> Supervisor::open_files() {
   group_.spawn(control_->run());
   console_ = std::make_unique<ConsoleLog>(*control_, own_log_, spec_.quiet);
   story_ = std::make_unique<Story>(*console_,
-                                   [this](const std::string& line) { events_file_->add(line); });
+                                   [this](const std::string& line) { story_files_->add(line); });
   volume_.on_append_error = [this](const std::string& file, const Error& error) {
     own_log_.error("{}: {}", file, error.message);
   };
@@ -270,7 +270,14 @@ awaitable<Result<void>> Supervisor::open_files() {
     auto files = co_await make_job_files();
     if (!files) co_return files;
   }
-  const auto told = co_await take_up_events();
+  std::optional<std::string> seen_at;
+  if (spec_.elastic) seen_at = path("events.jsonl");
+  story_files_ = std::make_unique<StoryFiles>(
+      executor_, volume_, io::events_file(spec_.job_dir, spec_.job), std::move(seen_at));
+  story_files_->on_error([this](const Error& error) {
+    console_->warn("events.jsonl cannot be written now, it will catch up: {}", error.message);
+  });
+  const auto told = co_await story_files_->open(!options_.resume, own_log_);
   if (!told) co_return tl::unexpected(told.error());
   const std::string logs = io::job_files_dir(spec_) + "/logs";
   auto logs_made = co_await volume_.make_dirs(logs);
@@ -292,15 +299,9 @@ awaitable<Result<void>> Supervisor::open_files() {
                                             });
   group_.spawn(output_->run());
   change_log_ = std::make_unique<ChangeLogFile>(executor_, volume_, path("host_worker_log"));
-  change_log_->add(log_lines(records));
+  if (spec_.elastic) change_log_->add(log_lines(records));
   change_log_->on_error = [this](const Error& error) {
     console_->warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
-  };
-
-  events_file_ =
-      std::make_unique<EventsFile>(executor_, volume_, path("events.jsonl"), told->bytes);
-  events_file_->on_error = [this](const Error& error) {
-    console_->warn("events.jsonl cannot be written now, it will catch up: {}", error.message);
   };
 
   journal_copy_ = std::make_unique<JournalCopy>(executor_, volume_, io::journal_copy_file(spec_),
@@ -346,34 +347,15 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   auto spec = co_await volume_.replace(io::job_files_dir(spec_) + "/spec.json",
                                        io::to_json(spec_) + "\n", 0600);
   if (!spec) co_return spec;
+  if (!spec_.elastic) co_return Result<void>();
   // What the watch has not accepted yet joins as if it was written a moment later.
   auto workers = co_await volume_.replace(
       path("host_worker"), format_host_worker(spec_.workers) + format_host_worker(spec_.added));
   if (!workers) co_return workers;
   console_->info("Created worker host file {}", path("host_worker"));
   auto log = co_await volume_.replace(path("host_worker_log"), "");
-  if (!log) co_return log;
-  console_->info("Created worker host log file {}", path("host_worker_log"));
-  auto events = co_await volume_.replace(path("events.jsonl"), "");
-  co_return events;
-}
-
-awaitable<Result<ToldEvents>> Supervisor::take_up_events() {
-  const std::string file = path("events.jsonl");
-  auto text = co_await volume_.read(file, kMostEvents);
-  if (!text) {
-    if (text.error().kind == ErrorKind::kTimeout) co_return tl::unexpected(text.error());
-    own_log_.warn("what was told cannot be known: {}", text.error().message);
-    co_return ToldEvents{kAnySize, 0, {}};
-  }
-  const std::string_view present = *text ? std::string_view(**text) : std::string_view();
-  ToldEvents told = told_events(present);
-  if (told.bytes < present.size()) {
-    auto cut = co_await volume_.truncate(file, told.bytes);
-    if (!cut) co_return tl::unexpected(cut.error());
-  }
-  story_->go_on_from(told.next);
-  co_return told;
+  if (log) console_->info("Created worker host log file {}", path("host_worker_log"));
+  co_return log;
 }
 
 void Supervisor::tell_past_changes(const ToldEvents& told) {
@@ -513,8 +495,8 @@ awaitable<void> Supervisor::close_files() {
   const Time files_until = steady_now() + kGoodbye;
   if (!co_await change_log_->finish(kGoodbye))
     console_->warn("{} lacks its last lines: it cannot be written", path("host_worker_log"));
-  if (!co_await events_file_->finish(files_until - steady_now()))
-    console_->warn("{} lacks its last lines: it cannot be written", path("events.jsonl"));
+  if (!co_await story_files_->finish(files_until - steady_now()))
+    console_->warn("{} lacks its last lines: it cannot be written", story_files_->path());
   static_cast<void>(co_await journal_copy_->finish(files_until - steady_now()));
   const std::string pointer =
       nlohmann::json{{"job", spec_.job},

@@ -36,6 +36,7 @@
 #include "supervisor/status.h"
 #include "supervisor/store.h"
 #include "supervisor/story.h"
+#include "supervisor/story_files.h"
 #include "supervisor/volume.h"
 
 namespace dt::supervisor {
@@ -102,8 +103,6 @@ class Supervisor {
   // Life of the job.
   io::awaitable<Result<void>> open_files();
   io::awaitable<Result<void>> make_job_files();
-  /// What events.jsonl holds, whose whole lines stay; `bytes` is kAnySize if it cannot be read.
-  io::awaitable<Result<ToldEvents>> take_up_events();
   /// Of changes that an earlier term has journalled and not told.
   void tell_past_changes(const ToldEvents& told);
   io::awaitable<void> tick_loop();
@@ -205,7 +204,7 @@ class Supervisor {
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<io::Log> console_;
   std::unique_ptr<Story> story_;
-  std::unique_ptr<EventsFile> events_file_;
+  std::unique_ptr<StoryFiles> story_files_;
   std::unique_ptr<ProcessOutput> output_;
   std::unique_ptr<HostWorker> host_worker_;
   std::unique_ptr<ChangeLogFile> change_log_;

@@ -44,7 +44,7 @@ void Supervisor::act(const Append& e) {
     return;
   }
   journal_copy_->add(journal::append_bytes(frame.type, frame.body));
-  change_log_->add(log_lines({e.record}));
+  if (spec_.elastic) change_log_->add(log_lines({e.record}));
 }
 
 void Supervisor::act(const Attach& e) {

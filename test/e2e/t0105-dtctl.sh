@@ -14,7 +14,7 @@ expect_output wrong 'add:1:3: "b" was not expected'
 
 mkdir -p .dtlaunch/j1/logs
 printf 'one\ntwo\n' >.dtlaunch/j1/logs/worker-3.log
-printf '{"n":0,"time_ns":1763664000123456789,"text":"h joins","epoch":4}\n' >events.jsonl
+printf '{"n":0,"time_ns":1763664000123456789,"text":"h joins","epoch":4}\n' >.dtlaunch/j1/events.jsonl
 pointer() { printf '{"job":"j1","master":"10.0.0.1","pid":7,"socket":"%s/gone","state_dir":"/s","ended":%s}' "$T" "$1" >.dtlaunch/current.json; }
 pointer null
 run dead dtctl stop

@@ -15,9 +15,9 @@ kill_supervisor() {
 
 run good dtlaunch -n 2 -s 0 sh -c 'echo "I am $DT_WORKER_ID of $DMLC_NUM_WORKER"'
 expect_status 0
-expect_output good 'INFO Created worker host file .*/job/host_worker$'
-expect_output good 'INFO Created worker host log file .*/job/host_worker_log$'
 expect_output good 'INFO Launching worker node at ip: localhost$'
+expect_output good '^\[worker 0 localhost\] I am 0 of 2$'
+expect_output good '^\[worker 1 localhost\] I am 1 of 2$'
 [ "$(ls -A)" = .dtlaunch ] || fail "a job that is not elastic left in its folder: $(ls -A)"
 grep -q worker_launched .dtlaunch/*/events.jsonl || fail "no story"
 run quiet dtlaunch -q -n 1 -s 0 echo said
@@ -28,13 +28,15 @@ run elastic dtlaunch -n 2 -s 0 --elastic-training-enabled true
 expect_status 0
 expect_output elastic 'INFO Created worker host file .*/job/host_worker$'
 expect_output elastic 'INFO Created worker host log file .*/job/host_worker_log$'
-expect_output good '^\[worker 0 localhost\] I am 0 of 2$'
-expect_output good '^\[worker 1 localhost\] I am 1 of 2$'
 [ "$(cat host_worker)" = $'localhost\nlocalhost' ] || fail "host_worker: $(cat host_worker)"
 [ -f host_worker_log ] && [ ! -s host_worker_log ] || fail "host_worker_log is not there, or not empty"
+[[ $(readlink events.jsonl) == .dtlaunch/*/events.jsonl ]] || fail "events.jsonl is not the link it should be"
+story=$(readlink events.jsonl)
 
 run bad dtlaunch -n 1 -s 0 sh -c 'exit 5'
 expect_status 5
+[ "$(ls -A)" = .dtlaunch ] || fail "what an elastic job left is still there: $(ls -A)"
+[ -s "$story" ] || fail "the elastic job's story is gone"
 run killed dtlaunch -n 1 -s 0 sh -c 'kill -9 $$'
 expect_status 137
 run gone dtlaunch -n 1 -s 0 no-such-command
@@ -78,6 +80,7 @@ says 'worker 1.* up'
 kill -INT "$PID"
 finished dtlaunch "$PID" 10
 expect_status 130
+expect_output job 'the job was stopped: Ctrl-C$'
 expect_nothing_left
 launch sh -c 'trap "" TERM; echo up; while :; do sleep 1; done'
 says 'worker 1.* up'

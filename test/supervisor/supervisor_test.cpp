@@ -328,7 +328,7 @@ TEST_CASE("supervisor: a change that an earlier term has not told is told once")
                  {FileTaken{Edit(1), {{a, 1}, {b, 1}}}, WorkerAllotted{WorkerId(1), b, Edit(1)},
                   joins, WorkerGone{WorkerId(1), {0, 9}, "", {removed}}});
   Supervised job;
-  const std::string events = job.dir / "job/events.jsonl";
+  const std::string events = job.dir / "job/.dtlaunch/j/events.jsonl";
   // Of the last line a half: the helper, too, was killed.
   const std::string other = R"({"n":0,"event":"committed"})"
                             "\n";
