@@ -1,5 +1,6 @@
 /// dtctl: a person's hand on a running job, from any shell. Finds the job by its folder.
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -256,6 +257,21 @@ io::awaitable<int> resume(Arguments args) {
   co_return io::kExitOk;
 }
 
+/// "dtctl stop by root on pts/3": what the job's end is put down to.
+std::string who_stops(bool force) {
+  const passwd* user = ::getpwuid(::getuid());
+  std::string who = user ? user->pw_name : fmt::format("user {}", ::getuid());
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    const char* terminal = ::ttyname(fd);
+    if (terminal == nullptr) continue;
+    std::string_view name = terminal;
+    if (name.starts_with("/dev/")) name.remove_prefix(std::string_view("/dev/").size());
+    who += fmt::format(" on {}", name);
+    break;
+  }
+  return fmt::format("dtctl stop{} by {}", force ? " --force" : "", who);
+}
+
 io::awaitable<int> stop(Arguments args) {
   auto revived = co_await revive(args);
   if (!revived) co_return complain(revived.error(), kExitNoJob);
@@ -266,7 +282,7 @@ io::awaitable<int> stop(Arguments args) {
   json follow{{"op", "console"}, {"owner", false}};
   auto followed = co_await ask(follower->client.get(), std::move(follow));
   if (!followed) co_return complain(followed.error());
-  json request{{"op", "stop"}, {"force", args.force}};
+  json request{{"op", "stop"}, {"force", args.force}, {"why", who_stops(args.force)}};
   auto reply = co_await ask(connected->client.get(), std::move(request));
   if (!reply) co_return complain(reply.error());
   co_return co_await watch_console(std::move(*follower), false);

@@ -80,9 +80,9 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
   const std::string op = ask->op;
   if (op == "stop") {
     if (ask->force)
-      kill("on request");
+      kill(ask->why);
     else
-      stop("on request");
+      stop(ask->why);
     co_return ok_reply();
   }
   if (!job_) co_return error_reply("the supervisor is starting: try again");

@@ -67,7 +67,7 @@ expect_output status '^1 .* localhost '
 wait_for 5 '[ "$(dtctl logs 1 2>&1)" = up ]' || fail "dtctl logs 1: $(dtctl logs 1 2>&1)"
 run stop dtctl stop
 expect_status 0
-expect_output stop 'ended with exit code 130'
+expect_output stop 'ended with exit code 130: dtctl stop by '
 finished dtlaunch "$first" 10
 expect_status 130
 run status dtctl status
