@@ -300,7 +300,10 @@ io::awaitable<int> edit(Arguments args) {
   json request{{"op", args.command}, {"host", line}};
   auto reply = co_await ask(connected->client.get(), std::move(request));
   if (!reply) co_return complain(reply.error());
-  fmt::print("host_worker was changed; it takes effect at the next epoch\n");
+  const json answer = json::parse(*reply, nullptr, false);
+  const std::string note = answer.is_object() ? answer.value("note", "") : "";
+  fmt::print("host_worker was changed; {}\n",
+             note.empty() ? "it takes effect at the next epoch" : io::printable(note));
   co_return io::kExitOk;
 }
 

@@ -220,6 +220,12 @@ json kept_out_json(const StatusInput& in) {
 
 }  // namespace
 
+std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s) {
+  if (!spec.elastic || job.opened() || job.finishing() || job.ending()) return "";
+  return fmt::format("no worker has opened a kvstore yet (up {}): until one does, nothing joins",
+                     duration_text(uptime_s));
+}
+
 std::string status_json(const StatusInput& in) {
   const Boundary& view = in.job.boundary();
   json out{{"job", in.spec.job},

@@ -66,6 +66,10 @@ struct StatusInput {
   std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
 };
 
+/// Why nothing joins an elastic job that is up for so long: no worker has opened a kvstore. Empty
+/// when one has, or the job does not begin with any worker.
+[[nodiscard]] std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s);
+
 [[nodiscard]] std::string status_json(const StatusInput& in);
 
 }  // namespace dt::supervisor

@@ -144,7 +144,7 @@ std::string gpus(const json& status) {
 }
 
 std::string host_file(const json& status) {
-  if (shown(status, "elastic") != "true") return "\nnot elastic: host_worker is not watched\n";
+  if (shown(status, "elastic") != "true") return "\nnot elastic: nothing joins or leaves\n";
   const json& file = part(status, "file");
   std::string out = fmt::format("\n{}, last accepted:", shown(file, "path"));
   for (const json& host : items(file, "accepted"))
@@ -198,6 +198,7 @@ std::string head(const json& status) {
   if (const json& back = part(status, "rolling_back"); back.is_object())
     out += fmt::format("going back to the checkpoint of epoch {}: {}\n", shown(back, "to_epoch"),
                        shown(back, "why"));
+  if (shown(status, "not_open") != "-") out += shown(status, "not_open") + "\n";
   if (shown(status, "waiting") != "-")
     out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
   if (const json& goodput = part(status, "goodput"); goodput.is_object())

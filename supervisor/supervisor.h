@@ -185,6 +185,7 @@ class Supervisor {
   io::awaitable<Result<void>> rewrite_host_worker(std::string op, std::string host,
                                                   std::uint32_t slots);
   [[nodiscard]] std::string status() const;
+  [[nodiscard]] double uptime_s() const;
 
   [[nodiscard]] std::string path(const std::string& name) const {
     return spec_.job_dir + "/" + name;

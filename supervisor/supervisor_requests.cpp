@@ -54,6 +54,10 @@ std::string ok_reply() { return json{{"ok", true}}.dump(); }
 
 }  // namespace
 
+double Supervisor::uptime_s() const {
+  return std::chrono::duration<double>(steady_now() - started_).count();
+}
+
 std::string Supervisor::status() const {
   const Time now = steady_now();
   StatusInput in{.spec = spec_,
@@ -62,7 +66,7 @@ std::string Supervisor::status() const {
                  .term = term_.value,
                  .stopping = end_.has_value(),
                  .now = now,
-                 .uptime_s = std::chrono::duration<double>(now - started_).count(),
+                 .uptime_s = uptime_s(),
                  .file_refusal = host_worker_->state().refusal(),
                  .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
                  .volume_dropped = volume_.dropped_bytes(),
@@ -110,7 +114,10 @@ io::awaitable<std::string> Supervisor::edit_host_worker(std::string op, std::str
   editing_ = false;
   if (!result) co_return error_reply(result.error().message);
   host_worker_->nudge();
-  co_return ok_reply();
+  json reply{{"ok", true}};
+  const std::string why_not = not_open(*job_, spec_, uptime_s());
+  if (!why_not.empty()) reply["note"] = why_not;
+  co_return reply.dump();
 }
 
 io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std::string host,

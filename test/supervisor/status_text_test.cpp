@@ -104,6 +104,20 @@ GPU  HOST   NAME         WORKERS  BUSY  MEMORY         TEMP  POWER  TROUBLE
 )") != std::string::npos);
 }
 
+TEST_CASE("status text: who is about to leave, and why nothing joins", "[status]") {
+  const auto text = supervisor::status_text(
+      R"({"not_open":"no worker has opened a kvstore yet (up 12 s): until one does, nothing joins",
+          "elastic":false,"uptime_s":180000,
+          "workers":[{"id":3,"rank":1,"host":"b","state":"MEMBER","leaves_next":true,"pid":7,
+                      "why":"leaves at the next epoch"}]})");
+  REQUIRE(text);
+  CHECK(text->find("up 2 d 02 h\n") != std::string::npos);
+  CHECK(text->find("\nno worker has opened a kvstore yet (up 12 s)") != std::string::npos);
+  CHECK(text->find("LEAVING  -      -     -        -    -       7    leaves at the next epoch\n") !=
+        std::string::npos);
+  CHECK(text->find("not elastic: nothing joins or leaves") != std::string::npos);
+}
+
 TEST_CASE("status text: a rollback under way", "[status]") {
   const auto text = supervisor::status_text(
       R"({"rolling_back":{"to_epoch":6,"why":"server 1 on b ended with 1"}})");
