@@ -41,7 +41,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     restart_refill_s, max_futile_restarts, min_workers, min_workers_timeout_s, max_workers,
     start_timeout_s, is_start_timeout_set, prepare_timeout_s, leave_timeout_s, stop_timeout_s,
     orphan_timeout_s, boundary_timeout_s, hang_timeout_s, suspect_after_s, dead_after_s,
-    server_dead_after_s, poll_interval_s, ssh, quiet, prefix)
+    server_dead_after_s, poll_interval_s, ssh, quiet, prefix, no_shared_folder)
 
 namespace {
 

@@ -51,6 +51,8 @@ struct JobSpec {
   std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.
   bool require_prepared = false;
   std::string sync_dst_dir;
+  /// Hosts need not have `cwd`: what lacks it starts in the home folder.
+  bool no_shared_folder = false;
 
   std::uint16_t server_port = 0;      ///< First port for servers on a host; 0: any free one.
   std::string interface;              ///< Bind data connections to this interface only.

@@ -152,6 +152,8 @@ Result<void> Agent::obey(const wire::Frame& frame) {
       return obey_as<AckExit>(frame);
     case AskProcess::kType:
       return obey_as<AskProcess>(frame);
+    case CheckFolder::kType:
+      return obey_as<CheckFolder>(frame);
     case ToProcess::kType:
       return obey_as<ToProcess>(frame);
     case Shutdown::kType:
@@ -244,6 +246,34 @@ void Agent::handle(const AskProcess& question) {
   state.process = question.process;
   state.text = process_states(found->second->pid);
   tell(state);
+}
+
+void Agent::handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
+
+awaitable<void> Agent::check_folder(std::string folder) {
+  FolderChecked checked;
+  checked.folder = folder;
+  auto answer = ask_folder(folder);
+  if (answer) {
+    asio::posix::stream_descriptor pipe(executor_, answer->release());
+    checked.error = EIO;  // unless it says otherwise before it ends
+    const auto buffer = asio::buffer(&checked.error, sizeof checked.error);
+    co_await pipe.async_read_some(buffer, tok);
+  } else {
+    log_.warn("{}", answer.error().message);  // no reason to keep the host out
+  }
+  tell(checked);
+}
+
+awaitable<void> Agent::tell_usage() {
+  for (;;) {
+    co_await io::sleep_for(kUsageInterval);
+    Usage usage;
+    for (const auto& [id, process] : processes_)
+      if (link_ && process->running && !process->reaped)
+        usage.resident.emplace_back(id, resident_bytes(process->pid));
+    if (!usage.resident.empty()) tell(usage);
+  }
 }
 
 void Agent::handle(const ToProcess& message) {

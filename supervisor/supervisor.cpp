@@ -64,6 +64,12 @@ JobOptions job_options(const io::JobSpec& spec) {
   return o;
 }
 
+/// What every host needs before processes start there; empty: it may lack it.
+std::string folder_to_check(const io::JobSpec& spec) {
+  const bool is_shared = !spec.local && !spec.no_shared_folder && spec.sync_dst_dir.empty();
+  return is_shared ? spec.cwd : std::string();
+}
+
 /// A port nobody listens on. It stays bound, unused, while the returned socket lives.
 Result<std::pair<io::asio::ip::tcp::socket, std::uint16_t>> reserve_port(
     io::asio::any_io_executor executor) {
@@ -133,7 +139,8 @@ Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
       backend_(std::move(backend)),
       volume_(executor_, VolumeClient::Options{options_.volume_helper}),
       group_(executor_),
-      done_(executor_, io::asio::steady_timer::time_point::max()) {}
+      done_(executor_, io::asio::steady_timer::time_point::max()),
+      folder_checks_(folder_to_check(spec_)) {}
 
 /// The supervisor's own lines: to the consoles that follow, where `quiet` keeps INFO from them, and
 /// to supervisor.log.
@@ -402,6 +409,8 @@ awaitable<void> Supervisor::tick_loop() {
   for (;;) {
     co_await io::sleep_for(kTick);
     notice_silence(steady_now());
+    for (const Host& host : folder_checks_.overdue(steady_now()))
+      kept_away(host, folder_checks_.silence());
     post(Tick{});
   }
 }

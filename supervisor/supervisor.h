@@ -28,7 +28,7 @@
 #include "supervisor/agent_link.h"
 #include "supervisor/change_log_file.h"
 #include "supervisor/control.h"
-#include "supervisor/events_file.h"
+#include "supervisor/folder_checks.h"
 #include "supervisor/host_worker.h"
 #include "supervisor/job_lock.h"
 #include "supervisor/journal_copy.h"
@@ -159,6 +159,10 @@ class Supervisor {
   /// Makes the link to a host's agent and starts one if none is there.
   io::awaitable<void> reach(Host host);
   void attached(const Host& host, const AgentState& state);
+  /// It has the folder that processes start in.
+  void admitted(const Host& host, const AgentState& state);
+  /// It has not, or does not say.
+  void kept_away(const Host& host, std::string why);
   void broke(const Host& host, const Error& error, bool gone);
   void heard(const Host& host, const wire::Frame& frame);
   /// Events of what is newly wrong with a host's GPUs.
@@ -215,6 +219,8 @@ class Supervisor {
 
   std::map<Host, HostShell> hosts_;
   std::map<ProcessId, ProcessNotes> processes_;
+  FolderChecks folder_checks_;
+  Pulse pulse_;
   std::map<std::uint32_t, PrepareRun> prepares_;
   std::set<Host> waits_told_;
   std::set<Host> synced_;

@@ -91,6 +91,21 @@ io::awaitable<void> Supervisor::reach(Host host) {
 }
 
 void Supervisor::attached(const Host& host, const AgentState& state) {
+  if (!folder_checks_.begin(host, state, steady_now())) return admitted(host, state);
+  send(host, CheckFolder{folder_checks_.folder()});
+}
+
+void Supervisor::kept_away(const Host& host, std::string why) {
+  if (!folder_checks_.take(host)) return;
+  HostShell& h = shell(host);
+  if (h.leaving || !h.link) return;
+  h.link->shut_down(0);
+  h.leaving = true;
+  post(AttachFailed{host, fmt::format("{}: {}", host, why)});
+}
+
+void Supervisor::admitted(const Host& host, const AgentState& state) {
+  folder_checks_.passed(host, state);
   HostShell& h = shell(host);
   h.ever_attached = true;
   h.cores = state.cores;
@@ -125,6 +140,7 @@ void Supervisor::attached(const Host& host, const AgentState& state) {
 void Supervisor::broke(const Host& host, const Error& error, bool gone) {
   HostShell& h = shell(host);
   if (gone) forget_prepares(host);
+  static_cast<void>(folder_checks_.take(host));
   if (h.leaving) return;
   if (h.ever_attached || gone)
     post(AgentDetached{host, error.message, gone});
@@ -163,6 +179,21 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
         }
       }
       output_->write(*m);
+      return;
+    }
+    case FolderChecked::kType: {
+      const auto m = wire::parse<FolderChecked>(frame.body);
+      if (!m) return malformed(m.error());
+      if (m->folder != folder_checks_.folder()) return;
+      if (m->error != 0) return kept_away(host, folder_checks_.trouble(m->error));
+      if (const auto state = folder_checks_.take(host)) admitted(host, *state);
+      return;
+    }
+    case Usage::kType: {
+      const auto m = wire::parse<Usage>(frame.body);
+      if (!m) return malformed(m.error());
+      for (const auto& [process, bytes] : m->resident)
+        if (processes_.count(process) > 0) pulse_.resident(process, bytes);
       return;
     }
     case ProcessState::kType: {
