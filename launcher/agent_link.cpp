@@ -7,6 +7,7 @@
 #include "io/nvml.h"
 #include "io/within.h"
 #include "launcher/agent_internal.h"
+#include "launcher/child.h"
 #include "launcher/sweep.h"
 
 namespace dt::launcher {
@@ -18,6 +19,8 @@ using namespace std::chrono_literals;
 /// Whatever a supervisor asks for: the beat also paces the watch over its silence.
 constexpr Duration kFastestBeat = 10ms;
 constexpr Duration kSlowestBeat = 10s;
+/// Often enough for people who look at status.
+constexpr auto kUsageInterval = 5s;
 /// Output waiting in the link's queue; small, so that a Beat behind it is not late.
 constexpr std::size_t kLinkWindow = std::size_t{256} << 10;
 

@@ -426,16 +426,37 @@ io::awaitable<int> version(Arguments) {
   co_return io::kExitOk;
 }
 
+struct Command {
+  io::awaitable<int> (*run)(Arguments);
+  bool takes_words = false;
+};
+
+const std::map<std::string, Command>& commands() {
+  static const std::map<std::string, Command> all = {
+      {"status", {status}},   {"add", {edit, true}},  {"remove", {edit, true}},
+      {"stop", {stop}},       {"logs", {logs, true}}, {"events", {events}},
+      {"console", {console}}, {"version", {version}}, {"help", {help, true}},
+      {"resume", {resume}},   {"why", {why, true}},
+  };
+  return all;
+}
+
+Usage unknown_command(const std::string& given) {
+  std::vector<std::string> names;
+  for (const auto& [name, command] : commands()) names.push_back(name);
+  const auto meant = launcher::nearest_name(given, names);
+  return {fmt::format("unknown command {}{}", given,
+                      meant ? fmt::format("; did you mean {}?", *meant) : "")};
+}
+
 int run(const std::vector<std::string>& words) {
   const Arguments args = parse(words);
-  using Command = io::awaitable<int> (*)(Arguments);
-  const std::map<std::string, Command> commands = {
-      {"status", status}, {"add", edit},      {"remove", edit},     {"stop", stop},
-      {"logs", logs},     {"events", events}, {"console", console}, {"version", version},
-      {"help", help},     {"resume", resume}, {"why", why},
-  };
-  const auto command = commands.find(args.command);
-  if (command == commands.end()) throw Usage{fmt::format("unknown command {}", args.command)};
+  const auto found = commands().find(args.command);
+  if (found == commands().end()) throw unknown_command(args.command);
+  const Command& command = found->second;
+  if (!command.takes_words && !args.words.empty())
+    throw Usage{fmt::format("{} takes no \"{}\"{}", args.command, args.words.front(),
+                            args.command == "status" ? "; of one host: dtctl why HOST" : "")};
   io::asio::io_context context(1);
   int code = io::kExitFailure;
   std::exception_ptr error;

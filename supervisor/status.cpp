@@ -85,6 +85,35 @@ json gpus_json(const StatusInput& in) {
   return out;
 }
 
+template <class T>
+void set(json& object, const char* key, const std::optional<T>& value) {
+  object[key] = value ? json(*value) : json(nullptr);
+}
+
+json pulse_json(const StatusInput& in) {
+  if (!in.pulse) return nullptr;
+  json out{{"text", in.pulse->line(in.job, in.now, in.uptime_s)},
+           {"restarts", in.pulse->restarts()}};
+  set(out, "epoch_s", in.pulse->epoch_s());
+  set(out, "boundary_age_s", in.pulse->boundary_age_s(in.now));
+  set(out, "checkpoint_age_s", in.pulse->checkpoint_age_s(in.now));
+  return out;
+}
+
+/// What a worker on its way waits for, where the job machine has no word on it.
+std::string why_not_yet(const StatusInput& in, const Worker& w) {
+  const auto host = in.job.hosts().find(w.host);
+  if (host == in.job.hosts().end()) return "";
+  const Job::HostState& h = host->second;
+  if (w.state == WorkerState::kSeen && h.cooling_until && *h.cooling_until > in.now)
+    return fmt::format("waits for its host's next try: {}", h.why);
+  if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) return "";
+  if (h.preparing) return "the host's data check runs";
+  if (h.link == Job::Link::kUp) return "about to be started";
+  const auto doing = in.reaching.find(to_string(w.host));
+  return doing == in.reaching.end() ? "its host is being reached" : doing->second;
+}
+
 json workers_json(const StatusInput& in) {
   json out = json::array();
   const auto since = [&in](Time then) {
@@ -107,6 +136,13 @@ json workers_json(const StatusInput& in) {
     }
     if (const auto p = in.processes.find({Role::kWorker, id.value}); p != in.processes.end()) {
       entry["pid"] = p->second.pid;
+    }
+    for (const char* key : {"steps_per_s", "resident_bytes", "output_age_s"}) entry[key] = nullptr;
+    if (in.pulse) {
+      const ProcessId process{Role::kWorker, id.value};
+      set(entry, "steps_per_s", in.pulse->steps_per_s(id));
+      set(entry, "resident_bytes", in.pulse->resident(process));
+      set(entry, "output_age_s", in.pulse->output_age_s(process, in.now));
     }
     if (const auto at = in.job.hang_watch().position(id))
       entry["progress"] = {
@@ -240,6 +276,8 @@ std::string status_json(const StatusInput& in) {
            {"max_workers", in.spec.max_workers},
            {"uptime_s", in.uptime_s},
            {"waiting", in.job.pending_reason()},
+           {"pulse", pulse_json(in)},
+           {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
            {"goodput", nullptr},
            {"workers", workers_json(in)},
            {"servers", servers_json(in)},

@@ -65,12 +65,38 @@ std::string why_of(const json& worker) {
                      process == "-" ? "" : "; " + process);
 }
 
+/// A member that the next epoch begins without is leaving already, for people.
+std::string state_of(const json& worker) {
+  return shown(worker, "leaves_next") == "true" ? "LEAVING" : shown(worker, "state");
+}
+
+std::string rate_of(const json& worker) {
+  const json& rate = part(worker, "steps_per_s");
+  return rate.is_number() ? fmt::format("{:.1f}", rate.get<double>()) : "-";
+}
+
+/// "812 MB", "3.4 GB".
+std::string resident_of(const json& worker) {
+  const json& bytes = part(worker, "resident_bytes");
+  if (!bytes.is_number()) return "-";
+  const double mb = bytes.get<double>() / 1e6;
+  return mb < 1000 ? fmt::format("{:.0f} MB", mb) : fmt::format("{:.1f} GB", mb / 1000);
+}
+
+/// How long ago it printed something.
+std::string age_of_output(const json& worker) {
+  const json& age = part(worker, "output_age_s");
+  return age.is_number() ? duration_text(age.get<double>()) + " ago" : "-";
+}
+
 std::string workers(const json& status) {
-  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "PID", "WHY"}};
+  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "STEPS/S", "RSS",
+                            "OUTPUT", "PID", "WHY"}};
   for (const json& w : items(status, "workers")) {
     const json& progress = part(w, "progress");
-    rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), shown(w, "state"),
-                    shown(progress, "epoch"), shown(progress, "step"), shown(w, "pid"), why_of(w)});
+    rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), state_of(w),
+                    shown(progress, "epoch"), shown(progress, "step"), rate_of(w), resident_of(w),
+                    age_of_output(w), shown(w, "pid"), why_of(w)});
   }
   return table(rows);
 }
@@ -191,7 +217,9 @@ std::string kept_out(const json& status) {
 std::string head(const json& status) {
   const json& uptime = part(status, "uptime_s");
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
-                                uptime.is_number() ? duration(uptime.get<double>()) : "-");
+                                uptime.is_number() ? duration_text(uptime.get<double>()) : "-");
+  if (const json& pulse = part(status, "pulse"); pulse.is_object())
+    out += shown(pulse, "text") + "\n";
   out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",
                      shown(status, "epoch"), shown(status, "generation"),
                      shown(status, "world_size"), shown(status, "term"));

@@ -176,6 +176,7 @@ awaitable<int> Supervisor::run() {
   } else {
     const bool is_heard = say_ready("READY\n");
     group_.spawn(tick_loop());
+    group_.spawn(heartbeat());
     group_.spawn(notice_failure());
     group_.spawn(watch_lock());
     if (spec_.elastic) group_.spawn(host_worker_->run());
@@ -412,6 +413,14 @@ awaitable<void> Supervisor::tick_loop() {
     for (const Host& host : folder_checks_.overdue(steady_now()))
       kept_away(host, folder_checks_.silence());
     post(Tick{});
+  }
+}
+
+awaitable<void> Supervisor::heartbeat() {
+  constexpr int kOften = 10;
+  for (int lines = 0;; ++lines) {
+    co_await io::sleep_for(options_.heartbeat * (lines < kOften ? 1 : kOften));
+    if (!end_) console_->info("{}", pulse_.line(*job_, steady_now(), uptime_s()));
   }
 }
 

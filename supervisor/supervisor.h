@@ -33,6 +33,7 @@
 #include "supervisor/job_lock.h"
 #include "supervisor/journal_copy.h"
 #include "supervisor/output.h"
+#include "supervisor/pulse.h"
 #include "supervisor/status.h"
 #include "supervisor/store.h"
 #include "supervisor/story.h"
@@ -53,6 +54,8 @@ struct SupervisorOptions {
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
   /// A foreground job whose dtlaunch has not come for its console by then is stopped.
   Duration owner_comes = std::chrono::seconds(30);
+  /// Between lines that tell how the job goes on, at first; after ten of them ten times that.
+  Duration heartbeat = std::chrono::minutes(1);
   /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
   std::function<io::awaitable<Result<void>>(Host)> sync;
 };
@@ -106,6 +109,8 @@ class Supervisor {
   /// Of changes that an earlier term has journalled and not told.
   void tell_past_changes(const ToldEvents& told);
   io::awaitable<void> tick_loop();
+  /// A line now and then that tells how the job goes on.
+  io::awaitable<void> heartbeat();
   /// Tells the job machine which agents have fallen silent, and which are heard again.
   void notice_silence(Time now);
   /// Wakes run() when a task has failed and all are cancelled.

@@ -20,6 +20,7 @@ void Supervisor::pump() {
     events_.pop_front();
     const Instant now{steady_now(), wall_now()};
     carry_out(job_->step(event, now));
+    pulse_.look(*job_, now.at);
     if (journal_failed_) events_.clear();
   }
   pumping_ = false;
@@ -156,6 +157,7 @@ void Supervisor::act(const Note& e) {
     if (const auto rank = e.worker ? view.rank_of(*e.worker) : std::nullopt)
       place.rank = rank->value;
   }
+  pulse_.told(e);
   story_->tell(e, place);
 }
 

@@ -178,6 +178,7 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
             run->second.tail.erase(0, run->second.tail.size() - kTail);
         }
       }
+      pulse_.output(m->process, steady_now());
       output_->write(*m);
       return;
     }
@@ -254,7 +255,8 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
       if (const auto m = wire::parse<Arrive>(body))
         post(WorkerArrived{worker, m->epoch, m->join, m->servers});
     } else if (type == Progress::kType) {
-      if (const auto m = wire::parse<Progress>(body))
+      if (const auto m = wire::parse<Progress>(body)) {
+        pulse_.progress(worker, m->step, steady_now());
         post(WorkerProgress{worker, m->epoch, m->step});
     }
   } else if (process.role == Role::kServer) {
@@ -289,6 +291,7 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
 
 void Supervisor::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran) {
   output_->close(process);
+  pulse_.forget(process);
   if (const auto p = processes_.find(process); p != processes_.end() && why.empty())
     if (process.role == Role::kServer) why = p->second.last_words;
   if (process.role != Role::kPrepare) {

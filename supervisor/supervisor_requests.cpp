@@ -70,6 +70,7 @@ std::string Supervisor::status() const {
                  .file_refusal = host_worker_->state().refusal(),
                  .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
                  .volume_dropped = volume_.dropped_bytes(),
+                 .pulse = &pulse_,
                  .gpus = {},
                  .kept_out = {{"control socket", control_->kept_out()}}};
   for (const auto& [host, h] : hosts_) in.kept_out["agent of " + to_string(host)] = h.kept_out;
