@@ -166,7 +166,9 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
       co_return fail(ErrorKind::kIo, "{}: bundle copy: the copied files are not there afterwards",
                      host);
     stream->reset();
+    self->copying.insert(host);
     auto copied = co_await self->copy_bundle(host);
+    self->copying.erase(host);
     if (!copied) co_return tl::unexpected(copied.error());
   }
 }

@@ -87,6 +87,7 @@ struct SshBackend::Impl {
   std::shared_ptr<Slots> setups;
   std::map<std::string, std::shared_ptr<Slots>> per_address;
   std::shared_ptr<const Bundle> bundle;
+  std::set<Host> copying;  ///< To which the bundle is being brought.
   std::minstd_rand random{std::random_device{}()};
   Offload offload{16};
 

@@ -19,8 +19,10 @@
 #include "io/control.h"
 #include "io/control_client.h"
 #include "io/job_spec.h"
+#include "io/line_prefixer.h"
 #include "io/log.h"
 #include "io/within.h"
+#include "launcher/spelling.h"
 #include "launcher/supervisor_process.h"
 #include "supervisor/job_pointer.h"
 #include "supervisor/status_text.h"
@@ -159,14 +161,31 @@ io::awaitable<Result<std::string>> ask(io::ControlClient* client, json request) 
 
 // ---------------------------------------------------------------- commands
 
+/// The status of a folder in which no job answers, as `status --json` prints it.
+std::string no_status(const Arguments& args, const Error& why) {
+  json out{{"ok", false}, {"state", "none"}, {"error", why.message}};
+  if (const auto job = read_job_pointer(args.job_dir)) {
+    out["job"] = job->job;
+    out["state"] = job->ended ? "ended" : "unreachable";
+    if (job->ended) out["exit_code"] = job->ended->exit_code;
+    if (job->ended) out["message"] = job->ended->message;
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+int complain_of_status(const Arguments& args, const Error& why) {
+  if (args.json) fmt::print("{}\n", no_status(args, why));
+  return complain(why, kExitNoJob);
+}
+
 io::awaitable<int> status(Arguments args) {
   for (;;) {
     auto connected = co_await connect(args);
-    if (!connected) co_return complain(connected.error(), kExitNoJob);
+    if (!connected) co_return complain_of_status(args, connected.error());
     json request{{"op", "status"}};
     auto reply = co_await ask(connected->client.get(), std::move(request));
     if (!reply && reply.error().kind == ErrorKind::kClosed)
-      co_return complain(no_answer(args, connected->job), kExitNoJob);
+      co_return complain_of_status(args, no_answer(args, connected->job));
     if (!reply) co_return complain(reply.error());
     auto text = args.json ? Result<std::string>(*reply + "\n") : status_text(*reply);
     if (!text) co_return complain(text.error());
@@ -460,7 +479,7 @@ int run(const std::vector<std::string>& words) {
   io::asio::io_context context(1);
   int code = io::kExitFailure;
   std::exception_ptr error;
-  io::asio::co_spawn(context, command->second(args), [&](std::exception_ptr thrown, int exit_code) {
+  io::asio::co_spawn(context, command.run(args), [&](std::exception_ptr thrown, int exit_code) {
     error = thrown;
     code = exit_code;
   });
@@ -476,7 +495,7 @@ int main(int argc, char** argv) {
   try {
     return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const dt::supervisor::Usage& usage) {
-    fmt::print(stderr, "dtctl: {}\n\n{}", usage.why, dt::supervisor::kHelp);
+    fmt::print(stderr, "dtctl: {}; see dtctl --help\n", usage.why);
     return dt::io::kExitUsage;
   } catch (const std::exception& e) {
     // Not fmt::print, which would throw again if stderr itself is what failed.

@@ -5,6 +5,7 @@
 
 #include "core/gpus.h"
 #include "core/job_text.h"
+#include "supervisor/duration_text.h"
 
 namespace dt::supervisor {
 namespace {
@@ -119,13 +120,19 @@ json workers_json(const StatusInput& in) {
   const auto since = [&in](Time then) {
     return std::chrono::duration<double>(in.now - then).count();
   };
+  const std::vector<WorkerId> leaves =
+      in.job.membership().plan(in.job.boundary().contributors(), in.now).leaves;
   for (const auto& [id, w] : in.job.membership().workers()) {
     if (w.state == WorkerState::kGone) continue;
+    const bool leaves_next = std::find(leaves.begin(), leaves.end(), id) != leaves.end();
     json entry{{"id", id.value},
                {"rank", nullptr},
                {"host", to_string(w.host)},
                {"state", name(w.state)},
-               {"why", w.why},
+               {"why", !w.why.empty() ? w.why
+                       : leaves_next  ? "leaves at the next epoch"
+                                      : why_not_yet(in, w)},
+               {"leaves_next", leaves_next},
                {"pid", 0},
                {"stalls", nullptr},
                {"opened", w.opened},
@@ -188,12 +195,20 @@ std::uint32_t beyond_limit(const StatusInput& in, const Host& host) {
 
 json hosts_json(const StatusInput& in) {
   json out = json::array();
+  const auto is_known = [&in](const Host& host) { return in.job.hosts().count(host) != 0; };
   // Hosts that the job has nothing to do with yet.
   for (const HostSlots& s : in.job.membership().beyond_limit())
-    if (in.job.hosts().count(s.host) == 0)
+    if (!is_known(s.host) && in.job.membership().wanted(s.host) == 0)
       out.push_back({{"host", to_string(s.host)},
                      {"wanted", 0},
                      {"beyond_limit", s.slots},
+                     {"link", "none"},
+                     {"life", "alive"}});
+  for (const Host& host : in.job.membership().hosts())
+    if (!is_known(host) && in.job.membership().wanted(host) > 0)
+      out.push_back({{"host", to_string(host)},
+                     {"wanted", in.job.membership().wanted(host)},
+                     {"beyond_limit", beyond_limit(in, host)},
                      {"link", "none"},
                      {"life", "alive"}});
   for (const auto& [host, h] : in.job.hosts()) {

@@ -71,6 +71,8 @@ struct StatusInput {
   const Pulse* pulse = nullptr;                  ///< None: nothing was observed.
   std::map<std::string, const GpuHealth*> gpus;  ///< By host, as its agent last said.
   std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
+  /// What is done to reach hosts, by host (launcher/backend.h, Backend::doing).
+  std::map<std::string, std::string> reaching = {};
 };
 
 /// Why nothing joins an elastic job that is up for so long: no worker has opened a kvstore. Empty

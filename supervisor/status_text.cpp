@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "supervisor/duration_text.h"
 #include "supervisor/status_items.h"
 
 namespace dt::supervisor {
@@ -27,13 +28,6 @@ const json& part(const json& object, const char* key) {
   static const json kNothing;
   const auto found = object.find(key);
   return found == object.end() ? kNothing : *found;
-}
-
-std::string duration(double seconds) {
-  const auto s = static_cast<long>(seconds);
-  if (s < 60) return fmt::format("{} s", s);
-  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-  return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
 }
 
 /// Columns as wide as their widest cell, the last one as it is.
@@ -60,7 +54,7 @@ std::string why_of(const json& worker) {
   const json& time = part(stalls, "for_s");
   if (!time.is_number() || time.get<double>() < kNews) return shown(worker, "why");
   const std::string process = shown(stalls, "process");
-  return fmt::format("does nothing for {}{}{}", duration(time.get<double>()),
+  return fmt::format("does nothing for {}{}{}", duration_text(time.get<double>()),
                      shown(stalls, "waited_for") == "true" ? " while others wait for it" : "",
                      process == "-" ? "" : "; " + process);
 }
@@ -233,8 +227,8 @@ std::string head(const json& status) {
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
   const json& stalled = part(part(status, "volume"), "stalled_s");
   if (stalled.is_number() && stalled.get<double>() >= 1)
-    out +=
-        fmt::format("the shared volume has not answered for {}\n", duration(stalled.get<double>()));
+    out += fmt::format("the shared volume has not answered for {}\n",
+                       duration_text(stalled.get<double>()));
   return out + checkpoint(status) + kept_out(status) + "\n";
 }
 

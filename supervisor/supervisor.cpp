@@ -34,7 +34,6 @@ constexpr Duration kLastReach = 5s;  ///< At the end at least, for hosts whose l
 /// Until a killed predecessor has let go of the journal: it may be waiting for its disk.
 constexpr Duration kPredecessor = 20s;
 constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
-constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes, of earlier terms.
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -287,6 +286,7 @@ awaitable<Result<void>> Supervisor::open_files() {
   });
   const auto told = co_await story_files_->open(!options_.resume, own_log_);
   if (!told) co_return tl::unexpected(told.error());
+  story_->go_on_from(told->next);
   const std::string logs = io::job_files_dir(spec_) + "/logs";
   auto logs_made = co_await volume_.make_dirs(logs);
   if (!logs_made) co_return logs_made;

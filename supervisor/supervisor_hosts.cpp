@@ -258,6 +258,7 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
       if (const auto m = wire::parse<Progress>(body)) {
         pulse_.progress(worker, m->step, steady_now());
         post(WorkerProgress{worker, m->epoch, m->step});
+      }
     }
   } else if (process.role == Role::kServer) {
     if (type == ServerReady::kType) {

@@ -75,6 +75,9 @@ std::string Supervisor::status() const {
                  .kept_out = {{"control socket", control_->kept_out()}}};
   for (const auto& [host, h] : hosts_) in.kept_out["agent of " + to_string(host)] = h.kept_out;
   for (const auto& [host, h] : hosts_)
+    if (std::string doing = backend_->doing(host); !doing.empty())
+      in.reaching[to_string(host)] = std::move(doing);
+  for (const auto& [host, h] : hosts_)
     if (h.link && h.link->up()) in.gpus[to_string(host)] = &h.gpus;
   return status_json(in);
 }
@@ -107,7 +110,9 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
 io::awaitable<std::string> Supervisor::edit_host_worker(std::string op, std::string host,
                                                         std::uint32_t slots) {
   if (!spec_.elastic)
-    co_return error_reply("the job was started without --elastic-training-enabled");
+    co_return error_reply(
+        "the job was started without --elastic-training-enabled: it has no host_worker, nothing "
+        "joins it and nothing leaves it");
   // One after the other: each reads what the one before has written.
   while (editing_) co_await io::sleep_for(std::chrono::milliseconds(10));
   editing_ = true;

@@ -5,7 +5,13 @@ expect_status 3
 expect_output none "no job was ever started in .*/job; give its folder with --job-dir"
 run wrong dtctl frobnicate
 expect_status 2
-expect_output wrong 'unknown command frobnicate'
+[ "$(output wrong)" = 'dtctl: unknown command frobnicate; see dtctl --help' ] || fail "not one line: $(output wrong)"
+run wrong dtctl log
+expect_status 2
+expect_output wrong 'unknown command log; did you mean logs\?'
+run wrong dtctl status host7
+expect_status 2
+expect_output wrong 'status takes no "host7"; of one host: dtctl why HOST'
 run wrong dtctl add
 expect_status 2
 run wrong dtctl add 'a b'
@@ -24,6 +30,9 @@ pointer '{"exit_code":5,"message":"worker 3 failed"}'
 run ended dtctl status --json
 expect_status 3
 expect_output ended 'the last one, j1, ended with exit code 5 \(worker 3 failed\)'
+dtctl status --json 2>/dev/null | python3 -c 'import json, sys
+s = json.load(sys.stdin)
+assert (s["state"], s["job"], s["exit_code"], s["ok"]) == ("ended", "j1", 5, False), s' || fail "no JSON of an ended job"
 run logs dtctl logs 3
 expect_status 0
 [ "$(output logs)" = $'one\ntwo' ] || fail "not the worker's output"

@@ -49,6 +49,7 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
     "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,"logs":"/j/logs"})");
   REQUIRE(text);
   CHECK(*text == R"(job j1: running, up 1 h 02 min
+epoch 4, 2 workers, 2.6 s/epoch
 epoch 4, generation 7, 2 workers in the view, supervisor's term 2
 the next boundary waits: worker 1 has not arrived
 the shared volume has not answered for 12 s

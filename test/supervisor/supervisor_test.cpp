@@ -240,7 +240,7 @@ TEST_CASE("supervisor: two that change host_worker at once do not undo each othe
   int done = 0;
   const auto add = [&](std::string request) -> io::awaitable<void> {
     const std::string reply = co_await job.ask(std::move(request));
-    CHECK(reply == R"({"ok":true})");
+    CHECK(reply.find(R"("ok":true)") != std::string::npos);
     ++done;
   };
   job.group.spawn(add(R"({"op":"add","host":"b"})"));
@@ -289,6 +289,9 @@ TEST_CASE(
   job.start();
   job.told(0, StartProcess::kType);
   const auto ask = [&](const char* request) { return job.wait(job.ask(request)); };
+  const auto agrees = [&](const char* request) {
+    return ask(request).find(R"("ok":true)") != std::string::npos;
+  };
   spill(job.job_dir + "/host_worker", "# ours\na\t# base\n\nc[1-2] slots=2\nc1");
   CHECK(agrees(R"({"op":"add","host":"b slots=2 # mine"})"));
   CHECK(job.host_worker() == "# ours\na\t# base\n\nc[1-2] slots=2\nc1\nb\nb\n");
@@ -493,6 +496,7 @@ TEST_CASE("supervisor: a change that an earlier term has not told is told once")
   const std::string half = R"({"n":2,"event":"worker_re)";
   const std::string there =
       GENERATE_COPY(std::string(), other, other + half, other + first, other + first + half);
+  fs::create_directories(job.dir / "job/.dtlaunch/j");
   spill(events, there);
   job.resume(records);
   job.start();
