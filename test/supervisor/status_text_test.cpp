@@ -55,7 +55,7 @@ the next boundary waits: worker 1 has not arrived
 the shared volume has not answered for 12 s
 server 0 kept out: 41 connections of strangers, 2 that broke the rules, 7 requests of workers that are no members
 
-WORKER  RANK  HOST          STATE     EPOCH  STEP  STEPS/S  RSS     OUTPUT            PID  WHY
+WORKER  RANK  HOST          STATE     EPOCH  STEP  STEPS/S  RSS     OUTPUT          PID  WHY
 0       0     10.0.0.7      MEMBER    4      120   20.0     812 MB  1 min 14 s ago  11   -
 1       1     10.0.0.8      MEMBER    4      119   -        -       -               12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
 12      -     u@node7:2222  STARTING  -      -     -        -       -               0    ssh is connecting
