@@ -12,6 +12,10 @@ constexpr Duration kReturn = std::chrono::seconds(15);
 constexpr const char* kBelowLeast = "below-min-workers";
 /// Less in all is not worth an event.
 constexpr Duration kWorthTelling = std::chrono::milliseconds(50);
+/// Members always wait a moment for the slowest at the boundary: that alone has to add up to so
+/// much.
+constexpr Duration kSlownessWorthTelling = std::chrono::seconds(10);
+constexpr const char* kBoundary = "boundary";
 constexpr const char* kServerRecovery = "server recovery";
 
 }  // namespace
@@ -185,7 +189,8 @@ void Job::count_wait(WorkerId worker) {
 void Job::tell_lost_time() {
   Duration sum{};
   for (const auto& [cause, time] : just_lost_) sum += time;
-  if (sum < kWorthTelling) return;
+  const bool is_slowness = just_lost_.size() == 1 && just_lost_.count(kBoundary) == 1;
+  if (sum < (is_slowness ? kSlownessWorthTelling : kWorthTelling)) return;
   Note told;
   told.kind = Note::Kind::kMeasure;
   told.what = "time_lost";

@@ -135,6 +135,14 @@ struct AskProcess {
   DT_FIELDS(process)
 };
 
+/// Asks whether processes can start in a folder of the host. Answered by FolderChecked, as soon as
+/// the folder's file system answers.
+struct CheckFolder {
+  static constexpr std::uint16_t kType = 12;
+  std::string folder;
+  DT_FIELDS(folder)
+};
+
 // ---------------------------------------------------------------- agent -> supervisor
 
 /// What an agent says of one process. `exit` set: it has ended and waits for AckExit.
@@ -289,6 +297,23 @@ struct GpuHealth {
   std::vector<std::pair<WorkerId, std::vector<std::uint32_t>>> workers;
   friend bool operator==(const GpuHealth&, const GpuHealth&) = default;
   DT_FIELDS(gpus, trouble, workers)
+};
+
+/// Answers CheckFolder.
+struct FolderChecked {
+  static constexpr std::uint16_t kType = 52;
+  std::string folder;
+  std::int32_t error = 0;  ///< 0: it can be entered; else the errno of the try.
+  DT_FIELDS(folder, error)
+};
+
+/// What the processes of the host use, every few seconds.
+struct Usage {
+  static constexpr std::uint16_t kType = 53;
+  /// Resident memory of each process and those below it, in bytes; pages that they share count once
+  /// for each.
+  std::vector<std::pair<ProcessId, std::uint64_t>> resident;
+  DT_FIELDS(resident)
 };
 
 // ---------------------------------------------------------------- process <-> its agent

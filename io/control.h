@@ -2,8 +2,9 @@
 /// other. Frames as everywhere; the requests and replies are JSON inside, for people and scripts.
 ///
 ///     {"op":"status"}                  -> the status object (see supervisor/status.h)
-///     {"op":"stop","force":false}      -> {"ok":true}; the job ends, JobEnded follows
-///     {"op":"add","host":"h","slots":1} / {"op":"remove","host":"h"} -> edits host_worker
+///     {"op":"stop","force":false,"why":"Ctrl-C"} -> {"ok":true}; the job ends, JobEnded follows
+///     {"op":"add","host":"h","slots":1} / {"op":"remove","host":"h"} -> edits host_worker;
+///                                         {"ok":true,"note":"why nothing joins yet"} where so
 ///     {"op":"events","from":N}         -> {"events":[...],"next":N}
 ///     {"op":"changes","from":N}        -> {"ok":true,"changes":M}: as soon as M, the number of the
 ///                                         newest change, is not N; after 1 s in any case

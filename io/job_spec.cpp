@@ -34,14 +34,14 @@ NLOHMANN_JSON_SERIALIZE_ENUM(HostKeyPolicy, {{HostKeyPolicy::kStrict, "strict"},
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SshOptions, known_hosts, forward_agent, port, user, config_file,
                                    identities, connect_timeout_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
-    JobSpec, job, job_dir, state_dir, socket, command, cwd, env, env_server, env_worker,
-    dmlc_roles, local, elastic, detached, workers, servers, added, known_hosts, prepare_data, require_prepared,
+    JobSpec, job, job_dir, state_dir, socket, command, cwd, env, env_server, env_worker, dmlc_roles,
+    local, elastic, detached, workers, servers, added, known_hosts, prepare_data, require_prepared,
     sync_dst_dir, server_port, interface, transport, deterministic, refuse_nonfinite, busy_poll_us,
     server_device, checkpoint_every, keep_checkpoints, restore, restore_epoch, max_restarts,
     restart_refill_s, max_futile_restarts, min_workers, min_workers_timeout_s, max_workers,
     start_timeout_s, is_start_timeout_set, prepare_timeout_s, leave_timeout_s, stop_timeout_s,
     orphan_timeout_s, boundary_timeout_s, hang_timeout_s, suspect_after_s, dead_after_s,
-    server_dead_after_s, poll_interval_s, ssh, quiet, prefix)
+    server_dead_after_s, poll_interval_s, ssh, quiet, prefix, no_shared_folder)
 
 namespace {
 
@@ -126,6 +126,9 @@ Result<JobSpec> spec_from_json(const std::string& text) {
 
 std::string marker_dir(const std::string& job_dir) { return job_dir + "/.dtlaunch"; }
 std::string job_files_dir(const JobSpec& spec) { return marker_dir(spec.job_dir) + "/" + spec.job; }
+std::string events_file(const std::string& job_dir, const std::string& job) {
+  return marker_dir(job_dir) + "/" + job + "/events.jsonl";
+}
 std::string checkpoints_dir(const JobSpec& spec) { return job_files_dir(spec) + "/checkpoints"; }
 std::string journal_copy_file(const JobSpec& spec) { return job_files_dir(spec) + "/journal"; }
 std::string pointer_file(const std::string& job_dir) {

@@ -28,7 +28,7 @@ struct SshOptions {
 
 struct JobSpec {
   std::string job;        ///< Unique name: "20261120-223000-1a2b".
-  std::string job_dir;    ///< Absolute; where host_worker and host_worker_log are.
+  std::string job_dir;    ///< Absolute; `.dtlaunch` is there, of elastic jobs host_worker too.
   std::string state_dir;  ///< Absolute, on the master's local disk; journal and spec.
   std::string socket;     ///< Control socket (dtctl, dtlaunch), on the master's local disk.
 
@@ -54,6 +54,8 @@ struct JobSpec {
   std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.
   bool require_prepared = false;
   std::string sync_dst_dir;
+  /// Hosts need not have `cwd`: what lacks it starts in the home folder.
+  bool no_shared_folder = false;
 
   std::uint16_t server_port = 0;      ///< First port for servers on a host; 0: any free one.
   std::string interface;              ///< Bind data connections to this interface only.
@@ -99,6 +101,8 @@ struct JobSpec {
 [[nodiscard]] std::string marker_dir(const std::string& job_dir);
 /// `<job_dir>/.dtlaunch/<job>`
 [[nodiscard]] std::string job_files_dir(const JobSpec& spec);
+/// `<job_dir>/.dtlaunch/<job>/events.jsonl`: the job's story.
+[[nodiscard]] std::string events_file(const std::string& job_dir, const std::string& job);
 /// `<job_dir>/.dtlaunch/<job>/checkpoints`
 [[nodiscard]] std::string checkpoints_dir(const JobSpec& spec);
 /// `<job_dir>/.dtlaunch/<job>/journal`: the journal's copy on the volume.

@@ -70,6 +70,7 @@ awaitable<void> Agent::run() {
   tasks_.spawn(accept_all());
   tasks_.spawn(pump());
   tasks_.spawn(housekeeping());
+  tasks_.spawn(tell_usage());
   tasks_.spawn(watch_guard());
   tasks_.spawn(watch_signals());
   tasks_.spawn(gpus_.run());

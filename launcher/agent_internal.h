@@ -121,6 +121,7 @@ class Agent {
   void handle(const StopProcess& stop);
   void handle(const AckExit& ack);
   void handle(const AskProcess& question);
+  void handle(const CheckFolder& question);
   void handle(const ToProcess& message);
   void handle(const Shutdown& shutdown);
   template <class Message>
@@ -151,6 +152,9 @@ class Agent {
   awaitable<void> stop_all();
   awaitable<void> sweep_all();
   [[nodiscard]] GpuHealth gpu_health() const;
+  /// Tells what the processes use, every few seconds.
+  awaitable<void> tell_usage();
+  awaitable<void> check_folder(std::string folder);
   void check_loneliness();
   void reap_adopted();
   void request_stop(std::uint32_t grace_ms, std::string why);

@@ -7,6 +7,7 @@
 #include "io/nvml.h"
 #include "io/within.h"
 #include "launcher/agent_internal.h"
+#include "launcher/child.h"
 #include "launcher/sweep.h"
 
 namespace dt::launcher {
@@ -18,6 +19,8 @@ using namespace std::chrono_literals;
 /// Whatever a supervisor asks for: the beat also paces the watch over its silence.
 constexpr Duration kFastestBeat = 10ms;
 constexpr Duration kSlowestBeat = 10s;
+/// Often enough for people who look at status.
+constexpr auto kUsageInterval = 5s;
 /// Output waiting in the link's queue; small, so that a Beat behind it is not late.
 constexpr std::size_t kLinkWindow = std::size_t{256} << 10;
 
@@ -153,6 +156,8 @@ Result<void> Agent::obey(const wire::Frame& frame) {
       return obey_as<AckExit>(frame);
     case AskProcess::kType:
       return obey_as<AskProcess>(frame);
+    case CheckFolder::kType:
+      return obey_as<CheckFolder>(frame);
     case ToProcess::kType:
       return obey_as<ToProcess>(frame);
     case Shutdown::kType:
@@ -245,6 +250,34 @@ void Agent::handle(const AskProcess& question) {
   state.process = question.process;
   state.text = process_states(found->second->pid);
   tell(state);
+}
+
+void Agent::handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
+
+awaitable<void> Agent::check_folder(std::string folder) {
+  FolderChecked checked;
+  checked.folder = folder;
+  auto answer = ask_folder(folder);
+  if (answer) {
+    asio::posix::stream_descriptor pipe(executor_, answer->release());
+    checked.error = EIO;  // unless it says otherwise before it ends
+    const auto buffer = asio::buffer(&checked.error, sizeof checked.error);
+    co_await pipe.async_read_some(buffer, tok);
+  } else {
+    log_.warn("{}", answer.error().message);  // no reason to keep the host out
+  }
+  tell(checked);
+}
+
+awaitable<void> Agent::tell_usage() {
+  for (;;) {
+    co_await io::sleep_for(kUsageInterval);
+    Usage usage;
+    for (const auto& [id, process] : processes_)
+      if (link_ && process->running && !process->reaped)
+        usage.resident.emplace_back(id, resident_bytes(process->pid));
+    if (!usage.resident.empty()) tell(usage);
+  }
 }
 
 void Agent::handle(const ToProcess& message) {

@@ -30,6 +30,8 @@ class Backend {
       Host host, AgentCommand command) = 0;
   /// The literal address of the host as this backend would connect to it, or an error.
   virtual boost::asio::awaitable<Result<std::string>> address(Host host) = 0;
+  /// What takes long in reaching a host at this moment, for people; empty: nothing does.
+  [[nodiscard]] virtual std::string doing(const Host&) const { return {}; }
   /// Nobody needs the host any more: what was kept open for its next stream is closed.
   virtual void disconnect(const Host&) {}
   /// A line for a user's shell that reaches the host as this backend does and runs nothing there;

@@ -135,6 +135,24 @@ Result<Child> start_child(const ChildSpec& spec) {
   return child;
 }
 
+Result<io::Fd> ask_folder(const std::string& folder) {
+  auto answer = make_output_pipe();
+  if (!answer) return tl::unexpected(answer.error());
+  const pid_t parent = ::getpid();
+  const BlockSignals blocked;
+  const pid_t pid = ::fork();
+  if (pid < 0) return tl::unexpected(errno_error(errno, "look at " + folder + " (fork)"));
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);
+    default_signals();
+    const int number = ::chdir(folder.c_str()) == 0 ? 0 : errno;
+    [[maybe_unused]] const ssize_t n = ::write(answer->write.get(), &number, sizeof number);
+    ::_exit(0);
+  }
+  return std::move(answer->read);
+}
+
 std::string explain_exec_failure(int number, const std::string& command, const std::string& host) {
   const bool is_path = command.starts_with("/");
   if (number == ENOENT && is_path && ::access(command.c_str(), F_OK) == 0)

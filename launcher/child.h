@@ -38,6 +38,11 @@ struct Child {
 /// other descriptor of ours. Never waits for the exec, which may hang on a stalled volume.
 [[nodiscard]] Result<Child> start_child(const ChildSpec& spec);
 
+/// Asks a child of ours whether `folder` can be entered: the pipe, non-blocking, gives an int, 0 or
+/// an errno. Nothing comes as long as the folder's file system does not answer, and end of file
+/// when the child was killed. The child is left to be reaped. Call it where start_child() may be.
+[[nodiscard]] Result<io::Fd> ask_folder(const std::string& folder);
+
 /// Why exec failed with `number`, as a sentence for the person who typed the command.
 [[nodiscard]] std::string explain_exec_failure(int number, const std::string& command,
                                                const std::string& host);

@@ -160,7 +160,7 @@ class Console {
       lost_connections_ = 0;
       const bool was_gone = terminal_.is_gone();
       const bool shown = co_await terminal_.write(text->is_stderr, std::move(text->bytes));
-      if (!shown && !was_gone) want_stop(1);
+      if (!shown && !was_gone) want_stop(1, "output no longer read");
     }
   }
 
@@ -178,14 +178,17 @@ class Console {
     for (;;) {
       auto [ec, number] = co_await signals_.async_wait(io::tok);
       if (ec) co_return;
-      want_stop(stops_wanted_ + 1);
+      want_stop(stops_wanted_ + 1, number == SIGINT   ? "Ctrl-C"
+                                   : number == SIGHUP ? "terminal closed (HUP)"
+                                                      : "dtlaunch got TERM");
     }
   }
 
-  /// 1: stop; 2: at once; 3: leave.
-  void want_stop(int count) {
+  /// 1: stop; 2: at once; 3: leave. `why`: what the job's end is put down to.
+  void want_stop(int count, std::string_view why) {
     if (count <= stops_wanted_) return;
     stops_wanted_ = count;
+    if (stop_why_.empty()) stop_why_ = why;
     if (count == 1)
       say(Level::kWarning,
           "Stopping the job: processes get TERM and up to {} s; Ctrl-C again kills them at once",
@@ -200,7 +203,7 @@ class Console {
       if (is_connected_ && stops_sent_ < stops_wanted_) {
         stops_sent_ = stops_wanted_;
         std::string request =
-            stops_sent_ > 1 ? R"({"op":"stop","force":true})" : R"({"op":"stop","force":false})";
+            fmt::format(R"({{"op":"stop","force":{},"why":"{}"}})", stops_sent_ > 1, stop_why_);
         const auto client = client_;
         co_await client->send(std::move(request));
         continue;
@@ -276,6 +279,7 @@ class Console {
   std::deque<std::chrono::steady_clock::time_point> restarts_;
   int stops_wanted_ = 0;
   int stops_sent_ = 0;
+  std::string_view stop_why_;              ///< Of the first wish; a literal without quotes.
   boost::asio::steady_timer stop_wanted_;  ///< Cancelled to wake send_stops().
   int exit_code_ = -1;
 };

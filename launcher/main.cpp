@@ -206,8 +206,9 @@ int resume(const Options& options) {
   const auto found = begin_with_checkpoint(
       job->spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
   if (!found) return refuse(found.error());
-  fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
-  if (!job->spec.added.empty())
+  if (!job->spec.quiet)
+    fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
+  if (!job->spec.quiet && !job->spec.added.empty())
     fmt::print("Workers on {} were added before and join again\n", host_list(job->spec.added));
   std::fflush(stdout);
   return start(std::move(job->spec));

@@ -57,7 +57,10 @@ std::vector<po::options_description> option_groups() {
       "env-server", words("NAME[=VALUE]"), "the same for servers")(
       "env-worker", words("NAME[=VALUE]"), "the same for workers")(
       "sync-dst-dir", word("DIR"), "copy the present folder to DIR on all hosts and run there")(
-      "prepare-data", word("CMD"), "run by a shell on each host before its first worker")(
+      "no-shared-folder", po::bool_switch(),
+      "hosts need not have the present folder: workers start in the home folder where it is "
+      "missing")("prepare-data", word("CMD"),
+                 "run by a shell on each host before its first worker")(
       "require-prepared", po::bool_switch(),
       "without --prepare-data: an added host waits for its prepare_data_success file");
   add("ssh")("ssh-port", word("PORT"), "for hosts that give none")(

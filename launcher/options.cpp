@@ -231,6 +231,7 @@ void read_data(Values& values, const Surroundings& around, io::JobSpec& spec) {
       values.refuse("--sync-dst-dir {}: give the folder with its full path", spec.sync_dst_dir);
     spec.cwd = spec.sync_dst_dir;
   }
+  spec.no_shared_folder = values.flag("no-shared-folder");
   values.text("prepare-data", spec.prepare_data);
   spec.require_prepared = values.flag("require-prepared");
   values.text("interface", spec.interface);

@@ -41,6 +41,13 @@ void SshBackend::disconnect(const Host& host) {
     if (one->session) one->session->close({ErrorKind::kUnavailable, "disconnected"});
 }
 
+std::string SshBackend::doing(const Host& host) const {
+  if (impl_->copying.count(host) == 0 || !impl_->bundle) return {};
+  std::size_t bytes = 0;
+  for (const BundleFile& file : impl_->bundle->files) bytes += file.bytes.size();
+  return fmt::format("the programs are copied to it ({:.1f} MB)", static_cast<double>(bytes) / 1e6);
+}
+
 std::size_t SshBackend::connections() const {
   std::size_t count = 0;
   for (const auto& [host, all] : impl_->pool)

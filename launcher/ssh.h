@@ -67,6 +67,7 @@ class SshBackend final : public Backend {
 
   /// Ends the connections to a host, as a broken network would.
   void disconnect(const Host& host) override;
+  [[nodiscard]] std::string doing(const Host& host) const override;
   /// Connections now up.
   [[nodiscard]] std::size_t connections() const;
   /// Words for an `ssh` command line that connects as this backend would, without the host; for

@@ -196,7 +196,9 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
       // Hosts that share a home need one copy: another may have brought it meanwhile.
       if (waits) continue;
     }
+    self->copying.insert(host);
     auto done = co_await self->copy_bundle(host, *line);
+    self->copying.erase(host);
     if (!done) co_return tl::unexpected(done.error());
     copied = true;
   }

@@ -92,6 +92,7 @@ struct SshBackend::Impl {
   std::vector<std::string> packed;  ///< The bundle's files as they travel, once a host lacks one.
   std::shared_ptr<Slots> copies;
   std::shared_ptr<Slots> packing;
+  std::set<Host> copying;  ///< To which the bundle is being brought.
   std::minstd_rand random{std::random_device{}()};
   Offload offload{16};
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -132,6 +133,23 @@ std::string process_states(pid_t root) {
       if (child->second.second) tree.push_back(child->second.first);
   }
   return out;
+}
+
+std::uint64_t resident_bytes(pid_t root) {
+  constexpr std::size_t kMost = 256;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::uint64_t pages = 0;
+  std::vector<pid_t> tree = {root};
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    const pid_t pid = tree[i];
+    std::uint64_t all = 0;
+    std::uint64_t resident = 0;
+    std::istringstream(read_proc_file(pid, "statm")) >> all >> resident;
+    pages += resident;
+    std::istringstream children(read_proc_file(pid, fmt::format("task/{}/children", pid).c_str()));
+    for (pid_t child = 0; tree.size() < kMost && children >> child;) tree.push_back(child);
+  }
+  return pages * page;
 }
 
 std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared) {

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,5 +40,9 @@ std::size_t sweep_marked(std::string_view mark, Duration limit);
 /// What the kernel says of `root` and its living descendants, for people, the first few of them:
 /// "sh (pid 40): sleeping (S) in do_wait; python3 (pid 41): stopped (T) in do_signal_stop".
 [[nodiscard]] std::string process_states(pid_t root);
+
+/// Resident memory of `root` and its descendants, of at most 256 processes, in bytes; 0 when it has
+/// ended. Children that a thread other than the first has forked are not found.
+[[nodiscard]] std::uint64_t resident_bytes(pid_t root);
 
 }  // namespace dt::launcher

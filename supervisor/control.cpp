@@ -164,8 +164,8 @@ void ControlServer::subscribe(Client& client, bool owner) {
   client.console = true;
   client.owner = owner;
   if (owner) ++owners_;
-  if (!had_console_) {
-    had_console_ = true;
+  if (owner && !had_owner_) {
+    had_owner_ = true;
     client.lost = backlog_lost_;
     for (const auto& text : backlog_) tell(client, text);
     backlog_.clear();
@@ -193,7 +193,7 @@ void ControlServer::console(std::string_view bytes, bool is_stderr) {
   text.bytes = bytes;
   for (const auto& client : clients_)
     if (client->console) tell(*client, text);
-  if (had_console_) return;
+  if (had_owner_) return;
   backlog_bytes_ += bytes.size();
   backlog_.push_back(std::move(text));
   while (backlog_bytes_ > options_.backlog) {

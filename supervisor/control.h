@@ -24,7 +24,7 @@ class ControlServer {
   struct Options {
     std::string path;
     std::size_t console_limit = std::size_t{4} << 20;  ///< Bytes kept for a slow console.
-    std::size_t backlog = std::size_t{256} << 10;      ///< Kept for the first console.
+    std::size_t backlog = std::size_t{256} << 10;      ///< Kept for the first owner.
     std::size_t connections = 64;                      ///< At once; more are turned away.
   };
   /// Answers every request but "console" with the reply's JSON. May take its time.
@@ -39,7 +39,8 @@ class ControlServer {
   io::awaitable<void> run();
   void stop();
 
-  /// To every console, in order. What was said before the first console came is kept for it.
+  /// To every console, in order, from its coming on. What was said before the first owner came is
+  /// kept for that one.
   void console(std::string_view bytes, bool is_stderr = false);
   /// The last word: told to every console, now and later; waits until they have it, at most
   /// `limit`.
@@ -72,7 +73,7 @@ class ControlServer {
   std::list<io::Console> backlog_;
   std::size_t backlog_bytes_ = 0;
   std::uint64_t backlog_lost_ = 0;
-  bool had_console_ = false;
+  bool had_owner_ = false;
   int owners_ = 0;
   KeptOut kept_out_;
   bool stopped_ = false;

@@ -2,7 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/line_prefixer.h"
+
 namespace dt::supervisor {
+namespace {
+
+constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are kept.
+
+}  // namespace
 
 Result<ControlAsk> control_ask_from_json(std::string_view text) {
   using nlohmann::json;
@@ -29,6 +36,8 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
   ask.op = op->get<std::string>();
   ask.force = flag("force");
   ask.owner = flag("owner");
+  if (const json* why = field("why"); why != nullptr && why->is_string() && !why->empty())
+    ask.why = io::printable(why->get_ref<const std::string&>().substr(0, kLongestWhy));
   ask.from = number("from", ask.from);
   ask.slots = number("slots", ask.slots);
   if (const json* host = field("host"); host != nullptr && host->is_string())

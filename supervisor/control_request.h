@@ -14,6 +14,7 @@ namespace dt::supervisor {
 struct ControlAsk {
   std::string op;
   bool force = false;               ///< "stop"
+  std::string why = "on request";   ///< "stop": who or what asks for it, as one short line.
   bool owner = false;               ///< "console"
   std::uint64_t from = 0;           ///< "events", "changes"
   std::optional<std::string> host;  ///< "add", "remove"

@@ -26,6 +26,7 @@
 #include "io/line_prefixer.h"
 #include "io/log.h"
 #include "io/within.h"
+#include "launcher/spelling.h"
 #include "launcher/supervisor_process.h"
 #include "supervisor/file_tail.h"
 #include "supervisor/job_pointer.h"
@@ -229,14 +230,31 @@ std::string event_json(const std::string& line) {
 
 // ---------------------------------------------------------------- commands
 
+/// The status of a folder in which no job answers, as `status --json` prints it.
+std::string no_status(const Arguments& args, const Error& why) {
+  json out{{"ok", false}, {"state", "none"}, {"error", why.message}};
+  if (const auto job = read_job_pointer(args.job_dir)) {
+    out["job"] = job->job;
+    out["state"] = job->ended ? "ended" : "unreachable";
+    if (job->ended) out["exit_code"] = job->ended->exit_code;
+    if (job->ended) out["message"] = job->ended->message;
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+int complain_of_status(const Arguments& args, const Error& why) {
+  if (args.json) fmt::print("{}\n", no_status(args, why));
+  return complain(why, kExitNoJob);
+}
+
 io::awaitable<int> status(Arguments args) {
   for (;;) {
     auto connected = co_await connect(args);
-    if (!connected) co_return complain(connected.error(), kExitNoJob);
+    if (!connected) co_return complain_of_status(args, connected.error());
     json request{{"op", "status"}};
     auto reply = co_await ask(connected->client.get(), std::move(request));
     if (!reply && reply.error().kind == ErrorKind::kClosed)
-      co_return complain(no_answer(args, connected->job), kExitNoJob);
+      co_return complain_of_status(args, no_answer(args, connected->job));
     if (!reply) co_return complain(reply.error());
     auto text = args.json ? Result<std::string>(event_json(*reply) + "\n") : status_text(*reply);
     if (!text) co_return complain(text.error());
@@ -327,6 +345,21 @@ io::awaitable<int> resume(Arguments args) {
   co_return io::kExitOk;
 }
 
+/// "dtctl stop by root on pts/3": what the job's end is put down to.
+std::string who_stops(bool force) {
+  const passwd* user = ::getpwuid(::getuid());
+  std::string who = user ? user->pw_name : fmt::format("user {}", ::getuid());
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    const char* terminal = ::ttyname(fd);
+    if (terminal == nullptr) continue;
+    std::string_view name = terminal;
+    if (name.starts_with("/dev/")) name.remove_prefix(std::string_view("/dev/").size());
+    who += fmt::format(" on {}", name);
+    break;
+  }
+  return fmt::format("dtctl stop{} by {}", force ? " --force" : "", who);
+}
+
 io::awaitable<int> stop(Arguments args) {
   auto revived = co_await revive(args);
   if (!revived) co_return complain(revived.error(), kExitNoJob);
@@ -337,7 +370,7 @@ io::awaitable<int> stop(Arguments args) {
   json follow{{"op", "console"}, {"owner", false}};
   auto followed = co_await ask(follower->client.get(), std::move(follow));
   if (!followed) co_return complain(followed.error());
-  json request{{"op", "stop"}, {"force", args.force}};
+  json request{{"op", "stop"}, {"force", args.force}, {"why", who_stops(args.force)}};
   auto reply = co_await ask(connected->client.get(), std::move(request));
   if (!reply) co_return complain(reply.error());
   co_return co_await watch_console(std::move(*follower), false);
@@ -355,7 +388,10 @@ io::awaitable<int> edit(Arguments args) {
   json request{{"op", args.command}, {"host", line}};
   auto reply = co_await ask(connected->client.get(), std::move(request));
   if (!reply) co_return complain(reply.error());
-  fmt::print("host_worker was changed; it takes effect at the next epoch\n");
+  const json answer = json::parse(*reply, nullptr, false);
+  const std::string note = answer.is_object() ? answer.value("note", "") : "";
+  fmt::print("host_worker was changed; {}\n",
+             note.empty() ? "it takes effect at the next epoch" : io::printable(note));
   co_return io::kExitOk;
 }
 
@@ -486,7 +522,7 @@ io::awaitable<int> events(Arguments args) {
     }
     if (rest->size() > kLongestEvent) rest->clear();  // no line of ours is so long
   };
-  auto shown = show_file(args, args.job_dir + "/events.jsonl", std::move(show));
+  auto shown = show_file(args, io::events_file(args.job_dir, job->job), std::move(show));
   co_return co_await std::move(shown);
 }
 
@@ -500,20 +536,41 @@ io::awaitable<int> version(Arguments) {
   co_return io::kExitOk;
 }
 
+struct Command {
+  io::awaitable<int> (*run)(Arguments);
+  bool takes_words = false;
+};
+
+const std::map<std::string, Command>& commands() {
+  static const std::map<std::string, Command> all = {
+      {"status", {status}},   {"add", {edit, true}},  {"remove", {edit, true}},
+      {"stop", {stop}},       {"logs", {logs, true}}, {"events", {events}},
+      {"console", {console}}, {"version", {version}}, {"help", {help, true}},
+      {"resume", {resume}},   {"why", {why, true}},   {"wait", {wait, true}},
+  };
+  return all;
+}
+
+Usage unknown_command(const std::string& given) {
+  std::vector<std::string> names;
+  for (const auto& [name, command] : commands()) names.push_back(name);
+  const auto meant = launcher::nearest_name(given, names);
+  return {fmt::format("unknown command {}{}", given,
+                      meant ? fmt::format("; did you mean {}?", *meant) : "")};
+}
+
 int run(const std::vector<std::string>& words) {
   const Arguments args = parse(words);
-  using Command = io::awaitable<int> (*)(Arguments);
-  const std::map<std::string, Command> commands = {
-      {"status", status}, {"add", edit},      {"remove", edit},     {"stop", stop},
-      {"logs", logs},     {"events", events}, {"console", console}, {"version", version},
-      {"help", help},     {"resume", resume}, {"why", why},         {"wait", wait},
-  };
-  const auto command = commands.find(args.command);
-  if (command == commands.end()) throw Usage{fmt::format("unknown command {}", args.command)};
+  const auto found = commands().find(args.command);
+  if (found == commands().end()) throw unknown_command(args.command);
+  const Command& command = found->second;
+  if (!command.takes_words && !args.words.empty())
+    throw Usage{fmt::format("{} takes no \"{}\"{}", args.command, args.words.front(),
+                            args.command == "status" ? "; of one host: dtctl why HOST" : "")};
   io::asio::io_context context(1);
   int code = io::kExitFailure;
   std::exception_ptr error;
-  io::asio::co_spawn(context, command->second(args), [&](std::exception_ptr thrown, int exit_code) {
+  io::asio::co_spawn(context, command.run(args), [&](std::exception_ptr thrown, int exit_code) {
     error = thrown;
     code = exit_code;
   });
@@ -530,7 +587,7 @@ int main(int argc, char** argv) {
   try {
     return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const dt::supervisor::Usage& usage) {
-    fmt::print(stderr, "dtctl: {}\n\n{}", usage.why, dt::supervisor::kHelp);
+    fmt::print(stderr, "dtctl: {}; see dtctl --help\n", usage.why);
     return dt::io::kExitUsage;
   } catch (const std::exception& e) {
     // Not fmt::print, which would throw again if stderr itself is what failed.

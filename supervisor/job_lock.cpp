@@ -136,6 +136,14 @@ awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::st
     auto there = co_await volume.exists(from);
     if (!there) co_return tl::unexpected(there.error());
     if (!*there) continue;
+    // The old job's story lies there already: here is a link to it, or a copy.
+    auto again = co_await volume.exists(fmt::format("{}/{}", folder, name));
+    if (!again) co_return tl::unexpected(again.error());
+    if (*again) {
+      auto removed = co_await volume.remove(from);
+      if (!removed) co_return tl::unexpected(removed.error());
+      continue;
+    }
     auto made = co_await volume.make_dirs(folder);
     if (!made) co_return tl::unexpected(made.error());
     auto moved = co_await volume.rename(from, fmt::format("{}/{}", folder, name));

@@ -24,7 +24,8 @@ io::awaitable<std::optional<LockHolder>> job_lock_holder(VolumeClient& volume, s
 io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me);
 
 /// Moves host_worker, host_worker_log and events.jsonl of an earlier job to `.dtlaunch/<its name>/`
-/// (named by the pointer file, else after the new job). Only for a new job, with the lock held.
+/// (named by the pointer file, else after the new job); what lies there already is only removed
+/// here. Only for a new job, with the lock held.
 /// Returns the folder they went to, empty if there were none.
 io::awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
                                                        std::string new_job);

@@ -5,6 +5,7 @@
 
 #include "core/gpus.h"
 #include "core/job_text.h"
+#include "supervisor/duration_text.h"
 
 namespace dt::supervisor {
 namespace {
@@ -85,18 +86,53 @@ json gpus_json(const StatusInput& in) {
   return out;
 }
 
+template <class T>
+void set(json& object, const char* key, const std::optional<T>& value) {
+  object[key] = value ? json(*value) : json(nullptr);
+}
+
+json pulse_json(const StatusInput& in) {
+  if (!in.pulse) return nullptr;
+  json out{{"text", in.pulse->line(in.job, in.now, in.uptime_s)},
+           {"restarts", in.pulse->restarts()}};
+  set(out, "epoch_s", in.pulse->epoch_s());
+  set(out, "boundary_age_s", in.pulse->boundary_age_s(in.now));
+  set(out, "checkpoint_age_s", in.pulse->checkpoint_age_s(in.now));
+  return out;
+}
+
+/// What a worker on its way waits for, where the job machine has no word on it.
+std::string why_not_yet(const StatusInput& in, const Worker& w) {
+  const auto host = in.job.hosts().find(w.host);
+  if (host == in.job.hosts().end()) return "";
+  const Job::HostState& h = host->second;
+  if (w.state == WorkerState::kSeen && h.cooling_until && *h.cooling_until > in.now)
+    return fmt::format("waits for its host's next try: {}", h.why);
+  if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) return "";
+  if (h.preparing) return "the host's data check runs";
+  if (h.link == Job::Link::kUp) return "about to be started";
+  const auto doing = in.reaching.find(to_string(w.host));
+  return doing == in.reaching.end() ? "its host is being reached" : doing->second;
+}
+
 json workers_json(const StatusInput& in) {
   json out = json::array();
   const auto since = [&in](Time then) {
     return std::chrono::duration<double>(in.now - then).count();
   };
+  const std::vector<WorkerId> leaves =
+      in.job.membership().plan(in.job.boundary().contributors(), in.now).leaves;
   for (const auto& [id, w] : in.job.membership().workers()) {
     if (w.state == WorkerState::kGone) continue;
+    const bool leaves_next = std::find(leaves.begin(), leaves.end(), id) != leaves.end();
     json entry{{"id", id.value},
                {"rank", nullptr},
                {"host", to_string(w.host)},
                {"state", name(w.state)},
-               {"why", w.why},
+               {"why", !w.why.empty() ? w.why
+                       : leaves_next  ? "leaves at the next epoch"
+                                      : why_not_yet(in, w)},
+               {"leaves_next", leaves_next},
                {"pid", 0},
                {"stalls", nullptr},
                {"opened", w.opened},
@@ -107,6 +143,13 @@ json workers_json(const StatusInput& in) {
     }
     if (const auto p = in.processes.find({Role::kWorker, id.value}); p != in.processes.end()) {
       entry["pid"] = p->second.pid;
+    }
+    for (const char* key : {"steps_per_s", "resident_bytes", "output_age_s"}) entry[key] = nullptr;
+    if (in.pulse) {
+      const ProcessId process{Role::kWorker, id.value};
+      set(entry, "steps_per_s", in.pulse->steps_per_s(id));
+      set(entry, "resident_bytes", in.pulse->resident(process));
+      set(entry, "output_age_s", in.pulse->output_age_s(process, in.now));
     }
     if (const auto at = in.job.hang_watch().position(id))
       entry["progress"] = {
@@ -152,12 +195,20 @@ std::uint32_t beyond_limit(const StatusInput& in, const Host& host) {
 
 json hosts_json(const StatusInput& in) {
   json out = json::array();
+  const auto is_known = [&in](const Host& host) { return in.job.hosts().count(host) != 0; };
   // Hosts that the job has nothing to do with yet.
   for (const HostSlots& s : in.job.membership().beyond_limit())
-    if (in.job.hosts().count(s.host) == 0)
+    if (!is_known(s.host) && in.job.membership().wanted(s.host) == 0)
       out.push_back({{"host", to_string(s.host)},
                      {"wanted", 0},
                      {"beyond_limit", s.slots},
+                     {"link", "none"},
+                     {"life", "alive"}});
+  for (const Host& host : in.job.membership().hosts())
+    if (!is_known(host) && in.job.membership().wanted(host) > 0)
+      out.push_back({{"host", to_string(host)},
+                     {"wanted", in.job.membership().wanted(host)},
+                     {"beyond_limit", beyond_limit(in, host)},
                      {"link", "none"},
                      {"life", "alive"}});
   for (const auto& [host, h] : in.job.hosts()) {
@@ -221,6 +272,12 @@ json kept_out_json(const StatusInput& in) {
 
 }  // namespace
 
+std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s) {
+  if (!spec.elastic || job.opened() || job.finishing() || job.ending()) return "";
+  return fmt::format("no worker has opened a kvstore yet (up {}): until one does, nothing joins",
+                     duration_text(uptime_s));
+}
+
 std::string status_json(const StatusInput& in) {
   const Boundary& view = in.job.boundary();
   json out{{"job", in.spec.job},
@@ -235,6 +292,8 @@ std::string status_json(const StatusInput& in) {
            {"max_workers", in.spec.max_workers},
            {"uptime_s", in.uptime_s},
            {"waiting", in.job.pending_reason()},
+           {"pulse", pulse_json(in)},
+           {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
            {"goodput", nullptr},
            {"workers", workers_json(in)},
            {"servers", servers_json(in)},

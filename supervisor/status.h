@@ -3,7 +3,12 @@
 ///     {"job","state":"starting|running|finishing|stopping|ended","elastic","opaque","term",
 ///      "generation","epoch":n|null,"world_size","min_workers","max_workers","uptime_s",
 ///      "waiting":"why the next boundary waits",
+///      "pulse":{"text":"all of it in a line","epoch_s":n|null,"boundary_age_s":n|null,
+///               "checkpoint_age_s":n|null,"restarts"}, as this supervisor has seen it,
+///      "not_open":"why nothing joins: no worker has opened a kvstore yet",
 ///      "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
+///                  "leaves_next":it is a member, and not of the next epoch,
+///                  "steps_per_s":n|null,"resident_bytes":n|null,"output_age_s":n|null,
 ///                  "progress":{"epoch","step","age_s"}|null,
 ///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
 ///                  "gpus":[index...]}],
@@ -42,6 +47,7 @@
 
 #include "core/job.h"
 #include "io/job_spec.h"
+#include "supervisor/pulse.h"
 
 namespace dt::supervisor {
 
@@ -67,10 +73,17 @@ struct StatusInput {
   std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
   double volume_stalled_s = 0;
   std::uint64_t volume_dropped = 0;
+  const Pulse* pulse = nullptr;                  ///< None: nothing was observed.
   std::map<std::string, const GpuHealth*> gpus;  ///< By host, as its agent last said.
   std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
   std::function<std::string(const Host&)> reach_command;  ///< See launcher::Backend.
+  /// What is done to reach hosts, by host (launcher/backend.h, Backend::doing).
+  std::map<std::string, std::string> reaching = {};
 };
+
+/// Why nothing joins an elastic job that is up for so long: no worker has opened a kvstore. Empty
+/// when one has, or the job does not begin with any worker.
+[[nodiscard]] std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s);
 
 [[nodiscard]] std::string status_json(const StatusInput& in);
 

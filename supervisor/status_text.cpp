@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "supervisor/duration_text.h"
 #include "supervisor/file_tail.h"
 #include "supervisor/status_items.h"
 
@@ -30,13 +31,6 @@ const json& part(const json& object, const char* key) {
   return found == object.end() ? kNothing : *found;
 }
 
-std::string duration(double seconds) {
-  const auto s = static_cast<long>(seconds);
-  if (s < 60) return fmt::format("{} s", s);
-  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-  return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
-}
-
 /// Columns as wide as their widest cell, the last one as it is.
 std::string table(const std::vector<Row>& rows) {
   std::vector<std::size_t> widths;
@@ -61,17 +55,43 @@ std::string why_of(const json& worker) {
   const json& time = part(stalls, "for_s");
   if (!time.is_number() || time.get<double>() < kNews) return shown(worker, "why");
   const std::string process = shown(stalls, "process");
-  return fmt::format("does nothing for {}{}{}", duration(time.get<double>()),
+  return fmt::format("does nothing for {}{}{}", duration_text(time.get<double>()),
                      shown(stalls, "waited_for") == "true" ? " while others wait for it" : "",
                      process == "-" ? "" : "; " + process);
 }
 
+/// A member that the next epoch begins without is leaving already, for people.
+std::string state_of(const json& worker) {
+  return shown(worker, "leaves_next") == "true" ? "LEAVING" : shown(worker, "state");
+}
+
+std::string rate_of(const json& worker) {
+  const json& rate = part(worker, "steps_per_s");
+  return rate.is_number() ? fmt::format("{:.1f}", rate.get<double>()) : "-";
+}
+
+/// "812 MB", "3.4 GB".
+std::string resident_of(const json& worker) {
+  const json& bytes = part(worker, "resident_bytes");
+  if (!bytes.is_number()) return "-";
+  const double mb = bytes.get<double>() / 1e6;
+  return mb < 1000 ? fmt::format("{:.0f} MB", mb) : fmt::format("{:.1f} GB", mb / 1000);
+}
+
+/// How long ago it printed something.
+std::string age_of_output(const json& worker) {
+  const json& age = part(worker, "output_age_s");
+  return age.is_number() ? duration_text(age.get<double>()) + " ago" : "-";
+}
+
 std::string workers(const json& status) {
-  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "PID", "WHY"}};
+  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "STEPS/S", "RSS",
+                            "OUTPUT", "PID", "WHY"}};
   for (const json& w : items(status, "workers")) {
     const json& progress = part(w, "progress");
-    rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), shown(w, "state"),
-                    shown(progress, "epoch"), shown(progress, "step"), shown(w, "pid"), why_of(w)});
+    rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), state_of(w),
+                    shown(progress, "epoch"), shown(progress, "step"), rate_of(w), resident_of(w),
+                    age_of_output(w), shown(w, "pid"), why_of(w)});
   }
   return table(rows);
 }
@@ -145,7 +165,7 @@ std::string gpus(const json& status) {
 }
 
 std::string host_file(const json& status) {
-  if (shown(status, "elastic") != "true") return "\nnot elastic: host_worker is not watched\n";
+  if (shown(status, "elastic") != "true") return "\nnot elastic: nothing joins or leaves\n";
   const json& file = part(status, "file");
   std::string out = fmt::format("\n{}, last accepted:", shown(file, "path"));
   for (const json& host : items(file, "accepted"))
@@ -203,13 +223,16 @@ std::string journal(const json& status) {
 std::string head(const json& status) {
   const json& uptime = part(status, "uptime_s");
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
-                                uptime.is_number() ? duration(uptime.get<double>()) : "-");
+                                uptime.is_number() ? duration_text(uptime.get<double>()) : "-");
+  if (const json& pulse = part(status, "pulse"); pulse.is_object())
+    out += shown(pulse, "text") + "\n";
   out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",
                      shown(status, "epoch"), shown(status, "generation"),
                      shown(status, "world_size"), shown(status, "term"));
   if (const json& back = part(status, "rolling_back"); back.is_object())
     out += fmt::format("going back to the checkpoint of epoch {}: {}\n", shown(back, "to_epoch"),
                        shown(back, "why"));
+  if (shown(status, "not_open") != "-") out += shown(status, "not_open") + "\n";
   if (shown(status, "waiting") != "-")
     out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
@@ -217,8 +240,8 @@ std::string head(const json& status) {
   out += journal(status);
   const json& stalled = part(part(status, "volume"), "stalled_s");
   if (stalled.is_number() && stalled.get<double>() >= 1)
-    out +=
-        fmt::format("the shared volume has not answered for {}\n", duration(stalled.get<double>()));
+    out += fmt::format("the shared volume has not answered for {}\n",
+                       duration_text(stalled.get<double>()));
   return out + checkpoint(status) + kept_out(status) + "\n";
 }
 

@@ -34,7 +34,6 @@ constexpr Duration kLastReach = 5s;  ///< At the end at least, for hosts whose l
 /// Until a killed predecessor has let go of the journal: it may be waiting for its disk.
 constexpr Duration kPredecessor = 20s;
 constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
-constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes, of earlier terms.
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
@@ -64,6 +63,12 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.rolls_back = spec.checkpoint_every > 0 || !spec.restore.empty();
   if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
   return o;
+}
+
+/// What every host needs before processes start there; empty: it may lack it.
+std::string folder_to_check(const io::JobSpec& spec) {
+  const bool is_shared = !spec.local && !spec.no_shared_folder && spec.sync_dst_dir.empty();
+  return is_shared ? spec.cwd : std::string();
 }
 
 /// The address other machines most likely reach this one by: the source address of a packet that
@@ -124,20 +129,25 @@ Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
       volume_(executor_, VolumeClient::Options{options_.volume_helper}),
       group_(executor_),
       done_(executor_, io::asio::steady_timer::time_point::max()),
-      changes_(executor_) {}
+      changes_(executor_),
+      folder_checks_(folder_to_check(spec_)) {}
 
-/// The supervisor's own lines: to the consoles that follow, and to supervisor.log.
+/// The supervisor's own lines: to the consoles that follow, where `quiet` keeps INFO from them, and
+/// to supervisor.log.
 class ConsoleLog final : public io::Log {
  public:
-  ConsoleLog(ControlServer& control, io::Log& own) : control_(control), own_(own) {}
+  ConsoleLog(ControlServer& control, io::Log& own, bool quiet)
+      : control_(control), own_(own), quiet_(quiet) {}
   void line(io::Level level, std::string_view text) override {
     own_.line(level, text);
+    if (quiet_ && level == io::Level::kInfo) return;
     control_.console(io::console_line(level, text) + "\n", true);
   }
 
  private:
   ControlServer& control_;
   io::Log& own_;
+  bool quiet_;
 };
 
 // ---------------------------------------------------------------- life of the job
@@ -171,11 +181,12 @@ awaitable<int> Supervisor::live() {
   } else {
     const bool is_heard = say_ready("READY\n");
     group_.spawn(tick_loop());
+    group_.spawn(heartbeat());
     group_.spawn(notice_failure());
     group_.spawn(watch_lock());
     if (spec_.elastic) group_.spawn(host_worker_->run());
     group_.spawn(change_log_->run());
-    group_.spawn(events_file_->run());
+    for (EventsFile* file : story_files_->files()) group_.spawn(file->run());
     group_.spawn(journal_copy_->run());
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(term_, now()));
@@ -265,9 +276,9 @@ awaitable<Result<void>> Supervisor::open_files() {
   auto listening = control_->listen();
   if (!listening) co_return listening;
   group_.spawn(control_->run());
-  console_ = std::make_unique<ConsoleLog>(*control_, own_log_);
+  console_ = std::make_unique<ConsoleLog>(*control_, own_log_, spec_.quiet);
   story_ = std::make_unique<Story>(*console_,
-                                   [this](const std::string& line) { events_file_->add(line); });
+                                   [this](const std::string& line) { story_files_->add(line); });
   volume_.on_append_error = [this](const std::string& file, const Error& error) {
     own_log_.error("{}: {}", file, error.message);
   };
@@ -276,8 +287,16 @@ awaitable<Result<void>> Supervisor::open_files() {
     auto files = co_await make_job_files();
     if (!files) co_return files;
   }
-  const auto told = co_await take_up_events();
+  std::optional<std::string> seen_at;
+  if (spec_.elastic) seen_at = path("events.jsonl");
+  story_files_ = std::make_unique<StoryFiles>(
+      executor_, volume_, io::events_file(spec_.job_dir, spec_.job), std::move(seen_at));
+  story_files_->on_error([this](const Error& error) {
+    console_->warn("events.jsonl cannot be written now, it will catch up: {}", error.message);
+  });
+  const auto told = co_await story_files_->open(!options_.resume, own_log_);
   if (!told) co_return tl::unexpected(told.error());
+  story_->go_on_from(told->next);
   const std::string logs = io::job_files_dir(spec_) + "/logs";
   auto logs_made = co_await volume_.make_dirs(logs);
   if (!logs_made) co_return logs_made;
@@ -298,15 +317,9 @@ awaitable<Result<void>> Supervisor::open_files() {
                                             });
   group_.spawn(output_->run());
   change_log_ = std::make_unique<ChangeLogFile>(executor_, volume_, path("host_worker_log"));
-  change_log_->add(log_lines(records));
+  if (spec_.elastic) change_log_->add(log_lines(records));
   change_log_->on_error = [this](const Error& error) {
     console_->warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
-  };
-
-  events_file_ =
-      std::make_unique<EventsFile>(executor_, volume_, path("events.jsonl"), told->bytes);
-  events_file_->on_error = [this](const Error& error) {
-    console_->warn("events.jsonl cannot be written now, it will catch up: {}", error.message);
   };
 
   journal_copy_ = std::make_unique<JournalCopy>(executor_, volume_, io::journal_copy_file(spec_),
@@ -351,34 +364,15 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   auto spec = co_await volume_.replace(io::job_files_dir(spec_) + "/spec.json",
                                        io::to_json(spec_) + "\n", 0600);
   if (!spec) co_return spec;
+  if (!spec_.elastic) co_return Result<void>();
   // What the watch has not accepted yet joins as if it was written a moment later.
   auto workers = co_await volume_.replace(
       path("host_worker"), format_host_worker(spec_.workers) + format_host_worker(spec_.added));
   if (!workers) co_return workers;
   console_->info("Created worker host file {}", path("host_worker"));
   auto log = co_await volume_.replace(path("host_worker_log"), "");
-  if (!log) co_return log;
-  console_->info("Created worker host log file {}", path("host_worker_log"));
-  auto events = co_await volume_.replace(path("events.jsonl"), "");
-  co_return events;
-}
-
-awaitable<Result<ToldEvents>> Supervisor::take_up_events() {
-  const std::string file = path("events.jsonl");
-  auto text = co_await volume_.read(file, kMostEvents);
-  if (!text) {
-    if (text.error().kind == ErrorKind::kTimeout) co_return tl::unexpected(text.error());
-    own_log_.warn("what was told cannot be known: {}", text.error().message);
-    co_return ToldEvents{kAnySize, 0, {}};
-  }
-  const std::string_view present = *text ? std::string_view(**text) : std::string_view();
-  ToldEvents told = told_events(present);
-  if (told.bytes < present.size()) {
-    auto cut = co_await volume_.truncate(file, told.bytes);
-    if (!cut) co_return tl::unexpected(cut.error());
-  }
-  story_->go_on_from(told.next);
-  co_return told;
+  if (log) console_->info("Created worker host log file {}", path("host_worker_log"));
+  co_return log;
 }
 
 void Supervisor::tell_past_changes(const ToldEvents& told) {
@@ -427,7 +421,17 @@ awaitable<void> Supervisor::tick_loop() {
     look_at_journal_room();
     if (journal_room_.is_out()) continue;
     notice_silence(steady_now());
+    for (const Host& host : folder_checks_.overdue(steady_now()))
+      kept_away(host, folder_checks_.silence());
     post(Tick{});
+  }
+}
+
+awaitable<void> Supervisor::heartbeat() {
+  constexpr int kOften = 10;
+  for (int lines = 0;; ++lines) {
+    co_await io::sleep_for(options_.heartbeat * (lines < kOften ? 1 : kOften));
+    if (!end_) console_->info("{}", pulse_.line(*job_, steady_now(), uptime_s()));
   }
 }
 
@@ -529,8 +533,8 @@ awaitable<void> Supervisor::close_files() {
   const Time files_until = steady_now() + kGoodbye;
   if (!co_await change_log_->finish(kGoodbye))
     console_->warn("{} lacks its last lines: it cannot be written", path("host_worker_log"));
-  if (!co_await events_file_->finish(files_until - steady_now()))
-    console_->warn("{} lacks its last lines: it cannot be written", path("events.jsonl"));
+  if (!co_await story_files_->finish(files_until - steady_now()))
+    console_->warn("{} lacks its last lines: it cannot be written", story_files_->path());
   static_cast<void>(co_await journal_copy_->finish(files_until - steady_now()));
   const std::string pointer =
       nlohmann::json{{"job", spec_.job},

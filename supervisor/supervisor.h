@@ -28,15 +28,17 @@
 #include "supervisor/change_log_file.h"
 #include "supervisor/changes.h"
 #include "supervisor/control.h"
-#include "supervisor/events_file.h"
+#include "supervisor/folder_checks.h"
 #include "supervisor/host_worker.h"
 #include "supervisor/job_lock.h"
 #include "supervisor/journal_copy.h"
 #include "supervisor/journal_room.h"
 #include "supervisor/output.h"
+#include "supervisor/pulse.h"
 #include "supervisor/status.h"
 #include "supervisor/store.h"
 #include "supervisor/story.h"
+#include "supervisor/story_files.h"
 #include "supervisor/volume.h"
 
 namespace dt::supervisor {
@@ -53,6 +55,8 @@ struct SupervisorOptions {
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
   /// A foreground job whose dtlaunch has not come for its console by then is stopped.
   Duration owner_comes = std::chrono::seconds(30);
+  /// Between lines that tell how the job goes on, at first; after ten of them ten times that.
+  Duration heartbeat = std::chrono::minutes(1);
   /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
   std::function<io::awaitable<Result<void>>(Host)> sync;
 };
@@ -107,11 +111,11 @@ class Supervisor {
   /// The same; what it throws is an error, too.
   io::awaitable<Result<void>> try_open_files();
   io::awaitable<Result<void>> make_job_files();
-  /// What events.jsonl holds, whose whole lines stay; `bytes` is kAnySize if it cannot be read.
-  io::awaitable<Result<ToldEvents>> take_up_events();
   /// Of changes that an earlier term has journalled and not told.
   void tell_past_changes(const ToldEvents& told);
   io::awaitable<void> tick_loop();
+  /// A line now and then that tells how the job goes on.
+  io::awaitable<void> heartbeat();
   /// Tells the job machine which agents have fallen silent, and which are heard again.
   void notice_silence(Time now);
   /// Wakes run() when a task has failed and all are cancelled.
@@ -175,6 +179,10 @@ class Supervisor {
   /// Makes the link to a host's agent and starts one if none is there.
   io::awaitable<void> reach(Host host);
   void attached(const Host& host, const AgentState& state);
+  /// It has the folder that processes start in.
+  void admitted(const Host& host, const AgentState& state);
+  /// It has not, or does not say.
+  void kept_away(const Host& host, std::string why);
   void broke(const Host& host, const Error& error, bool gone);
   void heard(const Host& host, const wire::Frame& frame);
   /// Events of what is newly wrong with a host's GPUs.
@@ -206,6 +214,7 @@ class Supervisor {
   io::awaitable<Result<void>> rewrite_host_worker(std::string op, std::string host,
                                                   std::uint32_t slots);
   [[nodiscard]] std::string status() const;
+  [[nodiscard]] double uptime_s() const;
 
   [[nodiscard]] std::string path(const std::string& name) const {
     return spec_.job_dir + "/" + name;
@@ -226,7 +235,7 @@ class Supervisor {
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<io::Log> console_;
   std::unique_ptr<Story> story_;
-  std::unique_ptr<EventsFile> events_file_;
+  std::unique_ptr<StoryFiles> story_files_;
   std::unique_ptr<ProcessOutput> output_;
   std::unique_ptr<HostWorker> host_worker_;
   std::unique_ptr<ChangeLogFile> change_log_;
@@ -236,6 +245,8 @@ class Supervisor {
 
   std::map<Host, HostShell> hosts_;
   std::map<ProcessId, ProcessNotes> processes_;
+  FolderChecks folder_checks_;
+  Pulse pulse_;
   std::map<std::uint32_t, PrepareRun> prepares_;
   std::set<Host> waits_told_;
   std::set<Host> synced_;

@@ -24,8 +24,10 @@ void Supervisor::pump() {
   while (!events_.empty() && !journal_room_.is_out()) {
     const JobEvent event = std::move(events_.front());
     events_.pop_front();
-    const std::vector<Effect> effects = job_->step(event, now());
+    const Instant then = now();
+    const std::vector<Effect> effects = job_->step(event, then);
     carry_out(effects);
+    pulse_.look(*job_, then.at);
     // A tick without an effect changes nothing that anybody can wait for.
     if (!effects.empty() || !std::holds_alternative<Tick>(event)) changes_.note();
     if (journal_failed_) events_.clear();
@@ -68,7 +70,7 @@ Result<void> Supervisor::append(const Append& e) {
     return appended;
   }
   journal_copy_->add(journal::append_bytes(frame.type, frame.body));
-  change_log_->add(log_lines({e.record}));
+  if (spec_.elastic) change_log_->add(log_lines({e.record}));
   return {};
 }
 
@@ -212,6 +214,7 @@ void Supervisor::act(const Note& e) {
     if (const auto rank = e.worker ? view.rank_of(*e.worker) : std::nullopt)
       place.rank = rank->value;
   }
+  pulse_.told(e);
   story_->tell(e, place);
   changes_.note();
 }

@@ -96,6 +96,21 @@ io::awaitable<void> Supervisor::reach(Host host) {
 }
 
 void Supervisor::attached(const Host& host, const AgentState& state) {
+  if (!folder_checks_.begin(host, state, steady_now())) return admitted(host, state);
+  send(host, CheckFolder{folder_checks_.folder()});
+}
+
+void Supervisor::kept_away(const Host& host, std::string why) {
+  if (!folder_checks_.take(host)) return;
+  HostShell& h = shell(host);
+  if (h.leaving || !h.link) return;
+  h.link->shut_down(0);
+  h.leaving = true;
+  post(AttachFailed{host, fmt::format("{}: {}", host, why)});
+}
+
+void Supervisor::admitted(const Host& host, const AgentState& state) {
+  folder_checks_.passed(host, state);
   HostShell& h = shell(host);
   h.ever_attached = true;
   h.cores = state.cores;
@@ -133,6 +148,7 @@ void Supervisor::attached(const Host& host, const AgentState& state) {
 void Supervisor::broke(const Host& host, const Error& error, bool gone) {
   HostShell& h = shell(host);
   if (gone) forget_prepares(host);
+  static_cast<void>(folder_checks_.take(host));
   if (h.leaving) return;
   if (h.ever_attached || gone)
     post(AgentDetached{host, error.message, gone});
@@ -170,7 +186,23 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
             run->second.tail.erase(0, run->second.tail.size() - kTail);
         }
       }
+      pulse_.output(m->process, steady_now());
       output_->write(*m);
+      return;
+    }
+    case FolderChecked::kType: {
+      const auto m = wire::parse<FolderChecked>(frame.body);
+      if (!m) return malformed(m.error());
+      if (m->folder != folder_checks_.folder()) return;
+      if (m->error != 0) return kept_away(host, folder_checks_.trouble(m->error));
+      if (const auto state = folder_checks_.take(host)) admitted(host, *state);
+      return;
+    }
+    case Usage::kType: {
+      const auto m = wire::parse<Usage>(frame.body);
+      if (!m) return malformed(m.error());
+      for (const auto& [process, bytes] : m->resident)
+        if (processes_.count(process) > 0) pulse_.resident(process, bytes);
       return;
     }
     case ProcessState::kType: {
@@ -236,8 +268,10 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
       if (const auto m = wire::parse<Arrive>(body))
         post(WorkerArrived{worker, m->epoch, m->join, m->servers});
     } else if (type == Progress::kType) {
-      if (const auto m = wire::parse<Progress>(body))
+      if (const auto m = wire::parse<Progress>(body)) {
+        pulse_.progress(worker, m->step, steady_now());
         post(WorkerProgress{worker, m->epoch, m->step});
+      }
     } else if (type == ServersHeard::kType) {
       if (auto m = wire::parse<ServersHeard>(body))
         post(ServerDataSeen{worker, std::move(m->servers)});
@@ -274,6 +308,7 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
 
 void Supervisor::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran) {
   output_->close(process);
+  pulse_.forget(process);
   if (const auto p = processes_.find(process); p != processes_.end() && why.empty())
     if (process.role == Role::kServer) why = p->second.last_words;
   if (process.role != Role::kPrepare) {

@@ -56,6 +56,10 @@ std::string ok_reply() { return json{{"ok", true}}.dump(); }
 
 }  // namespace
 
+double Supervisor::uptime_s() const {
+  return std::chrono::duration<double>(steady_now() - started_).count();
+}
+
 std::string Supervisor::status() const {
   const Time now = steady_now();
   StatusInput in{
@@ -65,16 +69,20 @@ std::string Supervisor::status() const {
       .term = term_.value,
       .stopping = end_.has_value(),
       .now = journal_room_.job_time(now),
-      .uptime_s = std::chrono::duration<double>(now - started_).count(),
+      .uptime_s = uptime_s(),
       .file_refusal = host_worker_->state().refusal(),
       .journal_waits_s = std::chrono::duration<double>(journal_room_.waited(now)).count(),
       .journal_trouble = journal_room_.is_out() ? journal_room_.why() : store_->shortage(),
       .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
       .volume_dropped = volume_.dropped_bytes(),
+      .pulse = &pulse_,
       .gpus = {},
       .kept_out = {{"control socket", control_->kept_out()}},
       .reach_command = [this](const Host& host) { return backend_->reach_command(host); }};
   for (const auto& [host, h] : hosts_) in.kept_out["agent of " + to_string(host)] = h.kept_out;
+  for (const auto& [host, h] : hosts_)
+    if (std::string doing = backend_->doing(host); !doing.empty())
+      in.reaching[to_string(host)] = std::move(doing);
   for (const auto& [host, h] : hosts_)
     if (h.link && h.link->up()) in.gpus[to_string(host)] = &h.gpus;
   return status_json(in);
@@ -86,9 +94,9 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
   const std::string op = ask->op;
   if (op == "stop") {
     if (ask->force)
-      kill("on request");
+      kill(ask->why);
     else
-      stop("on request");
+      stop(ask->why);
     co_return ok_reply();
   }
   if (!job_) co_return error_reply("the supervisor is starting: try again");
@@ -112,7 +120,9 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
 io::awaitable<std::string> Supervisor::edit_host_worker(std::string op, std::string host,
                                                         std::uint32_t slots) {
   if (!spec_.elastic)
-    co_return error_reply("the job was started without --elastic-training-enabled");
+    co_return error_reply(
+        "the job was started without --elastic-training-enabled: it has no host_worker, nothing "
+        "joins it and nothing leaves it");
   // One after the other: each reads what the one before has written.
   while (editing_) co_await io::sleep_for(std::chrono::milliseconds(10));
   editing_ = true;
@@ -120,7 +130,10 @@ io::awaitable<std::string> Supervisor::edit_host_worker(std::string op, std::str
   editing_ = false;
   if (!result) co_return error_reply(result.error().message);
   host_worker_->nudge();
-  co_return ok_reply();
+  json reply{{"ok", true}};
+  const std::string why_not = not_open(*job_, spec_, uptime_s());
+  if (!why_not.empty()) reply["note"] = why_not;
+  co_return reply.dump();
 }
 
 io::awaitable<Result<void>> Supervisor::rewrite_host_worker(std::string op, std::string host,

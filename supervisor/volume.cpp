@@ -36,6 +36,7 @@ bool repeatable(const VolumeRequest& q) {
     case VolumeOp::kMakeDirs:
     case VolumeOp::kRemove:
     case VolumeOp::kList:
+    case VolumeOp::kLink:
     case VolumeOp::kWatch:
       return true;
     case VolumeOp::kAppend:
@@ -409,6 +410,16 @@ awaitable<Result<void>> VolumeClient::rename(std::string from, std::string to) {
   q.path = std::move(from);
   q.path2 = std::move(to);
   return call_void(std::move(q));
+}
+
+awaitable<Result<bool>> VolumeClient::link(std::string path, std::string target) {
+  VolumeRequest q;
+  q.op = VolumeOp::kLink;
+  q.path = std::move(path);
+  q.path2 = std::move(target);
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return reply->yes;
 }
 
 awaitable<Result<void>> VolumeClient::remove(std::string path) {

@@ -60,6 +60,8 @@ class VolumeClient {
   io::awaitable<Result<void>> truncate(std::string path, std::uint64_t size);
   io::awaitable<Result<void>> make_dirs(std::string path);
   io::awaitable<Result<void>> rename(std::string from, std::string to);
+  /// Makes `path` a symbolic link to `target`, whatever was there; false where the volume has none.
+  io::awaitable<Result<bool>> link(std::string path, std::string target);
   io::awaitable<Result<void>> remove(std::string path);
   io::awaitable<Result<std::vector<std::string>>> list(std::string path);
 

@@ -139,6 +139,23 @@ Outcome<VolumeReply> replace(const VolumeRequest& q) {
   return tl::unexpected(done.error());
 }
 
+/// The old file or the new link is there at any moment.
+Outcome<VolumeReply> make_link(const VolumeRequest& q) {
+  const std::string temporary = fmt::format("{}.{}.tmp", q.path, ::getpid());
+  VolumeReply reply;
+  ::unlink(temporary.c_str());  // of one who was killed
+  if (::symlink(q.path2.c_str(), temporary.c_str()) != 0) {
+    const bool has_links = errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP;
+    if (has_links) return trouble("link", q.path);
+    return reply;
+  }
+  reply.yes = ::rename(temporary.c_str(), q.path.c_str()) == 0;
+  if (reply.yes) return reply;
+  auto failed = trouble("rename to", q.path);
+  ::unlink(temporary.c_str());
+  return failed;
+}
+
 /// With the size before given, doing it again is harmless: what an earlier try wrote counts.
 Outcome<VolumeReply> append(const VolumeRequest& q) {
   const Fd fd(::open(q.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
@@ -257,6 +274,8 @@ class Helper {
         return VolumeReply();
       case VolumeOp::kList:
         return list(q.path);
+      case VolumeOp::kLink:
+        return make_link(q);
       case VolumeOp::kWatch:
         watched_ = q.path2;
         if (::inotify_add_watch(inotify_.get(), q.path.c_str(),

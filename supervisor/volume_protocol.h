@@ -20,6 +20,7 @@ enum class VolumeOp : std::uint8_t {
   kRename,    ///< To `path2`.
   kRemove,    ///< A file or an empty folder; absent is fine.
   kList,      ///
+  kLink,      ///< A symbolic link to `path2` in place of what is there; `yes`: it was made.
   kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
 };
 
@@ -44,7 +45,7 @@ struct VolumeReply {
   static constexpr std::uint16_t kType = 2;
   std::int32_t error = 0;  ///< errno, with `text` saying what was done to which file.
   std::string text;
-  bool yes = false;  ///< kRead, kExists: it is there. kWriteNew: it was made.
+  bool yes = false;  ///< kRead, kExists: it is there. kWriteNew, kLink: it was made.
   std::string bytes;
   std::vector<std::string> names;
   DT_FIELDS(error, text, yes, bytes, names)

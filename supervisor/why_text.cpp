@@ -39,10 +39,12 @@ Result<json> find_host(const json& status, const Host& wanted) {
   if (found.size() > 1)
     return fail(ErrorKind::kInvalid, "{} is the name of several hosts: {}", wanted, known);
   if (found.empty())
-    return fail(ErrorKind::kInvalid,
-                "the job knows no host {}: either its line was not accepted yet (dtctl status says "
-                "why), or it was removed. It knows {}",
-                wanted, known.empty() ? "none" : known);
+    return fail(ErrorKind::kInvalid, "the job knows no host {}: {}. It knows {}", wanted,
+                status.value("elastic", true)
+                    ? "either its line was not accepted yet (dtctl status says why), or it was "
+                      "removed"
+                    : "it was started without --elastic-training-enabled, and nothing joins it",
+                known.empty() ? "none" : known);
   return found.front();
 }
 
@@ -133,15 +135,13 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
     out += worker_line(worker);
   }
   const std::string why = text(*host, "why");
+  const std::string not_open = text(status, "not_open");
   if (!why.empty()) out += fmt::format("Last failure: {}\n", why);
   out += next_step(*host);
   const std::string hint = advice(*host);
   if (!why.empty() && !hint.empty()) out += hint + "\n";
   if (static_cast<double>(there) < count && why.empty())
-    out += status.value("opaque", false)
-               ? "The command has not opened a distributed kvstore: until it does, no worker is "
-                 "added.\n"
-               : "Its worker is about to be started.\n";
+    out += not_open.empty() ? "Its worker is about to be started.\n" : not_open + ".\n";
   const std::string waiting = text(status, "waiting");
   if (!waiting.empty()) out += "The next boundary waits: " + waiting + "\n";
   return screen_text(out);

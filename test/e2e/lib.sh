@@ -115,8 +115,8 @@ _cleanup() {
   set +e
   if [ $status != 0 ] && [ $status != 77 ]; then
     for out in "$T"/*.out; do [ -f "$out" ] && echo "---- ${out##*/}" && tail -n 60 "$out"; done
-    for log in host_worker host_worker_log events.jsonl; do
-      [ -f "$JOB/$log" ] && echo "---- $log" && tail -n 30 "$JOB/$log"
+    for log in "$JOB"/host_worker "$JOB"/host_worker_log "$JOB"/.dtlaunch/*/events.jsonl; do
+      [ -f "$log" ] && echo "---- ${log#"$JOB"/}" && tail -n 30 "$log"
     done
     for log in "$JOB"/.dtlaunch/*/logs/*; do [ -f "$log" ] && echo "---- $log" && tail -n 15 "$log"; done
   fi

@@ -15,6 +15,12 @@ for signal in INT TERM HUP; do
   expect_status 130
   expect_output "stop$signal" 'Stopping the job: .* Ctrl-C again kills them at once'
   expect_output "stop$signal" '"force": false'
+  case $signal in
+    INT) why=Ctrl-C ;;
+    TERM) why='dtlaunch got TERM' ;;
+    HUP) why='terminal closed \(HUP\)' ;;
+  esac
+  expect_output "stop$signal" "\"why\": \"$why\""
 done
 
 start force "$fake" -n 1 wait

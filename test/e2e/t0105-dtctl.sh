@@ -6,7 +6,13 @@ expect_status 3
 expect_output none "no job was ever started in .*/job; give its folder with --job-dir"
 run wrong dtctl frobnicate
 expect_status 2
-expect_output wrong 'unknown command frobnicate'
+[ "$(output wrong)" = 'dtctl: unknown command frobnicate; see dtctl --help' ] || fail "not one line: $(output wrong)"
+run wrong dtctl log
+expect_status 2
+expect_output wrong 'unknown command log; did you mean logs\?'
+run wrong dtctl status host7
+expect_status 2
+expect_output wrong 'status takes no "host7"; of one host: dtctl why HOST'
 run wrong dtctl add
 expect_status 2
 run wrong dtctl add 'a b'
@@ -30,8 +36,8 @@ expect_output wait 'waited in vain for epoch=3 \(not known: no supervisor answer
 
 mkdir -p .dtlaunch/j1/logs
 printf 'one\ntwo\n' >.dtlaunch/j1/logs/worker-3.log
-printf '{"n":0,"time_ns":1763664000123456789,"text":"h joins","epoch":4}\n' >events.jsonl
-printf '{"n":1,"time_ns":1763664000123456789,"text":"\\u001b[2J gone","epoch":4}\n' >>events.jsonl
+printf '{"n":0,"time_ns":1763664000123456789,"text":"h joins","epoch":4}\n' >.dtlaunch/j1/events.jsonl
+printf '{"n":1,"time_ns":1763664000123456789,"text":"\\u001b[2J gone","epoch":4}\n' >>.dtlaunch/j1/events.jsonl
 pointer() { printf '{"job":"j1","master":"10.0.0.1","pid":7,"socket":"%s/gone","state_dir":"/s","ended":%s}' "$T" "$1" >.dtlaunch/current.json; }
 pointer null
 run dead dtctl stop
@@ -57,6 +63,9 @@ run wait dtctl wait ended=5
 expect_status 0
 run wait dtctl wait ended=0
 expect_status 3
+(dtctl status --json 2>/dev/null || true) | python3 -c 'import json, sys
+s = json.load(sys.stdin)
+assert (s["state"], s["job"], s["exit_code"], s["ok"]) == ("ended", "j1", 5, False), s' || fail "no JSON of an ended job"
 run logs dtctl logs 3
 expect_status 0
 [ "$(output logs)" = $'one\ntwo' ] || fail "not the worker's output"

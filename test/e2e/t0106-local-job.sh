@@ -19,16 +19,28 @@ soft_files() { (ulimit -Sn "$1" && shift && exec "$@"); }
 # dtlaunch raises its own limit of descriptors; what it starts has the user's.
 run good soft_files 250 dtlaunch -n 2 -s 0 sh -c 'echo "I am $DT_WORKER_ID of $DMLC_NUM_WORKER, $(ulimit -Sn) files"'
 expect_status 0
-expect_output good 'INFO Created worker host file .*/job/host_worker$'
-expect_output good 'INFO Created worker host log file .*/job/host_worker_log$'
 expect_output good 'INFO Launching worker node at ip: localhost$'
 expect_output good '^\[worker 0 localhost\] I am 0 of 2, 250 files$'
 expect_output good '^\[worker 1 localhost\] I am 1 of 2, 250 files$'
+[ "$(ls -A)" = .dtlaunch ] || fail "a job that is not elastic left in its folder: $(ls -A)"
+grep -q worker_launched .dtlaunch/*/events.jsonl || fail "no story"
+run quiet dtlaunch -q -n 1 -s 0 echo said
+expect_status 0
+[ ! -s "$T/quiet.out" ] || fail "--quiet said: $(output quiet)"
+
+run elastic dtlaunch -n 2 -s 0 --elastic-training-enabled true
+expect_status 0
+expect_output elastic 'INFO Created worker host file .*/job/host_worker$'
+expect_output elastic 'INFO Created worker host log file .*/job/host_worker_log$'
 [ "$(cat host_worker)" = $'localhost\nlocalhost' ] || fail "host_worker: $(cat host_worker)"
 [ -f host_worker_log ] && [ ! -s host_worker_log ] || fail "host_worker_log is not there, or not empty"
+[[ $(readlink events.jsonl) == .dtlaunch/*/events.jsonl ]] || fail "events.jsonl is not the link it should be"
+story=$(readlink events.jsonl)
 
 run bad dtlaunch -n 1 -s 0 sh -c 'exit 5'
 expect_status 5
+[ "$(ls -A)" = .dtlaunch ] || fail "what an elastic job left is still there: $(ls -A)"
+[ -s "$story" ] || fail "the elastic job's story is gone"
 run killed dtlaunch -n 1 -s 0 sh -c 'kill -9 $$'
 expect_status 137
 run gone dtlaunch -n 1 -s 0 no-such-command
@@ -62,7 +74,7 @@ expect_output status '^1 .* localhost '
 wait_for 5 '[ "$(dtctl logs 1 2>&1)" = up ]' || fail "dtctl logs 1: $(dtctl logs 1 2>&1)"
 run stop dtctl stop
 expect_status 0
-expect_output stop 'ended with exit code 130'
+expect_output stop 'ended with exit code 130: dtctl stop by '
 finished dtlaunch "$first" 10
 expect_status 130
 run status dtctl status
@@ -75,6 +87,7 @@ says 'worker 1.* up'
 kill -INT "$PID"
 finished dtlaunch "$PID" 10
 expect_status 130
+expect_output job 'the job was stopped: Ctrl-C$'
 expect_nothing_left
 launch sh -c 'trap "" TERM; echo up; while :; do sleep 1; done'
 says 'worker 1.* up'

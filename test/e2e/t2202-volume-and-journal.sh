@@ -26,7 +26,7 @@ kill -STOP "$pid"
 dtctl stop >"$T/stop.out" 2>&1 || true
 finished dtlaunch "$JOB_PID" 60
 expect_status 130
-expect_output job 'WARNING the job was stopped: on request'
+expect_output job 'WARNING the job was stopped: (Ctrl-C|dtctl stop by )'
 expect_output job 'WARNING the shared volume does not answer'
 expect_nothing_left
 

@@ -53,8 +53,9 @@ void read_as_each(const wire::Frame& frame) {
 
 void read(const wire::Frame& frame) {
   read_as_each<AgentHello, StartProcess, StopProcess, AckExit, ToProcess, Shutdown, AskProcess,
-               AgentState, ProcessStarted, ProcessFailed, ProcessExited, Output, FromProcess, Beat,
-               Refused, NoAgent, ProcessState, KeptOut, GpuHealth, AgentPlace>(frame);
+               CheckFolder, FolderChecked, Usage, AgentState, ProcessStarted, ProcessFailed,
+               ProcessExited, Output, FromProcess, Beat, Refused, NoAgent, ProcessState, KeptOut,
+               GpuHealth, AgentPlace>(frame);
   read_as_each<Identify, OpenedKvStore, Arrive, Progress, ServerReady, CommitAck, Traffic, GivingUp,
                Saved, Servers, Release, Shrunk, ServerCommit>(frame);
   read_as_each<io::ControlRequest, io::ControlReply, io::Console, io::JobEnded>(frame);

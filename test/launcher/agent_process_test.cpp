@@ -201,6 +201,41 @@ TEST_CASE("agent: it tells what a process and those below it do, by their kernel
   REQUIRE(site.wait([&] { return exited(*link, 1); }));
 }
 
+TEST_CASE("agent: it says whether a folder can be entered, and what its processes use", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  const auto ask = [&](const std::string& folder) {
+    std::optional<int> error;
+    link->frames.clear();
+    link->send(CheckFolder{folder});
+    REQUIRE(site.wait([&] {
+      for (const auto& frame : link->frames)
+        if (frame.type == FolderChecked::kType)
+          if (const auto said = wire::parse<FolderChecked>(frame.body); said->folder == folder)
+            error = said->error;
+      return error.has_value();
+    }));
+    return *error;
+  };
+  CHECK(ask(site.folder) == 0);
+  CHECK(ask(site.folder + "/nowhere") == ENOENT);
+  CHECK(ask("/etc/passwd") == ENOTDIR);
+
+  // 40 MB, held by a child of the process.
+  link->send(
+      shell(worker(1), "sh -c 'x=$(head -c 40000000 /dev/zero | tr \"\\0\" x); sleep 100'; :"));
+  std::uint64_t most = 0;
+  REQUIRE(site.wait([&] {
+    for (const auto& frame : link->frames)
+      if (frame.type == Usage::kType)
+        for (const auto& [process, bytes] : wire::parse<Usage>(frame.body)->resident)
+          if (process == worker(1)) most = std::max(most, bytes);
+    return most > 40'000'000;
+  }));
+  link->send(stop_of(1, 0));
+  REQUIRE(site.wait([&] { return exited(*link, 1); }));
+}
+
 TEST_CASE("agent: a shorter grace overrules a longer one, and a stopped process can be stopped",
           "[agent]") {
   Site site;

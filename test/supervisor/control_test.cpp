@@ -123,10 +123,13 @@ TEST_CASE("control: a request that is nested deeply is one like others", "[contr
   CHECK_FALSE(served.server->has_owner());
 }
 
-TEST_CASE("control: consoles get every line, the first also what was said before, all the end",
+TEST_CASE("control: consoles get every line, the owner also what was said before, all the end",
           "[control]") {
   Served served;
   served.server->console("early\n");
+  Peer stranger(served);
+  stranger.ask(R"({"op":"console"})");
+  REQUIRE(stranger.sees("ok"));
   Peer first(served);
   Peer second(served);
   first.ask(R"({"op":"console","owner":true})");
@@ -144,6 +147,8 @@ TEST_CASE("control: consoles get every line, the first also what was said before
   REQUIRE(second.sees("ended"));
   CHECK(first.text() == "reply {\"ok\":true}\nearly\nnow\nended 3 worker 1 failed\n");
   CHECK(second.text() == "reply {\"ok\":true}\nnow\nended 3 worker 1 failed\n");
+  REQUIRE(stranger.sees("ended"));
+  CHECK(stranger.text() == second.text());
   Peer late(served);
   late.ask(R"({"op":"console"})");
   CHECK(late.sees("ended 3"));

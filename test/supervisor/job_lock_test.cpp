@@ -198,10 +198,15 @@ TEST_CASE("job lock: an ended job's files are set aside under its name", "[job_l
   spill(dir / "host_worker", "h\n");
   spill(dir / "host_worker_log", "0 ADDED h 1\n");
   spill(dir / "train.py", "mine");
+  fs::create_directories(dir / ".dtlaunch/old");
+  spill(dir / ".dtlaunch/old/events.jsonl", "its story\n");
+  fs::create_symlink(".dtlaunch/old/events.jsonl", dir / "events.jsonl");
   REQUIRE(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new")));
   CHECK(slurp(dir / ".dtlaunch/old/host_worker") == "h\n");
   CHECK(slurp(dir / ".dtlaunch/old/host_worker_log") == "0 ADDED h 1\n");
   CHECK_FALSE(fs::exists(dir / "host_worker"));
+  CHECK_FALSE(fs::is_symlink(dir / "events.jsonl"));
+  CHECK(slurp(dir / ".dtlaunch/old/events.jsonl") == "its story\n");
   CHECK(slurp(dir / "train.py") == "mine");
 
   spill(dir / "host_worker", "by hand\n");

@@ -17,10 +17,11 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
           "[status]") {
   const auto text = supervisor::status_text(R"({
     "job":"j1","state":"running","elastic":true,"opaque":false,"term":2,"generation":7,"epoch":4,
-    "world_size":2,"uptime_s":3725.5,"waiting":"worker 1 has not arrived",
+    "world_size":2,"uptime_s":3725.5,"pulse":{"text":"epoch 4, 2 workers, 2.6 s/epoch"},"waiting":"worker 1 has not arrived",
     "workers":[
       {"id":0,"rank":0,"host":"10.0.0.7","state":"MEMBER","why":"","pid":11,"opened":true,
-       "progress":{"epoch":4,"step":120,"age_s":0.5},"stalls":{"for_s":2.9,"process":"x"}},
+       "progress":{"epoch":4,"step":120,"age_s":0.5},"steps_per_s":19.96,
+       "resident_bytes":812000000,"output_age_s":74.9,"stalls":{"for_s":2.9,"process":"x"}},
       {"id":1,"rank":1,"host":"10.0.0.8","state":"MEMBER","why":"","pid":12,"opened":true,
        "progress":{"epoch":4,"step":119,"age_s":75},
        "stalls":{"for_s":74.2,"waited_for":true,"process":"python3 (pid 12): stopped (T) in x"}},
@@ -48,15 +49,16 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
     "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,"logs":"/j/logs"})");
   REQUIRE(text);
   CHECK(*text == R"(job j1: running, up 1 h 02 min
+epoch 4, 2 workers, 2.6 s/epoch
 epoch 4, generation 7, 2 workers in the view, supervisor's term 2
 the next boundary waits: worker 1 has not arrived
 the shared volume has not answered for 12 s
 server 0 kept out: 41 connections of strangers, 2 that broke the rules, 7 requests of workers that are no members
 
-WORKER  RANK  HOST          STATE     EPOCH  STEP  PID  WHY
-0       0     10.0.0.7      MEMBER    4      120   11   -
-1       1     10.0.0.8      MEMBER    4      119   12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
-12      -     u@node7:2222  STARTING  -      -     0    ssh is connecting
+WORKER  RANK  HOST          STATE     EPOCH  STEP  STEPS/S  RSS     OUTPUT          PID  WHY
+0       0     10.0.0.7      MEMBER    4      120   20.0     812 MB  1 min 14 s ago  11   -
+1       1     10.0.0.8      MEMBER    4      119   -        -       -               12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
+12      -     u@node7:2222  STARTING  -      -     -        -       -               0    ssh is connecting
 
 SERVER  HOST      STATE      ADDRESS              DEVICE
 0       10.0.0.7  listening  10.0.0.7 port 9000   -
@@ -102,6 +104,20 @@ GPU  HOST   NAME         WORKERS  BUSY  MEMORY         TEMP  POWER  TROUBLE
 1    node1  NVIDIA H100  -        -     -              -     -      GPU is lost; Xid 79
 -    node2  -            -        -     -              -     -      NVML has not answered for more than 30 s: x
 )") != std::string::npos);
+}
+
+TEST_CASE("status text: who is about to leave, and why nothing joins", "[status]") {
+  const auto text = supervisor::status_text(
+      R"({"not_open":"no worker has opened a kvstore yet (up 12 s): until one does, nothing joins",
+          "elastic":false,"uptime_s":180000,
+          "workers":[{"id":3,"rank":1,"host":"b","state":"MEMBER","leaves_next":true,"pid":7,
+                      "why":"leaves at the next epoch"}]})");
+  REQUIRE(text);
+  CHECK(text->find("up 2 d 02 h\n") != std::string::npos);
+  CHECK(text->find("\nno worker has opened a kvstore yet (up 12 s)") != std::string::npos);
+  CHECK(text->find("LEAVING  -      -     -        -    -       7    leaves at the next epoch\n") !=
+        std::string::npos);
+  CHECK(text->find("not elastic: nothing joins or leaves") != std::string::npos);
 }
 
 TEST_CASE("status text: a rollback under way", "[status]") {

@@ -37,6 +37,20 @@ TEST_CASE("volume: files are read, made, replaced, appended to, cut, moved and l
   CHECK(*loop.wait(v.list(dir / "x/y")) == std::vector<std::string>{"z"});
 }
 
+TEST_CASE("volume: a link takes the place of what was there, a file or another link", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  fs::create_directory(dir / "j");
+  spill(dir / "j/events", "one\n");
+  spill(dir / "events", "old\n");
+  for (int i = 0; i < 2; ++i) {
+    CHECK(*loop.wait(loop.volume.link(dir / "events", "j/events")));
+    CHECK(slurp(dir / "events") == "one\n");
+    CHECK(fs::read_symlink(dir / "events") == "j/events");
+  }
+  CHECK_FALSE(loop.wait(loop.volume.link(dir / "nowhere/events", "j/events")));
+}
+
 TEST_CASE("volume: a new file is there whole or not at all, wherever the helper is killed",
           "[volume]") {
   TempDir dir;

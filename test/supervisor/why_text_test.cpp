@@ -69,6 +69,17 @@ The next boundary waits: the boundary waits for worker(s) 1
         std::string::npos);
 }
 
+TEST_CASE("why: a host of a job without a kvstore waits for that", "[status]") {
+  const auto text = supervisor::why_text(
+      R"({"not_open":"no worker has opened a kvstore yet (up 12 s): until one does, nothing joins",
+          "hosts":[{"host":"b","wanted":1,"link":"none","life":"alive"}]})",
+      {"", "b", 0});
+  REQUIRE(text);
+  CHECK(*text == R"(b: 1 worker(s) wanted, link none, alive
+no worker has opened a kvstore yet (up 12 s): until one does, nothing joins.
+)");
+}
+
 TEST_CASE("why: a host the job does not know, or a name of several, is refused by name",
           "[status]") {
   CHECK(refusal({"", "10.0.0.99", 0}).find("knows no host 10.0.0.99") != std::string::npos);
