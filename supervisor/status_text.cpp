@@ -217,7 +217,7 @@ std::string journal(const json& status) {
   if (trouble == "-") return "";
   if (!waits.is_number() || waits.get<double>() <= 0) return trouble + "\n";
   return fmt::format("{}: nothing is decided for {}; training waits at the next boundary\n",
-                     trouble, duration(waits.get<double>()));
+                     trouble, duration_text(waits.get<double>()));
 }
 
 std::string head(const json& status) {

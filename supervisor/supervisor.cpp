@@ -129,8 +129,8 @@ Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
       volume_(executor_, VolumeClient::Options{options_.volume_helper}),
       group_(executor_),
       done_(executor_, io::asio::steady_timer::time_point::max()),
-      changes_(executor_),
-      folder_checks_(folder_to_check(spec_)) {}
+      folder_checks_(folder_to_check(spec_)),
+      changes_(executor_) {}
 
 /// The supervisor's own lines: to the consoles that follow, where `quiet` keeps INFO from them, and
 /// to supervisor.log.

@@ -71,7 +71,7 @@ std::string advice(const json& entry) {
 }
 
 /// What is known of the host itself.
-std::string state_of(const json& host) {
+std::string host_state(const json& host) {
   const std::string link = text(host, "link");
   if (link == "attaching") return "it is being reached";
   if (link == "none")
@@ -120,7 +120,8 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   if (!host) return tl::unexpected(host.error());
   const std::string name = text(*host, "host");
   const double count = number(*host, "wanted");
-  std::string out = fmt::format("{}: {:.0f} worker(s) wanted, {}\n", name, count, state_of(*host));
+  std::string out =
+      fmt::format("{}: {:.0f} worker(s) wanted, {}\n", name, count, host_state(*host));
   const double beyond = number(*host, "beyond_limit");
   if (beyond > 0)
     out += fmt::format(
