@@ -252,7 +252,6 @@ TEST_CASE("a volume that stalls delays no step, and its failure is told", "[rest
 
 TEST_CASE("a device without room for a second copy trains on while a checkpoint is written",
           "[restore]") {
-  emulated::restart();
   std::size_t used = 0;
   const auto trained = [&used](bool saves, std::size_t limit) {
     emulated::limit_device_memory(limit);
