@@ -43,11 +43,11 @@ class JobWait {
         auto watched = co_await watch(job->socket);
         if (watched) co_return std::move(*watched);
       }
-      // Its supervisor has just ended, has died, or is not there yet.
-      static_cast<void>(see_status(nullptr));
       auto cancelled = co_await io::asio::this_coro::cancellation_state;
       if (cancelled.cancelled() != io::asio::cancellation_type::none)
         co_return fail(ErrorKind::kClosed, "cancelled");
+      // Its supervisor has just ended, has died, or is not there yet.
+      static_cast<void>(see_status(nullptr));
       co_await io::sleep_for(kLook);
     }
   }
