@@ -149,7 +149,9 @@ class JobWait {
   static constexpr std::uint64_t kAllEvents = ~std::uint64_t{0};
   /// Those of events.jsonl that were not seen, up to number `end`.
   void read_events(std::uint64_t end) {
-    std::ifstream file(options_.job_dir + "/events.jsonl");
+    const auto job = read_job_pointer(options_.job_dir);
+    if (!job) return;
+    std::ifstream file(io::events_file(options_.job_dir, job->job));
     for (std::string line; std::getline(file, line);) {
       const json event = json::parse(line, nullptr, false);
       if (event.is_object() && event.value("n", end) < end) see_event(event, line);

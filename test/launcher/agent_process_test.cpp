@@ -228,8 +228,9 @@ TEST_CASE("agent: it says whether a folder can be entered, and what its processe
   REQUIRE(site.wait([&] {
     for (const auto& frame : link->frames)
       if (frame.type == Usage::kType)
-        for (const auto& [process, bytes] : wire::parse<Usage>(frame.body)->resident)
-          if (process == worker(1)) most = std::max(most, bytes);
+        if (const auto usage = wire::parse<Usage>(frame.body))
+          for (const auto& [process, bytes] : usage->resident)
+            if (process == worker(1)) most = std::max(most, bytes);
     return most > 40'000'000;
   }));
   link->send(stop_of(1, 0));
