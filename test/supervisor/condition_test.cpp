@@ -9,7 +9,7 @@ using supervisor::Condition;
 
 namespace {
 
-constexpr const char* kStatus = R"json({
+constexpr const char* kJobStatus = R"json({
   "state":"running","epoch":3,"generation":4,"term":1,"world_size":2,
   "workers":[
     {"id":0,"host":"10.0.0.7","state":"MEMBER","stalls":null},
@@ -26,7 +26,7 @@ constexpr const char* kStatus = R"json({
 bool holds(std::string_view text) {
   auto condition = Condition::parse(text);
   REQUIRE(condition);
-  const auto seen = condition->see_status(nlohmann::json::parse(kStatus));
+  const auto seen = condition->see_status(nlohmann::json::parse(kJobStatus));
   REQUIRE(seen);
   return condition->holds();
 }
@@ -101,7 +101,7 @@ TEST_CASE("condition: the end, and that nothing is known without a supervisor", 
   auto well = Condition::parse("ended=0").value();
   auto epoch = Condition::parse("epoch>=1").value();
   for (Condition* c : {&ended, &well, &epoch})
-    CHECK(c->see_status(nlohmann::json::parse(kStatus)).has_value());
+    CHECK(c->see_status(nlohmann::json::parse(kJobStatus)).has_value());
   CHECK_FALSE(ended.holds());
   CHECK(epoch.holds());
   CHECK(epoch.see_status(nullptr).has_value());
@@ -129,7 +129,7 @@ TEST_CASE("condition: a refusal says what to write instead", "[wait]") {
   CHECK(refusal(".=1").find("field's name") != std::string::npos);
   CHECK(refusal("").find("not a condition") != std::string::npos);
   auto typo = Condition::parse(".epcoh=3").value();
-  const auto seen = typo.see_status(nlohmann::json::parse(kStatus));
+  const auto seen = typo.see_status(nlohmann::json::parse(kJobStatus));
   REQUIRE(!seen);
   CHECK(seen.error().message.find("the status has no epcoh") != std::string::npos);
 }
