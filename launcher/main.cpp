@@ -12,11 +12,13 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <set>
 
 #include "core/version.h"
 #include "io/control.h"
 #include "io/descriptor_limit.h"
 #include "io/fd.h"
+#include "io/log.h"
 #include "launcher/console.h"
 #include "launcher/environment.h"
 #include "launcher/option_table.h"
@@ -152,8 +154,21 @@ int refuse(const Error& error) {
   return io::kExitUsage;
 }
 
+/// What the supervisor opens for `spec`: a connection and files for each host, logs and links
+/// beside.
+std::string lacking_descriptors(const io::JobSpec& spec) {
+  constexpr std::size_t kBeside = 64;
+  constexpr std::size_t kPerHost = 4;
+  std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
+  hosts.insert(spec.servers.begin(), spec.servers.end());
+  return io::lacking_descriptors(kBeside + kPerHost * hosts.size(),
+                                 fmt::format("a job of {} host(s)", hosts.size()));
+}
+
 /// Names the job, writes its spec and runs it.
 int start(io::JobSpec spec) {
+  if (const std::string lacking = lacking_descriptors(spec); !lacking.empty())
+    fmt::print(stderr, "{}\n", io::console_line(io::Level::kWarning, lacking));
   prune_ended_jobs();
   name_job(spec);
   if (auto written = write_spec(spec); !written) {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <set>
 #include <sstream>
 #include <utility>
 
@@ -75,21 +74,9 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
   return ssh;
 }
 
-/// What this process opens for `spec`: a connection and files for each host, logs and links beside.
-std::string lacking_descriptors(const io::JobSpec& spec) {
-  constexpr std::size_t kBeside = 64;
-  constexpr std::size_t kPerHost = 4;
-  std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
-  hosts.insert(spec.servers.begin(), spec.servers.end());
-  return io::lacking_descriptors(kBeside + kPerHost * hosts.size(),
-                                 fmt::format("a job of {} host(s)", hosts.size()));
-}
-
 int run_job(supervisor::SupervisorOptions options) {
   io::asio::io_context context(1);
   io::FdLog log(STDERR_FILENO);
-  if (const std::string lacking = lacking_descriptors(options.spec); !lacking.empty())
-    log.warn("{}", lacking);
   auto backend = make_backend(context, options, log);
   supervisor::Supervisor supervisor(context, std::move(options), std::move(backend));
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);

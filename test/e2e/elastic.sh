@@ -36,8 +36,10 @@ changed() {
   ! grep -Evq '^[0-9]+ (ADDED|REMOVED) [^ ]+ [0-9]{19}$' "$JOB/host_worker_log" || fail "a strange line in host_worker_log"
 }
 
+# story: the events of the job that began last.
+story() { ls -td "$JOB"/.dtlaunch/*/events.jsonl 2>/dev/null | head -n 1; }
 # event NAME [PATTERN]: how many such events there were whose line in events.jsonl matches.
-event() { grep -E "\"event\":\"$1\"" "$JOB/events.jsonl" | grep -Ec -- "${2:-.}" || true; }
+event() { grep -hsE "\"event\":\"$1\"" "$(story)" | grep -Ec -- "${2:-.}" || true; }
 # happens NAME [PATTERN [N]]: waits for such an event, or for N of them; then events.jsonl has it.
 happens() {
   awaits "event $1>=${3:-1} ~ ${2:-.}"
@@ -83,7 +85,7 @@ held() {
   echo "$1" >>"$JOB/host_worker"
   STEP=0.5 wait_for $((${DT_E2E_HOLD:-3} + 60)) '[ $SECONDS -ge '$until' ] && status "$HELD"' || fail "status is not: $HELD: $(cat "$T/status.json")"
   happens host_failed "${1%:*}.*$2" 2
-  delays=$(grep '"event":"host_failed"' "$JOB/events.jsonl" | grep -E -- "${1%:*}.*$2" | sed -E 's/.* in ([0-9.]+) s".*/\1/')
+  delays=$(grep '"event":"host_failed"' "$(story)" | grep -E -- "${1%:*}.*$2" | sed -E 's/.* in ([0-9.]+) s".*/\1/')
   awk 'NR > 1 && $1 <= last { exit 1 } { last = $1 }' <<<"$(head -n 4 <<<"$delays")" || fail "the delays do not grow: $delays"
   some_epochs 2
   for id in 0 1; do

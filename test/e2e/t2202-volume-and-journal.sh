@@ -37,16 +37,16 @@ trap '' XFSZ
 train -n 1 --
 state=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')
 worker=$(pgrep -f "mlp_worker --log $T/w%i" | head -n 1)
-prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal")" || skip "no limit can be set"
+prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal"):" || skip "no limit can be set"
 happens journal_full 'nothing is decided until it can be written'
 shows 's["journal"]["waits_s"] > 1'
 dtctl status >"$T/text.out"
 expect_output text 'File too large: nothing is decided for .* training waits at the next boundary'
-prlimit --pid "$(supervisor)" --fsize=unlimited
+prlimit --pid "$(supervisor)" --fsize=unlimited:
 happens journal_written
 some_epochs 2
 _alive "$worker" || fail "the worker was not left alone"
-prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal")"
+prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal"):"
 happens journal_full . 2
 dtctl stop >"$T/stop.out" 2>&1 || true
 finished dtlaunch "$JOB_PID" 30

@@ -26,7 +26,7 @@ kill_everything() {
 # the worker for which it waits.
 holds() {
   PATIENCE=60 awaits --start "epoch=$1" ${2:+"checkpoint=$2"}
-  HELD=$(pid_of workers 1)
+  wait_for 20 'HELD=$(pid_of workers 1) && [ "$HELD" -gt 0 ]' || fail "worker 1 has no process"
   stands "$HELD"
 }
 

@@ -35,8 +35,7 @@ termios.tcflow(end, termios.TCOOFF)
 launch = subprocess.Popen(sys.argv[1:], stdout=end, start_new_session=True)
 os.close(end)
 until = time.monotonic() + 30
-events = pathlib.Path("events.jsonl")
-while not events.exists() or '"worker_launched"' not in events.read_text():
+while not any('"worker_launched"' in f.read_text() for f in pathlib.Path(".dtlaunch").glob("*/events.jsonl")):
     if time.monotonic() > until: sys.exit("the job has not begun")
     time.sleep(0.02)
 os.close(terminal)

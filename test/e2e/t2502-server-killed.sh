@@ -23,7 +23,7 @@ supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.
 # sets HELD, its process.
 holds() {
   PATIENCE=60 awaits --start "epoch=$1" "checkpoint=$2" .rolling_back=null
-  HELD=$(pid_of workers 1)
+  wait_for 20 'HELD=$(pid_of workers 1) && [ "$HELD" -gt 0 ]' || fail "worker 1 has no process"
   stands "$HELD"
 }
 goes_on() { kill -CONT "$HELD"; }
