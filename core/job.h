@@ -123,7 +123,7 @@ class Job {
     std::string boot_id;
     std::uint64_t incarnation = 0;  ///< Of the agent its processes belong to; 0: none yet.
     bool had_agent = false;         ///< One of the job was ever attached.
-    AgentPlace place;               ///< Of the last one.
+    AgentPlace place;               ///< That of the last one.
     /// It was down for so long that it would have been lost, but for us being the ones cut off.
     std::optional<Time> spared_at;
   };

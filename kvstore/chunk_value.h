@@ -160,7 +160,7 @@ class ChunkValue {
   void publish(Payload bytes);
   /// The value's memory, to be changed: a copy if answers still hold the present one.
   Payload& writable();
-  /// The same, to be written all anew. The present one, if answers or a checkpoint hold it: they
+  /// The same, to be overwritten whole. The present one, if answers or a checkpoint hold it: they
   /// keep it.
   std::shared_ptr<Payload> replace();
   /// A value whose memory goes back to the pool when its last answer is sent.

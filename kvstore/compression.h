@@ -75,7 +75,7 @@ class GradientEncoder {
 
   std::uint64_t encoded_ = 0;  ///< Gradients that add.
   std::uint32_t above_ = 0;    ///< Comparisons in a row with a residual that is too large.
-  double times_ = 0;           ///< Of the last one of them.
+  double times_ = 0;           ///< That of the last one.
   bool is_said_ = false;
   std::unique_ptr<float[]> residual_;
   std::unique_ptr<std::byte[]> payload_;  ///< Large enough for every codec.
