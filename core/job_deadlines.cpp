@@ -272,16 +272,15 @@ void Job::check_lives() {
     const bool serves =
         std::any_of(servers_.begin(), servers_.end(),
                     [&host = host](const auto& s) { return s.second.host == host; });
+    // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
+    // until the agents have certainly stopped everything by themselves.
+    const bool spared = (alone || (blind && !serves)) && down < options_.orphan_timeout;
+    if (spared) h.spared_at = now_.at;
     if (serves) {
       const auto patience = patience_with_server_host(host);
       if (!patience || down < *patience) continue;
     }
-    // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
-    // until the agents have certainly stopped everything by themselves.
-    if ((alone || (blind && !serves)) && down < options_.orphan_timeout) {
-      if (down >= options_.liveness.dead_after) h.spared_at = now_.at;
-      continue;
-    }
+    if (spared) continue;
     // The first that is reached again comes before the others; they get time to follow.
     if (h.spared_at && *h.spared_at >= down_since && now_.at - *h.spared_at < kReattachGrace)
       continue;
