@@ -121,26 +121,27 @@ std::string bundle_exec_script(const Bundle& bundle, const std::vector<std::stri
          fmt::format("echo {}; exec \"$d\"/{}{}", kReadyLine, shell_word(argv.front()), words);
 }
 
-std::string bundle_store_script(const Bundle& bundle, const BundleFile& file,
-                                const std::string& token) {
-  return fmt::format(
-      "umask 077; t={}.{}; f=\"$t\"/.{}; "
-      "mkdir -p \"$t\" && gzip -dc > \"$f\" && chmod 700 \"$f\" && "
-      "[ \"$(wc -c < \"$f\")\" -eq {} ] || {{ rm -rf \"$t\"; exit 1; }}",
-      folder_of(bundle), token, file.hash, file.bytes.size());
-}
-
-std::string bundle_commit_script(const Bundle& bundle, const std::string& token) {
-  std::string put_all;
-  for (const BundleFile& file : bundle.files)
-    put_all += fmt::format("put {} {} && ", file.hash, shell_word(file.name));
-  // Where a file system has no hard links, a copy serves.
+std::string bundle_copy_script(const Bundle& bundle, const std::vector<SentFile>& sent,
+                               const std::string& token) {
   std::string script = fmt::format(
-      "umask 077; d={}; c=\"${{d%/*}}\"; t=\"$d\".{}; mkdir -p \"$t\"; "
+      "umask 077; d={}; c=\"${{d%/*}}\"; t=\"$d\".{}; "
+      "give_up() {{ rm -rf \"$t\"; exit 1; }}; mkdir -p \"$t\" || give_up; "
+      // From a pipe head reads no byte more than it is to print.
+      "take() {{ head -c $1 | gzip -dc > \"$t\"/.$2 && chmod 700 \"$t\"/.$2 && "
+      "[ \"$(wc -c < \"$t\"/.$2)\" -eq $3 ]; }}; ",
+      folder_of(bundle), token);
+  for (const SentFile& one : sent) {
+    const BundleFile& file = bundle.files[one.index];
+    script += fmt::format("take {} {} {} || give_up; ", one.bytes, file.hash, file.bytes.size());
+  }
+  // Where a file system has no hard links, a copy serves.
+  script += fmt::format(
       "link() {{ ln \"$1\" \"$2\" 2>/dev/null || cp -p \"$1\" \"$2\"; }}; "
       "put() {{ [ -e \"$t\"/.$1 ] || for o in {}/.$1; do link \"$o\" \"$t\"/.$1 && break; done; "
-      "link \"$t\"/.$1 \"$t\"/$2; }}; {} : || {{ rm -rf \"$t\"; exit 1; }}; ",
-      folder_of(bundle), token, any_bundle_in("\"$c\""), put_all);
+      "link \"$t\"/.$1 \"$t\"/$2; }}; ",
+      any_bundle_in("\"$c\""));
+  for (const BundleFile& file : bundle.files)
+    script += fmt::format("put {} {} || give_up; ", file.hash, shell_word(file.name));
   // A machine that loses its power must not keep the folder with empty files in it.
   script +=
       "sync \"$t\"/* 2>/dev/null; mv -T \"$t\" \"$d\" 2>/dev/null || rm -rf \"$t\"; "

@@ -46,14 +46,19 @@ inline constexpr std::string_view kForeignLine = "dtlaunch:foreign ";  ///< `una
 /// kMissingLine, or kForeignLine where the bundle's programs cannot run, and ends.
 [[nodiscard]] std::string bundle_exec_script(const Bundle& bundle,
                                              const std::vector<std::string>& argv);
-/// Shell text that stores its stdin, gzipped, as one file of the bundle in a temporary folder;
-/// `token` names that folder. When its input breaks off, the folder goes.
-[[nodiscard]] std::string bundle_store_script(const Bundle& bundle, const BundleFile& file,
-                                              const std::string& token);
-/// Shell text that completes the temporary folder with what other bundles there have and renames it
-/// into place. Two at once are harmless: one wins. Then bundles that nobody used for two days go,
-/// as do temporary folders that are an hour old.
-[[nodiscard]] std::string bundle_commit_script(const Bundle& bundle, const std::string& token);
+/// One of the bundle's files as it comes to a host's stdin.
+struct SentFile {
+  std::size_t index = 0;  ///< In Bundle::files.
+  std::size_t bytes = 0;  ///< Packed.
+};
+/// Shell text that brings the bundle to a host in one login, since start files of a shell can take
+/// a second. It unpacks these files, one behind the other in its stdin, into a temporary folder
+/// named by `token`, completes that with what other bundles there have, and renames it into place.
+/// Two at once are harmless: one wins. When its input breaks off, the folder goes. At the end
+/// bundles that nobody used for two days go, as do temporary folders that are an hour old.
+[[nodiscard]] std::string bundle_copy_script(const Bundle& bundle,
+                                             const std::vector<SentFile>& sent,
+                                             const std::string& token);
 
 /// A command line that runs `script` by /bin/sh whatever the login shell is (sh, csh, fish).
 [[nodiscard]] std::string login_command(std::string_view script);

@@ -129,37 +129,24 @@ awaitable<Result<void>> SshBackend::Impl::copy_bundle(Host host, std::string mis
   auto ready = co_await pack();
   if (!ready) co_return tl::unexpected(ready.error());
   const std::string token = fmt::format("{:08x}{:08x}", std::random_device{}(), random());
-  const auto end = std::chrono::steady_clock::now() + limits.copy;
-  auto step = [](Impl& self, Host to, std::string script, std::string_view input,
-                 std::chrono::steady_clock::time_point until) -> awaitable<Result<void>> {
-    const Duration left = until - std::chrono::steady_clock::now();
-    auto done = co_await self.run(to, script, input, left);
-    if (!done) co_return tl::unexpected(done.error());
-    if (done->exit_code != 0)
-      co_return fail(ErrorKind::kIo,
-                     "{}: bundle copy: exit code {}: {}: is there room in "
-                     "~/.cache, may programs run from there, and is gzip installed?",
-                     to, done->exit_code, on_one_line(done->err));
-    co_return Result<void>();
-  };
-  std::vector<std::size_t> sent;
-  std::size_t bytes = 0;
+  std::vector<SentFile> sent;
+  std::string input;
   for (std::size_t i = 0; i < bundle->files.size(); ++i) {
     if (missing.find(bundle->files[i].hash) == std::string::npos) continue;
-    sent.push_back(i);
-    bytes += packed[i].size();
+    sent.push_back({i, packed[i].size()});
+    input += packed[i];
   }
   log->info("{}: copying the agent ({} of {} files, {:.1f} MB)", host, sent.size(),
-            bundle->files.size(), static_cast<double>(bytes) / 1e6);
-  for (const std::size_t i : sent) {
-    const std::string script = bundle_store_script(*bundle, bundle->files[i], token);
-    const std::string_view input = packed[i];
-    auto stored = co_await step(*this, host, script, input, end);
-    if (!stored) co_return tl::unexpected(stored.error());
-  }
-  const std::string commit = bundle_commit_script(*bundle, token);
-  const std::string_view nothing;
-  co_return co_await step(*this, host, commit, nothing, end);
+            bundle->files.size(), static_cast<double>(input.size()) / 1e6);
+  const std::string script = bundle_copy_script(*bundle, sent, token);
+  auto done = co_await run(host, script, input, limits.copy);
+  if (!done) co_return tl::unexpected(done.error());
+  if (done->exit_code != 0)
+    co_return fail(ErrorKind::kIo,
+                   "{}: bundle copy: exit code {}: {}: is there room in "
+                   "~/.cache, may programs run from there, and is gzip installed?",
+                   host, done->exit_code, on_one_line(done->err));
+  co_return Result<void>();
 }
 
 awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,

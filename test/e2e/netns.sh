@@ -32,7 +32,7 @@ table inet cut {
   chain to { type filter hook postrouting priority 0; }
 }
 END
-  mkdir -m 700 "$T/net"
+  mkdir -m 700 "$T/net" "$T/net/home"
   mkdir -p -m 0755 /run/sshd
   ssh-keygen -q -t ed25519 -N '' -f "$T/net/host_key"
   ssh-keygen -q -t ed25519 -N '' -f "$T/net/user_key"
@@ -62,7 +62,7 @@ UsePAM no
 UseDNS no
 StrictModes no
 PermitRootLogin prohibit-password
-SetEnv XDG_CACHE_HOME=$T/net/cache
+SetEnv HOME=$T/net/home XDG_CACHE_HOME=$T/net/cache
 END
     sshd_of "$k"
   done

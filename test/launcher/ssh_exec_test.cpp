@@ -197,8 +197,9 @@ TEST_CASE("ssh: a copy that breaks off leaves nothing behind", "[ssh]") {
   REQUIRE(bundle);
   const auto packed = pack_bundle(**bundle);
   REQUIRE(packed);
-  const std::string script = bundle_store_script(**bundle, (*bundle)->files[1], "0123456789abcdef");
-  const std::string& whole = (*packed)[1];
+  const std::string whole = (*packed)[0] + (*packed)[1];
+  const std::string script = bundle_copy_script(
+      **bundle, {{0, (*packed)[0].size()}, {1, (*packed)[1].size()}}, "0123456789abcdef");
   const auto half = client.run(sshd.host(), script, whole.substr(0, whole.size() / 2));
   REQUIRE(half);
   CHECK(half->exit_code == 1);

@@ -152,6 +152,8 @@ Sshd::Sshd(SshdOptions options) {
     run_tool({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", dir_ / name});
   write_file(dir_ / "authorized_keys", read_file(dir_ / "user_key.pub"));
   std::filesystem::create_directory(cache());
+  // Without start files of this user's shell, which can take seconds.
+  std::filesystem::create_directory(dir_ / "home");
   // sshd binds late; another process may take the port meanwhile, then the next is tried.
   for (int attempt = 0; attempt < 5; ++attempt) {
     port_ = free_port();
@@ -159,8 +161,8 @@ Sshd::Sshd(SshdOptions options) {
                        (dir_ / "host_key") + "\nAuthorizedKeysFile " + (dir_ / "authorized_keys") +
                        "\nPidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
                        "KbdInteractiveAuthentication no\nUseDNS no\nPrintMotd no\n"
-                       "PrintLastLog no\nLogLevel VERBOSE\nSetEnv XDG_CACHE_HOME=" +
-                       cache() + "\nMaxStartups " + options.max_startups + "\nMaxSessions " +
+                       "PrintLastLog no\nLogLevel VERBOSE\nSetEnv HOME=" +
+                       (dir_ / "home") + " XDG_CACHE_HOME=" + cache() + "\nMaxStartups " + options.max_startups + "\nMaxSessions " +
                        options.max_sessions + "\n";
     for (const std::string& line : options.more) text += line + "\n";
     write_file(dir_ / "sshd_config", text);
