@@ -11,7 +11,8 @@ set -euo pipefail
 T=$(mktemp -d /tmp/dte.XXXXXX)  # short: socket paths end at 108 bytes
 JOB=$T/job
 mkdir -m 700 -p "$JOB" "$T/run" "$T/state"
-export PATH=$DT_BIN:$PATH XDG_RUNTIME_DIR=$T/run XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache
+# The system's python3, which has what install-deps installed, before one of a version manager, whose shims are slow.
+export PATH=$DT_BIN:/usr/bin:$PATH XDG_RUNTIME_DIR=$T/run XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache
 export LC_ALL=C
 unset DISPLAY SSH_AUTH_SOCK
 cd "$JOB"

@@ -26,17 +26,13 @@ pids() { for id in "$@"; do pid_of "$id"; done; }
 say "host 3 cannot be reached by the supervisor, but its data flows: it trains on to the boundary"
 begins_an_epoch
 old=$(pid_of 2)
-before=$(steps_of 2)
 cut_host 3 from fib daddr type local
 cut_host 3 to fib saddr type local
 PATIENCE=40 happens link_down "$third"
-begun=$(epoch)
-wait_for 20 "[ \$(steps_of 2) -ge $((before + 50)) ]" || fail "worker 2 stood still after $(($(steps_of 2) - before)) steps"
-[ "$(epoch)" = "$begun" ] || fail "an epoch later already"
-[ "$(event host_lost)" = 0 ] || fail "it was lost in the middle of the epoch"
-[ "$(changes | wc -l)" = 1 ] || fail "something was logged in the middle of the epoch"
 say "at the boundary it is out"
 PATIENCE=30 changed "ADDED ${third%:*}" "REMOVED ${third%:*}"
+happens host_lost "$third is lost: unsupervised, and out at this boundary"
+tail -n 5 "$T/w2.jsonl" | grep -Eq '"event":"step","step":79[,}]' || fail "worker 2 did not train to the end of the epoch: $(tail -n 1 "$T/w2.jsonl")"
 members 0,1
 some_epochs 1
 heal

@@ -99,7 +99,7 @@ ends_as_if_nothing_happened
 
 say "a server stands still in mid-epoch: named, lost, and no worker is blamed"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
-job stopped --checkpoint-every 1 --hang-timeout 4
+job stopped --checkpoint-every 1
 holds 3 3
 server=$(pid_of servers 1)
 kill -STOP "$server"
