@@ -162,8 +162,8 @@ Sshd::Sshd(SshdOptions options) {
                        "\nPidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
                        "KbdInteractiveAuthentication no\nUseDNS no\nPrintMotd no\n"
                        "PrintLastLog no\nLogLevel VERBOSE\nSetEnv HOME=" +
-                       (dir_ / "home") + " XDG_CACHE_HOME=" + cache() + "\nMaxStartups " + options.max_startups + "\nMaxSessions " +
-                       options.max_sessions + "\n";
+                       (dir_ / "home") + " XDG_CACHE_HOME=" + cache() + "\nMaxStartups " +
+                       options.max_startups + "\nMaxSessions " + options.max_sessions + "\n";
     for (const std::string& line : options.more) text += line + "\n";
     write_file(dir_ / "sshd_config", text);
     pid_ = spawn({kSshd, "-D", "-f", dir_ / "sshd_config", "-E", dir_ / "sshd.log"}, -1);
