@@ -114,6 +114,8 @@ _cleanup() {
   local status=$? pid
   trap - EXIT INT TERM HUP
   set +e
+  # A volume whose server was stopped would hold this shell for ever.
+  for pid in "${_pids[@]}"; do kill -CONT "$pid" 2>/dev/null; done
   if [ $status != 0 ] && [ $status != 77 ]; then
     for out in "$T"/*.out; do [ -f "$out" ] && echo "---- ${out##*/}" && tail -n 60 "$out"; done
     for log in "$JOB"/host_worker "$JOB"/host_worker_log "$JOB"/.dtlaunch/*/events.jsonl; do

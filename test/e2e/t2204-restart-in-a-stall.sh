@@ -14,6 +14,7 @@ _pids+=("$sftp")
 cd "$JOB"
 train -n 1 --
 supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+hash sleep  # bash looks at "." before it searches for a command
 kill -STOP "$sftp"
 kill -KILL "$supervisor"
 sleep 13  # how long it stalls, not a wait
