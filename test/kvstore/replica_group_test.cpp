@@ -27,7 +27,7 @@ struct World {
     emulated::restart_nccl();
     kv::cuda::LocalGroup::Options group;
     group.functions = &emulated::nccl();
-    group.deadline = std::chrono::milliseconds(500);
+    group.deadline = std::chrono::seconds(30);
     store = std::make_unique<kv::ReplicaStore>(kv::make_local_store("device"), group);
   }
   ~World() {

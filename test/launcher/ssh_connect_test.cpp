@@ -106,7 +106,7 @@ TEST_CASE("ssh: ProxyCommand and ProxyJump are followed", "[ssh]") {
     REQUIRE(result);
     CHECK(result->out == "through\n");
   }
-  CHECK(count(bastion.log(), "Accepted") == 2);
+  CHECK(count(bastion.log(), "Accepted publickey") == 2);
 }
 
 TEST_CASE("ssh: thirty-two connections at once to one sshd with default limits all succeed",

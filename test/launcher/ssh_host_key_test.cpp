@@ -57,7 +57,7 @@ TEST_CASE("ssh: a changed host key is refused by file and line, before anything 
   CHECK(contains(result.error().message, fmt::format("ssh-keygen -f {} -R '[127.0.0.1]:{}'",
                                                      sshd.known_hosts(), sshd.port())));
   CHECK_FALSE(std::filesystem::exists(touched));
-  CHECK(count(sshd.log(), "Accepted") == 0);
+  CHECK(count(sshd.log(), "Accepted publickey") == 0);
 }
 
 TEST_CASE("ssh: a revoked host key is refused even when another line allows it", "[ssh]") {

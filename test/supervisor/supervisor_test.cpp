@@ -580,7 +580,7 @@ TEST_CASE("supervisor: a job whose journal's disk is full can be stopped") {
   job.start();
   job.told(0, StartProcess::kType);
   const FullDisk full(job.journal_path);
-  CHECK(job.wait(job.ask(R"({"op":"add","host":"b"})")) == R"({"ok":true})");
+  CHECK(says(job.wait(job.ask(R"({"op":"add","host":"b"})")), R"("ok":true)"));
   REQUIRE(
       job.until([&] { return says(job.wait(job.ask(R"({"op":"status"})")), "File too large"); }));
   job.supervisor->stop("on request");

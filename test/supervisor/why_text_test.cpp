@@ -75,7 +75,7 @@ TEST_CASE("why: a host of a job without a kvstore waits for that", "[status]") {
           "hosts":[{"host":"b","wanted":1,"link":"none","life":"alive"}]})",
       {"", "b", 0});
   REQUIRE(text);
-  CHECK(*text == R"(b: 1 worker(s) wanted, link none, alive
+  CHECK(*text == R"(b: 1 worker(s) wanted, no agent of this job is there
 no worker has opened a kvstore yet (up 12 s): until one does, nothing joins.
 )");
 }
