@@ -1,22 +1,45 @@
 #include "core/checkpoints.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dt {
 
-bool Checkpoints::is_wanted(Epoch epoch) const {
-  return every_ > 0 && epoch.value % every_ == 0 && (!last_begun_ || epoch > *last_begun_);
+bool Checkpoints::is_wanted(Epoch epoch, Time now) const {
+  if (last_begun_ && epoch <= *last_begun_) return false;
+  if (policy_.every > 0) return epoch.value % policy_.every == 0;
+  if (policy_.interval == Duration{} || !has_place_) return false;
+  return !begun_at_ || now - *begun_at_ >= std::max(policy_.interval, kLeastShare * took_);
 }
 
-void Checkpoints::begin(Epoch epoch, Generation generation) {
-  saving_ = Saving{epoch, generation, {}, false};
+bool Checkpoints::place_is(std::string why_not) {
+  const bool is_news = has_place_ ? !why_not.empty() : why_not != no_place_;
+  has_place_ = why_not.empty();
+  no_place_ = std::move(why_not);
+  return is_news;
+}
+
+bool Checkpoints::is_late() {
+  const bool is_told = std::exchange(saving_->is_late_told, true);
+  return policy_.every > 0 || !is_told;
+}
+
+void Checkpoints::begin(Epoch epoch, Generation generation, Time now) {
+  saving_ = Saving{epoch, generation, {}, false, now, false};
   last_begun_ = epoch;
+  begun_at_ = now;
+}
+
+void Checkpoints::timed(Time began, Duration took, std::uint64_t bytes) {
+  begun_at_ = began;
+  took_ = took;
+  bytes_ = bytes;
 }
 
 void Checkpoints::taken(Epoch epoch) {
   std::erase_if(whole_, [epoch](Epoch other) { return other >= epoch; });
   whole_.push_back(epoch);
-  if (whole_.size() > keep_) whole_.erase(whole_.begin());
+  if (whole_.size() > policy_.keep) whole_.erase(whole_.begin());
   saving_.reset();
 }
 

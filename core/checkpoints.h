@@ -3,6 +3,11 @@
 ///     idle --a boundary that is due--> saving --every server's file is there--> sealing --> idle
 ///                                         `--a server could not: given up--> idle
 ///
+/// A boundary is due by its epoch's number, or by time: the first one behind an epoch that was
+/// trained, then the first one after a while, which is long enough for saving to cost a twentieth
+/// of the time at most. Not the one before the first epoch: servers may hold nothing by then. By
+/// time only while there is a place for checkpoints; by epochs whoever asked for it knows.
+///
 /// Servers save at the commit of a boundary, before anybody is released into the epoch, and write
 /// while it runs. Only a sealed checkpoint counts. One at a time: while one is being written, be it
 /// to a volume that stalls, a boundary that is due passes without.
@@ -11,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/id.h"
@@ -32,13 +38,33 @@ class Checkpoints {
     Generation generation;
     std::map<ServerId, File> files;
     bool is_sealing = false;
+    Time began{};
+    bool is_late_told = false;
   };
 
-  /// At every so many epochs; 0: never. The newest `keep` of those that count are kept.
-  Checkpoints(std::uint32_t every, std::size_t keep) : every_(every), keep_(keep) {}
+  struct Policy {
+    std::uint32_t every = 0;  ///< At every so many epochs, at any time; 0: not by epochs.
+    Duration interval{};      ///< Where not by epochs: at least so long apart; 0: never.
+    std::size_t keep = 2;     ///< The newest of those that count are kept.
+  };
+  /// Between two begins by time: so many times what the last one took.
+  static constexpr int kLeastShare = 20;
+
+  explicit Checkpoints(Policy policy) : policy_(policy) {}
 
   /// The boundary before this epoch is one for a checkpoint. An epoch that begins once more is not.
-  [[nodiscard]] bool is_wanted(Epoch epoch) const;
+  [[nodiscard]] bool is_wanted(Epoch epoch, Time now) const;
+  /// By time, whether there is a place, and why not; empty: there is. Nothing is saved before.
+  /// True: that is news.
+  [[nodiscard]] bool place_is(std::string why_not);
+  /// Why there is no place, if it is known that there is none.
+  [[nodiscard]] const std::string& no_place() const { return no_place_; }
+  /// Of the newest, all files together; 0: none is known of.
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t count() const { return whole_.size(); }
+  /// A boundary that is due passes without, for the last one is still being written. True: that is
+  /// to be told; by time once for each.
+  [[nodiscard]] bool is_late();
   /// Nothing is being written.
   [[nodiscard]] bool is_idle() const { return !saving_; }
   [[nodiscard]] const std::optional<Saving>& saving() const { return saving_; }
@@ -50,7 +76,9 @@ class Checkpoints {
   [[nodiscard]] std::optional<Epoch> newest_but(Epoch epoch) const;
 
   // In the journal.
-  void begin(Epoch epoch, Generation generation);
+  void begin(Epoch epoch, Generation generation, Time now);
+  /// The newest was begun then, took so long and is so large.
+  void timed(Time began, Duration took, std::uint64_t bytes);
   void taken(Epoch epoch);
   /// That epoch begins once more, from its checkpoint; what is being written is given up.
   void roll_back(Epoch epoch);
@@ -66,8 +94,12 @@ class Checkpoints {
   void give_up() { saving_.reset(); }
 
  private:
-  std::uint32_t every_;
-  std::size_t keep_;
+  Policy policy_;
+  bool has_place_ = false;
+  std::string no_place_;
+  std::optional<Time> begun_at_;  ///< The last one of all.
+  Duration took_{};
+  std::uint64_t bytes_ = 0;
   std::optional<Saving> saving_;
   std::vector<Epoch> whole_;  ///< In their order, which is that of their epochs.
   std::optional<Epoch> last_begun_;

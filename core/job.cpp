@@ -11,7 +11,8 @@ Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
       membership_(options_.limits),
       liveness_(options_.liveness),
       server_watch_(options_.server_dead_after),
-      checkpoints_(options_.checkpoint_every, options_.keep_checkpoints),
+      checkpoints_(
+          {options_.checkpoint_every, options_.checkpoint_interval, options_.keep_checkpoints}),
       now_(now) {
   for (const Record& r : records) replay(r);
   std::vector<WorkerId> ids;
@@ -146,7 +147,7 @@ void Job::apply_one(const Committed& r) {
     epoch_saves_.reset();
     if (r.saves) {
       epoch_saves_ = r.generation;
-      checkpoints_.begin(r.epoch, r.generation);
+      checkpoints_.begin(r.epoch, r.generation, now_.at);
     }
     new_view();
     membership_.swaps_done(r.members, r.leavers);
@@ -263,6 +264,15 @@ void Job::apply_one(const JobEnding& r) { ending_ = r; }
 void Job::apply_one(const CheckpointTaken& r) {
   checkpoints_.taken(r.epoch);
   checkpoint_trouble_.clear();
+}
+
+void Job::apply_one(const CheckpointTimed& r) {
+  // Wall clocks may have been set: nothing began after now, or took longer than a month.
+  constexpr std::uint64_t kLongest_ms = std::uint64_t{31} * 24 * 3600 * 1000;
+  const std::int64_t began =
+      std::clamp<std::int64_t>(r.began_ns, 0, std::max<std::int64_t>(now_.wall_ns, 0));
+  checkpoints_.timed(now_.at - Duration(std::max<std::int64_t>(now_.wall_ns, 0) - began),
+                     std::chrono::milliseconds(std::min(r.took_ms, kLongest_ms)), r.bytes);
 }
 
 void Job::apply_one(const RolledBack& r) {

@@ -75,7 +75,8 @@ struct JobOptions {
   WorkerLimits limits;
   /// A boundary waits so long for members to be limits.least; then the job ends.
   Duration min_workers_timeout = std::chrono::seconds(600);
-  std::uint32_t checkpoint_every = 0;  ///< Epochs; 0: no checkpoints.
+  std::uint32_t checkpoint_every = 0;  ///< Epochs; 0: not by epochs.
+  Duration checkpoint_interval{};      ///< Without checkpoint_every: by time; 0: no checkpoints.
   std::uint32_t keep_checkpoints = 3;  ///< The newest so many are there to go back to.
   /// The epoch the job begins with, whatever its workers say: that of the checkpoint the servers
   /// start from.
@@ -141,6 +142,9 @@ class Job {
   [[nodiscard]] const Checkpoints& checkpoints() const { return checkpoints_; }
   /// Why the last checkpoint that was given up was; empty: none was since the last good one.
   [[nodiscard]] const std::string& checkpoint_trouble() const { return checkpoint_trouble_; }
+  /// That no checkpoint can be saved, why, and what that means; empty: one can, or nobody wants
+  /// one.
+  [[nodiscard]] std::string no_checkpoints() const;
   /// Of the servers lost last: why they were.
   [[nodiscard]] const std::string& servers_why() const { return servers_why_; }
   [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_; }
@@ -190,6 +194,7 @@ class Job {
   void on(const CheckpointSealed& e);
   void on(const CheckpointUnusable& e);
   void on(const PlacesAsked& e);
+  void on(const CheckpointPlaceSeen& e);
   void on(const StopAsked& e);
   void on(const Tick& e);
 
@@ -212,6 +217,7 @@ class Job {
   void apply_one(const RolledBack& r);
   void apply_one(const MemberLeft& r);
   void apply_one(const PlacesWanted& r);
+  void apply_one(const CheckpointTimed& r);
 
   // Decisions, run after every event until nothing moves.
   void settle();

@@ -265,8 +265,10 @@ void Job::commit(Epoch epoch, const Plan& plan) {
 }
 
 bool Job::saves_at(Epoch epoch) {
-  if (initial() || finishing() || servers_.empty() || !checkpoints_.is_wanted(epoch)) return false;
+  if (initial() || finishing() || servers_.empty() || !checkpoints_.is_wanted(epoch, now_.at))
+    return false;
   if (checkpoints_.is_idle()) return true;
+  if (!checkpoints_.is_late()) return false;
   give_checkpoint_up(fmt::format(
       "epoch {} begins without a checkpoint: the one of epoch {} is still being written", epoch,
       checkpoints_.saving()->epoch));

@@ -140,11 +140,17 @@ struct StopAsked {
 /// Time passes; deadlines are looked at. About every 100 ms.
 struct Tick {};
 
-using JobEvent = std::variant<HostsAccepted, AgentAttached, AgentMoved, AgentDetached, AgentSilent,
-                              AgentHeard, AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded,
-                              StoreOpened, WorkerArrived, ServerListening, CommitAcked, TrafficSeen,
-                              ServerDataSeen, WorkerProgress, ProcessInspected, ServerSaved,
-                              CheckpointSealed, CheckpointUnusable, PlacesAsked, StopAsked, Tick>;
+/// Whether there is a place for checkpoints by time: a volume that every base host sees, with room.
+struct CheckpointPlaceSeen {
+  std::string why_not;  ///< Empty: there is.
+};
+
+using JobEvent =
+    std::variant<HostsAccepted, AgentAttached, AgentMoved, AgentDetached, AgentSilent, AgentHeard,
+                 AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
+                 WorkerArrived, ServerListening, CommitAcked, TrafficSeen, ServerDataSeen,
+                 WorkerProgress, ProcessInspected, ServerSaved, CheckpointSealed,
+                 CheckpointUnusable, CheckpointPlaceSeen, PlacesAsked, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

@@ -391,6 +391,10 @@ void Job::on(const CheckpointSealed& e) {
   record(CheckpointTaken{what.epoch, what.generation});
   std::uint64_t bytes = 0;
   for (const auto& [server, file] : what.files) bytes += file.bytes;
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now_.at - what.began);
+  if (options_.checkpoint_interval != Duration{})
+    record(CheckpointTimed{what.epoch, now_.wall_ns - (now_.at - what.began).count(),
+                           static_cast<std::uint64_t>(took.count()), bytes});
   note(Note::Kind::kInfo, "checkpoint_taken",
        fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch, what.files.size(),
                    static_cast<double>(bytes) / 1e6));
@@ -404,6 +408,21 @@ void Job::give_checkpoint_up(const std::string& why) {
 void Job::on(const PlacesAsked& e) {
   const std::uint32_t count = std::min(e.count, membership_.empty_places(e.host));
   if (count > 0) record(PlacesWanted{e.host, count});
+}
+
+void Job::on(const CheckpointPlaceSeen& e) {
+  const bool was_without = !checkpoints_.no_place().empty();
+  if (!checkpoints_.place_is(e.why_not) || servers_.empty()) return;
+  if (!e.why_not.empty()) return note(Note::Kind::kFailure, "no_checkpoints", no_checkpoints());
+  if (was_without) note(Note::Kind::kInfo, "checkpoint_place", "checkpoints are saved from now on");
+}
+
+std::string Job::no_checkpoints() const {
+  if (checkpoints_.no_place().empty() || servers_.empty()) return "";
+  std::set<Host> hosts;
+  for (const auto& [id, s] : servers_) hosts.insert(s.host);
+  return fmt::format("no checkpoints ({}): the loss of any of these {} hosts ends the job",
+                     checkpoints_.no_place(), hosts.size());
 }
 
 void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }

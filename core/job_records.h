@@ -164,9 +164,19 @@ struct PlacesWanted {
   DT_FIELDS(host, count)
 };
 
+/// What a checkpoint cost, with CheckpointTaken: by it later terms, too, know when the next is due.
+struct CheckpointTimed {
+  static constexpr std::uint16_t kType = 20;
+  Epoch epoch;
+  std::int64_t began_ns = 0;  ///< Wall clock.
+  std::uint64_t took_ms = 0;
+  std::uint64_t bytes = 0;
+  DT_FIELDS(epoch, began_ns, took_ms, bytes)
+};
+
 using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
                             EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken,
-                            RolledBack, MemberLeft, PlacesWanted, AgentPlaced>;
+                            RolledBack, MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/json_number.h"
+#include "io/master_folders.h"
 
 namespace dt {
 
@@ -37,17 +38,21 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     JobSpec, job, job_dir, state_dir, socket, command, cwd, env, env_server, env_worker, dmlc_roles,
     local, elastic, detached, workers, servers, added, known_hosts, prepare_data, require_prepared,
     sync_dst_dir, server_port, interface, transport, deterministic, refuse_nonfinite, busy_poll_us,
-    server_device, checkpoint_every, keep_checkpoints, restore, restore_epoch, max_restarts,
-    restart_refill_s, max_futile_restarts, min_workers, min_workers_timeout_s, max_workers,
-    start_timeout_s, is_start_timeout_set, prepare_timeout_s, leave_timeout_s, stop_timeout_s,
-    orphan_timeout_s, boundary_timeout_s, hang_timeout_s, suspect_after_s, dead_after_s,
-    server_dead_after_s, poll_interval_s, ssh, quiet, prefix, no_shared_folder)
+    server_device, checkpoint_every, checkpoint_interval_s, keep_checkpoints, restore,
+    restore_epoch, is_env_elsewhere, log_limit, max_restarts, restart_refill_s, max_futile_restarts,
+    min_workers, min_workers_timeout_s, max_workers, start_timeout_s, is_start_timeout_set,
+    prepare_timeout_s, leave_timeout_s, stop_timeout_s, orphan_timeout_s, boundary_timeout_s,
+    hang_timeout_s, suspect_after_s, dead_after_s, server_dead_after_s, poll_interval_s, ssh, quiet,
+    prefix, no_shared_folder)
 
 namespace {
 
 using nlohmann::json;
 
 constexpr const char* kBytes = "bytes";
+/// What specs of earlier versions lack.
+constexpr const char* kNewer[] = {"checkpoint_interval_s", "is_env_elsewhere", "log_limit",
+                                  "server_dead_after_s"};
 /// A spec's env: object, list, pair, wrapped text.
 constexpr int kDeepest = 4;
 
@@ -96,6 +101,8 @@ void check_numbers(const json& kinds, const json& node) {
     if (found == node.end()) continue;
     if (name == "port" || name == "server_port")
       (void)whole_number<std::uint16_t>(*found);
+    else if (name == "log_limit")
+      (void)whole_number<std::uint64_t>(*found);
     else if (kind.is_number_integer())
       (void)whole_number<std::uint32_t>(*found);
     check_numbers(kind, *found);
@@ -110,6 +117,13 @@ std::string to_json(const JobSpec& spec) {
   return tree.dump(2);
 }
 
+std::string to_json_without_values(JobSpec spec) {
+  for (auto* variables : {&spec.env, &spec.env_server, &spec.env_worker})
+    for (auto& [name, value] : *variables) value.clear();
+  spec.is_env_elsewhere = true;
+  return to_json(spec);
+}
+
 Result<JobSpec> spec_from_json(const std::string& text) {
   try {
     // Nothing of ours is deeper; what is would be walked, copied and freed by as deep a recursion.
@@ -118,6 +132,8 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     unwrap_bytes(tree);
     static const json kKinds = JobSpec();
     check_numbers(kKinds, tree);
+    for (const char* name : kNewer)
+      if (tree.is_object() && !tree.contains(name)) tree[name] = kKinds.at(name);
     return tree.get<JobSpec>();
   } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "job spec: {}", e.what());
@@ -140,22 +156,22 @@ std::string make_job_name(std::int64_t wall_ns, std::uint32_t random) {
   return fmt::format("{:%Y%m%d-%H%M%S}-{:08x}", fmt::gmtime(seconds), random);
 }
 
+std::optional<std::int64_t> job_began(const std::string& job) {
+  std::tm utc{};
+  const char* end = ::strptime(job.c_str(), "%Y%m%d-%H%M%S", &utc);
+  if (!end || *end != '-') return std::nullopt;
+  return ::timegm(&utc);
+}
+
 std::string home_dir() {
   if (const char* home = std::getenv("HOME"); home && *home) return home;
   const passwd* user = ::getpwuid(::geteuid());
   return user && user->pw_dir ? user->pw_dir : "/";
 }
 
-std::string default_state_dir(const std::string& job) {
-  if (const char* base = std::getenv("XDG_STATE_HOME"); base && *base)
-    return fmt::format("{}/dtlaunch/{}", base, job);
-  return fmt::format("{}/.local/state/dtlaunch/{}", home_dir(), job);
-}
-
+std::string default_state_dir(const std::string& job) { return state_home().path + "/" + job; }
 std::string default_runtime_dir(const std::string& job) {
-  if (const char* base = std::getenv("XDG_RUNTIME_DIR"); base && *base)
-    return fmt::format("{}/dtlaunch/{}", base, job);
-  return fmt::format("/tmp/dtlaunch-{}/{}", ::getuid(), job);
+  return runtime_home(job.size()).path + "/" + job;
 }
 
 Result<void> make_private_dir(const std::string& path) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,8 @@ struct JobSpec {
   std::vector<std::pair<std::string, std::string>> env;         ///< --env
   std::vector<std::pair<std::string, std::string>> env_server;  ///< --env-server, after env
   std::vector<std::pair<std::string, std::string>> env_worker;  ///< --env-worker, after env
+  /// The values of all three are empty here: they are beside the journal and nowhere else.
+  bool is_env_elsewhere = false;
 
   /// Servers, and a scheduler on the first worker's host, run the command themselves
   /// (DMLC_ROLE says what each is).
@@ -65,8 +68,9 @@ struct JobSpec {
   std::string server_device = "cpu";  ///< cpu, auto or cuda:N (core/device_choice.h).
   std::uint32_t busy_poll_us = 0;     ///< Workers and servers poll so long before they sleep.
 
-  std::uint32_t checkpoint_every = 0;  ///< Epochs between checkpoints; 0: none.
-  std::uint32_t keep_checkpoints = 3;
+  std::uint32_t checkpoint_every = 0;  ///< Epochs between checkpoints; 0: not by epochs.
+  double checkpoint_interval_s = 0;    ///< At least so long between them; 0: not by time.
+  std::uint32_t keep_checkpoints = 2;
   std::string restore;              ///< Folder of the checkpoint the job begins with; or empty.
   std::uint32_t restore_epoch = 0;  ///< The epoch that begins with it.
 
@@ -92,9 +96,17 @@ struct JobSpec {
   SshOptions ssh;
   bool quiet = false;
   bool prefix = true;
+  std::uint64_t log_limit = 0;  ///< Bytes of a process's output that the volume keeps; 0: all.
 };
 
+/// Whether servers save checkpoints at all.
+[[nodiscard]] inline bool saves_checkpoints(const JobSpec& spec) {
+  return spec.checkpoint_every > 0 || spec.checkpoint_interval_s > 0;
+}
+
 [[nodiscard]] std::string to_json(const JobSpec& spec);
+/// For a file that others may read: the names of --env without their values.
+[[nodiscard]] std::string to_json_without_values(JobSpec spec);
 [[nodiscard]] Result<JobSpec> spec_from_json(const std::string& text);
 
 /// `<job_dir>/.dtlaunch`
@@ -112,10 +124,11 @@ struct JobSpec {
 
 /// A job name from the wall clock (ns since 1970) and a random number.
 [[nodiscard]] std::string make_job_name(std::int64_t wall_ns, std::uint32_t random);
+/// When a job of that name began, in seconds since 1970; nothing: no name that make_job_name made.
+[[nodiscard]] std::optional<std::int64_t> job_began(const std::string& job);
 /// $HOME, else what the password file says, else "/".
 [[nodiscard]] std::string home_dir();
-/// ${XDG_STATE_HOME:-~/.local/state}/dtlaunch/<job>, and a short path for sockets:
-/// ${XDG_RUNTIME_DIR:-/tmp/dtlaunch-<uid>}/<job>, both created 0700 by who calls make_private_dir.
+/// Of a job, in io/master_folders.h's folders; created 0700 by who calls make_private_dir.
 [[nodiscard]] std::string default_state_dir(const std::string& job);
 [[nodiscard]] std::string default_runtime_dir(const std::string& job);
 /// Makes the folder and its parents; the last one 0700 and mine, else an error.

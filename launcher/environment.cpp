@@ -64,7 +64,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
       vars["DT_SERVER_ID"] = text(facts.process.id);
       vars["DT_SERVER_INDEX"] = text(facts.index);
       vars["DT_MAX_WORKERS"] = text(spec.max_workers > 0 ? spec.max_workers : spec.workers.size());
-      if (spec.checkpoint_every > 0) vars["DT_CHECKPOINTS"] = io::checkpoints_dir(spec);
+      if (io::saves_checkpoints(spec)) vars["DT_CHECKPOINTS"] = io::checkpoints_dir(spec);
       const std::string restore = facts.checkpoint ? io::checkpoints_dir(spec) + "/" +
                                                          io::checkpoint_name(*facts.checkpoint)
                                                    : spec.restore;

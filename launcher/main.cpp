@@ -19,6 +19,7 @@
 #include "io/descriptor_limit.h"
 #include "io/fd.h"
 #include "io/log.h"
+#include "io/master_folders.h"
 #include "launcher/console.h"
 #include "launcher/environment.h"
 #include "launcher/option_table.h"
@@ -32,6 +33,9 @@ namespace dt::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// From a supervisor's word that its job has ended to the end of its process.
+constexpr std::chrono::seconds kLastWord{20};
 
 /// The folder as the user came there, which other hosts may know only by that name.
 std::string present_folder() {
@@ -86,11 +90,19 @@ void name_job(io::JobSpec& spec) {
   spec.socket = io::default_runtime_dir(spec.job) + "/control";
 }
 
-/// The folders, and the spec in a file that only its owner reads: it holds --env values.
+/// Of the job's state and sockets; what is unusual about their places is told.
+Result<void> make_folders(const io::JobSpec& spec) {
+  const std::string name = fs::path(spec.state_dir).filename().string();
+  for (const auto& [home, folder] : {std::pair(io::state_home(), name),
+                                     std::pair(io::runtime_home(spec.job.size()), spec.job)}) {
+    if (auto made = io::make_job_folder(home, folder); !made) return made;
+    if (!home.notice.empty()) fmt::print(stderr, "dtlaunch: {}\n", home.notice);
+  }
+  return {};
+}
+
+/// The spec in a file that only its owner reads: it holds --env values.
 Result<void> write_spec(const io::JobSpec& spec) {
-  const fs::path runtime = fs::path(spec.socket).parent_path();
-  for (const fs::path& dir : {runtime.parent_path(), runtime, fs::path(spec.state_dir)})
-    if (auto made = io::make_private_dir(dir.string()); !made) return made;
   const std::string path = spec_file(spec);
   const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string text = to_json(spec) + "\n";
@@ -171,6 +183,7 @@ int start(io::JobSpec spec) {
     fmt::print(stderr, "{}\n", io::console_line(io::Level::kWarning, lacking));
   prune_ended_jobs();
   name_job(spec);
+  if (auto made = make_folders(spec); !made) return refuse(made.error());
   if (auto written = write_spec(spec); !written) {
     fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
     return io::kExitFailure;
@@ -189,6 +202,7 @@ int end_job_of_other_master(const LastJob& job, bool take_over) {
   const io::JobSpec spec = spec_to_end(job);
   std::error_code ignored;
   fs::remove_all(spec.state_dir, ignored);
+  if (auto made = make_folders(spec); !made) return refuse(made.error());
   auto written = write_spec(spec);
   if (written) written = write_journal_to_end(spec);
   if (!written) {
@@ -205,7 +219,17 @@ int resume(const Options& options) {
   if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
   auto job = find_last_job(job_dir);
   if (!job) return refuse(job.error());
-  if (job->is_running) {
+  if (job->has_finished && !options.again) {
+    fmt::print(
+        "job {} has finished: nothing is left to be done (--again trains from its newest "
+        "checkpoint once more)\n",
+        job->spec.job);
+    return io::kExitOk;
+  }
+  if (auto found = find_env_values(*job, options.env_file, surroundings().variable); !found)
+    return refuse(found.error());
+  if (job->has_ended && job->is_running) wait_for_end(*job, kLastWord);
+  if (job->is_running && !job->has_ended) {
     fmt::print(stderr, "dtlaunch: job {} is running: see dtctl status\n", job->spec.job);
     return io::kExitJobRunning;
   }
@@ -227,6 +251,15 @@ int resume(const Options& options) {
     fmt::print("Workers on {} were added before and join again\n", host_list(job->spec.added));
   std::fflush(stdout);
   return start(std::move(job->spec));
+}
+
+/// Where the default is fewer servers than hosts.
+void tell_servers(const Options& options, const io::JobSpec& spec) {
+  if (options.num_servers || spec.servers.empty()) return;
+  const std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
+  if (hosts.size() > spec.servers.size())
+    fmt::print(stderr, "dtlaunch: {} kvstore servers, on the first of {} hosts (-s)\n",
+               spec.servers.size(), hosts.size());
 }
 
 int run(const std::vector<std::string>& words) {
@@ -254,6 +287,7 @@ int run(const std::vector<std::string>& words) {
     print_plan(*spec);
     return io::kExitOk;
   }
+  tell_servers(*options, *spec);
   return start(std::move(*spec));
 }
 

@@ -30,7 +30,7 @@ std::vector<po::options_description> option_groups() {
   all.reserve(8);
   add("Job")("num-workers,n", word("N"), "workers to start (required)")(
       "num-servers,s", word("N"),
-      "kvstore servers; default: one per host that gets a worker; 0: none")(
+      "kvstore servers; default: one per host that gets a worker, up to 64; 0: none")(
       "dmlc-roles", po::bool_switch(),
       "for programs with roles of their own (ps-lite): servers, and a scheduler on the first host, "
       "run the command too, with DMLC_ROLE=server and scheduler")(
@@ -51,7 +51,12 @@ std::vector<po::options_description> option_groups() {
       "its newest checkpoint; no command and no other options")(
       "take-over", po::bool_switch(),
       "with --resume: the machine whose dtlaunch ran it is surely gone, whatever the folder's lock "
-      "says")("dry-run", po::bool_switch(), "show who would run where, and start nothing");
+      "says")("again", po::bool_switch(),
+              "with --resume: also a job that has finished, from its newest checkpoint")(
+      "env-file", word("FILE"),
+      "with --resume on another machine: values of the job's --env names, a NAME=VALUE per line; "
+      "the others are taken from the environment")("dry-run", po::bool_switch(),
+                                                   "show who would run where, and start nothing");
   add("Data and environment")("env", words("NAME[=VALUE]"),
                               "give every process this variable; NAME alone: with its value here")(
       "env-server", words("NAME[=VALUE]"), "the same for servers")(
@@ -101,12 +106,16 @@ std::vector<po::options_description> option_groups() {
       "suspect-after", word("TIME"), "of a host's silence: nothing is begun there (1 s)")(
       "dead-after", word("TIME"), "of a host's silence: it counts as lost (3 s)")(
       "server-dead-after", word("TIME"), "of a kvstore server's silence: it counts as lost (3 s)")(
-      "checkpoint-every", word("N"),
-      "save the servers' state before every so many epochs; 0: never (0)")(
-      "keep-checkpoints", word("N"), "the newest so many stay (3)")(
+      "checkpoint-interval", word("TIME"),
+      "save the servers' state at the first epoch's end, then at the first one after so long, or "
+      "20 times what the last one took (60 s); where all base hosts see the job folder")(
+      "checkpoint-every", word("N"), "instead, before every so many epochs; 0: never")(
+      "keep-checkpoints", word("N"), "the newest so many stay (2)")(
       "orphan-timeout", word("TIME"), "hosts stop everything after so long unsupervised (300 s)")(
       "poll-interval", word("TIME"), "between looks at host_worker (1 s)");
   add("Output")("no-prefix", po::bool_switch(), "show processes' lines as they are")(
+      "log-limit", word("SIZE"),
+      "a process's output in the job folder, 500M or 2G: the older half goes (no limit)")(
       "quiet,q", po::bool_switch(), "only warnings and errors on the terminal")(
       "version", po::bool_switch(), "show the version")("help,h", po::bool_switch(), "show this");
   return all;

@@ -16,6 +16,9 @@ namespace po = boost::program_options;
 
 constexpr std::uint32_t kMostWorkers = 65536;
 constexpr std::size_t kLastPort = 65535;
+/// Few servers carry most models, and each is a host whose loss costs the time since a checkpoint.
+constexpr std::size_t kMostServersByDefault = 64;
+constexpr double kCheckpointInterval_s = 60;
 
 /// Reads values out of the parsed options; the first mistake is kept and everything after it is
 /// skipped.
@@ -74,6 +77,23 @@ class Values {
     if (ec != std::errc() || !std::isfinite(value) || !(value > 0))
       return refuse("--{} {}: a time was expected, such as 30, 500ms, 10m or 2h", name, shown);
     into = value;
+  }
+
+  /// Bytes, or a number with k, M, G or T (of 1024).
+  void size(const char* name, std::uint64_t& into) {
+    if (!has(name)) return;
+    const auto& shown = map_[name].as<std::string>();
+    std::uint64_t value = 0;
+    const char* end = shown.data() + shown.size();
+    const auto [stop, ec] = std::from_chars(shown.data(), end, value);
+    const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+    constexpr std::string_view kUnits = "kMGT";
+    const std::size_t which = unit.size() == 1 ? kUnits.find(unit[0]) : std::string_view::npos;
+    const std::size_t shift = unit.empty() ? 0 : 10 * (which + 1);
+    if (ec != std::errc() || (!unit.empty() && which == std::string_view::npos) ||
+        (value << shift) >> shift != value)
+      return refuse("--{} {}: a size was expected, such as 500M or 2G", name, shown);
+    into = value << shift;
   }
 
   /// One of the words, whose index is returned; `otherwise` when the option is not given.
@@ -166,6 +186,10 @@ void read_times(Values& values, io::JobSpec& spec) {
   values.time("restart-refill", spec.restart_refill_s);
   values.number("max-futile-restarts", spec.max_futile_restarts, 1, 1'000'000);
   values.number("checkpoint-every", spec.checkpoint_every, 0, 1'000'000);
+  if (!values.has("checkpoint-every")) spec.checkpoint_interval_s = kCheckpointInterval_s;
+  if (values.has("checkpoint-every") && values.has("checkpoint-interval"))
+    values.refuse("--checkpoint-every counts epochs and knows no --checkpoint-interval: give one");
+  values.time("checkpoint-interval", spec.checkpoint_interval_s);
   values.number("keep-checkpoints", spec.keep_checkpoints, 1, 1'000'000);
   values.time("start-timeout", spec.start_timeout_s);
   spec.is_start_timeout_set = values.has("start-timeout");
@@ -272,12 +296,18 @@ Result<Options> parse_options(const std::vector<std::string>& words, const Surro
     const auto given = std::count_if(map.begin(), map.end(),
                                      [](const auto& one) { return !one.second.defaulted(); });
     options.take_over = values.flag("take-over");
-    if (given > (options.take_over ? 2 : 1) || !scan->command.empty())
+    options.again = values.flag("again");
+    values.text("env-file", options.env_file);
+    const int known = 1 + (options.take_over ? 1 : 0) + (options.again ? 1 : 0) +
+                      (options.env_file.empty() ? 0 : 1);
+    if (given > known || !scan->command.empty())
       values.refuse("--resume takes the job as it was started: no command and no other options");
     if (values.error()) return tl::unexpected(*values.error());
     return options;
   }
   if (values.flag("take-over")) values.refuse("--take-over belongs to --resume");
+  if (values.flag("again")) values.refuse("--again belongs to --resume");
+  if (values.has("env-file")) values.refuse("--env-file belongs to --resume");
   if (values.flag("dry-run")) options.wish = Wish::kDryRun;
   options.spec.command = std::move(scan->command);
   read_job(values, around, options);
@@ -286,6 +316,7 @@ Result<Options> parse_options(const std::vector<std::string>& words, const Surro
   read_ssh(values, around, options.spec.ssh);
   read_times(values, options.spec);
   options.spec.quiet = values.flag("quiet");
+  values.size("log-limit", options.spec.log_limit);
   options.spec.prefix = !values.flag("no-prefix");
   if (options.spec.command.empty() || options.spec.command.front().empty())
     values.refuse("the command to run is missing: dtlaunch -n N [options] command [arguments]");
@@ -317,7 +348,8 @@ Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text) {
     if (std::find(spec.workers.begin(), spec.workers.end(), host.host) != spec.workers.end())
       base.push_back(host.host);
   }
-  const std::size_t servers = options.num_servers.value_or(static_cast<std::uint32_t>(base.size()));
+  const std::size_t servers = options.num_servers.value_or(
+      static_cast<std::uint32_t>(std::min(base.size(), kMostServersByDefault)));
   for (std::size_t i = 0; i < servers; ++i) spec.servers.push_back(base[i % base.size()]);
   const std::size_t most = (servers + base.size() - 1) / base.size();
   if (spec.server_port != 0 && most > 1 && spec.server_port + most - 1 > kLastPort)

@@ -23,6 +23,8 @@ struct Options {
   std::optional<std::uint32_t> num_servers;  ///< Not given: one per base host.
   std::string resume;                        ///< kResume: the job folder; absolute.
   bool take_over = false;                    ///< kResume: from a master that is gone.
+  bool again = false;                        ///< kResume: though the job has finished.
+  std::string env_file;                      ///< kResume: values of --env's names; or empty.
   std::string hostfile;                      ///< Empty: this machine.
   /// Everything said by options alone. Job name, folders, workers and servers are filled in by
   /// plan() and by the caller.

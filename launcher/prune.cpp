@@ -17,6 +17,7 @@
 
 #include "io/fd.h"
 #include "io/job_spec.h"
+#include "io/master_folders.h"
 
 namespace dt::launcher {
 namespace {
@@ -101,8 +102,9 @@ void prune_jobs(const std::string& folder, SystemTime now) {
 
 void prune_ended_jobs() {
   const auto now = std::chrono::system_clock::now();
-  for (const std::string& one : {io::default_state_dir("job"), io::default_runtime_dir("job")})
-    prune_jobs(fs::path(one).parent_path().string(), now);
+  for (const std::string& one : {io::state_home().path, io::shared_state_home(),
+                                 io::runtime_home(io::make_job_name(0, 0).size()).path})
+    prune_jobs(one, now);
 }
 
 }  // namespace dt::launcher

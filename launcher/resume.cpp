@@ -1,7 +1,9 @@
 #include "launcher/resume.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,9 +14,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "core/job_records.h"
 #include "core/journal.h"
@@ -22,6 +26,7 @@
 #include "io/checkpoint_check.h"
 #include "io/control.h"
 #include "io/fd.h"
+#include "io/json_number.h"
 
 namespace dt::launcher {
 namespace {
@@ -97,7 +102,69 @@ std::vector<Host> added_lines(const std::vector<HostSlots>& accepted,
   return lines;
 }
 
+/// The values that lie beside the journal.
+void take_values(io::JobSpec& spec, const io::JobSpec& whole) {
+  spec.env = whole.env;
+  spec.env_server = whole.env_server;
+  spec.env_worker = whole.env_worker;
+  spec.is_env_elsewhere = whole.is_env_elsewhere;
+}
+
+Result<std::map<std::string, std::string>> variables_of(const std::string& file) {
+  std::map<std::string, std::string> out;
+  auto text = slurp(file);
+  if (!text) return tl::unexpected(text.error());
+  std::istringstream lines(*text);
+  std::size_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.empty() || line[0] == '#') continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(ErrorKind::kInvalid, "{}, line {}: NAME=VALUE was expected", file, number);
+    out[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return out;
+}
+
 }  // namespace
+
+Result<void> find_env_values(
+    LastJob& job, const std::string& env_file,
+    const std::function<std::optional<std::string>(const std::string&)>& variable) {
+  if (!job.spec.is_env_elsewhere) return {};
+  std::map<std::string, std::string> given;
+  if (!env_file.empty()) {
+    auto read = variables_of(env_file);
+    if (!read) return tl::unexpected(read.error());
+    given = std::move(*read);
+  }
+  std::vector<std::string> missing;
+  for (auto* variables : {&job.spec.env, &job.spec.env_server, &job.spec.env_worker}) {
+    for (auto& [name, value] : *variables) {
+      const auto line = given.find(name);
+      const auto here = line == given.end() ? variable(name) : std::optional(line->second);
+      if (here)
+        value = *here;
+      else
+        missing.push_back(name);
+    }
+  }
+  job.spec.is_env_elsewhere = false;
+  if (missing.empty()) return {};
+  return fail(ErrorKind::kInvalid,
+              "job {} was started with values of {}, which lie on the master {} only: set them in "
+              "the environment, or give a file of NAME=VALUE lines with --env-file",
+              job.spec.job, fmt::join(missing, ", "), job.master);
+}
+
+void wait_for_end(const LastJob& job, std::chrono::milliseconds limit) {
+  if (!job.has_journal) return;
+  const io::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, job.pid, 0)));
+  if (!process) return;
+  pollfd ended{process.get(), POLLIN, 0};
+  static_cast<void>(::poll(&ended, 1, static_cast<int>(limit.count())));
+}
 
 Result<LastJob> find_last_job(const std::string& job_dir) {
   auto pointer = slurp(io::pointer_file(job_dir));
@@ -107,17 +174,21 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   LastJob job;
   std::string name;
   std::string journal;
+  std::string state_spec;
   try {
     const auto said = nlohmann::json::parse(*pointer);
     name = said.at("job").get<std::string>();
     job.master = said.at("master").get<std::string>();
     job.has_ended = !said.at("ended").is_null();
+    job.has_finished = job.has_ended && said.at("ended").at("exit_code") == 0;
+    job.pid = io::whole_number<std::int64_t>(said.at("pid"));
     job.is_running = somebody_listens(said.at("socket").get<std::string>());
     const fs::path state = said.at("state_dir").get<std::string>();
     std::error_code ec;
     job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
     journal = (state / "journal").string();
-  } catch (const nlohmann::json::exception& wrong) {
+    state_spec = (state / "spec.json").string();
+  } catch (const std::exception& wrong) {
     return fail(ErrorKind::kInvalid, "{}: {}", io::pointer_file(job_dir), wrong.what());
   }
   const std::string path = io::marker_dir(job_dir) + "/" + name + "/spec.json";
@@ -127,6 +198,9 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   if (!spec) return tl::unexpected(spec.error().at(path));
   job.spec = std::move(*spec);
   job.spec.job_dir = job_dir;  // it may have been moved, or be mounted elsewhere here
+  if (const auto local = slurp(state_spec); local && job.spec.is_env_elsewhere)
+    if (const auto whole = io::spec_from_json(*local); whole && whole->job == job.spec.job)
+      take_values(job.spec, *whole);
   const Past past = past_of(job.has_journal ? journal : io::journal_copy_file(job.spec));
   job.is_failing = job.has_journal && past.ends_badly;
   if (past.accepted) job.spec.added = added_lines(*past.accepted, job.spec.workers);

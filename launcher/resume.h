@@ -1,7 +1,10 @@
 /// `dtlaunch --resume FOLDER`: what is there to go on with.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/result.h"
@@ -14,10 +17,12 @@ struct LastJob {
   /// From the job folder: the state folder may be another master's. Its added lines are those of
   /// the last accepted host_worker.
   io::JobSpec spec;
-  std::string master;        ///< Where its supervisor was.
-  bool has_ended = false;    ///< It said so itself.
-  bool is_running = false;   ///< Its supervisor answers here.
-  bool has_journal = false;  ///< Its journal is on this machine: agents that live can be adopted.
+  std::string master;         ///< Where its supervisor was.
+  bool has_ended = false;     ///< It said so itself.
+  bool has_finished = false;  ///< With exit code 0.
+  std::int64_t pid = 0;       ///< Of its supervisor, on the master.
+  bool is_running = false;    ///< Its supervisor answers here.
+  bool has_journal = false;   ///< Its journal is on this machine: agents that live can be adopted.
   /// Its end was decided, by a Ctrl-C, a lost dtlaunch or a failure, and is to be carried out
   /// before anything else: then it goes on with a checkpoint.
   bool is_failing = false;
@@ -25,6 +30,17 @@ struct LastJob {
 
 /// kInvalid says what is missing.
 [[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
+
+/// Gives the names of --env their values, where `job.spec` lacks them: those beside its journal,
+/// else the lines NAME=VALUE of `env_file` (if it is not empty), else the environment's. kInvalid
+/// names those that have none.
+[[nodiscard]] Result<void> find_env_values(
+    LastJob& job, const std::string& env_file,
+    const std::function<std::optional<std::string>(const std::string&)>& variable);
+
+/// The supervisor of an ended job has told its end and may still be there for a moment: waits for
+/// its process, at most so long.
+void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
 
 /// The job of another master, for a supervisor here that ends what still runs of it: a spec of its
 /// own state folder, without files yet.

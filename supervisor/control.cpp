@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/frame_channel.h"
+#include "io/master_folders.h"
 #include "supervisor/control_request.h"
 
 namespace dt::supervisor {
@@ -62,11 +63,11 @@ ControlServer::ControlServer(asio::any_io_executor executor, Options options, Ha
 ControlServer::~ControlServer() = default;
 
 Result<void> ControlServer::listen() {
-  if (options_.path.size() > kLongestSocket)
+  if (options_.path.size() > io::kLongestSocket)
     return fail(ErrorKind::kInvalid,
                 "{}: the path is too long for a socket, {} characters at most: set XDG_RUNTIME_DIR "
                 "to a shorter folder",
-                options_.path, kLongestSocket);
+                options_.path, io::kLongestSocket);
   boost::system::error_code ec;
   const asio::local::stream_protocol::endpoint endpoint(options_.path);
   io::UnixSocket probe(executor_);

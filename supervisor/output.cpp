@@ -76,7 +76,8 @@ io::awaitable<void> ProcessOutput::run() {
 
 void ProcessOutput::store(Stream& stream) {
   if (stream.collected.empty()) return;
-  volume_.queue_append(stream.file, std::move(stream.collected), VolumeClient::Loss::kDropOldest);
+  volume_.queue_append(stream.file, std::move(stream.collected), VolumeClient::Loss::kDropOldest,
+                       kAnySize, options_.limit);
   stream.collected.clear();
 }
 

@@ -241,6 +241,8 @@ json hosts_json(const StatusInput& in) {
 json checkpoint_json(const StatusInput& in) {
   const Checkpoints& checkpoints = in.job.checkpoints();
   json out{{"every", in.spec.checkpoint_every},
+           {"interval_s", in.spec.checkpoint_interval_s},
+           {"none_because", in.no_checkpoints},
            {"newest", nullptr},
            {"writing", nullptr},
            {"trouble", in.job.checkpoint_trouble()}};
@@ -291,6 +293,7 @@ std::string status_json(const StatusInput& in) {
            {"min_workers", in.spec.min_workers},
            {"max_workers", in.spec.max_workers},
            {"uptime_s", in.uptime_s},
+           {"supervisor_s", in.supervisor_s},
            {"waiting", in.job.pending_reason()},
            {"pulse", pulse_json(in)},
            {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},

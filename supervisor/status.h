@@ -1,7 +1,8 @@
 /// The status object that `dtctl status --json` prints and the control socket answers.
 ///
 ///     {"job","state":"starting|running|finishing|stopping|ended","elastic","opaque","term",
-///      "generation","epoch":n|null,"world_size","min_workers","max_workers","uptime_s",
+///      "generation","epoch":n|null,"world_size","min_workers","max_workers","uptime_s":the job's,
+///      "supervisor_s":this term's,
 ///      "waiting":"why the next boundary waits",
 ///      "pulse":{"text":"all of it in a line","epoch_s":n|null,"boundary_age_s":n|null,
 ///               "checkpoint_age_s":n|null,"restarts"}, as this supervisor has seen it,
@@ -19,8 +20,9 @@
 ///                "cooling_until_s":n|null,"given_up","why",
 ///                "check":"reach|prepare|start|run","attempts","restarts",
 ///                "reach_command":only where the check is "reach": to try by hand}],
-///      "checkpoint":{"every":epochs,"newest":epoch|null,"writing":epoch|null,"trouble":"why the
-///                    last one was given up"},
+///      "checkpoint":{"every":epochs,"interval_s","newest":epoch|null,"writing":epoch|null,
+///                    "trouble":"why the last one was given up",
+///                    "none_because":"that there is no place for one, why, and what that means"},
 ///      "rolling_back":{"to_epoch","why"}|null,
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],
 ///              "beyond_limit":["host"...],"refused":{"why"}|null},
@@ -67,8 +69,10 @@ struct StatusInput {
   std::uint64_t term = 0;
   bool stopping = false;
   Time now;
-  double uptime_s = 0;
+  double uptime_s = 0;      ///< The job's.
+  double supervisor_s = 0;  ///< The supervisor's, of this term.
   std::optional<std::string> file_refusal;
+  std::string no_checkpoints;   ///< That there is no place for them, and what that means; or empty.
   double journal_waits_s = 0;   ///< Nothing is decided: the journal's disk has no room.
   std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
   double volume_stalled_s = 0;

@@ -188,7 +188,10 @@ std::string host_file(const json& status) {
 
 std::string checkpoint(const json& status) {
   const json& said = part(status, "checkpoint");
-  if (!said.is_object() || shown(said, "every") == "0") return "";
+  const json& interval = part(said, "interval_s");
+  const bool is_by_time = interval.is_number() && interval.get<double>() > 0;
+  if (!said.is_object() || (shown(said, "every") == "0" && !is_by_time)) return "";
+  if (shown(said, "none_because") != "-") return shown(said, "none_because") + "\n";
   std::string out = shown(said, "newest") == "-"
                         ? "no checkpoint yet"
                         : fmt::format("newest checkpoint: epoch {}", shown(said, "newest"));
@@ -224,6 +227,11 @@ std::string head(const json& status) {
   const json& uptime = part(status, "uptime_s");
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
                                 uptime.is_number() ? duration_text(uptime.get<double>()) : "-");
+  const json& own = part(status, "supervisor_s");
+  if (const json& term = part(status, "term");
+      own.is_number() && term.is_number_unsigned() && term.get<std::uint64_t>() > 1)
+    out += fmt::format("its supervisor is number {}, since {}\n", term.get<std::uint64_t>(),
+                       duration_text(own.get<double>()));
   if (const json& pulse = part(status, "pulse"); pulse.is_object())
     out += shown(pulse, "text") + "\n";
   out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",

@@ -59,8 +59,9 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.liveness.dead_after = from_seconds(spec.dead_after_s);
   o.server_dead_after = from_seconds(spec.server_dead_after_s);
   o.checkpoint_every = spec.checkpoint_every;
+  o.checkpoint_interval = from_seconds(spec.checkpoint_interval_s);
   o.keep_checkpoints = spec.keep_checkpoints;
-  o.rolls_back = spec.checkpoint_every > 0 || !spec.restore.empty();
+  o.rolls_back = io::saves_checkpoints(spec) || !spec.restore.empty();
   if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
   return o;
 }
@@ -188,6 +189,8 @@ awaitable<int> Supervisor::live() {
     group_.spawn(change_log_->run());
     for (EventsFile* file : story_files_->files()) group_.spawn(file->run());
     group_.spawn(journal_copy_->run());
+    if (spec_.checkpoint_interval_s > 0 && !spec_.servers.empty())
+      group_.spawn(watch_checkpoint_place());
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(term_, now()));
     pump();
@@ -311,6 +314,7 @@ awaitable<Result<void>> Supervisor::open_files() {
   ProcessOutput::Options output_options;
   output_options.folder = logs;
   output_options.prefix = spec_.prefix;
+  output_options.limit = spec_.log_limit;
   output_ = std::make_unique<ProcessOutput>(executor_, volume_, output_options,
                                             [this](bool is_stderr, std::string_view text) {
                                               if (!spec_.quiet) control_->console(text, is_stderr);
@@ -362,7 +366,7 @@ awaitable<Result<void>> Supervisor::make_job_files() {
   auto dirs = co_await volume_.make_dirs(io::job_files_dir(spec_));
   if (!dirs) co_return dirs;
   auto spec = co_await volume_.replace(io::job_files_dir(spec_) + "/spec.json",
-                                       io::to_json(spec_) + "\n", 0600);
+                                       io::to_json_without_values(spec_) + "\n", 0600);
   if (!spec) co_return spec;
   if (!spec_.elastic) co_return Result<void>();
   // What the watch has not accepted yet joins as if it was written a moment later.

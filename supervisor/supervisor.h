@@ -27,6 +27,7 @@
 #include "supervisor/agent_link.h"
 #include "supervisor/change_log_file.h"
 #include "supervisor/changes.h"
+#include "supervisor/checkpoint_place.h"
 #include "supervisor/control.h"
 #include "supervisor/folder_checks.h"
 #include "supervisor/host_worker.h"
@@ -166,6 +167,10 @@ class Supervisor {
   void act(const TellCommit& e);
   void act(const SealCheckpoint& e);
   io::awaitable<void> seal(Checkpoints::Saving what);
+  /// Finds out, and again now and then, whether there is a place for checkpoints.
+  io::awaitable<void> watch_checkpoint_place();
+  /// Has the host look for the place, if it has not yet; `known`: what its agent knows of.
+  void look_for_place(const Host& host, const std::vector<ProcessReport>& known);
   void act(const Note& e);
   void act(const End& e);
 
@@ -231,6 +236,7 @@ class Supervisor {
 
   std::optional<Store> store_;
   JournalRoom journal_room_;
+  std::optional<CheckpointPlace> checkpoint_place_;  ///< Of a job that saves them by time.
   std::optional<LockHolder> lock_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<io::Log> console_;

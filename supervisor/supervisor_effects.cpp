@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <iterator>
+#include <random>
+#include <set>
 
 #include "core/journal.h"
 #include "io/checkpoint.h"
@@ -202,6 +204,44 @@ io::awaitable<void> Supervisor::seal(Checkpoints::Saving what) {
   if (!done || job_->checkpoints().newest() != what.epoch) co_return;
   auto pruned = co_await prune_checkpoints(volume_, folder, spec_.keep_checkpoints, what.epoch);
   if (!pruned) own_log_.warn("old checkpoints stay for now: {}", pruned.error().message);
+}
+
+io::awaitable<void> Supervisor::watch_checkpoint_place() {
+  constexpr Duration kLook = std::chrono::milliseconds(100);
+  constexpr Duration kNextLook = std::chrono::seconds(30);
+  std::random_device random;
+  std::set<Host> hosts(spec_.workers.begin(), spec_.workers.end());
+  hosts.insert(spec_.servers.begin(), spec_.servers.end());
+  checkpoint_place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec_), term_),
+                            fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts),
+                            spec_.local);
+  auto written = co_await volume_.replace(checkpoint_place_->file(), checkpoint_place_->word());
+  checkpoint_place_->written(written ? "" : written.error().message);
+  for (auto& [host, h] : hosts_)
+    if (h.link && h.link->up() && h.ever_attached) look_for_place(host, {});
+  std::optional<std::string> told;
+  for (Time next = steady_now();; co_await io::sleep_for(kLook)) {
+    if (steady_now() >= next) {
+      next = steady_now() + kNextLook;
+      auto free = co_await volume_.room(io::job_files_dir(spec_));
+      const Checkpoints& known = job_->checkpoints();
+      const std::uint64_t copies = spec_.keep_checkpoints + 1 -
+                                   std::min<std::uint64_t>(known.count(), spec_.keep_checkpoints);
+      if (free) checkpoint_place_->room(*free, known.bytes() * copies);
+    }
+    const auto why_not = checkpoint_place_->why_not();
+    if (!why_not || why_not == told) continue;
+    told = why_not;
+    post(CheckpointPlaceSeen{*why_not});
+  }
+}
+
+void Supervisor::look_for_place(const Host& host, const std::vector<ProcessReport>& known) {
+  if (!checkpoint_place_) return;
+  const auto start = checkpoint_place_->ask(host, next_prepare_, known);
+  if (!start) return;
+  ++next_prepare_;
+  send(host, *start);
 }
 
 void Supervisor::act(const Note& e) {

@@ -129,6 +129,10 @@ void Supervisor::admitted(const Host& host, const AgentState& state) {
   }
   post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   for (const ProcessReport& p : state.processes) {
+    if (checkpoint_place_ && checkpoint_place_->is_ours(p.process)) {
+      if (p.exit) ended(p.process, *p.exit, "", false);
+      continue;
+    }
     if (p.process.role == Role::kPrepare && prepares_.count(p.process.id) == 0) {
       // A data check that an earlier term began: nobody waits for it, it is run again.
       send(host, StopProcess{p.process, 0});
@@ -143,6 +147,7 @@ void Supervisor::admitted(const Host& host, const AgentState& state) {
     }
     if (p.exit) ended(p.process, *p.exit, "", false);
   }
+  look_for_place(host, state.processes);
 }
 
 void Supervisor::broke(const Host& host, const Error& error, bool gone) {
@@ -179,6 +184,8 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
     case dt::Output::kType: {
       auto m = wire::parse<dt::Output>(frame.body);
       if (!m) return malformed(m.error());
+      if (checkpoint_place_ && checkpoint_place_->is_ours(m->process))
+        return checkpoint_place_->output(m->process, m->bytes);
       if (m->process.role == Role::kPrepare) {
         if (const auto run = prepares_.find(m->process.id); run != prepares_.end()) {
           run->second.tail += m->bytes;
@@ -307,6 +314,10 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
 }
 
 void Supervisor::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran) {
+  if (checkpoint_place_ && checkpoint_place_->is_ours(process)) {
+    const Host host = checkpoint_place_->ended(process, status, why);
+    return send(host, AckExit{process});
+  }
   output_->close(process);
   pulse_.forget(process);
   if (const auto p = processes_.find(process); p != processes_.end() && why.empty())

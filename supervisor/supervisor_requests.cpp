@@ -62,6 +62,11 @@ double Supervisor::uptime_s() const {
 
 std::string Supervisor::status() const {
   const Time now = steady_now();
+  const double own = std::chrono::duration<double>(now - started_).count();
+  const auto began = io::job_began(spec_.job);
+  const double up =
+      began ? std::max(own, static_cast<double>(wall_now()) / 1e9 - static_cast<double>(*began))
+            : own;
   StatusInput in{
       .spec = spec_,
       .job = *job_,
@@ -69,8 +74,10 @@ std::string Supervisor::status() const {
       .term = term_.value,
       .stopping = end_.has_value(),
       .now = journal_room_.job_time(now),
-      .uptime_s = uptime_s(),
+      .uptime_s = up,
+      .supervisor_s = own,
       .file_refusal = host_worker_->state().refusal(),
+      .no_checkpoints = job_->no_checkpoints(),
       .journal_waits_s = std::chrono::duration<double>(journal_room_.waited(now)).count(),
       .journal_trouble = journal_room_.is_out() ? journal_room_.why() : store_->shortage(),
       .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),

@@ -37,6 +37,7 @@ bool repeatable(const VolumeRequest& q) {
     case VolumeOp::kRemove:
     case VolumeOp::kList:
     case VolumeOp::kLink:
+    case VolumeOp::kRoom:
     case VolumeOp::kWatch:
       return true;
     case VolumeOp::kAppend:
@@ -289,13 +290,24 @@ void VolumeClient::drop_oldest() {
   }
 }
 
-void VolumeClient::queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at) {
+awaitable<Result<std::uint64_t>> VolumeClient::room(std::string folder) {
+  VolumeRequest q;
+  q.op = VolumeOp::kRoom;
+  q.path = std::move(folder);
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return reply->number;
+}
+
+void VolumeClient::queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at,
+                                std::uint64_t limit) {
   if (stopped_) return;
   VolumeRequest q;
   q.op = VolumeOp::kAppend;
   q.path = std::move(path);
   q.bytes = std::move(bytes);
   q.number = at;
+  q.limit = limit;
   auto entry = std::make_shared<Entry>(executor_, std::move(q));
   entry->awaited = false;
   entry->droppable = loss == Loss::kDropOldest;

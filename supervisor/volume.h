@@ -65,12 +65,17 @@ class VolumeClient {
   io::awaitable<Result<void>> remove(std::string path);
   io::awaitable<Result<std::vector<std::string>>> list(std::string path);
 
+  /// Free bytes where the folder is, for this user.
+  io::awaitable<Result<std::uint64_t>> room(std::string folder);
+
   enum class Loss {
     kDropOldest,  ///< Over the queue limit the oldest goes; a line in the file says how much.
     kNever,
   };
   /// Fire and forget, in order, however long the volume stalls. An error goes to on_append_error.
-  void queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at = kAnySize);
+  /// With a `limit` the file and its older part, kOlder, have at most about so many bytes.
+  void queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at = kAnySize,
+                    std::uint64_t limit = 0);
 
   /// Calls on_hint when this file of this folder changes, best effort (other clients' changes are
   /// not seen), also after a helper's restart. One watch at most.

@@ -7,6 +7,7 @@
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -175,7 +176,20 @@ Outcome<VolumeReply> append(const VolumeRequest& q) {
   }
   if (auto done = write_all(fd.get(), rest, q.path); !done) return tl::unexpected(done.error());
   if (q.sync && ::fsync(fd.get()) != 0) return trouble("sync", q.path);
+  struct stat now {};
+  if (q.limit > 0 && ::fstat(fd.get(), &now) == 0 &&
+      static_cast<std::uint64_t>(now.st_size) >= q.limit / 2 &&
+      ::rename(q.path.c_str(), (q.path + kOlder).c_str()) != 0)
+    return trouble("set aside", q.path);
   return VolumeReply();
+}
+
+Outcome<VolumeReply> room(const std::string& path) {
+  struct statvfs fs {};
+  if (::statvfs(path.c_str(), &fs) != 0) return trouble("look at the room of", path);
+  VolumeReply reply;
+  reply.number = static_cast<std::uint64_t>(fs.f_bavail) * fs.f_frsize;
+  return reply;
 }
 
 Outcome<VolumeReply> make_dirs(const std::string& path) {
@@ -276,6 +290,8 @@ class Helper {
         return list(q.path);
       case VolumeOp::kLink:
         return make_link(q);
+      case VolumeOp::kRoom:
+        return room(q.path);
       case VolumeOp::kWatch:
         watched_ = q.path2;
         if (::inotify_add_watch(inotify_.get(), q.path.c_str(),

@@ -14,18 +14,24 @@ enum class VolumeOp : std::uint8_t {
   kExists,    ///
   kWriteNew,  ///< Unless it exists; `number`: mode.
   kReplace,   ///< Temporary file, fsync, rename; `number`: mode.
-  kAppend,    ///< `number`: the size before, or kAnySize; `sync`.
+  /// `number`: the size before, or kAnySize; `sync`; `limit`: from half of it on the file becomes
+  /// kOlder, and the next append makes another one; 0: none.
+  kAppend,
   kTruncate,  ///< `number`: the size.
   kMakeDirs,  ///
   kRename,    ///< To `path2`.
   kRemove,    ///< A file or an empty folder; absent is fine.
   kList,      ///
   kLink,      ///< A symbolic link to `path2` in place of what is there; `yes`: it was made.
+  kRoom,      ///< Free bytes where the folder is.
   kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
 };
 
 /// kAppend wherever the file ends.
 inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+
+/// What is behind the name of a file that was set aside for its size.
+inline constexpr const char* kOlder = ".1";
 
 /// VolumeReply::error when the file is not as the request expects it.
 inline constexpr std::int32_t kConflict = -1;
@@ -38,7 +44,8 @@ struct VolumeRequest {
   std::string bytes;
   std::uint64_t number = 0;
   bool sync = false;
-  DT_FIELDS(op, path, path2, bytes, number, sync)
+  std::uint64_t limit = 0;
+  DT_FIELDS(op, path, path2, bytes, number, sync, limit)
 };
 
 struct VolumeReply {
@@ -48,7 +55,8 @@ struct VolumeReply {
   bool yes = false;  ///< kRead, kExists: it is there. kWriteNew, kLink: it was made.
   std::string bytes;
   std::vector<std::string> names;
-  DT_FIELDS(error, text, yes, bytes, names)
+  std::uint64_t number = 0;  ///< kRoom
+  DT_FIELDS(error, text, yes, bytes, names, number)
 };
 
 }  // namespace dt::supervisor

@@ -42,3 +42,25 @@ run help dtlaunch --help
 expect_status 0
 expect_output help 'Exit codes'
 [ -z "$(find "$T/state" "$T/run" -type f)" ] || fail "a refusal left files behind"
+
+say "folders of the master"
+nowhere() {
+  run nowhere env -u XDG_STATE_HOME "$@" dtlaunch -n 1 -s 0 true
+  expect_status 2
+}
+nowhere HOME=/nonexistent
+expect_output nowhere 'HOME says where the journals of running jobs lie: /nonexistent is no folder'
+nowhere HOME=/proc  # no folder can be made there
+expect_output nowhere 'HOME says where the journals of running jobs lie: make folder'
+if [ "$(id -u)" = 0 ]; then
+  mkdir "$T/others"
+  chown 65534 "$T/others"
+  run others env XDG_RUNTIME_DIR="$T/others" dtlaunch -n 1 -s 0 true
+  expect_status 0
+  expect_output others 'the sockets lie in /tmp/dtlaunch-0: XDG_RUNTIME_DIR \(.*\) belongs to another user'
+fi
+long=$T/$(printf 'x%.0s' {1..100})
+mkdir -m 700 "$long"
+run long env XDG_RUNTIME_DIR="$long" dtlaunch -n 1 -s 0 true
+expect_status 0
+expect_output long 'is too long for them, whose paths have at most 107 characters'

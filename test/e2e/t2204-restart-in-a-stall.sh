@@ -22,3 +22,13 @@ kill -CONT "$sftp"
 awaits term=2
 some_epochs 2
 end_job
+
+say "a home on such a volume does not keep the journal"
+run away env -u XDG_STATE_HOME HOME="$JOB" dtlaunch -n 1 -s 0 true
+expect_status 0
+expect_output away 'the journal lies in /var/tmp/dtlaunch-0: .* is on FUSE'
+state=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')
+case $state in /var/tmp/dtlaunch-0/*) rm -rf "$state" ;; *) fail "the journal was in $state" ;; esac
+run kept env XDG_STATE_HOME="$JOB/state" dtlaunch -n 1 -s 0 true
+expect_status 0
+expect_output kept 'the journal lies in .*/state/dtlaunch \(XDG_STATE_HOME\), which is on FUSE'

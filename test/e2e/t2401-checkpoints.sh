@@ -91,7 +91,10 @@ file=$JOB/.dtlaunch/$(name)/checkpoints/epoch-000006/server-0.safetensors
 at=$(($(stat -c %s "$file") - 6))  # in the middle of the last array
 byte=$(od -An -tu1 -j "$at" -N 1 "$file")
 printf "\\$(printf %o $((byte ^ 1)))" | dd of="$file" bs=1 seek="$at" conv=notrunc 2>/dev/null
-start sixth dtlaunch --resume "$JOB"
+run finished dtlaunch --resume "$JOB"
+expect_status 0
+expect_output finished 'job .* has finished'
+start sixth dtlaunch --resume "$JOB" --again
 finished sixth "$PID" 60
 expect_status 0
 expect_output sixth 'passed over: .*epoch-000006/server-0.safetensors: key[0-9]+.* is damaged \(its checksum differs\)'
@@ -107,8 +110,8 @@ run extra dtlaunch --resume "$JOB" -n 3
 expect_status 2
 expect_output extra 'no command and no other options'
 cd "$T/empty"
-run without dtlaunch -n 1 -s 1 "$DT_BIN/mlp_worker" --samples 50 --epochs 1
+run without dtlaunch -n 1 -s 1 --checkpoint-every 0 "$DT_BIN/mlp_worker" --samples 50 --epochs 1
 expect_status 0
-run none dtlaunch --resume .
+run none dtlaunch --resume . --again
 expect_status 2
 expect_output none 'no checkpoint is there to begin with \(--checkpoint-every\)'

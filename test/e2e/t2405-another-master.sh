@@ -23,7 +23,7 @@ on() {
 pointer() { python3 -c "import json; print(json.load(open('.dtlaunch/current.json'))['$1'])"; }
 workers() { left_over | awk '$2 ~ /mlp_worker$/ { print $1 }'; }
 
-on a first dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 1 --poll-interval 300ms \
+on a first dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --env WORD=hush --checkpoint-every 1 --poll-interval 300ms \
   --elastic-training-enabled "$DT_BIN/mlp_worker" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 first=$PID
 PATIENCE=60 awaits --start 'checkpoint>=0'
@@ -33,6 +33,15 @@ kill -KILL "$first" "$supervisor"
 finished first "$first" 10
 old=$(workers)
 [ "$(wc -w <<<"$old")" = 2 ] || fail "not two workers: $old"
+
+say "values of --env are with the old master only"
+! grep -rq hush .dtlaunch || fail "a value of --env lies on the volume"
+on b poor dtlaunch --resume "$JOB"
+finished poor "$PID" 30
+expect_status 2
+expect_output poor 'values of WORD, which lie on the master'
+[ "$(workers)" = "$old" ] || fail "the job was touched: $(workers), not $old"
+export WORD=hush
 
 say "the folder's lock names a master of which nothing can be seen"
 on b refused dtlaunch --resume "$JOB"

@@ -172,7 +172,7 @@ expect_output damaged 'could not be used, and no other one is there to go back t
 expect_nothing_left
 
 say "without a checkpoint"
-for options in '' '--checkpoint-every 100'; do
+for options in '--checkpoint-every 0' '--checkpoint-every 100'; do
   rm -rf .dtlaunch host_worker host_worker_log events.jsonl "$T"/none*
   STOP_AT=1:9
   job none $options

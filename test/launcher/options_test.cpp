@@ -1,8 +1,12 @@
 #include "launcher/options.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <map>
 
 #include "launcher/option_table.h"
+#include "launcher/resume.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -174,6 +178,11 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
       {{"-n", "2", "--max-workers", "4", "t"}, "--max-workers needs --elastic-training-enabled"},
       {{"-n", "2", "--min-workers-timeout", "4", "t"}, "no meaning without --min-workers"},
       {{"-n", "1", "--keep-checkpoints", "0", "t"}, "--keep-checkpoints 0: a number 1 to"},
+      {{"-n", "1", "--checkpoint-every", "2", "--checkpoint-interval", "5m", "t"},
+       "--checkpoint-every counts epochs and knows no --checkpoint-interval"},
+      {{"-n", "1", "--log-limit", "5 GB", "t"}, "--log-limit 5 GB: a size was expected"},
+      {{"-n", "1", "--log-limit", "20000000000G", "t"}, "a size was expected"},
+      {{"-n", "1", "--env-file", "f", "t"}, "--env-file belongs to --resume"},
   }));
   CAPTURE(row.words);
   CHECK_THAT(error_of(row.words), Catch::Matchers::Contains(row.expected));
@@ -385,4 +394,51 @@ TEST_CASE("plan: servers whose ports would not be ports are refused", "[options]
   CHECK(spec.error().message ==
         "--server-port 65534: host a gets 3 servers, which need ports up to 65536; give 65533 or "
         "less");
+}
+
+TEST_CASE("options: checkpoints are saved by time unless epochs are asked for", "[options]") {
+  CHECK(good({"-n", "1", "t"}).spec.checkpoint_interval_s == 60);
+  CHECK(good({"-n", "1", "--checkpoint-interval", "5m", "t"}).spec.checkpoint_interval_s == 300);
+  for (const char* every : {"0", "3"}) {
+    const io::JobSpec spec = good({"-n", "1", "--checkpoint-every", every, "t"}).spec;
+    CHECK(spec.checkpoint_interval_s == 0);
+    CHECK(io::saves_checkpoints(spec) == (spec.checkpoint_every == 3));
+  }
+  CHECK(good({"-n", "1", "--log-limit", "2G", "t"}).spec.log_limit == std::uint64_t{2} << 30);
+}
+
+TEST_CASE("options: by default a server per host, up to 64", "[options]") {
+  CHECK(planned({"-n", "64", "-H", "hosts", "t"}, "h[1-100]\n").servers.size() == 64);
+  CHECK(planned({"-n", "100", "-H", "hosts", "t"}, "h[1-100]\n").servers.size() == 64);
+  CHECK(planned({"-n", "100", "-s", "100", "-H", "hosts", "t"}, "h[1-100]\n").servers.size() ==
+        100);
+}
+
+TEST_CASE("resume: values of --env are found beside the journal's, in a file or the environment",
+          "[resume]") {
+  launcher::LastJob job;
+  job.master = "10.0.0.1";
+  job.spec.job = "j";
+  job.spec.env = {{"KEY", ""}, {"HERE", ""}};
+  job.spec.env_worker = {{"OTHER", ""}};
+  job.spec.is_env_elsewhere = true;
+  const auto variable = [](const std::string& name) {
+    return name == "HERE" ? std::optional<std::string>("here") : std::nullopt;
+  };
+  launcher::LastJob poor = job;
+  const auto missing = launcher::find_env_values(poor, "", variable);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().message.find("values of KEY, OTHER, which lie on the master 10.0.0.1") !=
+        std::string::npos);
+  char file[] = "/tmp/dt-env-XXXXXX";
+  const int fd = ::mkstemp(file);
+  REQUIRE(fd >= 0);
+  const std::string text = "# secrets\nKEY=a=b\nOTHER=\n";
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  ::close(fd);
+  CHECK(launcher::find_env_values(job, file, variable));
+  ::unlink(file);
+  CHECK(job.spec.env ==
+        std::vector<std::pair<std::string, std::string>>{{"KEY", "a=b"}, {"HERE", "here"}});
+  CHECK_FALSE(job.spec.is_env_elsewhere);
 }

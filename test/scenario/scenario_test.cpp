@@ -94,6 +94,7 @@ class Story {
       saved.bytes = 500'000;
       return step(ServerSaved{ServerId(number(args[0])), std::move(saved)});
     }
+    if (verb == "place") return step(CheckpointPlaceSeen{text(args, 0)});
     if (verb == "unusable")
       return step(CheckpointUnusable{ServerId(number(args[0])), text(args, 1)});
     if (verb == "sealed") return step(CheckpointSealed{Generation(number(args[0])), text(args, 1)});
@@ -143,6 +144,7 @@ class Story {
         if (name == "restarts") options_.max_restarts = number(value);
         if (name == "hang_timeout") options_.hang_timeout = seconds_of(value);
         if (name == "checkpoint_every") options_.checkpoint_every = number(value);
+        if (name == "checkpoint_interval") options_.checkpoint_interval = seconds_of(value);
         if (name == "rolls_back") options_.rolls_back = value == "yes";
         if (name == "opaque_servers") options_.opaque_servers = value == "yes";
         if (name == "adopted") options_.is_adopted = value == "yes";

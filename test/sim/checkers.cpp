@@ -121,6 +121,12 @@ void Checkers::check_one(const CheckpointTaken& r, Time) {
   if (checkpoints_.size() > keep_checkpoints) checkpoints_.erase(checkpoints_.begin());
 }
 
+void Checkers::check_one(const CheckpointTimed& r, Time) {
+  if (checkpoints_.empty() || checkpoints_.back() != r.epoch)
+    fail(fmt::format("the cost of a checkpoint of epoch {} is told, which is not the newest",
+                     r.epoch));
+}
+
 void Checkers::check_one(const RolledBack& r, Time) {
   const bool may = rolls_back && epoch_ && exited_.empty();
   if (r.damaged && !ever_unusable_.count(r.damaged))

@@ -125,6 +125,7 @@ void Cluster::plan() {
   if (faults_.damage > 0) faults_.kill_server = 4;  // it is found when servers are lost
   options_.keep_checkpoints = static_cast<std::uint32_t>(damage_rng_.between(1, 4));
   if (damage_rng_.chance(faults_.damage)) damaged_.insert(std::nullopt);
+  if (options_.checkpoint_every == 0) options_.checkpoint_interval = damage_rng_.time(1s, 6s);
 }
 
 std::size_t Cluster::machine(const Host& host) {

@@ -51,6 +51,15 @@ void Cluster::begin_supervisor() {
   const auto life = life_;
   after(rng_.time(0s, 1s), [this, life] { look_at_file(life); });
   after(100ms, [this, life] { tick(life); });
+  if (options_.checkpoint_interval == Duration{}) return;
+  const auto sees_place = [this, life](std::string why_not) {
+    return [this, life, why_not] {
+      if (life == life_) feed(CheckpointPlaceSeen{why_not});
+    };
+  };
+  const Duration first = damage_rng_.time(100ms, 2s);
+  if (damage_rng_.chance(0.2)) after(first, sees_place("no room"));
+  if (damage_rng_.chance(0.9)) after(first + damage_rng_.time(1ms, 5s), sees_place(""));
 }
 
 void Cluster::crash() {
@@ -237,6 +246,10 @@ void Cluster::act(const TellServers& e) {
 }
 
 void Cluster::act(const TellRelease& e) {
+  // A first arrival names an epoch of the worker's own; it may come to that one later.
+  if (const auto heard = heard_.find(e.worker);
+      heard != heard_.end() && heard->second.second != e.message.epoch)
+    heard_.erase(heard);
   trace(11, e.worker.value, "  release worker {}: {} epoch {} rank {}/{} generation {}", e.worker,
         e.message.verdict == Verdict::kLeave      ? "leave"
         : e.message.verdict == Verdict::kRollback ? "roll back"
@@ -363,6 +376,10 @@ std::string Cluster::describe(const Record& record) {
           },
           [](const MemberLeft& r) { return fmt::format("worker {} has left", r.worker); },
           [](const PlacesWanted& r) { return fmt::format("{} place(s) of {}", r.count, r.host); },
+          [](const CheckpointTimed& r) {
+            return fmt::format("checkpoint of epoch {}: {} ms, {} bytes", r.epoch, r.took_ms,
+                               r.bytes);
+          },
           [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
       },
       record);

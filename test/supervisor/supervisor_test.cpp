@@ -601,3 +601,14 @@ TEST_CASE("supervisor: a socket's path that is too long is an error with the lim
   CHECK(std::string(said).find("107 characters at most") != std::string::npos);
   ::close(ends[0]);
 }
+
+TEST_CASE("supervisor: values of --env do not lie on the volume") {
+  Supervised job;
+  job.options.spec.env = {{"WANDB_API_KEY", "hush-hush"}};
+  job.start();
+  job.told(0, StartProcess::kType);
+  const auto spec = io::spec_from_json(slurp(job.job_dir + "/.dtlaunch/j/spec.json"));
+  REQUIRE(spec);
+  CHECK(spec->is_env_elsewhere);
+  CHECK(spec->env == std::vector<std::pair<std::string, std::string>>{{"WANDB_API_KEY", ""}});
+}

@@ -67,6 +67,29 @@ TEST_CASE("volume: a new file is there whole or not at all, wherever the helper 
   CHECK(loop.finished());
 }
 
+TEST_CASE("volume: a file with a limit keeps its newer half", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  const std::string line(100, 'x');
+  for (int i = 0; i < 100; ++i)
+    loop.volume.queue_append(dir / "log", fmt::format("{} {}\n", i, line),
+                             VolumeClient::Loss::kNever, supervisor::kAnySize, 2000);
+  REQUIRE(loop.wait(loop.volume.append(dir / "log", "end\n")));
+  const std::string older = slurp(dir / "log.1");
+  const std::string newer = slurp(dir / "log");
+  CHECK(older.size() + newer.size() <= 2500);
+  CHECK(older.size() >= 1000);
+  CHECK(newer.ends_with("end\n"));
+  CHECK(std::count(older.begin(), older.end(), '\n') == 10);
+}
+
+TEST_CASE("volume: how much room there is", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  CHECK(loop.wait(loop.volume.room(dir.path())).value_or(0) > 0);
+  CHECK_FALSE(loop.wait(loop.volume.room(dir / "no such folder")));
+}
+
 TEST_CASE("volume: errors name the file and what was wrong with it", "[volume]") {
   TempDir dir;
   VolumeLoop loop;
