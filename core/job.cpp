@@ -37,6 +37,7 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
     return std::move(effects_);
   }
   if (!fresh) resumed_at_ = now_.at;
+  count_time();
   if (boundary_.returns_to()) recovering_since_ = lost_servers_at_ = now_.at;
   std::set<Host> needed;
   for (const auto& [id, w] : membership_.workers())

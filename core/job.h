@@ -304,6 +304,9 @@ class Job {
   void check_hangs();
   void check_servers();
   /// Members lost the time since a server fell silent.
+  /// It was a contributor and is none of the next epoch.
+  [[nodiscard]] bool leaves(WorkerId id) const;
+  void count_time();
   void count_silent_servers();
   /// How long this host may be silent while it has a server; nothing: as long as workers get data
   /// from its servers.

@@ -29,6 +29,7 @@ void Job::lose(const std::string& cause, Duration time) {
 LostTime Job::lost_time() const {
   LostTime all = lost_time_;
   const Time now = now_.at;
+  all.pass(0, now);
   const auto lose_open = [&](const std::string& cause, Duration time) {
     if (time > Duration{}) all.lose(cause, time);
   };
@@ -36,8 +37,7 @@ LostTime Job::lost_time() const {
     return std::clamp(below_least_since_.value_or(now), from, std::max(from, now));
   };
   for (const auto& [id, at] : arrived_at_) {
-    if (std::count(boundary_.contributors().begin(), boundary_.contributors().end(), id) == 0)
-      continue;  // it leaves
+    if (leaves(id)) continue;
     lose_open("boundary", below(at) - at);
     lose_open(kBelowLeast, now - below(at));
   }
@@ -56,6 +56,17 @@ LostTime Job::lost_time() const {
     lose_open(kServerRecovery, (now - *recovering_since_) * static_cast<Duration::rep>(members));
   }
   return all;
+}
+
+bool Job::leaves(WorkerId id) const {
+  const auto& all = boundary_.contributors();
+  return std::find(all.begin(), all.end(), id) == all.end();
+}
+
+void Job::count_time() {
+  // While nobody is left there is at least one that should be.
+  const std::size_t members = std::max<std::size_t>(1, boundary_.contributors().size());
+  lost_time_.pass(initial() ? 0 : members, now_.at);
 }
 
 void Job::count_silent_servers() {
@@ -97,7 +108,8 @@ void Job::count_wait_for_dead(bool nobody_left) {
     nobody_since_ = since;
     return;
   }
-  const std::vector<WorkerId> stopped = boundary_.missing();
+  std::vector<WorkerId> stopped = boundary_.missing();
+  std::erase_if(stopped, [this](WorkerId id) { return arrived_at_.count(id) > 0; });
   if (!death_) {
     death_.emplace(since, stopped);
     return;
@@ -127,6 +139,7 @@ void Job::end_death(Time until) {
     lose("death", (arrived == arrived_at_.end() ? until : arrived->second) - death_->first);
   }
   death_.reset();
+  lost_time_.counted_until(until);
 }
 
 void Job::boundary_is_complete(std::string cause) {
@@ -144,7 +157,8 @@ void Job::boundary_is_complete(std::string cause) {
 
 void Job::recovery_begins() {
   end_death(now_.at);
-  for (const auto& [id, at] : arrived_at_) lose_at_boundary(at, now_.at);
+  for (const auto& [id, at] : arrived_at_)
+    if (!leaves(id)) lose_at_boundary(at, now_.at);
   arrived_at_.clear();
   below_least_since_.reset();
   if (nobody_since_) lose("death", now_.at - *nobody_since_);

@@ -421,16 +421,16 @@ std::string Job::no_checkpoints() const {
   if (checkpoints_.no_place().empty() || servers_.empty()) return "";
   std::set<Host> hosts;
   for (const auto& [id, s] : servers_) hosts.insert(s.host);
-  return fmt::format("no checkpoints ({}): the loss of any of these {} hosts ends the job",
-                     checkpoints_.no_place(), hosts.size());
+  const std::string which = hosts.size() == 1 ? to_string(*hosts.begin())
+                                              : fmt::format("any of these {} hosts", hosts.size());
+  return fmt::format("no checkpoints ({}): the loss of {} ends the job", checkpoints_.no_place(),
+                     which);
 }
 
 void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }
 
 void Job::on(const Tick&) {
-  // While nobody is left there is at least one that should be.
-  lost_time_.pass(initial() ? 0 : std::max<std::size_t>(1, boundary_.contributors().size()),
-                  now_.at);
+  count_time();
   check_lives();
   check_servers();
   check_deadlines();

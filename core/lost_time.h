@@ -2,6 +2,7 @@
 /// bookkeeping; core/job.h knows who waits and for what.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,6 +18,10 @@ class LostTime {
   void lose(const std::string& cause, Duration worker_time) { lost_[cause] += worker_time; }
   /// A server is silent since then. Returns the time that was not counted yet.
   [[nodiscard]] Duration uncounted_silence(Time since, Time now);
+  /// What was lost until then is counted under another cause.
+  void counted_until(Time until) {
+    silence_counted_until_ = std::max(silence_counted_until_.value_or(until), until);
+  }
   [[nodiscard]] const std::optional<Time>& silence_counted_until() const {
     return silence_counted_until_;
   }
