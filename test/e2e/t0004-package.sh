@@ -12,6 +12,22 @@ expect_output depends 'libssh-4'
 trainer=$(echo "$T"/deb/dtlaunch-trainer_*.deb)
 [ ! -f "$trainer" ] || dpkg-deb -f "$trainer" Depends | grep -q libtorch || fail "the trainer's package does not name libtorch"
 dpkg-deb -x "$tools" "$T/unpacked"
+dpkg-deb -c "$tools" >"$T/files.out"
+for file in bash-completion/completions/dtctl doc/dtlaunch/packages.md systemd/user/dtlaunch@.service; do
+  expect_output files "$file"
+done
+# What a document names as another one lies beside it.
+for name in $(grep -ohE '\]\([a-z]+\.md' "$T"/unpacked/usr/share/doc/dtlaunch/*.md | cut -c3- | sort -u); do
+  [ -f "$T/unpacked/usr/share/doc/dtlaunch/$name" ] || fail "the documents name $name, which is not there"
+done
+if [ -f "$(echo "$T"/deb/libdtkv0_*.deb)" ]; then
+  [ -f "$(echo "$T"/deb/libdtkv-dev_*.deb)" ] || fail "a library without its headers: $(ls "$T/deb")"
+  # Sanitized programs need libraries that no package of Debian is to need.
+  if [ "$(basename "$DT_BUILD")" = release ] && command -v lintian >/dev/null; then
+    run lintian lintian --allow-root --fail-on error,warning "$T"/deb/*.deb
+    [ "$STATUS" = 0 ] || fail "lintian: $(output lintian)"
+  fi
+fi
 [ -f "$T/unpacked/usr/share/doc/dtlaunch/copyright" ] || fail "no copyright file"
 run version env PATH="$T/unpacked/usr/bin:/usr/bin:/bin" dtlaunch --version
 expect_status 0
