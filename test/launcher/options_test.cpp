@@ -312,6 +312,7 @@ TEST_CASE("options: without a word of them the defaults are those of the spec", 
   expected.command = {"t"};
   expected.cwd = "/job";
   expected.job_dir = "/job";
+  expected.checkpoint_interval_s = 60;  // not in specs of earlier versions
   CHECK(to_json(spec) == to_json(expected));
 }
 
