@@ -276,6 +276,13 @@ void Job::apply_one(const CheckpointTimed& r) {
                      std::chrono::milliseconds(std::min(r.took_ms, kLongest_ms)), r.bytes);
 }
 
+void Job::apply_one(const TimeSpent& r) {
+  std::map<std::string, Duration> lost;
+  const auto time = [](std::uint64_t ns) { return Duration(static_cast<Duration::rep>(ns)); };
+  for (const auto& [cause, ns] : r.lost) lost[cause] = time(ns);
+  lost_time_.resume(time(r.total_ns), std::move(lost));
+}
+
 void Job::apply_one(const RolledBack& r) {
   for (const auto& [id, s] : servers_) retired_[id] = s.host;
   servers_.clear();

@@ -218,6 +218,7 @@ class Job {
   void apply_one(const MemberLeft& r);
   void apply_one(const PlacesWanted& r);
   void apply_one(const CheckpointTimed& r);
+  void apply_one(const TimeSpent& r);
 
   // Decisions, run after every event until nothing moves.
   void settle();
@@ -307,6 +308,7 @@ class Job {
   /// It was a contributor and is none of the next epoch.
   [[nodiscard]] bool leaves(WorkerId id) const;
   void count_time();
+  void save_spent_time();
   void count_silent_servers();
   /// How long this host may be silent while it has a server; nothing: as long as workers get data
   /// from its servers.

@@ -69,6 +69,14 @@ void Job::count_time() {
   lost_time_.pass(initial() ? 0 : members, now_.at);
 }
 
+void Job::save_spent_time() {
+  if (!lost_time_.is_save_due(now_.at)) return;
+  TimeSpent spent{static_cast<std::uint64_t>(lost_time_.total().count()), {}};
+  for (const auto& [cause, time] : lost_time_.by_cause())
+    spent.lost.push_back({cause, static_cast<std::uint64_t>(time.count())});
+  record(spent);
+}
+
 void Job::count_silent_servers() {
   const auto since = server_watch_.silent_since();
   if (!since || !released_at_) return;

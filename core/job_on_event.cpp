@@ -431,6 +431,7 @@ void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace);
 
 void Job::on(const Tick&) {
   count_time();
+  if (!ending_) save_spent_time();
   check_lives();
   check_servers();
   check_deadlines();

@@ -174,9 +174,24 @@ struct CheckpointTimed {
   DT_FIELDS(epoch, began_ns, took_ms, bytes)
 };
 
-using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
-                            EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken,
-                            RolledBack, MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed>;
+/// Worker-seconds of a job so far, each half minute: a later term goes on from there.
+struct TimeSpent {
+  static constexpr std::uint16_t kType = 23;
+  struct Lost {
+    std::string cause;
+    std::uint64_t ns = 0;
+    friend bool operator==(const Lost&, const Lost&) = default;
+    DT_FIELDS(cause, ns)
+  };
+  std::uint64_t total_ns = 0;
+  std::vector<Lost> lost;
+  DT_FIELDS(total_ns, lost)
+};
+
+using Record =
+    std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
+                 EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack,
+                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

@@ -12,6 +12,14 @@ void LostTime::pass(std::size_t members, Time now) {
   members_ = members;
 }
 
+bool LostTime::is_save_due(Time now) {
+  constexpr Duration kSaveEvery = std::chrono::seconds(30);
+  if (!saved_at_) saved_at_ = now;
+  if (now - *saved_at_ < kSaveEvery || total_ <= Duration{}) return false;
+  saved_at_ = now;
+  return true;
+}
+
 Duration LostTime::uncounted_silence(Time since, Time now) {
   const Time from = std::max(since, silence_counted_until_.value_or(since));
   silence_counted_until_ = now;

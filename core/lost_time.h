@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/id.h"
 
@@ -26,7 +27,15 @@ class LostTime {
     return silence_counted_until_;
   }
 
-  /// Since the begin of this supervisor's life.
+  /// An earlier term counted so much; only before this one has counted any.
+  void resume(Duration total, std::map<std::string, Duration> lost) {
+    total_ = total;
+    lost_ = std::move(lost);
+  }
+  /// It is time to journal the sums; each time it says so once.
+  [[nodiscard]] bool is_save_due(Time now);
+
+  /// Since the begin of the job; what a dead supervisor had not journalled is missing.
   [[nodiscard]] const std::map<std::string, Duration>& by_cause() const { return lost_; }
   [[nodiscard]] Duration lost() const;
   [[nodiscard]] Duration total() const { return total_; }
@@ -39,6 +48,7 @@ class LostTime {
   std::map<std::string, Duration> lost_;
   Duration total_{};
   std::optional<Time> since_;
+  std::optional<Time> saved_at_;
   std::size_t members_ = 0;
   std::optional<Time> silence_counted_until_;
 };

@@ -16,8 +16,8 @@ const Host kA = host("a"), kB = host("b"), kC = host("c"), kD = host("d");
 Time at(int seconds) { return Time{} + std::chrono::seconds(seconds); }
 
 /// A job that trains: base workers are members.
-struct Job {
-  explicit Job(const std::vector<Host>& base, WorkerLimits limits = {}) : m(limits) {
+struct MembersOfJob {
+  explicit MembersOfJob(const std::vector<Host>& base, WorkerLimits limits = {}) : m(limits) {
     m.begin(base, at(0));
     for (const auto& [id, w] : m.workers()) members.push_back(id);
     for (const WorkerId id : members) m.find(id)->state = WorkerState::kMember;
@@ -56,7 +56,7 @@ std::vector<WorkerId> ids(std::initializer_list<std::uint32_t> values) {
 }  // namespace
 
 TEST_CASE("membership: the file counts, but never below the base workers", "[membership]") {
-  Job job({kA, kA, kB});
+  MembersOfJob job({kA, kA, kB});
   CHECK(job.m.wanted(kA) == 2);
   job.m.take_file(Edit(1), {{kA, 1}, {kC, 3}}, at(0));
   CHECK(job.m.wanted(kA) == 2);
@@ -68,7 +68,7 @@ TEST_CASE("membership: the file counts, but never below the base workers", "[mem
 }
 
 TEST_CASE("membership: a change that is taken back leaves nothing to do", "[membership]") {
-  Job job({kA});
+  MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 1}});
   job.file({{kA, 1}});
   CHECK(job.m.unwanted_newcomers() == ids({1}));
@@ -79,7 +79,7 @@ TEST_CASE("membership: a change that is taken back leaves nothing to do", "[memb
 }
 
 TEST_CASE("membership: the furthest from ready goes first, then the highest rank", "[membership]") {
-  Job job({kA});
+  MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 4}});
   job.set(3, WorkerState::kWarm);
   job.cross(1);
@@ -97,7 +97,7 @@ TEST_CASE("membership: the furthest from ready goes first, then the highest rank
 }
 
 TEST_CASE("membership: a swap commits as one", "[membership]") {
-  Job job({kA});
+  MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 1}});
   job.set(1, WorkerState::kWarm);
   job.cross(1);
@@ -139,7 +139,7 @@ TEST_CASE("membership: a swap commits as one", "[membership]") {
 }
 
 TEST_CASE("membership: the last member stays until somebody can take over", "[membership]") {
-  Job job({kA});
+  MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 1}});
   job.set(1, WorkerState::kWarm);
   job.cross(1);
@@ -155,7 +155,7 @@ TEST_CASE("membership: the last member stays until somebody can take over", "[me
 }
 
 TEST_CASE("membership: nobody leaves whom the least number needs", "[membership]") {
-  Job job({kA, kB}, {2, 0});
+  MembersOfJob job({kA, kB}, {2, 0});
   job.file({{kA, 1}, {kB, 1}, {kC, 2}});
   job.set(2, WorkerState::kWarm);
   job.set(3, WorkerState::kWarm);
@@ -198,7 +198,7 @@ TEST_CASE("membership: whatever the edits, old - removed + added = wanted and ba
     const std::vector<Host> all{kA, kB, kC, kD};
     const auto base = *rc::gen::resize(4, rc::gen::nonEmpty(rc::gen::container<std::vector<Host>>(
                                               rc::gen::elementOf(std::vector<Host>{kA, kB}))));
-    Job job(base);
+    MembersOfJob job(base);
     const auto edits =
         *rc::gen::resize(6, rc::gen::arbitrary<std::vector<std::array<std::uint8_t, 4>>>());
     int now = 0;

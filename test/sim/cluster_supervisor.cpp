@@ -380,6 +380,7 @@ std::string Cluster::describe(const Record& record) {
             return fmt::format("checkpoint of epoch {}: {} ms, {} bytes", r.epoch, r.took_ms,
                                r.bytes);
           },
+          [](const TimeSpent& r) { return fmt::format("{} ns of members' time", r.total_ns); },
           [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
       },
       record);
