@@ -15,7 +15,7 @@ namespace {
 FolderFacts facts_of(std::optional<std::string> given, std::string remote_below = "") {
   FolderFacts facts;
   facts.given = std::move(given);
-  facts.home = "/home/u";
+  facts.home = "/homes/u";
   facts.uid = 1000;
   facts.remote = [remote_below](const std::string& path) -> std::string {
     return !remote_below.empty() && path.starts_with(remote_below) ? "NFS" : "";
@@ -31,11 +31,11 @@ FolderFacts facts_of(std::optional<std::string> given, std::string remote_below 
 TEST_CASE("master folders: the state lies in the home, unless that is on a network file system",
           "[master_folders]") {
   const auto usual = choose_state_home(facts_of(std::nullopt));
-  CHECK(usual.path == "/home/u/.local/state/dtlaunch");
+  CHECK(usual.path == "/homes/u/.local/state/dtlaunch");
   CHECK(usual.notice.empty());
-  const auto moved = choose_state_home(facts_of(std::nullopt, "/home"));
+  const auto moved = choose_state_home(facts_of(std::nullopt, "/homes"));
   CHECK(moved.path == "/var/tmp/dtlaunch-1000");
-  CHECK(moved.notice.find("/home/u is on NFS") != std::string::npos);
+  CHECK(moved.notice.find("/homes/u is on NFS") != std::string::npos);
   CHECK(choose_state_home(facts_of(std::nullopt, "/")).path == usual.path);  // nothing is better
 }
 
@@ -70,29 +70,29 @@ TEST_CASE("master folders: a folder where all may write has to be the user's own
           "[master_folders]") {
   std::string folder = "/var/tmp/dt-test-XXXXXX";
   REQUIRE(::mkdtemp(folder.data()));
-  const MasterFolder home{folder + "/home", "", "HOME"};
+  const MasterFolder home{folder + "/homes", "", "HOME"};
   SECTION("made") {
     REQUIRE(make_job_folder(home, "job"));
     struct stat st {};
-    for (const char* one : {"/home", "/home/job"}) {
+    for (const char* one : {"/homes", "/home/job"}) {
       REQUIRE(::stat((folder + one).c_str(), &st) == 0);
       CHECK((st.st_mode & 0777) == 0700);
     }
     ::rmdir((folder + "/home/job").c_str());
-    ::rmdir((folder + "/home").c_str());
+    ::rmdir((folder + "/homes").c_str());
   }
   SECTION("a link") {
-    REQUIRE(::symlink("/tmp", (folder + "/home").c_str()) == 0);
+    REQUIRE(::symlink("/tmp", (folder + "/homes").c_str()) == 0);
     const auto made = make_job_folder(home, "job");
     REQUIRE_FALSE(made);
     CHECK(made.error().message.find("must be a folder of yours") != std::string::npos);
-    ::unlink((folder + "/home").c_str());
+    ::unlink((folder + "/homes").c_str());
   }
   SECTION("open for others") {
-    REQUIRE(::mkdir((folder + "/home").c_str(), 0700) == 0);
-    REQUIRE(::chmod((folder + "/home").c_str(), 0777) == 0);
+    REQUIRE(::mkdir((folder + "/homes").c_str(), 0700) == 0);
+    REQUIRE(::chmod((folder + "/homes").c_str(), 0777) == 0);
     CHECK_FALSE(make_job_folder(home, "job"));
-    ::rmdir((folder + "/home").c_str());
+    ::rmdir((folder + "/homes").c_str());
   }
   ::rmdir(folder.c_str());
 }
