@@ -80,13 +80,14 @@ std::optional<ServerWatch::Finding> ServerWatch::look_at(const Sight& sight, Ser
   if (s.silent >= dead_after_ && !has_data)
     return lost(fmt::format("says nothing for {:.1f} s (--server-dead-after){}", seconds(s.silent),
                             process));
-  const bool is_silent = s.silent >= std::max(dead_after_ / 2, kFresh) && !has_data;
+  // Whatever workers get: what its process does is to be known by the time it is lost.
+  const bool is_silent = s.silent >= std::max(dead_after_ / 2, kFresh);
   if (s.warned || (!is_silent && oldest == s.stuck.end())) return std::nullopt;
   s.warned = true;
   if (is_silent)
     return Finding{sight.id, false,
                    fmt::format("says nothing for {:.1f} s: it is lost after {:.1f} s "
-                               "(--server-dead-after)",
+                               "(--server-dead-after), unless workers get data from it",
                                seconds(s.silent), seconds(dead_after_))};
   return Finding{
       sight.id, false,

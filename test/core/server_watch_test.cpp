@@ -54,7 +54,8 @@ TEST_CASE("server watch: a silent server is lost after --server-dead-after", "[s
   const Time last = s.now;
   s.report = {kSecond};
   CHECK(s.run(10s) ==
-        "1.4 s: server 0 says nothing for 1.5 s: it is lost after 3.0 s (--server-dead-after)");
+        "1.4 s: server 0 says nothing for 1.5 s: it is lost after 3.0 s (--server-dead-after), "
+        "unless workers get data from it");
   s.watch.inspected(kFirst, "dtserver (pid 7): stopped (T)");
   CHECK(s.run(200ms).empty());
   CHECK_FALSE(s.watch.all_well());
@@ -70,6 +71,7 @@ TEST_CASE("server watch: a server whose data flows is not lost for want of repor
   s.give_data = {kFirst, kSecond};
   s.run(10s);
   s.report = {kSecond};
+  CHECK(s.run(1h).find("server 0 says nothing for 1.5 s") != std::string::npos);
   CHECK(s.run(1h).empty());
   CHECK_FALSE(s.watch.all_well());  // no worker may be blamed meanwhile
   s.give_data = {kSecond};

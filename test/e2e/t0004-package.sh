@@ -1,8 +1,8 @@
-# timeout=180 cost=25 package
+# timeout=400 cost=40 package
 # The Debian packages: only the trainer needs libtorch, and what is unpacked runs.
 . "$(dirname "$0")/lib.sh"
 command -v dpkg-shlibdeps >/dev/null || skip "no dpkg-dev here"
-run cpack cpack --config "$DT_BUILD/CPackConfig.cmake" -B "$T/deb"
+run cpack cpack -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip --config "$DT_BUILD/CPackConfig.cmake" -B "$T/deb"
 expect_status 0
 tools=$(echo "$T"/deb/dtlaunch_*.deb)
 [ -f "$tools" ] || fail "no package dtlaunch: $(ls "$T/deb")"

@@ -30,6 +30,12 @@ holds() {
   stands "$HELD"
 }
 
+# resumed NAME: the job of the folder goes on with a checkpoint; what was left of it has ended then.
+resumed() {
+  start "$1" dtlaunch --resume .
+  wait_for 30 "grep -q '^Going on with' '$T/$1.out'" || fail "it does not go on: $(output "$1")"
+}
+
 job undisturbed
 finished undisturbed "$PID" 60
 expect_status 0
@@ -61,7 +67,7 @@ kill -STOP "$(pointer pid)"  # it must not decide anything when dtlaunch dies
 kill -KILL "$third"
 kill_everything
 finished third "$third" 10
-start fourth dtlaunch --resume .
+resumed fourth
 fourth=$PID
 holds 4
 expect_output fourth 'Going on with epoch 3 from .*epoch-000003'
@@ -73,7 +79,7 @@ kill -KILL "$fourth"
 wait_for 10 'grep -aq "the dtlaunch that owns the job is gone" "$journal"' || fail "no end decided"
 kill_everything
 finished fourth "$fourth" 10
-start fifth dtlaunch --resume .
+resumed fifth
 fifth=$PID
 holds 4
 kill -CONT "$HELD"
@@ -100,6 +106,21 @@ expect_status 0
 expect_output sixth 'passed over: .*epoch-000006/server-0.safetensors: key[0-9]+.* is damaged \(its checksum differs\)'
 expect_output sixth 'Going on with epoch 3 from'
 [ "$(weights sixth)" = "$want" ] || fail "other weights: $(weights sixth), not $want"
+
+say "resumed the moment it was stopped: the supervisor of before may still be there"
+start stopped dtlaunch -n 1 --checkpoint-every 1 "$DT_BIN/mlp_worker" --samples 50 --epochs 100000 --steps-per-epoch 20 --step-ms 10
+for _ in 1 2 3; do
+  PATIENCE=30 awaits --start 'epoch>=2' 'checkpoint>=2'
+  before=$PID
+  dtctl stop >/dev/null
+  start "resumed$before" dtlaunch --resume "$JOB"
+  finished stopped "$before" 20
+  expect_status 130
+done
+PATIENCE=30 awaits --start 'epoch>=2'
+dtctl stop >/dev/null
+finished resumed "$PID" 20
+expect_status 130
 
 say "what cannot be gone on with"
 mkdir "$T/empty"

@@ -19,10 +19,10 @@ job() {
 }
 weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$NAME.out" | sort -u | cut -d= -f2; }
 supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
-# holds EPOCH CHECKPOINT: worker 1 stands still in the middle of this epoch, and this checkpoint is the newest;
+# holds EPOCH =N|>=N: worker 1 stands still in the middle of this epoch, and such a checkpoint is the newest;
 # sets HELD, its process.
 holds() {
-  PATIENCE=60 awaits --start "epoch=$1" "checkpoint=$2" .rolling_back=null
+  PATIENCE=60 awaits --start "epoch=$1" "checkpoint$2" .rolling_back=null
   wait_for 20 'HELD=$(pid_of workers 1) && [ "$HELD" -gt 0 ]' || fail "worker 1 has no process"
   stands "$HELD"
 }
@@ -58,7 +58,7 @@ say "a server is killed; its port is fixed"
 port=$((20000 + $$ % 12000))  # none that the kernel gives to others
 STOP_AT=3:9
 job killed --checkpoint-every 1 --keep-checkpoints 1 --server-port $port
-holds 3 3
+holds 3 =3
 loses_server 1
 goes_on
 ends_as_if_nothing_happened
@@ -66,15 +66,23 @@ expect_output killed 'server 1 on .* ended \(killed by signal 9 \(KILL\)\): back
 expect_output killed 'generation [0-9]+: epoch 3 begins again, [0-9.]+ s after server 1 on .* ended'
 [ "$(event rolled_back '"recovery_s":')" = 1 ] || fail "no event tells how long it took"
 
+say "without a word of checkpoints the job has one behind its first epochs"
+job default
+holds 3 '>=1'
+loses_server 1
+goes_on
+ends_as_if_nothing_happened
+expect_output default 'server 1 on .* ended \(killed by signal 9 \(KILL\)\): back to the checkpoint of epoch [1-3], with new servers'
+
 say "on hosts of their own, twice; one of the second ones before everybody is back"
 ssh_hosts 2
 STOP_AT=3:9,5:9
 job again -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 2
-holds 3 2
+holds 3 =2
 loses_server 0
 goes_on
 happens rolled_back
-holds 5 4
+holds 5 =4
 loses_server 1  # and not everybody comes back
 awaits '.rolling_back!=null' servers=2 '.servers[pid=0].length=0'
 run status dtctl status
@@ -88,7 +96,7 @@ rm -rf .dtlaunch host_worker host_worker_log events.jsonl
 say "the supervisor is killed before everybody is back"
 STOP_AT=3:9
 job resumed --checkpoint-every 1
-holds 3 3
+holds 3 =3
 loses_server 1
 kill -KILL "$(supervisor)"
 awaits term=2 '.rolling_back!=null'
@@ -100,7 +108,7 @@ ends_as_if_nothing_happened
 say "a server stands still in mid-epoch: named, lost, and no worker is blamed"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
 job stopped --checkpoint-every 1
-holds 3 3
+holds 3 =3
 server=$(pid_of servers 1)
 kill -STOP "$server"
 goes_on
@@ -113,7 +121,7 @@ ends_as_if_nothing_happened
 say "an agent is killed, and with it a server and a worker"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
 job agent -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --checkpoint-every 1
-holds 3 3
+holds 3 =3
 kill -KILL "$(ps -o ppid= -p "$(pid_of servers 1)")"
 happens rolling_back 'is lost with its host'
 finished agent "$JOB_PID" 90
@@ -124,7 +132,7 @@ expect_nothing_left
 damaged() {
   local from=$1 folder file at byte
   shift
-  holds "$from" "$from"
+  holds "$from" "=$from"
   folder=.dtlaunch/$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["job"])')/checkpoints
   for folder in "$folder"/epoch-??????; do
     [ "$2" = all ] || [ "${folder##*-}" = "$(printf %06d "$from")" ] || continue
