@@ -74,11 +74,11 @@ TEST_CASE("master folders: a folder where all may write has to be the user's own
   SECTION("made") {
     REQUIRE(make_job_folder(home, "job"));
     struct stat st {};
-    for (const char* one : {"/homes", "/home/job"}) {
+    for (const char* one : {"/homes", "/homes/job"}) {
       REQUIRE(::stat((folder + one).c_str(), &st) == 0);
       CHECK((st.st_mode & 0777) == 0700);
     }
-    ::rmdir((folder + "/home/job").c_str());
+    ::rmdir((folder + "/homes/job").c_str());
     ::rmdir((folder + "/homes").c_str());
   }
   SECTION("a link") {
