@@ -20,8 +20,8 @@ bool Checkpoints::place_is(std::string why_not) {
 }
 
 bool Checkpoints::is_late() {
-  const bool is_told = std::exchange(saving_->is_late_told, true);
-  return policy_.every > 0 || !is_told;
+  const bool was_noted = std::exchange(saving_->is_late_noted, true);
+  return policy_.every > 0 || !was_noted;
 }
 
 void Checkpoints::begin(Epoch epoch, Generation generation, Time now) {

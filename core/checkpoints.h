@@ -39,7 +39,7 @@ class Checkpoints {
     std::map<ServerId, File> files;
     bool is_sealing = false;
     Time began{};
-    bool is_late_told = false;
+    bool is_late_noted = false;
   };
 
   struct Policy {
@@ -62,8 +62,8 @@ class Checkpoints {
   /// Of the newest, all files together; 0: none is known of.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::size_t count() const { return whole_.size(); }
-  /// A boundary that is due passes without, for the last one is still being written. True: that is
-  /// to be told; by time once for each.
+  /// A boundary that is due passes without, for the last one is still being written. True: a
+  /// note is due; by time, one for each checkpoint.
   [[nodiscard]] bool is_late();
   /// Nothing is being written.
   [[nodiscard]] bool is_idle() const { return !saving_; }

@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// From a supervisor's word that its job has ended to the end of its process.
+/// Longest time from a supervisor's report of the job's end to its exit.
 constexpr std::chrono::seconds kLastWord{20};
 
 /// The folder as the user came there, which other hosts may know only by that name.
@@ -90,7 +90,7 @@ void name_job(io::JobSpec& spec) {
   spec.socket = io::default_runtime_dir(spec.job) + "/control";
 }
 
-/// Of the job's state and sockets; what is unusual about their places is told.
+/// Makes the folders of the job's state and sockets; prints a notice where their place is unusual.
 Result<void> make_folders(const io::JobSpec& spec) {
   const std::string name = fs::path(spec.state_dir).filename().string();
   for (const auto& [home, folder] : {std::pair(io::state_home(), name),

@@ -20,7 +20,7 @@ struct LastJob {
   std::string master;         ///< Where its supervisor was.
   bool has_ended = false;     ///< It said so itself.
   bool has_finished = false;  ///< With exit code 0.
-  std::int64_t pid = 0;       ///< Of its supervisor, on the master.
+  std::int64_t pid = 0;       ///< The supervisor's process on the master.
   bool is_running = false;    ///< Its supervisor answers here.
   bool has_journal = false;   ///< Its journal is on this machine: agents that live can be adopted.
   /// Its end was decided, by a Ctrl-C, a lost dtlaunch or a failure, and is to be carried out
@@ -38,8 +38,8 @@ struct LastJob {
     LastJob& job, const std::string& env_file,
     const std::function<std::optional<std::string>(const std::string&)>& variable);
 
-/// The supervisor of an ended job has told its end and may still be there for a moment: waits for
-/// its process, at most so long.
+/// Waits until the supervisor of an ended job has exited, at most `limit`: it does so a moment
+/// after it has reported the job's end.
 void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
 
 /// The job of another master, for a supervisor here that ends what still runs of it: a spec of its

@@ -21,7 +21,7 @@ class ProcessOutput {
   struct Options {
     std::string folder;
     bool prefix = true;
-    std::uint64_t limit = 0;  ///< Of a process's file and its older part; 0: none.
+    std::uint64_t limit = 0;  ///< Bytes of a log file and its older part; 0: no limit.
   };
   using Console = std::function<void(bool is_stderr, std::string_view text)>;
 

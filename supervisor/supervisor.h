@@ -236,7 +236,7 @@ class Supervisor {
 
   std::optional<Store> store_;
   JournalRoom journal_room_;
-  std::optional<CheckpointPlace> checkpoint_place_;  ///< Of a job that saves them by time.
+  std::optional<CheckpointPlace> checkpoint_place_;  ///< Set with --checkpoint-interval.
   std::optional<LockHolder> lock_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<io::Log> console_;

@@ -219,7 +219,7 @@ io::awaitable<void> Supervisor::watch_checkpoint_place() {
   checkpoint_place_->written(written ? "" : written.error().message);
   for (auto& [host, h] : hosts_)
     if (h.link && h.link->up() && h.ever_attached) look_for_place(host, {});
-  std::optional<std::string> told;
+  std::optional<std::string> reported;
   for (Time next = steady_now();; co_await io::sleep_for(kLook)) {
     if (steady_now() >= next) {
       next = steady_now() + kNextLook;
@@ -230,8 +230,8 @@ io::awaitable<void> Supervisor::watch_checkpoint_place() {
       if (free) checkpoint_place_->room(*free, known.bytes() * copies);
     }
     const auto why_not = checkpoint_place_->why_not();
-    if (!why_not || why_not == told) continue;
-    told = why_not;
+    if (!why_not || why_not == reported) continue;
+    reported = why_not;
     post(CheckpointPlaceSeen{*why_not});
   }
 }
