@@ -112,8 +112,8 @@ start stopped dtlaunch -n 1 --checkpoint-every 1 "$DT_BIN/mlp_worker" --samples 
 for _ in 1 2 3; do
   PATIENCE=30 awaits --start 'epoch>=2' 'checkpoint>=2'
   before=$PID
-  dtctl stop >/dev/null
-  start "resumed$before" dtlaunch --resume "$JOB"
+  # In one shell: a few milliseconds between the two would hide it.
+  start "resumed$before" sh -c 'dtctl stop >/dev/null; exec dtlaunch --resume "$1"' sh "$JOB"
   finished stopped "$before" 20
   expect_status 130
 done
