@@ -21,6 +21,10 @@
 ///     kUnshare (chunk=number)                     kDone: forgotten
 ///     kBeat                                       kBeat: both ends only show life
 /// or kFailed with a Failure.
+///
+/// A worker connects to a loop when the loop owns a chunk of a key that the worker knows; before,
+/// it sends that loop's kFinish, kSetOptimizer and kSync to the server's first loop, which hands
+/// them over (key=kForLoop, chunk=the loop). The answers come back the same way.
 #pragma once
 
 #include <array>
@@ -36,7 +40,7 @@
 
 namespace dt::data {
 
-inline constexpr std::uint16_t kVersion = 4;
+inline constexpr std::uint16_t kVersion = 5;
 inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
 
 enum class Type : std::uint8_t {
@@ -131,6 +135,14 @@ struct Header {
   DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, learning_rate,
             request, generation, round, step, samples)
 };
+
+/// Header::key of a request for the loop that Header::chunk names, and of its answer.
+inline constexpr KeyId kForLoop{0xffffffff};
+
+/// Whether requests of the type may be handed from loop to loop.
+[[nodiscard]] constexpr bool may_be_for_loop(Type type) {
+  return type == Type::kFinish || type == Type::kSetOptimizer || type == Type::kSync;
+}
 
 [[nodiscard]] constexpr Codec codec_of(const Header& header) {
   return static_cast<Codec>((header.flags & kCodec) >> 4);

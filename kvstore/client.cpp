@@ -65,10 +65,12 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
                  options_.start_limit, options_.lost_limit},
                 links_),
         keys_(options_.chunk_bytes),
-        setup_({options_.worker, options_.start_limit}, keys_, links_, dispatch_, memory_, member_,
-               [this](const StoreError& error) {
-                 io::asio::post(context_, [this, error] { break_store(error); });
-               }),
+        setup_(
+            {options_.worker, options_.start_limit}, keys_, links_, dispatch_, memory_, member_,
+            [this](const StoreError& error) {
+              io::asio::post(context_, [this, error] { break_store(error); });
+            },
+            [this] { return await_servers(deadline_after(options_.start_limit)); }),
         change_({options_.chunk_bytes, options_.worker, options_.let_go_limit,
                  options_.end_process ? options_.end_process : end_process},
                 links_, dispatch_, keys_, memory_, setup_, context_, group_,

@@ -68,9 +68,7 @@ class Staging {
   /// Later places are in this one.
   void add(ClientMemory memory);
   /// Null: none was added.
-  [[nodiscard]] const ClientMemory* latest() const {
-    return memories_.empty() ? nullptr : &memories_.back();
-  }
+  [[nodiscard]] ClientMemory* latest() { return memories_.empty() ? nullptr : &memories_.back(); }
   /// A place in latest(), which has room.
   [[nodiscard]] StagingPlace take(std::size_t bytes);
   /// Devices reach the place's memory, all of which is taken from the machine.

@@ -13,7 +13,7 @@ std::uint64_t raise_descriptor_limit();
 /// Cores that this process may use, at least 1.
 [[nodiscard]] std::uint32_t usable_cores();
 
-/// Event loops of a server of a job of `workers`, each of which connects to each loop: one per
+/// Event loops of a server of a job of `workers`, each of which may connect to each loop: one per
 /// core, at most 8, and no more than 4096 connections.
 [[nodiscard]] std::uint32_t loops_for(std::uint32_t workers, std::uint32_t cores);
 

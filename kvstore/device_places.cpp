@@ -56,7 +56,7 @@ void DevicePlaces::drop(int device, const Memory& memory) {
 void DevicePlaces::forget_servers() {
   for (auto& [device, memories] : memories_) {
     for (auto& one : memories) {
-      one.is_told = false;
+      one.open_at.clear();
       one.used = 0;
     }
   }

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
+#include "core/layout.h"
 #include "kvstore/shared_device_memory.h"
 
 namespace dt::kv {
@@ -30,7 +32,7 @@ class DevicePlaces {
   struct Memory {
     std::unique_ptr<SharedDeviceMemory> memory;
     std::uint32_t number = 0;  ///< What the servers know it by.
-    bool is_told = false;      ///< Those that there are know it.
+    std::set<LoopId> open_at;  ///< Of the servers' loops.
     std::size_t used = 0;
   };
 

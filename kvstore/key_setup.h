@@ -26,16 +26,20 @@ class KeySetup {
   };
   /// Completes everything with the error, for good. Any thread.
   using BreakStore = std::function<void(const StoreError&)>;
+  /// Waits, on the caller's thread, until all that is to be connected to is, or says why not.
+  using Connected = std::function<Status()>;
 
   KeySetup(Options options, KeyBook& keys, ServerLinks& links, Dispatch& dispatch,
-           MemorySharing& memory, const MemberState& member, BreakStore break_store)
+           MemorySharing& memory, const MemberState& member, BreakStore break_store,
+           Connected connected)
       : options_(options),
         keys_(keys),
         links_(links),
         dispatch_(dispatch),
         memory_(memory),
         member_(member),
-        break_store_(std::move(break_store)) {}
+        break_store_(std::move(break_store)),
+        connected_(std::move(connected)) {}
 
   /// What Store::init() does.
   Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
@@ -46,6 +50,8 @@ class KeySetup {
  private:
   /// Afterwards everything about the keys is known but that their chunks exist.
   Status register_keys(const data::RegisterKeys& wanted);
+  /// Connects to the loops that own chunks of these keys.
+  Status reach_owners(std::span<const KeyBook::Key> keys);
   Status create(std::vector<Request> requests);
 
   Options options_;
@@ -55,6 +61,7 @@ class KeySetup {
   MemorySharing& memory_;
   const MemberState& member_;
   BreakStore break_store_;
+  Connected connected_;
 };
 
 }  // namespace dt::kv

@@ -67,9 +67,32 @@ Status MemorySharing::share_again() {
 Status MemorySharing::share(ClientMemory& memory) {
   memory.number = next_number_++;
   if (options_.transport == Transport::kTcp) return {};
-  std::vector<ServerLink*> whom = sharers_ ? *sharers_ : links_.all();
+  std::vector<ServerLink*> whom = sharers_ ? *sharers_ : links_.used();
   if (options_.may_share)
     std::erase_if(whom, [this](ServerLink* link) { return !options_.may_share(link->server()); });
+  auto agreed = share(memory, whom);
+  if (!agreed) return tl::unexpected(agreed.error());
+  if (!sharers_) sharers_ = std::move(*agreed);
+  return {};
+}
+
+Status MemorySharing::share_with(const std::vector<ServerLink*>& links) {
+  if (!sharers_) return {};  // nobody was asked to map anything
+  std::set<std::uint32_t> servers;
+  for (const ServerLink* sharer : *sharers_) servers.insert(sharer->server());
+  std::vector<ServerLink*> whom = links;
+  std::erase_if(whom, [&](const ServerLink* link) { return !servers.contains(link->server()); });
+  if (whom.empty()) return {};
+  sharers_->insert(sharers_->end(), whom.begin(), whom.end());
+  std::vector<ClientMemory*> memories = allocated_.all();
+  if (staging_.latest()) memories.push_back(staging_.latest());
+  for (ClientMemory* memory : memories)
+    if (auto agreed = share(*memory, whom); !agreed) return tl::unexpected(agreed.error());
+  return {};
+}
+
+StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
+                                                           const std::vector<ServerLink*>& whom) {
   const auto answers = tell(whom, memory.memory->describe(memory.number));
   if (!answers) return tl::unexpected(answers.error());
   std::vector<ServerLink*> agreed;
@@ -89,8 +112,7 @@ Status MemorySharing::share(ClientMemory& memory) {
                       options_.worker, answer->outcome.error->message));
     }
   }
-  if (!sharers_) sharers_ = std::move(agreed);
-  return {};
+  return agreed;
 }
 
 StoreResult<ServerLinks::Questions> MemorySharing::tell(const std::vector<ServerLink*>& whom,
@@ -178,29 +200,28 @@ Status MemorySharing::place_on(int device, const std::vector<ChunkState*>& chunk
       }
       memory = &device_places_.add(device, std::move(*made));
     }
-    if (!memory->is_told)
+    if (!memory->open_at.contains(chunk->place.owner))
       if (auto opened = open_at_servers(device, *memory); !opened) return opened;
     if (!refused_.contains(of)) chunk->on_device = DevicePlaces::take(device, *memory, bytes);
   }
   return {};
 }
 
-/// Has the servers that compute on devices open the memory, which is gone when none of them does.
-/// Who refuses is not asked again.
+/// Has the servers that compute on devices open the memory, those that have not; it is gone when
+/// none of them does. Who refuses is not asked again.
 Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) {
   std::vector<ServerLink*> whom;
   for (const LoopId loop : on_devices_)
-    if (!refused_.contains({device, loop})) whom.push_back(&links_.at(loop));
-  memory.number = next_number_++;
+    if (!refused_.contains({device, loop}) && !memory.open_at.contains(loop))
+      whom.push_back(&links_.at(loop));
+  if (memory.open_at.empty()) memory.number = next_number_++;
   const auto answers = tell(whom, memory.memory->describe(memory.number));
   if (!answers) return tl::unexpected(answers.error());
-  memory.is_told = true;
-  bool is_open = false;
   std::set<std::uint32_t> said;
   for (const auto& answer : *answers) {
     const LoopId loop{answer->link->server(), answer->link->loop()};
     if (!answer->outcome.error) {
-      is_open = true;
+      memory.open_at.insert(loop);
       continue;
     }
     refused_.insert({device, loop});
@@ -209,7 +230,7 @@ Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) 
                         options_.worker, answer->link->address().server, device,
                         answer->outcome.error->message);
   }
-  if (!is_open) device_places_.drop(device, memory);
+  if (memory.open_at.empty()) device_places_.drop(device, memory);
   return {};
 }
 

@@ -46,6 +46,8 @@ class MemorySharing {
   [[nodiscard]] const ClientMemory* holding(const void* data, std::size_t size) const {
     return allocated_.holding(data, size);
   }
+  /// These are connected to now: they map what later keys may name as well.
+  Status share_with(const std::vector<ServerLink*>& links);
   /// Staging places for the large chunks of new keys, where their servers share memory with us.
   /// Nothing of it is taken from the machine before it is used.
   Status stage(std::span<const KeyBook::Key> keys);
@@ -70,6 +72,9 @@ class MemorySharing {
 
  private:
   Status share(ClientMemory& memory);
+  /// Those of them that map it from now on.
+  StoreResult<std::vector<ServerLink*>> share(ClientMemory& memory,
+                                              const std::vector<ServerLink*>& whom);
   StoreResult<ServerLinks::Questions> tell(const std::vector<ServerLink*>& whom,
                                            const data::ShareMemory& what);
   [[nodiscard]] bool wants_place(const OnDevice& array, const ChunkState& chunk) const;

@@ -45,8 +45,12 @@ struct Server::AtomicCounters {
 /// One thread's worth of server. Everything but spawn-by-post runs on its thread.
 class Server::Loop final : public Answers {
  public:
-  Loop(std::uint32_t index, ShardOptions options, AtomicCounters& counters)
+  using All = std::vector<std::unique_ptr<Loop>>;
+
+  /// `all`: the server's loops, this one among them.
+  Loop(std::uint32_t index, const All& all, ShardOptions options, AtomicCounters& counters)
       : index_(index),
+        all_(all),
         counters_(counters),
         group_(context_.get_executor()),
         device_(options.device),
@@ -89,6 +93,7 @@ class Server::Loop final : public Answers {
 
   void answer(WorkerId to, const data::Header& header,
               std::shared_ptr<const Payload> payload) override {
+    if (header.key == data::kForLoop && index_ != 0) return answer_by_first(to, header, payload);
     const auto it = connections_.find(to);
     if (it == connections_.end()) return;
     const void* bytes = payload ? payload->data() : nullptr;
@@ -100,6 +105,15 @@ class Server::Loop final : public Answers {
     }
     link.send(header, bytes, size, std::move(payload));
     if (size >= kSendAtOnce) link.write_now();
+  }
+
+  /// A request for the loop that it names, from a worker that may not be connected to that.
+  void hand_over(const data::Header& header, Payload payload) {
+    Loop* to = all_[header.chunk].get();
+    io::asio::post(to->context_, [to, header, payload = std::move(payload)]() mutable {
+      to->shard_.handle(header, std::move(payload), steady_now());
+      to->write_answers();
+    });
   }
 
   /// Sends what answer() was given since the last time.
@@ -147,6 +161,10 @@ class Server::Loop final : public Answers {
     Result<std::byte*> begin(const data::Header& next) override {
       if (next.worker != worker) return fail(ErrorKind::kProtocol, "another worker's frame");
       header = next;
+      const bool is_to_first = loop.index_ == 0 && data::may_be_for_loop(next.type);
+      if (is_for_loop() && (!is_to_first || next.chunk >= loop.all_.size()))
+        return fail(ErrorKind::kProtocol, "a frame for loop {} that cannot be handed over",
+                    next.chunk);
       if (is_about_memory()) {
         if (next.payload > data::kMaxShareMemory)
           return fail(ErrorKind::kProtocol, "a frame about memory of {} bytes", next.payload);
@@ -165,6 +183,10 @@ class Server::Loop final : public Answers {
         return {};
       }
       is_busy = true;
+      if (is_for_loop()) {
+        loop.hand_over(header, std::move(payload));
+        return {};
+      }
       if (is_about_memory()) {
         change_memories();
         return {};
@@ -181,6 +203,7 @@ class Server::Loop final : public Answers {
     }
     void idle() override { loop.write_answers(); }
 
+    [[nodiscard]] bool is_for_loop() const { return header.key == data::kForLoop; }
     [[nodiscard]] bool is_about_memory() const {
       return header.type == data::Type::kShare || header.type == data::Type::kUnshare;
     }
@@ -207,6 +230,15 @@ class Server::Loop final : public Answers {
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Large answers leave at once; the others together when there is nothing more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
+
+  void answer_by_first(WorkerId to, const data::Header& header,
+                       std::shared_ptr<const Payload> payload) {
+    Loop* first = all_.front().get();
+    io::asio::post(first->context_, [first, to, header, payload = std::move(payload)]() mutable {
+      first->answer(to, header, std::move(payload));
+      first->write_answers();
+    });
+  }
 
   static void count(std::uint64_t now, std::uint64_t& told, std::atomic<std::uint64_t>& sum) {
     if (now != told) sum += now - std::exchange(told, now);
@@ -262,6 +294,7 @@ class Server::Loop final : public Answers {
   }
 
   std::uint32_t index_;
+  const All& all_;
   AtomicCounters& counters_;
   LoopReport report_;
   io::asio::io_context context_{1};
@@ -315,7 +348,7 @@ struct Server::Impl {
       if (loader) shard.offload = [this, i](auto work) { offload(i, std::move(work)); };
       shard.is_registrar = index() == 0 && i == 0;
       if (!devices.empty()) shard.device = devices[i];
-      loops.push_back(std::make_unique<Loop>(i, shard, counters));
+      loops.push_back(std::make_unique<Loop>(i, loops, shard, counters));
     }
     acceptor.emplace(loops[0]->context());
     if (!options.checkpoints.empty())

@@ -48,9 +48,13 @@ void ServerLinks::connect_anew() {
       missing_[{s, 0}] = "the servers";  // until their links say more
   }
   to_push_out_.clear();
+  used_.clear();
   links_.clear();
   links_.resize(count);
-  for (std::uint32_t s = 0; s < count; ++s) add_loops(s, 1);
+  for (std::uint32_t s = 0; s < count; ++s) {
+    add_loops(s, 1);
+    begin(links_[s].front());
+  }
 }
 
 void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
@@ -65,9 +69,13 @@ void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
     options.secret = options_.secret;
     options.lost_limit = options_.lost_limit;
     have.push_back(std::make_shared<ServerLink>(std::move(options), owner_, group_));
-    note_trouble(*have.back(), "connecting");
-    group_.spawn(serve(have.back()));
   }
+}
+
+void ServerLinks::begin(const std::shared_ptr<ServerLink>& link) {
+  if (error()) return;
+  note_trouble(*link, "connecting");
+  group_.spawn(serve(link));
 }
 
 /// Keeps the link, which may be forgotten before it has ended.
@@ -218,23 +226,59 @@ std::vector<ServerLink*> ServerLinks::all() const {
   return all;
 }
 
+bool ServerLinks::is_used(const ServerLink& link) const {
+  return link.loop() == 0 || used_.contains({link.server(), link.loop()});
+}
+
+std::vector<ServerLink*> ServerLinks::used() const {
+  std::vector<ServerLink*> links = all();
+  std::erase_if(links, [this](const ServerLink* link) { return !is_used(*link); });
+  return links;
+}
+
+std::vector<ServerLink*> ServerLinks::unused(std::vector<ServerLink*> of) const {
+  std::sort(of.begin(), of.end());
+  of.erase(std::unique(of.begin(), of.end()), of.end());
+  std::erase_if(of, [this](const ServerLink* link) { return is_used(*link); });
+  return of;
+}
+
+void ServerLinks::connect_to(const std::vector<ServerLink*>& links) {
+  for (const ServerLink* link : links) {
+    used_.insert({link->server(), link->loop()});
+    note_trouble(*link, "connecting");
+  }
+  io::asio::post(context_, [this, links] {
+    for (const ServerLink* link : links) begin(links_[link->server()][link->loop()]);
+  });
+}
+
 StoreResult<ServerLinks::Questions> ServerLinks::tell(const std::vector<ServerLink*>& links,
                                                       const Request& request) {
   if (auto broken = error()) return tl::unexpected(std::move(*broken));
   Questions questions;
+  std::vector<ServerLink*> ways;
   for (ServerLink* to : links) {
     questions.push_back(std::make_shared<Question>());
     questions.back()->link = to;
+    ways.push_back(is_used(*to) ? to : &at({to->server(), 0}));
+    DT_CHECK(ways.back() == to || data::may_be_for_loop(request.header.type),
+             "a request to a loop without a connection");
   }
-  auto start = [this, questions, request] {
+  auto start = [this, questions, ways = std::move(ways), request] {
     const auto broken = error();
-    for (const auto& question : questions) {
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      const auto& question = questions[i];
       Request copy = request;
       copy.question = question;
       if (copy.header.type == data::Type::kFinish) copy.header.round = Round(question->link->phase);
+      if (ways[i] != question->link) {
+        copy.header.key = data::kForLoop;
+        copy.header.chunk = question->link->loop();
+      }
       question->outcome.error = broken;
       question->is_answered = broken.has_value();
-      if (!broken) send(*question->link, std::move(copy));
+      if (!broken) send(*ways[i], std::move(copy));
     }
     push_out();
   };

@@ -1,5 +1,8 @@
-/// A worker's connections to all loops of all servers: makes them, queues requests on them, asks
+/// A worker's connections to the loops of all servers: makes them, queues requests on them, asks
 /// questions of some and waits for the answers, and ends them all when the store breaks.
+///
+/// There is a connection to the first loop of each server, and to those that connect_to() names. To
+/// the others goes what all loops are asked by way of the first (core/data_messages.h).
 ///
 /// Threads: "the loop" is whoever drives the event loop (driver.h), "the caller" is the store's.
 /// Which connections there are is settled when is_connected() was true once, until connect_anew().
@@ -10,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +50,7 @@ class ServerLinks {
   [[nodiscard]] bool learn(const Servers& servers);
   /// Connects to the first loop of each server of the newest list; what was connected is forgotten.
   void connect_anew();
-  /// The server has so many loops: connects to those it is not connected to.
+  /// The server has so many loops.
   void add_loops(std::uint32_t server, std::uint32_t loops);
   void note_trouble(const ServerLink& link, const std::string& trouble);
   /// Queues a request; push_out() sends what was queued.
@@ -94,6 +98,12 @@ class ServerLinks {
   /// [server][loop]
   [[nodiscard]] std::vector<std::vector<ServerLink*>> by_loop() const;
   [[nodiscard]] std::vector<ServerLink*> all() const;
+  /// Those that are connected to, or will be as soon as can be.
+  [[nodiscard]] std::vector<ServerLink*> used() const;
+  /// Of them, those that are not connected to so far; each once.
+  [[nodiscard]] std::vector<ServerLink*> unused(std::vector<ServerLink*> of) const;
+  /// Begins to connect to these; is_connected() is false until it has.
+  void connect_to(const std::vector<ServerLink*>& links);
   /// Sends the request to each of the links; nobody needs to wait for the answers.
   StoreResult<Questions> tell(const std::vector<ServerLink*>& links, const Request& request);
   /// Waits for them as well. kTimeout: not everything came within the limit (0: none).
@@ -104,6 +114,8 @@ class ServerLinks {
   StoreResult<Outcome> ask_first(const Request& request, Duration limit);
 
  private:
+  void begin(const std::shared_ptr<ServerLink>& link);
+  [[nodiscard]] bool is_used(const ServerLink& link) const;
   io::awaitable<void> serve(std::shared_ptr<ServerLink> link);
   static std::vector<Request> give_up(std::vector<Request> unanswered, const StoreError& error);
   /// Reads what has come; true: there was something.
@@ -117,6 +129,7 @@ class ServerLinks {
 
   std::vector<std::vector<std::shared_ptr<ServerLink>>> links_;  ///< [server][loop]
   std::vector<ServerLink*> to_push_out_;                         ///< The loop's.
+  std::set<LoopId> used_;  ///< The caller's: beside the first ones.
 
   mutable std::mutex mutex_;
   // Under mutex_:

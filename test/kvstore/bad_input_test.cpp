@@ -263,6 +263,19 @@ TEST_CASE("bad input: frames that nobody may send cost their sender's connection
       huge(data::Type::kRegister, [](auto& h) { h.payload = data::kMaxPayload; }),
       huge(data::Type::kShare, [](auto& h) { h.payload = 1 << 20; }),
       huge(data::Type::kPull, [](auto& h) { h.payload = 8; }),
+      // For a loop that is not there, and what no loop does for another.
+      huge(data::Type::kSync,
+           [](auto& h) {
+             h.key = data::kForLoop;
+             h.chunk = 2;
+           }),
+      huge(data::Type::kBarrier, [](auto& h) { h.key = data::kForLoop; }),
+      huge(data::Type::kSetOptimizer,
+           [](auto& h) {
+             h.key = data::kForLoop;
+             h.chunk = 1;
+             h.payload = 1 << 20;
+           }),
   };
   for (const auto& bytes : bad) {
     Stranger member(cluster.server().port());

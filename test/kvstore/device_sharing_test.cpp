@@ -569,7 +569,7 @@ TEST_CASE("device sharing: places are free again for new servers, which are to b
   kv::DevicePlaces places;
   CHECK(places.to_add(0, 100) == std::size_t{4} << 20);
   auto& memory = places.add(0, some_device_memory(256));
-  memory.is_told = true;
+  memory.open_at = {{0, 0}, {0, 1}};
   const auto first = kv::DevicePlaces::take(0, memory, 100);  // rounded to 128
   const auto second = kv::DevicePlaces::take(0, *places.with_room(0, 128), 128);
   CHECK(first.offset == 0);
@@ -579,7 +579,7 @@ TEST_CASE("device sharing: places are free again for new servers, which are to b
   CHECK(places.with_room(1, 1) == nullptr);
   places.forget_servers();
   REQUIRE(places.with_room(0, 256) == &memory);
-  CHECK_FALSE(memory.is_told);
+  CHECK(memory.open_at.empty());
   places.drop(0, memory);
   CHECK(places.empty());
 }

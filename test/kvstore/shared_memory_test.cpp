@@ -285,6 +285,33 @@ TEST_CASE("shared memory: keys that come one by one share few memories", "[shm]"
   }
 }
 
+TEST_CASE("shared memory: a loop that is connected to later maps what there is", "[shm]") {
+  constexpr std::size_t kElements = 250'000;
+  Cluster cluster(1, 1, true, false, false, [](kv::ServerOptions& options) { options.loops = 3; });
+  cluster.transport = kv::Transport::kSharedMemory;
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto store = cluster.open(0, "dist_sync", false, 1 << 20);
+  const auto gradient = floats(*store, kElements);
+  std::vector<float> value(kElements, 0);
+  init(*store, "on loop 0", value);
+  init(*store, "on loop 1", value);
+  const auto sent = [&] {
+    std::size_t bytes = 0;
+    for (const auto& said : proxy.said()) bytes += said.size();
+    return bytes;
+  };
+  const auto before = sent();
+  std::fill(gradient.begin(), gradient.end(), 2.0F);
+  must(store->wait(
+      must(store->pushpull({"on loop 1"}, {array_in(gradient)}, {array_of(value)}, {})), 30));
+  CHECK(value == std::vector<float>(kElements, 2));
+  std::vector<float> own(kElements, 3);
+  must(pushpull(*store, "on loop 1", own, value, {}));
+  CHECK(value == own);
+  CHECK(sent() < before + 10'000);
+}
+
 TEST_CASE("shared memory: an array that lies askew in it is staged", "[shm]") {
   constexpr std::size_t kElements = 1'500;
   Cluster cluster(1, 1);

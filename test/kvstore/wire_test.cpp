@@ -249,6 +249,7 @@ TEST_CASE("connections: cuts while nothing is asked lose nobody", "[dist_sync]")
   auto store = cluster.open(0);
   std::vector<float> values(10, 1);
   init(*store, "w", values);
+  init(*store, "v", values);  // the second loop's: there is a connection to each
   const auto end = std::chrono::steady_clock::now() + 4s;  // longer than a server may be gone
   while (std::chrono::steady_clock::now() < end) {
     const auto before = proxy.handshakes();
@@ -257,6 +258,54 @@ TEST_CASE("connections: cuts while nothing is asked lose nobody", "[dist_sync]")
     REQUIRE(eventually([&] { return proxy.handshakes() >= before + 2; }));
   }
   must(pushpull(*store, "w", values, values, {}));
+}
+
+TEST_CASE("connections: a worker connects to a loop when the loop owns a chunk, not before",
+          "[dist_sync][elastic]") {
+  constexpr std::uint32_t kLoops = 4;
+  Cluster cluster(1, 2, true, false, false,
+                  [](kv::ServerOptions& options) { options.loops = kLoops; });
+  Proxy proxy(cluster.server().port());
+  cluster.redirect(0, proxy.port());
+  auto first = cluster.open(0);
+  auto second = cluster.open(1);
+  CHECK(eventually([&] { return proxy.handshakes() == 2; }));
+  // What all loops are asked reaches those that nobody is connected to.
+  must(first->set_optimizer("sgd"));
+  CHECK(eventually([&] { return proxy.handshakes() == 2; }));
+  std::vector<float> zeros(10, 0);
+  std::vector<float> one(10, 1);
+  std::vector<float> out(10, 7);
+  std::thread other([&] { init(*second, "on loop 0", zeros); });
+  init(*first, "on loop 0", zeros);
+  other.join();
+  CHECK(eventually([&] { return proxy.handshakes() == 2; }));
+  // The first worker alone has this key. Its rounds wait for the second until that has finished.
+  for (const char* key : {"on loop 1", "on loop 2"}) init(*first, key, zeros);
+  CHECK(eventually([&] { return proxy.handshakes() == 4; }));
+  kv::PushOptions options;
+  options.samples = 1;
+  options.learning_rate = 1;
+  const auto handle =
+      must(first->pushpull({"on loop 2"}, {array_of(one)}, {array_of(out)}, options));
+  CHECK_FALSE(first->wait(handle, 0.1));
+  std::thread finishing([&] { must(second->epoch_boundary(Epoch(1))); });
+  must(first->wait(handle, 30));
+  CHECK(out == std::vector<float>(10, -1));
+  must(first->epoch_boundary(Epoch(1)));
+  finishing.join();
+  CHECK(eventually([&] { return proxy.handshakes() == 4; }));
+  // From now on both; the rounds of before are known to the second as well.
+  std::thread also([&] {
+    init(*second, "on loop 1", zeros);
+    init(*second, "on loop 2", zeros);
+    std::vector<float> mine(10, 0);
+    must(pushpull(*second, "on loop 2", one, mine, options));
+  });
+  must(pushpull(*first, "on loop 2", one, out, options));
+  also.join();
+  CHECK(out == std::vector<float>(10, -2));
+  CHECK(eventually([&] { return proxy.handshakes() == 6; }));
 }
 
 TEST_CASE("connections: a job without servers is said plainly, at once", "[dist_sync]") {
