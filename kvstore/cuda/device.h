@@ -172,7 +172,7 @@ class Event {
   Status milliseconds_since(const Event& earlier, float& milliseconds) const;
 
  private:
-  CUevent_st* event_ = nullptr;
+  [[maybe_unused]] CUevent_st* event_ = nullptr;  ///< An emulated device has no use for it.
 };
 
 }  // namespace dt::kv::cuda

@@ -1,4 +1,4 @@
-# timeout=30 sanitized
+# timeout=30
 # dtctl says clearly when there is no job, and shows files of the last one.
 . "$(dirname "$0")/lib.sh"
 run none dtctl status

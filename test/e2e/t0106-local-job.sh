@@ -1,4 +1,4 @@
-# timeout=180 sanitized
+# timeout=180
 # Jobs on this machine: output, exit codes, a second job in the folder, and every way to stop.
 . "$(dirname "$0")/lib.sh"
 launch() {

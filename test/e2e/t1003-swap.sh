@@ -1,4 +1,4 @@
-# timeout=120 sanitized
+# timeout=120
 # One edit swaps an added host for another: one commit, each log line once. An edit taken back
 # before its newcomer joined: no commit, no log line, the newcomer stopped.
 . "$(dirname "$0")/lib.sh"

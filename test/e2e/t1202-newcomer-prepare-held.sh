@@ -1,4 +1,4 @@
-# timeout=240 cost=25
+# timeout=240 cost=25 nightly
 # A newcomer whose data check hangs, and one whose data check fails.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,4 +1,4 @@
-# timeout=240 cost=25
+# timeout=240 cost=25 nightly
 # A newcomer whose command exits at once, never reaches its first boundary, or is killed while it
 # warms up.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,4 @@
-# timeout=120 sanitized
+# timeout=120
 # A worker that does not go when it is told to leave, and is deaf to TERM: the others never notice,
 # it is stopped after --leave-timeout and logged REMOVED.
 . "$(dirname "$0")/lib.sh"

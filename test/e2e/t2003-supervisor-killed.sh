@@ -1,4 +1,4 @@
-# timeout=180 sanitized
+# timeout=180
 # The supervisor may die at any moment: dtlaunch starts it again, nothing is restarted, no line of
 # the log is lost or doubled; with nobody to restart it everything ends after --orphan-timeout.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,4 @@
-# timeout=180 sanitized
+# timeout=180
 # What goes wrong at the start: one message that names culprit and remedy, the documented exit
 # code, everything cleaned up.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,4 @@
-# timeout=120 sanitized
+# timeout=120
 # Hosts that cannot be used are named, with the phase and the remedy; nothing is left on the others.
 . "$(dirname "$0")/lib.sh"
 ssh_hosts 2

@@ -1,4 +1,4 @@
-# timeout=180 sanitized
+# timeout=180
 # The data check of an added host: removed while it hangs, the host is let go with everything there;
 # a supervisor that dies meanwhile runs it again; --require-prepared waits for the file.
 . "$(dirname "$0")/lib.sh"

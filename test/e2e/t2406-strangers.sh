@@ -60,7 +60,7 @@ END
 worker_log waits "$T/w0.jsonl" 2.0 $((epoch_before + 1))
 
 # A sanitizer keeps what is freed.
-if ! grep -qE 'lib[at]san' "/proc/$server/maps"; then
+if ! grep -q __asan_init "/proc/$server/exe"; then
   memory_after=$(for pid in "$server" "$agent" "$supervisor"; do rss "$pid"; done)
   say "resident KB of server, agent and supervisor: before" $memory_before "after" $memory_after
   paste <(echo "$memory_before") <(echo "$memory_after") | awk '$2 > $1 + 16384 { exit 1 }' || fail "memory grew"

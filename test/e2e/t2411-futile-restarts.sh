@@ -1,4 +1,4 @@
-# timeout=150 sanitized
+# timeout=150
 # A command that dies in every epoch: restarts that lead nowhere end the job with code 70.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -328,7 +328,7 @@ TEST_CASE("bad input: a worker that reads no answers takes bounded memory and st
           "[bad-input]") {
   // Every answer it does not read keeps a value of its own, since the others go on changing it.
   constexpr std::size_t kLarge = std::size_t{1} << 18;  // 1 MB, one chunk
-#ifndef __SANITIZE_THREAD__
+#ifndef DT_TSAN
   constexpr std::size_t kRounds = 600;
 #else  // Slow as it is: the kernel closes a connection of which nothing is taken for 20 s.
   constexpr std::size_t kRounds = 30;
@@ -350,7 +350,7 @@ TEST_CASE("bad input: a worker that reads no answers takes bounded memory and st
   }
   CHECK(asked > kRounds / 2 * data::kHeaderBytes);  // for more than may be queued
   CHECK(value == std::vector<float>(kLarge, kRounds + 1));
-#ifndef __SANITIZE_THREAD__  // whose shadow is several times as large
+#ifndef DT_TSAN  // whose shadow is several times as large
   CHECK(resident_bytes() < before + (std::uint64_t{400} << 20));
 #else
   (void)before;

@@ -349,7 +349,7 @@ TEST_CASE(
 }
 
 TEST_CASE("dtbench: after so many rounds workers and servers have what they had") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(DT_ASAN) || defined(DT_TSAN)
   const std::string growth = "1G";  // theirs is what grows
 #else
   const std::string growth = "1M";

@@ -91,7 +91,7 @@ TEST_CASE("gpu check: those asked for, and so many as there must be", "[gpucheck
 
 TEST_CASE("gpu check: a single wrong element of a product is seen", "[gpucheck]") {
   Host host;
-  for (const std::size_t element : {0, 63, 64 * 64 - 1}) {
+  for (const std::size_t element : {0U, 63U, 64U * 64 - 1}) {
     emulated::spoil_products(element);
     const GpuFindings found = host.check();
     CHECK(found.verdict == GpuVerdict::kUnwell);

@@ -24,7 +24,11 @@ namespace dt::test {
 
 class Proxy {
  public:
-  explicit Proxy(std::uint16_t to) : to_(to), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  /// `receive_buffer`: bytes that the kernel keeps of what is not read; 0: as many as it likes.
+  explicit Proxy(std::uint16_t to, int receive_buffer = 0)
+      : to_(to), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_buffer > 0)
+      ::setsockopt(listener_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     sockaddr_in at = address(0);
     if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 ||
         ::listen(listener_.get(), 16) != 0)

@@ -40,7 +40,7 @@ TEST_CASE("sent requests: they are sent again in the order they were sent first"
   SentRequests sent;
   std::vector<Request*> all;
   for (std::uint32_t i = 0; i < 10; ++i) all.push_back(&sent.add(numbered(i)));
-  for (const std::size_t i : {8, 2, 5}) (void)sent.take(*all[i]);
+  for (const std::size_t i : {8U, 2U, 5U}) (void)sent.take(*all[i]);
   for (std::uint32_t i = 10; i < 14; ++i) sent.add(numbered(i));
   std::vector<std::uint32_t> order;
   for (const Request* request : sent.all()) order.push_back(request->header.chunk);

@@ -321,12 +321,12 @@ TEST_CASE("connections: a job without servers is said plainly, at once", "[dist_
 TEST_CASE("priorities: what is wanted first is sent first", "[dist_sync]") {
   Cluster cluster(1, 1);
   cluster.transport = kv::Transport::kTcp;  // over shared memory nothing waits for a window
-  Proxy proxy(cluster.server().port());
+  Proxy proxy(cluster.server().port(), 64 << 10);
   cluster.redirect(0, proxy.port());
   auto store = cluster.open(0, "dist_sync", false, 1 << 20);
   // Two loops: what one loop's connection carries must come in order of priority.
   std::vector<std::string> names;
-  std::vector<std::vector<float>> values(64, std::vector<float>(250'000, 1));
+  std::vector<std::vector<float>> values(64, std::vector<float>(25'000, 1));
   std::vector<kv::Array> arrays;
   for (std::size_t i = 0; i < values.size(); ++i) {
     names.push_back("k" + std::to_string(i));

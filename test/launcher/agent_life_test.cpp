@@ -292,7 +292,7 @@ TEST_CASE("agent: its guard is not replaced while the agent ends", "[agent]") {
 
 // AddressSanitizer itself opens a file when an exception is thrown on the main thread, and ends the
 // program where it cannot.
-#ifndef __SANITIZE_ADDRESS__
+#ifndef DT_ASAN
 TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the others, and ends",
           "[agent]") {
   Site site;

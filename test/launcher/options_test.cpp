@@ -10,7 +10,7 @@
 #include "test/support/catch.h"
 
 using namespace dt;
-using Words = std::vector<std::string>;
+using launcher::Words;
 
 namespace {
 

@@ -19,6 +19,8 @@ template <class... Fs>
 struct Overloaded : Fs... {
   using Fs::operator()...;
 };
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;  // clang 16 does not deduce aggregates
 
 using Words = std::vector<std::string>;
 

@@ -285,20 +285,20 @@ TEST_CASE("emulated device: a call back comes though nobody waits", "[emulated]"
 
 TEST_CASE("emulated device: threads on streams that wait for each other all get on", "[emulated]") {
   const Fresh machine;
-  constexpr int kThreads = 4;
+  constexpr int kStreams = 4;
   constexpr int kRounds = 200;
-  std::vector<OwnStream> streams(kThreads);
-  std::vector<Event> events(kThreads);
+  std::vector<OwnStream> streams(kStreams);
+  std::vector<Event> events(kStreams);
   for (auto& stream : streams) REQUIRE(stream.create().ok());
   for (auto& event : events) REQUIRE(event.create().ok());
   std::mutex order;  // an Event is used by one thread at a time
   std::atomic<int> called = 0;
   std::atomic<int> failed = 0;
   std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t)
+  for (int t = 0; t < kStreams; ++t)
     threads.emplace_back([&, t] {
       const auto mine = static_cast<std::size_t>(t);
-      const auto next = static_cast<std::size_t>((t + 1) % kThreads);
+      const auto next = static_cast<std::size_t>((t + 1) % kStreams);
       for (int round = 0; round < kRounds; ++round) {
         {
           const std::lock_guard lock(order);
@@ -313,7 +313,7 @@ TEST_CASE("emulated device: threads on streams that wait for each other all get 
   for (auto& thread : threads) thread.join();
   emulated::flush();
   CHECK(failed == 0);
-  CHECK(called == kThreads * kRounds);
+  CHECK(called == kStreams * kRounds);
 }
 
 TEST_CASE("emulated device: memory is named to others and found by the name", "[emulated]") {

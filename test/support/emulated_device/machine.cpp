@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DT_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -37,7 +37,7 @@ std::size_t mapped_bytes(std::size_t bytes) {
 void guard(void* at, std::size_t bytes, bool is_guarded) {
   auto* end = static_cast<char*>(at) + bytes;
   const std::size_t behind = mapped_bytes(bytes) - bytes;
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DT_ASAN
   if (is_guarded)
     __asan_poison_memory_region(end, behind);
   else
