@@ -29,7 +29,8 @@ constexpr std::chrono::milliseconds kDeadline = 3s;
 /// Arrays of a key, one on each device, each with a stream that can be stopped.
 class Replicas {
  public:
-  explicit Replicas(int devices, std::size_t count = kCount) : count_(count), sides_(static_cast<std::size_t>(devices)) {
+  explicit Replicas(int devices, std::size_t count = kCount)
+      : count_(count), sides_(static_cast<std::size_t>(devices)) {
     for (int d = 0; d < devices; ++d) {
       auto& side = sides_[static_cast<std::size_t>(d)];
       must(kv::cuda::use_device(d));
