@@ -96,6 +96,7 @@ class Server::Loop final : public Answers {
     if (header.key == data::kForLoop && index_ != 0) return answer_by_first(to, header, payload);
     const auto it = connections_.find(to);
     if (it == connections_.end()) return;
+    if (header.key == data::kForLoop && it->second->handed_over > 0) --it->second->handed_over;
     const void* bytes = payload ? payload->data() : nullptr;
     const std::size_t size = payload ? payload->size() : 0;
     TcpLink& link = it->second->link;
@@ -165,6 +166,8 @@ class Server::Loop final : public Answers {
       if (is_for_loop() && (!is_to_first || next.chunk >= loop.all_.size()))
         return fail(ErrorKind::kProtocol, "a frame for loop {} that cannot be handed over",
                     next.chunk);
+      if (is_for_loop() && handed_over >= kMostHandedOver * loop.all_.size())
+        return fail(ErrorKind::kProtocol, "{} requests for other loops at once", handed_over);
       if (is_about_memory()) {
         if (next.payload > data::kMaxShareMemory)
           return fail(ErrorKind::kProtocol, "a frame about memory of {} bytes", next.payload);
@@ -184,6 +187,7 @@ class Server::Loop final : public Answers {
       }
       is_busy = true;
       if (is_for_loop()) {
+        ++handed_over;
         loop.hand_over(header, std::move(payload));
         return {};
       }
@@ -218,8 +222,9 @@ class Server::Loop final : public Answers {
     Loop& loop;
     WorkerId worker;
     TcpLink link;
-    bool has_answers = false;  ///< Is in to_write_.
-    bool is_busy = false;      ///< Since the last publish(): more than a beat came.
+    bool has_answers = false;     ///< Is in to_write_.
+    std::size_t handed_over = 0;  ///< To other loops, and not answered.
+    bool is_busy = false;         ///< Since the last publish(): more than a beat came.
     data::Header header;
     Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
     std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
@@ -230,6 +235,8 @@ class Server::Loop final : public Answers {
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Large answers leave at once; the others together when there is nothing more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
+  /// Requests for each loop that a worker may have unanswered; it has one or two.
+  static constexpr std::size_t kMostHandedOver = 64;
 
   void answer_by_first(WorkerId to, const data::Header& header,
                        std::shared_ptr<const Payload> payload) {

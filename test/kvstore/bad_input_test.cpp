@@ -276,6 +276,16 @@ TEST_CASE("bad input: frames that nobody may send cost their sender's connection
              h.chunk = 1;
              h.payload = 1 << 20;
            }),
+      // More than a worker ever has under way; they are held, being of a generation to come.
+      [] {
+        auto header = frame_of(data::Type::kFinish, WorkerId(2));
+        header.key = data::kForLoop;
+        header.chunk = 1;
+        header.generation = Generation(9);
+        std::string many;
+        for (int i = 0; i < 2 * 64 + 1; ++i) many += bytes_of(header);
+        return many;
+      }(),
   };
   for (const auto& bytes : bad) {
     Stranger member(cluster.server().port());
