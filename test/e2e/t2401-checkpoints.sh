@@ -107,16 +107,34 @@ expect_output sixth 'passed over: .*epoch-000006/server-0.safetensors: key[0-9]+
 expect_output sixth 'Going on with epoch 3 from'
 [ "$(weights sixth)" = "$want" ] || fail "other weights: $(weights sixth), not $want"
 
-say "resumed the moment it was stopped: the supervisor of before may still be there"
+say "resumed before the supervisor of the ended job has gone: a stand-in listens in its place"
 start stopped dtlaunch -n 1 --checkpoint-every 1 "$DT_BIN/mlp_worker" --samples 50 --epochs 100000 --steps-per-epoch 20 --step-ms 10
-for _ in 1 2 3; do
-  PATIENCE=30 awaits --start 'epoch>=2' 'checkpoint>=2'
-  before=$PID
-  # In one shell: a few milliseconds between the two would hide it.
-  start "resumed$before" sh -c 'dtctl stop >/dev/null; exec dtlaunch --resume "$1"' sh "$JOB"
-  finished stopped "$before" 20
-  expect_status 130
-done
+PATIENCE=30 awaits --start 'epoch>=2' 'checkpoint>=2'
+dtctl stop >/dev/null
+finished stopped "$PID" 20
+expect_status 130
+cat >"$T/stand_in.py" <<'END'
+import json, os, socket, sys, time
+path = sys.argv[1]
+with open(path) as file:
+    pointer = json.load(file)
+os.makedirs(os.path.dirname(pointer["socket"]), mode=0o700, exist_ok=True)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(pointer["socket"])
+listener.listen()
+pointer["pid"] = os.getpid()
+with open(path + ".new", "w") as file:
+    json.dump(pointer, file)
+os.rename(path + ".new", path)
+listener.accept()  # somebody asks whether the job runs
+time.sleep(0.5)
+os.unlink(pointer["socket"])
+END
+start stand_in python3 "$T/stand_in.py" "$JOB/.dtlaunch/current.json"
+stand_in=$PID
+wait_for 5 '[ "$(pointer pid)" = "$stand_in" ]' || fail "no stand-in"
+resumed resumed
+! _alive "$stand_in" || fail "the job was resumed beside the one before"
 PATIENCE=30 awaits --start 'epoch>=2'
 dtctl stop >/dev/null
 finished resumed "$PID" 20
