@@ -212,6 +212,7 @@ TEST_CASE("agent: what it and its guard leave when both are killed is ended at t
   REQUIRE(site.wait([&] { return link->started.contains(worker(1)); }));
   const pid_t agent = parent_of(link->started[worker(1)][0]);
   const pid_t guard = parent_of(agent);
+  ::kill(agent, SIGSTOP);  // it would make another guard
   for (const pid_t pid : {guard, agent}) ::kill(pid, SIGKILL);
   REQUIRE(site.wait([&] { return link->ended && !alive(agent) && !alive(guard); }));
   for (const pid_t pid : left) REQUIRE(alive(pid));  // nobody is there to end them
