@@ -27,6 +27,7 @@ dt_require(OpenSSL libssl-dev COMPONENTS Crypto)
 dt_require(ZLIB zlib1g-dev)
 dt_require(Threads libc6-dev)
 
-add_library(dt_asio INTERFACE)
-target_link_libraries(dt_asio INTERFACE Boost::headers Threads::Threads)
-target_compile_definitions(dt_asio INTERFACE BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_BOOST_COROUTINE)
+add_library(dt_asio STATIC ${CMAKE_CURRENT_LIST_DIR}/asio.cpp)
+target_link_libraries(dt_asio PUBLIC Boost::headers Threads::Threads)
+target_compile_definitions(dt_asio PUBLIC BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_BOOST_COROUTINE
+  BOOST_ASIO_SEPARATE_COMPILATION)
