@@ -19,7 +19,7 @@ train() {
     --steps-per-epoch 20 --step-ms 20 "$@"
   JOB_PID=$PID
   PATIENCE=${PATIENCE:-30} awaits --start 'epoch>=1'
-  wait_for 10 'in_epoch 1' || fail "worker 0 has not begun epoch 1"
+  STEP=0.2 wait_for 10 'in_epoch 1' || fail "worker 0 has not begun epoch 1"
 }
 
 # changes: host_worker_log without its times.
@@ -32,7 +32,7 @@ changed() {
     n=$((n + 1))
   done
   WANT=${want%$'\n'}
-  wait_for "${PATIENCE:-20}" '[ "$(changes)" = "$WANT" ]' || fail "host_worker_log is not: $WANT"
+  STEP=0.2 wait_for "${PATIENCE:-20}" '[ "$(changes)" = "$WANT" ]' || fail "host_worker_log is not: $WANT"
   ! grep -Evq '^[0-9]+ (ADDED|REMOVED) [^ ]+ [0-9]{19}$' "$JOB/host_worker_log" || fail "a strange line in host_worker_log"
 }
 
@@ -62,7 +62,7 @@ in_epoch() { [ "$(epoch "${2:-0}" || echo 0)" -ge "$1" ] 2>/dev/null; }
 # some_epochs N [WORKER]: waits until training went on for so many.
 some_epochs() {
   local next=$(($(epoch "${2:-0}") + $1))
-  wait_for "${PATIENCE:-20}" "in_epoch $next ${2:-0}" || fail "training does not go on"
+  STEP=0.2 wait_for "${PATIENCE:-20}" "in_epoch $next ${2:-0}" || fail "training does not go on"
 }
 members() { awaits "members=$1"; }
 

@@ -17,6 +17,7 @@ export LC_ALL=C
 unset DISPLAY SSH_AUTH_SOCK
 cd "$JOB"
 _pids=()
+exec {_silence}<> <(:)  # nothing is ever to be read from it
 
 # is_nightly: all of a long test is wanted (scripts/nightly); elsewhere one fault of its kind is enough.
 is_nightly() { [ -n "${DT_NIGHTLY-}" ]; }
@@ -32,7 +33,7 @@ wait_for() {
   local until=$((SECONDS + $1 * 4 + 1))
   until eval "$2"; do
     [ $SECONDS -lt $until ] || { printf 'waited %s s in vain for: %s\n' $(($1 * 4)) "$2"; return 1; }
-    sleep "${STEP:-0.05}"
+    read -rt "${STEP:-0.1}" -u "$_silence" || true  # a sleep without a process
   done
 }
 
@@ -48,7 +49,7 @@ start() {
   local name=$1
   shift
   # setsid forks only if it leads a group, which a background job of a script does not.
-  setsid "$@" </dev/null >"$T/$name.out" 2>&1 &
+  setsid "$@" </dev/null >"$T/$name.out" 2>&1 {_silence}>&- &
   PID=$!
   _pids+=("$PID")
 }
@@ -98,8 +99,12 @@ new_hosts() {
   done <"$T/ssh.env"
 }
 
-# _alive PID: neither gone nor a zombie.
-_alive() { grep -Eqs '^State:[[:space:]]+[^ZX[:space:]]' "/proc/$1/status"; }
+# _alive PID: neither gone nor a zombie. Asked over and over: no process is made for it.
+_alive() {
+  local key state
+  { while read -r key state _ && [ "$key" != State: ]; do :; done; } 2>/dev/null <"/proc/$1/status" || return 1
+  [ "$key" = State: ] && [[ $state != [ZX] ]]
+}
 
 # left_over: "PID command" of every process that belongs to this test: started in its folders, or
 # carrying the marker of one of its jobs.

@@ -1,4 +1,4 @@
-# timeout=400 cost=40 package
+# timeout=400 cost=150 package
 # The Debian packages: only the trainer needs libtorch, and what is unpacked runs.
 . "$(dirname "$0")/lib.sh"
 command -v dpkg-shlibdeps >/dev/null || skip "no dpkg-dev here"
