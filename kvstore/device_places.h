@@ -32,7 +32,7 @@ class DevicePlaces {
   struct Memory {
     std::unique_ptr<SharedDeviceMemory> memory;
     std::uint32_t number = 0;  ///< What the servers know it by.
-    std::set<LoopId> open_at;  ///< Of the servers' loops.
+    std::set<LoopId> open_at;  ///< Server loops that have it open.
     std::size_t used = 0;
   };
 

@@ -67,10 +67,10 @@ Status MemorySharing::share_again() {
 Status MemorySharing::share(ClientMemory& memory) {
   memory.number = next_number_++;
   if (options_.transport == Transport::kTcp) return {};
-  std::vector<ServerLink*> whom = sharers_ ? *sharers_ : links_.used();
+  std::vector<ServerLink*> asked = sharers_ ? *sharers_ : links_.used();
   if (options_.may_share)
-    std::erase_if(whom, [this](ServerLink* link) { return !options_.may_share(link->server()); });
-  auto agreed = share(memory, whom);
+    std::erase_if(asked, [this](ServerLink* link) { return !options_.may_share(link->server()); });
+  auto agreed = share(memory, asked);
   if (!agreed) return tl::unexpected(agreed.error());
   if (!sharers_) sharers_ = std::move(*agreed);
   return {};
@@ -80,20 +80,20 @@ Status MemorySharing::share_with(const std::vector<ServerLink*>& links) {
   if (!sharers_) return {};  // nobody was asked to map anything
   std::set<std::uint32_t> servers;
   for (const ServerLink* sharer : *sharers_) servers.insert(sharer->server());
-  std::vector<ServerLink*> whom = links;
-  std::erase_if(whom, [&](const ServerLink* link) { return !servers.contains(link->server()); });
-  if (whom.empty()) return {};
-  sharers_->insert(sharers_->end(), whom.begin(), whom.end());
+  std::vector<ServerLink*> asked = links;
+  std::erase_if(asked, [&](const ServerLink* link) { return !servers.contains(link->server()); });
+  if (asked.empty()) return {};
+  sharers_->insert(sharers_->end(), asked.begin(), asked.end());
   std::vector<ClientMemory*> memories = allocated_.all();
   if (staging_.latest()) memories.push_back(staging_.latest());
   for (ClientMemory* memory : memories)
-    if (auto agreed = share(*memory, whom); !agreed) return tl::unexpected(agreed.error());
+    if (auto agreed = share(*memory, asked); !agreed) return tl::unexpected(agreed.error());
   return {};
 }
 
 StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
-                                                           const std::vector<ServerLink*>& whom) {
-  const auto answers = tell(whom, memory.memory->describe(memory.number));
+                                                           const std::vector<ServerLink*>& asked) {
+  const auto answers = tell(asked, memory.memory->describe(memory.number));
   if (!answers) return tl::unexpected(answers.error());
   std::vector<ServerLink*> agreed;
   for (const auto& answer : *answers) {
@@ -103,7 +103,7 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
       memory.shared_with.insert(loop);
       if (answer->outcome.header.flags & data::kOnDevice) on_devices_.insert(loop);
     } else if (options_.transport == Transport::kSharedMemory) {
-      (void)links_.tell(whom, unshare(memory.number));
+      (void)links_.tell(asked, unshare(memory.number));
       return store_error(
           DTKV_UNAVAILABLE,
           fmt::format("server {} at {} does not share memory with worker {} ({}): are they on one "
@@ -115,7 +115,7 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
   return agreed;
 }
 
-StoreResult<ServerLinks::Questions> MemorySharing::tell(const std::vector<ServerLink*>& whom,
+StoreResult<ServerLinks::Questions> MemorySharing::tell(const std::vector<ServerLink*>& asked,
                                                         const data::ShareMemory& what) {
   Request request;
   request.header.type = data::Type::kShare;
@@ -123,9 +123,9 @@ StoreResult<ServerLinks::Questions> MemorySharing::tell(const std::vector<Server
   request.keep = std::make_shared<const std::string>(wire::body_of(what));
   request.from = request.keep->data();
   request.header.payload = static_cast<std::uint32_t>(request.keep->size());
-  auto answers = links_.ask(whom, request, options_.start_limit);
+  auto answers = links_.ask(asked, request, options_.start_limit);
   // Or it would be shared again after a reconnection.
-  if (!answers) (void)links_.tell(whom, unshare(what.number));
+  if (!answers) (void)links_.tell(asked, unshare(what.number));
   return answers;
 }
 
@@ -210,12 +210,12 @@ Status MemorySharing::place_on(int device, const std::vector<ChunkState*>& chunk
 /// Has the servers that compute on devices open the memory, those that have not; it is gone when
 /// none of them does. Who refuses is not asked again.
 Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) {
-  std::vector<ServerLink*> whom;
+  std::vector<ServerLink*> asked;
   for (const LoopId loop : on_devices_)
     if (!refused_.contains({device, loop}) && !memory.open_at.contains(loop))
-      whom.push_back(&links_.at(loop));
+      asked.push_back(&links_.at(loop));
   if (memory.open_at.empty()) memory.number = next_number_++;
-  const auto answers = tell(whom, memory.memory->describe(memory.number));
+  const auto answers = tell(asked, memory.memory->describe(memory.number));
   if (!answers) return tl::unexpected(answers.error());
   std::set<std::uint32_t> said;
   for (const auto& answer : *answers) {

@@ -74,8 +74,8 @@ class MemorySharing {
   Status share(ClientMemory& memory);
   /// Those of them that map it from now on.
   StoreResult<std::vector<ServerLink*>> share(ClientMemory& memory,
-                                              const std::vector<ServerLink*>& whom);
-  StoreResult<ServerLinks::Questions> tell(const std::vector<ServerLink*>& whom,
+                                              const std::vector<ServerLink*>& asked);
+  StoreResult<ServerLinks::Questions> tell(const std::vector<ServerLink*>& asked,
                                            const data::ShareMemory& what);
   [[nodiscard]] bool wants_place(const OnDevice& array, const ChunkState& chunk) const;
   Status place_on(int device, const std::vector<ChunkState*>& chunks);
@@ -88,7 +88,8 @@ class MemorySharing {
   Staging staging_;
   std::vector<cuda::PinnedMemory> pinned_;  ///< Of chunks without staging.
   std::uint32_t next_number_ = 0;
-  /// Whom to tell of memory; none: everybody. A server that saw none sees no later one either.
+  /// Links over which memory is announced; none: all. A server that maps none maps no later one
+  /// either.
   std::optional<std::vector<ServerLink*>> sharers_;
   std::set<LoopId> on_devices_;  ///< Of them, those that compute on a device.
   DevicePlaces device_places_;
