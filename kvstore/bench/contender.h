@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
@@ -13,6 +14,11 @@
 #include "kvstore/bench/options.h"
 
 namespace dt::bench {
+
+/// Until a contender's processes are ready, have carried out an order, and have ended.
+inline constexpr Duration kStartLimit = std::chrono::seconds(120);
+inline constexpr Duration kOrderLimit = std::chrono::seconds(300);
+inline constexpr Duration kEndLimit = std::chrono::seconds(20);
 
 /// Child processes that end with this object: killed and reaped, if they have not ended before.
 class Children {

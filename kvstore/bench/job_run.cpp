@@ -20,7 +20,6 @@ namespace dt::bench {
 
 namespace {
 
-constexpr double kWaitLimit = 300;  ///< Seconds.
 /// Times that each worker tells the others of: quantiles of all it measured.
 constexpr std::size_t kQuantiles = 256;
 

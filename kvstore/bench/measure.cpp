@@ -1,7 +1,6 @@
 #include "kvstore/bench/measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <deque>
@@ -14,12 +13,6 @@
 namespace dt::bench {
 
 namespace {
-
-using namespace std::chrono_literals;
-
-constexpr Duration kStartLimit = 120s;
-constexpr Duration kOrderLimit = 300s;
-constexpr Duration kEndLimit = 20s;
 
 /// CPU seconds of these processes so far.
 double cpu_of(const std::vector<int>& pids) {

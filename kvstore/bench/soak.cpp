@@ -1,7 +1,6 @@
 #include "kvstore/bench/soak.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -15,12 +14,8 @@ namespace dt::bench {
 
 namespace {
 
-using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-constexpr Duration kStartLimit = 120s;
-constexpr Duration kOrderLimit = 300s;
-constexpr Duration kEndLimit = 20s;
 /// Parts of a run, with a sample after each.
 constexpr std::uint64_t kParts = 20;
 constexpr std::size_t kFirstTenth = kParts / 10;  ///< The sample at its end.

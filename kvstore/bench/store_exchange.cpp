@@ -10,7 +10,6 @@ namespace {
 constexpr float kLearningRate = 0.01F;
 /// Of the weights an optimizer makes, so many are computed again and compared.
 constexpr std::size_t kTracked = 4096;
-constexpr double kWaitLimit = 300;  ///< Seconds, for one operation.
 
 kv::Array array(std::span<float> values) {
   return {values.data(), values.size(), data::Dtype::kFloat32};

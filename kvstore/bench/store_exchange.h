@@ -15,6 +15,8 @@
 
 namespace dt::bench {
 
+inline constexpr double kWaitLimit = 300;  ///< Seconds, for one operation.
+
 [[nodiscard]] Error error_of(const kv::StoreError& error);
 [[nodiscard]] Result<void> result_of(const kv::Status& status);
 
