@@ -177,7 +177,7 @@ void Job::apply_one(const EpochBegan& r) {
 }
 
 void Job::forget_past() {
-  membership_.forget_gone(boundary_.members());
+  membership_.forget_gone(boundary_.members(), now_.at);
   std::erase_if(leave_enforced_, [this](WorkerId id) { return !membership_.find(id); });
 }
 
@@ -238,10 +238,8 @@ void Job::apply_one(const MemberLeft& r) {
   if (!r.empties_place) return;
   membership_.empty_place(r.host);
   HostState& h = hosts_[r.host];
-  h.why = fmt::format(
-      "worker {} ended with exit code 0 while others went on: its place stays empty until its line "
-      "is written again, or: dtctl add {}",
-      r.worker, r.host);
+  h.why = fmt::format("worker {} ended with exit code 0 while others went on: {}", r.worker,
+                      stays_empty(r.host));
   h.check = "run";
 }
 
@@ -349,6 +347,12 @@ void Job::end(int exit_code, std::string message, Duration grace) {
 void Job::note(Note::Kind kind, std::string what, std::string text, std::optional<WorkerId> worker,
                std::optional<Host> host) {
   effects_.emplace_back(Note{kind, std::move(what), std::move(text), worker, std::move(host)});
+}
+
+std::string Job::stays_empty(const Host& host) const {
+  if (!options_.is_elastic) return "its place stays empty";
+  return fmt::format("its place stays empty until its line is written again, or: dtctl add {}",
+                     host);
 }
 
 bool Job::knows_ports() const {

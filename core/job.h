@@ -86,6 +86,8 @@ struct JobOptions {
   /// The job was left and is taken up by a person: a server that is lost before any agent was
   /// reached ends it, and it begins anew with all its workers.
   bool is_adopted = false;
+  /// There is a host_worker: empty places can be filled.
+  bool is_elastic = true;
   Liveness::Limits liveness;
 
   /// dtlaunch's exit codes for ends that are not a worker's (io/control.h).
@@ -142,8 +144,8 @@ class Job {
   [[nodiscard]] const Checkpoints& checkpoints() const { return checkpoints_; }
   /// Why the last checkpoint that was given up was; empty: none was since the last good one.
   [[nodiscard]] const std::string& checkpoint_trouble() const { return checkpoint_trouble_; }
-  /// That no checkpoint can be saved, why, and what that means; empty: one can, or nobody wants
-  /// one.
+  /// That no checkpoint can be saved, why, and what a loss means then; empty: one can, or nobody
+  /// wants one.
   [[nodiscard]] std::string no_checkpoints() const;
   /// Of the servers lost last: why they were.
   [[nodiscard]] const std::string& servers_why() const { return servers_why_; }
@@ -304,11 +306,11 @@ class Job {
   [[nodiscard]] std::vector<WorkerId> late() const;
   void check_hangs();
   void check_servers();
-  /// Members lost the time since a server fell silent.
   /// It was a contributor and is none of the next epoch.
   [[nodiscard]] bool leaves(WorkerId id) const;
   void count_time();
   void save_spent_time();
+  /// Members lost the time since a server fell silent.
   void count_silent_servers();
   /// How long this host may be silent while it has a server; nothing: as long as workers get data
   /// from its servers.
@@ -317,6 +319,8 @@ class Job {
   void stop_hung(WorkerId id);
   /// Where a worker last said it was, for people.
   [[nodiscard]] std::string last_position(WorkerId id) const;
+  /// That of the host's places one stays empty, and what fills it.
+  [[nodiscard]] std::string stays_empty(const Host& host) const;
 
   void new_view();
   /// Workers of earlier views are not kept.
@@ -327,6 +331,7 @@ class Job {
   void worker_ended(const ProcessEnded& e);
   void worker_gone(WorkerId id, ExitStatus status, const std::string& why);
   void host_failed(const Host& host, std::string check, const std::string& why);
+  [[nodiscard]] bool a_newcomer_runs() const;
   /// `is_unreachable`: nothing can be started there either.
   void processes_lost(const Host& host, const std::string& why, bool is_unreachable);
   /// Begins an epoch with the planned changes, if there are any, in one record.
@@ -360,7 +365,9 @@ class Job {
   [[nodiscard]] bool hears_a_contributor() const;
   /// A base worker or server of this host was not started yet.
   [[nodiscard]] bool start_waits_for(const Host& host) const;
-  [[nodiscard]] bool boundary_waits_for_unsupervised(WorkerId worker) const;
+  /// Of the workers that keep others waiting one is on this host, and none has more than its data
+  /// connections to show for being alive.
+  [[nodiscard]] bool boundary_waits_for_unsupervised(const Host& host) const;
   [[nodiscard]] std::set<Host> unreachable() const;
   [[nodiscard]] std::uint32_t restart_budget(const Host& host) const;
   [[nodiscard]] std::uint32_t futile_limit() const;
@@ -403,7 +410,7 @@ class Job {
   int worker_code_ = 0;  ///< Of the first member of the present view that failed.
   std::string worker_why_;
   FutileTries futile_;
-  StartFailures start_failures_;
+  StartFailures start_failures_{options_.start_timeout};
   int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
   std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.

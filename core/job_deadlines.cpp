@@ -48,7 +48,7 @@ void Job::check_deadlines() {
 
 void Job::check_start() {
   if (!initial()) return;
-  if (start_failures_.is_too_late(now_.at, options_.start_timeout)) return end_failed_start();
+  if (start_failures_.is_too_late(now_.at)) return end_failed_start();
   // Until then everybody waits for the servers, which have deadlines of their own.
   if (!servers_listen()) {
     start_counts_from_ = now_.at;
@@ -276,16 +276,18 @@ void Job::check_lives() {
     // until the agents have certainly stopped everything by themselves.
     const bool spared = (alone || (blind && !serves)) && down < options_.orphan_timeout;
     if (spared) h.spared_at = now_.at;
+    const bool waits_for_it =
+        down >= options_.liveness.dead_after && boundary_waits_for_unsupervised(host);
     if (serves) {
       const auto patience = patience_with_server_host(host);
-      if (!patience || down < *patience) continue;
+      if (down < patience.value_or(server_watch_.patience())) continue;
+      if (!patience && !waits_for_it) continue;
     }
     if (spared) continue;
     // The first that is reached again comes before the others; they get time to follow.
     if (h.spared_at && *h.spared_at >= down_since && now_.at - *h.spared_at < kReattachGrace)
       continue;
     std::optional<std::string> dead;
-    bool waits_for_it = false;
     bool all_dead = true;
     for (const auto& [id, w] : membership_.workers()) {
       if (w.host != host || !may_run(w.state)) continue;
@@ -293,8 +295,6 @@ void Job::check_lives() {
       const bool untold = to_release_.count(id) > 0;
       const auto seen_by_servers = untold ? std::nullopt : std::optional(id);
       if (liveness_.life(host, seen_by_servers, now_.at) != Life::kDead) all_dead = false;
-      if (down >= options_.liveness.dead_after && boundary_waits_for_unsupervised(id))
-        waits_for_it = true;
     }
     if (all_dead && liveness_.life(host, std::nullopt, now_.at) == Life::kDead)
       dead = fmt::format("no sign of life for {:.1f} s", seconds(down));
@@ -317,12 +317,14 @@ void Job::check_lives() {
   }
 }
 
-bool Job::boundary_waits_for_unsupervised(WorkerId worker) const {
+bool Job::boundary_waits_for_unsupervised(const Host& host) const {
   const std::vector<WorkerId> missing = boundary_.missing();
+  const auto host_of = [this](WorkerId id) -> const Host& { return membership_.find(id)->host; };
   return !boundary_.arrivals().empty() &&
-         std::find(missing.begin(), missing.end(), worker) != missing.end() &&
-         std::all_of(missing.begin(), missing.end(), [this](WorkerId id) {
-           return liveness_.life(membership_.find(id)->host, id, now_.at) == Life::kUnsupervised;
+         std::any_of(missing.begin(), missing.end(),
+                     [&](WorkerId id) { return host_of(id) == host; }) &&
+         std::all_of(missing.begin(), missing.end(), [&](WorkerId id) {
+           return liveness_.life(host_of(id), id, now_.at) == Life::kUnsupervised;
          });
 }
 

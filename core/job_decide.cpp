@@ -38,8 +38,16 @@ bool Job::is_given_up(const Host& host) const {
 }
 
 void Job::decide_exits() {
-  if (ending_ || initial() || !exits_.any() || boundary_.arrivals().empty()) return;
+  if (ending_ || !exits_.any() || boundary_.arrivals().empty()) return;
   const auto undecided = exits_.undecided();
+  if (initial()) {
+    const auto& [id, host] = *undecided.begin();
+    return end(1,
+               fmt::format("worker {} on {} ended with exit code 0 before its first epoch, and "
+                           "others wait for it there",
+                           id, host),
+               options_.stop_grace);
+  }
   for (const auto& [id, host] : undecided) {
     const bool was_wanted = membership_.present(host) < membership_.wanted(host);
     MemberLeft left{id, host, was_wanted, {log_line(false, host)}};
@@ -48,9 +56,8 @@ void Job::decide_exits() {
     for (Note& removed : notes) effects_.emplace_back(std::move(removed));
     if (!was_wanted) continue;
     note(Note::Kind::kRefusal, "worker_exited",
-         fmt::format("worker {} on {} ended with exit code 0 while others go on; its place stays "
-                     "empty until its line is written again, or: dtctl add {}",
-                     id, host, host),
+         fmt::format("worker {} on {} ended with exit code 0 while others go on; {}", id, host,
+                     stays_empty(host)),
          id, host);
   }
 }

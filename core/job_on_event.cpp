@@ -35,7 +35,11 @@ void Job::on(const AgentAttached& e) {
   }
   is_reached_ = is_reached_ || same;
   h.link = Link::kUp;
-  if (!options_.needs_prepare) start_failures_.succeeded(e.host);
+  if (h.check == "reach") {
+    h.check.clear();
+    h.why.clear();
+  }
+  start_failures_.reached(e.host, now_.at);
   liveness_.link_up(e.host);
   if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});
   if (h.place != e.place) record(AgentPlaced{e.host, e.place});
@@ -167,7 +171,7 @@ void Job::on(const PrepareEnded& e) {
   if (!h.preparing) return;  // the host was let go meanwhile
   h.preparing = false;
   if (e.ok) {
-    start_failures_.succeeded(e.host);
+    start_failures_.prepared(e.host, now_.at);
     if (!h.prepared) record(HostPrepared{e.host});
   } else {
     host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
@@ -423,6 +427,10 @@ std::string Job::no_checkpoints() const {
   for (const auto& [id, s] : servers_) hosts.insert(s.host);
   const std::string which = hosts.size() == 1 ? to_string(*hosts.begin())
                                               : fmt::format("any of these {} hosts", hosts.size());
+  const auto origin = checkpoints_.newest() ? checkpoints_.newest() : options_.first_epoch;
+  if (options_.rolls_back && origin)
+    return fmt::format("no further checkpoints ({}): the loss of {} takes the job back to epoch {}",
+                       checkpoints_.no_place(), which, *origin);
   return fmt::format("no checkpoints ({}): the loss of {} ends the job", checkpoints_.no_place(),
                      which);
 }
@@ -465,14 +473,17 @@ void Job::host_failed(const Host& host, std::string check, const std::string& wh
   ++h.attempts;
   h.why = why;
   h.check = std::move(check);
-  if (!initial() && boundary_.contributors().empty()) futile_.add(at_host(host, why));
+  // While a newcomer's process runs, a host that cannot be reached keeps nobody from going on.
+  const bool keeps_waiting = h.check == "start" || !a_newcomer_runs();
+  if (!initial() && boundary_.contributors().empty() && keeps_waiting)
+    futile_.add(at_host(host, why));
   const Duration delay = delay_before_retry(host, h.attempts);
   const bool initial_worker = initial() && start_waits_for(host);
   if (initial_worker) {
     constexpr std::uint32_t kPrepareTries = 3;
     start_failures_.failed(host, h.check, why, now_.at);
-    const bool is_last = h.check == "prepare" && h.attempts >= kPrepareTries;
-    if (is_last || start_failures_.is_too_late(now_.at + delay, options_.start_timeout))
+    if (start_failures_.prepares(host) >= kPrepareTries ||
+        start_failures_.is_too_late(now_.at + delay))
       return end_failed_start();
   }
   h.cooling_until = now_.at + delay;
@@ -491,6 +502,13 @@ void Job::host_failed(const Host& host, std::string check, const std::string& wh
     w.has_failed = true;
     w.why = why;
   }
+}
+
+bool Job::a_newcomer_runs() const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(), [](const auto& w) {
+    return on_the_way(w.second.state) && may_run(w.second.state);
+  });
 }
 
 void Job::end_failed_start() {

@@ -95,7 +95,8 @@ std::uint32_t Membership::empty_places(const Host& host) const {
   return it == empty_.end() ? 0 : it->second;
 }
 
-void Membership::forget_gone(const std::vector<WorkerId>& view) {
+void Membership::forget_gone(const std::vector<WorkerId>& view, Time now) {
+  std::erase_if(swaps_, [&](const auto& swap) { return now >= swap.second + kSwapWait; });
   std::erase_if(workers_, [&](const auto& w) {
     return w.second.state == WorkerState::kGone && swaps_.count(w.second.edit) == 0 &&
            std::find(view.begin(), view.end(), w.first) == view.end();

@@ -72,8 +72,9 @@ class Membership {
   void empty_place(const Host& host) { ++empty_[host]; }
   void fill_places(const Host& host, std::uint32_t count);
   [[nodiscard]] std::uint32_t empty_places(const Host& host) const;
-  /// Workers that are gone, and not in `view`, are not kept any longer; ids are never given again.
-  void forget_gone(const std::vector<WorkerId>& view);
+  /// Workers that are gone, and not in `view`, are not kept any longer, unless a swap waits for
+  /// them; ids are never given again.
+  void forget_gone(const std::vector<WorkerId>& view, Time now);
   /// A view began: edits whose changes it brought need not be held together any more.
   void swaps_done(const std::vector<WorkerId>& members, const std::vector<WorkerId>& leavers);
 

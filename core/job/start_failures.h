@@ -1,9 +1,10 @@
-/// Base hosts that could not be reached or prepared at the job's start. They are tried again within
+/// Base hosts that cannot be reached or prepared at the job's start. They are tried again within
 /// --start-timeout; then the job ends and names all of them. Pure.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,31 +18,67 @@ namespace dt {
 
 class StartFailures {
  public:
-  /// `what`: "reach", "prepare".
-  void failed(const Host& host, std::string what, std::string why, Time now) {
-    if (!first_) first_ = now;
-    failed_[host] = {std::move(what), std::move(why)};
-  }
-  void succeeded(const Host& host) { failed_.erase(host); }
+  explicit StartFailures(Duration start_timeout) : start_timeout_(start_timeout) {}
 
-  /// A try at `then` would come too late.
-  [[nodiscard]] bool is_too_late(Time then, Duration start_timeout) const {
-    return !failed_.empty() && then - *first_ >= start_timeout;
+  /// `what`: "reach", "prepare". A host that was fine for --start-timeout begins with a new count.
+  void failed(const Host& host, std::string what, std::string why, Time now) {
+    Failure& f = hosts_[host];
+    const bool goes_on = f.what == what && (!f.over || now - *f.over < start_timeout_);
+    if (!goes_on) f.since = now;
+    if (what == "prepare") ++f.prepares;
+    f.what = std::move(what);
+    f.why = std::move(why);
+    f.over.reset();
   }
-  /// "a: no route to host", or a line for each host, by what failed.
+  /// Its agent is attached, whatever follows.
+  void reached(const Host& host, Time now) { made_good(host, "reach", now); }
+  void prepared(const Host& host, Time now) { made_good(host, "prepare", now); }
+
+  /// Failed data checks of this host.
+  [[nodiscard]] std::uint32_t prepares(const Host& host) const {
+    const auto it = hosts_.find(host);
+    return it == hosts_.end() ? 0 : it->second.prepares;
+  }
+  /// At `then` a host has failed for --start-timeout.
+  [[nodiscard]] bool is_too_late(Time then) const {
+    return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& h) {
+      return !h.second.over && then - h.second.since >= start_timeout_;
+    });
+  }
+  /// "a: no route to host", or a line for each reason with the hosts that failed for it.
   [[nodiscard]] std::string text() const {
-    if (failed_.size() == 1) return at_host(failed_.begin()->first, failed_.begin()->second.second);
     std::map<std::pair<std::string, std::string>, std::vector<std::string>> reasons;
-    for (const auto& [host, what] : failed_) reasons[what].push_back(to_string(host));
-    std::string out = fmt::format("{} hosts of the initial launch failed:", failed_.size());
+    std::size_t count = 0;
+    std::string only;
+    for (const auto& [host, f] : hosts_) {
+      if (f.over) continue;
+      ++count;
+      only = at_host(host, f.why);
+      reasons[{f.what, f.why}].push_back(to_string(host));
+    }
+    if (count == 1) return only;
+    std::string out = fmt::format("{} hosts of the initial launch failed:", count);
     for (const auto& [what, hosts] : reasons)
       out += fmt::format("\n  {} ({}): {}", fmt::join(hosts, ", "), what.first, what.second);
     return out;
   }
 
  private:
-  std::optional<Time> first_;
-  std::map<Host, std::pair<std::string, std::string>> failed_;
+  struct Failure {
+    std::string what;
+    std::string why;
+    Time since{};              ///< The first of its kind.
+    std::optional<Time> over;  ///< It was made good.
+    std::uint32_t prepares = 0;
+  };
+
+  void made_good(const Host& host, std::string_view what, Time now) {
+    const auto it = hosts_.find(host);
+    if (it != hosts_.end() && it->second.what == what && !it->second.over) it->second.over = now;
+  }
+
+  Duration start_timeout_;
+  std::map<Host, Failure> hosts_;
 };
 
 }  // namespace dt

@@ -149,6 +149,7 @@ class Story {
         if (name == "checkpoint_interval") options_.checkpoint_interval = seconds_of(value);
         if (name == "rolls_back") options_.rolls_back = value == "yes";
         if (name == "opaque_servers") options_.opaque_servers = value == "yes";
+        if (name == "elastic") options_.is_elastic = value == "yes";
         if (name == "adopted") options_.is_adopted = value == "yes";
         if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
