@@ -94,6 +94,7 @@ io::awaitable<void> AgentLink::one_connection(bool start) {
   up_ = false;
   channel_->close();
   co_await tasks.join();
+  channel_.reset();  // and with it the last of the connection
   if (!end) lost(end.error(), gone);
 }
 

@@ -21,13 +21,26 @@ std::optional<StartProcess> CheckpointPlace::ask(const Host& host, std::uint32_t
   const ProcessId asked{Role::kPrepare, look.id};
   const bool is_there = std::any_of(known.begin(), known.end(),
                                     [&](const ProcessReport& p) { return p.process == asked; });
-  if (look.why_not || (look.id != 0 && is_there)) return std::nullopt;
-  look = Look{id, "", std::nullopt};
+  if (look.is_asked ? is_there : look.why_not && !look.is_due) return std::nullopt;
+  look.id = id;
+  look.is_asked = true;
+  look.is_due = false;
+  look.text.clear();
   StartProcess start;
   start.process = {Role::kPrepare, id};
   start.argv = {"/bin/cat", file_};
   start.cwd = "/";
   return start;
+}
+
+std::vector<Host> CheckpointPlace::look_again() {
+  std::vector<Host> hosts;
+  for (auto& [host, look] : looks_) {
+    if (look.is_asked || !look.why_not || look.why_not->empty()) continue;
+    look.is_due = true;
+    hosts.push_back(host);
+  }
+  return hosts;
 }
 
 bool CheckpointPlace::is_ours(ProcessId process) const {
@@ -48,6 +61,7 @@ Host CheckpointPlace::ended(ProcessId process, ExitStatus status, const std::str
                                [&](const auto& l) { return l.second.id == process.id; });
   if (it == looks_.end()) return {};
   auto& [host, look] = *it;
+  look.is_asked = false;
   const std::string said = look.text.substr(0, look.text.find('\n'));
   if (status.clean() && look.text == word_)
     look.why_not = "";

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/messages.h"
 
@@ -25,11 +26,14 @@ class CheckpointPlace {
   [[nodiscard]] const std::string& word() const { return word_; }
   /// The file is there (an empty text), or why it could not be written.
   void written(std::string why_not);
+  [[nodiscard]] bool is_written() const { return not_written_ == ""; }
   /// What is to be run on this host, which is attached and knows of `known` alone; nothing if it
   /// has said, or is to say, what it sees, or is not asked. `id` becomes the process's.
   [[nodiscard]] std::optional<StartProcess> ask(const Host& host, std::uint32_t id,
                                                 const std::vector<ProcessReport>& known);
   [[nodiscard]] bool is_ours(ProcessId process) const;
+  /// Hosts that did not see the file may be asked again: a volume can come back. Returns them.
+  std::vector<Host> look_again();
   void output(ProcessId process, std::string_view bytes);
   /// Where it was.
   Host ended(ProcessId process, ExitStatus status, const std::string& why);
@@ -42,8 +46,10 @@ class CheckpointPlace {
  private:
   struct Look {
     std::uint32_t id = 0;
+    bool is_asked = false;  ///< And has not said yet.
+    bool is_due = false;    ///< What it said last is old.
     std::string text;
-    std::optional<std::string> why_not;  ///< Empty: the host sees the file.
+    std::optional<std::string> why_not;  ///< What it said last; empty: it sees the file.
   };
   std::string file_;
   std::string word_;

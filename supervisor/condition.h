@@ -1,11 +1,22 @@
 /// What `dtctl wait` waits for, as its user writes it:
 ///
 ///     epoch>=3  workers=2  newcomers=0  servers=1  checkpoint>=2  generation>4  term=2
-///     state=running members=0,2                  the ids of the members worker 3 member any state
-///     that dtctl status shows server 0 listening host 10.0.0.3 lost           alive, suspect or
-///     lost; none, attaching, up or down event worker_added           also "event worker_added>=2"
-///     and "event host_failed ~ PATTERN" ended                        also "ended=0": with this
-///     exit code .workers[id=3].gpus.length>0 any field of dtctl status --json
+///
+///     state=running
+///
+///     members=0,2           the ids of the members
+///
+///     worker 3 member       any state that dtctl status shows
+///
+///     server 0 listening
+///
+///     host 10.0.0.3 lost    alive, suspect or lost; none, attaching, up or down
+///
+///     event worker_added    also "event worker_added>=2" and "event host_failed ~ PATTERN"
+///
+///     ended                 also "ended=0": with this exit code
+///
+///     .workers[id=3].gpus.length>0    any field of dtctl status --json
 ///
 /// Operators: = != < <= > >= and ~ (a regular expression occurs in it).
 #pragma once

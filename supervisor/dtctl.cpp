@@ -32,6 +32,7 @@
 #include "supervisor/job_pointer.h"
 #include "supervisor/job_wait.h"
 #include "supervisor/status_text.h"
+#include "supervisor/volume_protocol.h"
 #include "supervisor/why_text.h"
 
 namespace dt::supervisor {
@@ -425,10 +426,19 @@ io::awaitable<int> wait(Arguments args) {
 
 // ---------------------------------------------------------------- files of the job folder
 
-/// Gives a file's text to `show`, piece by piece, and goes on while the job runs if wanted.
+/// Gives a file's text to `show`, piece by piece, and goes on while the job runs if wanted. What
+/// was set aside of a log (--log-limit) comes first.
 io::awaitable<int> show_file(Arguments args, std::string path,
                              std::function<void(std::string)> show) {
-  if (std::error_code ec; !fs::exists(path, ec)) co_return complain(errno_error(ENOENT, path));
+  const std::string older = path + kOlder;
+  std::error_code ec;
+  const bool has_older = fs::exists(older, ec);
+  if (!has_older && !fs::exists(path, ec)) co_return complain(errno_error(ENOENT, path));
+  if (has_older) {
+    FileTail tail(older);
+    for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
+      show(std::move(piece));
+  }
   FileTail tail(path);
   for (;;) {
     const auto job = read_job_pointer(args.job_dir);

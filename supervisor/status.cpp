@@ -93,11 +93,11 @@ void set(json& object, const char* key, const std::optional<T>& value) {
 
 json pulse_json(const StatusInput& in) {
   if (!in.pulse) return nullptr;
-  json out{{"text", in.pulse->line(in.job, in.now, in.uptime_s)},
+  json out{{"text", in.pulse->line(in.job, in.pulse_now, in.uptime_s)},
            {"restarts", in.pulse->restarts()}};
   set(out, "epoch_s", in.pulse->epoch_s());
-  set(out, "boundary_age_s", in.pulse->boundary_age_s(in.now));
-  set(out, "checkpoint_age_s", in.pulse->checkpoint_age_s(in.now));
+  set(out, "boundary_age_s", in.pulse->boundary_age_s(in.pulse_now));
+  set(out, "checkpoint_age_s", in.pulse->checkpoint_age_s(in.pulse_now));
   return out;
 }
 
@@ -149,7 +149,7 @@ json workers_json(const StatusInput& in) {
       const ProcessId process{Role::kWorker, id.value};
       set(entry, "steps_per_s", in.pulse->steps_per_s(id));
       set(entry, "resident_bytes", in.pulse->resident(process));
-      set(entry, "output_age_s", in.pulse->output_age_s(process, in.now));
+      set(entry, "output_age_s", in.pulse->output_age_s(process, in.pulse_now));
     }
     if (const auto at = in.job.hang_watch().position(id))
       entry["progress"] = {

@@ -13,10 +13,11 @@
 ///                  "progress":{"epoch","step","age_s"}|null,
 ///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
 ///                  "gpus":[index...]}],
-///      "servers":[{"id","host","state":"starting|listening","address","port","pid",
+///      "servers":[{"id","host","state":"starting|listening|silent","address","port","pid",
+///                  "silent_s":n|null,"process":"what it does then, by its kernel",
 ///                  "device":"cpu|cuda:0","device_note":"its name, or why there is none"}],
 ///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
-///                "life":"alive|suspect|lost","prepared",
+///                "empty_places":members left by themselves,"life":"alive|suspect|lost","prepared",
 ///                "cooling_until_s":n|null,"given_up","why",
 ///                "check":"reach|prepare|start|run","attempts","restarts",
 ///                "reach_command":only where the check is "reach": to try by hand}],
@@ -26,9 +27,9 @@
 ///      "rolling_back":{"to_epoch","why"}|null,
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],
 ///              "beyond_limit":["host"...],"refused":{"why"}|null},
-///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, this term's: what members
+///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, the job's: what members
 ///                waited for beside each other's gradients, in worker-seconds: boundary (the
-///                slowest), join, leave, death, below-min-workers, supervisor,
+///                slowest), join, leave, death, below-min-workers, supervisor, server,
 ///                server recovery,
 ///      "gpus":[{"host","index":n|null,"uuid","name","workers":[id...],"busy_percent",
 ///               "memory_used","memory_total":bytes,"temperature_c","power_w","ecc_recent",
@@ -68,7 +69,8 @@ struct StatusInput {
   const std::map<ProcessId, ProcessNotes>& processes;
   std::uint64_t term = 0;
   bool stopping = false;
-  Time now;
+  Time now;                 ///< The job's.
+  Time pulse_now;           ///< The pulse's, which goes on where the job's time stands.
   double uptime_s = 0;      ///< The job's.
   double supervisor_s = 0;  ///< The supervisor's, of this term.
   std::optional<std::string> file_refusal;

@@ -61,6 +61,7 @@ JobOptions job_options(const io::JobSpec& spec) {
   o.checkpoint_every = spec.checkpoint_every;
   o.checkpoint_interval = from_seconds(spec.checkpoint_interval_s);
   o.keep_checkpoints = spec.keep_checkpoints;
+  o.is_elastic = spec.elastic;
   o.rolls_back = io::saves_checkpoints(spec) || !spec.restore.empty();
   if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
   return o;
@@ -458,7 +459,8 @@ void Supervisor::notice_silence(Time now) {
 }
 
 void Supervisor::stop(std::string why) {
-  if (std::exchange(is_stopped_, true)) return;
+  if (stopped_why_) return;
+  stopped_why_ = why;
   if (journal_room_.is_out()) return end_unwritten(io::kExitInterrupted, std::move(why));
   post(StopAsked{std::move(why), io::kExitInterrupted});
 }

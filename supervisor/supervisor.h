@@ -89,6 +89,7 @@ class Supervisor {
     std::string address;  ///< Literal; empty until known.
     std::uint32_t cores = 0;
     std::string machine;
+    std::string reach_command;  ///< Of the last failure: to try by hand.
     bool ever_attached = false;
     bool leaving = false;  ///< Let go: its link closes when the agent has ended.
     bool silent = false;   ///< The job machine was told that its agent says nothing.
@@ -176,6 +177,7 @@ class Supervisor {
 
   // Hosts and processes.
   HostShell& shell(const Host& host);
+  void cannot_attach(const Host& host, std::string why);
   AgentLink& make_link(const Host& host);
   /// Makes the link to an agent of an earlier term.
   io::awaitable<void> reattach(Host host);
@@ -257,7 +259,6 @@ class Supervisor {
   std::set<Host> waits_told_;
   std::set<Host> synced_;
   std::uint32_t reattaching_ = 0;  ///< Agents of an earlier term whose link is not made yet.
-  std::vector<std::unique_ptr<AgentLink>> retired_;  ///< Ended; freed with us.
   std::uint32_t next_prepare_ = 0;
   std::string secret_;
   std::string master_address_;
@@ -269,9 +270,9 @@ class Supervisor {
   bool refused_ = false;         ///< Another job has the folder, or another supervisor this job.
   bool editing_ = false;         ///< Somebody is changing host_worker for dtctl.
   std::optional<End> end_;
-  bool is_stopped_ = false;  ///< stop() was called.
-  bool is_killed_ = false;   ///< kill() was called.
-  bool has_folder_ = true;   ///< No other supervisor has taken it over.
+  std::optional<std::string> stopped_why_;  ///< stop() was called.
+  bool is_killed_ = false;                  ///< kill() was called.
+  bool has_folder_ = true;                  ///< No other supervisor has taken it over.
   Time started_ = steady_now();
   Time ticked_at_ = started_;
   Time listens_since_ = started_;  ///< Before that nothing could be heard: we did not run.

@@ -29,7 +29,7 @@ void Supervisor::pump() {
     const Instant then = now();
     const std::vector<Effect> effects = job_->step(event, then);
     carry_out(effects);
-    pulse_.look(*job_, then.at);
+    pulse_.look(*job_, steady_now());
     // A tick without an effect changes nothing that anybody can wait for.
     if (!effects.empty() || !std::holds_alternative<Tick>(event)) changes_.note();
     if (journal_failed_) events_.clear();
@@ -51,7 +51,7 @@ void Supervisor::carry_out(std::vector<Effect> effects) {
     const auto appended = append(*record);
     // An end needs no room: who takes the job up again finds nothing alive.
     if (appended || journal_failed_ || std::holds_alternative<JobEnding>(record->record)) continue;
-    if (is_stopped_) return end_unwritten(io::kExitInterrupted, "on request");
+    if (stopped_why_) return end_unwritten(io::kExitInterrupted, *stopped_why_);
     std::vector<Effect> rest(std::make_move_iterator(e), std::make_move_iterator(effects.end()));
     journal_room_.hold(std::move(rest), appended.error().message, steady_now());
     act(Note{Note::Kind::kFailure, "journal_full",
@@ -98,6 +98,10 @@ void Supervisor::end_unwritten(int exit_code, std::string why) {
   journal_failed_ = true;
   journal_room_.drop();
   events_.clear();
+  if (end_) return;
+  Note ended{Note::Kind::kMeasure, "job_ended", why};
+  ended.numbers.emplace_back("code", exit_code);
+  act(ended);
   act(End{exit_code, std::move(why), from_seconds(spec_.stop_timeout_s)});
 }
 
@@ -215,14 +219,25 @@ io::awaitable<void> Supervisor::watch_checkpoint_place() {
   checkpoint_place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec_), term_),
                             fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts),
                             spec_.local);
-  auto written = co_await volume_.replace(checkpoint_place_->file(), checkpoint_place_->word());
-  checkpoint_place_->written(written ? "" : written.error().message);
-  for (auto& [host, h] : hosts_)
-    if (h.link && h.link->up() && h.ever_attached) look_for_place(host, {});
+  const auto is_attached = [this](const Host& host) {
+    const HostShell& h = shell(host);
+    return h.link && h.link->up() && h.ever_attached;
+  };
   std::optional<std::string> reported;
   for (Time next = steady_now();; co_await io::sleep_for(kLook)) {
     if (steady_now() >= next) {
       next = steady_now() + kNextLook;
+      if (!checkpoint_place_->is_written()) {
+        const auto written =
+            co_await volume_.replace(checkpoint_place_->file(), checkpoint_place_->word());
+        checkpoint_place_->written(written ? "" : written.error().message);
+        std::vector<Host> attached;
+        for (const auto& [host, h] : hosts_)
+          if (is_attached(host)) attached.push_back(host);
+        for (const Host& host : attached) look_for_place(host, {});
+      }
+      for (const Host& host : checkpoint_place_->look_again())
+        if (is_attached(host)) look_for_place(host, {});
       auto free = co_await volume_.room(io::job_files_dir(spec_));
       const Checkpoints& known = job_->checkpoints();
       const std::uint64_t copies = spec_.keep_checkpoints + 1 -

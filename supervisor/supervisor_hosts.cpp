@@ -70,13 +70,13 @@ io::awaitable<void> Supervisor::reattach(Host host) {
 io::awaitable<void> Supervisor::reach(Host host) {
   if (shell(host).address.empty()) {
     auto address = co_await backend_->address(host);
-    if (!address) co_return post(AttachFailed{host, address.error().message});
+    if (!address) co_return cannot_attach(host, address.error().message);
     shell(host).address = *address;
   }
   if (options_.sync && synced_.count(host) == 0) {
     auto synced = co_await options_.sync(host);
     if (!synced) {
-      post(AttachFailed{host, synced.error().message});
+      cannot_attach(host, synced.error().message);
       co_return;
     }
     synced_.insert(host);
@@ -85,14 +85,19 @@ io::awaitable<void> Supervisor::reach(Host host) {
   for (const Time until = steady_now() + kFarewell;
        shell(host).link && shell(host).leaving && !shell(host).link->ended();) {
     if (steady_now() >= until)
-      co_return post(AttachFailed{host, "the agent of its earlier stay cannot be told to end"});
+      co_return cannot_attach(host, "the agent of its earlier stay cannot be told to end");
     co_await io::sleep_for(std::chrono::milliseconds(20));
   }
   if (end_) co_return;
-  if (shell(host).link && shell(host).link->ended())
-    retired_.push_back(std::move(shell(host).link));
+  if (shell(host).link && shell(host).link->ended()) shell(host).link.reset();
   if (!shell(host).link) make_link(host);
   shell(host).link->attach(true);
+}
+
+void Supervisor::cannot_attach(const Host& host, std::string why) {
+  // Now, and not when status is asked for: it reads ssh's configuration.
+  shell(host).reach_command = backend_->reach_command(host);
+  post(AttachFailed{host, std::move(why)});
 }
 
 void Supervisor::attached(const Host& host, const AgentState& state) {
@@ -106,7 +111,11 @@ void Supervisor::kept_away(const Host& host, std::string why) {
   if (h.leaving || !h.link) return;
   h.link->shut_down(0);
   h.leaving = true;
-  post(AttachFailed{host, fmt::format("{}: {}", host, why)});
+  why = fmt::format("{}: {}", host, why);
+  if (h.ever_attached)
+    post(AgentDetached{host, std::move(why), true});
+  else
+    cannot_attach(host, std::move(why));
 }
 
 void Supervisor::admitted(const Host& host, const AgentState& state) {
@@ -158,7 +167,7 @@ void Supervisor::broke(const Host& host, const Error& error, bool gone) {
   if (h.ever_attached || gone)
     post(AgentDetached{host, error.message, gone});
   else
-    post(AttachFailed{host, error.message});
+    cannot_attach(host, error.message);
 }
 
 void Supervisor::heard(const Host& host, const wire::Frame& frame) {

@@ -74,6 +74,7 @@ std::string Supervisor::status() const {
       .term = term_.value,
       .stopping = end_.has_value(),
       .now = journal_room_.job_time(now),
+      .pulse_now = now,
       .uptime_s = up,
       .supervisor_s = own,
       .file_refusal = host_worker_->state().refusal(),
@@ -85,7 +86,10 @@ std::string Supervisor::status() const {
       .pulse = &pulse_,
       .gpus = {},
       .kept_out = {{"control socket", control_->kept_out()}},
-      .reach_command = [this](const Host& host) { return backend_->reach_command(host); }};
+      .reach_command = [this](const Host& host) {
+        const auto known = hosts_.find(host);
+        return known == hosts_.end() ? std::string() : known->second.reach_command;
+      }};
   for (const auto& [host, h] : hosts_) in.kept_out["agent of " + to_string(host)] = h.kept_out;
   for (const auto& [host, h] : hosts_)
     if (std::string doing = backend_->doing(host); !doing.empty())

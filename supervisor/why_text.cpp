@@ -99,8 +99,8 @@ std::string next_step(const json& host) {
 std::string worker_line(const json& worker) {
   const std::string state = text(worker, "state");
   const std::string what =
-      state == "SEEN"        ? "its host is being reached"
-      : state == "PREPARING" ? "the host is reached; its data check runs or is waited for"
+      state == "SEEN"        ? "waits for the next try of its host"
+      : state == "PREPARING" ? "its host is being reached, or its data check runs or is waited for"
       : state == "STARTING"  ? "its process was started and has not come to an epoch boundary"
       : state == "WARM"      ? "ready: it joins at the next epoch boundary"
       : state == "MEMBER"    ? "a member"

@@ -51,6 +51,23 @@ TEST_CASE("checkpoint place: every host has to see the file", "[checkpoint_place
     CHECK(place.why_not() ==
           "b does not see /job/place.1: cat: /job/place.1: No such file or directory");
   }
+  SECTION("a host that does not see it is asked again, and counts as it did until it has said") {
+    place.output(b->process, "cat: /job/place.1: Input/output error\n");
+    place.ended(b->process, {1, 0}, "");
+    CHECK(place.why_not() != "");
+    CHECK_FALSE(place.ask(kB, 9, {}));
+    CHECK(place.look_again() == std::vector<Host>{kB});
+    const auto again = place.ask(kB, 9, {});
+    REQUIRE(again);
+    CHECK(place.look_again().empty());
+    CHECK_FALSE(place.ask(kA, 10, {}));
+    REQUIRE(place.why_not());
+    CHECK(place.why_not() != "");
+    place.output(again->process, "word");
+    place.ended(again->process, {}, "");
+    CHECK(place.why_not() == "");
+    CHECK(place.look_again().empty());
+  }
   SECTION("the link is lost, and its agent does not know of it: asked once more") {
     ProcessReport known;
     known.process = b->process;
@@ -74,5 +91,10 @@ TEST_CASE("checkpoint place: on one machine only the room counts", "[checkpoint_
 TEST_CASE("checkpoint place: a folder that cannot be written to is none", "[checkpoint_place]") {
   CheckpointPlace place("/job/place.1", "word", {kA}, true);
   place.written("read-only");
+  place.room(kMuch, 0);
   CHECK(place.why_not() == "read-only");
+  CHECK_FALSE(place.is_written());
+  place.written("");
+  CHECK(place.is_written());
+  CHECK(place.why_not() == "");
 }
