@@ -44,7 +44,7 @@ Result<std::span<const KeyBook::Key>> KeyBook::learn(const data::KeyTable& table
       key.chunks.push_back(std::move(chunk));
     }
   }
-  return std::span<const Key>(keys_).subspan(known);
+  return std::span<const Key>(keys_).subspan(settled_);
 }
 
 const KeyBook::Key* KeyBook::find(const std::string& name) const {

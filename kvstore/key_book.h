@@ -29,9 +29,12 @@ class KeyBook {
 
   explicit KeyBook(std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
-  /// Adds what the table has more, and says what that was. `owners` are the same each time.
+  /// Adds what the table has more. Returns what was added since settled(). `owners` are the same
+  /// each time.
   [[nodiscard]] Result<std::span<const Key>> learn(const data::KeyTable& table,
                                                    const Owners& owners);
+  /// All keys are set up.
+  void settled() { settled_ = keys_.size(); }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(keys_.size()); }
   /// One that there is.
   [[nodiscard]] const Key& at(KeyId key) const { return keys_[key.value]; }
@@ -43,6 +46,7 @@ class KeyBook {
   std::uint64_t chunk_bytes_;
   std::optional<Layout> layout_;
   std::vector<Key> keys_;  ///< By KeyId.
+  std::size_t settled_ = 0;
   std::unordered_map<std::string, std::size_t> by_name_;
 };
 

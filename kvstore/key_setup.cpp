@@ -87,16 +87,17 @@ Status KeySetup::register_keys(const data::RegisterKeys& wanted) {
   const auto learnt = keys_.learn(*table, links_.by_loop());
   if (!learnt) return store_error(DTKV_INTERNAL, learnt.error().message);
   if (auto done = reach_owners(*learnt); !done) return done;
-  return memory_.stage(*learnt);
+  if (auto done = memory_.stage(*learnt); !done) return done;
+  keys_.settled();
+  return {};
 }
 
 Status KeySetup::reach_owners(std::span<const KeyBook::Key> keys) {
   std::vector<ServerLink*> owners;
   for (const auto& key : keys)
     for (const auto& chunk : key.chunks) owners.push_back(chunk->owner);
-  owners = links_.unused(std::move(owners));
-  if (owners.empty()) return {};
-  links_.connect_to(owners);
+  const auto unused = links_.unused(owners);
+  if (!unused.empty()) links_.connect_to(unused);
   if (auto done = connected_(); !done) return done;
   return memory_.share_with(owners);
 }

@@ -81,7 +81,12 @@ Status MemorySharing::share_with(const std::vector<ServerLink*>& links) {
   std::set<std::uint32_t> servers;
   for (const ServerLink* sharer : *sharers_) servers.insert(sharer->server());
   std::vector<ServerLink*> asked = links;
-  std::erase_if(asked, [&](const ServerLink* link) { return !servers.contains(link->server()); });
+  std::sort(asked.begin(), asked.end());
+  asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+  std::erase_if(asked, [&](ServerLink* link) {
+    return !servers.contains(link->server()) ||
+           std::count(sharers_->begin(), sharers_->end(), link) > 0;
+  });
   if (asked.empty()) return {};
   sharers_->insert(sharers_->end(), asked.begin(), asked.end());
   std::vector<ClientMemory*> memories = allocated_.all();

@@ -112,7 +112,7 @@ class Server::Loop final : public Answers {
   void hand_over(const data::Header& header, Payload payload) {
     Loop* to = all_[header.chunk].get();
     io::asio::post(to->context_, [to, header, payload = std::move(payload)]() mutable {
-      to->shard_.handle(header, std::move(payload), steady_now());
+      to->shard_.handle_unchecked(header, std::move(payload), steady_now());
       to->write_answers();
     });
   }

@@ -223,7 +223,10 @@ std::vector<Request> ServerLink::take_unanswered() {
 void ServerLink::enqueue(Request request) {
   request.header.worker = options_.worker;
   if (request.header.type == data::Type::kUnshare) shared_.erase(request.header.chunk);
-  if (request.header.type == data::Type::kFinish)
+  // A loop that is asked by way of this one has had no contributions from here.
+  const bool is_behind =
+      request.header.type == data::Type::kFinish && request.header.key != data::kForLoop;
+  if (is_behind)
     last_.push_back(std::move(request));
   else
     ready_[-static_cast<std::int64_t>(request.header.priority)].push_back(std::move(request));

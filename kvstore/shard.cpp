@@ -205,6 +205,12 @@ void Shard::handle(const data::Header& header, Payload payload, Time now, Shared
   DT_CHECK(false, "a frame that check() refuses");
 }
 
+void Shard::handle_unchecked(const data::Header& header, Payload payload, Time now) {
+  if (const auto checked = check(header); !checked)
+    return refuse(header, data::Code::kInvalid, checked.error().message);
+  handle(header, std::move(payload), now);
+}
+
 Members::Adopted Shard::commit(const ServerCommit& commit, Time now, SavedLoop* saved) {
   const auto adopted = members_.adopt(commit);
   const bool ends_epoch = adopted == Members::Adopted::kBoundary;

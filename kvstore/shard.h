@@ -77,6 +77,8 @@ class Shard {
   /// Uninitialised memory for the payload of a frame that check() let through.
   [[nodiscard]] Payload take(const data::Header& header);
   void handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared = {});
+  /// A request that came to another loop: what check() does not let through is refused.
+  void handle_unchecked(const data::Header& header, Payload payload, Time now);
   /// The bytes of the chunk that a frame is about; 0: there is none.
   [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
   /// Whether a device computes it.

@@ -151,6 +151,21 @@ TEST_CASE("keys: a worker does not take over a table with what no key can be", "
   }
 }
 
+TEST_CASE("keys: what was not set up is named again", "[shard]") {
+  KeyBook keys(4096);
+  const KeyBook::Owners owners(1, std::vector<ServerLink*>(1, nullptr));
+  data::KeyTable table;
+  const auto learns = [&](const char* name) {
+    table.keys.push_back({name, 3, data::Dtype::kFloat32, 0});
+    return keys.learn(table, owners).value().size();
+  };
+  CHECK(learns("a") == 1);
+  CHECK(learns("b") == 2);
+  keys.settled();
+  CHECK(keys.learn(table, owners).value().empty());
+  CHECK(learns("c") == 1);
+}
+
 TEST_CASE("parking: the key table stays small enough to be told", "[shard]") {
   ShardBench bench;
   bench.commit(1, {0});

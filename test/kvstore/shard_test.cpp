@@ -88,6 +88,27 @@ TEST_CASE("shard: a frame of a generation not learnt yet waits for the commit or
   CHECK(ShardBench::code(bench.take().at(0)) == data::Code::kTimeout);
 }
 
+TEST_CASE("shard: requests that came to another loop take no more memory than its own", "[shard]") {
+  ShardBench bench;
+  auto options = ShardBench::options();
+  options.max_held_bytes = 1000;
+  Shard shard(options, bench);
+  ServerCommit commit;
+  commit.generation = Generation(1);
+  commit.contributors = {WorkerId(0)};
+  shard.commit(commit, Time{});
+  data::Header finish;
+  finish.type = data::Type::kFinish;
+  finish.generation = Generation(9);
+  std::vector<ShardBench::Answer> refused;
+  for (int i = 0; i < 1000 && refused.empty(); ++i) {
+    shard.handle_unchecked(finish, {}, Time{});
+    refused = bench.take();
+  }
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].header.type == data::Type::kFailed);
+}
+
 TEST_CASE("shard: frames of generations to come take bounded memory", "[shard]") {
   ShardBench bench;
   auto options = ShardBench::options();
