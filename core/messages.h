@@ -22,7 +22,7 @@
 
 namespace dt {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 
 enum class Role : std::uint8_t {
   kServer = 0,

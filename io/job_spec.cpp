@@ -51,8 +51,9 @@ using nlohmann::json;
 
 constexpr const char* kBytes = "bytes";
 /// What specs of earlier versions lack.
-constexpr const char* kNewer[] = {"checkpoint_interval_s", "is_env_elsewhere", "log_limit",
-                                  "server_dead_after_s"};
+constexpr const char* kNewer[] = {"checkpoint_interval_s", "dmlc_roles",
+                                  "is_env_elsewhere",      "log_limit",
+                                  "no_shared_folder",      "server_dead_after_s"};
 /// A spec's env: object, list, pair, wrapped text.
 constexpr int kDeepest = 4;
 

@@ -175,10 +175,14 @@ std::vector<AgentFiles> candidates(const AttachOptions& options, const AgentFile
   return all;
 }
 
-/// An agent, or the guard of one, lives: it holds the lock.
+/// An agent, or the guard of one, lives: it holds the lock. A folder below /tmp may be another
+/// user's: only a file of ours counts.
 bool is_held(const std::string& lock) {
-  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  return fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat file {};
+  const bool is_ours =
+      fd && ::fstat(fd.get(), &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == ::geteuid();
+  return is_ours && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 std::optional<io::Fd> connect_any(const std::vector<AgentFiles>& all) {

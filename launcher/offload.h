@@ -28,9 +28,10 @@ class Offload {
   template <class T>
   io::awaitable<T> finish(std::function<T()> work) {
     auto pending = start(co_await io::asio::this_coro::executor, std::move(work));
+    const bool throws = co_await io::asio::this_coro::throw_if_cancelled();
     co_await io::asio::this_coro::throw_if_cancelled(false);
     while (!pending->value) co_await pending->done.async_wait(io::tok);
-    co_await io::asio::this_coro::throw_if_cancelled(true);
+    co_await io::asio::this_coro::throw_if_cancelled(throws);
     co_return std::move(*pending->value);
   }
 

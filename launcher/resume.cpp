@@ -260,7 +260,9 @@ Result<void> begin_with_checkpoint(io::JobSpec& spec,
     spec.restore_epoch = manifest->epoch.value;
     return {};
   }
-  return fail(ErrorKind::kInvalid, "{}: no checkpoint is there to begin with (--checkpoint-every)",
+  return fail(ErrorKind::kInvalid,
+              "{}: no checkpoint is there to begin with: none was asked for (--checkpoint-every, "
+              "--checkpoint-interval), or there was no place for one, as dtctl events says",
               folder);
 }
 

@@ -190,6 +190,7 @@ io::awaitable<int> agent_authenticate(std::shared_ptr<SshSession> session, AuthP
               plan.agent_deadline,
               {}};
   // The relay lives in this frame: whatever happens, it is joined here.
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
   co_await asio::this_coro::throw_if_cancelled(false);
   io::TaskGroup group(session->executor());
   group.spawn(relay.run());
@@ -206,7 +207,7 @@ io::awaitable<int> agent_authenticate(std::shared_ptr<SshSession> session, AuthP
   group.cancel();
   co_await group.join();
   problem = relay.problem;
-  co_await asio::this_coro::throw_if_cancelled(true);
+  co_await asio::this_coro::throw_if_cancelled(throws);
   co_return rc;
 }
 

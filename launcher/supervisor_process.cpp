@@ -25,6 +25,7 @@ using io::tok;
 
 /// A supervisor that replays a long journal on a slow disk still gets ready in this time.
 constexpr auto kReadyLimit = std::chrono::seconds(60);
+constexpr auto kEndLimit = std::chrono::seconds(5);
 constexpr int kReadyFd = 3;
 
 std::string sibling(const std::string& program) {
@@ -143,13 +144,15 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   auto said = co_await io::within(kReadyLimit, read_line(std::move(ready)),
                                   "waiting for the supervisor to get ready");
   if (!said) {
-    ::kill(pid, SIGTERM);
+    // A job that runs must not be stopped by its supervisor's slow start. The journal bears a kill.
+    ::kill(pid, how == SupervisorStart::kNew ? SIGTERM : SIGKILL);
+    if (!co_await process->wait(kEndLimit)) ::kill(pid, SIGKILL);
     Error late = said.error();
     late.message += "; see " + log_path;
     co_return cannot(late);
   }
   if (*said == "READY") co_return std::move(process);
-  const auto status = co_await process->wait(std::chrono::seconds(5));
+  const auto status = co_await process->wait(kEndLimit);
   if (said->starts_with("ERROR ")) co_return tl::unexpected(refusal(*said));
   const std::string end = status ? to_string(*status) : "no word";
   const std::string last = last_line(log_path);

@@ -155,6 +155,7 @@ awaitable<Result<void>> sync_folder(SshBackend& backend, std::vector<Host> hosts
   io::TaskGroup group(co_await asio::this_coro::executor);
   for (const Host& host : hosts) group.spawn(one(host));
   // Tasks refer to this frame: it waits for them also when it is cancelled.
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
   co_await asio::this_coro::throw_if_cancelled(false);
   bool cancelled = false;
   while (left > 0 && !cancelled) {
@@ -164,7 +165,7 @@ awaitable<Result<void>> sync_folder(SshBackend& backend, std::vector<Host> hosts
   }
   if (cancelled) group.cancel();
   co_await group.join();
-  co_await asio::this_coro::throw_if_cancelled(true);
+  co_await asio::this_coro::throw_if_cancelled(throws);
   if (errors.empty()) co_return Result<void>();
   std::string all;
   for (const Error& error : errors) all += (all.empty() ? "" : "\n") + error.message;

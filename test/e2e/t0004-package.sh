@@ -10,7 +10,9 @@ dpkg-deb -f "$tools" Depends >"$T/depends.out"
 expect_output depends 'libssh-4'
 ! grep -qE 'torch|boost' "$T/depends.out" || fail "dtlaunch should not need $(cat "$T/depends.out")"
 trainer=$(echo "$T"/deb/dtlaunch-trainer_*.deb)
-[ ! -f "$trainer" ] || dpkg-deb -f "$trainer" Depends | grep -q libtorch || fail "the trainer's package does not name libtorch"
+for needed in libtorch 'libdtkv0 (= '; do
+  [ ! -f "$trainer" ] || dpkg-deb -f "$trainer" Depends | grep -qF "$needed" || fail "the trainer's package does not name $needed"
+done
 dpkg-deb -x "$tools" "$T/unpacked"
 dpkg-deb -c "$tools" >"$T/files.out"
 for file in bash-completion/completions/dtctl doc/dtlaunch/packages.md systemd/user/dtlaunch@.service; do

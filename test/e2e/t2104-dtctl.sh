@@ -34,6 +34,25 @@ names = [json.loads(line)["event"] for line in open(sys.argv[1])]
 assert names.count("committed") == 2 and "worker_added" in names and "worker_removed" in names, names' "$T/events.out"
 run logs dtctl logs 0
 expect_output logs 'Epoch\[0\]'
+# What --log-limit set aside comes first, also where nothing came after it.
+folder=$(echo .dtlaunch/*/logs)
+echo "of then" >"$folder/worker-7.log.1"
+run older dtctl logs 7
+expect_status 0
+expect_output older '^of then$'
+echo "of now" >"$folder/worker-7.log"
+run older dtctl logs 7
+[ "$(output older)" = "of then
+of now" ] || fail "not in their order: $(output older)"
+# Completion names processes, and a name that a shell would take for a command stays a name.
+: >"$folder/\$(touch completed).log"
+. "$DT_SOURCE/packaging/completions/dtctl"
+_dtctl dtctl '' logs
+[ ! -e completed ] || fail "completion executed a file's name"
+[[ " ${COMPREPLY[*]} " == *" worker-7 "* ]] || fail "completion of logs: ${COMPREPLY[*]}"
+_dtctl dtctl '' why
+[ ${#COMPREPLY[@]} -gt 0 ] || fail "no host to complete"
+rm "$folder"/worker-7.log* "$folder"/*touch*
 start console dtctl console
 wait_for 10 'grep -q "worker 0 localhost" "$T/console.out"' || fail "the console shows nothing"
 start wait dtctl wait ended

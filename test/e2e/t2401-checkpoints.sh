@@ -153,4 +153,4 @@ run without dtlaunch -n 1 -s 1 --checkpoint-every 0 "$DT_BIN/mlp_worker" --sampl
 expect_status 0
 run none dtlaunch --resume . --again
 expect_status 2
-expect_output none 'no checkpoint is there to begin with \(--checkpoint-every\)'
+expect_output none 'no checkpoint is there to begin with: none was asked for'

@@ -1,6 +1,7 @@
 #include "io/job_spec.h"
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "test/support/catch.h"
 
@@ -22,6 +23,71 @@ TEST_CASE("job spec: words and values of any bytes come back as they were", "[jo
   CHECK(back->cwd == spec.cwd);
   CHECK(back->prepare_data == bytes);
   CHECK(to_json(*back) == to_json(spec));
+}
+
+TEST_CASE("job spec: one of a version before this one is read", "[job_spec]") {
+  // What a spec had at 1d23eb5.
+  constexpr const char* kThen[] = {"job",
+                                   "job_dir",
+                                   "state_dir",
+                                   "socket",
+                                   "command",
+                                   "cwd",
+                                   "env",
+                                   "env_server",
+                                   "env_worker",
+                                   "local",
+                                   "elastic",
+                                   "detached",
+                                   "workers",
+                                   "servers",
+                                   "added",
+                                   "known_hosts",
+                                   "prepare_data",
+                                   "require_prepared",
+                                   "sync_dst_dir",
+                                   "server_port",
+                                   "interface",
+                                   "transport",
+                                   "deterministic",
+                                   "refuse_nonfinite",
+                                   "busy_poll_us",
+                                   "server_device",
+                                   "checkpoint_every",
+                                   "keep_checkpoints",
+                                   "restore",
+                                   "restore_epoch",
+                                   "max_restarts",
+                                   "restart_refill_s",
+                                   "max_futile_restarts",
+                                   "min_workers",
+                                   "min_workers_timeout_s",
+                                   "max_workers",
+                                   "start_timeout_s",
+                                   "is_start_timeout_set",
+                                   "prepare_timeout_s",
+                                   "leave_timeout_s",
+                                   "stop_timeout_s",
+                                   "orphan_timeout_s",
+                                   "boundary_timeout_s",
+                                   "hang_timeout_s",
+                                   "suspect_after_s",
+                                   "dead_after_s",
+                                   "poll_interval_s",
+                                   "ssh",
+                                   "quiet",
+                                   "prefix"};
+  io::JobSpec spec;
+  spec.job = "old";
+  spec.no_shared_folder = true;
+  const auto now = nlohmann::json::parse(to_json(spec));
+  nlohmann::json then;
+  for (const char* name : kThen) then[name] = now.at(name);
+  const auto back = io::spec_from_json(then.dump());
+  INFO((back ? "" : back.error().message));
+  REQUIRE(back);
+  CHECK(back->job == "old");
+  CHECK_FALSE(back->no_shared_folder);
 }
 
 TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") {

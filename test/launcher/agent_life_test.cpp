@@ -1,4 +1,7 @@
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -7,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "io/fd.h"
 #include "test/launcher/agent_fixture.h"
 #include "test/support/catch.h"
 
@@ -196,6 +200,29 @@ TEST_CASE("agent: attach without --start says that no agent is there", "[agent]"
   REQUIRE(site.wait([&] { return link->ended; }));
   CHECK(link->end_reason.find("no agent of job " + site.job + " runs on host node1") !=
         std::string::npos);
+}
+
+TEST_CASE("agent: a lock that is no file of its user's keeps nobody waiting", "[agent]") {
+  Site site;
+  auto link = site.attach();
+  REQUIRE(site.wait([&] { return link->states.size() == 1; }));
+  const std::string socket = link->states[0].place.socket;
+  const std::string stem = site.folder + "/" + fs::path(socket).stem().string();
+  const std::string file = stem + ".lock";
+  io::Fd lock;
+  SECTION("a fifo") { REQUIRE(::mkfifo(file.c_str(), 0600) == 0); }
+  SECTION("another user's, who holds it") {
+    if (::geteuid() != 0) {
+      WARN("SKIPPED: only root gives files away");
+      return;
+    }
+    lock = io::Fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    REQUIRE(::fchown(lock.get(), 65534, 65534) == 0);
+    REQUIRE(::flock(lock.get(), LOCK_EX) == 0);
+  }
+  auto asking = site.attach(1, "node2", {"--socket", stem + ".sock"});
+  REQUIRE(site.wait([&] { return asking->ended; }));
+  CHECK(asking->end_reason.find("no agent of job") != std::string::npos);
 }
 
 TEST_CASE("agent: what it and its guard leave when both are killed is ended at the next attach",
