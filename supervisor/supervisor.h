@@ -85,6 +85,8 @@ class Supervisor {
 
  private:
   struct HostShell {
+    [[nodiscard]] bool is_attached() const { return link && link->up() && ever_attached; }
+
     std::unique_ptr<AgentLink> link;
     std::string address;  ///< Literal; empty until known.
     std::uint32_t cores = 0;

@@ -219,10 +219,6 @@ io::awaitable<void> Supervisor::watch_checkpoint_place() {
   checkpoint_place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec_), term_),
                             fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts),
                             spec_.local);
-  const auto is_attached = [this](const Host& host) {
-    const HostShell& h = shell(host);
-    return h.link && h.link->up() && h.ever_attached;
-  };
   std::optional<std::string> reported;
   for (Time next = steady_now();; co_await io::sleep_for(kLook)) {
     if (steady_now() >= next) {
@@ -233,11 +229,11 @@ io::awaitable<void> Supervisor::watch_checkpoint_place() {
         checkpoint_place_->written(written ? "" : written.error().message);
         std::vector<Host> attached;
         for (const auto& [host, h] : hosts_)
-          if (is_attached(host)) attached.push_back(host);
+          if (h.is_attached()) attached.push_back(host);
         for (const Host& host : attached) look_for_place(host, {});
       }
       for (const Host& host : checkpoint_place_->look_again())
-        if (is_attached(host)) look_for_place(host, {});
+        if (shell(host).is_attached()) look_for_place(host, {});
       auto free = co_await volume_.room(io::job_files_dir(spec_));
       const Checkpoints& known = job_->checkpoints();
       const std::uint64_t copies = spec_.keep_checkpoints + 1 -

@@ -12,12 +12,14 @@ namespace {
 /// Waits for offloaded work twice, as a caller that sees to its own end when it is cancelled.
 io::awaitable<void> caller(launcher::Offload& offload, std::latch& go, int& finished) {
   co_await io::asio::this_coro::throw_if_cancelled(false);
-  co_await offload.finish(std::function<int()>([&go] {
+  std::function<int()> first = [&go] {
     go.wait();
     return 1;
-  }));
+  };
+  co_await offload.finish(std::move(first));
   ++finished;
-  co_await offload.finish(std::function<int()>([] { return 2; }));
+  std::function<int()> second = [] { return 2; };
+  co_await offload.finish(std::move(second));
   ++finished;
 }
 
