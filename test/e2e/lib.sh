@@ -101,7 +101,7 @@ new_hosts() {
 
 # _alive PID: neither gone nor a zombie. Asked over and over: no process is made for it.
 _alive() {
-  local key state
+  local key="" state=""  # the process may end between open and read
   { while read -r key state _ && [ "$key" != State: ]; do :; done; } 2>/dev/null <"/proc/$1/status" || return 1
   [ "$key" = State: ] && [[ $state != [ZX] ]]
 }
