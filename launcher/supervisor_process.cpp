@@ -146,7 +146,10 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   if (!said) {
     // A job that runs must not be stopped by its supervisor's slow start. The journal bears a kill.
     ::kill(pid, how == SupervisorStart::kNew ? SIGTERM : SIGKILL);
-    if (!co_await process->wait(kEndLimit)) ::kill(pid, SIGKILL);
+    if (!co_await process->wait(kEndLimit)) {
+      ::kill(pid, SIGKILL);
+      co_await process->wait(kEndLimit);
+    }
     Error late = said.error();
     late.message += "; see " + log_path;
     co_return cannot(late);
