@@ -100,8 +100,9 @@ void Job::lost_since(Time since) {
 
 void Job::count_wait_for_dead(bool nobody_left) {
   Time since = dead_since_.value_or(now_.at);
-  // Nobody waited in the epoch for it before the epoch began.
-  since = std::max(since, released_at_.value_or(since));
+  // Nobody waited in the epoch for it before the epoch began: with the release, or with its commit
+  // where a server's acknowledgement keeps the release back.
+  since = std::max(since, released_at_.value_or(complete_at_.value_or(since)));
   since = std::max(since, lost_time_.silence_counted_until().value_or(since));
   dead_since_.reset();
   if (finishing() || recovering_since_) return;
