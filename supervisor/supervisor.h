@@ -91,7 +91,7 @@ class Supervisor {
     std::string address;  ///< Literal; empty until known.
     std::uint32_t cores = 0;
     std::string machine;
-    std::string reach_command;  ///< Of the last failure: to try by hand.
+    std::string reach_command;  ///< Repeats the last failed connection by hand.
     bool ever_attached = false;
     bool leaving = false;  ///< Let go: its link closes when the agent has ended.
     bool silent = false;   ///< The job machine was told that its agent says nothing.

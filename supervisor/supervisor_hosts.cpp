@@ -85,7 +85,7 @@ io::awaitable<void> Supervisor::reach(Host host) {
   for (const Time until = steady_now() + kFarewell;
        shell(host).link && shell(host).leaving && !shell(host).link->ended();) {
     if (steady_now() >= until)
-      co_return cannot_attach(host, "the agent of its earlier stay cannot be told to end");
+      co_return cannot_attach(host, "the host's previous agent has not ended");
     co_await io::sleep_for(std::chrono::milliseconds(20));
   }
   if (end_) co_return;

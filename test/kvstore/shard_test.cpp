@@ -1,6 +1,7 @@
 #include "kvstore/shard.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "kvstore/compression.h"
 #include "test/kvstore/shard_bench.h"
@@ -8,6 +9,22 @@
 using namespace dt;
 using namespace dt::kv;
 using namespace dt::test;
+
+namespace {
+
+/// With worker 0 in generation 1, and room for 1,000 bytes of generations to come.
+std::unique_ptr<Shard> shard_of_little_room(ShardBench& bench) {
+  auto options = ShardBench::options();
+  options.max_held_bytes = 1000;
+  auto shard = std::make_unique<Shard>(options, bench);
+  ServerCommit commit;
+  commit.generation = Generation(1);
+  commit.contributors = {WorkerId(0)};
+  shard->commit(commit, Time{});
+  return shard;
+}
+
+}  // namespace
 
 TEST_CASE("shard: a fenced worker's push is refused and changes nothing", "[shard]") {
   ShardBench bench;
@@ -90,13 +107,8 @@ TEST_CASE("shard: a frame of a generation not learnt yet waits for the commit or
 
 TEST_CASE("shard: requests that came to another loop take no more memory than its own", "[shard]") {
   ShardBench bench;
-  auto options = ShardBench::options();
-  options.max_held_bytes = 1000;
-  Shard shard(options, bench);
-  ServerCommit commit;
-  commit.generation = Generation(1);
-  commit.contributors = {WorkerId(0)};
-  shard.commit(commit, Time{});
+  const auto small = shard_of_little_room(bench);
+  Shard& shard = *small;
   data::Header finish;
   finish.type = data::Type::kFinish;
   finish.generation = Generation(9);
@@ -111,13 +123,8 @@ TEST_CASE("shard: requests that came to another loop take no more memory than it
 
 TEST_CASE("shard: frames of generations to come take bounded memory", "[shard]") {
   ShardBench bench;
-  auto options = ShardBench::options();
-  options.max_held_bytes = 1000;
-  Shard shard(options, bench);
-  ServerCommit commit;
-  commit.generation = Generation(1);
-  commit.contributors = {WorkerId(0)};
-  shard.commit(commit, Time{});
+  const auto small = shard_of_little_room(bench);
+  Shard& shard = *small;
   data::Header header;
   header.type = data::Type::kInit;
   header.samples = kElements;
@@ -133,7 +140,9 @@ TEST_CASE("shard: frames of generations to come take bounded memory", "[shard]")
   CHECK(held > 0);
   CHECK(held < 100);
   CHECK(shard.check(header).error().kind == ErrorKind::kUnavailable);
+  ServerCommit commit;
   commit.generation = Generation(2);
+  commit.contributors = {WorkerId(0)};
   shard.commit(commit, Time{});
   CHECK(shard.check(header));
   CHECK(bench.take().size() == static_cast<std::size_t>(held));
