@@ -35,10 +35,36 @@ Duration seconds_of(const std::string& s) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::stod(s)));
 }
 
+/// What the events of all stories look like: "KIND NAME: FIELDS" by KIND and NAME.
+class Shapes {
+ public:
+  void take(const Note& e) {
+    static constexpr const char* kKinds[] = {"info",    "launch",  "commit",
+                                             "refusal", "failure", "measure"};
+    auto& fields =
+        shapes_[fmt::format("{} {}", kKinds[static_cast<std::size_t>(e.kind)], e.what)];
+    if (e.worker) fields.insert("worker");
+    if (e.host) fields.insert("host");
+    if (e.line) fields.insert("seq");
+    for (const auto& [name, value] : e.numbers) fields.insert(name);
+  }
+  [[nodiscard]] std::string text() const {
+    std::string out;
+    for (const auto& [event, fields] : shapes_)
+      out += fmt::format("{}: {}\n", event, fmt::join(fields, " "));
+    return out;
+  }
+
+ private:
+  std::map<std::string, std::set<std::string>> shapes_;
+};
+
 /// The job machine and just enough of a world to report back: agents that remember their
 /// processes, servers that listen and acknowledge at once.
 class Story {
  public:
+  explicit Story(Shapes& shapes) : shapes_(shapes) {}
+
   std::string command(const std::string& line) {
     out_.str("");
     const Words w = split(line);
@@ -377,6 +403,7 @@ class Story {
                    e.what.generation, e.what.files.size());
             },
             [&](const Note& e) {
+              shapes_.take(e);
               // The ends of processes and of the job are told by the story's own commands and END.
               const bool is_ending = e.what.ends_with("_ended");
               if (e.kind != Note::Kind::kLaunch && (!is_ending || tells_endings_))
@@ -403,6 +430,7 @@ class Story {
   }
   [[nodiscard]] Instant now() const { return {time_, time_.time_since_epoch().count()}; }
 
+  Shapes& shapes_;
   JobOptions options_;
   std::optional<Job> job_;
   Term term_;
@@ -422,8 +450,8 @@ class Story {
 };
 
 /// The file again, with every answer replaced by what the machine says now.
-std::string play(std::istream& in) {
-  Story story;
+std::string play(std::istream& in, Shapes& shapes) {
+  Story story(shapes);
   std::string out;
   std::string answer;
   for (std::string line; std::getline(in, line);) {
@@ -450,12 +478,18 @@ TEST_CASE("scenario: every story goes as it is told", "[job][scenario]") {
       stories.push_back(entry.path());
   std::sort(stories.begin(), stories.end());
   REQUIRE_FALSE(stories.empty());
+  Shapes shapes;
   for (const auto& path : stories) {
     INFO(path.filename().string());
     std::stringstream told;
     told << std::ifstream(path).rdbuf();
-    const std::string played = play(told);
+    const std::string played = play(told, shapes);
     if (rewrite) std::ofstream(path) << played;
     CHECK(played == (rewrite ? played : told.str()));
   }
+  // events.jsonl is read by programs: what events are called, their kinds and fields stay.
+  if (rewrite) std::ofstream(DT_EVENT_SHAPES) << shapes.text();
+  std::stringstream golden;
+  golden << std::ifstream(DT_EVENT_SHAPES).rdbuf();
+  CHECK(shapes.text() == golden.str());
 }

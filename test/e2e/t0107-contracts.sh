@@ -1,0 +1,95 @@
+# timeout=120
+# What others build on stays as it is: the names of options and of variables, the console's first lines,
+# host_worker_log, and the fields of `dtctl status --json`, of events and of answers on the control socket. Each is
+# compared with a file in test/contracts; DT_REWRITE=1 writes them: commit only what you mean to promise.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+GOLDEN=$DT_SOURCE/test/contracts
+golden() {  # NAME: what stands in $T/NAME is what stands in the golden file
+  if [ -n "${DT_REWRITE-}" ]; then cp "$T/$1" "$GOLDEN/$1"; fi
+  diff -u "$GOLDEN/$1" "$T/$1" || fail "test/contracts/$1 promises something else"
+}
+
+for program in dtlaunch dtctl dtserver dtsupervisor dtagent dttrain dtbench dtgpucheck; do
+  [ -x "$DT_BIN/$program" ] || { grep "^$program " "$GOLDEN/options.txt" >>"$T/options.txt"; continue; }
+  { "$program" --help || true; [ $program != dtbench ] || dtbench kv --help; } 2>&1 | tr -s ' |[](),' '\n' |
+    grep -xE -- '-[a-zA-Z]|--[a-z][a-z-]*' | sort -u | sed "s/^/$program /" >>"$T/options.txt"
+done
+golden options.txt
+
+cat >"$T/worker" <<'EOT'
+#!/bin/sh
+[ "$DT_WORKER_ID" != 0 ] || env >"$T/worker.env"
+[ "${DT_NEWCOMER:-0}" = 0 ] || env >"$T/newcomer.env"
+exec mlp_worker "$@"
+EOT
+chmod +x "$T/worker"
+export T
+TRAIN_COMMAND=$T/worker train -n 1 -s 1 --min-workers 1 --checkpoint-every 1 --env T --
+echo localhost >>host_worker
+changed 'ADDED localhost'
+PATIENCE=20 awaits 'checkpoint>=1' workers=2
+shows 's["workers"][1]["progress"] and s["goodput"] and s["pulse"]["epoch_s"]'
+server=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["servers"][0]["pid"])' "$T/status.json")
+tr '\0' '\n' <"/proc/$server/environ" >"$T/server.env"
+for process in worker newcomer server; do
+  grep -oE '^(DT|DTKV|DMLC|PS|RANK|LOCAL|WORLD|MASTER|GROUP|ROLE|TORCHELASTIC)(_[A-Z0-9_]+)?=' "$T/$process.env" | tr -d = |
+    sort -u | comm -23 - <(env | cut -d= -f1 | sort) | sed "s/^/$process /" >>"$T/environment.txt"
+done
+golden environment.txt
+
+# The paths of all values of a JSON document; of an object that is null at times, those inside it.
+cat >"$T/paths.py" <<'EOT'
+import json, sys
+def walk(value, path):
+    if isinstance(value, dict) and value:
+        for key in value:
+            yield from walk(value[key], f"{path}.{key}")
+    elif isinstance(value, list) and value:
+        for item in value:
+            yield from walk(item, path + "[]")
+    else:
+        yield path + "[]" * isinstance(value, list)
+paths = set(walk(json.load(sys.stdin), sys.argv[1]))
+print("\n".join(sorted(p for p in paths if not any(q.startswith(p + ".") for q in paths))))
+EOT
+python3 "$T/paths.py" status <"$T/status.json" | grep -v '^status.goodput.lost_s\.' | sed 's/\.stalls\..*/.stalls/' |
+  sort -u >"$T/status.txt"
+golden status.txt
+
+# The control socket itself: frames of a length, a kind and a text that is JSON.
+cat >"$T/ask.py" <<'EOT'
+import json, socket, struct, sys
+link = socket.socket(socket.AF_UNIX)
+link.connect(json.load(open(".dtlaunch/current.json"))["socket"])
+text = sys.argv[1].encode()
+link.sendall(struct.pack("<IHI", len(text) + 6, 160, len(text)) + text)
+size, kind, length = struct.unpack("<IHI", link.recv(10, socket.MSG_WAITALL))
+assert (kind, size) == (161, length + 6), (kind, size, length)
+print(json.dumps(json.loads(link.recv(length, socket.MSG_WAITALL))))
+EOT
+ask() {
+  python3 "$T/ask.py" "$1" >"$T/answer.json"
+  printf '%s\n' "$1"
+  python3 "$T/paths.py" answer <"$T/answer.json" | grep -v '\.events\[\]' | sed 's/^/  /'
+}
+{
+  ask '{"op":"add","host":"localhost","slots":1}'
+  changed 'ADDED localhost' 'ADDED localhost'
+  ask '{"op":"remove","host":"localhost"}'
+  changed 'ADDED localhost' 'ADDED localhost' 'REMOVED localhost' 'REMOVED localhost'
+  for request in '{"op":"events","from":0}' '{"op":"changes","from":0}' '{"op":"console"}' '{"op":"dance"}' '{"op":"add"}' \
+    'no json'; do
+    ask "$request"
+  done
+} >"$T/control.txt"
+golden control.txt
+
+run stop python3 "$T/ask.py" '{"op":"stop","force":false,"why":"enough"}'
+finished job "$JOB_PID" 20
+expect_status 130
+grep -oE 'INFO (Created|Launching) .*' "$T/job.out" | sed "s|$JOB|JOB|" | sort | uniq -c >"$T/console.txt"
+golden console.txt
+sed -E 's/[0-9]{19}$/NANOSECONDS/' host_worker_log >"$T/host_worker_log.txt"
+golden host_worker_log.txt
+expect_nothing_left
