@@ -41,8 +41,7 @@ class Shapes {
   void take(const Note& e) {
     static constexpr const char* kKinds[] = {"info",    "launch",  "commit",
                                              "refusal", "failure", "measure"};
-    auto& fields =
-        shapes_[fmt::format("{} {}", kKinds[static_cast<std::size_t>(e.kind)], e.what)];
+    auto& fields = shapes_[fmt::format("{} {}", kKinds[static_cast<std::size_t>(e.kind)], e.what)];
     if (e.worker) fields.insert("worker");
     if (e.host) fields.insert("host");
     if (e.line) fields.insert("seq");
@@ -51,7 +50,7 @@ class Shapes {
   [[nodiscard]] std::string text() const {
     std::string out;
     for (const auto& [event, fields] : shapes_)
-      out += fmt::format("{}: {}\n", event, fmt::join(fields, " "));
+      out += fmt::format("{}{}{}\n", event, fields.empty() ? "" : ": ", fmt::join(fields, " "));
     return out;
   }
 
