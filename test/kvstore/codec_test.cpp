@@ -548,7 +548,7 @@ TEST_CASE("half: what is too large for a code is sent as the largest, the rest i
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> spikes = {65504,  65519,      65520,   65536,     -70000, 200000,
                                      -65505, -kInfinity, 3.4e38F, kInfinity, NAN,    1};
-  for (const std::size_t copies : {1, 5}) {  // alone, and in vectors
+  for (const std::size_t copies : {std::size_t{1}, std::size_t{5}}) {  // alone, and in vectors
     std::vector<float> gradient;
     for (std::size_t c = 0; c < copies; ++c)
       gradient.insert(gradient.end(), spikes.begin(), spikes.end());

@@ -18,9 +18,9 @@ class OnHost {
   using Memory = std::shared_ptr<void>;  ///< aligned to 256 bytes
 
   static Memory allocate(std::size_t bytes) {
-    const std::align_val_t alignment{256};
-    return {::operator new(bytes + 1, alignment),
-            [alignment](void* p) { ::operator delete(p, alignment); }};
+    static constexpr std::align_val_t kAlignment{256};
+    return {::operator new(bytes + 1, kAlignment),
+            [](void* p) { ::operator delete(p, kAlignment); }};
   }
   static void put(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
   static void get(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
