@@ -205,7 +205,8 @@ void Job::count_wait(WorkerId worker) {
   const Time complete = std::max(arrived->second, complete_at_.value_or(arrived->second));
   const bool returned = resumed_at_ && arrived->second - *resumed_at_ < kReturn;
   lose(returned ? "supervisor" : "boundary", complete - arrived->second);
-  lose(returned ? "supervisor" : boundary_cause_, now_.at - complete);
+  // Who leaves is no member any more.
+  if (!leaves(worker)) lose(returned ? "supervisor" : boundary_cause_, now_.at - complete);
   arrived_at_.erase(arrived);
 }
 
