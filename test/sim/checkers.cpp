@@ -277,6 +277,7 @@ void Checkers::check_one(const WorkerGone& r, Time) {
   const bool own_end = !told && r.status.clean() && r.why.empty();
   if (epoch_ && contains(contributors_, r.worker) && !r.status.clean()) ++deaths_;
   if (contributors_.empty() && !was_member) ++tries_;
+  stopped_tries_.erase(r.worker);
   if (contains(contributors_, r.worker) && own_end) exited_.insert(r.worker);
   if (was_member && !own_end) due_.emplace_back(false, host_.at(r.worker));
   if (was_member || base) on_trouble(host_.at(r.worker));
@@ -412,9 +413,10 @@ void Checkers::on_events(const std::vector<Note>& told, bool whole) {
 void Checkers::on_end(std::int32_t code, const std::string& message) {
   constexpr std::uint32_t kLeast = 10;
   const std::uint32_t limit = futile_restarts > 0 ? futile_restarts : kLeast;
-  if (code == 70 && deaths_ + tries_ + 1 <= limit && rollbacks_ <= limit)
+  const auto tries = tries_ + static_cast<std::uint32_t>(stopped_tries_.size());
+  if (code == 70 && deaths_ + tries + 1 <= limit && rollbacks_ <= limit)
     fail(fmt::format("the job ends for lack of progress after {} deaths, {} tries, {} rollbacks",
-                     deaths_, tries_, rollbacks_));
+                     deaths_, tries, rollbacks_));
   if (code == 70) return;
   // A lost server ends only what has no checkpoint, or no host for another one.
   if (message.find("no other one is there") != std::string::npos)

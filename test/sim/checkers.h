@@ -48,6 +48,10 @@ class Checkers {
   void on_trouble() { swap_.reset(); }
   /// A host could not be reached or prepared.
   void on_failed_try() { tries_ += contributors_.empty(); }
+  /// The job stops this one.
+  void on_stop(WorkerId worker) {
+    if (contributors_.empty() && gone_.count(worker) == 0) stopped_tries_.insert(worker);
+  }
   void on_hang(WorkerId worker) { hung_.insert(worker); }
   /// `all_wait`: every contributor is alive, reachable and waits at the boundary, nothing is wrong
   /// with any server. `hang`: rounds wait for these, which hang, and nothing else is wrong.
@@ -154,8 +158,9 @@ class Checkers {
   std::map<WorkerId, Time> hanging_since_;
   std::optional<Time> server_hangs_since_;
   std::set<WorkerId> hung_;
-  std::uint32_t deaths_ = 0;  ///< Of members, since an epoch was completed.
-  std::uint32_t tries_ = 0;   ///< Starts that failed while no member was alive, since then.
+  std::uint32_t deaths_ = 0;          ///< Of members, since an epoch was completed.
+  std::uint32_t tries_ = 0;           ///< Starts that failed while no member was alive, since then.
+  std::set<WorkerId> stopped_tries_;  ///< Those that were stopped and have not ended yet.
 };
 
 }  // namespace dt::sim

@@ -167,8 +167,8 @@ bool Cluster::everyone_waits() const {
       return false;
     const Machine& m = machines_[p->host];
     const auto heard = heard_.find(id);
-    if (!m.link.up || !m.control || heard == heard_.end() || heard->second.first != life_ ||
-        heard->second.second != p->arrived->epoch)
+    if (!m.link.up || !m.control || heard == heard_.end() || heard->second.life != life_ ||
+        heard->second.epoch != p->arrived->epoch || heard->second.servers != p->arrived->servers)
       return false;
   }
   return true;

@@ -203,7 +203,12 @@ class Cluster {
   std::vector<Note> events_;  ///< Of the changes of members, as events.jsonl has them.
   std::vector<Note> events_queue_;
   std::map<std::size_t, std::uint64_t> prepares_;
-  std::map<WorkerId, std::pair<std::uint64_t, Epoch>> heard_;
+  struct Heard {
+    std::uint64_t life = 0;  ///< The supervisor's.
+    Epoch epoch;
+    Generation servers;
+  };
+  std::map<WorkerId, Heard> heard_;
   bool over_ = false;
   Time over_at_{};
   std::int32_t exit_code_ = 0;

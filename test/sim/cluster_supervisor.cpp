@@ -105,7 +105,8 @@ void Cluster::tick(std::uint64_t life) {
 
 void Cluster::feed(const JobEvent& event) {
   if (!alive_ || over_ || checkers_->failure()) return;
-  if (const auto* a = std::get_if<WorkerArrived>(&event)) heard_[a->worker] = {life_, a->epoch};
+  if (const auto* a = std::get_if<WorkerArrived>(&event))
+    heard_[a->worker] = {life_, a->epoch, a->servers};
   carry_out(job_->step(event, instant()));
 }
 
@@ -216,6 +217,7 @@ void Cluster::act(const Stop& e) {
   trace(10, e.process.id, "  stop {} on {}", to_string(e.process), e.host);
   const Duration grace = e.grace;
   const ProcessId id = e.process;
+  if (id.role == Role::kWorker) checkers_->on_stop(WorkerId(id.id));
   to_agent(i, [this, i, id, grace] {
     const auto p = machines_[i].agent.processes.find(id);
     if (p == machines_[i].agent.processes.end()) return;
@@ -250,7 +252,7 @@ void Cluster::act(const TellServers& e) {
 void Cluster::act(const TellRelease& e) {
   // A first arrival names an epoch of the worker's own; it may come to that one later.
   if (const auto heard = heard_.find(e.worker);
-      heard != heard_.end() && heard->second.second != e.message.epoch)
+      heard != heard_.end() && heard->second.epoch != e.message.epoch)
     heard_.erase(heard);
   trace(11, e.worker.value, "  release worker {}: {} epoch {} rank {}/{} generation {}", e.worker,
         e.message.verdict == Verdict::kLeave      ? "leave"
@@ -281,11 +283,16 @@ void Cluster::act(const SealCheckpoint& e) {
   const bool fails = rng_.chance(faults_.seal_fails);
   // The volume's helper outlives a supervisor for the moment that a rename takes.
   after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 100ms), [this, life, fails, generation, epoch] {
-    if (!fails) sealed_.insert(generation);
-    if (!fails) kept_[epoch] = saved_[generation];
-    if (!fails) damaged_.erase(epoch);
-    if (!fails && !healed_ && damage_rng_.chance(faults_.damage)) damaged_.insert(epoch);
-    if (!fails) checkers_->on_sealed(epoch, generation);
+    const bool breaks = !fails && !healed_ && damage_rng_.chance(faults_.damage);
+    // Once more, it is there already.
+    if (!fails && sealed_.insert(generation).second) {
+      kept_[epoch] = saved_[generation];
+      if (breaks)
+        damaged_.insert(epoch);
+      else
+        damaged_.erase(epoch);
+      checkers_->on_sealed(epoch, generation);
+    }
     if (life == life_) feed(CheckpointSealed{generation, fails ? "no space left" : ""});
   });
 }
