@@ -229,6 +229,8 @@ class Job {
   void fill_gaps();
   void stop_unwanted();
   void move_newcomers();
+  void
+  reach_first_host();  ///< That of rank 0, whose ports all base workers have in their environment.
   void shrink_if_someone_died();
   void cross_boundary();
   /// The plan gives fewer members than there have to be: the boundary waits.

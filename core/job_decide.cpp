@@ -124,7 +124,10 @@ void Job::move_newcomers() {
       }
       continue;
     }
-    if (w.base && initial() && !knows_ports()) continue;  // they are in its environment
+    if (w.base && initial() && !knows_ports()) {  // they are in its environment
+      reach_first_host();
+      continue;
+    }
     if (!membership_.advance(id, WorkerEvent::kStartSent, now_.at)) continue;
     StartWorker start;
     start.worker = id;
@@ -140,6 +143,14 @@ void Job::move_newcomers() {
     effects_.emplace_back(start);
     if (servers_listen()) effects_.emplace_back(TellServers{id, host, server_list()});
   }
+}
+
+void Job::reach_first_host() {
+  const Host& host = options_.workers.front();
+  HostState& first = hosts_[host];
+  if (first.link != Link::kNone || !usable(host)) return;
+  first.link = Link::kAttaching;
+  effects_.emplace_back(Attach{host, true});
 }
 
 void Job::shrink_if_someone_died() {
