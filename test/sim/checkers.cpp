@@ -47,7 +47,7 @@ void Checkers::check_one(const TermBegan& r, Time) {
   term_ = r.term;
   // A new supervisor begins to measure anew.
   hanging_since_.clear();
-  server_hangs_since_.reset();
+  server_hangs_since_.clear();
   waiting_since_.reset();
   on_trouble();
 }
@@ -363,11 +363,11 @@ void Checkers::on_tick(Time now, bool all_wait, const std::set<WorkerId>& hang) 
     fail("every member has waited at the boundary for seconds and nothing is wrong");
 }
 
-void Checkers::on_server_hangs(Time now, bool hangs) {
-  if (!hangs) return server_hangs_since_.reset();
-  if (!server_hangs_since_) server_hangs_since_ = now;
-  if (now - *server_hangs_since_ > kServerHangsAtMost)
-    fail("a server that hangs is waited for longer than --server-dead-after");
+void Checkers::on_servers_hang(Time now, const std::set<ServerId>& hang) {
+  std::erase_if(server_hangs_since_, [&hang](const auto& h) { return hang.count(h.first) == 0; });
+  for (const ServerId id : hang)
+    if (now - server_hangs_since_.emplace(id, now).first->second > kServerHangsAtMost)
+      fail(fmt::format("server {} hangs and is waited for longer than --server-dead-after", id));
 }
 
 void Checkers::on_log_file(const std::string& text, bool whole) {

@@ -57,8 +57,8 @@ class Checkers {
   /// with any server. `hang`: rounds wait for these, which hang, and nothing else is wrong.
   /// Neither may last.
   void on_tick(Time now, bool all_wait, const std::set<WorkerId>& hang);
-  /// One of the present servers hangs on a host that is heard. That may not last either.
-  void on_server_hangs(Time now, bool hangs);
+  /// Those of the present servers that hang on a host that is heard. That may not last either.
+  void on_servers_hang(Time now, const std::set<ServerId>& hang);
   void on_log_file(const std::string& text, bool whole);
   /// What events.jsonl tells of the changes that host_worker_log has.
   void on_events(const std::vector<Note>& told, bool whole);
@@ -156,7 +156,7 @@ class Checkers {
   std::set<WorkerId> exited_;  ///< Members with exit code 0 that have not left yet.
   std::optional<Time> waiting_since_;
   std::map<WorkerId, Time> hanging_since_;
-  std::optional<Time> server_hangs_since_;
+  std::map<ServerId, Time> server_hangs_since_;
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;          ///< Of members, since an epoch was completed.
   std::uint32_t tries_ = 0;           ///< Starts that failed while no member was alive, since then.

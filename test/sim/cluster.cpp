@@ -141,11 +141,13 @@ bool Cluster::is_heard(const Machine& m) const {
   return m.up && m.control && m.link.up && m.link.last_to_supervisor <= now_ + kDelayAtMost;
 }
 
-bool Cluster::a_server_hangs() const {
-  return std::any_of(processes_.begin(), processes_.end(), [this](const Process& p) {
-    return p.id.role == Role::kServer && p.since == checkers_->servers_since() && p.running &&
-           p.hung && p.listens && is_heard(machines_[p.host]);
-  });
+std::set<ServerId> Cluster::hanging_servers() const {
+  std::set<ServerId> out;
+  for (const Process& p : processes_)
+    if (p.id.role == Role::kServer && p.since == checkers_->servers_since() && p.running &&
+        p.hung && p.listens && is_heard(machines_[p.host]))
+      out.insert(ServerId(p.id.id));
+  return out;
 }
 
 bool Cluster::servers_are_well() const {

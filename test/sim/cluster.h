@@ -160,7 +160,7 @@ class Cluster {
   [[nodiscard]] bool is_heard(const Machine& machine) const;
   [[nodiscard]] bool servers_are_well() const;
   /// One of the present servers hangs, and its host is heard.
-  [[nodiscard]] bool a_server_hangs() const;
+  [[nodiscard]] std::set<ServerId> hanging_servers() const;
   [[nodiscard]] bool everyone_waits() const;
   /// Workers that hang and that somebody waits for in a round, and nothing else is wrong.
   [[nodiscard]] std::set<WorkerId> keep_others_waiting() const;

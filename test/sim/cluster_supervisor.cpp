@@ -93,7 +93,7 @@ void Cluster::tick(std::uint64_t life) {
     feed(Tick{});
     if (alive_ && life == life_) {
       checkers_->on_tick(now_, everyone_waits(), keep_others_waiting());
-      checkers_->on_server_hangs(now_, a_server_hangs());
+      checkers_->on_servers_hang(now_, hanging_servers());
     }
     if (rng_.chance(0.3)) {
       flush_log(log_queue_.size());
