@@ -1,5 +1,5 @@
-# DT_CUDA: whether the device's side of kvstore/cuda is built. Its host form always is.
-set(DT_WITH_CUDA AUTO CACHE STRING "Build the GPU code of kvstore/cuda: ON, OFF, or AUTO (where nvcc is found)")
+# DT_CUDA: whether the device's side of kvstore/compute/cuda is built. Its host form always is.
+set(DT_WITH_CUDA AUTO CACHE STRING "Build the GPU code of kvstore/compute/cuda: ON, OFF, or AUTO (where nvcc is found)")
 set_property(CACHE DT_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DT_CUDA OFF)
 

@@ -18,7 +18,7 @@ endif()
 # First everything known now; the commit's own mark survives this pass.
 set(DT_COMMIT "@DT_COMMIT@")
 set(dt_version_dir ${PROJECT_BINARY_DIR}/version)
-configure_file(${PROJECT_SOURCE_DIR}/core/version.cpp.in ${dt_version_dir}/version.cpp.configured @ONLY)
+configure_file(${PROJECT_SOURCE_DIR}/core/base/version.cpp.in ${dt_version_dir}/version.cpp.configured @ONLY)
 add_custom_target(dt_version_commit
   COMMAND ${CMAKE_COMMAND} -DDT_SOURCE=${PROJECT_SOURCE_DIR}
           -DDT_CONFIGURED=${dt_version_dir}/version.cpp.configured

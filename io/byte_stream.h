@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace dt::io {
 

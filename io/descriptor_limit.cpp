@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace dt::io {
 namespace {

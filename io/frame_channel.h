@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "core/wire.h"
+#include "core/base/wire.h"
 #include "io/asio.h"
 #include "io/byte_stream.h"
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace dt::io {
 

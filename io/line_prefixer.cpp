@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace dt::io {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/messages.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/protocol/control_messages.h"
 
 namespace dt::io {
 

@@ -8,9 +8,9 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "core/data_messages.h"
-#include "core/id.h"
-#include "kvstore/cuda/buffer.h"
+#include "core/base/id.h"
+#include "kvstore/compute/cuda/buffer.h"
+#include "kvstore/protocol/messages.h"
 
 namespace dt::kv {
 

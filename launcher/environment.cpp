@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "io/checkpoint.h"
+#include "io/job/checkpoint_manifest.h"
 
 namespace dt::launcher {
 namespace {

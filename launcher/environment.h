@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/hosts.h"
-#include "core/id.h"
-#include "core/messages.h"
-#include "io/job_spec.h"
+#include "core/base/id.h"
+#include "core/files/hosts.h"
+#include "core/protocol/control_messages.h"
+#include "io/job/spec.h"
 
 namespace dt::launcher {
 

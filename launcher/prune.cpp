@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "io/fd.h"
-#include "io/job_spec.h"
-#include "io/master_folders.h"
+#include "io/job/master_folders.h"
+#include "io/job/spec.h"
 
 namespace dt::launcher {
 namespace {

@@ -5,8 +5,8 @@
                                ^           ^    ^
                                supervisor--+    trainer   (of kvstore the C ABI only; no io)
 
-core is pure (core/result.cpp's abort with a message aside): the standard library without clocks, files, threads and randomness, fmt and
-tl::expected. kvstore/cuda is carried alone to machines with a GPU: the standard library, CUDA and kernels.h of kvstore. test/ may include
+core is pure (core/base/result.cpp's abort with a message aside): the standard library without clocks, files, threads and randomness, fmt and
+tl::expected. kvstore/compute/cuda is carried alone to machines with a GPU: the standard library, CUDA and kernels.h of kvstore. test/ may include
 everything.
 """
 import os
@@ -24,9 +24,9 @@ ALLOWED = {
 # The C ABI and its C++ face: what any user's program has.
 TRAINER_MAY = {"kvstore/dtkv.h", "kvstore/kvstore.h"}
 
-# kvstore/cuda, of which headers without CUDA in them (all but one) serve every compiler.
-CUDA_FOLDER = "kvstore/cuda/"
-CUDA_MAY = {"kvstore/kernels/kernels.h"}
+# kvstore/compute/cuda, of which headers without CUDA in them (all but one) serve every compiler.
+CUDA_FOLDER = "kvstore/compute/cuda/"
+CUDA_MAY = {"kvstore/compute/kernels/kernels.h"}
 CUDA_HEADERS = re.compile(r"^(cuda\w*\.h|nccl\.h|dlfcn\.h|[a-z_]+)$")
 ONLY_FOR_NVCC = CUDA_FOLDER + "launch_kernel.h"
 
@@ -79,11 +79,11 @@ def reasons(root, layer, path, text):
                     may += " " + " ".join(sorted(TRAINER_MAY))
                 yield number, f"{layer} may not include {name} (it may include: {may})"
             elif in_cuda and not name.startswith(CUDA_FOLDER) and name not in CUDA_MAY:
-                yield number, f"kvstore/cuda is carried alone: it may not include {name}"
+                yield number, f"kvstore/compute/cuda is carried alone: it may not include {name}"
             elif name == ONLY_FOR_NVCC and not path.endswith(".cu"):
                 yield number, f"{name} is for .cu files"
         elif in_cuda and not CUDA_HEADERS.match(name):
-            yield number, f"kvstore/cuda has the standard library and CUDA, not <{name}>"
+            yield number, f"kvstore/compute/cuda has the standard library and CUDA, not <{name}>"
         elif in_cuda and header and name.startswith(("cuda", "nccl")) and not path.endswith(ONLY_FOR_NVCC):
             yield number, f"keep <{name}> out of headers: they serve compilers without CUDA"
         elif layer == "core":

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/job_events.h"
+#include "core/job/events.h"
 
 namespace dt::supervisor {
 

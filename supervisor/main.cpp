@@ -10,14 +10,14 @@
 #include <sstream>
 #include <utility>
 
-#include "core/version.h"
-#include "io/control.h"
+#include "core/base/version.h"
 #include "io/descriptor_limit.h"
-#include "launcher/local.h"
-#include "launcher/ssh.h"
-#include "launcher/sync.h"
+#include "io/job/control_protocol.h"
+#include "launcher/backend/local.h"
+#include "launcher/backend/ssh/ssh.h"
+#include "launcher/backend/ssh/sync.h"
 #include "supervisor/supervisor.h"
-#include "supervisor/volume_helper.h"
+#include "supervisor/volume/helper.h"
 
 namespace {
 

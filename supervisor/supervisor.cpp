@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "core/hosts.h"
-#include "core/journal.h"
-#include "io/control.h"
+#include "core/files/hosts.h"
+#include "core/files/journal.h"
 #include "io/fd.h"
+#include "io/job/control_protocol.h"
 
 namespace dt::supervisor {
 

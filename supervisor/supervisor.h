@@ -1,5 +1,5 @@
 /// The supervisor: the only loop of the job. It turns what happens (agents, host_worker, requests,
-/// time) into events of the job machine (core/job.h) and carries out its effects. It decides
+/// time) into events of the job machine (core/job/job.h) and carries out its effects. It decides
 /// nothing itself.
 ///
 ///     supervisor.cpp           life: files, start, end
@@ -17,30 +17,30 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
+#include "core/job/job.h"
 #include "io/asio.h"
-#include "io/job_spec.h"
+#include "io/job/spec.h"
 #include "io/log.h"
 #include "io/task_group.h"
-#include "launcher/backend.h"
+#include "launcher/backend/backend.h"
 #include "launcher/environment.h"
-#include "supervisor/agent_link.h"
-#include "supervisor/change_log_file.h"
-#include "supervisor/changes.h"
-#include "supervisor/checkpoint_place.h"
-#include "supervisor/control.h"
-#include "supervisor/folder_checks.h"
-#include "supervisor/host_worker.h"
-#include "supervisor/job_lock.h"
-#include "supervisor/journal_copy.h"
+#include "supervisor/control/changes.h"
+#include "supervisor/control/event_log.h"
+#include "supervisor/control/pulse.h"
+#include "supervisor/control/server.h"
+#include "supervisor/control/status.h"
+#include "supervisor/hosts/agent_link.h"
+#include "supervisor/hosts/checkpoint_place.h"
+#include "supervisor/hosts/folder_checks.h"
+#include "supervisor/journal_file.h"
 #include "supervisor/journal_room.h"
-#include "supervisor/output.h"
-#include "supervisor/pulse.h"
-#include "supervisor/status.h"
-#include "supervisor/store.h"
-#include "supervisor/story.h"
-#include "supervisor/story_files.h"
-#include "supervisor/volume.h"
+#include "supervisor/volume/change_log_file.h"
+#include "supervisor/volume/client.h"
+#include "supervisor/volume/host_worker.h"
+#include "supervisor/volume/job_lock.h"
+#include "supervisor/volume/journal_copy.h"
+#include "supervisor/volume/output.h"
+#include "supervisor/volume/story_files.h"
 
 namespace dt::supervisor {
 

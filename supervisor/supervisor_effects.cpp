@@ -3,11 +3,11 @@
 #include <random>
 #include <set>
 
-#include "core/journal.h"
-#include "io/checkpoint.h"
-#include "io/control.h"
-#include "supervisor/checkpoint_folder.h"
+#include "core/files/journal.h"
+#include "io/job/checkpoint_manifest.h"
+#include "io/job/control_protocol.h"
 #include "supervisor/supervisor.h"
+#include "supervisor/volume/checkpoint_folder.h"
 
 namespace dt::supervisor {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <random>
 
-#include "core/gpus.h"
+#include "core/protocol/gpu_health.h"
 #include "io/within.h"
-#include "supervisor/prepare.h"
+#include "supervisor/hosts/prepare.h"
 #include "supervisor/supervisor.h"
 
 namespace dt::supervisor {

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "io/control.h"
-#include "supervisor/control_request.h"
+#include "io/job/control_protocol.h"
+#include "supervisor/control/request.h"
 #include "supervisor/supervisor.h"
 
 namespace dt::supervisor {

@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/version.h"
+#include "core/base/version.h"
 #include "trainer/checkpoint.h"
+#include "trainer/data/iterator.h"
 #include "trainer/event_log.h"
-#include "trainer/iterator.h"
-#include "trainer/models.h"
+#include "trainer/models/models.h"
 #include "trainer/module.h"
 
 namespace {

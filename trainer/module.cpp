@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "trainer/checkpoint.h"
-#include "trainer/exchange.h"
+#include "trainer/gradient_exchange.h"
 
 namespace dt {
 namespace {

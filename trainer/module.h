@@ -8,14 +8,14 @@
 #include <string_view>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
+#include "trainer/data/iterator.h"
 #include "trainer/devices.h"
-#include "trainer/iterator.h"
 #include "trainer/lr_schedule.h"
 
 namespace dt {
 
-class Network;  // trainer/network.h
+class Network;  // trainer/models/network.h
 struct ModuleParts;
 
 struct BatchEnd {

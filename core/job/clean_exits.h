@@ -1,12 +1,12 @@
 /// Members that ended with exit code 0 without having been asked to leave. Until another member
 /// arrives at a boundary it is open what that means: the program is over for all of them, or that
-/// one has left. Pure; core/job.h decides.
+/// one has left. Pure; core/job/job.h decides.
 #pragma once
 
 #include <map>
 
-#include "core/hosts.h"
-#include "core/id.h"
+#include "core/base/id.h"
+#include "core/files/hosts.h"
 
 namespace dt {
 

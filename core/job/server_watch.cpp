@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/job_text.h"
+#include "core/job/job_text.h"
 
 namespace dt {
 namespace {

@@ -1,5 +1,5 @@
 /// Whether each kvstore server is alive, by its own reports, by the commits that it acknowledges
-/// and by the data that workers get from it. Pure; core/job.h acts.
+/// and by the data that workers get from it. Pure; core/job/job.h acts.
 ///
 ///     reports                                           alive
 ///     no report, workers get data                       alive: only its reports are lost
@@ -9,7 +9,7 @@
 ///
 /// A silence is a duration, added up tick by tick while the server's host is heard: a link that
 /// breaks and comes back neither lengthens nor hides it. A host that is not heard is
-/// core/liveness.h's matter; gives_up_after() says how long a server there may keep it.
+/// core/job/liveness.h's matter; gives_up_after() says how long a server there may keep it.
 #pragma once
 
 #include <map>
@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "core/id.h"
+#include "core/base/id.h"
 #include "core/job/tick_time.h"
-#include "core/messages.h"
+#include "core/protocol/control_messages.h"
 
 namespace dt {
 

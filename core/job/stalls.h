@@ -1,5 +1,5 @@
-/// How long each worker that keeps others waiting has done nothing. Pure; core/job.h names it and
-/// stops it.
+/// How long each worker that keeps others waiting has done nothing. Pure; core/job/job.h names it
+/// and stops it.
 ///
 /// A stall is a duration, added up tick by tick only while nothing else can be the reason: the
 /// caller passes no time for a worker whose host is not heard, while a server is not known to be
@@ -11,7 +11,7 @@
 #include <set>
 #include <string>
 
-#include "core/id.h"
+#include "core/base/id.h"
 #include "core/job/tick_time.h"
 
 namespace dt {

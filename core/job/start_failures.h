@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "core/hosts.h"
-#include "core/id.h"
-#include "core/job_text.h"
+#include "core/base/id.h"
+#include "core/files/hosts.h"
+#include "core/job/job_text.h"
 
 namespace dt {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/id.h"
+#include "core/base/id.h"
 
 namespace dt {
 

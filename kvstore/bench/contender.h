@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/options.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "kvstore/bench/options.h"
 #include "kvstore/bench/tensor_list.h"
-#include "kvstore/cuda/device.h"
+#include "kvstore/compute/cuda/device.h"
 #include "kvstore/store.h"
 
 namespace dt::bench {

@@ -9,12 +9,12 @@
 #include <filesystem>
 #include <memory>
 
-#include "core/data_messages.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/store_exchange.h"
-#include "kvstore/client.h"
-#include "kvstore/environment.h"
-#include "kvstore/job_client.h"
+#include "kvstore/link/agent_link.h"
+#include "kvstore/link/environment.h"
+#include "kvstore/protocol/messages.h"
+#include "kvstore/worker/client.h"
 
 namespace dt::bench {
 

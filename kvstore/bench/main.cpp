@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/version.h"
+#include "core/base/version.h"
 #include "kvstore/bench/device_tensors.h"
 #include "kvstore/bench/isolation.h"
 #include "kvstore/bench/job_run.h"

@@ -5,12 +5,12 @@
 #include <functional>
 #include <thread>
 
-#include "core/device_choice.h"
+#include "core/protocol/device_choice.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/peers.h"
 #include "kvstore/bench/raw_copies.h"
 #include "kvstore/bench/scaling.h"
-#include "kvstore/optimizer.h"
+#include "kvstore/compute/optimizer.h"
 
 namespace dt::bench {
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "core/id.h"
-#include "core/result.h"
+#include "core/base/id.h"
+#include "core/base/result.h"
 #include "kvstore/bench/tensor_list.h"
-#include "kvstore/client.h"
-#include "kvstore/compression.h"
+#include "kvstore/compute/compression.h"
+#include "kvstore/worker/client.h"
 
 namespace dt::bench {
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/layout.h"
-#include "kvstore/compression.h"
+#include "kvstore/compute/compression.h"
+#include "kvstore/protocol/layout.h"
 
 namespace dt::bench {
 

@@ -8,7 +8,7 @@
 
 #include "kvstore/bench/contender.h"
 #include "kvstore/bench/worker.h"
-#include "kvstore/compression.h"
+#include "kvstore/compute/compression.h"
 
 namespace dt::bench {
 

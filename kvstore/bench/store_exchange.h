@@ -10,7 +10,7 @@
 #include "kvstore/bench/device_tensors.h"
 #include "kvstore/bench/options.h"
 #include "kvstore/bench/worker.h"
-#include "kvstore/optimizer.h"
+#include "kvstore/compute/optimizer.h"
 #include "kvstore/store.h"
 
 namespace dt::bench {

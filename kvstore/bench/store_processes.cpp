@@ -6,10 +6,10 @@
 #include "io/log.h"
 #include "kvstore/bench/contender.h"
 #include "kvstore/bench/store_exchange.h"
-#include "kvstore/client.h"
-#include "kvstore/handshake.h"
-#include "kvstore/job_client.h"
-#include "kvstore/server.h"
+#include "kvstore/link/agent_link.h"
+#include "kvstore/link/handshake.h"
+#include "kvstore/server/server.h"
+#include "kvstore/worker/client.h"
 
 namespace dt::bench {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/layout.h"
+#include "kvstore/protocol/layout.h"
 
 namespace dt::bench {
 

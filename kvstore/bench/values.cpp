@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace dt::bench {
 

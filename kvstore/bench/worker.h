@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/values.h"
 

@@ -8,10 +8,10 @@
 #include <memory>
 #include <random>
 
-#include "core/gpus.h"
+#include "core/protocol/gpu_health.h"
 #include "io/nvml.h"
-#include "kvstore/cuda/local_group.h"
-#include "kvstore/cuda/product.h"
+#include "kvstore/compute/cuda/local_group.h"
+#include "kvstore/compute/cuda/product.h"
 
 namespace dt::kv {
 namespace {

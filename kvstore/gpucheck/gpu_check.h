@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kvstore/cuda/nccl.h"
+#include "kvstore/compute/cuda/nccl.h"
 
 namespace dt::kv {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/version.h"
+#include "core/base/version.h"
 #include "io/fd.h"
 #include "kvstore/gpucheck/gpu_check.h"
 

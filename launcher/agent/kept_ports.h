@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "core/messages.h"
+#include "core/protocol/control_messages.h"
 #include "io/fd.h"
 
 namespace dt::launcher {

@@ -1,4 +1,4 @@
-/// How fast the operations of kvstore/cuda are on a device, beside the device's own copy.
+/// How fast the operations of kvstore/compute/cuda are on a device, beside the device's own copy.
 ///
 ///     gpu_bench [--device N] [--reps N] [--mib N]
 ///
@@ -18,10 +18,10 @@
 #include <string_view>
 #include <vector>
 
-#include "kvstore/cuda/codecs.h"
-#include "kvstore/cuda/launch.h"
-#include "kvstore/cuda/steps.h"
-#include "kvstore/cuda/sum.h"
+#include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/launch.h"
+#include "kvstore/compute/cuda/steps.h"
+#include "kvstore/compute/cuda/sum.h"
 
 using namespace dt::kv::cuda;
 

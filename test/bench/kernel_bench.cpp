@@ -1,4 +1,4 @@
-/// How fast the kernels of kvstore/kernels are on one core, beside a plain memcpy of 64 MB.
+/// How fast the kernels of kvstore/compute/kernels are on one core, beside a plain memcpy of 64 MB.
 ///
 ///     kernel_bench [--reps N] [--level baseline|avx2|avx512] [--only TEXT] [--json]
 ///
@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kvstore/kernels/kernels.h"
+#include "kvstore/compute/kernels/kernels.h"
 
 using namespace dt::kv;
 

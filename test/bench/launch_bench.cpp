@@ -10,7 +10,7 @@
 #include "io/asio.h"
 #include "io/log.h"
 #include "io/task_group.h"
-#include "launcher/ssh.h"
+#include "launcher/backend/ssh/ssh.h"
 
 int main(int argc, char** argv) {
   using namespace dt;

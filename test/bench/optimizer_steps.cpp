@@ -1,8 +1,9 @@
-/// The optimizer steps of kvstore/cuda over arrays of other languages: a library that
+/// The optimizer steps of kvstore/compute/cuda over arrays of other languages: a library that
 /// torch_optimizers.py loads. Arrays are float32, in the memory of a device or of the host.
 ///
 ///     nvcc -t 4 $flags -shared -Xcompiler -fPIC -o liboptimizer_steps.so
-///         test/bench/optimizer_steps.cpp kvstore/cuda/device.cpp kvstore/cuda/launch_steps.cu
+///         test/bench/optimizer_steps.cpp kvstore/compute/cuda/device.cpp
+///         kvstore/compute/cuda/launch_steps.cu
 ///
 /// Functions that can fail return null or a sentence that lives for ever.
 #include <cstdint>
@@ -10,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "kvstore/cuda/launch.h"
-#include "kvstore/cuda/steps.h"
+#include "kvstore/compute/cuda/launch.h"
+#include "kvstore/compute/cuda/steps.h"
 
 using namespace dt::kv::cuda;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fused optimizer steps of kvstore/cuda beside PyTorch's, over ResNet-50's 161 tensors.
+"""Fused optimizer steps of kvstore/compute/cuda beside PyTorch's, over ResNet-50's 161 tensors.
 
 Both work on tensors of PyTorch's, in float32, each on a copy of its own, in turn, on one stream: our library
 (liboptimizer_steps.so, test/bench/optimizer_steps.cpp) is called with their addresses. First a few steps of each are

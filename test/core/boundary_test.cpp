@@ -1,4 +1,4 @@
-#include "core/boundary.h"
+#include "core/job/boundary.h"
 
 #include <rapidcheck.h>
 

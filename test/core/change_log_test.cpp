@@ -1,4 +1,4 @@
-#include "core/change_log.h"
+#include "core/files/change_log.h"
 
 #include "test/support/catch.h"
 

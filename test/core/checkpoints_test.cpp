@@ -1,4 +1,4 @@
-#include "core/checkpoints.h"
+#include "core/job/checkpoints.h"
 
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "core/crc32c.h"
+#include "core/base/crc32c.h"
 
 #include <string>
 

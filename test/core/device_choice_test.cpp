@@ -1,4 +1,4 @@
-#include "core/device_choice.h"
+#include "core/protocol/device_choice.h"
 
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "core/file_watch.h"
+#include "core/files/file_watch.h"
 
 #include <sstream>
 

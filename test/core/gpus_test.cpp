@@ -1,5 +1,4 @@
-#include "core/gpus.h"
-
+#include "core/protocol/gpu_health.h"
 #include "test/support/catch.h"
 
 using namespace dt;

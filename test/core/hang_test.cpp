@@ -1,4 +1,4 @@
-#include "core/hang.h"
+#include "core/job/hang.h"
 
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "core/hosts.h"
+#include "core/files/hosts.h"
 
 #include <rapidcheck.h>
 

@@ -1,7 +1,6 @@
-#include "core/job_records.h"
-
 #include <rapidcheck.h>
 
+#include "core/job/records.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -1,4 +1,4 @@
-#include "core/journal.h"
+#include "core/files/journal.h"
 
 #include <random>
 

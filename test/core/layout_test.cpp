@@ -1,4 +1,4 @@
-#include "core/layout.h"
+#include "kvstore/protocol/layout.h"
 
 #include <algorithm>
 

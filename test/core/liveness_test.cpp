@@ -1,4 +1,4 @@
-#include "core/liveness.h"
+#include "core/job/liveness.h"
 
 #include "test/support/catch.h"
 

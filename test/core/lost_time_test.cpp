@@ -1,8 +1,8 @@
-#include "core/lost_time.h"
+#include "core/job/lost_time.h"
 
 #include <variant>
 
-#include "core/job.h"
+#include "core/job/job.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -1,4 +1,4 @@
-#include "core/membership.h"
+#include "core/job/membership.h"
 
 #include <rapidcheck.h>
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/job.h"
-#include "core/journal.h"
+#include "core/files/journal.h"
+#include "core/job/job.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -1,4 +1,4 @@
-#include "core/process_life.h"
+#include "core/job/process_life.h"
 
 #include <map>
 

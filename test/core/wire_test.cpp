@@ -1,6 +1,6 @@
-#include "core/wire.h"
+#include "core/base/wire.h"
 
-#include "core/messages.h"
+#include "core/protocol/control_messages.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A dtsupervisor that runs nothing: it speaks the control protocol (io/control.h) and does what the
+"""A dtsupervisor that runs nothing: it speaks the control protocol (io/job/control_protocol.h) and does what the
 first word of the job's command says. For tests of dtlaunch's own behaviour.
 
     end CODE    some output, then the end

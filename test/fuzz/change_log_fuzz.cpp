@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/change_log.h"
+#include "core/files/change_log.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "kvstore/checkpoint/saved.h"
+#include "kvstore/server/checkpoint/saved.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/result.h"
-#include "supervisor/control_request.h"
+#include "core/base/result.h"
+#include "supervisor/control/request.h"
 #include "test/fuzz/target.h"
 
 DT_FUZZ_TARGET(control)

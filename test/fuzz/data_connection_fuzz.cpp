@@ -13,12 +13,12 @@
 #include <string>
 #include <string_view>
 
-#include "core/data_messages.h"
 #include "io/fd.h"
 #include "io/log.h"
-#include "kvstore/handshake.h"
-#include "kvstore/server.h"
-#include "kvstore/shared_memory.h"
+#include "kvstore/link/handshake.h"
+#include "kvstore/link/shared_memory.h"
+#include "kvstore/protocol/messages.h"
+#include "kvstore/server/server.h"
 #include "test/fuzz/quiet_log.h"
 #include "test/fuzz/target.h"
 

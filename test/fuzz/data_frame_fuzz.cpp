@@ -1,11 +1,11 @@
 // A member that may say anything: data frames cut from arbitrary bytes, decoded, checked and
-// handled by a server's shard with two contributors, as kvstore/server.cpp does it.
+// handled by a server's shard with two contributors, as kvstore/server/server.cpp does it.
 
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 
-#include "kvstore/shard.h"
+#include "kvstore/server/shard.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/file_watch.h"
-#include "core/hosts.h"
+#include "core/files/file_watch.h"
+#include "core/files/hosts.h"
 #include "test/fuzz/target.h"
 
 namespace {

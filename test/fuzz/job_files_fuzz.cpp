@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "io/job_spec.h"
-#include "supervisor/job_pointer.h"
-#include "supervisor/lock_holder.h"
+#include "io/job/spec.h"
+#include "supervisor/dtctl/job_pointer.h"
+#include "supervisor/volume/lock_holder.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/journal.h"
+#include "core/files/journal.h"
 #include "test/fuzz/target.h"
 
 DT_FUZZ_TARGET(journal)

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/data_messages.h"
-#include "core/job_records.h"
-#include "core/messages.h"
-#include "io/control.h"
-#include "supervisor/volume_protocol.h"
+#include "core/job/records.h"
+#include "core/protocol/control_messages.h"
+#include "io/job/control_protocol.h"
+#include "kvstore/protocol/messages.h"
+#include "supervisor/volume/protocol.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/known_hosts.h"
-#include "launcher/ssh_config.h"
+#include "launcher/backend/ssh/config.h"
+#include "launcher/backend/ssh/known_hosts.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

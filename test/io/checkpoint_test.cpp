@@ -1,5 +1,4 @@
-#include "io/checkpoint.h"
-
+#include "io/job/checkpoint_manifest.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -2,7 +2,7 @@
 
 #include <boost/asio/local/connect_pair.hpp>
 
-#include "core/messages.h"
+#include "core/protocol/control_messages.h"
 #include "io/task_group.h"
 #include "io/within.h"
 #include "test/support/catch.h"

@@ -1,8 +1,7 @@
-#include "io/job_spec.h"
-
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "io/job/spec.h"
 #include "test/support/catch.h"
 
 using namespace dt;

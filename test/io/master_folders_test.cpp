@@ -1,4 +1,4 @@
-#include "io/master_folders.h"
+#include "io/job/master_folders.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

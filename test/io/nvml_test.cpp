@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "core/gpus.h"
+#include "core/protocol/gpu_health.h"
 #include "test/support/catch.h"
 #include "test/support/fake_driver.h"
 

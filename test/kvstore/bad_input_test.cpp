@@ -6,7 +6,7 @@
 #include <future>
 #include <limits>
 
-#include "kvstore/shared_memory.h"
+#include "kvstore/link/shared_memory.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/eventually.h"
 #include "test/kvstore/proxy.h"

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <numeric>
 
-#include "io/checkpoint_check.h"
-#include "kvstore/checkpoint/saved.h"
+#include "io/job/checkpoint_check.h"
+#include "kvstore/server/checkpoint/saved.h"
 #include "test/support/catch.h"
 
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-#include "kvstore/chunk_value.h"
+#include "kvstore/server/chunk_value.h"
 
 #include <rapidcheck.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kvstore/compression.h"
+#include "kvstore/compute/compression.h"
 #include "test/kvstore/shard_bench.h"
 
 using namespace dt;

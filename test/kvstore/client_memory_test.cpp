@@ -1,9 +1,8 @@
-#include "kvstore/client_memory.h"
-
 #include <cstring>
 #include <set>
 
-#include "kvstore/chunk_state.h"
+#include "kvstore/worker/chunk.h"
+#include "kvstore/worker/links/memory.h"
 #include "test/support/catch.h"
 
 using namespace dt;

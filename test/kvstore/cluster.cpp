@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kvstore/job_client.h"
+#include "kvstore/link/agent_link.h"
 #include "test/kvstore/device_under_test.h"
 
 namespace dt::test {

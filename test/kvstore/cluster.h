@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/messages.h"
+#include "core/protocol/control_messages.h"
 #include "io/log.h"
-#include "kvstore/client.h"
 #include "kvstore/dtkv.h"
-#include "kvstore/server.h"
+#include "kvstore/server/server.h"
+#include "kvstore/worker/client.h"
 #include "test/kvstore/eventually.h"
 
 namespace dt::kv {

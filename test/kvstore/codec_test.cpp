@@ -3,7 +3,7 @@
 #include <array>
 #include <bit>
 
-#include "kvstore/kernels/kernels.h"
+#include "kvstore/compute/kernels/kernels.h"
 #include "test/kvstore/kernel_support.h"
 #include "test/support/catch.h"
 

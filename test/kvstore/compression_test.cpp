@@ -1,4 +1,4 @@
-#include "kvstore/compression.h"
+#include "kvstore/compute/compression.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,8 +6,8 @@
 #include <future>
 #include <random>
 
-#include "kvstore/kernels/kernels.h"
-#include "kvstore/threshold_warnings.h"
+#include "kvstore/compute/kernels/kernels.h"
+#include "kvstore/worker/threshold_warnings.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/support/catch.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kvstore/cuda/buffer.h"
+#include "kvstore/compute/cuda/buffer.h"
 #include "test/support/catch.h"
 
 using namespace dt::kv::cuda;

@@ -1,7 +1,7 @@
-/// The host form of kvstore/cuda: its checks, and the bits of the CPU's kernels.
+/// The host form of kvstore/compute/cuda: its checks, and the bits of the CPU's kernels.
 #include <random>
 
-#include "kvstore/kernels/kernels.h"
+#include "kvstore/compute/kernels/kernels.h"
 #include "test/kvstore/cuda/checks.h"
 #include "test/support/catch.h"
 

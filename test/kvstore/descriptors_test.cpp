@@ -1,4 +1,4 @@
-#include "kvstore/descriptors.h"
+#include "kvstore/link/descriptors.h"
 
 #include "test/support/catch.h"
 

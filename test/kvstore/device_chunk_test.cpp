@@ -6,8 +6,8 @@
 #include <random>
 #include <thread>
 
-#include "kvstore/compression.h"
-#include "kvstore/device_engine.h"
+#include "kvstore/compute/compression.h"
+#include "kvstore/compute/device_engine.h"
 #include "test/kvstore/shard_bench.h"
 #include "test/support/emulated_device/emulated_device.h"
 #include "test/support/emulated_device/machine.h"

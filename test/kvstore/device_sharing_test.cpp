@@ -11,9 +11,9 @@
 #include <numeric>
 
 #include "io/fd.h"
-#include "kvstore/device_places.h"
-#include "kvstore/shared_device_memory.h"
-#include "kvstore/shared_memory.h"
+#include "kvstore/link/ipc_memory.h"
+#include "kvstore/link/shared_memory.h"
+#include "kvstore/worker/device/places.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/device_tensors.h"
 #include "test/kvstore/proxy.h"

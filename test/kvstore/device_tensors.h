@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/cuda/device.h"
+#include "kvstore/compute/cuda/device.h"
 #include "test/kvstore/cluster.h"
 #include "test/support/catch.h"
 #include "test/support/emulated_device/emulated_device.h"

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string_view>
 
-#include "core/device_choice.h"
-#include "core/result.h"
-#include "kvstore/device_engine.h"
+#include "core/base/result.h"
+#include "core/protocol/device_choice.h"
+#include "kvstore/compute/device_engine.h"
 
 namespace dt::test {
 

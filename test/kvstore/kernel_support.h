@@ -1,4 +1,4 @@
-/// What the tests of kvstore/kernels share.
+/// What the tests of kvstore/compute/kernels share.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kvstore/kernels/kernels.h"
+#include "kvstore/compute/kernels/kernels.h"
 #include "test/kvstore/plain_arithmetic.h"
 
 namespace dt::kv {

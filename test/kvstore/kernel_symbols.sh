@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the object files of kvstore/kernels give the linker. A level's file may give its table only: of
+# What the object files of kvstore/compute/kernels give the linker. A level's file may give its table only: of
 # a function that two files define, the linker keeps one, which would then run on every machine.
 #   kernel_symbols.sh OBJECT...
 set -euo pipefail

@@ -1,4 +1,4 @@
-#include "kvstore/kernels/kernels.h"
+#include "kvstore/compute/kernels/kernels.h"
 
 #include <rapidcheck.h>
 

@@ -1,9 +1,9 @@
-#include "kvstore/cuda/local_group.h"
+#include "kvstore/compute/cuda/local_group.h"
 
 #include <cstring>
 #include <numeric>
 
-#include "kvstore/cuda/formats.h"
+#include "kvstore/compute/cuda/formats.h"
 #include "test/support/catch.h"
 #include "test/support/emulated_device/emulated_device.h"
 #include "test/support/emulated_nccl/emulated_nccl.h"

@@ -1,7 +1,7 @@
-#include "kvstore/member_state.h"
+#include "kvstore/worker/member_state.h"
 
-#include "kvstore/chunk_state.h"
 #include "kvstore/dtkv.h"
+#include "kvstore/worker/chunk.h"
 #include "test/support/catch.h"
 
 using namespace dt;

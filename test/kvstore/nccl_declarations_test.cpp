@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "kvstore/cuda/nccl.h"
+#include "kvstore/compute/cuda/nccl.h"
 
 namespace dt::kv::cuda {
 namespace {

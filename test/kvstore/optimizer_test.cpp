@@ -1,4 +1,4 @@
-#include "kvstore/optimizer.h"
+#include "kvstore/compute/optimizer.h"
 
 #include <cmath>
 

@@ -1,6 +1,5 @@
-#include "kvstore/parking.h"
-
-#include "kvstore/key_book.h"
+#include "kvstore/server/pending.h"
+#include "kvstore/worker/key_table.h"
 #include "test/kvstore/shard_bench.h"
 
 using namespace dt;

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kvstore/kernels/kernels.h"
+#include "kvstore/compute/kernels/kernels.h"
 
 namespace dt::kv {
 

@@ -18,9 +18,9 @@
 #include <map>
 #include <optional>
 
-#include "core/messages.h"
-#include "io/checkpoint.h"
+#include "core/protocol/control_messages.h"
 #include "io/fd.h"
+#include "io/job/checkpoint_manifest.h"
 #include "kvstore/kvstore.h"
 #include "test/kvstore/eventually.h"
 #include "test/support/catch.h"

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include "kvstore/compression.h"
-#include "kvstore/optimizer.h"
+#include "kvstore/compute/compression.h"
+#include "kvstore/compute/optimizer.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/plain_arithmetic.h"
 #include "test/support/catch.h"

@@ -5,8 +5,8 @@
 #include <future>
 #include <span>
 
+#include "kvstore/api/group_store.h"
 #include "kvstore/dtkv.h"
-#include "kvstore/replica_store.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/device_tensors.h"
 #include "test/kvstore/proxy.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kvstore/api/group_store.h"
 #include "kvstore/dtkv.h"
-#include "kvstore/replica_store.h"
 #include "test/support/catch.h"
 #include "test/support/emulated_device/emulated_device.h"
 #include "test/support/emulated_nccl/emulated_nccl.h"

@@ -1,7 +1,6 @@
 // Which copy between the host and several devices starts next.
 
-#include "kvstore/replica_order.h"
-
+#include "kvstore/worker/device/group_order.h"
 #include "test/support/catch.h"
 
 using dt::kv::ReplicaOrder;

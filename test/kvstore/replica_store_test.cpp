@@ -1,11 +1,10 @@
 // A key given several times in one call: the arrays of one process's devices.
 
-#include "kvstore/replica_store.h"
-
 #include <future>
 #include <stdexcept>
 #include <vector>
 
+#include "kvstore/api/group_store.h"
 #include "test/kvstore/cluster.h"
 #include "test/support/catch.h"
 

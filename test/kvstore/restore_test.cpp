@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "io/fd.h"
-#include "kvstore/checkpoint/saved.h"
+#include "kvstore/server/checkpoint/saved.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/saved_folder.h"
 #include "test/kvstore/shard_bench.h"

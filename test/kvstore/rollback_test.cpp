@@ -8,8 +8,8 @@
 #include <mutex>
 #include <string>
 
-#include "kvstore/checkpoint/saved.h"
 #include "kvstore/dtkv.h"
+#include "kvstore/server/checkpoint/saved.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/kvstore/saved_folder.h"

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <string>
 
-#include "io/checkpoint.h"
-#include "kvstore/server.h"
+#include "io/job/checkpoint_manifest.h"
+#include "kvstore/server/server.h"
 #include "test/kvstore/eventually.h"
 #include "test/support/catch.h"
 

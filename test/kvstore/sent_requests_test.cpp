@@ -1,5 +1,4 @@
-#include "kvstore/sent_requests.h"
-
+#include "kvstore/worker/links/in_flight.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/shard.h"
+#include "kvstore/server/shard.h"
 #include "test/kvstore/device_under_test.h"
 #include "test/support/catch.h"
 

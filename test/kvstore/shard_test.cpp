@@ -1,9 +1,9 @@
-#include "kvstore/shard.h"
+#include "kvstore/server/shard.h"
 
 #include <algorithm>
 #include <memory>
 
-#include "kvstore/compression.h"
+#include "kvstore/compute/compression.h"
 #include "test/kvstore/shard_bench.h"
 
 using namespace dt;

@@ -1,4 +1,4 @@
-#include "kvstore/shared_memory.h"
+#include "kvstore/link/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

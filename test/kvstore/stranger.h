@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/data_messages.h"
 #include "io/fd.h"
-#include "kvstore/handshake.h"
+#include "kvstore/link/handshake.h"
+#include "kvstore/protocol/messages.h"
 #include "test/kvstore/cluster.h"
 #include "test/support/catch.h"
 

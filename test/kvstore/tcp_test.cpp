@@ -1,4 +1,4 @@
-#include "kvstore/tcp.h"
+#include "kvstore/link/tcp.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -3,8 +3,8 @@
 #include <deque>
 #include <future>
 
-#include "kvstore/handshake.h"
-#include "kvstore/shared_memory.h"
+#include "kvstore/link/handshake.h"
+#include "kvstore/link/shared_memory.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/device_under_test.h"
 #include "test/kvstore/eventually.h"

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/messages.h"
+#include "core/protocol/control_messages.h"
 #include "io/frame_channel.h"
 #include "io/task_group.h"
-#include "launcher/local.h"
+#include "launcher/backend/local.h"
 
 namespace dt::test {
 

@@ -1,4 +1,4 @@
-#include "launcher/bundle.h"
+#include "launcher/backend/bundle.h"
 
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-#include "launcher/gpu_watch.h"
+#include "launcher/agent/gpu_watch.h"
 
 #include "io/nvml.h"
 #include "test/launcher/agent_fixture.h"

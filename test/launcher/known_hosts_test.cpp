@@ -1,4 +1,4 @@
-#include "launcher/known_hosts.h"
+#include "launcher/backend/ssh/known_hosts.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,8 +1,7 @@
-#include "launcher/offload.h"
-
 #include <latch>
 
 #include "io/task_group.h"
+#include "io/thread_pool.h"
 #include "test/support/catch.h"
 
 using namespace dt;

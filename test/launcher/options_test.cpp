@@ -1,12 +1,12 @@
-#include "launcher/options.h"
+#include "launcher/cli/options.h"
 
 #include <unistd.h>
 
 #include <cstdlib>
 #include <map>
 
-#include "launcher/option_table.h"
-#include "launcher/resume.h"
+#include "launcher/cli/option_table.h"
+#include "launcher/cli/resume.h"
 #include "test/support/catch.h"
 
 using namespace dt;

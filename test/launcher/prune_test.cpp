@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "io/fd.h"
-#include "io/job_spec.h"
+#include "io/job/spec.h"
 #include "test/support/catch.h"
 #include "test/support/sshd.h"
 

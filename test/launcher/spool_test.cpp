@@ -1,4 +1,4 @@
-#include "launcher/spool.h"
+#include "launcher/agent/spool.h"
 
 #include "test/support/catch.h"
 

@@ -1,8 +1,7 @@
-#include "launcher/ssh_config.h"
-
 #include <filesystem>
 
-#include "launcher/bundle.h"
+#include "launcher/backend/bundle.h"
+#include "launcher/backend/ssh/config.h"
 #include "launcher/shell_word.h"
 #include "test/support/catch.h"
 #include "test/support/sshd.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "io/within.h"
-#include "launcher/bundle.h"
+#include "launcher/backend/bundle.h"
 #include "test/launcher/ssh_fixture.h"
 
 using namespace dt;

@@ -9,7 +9,7 @@
 
 #include "io/asio.h"
 #include "io/task_group.h"
-#include "launcher/ssh.h"
+#include "launcher/backend/ssh/ssh.h"
 #include "test/support/catch.h"
 #include "test/support/sshd.h"
 

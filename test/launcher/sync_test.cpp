@@ -1,4 +1,4 @@
-#include "launcher/sync.h"
+#include "launcher/backend/ssh/sync.h"
 
 #include <unistd.h>
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/change_log.h"
-#include "core/membership.h"
+#include "core/files/change_log.h"
+#include "core/job/membership.h"
 
 namespace dt::sim {
 namespace {

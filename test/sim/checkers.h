@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/job_events.h"
-#include "core/job_records.h"
-#include "core/messages.h"
+#include "core/job/events.h"
+#include "core/job/records.h"
+#include "core/protocol/control_messages.h"
 
 namespace dt::sim {
 

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "core/file_watch.h"
-#include "core/job.h"
+#include "core/files/file_watch.h"
+#include "core/job/job.h"
 #include "test/sim/checkers.h"
 #include "test/sim/random.h"
 #include "test/sim/simulate.h"

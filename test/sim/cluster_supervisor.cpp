@@ -1,5 +1,5 @@
-#include "core/change_log.h"
-#include "core/journal.h"
+#include "core/files/change_log.h"
+#include "core/files/journal.h"
 #include "test/sim/cluster.h"
 
 namespace dt::sim {

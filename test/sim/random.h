@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/id.h"
+#include "core/base/id.h"
 
 namespace dt::sim {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "core/id.h"
+#include "core/base/id.h"
 
 namespace dt::sim {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/job.h"
+#include "core/job/job.h"
 
 namespace dt::sim {
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/messages.h"
+#include "core/protocol/control_messages.h"
 #include "io/frame_channel.h"
-#include "launcher/backend.h"
+#include "launcher/backend/backend.h"
 #include "test/supervisor/loop.h"
 
 namespace dt::test {

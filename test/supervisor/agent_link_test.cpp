@@ -1,4 +1,4 @@
-#include "supervisor/agent_link.h"
+#include "supervisor/hosts/agent_link.h"
 
 #include "test/supervisor/agent_end.h"
 

@@ -1,8 +1,7 @@
-#include "supervisor/catching_up.h"
-
-#include "core/change_log.h"
-#include "supervisor/change_log_file.h"
-#include "supervisor/journal_copy.h"
+#include "core/files/change_log.h"
+#include "supervisor/volume/change_log_file.h"
+#include "supervisor/volume/journal_copy.h"
+#include "supervisor/volume/mirrored_file.h"
 #include "test/supervisor/loop.h"
 
 using namespace dt;

@@ -1,4 +1,4 @@
-#include "supervisor/changes.h"
+#include "supervisor/control/changes.h"
 
 #include "test/supervisor/loop.h"
 

@@ -1,4 +1,4 @@
-#include "supervisor/checkpoint_folder.h"
+#include "supervisor/volume/checkpoint_folder.h"
 
 #include "test/supervisor/loop.h"
 

@@ -1,4 +1,4 @@
-#include "supervisor/checkpoint_place.h"
+#include "supervisor/hosts/checkpoint_place.h"
 
 #include "test/support/catch.h"
 

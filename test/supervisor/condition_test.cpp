@@ -1,4 +1,4 @@
-#include "supervisor/condition.h"
+#include "supervisor/dtctl/condition.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,7 @@
-#include "supervisor/control.h"
-
 #include <sys/stat.h>
 
 #include "io/frame_channel.h"
+#include "supervisor/control/server.h"
 #include "test/supervisor/loop.h"
 
 using namespace dt;

@@ -1,4 +1,4 @@
-#include "supervisor/events_file.h"
+#include "supervisor/volume/events_file.h"
 
 #include "test/supervisor/loop.h"
 

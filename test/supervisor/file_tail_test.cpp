@@ -1,4 +1,4 @@
-#include "supervisor/file_tail.h"
+#include "supervisor/dtctl/file_tail.h"
 
 #include <cstdio>
 #include <filesystem>

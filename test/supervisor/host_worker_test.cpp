@@ -1,4 +1,4 @@
-#include "supervisor/host_worker.h"
+#include "supervisor/volume/host_worker.h"
 
 #include <cstdlib>
 

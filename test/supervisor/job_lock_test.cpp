@@ -1,4 +1,4 @@
-#include "supervisor/job_lock.h"
+#include "supervisor/volume/job_lock.h"
 
 #include <sys/wait.h>
 

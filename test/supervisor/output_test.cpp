@@ -1,4 +1,4 @@
-#include "supervisor/output.h"
+#include "supervisor/volume/output.h"
 
 #include "test/supervisor/loop.h"
 

@@ -1,4 +1,4 @@
-#include "supervisor/pulse.h"
+#include "supervisor/control/pulse.h"
 
 #include "test/support/catch.h"
 

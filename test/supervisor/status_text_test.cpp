@@ -1,4 +1,4 @@
-#include "supervisor/status_text.h"
+#include "supervisor/dtctl/status_text.h"
 
 #include <sys/stat.h>
 
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "io/job_spec.h"
-#include "supervisor/job_pointer.h"
+#include "io/job/spec.h"
+#include "supervisor/dtctl/job_pointer.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -1,9 +1,8 @@
-#include "supervisor/store.h"
-
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "supervisor/journal_file.h"
 #include "test/supervisor/loop.h"
 
 using namespace dt;

@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "io/control.h"
-#include "io/control_client.h"
+#include "io/job/control_client.h"
+#include "io/job/control_protocol.h"
 #include "test/supervisor/agent_end.h"
 
 using namespace dt;

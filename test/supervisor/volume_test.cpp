@@ -1,8 +1,7 @@
-#include "supervisor/volume.h"
-
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "supervisor/volume/client.h"
 #include "test/supervisor/loop.h"
 
 using namespace dt;

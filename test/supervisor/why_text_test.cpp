@@ -1,4 +1,4 @@
-#include "supervisor/why_text.h"
+#include "supervisor/dtctl/why_text.h"
 
 #include "test/support/catch.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/hosts.h"
-#include "io/job_spec.h"
+#include "core/files/hosts.h"
+#include "io/job/spec.h"
 
 namespace dt::test {
 

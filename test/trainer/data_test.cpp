@@ -1,4 +1,4 @@
-#include "trainer/data.h"
+#include "trainer/data/data.h"
 
 #include <unistd.h>
 #include <zlib.h>
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "test/support/catch.h"
-#include "trainer/sampler.h"
+#include "trainer/data/sampler.h"
 
 namespace {
 

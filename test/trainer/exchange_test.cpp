@@ -1,5 +1,3 @@
-#include "trainer/exchange.h"
-
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/modules/linear.h>
 
@@ -7,6 +5,7 @@
 
 #include "test/support/catch.h"
 #include "test/trainer/dtkv_double.h"
+#include "trainer/gradient_exchange.h"
 #include "trainer/module.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include "test/support/catch.h"
 #include "test/trainer/dtkv_double.h"
 #include "trainer/checkpoint.h"
-#include "trainer/models.h"
+#include "trainer/models/models.h"
 
 namespace {
 

@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "kvstore/dtkv.h"
-#include "trainer/data.h"
-#include "trainer/sampler.h"
+#include "trainer/data/data.h"
+#include "trainer/data/sampler.h"
 
 namespace {
 

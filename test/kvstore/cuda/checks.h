@@ -1,5 +1,5 @@
-/// The checks of kvstore/cuda, for any place its operations run: each draws its inputs, poisons its
-/// outputs and holds the results against plain loops (every bit) and float64 (a bound).
+/// The checks of kvstore/compute/cuda, for any place its operations run: each draws its inputs,
+/// poisons its outputs and holds the results against plain loops (every bit) and float64 (a bound).
 ///
 /// The bounds: an operation in T errs by at most u = epsilon/2 of its result, a sum of products by
 /// u times the operations an element passes through times the sum of sizes; constants are given
@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "kvstore/cuda/codecs.h"
-#include "kvstore/cuda/steps.h"
-#include "kvstore/cuda/sum.h"
+#include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/steps.h"
+#include "kvstore/compute/cuda/sum.h"
 #include "test/kvstore/cuda/places.h"
 #include "test/kvstore/cuda/plain_formats.h"
 

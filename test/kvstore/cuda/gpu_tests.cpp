@@ -1,4 +1,4 @@
-/// The checks of kvstore/cuda on a device, with fresh random inputs.
+/// The checks of kvstore/compute/cuda on a device, with fresh random inputs.
 ///
 ///     gpu_tests [--seed N] [--device N] [--rounds N]
 ///
@@ -13,9 +13,9 @@
 #include <random>
 #include <string_view>
 
-#include "kvstore/cuda/buffer.h"
-#include "kvstore/cuda/launch.h"
-#include "kvstore/cuda/local_group.h"
+#include "kvstore/compute/cuda/buffer.h"
+#include "kvstore/compute/cuda/launch.h"
+#include "kvstore/compute/cuda/local_group.h"
 #include "test/kvstore/cuda/checks.h"
 
 using namespace dt::kv::cuda;

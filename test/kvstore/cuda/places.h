@@ -1,4 +1,4 @@
-/// Where the checks of kvstore/cuda run: on the host, in memory of its own.
+/// Where the checks of kvstore/compute/cuda run: on the host, in memory of its own.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kvstore/cuda/operation.h"
+#include "kvstore/compute/cuda/operation.h"
 
 namespace dt::kv::cuda {
 

@@ -1,4 +1,4 @@
-/// Numbers and their formats as the checks of kvstore/cuda see them: in float64, by their
+/// Numbers and their formats as the checks of kvstore/compute/cuda see them: in float64, by their
 /// definition.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kvstore/cuda/formats.h"
+#include "kvstore/compute/cuda/formats.h"
 #include "test/kvstore/plain_arithmetic.h"
 
 namespace dt::kv::cuda {

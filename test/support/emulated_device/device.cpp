@@ -1,5 +1,5 @@
 /// device.h over the emulated machine.
-#include "kvstore/cuda/device.h"
+#include "kvstore/compute/cuda/device.h"
 
 #include <unistd.h>
 

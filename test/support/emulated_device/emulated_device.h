@@ -1,7 +1,7 @@
-/// CUDA devices for tests: kvstore/cuda/device.h and launch.h over ordinary memory, for programs
-/// with the target property DT_EMULATED_DEVICE. One machine's worth in each process; for programs
-/// that are not tests themselves the environment says how many devices (DT_EMULATED_DEVICES; 1) of
-/// how much memory (DT_EMULATED_BYTES; any).
+/// CUDA devices for tests: kvstore/compute/cuda/device.h and launch.h over ordinary memory, for
+/// programs with the target property DT_EMULATED_DEVICE. One machine's worth in each process; for
+/// programs that are not tests themselves the environment says how many devices
+/// (DT_EMULATED_DEVICES; 1) of how much memory (DT_EMULATED_BYTES; any).
 ///
 /// Meant to find what a real device shows only now and then:
 /// - Work put on a stream is done as late as is allowed: when somebody waits for the stream or an

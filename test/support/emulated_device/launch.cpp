@@ -1,11 +1,11 @@
 /// launch.h over the emulated machine: the host form, once the stream is there.
-#include "kvstore/cuda/launch.h"
+#include "kvstore/compute/cuda/launch.h"
 
-#include "kvstore/cuda/codecs.h"
-#include "kvstore/cuda/launch_list.h"
-#include "kvstore/cuda/product.h"
-#include "kvstore/cuda/steps.h"
-#include "kvstore/cuda/sum.h"
+#include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/launch_list.h"
+#include "kvstore/compute/cuda/product.h"
+#include "kvstore/compute/cuda/steps.h"
+#include "kvstore/compute/cuda/sum.h"
 #include "test/support/emulated_device/machine.h"
 #include "test/support/emulated_device/put.h"
 

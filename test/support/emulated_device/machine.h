@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "kvstore/cuda/device.h"
+#include "kvstore/compute/cuda/device.h"
 #include "test/support/emulated_device/emulated_device.h"
 
 namespace dt::test::emulated {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "kvstore/cuda/device.h"
+#include "kvstore/compute/cuda/device.h"
 
 namespace dt::test::emulated {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/cuda/formats.h"
+#include "kvstore/compute/cuda/formats.h"
 #include "test/support/emulated_device/machine.h"
 #include "test/support/emulated_device/put.h"
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <functional>
 
-#include "kvstore/cuda/nccl.h"
+#include "kvstore/compute/cuda/nccl.h"
 
 namespace dt::test::emulated {
 

@@ -1,0 +1,36 @@
+/// The lines of host_worker_log, which old scripts parse:
+///
+///     <SEQ> ADDED|REMOVED <host> <nanoseconds since 1970>
+///
+/// SEQ counts from 0 without gaps. The file is a copy of what the journal says; these functions say
+/// what is still missing in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/job/records.h"
+
+namespace dt {
+
+/// The line with its newline. The host by its name only: no user, no port, no brackets.
+[[nodiscard]] std::string format_change(const LogLine& line);
+/// The reverse, for a line without its newline; exact: no other blanks, no signs, no leading zeros.
+[[nodiscard]] Result<LogLine> parse_change(std::string_view line);
+
+/// What to do with the file: cut it to `keep` bytes if it is longer, then append `bytes`.
+struct ChangeLogWork {
+  std::uint64_t keep = 0;
+  std::string bytes;
+};
+
+/// `existing`: the file's bytes (empty if there is none), `journalled`: every line from SEQ 0 on.
+/// A last line that was written in part is cut and written again. Anything else that the journal
+/// does not say is somebody's own: kInvalid names the line and the file is to be left alone.
+[[nodiscard]] Result<ChangeLogWork> change_log_work(std::string_view existing,
+                                                    const std::vector<LogLine>& journalled);
+
+}  // namespace dt

@@ -1,0 +1,83 @@
+/// The hosts grammar: text of `hosts` and `host_worker` <-> lists of hosts. Pure text work; it does
+/// not resolve names and knows nothing of processes.
+///
+///     line  = [ host [ "slots=" N ] ] [ "#" comment ]
+///     host  = [ user "@" ] ( name | IPv4 | "[" IPv6 "]" ) [ ":" port ]
+///     name may hold ranges: node[01-16], gpu[1,3,5-7]; padding is kept.
+///
+/// CRLF line ends, blank lines and blanks around words are harmless.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/base/result.h"
+#include "core/base/wire.h"
+
+namespace dt {
+
+/// A machine as the user names it. Two hosts are the same when user, name and port are.
+struct Host {
+  std::string user;        ///< Empty: not given.
+  std::string name;        ///< Name or literal address, IPv6 without brackets.
+  std::uint16_t port = 0;  ///< ssh port; 0: not given.
+
+  friend auto operator<=>(const Host&, const Host&) = default;
+  DT_FIELDS(user, name, port)
+};
+
+/// "user@name:port" with brackets around IPv6; parses back to the same Host.
+[[nodiscard]] std::string to_string(const Host& host);
+
+/// A line's host and its number of slots.
+struct HostLine {
+  Host host;
+  std::optional<std::uint32_t> slots;  ///< Given with slots=N, N >= 1.
+  std::uint32_t line = 0;              ///< Line number in the text, from 1.
+
+  friend bool operator==(const HostLine&, const HostLine&) = default;
+};
+
+/// A host and how many workers it has or should have.
+struct HostSlots {
+  Host host;
+  std::uint32_t slots = 1;
+
+  friend auto operator<=>(const HostSlots&, const HostSlots&) = default;
+  DT_FIELDS(host, slots)
+};
+
+/// Every host of `text` in order, ranges expanded. The error names `file`, line and column, shows
+/// the word and says what was expected: "hosts:3:9: ...". At most 65536 hosts.
+[[nodiscard]] Result<std::vector<HostLine>> parse_hosts(std::string_view text,
+                                                        std::string_view file);
+
+/// Sums the slots of equal hosts (a line without slots= counts 1), in order of first appearance.
+[[nodiscard]] std::vector<HostSlots> sum_slots(const std::vector<HostLine>& lines);
+
+/// A line that gives no user or port takes them from the `known` host of the same name, if exactly
+/// one host has that name. So `host_worker` may say just the address that `hosts` gave a port to.
+[[nodiscard]] std::vector<HostLine> adopt(std::vector<HostLine> lines,
+                                          const std::vector<Host>& known);
+
+/// The hosts of `count` workers, worker 0 first: round robin over the hosts, each host at most
+/// `slots` times. When no line gives slots the hosts are cycled without limit. More workers than
+/// slots is kInvalid and says both numbers.
+[[nodiscard]] Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines,
+                                                      std::uint32_t count);
+
+/// The text of `host_worker`: one line per worker, newline-terminated.
+[[nodiscard]] std::string format_host_worker(const std::vector<Host>& workers);
+
+}  // namespace dt
+
+template <>
+struct fmt::formatter<dt::Host> : fmt::formatter<std::string_view> {
+  auto format(const dt::Host& host, format_context& ctx) const {
+    return fmt::formatter<std::string_view>::format(dt::to_string(host), ctx);
+  }
+};

@@ -1,0 +1,72 @@
+#include "core/files/journal.h"
+
+#include "core/base/crc32c.h"
+
+namespace dt::journal {
+namespace {
+
+constexpr std::size_t kHead = 8;  // size and checksum
+
+struct Record {
+  wire::Frame frame;
+  std::size_t bytes = 0;
+};
+
+/// The record at the start of `bytes`, if a whole and undamaged one is there.
+std::optional<Record> record_at(std::string_view bytes) {
+  if (bytes.size() < kHead + sizeof(std::uint16_t)) return std::nullopt;
+  std::uint32_t size = 0;
+  std::uint32_t crc = 0;
+  wire::Reader r(bytes);
+  r.get(size);
+  r.get(crc);
+  if (size < sizeof(std::uint16_t) || size > kMaxBody + sizeof(std::uint16_t) ||
+      size > bytes.size() - kHead)
+    return std::nullopt;
+  if (crc32c(crc32c(0, bytes.substr(0, 4)), bytes.substr(kHead, size)) != crc) return std::nullopt;
+  Record out;
+  r.get(out.frame.type);
+  out.frame.body = bytes.substr(kHead + sizeof(std::uint16_t), size - sizeof(std::uint16_t));
+  out.bytes = kHead + size;
+  return out;
+}
+
+}  // namespace
+
+std::string append_bytes(std::uint16_t type, std::string_view body) {
+  DT_CHECK(body.size() <= kMaxBody, "a journal record is too long");
+  wire::Writer head;
+  head.put(static_cast<std::uint32_t>(sizeof(type) + body.size()));
+  const std::string size = head.take();
+  wire::Writer rest;
+  rest.put(type);
+  std::string content = rest.take();
+  content.append(body);
+  wire::Writer crc;
+  crc.put(crc32c(crc32c(0, size), content));
+  return size + crc.take() + content;
+}
+
+Replay replay(std::string_view bytes) {
+  Replay out;
+  if (bytes.size() < kHeader.size() && kHeader.starts_with(bytes)) return out;
+  if (!bytes.starts_with(kHeader)) {
+    out.error = Error{ErrorKind::kInvalid, "this is no journal of this version (wrong first line)"};
+    return out;
+  }
+  out.good_size = kHeader.size();
+  while (auto record = record_at(bytes.substr(out.good_size))) {
+    out.good_size += record->bytes;
+    out.records.push_back(std::move(record->frame));
+  }
+  for (std::size_t at = out.good_size + 1; at < bytes.size(); ++at) {
+    if (!record_at(bytes.substr(at))) continue;
+    out.error = Error{ErrorKind::kInvalid,
+                      fmt::format("the journal is damaged at byte {} (a good record follows at {})",
+                                  out.good_size, at)};
+    break;
+  }
+  return out;
+}
+
+}  // namespace dt::journal

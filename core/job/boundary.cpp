@@ -1,0 +1,90 @@
+#include "core/job/boundary.h"
+
+#include <algorithm>
+
+namespace dt {
+
+void Boundary::begin(const std::vector<WorkerId>& members) {
+  generation_ = Generation(1);
+  members_ = members;
+  contributors_ = members;
+}
+
+void Boundary::begin_epoch(Generation generation, Epoch epoch, const std::vector<WorkerId>& members,
+                           const std::vector<WorkerId>& contributors) {
+  generation_ = generation;
+  members_ = members;
+  contributors_ = contributors;
+  begin_epoch(epoch);
+}
+
+void Boundary::begin_epoch(Epoch epoch) {
+  epoch_ = epoch;
+  has_returned_ = returns_to_.has_value();
+  returns_to_.reset();
+  arrived_.clear();
+}
+
+void Boundary::roll_back(Generation generation, Epoch epoch) {
+  generation_ = generation;
+  returns_to_ = epoch;
+  arrived_.clear();
+  acked_.clear();
+}
+
+void Boundary::shrink(Generation generation, const std::vector<WorkerId>& contributors) {
+  generation_ = generation;
+  contributors_ = contributors;
+}
+
+Boundary::Arrival Boundary::arrive(WorkerId worker, Epoch epoch) {
+  if (returns_to_) {
+    arrived_[worker] = *returns_to_;
+    return Arrival::kCounted;
+  }
+  if (epoch_ && epoch == *epoch_) return Arrival::kReleased;
+  if (epoch_ && epoch != epoch_->next()) return Arrival::kWrong;
+  arrived_[worker] = epoch;
+  return Arrival::kCounted;
+}
+
+void Boundary::acked(ServerId server, Generation generation) {
+  auto& known = acked_[server];
+  known = std::max(known, generation);
+}
+
+std::optional<Epoch> Boundary::complete() const {
+  if (contributors_.empty() || !missing().empty() || odd_one()) return std::nullopt;
+  return arrived_.at(contributors_.front());
+}
+
+std::optional<WorkerId> Boundary::odd_one() const {
+  if (epoch_ || arrived_.empty()) return std::nullopt;
+  for (const auto& [worker, epoch] : arrived_)
+    if (epoch != arrived_.begin()->second) return worker;
+  return std::nullopt;
+}
+
+std::vector<WorkerId> Boundary::missing() const {
+  std::vector<WorkerId> out;
+  for (const WorkerId id : contributors_)
+    if (!arrived_.count(id)) out.push_back(id);
+  return out;
+}
+
+bool Boundary::has_acked(ServerId server) const {
+  const auto it = acked_.find(server);
+  return it != acked_.end() && it->second >= generation_;
+}
+
+bool Boundary::all_acked(const std::vector<ServerId>& servers) const {
+  return std::all_of(servers.begin(), servers.end(), [this](ServerId id) { return has_acked(id); });
+}
+
+std::optional<Rank> Boundary::rank_of(WorkerId worker) const {
+  const auto it = std::find(members_.begin(), members_.end(), worker);
+  if (it == members_.end()) return std::nullopt;
+  return Rank(static_cast<std::uint32_t>(it - members_.begin()));
+}
+
+}  // namespace dt

@@ -1,0 +1,78 @@
+/// The view, who has arrived at the next boundary, and which servers know the present commit.
+/// Pure: it says whether a boundary is complete and for whom it waits; core/job/job.h acts.
+///
+///     training --(every contributor arrived)--> committing --(every server acked)--> released
+///
+/// After a rollback everybody has to arrive, from wherever it is, at the epoch to return to.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+
+namespace dt {
+
+class Boundary {
+ public:
+  enum class Arrival {
+    kCounted,   ///< Waits for the others.
+    kReleased,  ///< This epoch has begun: release it (again).
+    kWrong,     ///< Neither the present nor the next epoch.
+  };
+
+  /// The view before the first boundary.
+  void begin(const std::vector<WorkerId>& members);
+  /// A commit at a boundary: a new view. Arrivals are forgotten.
+  void begin_epoch(Generation generation, Epoch epoch, const std::vector<WorkerId>& members,
+                   const std::vector<WorkerId>& contributors);
+  /// A boundary without a change.
+  void begin_epoch(Epoch epoch);
+  /// New servers have the values of that epoch's begin: it is the next to begin, whatever the
+  /// present one is. Arrivals and acknowledgements are forgotten; ranks and world size stay.
+  void roll_back(Generation generation, Epoch epoch);
+  /// A commit in mid-epoch. Ranks and world size stay.
+  void shrink(Generation generation, const std::vector<WorkerId>& contributors);
+
+  /// A member calls epoch_boundary(epoch).
+  [[nodiscard]] Arrival arrive(WorkerId worker, Epoch epoch);
+  void forget(WorkerId worker) { arrived_.erase(worker); }
+  void acked(ServerId server, Generation generation);
+
+  /// The epoch that begins next if every contributor has arrived (and there is one); nothing
+  /// otherwise. Before the first boundary all must name the same epoch: see odd_one().
+  [[nodiscard]] std::optional<Epoch> complete() const;
+  /// Before the first boundary: a worker whose epoch differs from the first arriver's.
+  [[nodiscard]] std::optional<WorkerId> odd_one() const;
+  /// Contributors that have not arrived.
+  [[nodiscard]] std::vector<WorkerId> missing() const;
+  /// The server has the present generation.
+  [[nodiscard]] bool has_acked(ServerId server) const;
+  [[nodiscard]] bool all_acked(const std::vector<ServerId>& servers) const;
+
+  [[nodiscard]] Generation generation() const { return generation_; }
+  /// The present epoch; nothing before the first boundary.
+  [[nodiscard]] std::optional<Epoch> epoch() const { return epoch_; }
+  /// Rolled back and not begun again yet: the epoch that begins next.
+  [[nodiscard]] const std::optional<Epoch>& returns_to() const { return returns_to_; }
+  /// The present epoch was begun by a rollback.
+  [[nodiscard]] bool has_returned() const { return has_returned_; }
+  [[nodiscard]] const std::vector<WorkerId>& members() const { return members_; }
+  [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
+  [[nodiscard]] const std::map<WorkerId, Epoch>& arrivals() const { return arrived_; }
+  [[nodiscard]] std::optional<Rank> rank_of(WorkerId worker) const;
+
+ private:
+  Generation generation_{0};
+  std::optional<Epoch> epoch_;
+  std::optional<Epoch> returns_to_;
+  bool has_returned_ = false;
+  std::vector<WorkerId> members_;
+  std::vector<WorkerId> contributors_;
+  std::map<WorkerId, Epoch> arrived_;
+  std::map<ServerId, Generation> acked_;
+};
+
+}  // namespace dt

@@ -1,0 +1,563 @@
+#include <algorithm>
+
+#include "core/job/job.h"
+#include "core/job/job_text.h"
+#include "core/job/notes.h"
+
+namespace dt {
+
+void Job::on(const HostsAccepted& e) {
+  if (e.hosts == membership_.file()) return;
+  for (const Host& host : membership_.refused_removals(e.hosts))
+    note(Note::Kind::kRefusal, "base_host_kept",
+         fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
+                     membership_.base_count(host)),
+         std::nullopt, host);
+  record(FileTaken{membership_.last_edit().next(), e.hosts});
+  note(Note::Kind::kInfo, "file_accepted",
+       fmt::format("host_worker accepted: {}", join_hosts(e.hosts)));
+  if (const auto& beyond = membership_.beyond_limit(); !beyond.empty())
+    note(Note::Kind::kRefusal, "beyond_max_workers",
+         fmt::format("beyond --max-workers {}, and started when others go: {}",
+                     options_.limits.most, join_hosts(beyond)));
+  if (!opened_)
+    note(Note::Kind::kRefusal, "opaque",
+         "the command has not opened a distributed kvstore: the set of workers cannot change "
+         "until it does");
+}
+
+void Job::on(const AgentAttached& e) {
+  HostState& h = hosts_[e.host];
+  const bool same = h.incarnation == e.incarnation && h.boot_id == e.boot_id;
+  if (h.incarnation != 0 && !same) {
+    processes_lost(e.host, "its agent was replaced: everything there is dead", false);
+    h.preparing = false;
+  }
+  is_reached_ = is_reached_ || same;
+  h.link = Link::kUp;
+  if (h.check == "reach") {
+    h.check.clear();
+    h.why.clear();
+  }
+  start_failures_.reached(e.host, now_.at);
+  liveness_.link_up(e.host);
+  if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});
+  if (h.place != e.place) record(AgentPlaced{e.host, e.place});
+  if (ending_) return;
+
+  const auto reported = [&e](ProcessId id) {
+    return std::any_of(e.processes.begin(), e.processes.end(),
+                       [id](const ProcessReport& p) { return p.process == id; });
+  };
+  for (auto& [id, s] : servers_) {
+    if (s.host != e.host) continue;
+    s.started = s.started || reported({Role::kServer, id.value});
+    if (!reported({Role::kServer, id.value})) start_server(id);
+    tell_commit(id);
+  }
+  start_opaque_servers();
+  stop_retired(e.host, e.processes);
+  for (const ProcessReport& p : e.processes) {
+    // Left over from before its host was given up as lost: fenced, and stopped now.
+    const WorkerId id(p.process.id);
+    if (p.process.role != Role::kWorker || id >= membership_.next_id()) continue;
+    const Worker* w = membership_.find(id);
+    if (w && w->state != WorkerState::kGone) continue;
+    if (!p.exit)
+      effects_.emplace_back(Stop{p.process, e.host, Duration{}});
+    else if (!w)
+      effects_.emplace_back(Acknowledge{p.process, e.host});
+  }
+  std::vector<WorkerId> here;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == e.host && w.state != WorkerState::kGone) here.push_back(id);
+  for (const WorkerId id : here) {
+    if (reported({Role::kWorker, id.value}))
+      say_again(id);
+    else
+      never_heard_of(id);
+    if (ending_) return;
+  }
+}
+
+void Job::say_again(WorkerId id) {
+  Worker& w = *membership_.find(id);
+  w.maybe_started = false;
+  // A start journalled in an earlier term: the agent knows more than the journal.
+  if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, now_.at);
+  if (w.state == WorkerState::kPreparing) membership_.advance(id, WorkerEvent::kStartSent, now_.at);
+  if (servers_listen()) effects_.emplace_back(TellServers{id, w.host, server_list()});
+  const bool enforced = leave_enforced_.count(id) > 0;
+  if (w.state == WorkerState::kStopping || enforced)
+    effects_.emplace_back(Stop{{Role::kWorker, id.value}, w.host, options_.stop_grace});
+  if (w.state == WorkerState::kMember && boundary_.members() != boundary_.contributors())
+    effects_.emplace_back(
+        TellShrunk{id, w.host, Shrunk{boundary_.generation(), boundary_.contributors().front()}});
+}
+
+void Job::never_heard_of(WorkerId id) {
+  Worker& w = *membership_.find(id);
+  w.maybe_started = false;
+  switch (w.state) {
+    case WorkerState::kSeen:
+    case WorkerState::kPreparing:
+    case WorkerState::kGone:
+      return;
+    case WorkerState::kStarting:
+      w.state = WorkerState::kPreparing;  // the start got lost: once more
+      return;
+    case WorkerState::kStopping:
+      return worker_gone(id, ExitStatus{}, "it was never started");
+    case WorkerState::kWarm:
+    case WorkerState::kMember:
+    case WorkerState::kLeaving:
+      on(ProcessEnded{{Role::kWorker, id.value}, {0, 9}, "its agent does not know it", false});
+      return;
+  }
+}
+
+void Job::on(const AgentMoved& e) {
+  const HostState& h = hosts_[e.host];
+  if (h.incarnation != 0 && h.place != e.place) record(AgentPlaced{e.host, e.place});
+}
+
+void Job::on(const AgentDetached& e) {
+  HostState& h = hosts_[e.host];
+  if (e.gone) {
+    h.link = Link::kNone;
+    liveness_.forget(e.host);
+    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
+    if (h.incarnation != 0) record(AgentKnown{e.host, {}, 0});
+    return;
+  }
+  if (h.link == Link::kUp)
+    note(Note::Kind::kFailure, "link_down",
+         fmt::format("the link to {} broke ({}): attaching again", e.host, e.why), std::nullopt,
+         e.host);
+  if (h.link != Link::kNone) {
+    h.link = Link::kDown;
+    liveness_.link_down(e.host, now_.at);
+  }
+}
+
+void Job::on(const AgentSilent& e) {
+  if (hosts_[e.host].link != Link::kUp || liveness_.is_down(e.host)) return;
+  liveness_.link_down(e.host, e.since);
+  note(Note::Kind::kFailure, "host_suspect",
+       fmt::format("{} says nothing for {:.1f} s: suspect, and lost after {:.1f} s (--dead-after)",
+                   e.host, seconds(now_.at - e.since), seconds(options_.liveness.dead_after)),
+       std::nullopt, e.host);
+}
+
+void Job::on(const AgentHeard& e) {
+  const auto since = liveness_.down_since(e.host);
+  if (hosts_[e.host].link != Link::kUp || !since) return;
+  liveness_.link_up(e.host);
+  note(Note::Kind::kInfo, "host_heard",
+       fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(now_.at - *since)),
+       std::nullopt, e.host);
+}
+
+void Job::on(const AttachFailed& e) {
+  HostState& h = hosts_[e.host];
+  if (h.link != Link::kAttaching) return;
+  h.link = Link::kNone;
+  host_failed(e.host, "reach", e.why);
+  server_start_failed(e.host, e.why);
+}
+
+void Job::on(const PrepareEnded& e) {
+  HostState& h = hosts_[e.host];
+  if (!h.preparing) return;  // the host was let go meanwhile
+  h.preparing = false;
+  if (e.ok) {
+    start_failures_.prepared(e.host, now_.at);
+    if (!h.prepared) record(HostPrepared{e.host});
+  } else {
+    host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
+  }
+}
+
+void Job::on(const WorkerStarted& e) {
+  if (Worker* w = membership_.find(e.worker)) w->why.clear();
+}
+
+void Job::on(const ProcessEnded& e) {
+  if (e.process.role == Role::kServer) {
+    const ServerId id(e.process.id);
+    const auto s = servers_.find(id);
+    if (s != servers_.end()) {
+      Note ended{Note::Kind::kMeasure, "server_ended",
+                 fmt::format("server {} on {}: {}", id, s->second.host,
+                             e.why.empty() ? to_string(e.status) : e.why),
+                 std::nullopt, s->second.host};
+      ended.numbers.emplace_back("code", e.status.shell_code());
+      effects_.emplace_back(std::move(ended));
+    }
+    // Another one of the host would have it no more than this one.
+    if (s != servers_.end() && options_.opaque_servers)
+      opaque_server_ended(id, e);
+    else if (s != servers_.end() && !ending_ && e.status.code == options_.codes.no_server_device)
+      end(options_.codes.no_server_device,
+          fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
+                      s->second.host, e.why.empty() ? "" : ": ", e.why),
+          options_.stop_grace);
+    else if (s != servers_.end())
+      servers_lost({fmt::format("server {} on {} ended ({})", id, s->second.host,
+                                e.why.empty() ? to_string(e.status) : e.why),
+                    e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
+                    std::nullopt});
+    const auto was = retired_.find(id);
+    if (ending_ || was == retired_.end()) return;
+    effects_.emplace_back(Acknowledge{e.process, was->second});
+    retired_.erase(was);
+    return;
+  }
+  const Worker* w = membership_.find(WorkerId(e.process.id));
+  if (e.process.role != Role::kWorker || !w) return;
+  if (w->state != WorkerState::kGone) worker_ended(e);
+  effects_.emplace_back(Acknowledge{e.process, w->host});
+}
+
+void Job::worker_ended(const ProcessEnded& e) {
+  const WorkerId id(e.process.id);
+  const Worker* w = membership_.find(id);
+  ExitStatus status = e.status;
+  if (e.never_ran && status.clean()) status.code = options_.codes.command_failed;
+  const std::string reason = e.why.empty() ? to_string(status) : e.why;
+  const Host host = w->host;
+  const bool base_start = w->base && initial();
+  const bool newcomer = on_the_way(w->state) && !base_start;
+  const bool member = w->state == WorkerState::kMember || base_start;
+  if (newcomer) {
+    worker_gone(id, status, fmt::format("ended before it joined: {}", reason));
+    host_failed(host, "start", fmt::format("worker {} ended before it joined: {}", id, reason));
+  } else {
+    if (member && !status.clean()) lost_since(now_.at);
+    worker_gone(id, status, status.clean() ? "" : e.why);
+    if (member && !initial() && !status.clean() && !finishing()) {
+      HostState& h = hosts_[host];
+      h.why = fmt::format("worker {}: {}", id, reason);
+      h.check = "run";
+      if (h.given_up) {
+        note(Note::Kind::kFailure, "host_given_up",
+             fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
+                         restart_budget(host), id, reason),
+             id, host);
+      } else {
+        const Duration delay = delay_before_retry(host, h.restarts.count());
+        h.cooling_until = now_.at + delay;
+        note(Note::Kind::kFailure, "worker_died",
+             fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", id, host,
+                         reason, h.restarts.count(), restart_budget(host), seconds(delay)),
+             id, host);
+      }
+    }
+  }
+}
+
+void Job::on(const StoreOpened& e) {
+  opened_ = true;
+  if (Worker* w = membership_.find(e.worker)) w->opened = true;
+}
+
+void Job::on(const WorkerArrived& e) {
+  Worker* w = membership_.find(e.worker);
+  if (!w) return;
+  opened_ = true;
+  w->opened = true;
+  // It came before the servers were replaced, or does not know that: it comes again.
+  if (e.servers != servers_since_ && w->state != WorkerState::kLeaving) return;
+  switch (w->state) {
+    case WorkerState::kSeen:
+    case WorkerState::kPreparing:
+    case WorkerState::kStarting: {
+      w->state = WorkerState::kStarting;
+      membership_.advance(e.worker, WorkerEvent::kJoined, now_.at);
+      if (w->base && initial()) {
+        static_cast<void>(boundary_.arrive(e.worker, options_.first_epoch.value_or(e.epoch)));
+      } else {
+        note(Note::Kind::kInfo, "worker_warm",
+             fmt::format("worker {} on {} is ready and joins at the next epoch", e.worker, w->host),
+             e.worker, w->host);
+      }
+      break;
+    }
+    case WorkerState::kMember:
+      if (e.join && !initial() && !boundary_.returns_to()) {
+        to_release_.insert(e.worker);
+        break;
+      }
+      switch (boundary_.arrive(e.worker, e.epoch)) {
+        case Boundary::Arrival::kCounted:
+          if (!initial() && !boundary_.returns_to() &&
+              arrived_at_.try_emplace(e.worker, now_.at).second)
+            stalls_.doing(e.worker);
+          break;
+        case Boundary::Arrival::kReleased:
+          to_release_.insert(e.worker);
+          break;
+        case Boundary::Arrival::kWrong:
+          w->why = fmt::format("it came to epoch {} while the job is in epoch {}", e.epoch,
+                               boundary_.epoch()->value);
+          note(Note::Kind::kFailure, "wrong_epoch",
+               fmt::format("worker {} on {} is stopped: {}", e.worker, w->host, w->why), e.worker,
+               w->host);
+          effects_.emplace_back(Stop{{Role::kWorker, e.worker.value}, w->host, Duration{}});
+          break;
+      }
+      break;
+    case WorkerState::kLeaving:
+      to_release_.insert(e.worker);
+      break;
+    case WorkerState::kWarm:
+    case WorkerState::kStopping:
+    case WorkerState::kGone:
+      break;
+  }
+}
+
+void Job::on(const ServerListening& e) {
+  const auto it = servers_.find(e.server);
+  if (it == servers_.end()) return;
+  ServerState& s = it->second;
+  s.started = true;
+  if (s.address == e.address && s.port == e.port) return;
+  s.address = e.address;
+  s.port = e.port;
+  if (!servers_listen()) return;
+  std::vector<WorkerId> running;
+  for (const auto& [id, w] : membership_.workers())
+    if (may_run(w.state)) running.push_back(id);
+  for (const WorkerId id : running) {
+    Worker& w = *membership_.find(id);
+    effects_.emplace_back(TellServers{id, w.host, server_list()});
+    if (w.state == WorkerState::kStarting) w.since = now_.at;  // only now it can connect
+  }
+}
+
+void Job::on(const CommitAcked& e) {
+  if (!servers_.count(e.server)) return;
+  boundary_.acked(e.server, e.generation);
+  server_watch_.acked(e.server);
+}
+
+void Job::on(const TrafficSeen& e) {
+  if (!servers_.count(e.server)) return;
+  for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
+  for (const WorkerId id : e.rounds.busy) {
+    if (Worker* w = membership_.find(id)) w->active = now_.at;
+    stalls_.doing(id);
+  }
+  hang_watch_.signs_of_life(e.alive, e.disconnected, now_.at);
+  hang_watch_.report(e.server, e.rounds);
+  server_watch_.reported(e.server, e.stuck, now_.at);
+}
+
+void Job::on(const ServerDataSeen& e) {
+  const Worker* w = membership_.find(e.worker);
+  if (!w || w->state == WorkerState::kGone) return;
+  for (const ServerId id : e.servers)
+    if (servers_.count(id)) server_watch_.data_seen(id, now_.at);
+}
+
+void Job::on(const WorkerProgress& e) {
+  if (hang_watch_.progress(e.worker, e.epoch, e.step, now_.at)) stalls_.doing(e.worker);
+}
+
+void Job::on(const ProcessInspected& e) {
+  if (e.process.role == Role::kServer)
+    return server_watch_.inspected(ServerId(e.process.id), e.text);
+  if (Stalls::Stall* stall = stalls_.find(WorkerId(e.process.id))) stall->process = e.text;
+}
+
+void Job::on(const ServerSaved& e) {
+  const Saved& saved = e.saved;
+  if (!checkpoints_.is_about(saved.generation) || !servers_.count(e.server)) return;
+  if (!saved.why.empty()) {
+    checkpoints_.give_up();
+    return give_checkpoint_up(fmt::format("no checkpoint of epoch {}: server {} on {}: {}",
+                                          saved.epoch, e.server, servers_.at(e.server).host,
+                                          saved.why));
+  }
+  const Checkpoints::File file{saved.bytes, saved.header_crc, saved.step};
+  if (checkpoints_.add(e.server, saved.generation, file, servers_.size()))
+    effects_.emplace_back(SealCheckpoint{*checkpoints_.saving()});
+}
+
+void Job::on(const CheckpointSealed& e) {
+  if (!checkpoints_.is_about(e.generation)) return;
+  const Checkpoints::Saving what = *checkpoints_.saving();
+  if (!e.why.empty()) {
+    checkpoints_.give_up();
+    return give_checkpoint_up(fmt::format("no checkpoint of epoch {}: {}", what.epoch, e.why));
+  }
+  record(CheckpointTaken{what.epoch, what.generation});
+  std::uint64_t bytes = 0;
+  for (const auto& [server, file] : what.files) bytes += file.bytes;
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now_.at - what.began);
+  if (options_.checkpoint_interval != Duration{})
+    record(CheckpointTimed{what.epoch, now_.wall_ns - (now_.at - what.began).count(),
+                           static_cast<std::uint64_t>(took.count()), bytes});
+  note(Note::Kind::kInfo, "checkpoint_taken",
+       fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch, what.files.size(),
+                   static_cast<double>(bytes) / 1e6));
+}
+
+void Job::give_checkpoint_up(const std::string& why) {
+  checkpoint_trouble_ = why;
+  note(Note::Kind::kFailure, "checkpoint_failed", why);
+}
+
+void Job::on(const PlacesAsked& e) {
+  const std::uint32_t count = std::min(e.count, membership_.empty_places(e.host));
+  if (count > 0) record(PlacesWanted{e.host, count});
+}
+
+void Job::on(const CheckpointPlaceSeen& e) {
+  const bool was_without = !checkpoints_.no_place().empty();
+  if (!checkpoints_.place_is(e.why_not) || servers_.empty()) return;
+  if (!e.why_not.empty()) return note(Note::Kind::kFailure, "no_checkpoints", no_checkpoints());
+  if (was_without) note(Note::Kind::kInfo, "checkpoint_place", "checkpoints are saved from now on");
+}
+
+std::string Job::no_checkpoints() const {
+  if (checkpoints_.no_place().empty() || servers_.empty()) return "";
+  std::set<Host> hosts;
+  for (const auto& [id, s] : servers_) hosts.insert(s.host);
+  const std::string which = hosts.size() == 1 ? to_string(*hosts.begin())
+                                              : fmt::format("any of these {} hosts", hosts.size());
+  const auto origin = checkpoints_.newest() ? checkpoints_.newest() : options_.first_epoch;
+  if (options_.rolls_back && origin)
+    return fmt::format("no further checkpoints ({}): the loss of {} takes the job back to epoch {}",
+                       checkpoints_.no_place(), which, *origin);
+  return fmt::format("no checkpoints ({}): the loss of {} ends the job", checkpoints_.no_place(),
+                     which);
+}
+
+void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }
+
+void Job::on(const Tick&) {
+  count_time();
+  if (!ending_) save_spent_time();
+  check_lives();
+  check_servers();
+  check_deadlines();
+}
+
+// ---------------------------------------------------------------- what happens to workers
+
+void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
+  const Worker* w = membership_.find(id);
+  if (!w || w->state == WorkerState::kGone) return;
+  WorkerGone gone{id, status, why, {}};
+  Note ended{Note::Kind::kMeasure, "worker_ended",
+             fmt::format("worker {} on {}: {}", id, w->host, why.empty() ? to_string(status) : why),
+             id, w->host};
+  ended.numbers.emplace_back("code", status.shell_code());
+  const bool own_end = w->state != WorkerState::kLeaving && status.clean() && why.empty();
+  if (w->was_member && !initial() && !own_end) gone.log.push_back(log_line(false, w->host));
+  const Duration member = w->state == WorkerState::kMember ? now_.at - w->since : Duration{};
+  auto notes = change_notes(gone);
+  record(std::move(gone));
+  effects_.emplace_back(std::move(ended));
+  for (Note& removed : notes) {
+    if (member > Duration{}) removed.numbers.emplace_back("member_s", seconds(member));
+    effects_.emplace_back(std::move(removed));
+  }
+}
+
+void Job::host_failed(const Host& host, std::string check, const std::string& why) {
+  HostState& h = hosts_[host];
+  if (membership_.wanted(host) == 0 && !initial()) return;  // its failure is nobody's loss
+  ++h.attempts;
+  h.why = why;
+  h.check = std::move(check);
+  // While a newcomer's process runs, a host that cannot be reached keeps nobody from going on.
+  const bool keeps_waiting = h.check == "start" || !a_newcomer_runs();
+  if (!initial() && boundary_.contributors().empty() && keeps_waiting)
+    futile_.add(at_host(host, why));
+  const Duration delay = delay_before_retry(host, h.attempts);
+  const bool initial_worker = initial() && start_waits_for(host);
+  if (initial_worker) {
+    constexpr std::uint32_t kPrepareTries = 3;
+    start_failures_.failed(host, h.check, why, now_.at);
+    if (start_failures_.prepares(host) >= kPrepareTries ||
+        start_failures_.is_too_late(now_.at + delay))
+      return end_failed_start();
+  }
+  h.cooling_until = now_.at + delay;
+  note(Note::Kind::kFailure, "host_failed",
+       fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1, seconds(delay),
+                   initial_worker ? " (--start-timeout)" : ""),
+       std::nullopt, host);
+  // The same workers try again: an id is spent only on a process.
+  std::vector<WorkerId> waiting;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == host && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing))
+      waiting.push_back(id);
+  for (const WorkerId id : waiting) {
+    Worker& w = *membership_.find(id);
+    w.state = WorkerState::kSeen;
+    w.has_failed = true;
+    w.why = why;
+  }
+}
+
+bool Job::a_newcomer_runs() const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(), [](const auto& w) {
+    return on_the_way(w.second.state) && may_run(w.second.state);
+  });
+}
+
+void Job::end_failed_start() {
+  end(options_.codes.unreachable, start_failures_.text(), options_.stop_grace);
+}
+
+Duration Job::delay_before_retry(const Host& host, std::uint32_t attempt) const {
+  return retry_delay(attempt, std::hash<std::string>{}(to_string(host)) ^ options_.seed);
+}
+
+bool Job::start_waits_for(const Host& host) const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(),
+                     [&host](const auto& w) {
+                       return w.second.base && w.second.host == host &&
+                              (w.second.state == WorkerState::kSeen ||
+                               w.second.state == WorkerState::kPreparing);
+                     }) ||
+         std::any_of(servers_.begin(), servers_.end(),
+                     [&host](const auto& s) { return s.second.host == host && !s.second.started; });
+}
+
+void Job::processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
+  const auto serves = [&](const auto& s) {
+    return s.second.host == host && (s.second.started || is_unreachable);
+  };
+  if (const auto s = std::find_if(servers_.begin(), servers_.end(), serves); s != servers_.end()) {
+    std::optional<Host> avoid;
+    if (is_unreachable) avoid = host;
+    servers_lost({fmt::format("server {} is lost with its host {}: {}", s->first, host, why),
+                  options_.codes.server_lost, avoid});
+    if (ending_) return;
+  }
+  std::vector<WorkerId> there;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == host && w.state != WorkerState::kGone && (may_run(w.state) || w.maybe_started))
+      there.push_back(id);
+  for (const WorkerId id : there) {
+    ProcessEnded lost;
+    lost.process = {Role::kWorker, id.value};
+    lost.status.signal = 9;
+    lost.why = why;
+    on(lost);
+    if (ending_) return;
+  }
+}
+
+LogLine Job::log_line(bool added, const Host& host) {
+  return LogLine{next_seq_, added, host, now_.wall_ns};
+}
+
+}  // namespace dt

@@ -1,0 +1,141 @@
+/// Who is wanted, who is there, and what the next change is. Pure bookkeeping and decisions; the
+/// job machine (core/job/job.h) carries them out.
+///
+/// Rules:
+///  1. Wanted workers of a host = what the last accepted file says, never less than its base
+///     workers. No more are wanted in all than the limit says: base workers count first, then hosts
+///     in the order in which the file first names them.
+///  2. A host with too many loses newcomers first (those furthest from ready), then the member with
+///     the highest rank.
+///  3. Changes happen at boundaries only. An edit that both adds and removes commits as one: it is
+///     held until each of its newcomers is ready or has failed once, at most kSwapWait.
+///     Nobody else waits for it.
+///  4. Nobody leaves whom the view needs to have its least number of members.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/files/hosts.h"
+#include "core/job/process_life.h"
+
+namespace dt {
+
+/// How long an edit that swaps hosts may hold its removals back for its additions.
+inline constexpr Duration kSwapWait = std::chrono::seconds(60);
+
+/// Of the number of members at a boundary; 0: none.
+struct WorkerLimits {
+  std::uint32_t least = 0;
+  std::uint32_t most = 0;
+};
+
+struct Worker {
+  WorkerId id;
+  Host host;
+  bool base = false;        ///< Of the initial launch.
+  bool was_member = false;  ///< Its end is a REMOVED line.
+  Edit edit;                ///< The edit that asked for it; 0 for base workers and restarts.
+  WorkerState state = WorkerState::kSeen;
+  Time since{};         ///< When the state was entered.
+  Time active{};        ///< When a server last saw it do something.
+  bool opened = false;  ///< It opened a distributed kvstore.
+  bool maybe_started =
+      false;                ///< Known from the journal only: an earlier term may have started it.
+  bool greeted = false;     ///< Released once as a member.
+  bool has_failed = false;  ///< Its host could not be reached or prepared.
+  std::string why;          ///< Last thing worth knowing about it.
+};
+
+/// What a boundary would change.
+struct Plan {
+  std::vector<WorkerId> joins;   ///< In id order.
+  std::vector<WorkerId> leaves;  ///< In rank order.
+  std::string reason;            ///< Why not more, or why at all; for people.
+};
+
+class Membership {
+ public:
+  explicit Membership(WorkerLimits limits = {}) : limits_(limits) {}
+
+  /// Base workers get ids 0..n-1.
+  void begin(const std::vector<Host>& base, Time now);
+  /// The wanted list of an accepted file. Ids of edits rise.
+  void take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now);
+  void add_worker(WorkerId id, const Host& host, Edit edit, Time now);
+  /// A member of this host has left by itself: its place stays empty until the host's lines in the
+  /// file become more, or fill_places().
+  void empty_place(const Host& host) { ++empty_[host]; }
+  void fill_places(const Host& host, std::uint32_t count);
+  [[nodiscard]] std::uint32_t empty_places(const Host& host) const;
+  /// Workers that are gone, and not in `view`, are not kept any longer, unless a swap waits for
+  /// them; ids are never given again.
+  void forget_gone(const std::vector<WorkerId>& view, Time now);
+  /// A view began: edits whose changes it brought need not be held together any more.
+  void swaps_done(const std::vector<WorkerId>& members, const std::vector<WorkerId>& leavers);
+
+  /// Applies an event to a worker's life; false if it means nothing in its state.
+  bool advance(WorkerId id, WorkerEvent event, Time now);
+
+  [[nodiscard]] Worker* find(WorkerId id);
+  [[nodiscard]] const Worker* find(WorkerId id) const;
+  [[nodiscard]] const std::map<WorkerId, Worker>& workers() const { return workers_; }
+  [[nodiscard]] WorkerId next_id() const { return next_id_; }
+  [[nodiscard]] Edit last_edit() const { return last_edit_; }
+  [[nodiscard]] const std::vector<HostSlots>& file() const { return file_; }
+
+  /// Without its empty places.
+  [[nodiscard]] std::uint32_t wanted(const Host& host) const;
+  /// Workers that the file asks for beyond the limit, in the file's order.
+  [[nodiscard]] const std::vector<HostSlots>& beyond_limit() const { return beyond_limit_; }
+  [[nodiscard]] const WorkerLimits& limits() const { return limits_; }
+  [[nodiscard]] std::uint32_t base_count(const Host& host) const;
+  /// Workers of the host that are members or on the way.
+  [[nodiscard]] std::uint32_t present(const Host& host) const;
+  /// Every host that is wanted or has a worker that is not gone.
+  [[nodiscard]] std::vector<Host> hosts() const;
+  /// The edit that last raised the host's wanted count; 0 if only base workers are wanted.
+  [[nodiscard]] Edit added_by(const Host& host) const;
+  /// Base hosts that `hosts` gives fewer workers than they keep.
+  [[nodiscard]] std::vector<Host> refused_removals(const std::vector<HostSlots>& hosts) const;
+
+  /// Newcomers whose host wants fewer workers: to be stopped now.
+  [[nodiscard]] std::vector<WorkerId> unwanted_newcomers() const;
+  /// What a boundary at `now` changes, given the live members in rank order. Newcomers on
+  /// `unreachable` hosts count as not ready: they could not be told.
+  [[nodiscard]] Plan plan(const std::vector<WorkerId>& members, Time now,
+                          const std::set<Host>& unreachable = {}) const;
+
+ private:
+  /// Workers beyond the wanted number of `host`, the ones to go first in front.
+  [[nodiscard]] std::vector<WorkerId> surplus(const Host& host,
+                                              const std::vector<WorkerId>& members) const;
+  /// Fewer lines take empty places away, more lines fill them.
+  void adjust_empty_places(const std::vector<HostSlots>& hosts,
+                           const std::map<Host, std::uint32_t>& next);
+  [[nodiscard]] bool held(Edit edit, Time now, const std::set<Host>& unreachable) const;
+
+  /// What the file wants of each host, within the limit; sets beyond_limit_.
+  [[nodiscard]] std::map<Host, std::uint32_t> within_limit(const std::vector<HostSlots>& hosts);
+  /// Takes leaves back until enough stay.
+  void keep_least(Plan& plan, std::size_t members) const;
+
+  WorkerLimits limits_;
+  std::map<WorkerId, Worker> workers_;
+  std::map<Host, std::uint32_t> base_;
+  std::map<Host, std::uint32_t> wanted_;  ///< With the empty places.
+  std::map<Host, std::uint32_t> empty_;
+  std::map<Host, Edit> added_by_;
+  std::map<Host, Edit> removed_by_;
+  std::vector<HostSlots> file_;
+  std::vector<HostSlots> beyond_limit_;
+  std::map<Edit, Time> swaps_;  ///< Edits that both add and remove, and when they were taken.
+  WorkerId next_id_;
+  Edit last_edit_;
+};
+
+}  // namespace dt

@@ -1,0 +1,25 @@
+/// What people are told of the changes in host_worker_log. Made of the record alone, so that who
+/// died between the record and its note can be stood in for.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/job/events.h"
+#include "core/job/records.h"
+
+namespace dt {
+
+/// One note for each line of host_worker_log that the record calls for, in their order.
+[[nodiscard]] std::vector<Note> change_notes(const Record& record);
+
+/// A change of an earlier term, with the view that followed it.
+struct PastChange {
+  Note note;
+  Generation generation;
+  std::optional<Epoch> epoch;
+  std::optional<Rank> rank;
+};
+
+}  // namespace dt

@@ -1,0 +1,42 @@
+#include "core/job/records.h"
+
+namespace dt {
+namespace {
+
+template <std::size_t I = 0>
+Result<Record> parse_as(const wire::Frame& frame) {
+  if constexpr (I == std::variant_size_v<Record>) {
+    return fail(ErrorKind::kProtocol, "unknown journal record of type {}", frame.type);
+  } else {
+    using R = std::variant_alternative_t<I, Record>;
+    if (frame.type != R::kType) return parse_as<I + 1>(frame);
+    return wire::parse<R>(frame.body).map([](R r) { return Record(std::move(r)); });
+  }
+}
+
+}  // namespace
+
+wire::Frame to_frame(const Record& record) {
+  return std::visit(
+      [](const auto& r) {
+        return wire::Frame{std::decay_t<decltype(r)>::kType, wire::body_of(r)};
+      },
+      record);
+}
+
+Result<Record> record_from(const wire::Frame& frame) { return parse_as(frame); }
+
+std::vector<LogLine> log_lines(const std::vector<Record>& records) {
+  std::vector<LogLine> lines;
+  for (const Record& record : records) {
+    if (const auto* c = std::get_if<Committed>(&record))
+      lines.insert(lines.end(), c->log.begin(), c->log.end());
+    if (const auto* g = std::get_if<WorkerGone>(&record))
+      lines.insert(lines.end(), g->log.begin(), g->log.end());
+    if (const auto* l = std::get_if<MemberLeft>(&record))
+      lines.insert(lines.end(), l->log.begin(), l->log.end());
+  }
+  return lines;
+}
+
+}  // namespace dt

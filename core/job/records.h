@@ -1,0 +1,203 @@
+/// What the journal holds: every decision of the job, written before it is acted on. Replaying the
+/// records in order gives the state a new supervisor starts from; what happened meanwhile is learnt
+/// from the agents.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/base/wire.h"
+#include "core/files/hosts.h"
+#include "core/protocol/control_messages.h"
+
+namespace dt {
+
+/// A line of host_worker_log. It travels inside the record of the decision that causes it, so that
+/// no crash can part the two.
+struct LogLine {
+  std::uint64_t seq = 0;
+  bool added = false;
+  Host host;
+  std::int64_t wall_ns = 0;
+  friend bool operator==(const LogLine&, const LogLine&) = default;
+  DT_FIELDS(seq, added, host, wall_ns)
+};
+
+/// First record: what the job is.
+struct JobBegan {
+  static constexpr std::uint16_t kType = 1;
+  std::vector<Host> workers;  ///< Base workers, ids 0..n-1; also generation 1's members.
+  std::vector<Host> servers;
+  DT_FIELDS(workers, servers)
+};
+
+/// A supervisor's life began.
+struct TermBegan {
+  static constexpr std::uint16_t kType = 2;
+  Term term;
+  DT_FIELDS(term)
+};
+
+/// The wanted workers changed: an accepted host_worker.
+struct FileTaken {
+  static constexpr std::uint16_t kType = 3;
+  Edit edit;
+  std::vector<HostSlots> hosts;
+  DT_FIELDS(edit, hosts)
+};
+
+/// A worker id was given to a host. Written before anything is started for it.
+struct WorkerAllotted {
+  static constexpr std::uint16_t kType = 4;
+  WorkerId worker;
+  Host host;
+  Edit edit;  ///< The edit that asked for it; 0: a restart.
+  DT_FIELDS(worker, host, edit)
+};
+
+/// The data check of a host passed.
+struct HostPrepared {
+  static constexpr std::uint16_t kType = 5;
+  Host host;
+  DT_FIELDS(host)
+};
+
+/// A new contributor set, and at a boundary a new view.
+struct Committed {
+  static constexpr std::uint16_t kType = 6;
+  Generation generation;
+  bool boundary = false;
+  Epoch epoch;                         ///< Begins (boundary) or goes on.
+  std::vector<WorkerId> members;       ///< Rank order; includes members that died since.
+  std::vector<WorkerId> contributors;  ///< Rank order.
+  std::vector<WorkerId> leavers;       ///< Removed by this commit.
+  std::vector<LogLine> log;
+  bool saves = false;  ///< The servers save a checkpoint of the epoch's beginning.
+  DT_FIELDS(generation, boundary, epoch, members, contributors, leavers, log, saves)
+};
+
+/// A boundary at which nothing changed.
+struct EpochBegan {
+  static constexpr std::uint16_t kType = 7;
+  Epoch epoch;
+  DT_FIELDS(epoch)
+};
+
+/// A worker's process has ended or its host is dead: the id is done with.
+struct WorkerGone {
+  static constexpr std::uint16_t kType = 8;
+  WorkerId worker;
+  ExitStatus status;
+  std::string why;
+  std::vector<LogLine> log;
+  DT_FIELDS(worker, status, why, log)
+};
+
+/// Which agent life a host's processes belong to: another one later means that they are dead.
+struct AgentKnown {
+  static constexpr std::uint16_t kType = 9;
+  Host host;
+  std::string boot_id;
+  std::uint64_t incarnation = 0;
+  DT_FIELDS(host, boot_id, incarnation)
+};
+
+/// Where the agent of a host is found, and the ports that it keeps.
+struct AgentPlaced {
+  static constexpr std::uint16_t kType = 13;
+  Host host;
+  AgentPlace place;
+  DT_FIELDS(host, place)
+};
+
+/// The job's end is decided; only stopping is left.
+struct JobEnding {
+  static constexpr std::uint16_t kType = 10;
+  std::int32_t exit_code = 0;
+  std::string message;
+  DT_FIELDS(exit_code, message)
+};
+
+/// A checkpoint is whole on the volume: it counts.
+struct CheckpointTaken {
+  static constexpr std::uint16_t kType = 11;
+  Epoch epoch;
+  Generation generation;
+  DT_FIELDS(epoch, generation)
+};
+
+/// The job goes back to a checkpoint, with new servers that begin with it. Their ids follow each
+/// other; those of before are done with.
+struct RolledBack {
+  static constexpr std::uint16_t kType = 12;
+  Generation generation;
+  Epoch epoch;  ///< Begins again.
+  /// The checkpoint is the one that the job began with, not one of its own.
+  bool is_inherited = false;
+  ServerId first;
+  std::vector<Host> servers;  ///< Theirs, in order.
+  std::string why;
+  /// A checkpoint of the job's own that servers could not begin with: it counts no more.
+  std::optional<Epoch> damaged;
+  DT_FIELDS(generation, epoch, is_inherited, first, servers, why, damaged)
+};
+
+/// A member that had ended with exit code 0 has left: the others go on without it.
+struct MemberLeft {
+  static constexpr std::uint16_t kType = 21;
+  WorkerId worker;
+  Host host;
+  bool empties_place = false;  ///< It was wanted: its place stays empty.
+  std::vector<LogLine> log;
+  DT_FIELDS(worker, host, empties_place, log)
+};
+
+/// Empty places of a host are to be filled again.
+struct PlacesWanted {
+  static constexpr std::uint16_t kType = 22;
+  Host host;
+  std::uint32_t count = 0;
+  DT_FIELDS(host, count)
+};
+
+/// What a checkpoint cost, with CheckpointTaken: by it later terms, too, know when the next is due.
+struct CheckpointTimed {
+  static constexpr std::uint16_t kType = 20;
+  Epoch epoch;
+  std::int64_t began_ns = 0;  ///< Wall clock.
+  std::uint64_t took_ms = 0;
+  std::uint64_t bytes = 0;
+  DT_FIELDS(epoch, began_ns, took_ms, bytes)
+};
+
+/// Worker-seconds of a job so far, each half minute: a later term goes on from there.
+struct TimeSpent {
+  static constexpr std::uint16_t kType = 23;
+  struct Lost {
+    std::string cause;
+    std::uint64_t ns = 0;
+    friend bool operator==(const Lost&, const Lost&) = default;
+    DT_FIELDS(cause, ns)
+  };
+  std::uint64_t total_ns = 0;
+  std::vector<Lost> lost;
+  DT_FIELDS(total_ns, lost)
+};
+
+using Record =
+    std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
+                 EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack,
+                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent>;
+
+[[nodiscard]] wire::Frame to_frame(const Record& record);
+/// kProtocol for an unknown type or a malformed body.
+[[nodiscard]] Result<Record> record_from(const wire::Frame& frame);
+
+/// The lines of host_worker_log that the records call for, in order.
+[[nodiscard]] std::vector<LogLine> log_lines(const std::vector<Record>& records);
+
+}  // namespace dt

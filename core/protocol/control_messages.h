@@ -1,0 +1,489 @@
+/// Every control message: supervisor <-> agent, and process (worker or server) <-> supervisor,
+/// which an agent carries unread. One place, so that both ends and the simulator agree. The data
+/// plane's frames are in kvstore/protocol/messages.h.
+///
+/// Rules of the links:
+///  1. Every message may arrive twice; handling it again must be harmless.
+///  2. The agent keeps, per process, the latest `FromProcess` frame of each type and the exit
+///     status, and reports them in AgentState at each attach. It keeps the latest `ToProcess` frame
+///     of each type until the process has connected and got it.
+///  3. A lower term than one already seen is refused with `Refused`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/base/wire.h"
+#include "core/files/hosts.h"
+
+namespace dt {
+
+inline constexpr std::uint16_t kProtocolVersion = 2;
+
+enum class Role : std::uint8_t {
+  kServer = 0,
+  kWorker = 1,
+  kPrepare = 2,  ///< The prepare-data command of a host.
+};
+
+/// Names a process of the job: a role and that role's id. Prepare runs are numbered by the
+/// supervisor, so an id is never used twice.
+struct ProcessId {
+  Role role = Role::kWorker;
+  std::uint32_t id = 0;
+
+  friend auto operator<=>(const ProcessId&, const ProcessId&) = default;
+  DT_FIELDS(role, id)
+};
+
+/// "worker 3", "server 0", "prepare-data 7".
+[[nodiscard]] std::string to_string(ProcessId id);
+
+/// How a process ended: exactly one of `code` and `signal` says something.
+struct ExitStatus {
+  std::int32_t code = 0;    ///< Exit code when signal is 0.
+  std::int32_t signal = 0;  ///< Terminating signal, or 0.
+
+  [[nodiscard]] bool clean() const { return code == 0 && signal == 0; }
+  /// As a shell gives it: the code, or 128 + signal.
+  [[nodiscard]] int shell_code() const { return signal ? 128 + signal : code; }
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+  DT_FIELDS(code, signal)
+};
+
+/// "exit code 3", "killed by signal 9 (KILL)".
+[[nodiscard]] std::string to_string(const ExitStatus& status);
+
+// ---------------------------------------------------------------- supervisor -> agent
+
+/// First message on an attached stream. Sent again every few seconds it is a sign of life: from
+/// then on, silence for the orphan timeout counts as no supervisor, even if the connection seems
+/// open (a master that lost its power closes nothing). Only the first one is answered.
+struct AgentHello {
+  static constexpr std::uint16_t kType = 1;
+  std::uint16_t version = kProtocolVersion;
+  std::string job;   ///< Job name, as in DT_JOB.
+  std::string host;  ///< Host as written.
+  Term term;
+  std::uint32_t orphan_timeout_ms = 300'000;  ///< Without a supervisor for so long: stop all, exit.
+  std::uint32_t beat_ms = 250;                ///< How often the agent sends Beat.
+  /// For each process whose output this supervisor follows, where it has got to: the end of the
+  /// last Output (offset + size), 0 before any. What a broken link swallowed is sent again from
+  /// there; of a process not named, nothing is.
+  std::vector<std::pair<ProcessId, std::uint64_t>> received;
+  DT_FIELDS(version, job, host, term, orphan_timeout_ms, beat_ms, received)
+};
+
+/// Ports that an agent keeps for programs of the job (AgentPlace). A bit each.
+enum class Port : std::uint8_t {
+  kNone = 0,
+  kMaster = 1,  ///< MASTER_PORT
+  kRoot = 2,    ///< DMLC_PS_ROOT_PORT
+  kBoth = 3,
+};
+
+/// Starts a process. Idempotent by id: a known id answers with its present state.
+struct StartProcess {
+  static constexpr std::uint16_t kType = 2;
+  ProcessId process;
+  std::vector<std::string> argv;
+  std::vector<std::pair<std::string, std::string>> env;  ///< Beside the agent's own environment.
+  std::string cwd;  ///< Falls back to the home folder with a message if it cannot be entered.
+  Port ports = Port::kNone;  ///< It may listen on these: they are free when it is executed.
+  DT_FIELDS(process, argv, env, cwd, ports)
+};
+
+/// TERM to the process group, KILL after the grace period (0: KILL at once).
+struct StopProcess {
+  static constexpr std::uint16_t kType = 3;
+  ProcessId process;
+  std::uint32_t grace_ms = 0;
+  DT_FIELDS(process, grace_ms)
+};
+
+/// The supervisor has journalled this exit; the agent may forget the process.
+struct AckExit {
+  static constexpr std::uint16_t kType = 4;
+  ProcessId process;
+  DT_FIELDS(process)
+};
+
+/// A frame for the process's own connection (see the Process messages below).
+struct ToProcess {
+  static constexpr std::uint16_t kType = 5;
+  ProcessId process;
+  std::uint16_t type = 0;
+  std::string body;
+  DT_FIELDS(process, type, body)
+};
+
+/// Stop every process with this grace, sweep, then exit.
+struct Shutdown {
+  static constexpr std::uint16_t kType = 6;
+  std::uint32_t grace_ms = 0;
+  DT_FIELDS(grace_ms)
+};
+
+/// Asks what the kernel says of a process. Answered by ProcessState, if it lives.
+struct AskProcess {
+  static constexpr std::uint16_t kType = 7;
+  ProcessId process;
+  DT_FIELDS(process)
+};
+
+/// Asks whether processes can start in a folder of the host. Answered by FolderChecked, as soon as
+/// the folder's file system answers.
+struct CheckFolder {
+  static constexpr std::uint16_t kType = 12;
+  std::string folder;
+  DT_FIELDS(folder)
+};
+
+// ---------------------------------------------------------------- agent -> supervisor
+
+/// What an agent says of one process. `exit` set: it has ended and waits for AckExit.
+struct ProcessReport {
+  ProcessId process;
+  std::int32_t pid = 0;
+  std::optional<ExitStatus> exit;
+  std::vector<std::pair<std::uint16_t, std::string>> said;  ///< Latest FromProcess of each type.
+  DT_FIELDS(process, pid, exit, said)
+};
+
+/// Where an agent is found on its host, and the ports that it keeps there for programs of the job.
+/// Part of AgentState; said again when it changes.
+struct AgentPlace {
+  static constexpr std::uint16_t kType = 44;
+  std::string socket;             ///< Absolute path of its unix socket; empty: not known.
+  std::uint16_t master_port = 0;  ///< MASTER_PORT of a job whose rank 0 is here; 0: none is free.
+  std::uint16_t root_port = 0;    ///< DMLC_PS_ROOT_PORT of a job whose first host this is.
+  friend bool operator==(const AgentPlace&, const AgentPlace&) = default;
+  DT_FIELDS(socket, master_port, root_port)
+};
+
+/// First answer on an attached stream: who this agent is and what it has. A different identity
+/// than before means that everything there is dead.
+struct AgentState {
+  static constexpr std::uint16_t kType = 32;
+  std::uint16_t version = kProtocolVersion;
+  std::string boot_id;
+  std::uint64_t incarnation = 0;  ///< Random per agent life.
+  std::uint32_t cores = 0;        ///< Usable cores, for OMP_NUM_THREADS.
+  std::string machine;            ///< Machine id: equal for "hosts" that are one machine.
+  std::vector<ProcessReport> processes;
+  AgentPlace place;
+  DT_FIELDS(version, boot_id, incarnation, cores, machine, processes, place)
+};
+
+struct ProcessStarted {
+  static constexpr std::uint16_t kType = 33;
+  ProcessId process;
+  std::int32_t pid = 0;
+  DT_FIELDS(process, pid)
+};
+
+/// The process could not be started (no such command, cwd gone, fork failed): it has ended.
+struct ProcessFailed {
+  static constexpr std::uint16_t kType = 34;
+  ProcessId process;
+  std::string why;
+  DT_FIELDS(process, why)
+};
+
+struct ProcessExited {
+  static constexpr std::uint16_t kType = 35;
+  ProcessId process;
+  ExitStatus status;
+  DT_FIELDS(process, status)
+};
+
+/// Bytes a process wrote, in order, cut anywhere.
+struct Output {
+  static constexpr std::uint16_t kType = 36;
+  ProcessId process;
+  bool is_stderr = false;
+  std::string bytes;
+  std::uint64_t lost_before = 0;  ///< Bytes the bounded spool had to drop before these.
+  std::uint64_t offset = 0;       ///< Of the first byte in all the process wrote, both streams.
+  DT_FIELDS(process, is_stderr, bytes, lost_before, offset)
+};
+
+/// A frame from the process's own connection.
+struct FromProcess {
+  static constexpr std::uint16_t kType = 37;
+  ProcessId process;
+  std::uint16_t type = 0;
+  std::string body;
+  DT_FIELDS(process, type, body)
+};
+
+/// "I am here", every beat_ms, even when nothing else is to be said.
+struct Beat {
+  static constexpr std::uint16_t kType = 38;
+  std::uint64_t count = 0;
+  DT_FIELDS(count)
+};
+
+/// The agent will not serve this supervisor: lower term, other version, other job.
+struct Refused {
+  static constexpr std::uint16_t kType = 39;
+  std::string why;
+  DT_FIELDS(why)
+};
+
+/// Said by the attach bridge itself: no agent of this job runs on the host.
+struct NoAgent {
+  static constexpr std::uint16_t kType = 40;
+  DT_FIELDS()
+};
+
+/// What a process and those below it do at this moment, for people:
+/// "python3 (pid 41): stopped (T) in do_signal_stop".
+struct ProcessState {
+  static constexpr std::uint16_t kType = 41;
+  ProcessId process;
+  std::string text;
+  DT_FIELDS(process, text)
+};
+
+/// What whoever listens has kept out since it began to listen; none of it changed anything. Said by
+/// an agent of its unix socket and by a server of its port, when it has changed.
+struct KeptOut {
+  static constexpr std::uint16_t kType = 42;
+  std::uint64_t refused = 0;  ///< Connections: wrong or no word who they are, or one too many.
+  std::uint64_t dropped = 0;  ///< Connections: known, but they said what nobody may say.
+  std::uint64_t fenced = 0;   ///< Requests of workers that are no members.
+  friend bool operator==(const KeptOut&, const KeptOut&) = default;
+  DT_FIELDS(refused, dropped, fenced)
+};
+
+/// A GPU of the host as its driver (NVML) describes it. What the driver does not tell is missing.
+struct GpuReport {
+  std::uint32_t index = 0;  ///< As the driver counts: by place on the bus.
+  std::string uuid;         ///< "GPU-...".
+  std::string name;
+  std::optional<std::uint32_t> busy_percent;
+  std::optional<std::uint64_t> memory_used;   ///< Bytes.
+  std::optional<std::uint64_t> memory_total;  ///< Bytes.
+  std::optional<std::uint32_t> temperature_c;
+  std::optional<std::uint32_t> power_mw;
+  std::optional<std::uint64_t> ecc_recent;  ///< Uncorrected, since the driver was loaded.
+  std::optional<std::uint64_t> ecc_ever;    ///< Uncorrected, in the GPU's life.
+  std::optional<std::uint32_t> retired_pages;
+  std::optional<std::uint32_t> remapped_rows;
+  bool retirement_pending = false;
+  bool remapping_pending = false;
+  bool remapping_failed = false;
+  std::uint64_t held_back = 0;   ///< Why its clocks are: NVML's bits (nvmlClocksThrottleReason...).
+  std::uint32_t xid_errors = 0;  ///< Since it is watched.
+  std::uint64_t last_xid = 0;
+  std::string unanswered;  ///< Empty, or why it says nothing at all: "GPU is lost".
+  friend bool operator==(const GpuReport&, const GpuReport&) = default;
+  DT_FIELDS(index, uuid, name, busy_percent, memory_used, memory_total, temperature_c, power_mw,
+            ecc_recent, ecc_ever, retired_pages, remapped_rows, retirement_pending,
+            remapping_pending, remapping_failed, held_back, xid_errors, last_xid, unanswered)
+};
+
+/// The GPUs of a host, when what is known of them has changed; never of a host without any.
+struct GpuHealth {
+  static constexpr std::uint16_t kType = 43;
+  std::vector<GpuReport> gpus;
+  std::string trouble;  ///< Of all of them: "NVML has not answered for 30 s".
+  /// For each worker the numbers of the GPUs it sees (core/protocol/gpu_health.h, visible_gpus).
+  std::vector<std::pair<WorkerId, std::vector<std::uint32_t>>> workers;
+  friend bool operator==(const GpuHealth&, const GpuHealth&) = default;
+  DT_FIELDS(gpus, trouble, workers)
+};
+
+/// Answers CheckFolder.
+struct FolderChecked {
+  static constexpr std::uint16_t kType = 52;
+  std::string folder;
+  std::int32_t error = 0;  ///< 0: it can be entered; else the errno of the try.
+  DT_FIELDS(folder, error)
+};
+
+/// What the processes of the host use, every few seconds.
+struct Usage {
+  static constexpr std::uint16_t kType = 53;
+  /// Resident memory of each process and those below it, in bytes; pages that they share count once
+  /// for each.
+  std::vector<std::pair<ProcessId, std::uint64_t>> resident;
+  DT_FIELDS(resident)
+};
+
+// ---------------------------------------------------------------- process <-> its agent
+// On the agent's unix socket ($DT_AGENT_SOCKET). The first frame is Identify; the agent checks the
+// token it put into the process's environment. Afterwards frames are carried unread.
+
+struct Identify {
+  static constexpr std::uint16_t kType = 64;
+  ProcessId process;
+  std::string token;  ///< $DT_TOKEN
+  DT_FIELDS(process, token)
+};
+
+// ---------------------------------------------------------------- worker -> supervisor
+
+/// The worker's program opened a distributed kvstore: the job is not opaque.
+struct OpenedKvStore {
+  static constexpr std::uint16_t kType = 65;
+  std::string type;  ///< "dist_sync", ...
+  DT_FIELDS(type)
+};
+
+/// epoch_boundary was called: every earlier round is finished. A newcomer's first Arrive is its
+/// join (it is WARM: data loaded, servers connected, weights pulled); its epoch is ignored.
+struct Arrive {
+  static constexpr std::uint16_t kType = 66;
+  Epoch epoch;
+  bool join = false;   ///< No view was ever released to this worker.
+  Generation servers;  ///< Of the servers it is connected to (Servers::since).
+  DT_FIELDS(epoch, join, servers)
+};
+
+/// Sign of life with position; at most about one a second.
+struct Progress {
+  static constexpr std::uint16_t kType = 67;
+  Epoch epoch;
+  std::uint64_t step = 0;
+  DT_FIELDS(epoch, step)
+};
+
+/// Once a second, and once more when it has become nobody: from which servers bytes arrived on this
+/// worker's data connections since the last one. Tells a server whose agent is out of reach from
+/// one that is dead.
+struct ServersHeard {
+  static constexpr std::uint16_t kType = 68;
+  std::vector<ServerId> servers;
+  friend bool operator==(const ServersHeard&, const ServersHeard&) = default;
+  DT_FIELDS(servers)
+};
+
+// ---------------------------------------------------------------- server -> supervisor
+
+struct ServerReady {
+  static constexpr std::uint16_t kType = 80;
+  std::string address;  ///< Literal address workers connect to.
+  std::uint16_t port = 0;
+  std::string device;       ///< Where its values are: "cpu", "cuda:0".
+  std::string device_note;  ///< The device's name; of auto on the CPU, why it has no GPU.
+  DT_FIELDS(address, port, device, device_note)
+};
+
+/// The server has adopted this commit.
+struct CommitAck {
+  static constexpr std::uint16_t kType = 81;
+  Generation generation;
+  DT_FIELDS(generation)
+};
+
+/// An event loop of a server that has not turned for a while.
+struct StuckLoop {
+  std::uint32_t loop = 0;          ///< 0 is the first.
+  std::uint32_t milliseconds = 0;  ///< Since its last turn.
+  std::string state;               ///< What its thread does, by the kernel; empty if unknown.
+  friend bool operator==(const StuckLoop&, const StuckLoop&) = default;
+  DT_FIELDS(loop, milliseconds, state)
+};
+
+/// Four times a second: what was seen of the workers since the last report, who waits for whom, and
+/// which loops are stuck. A server sends it however stuck its loops are.
+struct Traffic {
+  static constexpr std::uint16_t kType = 82;
+  std::vector<WorkerId> alive;         ///< Their data connections showed life, be it a beat.
+  std::vector<WorkerId> disconnected;  ///< Have no data connection now.
+  std::vector<WorkerId> busy;          ///< Asked for something or gave something.
+  std::vector<WorkerId> owing;         ///< A round that others contributed to waits for them.
+  std::vector<WorkerId> waiting;       ///< Have contributed to a round that is still open.
+  std::vector<StuckLoop> stuck;        ///< Loops that have not turned for 3 s.
+  DT_FIELDS(alive, disconnected, busy, owing, waiting, stuck)
+};
+
+/// The process cannot go on, in its own words; it will exit next.
+struct GivingUp {
+  static constexpr std::uint16_t kType = 83;
+  std::string why;
+  bool is_checkpoint = false;  ///< The one that a server was to begin with cannot be read.
+  DT_FIELDS(why, is_checkpoint)
+};
+
+/// What became of the checkpoint that the commit of `generation` asked for.
+struct Saved {
+  static constexpr std::uint16_t kType = 84;
+  Epoch epoch;
+  Generation generation;
+  std::string why;  ///< Empty: the file is on the volume, synced.
+  std::uint64_t bytes = 0;
+  std::uint32_t header_crc = 0;
+  std::uint64_t step = 0;  ///< Of the last update before it.
+  DT_FIELDS(epoch, generation, why, bytes, header_crc, step)
+};
+
+// ---------------------------------------------------------------- supervisor -> worker
+
+struct ServerAddress {
+  ServerId server;
+  std::string address;
+  std::uint16_t port = 0;
+  friend bool operator==(const ServerAddress&, const ServerAddress&) = default;
+  DT_FIELDS(server, address, port)
+};
+
+/// Where the servers are; in ServerId order. One with a higher `since` takes the place of those
+/// before: what was asked of them has come to nothing, and the worker arrives anew, at `epoch`.
+struct Servers {
+  static constexpr std::uint16_t kType = 96;
+  std::vector<ServerAddress> servers;
+  Generation since;  ///< They have served from then on; 0: from the job's begin.
+  Epoch epoch;       ///< What they began with, if not from the job's begin.
+  DT_FIELDS(servers, since, epoch)
+};
+
+enum class Verdict : std::uint8_t {
+  kContinue = 0,
+  kLeave = 1,     ///< Stop training and exit 0.
+  kRollback = 2,  ///< Continue, with new servers and the weights of that epoch's begin.
+};
+
+/// Answers Arrive. Idempotent per (worker, epoch).
+struct Release {
+  static constexpr std::uint16_t kType = 97;
+  Verdict verdict = Verdict::kContinue;
+  Generation generation;
+  Rank rank;
+  std::uint32_t world_size = 0;
+  Epoch epoch;            ///< The epoch that begins.
+  bool newcomer = false;  ///< First release of this worker: pull once more before going on.
+  DT_FIELDS(verdict, generation, rank, world_size, epoch, newcomer)
+};
+
+/// The contributor set shrank in mid-epoch; ranks and world size stay. `lead` has rank 0's duties.
+struct Shrunk {
+  static constexpr std::uint16_t kType = 98;
+  Generation generation;
+  WorkerId lead;
+  DT_FIELDS(generation, lead)
+};
+
+// ---------------------------------------------------------------- supervisor -> server
+
+/// The contributor set from now on. A server refuses a lower (term, generation).
+struct ServerCommit {
+  static constexpr std::uint16_t kType = 112;
+  Term term;
+  Generation generation;
+  Epoch epoch;                         ///< The epoch that begins or goes on.
+  bool boundary = false;               ///< For traces: servers go by the epoch.
+  std::vector<WorkerId> contributors;  ///< In rank order; the first initialises keys.
+  /// A checkpoint is to be taken of the values as they are when this generation is first heard of,
+  /// as long as that is before anybody was released: it stands in every later commit of the epoch.
+  std::optional<Generation> checkpoint;
+  DT_FIELDS(term, generation, epoch, boundary, contributors, checkpoint)
+};
+
+}  // namespace dt

@@ -1,0 +1,27 @@
+/// Where servers keep and compute their values, as a person says it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/result.h"
+
+namespace dt {
+
+struct DeviceChoice {
+  enum class Kind : std::uint8_t {
+    kCpu,
+    kAuto,  ///< The first CUDA device where there is one, else the CPU.
+    kCuda,  ///< CUDA device `number` and nothing else.
+  };
+  Kind kind = Kind::kCpu;
+  int number = 0;
+};
+
+/// "cpu", "auto", "cuda:N". The error names what would be understood.
+[[nodiscard]] Result<DeviceChoice> parse_device(std::string_view text);
+
+/// Exit code of a server that has not the device it was to use, and of its job.
+constexpr int kNoServerDevice = 72;
+
+}  // namespace dt

@@ -1,0 +1,26 @@
+/// The GPUs of a host: what is told of them, what of it is trouble, and whose they are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/protocol/control_messages.h"
+
+namespace dt {
+
+/// What is wrong with a GPU, a sentence each, the worst first; none if it is well. What holds its
+/// clocks back counts when that is heat or the board's power supply, not a set power limit.
+[[nodiscard]] std::vector<std::string> troubles_of(const GpuReport& gpu);
+
+/// The numbers (GpuReport::index) of the GPUs that a process with this CUDA_VISIBLE_DEVICES sees,
+/// in its order: numbers, or unique beginnings of unique ids; the first entry that is none ends the
+/// list, as CUDA has it. None set: all of them. CUDA counts as we do where CUDA_DEVICE_ORDER is
+/// PCI_BUS_ID or all GPUs of the host are of one kind.
+[[nodiscard]] std::vector<std::uint32_t> visible_gpus(
+    const std::optional<std::string>& cuda_visible_devices, const std::vector<GpuReport>& gpus);
+
+}  // namespace dt

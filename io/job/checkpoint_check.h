@@ -1,0 +1,22 @@
+/// Whether a checkpoint's files hold what was written, before anything is started with them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/base/result.h"
+#include "io/job/checkpoint_manifest.h"
+
+namespace dt::io {
+
+/// Called now and then, with bytes.
+using CheckProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+/// Reads every file of the checkpoint in `folder`, from its beginning to its end, and compares the
+/// checksums of its header and of its arrays (kvstore/server/checkpoint/tensor_file.h has the
+/// format). The error names the first file that differs.
+[[nodiscard]] Result<void> check_checkpoint(const std::string& folder, const Manifest& manifest,
+                                            const CheckProgress& progress = {});
+
+}  // namespace dt::io

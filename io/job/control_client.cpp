@@ -1,0 +1,58 @@
+#include "io/job/control_client.h"
+
+#include <boost/asio/local/stream_protocol.hpp>
+
+#include "io/asio.h"
+#include "io/job/control_protocol.h"
+
+namespace dt::io {
+
+ControlClient::ControlClient(std::unique_ptr<ByteStream> stream)
+    : stream_(std::move(stream)), buffer_(std::size_t{64} << 10, '\0') {}
+
+awaitable<Result<std::unique_ptr<ControlClient>>> ControlClient::connect(std::string socket) {
+  using Protocol = asio::local::stream_protocol;
+  if (socket.size() >= sizeof(sockaddr_un::sun_path))
+    co_return fail(ErrorKind::kInvalid, "{}: the path is too long for a unix socket", socket);
+  const Protocol::endpoint endpoint(socket);
+  UnixSocket connection(co_await asio::this_coro::executor);
+  auto [ec] = co_await connection.async_connect(endpoint, tok);
+  if (ec) co_return fail(ErrorKind::kUnavailable, "{}: {}", socket, ec.message());
+  std::unique_ptr<ControlClient> client(new ControlClient(unix_stream(std::move(connection))));
+  co_return std::move(client);
+}
+
+awaitable<Result<void>> ControlClient::send(std::string json) {
+  ControlRequest request;
+  request.json = std::move(json);
+  const std::string bytes = wire::frame(request);
+  co_return co_await stream_->write(bytes);
+}
+
+awaitable<Result<wire::Frame>> ControlClient::receive() {
+  for (;;) {
+    auto frame = decoder_.next();
+    if (!frame) co_return tl::unexpected(frame.error());
+    if (*frame) co_return std::move(**frame);
+    const std::span<char> into(buffer_);
+    auto n = co_await stream_->read(into);
+    if (!n) co_return tl::unexpected(n.error());
+    if (*n == 0) co_return fail(ErrorKind::kClosed, "the supervisor closed the connection");
+    decoder_.feed(std::string_view(buffer_).substr(0, *n));
+  }
+}
+
+awaitable<Result<std::string>> ControlClient::ask(std::string json) {
+  auto sent = co_await send(std::move(json));
+  if (!sent) co_return tl::unexpected(sent.error());
+  for (;;) {
+    auto frame = co_await receive();
+    if (!frame) co_return tl::unexpected(frame.error());
+    if (frame->type != ControlReply::kType) continue;
+    auto reply = wire::parse<ControlReply>(frame->body);
+    if (!reply) co_return tl::unexpected(reply.error());
+    co_return std::move(reply->json);
+  }
+}
+
+}  // namespace dt::io

@@ -1,0 +1,37 @@
+/// The client's end of a job's control socket (io/job/control_protocol.h): what dtlaunch and dtctl
+/// share.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <memory>
+#include <string>
+
+#include "core/base/wire.h"
+#include "io/byte_stream.h"
+
+namespace dt::io {
+
+/// One connection. One coroutine receives and one sends, at most.
+class ControlClient {
+ public:
+  /// kUnavailable when nobody listens there.
+  static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(std::string socket);
+
+  /// Sends a request without waiting for its reply.
+  boost::asio::awaitable<Result<void>> send(std::string json);
+  /// The next frame: ControlReply, Console or JobEnded. kClosed at the end.
+  boost::asio::awaitable<Result<wire::Frame>> receive();
+  /// Sends a request and waits for the reply's JSON. Other frames before it are dropped.
+  boost::asio::awaitable<Result<std::string>> ask(std::string json);
+  /// Ends pending calls. Idempotent.
+  void close() { stream_->close(); }
+
+ private:
+  explicit ControlClient(std::unique_ptr<ByteStream> stream);
+
+  std::unique_ptr<ByteStream> stream_;
+  wire::FrameDecoder decoder_;
+  std::string buffer_;
+};
+
+}  // namespace dt::io

@@ -1,0 +1,149 @@
+#include "io/job/master_folders.h"
+
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+
+#include "io/job/spec.h"
+
+namespace dt::io {
+namespace {
+
+/// A socket's file in a job's folder: "/agent-0123456789abcdef.sock" is the longest.
+constexpr std::size_t kLongestFile = 28;
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+FolderFacts facts_here(const char* name) {
+  FolderFacts facts;
+  facts.given = variable(name);
+  facts.home = home_dir();
+  facts.uid = ::geteuid();
+  facts.remote = remote_file_system;
+  facts.owner = [](const std::string& path) -> std::optional<unsigned> {
+    struct stat st {};
+    return ::stat(path.c_str(), &st) == 0 ? std::optional<unsigned>(st.st_uid) : std::nullopt;
+  };
+  return facts;
+}
+
+std::string var_tmp(unsigned uid) { return fmt::format("/var/tmp/dtlaunch-{}", uid); }
+
+Error with_variable(const MasterFolder& home, const Error& error) {
+  const bool is_state = home.variable != "XDG_RUNTIME_DIR";
+  return {ErrorKind::kInvalid,
+          fmt::format(
+              "{} says where {}: {}; let {} name a folder of yours on a local disk", home.variable,
+              is_state ? "the journals of running jobs lie" : "the sockets of running jobs lie",
+              error.message, is_state ? "XDG_STATE_HOME" : "XDG_RUNTIME_DIR")};
+}
+
+}  // namespace
+
+MasterFolder choose_state_home(const FolderFacts& facts) {
+  if (facts.given) {
+    MasterFolder out{*facts.given + "/dtlaunch", "", "XDG_STATE_HOME"};
+    if (const std::string kind = facts.remote(out.path); !kind.empty())
+      out.notice = fmt::format(
+          "the journal lies in {} (XDG_STATE_HOME), which is on {}: when that stalls, every change "
+          "of the job waits for it",
+          out.path, kind);
+    return out;
+  }
+  MasterFolder out{facts.home + "/.local/state/dtlaunch", "", "HOME"};
+  const std::string kind = facts.remote(out.path);
+  const std::string other = var_tmp(facts.uid);
+  if (kind.empty() || !facts.remote(other).empty()) return out;
+  out.notice = fmt::format(
+      "the journal lies in {}: {} is on {}, whose stalls would hold up every change of the job "
+      "(XDG_STATE_HOME names another folder)",
+      other, facts.home, kind);
+  out.path = other;
+  return out;
+}
+
+MasterFolder choose_runtime_home(const FolderFacts& facts, std::size_t job_letters) {
+  const std::string other = fmt::format("/tmp/dtlaunch-{}", facts.uid);
+  const std::string variable = "XDG_RUNTIME_DIR";
+  if (!facts.given) return {other, "", variable};
+  const std::string path = *facts.given + "/dtlaunch";
+  const auto owner = facts.owner(*facts.given);
+  if (owner && *owner != facts.uid)
+    return {other,
+            fmt::format("the sockets lie in {}: XDG_RUNTIME_DIR ({}) belongs to another user",
+                        other, *facts.given),
+            variable};
+  if (path.size() + 1 + job_letters + kLongestFile > kLongestSocket)
+    return {other,
+            fmt::format("the sockets lie in {}: XDG_RUNTIME_DIR ({}) is too long for them, whose "
+                        "paths have at most {} characters",
+                        other, *facts.given, kLongestSocket),
+            variable};
+  return {path, "", variable};
+}
+
+MasterFolder state_home() { return choose_state_home(facts_here("XDG_STATE_HOME")); }
+MasterFolder runtime_home(std::size_t job_letters) {
+  return choose_runtime_home(facts_here("XDG_RUNTIME_DIR"), job_letters);
+}
+std::string shared_state_home() { return var_tmp(::geteuid()); }
+
+std::string remote_file_system(const std::string& path) {
+  struct statfs fs {};
+  std::filesystem::path at(path);
+  while (::statfs(at.c_str(), &fs) != 0) {
+    if ((errno != ENOENT && errno != ENOTDIR) || !at.has_parent_path() || at == at.parent_path())
+      return "";
+    at = at.parent_path();
+  }
+  switch (static_cast<std::uint32_t>(fs.f_type)) {
+    case 0x6969:
+      return "NFS";
+    case 0x65735546:
+      return "FUSE";
+    case 0x517B:
+    case 0xFF534D42:
+    case 0xFE534D42:
+      return "SMB";
+    case 0x0BD00BD0:
+      return "Lustre";
+    case 0x00C36400:
+      return "Ceph";
+    case 0x5346414F:
+      return "AFS";
+    case 0x47504653:
+      return "GPFS";
+    case 0x19830326:
+      return "BeeGFS";
+    case 0x01021997:
+      return "9p";
+    default:
+      return "";
+  }
+}
+
+Result<void> make_job_folder(const MasterFolder& home, const std::string& job) {
+  struct stat st {};
+  const bool is_from_home = home.variable == "HOME" && !home.path.starts_with("/var/tmp/");
+  // Not made: who has no home has none.
+  if (const std::string folder = home_dir();
+      is_from_home && (::stat(folder.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)))
+    return tl::unexpected(with_variable(home, {ErrorKind::kInvalid, folder + " is no folder"}));
+  // In a folder where everybody may make files, and of sockets: nobody else's, and no link.
+  const bool is_private = home.path.starts_with("/var/tmp/") || home.variable == "XDG_RUNTIME_DIR";
+  Result<void> made;
+  if (is_private) made = make_private_dir(home.path);
+  if (made) made = make_private_dir(home.path + "/" + job);
+  if (!made) return tl::unexpected(with_variable(home, made.error()));
+  return {};
+}
+
+}  // namespace dt::io

@@ -1,0 +1,137 @@
+/// What one run is: everything dtlaunch found out from its command line and files, handed to the
+/// supervisor as JSON. Also where a job's files lie.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/files/hosts.h"
+
+namespace dt::io {
+
+/// What to do with a host's key that is not known: refuse, remember, accept, or what the ssh config
+/// says (remember, if it says nothing).
+enum class HostKeyPolicy { kStrict, kAcceptNew, kOff, kFromConfig };
+
+struct SshOptions {
+  HostKeyPolicy known_hosts = HostKeyPolicy::kFromConfig;
+  bool forward_agent = false;
+  std::uint16_t port = 0;               ///< For hosts that give none; 0: ssh config, else 22.
+  std::string user;                     ///< For hosts that give none; empty: ssh config, else mine.
+  std::string config_file;              ///< Empty: ~/.ssh/config; "none": no config.
+  std::vector<std::string> identities;  ///< Key files; empty: ssh config, agent, default files.
+  double connect_timeout_s = 10;
+};
+
+struct JobSpec {
+  std::string job;        ///< Unique name: "20261120-223000-1a2b".
+  std::string job_dir;    ///< Absolute; `.dtlaunch` is there, of elastic jobs host_worker too.
+  std::string state_dir;  ///< Absolute, on the master's local disk; journal and spec.
+  std::string socket;     ///< Control socket (dtctl, dtlaunch), on the master's local disk.
+
+  std::vector<std::string> command;                             ///< train_cmd and its words.
+  std::string cwd;                                              ///< Where processes start.
+  std::vector<std::pair<std::string, std::string>> env;         ///< --env
+  std::vector<std::pair<std::string, std::string>> env_server;  ///< --env-server, after env
+  std::vector<std::pair<std::string, std::string>> env_worker;  ///< --env-worker, after env
+  /// The values of all three are empty here: they are beside the journal and nowhere else.
+  bool is_env_elsewhere = false;
+
+  /// Servers, and a scheduler on the first worker's host, run the command themselves
+  /// (DMLC_ROLE says what each is).
+  bool dmlc_roles = false;
+  bool local = false;  ///< No -H: every host is this machine, no ssh.
+  bool elastic = false;
+  bool detached = false;      ///< The job lives on without its dtlaunch.
+  std::vector<Host> workers;  ///< Base workers, worker id 0 first.
+  std::vector<Host> servers;  ///< Server id 0 first; may be empty.
+  /// Further lines of host_worker at the start: those that an earlier job had accepted which this
+  /// one goes on with.
+  std::vector<Host> added;
+  std::vector<Host> known_hosts;  ///< Every host of the hosts file, for host_worker lines.
+
+  std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.
+  bool require_prepared = false;
+  std::string sync_dst_dir;
+  /// Hosts need not have `cwd`: what lacks it starts in the home folder.
+  bool no_shared_folder = false;
+
+  std::uint16_t server_port = 0;      ///< First port for servers on a host; 0: any free one.
+  std::string interface;              ///< Bind data connections to this interface only.
+  std::string transport = "auto";     ///< auto, tcp or shm.
+  bool deterministic = false;         ///< Servers sum in worker id order.
+  bool refuse_nonfinite = false;      ///< Servers refuse gradients with infinite or NaN elements.
+  std::string server_device = "cpu";  ///< cpu, auto or cuda:N (core/protocol/device_choice.h).
+  std::uint32_t busy_poll_us = 0;     ///< Workers and servers poll so long before they sleep.
+
+  std::uint32_t checkpoint_every = 0;  ///< Epochs between checkpoints; 0: not by epochs.
+  double checkpoint_interval_s = 0;    ///< At least so long between them; 0: not by time.
+  std::uint32_t keep_checkpoints = 2;
+  std::string restore;              ///< Folder of the checkpoint the job begins with; or empty.
+  std::uint32_t restore_epoch = 0;  ///< The epoch that begins with it.
+
+  std::uint32_t max_restarts = 3;
+  double restart_refill_s = 600;
+  std::uint32_t max_futile_restarts = 0;  ///< 0: ten, or three per worker if that is more.
+  std::uint32_t min_workers = 0;          ///< Fewer do not begin an epoch; 0: any number.
+  double min_workers_timeout_s = 600;
+  std::uint32_t max_workers = 0;  ///< No more are started; 0: any number.
+  double start_timeout_s = 600;
+  bool is_start_timeout_set = false;  ///< Said by the user: it holds for any command.
+  double prepare_timeout_s = 3600;
+  double leave_timeout_s = 30;
+  double stop_timeout_s = 10;  ///< TERM to KILL when a job is stopped.
+  double orphan_timeout_s = 300;
+  double boundary_timeout_s = 600;
+  double hang_timeout_s = 600;
+  double suspect_after_s = 1;  ///< Of a host's silence.
+  double dead_after_s = 3;
+  double server_dead_after_s = 3;  ///< A server's own silence.
+  double poll_interval_s = 1;      ///< host_worker
+
+  SshOptions ssh;
+  bool quiet = false;
+  bool prefix = true;
+  std::uint64_t log_limit = 0;  ///< Bytes of a process's output that the volume keeps; 0: all.
+};
+
+/// Whether servers save checkpoints at all.
+[[nodiscard]] inline bool saves_checkpoints(const JobSpec& spec) {
+  return spec.checkpoint_every > 0 || spec.checkpoint_interval_s > 0;
+}
+
+[[nodiscard]] std::string to_json(const JobSpec& spec);
+/// For a file that others may read: the names of --env without their values.
+[[nodiscard]] std::string to_json_without_values(JobSpec spec);
+[[nodiscard]] Result<JobSpec> spec_from_json(const std::string& text);
+
+/// `<job_dir>/.dtlaunch`
+[[nodiscard]] std::string marker_dir(const std::string& job_dir);
+/// `<job_dir>/.dtlaunch/<job>`
+[[nodiscard]] std::string job_files_dir(const JobSpec& spec);
+/// `<job_dir>/.dtlaunch/<job>/events.jsonl`: the job's story.
+[[nodiscard]] std::string events_file(const std::string& job_dir, const std::string& job);
+/// `<job_dir>/.dtlaunch/<job>/checkpoints`
+[[nodiscard]] std::string checkpoints_dir(const JobSpec& spec);
+/// `<job_dir>/.dtlaunch/<job>/journal`: the journal's copy on the volume.
+[[nodiscard]] std::string journal_copy_file(const JobSpec& spec);
+/// `<job_dir>/.dtlaunch/current.json`: {"job","master","pid","socket","state_dir"} for dtctl.
+[[nodiscard]] std::string pointer_file(const std::string& job_dir);
+
+/// A job name from the wall clock (ns since 1970) and a random number.
+[[nodiscard]] std::string make_job_name(std::int64_t wall_ns, std::uint32_t random);
+/// When a job of that name began, in seconds since 1970; nothing: no name that make_job_name made.
+[[nodiscard]] std::optional<std::int64_t> job_began(const std::string& job);
+/// $HOME, else what the password file says, else "/".
+[[nodiscard]] std::string home_dir();
+/// Of a job, in io/job/master_folders.h's folders; created 0700 by who calls make_private_dir.
+[[nodiscard]] std::string default_state_dir(const std::string& job);
+[[nodiscard]] std::string default_runtime_dir(const std::string& job);
+/// Makes the folder and its parents; the last one 0700 and mine, else an error.
+[[nodiscard]] Result<void> make_private_dir(const std::string& path);
+
+}  // namespace dt::io

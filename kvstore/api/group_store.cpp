@@ -1,0 +1,282 @@
+#include "kvstore/api/group_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kvstore/compute/reduce.h"
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+namespace {
+
+/// Sums begin at a multiple of this: aligned for any kernel.
+constexpr std::size_t kAlign = 64;
+
+std::size_t rounded(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+bool any_ordered(std::span<const Array> arrays) {
+  return std::any_of(arrays.begin(), arrays.end(),
+                     [](const Array& array) { return array.is_ordered(); });
+}
+
+/// An array like `array`, in the host's memory, behind what is used of it.
+Array place_in(std::byte* memory, std::size_t& used, const Array& array) {
+  Array placed = array;
+  placed.data = memory + used;
+  placed.place = {};
+  placed.stream = nullptr;
+  used += rounded(bytes_of(array));
+  return placed;
+}
+
+Array with_replicas(std::span<const Array> arrays) {
+  Array all = arrays.front();
+  all.replicas = std::make_shared<const std::vector<Array>>(arrays.begin(), arrays.end());
+  return all;
+}
+
+}  // namespace
+
+bool ReplicaStore::has_repeats(const std::vector<std::string>& keys) {
+  return std::adjacent_find(keys.begin(), keys.end()) != keys.end();
+}
+
+ReplicaStore::Groups ReplicaStore::group(const std::vector<std::string>& keys) {
+  Groups groups;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (i > 0 && keys[i] == keys[i - 1]) continue;
+    groups.keys.push_back(keys[i]);
+    groups.begins.push_back(i);
+  }
+  groups.begins.push_back(keys.size());
+  return groups;
+}
+
+std::string ReplicaStore::mismatch(const Groups& groups, const std::vector<Array>& arrays) {
+  for (std::size_t k = 0; k < groups.keys.size(); ++k) {
+    const auto& first = arrays[groups.begins[k]];
+    for (std::size_t i = groups.begins[k]; i < groups.begins[k + 1]; ++i)
+      if (arrays[i].count != first.count || arrays[i].dtype != first.dtype)
+        return fmt::format(
+            "key '{}' is given {} times, and its arrays differ: {} and {} elements{}",
+            groups.keys[k], groups.begins[k + 1] - groups.begins[k], first.count, arrays[i].count,
+            arrays[i].dtype == first.dtype ? "" : " of different types");
+  }
+  return {};
+}
+
+StoreResult<ReplicaStore::Block> ReplicaStore::take(const Groups& groups,
+                                                    const std::vector<Array>* pushed,
+                                                    const std::vector<Array>* pulled) {
+  std::size_t bytes = 0;
+  for (std::size_t k = 0; k < groups.keys.size(); ++k) {
+    if (groups.count(k) == 1) continue;
+    if (pushed && !is_for_inner(groups.of(k, *pushed)))
+      bytes += rounded(bytes_of((*pushed)[groups.begins[k]]));
+    if (pulled && any_ordered(groups.of(k, *pulled)) && !is_for_inner(groups.of(k, *pulled)))
+      bytes += rounded(bytes_of((*pulled)[groups.begins[k]]));
+  }
+  if (bytes == 0) return Block{};
+  const auto fits = std::find_if(free_.begin(), free_.end(),
+                                 [bytes](const Block& block) { return block.bytes >= bytes; });
+  if (fits != free_.end()) {
+    const Block block = *fits;
+    free_.erase(fits);
+    return block;
+  }
+  const auto memory = inner_->allocate(bytes);
+  if (!memory) return tl::unexpected(memory.error());
+  return Block{static_cast<std::byte*>(*memory), bytes, 0};
+}
+
+StoreResult<std::vector<Array>> ReplicaStore::add_up(const Groups& groups,
+                                                     const std::vector<Array>& arrays,
+                                                     Block& block) {
+  std::vector<Array> sums;
+  std::vector<ReplicaGroup::Key> on_devices;
+  for (std::size_t k = 0; k < groups.keys.size(); ++k) {
+    const auto of_key = groups.of(k, arrays);
+    if (of_key.size() == 1) {
+      sums.push_back(of_key.front());
+      continue;
+    }
+    if (is_for_inner(of_key)) {
+      sums.push_back(with_replicas(of_key));
+      continue;
+    }
+    sums.push_back(place_in(block.data, block.used, of_key.front()));
+    if (ReplicaGroup::takes(of_key))
+      on_devices.push_back({of_key, static_cast<std::byte*>(sums.back().data)});
+    else if (auto added = add_up_on_host(of_key, sums.back()); !added)
+      return store_error(added.error().code,
+                         fmt::format("key '{}': {}", groups.keys[k], added.error().message));
+  }
+  if (on_devices.empty()) return sums;
+  if (auto known = devices_.check(arrays); !known) return tl::unexpected(known.error());
+  if (auto summed = group_.sum(on_devices); !summed) return tl::unexpected(summed.error());
+  return sums;
+}
+
+Status ReplicaStore::add_up_on_host(std::span<const Array> arrays, const Array& sum) {
+  if (!is_supported(sum.dtype))
+    return store_error(DTKV_MISMATCH, "arrays of this type cannot be added up on the host");
+  const std::vector<Array> all(arrays.begin(), arrays.end());
+  HostArrays on_host(all);
+  if (auto made = on_host.make(devices_, true); !made) return made;
+  std::vector<Addend> addends;
+  for (const auto& array : on_host.get())
+    addends.push_back({static_cast<const std::byte*>(array.data), 1});
+  Reduction reduction;
+  reduction.addends = addends;
+  (void)reduce(sum.dtype, reduction, static_cast<std::byte*>(sum.data), sum.count);
+  return {};
+}
+
+std::vector<Array> ReplicaStore::values_of(const Groups& groups, const std::vector<Array>& arrays,
+                                           Open& open) const {
+  std::vector<Array> values;
+  for (std::size_t k = 0; k < groups.keys.size(); ++k) {
+    const auto of_key = groups.of(k, arrays);
+    values.push_back(of_key.front());
+    if (of_key.size() == 1) continue;
+    if (is_for_inner(of_key)) {
+      values.back() = with_replicas(of_key);
+      continue;
+    }
+    const bool are_on_host = !any_ordered(of_key);
+    if (!are_on_host) values.back() = place_in(open.block.data, open.block.used, of_key.front());
+    const auto rest = are_on_host ? of_key.subspan(1) : of_key;
+    open.spreads.push_back({values.back(), {rest.begin(), rest.end()}});
+  }
+  return values;
+}
+
+Status ReplicaStore::spread_from_host(const Spread& spread) {
+  HostArrays on_host(spread.arrays);
+  if (auto made = on_host.make(devices_, false); !made) return made;
+  for (const auto& array : on_host.get())
+    if (array.count > 0) std::memcpy(array.data, spread.value.data, bytes_of(array));
+  return on_host.write();
+}
+
+StoreResult<Handle> ReplicaStore::opened(StoreResult<Handle> handle, Open open) {
+  const bool is_owed = open.block.data || !open.spreads.empty();
+  if (handle && is_owed)
+    open_.emplace(*handle, std::move(open));
+  else if (!handle)
+    (void)close(open, false);
+  return handle;
+}
+
+Status ReplicaStore::close(Open& open, bool is_good) {
+  Status all;
+  if (is_good) {
+    std::vector<ReplicaGroup::Key> on_devices;
+    for (const auto& spread : open.spreads) {
+      if (ReplicaGroup::takes(spread.arrays))
+        on_devices.push_back({spread.arrays, static_cast<std::byte*>(spread.value.data)});
+      else if (auto done = spread_from_host(spread); !done && all)
+        all = std::move(done);
+    }
+    if (all && !on_devices.empty()) all = group_.spread(on_devices);
+  }
+  if (!open.block.data) return all;
+  open.block.used = 0;
+  const auto at = std::find_if(free_.begin(), free_.end(),
+                               [&](const Block& block) { return block.bytes >= open.block.bytes; });
+  free_.insert(at, open.block);
+  return all;
+}
+
+// ---------------------------------------------------------------- the calls
+
+Status ReplicaStore::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                          std::uint8_t flags) {
+  if (!has_repeats(keys)) return inner_->init(keys, values, flags);
+  const Groups groups = group(keys);
+  if (auto wrong = mismatch(groups, values); !wrong.empty())
+    return store_error(DTKV_MISMATCH, std::move(wrong));
+  std::vector<Array> firsts;
+  for (std::size_t k = 0; k < groups.keys.size(); ++k)
+    firsts.push_back(groups.of(k, values).front());
+  return inner_->init(groups.keys, firsts, flags);
+}
+
+StoreResult<Handle> ReplicaStore::push(const std::vector<std::string>& keys,
+                                       const std::vector<Array>& values,
+                                       const PushOptions& options) {
+  if (!has_repeats(keys)) return inner_->push(keys, values, options);
+  return call(keys, &values, nullptr, [&](const Groups& groups, const Lists& lists) {
+    return inner_->push(groups.keys, lists.pushed, options);
+  });
+}
+
+StoreResult<Handle> ReplicaStore::pull(const std::vector<std::string>& keys,
+                                       const std::vector<Array>& out, const PullOptions& how) {
+  if (!has_repeats(keys)) return inner_->pull(keys, out, how);
+  return call(keys, nullptr, &out, [&](const Groups& groups, const Lists& lists) {
+    return inner_->pull(groups.keys, lists.pulled, how);
+  });
+}
+
+StoreResult<Handle> ReplicaStore::pushpull(const std::vector<std::string>& keys,
+                                           const std::vector<Array>& values,
+                                           const std::vector<Array>& out,
+                                           const PushOptions& options) {
+  if (!has_repeats(keys)) return inner_->pushpull(keys, values, out, options);
+  return call(keys, &values, &out, [&](const Groups& groups, const Lists& lists) {
+    return inner_->pushpull(groups.keys, lists.pushed, lists.pulled, options);
+  });
+}
+
+template <class Act>
+StoreResult<Handle> ReplicaStore::call(const std::vector<std::string>& keys,
+                                       const std::vector<Array>* values,
+                                       const std::vector<Array>* out, Act act) {
+  const Groups groups = group(keys);
+  for (const auto* arrays : {values, out})
+    if (arrays)
+      if (auto wrong = mismatch(groups, *arrays); !wrong.empty())
+        return store_error(DTKV_MISMATCH, std::move(wrong));
+  auto block = take(groups, values, out);
+  if (!block) return tl::unexpected(block.error());
+  Open open;
+  open.block = *block;
+  Lists lists;
+  if (values) {
+    auto sums = add_up(groups, *values, open.block);
+    if (!sums) {
+      (void)close(open, false);
+      return tl::unexpected(sums.error());
+    }
+    lists.pushed = std::move(*sums);
+  }
+  if (out) lists.pulled = values_of(groups, *out, open);
+  auto handle = act(groups, lists);
+  return opened(std::move(handle), std::move(open));
+}
+
+Status ReplicaStore::wait(Handle handle, double timeout_s) {
+  auto done = inner_->wait(handle, timeout_s);
+  const auto found = open_.find(handle);
+  if (found == open_.end()) return done;
+  if (!done && done.error().code == DTKV_TIMEOUT) return done;  // still under way
+  auto closed = close(found->second, done.has_value());
+  open_.erase(found);
+  return done ? closed : done;
+}
+
+Status ReplicaStore::wait_all(double timeout_s) {
+  // One by one: what was good is copied also where another one failed.
+  Status all;
+  while (!open_.empty() && (all || all.error().code != DTKV_TIMEOUT)) {
+    auto done = wait(open_.begin()->first, timeout_s);
+    if (all) all = std::move(done);
+  }
+  auto rest = inner_->wait_all(timeout_s);
+  return all ? rest : all;
+}
+
+}  // namespace dt::kv

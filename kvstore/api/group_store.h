@@ -1,0 +1,132 @@
+/// A key given several times in one call: the arrays that the devices of one process have of it.
+/// Pushed ones are added up first and are one contribution; a pulled value goes to all of them.
+/// Any other call goes through as it is.
+///
+/// Keys that several GPUs have go to a store that takes them as they are, and the call returns at
+/// once (Store::takes_replicas). All else waits for the arrays' streams: sums, and values that go
+/// to several arrays, lie in one memory of the store's own for each call, which a server of this
+/// host reads and writes in place. It serves a later call once the operation was waited for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvstore/store.h"
+#include "kvstore/worker/device/arrays.h"
+#include "kvstore/worker/device/group.h"
+
+namespace dt::kv {
+
+class ReplicaStore final : public Store {
+ public:
+  explicit ReplicaStore(std::unique_ptr<Store> inner, cuda::LocalGroup::Options group = {})
+      : inner_(std::move(inner)), group_(std::move(group)) {}
+
+  [[nodiscard]] const std::string& type() const override { return inner_->type(); }
+  [[nodiscard]] View view() const override { return inner_->view(); }
+  [[nodiscard]] WorkerId worker() const override { return inner_->worker(); }
+  [[nodiscard]] bool is_newcomer() const override { return inner_->is_newcomer(); }
+  [[nodiscard]] bool is_lead() const override { return inner_->is_lead(); }
+
+  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+              std::uint8_t flags) override;
+  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                           const PushOptions& options) override;
+  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
+                           const PullOptions& how) override;
+  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
+                               const std::vector<Array>& values, const std::vector<Array>& out,
+                               const PushOptions& options) override;
+  Status wait(Handle handle, double timeout_s) override;
+  Status wait_all(double timeout_s) override;
+  Status wait_in_stream(Handle handle, double timeout_s) override {
+    return open_.contains(handle) ? wait(handle, timeout_s)
+                                  : inner_->wait_in_stream(handle, timeout_s);
+  }
+
+  StoreResult<void*> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  Status release(void* memory) override { return inner_->release(memory); }
+  Status set_optimizer(const std::string& spec) override { return inner_->set_optimizer(spec); }
+  Status set_gradient_compression(const std::string& spec) override {
+    return inner_->set_gradient_compression(spec);
+  }
+  Status barrier() override { return inner_->barrier(); }
+  Status finish_steps() override { return inner_->finish_steps(); }
+  Status finish_epoch() override { return inner_->finish_epoch(); }
+  StoreResult<View> epoch_boundary(Epoch epoch) override { return inner_->epoch_boundary(epoch); }
+  Status progress(Epoch epoch, std::uint64_t step) override {
+    return inner_->progress(epoch, step);
+  }
+
+ private:
+  /// A call's list with each key once, and where the arrays of each are in the caller's list.
+  struct Groups {
+    std::vector<std::string> keys;
+    std::vector<std::size_t> begins;  ///< One more than keys: the last is the list's end.
+
+    [[nodiscard]] std::size_t count(std::size_t k) const { return begins[k + 1] - begins[k]; }
+    [[nodiscard]] std::span<const Array> of(std::size_t k, const std::vector<Array>& arrays) const {
+      return std::span(arrays).subspan(begins[k], count(k));
+    }
+  };
+  /// Memory of the store's own for one call.
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    std::size_t used = 0;
+  };
+  /// A value that the operation writes, in the host's memory, and where it is to go.
+  struct Spread {
+    Array value;
+    std::vector<Array> arrays;
+  };
+  /// What is owed when an operation is done.
+  struct Open {
+    Block block;
+    std::vector<Spread> spreads;
+  };
+
+  /// What the inner store is given.
+  struct Lists {
+    std::vector<Array> pushed;
+    std::vector<Array> pulled;
+  };
+
+  /// The inner store adds these up, and writes them, itself.
+  [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
+    return inner_->takes_replicas() && ReplicaGroup::takes(of_key);
+  }
+  [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
+  [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
+  /// "" or what is wrong with the arrays of a key for being added up or written together.
+  [[nodiscard]] static std::string mismatch(const Groups& groups, const std::vector<Array>& arrays);
+  /// A call with lists that may be null, which `act` makes with each key once.
+  template <class Act>
+  StoreResult<Handle> call(const std::vector<std::string>& keys, const std::vector<Array>* values,
+                           const std::vector<Array>* out, Act act);
+  /// Memory for a call, whose lists are null where it has none.
+  StoreResult<Block> take(const Groups& groups, const std::vector<Array>* pushed,
+                          const std::vector<Array>* pulled);
+  /// What is pushed for each key: its array, or the sum of its arrays.
+  StoreResult<std::vector<Array>> add_up(const Groups& groups, const std::vector<Array>& arrays,
+                                         Block& block);
+  /// Where each key's value is to go first.
+  std::vector<Array> values_of(const Groups& groups, const std::vector<Array>& arrays,
+                               Open& open) const;
+  Status add_up_on_host(std::span<const Array> arrays, const Array& sum);
+  Status spread_from_host(const Spread& spread);
+  StoreResult<Handle> opened(StoreResult<Handle> handle, Open open);
+  /// What is owed is done, where the operation was good, and the memory is free again.
+  Status close(Open& open, bool is_good);
+
+  std::unique_ptr<Store> inner_;
+  std::map<Handle, Open> open_;
+  std::vector<Block> free_;  ///< The smallest first.
+  KnownDevices devices_;
+  ReplicaGroup group_;
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,262 @@
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "kvstore/compute/compression.h"
+#include "kvstore/compute/reduce.h"
+#include "kvstore/dtkv.h"
+#include "kvstore/link/shared_memory.h"
+#include "kvstore/server/shard.h"
+#include "kvstore/store.h"
+#include "kvstore/worker/device/arrays.h"
+#include "kvstore/worker/threshold_warnings.h"
+
+namespace dt::kv {
+
+std::string array_mismatch(WorkerId worker, const data::KeySpec& key, const Array& array) {
+  if (array.count == key.count && array.dtype == key.dtype) return {};
+  return fmt::format("worker {}: key '{}' has {} elements of {}, the array has {} of {}", worker,
+                     key.name, key.count, name_of(key.dtype), array.count, name_of(array.dtype));
+}
+
+namespace {
+
+/// A server's shard without a network: its only contributor is this worker, so every round
+/// completes within the call. Arrays on devices pass through the host's memory, whose arithmetic it
+/// is: a call with some waits for their streams.
+class LocalStore final : public Store, private Answers {
+ public:
+  explicit LocalStore(std::string type) : type_(std::move(type)), shard_(options(), *this) {
+    ServerCommit commit;
+    commit.generation = Generation(1);
+    commit.contributors = {WorkerId(0)};
+    shard_.commit(commit, Time{});
+  }
+
+  const std::string& type() const override { return type_; }
+  View view() const override {
+    View view;
+    view.generation = Generation(1);
+    view.epoch = epoch_;
+    return view;
+  }
+  WorkerId worker() const override { return WorkerId(0); }
+  bool is_newcomer() const override { return false; }
+  bool is_lead() const override { return true; }
+
+  Status init(const std::vector<std::string>& keys, const std::vector<Array>& given,
+              std::uint8_t flags) override {
+    HostArrays on_host(given);
+    if (auto made = on_host.make(devices_, true); !made) return made;
+    const auto& values = on_host.get();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      data::KeySpec spec{keys[i], values[i].count, values[i].dtype, flags};
+      const auto known = keys_.find(keys[i]);
+      if (known != keys_.end()) {
+        if (known->second.spec == spec) continue;
+        return error(DTKV_MISMATCH, array_mismatch(worker(), known->second.spec, values[i]));
+      }
+      if (!is_supported(values[i].dtype))
+        return error(DTKV_INVALID,
+                     fmt::format("key '{}': float32, float64 and int64 are supported", keys[i]));
+      Key key{spec, KeyId(static_cast<std::uint32_t>(keys_.size())), Round(1), {}};
+      data::Header header;
+      header.type = data::Type::kInit;
+      header.key = key.id;
+      header.dtype = spec.dtype;
+      header.flags = flags;
+      header.samples = spec.count;
+      auto done = ask(header, bytes(header, values[i]), nullptr);
+      if (!done) return done;
+      keys_.emplace(keys[i], std::move(key));
+    }
+    return {};
+  }
+
+  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& given,
+                           const PushOptions& options) override {
+    HostArrays on_host(given);
+    if (auto made = on_host.make(devices_, true); !made) return tl::unexpected(made.error());
+    const auto& values = on_host.get();
+    return each(keys, values, [&](Key& key, std::size_t i) {
+      return contribute(key, values[i], nullptr, options);
+    });
+  }
+  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& wanted,
+                           const PullOptions& /*how*/) override {
+    HostArrays on_host(wanted);
+    if (auto made = on_host.make(devices_, false); !made) return tl::unexpected(made.error());
+    const auto& out = on_host.get();
+    auto pulled = each(keys, out, [&](Key& key, std::size_t i) {
+      data::Header header;
+      header.type = data::Type::kPull;
+      header.key = key.id;
+      header.dtype = key.spec.dtype;
+      return ask(header, Payload(), &out[i]);
+    });
+    return written(pulled, on_host);
+  }
+  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
+                               const std::vector<Array>& given, const std::vector<Array>& wanted,
+                               const PushOptions& options) override {
+    HostArrays from(given);
+    HostArrays into(wanted);
+    if (auto made = from.make(devices_, true); !made) return tl::unexpected(made.error());
+    if (auto made = into.make(devices_, false); !made) return tl::unexpected(made.error());
+    const auto& values = from.get();
+    const auto& out = into.get();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto known = keys_.find(keys[i]);
+      if (known == keys_.end()) continue;  // each() says so
+      const std::string wrong = array_mismatch(worker(), known->second.spec, out[i]);
+      if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
+    }
+    auto pushed = each(keys, values, [&](Key& key, std::size_t i) {
+      return contribute(key, values[i], &out[i], options);
+    });
+    return written(pushed, into);
+  }
+  StoreResult<void*> allocate(std::size_t bytes) override {
+    auto memory = SharedMemory::create(bytes, true);
+    if (!memory) return error(DTKV_INTERNAL, memory.error().message);
+    memories_.push_back(std::move(*memory));
+    return memories_.back()->bytes().data();
+  }
+  Status release(void* memory) override {
+    const auto erased =
+        std::erase_if(memories_, [&](const auto& own) { return own->bytes().data() == memory; });
+    if (erased == 0) return error(DTKV_INVALID, "this memory was not allocated by the store");
+    return {};
+  }
+  Status wait(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
+  Status wait_all(double /*timeout_s*/) override { return {}; }
+  Status wait_in_stream(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
+  Status set_optimizer(const std::string& spec) override {
+    data::Header header;
+    header.type = data::Type::kSetOptimizer;
+    return ask(header, Payload(spec), nullptr);
+  }
+  Status set_gradient_compression(const std::string& spec) override {
+    const auto parsed = parse_compression(spec);
+    if (!parsed) return error(DTKV_INVALID, parsed.error().message);
+    compression_ = *parsed;
+    return {};
+  }
+  Status barrier() override { return {}; }
+  Status finish_steps() override { return {}; }
+  Status finish_epoch() override { return {}; }
+  StoreResult<View> epoch_boundary(Epoch epoch) override {
+    epoch_ = epoch;
+    return view();
+  }
+  Status progress(Epoch /*epoch*/, std::uint64_t /*step*/) override { return {}; }
+
+ private:
+  struct Key {
+    data::KeySpec spec;
+    KeyId id;
+    Round next;
+    GradientEncoder encoder;
+  };
+
+  static ShardOptions options() {
+    ShardOptions options;
+    options.is_registrar = true;
+    return options;
+  }
+  static tl::unexpected<StoreError> error(int code, std::string message) {
+    return tl::unexpected(StoreError{code, std::move(message)});
+  }
+  static StoreResult<Handle> written(StoreResult<Handle> done, const HostArrays& arrays) {
+    if (!done) return done;
+    if (auto status = arrays.write(); !status) return tl::unexpected(status.error());
+    return done;
+  }
+  Payload bytes(data::Header& header, const Array& array) {
+    const std::size_t size = array.count * data::element_bytes(array.dtype);
+    header.payload = static_cast<std::uint32_t>(size);
+    Payload payload = header.payload == size ? shard_.take(header) : Payload(size);
+    if (!payload.empty()) std::memcpy(payload.data(), array.data, payload.size());
+    return payload;
+  }
+
+  template <class Each>
+  StoreResult<Handle> each(const std::vector<std::string>& keys, const std::vector<Array>& arrays,
+                           Each act) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto known = keys_.find(keys[i]);
+      if (known == keys_.end())
+        return error(DTKV_INVALID, fmt::format("key '{}' was not initialised", keys[i]));
+      const std::string wrong = array_mismatch(worker(), known->second.spec, arrays[i]);
+      if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
+      Status done = act(known->second, i);
+      if (!done) return tl::unexpected(done.error());
+    }
+    return ++last_handle_;
+  }
+
+  Status contribute(Key& key, const Array& value, const Array* out, const PushOptions& options) {
+    data::Header header;
+    header.type = out ? data::Type::kPushPull : data::Type::kPush;
+    header.key = key.id;
+    header.dtype = key.spec.dtype;
+    header.reduce = options.reduce;
+    header.generation = Generation(1);
+    header.round = key.next;
+    header.samples = options.samples;
+    header.step = options.step;
+    header.learning_rate = options.learning_rate;
+    key.next = key.next.next();  // with one contributor the round completes, well or badly
+    const bool auxiliary = (key.spec.flags & data::kAuxiliary) != 0;
+    if (compression_.codec == data::Codec::kNone || !is_compressible(header.dtype, auxiliary))
+      return ask(header, bytes(header, value), out);
+    data::set_codec(header, compression_.codec);
+    const auto codes = key.encoder.encode(compression_, static_cast<const float*>(value.data),
+                                          value.count, header.samples > 0);
+    Payload payload(codes.size());
+    std::memcpy(payload.data(), codes.data(), codes.size());
+    warnings_.look_at(key.encoder, compression_, key.spec.name);
+    return ask(header, std::move(payload), out);
+  }
+
+  Status ask(const data::Header& header, Payload payload, const Array* out) {
+    out_ = out;
+    answer_.reset();
+    shard_.handle(header, std::move(payload), Time{});
+    DT_CHECK(answer_, "a store of one worker answers at once");
+    return *answer_;
+  }
+
+  void answer(WorkerId /*to*/, const data::Header& header,
+              std::shared_ptr<const Payload> payload) override {
+    answer_.emplace();
+    if (header.type == data::Type::kFailed) {
+      const auto failure = wire::parse<data::Failure>(payload->text());
+      DT_CHECK(failure, "our own failure parses");
+      *answer_ = error(static_cast<int>(failure->code), failure->message);
+    } else if (out_ && header.type == data::Type::kValue && !payload->empty()) {
+      std::memcpy(out_->data, payload->data(), payload->size());
+    }
+  }
+
+  std::string type_;
+  Shard shard_;
+  std::map<std::string, Key> keys_;
+  std::vector<std::shared_ptr<SharedMemory>> memories_;
+  Compression compression_;
+  io::FdLog stderr_{2};
+  ThresholdWarnings warnings_{stderr_};
+  KnownDevices devices_;
+  Epoch epoch_;
+  Handle last_handle_ = 0;
+  const Array* out_ = nullptr;
+  std::optional<Status> answer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_local_store(std::string type) {
+  return std::make_unique<LocalStore>(std::move(type));
+}
+
+}  // namespace dt::kv

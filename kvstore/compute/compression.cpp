@@ -1,0 +1,225 @@
+#include "kvstore/compute/compression.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "kvstore/compute/kernels/kernels.h"
+
+namespace dt::kv {
+
+namespace {
+
+using data::Codec;
+
+/// When a residual has outgrown its gradients: so many times as large, for so many gradients.
+constexpr double kTooMany = 10;
+constexpr std::uint32_t kTooLong = 100;
+constexpr std::uint32_t kCompareEvery = 10;
+
+struct TwoBitHead {
+  float threshold = 0;
+  std::uint32_t nonfinite = 0;
+};
+static_assert(sizeof(TwoBitHead) == kTwoBitHeadBytes);
+
+TwoBitHead head_of(const std::byte* payload) {
+  TwoBitHead head;
+  std::memcpy(&head, payload, sizeof head);
+  return head;
+}
+
+/// Of payloads of few bits.
+std::uint32_t nonfinite_of(Codec codec, const std::byte* payload) {
+  if (codec == Codec::kTwoBit) return head_of(payload).nonfinite;
+  std::uint32_t count = 0;
+  static_assert(sizeof count == kOneBitHeadBytes);
+  std::memcpy(&count, payload, sizeof count);
+  return count;
+}
+
+/// Of payloads of few bits.
+void put_head(std::byte* out, const Compression& how, std::uint32_t nonfinite) {
+  const TwoBitHead head{how.threshold, nonfinite};
+  if (how.codec == Codec::kTwoBit)
+    std::memcpy(out, &head, sizeof head);
+  else
+    std::memcpy(out, &nonfinite, sizeof nonfinite);
+}
+
+bool is_threshold(float value) { return std::isfinite(value) && value > 0; }
+
+const HalfCodec& half_codec(Codec codec) {
+  return codec == Codec::kFp16 ? kernels().fp16 : kernels().bf16;
+}
+
+const std::uint16_t* half_codes(const std::byte* payload) {
+  return reinterpret_cast<const std::uint16_t*>(payload);
+}
+
+}  // namespace
+
+Result<Compression> parse_compression(std::string_view text) {
+  constexpr std::string_view kBlank = " \t";
+  const auto word = [&] {
+    text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+    const auto found = text.substr(0, text.find_first_of(kBlank));
+    text.remove_prefix(found.size());
+    return found;
+  };
+  Compression how;
+  const auto name = word();
+  if (name == "1bit")
+    how = {Codec::kOneBit, 0};
+  else if (name == "2bit")
+    how.codec = Codec::kTwoBit;
+  else if (name == "fp16")
+    how.codec = Codec::kFp16;
+  else if (name == "bf16")
+    how.codec = Codec::kBf16;
+  else if (name != "none")
+    return fail(ErrorKind::kInvalid,
+                "gradient compression: '{}' is none of none, 1bit, 2bit, fp16, bf16", name);
+  for (auto option = word(); !option.empty(); option = word()) {
+    constexpr std::string_view kThreshold = "threshold=";
+    if (!is_of_few_bits(how.codec) || !option.starts_with(kThreshold))
+      return fail(ErrorKind::kInvalid, "gradient compression: '{}' is not an option of {}", option,
+                  name);
+    const auto number = option.substr(kThreshold.size());
+    const auto [end, ec] =
+        std::from_chars(number.data(), number.data() + number.size(), how.threshold);
+    const bool is_number =
+        ec == std::errc{} && end == number.data() + number.size() && std::isfinite(how.threshold);
+    if (!is_number || (how.codec == Codec::kTwoBit && !is_threshold(how.threshold)))
+      return fail(ErrorKind::kInvalid, "gradient compression: '{}' needs a number{}", option,
+                  how.codec == Codec::kTwoBit ? " above 0" : "");
+  }
+  return how;
+}
+
+std::string_view name_of(Codec codec) {
+  switch (codec) {
+    case Codec::kNone:
+      return "none";
+    case Codec::kOneBit:
+      return "1bit";
+    case Codec::kTwoBit:
+      return "2bit";
+    case Codec::kFp16:
+      return "fp16";
+    case Codec::kBf16:
+      return "bf16";
+  }
+  return "?";
+}
+
+std::size_t compressed_bytes(Codec codec, std::size_t n) {
+  switch (codec) {
+    case Codec::kNone:
+      return n * sizeof(float);
+    case Codec::kOneBit:
+      return kOneBitHeadBytes + one_bit_bytes(n);
+    case Codec::kTwoBit:
+      return sizeof(TwoBitHead) + two_bit_bytes(n);
+    case Codec::kFp16:
+    case Codec::kBf16:
+      return n * sizeof(std::uint16_t);
+  }
+  return 0;
+}
+
+std::string_view payload_error(Codec codec, const std::byte* payload) {
+  if (codec != Codec::kTwoBit || is_threshold(head_of(payload).threshold)) return {};
+  return "its threshold is not a number above 0";
+}
+
+float two_bit_threshold(const std::byte* payload) { return head_of(payload).threshold; }
+
+std::size_t count_nonfinite(Codec codec, const std::byte* payload, std::size_t n) {
+  if (is_of_few_bits(codec)) return std::min<std::size_t>(nonfinite_of(codec, payload), n);
+  const unsigned exponent = codec == Codec::kFp16 ? 0x7c00 : 0x7f80;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint16_t code = 0;
+    std::memcpy(&code, payload + i * sizeof code, sizeof code);
+    count += (code & exponent) == exponent ? 1 : 0;
+  }
+  return count;
+}
+
+void decode(Codec codec, float* out, const std::byte* payload, std::size_t n) {
+  if (codec == Codec::kOneBit) return kernels().one_bit.decode(out, payload + kOneBitHeadBytes, n);
+  if (codec != Codec::kTwoBit) return half_codec(codec).decode(out, half_codes(payload), n);
+  const auto head = head_of(payload);
+  kernels().two_bit.decode(out, payload + sizeof head, head.threshold, n);
+}
+
+void decode_add(Codec codec, float* into, const std::byte* payload, float weight, std::size_t n) {
+  if (codec == Codec::kOneBit) {
+    kernels().one_bit.decode_add(into, payload + kOneBitHeadBytes, weight, n);
+  } else if (codec == Codec::kTwoBit) {
+    const auto head = head_of(payload);
+    kernels().two_bit.decode_add(into, payload + sizeof head, head.threshold, weight, n);
+  } else {
+    half_codec(codec).decode_add(into, half_codes(payload), weight, n);
+  }
+}
+
+std::span<const std::byte> GradientEncoder::encode(const Compression& how, const float* gradient,
+                                                   std::size_t n, bool adds) {
+  if (!payload_) {
+    residual_ = std::make_unique<float[]>(n);
+    // Never replaced: a connection that broke may still point to it.
+    payload_ = std::make_unique_for_overwrite<std::byte[]>(
+        std::max(compressed_bytes(Codec::kTwoBit, n), compressed_bytes(Codec::kFp16, n)));
+  }
+  std::byte* out = payload_.get();
+  const std::span<const std::byte> payload(out, compressed_bytes(how.codec, n));
+  if (!adds) std::memset(out, 0, payload.size());
+  float* const residual = residual_.get();
+  std::size_t nonfinite = 0;
+  if (adds && how.codec == Codec::kOneBit)
+    nonfinite =
+        kernels().one_bit.encode(out + kOneBitHeadBytes, residual, gradient, how.threshold, n);
+  else if (adds && how.codec == Codec::kTwoBit)
+    nonfinite =
+        kernels().two_bit.encode(out + kTwoBitHeadBytes, residual, gradient, how.threshold, n);
+  else if (adds)
+    half_codec(how.codec).encode_residual(reinterpret_cast<std::uint16_t*>(out), residual, gradient,
+                                          n);
+  if (nonfinite > 0)
+    std::replace_if(
+        residual, residual + n, [](float r) { return !std::isfinite(r); }, 0.0f);
+  if (is_of_few_bits(how.codec)) put_head(out, how, static_cast<std::uint32_t>(nonfinite));
+  if (adds && how.codec == Codec::kTwoBit && ++encoded_ % kCompareEvery == 0)
+    compare(how, gradient, n);
+  return payload;
+}
+
+/// Of a few thousand elements, which cost little and tell enough.
+void GradientEncoder::compare(const Compression& how, const float* gradient, std::size_t n) {
+  constexpr std::size_t kLookedAt = 4096;
+  const std::size_t stride = std::max<std::size_t>(1, n / kLookedAt);
+  double kept = 0;
+  double given = 0;
+  double codes = 0;
+  for (std::size_t i = 0; i < n; i += stride) {
+    const auto r = static_cast<double>(residual_[i]);
+    const auto g = std::isfinite(gradient[i]) ? static_cast<double>(gradient[i]) : 0;
+    kept += r * r;
+    given += g * g;
+    codes += static_cast<double>(how.threshold) * static_cast<double>(how.threshold);
+  }
+  const bool is_above = given > 0 && kept > kTooMany * kTooMany * given && kept > codes;
+  above_ = is_above ? above_ + 1 : 0;
+  if (is_above) times_ = std::sqrt(kept / given);
+}
+
+double GradientEncoder::outgrown() {
+  if (is_said_ || above_ * kCompareEvery < kTooLong) return 0;
+  is_said_ = true;
+  return times_;
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,201 @@
+#include "kvstore/compute/cuda/device.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace dt::kv::cuda {
+
+namespace {
+
+Status status_of(cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();  // told once
+  return {cudaGetErrorString(error)};
+}
+
+}  // namespace
+
+std::string why_no_device(int number) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver)
+    return "no CUDA device: no NVIDIA driver on this machine, or one older than CUDA " +
+           std::to_string(CUDART_VERSION / 1000) + "." +
+           std::to_string(CUDART_VERSION % 1000 / 10) + " needs";
+  if (error != cudaSuccess) return std::string("no CUDA device: ") + status_of(error).error;
+  if (count == 0) return "no CUDA device on this machine";
+  if (number < 0 || number >= count)
+    return "no CUDA device " + std::to_string(number) + ": this machine has " +
+           std::to_string(count);
+  cudaDeviceProp properties{};
+  if (const auto asked = cudaGetDeviceProperties(&properties, number); asked != cudaSuccess)
+    return std::string("no CUDA device: ") + status_of(asked).error;
+  if (properties.major < 8)
+    return "no CUDA device: " + std::string(properties.name) + " is older than sm_80";
+  return {};
+}
+
+std::string describe_device(int number) {
+  cudaDeviceProp properties{};
+  if (const auto error = cudaGetDeviceProperties(&properties, number); error != cudaSuccess)
+    return status_of(error).error;
+  return std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
+         std::to_string(properties.minor) + ", " +
+         std::to_string(properties.totalGlobalMem / 1'000'000'000) + " GB";
+}
+
+Status use_device(int number) { return status_of(cudaSetDevice(number)); }
+Status current_device(int& number) { return status_of(cudaGetDevice(&number)); }
+Status wait(Stream stream) { return status_of(cudaStreamSynchronize(stream)); }
+Status copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+}
+Status fill(void* to, int value, std::size_t bytes, Stream stream) {
+  return status_of(cudaMemsetAsync(to, value, bytes, stream));
+}
+Status call_back(Stream stream, void (*function)(void*), void* argument) {
+  return status_of(cudaLaunchHostFunc(stream, function, argument));
+}
+Status device_memory(std::size_t& free, std::size_t& total) {
+  return status_of(cudaMemGetInfo(&free, &total));
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_) cudaFree(data_);
+}
+void DeviceMemory::swap(DeviceMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
+Status DeviceMemory::allocate(std::size_t bytes) {
+  DeviceMemory fresh;
+  if (bytes > 0) {
+    const Status status = status_of(cudaMalloc(&fresh.data_, bytes));
+    if (!status.ok()) {
+      fresh.data_ = nullptr;
+      return status;
+    }
+    fresh.size_ = bytes;
+  }
+  swap(fresh);
+  return {};
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_) cudaFreeHost(data_);
+}
+void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedMemory::allocate(std::size_t bytes) {
+  PinnedMemory fresh;
+  if (bytes > 0) {
+    const Status status = status_of(cudaHostAlloc(&fresh.data_, bytes, cudaHostAllocPortable));
+    if (!status.ok()) {
+      fresh.data_ = nullptr;
+      return status;
+    }
+  }
+  swap(fresh);
+  return {};
+}
+
+PinnedRegistration::~PinnedRegistration() {
+  if (data_) cudaHostUnregister(data_);
+}
+void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedRegistration::add(void* data, std::size_t bytes) {
+  PinnedRegistration fresh;
+  if (bytes > 0) {
+    const Status status = status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable));
+    if (!status.ok()) return status;
+    fresh.data_ = data;
+  }
+  swap(fresh);
+  return {};
+}
+
+static_assert(sizeof(MemoryHandle) == sizeof(cudaIpcMemHandle_t));
+
+Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
+  cudaIpcMemHandle_t exported{};
+  const Status status = status_of(cudaIpcGetMemHandle(&exported, memory.data()));
+  if (status.ok()) std::memcpy(handle.bytes, &exported, sizeof exported);
+  return status;
+}
+
+namespace {
+
+/// Bytes of the allocation from `data` on; 0: the driver does not tell. Nothing is linked to
+/// libcuda, but CUDA's runtime knows its functions.
+std::size_t bytes_from(void* data) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult how{};
+  constexpr const char* kName = "cuMemGetAddressRange";
+#if CUDART_VERSION >= 12050
+  const Status status =
+      status_of(cudaGetDriverEntryPointByVersion(kName, &found, 12000, cudaEnableDefault, &how));
+#else
+  const Status status = status_of(cudaGetDriverEntryPoint(kName, &found, cudaEnableDefault, &how));
+#endif
+  if (!status.ok() || how != cudaDriverEntryPointSuccess || !found) return 0;
+  const auto address = reinterpret_cast<CUdeviceptr>(data);
+  CUdeviceptr begin = 0;
+  std::size_t size = 0;
+  const auto range = reinterpret_cast<PFN_cuMemGetAddressRange_v3020>(found);
+  if (range(&begin, &size, address) != CUDA_SUCCESS || address < begin) return 0;
+  return size - std::min<std::size_t>(size, address - begin);
+}
+
+}  // namespace
+
+ForeignMemory::~ForeignMemory() {
+  if (data_) cudaIpcCloseMemHandle(data_);
+}
+void ForeignMemory::swap(ForeignMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
+Status ForeignMemory::open(const MemoryHandle& handle) {
+  cudaIpcMemHandle_t told{};
+  std::memcpy(&told, handle.bytes, sizeof told);
+  ForeignMemory fresh;
+  const Status status =
+      status_of(cudaIpcOpenMemHandle(&fresh.data_, told, cudaIpcMemLazyEnablePeerAccess));
+  if (!status.ok()) {
+    fresh.data_ = nullptr;
+    return status;
+  }
+  fresh.size_ = bytes_from(fresh.data_);
+  swap(fresh);
+  return {};
+}
+
+OwnStream::~OwnStream() {
+  if (stream_) cudaStreamDestroy(stream_);
+}
+Status OwnStream::create() {
+  return status_of(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+Event::~Event() {
+  if (event_) cudaEventDestroy(event_);
+}
+Status Event::create() { return status_of(cudaEventCreate(&event_)); }
+Status Event::record(Stream stream) { return status_of(cudaEventRecord(event_, stream)); }
+Status Event::hold_back(Stream stream) const {
+  return status_of(cudaStreamWaitEvent(stream, event_, 0));
+}
+Status Event::wait() const { return status_of(cudaEventSynchronize(event_)); }
+Status Event::query(bool& is_done) const {
+  const cudaError_t error = cudaEventQuery(event_);
+  is_done = error != cudaErrorNotReady;
+  return error == cudaErrorNotReady ? Status{} : status_of(error);
+}
+Status Event::milliseconds_since(const Event& earlier, float& milliseconds) const {
+  return status_of(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+}
+
+}  // namespace dt::kv::cuda

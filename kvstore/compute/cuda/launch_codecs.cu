@@ -1,0 +1,9 @@
+#include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/launch_kernel.h"
+#include "kvstore/compute/cuda/launch_list.h"
+
+namespace dt::kv::cuda {
+
+DT_CODECS(DT_LAUNCH)
+
+}  // namespace dt::kv::cuda

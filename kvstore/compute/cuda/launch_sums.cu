@@ -1,0 +1,9 @@
+#include "kvstore/compute/cuda/launch_kernel.h"
+#include "kvstore/compute/cuda/launch_list.h"
+#include "kvstore/compute/cuda/sum.h"
+
+namespace dt::kv::cuda {
+
+DT_SUMS(DT_LAUNCH)
+
+}  // namespace dt::kv::cuda

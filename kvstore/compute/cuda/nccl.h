@@ -1,0 +1,129 @@
+/// NCCL, the library that GPUs exchange arrays with, opened at run time: nothing of it is needed to
+/// build, link or start a program. Whatever can fail gives "" or one sentence that says what
+/// failed, in NCCL's words, where, and what to do.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvstore/compute/cuda/device.h"
+
+struct ncclComm;  // of nccl.h, as are names and numbers below
+
+namespace dt::kv::cuda {
+
+using Comm = ncclComm*;
+
+enum class NcclType : int { kInt64 = 4, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBFloat16 = 9 };
+[[nodiscard]] std::size_t size_of(NcclType type);
+
+/// ncclConfig_t as of 2.14, which later ones understand; what it lacks they choose themselves.
+struct NcclConfig {
+  std::size_t size = sizeof(NcclConfig);
+  unsigned magic = 0xcafebeef;
+  unsigned version = 21400;
+  int blocking = 0;
+};
+
+struct NcclUniqueId {
+  char internal[128] = {};
+};
+
+/// What we call, as nccl.h declares it. A result is 0, or kNcclInProgress, or an error.
+struct NcclFunctions {
+  using Result = int;
+  Result (*GetVersion)(int* version) = nullptr;
+  Result (*GetUniqueId)(NcclUniqueId* id) = nullptr;
+  Result (*CommInitRankConfig)(Comm* comm, int ranks, NcclUniqueId id, int rank,
+                               NcclConfig* config) = nullptr;
+  Result (*CommFinalize)(Comm comm) = nullptr;
+  Result (*CommDestroy)(Comm comm) = nullptr;
+  Result (*CommAbort)(Comm comm) = nullptr;
+  Result (*CommGetAsyncError)(Comm comm, Result* error) = nullptr;
+  const char* (*GetErrorString)(Result result) = nullptr;
+  const char* (*GetLastError)(Comm comm) = nullptr;
+  Result (*GroupStart)() = nullptr;
+  Result (*GroupEnd)() = nullptr;
+  Result (*Reduce)(const void* send, void* receive, std::size_t count, int type, int operation,
+                   int root, Comm comm, Stream stream) = nullptr;
+  Result (*Broadcast)(const void* send, void* receive, std::size_t count, int type, int root,
+                      Comm comm, Stream stream) = nullptr;
+  Result (*ReduceScatter)(const void* send, void* receive, std::size_t count_each, int type,
+                          int operation, Comm comm, Stream stream) = nullptr;
+  Result (*AllGather)(const void* send, void* receive, std::size_t count_each, int type, Comm comm,
+                      Stream stream) = nullptr;
+};
+constexpr int kNcclSum = 0;
+constexpr int kNcclInProgress = 7;
+
+/// The functions of libnccl.so.2, or of the file given. Once open it stays so until the process
+/// ends.
+[[nodiscard]] std::string open_nccl(NcclFunctions& functions, const std::string& library = {});
+/// "2.28.9".
+[[nodiscard]] std::string nccl_version(const NcclFunctions& functions);
+
+/// The communicators of this process, one a device, in a group of nobody else. They never block:
+/// what is not done at once is asked for until a deadline, and then aborted. One thread.
+class NcclComms {
+ public:
+  struct Options {
+    const NcclFunctions* functions = nullptr;    ///< Lives longer than this.
+    std::vector<int> devices;                    ///< Different ones, in rank order.
+    std::chrono::milliseconds deadline{30'000};  ///< Of each wait.
+  };
+
+  explicit NcclComms(Options options);
+  /// Ends them in order, within the deadline, or aborts them.
+  ~NcclComms();
+  NcclComms(const NcclComms&) = delete;
+  NcclComms& operator=(const NcclComms&) = delete;
+
+  /// Before anything else, once.
+  [[nodiscard]] std::string begin();
+  /// Calls of one group: each returns a result of NCCL's; `doing` names them in a sentence:
+  /// "sum the gradients". Returns when they are on their streams.
+  template <class Calls>
+  [[nodiscard]] std::string group(const char* doing, Calls calls) {
+    if (!failure_.empty()) return failure_;
+    int result = functions().GroupStart();
+    for (std::size_t rank = 0; result == 0 && rank < comms_.size(); ++rank) {
+      result = use(rank);
+      if (result == 0) result = calls(functions(), comms_[rank], static_cast<int>(rank));
+      if (result == kNcclInProgress) result = 0;
+    }
+    const int end = functions().GroupEnd();
+    return settle(result == 0 ? end : result, doing);
+  }
+  /// Until the events, one a rank, are passed.
+  [[nodiscard]] std::string wait_for(const std::vector<std::unique_ptr<Event>>& events,
+                                     const char* doing);
+  /// Whether anything has failed until now; does not wait.
+  [[nodiscard]] std::string check(const char* doing);
+  /// Aborts what was not done within the deadline, and says so.
+  [[nodiscard]] std::string fail_late(const char* doing);
+  /// Gives up what is under way on all devices. Everything fails from now on with `why`, a
+  /// sentence.
+  void abort(std::string why);
+  /// "" while nothing has failed. What failed is aborted.
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+
+ private:
+  [[nodiscard]] const NcclFunctions& functions() const { return *options_.functions; }
+  /// NCCL's result for what CUDA said.
+  [[nodiscard]] int use(std::size_t rank);
+  /// After a call that gave `result`: asks until no communicator is under way any more.
+  [[nodiscard]] std::string settle(int result, const char* doing);
+  /// 0, kNcclInProgress, or the first error of any; `rank` is whose.
+  [[nodiscard]] int ask(std::size_t& rank);
+  [[nodiscard]] std::string fail(int result, std::size_t rank, const char* doing);
+  [[nodiscard]] std::string names() const;
+
+  Options options_;
+  std::vector<Comm> comms_;
+  std::string failure_;
+};
+
+}  // namespace dt::kv::cuda

@@ -1,0 +1,82 @@
+/// device.h, launch.h and product.h in a build without CUDA: there is no device, and every call
+/// says so.
+#include <utility>
+
+#include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/device.h"
+#include "kvstore/compute/cuda/launch.h"
+#include "kvstore/compute/cuda/launch_list.h"
+#include "kvstore/compute/cuda/product.h"
+#include "kvstore/compute/cuda/steps.h"
+#include "kvstore/compute/cuda/sum.h"
+
+namespace dt::kv::cuda {
+
+namespace {
+constexpr Status kWithoutCuda = {"no CUDA device: this program was built without CUDA"};
+}  // namespace
+
+std::string why_no_device(int) { return kWithoutCuda.error; }
+std::string describe_device(int) { return kWithoutCuda.error; }
+Status use_device(int) { return kWithoutCuda; }
+Status current_device(int&) { return kWithoutCuda; }
+Status wait(Stream) { return kWithoutCuda; }
+Status copy(void*, const void*, std::size_t, Stream) { return kWithoutCuda; }
+Status fill(void*, int, std::size_t, Stream) { return kWithoutCuda; }
+Status call_back(Stream, void (*)(void*), void*) { return kWithoutCuda; }
+Status device_memory(std::size_t&, std::size_t&) { return kWithoutCuda; }
+
+DeviceMemory::~DeviceMemory() = default;
+void DeviceMemory::swap(DeviceMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
+Status DeviceMemory::allocate(std::size_t) { return kWithoutCuda; }
+
+PinnedMemory::~PinnedMemory() = default;
+void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedMemory::allocate(std::size_t) { return kWithoutCuda; }
+
+PinnedRegistration::~PinnedRegistration() = default;
+void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(data_, other.data_); }
+Status PinnedRegistration::add(void*, std::size_t) { return kWithoutCuda; }
+
+Status export_memory(const DeviceMemory&, MemoryHandle&) { return kWithoutCuda; }
+ForeignMemory::~ForeignMemory() = default;
+void ForeignMemory::swap(ForeignMemory& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
+Status ForeignMemory::open(const MemoryHandle&) { return kWithoutCuda; }
+
+OwnStream::~OwnStream() = default;
+Status OwnStream::create() { return kWithoutCuda; }
+
+Event::~Event() = default;
+Status Event::create() { return kWithoutCuda; }
+Status Event::record(Stream) { return kWithoutCuda; }
+Status Event::hold_back(Stream) const { return kWithoutCuda; }
+Status Event::wait() const { return kWithoutCuda; }
+Status Event::query(bool&) const { return kWithoutCuda; }
+Status Event::milliseconds_since(const Event&, float&) const { return kWithoutCuda; }
+
+template <class Operation>
+Status launch(const Operation&, const typename Operation::Tensor&, std::uint64_t*, Stream) {
+  return kWithoutCuda;
+}
+template <class Operation>
+Status launch(const Operation&, const Table<Operation>&, std::uint64_t*, Stream) {
+  return kWithoutCuda;
+}
+
+#define DT_LAUNCH(...)                                                                            \
+  template Status launch(const __VA_ARGS__&, const __VA_ARGS__::Tensor&, std::uint64_t*, Stream); \
+  template Status launch(const __VA_ARGS__&, const Table<__VA_ARGS__>&, std::uint64_t*, Stream);
+
+DT_SUMS(DT_LAUNCH)
+DT_STEPS(DT_LAUNCH)
+DT_CODECS(DT_LAUNCH)
+
+Status multiply(const float*, const float*, float*, int, Stream) { return kWithoutCuda; }
+
+}  // namespace dt::kv::cuda

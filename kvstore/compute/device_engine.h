@@ -1,0 +1,132 @@
+/// A device as the place of a loop's chunks: their values, optimizer states and open rounds lie in
+/// its memory, and a stream of the loop's own does the arithmetic.
+///
+/// One thread, which uses the device (begin_thread). Calls put work on the stream and return;
+/// wait() blocks the thread until all of it is done, tens of microseconds for a chunk, and for this
+/// stream alone: what other loops do on the device goes on. A failure is kept until it is asked for
+/// by take_failure(), and until then nothing more is done:
+/// - no memory: what was asked for cannot be had, the engine goes on;
+/// - anything else: the device is broken, and every later call fails (is_broken).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "kvstore/compute/cuda/device.h"
+#include "kvstore/compute/engine.h"
+#include "kvstore/compute/payload.h"
+
+namespace dt::kv {
+
+class DeviceEngine final : public Engine {
+ public:
+  /// With a stream on device `number`; kUnavailable says why there is none.
+  [[nodiscard]] static Result<std::shared_ptr<DeviceEngine>> open(int number);
+  ~DeviceEngine() override;
+
+  /// What this engine computes with; int64 stays with the host.
+  [[nodiscard]] static bool computes(data::Dtype dtype) {
+    return dtype == data::Dtype::kFloat32 || dtype == data::Dtype::kFloat64;
+  }
+  /// To be called once by the thread that uses it, when it is not the one that opened it.
+  void begin_thread();
+
+  /// Asked when the device has no memory for take(), which tries again if it says that it gave some
+  /// back; it takes none itself.
+  void on_no_memory(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
+  /// Of the device, uninitialised; empty after a failure.
+  [[nodiscard]] Payload take(std::size_t bytes);
+  /// For the next one of its size: what is on the stream comes first, so nobody has to wait.
+  void give(Payload ours);
+  /// Ours, whose memory is given back when the last reference to it ends.
+  [[nodiscard]] std::shared_ptr<Payload> share(Payload ours);
+  /// The memory of `ours`, which gets a copy in the host's memory instead; waits for the stream.
+  /// `guard` is held while it changes. Empty: it failed, and nothing has changed.
+  [[nodiscard]] Payload swap_out(Payload& ours, std::mutex& guard);
+  /// A copy on the device; the host's bytes are kept until they have been read.
+  [[nodiscard]] Payload bring(Payload host);
+  /// The same of memory that the caller leaves as it is until wait().
+  [[nodiscard]] Payload bring(const std::byte* host, std::size_t bytes);
+  /// to = from, both on the device.
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes);
+  /// Into the host's memory, which has it after wait().
+  void read(std::byte* host, const std::byte* ours, std::size_t bytes);
+  void wait();
+
+  /// Why something since the last call was not done; empty: all was.
+  [[nodiscard]] std::string take_failure();
+  /// Nothing failed since.
+  [[nodiscard]] bool goes_on() const { return failure_.empty(); }
+  /// The device computes no more.
+  [[nodiscard]] bool is_broken() const { return is_broken_; }
+
+  void reduce(data::Dtype dtype, const Reduction& reduction, std::byte* out,
+              std::size_t elements) override;
+  void count(data::Dtype dtype, std::byte* values, std::size_t elements) override;
+  void update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
+              double learning_rate, std::byte* values, const Reduction& gradient,
+              std::size_t elements) override;
+  void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
+           std::size_t elements) override;
+  void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements) override;
+  void decode(data::Codec codec, std::byte* out, const Payload& codes,
+              std::size_t elements) override;
+  void decode_add(data::Codec codec, std::byte* into, const Payload& codes, float weight,
+                  std::size_t elements) override;
+  /// add() of weight 1, and counted.
+  void add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
+                     std::size_t elements);
+  /// What wait() has seen.
+  [[nodiscard]] std::uint64_t take_nonfinite() override;
+  /// Keeps the host's bytes until the stream has read them.
+  void keep(Payload host);
+
+  /// Where the host's payloads come from; of the engine's thread.
+  [[nodiscard]] const std::shared_ptr<PayloadPool>& host_pool() const { return host_pool_; }
+  [[nodiscard]] int number() const { return number_; }
+
+  /// Copies in the host's memory, null where `from` is, on a stream of their own: any thread, while
+  /// the engine's goes on with other memory. `from` are of device `number`, and complete.
+  [[nodiscard]] static Result<std::vector<std::shared_ptr<const Payload>>> fetch(
+      int number, const std::vector<const Payload*>& from);
+
+ private:
+  explicit DeviceEngine(int number);
+  cuda::Status start();
+  void expect(cuda::Status status);
+  std::byte* moments(std::shared_ptr<Payload>& state, std::size_t bytes);
+  /// Where the device counts what is not finite.
+  [[nodiscard]] std::uint64_t* found() const { return static_cast<std::uint64_t*>(found_.data()); }
+  void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
+           std::size_t elements, std::uint64_t* found);
+  template <class Format>
+  void reduce_as(const Reduction& reduction, std::byte* out, std::size_t elements,
+                 std::uint64_t* found);
+  template <class Format>
+  void update_as(const OptimizerSpec& spec, OptimizerState& state, double learning_rate,
+                 std::byte* values, const Reduction& gradient, std::size_t elements);
+  template <class Run>
+  void with_codes(const Payload& codes, Run run);
+
+  int number_;
+  std::shared_ptr<PayloadPool> host_pool_;
+  std::shared_ptr<PayloadPool> pool_;
+  cuda::OwnStream stream_;
+  cuda::PinnedMemory found_;
+  std::uint64_t told_ = 0;  ///< Of *found().
+  std::uint64_t seen_ = 0;  ///< By wait().
+  std::vector<Payload> kept_;
+  std::size_t kept_bytes_ = 0;
+  std::string failure_;
+  bool is_broken_ = false;
+  std::function<bool()> make_room_;
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,3 @@
+#define DT_KERNELS kAvx512Kernels
+#define DT_LEVEL SimdLevel::kAvx512
+#include "kvstore/compute/kernels/level.h"

@@ -1,0 +1,3 @@
+#define DT_KERNELS kBaselineKernels
+#define DT_LEVEL SimdLevel::kBaseline
+#include "kvstore/compute/kernels/level.h"

@@ -1,0 +1,149 @@
+#include "kvstore/compute/optimizer.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "kvstore/compute/kernels/kernels.h"
+#include "kvstore/compute/typed_sum.h"
+
+namespace dt::kv {
+
+namespace {
+
+Result<double> parse_number(std::string_view word, std::string_view text) {
+  double value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
+    return fail(ErrorKind::kInvalid, "optimizer: '{}' needs a number that is not negative", word);
+  return value;
+}
+
+/// Memory for `elements` of T: `state`'s, zeroed at first, a copy if somebody else keeps it.
+template <class T>
+T* moments(std::shared_ptr<Payload>& state, std::size_t elements) {
+  const bool is_new = !state;
+  if (is_new || state.use_count() > 1) {
+    auto fresh = std::make_shared<Payload>(elements * sizeof(T));
+    if (is_new)
+      std::memset(fresh->data(), 0, fresh->size());
+    else if (!fresh->empty())
+      std::memcpy(fresh->data(), state->data(), fresh->size());
+    state = std::move(fresh);
+  }
+  return reinterpret_cast<T*>(state->data());
+}
+
+template <class T>
+std::size_t update_as(const Arithmetic<T>& arithmetic, const OptimizerSpec& spec,
+                      OptimizerState& state, double lr, T* values, const Reduction& gradient,
+                      std::size_t elements) {
+  const TypedSum<T> sum(gradient);
+  if (spec.rule == OptimizerSpec::Rule::kSgd) {
+    T* momentum = spec.momentum != 0 ? moments<T>(state.first, elements) : nullptr;
+    return arithmetic.sgd(values, momentum, sum.sum(), sgd_constants<T>(spec, lr), elements);
+  }
+  return arithmetic.adam(values, moments<T>(state.first, elements),
+                         moments<T>(state.second, elements), sum.sum(),
+                         adam_constants<T>(spec, lr, state.updates), elements);
+}
+
+}  // namespace
+
+Result<OptimizerSpec> parse_optimizer(std::string_view text) {
+  OptimizerSpec spec;
+  bool named = false;
+  while (!text.empty()) {
+    const auto begin = text.find_first_not_of(" \t");
+    if (begin == std::string_view::npos) break;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(" \t"));
+    text.remove_prefix(word.size());
+    if (!named) {
+      named = true;
+      if (word == "sgd")
+        spec.rule = OptimizerSpec::Rule::kSgd;
+      else if (word == "adam")
+        spec.rule = OptimizerSpec::Rule::kAdam;
+      else if (word == "adamw")
+        spec.rule = OptimizerSpec::Rule::kAdamW;
+      else
+        return fail(ErrorKind::kInvalid, "optimizer: '{}' is none of sgd, adam, adamw", word);
+      continue;
+    }
+    const auto equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    auto value = parse_number(
+        word, equals == std::string_view::npos ? std::string_view{} : word.substr(equals + 1));
+    if (!value) return tl::unexpected(value.error());
+    const bool is_sgd = spec.rule == OptimizerSpec::Rule::kSgd;
+    if (name == "weight_decay")
+      spec.weight_decay = *value;
+    else if (is_sgd && name == "momentum")
+      spec.momentum = *value;
+    else if (is_sgd && name == "nesterov")
+      spec.nesterov = *value != 0;
+    else if (!is_sgd && name == "beta1")
+      spec.beta1 = *value;
+    else if (!is_sgd && name == "beta2")
+      spec.beta2 = *value;
+    else if (!is_sgd && name == "eps")
+      spec.eps = *value;
+    else
+      return fail(ErrorKind::kInvalid, "optimizer: '{}' is not an option of {} ({})", name,
+                  to_string(OptimizerSpec{.rule = spec.rule}),
+                  is_sgd ? "momentum, nesterov, weight_decay" : "beta1, beta2, eps, weight_decay");
+  }
+  if (!named) return fail(ErrorKind::kInvalid, "optimizer: give one of sgd, adam, adamw");
+  return spec;
+}
+
+std::string to_string(const OptimizerSpec& spec) {
+  if (spec.rule == OptimizerSpec::Rule::kSgd)
+    return fmt::format("sgd momentum={} nesterov={} weight_decay={}", spec.momentum,
+                       spec.nesterov ? 1 : 0, spec.weight_decay);
+  return fmt::format("{} beta1={} beta2={} eps={} weight_decay={}",
+                     spec.rule == OptimizerSpec::Rule::kAdam ? "adam" : "adamw", spec.beta1,
+                     spec.beta2, spec.eps, spec.weight_decay);
+}
+
+template <class T>
+SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate) {
+  SgdStep<T> step;
+  step.learning_rate = static_cast<T>(learning_rate);
+  step.momentum = static_cast<T>(spec.momentum);
+  step.weight_decay = static_cast<T>(spec.weight_decay);
+  step.nesterov = spec.nesterov;
+  return step;
+}
+template SgdStep<float> sgd_constants(const OptimizerSpec&, double);
+template SgdStep<double> sgd_constants(const OptimizerSpec&, double);
+
+template <class T>
+AdamStep<T> adam_constants(const OptimizerSpec& spec, double learning_rate, std::uint64_t update) {
+  AdamOptions options;
+  options.learning_rate = learning_rate;
+  options.beta1 = spec.beta1;
+  options.beta2 = spec.beta2;
+  options.eps = spec.eps;
+  options.weight_decay = spec.weight_decay;
+  options.decoupled = spec.rule == OptimizerSpec::Rule::kAdamW;
+  options.update = update;
+  return adam_step<T>(options);
+}
+template AdamStep<float> adam_constants(const OptimizerSpec&, double, std::uint64_t);
+template AdamStep<double> adam_constants(const OptimizerSpec&, double, std::uint64_t);
+
+std::size_t update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
+                   double learning_rate, std::byte* values, const Reduction& gradient,
+                   std::size_t elements) {
+  ++state.updates;
+  if (dtype == data::Dtype::kFloat32)
+    return update_as(kernels().f32, spec, state, learning_rate, reinterpret_cast<float*>(values),
+                     gradient, elements);
+  DT_CHECK(dtype == data::Dtype::kFloat64, "optimizers compute with float32 and float64");
+  return update_as(kernels().f64, spec, state, learning_rate, reinterpret_cast<double*>(values),
+                   gradient, elements);
+}
+
+}  // namespace dt::kv

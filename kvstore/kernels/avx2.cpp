@@ -1,3 +1,0 @@
-#define DT_KERNELS kAvx2Kernels
-#define DT_LEVEL SimdLevel::kAvx2
-#include "kvstore/kernels/level.h"

@@ -1,3 +1,0 @@
-#define DT_KERNELS kAvx512Kernels
-#define DT_LEVEL SimdLevel::kAvx512
-#include "kvstore/kernels/level.h"

@@ -1,3 +1,0 @@
-#define DT_KERNELS kBaselineKernels
-#define DT_LEVEL SimdLevel::kBaseline
-#include "kvstore/kernels/level.h"

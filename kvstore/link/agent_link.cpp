@@ -1,0 +1,119 @@
+#include "kvstore/link/agent_link.h"
+
+#include <algorithm>
+
+namespace dt::kv {
+
+namespace {
+
+constexpr Duration kFirstRetry = std::chrono::milliseconds(50);
+constexpr Duration kLongestRetry = std::chrono::seconds(1);
+
+io::awaitable<void> write(std::shared_ptr<io::FrameChannel> channel) {
+  co_await channel->write_loop();
+}
+
+}  // namespace
+
+AgentSocket::AgentSocket(io::TaskGroup& group, io::asio::any_io_executor executor,
+                         AgentAddress address)
+    : group_(group), executor_(std::move(executor)), address_(std::move(address)) {}
+
+io::awaitable<Error> AgentSocket::run(std::function<void(const wire::Frame&)> on_frame) {
+  using Clock = std::chrono::steady_clock;
+  auto seen = Clock::now();
+  Duration pause = kFirstRetry;
+  for (;;) {
+    io::UnixSocket socket(executor_);
+    const io::asio::local::stream_protocol::endpoint at(address_.path);
+    auto [ec] = co_await socket.async_connect(at, io::tok);
+    if (!ec) {
+      auto channel =
+          std::make_shared<io::FrameChannel>(executor_, io::unix_stream(std::move(socket)));
+      Identify identify;
+      identify.process = address_.process;
+      identify.token = address_.token;
+      channel->send(identify);
+      for (const auto& [type, frame] : latest_) channel->send_bytes(frame);
+      channel_ = channel;
+      group_.spawn(write(channel));
+      for (;;) {
+        auto frame = co_await channel->receive();
+        if (!frame) break;
+        pause = kFirstRetry;
+        on_frame(*frame);
+      }
+      channel_.reset();
+      channel->close();
+      seen = Clock::now();
+    }
+    if (Clock::now() - seen > address_.orphan_limit)
+      co_return Error{ErrorKind::kUnavailable,
+                      fmt::format("the agent of this host ({}) is gone: {}", address_.path,
+                                  ec ? ec.message() : "it closed the connection")};
+    co_await io::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestRetry);
+  }
+}
+
+io::awaitable<void> AgentSocket::flush() {
+  auto channel = channel_;
+  if (channel) co_await channel->flush();
+}
+
+namespace {
+
+class AgentLink final : public JobLink {
+ public:
+  explicit AgentLink(AgentAddress address) : address_(std::move(address)) {}
+
+  io::awaitable<void> run(io::TaskGroup& group, JobListener& listener) override {
+    auto executor = co_await io::asio::this_coro::executor;
+    socket_ = std::make_unique<AgentSocket>(group, executor, address_);
+    for (auto& message : early_) message();
+    early_.clear();
+    auto on_frame = [this, &listener](const wire::Frame& frame) { take(frame, listener); };
+    std::function<void(const wire::Frame&)> handler = on_frame;
+    Error error = co_await socket_->run(std::move(handler));
+    listener.on_lost(std::move(error));
+  }
+
+  void opened(const OpenedKvStore& message) override { send(message); }
+  void arrive(const Arrive& message) override { send(message); }
+  void released() override {
+    if (socket_) socket_->forget<Arrive>();
+  }
+  void progress(const Progress& message) override { send(message); }
+  void heard(const ServersHeard& message) override { send(message); }
+
+ private:
+  template <class Message>
+  void send(const Message& message) {
+    if (socket_)
+      socket_->send(message);
+    else
+      early_.push_back([this, message] { socket_->send(message); });
+  }
+
+  void take(const wire::Frame& frame, JobListener& listener) {
+    if (frame.type == Servers::kType) {
+      if (auto message = wire::parse<Servers>(frame.body)) listener.on_servers(*message);
+    } else if (frame.type == Release::kType) {
+      if (auto message = wire::parse<Release>(frame.body)) listener.on_release(*message);
+    } else if (frame.type == Shrunk::kType) {
+      if (auto message = wire::parse<Shrunk>(frame.body)) listener.on_shrunk(*message);
+    }
+  }
+
+  AgentAddress address_;
+  std::unique_ptr<AgentSocket> socket_;
+  std::vector<std::function<void()>> early_;
+};
+
+}  // namespace
+
+std::unique_ptr<JobLink> make_agent_link(AgentAddress address) {
+  return std::make_unique<AgentLink>(std::move(address));
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,86 @@
+/// The control side of a process of the job: its connection to the host's agent, which carries the
+/// messages of core/protocol/control_messages.h to and from the supervisor.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/protocol/control_messages.h"
+#include "io/asio.h"
+#include "io/frame_channel.h"
+#include "io/task_group.h"
+
+namespace dt::kv {
+
+struct AgentAddress {
+  std::string path;  ///< $DT_AGENT_SOCKET
+  ProcessId process;
+  std::string token;  ///< $DT_TOKEN
+  /// Without an agent for so long the job is over: agents outlive supervisors.
+  Duration orphan_limit = std::chrono::seconds(300);
+};
+
+/// A connection to the agent that comes back by itself. One thread.
+class AgentSocket {
+ public:
+  /// `group` runs the writers and outlives this.
+  AgentSocket(io::TaskGroup& group, io::asio::any_io_executor executor, AgentAddress address);
+
+  /// Connects, identifies, hands every frame to `on_frame`; connects again when the connection
+  /// ends. Returns when no agent could be reached for the orphan limit.
+  io::awaitable<Error> run(std::function<void(const wire::Frame&)> on_frame);
+
+  /// Sends now, and again after each reconnection: the latest of each type. Messages are
+  /// idempotent, so a repetition is harmless.
+  template <class Message>
+  void send(const Message& message) {
+    std::string frame = wire::frame(message);
+    if (channel_) channel_->send_bytes(frame);
+    latest_[Message::kType] = std::move(frame);
+  }
+  /// The message was answered: not to be repeated.
+  template <class Message>
+  void forget() {
+    latest_.erase(Message::kType);
+  }
+  /// Waits until what was sent is written.
+  io::awaitable<void> flush();
+
+ private:
+  io::TaskGroup& group_;
+  io::asio::any_io_executor executor_;
+  AgentAddress address_;
+  std::map<std::uint16_t, std::string> latest_;
+  std::shared_ptr<io::FrameChannel> channel_;  ///< Null while there is no connection.
+};
+
+/// Who is told what the supervisor says to a worker. Called on any thread.
+class JobListener {
+ public:
+  virtual ~JobListener() = default;
+  virtual void on_servers(Servers servers) = 0;
+  virtual void on_release(Release release) = 0;
+  virtual void on_shrunk(Shrunk shrunk) = 0;
+  /// There is no agent any more.
+  virtual void on_lost(Error error) = 0;
+};
+
+/// A worker's link to the supervisor; tests have their own. Used on one loop's thread.
+class JobLink {
+ public:
+  virtual ~JobLink() = default;
+  /// Serves until it is cancelled or the agent is lost. `group` outlives this object.
+  virtual io::awaitable<void> run(io::TaskGroup& group, JobListener& listener) = 0;
+  virtual void opened(const OpenedKvStore& message) = 0;
+  virtual void arrive(const Arrive& message) = 0;
+  /// The arrival was answered: not to be repeated after a reconnection.
+  virtual void released() = 0;
+  virtual void progress(const Progress& message) = 0;
+  virtual void heard(const ServersHeard& message) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<JobLink> make_agent_link(AgentAddress address);
+
+}  // namespace dt::kv

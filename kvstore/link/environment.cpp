@@ -1,0 +1,142 @@
+#include "kvstore/link/environment.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "kvstore/link/handshake.h"
+
+namespace dt::kv {
+
+namespace {
+
+/// Reads variables and remembers the first one that is wrong.
+class Variables {
+ public:
+  std::string text(const char* name) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) wrong(name, "is not set");
+    return value ? value : "";
+  }
+  template <class Number>
+  void number(const char* name, Number& out, bool required) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) {
+      if (required) wrong(name, "is not set");
+      return;
+    }
+    const std::string_view digits(value);
+    const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+    if (ec != std::errc{} || end != digits.data() + digits.size())
+      wrong(name, "is not a number in range");
+  }
+  void flag(const char* name, bool& out) {
+    unsigned value = 0;
+    number(name, value, false);
+    out = value != 0;
+  }
+  void seconds(const char* name, Duration& out) {
+    double value = -1;
+    number(name, value, false);
+    if (value >= 0 && value < 1e9)
+      out = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+  }
+  void wrong(const char* name, std::string_view what) {
+    if (!error_)
+      error_ = Error{ErrorKind::kInvalid,
+                     fmt::format("{} {}: start this program with dtlaunch", name, what)};
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ private:
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<std::string> interface_address(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0)
+    return tl::unexpected(errno_error(errno, "list the network interfaces"));
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::string found;
+  for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || name != entry->ifa_name) continue;
+    char text[INET6_ADDRSTRLEN] = {};
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      const auto* v4 = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+      return std::string(::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text));
+    }
+    if (entry->ifa_addr->sa_family == AF_INET6 && found.empty()) {
+      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      if (!IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
+        found = ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    }
+  }
+  if (found.empty())
+    return fail(ErrorKind::kInvalid, "no network interface {} with an address here (--interface)",
+                name);
+  return found;
+}
+
+Result<JobEnvironment> read_environment(Role role) {
+  Variables variables;
+  JobEnvironment env;
+  env.agent.path = variables.text("DT_AGENT_SOCKET");
+  env.agent.token = variables.text("DT_TOKEN");
+  variables.seconds("DT_ORPHAN_TIMEOUT", env.agent.orphan_limit);
+  const auto secret = secret_from_hex(variables.text("DT_SECRET"));
+  if (secret)
+    env.secret = *secret;
+  else
+    variables.wrong("DT_SECRET", "is not 64 hexadecimal digits");
+  variables.seconds("DT_START_TIMEOUT", env.start_timeout);
+  std::uint32_t busy_poll_us = 0;
+  variables.number("DT_BUSY_POLL_US", busy_poll_us, false);
+  env.busy_poll = std::chrono::microseconds(busy_poll_us);
+  if (role == Role::kServer) {
+    variables.flag("DT_DETERMINISTIC", env.deterministic);
+    variables.flag("DT_REFUSE_NONFINITE", env.refuse_nonfinite);
+    variables.number("DT_SERVER_ID", env.id, true);
+    env.server_index = env.id;
+    variables.number("DT_SERVER_INDEX", env.server_index, false);
+    variables.number("DT_SERVER_PORT", env.server_port, false);
+    variables.number("DT_NUM_WORKERS", env.num_workers, false);
+    variables.number("DT_MAX_WORKERS", env.max_workers, false);
+    env.bind = variables.text("DT_BIND");
+    if (const char* name = std::getenv("DT_INTERFACE")) env.interface = name;
+    if (const char* device = std::getenv("DT_SERVER_DEVICE")) env.device = device;
+    variables.number("DT_NUM_SERVERS", env.num_servers, false);
+    if (const char* folder = std::getenv("DT_CHECKPOINTS")) env.checkpoints = folder;
+    if (const char* folder = std::getenv("DT_RESTORE")) env.restore = folder;
+  } else {
+    unsigned newcomer = 0;
+    variables.number("DT_WORKER_ID", env.id, true);
+    variables.number("DT_RANK", env.rank, true);
+    variables.number("DT_NUM_WORKERS", env.num_workers, true);
+    variables.number("DT_NUM_SERVERS", env.num_servers, true);
+    variables.number("DT_NEWCOMER", newcomer, false);
+    env.newcomer = newcomer != 0;
+    const char* transport = std::getenv("DT_TRANSPORT");
+    const std::string_view name = transport && *transport ? transport : "auto";
+    if (name == "tcp")
+      env.transport = Transport::kTcp;
+    else if (name == "shm")
+      env.transport = Transport::kSharedMemory;
+    else if (name != "auto")
+      variables.wrong("DT_TRANSPORT", "is none of auto, tcp, shm");
+  }
+  env.agent.process.role = role;
+  env.agent.process.id = env.id;
+  if (variables.error()) return tl::unexpected(*variables.error());
+  return env;
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,43 @@
+/// What the supervisor and the agent told this process in its environment (DT_*).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/result.h"
+#include "kvstore/link/agent_link.h"
+#include "kvstore/worker/client.h"
+
+namespace dt::kv {
+
+struct JobEnvironment {
+  AgentAddress agent;
+  std::string secret;    ///< 32 bytes.
+  std::uint32_t id = 0;  ///< Worker or server id.
+  std::uint32_t rank = 0;
+  std::uint32_t num_workers = 1;
+  std::uint32_t max_workers = 0;  ///< That a server reckons with; 0: not said.
+  std::uint32_t num_servers = 0;
+  std::uint32_t server_index = 0;  ///< Among the job's servers.
+  bool newcomer = false;
+  std::string bind;       ///< Literal address a server binds and tells the workers.
+  std::string interface;  ///< Not empty: the address of this interface instead.
+  std::uint16_t server_port = 0;
+  std::string checkpoints;  ///< A server's folder for checkpoints; empty: none are written.
+  std::string restore;      ///< The folder of the checkpoint a server begins with; empty: none.
+  Transport transport = Transport::kAuto;
+  bool deterministic = false;
+  bool refuse_nonfinite = false;
+  std::string device = "cpu";  ///< As parse_device takes it.
+  Duration busy_poll{};
+  Duration start_timeout = std::chrono::seconds(600);
+};
+
+/// The IPv4 address of a network interface of this machine, else a global IPv6 one.
+[[nodiscard]] Result<std::string> interface_address(const std::string& name);
+
+/// kInvalid names the first variable that is missing or malformed: this process was not started
+/// for that role by dtlaunch.
+[[nodiscard]] Result<JobEnvironment> read_environment(Role role);
+
+}  // namespace dt::kv

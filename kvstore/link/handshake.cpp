@@ -1,0 +1,81 @@
+#include "kvstore/link/handshake.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <array>
+
+namespace dt::kv {
+
+namespace {
+
+std::string hmac(std::string_view secret, std::string_view text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> mac{};
+  unsigned int size = 0;
+  const auto* done =
+      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac.data(), &size);
+  DT_CHECK(done != nullptr, "HMAC-SHA256 is not available in this OpenSSL");
+  return {reinterpret_cast<const char*>(mac.data()), size};
+}
+
+std::string text_of(std::string_view role, const Transcript& t) {
+  wire::Writer w;
+  w.put(std::string_view("dtlaunch data plane"));
+  w.put(data::kVersion);
+  w.put(role);
+  w.put(t.server_nonce);
+  w.put(t.client_nonce);
+  w.put(t.server);
+  w.put(t.worker);
+  w.put(t.loop);
+  return w.take();
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::string fresh_nonce() {
+  std::array<unsigned char, data::kNonceBytes> bytes{};
+  DT_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1,
+           "the system has no random numbers");
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string client_mac(std::string_view secret, const Transcript& transcript) {
+  return hmac(secret, text_of("client", transcript));
+}
+
+std::string server_mac(std::string_view secret, const Transcript& transcript, std::uint32_t loops) {
+  wire::Writer w;
+  w.put(text_of("server", transcript));
+  w.put(loops);
+  return hmac(secret, w.take());
+}
+
+bool same_mac(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Result<std::string> secret_from_hex(std::string_view hex) {
+  std::string secret;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    const int high = hex_digit(hex[i]);
+    const int low = hex_digit(hex[i + 1]);
+    if (high < 0 || low < 0) break;
+    secret.push_back(static_cast<char>(high * 16 + low));
+  }
+  if (hex.size() != 64 || secret.size() != 32)
+    return fail(ErrorKind::kInvalid, "DT_SECRET is not 64 hexadecimal digits");
+  return secret;
+}
+
+}  // namespace dt::kv

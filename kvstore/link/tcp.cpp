@@ -1,0 +1,329 @@
+#include "kvstore/link/tcp.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+
+namespace dt::kv {
+
+namespace {
+
+constexpr std::size_t kReadBuffer = std::size_t{64} << 10;
+/// From here on a payload is worth a system call of its own, straight to its place.
+constexpr std::size_t kLarge = std::size_t{32} << 10;
+/// Bytes read from one connection before the others get their turn. About a chunk, so that what
+/// several workers send for one chunk meets in the cache.
+constexpr std::size_t kTurn = std::size_t{1} << 20;
+/// Small frames handed on in a turn: what one costs is not for this file to know.
+constexpr unsigned kTurnFrames = 256;
+constexpr std::size_t kMaxPieces = 256;
+
+void set_option(int fd, int level, int name, int value) {
+  // Every one of these is an improvement, none a necessity.
+  (void)setsockopt(fd, level, name, &value, sizeof value);
+}
+
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+}  // namespace
+
+void tune(TcpSocket& socket) {
+  boost::system::error_code ec;
+  const int fd = socket.native_handle();
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 20);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
+  const auto local = socket.local_endpoint(ec);
+  const auto remote = socket.remote_endpoint(ec);
+  if (!ec && local.address() == remote.address())
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
+TcpLink::TcpLink(TcpSocket socket)
+    : socket_(std::move(socket)),
+      buffer_(kReadBuffer, '\0'),
+      wake_(socket_.get_executor(), io::asio::steady_timer::time_point::max()),
+      room_(socket_.get_executor(), io::asio::steady_timer::time_point::max()) {
+  boost::system::error_code ec;
+  socket_.native_non_blocking(true, ec);
+}
+
+io::awaitable<Result<void>> TcpLink::read(void* into, std::size_t size) {
+  char* to = static_cast<char*>(into);
+  for (;;) {
+    const std::size_t have = std::min(size, buffered());
+    std::memcpy(to, buffer_.data() + buffer_begin_, have);
+    buffer_begin_ += have;
+    to += have;
+    size -= have;
+    if (size == 0) co_return Result<void>{};
+    auto more = fill();
+    if (!more) co_return tl::unexpected(more.error());
+    if (buffered() > 0) continue;
+    auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
+    if (ec) co_return fail(ErrorKind::kClosed, "the connection was closed");
+  }
+}
+
+io::awaitable<Result<wire::Frame>> TcpLink::read_frame(std::size_t max_body) {
+  std::array<char, wire::kFrameHeader> head{};
+  auto got = co_await read(head.data(), head.size());
+  if (!got) co_return tl::unexpected(got.error());
+  wire::Reader reader(std::string_view(head.data(), head.size()));
+  std::uint32_t size = 0;
+  wire::Frame frame;
+  reader.get(size);
+  reader.get(frame.type);
+  if (size < sizeof(frame.type) || size - sizeof(frame.type) > max_body)
+    co_return fail(ErrorKind::kProtocol, "a frame of {} bytes (at most {} are allowed)", size,
+                   max_body);
+  frame.body.resize(size - sizeof(frame.type));
+  auto body = co_await read(frame.body.data(), frame.body.size());
+  if (!body) co_return tl::unexpected(body.error());
+  co_return std::move(frame);
+}
+
+io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
+  for (;;) {
+    auto drained = drain(sink);
+    const bool has_stopped = is_over_limit() || is_turn_over();
+    sink.idle();
+    if (!drained) co_return drained.error();
+    while (open_ && is_over_limit()) co_await room_.async_wait(io::tok);
+    if (has_stopped) {  // there may be whole frames in the buffer
+      co_await io::asio::post(socket_.get_executor(), io::tok);
+      continue;
+    }
+    is_waiting_ = true;
+    auto [ec] = co_await socket_.async_wait(TcpSocket::wait_read, io::tok);
+    is_waiting_ = false;
+    if (failure_) co_return *failure_;
+    if (ec) co_return Error{ErrorKind::kClosed, "the connection was closed"};
+  }
+}
+
+bool TcpLink::is_turn_over() const { return turn_frames_ >= kTurnFrames; }
+
+bool TcpLink::read_now(FrameSink& sink) {
+  if (!open_ || !is_waiting_ || failure_ || is_over_limit()) return false;
+  const std::uint64_t before = bytes_read_;
+  const bool has_rest = buffered() > 0;
+  auto drained = drain(sink);
+  while (drained && is_turn_over() &&
+         !is_over_limit()) {  // receive() waits for bytes, not for these
+    turn_frames_ = 0;
+    drained = parse(sink);
+  }
+  const bool has_read = has_rest || bytes_read_ != before;
+  if (has_read) sink.idle();
+  if (!drained) {
+    failure_ = drained.error();
+    boost::system::error_code ec;
+    socket_.cancel(ec);  // receive() ends
+  }
+  return has_read;
+}
+
+Result<void> TcpLink::drain(FrameSink& sink) {
+  const std::uint64_t turn_ends = bytes_read_ + kTurn;
+  turn_frames_ = 0;
+  for (;;) {
+    auto parsed = parse(sink);
+    if (!parsed || bytes_read_ >= turn_ends || is_over_limit() || is_turn_over()) return parsed;
+    auto more = fill();
+    if (!more) return tl::unexpected(more.error());
+    if (*more) continue;
+    return parse(sink);
+  }
+}
+
+Result<void> TcpLink::parse(FrameSink& sink) {
+  for (;;) {
+    if (!arriving_.is_open) {
+      if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
+      if (buffered() < data::kHeaderBytes || is_over_limit() || is_turn_over()) return {};
+      auto header =
+          data::decode(std::string_view(buffer_.data() + buffer_begin_, data::kHeaderBytes));
+      if (!header) return tl::unexpected(header.error());
+      buffer_begin_ += data::kHeaderBytes;
+      auto into = sink.begin(*header);
+      if (!into) return tl::unexpected(into.error());
+      arriving_ = {*header, *into, header->payload, true, header->payload >= kLarge};
+    }
+    const std::size_t have = std::min(arriving_.left, buffered());
+    if (have > 0) {
+      std::memcpy(arriving_.into, buffer_.data() + buffer_begin_, have);
+      buffer_begin_ += have;
+      arriving_.into += have;
+      arriving_.left -= have;
+    }
+    if (arriving_.left > 0) return {};
+    arriving_.is_open = false;
+    ++turn_frames_;
+    auto taken = sink.end();
+    if (!taken) return taken;
+  }
+}
+
+Result<bool> TcpLink::fill() {
+  if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
+  if (buffer_begin_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
+    buffer_end_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  // After a large payload only the next header: what follows it is likely to be large as well, and
+  // what comes through the buffer is copied once more.
+  const std::size_t room =
+      arriving_.is_large ? data::kHeaderBytes - buffer_end_ : buffer_.size() - buffer_end_;
+  std::array<iovec, 2> pieces = {iovec{arriving_.into, arriving_.left},
+                                 iovec{buffer_.data() + buffer_end_, room}};
+  const std::size_t wanted = arriving_.left + room;
+  for (;;) {
+    const ssize_t n = ::readv(socket_.native_handle(), pieces.data(), 2);
+    if (n == 0) return fail(ErrorKind::kClosed, "the other side closed the connection");
+    if (n < 0) {
+      const int error = errno;
+      if (error == EINTR) continue;
+      if (would_block(error)) return false;
+      return tl::unexpected(errno_error(error, "read"));
+    }
+    const auto got = static_cast<std::size_t>(n);
+    bytes_read_ += got;
+    const std::size_t direct = std::min(got, arriving_.left);
+    arriving_.into += direct;
+    arriving_.left -= direct;
+    buffer_end_ += got - direct;
+    return got == wanted;
+  }
+}
+
+void TcpLink::send_text(std::string text) {
+  if (!open_ || is_finished_) return;
+  auto keep = std::make_shared<const std::string>(std::move(text));
+  Outgoing& out = queue_.emplace_back();
+  out.data = keep->data();
+  out.size = keep->size();
+  queued_bytes_ += out.size;
+  out.keep = std::move(keep);
+}
+
+void TcpLink::send(const data::Header& header, const void* data, std::size_t size,
+                   std::shared_ptr<const void> keep) {
+  if (!open_ || is_finished_) return;
+  Outgoing& out = queue_.emplace_back();
+  out.head = data::encode(header);
+  out.head_size = out.head.size();
+  out.data = static_cast<const char*>(data);
+  out.size = size;
+  out.keep = std::move(keep);
+  queued_bytes_ += out.head_size + size;
+}
+
+bool TcpLink::write_some() {
+  while (!queue_.empty()) {
+    std::array<iovec, kMaxPieces> pieces;
+    std::size_t count = 0;
+    std::size_t skip = front_written_;
+    for (auto& out : queue_) {
+      if (count + 2 > kMaxPieces) break;
+      const std::size_t from_head = std::min(skip, out.head_size);
+      skip -= from_head;
+      if (from_head < out.head_size)
+        pieces[count++] = {out.head.data() + from_head, out.head_size - from_head};
+      if (skip < out.size) pieces[count++] = {const_cast<char*>(out.data) + skip, out.size - skip};
+      skip = 0;
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      is_full_ = would_block(errno);
+      return is_full_;
+    }
+    bytes_written_ += static_cast<std::size_t>(n);
+    const bool was_over = is_over_limit();
+    queued_bytes_ -= static_cast<std::size_t>(n);
+    if (was_over && !is_over_limit()) room_.cancel();
+    front_written_ += static_cast<std::size_t>(n);
+    while (!queue_.empty()) {
+      const std::size_t whole = queue_.front().head_size + queue_.front().size;
+      if (front_written_ < whole) break;
+      front_written_ -= whole;
+      queue_.pop_front();
+    }
+    if (on_written_) on_written_();
+  }
+  return true;
+}
+
+void TcpLink::write_now() {
+  if (!open_ || is_full_ || queue_.empty()) return;
+  if (!write_some()) return close();
+  if (is_full_) wake_.cancel();
+}
+
+io::awaitable<Result<void>> TcpLink::flush() {
+  while (open_ && write_some()) {
+    if (queue_.empty()) co_return Result<void>{};
+    auto [ec] = co_await socket_.async_wait(TcpSocket::wait_write, io::tok);
+    if (ec) break;
+    is_full_ = false;
+  }
+  co_return fail(ErrorKind::kClosed, "the connection was closed");
+}
+
+io::awaitable<void> TcpLink::write_loop() {
+  while (open_) {
+    if (!is_full_) {
+      co_await wake_.async_wait(io::tok);
+      continue;
+    }
+    auto [ec] = co_await socket_.async_wait(TcpSocket::wait_write, io::tok);
+    if (ec) break;
+    is_full_ = false;
+    if (!write_some()) break;
+  }
+  close();
+}
+
+void TcpLink::finish() {
+  if (!open_) return;
+  is_finished_ = true;
+  queue_.clear();
+  front_written_ = 0;
+  queued_bytes_ = 0;
+  boost::system::error_code ec;
+  socket_.shutdown(TcpSocket::shutdown_send, ec);
+}
+
+void TcpLink::close() {
+  if (!open_) return;
+  open_ = false;
+  boost::system::error_code ec;
+  socket_.shutdown(TcpSocket::shutdown_both, ec);
+  socket_.close(ec);
+  wake_.cancel();
+  room_.cancel();
+}
+
+int TcpLink::release() {
+  open_ = false;
+  wake_.cancel();
+  boost::system::error_code ec;
+  return socket_.release(ec);
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,273 @@
+/// The data plane: what a worker's library and a kvstore server say to each other on an
+/// authenticated connection (one per worker and server loop).
+///
+///     frame = Header (kHeaderBytes, little-endian) | payload of header.payload bytes
+///
+/// Every request is answered once with the same `request` number, in any order. Requests may arrive
+/// twice (a client sends again what was not answered when a connection broke).
+///
+///     request                payload              answer
+///     kRegister              RegisterKeys         kDone, KeyTable (when all of them exist)
+///     kInit                  values or nothing    kDone (round=the open one);
+///                                                 kNeedValues: send again, with values
+///     kPush                  gradient             kDone, when the round is complete
+///     kPushPull              gradient             kValue, of exactly that round
+///     kPull                                       kValue
+///     kFinish (round=phase, step=next epoch)      kDone
+///     kBarrier (round)                            kDone, when every contributor is there
+///     kSetOptimizer          text                 kDone; kCheckOnly: nothing is set yet
+///     kSync                                       kDone, SyncState
+///     kShare                 ShareMemory          kDone: kShared frames may name it from now on
+///     kUnshare (chunk=number)                     kDone: forgotten
+///     kBeat                                       kBeat: both ends only show life
+/// or kFailed with a Failure.
+///
+/// A worker connects to a loop when the loop owns a chunk of a key that the worker knows; before,
+/// it sends that loop's kFinish, kSetOptimizer and kSync to the server's first loop, which hands
+/// them over (key=kForLoop, chunk=the loop). The answers come back the same way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/base/result.h"
+#include "core/base/wire.h"
+
+namespace dt::data {
+
+inline constexpr std::uint16_t kVersion = 5;
+inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
+
+enum class Type : std::uint8_t {
+  kRegister = 1,
+  kInit = 2,
+  kPush = 3,
+  kPushPull = 4,
+  kPull = 5,
+  kFinish = 6,
+  kBarrier = 7,
+  kSetOptimizer = 8,
+  kSync = 9,
+  kBeat = 10,
+  kShare = 11,
+  kUnshare = 12,
+  kDone = 64,
+  kValue = 65,
+  kFailed = 66,
+  kNeedValues = 67,
+};
+
+/// The numbers of dtkv_dtype.
+enum class Dtype : std::uint8_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kFloat16 = 2,
+  kBfloat16 = 3,
+  kInt64 = 4,
+};
+
+/// "float32"; "dtype 9" for a number that is none.
+[[nodiscard]] std::string name_of(Dtype dtype);
+
+/// Bytes of an element; 0 for a number that is no dtype.
+[[nodiscard]] constexpr std::uint32_t element_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return 4;
+    case Dtype::kFloat64:
+    case Dtype::kInt64:
+      return 8;
+    case Dtype::kFloat16:
+    case Dtype::kBfloat16:
+      return 2;
+  }
+  return 0;
+}
+
+/// The numbers of dtkv_reduce.
+enum class Reduce : std::uint8_t { kAuto = 0, kSum = 1, kMean = 2 };
+
+/// The numbers of dtkv_error that a server may say.
+enum class Code : std::uint8_t {
+  kInvalid = 1,
+  kTimeout = 3,
+  kFenced = 4,
+  kMismatch = 6,
+  kNonfinite = 8,  ///< The gradient was refused; the round went on as if it had no samples.
+};
+
+enum Flags : std::uint8_t {
+  kAuxiliary = 1,   ///< kInit: mean without optimizer.
+  kAsync = 2,       ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
+  kStepsOnly = 1,   ///< kFinish: of parameters; auxiliary keys are still to come.
+  kCheckOnly = 4,   ///< kSetOptimizer
+  kShared = 8,      ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
+  kCodec = 112,     ///< kPush, kPushPull: the sender's Codec; see codec_of().
+  kOnDevice = 128,  ///< kDone of a kShare: the server computes on a device; share that memory too.
+};
+
+/// What a gradient of a float32 parameter is compressed with (kvstore/compute/compression.h). A
+/// gradient in shared memory is not, whatever its sender uses elsewhere.
+enum class Codec : std::uint8_t { kNone = 0, kTwoBit = 1, kFp16 = 2, kBf16 = 3, kOneBit = 4 };
+
+struct Header {
+  std::uint32_t magic = kMagic;
+  std::uint32_t payload = 0;  ///< Bytes after the header.
+  Type type{};
+  Dtype dtype{};
+  Reduce reduce{};
+  std::uint8_t flags = 0;
+  std::int32_t priority = 0;
+  KeyId key;
+  std::uint32_t chunk = 0;
+  WorkerId worker;
+  float learning_rate = 0;
+  std::uint64_t request = 0;
+  Generation generation;
+  Round round;
+  std::uint64_t step = 0;     ///< kInit: the chunk's first element.
+  std::uint64_t samples = 0;  ///< kInit: the chunk's elements.
+  DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, learning_rate,
+            request, generation, round, step, samples)
+};
+
+/// Header::key of a request for the loop that Header::chunk names, and of its answer.
+inline constexpr KeyId kForLoop{0xffffffff};
+
+/// Whether requests of the type may be handed from loop to loop.
+[[nodiscard]] constexpr bool may_be_for_loop(Type type) {
+  return type == Type::kFinish || type == Type::kSetOptimizer || type == Type::kSync;
+}
+
+[[nodiscard]] constexpr Codec codec_of(const Header& header) {
+  return static_cast<Codec>((header.flags & kCodec) >> 4);
+}
+constexpr void set_codec(Header& header, Codec codec) {
+  header.flags =
+      static_cast<std::uint8_t>((header.flags & ~kCodec) | (static_cast<unsigned>(codec) << 4));
+}
+
+inline constexpr std::size_t kHeaderBytes = 72;
+/// A header in memory is a header on the wire (on a little-endian machine): nothing to convert for
+/// each of a thousand small frames.
+static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == kHeaderBytes);
+/// No frame is longer, whoever sends it.
+inline constexpr std::uint32_t kMaxPayload = std::uint32_t{64} << 20;
+
+[[nodiscard]] std::array<char, kHeaderBytes> encode(const Header& header);
+/// `bytes` are kHeaderBytes; kProtocol when magic, length or an enum is none of ours.
+[[nodiscard]] Result<Header> decode(std::string_view bytes);
+
+struct KeySpec {
+  std::string name;
+  std::uint64_t count = 0;  ///< Elements.
+  Dtype dtype{};
+  std::uint8_t flags = 0;
+  friend bool operator==(const KeySpec&, const KeySpec&) = default;
+  DT_FIELDS(name, count, dtype, flags)
+};
+
+struct RegisterKeys {
+  static constexpr std::uint16_t kType = 210;
+  std::uint32_t known = 0;  ///< The sender's table has so many keys; it is told the rest.
+  std::vector<KeySpec> keys;
+  DT_FIELDS(known, keys)
+};
+
+struct KeyTable {
+  static constexpr std::uint16_t kType = 211;
+  std::uint32_t from = 0;  ///< KeyId of the first entry.
+  std::vector<KeySpec> keys;
+  DT_FIELDS(from, keys)
+};
+
+struct ChunkRound {
+  KeyId key;
+  std::uint32_t chunk = 0;
+  Round open;
+  DT_FIELDS(key, chunk, open)
+};
+
+/// Where a loop stands: what a worker adopts when it connects and at each release.
+struct SyncState {
+  static constexpr std::uint16_t kType = 212;
+  Generation generation;
+  std::uint64_t phase = 0;  ///< Number of epochs every contributor has finished.
+  Round barrier;            ///< The open one.
+  std::vector<ChunkRound> chunks;
+  DT_FIELDS(generation, phase, barrier, chunks)
+};
+
+/// Memory of the sender that the receiver, on the same host, is to map.
+struct ShareMemory {
+  static constexpr std::uint16_t kType = 214;
+  std::uint32_t number = 0;  ///< The sender's, new for each memory.
+  std::uint32_t pid = 0;     ///< pid and fd: of the host's memory.
+  std::uint32_t fd = 0;
+  std::uint64_t size = 0;
+  std::string token;   ///< What is found behind its end, or before a device's memory.
+  std::string handle;  ///< Of a device's memory, by CUDA IPC; empty: it is the host's.
+  DT_FIELDS(number, pid, fd, size, token, handle)
+};
+inline constexpr std::uint32_t kMaxShareMemory = 256;  ///< Bytes of a ShareMemory.
+
+/// Where in shared memories a chunk's gradient lies and its value is wanted.
+struct SharedPlaces {
+  static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+  std::uint32_t in = kNowhere;  ///< ShareMemory::number
+  std::uint32_t out = kNowhere;
+  std::uint64_t in_offset = 0;
+  std::uint64_t out_offset = 0;
+};
+static_assert(std::is_trivially_copyable_v<SharedPlaces>);
+inline constexpr std::uint32_t kSharedPlacesBytes = 24;
+[[nodiscard]] std::array<char, kSharedPlacesBytes> encode(const SharedPlaces& places);
+[[nodiscard]] SharedPlaces decode_places(const std::array<char, kSharedPlacesBytes>& bytes);
+
+struct Failure {
+  static constexpr std::uint16_t kType = 213;
+  Code code{};
+  std::string message;
+  DT_FIELDS(code, message)
+};
+
+// ---------------------------------------------------------------- handshake, before anything else
+// Small wire frames (u32 size | u16 type | fields). Each side proves that it knows the secret by a
+// HMAC-SHA256 over the other's fresh nonce, its own, its role's name and who is talking to whom.
+
+inline constexpr std::size_t kMaxHandshakeFrame = 256;
+inline constexpr std::size_t kNonceBytes = 32;
+
+/// server -> client, at once.
+struct Challenge {
+  static constexpr std::uint16_t kType = 200;
+  std::uint16_t version = kVersion;
+  std::string nonce;
+  DT_FIELDS(version, nonce)
+};
+
+/// client -> server
+struct ClientProof {
+  static constexpr std::uint16_t kType = 201;
+  ServerId server;  ///< Whom the client wants to talk to.
+  WorkerId worker;  ///< Who it is.
+  std::uint32_t loop = 0;
+  std::string nonce;
+  std::string mac;
+  DT_FIELDS(server, worker, loop, nonce, mac)
+};
+
+/// server -> client; from then on the connection belongs to the loop and carries frames.
+struct ServerProof {
+  static constexpr std::uint16_t kType = 202;
+  std::uint32_t loops = 0;
+  std::string mac;
+  DT_FIELDS(loops, mac)
+};
+
+}  // namespace dt::data

@@ -1,0 +1,114 @@
+/// What a server saves at a boundary, and one checkpoint's files taken together for reading.
+///
+/// A server's file has these arrays, K being the key's number and C the chunk's:
+///
+///     keyK.chunkC           the values
+///     keyK.chunkC.state1    the optimizer's: momentum, or the first moment
+///     keyK.chunkC.state2    Adam's second moment
+///
+/// and this metadata: format, epoch, generation, server, servers, step, optimizer (as
+/// dtkv_set_optimizer has it; empty: none), updates ([[K, C, number], ...], chunks without any left
+/// out), and at server 0 keys ([["NAME", elements, "F32", is auxiliary], ...] in the order of K;
+/// bytes of a name that are not plain ASCII, and %, are %XX). A key's chunks in their order are the
+/// key's values.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+#include "io/job/checkpoint_manifest.h"
+#include "kvstore/compute/payload.h"
+#include "kvstore/protocol/messages.h"
+#include "kvstore/server/checkpoint/tensor_file.h"
+
+namespace dt::kv {
+
+/// A chunk as it was; its arrays may be of a device (Payload::memory). Whoever holds it only reads;
+/// references are taken and let go on the thread of the loop that owns the chunk.
+struct SavedChunk {
+  KeyId key;
+  std::uint32_t chunk = 0;
+  data::Dtype dtype{};
+  std::uint64_t elements = 0;
+  std::uint64_t updates = 0;  ///< By the optimizer.
+  std::shared_ptr<const Payload> value;
+  std::shared_ptr<const Payload> state1;  ///< Null: none.
+  std::shared_ptr<const Payload> state2;
+};
+
+/// One loop's.
+struct SavedLoop {
+  std::vector<SavedChunk> chunks;
+  std::vector<data::KeySpec> keys;  ///< Of the loop that has the key table, else empty.
+  std::string optimizer;
+  std::uint64_t step = 0;
+  int device = 0;  ///< Of which arrays are that are not the host's.
+  /// With a device: to be held while arrays are looked at that may be of the device, since the loop
+  /// moves them to the host's memory when the device has no room. Null: they are the host's.
+  std::shared_ptr<std::mutex> guard;
+};
+
+/// Where a file belongs.
+struct SavedBy {
+  Epoch epoch;
+  Generation generation;
+  std::uint32_t server = 0;  ///< Index.
+  std::uint32_t servers = 1;
+};
+
+/// Arrays are the host's.
+[[nodiscard]] Result<WrittenFile> write_saved(const std::string& path, const SavedBy& by,
+                                              const std::vector<SavedLoop>& loops,
+                                              const std::function<bool()>& give_up = {});
+
+/// A slice of a key out of a checkpoint.
+struct RestoredSlice {
+  Payload value;
+  Payload state1;  ///< Empty: none.
+  Payload state2;
+  std::uint64_t updates = 0;
+};
+
+/// A whole checkpoint. Which server wrote what, in which chunks, does not matter to the reader.
+class Checkpoint {
+ public:
+  /// Reads the manifest and every file's header; kInvalid and kIo name the file.
+  [[nodiscard]] static Result<std::shared_ptr<const Checkpoint>> open(const std::string& folder);
+
+  [[nodiscard]] const io::Manifest& manifest() const { return manifest_; }
+  /// By KeyId.
+  [[nodiscard]] const std::vector<data::KeySpec>& keys() const { return keys_; }
+  /// As dtkv_set_optimizer has it; empty: none.
+  [[nodiscard]] const std::string& optimizer() const { return optimizer_; }
+  [[nodiscard]] bool has(KeyId key) const { return key.value < keys_.size(); }
+  /// Elements first..first+count-1 of a key that is there. Any thread.
+  [[nodiscard]] Result<RestoredSlice> load(KeyId key, std::uint64_t first,
+                                           std::uint64_t count) const;
+
+ private:
+  struct Piece {
+    std::uint32_t chunk = 0;
+    std::uint64_t first = 0;
+    std::uint64_t updates = 0;
+    const TensorFile* file = nullptr;
+    const TensorFile::Entry* value = nullptr;
+    const TensorFile::Entry* state1 = nullptr;
+    const TensorFile::Entry* state2 = nullptr;
+  };
+  Checkpoint() = default;
+  void take_file(const io::Manifest::File& named, const std::string& folder);
+  void take_pieces(const TensorFile& file);
+  void arrange();
+
+  io::Manifest manifest_;
+  std::vector<std::unique_ptr<TensorFile>> files_;
+  std::vector<data::KeySpec> keys_;
+  std::string optimizer_;
+  std::vector<std::vector<Piece>> pieces_;  ///< By key, in order.
+};
+
+}  // namespace dt::kv

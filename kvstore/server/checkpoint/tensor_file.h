@@ -1,0 +1,86 @@
+/// A file of named arrays in the safetensors format, with checksums. Python reads it with
+/// safetensors (safe_open, safetensors.torch.load_file); what is ours lies in its metadata.
+///
+///     file   = u64 size of the header | header, padded with spaces | arrays, one after the other
+///     header = {"__metadata__": {"crc32c": "0123abcd...", ...},
+///               "NAME": {"dtype": "F32", "shape": [n], "data_offsets": [begin, end]}, ...}
+///
+/// crc32c: eight hex digits for each array, in the order of the data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "io/fd.h"
+#include "kvstore/protocol/messages.h"
+
+namespace dt::kv {
+
+using Metadata = std::map<std::string, std::string>;
+
+/// "F32" and so on; nullptr for a number that is no dtype.
+[[nodiscard]] const char* safetensors_name(data::Dtype dtype);
+
+/// An array to be written.
+struct Tensor {
+  std::string name;
+  data::Dtype dtype{};
+  std::uint64_t elements = 0;
+  const std::byte* values = nullptr;
+};
+
+struct WrittenFile {
+  std::uint64_t bytes = 0;
+  std::uint32_t header_crc = 0;  ///< Of the header with its size; it has the arrays' checksums.
+};
+
+/// Writes and syncs the file; what was there is replaced. On an error nothing is left of it.
+/// `give_up` is asked about every megabyte; true ends it with kClosed.
+[[nodiscard]] Result<WrittenFile> write_tensor_file(const std::string& path,
+                                                    std::span<const Tensor> tensors,
+                                                    Metadata metadata,
+                                                    const std::function<bool()>& give_up = {});
+
+/// One of these files for reading. Any bytes are either refused with what is wrong or read as what
+/// was written: no more memory is taken than the header is long, times a small factor.
+class TensorFile {
+ public:
+  struct Entry {
+    std::string name;
+    data::Dtype dtype{};
+    std::uint64_t elements = 0;
+    std::uint64_t at = 0;  ///< In the file.
+    std::uint32_t crc = 0;
+
+    [[nodiscard]] std::uint64_t bytes() const { return elements * data::element_bytes(dtype); }
+  };
+  /// A longer header is refused.
+  static constexpr std::uint64_t kMaxHeader = std::uint64_t{64} << 20;
+
+  [[nodiscard]] static Result<TensorFile> open(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// In the order of the data.
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  [[nodiscard]] const Metadata& metadata() const { return metadata_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::uint32_t header_crc() const { return header_crc_; }
+  /// All of an array, checked; `into` holds entry.bytes(). Any thread.
+  [[nodiscard]] Result<void> read(const Entry& entry, std::byte* into) const;
+
+ private:
+  std::string path_;
+  io::Fd fd_;
+  std::uint64_t bytes_ = 0;
+  std::uint32_t header_crc_ = 0;
+  std::vector<Entry> entries_;
+  Metadata metadata_;
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,90 @@
+#include "kvstore/server/checkpoint/writer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "kvstore/compute/device_engine.h"
+
+namespace dt::kv {
+namespace {
+
+/// Chunks that are copied while the loop may not move them.
+constexpr std::size_t kAtOnce = 16;
+
+/// The loop's chunks with all arrays in the host's memory. The references stay with the task.
+Result<SavedLoop> on_host(const SavedLoop& saved) {
+  SavedLoop out = saved;
+  for (std::size_t begin = 0; begin < out.chunks.size(); begin += kAtOnce) {
+    const std::size_t end = std::min(begin + kAtOnce, out.chunks.size());
+    const std::lock_guard lock(*saved.guard);
+    std::vector<const Payload*> ours;
+    const auto look = [&ours](const std::shared_ptr<const Payload>& array) {
+      ours.push_back(array && array->memory() == Memory::kDevice ? array.get() : nullptr);
+    };
+    for (std::size_t i = begin; i < end; ++i) {
+      look(out.chunks[i].value);
+      look(out.chunks[i].state1);
+      look(out.chunks[i].state2);
+    }
+    auto fetched = DeviceEngine::fetch(saved.device, ours);
+    if (!fetched) return tl::unexpected(fetched.error());
+    auto next = fetched->begin();
+    for (std::size_t i = begin; i < end; ++i)
+      for (auto* array : {&out.chunks[i].value, &out.chunks[i].state1, &out.chunks[i].state2})
+        if (auto copy = std::move(*next++)) *array = std::move(copy);
+  }
+  return out;
+}
+
+Result<WrittenFile> write_task(const SavedWriter::Task& task, const std::atomic<bool>& stopping) {
+  std::error_code ec;
+  std::filesystem::create_directories(task.folder, ec);
+  if (ec) return fail(ErrorKind::kIo, "make folder {}: {}", task.folder, ec.message());
+  const std::string path = task.folder + "/" + io::checkpoint_file(task.by.server);
+  const auto give_up = [&stopping] { return stopping.load(); };
+  std::vector<SavedLoop> copies;
+  for (const auto& loop : task.loops) {
+    auto copy = loop.guard ? on_host(loop) : Result<SavedLoop>(loop);
+    if (!copy) return tl::unexpected(copy.error());
+    copies.push_back(std::move(*copy));
+  }
+  return write_saved(path, task.by, copies, give_up);
+}
+
+}  // namespace
+
+SavedWriter::SavedWriter(Done done) : done_(std::move(done)), thread_([this] { run(); }) {}
+
+SavedWriter::~SavedWriter() {
+  stopping_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    task_.reset();
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void SavedWriter::submit(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    task_ = std::move(task);
+  }
+  wake_.notify_all();
+}
+
+void SavedWriter::run() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return stopping_ || task_; });
+    if (stopping_) return;
+    Task task = *std::exchange(task_, std::nullopt);
+    lock.unlock();
+    auto written = write_task(task, stopping_);
+    busy_ = false;
+    done_(std::move(task), std::move(written));
+  }
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,538 @@
+#include "kvstore/server/chunk_value.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "kvstore/compute/compression.h"
+#include "kvstore/compute/kernels/kernels.h"
+
+namespace dt::kv {
+
+namespace {
+
+/// Elements that stay in the cache while they are computed and handed out.
+constexpr std::size_t kBlock = 4096;
+
+/// How the payload of a contribution is compressed.
+data::Codec payload_codec(const data::Header& header) {
+  return header.flags & data::kShared ? data::Codec::kNone : data::codec_of(header);
+}
+
+/// Past the caches, unless the place was read just now.
+void hand_out(std::byte* place, std::span<const Addend> read, const std::byte* bytes,
+              std::size_t size) {
+  const bool in_place = std::any_of(read.begin(), read.end(),
+                                    [&](const Addend& addend) { return addend.data == place; });
+  if (in_place)
+    std::memcpy(place, bytes, size);
+  else
+    kernels().copy_streaming(place, bytes, size);
+}
+
+}  // namespace
+
+ChunkValue::ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
+                       Payload value)
+    : bench_(bench),
+      device_(bench.device && DeviceEngine::computes(dtype) ? bench.device.get() : nullptr),
+      engine_(device_ ? static_cast<Engine&>(*device_) : bench.host),
+      dtype_(dtype),
+      is_auxiliary_(is_auxiliary),
+      elements_(elements),
+      value_(device_ ? device_->share(device_->bring(std::move(value)))
+                     : make_value(std::move(value))) {}
+
+data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
+  if (asked != data::Reduce::kAuto) return asked;
+  const bool mean = uses_optimizer() || (is_auxiliary_ && dtype_ != data::Dtype::kInt64);
+  return mean ? data::Reduce::kMean : data::Reduce::kSum;
+}
+
+// ---------------------------------------------------------------- contributions
+
+Payload ChunkValue::take(std::size_t bytes) {
+  if (!device_ && sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
+  return bench_.pool->take(bytes);
+}
+
+Payload ChunkValue::take_ours(std::size_t size) {
+  return device_ ? device_->take(size) : bench_.pool->take(size);
+}
+
+void ChunkValue::give(Payload payload) {
+  if (!device_)
+    bench_.pool->give(std::move(payload));
+  else if (payload.memory() == Memory::kDevice)
+    device_->give(std::move(payload));
+  else
+    device_->keep(std::move(payload));
+}
+
+Payload ChunkValue::bring(Payload payload, const std::byte* shared) {
+  if (!device_) return payload;
+  return shared ? device_->bring(shared, bytes()) : device_->bring(std::move(payload));
+}
+
+std::string ChunkValue::failure() { return device_ ? device_->take_failure() : std::string(); }
+
+std::string ChunkValue::refusal(const data::Header& header, const Payload& payload) {
+  const data::Codec codec = payload_codec(header);
+  const auto error = payload_error(codec, payload.data());
+  if (error.empty()) return {};
+  return fmt::format("worker {}: a gradient compressed with {}: {}", header.worker, name_of(codec),
+                     error);
+}
+
+std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& payload,
+                                     const SharedBuffers& shared) {
+  if (!bench_.refuse_nonfinite || header.samples == 0) return {};
+  const data::Codec codec = payload_codec(header);
+  std::size_t count = 0;
+  if (shared.in && shared.in_is_on_device)
+    count = nonfinite_at(shared.in);
+  else if (codec == data::Codec::kNone)
+    count = count_nonfinite(dtype_, shared.in ? shared.in : payload.data(), elements_);
+  else
+    count = count_nonfinite(codec, payload.data(), elements_);
+  if (count == 0) return {};
+  bench_.nonfinite += count;
+  return fmt::format(
+      "worker {}: {} of {} elements of chunk {} of its gradient are infinite or NaN "
+      "(--refuse-nonfinite)",
+      header.worker, count, elements_, header.chunk);
+}
+
+std::size_t ChunkValue::nonfinite_at(const std::byte* values) {
+  Payload copy = device_->take(bytes());
+  if (!device_->goes_on()) return 0;  // who asks for the failure next is told
+  const Addend whole{values, 1};
+  Reduction itself;
+  itself.addends = std::span(&whole, 1);
+  device_->reduce(dtype_, itself, copy.data(), elements_);
+  device_->wait();
+  give(std::move(copy));
+  return device_->take_nonfinite();
+}
+
+void ChunkValue::contribute(const data::Header& header, Payload payload, SharedBuffers shared,
+                            bool is_last) {
+  if (wrong_.empty()) wrong_ = disagreement(header);
+  if (uses_optimizer()) bench_.step = std::max(bench_.step, header.step);
+  const bool adds = header.samples > 0 && elements_ > 0 && wrong_.empty();
+  if (!adds) shared.in = nullptr;
+  const bool is_read_later = shared.in && (!device_ || shared.in_is_on_device);
+  const bool is_copied = !is_read_later;
+  const bool keeps = adds && is_copied && (shared.in || bench_.deterministic);
+  const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
+  const bool is_compressed = codec != data::Codec::kNone;
+  const bool adds_codes = is_compressed && !keeps && !sum_.empty();
+  if (is_of_few_bits(codec))  // its values are finite: they are not counted with the sum
+    bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
+  if (is_compressed && !adds_codes)
+    payload = decoded(codec, std::move(payload));
+  else if (adds && !is_compressed && is_copied)
+    payload = bring(std::move(payload), shared.in);
+  if (is_read_later && device_) ++bench_.in_place;
+  const bool is_mean = reduce_of(header.reduce) == data::Reduce::kMean;
+  if (adds_codes)
+    sum_.add_compressed(engine_, codec, payload, is_mean, header.samples);
+  else if (adds && !shared.in && !keeps)
+    payload = sum_.add(engine_, dtype_, std::move(payload), is_mean, header.samples, is_last);
+  if (!keeps) give(std::exchange(payload, Payload()));
+  if (auto why = failure(); !why.empty()) wrong_ = std::move(why);
+  parts_.push_back({header, std::move(payload), std::move(shared)});
+}
+
+std::size_t ChunkValue::sort_waiting() {
+  std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.values() == nullptr, a.header.worker) <
+           std::pair(b.values() == nullptr, b.header.worker);
+  });
+  const auto is_waiting = [](const Part& part) { return part.values() != nullptr; };
+  return static_cast<std::size_t>(std::count_if(parts_.begin(), parts_.end(), is_waiting));
+}
+
+void ChunkValue::add_in_order(std::optional<WorkerId> missing) {
+  if (!wrong_.empty()) return;
+  // What lies in the worker's memory takes none of ours: it waits for apply(), unless it comes
+  // before something that does.
+  const std::size_t waiting = sort_waiting();
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < waiting; ++i) {
+    if (missing && *missing < parts_[i].header.worker) break;
+    if (!parts_[i].bytes.empty()) end = i + 1;
+  }
+  for (std::size_t i = 0; i < end; ++i) add_part(parts_[i], false);
+  if (auto why = failure(); !why.empty()) wrong_ = std::move(why);
+}
+
+void ChunkValue::add_part(Part& part, bool is_last) {
+  Payload values = std::exchange(part.bytes, Payload());
+  if (values.empty() && device_) {
+    values = device_->bring(part.shared.in, bytes());
+  } else if (values.empty()) {
+    values = take(bytes());
+    std::memcpy(values.data(), part.shared.in, values.size());
+  }
+  part.is_added = true;
+  const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
+  give(sum_.add(engine_, dtype_, std::move(values), is_mean, part.header.samples, is_last));
+}
+
+void ChunkValue::prepare_in_order() {
+  const std::size_t waiting = sort_waiting();
+  const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
+  if (!is_mean || waiting == 0) return;
+  const std::uint64_t samples = parts_.front().header.samples;
+  const bool are_equal =
+      sum_.is_of(samples) &&
+      std::all_of(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(waiting),
+                  [&](const Part& part) { return part.header.samples == samples; });
+  if (are_equal) return;  // the plain sum, divided by how many there are
+  for (std::size_t i = 0; i < waiting; ++i) add_part(parts_[i], i + 1 == waiting);
+}
+
+void ChunkValue::detach(WorkerId worker) {
+  for (auto& part : parts_) {
+    if (part.header.worker != worker || !part.shared.in) continue;
+    if (part.is_added) {
+      if (device_) device_->wait();
+      part.shared = {};
+      continue;
+    }
+    Payload copy;
+    if (device_ && part.bytes.empty()) {
+      copy = device_->bring(part.shared.in, bytes());
+      if (auto why = failure(); !why.empty() && wrong_.empty()) wrong_ = std::move(why);
+    } else {
+      copy = device_ ? std::exchange(part.bytes, Payload()) : take(bytes());
+    }
+    if (device_) device_->wait();  // it has read the worker's memory
+    if (!device_) std::memcpy(copy.data(), part.shared.in, copy.size());
+    part.shared = {};
+    if (!wrong_.empty()) {
+      give(std::move(copy));
+    } else if (bench_.deterministic) {
+      part.bytes = std::move(copy);
+    } else {
+      const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
+      give(sum_.add(engine_, dtype_, std::move(copy), is_mean, part.header.samples, false));
+    }
+  }
+}
+
+std::string ChunkValue::disagreement(const data::Header& header) const {
+  if (dtype_ == data::Dtype::kInt64 && header.reduce == data::Reduce::kMean)
+    return "int64 values have no mean: push them with reduce = sum";
+  if (parts_.empty()) return {};
+  const auto& first = parts_.front().header;
+  if (header.step != first.step)
+    return fmt::format("round {}: worker {} is at step {}, worker {} at step {}", first.round,
+                       first.worker, first.step, header.worker, header.step);
+  if (uses_optimizer() && header.learning_rate != first.learning_rate)
+    return fmt::format("round {}: worker {} has learning rate {}, worker {} has {}", first.round,
+                       first.worker, first.learning_rate, header.worker, header.learning_rate);
+  if (data::codec_of(header) != data::codec_of(first))
+    return fmt::format("round {}: worker {} has gradient compression {}, worker {} has {}",
+                       first.round, first.worker, name_of(data::codec_of(first)), header.worker,
+                       name_of(data::codec_of(header)));
+  if (reduce_of(header.reduce) != reduce_of(first.reduce))
+    return fmt::format("round {}: worker {} and worker {} ask for different reductions",
+                       first.round, first.worker, header.worker);
+  return {};
+}
+
+Payload ChunkValue::decoded(data::Codec codec, Payload codes) {
+  Payload values =
+      spare_.empty() ? take_ours(elements_ * sizeof(float)) : std::exchange(spare_, Payload());
+  engine_.decode(codec, values.data(), codes, elements_);
+  give(std::move(codes));
+  return values;
+}
+
+// ---------------------------------------------------------------- taking effect
+
+ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
+  Applied applied;
+  applied.wrong = std::exchange(wrong_, {});
+  if (applied.wrong.empty()) applied.is_there = apply_parts(places);
+  if (device_) finish_on_device(places, applied);
+  bench_.nonfinite += engine_.take_nonfinite();
+  auto [sum, last] = sum_.take();
+  give(std::move(sum));
+  give(std::move(last));
+  for (auto& part : parts_) give(std::move(part.bytes));
+  parts_.clear();
+  return applied;
+}
+
+/// The value goes to where it is wanted, and the device is waited for: the contributions' memory is
+/// free, what is answered is there.
+void ChunkValue::finish_on_device(std::span<std::byte* const> places, Applied& applied) {
+  if (auto why = device_->take_failure(); !why.empty()) applied.wrong = std::move(why);
+  if (applied.wrong.empty()) {
+    const bool is_sent = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+      return part.header.type == data::Type::kPushPull && !part.shared.out;
+    });
+    for (std::byte* place : places) device_->read(place, value_->data(), bytes());
+    if (is_sent && !shown_) show();
+    applied.is_there = !places.empty();
+  }
+  device_->wait();
+}
+
+const std::shared_ptr<Payload>& ChunkValue::present() {
+  if (!device_) return value_;
+  if (!shown_) {
+    show();
+    device_->wait();
+  }
+  return shown_;
+}
+
+void ChunkValue::write_to(const SharedBuffers& shared) {
+  if (shared.out_is_on_device) {
+    device_->copy(shared.out, value_->data(), bytes());
+    device_->wait();
+  } else if (const auto& value = present(); !device_ || device_->goes_on()) {
+    std::memcpy(shared.out, value->data(), value->size());
+  }
+}
+
+void ChunkValue::show() {
+  Payload host = bench_.pool->take(bytes());
+  device_->read(host.data(), value_->data(), bytes());
+  shown_ = make_value(std::move(host));
+}
+
+bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
+  if (bench_.deterministic) prepare_in_order();
+  const Reduction reduction = contributions();
+  if (reduction.addends.empty()) return false;
+  const auto& first = parts_.front();
+  if (uses_optimizer()) {
+    update_with(reduction, first.header.learning_rate);
+    return false;
+  }
+  const bool shares = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return part.shared.in != nullptr && !part.is_added;
+  });
+  if (shares && !device_) {
+    sum_shared(reduction, places);
+    return true;
+  }
+  if (shares) {
+    Payload out = take_ours(bytes());
+    engine_.reduce(dtype_, reduction, out.data(), elements_);
+    publish(std::move(out));
+    return false;
+  }
+  Payload& out = sum_.empty() ? parts_.front().bytes : sum_.bytes();
+  const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
+  if (!is_it)
+    engine_.reduce(dtype_, reduction, out.data(), elements_);
+  else if (!is_of_few_bits(payload_codec(first.header)))  // added without being counted
+    engine_.count(dtype_, out.data(), elements_);
+  publish(std::exchange(out, Payload()));
+  return false;
+}
+
+/// The open round's contributions with their weights. Deterministic: in worker id order, of which
+/// the sum is the beginning.
+Reduction ChunkValue::contributions() {
+  const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
+  auto& addends = bench_.addends;
+  addends.clear();
+  double samples = bench_.deterministic ? sum_.append_to(addends, is_mean) : 0;
+  for (const auto& part : parts_) {
+    if (part.values() == nullptr) continue;
+    const auto n = static_cast<double>(part.header.samples);
+    addends.push_back({part.values(), is_mean ? n : 1});
+    samples += n;
+  }
+  if (!bench_.deterministic) samples += sum_.append_to(addends, is_mean);
+  Reduction reduction;
+  reduction.addends = addends;
+  if (!is_mean || addends.empty()) return reduction;
+  reduction.divisor = samples;
+  // Equal weights, the usual case, are the plain sum divided by how many there are.
+  const double weight = addends.front().weight;
+  const bool equal = std::all_of(addends.begin(), addends.end(),
+                                 [&](const Addend& addend) { return addend.weight == weight; });
+  if (equal) {
+    for (auto& addend : addends) addend.weight = 1;
+    reduction.divisor = samples / weight;
+  }
+  return reduction;
+}
+
+/// Sums and hands the result to everyone who shares memory while it is in the cache.
+void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* const> places) {
+  constexpr std::size_t kBytes = 16 << 10;  // in the first-level cache
+  alignas(64) std::array<std::byte, kBytes> result;
+  replace();
+  const std::size_t width = data::element_bytes(dtype_);
+  const std::size_t whole = elements_ * width;
+  Reduction part;
+  part.divisor = reduction.divisor;
+  for (std::size_t at = 0; at < whole; at += kBytes) {
+    const std::size_t bytes = std::min(kBytes, whole - at);
+    bench_.block.assign(reduction.addends.begin(), reduction.addends.end());
+    for (auto& addend : bench_.block) addend.data += at;
+    part.addends = bench_.block;
+    bench_.nonfinite += reduce(dtype_, part, result.data(), bytes / width);
+    for (std::byte* place : places) hand_out(place + at, bench_.block, result.data(), bytes);
+    kernels().copy_streaming(value_->data() + at, result.data(), bytes);
+  }
+}
+
+void ChunkValue::update_with(const Reduction& gradient, float learning_rate) {
+  engine_.update(*bench_.optimizer, state_, dtype_, static_cast<double>(learning_rate),
+                 writable().data(), gradient, elements_);
+  bench_.has_state = true;
+}
+
+bool ChunkValue::apply_async(const data::Header& header, Payload payload,
+                             const SharedBuffers& shared) {
+  bool is_there = false;
+  if (header.samples > 0 && elements_ > 0) {
+    const data::Codec codec = payload_codec(header);
+    if (is_of_few_bits(codec))
+      bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
+    if (codec != data::Codec::kNone)
+      payload = decoded(codec, std::move(payload));
+    else if (!shared.in_is_on_device)
+      payload = bring(std::move(payload), shared.in);
+    if (shared.in_is_on_device) ++bench_.in_place;
+    const std::byte* gradient = payload.empty() ? shared.in : payload.data();
+    if (uses_optimizer()) {
+      const Addend whole{gradient, 1};
+      Reduction reduction;
+      reduction.addends = std::span(&whole, 1);
+      update_with(reduction, header.learning_rate);
+      bench_.step = std::max(bench_.step, header.step);
+    } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
+      // The mean of one contribution is that contribution.
+      if (payload.empty() && device_) payload = device_->bring(gradient, bytes());
+      if (payload.empty() && !device_) {
+        replace();
+        std::memcpy(value_->data(), gradient, value_->size());
+      } else {
+        publish(std::exchange(payload, Payload()));
+      }
+    } else if (device_) {
+      device_->add_and_count(dtype_, writable().data(), gradient, elements_);
+    } else {
+      add_async(gradient, shared.out);
+      is_there = shared.out != nullptr;
+    }
+  }
+  give(std::move(payload));
+  if (device_) device_->wait();  // what it read is free
+  bench_.nonfinite += engine_.take_nonfinite();
+  return is_there;
+}
+
+/// Adds the gradient in one pass over memory: also where answers hold the present value, and while
+/// the answer's place, if there is one, is written.
+void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
+  const std::size_t width = data::element_bytes(dtype_);
+  const auto held = replace();
+  for (std::size_t at = 0; at < elements_; at += kBlock) {
+    const std::size_t n = std::min(kBlock, elements_ - at);
+    const std::byte* more = gradient + at * width;
+    std::byte* value = value_->data() + at * width;
+    if (held) {
+      const Addend both[] = {{held->data() + at * width, 1}, {more, 1}};
+      Reduction sum;
+      sum.addends = both;
+      const bool is_finite = reduce(dtype_, sum, value, n) == 0;
+      if (!is_finite) bench_.nonfinite += count_nonfinite(dtype_, more, n);
+    } else {
+      bench_.nonfinite += add_to(dtype_, value, more, 1, n);
+    }
+    if (place) std::memcpy(place + at * width, value, n * width);
+  }
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+void ChunkValue::restore(OptimizerState state) {
+  DT_CHECK(parts_.empty(), "restored before the first contribution");
+  if (state.updates > 0) bench_.has_state = true;
+  state_ = std::move(state);
+  if (!device_) return;
+  for (auto* moments : {&state_.first, &state_.second})
+    if (*moments) *moments = device_->share(device_->bring(std::move(**moments)));
+}
+
+SavedChunk ChunkValue::save() const {
+  SavedChunk saved;
+  saved.dtype = dtype_;
+  saved.elements = elements_;
+  saved.updates = state_.updates;
+  saved.value = value_;
+  saved.state1 = state_.first;
+  saved.state2 = state_.second;
+  return saved;
+}
+
+void ChunkValue::leave_saved(std::mutex& guard) {
+  if (!device_) return;
+  for (auto* array : {&value_, &state_.first, &state_.second}) {
+    if (!*array || array->use_count() == 1 || (*array)->memory() != Memory::kDevice) continue;
+    Payload ours = device_->swap_out(**array, guard);
+    if (!ours.empty()) *array = device_->share(std::move(ours));
+  }
+}
+
+// ---------------------------------------------------------------- the value's memory
+
+/// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
+/// earlier one are still being sent from it.
+void ChunkValue::publish(Payload bytes) {
+  if (device_ && !device_->goes_on()) return give(std::move(bytes));
+  shown_.reset();
+  if (value_.use_count() != 1)
+    value_ = device_ ? device_->share(std::move(bytes)) : make_value(std::move(bytes));
+  else if (device_)
+    device_->give(std::exchange(*value_, std::move(bytes)));
+  else
+    spare_ = std::exchange(*value_, std::move(bytes));
+}
+
+Payload& ChunkValue::writable() {
+  const auto held = replace();
+  if (held && !held->empty() && device_)
+    device_->copy(value_->data(), held->data(), held->size());
+  else if (held && !held->empty())
+    std::memcpy(value_->data(), held->data(), held->size());
+  return *value_;
+}
+
+std::shared_ptr<Payload> ChunkValue::replace() {
+  shown_.reset();
+  if (value_.use_count() == 1) return nullptr;
+  if (!device_) return std::exchange(value_, make_value(bench_.pool->take(value_->size())));
+  Payload fresh = device_->take(value_->size());
+  if (value_.use_count() == 1) {  // room was made: whoever kept it has a copy
+    device_->give(std::move(fresh));
+    static_cast<void>(device_->take_failure());
+    return nullptr;
+  }
+  if (!device_->goes_on()) return nullptr;
+  return std::exchange(value_, device_->share(std::move(fresh)));
+}
+
+std::shared_ptr<Payload> ChunkValue::make_value(Payload bytes) {
+  // An answer may outlive the shard.
+  auto back_to_pool = [pool = std::weak_ptr(bench_.pool)](Payload* value) {
+    const std::unique_ptr<Payload> owner(value);
+    if (const auto alive = pool.lock()) alive->give(std::move(*value));
+  };
+  return {std::make_unique<Payload>(std::move(bytes)).release(), std::move(back_to_pool)};
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,330 @@
+// dtserver: a kvstore server of a job. Started by the host's agent; everything it needs is in its
+// environment. `--loops N`: event loops (default: one per usable core, at most 8 and at most 4096
+// connections, as every worker has one to each). `--device cpu|auto|cuda:N`: where values are
+// (default: DT_SERVER_DEVICE).
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string_view>
+#include <thread>
+
+#include "core/base/version.h"
+#include "core/protocol/device_choice.h"
+#include "io/asio.h"
+#include "io/log.h"
+#include "io/task_group.h"
+#include "kvstore/compute/cuda/device.h"
+#include "kvstore/link/agent_link.h"
+#include "kvstore/link/descriptors.h"
+#include "kvstore/link/environment.h"
+#include "kvstore/server/server.h"
+
+namespace {
+
+using namespace dt;
+using namespace std::chrono_literals;
+
+/// A lost host's last sign is known only so exactly; --dead-after counts from the report of it.
+constexpr auto kReportEvery = 250ms;
+/// Of that, what the loops have for their part of the report; a late one comes with the next.
+constexpr auto kLoopsHave = 50ms;
+/// How long the end may take. A loop or the checkpoints' writer may be stuck in the kernel.
+constexpr auto kEndLimit = 5s;
+/// The server whose place this one takes has its port until it is gone.
+constexpr auto kPortTries = 50;
+constexpr auto kPortPause = 100ms;
+
+/// Acts once it has lived for kEndLimit.
+class LastResort {
+ public:
+  explicit LastResort(std::function<void()> act)
+      : thread_([this, act = std::move(act)](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          woken_.wait_for(lock, stop, kEndLimit, [] { return false; });
+          if (!stop.stop_requested()) act();
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any woken_;
+  std::jthread thread_;
+};
+
+/// Between the agent and the server's loops; one thread.
+class ServerProcess {
+ public:
+  ServerProcess(kv::JobEnvironment env, std::uint32_t loops, DeviceChoice device, io::Log& log)
+      : env_(std::move(env)),
+        loops_(loops),
+        device_(device),
+        log_(log),
+        group_(context_.get_executor()),
+        agent_(group_, context_.get_executor(), env_.agent) {}
+
+  int run() {
+    group_.spawn(serve());
+    group_.spawn(stop_on_signal());
+    context_.run();
+    const LastResort last_resort([this] {
+      log_.warn("server {}: its threads have not ended for {} s, it ends without them", env_.id,
+                std::chrono::seconds(kEndLimit).count());
+      std::_Exit(exit_code_);
+    });
+    server_.reset();
+    return exit_code_;
+  }
+
+ private:
+  /// What the server begins with; null: nothing.
+  [[nodiscard]] Result<std::shared_ptr<const kv::Checkpoint>> open_checkpoint() const {
+    if (env_.restore.empty()) return nullptr;
+    auto opened = kv::Checkpoint::open(env_.restore);
+    if (!opened) return opened;
+    const auto& optimizer = (*opened)->optimizer();
+    if (!optimizer.empty())
+      if (auto known = kv::parse_optimizer(optimizer); !known)
+        return tl::unexpected(known.error().at(env_.restore));
+    return opened;
+  }
+
+  /// Where the values will be. Nothing: a device was demanded that is not there, and so it is told.
+  std::optional<DeviceChoice> choose_device() {
+    DeviceChoice device = device_;
+    ready_.device = "cpu";
+    if (device.kind == DeviceChoice::Kind::kCpu) return device;
+    const auto why = kv::cuda::why_no_device(device.number);
+    if (why.empty()) {
+      ready_.device = fmt::format("cuda:{}", device.number);
+      ready_.device_note = kv::cuda::describe_device(device.number);
+      log_.info("server {}: values are on CUDA device {}, {}", env_.id, device.number,
+                ready_.device_note);
+      device.kind = DeviceChoice::Kind::kCuda;
+      return device;
+    }
+    if (device.kind == DeviceChoice::Kind::kAuto) {
+      log_.info("server {}: values are on the CPU: {}", env_.id, why);
+      ready_.device_note = why;
+      return DeviceChoice{};
+    }
+    give_up(
+        fmt::format("{} (--server-device cuda:{}; auto would take the CPU)", why, device.number),
+        false, kNoServerDevice);
+    return std::nullopt;
+  }
+
+  Result<void> start(std::shared_ptr<const kv::Checkpoint> checkpoint, const DeviceChoice& device) {
+    if (!env_.interface.empty()) {
+      auto address = kv::interface_address(env_.interface);
+      if (!address) return tl::unexpected(address.error());
+      env_.bind = std::move(*address);
+    }
+    kv::ServerOptions options;
+    options.id = ServerId(env_.id);
+    options.index = env_.server_index;
+    options.bind = env_.bind;
+    options.port = env_.server_port;
+    options.secret = env_.secret;
+    options.loops = loops_;
+    options.busy_poll = env_.busy_poll;
+    options.shard.deterministic = env_.deterministic;
+    options.shard.refuse_nonfinite = env_.refuse_nonfinite;
+    options.servers = std::max(1U, env_.num_servers);
+    options.checkpoints = env_.checkpoints;
+    options.on_saved = [this](Saved saved) {
+      io::asio::post(context_, [this, saved = std::move(saved)] { agent_.send(saved); });
+    };
+    options.shard.restore = std::move(checkpoint);
+    options.shard.on_damage = [this](std::string why) {
+      io::asio::post(context_, [this, why = std::move(why)] { give_up(why, true); });
+    };
+    if (device.kind == DeviceChoice::Kind::kCuda) options.device = device.number;
+    options.shard.on_device_lost = [this](std::string why) {
+      io::asio::post(context_, [this, why = std::move(why)] { give_up(why, false); });
+    };
+    auto started = kv::Server::start(std::move(options), log_);
+    if (!started) return tl::unexpected(started.error());
+    server_ = std::move(*started);
+    ready_.address = env_.bind;
+    ready_.port = server_->port();
+    agent_.send(ready_);
+    group_.spawn(report());
+    return {};
+  }
+
+  static bool is_in_use(const Result<void>& started) {
+    return !started && started.error().kind == ErrorKind::kUnavailable;
+  }
+
+  io::awaitable<void> serve() {
+    const auto checkpoint = open_checkpoint();
+    Result<void> started;
+    const auto device = choose_device();
+    if (device && checkpoint)
+      started = start(*checkpoint, *device);
+    else if (device)
+      give_up(checkpoint.error().message, true);
+    const bool is_replacement = env_.id != env_.server_index && env_.server_port != 0;
+    for (int i = 0; i < kPortTries && is_replacement && is_in_use(started); ++i) {
+      co_await io::sleep_for(kPortPause);
+      started = start(*checkpoint, *device);
+    }
+    if (!started) give_up(started.error().message, false);
+    auto on_frame = [this](const wire::Frame& frame) { take(frame); };
+    std::function<void(const wire::Frame&)> handler = on_frame;
+    const Error error = co_await agent_.run(std::move(handler));
+    log_.error("server {}: {}; the job is over", env_.id, error.message);
+    exit_code_ = 1;
+    group_.cancel();
+  }
+
+  void take(const wire::Frame& frame) {
+    if (frame.type != ServerCommit::kType || !server_) return;
+    const auto commit = wire::parse<ServerCommit>(frame.body);
+    if (!commit) return log_.warn("server {}: {}", env_.id, commit.error().message);
+    server_->commit(*commit, [this, generation = commit->generation](bool adopted) {
+      if (!adopted) return;
+      io::asio::post(context_, [this, generation] {
+        CommitAck ack;
+        ack.generation = generation;
+        agent_.send(ack);
+      });
+    });
+  }
+
+  io::awaitable<void> report() {
+    for (;;) {
+      co_await io::sleep_for(kReportEvery - kLoopsHave);
+      server_->refresh();
+      co_await io::sleep_for(kLoopsHave);
+      agent_.send(server_->traffic());
+      tell_kept_out();
+      tell_nonfinite();
+    }
+  }
+
+  void tell_kept_out() {
+    const kv::ServerCounters counters = server_->counters();
+    const KeptOut now{counters.refused_strangers, counters.dropped_connections, counters.fenced};
+    if (now == kept_out_told_) return;
+    agent_.send(now);
+    kept_out_told_ = now;
+  }
+
+  /// Once a minute at most: a training that has diverged makes them in every step.
+  void tell_nonfinite() {
+    const auto now = std::chrono::steady_clock::now();
+    const auto count = server_->counters().nonfinite;
+    if (count == nonfinite_told_ || now < tell_nonfinite_at_) return;
+    log_.warn("server {}: {} elements of gradients were infinite or NaN{}", env_.id,
+              count - nonfinite_told_, nonfinite_told_ > 0 ? " since this was last said" : "");
+    nonfinite_told_ = count;
+    tell_nonfinite_at_ = now + 60s;
+  }
+
+  void give_up(const std::string& why, bool is_checkpoint, int exit_code = 1) {
+    if (exit_code_ != 0) return;
+    log_.error("{}", why);
+    GivingUp last_words;
+    last_words.why = why;
+    last_words.is_checkpoint = is_checkpoint;
+    agent_.send(last_words);
+    exit_code_ = exit_code;
+    group_.spawn(say_and_stop());
+  }
+
+  /// The agent gets a moment to hear why.
+  io::awaitable<void> say_and_stop() {
+    co_await io::sleep_for(200ms);
+    co_await agent_.flush();
+    group_.cancel();
+  }
+
+  io::awaitable<void> stop_on_signal() {
+    io::asio::signal_set signals(context_, SIGTERM, SIGINT);
+    co_await signals.async_wait(io::tok);
+    group_.cancel();
+  }
+
+  kv::JobEnvironment env_;
+  std::uint32_t loops_;
+  DeviceChoice device_;
+  io::Log& log_;
+  io::asio::io_context context_{1};
+  io::TaskGroup group_;
+  kv::AgentSocket agent_;
+  std::unique_ptr<kv::Server> server_;
+  ServerReady ready_;  ///< As far as it is known.
+  KeptOut kept_out_told_;
+  std::uint64_t nonfinite_told_ = 0;
+  std::chrono::steady_clock::time_point tell_nonfinite_at_{};
+  int exit_code_ = 0;
+};
+
+struct Arguments {
+  std::uint32_t loops = 0;  ///< 0: as many as suit the machine and the job.
+  std::string device;       ///< Empty: as the environment says.
+};
+
+/// Nothing: they are not understood.
+std::optional<Arguments> parse_arguments(int argc, char** argv) {
+  Arguments out;
+  for (int i = 1; i < argc; i += 2) {
+    if (i + 1 == argc) return std::nullopt;
+    const std::string_view name = argv[i];
+    const std::string_view text = argv[i + 1];
+    if (name == "--device") {
+      out.device = text;
+      continue;
+    }
+    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), out.loops);
+    const bool good = name == "--loops" && ec == std::errc{} && end == text.data() + text.size() &&
+                      out.loops >= 1 && out.loops <= 1024;
+    if (!good) return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version")
+    return std::fputs(version_text("dtserver").c_str(), stdout) < 0;
+  io::FdLog log(STDERR_FILENO);
+  const auto arguments = parse_arguments(argc, argv);
+  if (!arguments) {
+    log.error(
+        "usage: dtserver [--loops N] [--device cpu|auto|cuda:N]   (started by dtlaunch; N of loops "
+        "from 1 to 1024)");
+    return 2;
+  }
+  auto env = kv::read_environment(Role::kServer);
+  if (!env) {
+    log.error("dtserver: {}", env.error().message);
+    return 2;
+  }
+  const std::uint32_t workers = std::max(env->num_workers, env->max_workers);
+  const std::uint32_t loops =
+      arguments->loops > 0 ? arguments->loops : kv::loops_for(workers, kv::usable_cores());
+  const auto lack = kv::lacking_descriptors(kv::raise_descriptor_limit(), workers, loops);
+  if (!lack.empty()) log.warn("server {}: {}", env->id, lack);
+  const auto device = parse_device(arguments->device.empty() ? env->device : arguments->device);
+  if (!device) {
+    log.error("dtserver: {}", device.error().message);
+    return 2;
+  }
+  return ServerProcess(std::move(*env), loops, *device, log).run();
+}

@@ -1,0 +1,49 @@
+/// Requests that wait until another worker has created what they are about: a key, a chunk, the
+/// optimizer. Bounded, whatever a worker sends: in bytes, for each worker and for all together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "kvstore/compute/payload.h"
+#include "kvstore/protocol/messages.h"
+
+namespace dt::kv {
+
+class Parking {
+ public:
+  struct Limits {
+    std::size_t worker_bytes = std::size_t{64} << 20;  ///< Room for 380'000 requests of a worker.
+    std::size_t all_bytes = std::size_t{512} << 20;
+  };
+  struct Frame {
+    data::Header header;
+    Payload payload;
+  };
+
+  explicit Parking(Limits limits) : limits_(limits) {}
+  /// False: it would be too much, and is not kept.
+  [[nodiscard]] bool put(const data::Header& header, Payload payload);
+  /// Takes out all that wait for the same as `header`: what its type is about, a kInit's chunk.
+  [[nodiscard]] std::vector<Frame> take(const data::Header& header);
+  [[nodiscard]] std::vector<Frame> take_all();
+  void forget(WorkerId worker);
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  using What = std::pair<data::Type, std::uint64_t>;
+
+  [[nodiscard]] static What what(const data::Header& header);
+  [[nodiscard]] static std::size_t cost(const Frame& frame);
+  void leaves(const Frame& frame);
+
+  Limits limits_;
+  std::map<What, std::vector<Frame>> frames_;
+  std::map<WorkerId, std::size_t> worker_bytes_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace dt::kv

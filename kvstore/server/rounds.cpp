@@ -1,0 +1,150 @@
+#include "kvstore/server/rounds.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/base/result.h"
+
+namespace dt::kv {
+
+Members::Adopted Members::adopt(const ServerCommit& commit) {
+  if (commit.term < term_ || commit.generation < generation_) return Adopted::kStale;
+  term_ = commit.term;
+  if (commit.generation == generation_) return Adopted::kSame;
+  const bool ends_epoch = std::any_of(stepped_.begin(), stepped_.end(), [&](const auto& mark) {
+    return mark.second <= commit.epoch;
+  });
+  generation_ = commit.generation;
+  contributors_ = commit.contributors;
+  departed_.clear();
+  std::vector<WorkerId> sorted = contributors_;
+  std::sort(sorted.begin(), sorted.end());
+  std::set_difference(sorted_.begin(), sorted_.end(), sorted.begin(), sorted.end(),
+                      std::back_inserter(departed_));
+  sorted_ = std::move(sorted);
+  for (auto* marks : {&finished_, &stepped_})
+    std::erase_if(*marks, [this](const auto& mark) { return !contains(mark.first); });
+  return ends_epoch ? Adopted::kBoundary : Adopted::kYes;
+}
+
+bool Members::contains(WorkerId worker) const {
+  return std::binary_search(sorted_.begin(), sorted_.end(), worker);
+}
+
+bool Members::is_first(WorkerId worker) const {
+  return !contributors_.empty() && contributors_.front() == worker;
+}
+
+bool Members::is_finished(WorkerId worker, Part part) const {
+  return std::any_of(marks(part).begin(), marks(part).end(),
+                     [worker](const auto& mark) { return mark.first == worker; });
+}
+
+bool Members::finish(WorkerId worker, std::uint64_t phase, Epoch next, Part part) {
+  if (phase < phase_ || !contains(worker) || is_finished(worker, part)) return false;
+  if (!is_finished(worker, Part::kSteps)) stepped_.emplace_back(worker, next);
+  if (part == Part::kEpoch) finished_.emplace_back(worker, next);
+  return true;
+}
+
+void Members::clear_if_all_finished() {
+  if (finished_.empty()) return;
+  const bool all = std::all_of(contributors_.begin(), contributors_.end(),
+                               [this](WorkerId w) { return is_finished(w); });
+  if (all) begin_epoch();
+}
+
+void Members::begin_epoch() {
+  if (stepped_.empty()) return;
+  stepped_.clear();
+  finished_.clear();
+  ++phase_;
+}
+
+std::size_t RoundMachine::Latest::place_of(WorkerId worker) const {
+  const auto it = std::lower_bound(all_.begin(), all_.end(), worker,
+                                   [](const auto& e, WorkerId w) { return e.first < w; });
+  return static_cast<std::size_t>(it - all_.begin());
+}
+
+Round RoundMachine::Latest::of(WorkerId worker) const {
+  const std::size_t at = place_of(worker);
+  return at < all_.size() && all_[at].first == worker ? all_[at].second : Round();
+}
+
+void RoundMachine::Latest::set(WorkerId worker, Round round) {
+  const std::size_t at = place_of(worker);
+  if (at == all_.size() || all_[at].first != worker)
+    all_.emplace(all_.begin() + static_cast<std::ptrdiff_t>(at), worker, round);
+  else
+    all_[at].second = round;
+}
+
+void RoundMachine::Latest::forget(WorkerId worker) {
+  const std::size_t at = place_of(worker);
+  if (at < all_.size() && all_[at].first == worker)
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void RoundMachine::forget(const std::vector<WorkerId>& workers) {
+  for (const WorkerId worker : workers) {
+    rounds_.forget(worker);
+    pushes_.forget(worker);
+  }
+}
+
+Admission RoundMachine::admit(const Members& members, WorkerId worker, Generation generation,
+                              Round round) {
+  if (generation > members.generation()) return Admission::kHeld;
+  if (!members.contains(worker)) return Admission::kFenced;
+  if (round < open_) return has_counted(worker, round) ? Admission::kPast : Admission::kMissed;
+  if (round > open_) return Admission::kAhead;
+  if (has_counted(worker, round)) return Admission::kDuplicate;
+  rounds_.set(worker, round);
+  ++counted_;
+  return Admission::kCounted;
+}
+
+Admission RoundMachine::admit_async(const Members& members, WorkerId worker, Generation generation,
+                                    Round push) {
+  if (generation > members.generation()) return Admission::kHeld;
+  if (!members.contains(worker)) return Admission::kFenced;
+  const Round latest = pushes_.of(worker);
+  if (push <= latest) return Admission::kPast;
+  if (latest != Round() && push != latest.next()) return Admission::kAhead;
+  pushes_.set(worker, push);
+  return Admission::kCounted;
+}
+
+bool RoundMachine::is_complete(const Members& members) const {
+  const auto& all = members.contributors();
+  // The exact check costs the square of the workers: not for each of their contributions.
+  if (counted_ == 0 || counted_ + members.finished(until_) < all.size()) return false;
+  return std::all_of(all.begin(), all.end(), [&](WorkerId w) {
+    return members.is_finished(w, until_) || has_counted(w, open_);
+  });
+}
+
+std::optional<WorkerId> RoundMachine::lowest_missing(const Members& members) const {
+  std::optional<WorkerId> lowest;
+  for (const WorkerId worker : members.contributors()) {
+    const bool is_lower = !lowest || worker < *lowest;
+    if (is_lower && !members.is_finished(worker, until_) && !has_counted(worker, open_))
+      lowest = worker;
+  }
+  return lowest;
+}
+
+void RoundMachine::add_missing(const Members& members, std::set<WorkerId>& into) const {
+  if (counted_ == 0) return;
+  for (const WorkerId worker : members.contributors())
+    if (!members.is_finished(worker, until_) && !has_counted(worker, open_)) into.insert(worker);
+}
+
+void RoundMachine::advance() {
+  DT_CHECK(counted_ > 0, "a round nobody contributed to cannot complete");
+  open_ = open_.next();
+  counted_ = 0;
+}
+
+}  // namespace dt::kv

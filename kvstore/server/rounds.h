@@ -1,0 +1,149 @@
+/// The rules of rounds: which contribution is admitted and when a round is complete. Pure: worker
+/// ids and numbers in, decisions out; no payload, clock, socket or thread. The arithmetic is in
+/// reduce.h, the frames are in shard.h.
+///
+///            contribution of a member, round == open
+///     open(r) ------------------------------------------> open(r), one more counted
+///        |  every contributor has contributed or finished, and somebody has contributed
+///        `-> complete: apply, answer, open(r + 1)
+///
+/// Only a commit changes the contributor set. A contribution that was counted stays counted, even
+/// when a commit removes its worker before the round completes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/protocol/control_messages.h"
+
+namespace dt::kv {
+
+/// Who takes part now, and who has finished the epoch. One per server loop.
+class Members {
+ public:
+  enum class Adopted : std::uint8_t {
+    kYes,
+    kBoundary,  ///< And some had finished the epoch that it ends.
+    kSame,      ///< Already known: acknowledge again.
+    kStale,     ///< A lower (term, generation): refuse.
+  };
+
+  /// Takes a commit over. Afterwards, at a boundary: complete every round that somebody has
+  /// contributed to (all who are left have finished), then begin_epoch(). Else: re-check every open
+  /// round, then clear_if_all_finished().
+  ///
+  /// It is a boundary if a finish mark is of an earlier epoch than the commit. That the last commit
+  /// was of an earlier one says nothing: an epoch may begin without a commit, and commits may be
+  /// missed.
+  Adopted adopt(const ServerCommit& commit);
+  [[nodiscard]] bool contains(WorkerId worker) const;
+  /// True for the contributor that gives initial values.
+  [[nodiscard]] bool is_first(WorkerId worker) const;
+  /// What a worker has finished of the epoch: all of it, or its steps, after which auxiliary keys
+  /// still come.
+  enum class Part : std::uint8_t { kEpoch, kSteps };
+  [[nodiscard]] bool is_finished(WorkerId worker, Part part = Part::kEpoch) const;
+  /// How many have finished it.
+  [[nodiscard]] std::size_t finished(Part part = Part::kEpoch) const { return marks(part).size(); }
+  [[nodiscard]] Generation generation() const { return generation_; }
+  /// In rank order.
+  [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
+  /// Those that the last commit removed. Ids are never reused.
+  [[nodiscard]] const std::vector<WorkerId>& departed() const { return departed_; }
+
+  /// The worker's last round before epoch `next`, or of the steps before it, was sent. `phase`: the
+  /// number of epochs that everybody had finished when the worker asked; an older one was handled
+  /// before and changes nothing. True if something changed: re-check every open round, then
+  /// clear_if_all_finished().
+  bool finish(WorkerId worker, std::uint64_t phase, Epoch next, Part part = Part::kEpoch);
+  /// When every contributor has finished, the next epoch may begin: forgets the marks.
+  void clear_if_all_finished();
+  void begin_epoch();
+  [[nodiscard]] std::uint64_t phase() const { return phase_; }
+
+ private:
+  /// Workers, and the epoch that they go on to.
+  using Marks = std::vector<std::pair<WorkerId, Epoch>>;
+  [[nodiscard]] const Marks& marks(Part part) const {
+    return part == Part::kEpoch ? finished_ : stepped_;
+  }
+
+  Term term_;
+  Generation generation_;
+  std::vector<WorkerId> contributors_;
+  std::vector<WorkerId> sorted_;    ///< The contributors.
+  std::vector<WorkerId> departed_;  ///< With the last commit.
+  Marks finished_;
+  Marks stepped_;  ///< Those of finished_ and others.
+  std::uint64_t phase_ = 0;
+};
+
+/// What becomes of a contribution.
+enum class Admission : std::uint8_t {
+  kCounted,
+  kDuplicate,  ///< Counted before, its round is still open: drop, answer when it completes.
+  kPast,       ///< Counted before, its round is complete: drop, answer now.
+  kHeld,       ///< Its generation is not learnt yet: keep it until the commit or a deadline.
+  kFenced,     ///< Not a member: refuse, change nothing.
+  kMissed,     ///< Its round completed without it (the worker had finished, or did not adopt).
+  kAhead,      ///< A number that is not due yet: the sender did not adopt the rounds, or skips one.
+};
+
+/// The rounds of one chunk (or of the barrier).
+class RoundMachine {
+ public:
+  /// They go on without those who have finished `until`.
+  explicit RoundMachine(Members::Part until = Members::Part::kEpoch) : until_(until) {}
+
+  /// For synchronous types.
+  Admission admit(const Members& members, WorkerId worker, Generation generation, Round round);
+  /// For dist_async: `push` is the worker's own count of pushes to this chunk. It goes up one by
+  /// one, from wherever it begins, and has nothing to do with the rounds.
+  Admission admit_async(const Members& members, WorkerId worker, Generation generation, Round push);
+  [[nodiscard]] bool is_complete(const Members& members) const;
+  /// Of those the open round may still count, the one with the lowest id.
+  [[nodiscard]] std::optional<WorkerId> lowest_missing(const Members& members) const;
+  /// Adds the contributors that the open round waits for; nobody if none has contributed.
+  void add_missing(const Members& members, std::set<WorkerId>& into) const;
+  /// Forgets workers that are no members any more; what was counted of them stays counted.
+  void forget(const std::vector<WorkerId>& workers);
+  /// How many workers are remembered.
+  [[nodiscard]] std::size_t remembered() const { return rounds_.size() + pushes_.size(); }
+  /// The open round was applied; the next one opens.
+  void advance();
+  [[nodiscard]] Round open() const { return open_; }
+  /// Workers counted in the open round, departed ones included.
+  [[nodiscard]] std::size_t counted() const { return counted_; }
+
+ private:
+  /// Each worker's latest number; 0, which is no round's, for one without.
+  class Latest {
+   public:
+    [[nodiscard]] Round of(WorkerId worker) const;
+    void set(WorkerId worker, Round round);
+    void forget(WorkerId worker);
+    [[nodiscard]] std::size_t size() const { return all_.size(); }
+
+   private:
+    using All = std::vector<std::pair<WorkerId, Round>>;
+
+    std::size_t place_of(WorkerId worker) const;
+
+    All all_;  ///< Sorted.
+  };
+  [[nodiscard]] bool has_counted(WorkerId worker, Round round) const {
+    return rounds_.of(worker) >= round;
+  }
+
+  Members::Part until_;
+  Round open_{1};
+  std::size_t counted_ = 0;
+  Latest rounds_;  ///< Counted.
+  Latest pushes_;  ///< Asynchronous ones.
+};
+
+}  // namespace dt::kv

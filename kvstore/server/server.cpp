@@ -1,0 +1,634 @@
+#include "kvstore/server/server.h"
+
+#include <array>
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <deque>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "io/asio.h"
+#include "io/task_group.h"
+#include "io/within.h"
+#include "kvstore/link/busy_poll.h"
+#include "kvstore/link/handshake.h"
+#include "kvstore/link/tcp.h"
+#include "kvstore/server/checkpoint/loader.h"
+#include "kvstore/server/checkpoint/writer.h"
+#include "kvstore/server/loop_report.h"
+#include "kvstore/server/worker_memories.h"
+
+namespace dt::kv {
+
+namespace {
+
+using Tcp = io::asio::ip::tcp;
+
+Time steady_now() {
+  return Time(
+      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+}  // namespace
+
+struct Server::AtomicCounters {
+  std::atomic<std::uint64_t> refused_strangers = 0;
+  std::atomic<std::uint64_t> dropped_connections = 0;
+  std::atomic<std::uint64_t> nonfinite = 0;
+  std::atomic<std::uint64_t> fenced = 0;
+  std::atomic<std::uint64_t> in_place = 0;
+};
+
+/// One thread's worth of server. Everything but spawn-by-post runs on its thread.
+class Server::Loop final : public Answers {
+ public:
+  using All = std::vector<std::unique_ptr<Loop>>;
+
+  /// `all`: the server's loops, this one among them.
+  Loop(std::uint32_t index, const All& all, ShardOptions options, AtomicCounters& counters)
+      : index_(index),
+        all_(all),
+        counters_(counters),
+        group_(context_.get_executor()),
+        device_(options.device),
+        shard_(options, *this) {
+    group_.spawn(tick());
+  }
+
+  io::asio::io_context& context() { return context_; }
+  io::TaskGroup& group() { return group_; }
+  void start(std::atomic<bool>& stopping, Duration busy_poll) {
+    thread_ = std::jthread([this, &stopping, busy_poll] {
+      report_.begin_thread(index_);
+      if (device_) device_->begin_thread();
+      run(busy_poll);
+      DT_CHECK(stopping, "a server loop ended by itself");
+    });
+  }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void close() {
+    for (auto& [worker, connection] : connections_) end(*connection);
+    group_.cancel();
+  }
+
+  /// An authenticated connection; replaces the worker's earlier one.
+  void adopt(TcpSocket socket, WorkerId worker) {
+    auto connection = std::make_shared<Connection>(*this, std::move(socket), worker);
+    auto& present = connections_[worker];
+    if (present) end(*present);
+    present = connection;
+    group_.spawn(write(connection));
+    group_.spawn(serve(connection));
+  }
+
+  void commit(const ServerCommit& commit, std::atomic<bool>& adopted, SavedLoop* saved) {
+    if (shard_.commit(commit, steady_now(), saved) == Members::Adopted::kStale) adopted = false;
+    write_answers();
+  }
+
+  void answer(WorkerId to, const data::Header& header,
+              std::shared_ptr<const Payload> payload) override {
+    if (header.key == data::kForLoop && index_ != 0) return answer_by_first(to, header, payload);
+    const auto it = connections_.find(to);
+    if (it == connections_.end()) return;
+    if (header.key == data::kForLoop && it->second->handed_over > 0) --it->second->handed_over;
+    const void* bytes = payload ? payload->data() : nullptr;
+    const std::size_t size = payload ? payload->size() : 0;
+    TcpLink& link = it->second->link;
+    if (!it->second->has_answers) {
+      it->second->has_answers = true;
+      to_write_.push_back(it->second);
+    }
+    link.send(header, bytes, size, std::move(payload));
+    if (size >= kSendAtOnce) link.write_now();
+  }
+
+  /// A request for the loop that it names, from a worker that may not be connected to that.
+  void hand_over(const data::Header& header, Payload payload) {
+    Loop* to = all_[header.chunk].get();
+    io::asio::post(to->context_, [to, header, payload = std::move(payload)]() mutable {
+      to->shard_.handle_unchecked(header, std::move(payload), steady_now());
+      to->write_answers();
+    });
+  }
+
+  /// Sends what answer() was given since the last time.
+  void write_answers() {
+    count(shard_.nonfinite(), nonfinite_told_, counters_.nonfinite);
+    count(shard_.fenced(), fenced_told_, counters_.fenced);
+    count(shard_.in_place(), in_place_told_, counters_.in_place);
+    for (auto& connection : to_write_) {
+      connection->has_answers = false;
+      connection->link.write_now();
+    }
+    to_write_.clear();
+  }
+
+  [[nodiscard]] LoopReport& report() { return report_; }
+  /// Answers what is_to_ask() said.
+  void publish() {
+    LoopReport::Seen out;
+    for (auto it = bytes_told_.begin(); it != bytes_told_.end();) {
+      const WorkerId worker = it->first;
+      const auto found = connections_.find(worker);
+      const bool connected = found != connections_.end();
+      if (!connected && !shard_.members().contains(worker)) {
+        it = bytes_told_.erase(it);
+        continue;
+      }
+      const std::uint64_t now = connected ? found->second->link.bytes_moved() : 0;
+      out.workers[worker] = {connected, connected && now != it->second,
+                             connected && std::exchange(found->second->is_busy, false)};
+      it->second = now;
+      ++it;
+    }
+    shard_.add_debts(out.owing, out.waiting);
+    report_.publish(std::move(out));
+  }
+
+ private:
+  /// A worker's connection: checks its frames and hands them to the shard.
+  struct Connection final : FrameSink {
+    Connection(Loop& l, TcpSocket socket, WorkerId w)
+        : loop(l), worker(w), link(std::move(socket)), memories(w, l.device_) {
+      link.limit_queue(kMaxQueued);
+    }
+
+    Result<std::byte*> begin(const data::Header& next) override {
+      if (next.worker != worker) return fail(ErrorKind::kProtocol, "another worker's frame");
+      header = next;
+      const bool is_to_first = loop.index_ == 0 && data::may_be_for_loop(next.type);
+      if (is_for_loop() && (!is_to_first || next.chunk >= loop.all_.size()))
+        return fail(ErrorKind::kProtocol, "a frame for loop {} that cannot be handed over",
+                    next.chunk);
+      if (is_for_loop() && handed_over >= kMostHandedOver * loop.all_.size())
+        return fail(ErrorKind::kProtocol, "{} requests for other loops at once", handed_over);
+      if (is_about_memory()) {
+        if (next.payload > data::kMaxShareMemory)
+          return fail(ErrorKind::kProtocol, "a frame about memory of {} bytes", next.payload);
+        payload = Payload(next.payload);
+        return payload.data();
+      }
+      auto checked = loop.shard_.check(next);
+      if (!checked) return tl::unexpected(checked.error());
+      if (is_shared()) return reinterpret_cast<std::byte*>(places.data());
+      payload = next.payload > 0 ? loop.shard_.take(next) : Payload();
+      return payload.data();
+    }
+    Result<void> end() override {
+      if (header.type == data::Type::kBeat) {
+        loop.answer(worker, header, nullptr);
+        return {};
+      }
+      is_busy = true;
+      if (is_for_loop()) {
+        ++handed_over;
+        loop.hand_over(header, std::move(payload));
+        return {};
+      }
+      if (is_about_memory()) {
+        change_memories();
+        return {};
+      }
+      SharedBuffers shared;
+      if (is_shared()) {
+        auto found = find_shared();
+        if (!found) return tl::unexpected(found.error());
+        shared = std::move(*found);
+        payload = Payload();
+      }
+      loop.shard_.handle(header, std::move(payload), steady_now(), std::move(shared));
+      return {};
+    }
+    void idle() override { loop.write_answers(); }
+
+    [[nodiscard]] bool is_for_loop() const { return header.key == data::kForLoop; }
+    [[nodiscard]] bool is_about_memory() const {
+      return header.type == data::Type::kShare || header.type == data::Type::kUnshare;
+    }
+    [[nodiscard]] bool is_shared() const {
+      const bool may = header.type == data::Type::kPush || header.type == data::Type::kPushPull ||
+                       header.type == data::Type::kPull;
+      return may && (header.flags & data::kShared) != 0;
+    }
+    void change_memories();
+    Result<SharedBuffers> find_shared();
+
+    Loop& loop;
+    WorkerId worker;
+    TcpLink link;
+    bool has_answers = false;     ///< Is in to_write_.
+    std::size_t handed_over = 0;  ///< To other loops, and not answered.
+    bool is_busy = false;         ///< Since the last publish(): more than a beat came.
+    data::Header header;
+    Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
+    std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
+    WorkerMemories memories;
+  };
+
+  /// Bytes of answers a worker may leave unread before it is read from no more.
+  static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
+  /// Large answers leave at once; the others together when there is nothing more to read.
+  static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
+  /// Requests for each loop that a worker may have unanswered; it has one or two.
+  static constexpr std::size_t kMostHandedOver = 64;
+
+  void answer_by_first(WorkerId to, const data::Header& header,
+                       std::shared_ptr<const Payload> payload) {
+    Loop* first = all_.front().get();
+    io::asio::post(first->context_, [first, to, header, payload = std::move(payload)]() mutable {
+      first->answer(to, header, std::move(payload));
+      first->write_answers();
+    });
+  }
+
+  static void count(std::uint64_t now, std::uint64_t& told, std::atomic<std::uint64_t>& sum) {
+    if (now != told) sum += now - std::exchange(told, now);
+  }
+
+  void run(Duration busy_poll) {
+    if (busy_poll <= Duration::zero()) {
+      context_.run();
+      return;
+    }
+    BusyPoll polling(busy_poll);
+    auto read = [this] {
+      bool has_read = false;
+      for (auto& [worker, connection] : connections_)
+        if (connection->link.read_now(*connection)) has_read = true;
+      return has_read;
+    };
+    while (!context_.stopped()) {
+      if (polling.turn(context_, read)) continue;
+      context_.run_one();
+      polling.renew();
+    }
+  }
+
+  io::awaitable<void> tick() {
+    for (;;) {
+      co_await io::sleep_for(std::chrono::seconds(1));
+      shard_.expire(steady_now());
+      write_answers();
+    }
+  }
+
+  io::awaitable<void> write(std::shared_ptr<Connection> connection) {
+    co_await connection->link.write_loop();
+  }
+
+  io::awaitable<void> serve(std::shared_ptr<Connection> connection) {
+    bytes_told_.try_emplace(connection->worker, 0);
+    const Error why = co_await connection->link.receive(*connection);
+    if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
+    const auto it = connections_.find(connection->worker);
+    const bool is_present = it != connections_.end() && it->second == connection;
+    if (!is_present) co_return;  // a newer one ended it
+    connections_.erase(it);
+    end(*connection);
+  }
+
+  /// Nothing of the worker's memory is used any more, nor open, when it sees the end.
+  void end(Connection& connection) {
+    shard_.disconnect(connection.worker);
+    connection.memories.clear();
+    connection.link.close();
+  }
+
+  std::uint32_t index_;
+  const All& all_;
+  AtomicCounters& counters_;
+  LoopReport report_;
+  io::asio::io_context context_{1};
+  io::TaskGroup group_;
+  std::shared_ptr<DeviceEngine> device_;  ///< Null: there is none.
+  Shard shard_;
+  std::map<WorkerId, std::shared_ptr<Connection>> connections_;
+  std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
+  std::uint64_t nonfinite_told_ = 0;
+  std::uint64_t fenced_told_ = 0;
+  std::uint64_t in_place_told_ = 0;
+  std::map<WorkerId, std::uint64_t> bytes_told_;  ///< Moved at the last publish().
+  std::jthread thread_;
+};
+
+void Server::Loop::Connection::change_memories() {
+  data::Header answer = header;
+  answer.payload = 0;
+  answer.type = data::Type::kDone;
+  if (header.type == data::Type::kUnshare) {
+    memories.forget(header.chunk);
+    return loop.answer(worker, answer, nullptr);
+  }
+  const auto told = wire::parse<data::ShareMemory>(payload.text());
+  const auto opened = told ? memories.open(*told) : tl::unexpected(told.error());
+  if (opened) {
+    if (loop.device_) answer.flags |= data::kOnDevice;
+    return loop.answer(worker, answer, nullptr);
+  }
+  data::Failure failure;
+  failure.code = data::Code::kInvalid;
+  failure.message = opened.error().message;
+  auto text = std::make_shared<Payload>(wire::body_of(failure));
+  answer.type = data::Type::kFailed;
+  answer.payload = static_cast<std::uint32_t>(text->size());
+  loop.answer(worker, answer, std::move(text));
+}
+
+Result<SharedBuffers> Server::Loop::Connection::find_shared() {
+  return memories.find(data::decode_places(places), loop.shard_.chunk_bytes(header),
+                       loop.shard_.is_on_device(header), header.type != data::Type::kPull);
+}
+
+struct Server::Impl {
+  /// `devices`: one for each loop, or none.
+  Impl(ServerOptions o, const std::vector<std::shared_ptr<DeviceEngine>>& devices, io::Log& l)
+      : options(std::move(o)), log(l) {
+    if (options.shard.restore) loader.emplace();
+    for (std::uint32_t i = 0; i < options.loops; ++i) {
+      ShardOptions shard = options.shard;
+      if (loader) shard.offload = [this, i](auto work) { offload(i, std::move(work)); };
+      shard.is_registrar = index() == 0 && i == 0;
+      if (!devices.empty()) shard.device = devices[i];
+      loops.push_back(std::make_unique<Loop>(i, loops, shard, counters));
+    }
+    acceptor.emplace(loops[0]->context());
+    if (!options.checkpoints.empty())
+      writer.emplace([this](SavedWriter::Task task, Result<WrittenFile> written) {
+        finish_saving(std::move(task), written);
+      });
+  }
+
+  /// What a loop's shard has done by the loader.
+  void offload(std::uint32_t loop, std::function<std::function<void()>()> work) {
+    loader->submit([this, loop, work = std::move(work)] {
+      io::asio::post(loops[loop]->context(), [loop = loops[loop].get(), then = work()] {
+        then();
+        loop->write_answers();
+      });
+    });
+  }
+
+  [[nodiscard]] std::uint32_t index() const { return options.index.value_or(options.id.value); }
+
+  /// The commit asks for a checkpoint, for the first time, and it can be begun. Any thread.
+  bool begins_saving(const ServerCommit& commit) {
+    if (!commit.checkpoint) return false;
+    auto before = asked_to_save.load();
+    do {
+      if (commit.checkpoint->value <= before) return false;
+    } while (!asked_to_save.compare_exchange_weak(before, commit.checkpoint->value));
+    if (writer && writer->try_begin()) return true;
+    Saved saved{commit.epoch, *commit.checkpoint, {}};
+    saved.why = writer ? "an earlier one is still being written" : "it has no folder for them";
+    options.on_saved(std::move(saved));
+    return false;
+  }
+
+  /// On a loop's thread. `is_current`: no loop knew a later commit.
+  void save(const ServerCommit& commit, std::vector<SavedLoop> saved, bool is_current) {
+    SavedWriter::Task task;
+    task.by = {commit.epoch, *commit.checkpoint, index(), options.servers};
+    task.loops = std::move(saved);
+    task.folder = options.checkpoints + "/" + io::partial_name(commit.epoch, *commit.checkpoint);
+    if (is_current) return writer->submit(std::move(task));
+    writer->cancel();
+    for (std::size_t i = 0; i < task.loops.size(); ++i)
+      io::asio::post(loops[i]->context(), [kept = std::move(task.loops[i])] {});
+  }
+
+  /// On the writer's thread. Each loop lets its references go itself: it alone counts them.
+  void finish_saving(SavedWriter::Task task, const Result<WrittenFile>& written) {
+    Saved saved{task.by.epoch, task.by.generation, {}};
+    for (std::size_t i = 0; i < task.loops.size(); ++i) {
+      saved.step = std::max(saved.step, task.loops[i].step);
+      io::asio::post(loops[i]->context(), [kept = std::move(task.loops[i])] {});
+    }
+    if (written) {
+      saved.bytes = written->bytes;
+      saved.header_crc = written->header_crc;
+    } else {
+      saved.why = written.error().message;
+    }
+    options.on_saved(std::move(saved));
+  }
+
+  Result<void> listen() {
+    boost::system::error_code ec;
+    const auto address = io::asio::ip::make_address(options.bind, ec);
+    if (ec) return fail(ErrorKind::kInvalid, "DT_BIND '{}' is not a literal address", options.bind);
+    const Tcp::endpoint at(address, options.port);
+    acceptor->open(at.protocol(), ec);
+    if (!ec) acceptor->set_option(Tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor->bind(at, ec);
+    if (!ec) acceptor->listen(io::asio::socket_base::max_listen_connections, ec);
+    if (ec)
+      return fail(ErrorKind::kUnavailable,
+                  "server {} cannot listen on {} port {}: {}; free the port or choose another with "
+                  "--server-port",
+                  options.id, options.bind, options.port, ec.message());
+    port = acceptor->local_endpoint().port();
+    return {};
+  }
+
+  io::awaitable<void> accept() {
+    for (;;) {
+      auto accepted = co_await acceptor->async_accept(io::tok);
+      const auto& ec = std::get<0>(accepted);
+      if (ec == io::asio::error::operation_aborted || !acceptor->is_open()) co_return;
+      if (ec) {  // out of descriptors: the others' connections go on
+        co_await io::sleep_for(std::chrono::milliseconds(100));
+        continue;
+      }
+      if (strangers.size() >= options.max_strangers) {  // who has had the longest time proves least
+        strangers.front()->close();
+        strangers.pop_front();
+      }
+      auto link = std::make_shared<TcpLink>(std::move(std::get<1>(accepted)));
+      strangers.push_back(link);
+      loops[0]->group().spawn(admit(std::move(link)));
+    }
+  }
+
+  io::awaitable<void> admit(std::shared_ptr<TcpLink> link) {
+    auto work = authenticate(link);
+    auto proof = co_await io::within(options.handshake_limit, std::move(work), "handshake");
+    std::erase(strangers, link);
+    if (!proof || !link->is_open()) {
+      ++counters.refused_strangers;
+      link->close();
+      co_return;
+    }
+    const WorkerId worker = proof->worker;
+    Loop* loop = loops[proof->loop].get();
+    const auto protocol = acceptor->local_endpoint().protocol();
+    const int fd = link->release();
+    auto hand_over = [loop, protocol, fd, worker] {
+      boost::system::error_code ec;
+      TcpSocket socket(loop->context());
+      socket.assign(protocol, fd, ec);
+      if (ec) return;
+      tune(socket);
+      loop->adopt(std::move(socket), worker);
+    };
+    io::asio::post(loop->context(), std::move(hand_over));
+  }
+
+  io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpLink> link) {
+    data::Challenge challenge;
+    challenge.nonce = fresh_nonce();
+    link->send_text(wire::frame(challenge));
+    auto sent = co_await link->flush();
+    if (!sent) co_return tl::unexpected(sent.error());
+    auto frame = co_await link->read_frame(data::kMaxHandshakeFrame);
+    if (!frame) co_return tl::unexpected(frame.error());
+    if (frame->type != data::ClientProof::kType)
+      co_return fail(ErrorKind::kProtocol, "not a proof");
+    auto proof = wire::parse<data::ClientProof>(frame->body);
+    if (!proof) co_return tl::unexpected(proof.error());
+    Transcript transcript;
+    transcript.server_nonce = challenge.nonce;
+    transcript.client_nonce = proof->nonce;
+    transcript.server = options.id;
+    transcript.worker = proof->worker;
+    transcript.loop = proof->loop;
+    const bool good = proof->server == options.id && proof->nonce.size() == data::kNonceBytes &&
+                      same_mac(proof->mac, client_mac(options.secret, transcript));
+    if (!good || proof->loop >= loops.size() || link->buffered() > 0)
+      co_return fail(ErrorKind::kDenied, "wrong proof");
+    data::ServerProof answer;
+    answer.loops = static_cast<std::uint32_t>(loops.size());
+    answer.mac = server_mac(options.secret, transcript, answer.loops);
+    link->send_text(wire::frame(answer));
+    sent = co_await link->flush();
+    if (!sent) co_return tl::unexpected(sent.error());
+    co_return std::move(*proof);
+  }
+
+  ServerOptions options;
+  io::Log& log;
+  AtomicCounters counters;
+  std::atomic<bool> stopping = false;
+  std::vector<std::unique_ptr<Loop>> loops;
+  std::optional<Tcp::acceptor> acceptor;           ///< Loop 0's thread, once started.
+  std::deque<std::shared_ptr<TcpLink>> strangers;  ///< Oldest first. Loop 0's thread.
+  std::atomic<std::uint64_t> asked_to_save = 0;    ///< The last generation that did.
+  std::uint16_t port = 0;
+  std::optional<SavedWriter> writer;  ///< None without a folder for checkpoints.
+  std::optional<Loader> loader;       ///< None without a checkpoint to begin with.
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& log) {
+  DT_CHECK(options.loops > 0, "a server needs a loop");
+  std::vector<std::shared_ptr<DeviceEngine>> devices;  // each loop has a stream of its own
+  for (std::uint32_t i = 0; options.device && i < options.loops; ++i) {
+    auto opened = DeviceEngine::open(*options.device);
+    if (!opened) return tl::unexpected(opened.error());
+    devices.push_back(std::move(*opened));
+  }
+  auto impl = std::make_unique<Impl>(std::move(options), devices, log);
+  auto listening = impl->listen();
+  if (listening) impl->loops[0]->group().spawn(impl->accept());
+  auto* raw = impl.get();
+  std::unique_ptr<Server> server(new Server(std::move(impl)));
+  for (auto& loop : raw->loops) loop->start(raw->stopping, raw->options.busy_poll);
+  if (!listening) return tl::unexpected(listening.error());
+  return server;
+}
+
+Server::~Server() {
+  impl_->stopping = true;
+  impl_->writer.reset();  // it posts to the loops
+  if (impl_->loader) impl_->loader->stop();
+  for (auto& loop : impl_->loops) {
+    const bool accepts = &loop == &impl_->loops.front();
+    io::asio::post(loop->context(), [this, &loop, accepts] {
+      if (accepts) {
+        boost::system::error_code ec;
+        impl_->acceptor->close(ec);
+      }
+      loop->close();
+    });
+  }
+  for (auto& loop : impl_->loops) loop->join();
+  impl_->acceptor.reset();
+}
+
+std::uint16_t Server::port() const { return impl_->port; }
+
+void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) {
+  struct Shared {
+    std::function<void(bool)> done;
+    std::atomic<std::size_t> left;
+    std::atomic<bool> adopted = true;
+    std::vector<SavedLoop> saved;  ///< Empty: nothing is to be saved.
+  };
+  auto shared = std::make_shared<Shared>();
+  shared->done = std::move(done);
+  shared->left = impl_->loops.size();
+  if (impl_->begins_saving(commit)) shared->saved.resize(impl_->loops.size());
+  for (std::size_t i = 0; i < impl_->loops.size(); ++i) {
+    Loop* loop = impl_->loops[i].get();
+    io::asio::post(loop->context(), [this, loop, i, commit, shared] {
+      loop->commit(commit, shared->adopted, shared->saved.empty() ? nullptr : &shared->saved[i]);
+      if (--shared->left > 0) return;
+      if (!shared->saved.empty()) impl_->save(commit, std::move(shared->saved), shared->adopted);
+      if (shared->done) shared->done(shared->adopted);
+    });
+  }
+}
+
+void Server::refresh() {
+  for (auto& loop : impl_->loops)
+    if (loop->report().is_to_ask(steady_now()))
+      io::asio::post(loop->context(), [l = loop.get()] { l->publish(); });
+}
+
+Traffic Server::traffic() {
+  LoopReport::Seen all;
+  Traffic traffic;
+  const Time now = steady_now();
+  for (std::uint32_t i = 0; i < impl_->loops.size(); ++i) {
+    LoopReport& report = impl_->loops[i]->report();
+    LoopReport::Seen one = report.take();
+    for (const auto& [worker, seen] : one.workers) {
+      auto& sum = all.workers[worker];
+      sum.connected |= seen.connected;
+      sum.active |= seen.active;
+      sum.busy |= seen.busy;
+    }
+    all.waiting.merge(one.waiting);
+    const Duration stuck = report.stuck_for(now);
+    if (stuck < impl_->options.stuck_after) {
+      all.owing.merge(one.owing);
+      continue;
+    }
+    // What its workers owe may have come since: it cannot know.
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(stuck).count();
+    traffic.stuck.push_back({i, static_cast<std::uint32_t>(ms), report.thread_state()});
+  }
+  for (const auto& [worker, seen] : all.workers) {
+    if (seen.active) traffic.alive.push_back(worker);
+    if (!seen.connected) traffic.disconnected.push_back(worker);
+    if (seen.busy) traffic.busy.push_back(worker);
+  }
+  traffic.owing.assign(all.owing.begin(), all.owing.end());
+  traffic.waiting.assign(all.waiting.begin(), all.waiting.end());
+  refresh();
+  return traffic;
+}
+
+ServerCounters Server::counters() const {
+  const auto& counters = impl_->counters;
+  return {counters.refused_strangers, counters.dropped_connections, counters.nonfinite,
+          counters.fenced, counters.in_place};
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,597 @@
+#include "kvstore/server/shard.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kvstore/compute/compression.h"
+#include "kvstore/compute/reduce.h"
+#include "kvstore/protocol/layout.h"
+
+namespace dt::kv {
+
+namespace {
+
+constexpr std::uint32_t kMaxText = std::uint32_t{16} << 20;
+constexpr std::uint32_t kMaxOptimizerText = 4096;
+/// A table of all keys has to fit into an answer.
+constexpr std::size_t kMaxTable = data::kMaxPayload - 64;
+constexpr std::size_t kMaxKeys = std::size_t{1} << 20;
+constexpr std::size_t kMaxChunks = kMaxKeys * 4;
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
+
+std::uint64_t chunk_key(const data::Header& header) {
+  return (static_cast<std::uint64_t>(header.key.value) << 32) | header.chunk;
+}
+
+std::string describe(const data::KeySpec& key) {
+  return fmt::format("{} elements of {}{}", key.count, name_of(key.dtype),
+                     key.flags & data::kAuxiliary ? ", auxiliary" : "");
+}
+
+/// Chunks that a key has at least, whatever their size.
+std::size_t chunks_of(const data::KeySpec& key) {
+  return 1 + key.count * data::element_bytes(key.dtype) / Layout::kDefaultChunkBytes;
+}
+
+/// What is wrong with a key that a worker wants; empty: nothing.
+std::string refusal(const data::KeySpec& key) {
+  const auto name = std::string_view(key.name).substr(0, 100);
+  if (!is_supported(key.dtype))
+    return fmt::format("key '{}': float32, float64 and int64 keys are supported, not dtype {}",
+                       name, static_cast<int>(key.dtype));
+  if ((key.flags & ~data::kAuxiliary) != 0)
+    return fmt::format("key '{}': unknown flags {:#x}", name, static_cast<int>(key.flags));
+  if (key.count > kMaxElements)
+    return fmt::format("key '{}': {} elements are too many", name, key.count);
+  return {};
+}
+
+std::string cannot_hold(const data::Header& header, const std::string& why) {
+  return fmt::format("chunk {} of key {}, {} elements of {}: {}", header.chunk, header.key,
+                     header.samples, name_of(header.dtype), why);
+}
+
+}  // namespace
+
+Shard::Shard(ShardOptions options, Answers& answers)
+    : options_(options), answers_(answers), parking_(options.parking) {
+  bench_.deterministic = options.deterministic;
+  bench_.refuse_nonfinite = options.refuse_nonfinite;
+  if (options.device) {
+    bench_.device = options.device;
+    bench_.pool = options.device->host_pool();
+    options.device->on_no_memory([this] { return make_room(); });
+  }
+  if (!options_.restore) return;
+  if (const auto& text = options_.restore->optimizer(); !text.empty()) {
+    const auto spec = parse_optimizer(text);
+    DT_CHECK(spec, "a server refuses a checkpoint whose optimizer it does not know");
+    bench_.optimizer = *spec;
+    bench_.has_state = true;
+  }
+  bench_.step = options_.restore->manifest().step;
+  if (!options_.is_registrar) return;
+  for (const auto& key : options_.restore->keys()) {
+    key_index_.emplace(key.name, keys_.size());
+    keys_.push_back(key);
+    table_chunks_ += chunks_of(key);
+  }
+}
+
+Shard::~Shard() {
+  if (bench_.device) bench_.device->on_no_memory({});
+}
+
+Shard::Chunk* Shard::find(const data::Header& header) {
+  // A frame is looked up when it begins, when it takes memory and when it is handled.
+  const ChunkKey key = chunk_key(header);
+  if (!last_found_ || last_key_ != key) {
+    const auto it = chunks_.find(key);
+    if (it == chunks_.end()) return nullptr;
+    last_key_ = key;
+    last_found_ = &it->second;
+  }
+  return last_found_;
+}
+
+Result<void> Shard::check(const data::Header& header) {
+  std::size_t least = 0;
+  std::size_t most = 0;
+  switch (header.type) {
+    case data::Type::kRegister:
+      most = kMaxText;
+      break;
+    case data::Type::kSetOptimizer:
+      most = kMaxOptimizerText;
+      break;
+    case data::Type::kInit:
+      if (header.samples > data::kMaxPayload / data::element_bytes(header.dtype))
+        return fail(ErrorKind::kProtocol, "a chunk of {} elements is too large", header.samples);
+      if (header.payload != 0) least = most = header.samples * data::element_bytes(header.dtype);
+      break;
+    case data::Type::kPush:
+    case data::Type::kPushPull: {
+      const Chunk* chunk = find(header);
+      if (!chunk || chunk->value.dtype() != header.dtype)
+        return fail(ErrorKind::kProtocol, "a push to a chunk that does not exist here");
+      const ChunkValue& value = chunk->value;
+      const data::Codec codec = data::codec_of(header);
+      if (codec != data::Codec::kNone && !is_compressible(value.dtype(), value.is_auxiliary()))
+        return fail(ErrorKind::kProtocol, "a compressed push to a chunk that takes none");
+      least = most = header.flags & data::kShared  ? data::kSharedPlacesBytes
+                     : codec == data::Codec::kNone ? value.bytes()
+                                                   : compressed_bytes(codec, value.elements());
+      break;
+    }
+    case data::Type::kPull:
+      if (header.flags & data::kShared) least = most = data::kSharedPlacesBytes;
+      break;
+    case data::Type::kFinish:
+    case data::Type::kBarrier:
+    case data::Type::kSync:
+    case data::Type::kBeat:
+      break;
+    case data::Type::kDone:
+    case data::Type::kValue:
+    case data::Type::kFailed:
+    case data::Type::kNeedValues:
+    case data::Type::kShare:
+    case data::Type::kUnshare:
+      return fail(ErrorKind::kProtocol, "an answer where a request was expected");
+  }
+  if (header.payload < least || header.payload > most)
+    return fail(ErrorKind::kProtocol, "a frame of type {} with {} bytes (expected {} to {})",
+                static_cast<int>(header.type), header.payload, least, most);
+  if (is_early(header) && held_bytes_ + header.payload > options_.max_held_bytes)
+    return fail(ErrorKind::kUnavailable, "too many frames wait for the commit of generation {}",
+                header.generation);
+  return {};
+}
+
+/// A contribution of a generation whose commit has not arrived here yet.
+bool Shard::is_early(const data::Header& header) const {
+  const bool takes_part = header.type == data::Type::kPush ||
+                          header.type == data::Type::kPushPull ||
+                          header.type == data::Type::kBarrier || header.type == data::Type::kFinish;
+  return takes_part && header.generation > members_.generation();
+}
+
+void Shard::hold(Time deadline, Held frame) {
+  held_bytes_ += sizeof(Held) + frame.payload.size();
+  held_.emplace_back(deadline, std::move(frame));
+}
+
+std::size_t Shard::chunk_bytes(const data::Header& header) {
+  const Chunk* chunk = find(header);
+  return chunk ? chunk->value.bytes() : 0;
+}
+
+bool Shard::is_on_device(const data::Header& header) {
+  const Chunk* chunk = find(header);
+  return chunk && chunk->value.is_on_device();
+}
+
+void Shard::handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared) {
+  if (is_early(header))
+    return hold(now + options_.hold_limit, {header, std::move(payload), std::move(shared)});
+  switch (header.type) {
+    case data::Type::kRegister:
+      return on_register(header, std::move(payload));
+    case data::Type::kInit:
+      return on_init(header, std::move(payload));
+    case data::Type::kPush:
+    case data::Type::kPushPull:
+      return on_push(header, std::move(payload), std::move(shared));
+    case data::Type::kPull:
+      return on_pull(header, shared);
+    case data::Type::kFinish:
+      return on_finish(header);
+    case data::Type::kBarrier:
+      return on_barrier(header);
+    case data::Type::kSetOptimizer:
+      return on_set_optimizer(header, std::move(payload));
+    case data::Type::kSync:
+      return on_sync(header);
+    case data::Type::kBeat:
+      return;
+    case data::Type::kDone:
+    case data::Type::kValue:
+    case data::Type::kFailed:
+    case data::Type::kNeedValues:
+    case data::Type::kShare:
+    case data::Type::kUnshare:
+      break;
+  }
+  DT_CHECK(false, "a frame that check() refuses");
+}
+
+void Shard::handle_unchecked(const data::Header& header, Payload payload, Time now) {
+  if (const auto checked = check(header); !checked)
+    return refuse(header, data::Code::kInvalid, checked.error().message);
+  handle(header, std::move(payload), now);
+}
+
+Members::Adopted Shard::commit(const ServerCommit& commit, Time now, SavedLoop* saved) {
+  const auto adopted = members_.adopt(commit);
+  const bool ends_epoch = adopted == Members::Adopted::kBoundary;
+  if (adopted != Members::Adopted::kYes && !ends_epoch) return adopted;
+  recheck(ends_epoch);
+  if (!members_.departed().empty()) {
+    for (auto& [key, chunk] : chunks_) chunk.rounds.forget(members_.departed());
+    barrier_.forget(members_.departed());
+  }
+  if (saved) *saved = save();
+  retry(parking_.take_all());
+  held_bytes_ = 0;
+  for (auto& [deadline, frame] : std::exchange(held_, {})) {
+    if (is_early(frame.header))
+      hold(deadline, std::move(frame));
+    else
+      handle(frame.header, std::move(frame.payload), now, std::move(frame.shared));
+  }
+  return adopted;
+}
+
+SavedLoop Shard::save() {
+  SavedLoop saved;
+  if (bench_.device) {
+    bench_.device->wait();
+    saved.device = bench_.device->number();
+    saved.guard = std::make_shared<std::mutex>();
+    saved_guard_ = saved.guard;
+    saved_.clear();
+  }
+  saved.keys = keys_;
+  saved.step = bench_.step;
+  if (bench_.optimizer) saved.optimizer = to_string(*bench_.optimizer);
+  saved.chunks.reserve(chunks_.size());
+  for (const auto& [key, chunk] : chunks_) {
+    SavedChunk one = chunk.value.save();
+    one.key = KeyId(static_cast<std::uint32_t>(key >> 32));
+    one.chunk = static_cast<std::uint32_t>(key);
+    for (const auto& array : {one.value, one.state1, one.state2})
+      if (array && array->memory() == Memory::kDevice) saved_.emplace_back(array);
+    saved.chunks.push_back(std::move(one));
+  }
+  std::sort(saved.chunks.begin(), saved.chunks.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.key, a.chunk) < std::pair(b.key, b.chunk);
+  });
+  return saved;
+}
+
+bool Shard::make_room() {
+  const auto guard = saved_guard_.lock();
+  if (!guard || saved_.empty()) return false;
+  for (auto& [key, chunk] : chunks_) chunk.value.leave_saved(*guard);
+  for (const auto& kept : std::exchange(saved_, {})) {
+    // No chunk has it any more; nobody but this thread changes it.
+    const auto array = std::const_pointer_cast<Payload>(kept.lock());
+    if (array && array->memory() == Memory::kDevice)
+      bench_.device->give(bench_.device->swap_out(*array, *guard));
+  }
+  return true;
+}
+
+void Shard::disconnect(WorkerId worker) {
+  for (Chunk* chunk : open_) {
+    std::erase_if(chunk->waiting, [&](const auto& w) { return w.header.worker == worker; });
+    chunk->value.detach(worker);
+  }
+  parking_.forget(worker);
+  for (auto& [key, waiting] : restoring_)
+    std::erase_if(waiting, [&](const auto& header) { return header.worker == worker; });
+  held_bytes_ = 0;
+  for (auto& [deadline, frame] : std::exchange(held_, {}))
+    if (frame.header.worker != worker) hold(deadline, std::move(frame));
+}
+
+void Shard::expire(Time now) {
+  held_bytes_ = 0;
+  for (auto& [deadline, frame] : std::exchange(held_, {})) {
+    if (deadline > now)
+      hold(deadline, std::move(frame));
+    else
+      refuse(frame.header, data::Code::kTimeout,
+             fmt::format("the server did not learn of generation {} in time",
+                         frame.header.generation));
+  }
+}
+
+void Shard::add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const {
+  constexpr std::size_t kLookedAt = 16;
+  for (std::size_t i = 0; i < std::min(open_.size(), kLookedAt); ++i)
+    open_[i]->rounds.add_missing(members_, owing);
+  barrier_.add_missing(members_, owing);
+  // Of these all: who waits for anybody owes nothing that it could give.
+  for (const Chunk* chunk : open_)
+    for (const Waiting& one : chunk->waiting) waiting.insert(one.header.worker);
+  for (const data::Header& one : at_barrier_) waiting.insert(one.worker);
+}
+
+// ---------------------------------------------------------------- keys
+
+void Shard::on_register(const data::Header& header, Payload payload) {
+  if (!options_.is_registrar)
+    return refuse(header, data::Code::kInvalid, "keys are registered at server 0");
+  const auto wanted = wire::parse<data::RegisterKeys>(payload.text());
+  if (!wanted) return refuse(header, data::Code::kInvalid, wanted.error().message);
+  bool all = true;
+  bool created = false;
+  for (const auto& key : wanted->keys) {
+    if (const auto wrong = refusal(key); !wrong.empty())
+      return refuse(header, data::Code::kInvalid, wrong);
+    const auto it = key_index_.find(key.name);
+    if (it != key_index_.end()) {
+      const auto& have = keys_[it->second];
+      if (have != key)
+        return refuse(header, data::Code::kMismatch,
+                      fmt::format("key '{}' has {}; worker {} wants {}", key.name, describe(have),
+                                  header.worker, describe(key)));
+    } else if (members_.is_first(header.worker)) {
+      const std::size_t bytes = wire::body_of(key).size();
+      if (keys_.size() >= kMaxKeys || table_chunks_ + chunks_of(key) > kMaxChunks ||
+          table_bytes_ + bytes > kMaxTable)
+        return refuse(header, data::Code::kInvalid,
+                      fmt::format("key '{}': too many keys or elements, or too long names",
+                                  std::string_view(key.name).substr(0, 100)));
+      table_bytes_ += bytes;
+      table_chunks_ += chunks_of(key);
+      key_index_.emplace(key.name, keys_.size());
+      keys_.push_back(key);
+      created = true;
+    } else {
+      all = false;
+    }
+  }
+  if (all) {
+    data::KeyTable table;
+    table.from = std::min(wanted->known, static_cast<std::uint32_t>(keys_.size()));
+    table.keys.assign(keys_.begin() + table.from, keys_.end());
+    answer(header, data::Type::kDone, std::make_shared<Payload>(wire::body_of(table)));
+  } else {
+    park(header, std::move(payload));
+  }
+  if (created) retry(parking_.take(header));
+}
+
+void Shard::on_init(const data::Header& header, Payload payload) {
+  if (const Chunk* chunk = find(header)) {
+    const ChunkValue& value = chunk->value;
+    const bool same = value.dtype() == header.dtype && value.elements() == header.samples;
+    if (!same)
+      return refuse(header, data::Code::kMismatch,
+                    fmt::format("chunk {} has {} elements of {}; worker {} has {} of {}",
+                                header.chunk, value.elements(), name_of(value.dtype()),
+                                header.worker, header.samples, name_of(header.dtype)));
+    data::Header at = header;
+    at.round = chunk->rounds.open();
+    return answer(at, data::Type::kDone);
+  }
+  if (options_.restore && options_.restore->has(header.key)) return restore_chunk(header);
+  // Without its values: should it be the one to give them, it is asked for them again.
+  if (!members_.is_first(header.worker)) return park(header, {});
+  const bool has_values = !payload.empty() || header.samples == 0;
+  if (!has_values) return answer(header, data::Type::kNeedValues);
+  if (!is_supported(header.dtype))
+    return refuse(header, data::Code::kInvalid, "float32, float64 and int64 keys are supported");
+  if (chunks_.size() >= kMaxChunks) return refuse(header, data::Code::kInvalid, "too many chunks");
+  const bool is_auxiliary = (header.flags & data::kAuxiliary) != 0;
+  ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(payload));
+  if (add_chunk(header, std::move(value))) retry(parking_.take(header));
+}
+
+bool Shard::add_chunk(const data::Header& header, ChunkValue value) {
+  const auto why = value.failure();
+  if (has_lost_device()) return false;
+  if (!why.empty()) {
+    refuse(header, data::Code::kInvalid, cannot_hold(header, why));
+    return false;
+  }
+  data::Header at = header;
+  at.round = keep_chunk(header, std::move(value)).rounds.open();
+  answer(at, data::Type::kDone);
+  return true;
+}
+
+Shard::Chunk& Shard::keep_chunk(const data::Header& header, ChunkValue value) {
+  const auto until = value.is_auxiliary() ? Members::Part::kEpoch : Members::Part::kSteps;
+  const auto added = chunks_.emplace(chunk_key(header),
+                                     Chunk{std::move(value), RoundMachine(until), 0, {}, {}, {}});
+  return added.first->second;
+}
+
+bool Shard::has_lost_device() {
+  if (!bench_.device || !bench_.device->is_broken()) return false;
+  if (options_.on_device_lost) options_.on_device_lost(bench_.device->take_failure());
+  return true;
+}
+
+void Shard::restore_chunk(const data::Header& header) {
+  const auto& key = options_.restore->keys()[header.key.value];
+  if (header.dtype != key.dtype)
+    return refuse(header, data::Code::kMismatch,
+                  fmt::format("key '{}' is of another dtype in the checkpoint", key.name));
+  const auto [loading, is_first] = restoring_.try_emplace(chunk_key(header));
+  std::erase_if(loading->second, [&](const auto& h) { return h.worker == header.worker; });
+  loading->second.push_back(header);
+  if (!is_first) return;
+  auto work = [this, restore = options_.restore, header]() -> std::function<void()> {
+    auto slice = std::make_shared<Result<RestoredSlice>>(
+        restore->load(header.key, header.step, header.samples));
+    return [this, header, slice] { on_restored(header, std::move(*slice)); };
+  };
+  if (options_.offload) return options_.offload(std::move(work));
+  work()();
+}
+
+/// The chunk is there, or cannot be: whoever waits for it is answered.
+void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) {
+  const auto waiting = std::move(restoring_.extract(chunk_key(asked)).mapped());
+  const auto& key = options_.restore->keys()[asked.key.value];
+  const bool is_part = asked.samples <= key.count && asked.step <= key.count - asked.samples;
+  if (!slice && is_part && options_.on_damage) return options_.on_damage(slice.error().message);
+  if (!slice) {  // others may have asked for a part that there is
+    for (const auto& header : waiting) {
+      if (header.samples == asked.samples && header.step == asked.step)
+        refuse(header, data::Code::kInvalid, slice.error().message);
+      else
+        on_init(header, {});
+    }
+    return;
+  }
+  const auto shared = [](Payload bytes) {
+    return bytes.empty() ? nullptr : std::make_shared<Payload>(std::move(bytes));
+  };
+  OptimizerState state;
+  state.first = shared(std::move(slice->state1));
+  state.second = shared(std::move(slice->state2));
+  state.updates = slice->updates;
+  const bool is_auxiliary = (key.flags & data::kAuxiliary) != 0;
+  ChunkValue value(bench_, key.dtype, is_auxiliary, asked.samples, std::move(slice->value));
+  value.restore(std::move(state));
+  const auto why = value.failure();
+  if (has_lost_device()) return;
+  if (why.empty()) keep_chunk(asked, std::move(value));
+  for (const auto& header : waiting) {
+    if (why.empty())
+      on_init(header, {});
+    else
+      refuse(header, data::Code::kInvalid, cannot_hold(header, why));
+  }
+}
+
+// ---------------------------------------------------------------- epochs, barrier
+
+void Shard::on_finish(const data::Header& header) {
+  const Epoch next(static_cast<std::uint32_t>(header.step));
+  const bool is_steps = (header.flags & data::kStepsOnly) != 0;
+  const auto part = is_steps ? Members::Part::kSteps : Members::Part::kEpoch;
+  if (members_.finish(header.worker, header.round.value, next, part)) recheck(false);
+  answer(header, data::Type::kDone);
+}
+
+void Shard::recheck(bool epoch_ends) {
+  for (Chunk* chunk : std::exchange(open_, {})) {
+    if (epoch_ends || chunk->rounds.is_complete(members_))
+      complete(*chunk);
+    else
+      open(*chunk);
+  }
+  if (barrier_.counted() > 0 && (epoch_ends || barrier_.is_complete(members_))) {
+    barrier_.advance();
+    std::vector<data::Header> waiting;
+    waiting.swap(at_barrier_);
+    for (const auto& request : waiting) answer(request, data::Type::kDone);
+  }
+  if (epoch_ends)
+    members_.begin_epoch();
+  else
+    members_.clear_if_all_finished();
+}
+
+void Shard::on_barrier(const data::Header& header) {
+  if (!options_.is_registrar)
+    return refuse(header, data::Code::kInvalid, "the barrier is at server 0");
+  const auto admission = barrier_.admit(members_, header.worker, header.generation, header.round);
+  switch (admission) {
+    case Admission::kCounted:
+    case Admission::kDuplicate:
+      std::erase_if(at_barrier_, [&](const auto& w) { return w.worker == header.worker; });
+      at_barrier_.push_back(header);
+      return recheck(false);
+    case Admission::kPast:
+      return answer(header, data::Type::kDone);
+    case Admission::kHeld:
+    case Admission::kFenced:
+    case Admission::kMissed:
+    case Admission::kAhead:
+      return admission_failed(header, admission, barrier_);
+  }
+}
+
+void Shard::on_sync(const data::Header& header) {
+  data::SyncState state;
+  state.generation = members_.generation();
+  state.phase = members_.phase();
+  state.barrier = barrier_.open();
+  for (const auto& [key, chunk] : chunks_)
+    state.chunks.push_back({KeyId(static_cast<std::uint32_t>(key >> 32)),
+                            static_cast<std::uint32_t>(key), chunk.rounds.open()});
+  answer(header, data::Type::kDone, std::make_shared<Payload>(wire::body_of(state)));
+}
+
+// ---------------------------------------------------------------- optimizer
+
+void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
+  const auto spec = parse_optimizer(payload.text());
+  if (!spec) return refuse(header, data::Code::kInvalid, spec.error().message);
+  if (bench_.optimizer == *spec) return answer(header, data::Type::kDone);
+  const bool is_member = members_.contains(header.worker);
+  if (!bench_.optimizer && !is_member) return park(header, std::move(payload));
+  const bool may_replace = is_member && !bench_.has_state && optimizer_by_ == header.worker;
+  if (bench_.optimizer && !may_replace)
+    return refuse(header, data::Code::kMismatch,
+                  fmt::format("the optimizer is '{}'; worker {} asks for '{}'",
+                              to_string(*bench_.optimizer), header.worker, to_string(*spec)));
+  const bool is_between_rounds = std::none_of(
+      open_.begin(), open_.end(), [](const Chunk* c) { return c->value.is_parameter(); });
+  if (!is_between_rounds)
+    return refuse(header, data::Code::kInvalid,
+                  fmt::format("worker {} sets the optimizer in the middle of a round, when others "
+                              "have pushed without it: set it before the first push",
+                              header.worker));
+  if (!(header.flags & data::kCheckOnly)) {
+    bench_.optimizer = *spec;
+    optimizer_by_ = header.worker;
+  }
+  answer(header, data::Type::kDone);
+  if (!(header.flags & data::kCheckOnly)) retry(parking_.take(header));
+}
+
+// ---------------------------------------------------------------- waiting and answering
+
+void Shard::park(const data::Header& header, Payload payload) {
+  if (parking_.put(header, std::move(payload))) return;
+  refuse(header, data::Code::kInvalid,
+         fmt::format("too many requests, of worker {} or of all workers, wait for the worker with "
+                     "rank 0 to create keys and chunks or for a member to set the optimizer",
+                     header.worker));
+}
+
+void Shard::retry(std::vector<Parking::Frame> frames) {
+  for (auto& frame : frames) handle(frame.header, std::move(frame.payload), Time{});
+}
+
+void Shard::answer(const data::Header& to, data::Type type,
+                   std::shared_ptr<const Payload> payload) {
+  data::Header header = to;
+  header.type = type;
+  header.flags &= static_cast<std::uint8_t>(~data::kShared);
+  header.payload = payload ? static_cast<std::uint32_t>(payload->size()) : 0;
+  answers_.answer(to.worker, header, std::move(payload));
+}
+
+/// The chunk's value: in the memory shared with the worker, where it wants it there, else sent.
+void Shard::answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
+                         bool is_there) {
+  if (!shared.out) {
+    const auto value = chunk.value.present();
+    if (!has_lost_device()) answer(to, data::Type::kValue, value);
+    return;
+  }
+  if (!is_there) chunk.value.write_to(shared);
+  if (has_lost_device()) return;
+  data::Header header = to;
+  header.type = data::Type::kValue;
+  header.payload = 0;
+  answers_.answer(to.worker, header, nullptr);
+}
+
+void Shard::refuse(const data::Header& to, data::Code code, std::string message) {
+  data::Failure failure;
+  failure.code = code;
+  failure.message = std::move(message);
+  answer(to, data::Type::kFailed, std::make_shared<Payload>(wire::body_of(failure)));
+}
+
+}  // namespace dt::kv

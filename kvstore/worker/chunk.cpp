@@ -1,0 +1,71 @@
+#include "kvstore/worker/chunk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+std::optional<Request> ChunkState::Turns::submit(Request request) {
+  if (!is_busy_) return begin(std::move(request));
+  waiting_.push_back(std::move(request));
+  return std::nullopt;
+}
+
+std::optional<Request> ChunkState::Turns::answered(const Request& request, const Outcome& outcome) {
+  // A round that failed because its contributors disagree is over as well.
+  const bool is_over = !outcome.error || outcome.error->code == DTKV_MISMATCH ||
+                       outcome.error->code == DTKV_NONFINITE;
+  // While the value was copied to a device, a boundary may have told of later rounds.
+  if (contributes(request.header.type) && is_over)
+    next_ = std::max(next_, outcome.header.round.next());
+  is_busy_ = false;
+  if (waiting_.empty()) return std::nullopt;
+  Request next = std::move(waiting_.front());
+  waiting_.pop_front();
+  return begin(std::move(next));
+}
+
+Request ChunkState::Turns::begin(Request request) {
+  is_busy_ = true;
+  request.header.round = next_;
+  return request;
+}
+
+std::deque<Request> ChunkState::Turns::take_waiting() { return std::exchange(waiting_, {}); }
+
+void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into) {
+  const ChunkState& chunk = *request.chunk;
+  data::SharedPlaces places;
+  const auto locate = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
+                          std::uint64_t& offset) {
+    if (data == chunk.on_device.at) {
+      number = chunk.on_device.memory;
+      offset = chunk.on_device.offset;
+      return false;
+    }
+    if (data == chunk.staging.at) {
+      number = chunk.staging.memory;
+      offset = chunk.staging.offset;
+      return false;
+    }
+    const bool is_there = memory && memory->shared_with.contains(chunk.place.owner) &&
+                          memory->offset_of(data) % data::element_bytes(request.header.dtype) == 0;
+    number = is_there ? memory->number : chunk.staging.memory;
+    offset = is_there ? memory->offset_of(data) : chunk.staging.offset;
+    return !is_there;
+  };
+  bool copies_in = false;
+  bool copies_out = false;
+  if (request.from) copies_in = locate(request.from, from, places.in, places.in_offset);
+  if (request.into) copies_out = locate(request.into, into, places.out, places.out_offset);
+  if (!copies_in) request.from = nullptr;
+  if (!copies_out) request.into = nullptr;
+  if (copies_in || copies_out) request.staging = chunk.staging.at;
+  request.header.flags |= data::kShared;
+  request.header.payload = data::kSharedPlacesBytes;
+  request.places = data::encode(places);
+}
+
+}  // namespace dt::kv

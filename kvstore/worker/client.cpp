@@ -1,0 +1,610 @@
+#include "kvstore/worker/client.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+#include "io/log.h"
+#include "kvstore/dtkv.h"
+#include "kvstore/link/descriptors.h"
+#include "kvstore/link/driver.h"
+#include "kvstore/link/environment.h"
+#include "kvstore/worker/calls.h"
+#include "kvstore/worker/chunk.h"
+#include "kvstore/worker/device/arrays.h"
+#include "kvstore/worker/dispatch.h"
+#include "kvstore/worker/failover.h"
+#include "kvstore/worker/key_init.h"
+#include "kvstore/worker/key_table.h"
+#include "kvstore/worker/links/server_links.h"
+#include "kvstore/worker/member_state.h"
+#include "kvstore/worker/memory_sharing.h"
+#include "kvstore/worker/threshold_warnings.h"
+
+namespace dt::kv {
+
+namespace {
+
+using namespace std::chrono_literals;
+using SteadyClock = std::chrono::steady_clock;
+using Deadline = std::optional<SteadyClock::time_point>;
+
+constexpr Duration kBeatEvery = 500ms;
+constexpr unsigned kBeatsPerReport = 2;
+
+void end_process(const std::string& why) {
+  io::FdLog(2).error("{}", why);
+  std::_Exit(1);
+}
+
+/// A request of `type` with a text.
+Request with_text(data::Type type, std::string text) {
+  Request request;
+  request.keep = std::make_shared<const std::string>(std::move(text));
+  request.from = request.keep->data();
+  request.header.type = type;
+  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
+  return request;
+}
+
+class Client final : public Store, private JobListener, private ServerLink::Owner {
+ public:
+  Client(ClientOptions options, std::unique_ptr<JobLink> job)
+      : options_(std::move(options)),
+        group_(context_.get_executor()),
+        driver_(context_),
+        job_(std::move(job)),
+        member_({options_.worker, options_.rank, options_.num_workers, options_.newcomer}),
+        links_({options_.worker, options_.secret, options_.lost_limit, options_.busy_poll}, *this,
+               context_, group_, driver_),
+        dispatch_(options_.worker, links_, context_, driver_, options_.replicas,
+                  [this] { change_.on_ended(); }),
+        memory_({options_.worker, options_.transport, options_.share_from, options_.may_share,
+                 options_.start_limit, options_.lost_limit},
+                links_),
+        keys_(options_.chunk_bytes),
+        setup_(
+            {options_.worker, options_.start_limit}, keys_, links_, dispatch_, memory_, member_,
+            [this](const StoreError& error) {
+              io::asio::post(context_, [this, error] { break_store(error); });
+            },
+            [this] { return await_servers(deadline_after(options_.start_limit)); }),
+        change_({options_.chunk_bytes, options_.worker, options_.let_go_limit,
+                 options_.end_process ? options_.end_process : end_process},
+                links_, dispatch_, keys_, memory_, setup_, context_, group_,
+                [this] { return await_servers(std::nullopt); }) {}
+
+  ~Client() override;
+
+  Status open();
+
+  const std::string& type() const override { return options_.type; }
+  View view() const override { return member_.view(); }
+  WorkerId worker() const override { return options_.worker; }
+  bool is_newcomer() const override { return options_.newcomer; }
+  bool is_lead() const override { return member_.is_lead(); }
+  bool takes_replicas() const override { return options_.chunk_bytes % ReplicaGroup::kItem == 0; }
+
+  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+              std::uint8_t flags) override;
+  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                           const PushOptions& options) override {
+    return submit(data::Type::kPush, keys, &values, nullptr, options);
+  }
+  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
+                           const PullOptions& how) override {
+    PushOptions options;
+    options.priority = how.priority;
+    options.is_awaited = how.is_awaited;
+    return renewing([&] { return submit(data::Type::kPull, keys, nullptr, &out, options); });
+  }
+  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
+                               const std::vector<Array>& values, const std::vector<Array>& out,
+                               const PushOptions& options) override {
+    return submit(data::Type::kPushPull, keys, &values, &out, options);
+  }
+  StoreResult<void*> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  Status release(void* memory) override;
+  Status wait(Handle handle, double timeout_s) override {
+    return dispatch_.wait(handle, timeout_s);
+  }
+  Status wait_all(double timeout_s) override { return dispatch_.wait_all(timeout_s); }
+  Status wait_in_stream(Handle handle, double timeout_s) override {
+    return dispatch_.wait_in_stream(handle, timeout_s);
+  }
+  Status set_optimizer(const std::string& spec) override;
+  Status set_gradient_compression(const std::string& spec) override;
+  Status barrier() override;
+  Status finish_steps() override { return finish(Finished::kSteps); }
+  Status finish_epoch() override { return finish(Finished::kEpoch); }
+  StoreResult<View> epoch_boundary(Epoch epoch) override;
+  Status progress(Epoch epoch, std::uint64_t step) override;
+
+ private:
+  // The job link's thread or any other.
+  void on_servers(Servers servers) override;
+  void on_release(Release release) override;
+  void on_shrunk(Shrunk shrunk) override { member_.on_shrunk(shrunk); }
+  void on_lost(Error error) override;
+  std::optional<Error> job_lost() const;
+
+  // On the loop.
+  void on_answer(ServerLink& /*link*/, Request request, Outcome outcome) override {
+    dispatch_.on_answer(std::move(request), std::move(outcome));
+  }
+  void on_idle() override { links_.push_out(); }
+  void on_loops(ServerLink& link, std::uint32_t loops) override {
+    links_.add_loops(link.server(), loops);
+  }
+  void on_trouble(ServerLink& link, const std::string& trouble) override {
+    links_.note_trouble(link, trouble);
+  }
+  void on_lost(ServerLink& link, const std::string& why) override;
+  void on_ended(ServerLink& /*link*/) override { change_.on_ended(); }
+  Generation generation() const override { return member_.generation(); }
+  void on_encoded(const ChunkState& chunk, GradientEncoder& encoder,
+                  const Compression& how) override {
+    warnings_.look_at(encoder, how, *chunk.name);
+  }
+  io::awaitable<void> serve_job();
+  io::awaitable<void> beat();
+  void break_store(const StoreError& error);
+  void shut_down();
+
+  // The caller's thread.
+  void close_device_places();
+  StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
+                             const std::vector<Array>* values, const std::vector<Array>* out,
+                             const PushOptions& options);
+  template <class Done>
+  bool wait_for(Done done, Deadline deadline) {
+    return links_.run_until(std::move(done), deadline);
+  }
+  /// Whether a push of the key is applied on arrival. Auxiliary keys are a mean over the workers,
+  /// in dist_async as well.
+  [[nodiscard]] bool is_async(const data::KeySpec& key) const {
+    return options_.async && (key.flags & data::kAuxiliary) == 0;
+  }
+  void compress(Request& request, const data::KeySpec& key) const;
+  Status await_servers(Deadline deadline);
+  /// A newcomer is in no epoch yet from which it could go back: its calls are for whatever servers
+  /// there are.
+  template <class Call>
+  auto renewing(Call call) -> decltype(call()) {
+    for (;;) {
+      auto done = call();
+      if (done || done.error().code != DTKV_ROLLBACK || member_.is_member()) return done;
+      if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
+    }
+  }
+  Status send_optimizer(const std::string& spec);
+  /// What was said to be finished of the epoch.
+  enum class Finished : std::uint8_t { kNothing, kSteps, kEpoch };
+  Status finish(Finished part);
+  StoreResult<View> cross_boundary(Epoch epoch);
+  tl::unexpected<StoreError> leaving() const;
+  Status sync_rounds();
+
+  ClientOptions options_;
+  io::asio::io_context context_{1};
+  io::TaskGroup group_;
+  Driver driver_;
+  std::unique_ptr<JobLink> job_;  ///< The loop's.
+  io::FdLog stderr_{2};
+  ThresholdWarnings warnings_{stderr_};  ///< The loop's.
+  MemberState member_;
+  ServerLinks links_;
+  Dispatch dispatch_;
+
+  // The caller's thread.
+  KnownDevices devices_;
+  MemorySharing memory_;
+  ArrayCalls array_calls_{devices_, dispatch_, memory_};
+  KeyBook keys_;
+  KeySetup setup_;
+  ServerChange change_;
+  Compression compression_;
+  Round barrier_{1};
+  Finished finished_ = Finished::kNothing;
+  SteadyClock::time_point last_progress_{};
+
+  mutable std::mutex mutex_;
+  std::optional<Error> job_lost_;  ///< Under mutex_.
+};
+
+// ---------------------------------------------------------------- opening and closing
+
+Status Client::open() {
+  group_.spawn(serve_job());
+  group_.spawn(beat());
+  driver_.start();
+  auto connected = await_servers(SteadyClock::now() + options_.start_limit);
+  if (!connected && connected.error().code == DTKV_ROLLBACK) return change_.renew();
+  return connected;
+}
+
+Status Client::await_servers(Deadline deadline) {
+  for (;;) {
+    const auto report = SteadyClock::now() + options_.report_every;
+    const auto settled = [this] {
+      return links_.error() || job_lost() || member_.must_leave() || links_.has_no_servers() ||
+             links_.is_connected();
+    };
+    const bool is_settled = wait_for(settled, deadline ? std::min(*deadline, report) : report);
+    if (member_.must_leave()) return leaving();
+    if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+    if (const auto lost = job_lost()) return store_error(DTKV_UNAVAILABLE, lost->message);
+    if (links_.has_no_servers())
+      return store_error(
+          DTKV_INVALID,
+          fmt::format("kvstore {} needs servers, and this job has none (-s 0)", options_.type));
+    if (is_settled) return {};
+    const std::string missing = links_.missing();
+    if (deadline && SteadyClock::now() >= *deadline)
+      return store_error(DTKV_TIMEOUT,
+                         fmt::format("worker {}: after {:.0f} s still waiting for {}",
+                                     options_.worker, seconds(options_.start_limit), missing));
+    io::FdLog(2).info("worker {} waits for {}", options_.worker, missing);
+  }
+}
+
+Client::~Client() {
+  if (!driver_.is_started()) return;
+  (void)wait_all(seconds(options_.close_limit));
+  if (memory_.has_device_places()) close_device_places();
+  io::asio::post(context_, [this] { shut_down(); });
+  driver_.finish();
+}
+
+/// Memory on devices is not freed before every server that had it open has closed it.
+void Client::close_device_places() {
+  const StoreError closed{DTKV_UNAVAILABLE, "the kvstore was closed"};
+  bool has_begun = false;
+  io::asio::post(context_, [&] {
+    dispatch_.give_up(links_.leave(closed), closed);
+    has_begun = true;
+  });
+  (void)wait_for([&has_begun] { return has_begun; }, std::nullopt);
+  const auto have_ended = [this] { return links_.have_ended(); };
+  (void)wait_for(have_ended, deadline_after(options_.close_limit));
+  if (!links_.have_let_go()) memory_.abandon_device_places();
+}
+
+void Client::shut_down() {
+  break_store({DTKV_UNAVAILABLE, "the kvstore was closed"});
+  group_.cancel();
+}
+
+io::awaitable<void> Client::serve_job() {
+  OpenedKvStore opened;
+  opened.type = options_.type;
+  job_->opened(opened);
+  co_await job_->run(group_, *this);
+}
+
+io::awaitable<void> Client::beat() {
+  ServersHeard told;
+  for (unsigned beats = 1;; ++beats) {
+    co_await io::sleep_for(kBeatEvery);
+    links_.beat();
+    if (beats % kBeatsPerReport != 0) continue;
+    ServersHeard heard{links_.take_heard()};
+    if (heard.servers.empty() && told.servers.empty()) continue;
+    job_->heard(heard);
+    told = std::move(heard);
+  }
+}
+
+void Client::break_store(const StoreError& error) { dispatch_.give_up(links_.close(error), error); }
+
+void Client::on_lost(ServerLink& link, const std::string& why) {
+  break_store({DTKV_UNAVAILABLE, fmt::format("server {} at {} port {} {}", link.address().server,
+                                             link.address().address, link.address().port, why)});
+}
+
+// ---------------------------------------------------------------- what the supervisor says
+
+void Client::on_servers(Servers servers) {
+  io::asio::post(context_, [this, servers = std::move(servers)] { change_.on_servers(servers); });
+}
+
+void Client::on_release(Release release) {
+  member_.on_release(release);
+  io::asio::post(context_, [] {});  // whoever waits looks again
+}
+
+void Client::on_lost(Error error) {
+  {
+    std::lock_guard lock(mutex_);
+    job_lost_ = std::move(error);
+  }
+  io::asio::post(context_, [] {});
+}
+
+std::optional<Error> Client::job_lost() const {
+  std::lock_guard lock(mutex_);
+  return job_lost_;
+}
+
+// ---------------------------------------------------------------- operations
+
+StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::string>& keys,
+                                   const std::vector<Array>* values, const std::vector<Array>* out,
+                                   const PushOptions& options) {
+  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+  if (contributes(type) && !member_.is_member())
+    return store_error(DTKV_INVALID,
+                       fmt::format("worker {} is a newcomer: it contributes after its first "
+                                   "epoch_boundary, not before",
+                                   options_.worker));
+  if (contributes(type) && finished_ == Finished::kEpoch)
+    return store_error(DTKV_INVALID,
+                       "the epoch was finished: call epoch_boundary before the next push");
+  std::vector<const KeyBook::Key*> found;
+  found.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const KeyBook::Key* key = keys_.find(keys[i]);
+    if (!key)
+      return store_error(DTKV_INVALID, fmt::format("worker {}: key '{}' was not initialised",
+                                                   options_.worker, keys[i]));
+    const bool is_step = contributes(type) && (key->spec.flags & data::kAuxiliary) == 0;
+    if (is_step && finished_ == Finished::kSteps)
+      return store_error(DTKV_INVALID,
+                         fmt::format("worker {}: the epoch's steps were finished: until "
+                                     "epoch_boundary auxiliary keys alone are pushed, not '{}'",
+                                     options_.worker, keys[i]));
+    for (const auto* arrays : {values, out}) {
+      if (!arrays) continue;
+      const std::string wrong = array_mismatch(options_.worker, key->spec, (*arrays)[i]);
+      if (!wrong.empty()) return store_error(DTKV_MISMATCH, wrong);
+    }
+    found.push_back(key);
+  }
+  auto calls = array_calls_.begin(found, values, out);
+  if (!calls) return tl::unexpected(calls.error());
+  std::vector<Request> requests;
+  Operations::Uses uses;
+  auto& memories = uses.memories;
+  requests.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const KeyBook::Key* key = found[i];
+    const std::size_t width = data::element_bytes(key->spec.dtype);
+    const std::size_t all_bytes = key->spec.count * width;
+    const ClientMemory* from_memory = nullptr;
+    const ClientMemory* into_memory = nullptr;
+    if (values) from_memory = memory_.holding((*values)[i].data, all_bytes);
+    if (out) into_memory = memory_.holding((*out)[i].data, all_bytes);
+    for (const ClientMemory* memory : {from_memory, into_memory})
+      if (memory && (memories.empty() || memories.back() != memory->number))
+        memories.push_back(memory->number);
+    for (const auto& chunk : key->chunks) {
+      const std::size_t offset = chunk->place.first * width;
+      Request& request = requests.emplace_back();
+      request.chunk = chunk.get();
+      request.header.type = type;
+      request.header.dtype = key->spec.dtype;
+      request.header.reduce = options.reduce;
+      request.header.flags = is_async(key->spec) ? data::kAsync : 0;
+      request.header.priority = options.priority;
+      request.header.key = chunk->key;
+      request.header.chunk = chunk->index;
+      request.header.step = options.step;
+      request.header.samples = options.samples;
+      request.header.learning_rate = options.learning_rate;
+      if (values) {
+        request.from = static_cast<const std::byte*>((*values)[i].data) + offset;
+        request.header.payload = static_cast<std::uint32_t>(chunk->bytes);
+      }
+      request.into_bytes = chunk->bytes;
+      if (out) request.into = static_cast<std::byte*>((*out)[i].data) + offset;
+      if (!calls->empty())
+        ArrayCalls::attach(request, (*calls)[i], values ? &(*values)[i] : nullptr,
+                           out ? &(*out)[i] : nullptr);
+      if (contributes(type)) compress(request, key->spec);
+      if (chunk->staging.at) use_shared_memory(request, from_memory, into_memory);
+    }
+  }
+  ArrayCalls::add_uses(*calls, uses.calls);
+  auto handle = dispatch_.hand_over(std::move(requests), std::move(uses));
+  if (handle && !options.is_awaited) driver_.nudge();
+  return handle;
+}
+
+/// Over shared memory compressing would only cost; the server is told of the setting all the same.
+void Client::compress(Request& request, const data::KeySpec& key) const {
+  const bool auxiliary = (key.flags & data::kAuxiliary) != 0;
+  if (compression_.codec == data::Codec::kNone || !is_compressible(key.dtype, auxiliary)) return;
+  data::set_codec(request.header, compression_.codec);
+  if (request.chunk->staging.at) return;
+  request.encoder = &request.chunk->encoder;
+  request.compression = compression_;
+  request.header.payload =
+      static_cast<std::uint32_t>(compressed_bytes(compression_.codec, request.chunk->place.count));
+}
+
+Status Client::release(void* data) {
+  const ClientMemory* memory = memory_.allocated_at(data);
+  if (!memory) return store_error(DTKV_INVALID, "this memory was not allocated by the store");
+  if (const auto user = dispatch_.user_of(memory->number))
+    return store_error(DTKV_INVALID,
+                       fmt::format("operation {} is under way in this memory: wait for it before "
+                                   "the memory is freed",
+                                   *user));
+  return memory_.release(*memory);
+}
+
+// ---------------------------------------------------------------- keys
+
+Status Client::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                    std::uint8_t flags) {
+  HostArrays on_host(values);
+  if (auto made = on_host.make(devices_, true); !made) return made;
+  return renewing([&] { return setup_.init(keys, on_host.get(), flags); });
+}
+
+Status Client::set_optimizer(const std::string& spec) {
+  return renewing([&] { return send_optimizer(spec); });
+}
+
+Status Client::send_optimizer(const std::string& spec) {
+  Request request = with_text(data::Type::kSetOptimizer, spec);
+  request.header.flags = data::kCheckOnly;
+  // First ask everywhere, so that a refusal leaves every server as it was.
+  auto answers = links_.ask_all(request, options_.start_limit);
+  request.header.flags = 0;
+  if (answers) answers = links_.ask_all(request, options_.start_limit);
+  if (!answers) return tl::unexpected(answers.error());
+  return {};
+}
+
+Status Client::set_gradient_compression(const std::string& spec) {
+  const auto parsed = parse_compression(spec);
+  if (!parsed) return store_error(DTKV_INVALID, parsed.error().message);
+  compression_ = *parsed;
+  return {};
+}
+
+// ---------------------------------------------------------------- epochs
+
+Status Client::barrier() {
+  if (!member_.is_member()) return {};
+  Request request;
+  request.header.type = data::Type::kBarrier;
+  request.header.round = barrier_;
+  auto answer = links_.ask_first(request, Duration::zero());
+  if (!answer) return tl::unexpected(answer.error());
+  barrier_ = barrier_.next();
+  return {};
+}
+
+Status Client::finish(Finished part) {
+  if (!member_.is_member() || finished_ >= part) return {};
+  finished_ = part;
+  Request request;
+  request.header.type = data::Type::kFinish;
+  request.header.step = member_.view().epoch.next().value;
+  request.header.flags = part == Finished::kSteps ? data::kStepsOnly : 0;
+  auto answers = links_.ask_all(request, Duration::zero());
+  if (!answers) return tl::unexpected(answers.error());
+  return {};
+}
+
+StoreResult<View> Client::epoch_boundary(Epoch epoch) {
+  for (bool is_replaced = false;; is_replaced = true) {
+    auto view = cross_boundary(epoch);
+    const bool again = !view && view.error().code == DTKV_ROLLBACK;
+    if (view && is_replaced) view->rolled_back = true;
+    if (!again) return view;
+    if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
+    finished_ = Finished::kEpoch;  // nothing was pushed to these servers
+    epoch = links_.began_with();
+  }
+}
+
+tl::unexpected<StoreError> Client::leaving() const {
+  return store_error(
+      DTKV_LEAVE,
+      fmt::format("worker {} was removed from the job: stop training and exit 0", options_.worker));
+}
+
+/// Arrives, and waits for the release; DTKV_ROLLBACK: the servers were replaced before its end.
+StoreResult<View> Client::cross_boundary(Epoch epoch) {
+  auto finished = finish_epoch();
+  if (!finished) return tl::unexpected(finished.error());
+  if (member_.must_leave()) return leaving();
+  const Arrive arrive = member_.arrive(epoch, links_.since());
+  io::asio::post(context_, [this, arrive] { job_->arrive(arrive); });
+  const auto is_over = [this] { return member_.is_answered() || links_.error() || job_lost(); };
+  (void)wait_for(is_over, std::nullopt);
+  io::asio::post(context_, [this] { job_->released(); });
+  const auto view = member_.leave_boundary();
+  if (member_.must_leave()) return leaving();
+  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+  if (!view) return store_error(DTKV_UNAVAILABLE, job_lost().value_or(Error{}).message);
+  auto synced = sync_rounds();
+  if (!synced) return tl::unexpected(synced.error());
+  finished_ = Finished::kNothing;
+  return *view;
+}
+
+Status Client::sync_rounds() {
+  Request request;
+  request.header.type = data::Type::kSync;
+  auto answers = links_.ask_all(request, Duration::zero());
+  if (!answers) return tl::unexpected(answers.error());
+  struct Adopted {
+    ServerLink* link;
+    std::uint64_t phase;
+    std::vector<std::pair<ChunkState*, Round>> rounds;
+  };
+  std::vector<Adopted> all;
+  for (const auto& answer : *answers) {
+    const auto state = wire::parse<data::SyncState>(answer->outcome.text);
+    if (!state) return store_error(DTKV_INTERNAL, state.error().message);
+    if (answer->link == &links_.first()) barrier_ = state->barrier;
+    Adopted& adopted = all.emplace_back(Adopted{answer->link, state->phase, {}});
+    for (const auto& round : state->chunks) {
+      ChunkState* chunk = keys_.chunk(round.key, round.chunk);
+      // Of an asynchronous key the worker's own count of pushes goes on.
+      if (chunk && !is_async(keys_.at(round.key).spec))
+        adopted.rounds.emplace_back(chunk, round.open);
+    }
+  }
+  auto take = [all = std::move(all)] {
+    for (const auto& adopted : all) {
+      adopted.link->phase = adopted.phase;
+      for (const auto& [chunk, open] : adopted.rounds) chunk->turns.adopt(open);
+    }
+  };
+  io::asio::post(context_, std::move(take));
+  return {};
+}
+
+Status Client::progress(Epoch epoch, std::uint64_t step) {
+  const auto now = SteadyClock::now();
+  if (now - last_progress_ < 1s) return {};
+  last_progress_ = now;
+  Progress progress;
+  progress.epoch = epoch;
+  progress.step = step;
+  io::asio::post(context_, [this, progress] { job_->progress(progress); });
+  return {};
+}
+
+}  // namespace
+
+StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
+                                                std::unique_ptr<JobLink> job) {
+  auto client = std::make_unique<Client>(std::move(options), std::move(job));
+  auto opened = client->open();
+  if (!opened) return tl::unexpected(opened.error());
+  return client;
+}
+
+StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::string& type) {
+  (void)raise_descriptor_limit();
+  auto env = read_environment(Role::kWorker);
+  if (!env)
+    return store_error(DTKV_INVALID, fmt::format("kvstore {}: {}", type, env.error().message));
+  if (env->num_servers == 0)
+    return store_error(DTKV_INVALID,
+                       fmt::format("kvstore {} needs servers, and this job has none (-s 0): start "
+                                   "it with -s 1 or more, or use kvstore local",
+                                   type));
+  ClientOptions options;
+  options.type = type;
+  options.async = type == "dist_async";
+  options.worker = WorkerId(env->id);
+  options.rank = Rank(env->rank);
+  options.num_workers = env->num_workers;
+  options.newcomer = env->newcomer;
+  options.secret = env->secret;
+  options.start_limit = env->start_timeout;
+  options.transport = env->transport;
+  options.busy_poll = env->busy_poll;
+  return open_client(std::move(options), make_agent_link(std::move(env->agent)));
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,82 @@
+#include "kvstore/worker/device/arrays.h"
+
+#include <algorithm>
+
+#include "kvstore/compute/cuda/device.h"
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+namespace {
+
+tl::unexpected<StoreError> failed(const Array& array, const char* what) {
+  return store_error(DTKV_INTERNAL, fmt::format("CUDA device {}: {}", array.place.device, what));
+}
+
+}  // namespace
+
+OnDevice::OnDevice(int device) : device_(device), before_(device) {
+  const bool is_known = cuda::current_device(before_).ok();
+  if (!is_known) before_ = device;
+  if (before_ != device) (void)cuda::use_device(device);
+}
+
+OnDevice::~OnDevice() {
+  if (before_ != device_) (void)cuda::use_device(before_);
+}
+
+Status KnownDevices::check(const std::vector<Array>& arrays) {
+  for (const auto& array : arrays) {
+    if (!array.is_ordered()) continue;
+    if (array.replicas)
+      if (auto known = check(*array.replicas); !known) return known;
+    const int number = array.place.device;
+    auto known = why_not_.find(number);
+    if (known == why_not_.end())
+      known = why_not_.emplace(number, cuda::why_no_device(number)).first;
+    if (known->second.empty()) continue;
+    return store_error(DTKV_INVALID,
+                       fmt::format("an array is on CUDA device {}, which cannot be used ({}): copy "
+                                   "it to host memory first",
+                                   number, known->second));
+  }
+  return {};
+}
+
+Status HostArrays::make(KnownDevices& devices, bool reads) {
+  const auto ordered = [](const Array& array) { return array.is_ordered(); };
+  if (std::none_of(original_.begin(), original_.end(), ordered)) return {};
+  if (auto known = devices.check(original_); !known) return known;
+  copies_ = original_;
+  for (auto& array : copies_) {
+    if (!array.is_ordered()) continue;
+    const OnDevice here(array.place.device);
+    const Array original = array;
+    cuda::Status status;
+    if (array.is_on_device()) {
+      memories_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes_of(array)));
+      array.data = memories_.back().get();
+      if (reads && array.count > 0)
+        status = cuda::copy(array.data, original.data, bytes_of(array), array.stream);
+    }
+    array.place = {};
+    array.stream = nullptr;
+    if (status.ok()) status = cuda::wait(original.stream);
+    if (!status.ok()) return failed(original, status.error);
+  }
+  return {};
+}
+
+Status HostArrays::write() const {
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    const auto& to = original_[i];
+    if (!to.is_on_device() || to.count == 0) continue;
+    const OnDevice here(to.place.device);
+    auto status = cuda::copy(to.data, copies_[i].data, bytes_of(to), to.stream);
+    if (status.ok()) status = cuda::wait(to.stream);
+    if (!status.ok()) return failed(to, status.error);
+  }
+  return {};
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,232 @@
+#include "kvstore/worker/device/copies.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "kvstore/dtkv.h"
+#include "kvstore/worker/device/arrays.h"
+
+namespace dt::kv {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Bytes on their way from a device beyond which the next chunk waits its turn by priority.
+constexpr std::size_t kCopyWindow = std::size_t{8} << 20;
+/// CUDA calls nobody back whose work a failure of the device has ended.
+constexpr Duration kLookEvery = 20ms;
+
+}  // namespace
+
+struct DeviceCopies::Copy {
+  Request request;
+  Outcome outcome;
+  std::unique_ptr<cuda::Event> passed;
+};
+
+struct DeviceLane {
+  // Fixed.
+  int device = 0;
+  cuda::OwnStream in;
+  cuda::OwnStream out;
+  cuda::OwnStream bell;  ///< What calls back is here: copies do not wait for its end.
+
+  // The loop's.
+  std::map<std::int64_t, DeviceCopies::Queue> waiting;  ///< By -priority.
+  DeviceCopies::Queue ins;                              ///< Under way, in the stream's order.
+  DeviceCopies::Queue outs;
+  std::size_t in_bytes = 0;  ///< Of ins.
+  std::vector<std::unique_ptr<cuda::Event>> spare;
+  bool is_followed = false;
+};
+
+DeviceCopies::DeviceCopies(WorkerId worker, io::asio::io_context& context, Owner& owner)
+    : worker_(worker), context_(context), owner_(owner), timer_(context) {}
+
+DeviceCopies::~DeviceCopies() {
+  DT_CHECK(busy_ == 0, "copies end before the store does");
+  for (const auto& [device, lane] : lanes_) {
+    const OnDevice here(device);
+    (void)cuda::wait(lane->bell.get());  // nobody calls us back any more
+  }
+}
+
+StoreError DeviceCopies::error_of(int device, const char* what) const {
+  return {DTKV_INTERNAL, fmt::format("worker {}: CUDA device {}: {}", worker_, device, what)};
+}
+
+// ---------------------------------------------------------------- the caller
+
+StoreResult<std::shared_ptr<DeviceCall>> DeviceCopies::begin_call(const Array& array) {
+  const int device = array.place.device;
+  const OnDevice here(device);
+  auto& lane = lanes_[device];
+  if (!lane) {
+    auto fresh = std::make_shared<DeviceLane>();
+    fresh->device = device;
+    for (auto* stream : {&fresh->in, &fresh->out, &fresh->bell})
+      if (const auto status = stream->create(); !status.ok())
+        return tl::unexpected(error_of(device, status.error));
+    lane = std::move(fresh);
+  }
+  auto call = std::make_shared<DeviceCall>();
+  call->lane = lane;
+  call->device = device;
+  call->stream = array.stream;
+  auto status = call->begin.create();
+  if (status.ok()) status = call->begin.record(array.stream);
+  if (!status.ok()) return tl::unexpected(error_of(device, status.error));
+  return call;
+}
+
+cuda::Stream DeviceCopies::stream_out(const DeviceCall& call) { return call.lane->out.get(); }
+
+Status DeviceCopies::hold_back(const DeviceCalls& calls) {
+  for (const auto& call : calls) {
+    const OnDevice here(call->device);
+    cuda::Event event;
+    auto status = event.create();
+    if (status.ok()) status = event.record(call->lane->out.get());
+    if (status.ok()) status = event.hold_back(call->stream);
+    if (!status.ok()) return tl::unexpected(error_of(call->device, status.error));
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------- the loop
+
+void DeviceCopies::follow(const std::shared_ptr<DeviceLane>& lane) {
+  ++busy_;
+  if (!std::exchange(lane->is_followed, true)) followed_.push_back(lane);
+  tick();
+}
+
+void DeviceCopies::bring_in(Request request) {
+  const auto& ends = *request.device;
+  const auto lane = (ends.in ? ends.in : ends.out)->lane;
+  follow(lane);
+  auto copy = std::make_unique<Copy>();
+  const auto urgency = -static_cast<std::int64_t>(request.header.priority);
+  copy->request = std::move(request);
+  lane->waiting[urgency].push_back(std::move(copy));
+  bring_in_more(*lane);
+}
+
+void DeviceCopies::bring_in_more(DeviceLane& lane) {
+  while (!lane.waiting.empty() && lane.in_bytes < kCopyWindow) {
+    auto& first = lane.waiting.begin()->second;
+    auto copy = std::move(first.front());
+    first.pop_front();
+    if (first.empty()) lane.waiting.erase(lane.waiting.begin());
+    lane.in_bytes += copy->request.into_bytes;
+    if (const auto status = put(lane, *copy, true); status.ok())
+      lane.ins.push_back(std::move(copy));
+    else
+      finish(std::move(copy), true, status.error);
+  }
+}
+
+void DeviceCopies::bring_out(Request request, Outcome outcome) {
+  const auto lane = request.device->out->lane;
+  follow(lane);
+  auto copy = std::make_unique<Copy>();
+  copy->request = std::move(request);
+  copy->outcome = std::move(outcome);
+  const auto status = put(*lane, *copy, false);
+  owner_.on_out_started(copy->request);
+  if (status.ok())
+    lane->outs.push_back(std::move(copy));
+  else
+    finish(std::move(copy), false, status.error);
+}
+
+/// Puts the copy on its stream, behind what it has to wait for. After an error it is not there, or
+/// is over.
+cuda::Status DeviceCopies::put(DeviceLane& lane, Copy& copy, bool is_in) {
+  const OnDevice here(lane.device);
+  const auto& ends = *copy.request.device;
+  const std::size_t bytes = copy.request.into_bytes;
+  const auto stream = is_in ? lane.in.get() : lane.out.get();
+  if (lane.spare.empty()) {
+    auto event = std::make_unique<cuda::Event>();
+    if (const auto status = event->create(); !status.ok()) return status;
+    lane.spare.push_back(std::move(event));
+  }
+  copy.passed = std::move(lane.spare.back());
+  lane.spare.pop_back();
+  cuda::Status status;
+  if (is_in && ends.in) status = ends.in->begin.hold_back(stream);
+  // What the array is to hold is not sent for before the caller's stream is through with it; a
+  // device's own array is written behind that stream, and need not wait here.
+  const bool out_waits = ends.out && (is_in ? !ends.into : true);
+  if (status.ok() && out_waits) status = ends.out->begin.hold_back(stream);
+  if (!status.ok()) return status;
+  if (is_in && ends.from) status = cuda::copy(ends.place, ends.from, bytes, stream);
+  if (!is_in) status = cuda::copy(ends.into, ends.place, bytes, stream);
+  if (status.ok()) status = copy.passed->record(stream);
+  if (status.ok()) status = copy.passed->hold_back(lane.bell.get());
+  const auto call = [](void* self) { static_cast<DeviceCopies*>(self)->ring(); };
+  if (status.ok()) status = cuda::call_back(lane.bell.get(), call, this);
+  if (!status.ok()) (void)cuda::wait(stream);
+  return status;
+}
+
+/// On a thread of CUDA's.
+void DeviceCopies::ring() {
+  if (!is_rung_.exchange(true)) io::asio::post(context_, [this] { look(); });
+}
+
+/// Looks every so often as long as anything is under way, which keeps the loop alive as well.
+void DeviceCopies::tick() {
+  if (busy_ == 0) timer_.cancel();
+  if (busy_ == 0 || is_ticking_) return;
+  is_ticking_ = true;
+  timer_.expires_after(kLookEvery);
+  timer_.async_wait([this](const boost::system::error_code&) {
+    is_ticking_ = false;
+    look();
+  });
+}
+
+void DeviceCopies::look() {
+  is_rung_ = false;
+  for (std::size_t i = 0; i < followed_.size(); ++i) {
+    const auto lane = followed_[i];
+    const OnDevice here(lane->device);
+    look_at(*lane, true);
+    look_at(*lane, false);
+    bring_in_more(*lane);
+  }
+  tick();
+  owner_.on_looked();
+}
+
+void DeviceCopies::look_at(DeviceLane& lane, bool is_in) {
+  auto& queue = is_in ? lane.ins : lane.outs;
+  while (!queue.empty()) {
+    bool has_passed = false;
+    const auto status = queue.front()->passed->query(has_passed);
+    if (status.ok() && !has_passed) return;
+    // No copy touches anybody's memory when its operation has ended.
+    if (!status.ok()) (void)cuda::wait(is_in ? lane.in.get() : lane.out.get());
+    auto copy = std::move(queue.front());
+    queue.pop_front();
+    lane.spare.push_back(std::move(copy->passed));
+    finish(std::move(copy), is_in, status.error);
+  }
+}
+
+void DeviceCopies::finish(std::unique_ptr<Copy> copy, bool is_in, const char* error) {
+  --busy_;
+  auto& request = copy->request;
+  auto& lane = *(is_in && request.device->in ? request.device->in : request.device->out)->lane;
+  std::optional<StoreError> failed;
+  if (error) failed = error_of(lane.device, error);
+  if (is_in) lane.in_bytes -= request.into_bytes;
+  if (is_in) return owner_.on_in(std::move(request), std::move(failed));
+  owner_.on_out(std::move(request), std::move(copy->outcome), std::move(failed));
+}
+
+}  // namespace dt::kv

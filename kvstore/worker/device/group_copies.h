@@ -1,0 +1,48 @@
+/// Requests about keys that several devices of this process have: their sum comes to the chunk's
+/// place before they are sent, and what is answered goes from there to all devices, as in
+/// device_copies.h; the copies are ReplicaGroup's.
+///
+/// The loop; whatever else happens is on the group's thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "io/asio.h"
+#include "kvstore/worker/device/copies.h"
+#include "kvstore/worker/device/group.h"
+#include "kvstore/worker/links/request.h"
+
+namespace dt::kv {
+
+class ReplicaCopies {
+ public:
+  using Owner = DeviceCopies::Owner;
+
+  /// All of them outlive the copies. Destroyed once is_idle().
+  ReplicaCopies(io::asio::io_context& context, Owner& owner, cuda::LocalGroup::Options options)
+      : context_(context), owner_(owner), group_(std::move(options)) {}
+
+  /// on_in() says when it is done.
+  void bring_in(Request request);
+  /// on_out() says when it is done.
+  void bring_out(Request request, Outcome outcome);
+  [[nodiscard]] bool is_idle() const { return busy_ == 0; }
+
+ private:
+  struct Moved;
+  using Guard = io::asio::executor_work_guard<io::asio::io_context::executor_type>;
+
+  void start(std::shared_ptr<Moved> moved, bool is_sum);
+  void note_start(Moved& moved);
+  void finish(Moved& moved, bool is_sum, std::optional<StoreError> error);
+
+  io::asio::io_context& context_;
+  Owner& owner_;
+  std::size_t busy_ = 0;        ///< Requests here.
+  std::optional<Guard> guard_;  ///< The loop goes on while there are any.
+  ReplicaGroup group_;
+};
+
+}  // namespace dt::kv

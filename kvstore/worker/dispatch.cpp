@@ -1,0 +1,169 @@
+#include "kvstore/worker/dispatch.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "kvstore/dtkv.h"
+#include "kvstore/worker/chunk.h"
+
+namespace dt::kv {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+}  // namespace
+
+// ---------------------------------------------------------------- the caller
+
+StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests, Operations::Uses uses) {
+  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+  const Handle handle = operations_.begin(requests.size(), std::move(uses));
+  auto work = [this, handle, requests = std::move(requests)]() mutable {
+    start(handle, std::move(requests));
+  };
+  io::asio::post(context_, std::move(work));
+  return handle;
+}
+
+Status Dispatch::wait(Handle handle, double timeout_s) {
+  if (!operations_.contains(handle)) return {};  // waited for before
+  const auto is_done = [&] { return operations_.is_done(handle); };
+  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  if (!is_done() && !links_.run_until(is_done, deadline_after(limit))) return not_done(timeout_s);
+  auto taken = operations_.take(handle);
+  if (!taken.is_last) driver_.nudge();
+  return std::move(taken.status);
+}
+
+Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
+  if (!operations_.contains(handle)) return {};  // waited for before
+  const auto is_over = [&] { return operations_.is_in_stream(handle); };
+  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  if (!is_over() && !links_.run_until(is_over, deadline_after(limit))) return not_done(timeout_s);
+  if (operations_.is_done(handle)) return wait(handle, timeout_s);
+  driver_.nudge();
+  return copies_.hold_back(operations_.calls(handle));
+}
+
+Status Dispatch::not_done(double timeout_s) const {
+  return store_error(DTKV_TIMEOUT,
+                     fmt::format("not done within {:.1f} s: other workers' contributions or a "
+                                 "server's answer are missing",
+                                 timeout_s));
+}
+
+Status Dispatch::wait_all(double timeout_s) {
+  const auto deadline = SteadyClock::now() + std::chrono::duration<double>(timeout_s);
+  Status result;
+  for (const Handle handle : operations_.all()) {
+    double left = 0;
+    if (timeout_s > 0)
+      left = std::max(1e-3, std::chrono::duration<double>(deadline - SteadyClock::now()).count());
+    Status done = wait(handle, left);
+    if (!done && result) result = std::move(done);
+  }
+  return result;
+}
+
+// ---------------------------------------------------------------- the loop
+
+void Dispatch::start(Handle handle, std::vector<Request> requests) {
+  const auto broken = links_.error();
+  for (auto& request : requests) {
+    if (broken) {
+      operations_.finish_part(handle, broken);
+      continue;
+    }
+    request.handle = handle;
+    ChunkState& chunk = *request.chunk;
+    if (contributes(request.header.type)) chunk.owner->announce_contribution();
+    if (takes_turns(request.header.type))
+      send(chunk.turns.submit(std::move(request)));
+    else
+      send(std::move(request));
+  }
+  links_.push_out();
+}
+
+void Dispatch::send(std::optional<Request> request) {
+  if (!request) return;
+  const DeviceEnds* ends = request->device.get();
+  if (ends && !ends->all_from.empty()) return replicas_.bring_in(std::move(*request));
+  if (ends && (ends->in || (ends->out && !ends->into)))
+    return copies_.bring_in(std::move(*request));
+  ServerLink& owner = *request->chunk->owner;
+  links_.send(owner, std::move(*request));
+}
+
+void Dispatch::on_answer(Request request, Outcome outcome) {
+  if (request.question) {
+    request.question->outcome = std::move(outcome);
+    request.question->is_answered = true;
+    return;
+  }
+  if (outcome.header.type == data::Type::kNeedValues && request.from) {
+    // Whoever was to give the values is gone, and we are the first contributor now.
+    request.header.payload = static_cast<std::uint32_t>(request.header.samples *
+                                                        data::element_bytes(request.header.dtype));
+    return send(std::move(request));
+  }
+  if (outcome.header.type == data::Type::kNeedValues)
+    outcome.error = StoreError{DTKV_INTERNAL, "its values are not in the servers' checkpoint"};
+  if (request.header.type == data::Type::kInit && !outcome.error)
+    request.chunk->turns.adopt(outcome.header.round);
+  const DeviceEnds* ends = request.device.get();
+  const bool goes_out = outcome.header.type == data::Type::kValue && ends;
+  if (goes_out && !ends->all_into.empty())
+    return replicas_.bring_out(std::move(request), std::move(outcome));
+  if (goes_out && ends->into) return copies_.bring_out(std::move(request), std::move(outcome));
+  finish(request, outcome, outcome.error, false);
+}
+
+/// `error` is what the caller is told.
+void Dispatch::finish(const Request& request, const Outcome& outcome,
+                      std::optional<StoreError> error, bool was_in_stream) {
+  if (takes_turns(request.header.type)) send(request.chunk->turns.answered(request, outcome));
+  if (error) error->message = fmt::format("key '{}': {}", *request.chunk->name, error->message);
+  operations_.finish_part(request.handle, std::move(error), was_in_stream);
+}
+
+void Dispatch::give_up(const std::vector<Request>& unanswered, const StoreError& error) {
+  for (const auto& request : unanswered) give_up_one(request, error, false);
+}
+
+void Dispatch::give_up_one(const Request& request, const StoreError& error, bool was_in_stream) {
+  operations_.finish_part(request.handle, error, was_in_stream);
+  for (const auto& waiting : request.chunk->turns.take_waiting())
+    operations_.finish_part(waiting.handle, error);
+}
+
+// ---------------------------------------------------------------- arrays on devices
+
+void Dispatch::on_in(Request request, std::optional<StoreError> error) {
+  if (const auto broken = links_.error()) return give_up_one(request, *broken, false);
+  ServerLink& owner = *request.chunk->owner;
+  if (!error) return links_.send(owner, std::move(request));
+  // The round is still open to this worker.
+  if (contributes(request.header.type)) owner.retract_contribution();
+  Outcome unsent;
+  unsent.error = std::move(error);
+  finish(request, unsent, unsent.error, false);
+}
+
+void Dispatch::on_out_started(const Request& request) {
+  operations_.part_is_in_stream(request.handle);
+}
+
+void Dispatch::on_out(Request request, Outcome outcome, std::optional<StoreError> error) {
+  if (const auto broken = links_.error()) return give_up_one(request, *broken, true);
+  finish(request, outcome, std::move(error), true);
+}
+
+void Dispatch::on_looked() {
+  links_.push_out();
+  on_copied_();
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,78 @@
+/// A worker's operations on their way: the requests for a chunk take turns, go to its server, and
+/// complete with the answers.
+///
+/// Threads: as in server_links.h.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kvstore/worker/device/copies.h"
+#include "kvstore/worker/device/group_copies.h"
+#include "kvstore/worker/links/request.h"
+#include "kvstore/worker/links/server_links.h"
+#include "kvstore/worker/operations.h"
+
+namespace dt::kv {
+
+class Dispatch final : private ReplicaCopies::Owner {
+ public:
+  /// `on_copied` is called on the loop when copies to or from devices have ended.
+  Dispatch(WorkerId worker, ServerLinks& links, io::asio::io_context& context, Driver& driver,
+           cuda::LocalGroup::Options replicas, std::function<void()> on_copied)
+      : links_(links),
+        context_(context),
+        driver_(driver),
+        on_copied_(std::move(on_copied)),
+        copies_(worker, context, *this),
+        replicas_(context, *this, std::move(replicas)) {}
+
+  // ---- the caller
+  /// For the array's part in an operation: what is on its stream now.
+  StoreResult<std::shared_ptr<DeviceCall>> begin_call(const Array& array) {
+    return copies_.begin_call(array);
+  }
+  /// Begins an operation of requests that belong to chunks.
+  StoreResult<Handle> hand_over(std::vector<Request> requests, Operations::Uses uses = {});
+  Status wait(Handle handle, double timeout_s);
+  Status wait_in_stream(Handle handle, double timeout_s);
+  Status wait_all(double timeout_s);
+  /// An operation that is under way and uses the memory.
+  [[nodiscard]] std::optional<Handle> user_of(std::uint32_t memory) const {
+    return operations_.user_of(memory);
+  }
+
+  // ---- the loop
+  void on_answer(Request request, Outcome outcome);
+  /// Requests that the links gave back: they, and what waits for its turn behind them, complete
+  /// with the error.
+  void give_up(const std::vector<Request>& unanswered, const StoreError& error);
+  /// Requests are on their way between arrays on devices and the links: they end by themselves, and
+  /// with the links' error if there is one.
+  [[nodiscard]] bool is_copying() const { return !copies_.is_idle() || !replicas_.is_idle(); }
+
+ private:
+  void on_in(Request request, std::optional<StoreError> error) override;
+  void on_out_started(const Request& request) override;
+  void on_out(Request request, Outcome outcome, std::optional<StoreError> error) override;
+  void on_looked() override;
+
+  Status not_done(double timeout_s) const;
+  void start(Handle handle, std::vector<Request> requests);
+  void send(std::optional<Request> request);
+  void give_up_one(const Request& request, const StoreError& error, bool was_in_stream);
+  void finish(const Request& request, const Outcome& outcome, std::optional<StoreError> error,
+              bool was_in_stream);
+
+  ServerLinks& links_;
+  io::asio::io_context& context_;
+  Driver& driver_;
+  Operations operations_;
+  std::function<void()> on_copied_;
+  DeviceCopies copies_;
+  ReplicaCopies replicas_;
+};
+
+}  // namespace dt::kv

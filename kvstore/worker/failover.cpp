@@ -1,0 +1,70 @@
+#include "kvstore/worker/failover.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "io/asio.h"
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+void ServerChange::on_servers(const Servers& servers) {
+  if (!links_.learn(servers)) return;
+  error_ = {DTKV_ROLLBACK, fmt::format("a server was lost, and the job goes back to the checkpoint "
+                                       "of epoch {}: call epoch_boundary to go on",
+                                       servers.epoch)};
+  is_leaving_ = true;
+  unanswered_ = links_.leave(error_);
+  on_ended();
+  if (is_leaving_) group_.spawn(limit(++changes_));
+}
+
+io::awaitable<void> ServerChange::limit(unsigned change) {
+  const auto deadline = deadline_after(options_.let_go_limit);
+  co_await io::sleep_for(options_.let_go_limit);
+  const bool is_over = deadline && Driver::Clock::now() >= *deadline;  // not if it was cancelled
+  if (!is_over || !is_leaving_ || change != changes_) co_return;
+  const std::string whose = links_.held_by();
+  options_.end_process(fmt::format(
+      "worker {}: {} since the servers were replaced {:.0f} s ago, so the old values may "
+      "be written over the new ones at any time: this process ends",
+      options_.worker,
+      whose.empty() ? "copies to or from a device have not ended"
+                    : whose + " still has this worker's memory open",
+      std::chrono::duration<double>(options_.let_go_limit).count()));
+}
+
+void ServerChange::on_ended() {
+  if (!is_leaving_ || !links_.have_ended() || dispatch_.is_copying()) return;
+  is_leaving_ = false;
+  const auto unanswered = std::exchange(unanswered_, {});
+  dispatch_.give_up(unanswered, error_);
+}
+
+Status ServerChange::renew() {
+  for (;;) {
+    auto done = begin_anew();
+    const bool is_replaced = !done && done.error().code == DTKV_ROLLBACK;
+    if (!is_replaced) return done;
+  }
+}
+
+Status ServerChange::begin_anew() {
+  const auto has_left = [this] { return !is_leaving_; };
+  (void)links_.run_until(has_left, std::nullopt);
+  bool has_begun = false;
+  io::asio::post(context_, [this, &has_begun] {
+    links_.connect_anew();
+    has_begun = true;
+  });
+  (void)links_.run_until([&has_begun] { return has_begun; }, std::nullopt);
+  // What the caller had posted before is done: nothing refers to the old chunks any more.
+  keys_ = KeyBook(options_.chunk_bytes);
+  memory_.forget_servers();
+  auto done = connected_();
+  if (done) done = memory_.share_again();
+  if (done) done = setup_.learn_all();
+  return done;
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,81 @@
+/// What a worker does when the supervisor replaces the servers, after one was lost: what was asked
+/// of the old ones comes to nothing, at once and once; at its next boundary the worker connects to
+/// the new ones, which have the values of a checkpoint, and learns from them what there is.
+///
+///     connected --a newer list--> leaving --the old connections have ended--> left
+///         ^                          all calls: DTKV_ROLLBACK                   |
+///         `------------- renew(): connect, keys, memory, chunks ----------------'
+///
+/// A list that comes at any point takes the place of the one before it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/task_group.h"
+#include "kvstore/worker/key_init.h"
+
+namespace dt::kv {
+
+class ServerChange {
+ public:
+  /// Waits, on the caller's thread, until the servers are connected to, or says why not.
+  using Connected = std::function<Status()>;
+
+  struct Options {
+    std::uint64_t chunk_bytes = 0;
+    WorkerId worker;
+    /// How long lost servers of this host may keep this worker's memory.
+    Duration let_go_limit{};
+    /// What happens then; on the loop. Their memory is the caller's, who may not go on with it.
+    std::function<void(const std::string& why)> end_process;
+  };
+
+  ServerChange(Options options, ServerLinks& links, Dispatch& dispatch, KeyBook& keys,
+               MemorySharing& memory, KeySetup& setup, io::asio::io_context& context,
+               io::TaskGroup& group, Connected connected)
+      : options_(std::move(options)),
+        links_(links),
+        dispatch_(dispatch),
+        keys_(keys),
+        memory_(memory),
+        setup_(setup),
+        context_(context),
+        group_(group),
+        connected_(std::move(connected)) {}
+
+  // ---- the loop
+  /// What the supervisor says; it may come twice.
+  void on_servers(const Servers& servers);
+  /// A connection that was left has ended, or copies to or from devices have.
+  void on_ended();
+
+  // ---- the caller
+  /// After DTKV_ROLLBACK: to the newest servers. What compression kept back is gone, keys are those
+  /// that the servers know.
+  Status renew();
+
+ private:
+  Status begin_anew();
+  io::awaitable<void> limit(unsigned change);
+
+  Options options_;
+  ServerLinks& links_;
+  Dispatch& dispatch_;
+  KeyBook& keys_;
+  MemorySharing& memory_;
+  KeySetup& setup_;
+  io::asio::io_context& context_;
+  io::TaskGroup& group_;
+  Connected connected_;
+
+  // The loop's.
+  bool is_leaving_ = false;
+  unsigned changes_ = 0;
+  std::vector<Request> unanswered_;  ///< Complete when no old server can touch their memory.
+  StoreError error_;
+};
+
+}  // namespace dt::kv

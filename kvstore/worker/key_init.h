@@ -1,0 +1,67 @@
+/// Makes a worker's keys: registers them, learns the key table, gives large chunks their staging,
+/// and has every chunk created on its server.
+///
+/// The caller's thread; calls wait for the servers' answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvstore/worker/dispatch.h"
+#include "kvstore/worker/key_table.h"
+#include "kvstore/worker/links/server_links.h"
+#include "kvstore/worker/member_state.h"
+#include "kvstore/worker/memory_sharing.h"
+
+namespace dt::kv {
+
+class KeySetup {
+ public:
+  struct Options {
+    WorkerId worker;
+    Duration start_limit{};  ///< For an answer that waits for the worker with rank 0.
+  };
+  /// Completes everything with the error, for good. Any thread.
+  using BreakStore = std::function<void(const StoreError&)>;
+  /// Waits, on the caller's thread, until all that is to be connected to is, or says why not.
+  using Connected = std::function<Status()>;
+
+  KeySetup(Options options, KeyBook& keys, ServerLinks& links, Dispatch& dispatch,
+           MemorySharing& memory, const MemberState& member, BreakStore break_store,
+           Connected connected)
+      : options_(options),
+        keys_(keys),
+        links_(links),
+        dispatch_(dispatch),
+        memory_(memory),
+        member_(member),
+        break_store_(std::move(break_store)),
+        connected_(std::move(connected)) {}
+
+  /// What Store::init() does.
+  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+              std::uint8_t flags);
+  /// All keys that the servers know, which have the values.
+  Status learn_all();
+
+ private:
+  /// Afterwards everything about the keys is known but that their chunks exist.
+  Status register_keys(const data::RegisterKeys& wanted);
+  /// Connects to the loops that own chunks of these keys.
+  Status reach_owners(std::span<const KeyBook::Key> keys);
+  Status create(std::vector<Request> requests);
+
+  Options options_;
+  KeyBook& keys_;
+  ServerLinks& links_;
+  Dispatch& dispatch_;
+  MemorySharing& memory_;
+  const MemberState& member_;
+  BreakStore break_store_;
+  Connected connected_;
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,53 @@
+/// The job's keys as a worker knows them: shapes, chunks, and who owns each. It grows at its end,
+/// by what server 0's table has more; chunks stay where they are.
+///
+/// The caller's thread; chunks say for themselves what is the loop's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/result.h"
+#include "kvstore/protocol/layout.h"
+#include "kvstore/protocol/messages.h"
+#include "kvstore/worker/chunk.h"
+
+namespace dt::kv {
+
+class KeyBook {
+ public:
+  struct Key {
+    data::KeySpec spec;
+    std::vector<std::unique_ptr<ChunkState>> chunks;
+  };
+  /// [server][loop]: whom the chunks belong to.
+  using Owners = std::vector<std::vector<ServerLink*>>;
+
+  explicit KeyBook(std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
+
+  /// Adds what the table has more. Returns what was added since settled(). `owners` are the same
+  /// each time.
+  [[nodiscard]] Result<std::span<const Key>> learn(const data::KeyTable& table,
+                                                   const Owners& owners);
+  /// All keys are set up.
+  void settled() { settled_ = keys_.size(); }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(keys_.size()); }
+  /// One that there is.
+  [[nodiscard]] const Key& at(KeyId key) const { return keys_[key.value]; }
+  /// Null: there is none.
+  [[nodiscard]] const Key* find(const std::string& name) const;
+  [[nodiscard]] ChunkState* chunk(KeyId key, std::uint32_t index) const;
+
+ private:
+  std::uint64_t chunk_bytes_;
+  std::optional<Layout> layout_;
+  std::vector<Key> keys_;  ///< By KeyId.
+  std::size_t settled_ = 0;
+  std::unordered_map<std::string, std::size_t> by_name_;
+};
+
+}  // namespace dt::kv

@@ -1,0 +1,85 @@
+/// A worker's memory that servers of its host map as well: which memory an address lies in, and
+/// places for what lies in none. Knows addresses and numbers; who tells the servers is client.h.
+///
+/// The caller's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "kvstore/compute/cuda/device.h"
+#include "kvstore/link/shared_memory.h"
+#include "kvstore/protocol/layout.h"
+
+namespace dt::kv {
+
+/// One memory, and which server loops map it.
+struct ClientMemory {
+  std::shared_ptr<SharedMemory> memory;
+  std::shared_ptr<cuda::PinnedRegistration> pinned;  ///< Null: devices do not reach it.
+  std::uint32_t number = 0;                          ///< What the servers know it by.
+  std::set<LoopId> shared_with;
+
+  [[nodiscard]] std::byte* begin() const { return memory->bytes().data(); }
+  [[nodiscard]] std::uint64_t offset_of(const void* inside) const {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(inside) - begin());
+  }
+};
+
+/// Memories of one kind, by their addresses. They do not overlap.
+class ClientMemories {
+ public:
+  void add(ClientMemory memory);
+  /// The memory that [data, data + size) lies in; null: none. Logarithmic.
+  [[nodiscard]] const ClientMemory* holding(const void* data, std::size_t size) const;
+  /// The memory that begins at `begin`; null: none.
+  [[nodiscard]] const ClientMemory* beginning_at(const void* begin) const;
+  /// The servers that mapped them are gone.
+  void forget_servers();
+  [[nodiscard]] std::vector<ClientMemory*> all();
+  /// Takes out the memory that begins at `begin`.
+  [[nodiscard]] ClientMemory take(const void* begin);
+
+ private:
+  std::map<const std::byte*, ClientMemory> by_begin_;
+};
+
+/// Where a chunk is copied to for the servers that map it.
+struct StagingPlace {
+  std::byte* at = nullptr;  ///< Null: there is none.
+  std::uint32_t memory = 0;
+  std::uint64_t offset = 0;
+};
+
+/// Memories of the store's own, and places in them, handed out one after the other and none taken
+/// back: a chunk keeps its place. Each memory is at least as large as all before it, so that there
+/// are few however the keys come; what is never touched costs nothing.
+class Staging {
+ public:
+  /// What a place for `bytes` takes: the next one is aligned for any kernel.
+  [[nodiscard]] static std::size_t rounded(std::size_t bytes);
+  /// Size of the memory to add before places that take `bytes` together are handed out; 0: there is
+  /// room.
+  [[nodiscard]] std::size_t to_add(std::size_t bytes) const;
+  /// Later places are in this one.
+  void add(ClientMemory memory);
+  /// Null: none was added.
+  [[nodiscard]] ClientMemory* latest() { return memories_.empty() ? nullptr : &memories_.back(); }
+  /// A place in latest(), which has room.
+  [[nodiscard]] StagingPlace take(std::size_t bytes);
+  /// Devices reach the place's memory, all of which is taken from the machine.
+  [[nodiscard]] cuda::Status pin(const StagingPlace& place);
+
+ private:
+  [[nodiscard]] std::size_t left() const;
+
+  std::vector<ClientMemory> memories_;
+  std::size_t used_ = 0;   ///< Of the latest.
+  std::size_t total_ = 0;  ///< Of all.
+};
+
+}  // namespace dt::kv

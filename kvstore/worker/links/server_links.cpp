@@ -1,0 +1,330 @@
+#include "kvstore/worker/links/server_links.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "kvstore/dtkv.h"
+
+namespace dt::kv {
+
+std::optional<Driver::Clock::time_point> deadline_after(Duration limit) {
+  if (limit <= Duration::zero()) return std::nullopt;
+  return Driver::Clock::now() + limit;
+}
+
+ServerLinks::ServerLinks(Options options, ServerLink::Owner& owner, io::asio::io_context& context,
+                         io::TaskGroup& group, Driver& driver)
+    : options_(std::move(options)),
+      owner_(owner),
+      context_(context),
+      group_(group),
+      driver_(driver) {}
+
+// ---------------------------------------------------------------- the loop
+
+bool ServerLinks::learn(const Servers& servers) {
+  {
+    std::lock_guard lock(mutex_);
+    if (newest_ && servers.since <= newest_->since) return false;
+    const bool is_first = !newest_;
+    newest_ = servers;
+    if (!is_first) return !std::exchange(is_replaced_, true);
+  }
+  connect_anew();
+  return false;
+}
+
+void ServerLinks::connect_anew() {
+  std::size_t count = 0;
+  {
+    std::lock_guard lock(mutex_);
+    servers_ = newest_;
+    is_replaced_ = false;
+    error_.reset();
+    missing_.clear();
+    count = servers_->servers.size();
+    for (std::uint32_t s = 0; s < count; ++s)
+      missing_[{s, 0}] = "the servers";  // until their links say more
+  }
+  to_push_out_.clear();
+  used_.clear();
+  links_.clear();
+  links_.resize(count);
+  for (std::uint32_t s = 0; s < count; ++s) {
+    add_loops(s, 1);
+    begin(links_[s].front());
+  }
+}
+
+void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
+  if (error()) return;
+  auto& have = links_[server];
+  while (have.size() < loops) {
+    ServerLink::Options options;
+    options.address = servers_->servers[server];
+    options.server = server;
+    options.loop = static_cast<std::uint32_t>(have.size());
+    options.worker = options_.worker;
+    options.secret = options_.secret;
+    options.lost_limit = options_.lost_limit;
+    have.push_back(std::make_shared<ServerLink>(std::move(options), owner_, group_));
+  }
+}
+
+void ServerLinks::begin(const std::shared_ptr<ServerLink>& link) {
+  if (error()) return;
+  note_trouble(*link, "connecting");
+  group_.spawn(serve(link));
+}
+
+/// Keeps the link, which may be forgotten before it has ended.
+io::awaitable<void> ServerLinks::serve(std::shared_ptr<ServerLink> link) { co_await link->run(); }
+
+void ServerLinks::note_trouble(const ServerLink& link, const std::string& trouble) {
+  std::lock_guard lock(mutex_);
+  const LoopId at{link.server(), link.loop()};
+  if (trouble.empty())
+    missing_.erase(at);
+  else
+    missing_[at] = fmt::format("server {} at {} port {}: {}", link.address().server,
+                               link.address().address, link.address().port, trouble);
+}
+
+void ServerLinks::send(ServerLink& link, Request request) {
+  link.enqueue(std::move(request));
+  if (to_push_out_.empty() || to_push_out_.back() != &link) to_push_out_.push_back(&link);
+}
+
+void ServerLinks::push_out() {
+  for (ServerLink* link : to_push_out_) link->push_out();
+  to_push_out_.clear();
+}
+
+void ServerLinks::beat() {
+  for (auto& server : links_)
+    if (!server.empty()) server.front()->beat();
+}
+
+std::vector<ServerId> ServerLinks::take_heard() {
+  std::vector<ServerId> heard;
+  for (auto& server : links_) {
+    bool is_heard = false;
+    for (auto& link : server) is_heard = link->take_heard() || is_heard;
+    if (is_heard) heard.push_back(server.front()->address().server);
+  }
+  return heard;
+}
+
+std::vector<Request> ServerLinks::close(const StoreError& error) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  std::vector<Request> unanswered;
+  for (auto& server : links_)
+    for (auto& link : server)
+      for (auto& request : link->close()) unanswered.push_back(std::move(request));
+  return give_up(std::move(unanswered), error);
+}
+
+std::vector<Request> ServerLinks::leave(const StoreError& error) {
+  {
+    std::lock_guard lock(mutex_);
+    error_ = error;
+  }
+  std::vector<Request> unanswered;
+  for (auto& server : links_)
+    for (auto& link : server)
+      for (auto& request : link->leave()) unanswered.push_back(std::move(request));
+  return give_up(std::move(unanswered), error);
+}
+
+/// Answers the questions among them; the others come back.
+std::vector<Request> ServerLinks::give_up(std::vector<Request> unanswered,
+                                          const StoreError& error) {
+  std::erase_if(unanswered, [&error](const Request& request) {
+    if (!request.question) return false;
+    request.question->outcome.error = error;
+    request.question->is_answered = true;
+    return true;
+  });
+  return unanswered;
+}
+
+bool ServerLinks::have_ended() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& server) {
+    return std::all_of(server.begin(), server.end(),
+                       [](const auto& link) { return link->has_ended(); });
+  });
+}
+
+std::string ServerLinks::held_by() const {
+  for (const auto& server : links_)
+    for (const auto& link : server)
+      if (!link->has_ended())
+        return fmt::format("server {} at {} port {}", link->address().server,
+                           link->address().address, link->address().port);
+  return {};
+}
+
+bool ServerLinks::have_let_go() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& server) {
+    return std::all_of(server.begin(), server.end(),
+                       [](const auto& link) { return link->has_let_go(); });
+  });
+}
+
+// ---------------------------------------------------------------- any thread
+
+std::optional<StoreError> ServerLinks::error() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+bool ServerLinks::has_no_servers() const {
+  std::lock_guard lock(mutex_);
+  return servers_ && servers_->servers.empty();
+}
+
+bool ServerLinks::is_connected() const {
+  std::lock_guard lock(mutex_);
+  return servers_ && missing_.empty();
+}
+
+Generation ServerLinks::since() const {
+  std::lock_guard lock(mutex_);
+  return servers_ ? servers_->since : Generation();
+}
+
+Epoch ServerLinks::began_with() const {
+  std::lock_guard lock(mutex_);
+  return servers_ ? servers_->epoch : Epoch();
+}
+
+std::string ServerLinks::missing() const {
+  std::lock_guard lock(mutex_);
+  if (!servers_) return "the supervisor to say where the servers are";
+  return missing_.empty() ? "" : missing_.begin()->second;
+}
+
+// ---------------------------------------------------------------- the caller
+
+std::vector<std::vector<ServerLink*>> ServerLinks::by_loop() const {
+  std::vector<std::vector<ServerLink*>> out;
+  for (const auto& server : links_) {
+    auto& loops = out.emplace_back();
+    for (const auto& link : server) loops.push_back(link.get());
+  }
+  return out;
+}
+
+std::vector<ServerLink*> ServerLinks::all() const {
+  std::vector<ServerLink*> all;
+  for (const auto& server : links_)
+    for (const auto& link : server) all.push_back(link.get());
+  return all;
+}
+
+bool ServerLinks::is_used(const ServerLink& link) const {
+  return link.loop() == 0 || used_.contains({link.server(), link.loop()});
+}
+
+std::vector<ServerLink*> ServerLinks::used() const {
+  std::vector<ServerLink*> links = all();
+  std::erase_if(links, [this](const ServerLink* link) { return !is_used(*link); });
+  return links;
+}
+
+std::vector<ServerLink*> ServerLinks::unused(std::vector<ServerLink*> of) const {
+  std::sort(of.begin(), of.end());
+  of.erase(std::unique(of.begin(), of.end()), of.end());
+  std::erase_if(of, [this](const ServerLink* link) { return is_used(*link); });
+  return of;
+}
+
+void ServerLinks::connect_to(const std::vector<ServerLink*>& links) {
+  for (const ServerLink* link : links) {
+    used_.insert({link->server(), link->loop()});
+    note_trouble(*link, "connecting");
+  }
+  io::asio::post(context_, [this, links] {
+    for (const ServerLink* link : links) begin(links_[link->server()][link->loop()]);
+  });
+}
+
+StoreResult<ServerLinks::Questions> ServerLinks::tell(const std::vector<ServerLink*>& links,
+                                                      const Request& request) {
+  if (auto broken = error()) return tl::unexpected(std::move(*broken));
+  Questions questions;
+  std::vector<ServerLink*> ways;
+  for (ServerLink* to : links) {
+    questions.push_back(std::make_shared<Question>());
+    questions.back()->link = to;
+    ways.push_back(is_used(*to) ? to : &at({to->server(), 0}));
+    DT_CHECK(ways.back() == to || data::may_be_for_loop(request.header.type),
+             "a request to a loop without a connection");
+  }
+  auto start = [this, questions, ways = std::move(ways), request] {
+    const auto broken = error();
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      const auto& question = questions[i];
+      Request copy = request;
+      copy.question = question;
+      if (copy.header.type == data::Type::kFinish) copy.header.round = Round(question->link->phase);
+      if (ways[i] != question->link) {
+        copy.header.key = data::kForLoop;
+        copy.header.chunk = question->link->loop();
+      }
+      question->outcome.error = broken;
+      question->is_answered = broken.has_value();
+      if (!broken) send(*ways[i], std::move(copy));
+    }
+    push_out();
+  };
+  io::asio::post(context_, std::move(start));
+  return questions;
+}
+
+bool ServerLinks::read_now() {
+  bool has_read = false;
+  for (auto& server : links_)
+    for (auto& link : server)
+      if (link->read_now()) has_read = true;
+  return has_read;
+}
+
+StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
+                                                     const Request& request, Duration limit) {
+  auto told = tell(links, request);
+  if (!told) return told;
+  const Questions& questions = *told;
+  std::size_t answered = 0;
+  const auto is_done = [&] {
+    while (answered < questions.size() && questions[answered]->is_answered) ++answered;
+    return answered == questions.size();
+  };
+  if (run_until(is_done, deadline_after(limit))) return told;
+  return tl::unexpected(
+      StoreError{DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
+                                           questions[answered]->link->address().server,
+                                           std::chrono::duration<double>(limit).count())});
+}
+
+StoreResult<ServerLinks::Questions> ServerLinks::ask_all(const Request& request, Duration limit) {
+  auto questions = ask(all(), request, limit);
+  if (!questions) return questions;
+  for (const auto& question : *questions)
+    if (question->outcome.error) return tl::unexpected(*question->outcome.error);
+  return questions;
+}
+
+StoreResult<Outcome> ServerLinks::ask_first(const Request& request, Duration limit) {
+  const auto questions = ask({&first()}, request, limit);
+  if (!questions) return tl::unexpected(questions.error());
+  Outcome& outcome = questions->front()->outcome;
+  if (outcome.error) return tl::unexpected(*outcome.error);
+  return std::move(outcome);
+}
+
+}  // namespace dt::kv

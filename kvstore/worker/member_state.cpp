@@ -1,0 +1,103 @@
+#include "kvstore/worker/member_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dt::kv {
+
+MemberState::MemberState(const Start& start)
+    : worker_(start.worker),
+      generation_(start.newcomer ? 0 : 1),
+      told_(start.newcomer ? 0 : 1),
+      is_member_(!start.newcomer),
+      is_lead_(!start.newcomer && start.rank == Rank(0)),
+      rank_(start.rank),
+      num_workers_(start.num_workers) {}
+
+View MemberState::view() const {
+  std::lock_guard lock(mutex_);
+  View view;
+  view.generation = told_;
+  view.rank = rank_;
+  view.num_workers = num_workers_;
+  view.epoch = epoch_;
+  return view;
+}
+
+bool MemberState::is_lead() const {
+  std::lock_guard lock(mutex_);
+  return is_lead_;
+}
+
+bool MemberState::is_member() const {
+  std::lock_guard lock(mutex_);
+  return is_member_;
+}
+
+bool MemberState::must_leave() const {
+  std::lock_guard lock(mutex_);
+  return must_leave_;
+}
+
+void MemberState::on_release(const Release& release) {
+  std::lock_guard lock(mutex_);
+  if (release.verdict == Verdict::kLeave) {
+    must_leave_ = true;
+    return;
+  }
+  if (!arriving_ || release_) return;  // a repetition of an answer already taken
+  const bool is_of_an_earlier_arrival = !arriving_->join && last_released_ &&
+                                        release.epoch <= *last_released_ &&
+                                        release.epoch < arriving_->epoch;
+  const bool is_of_earlier_servers = release.generation < arriving_->servers;
+  if (!is_of_an_earlier_arrival && !is_of_earlier_servers) release_ = release;
+}
+
+void MemberState::on_shrunk(const Shrunk& shrunk) {
+  std::lock_guard lock(mutex_);
+  if (shrunk.generation < told_) return;
+  told_ = shrunk.generation;
+  is_lead_ = shrunk.lead == worker_;
+}
+
+Arrive MemberState::arrive(Epoch epoch, Generation servers) {
+  std::lock_guard lock(mutex_);
+  release_.reset();
+  arriving_.emplace();
+  arriving_->epoch = epoch;
+  arriving_->join = !is_member_;
+  arriving_->servers = servers;
+  return *arriving_;
+}
+
+bool MemberState::is_answered() const {
+  std::lock_guard lock(mutex_);
+  return release_ || must_leave_;
+}
+
+std::optional<View> MemberState::leave_boundary() {
+  std::lock_guard lock(mutex_);
+  arriving_.reset();
+  const auto release = std::exchange(release_, std::nullopt);
+  if (!release || must_leave_) return std::nullopt;
+  View view;
+  view.generation = release->generation;
+  view.rank = release->rank;
+  view.num_workers = release->world_size;
+  view.epoch = release->epoch;
+  view.rolled_back = release->verdict == Verdict::kRollback;
+  view.changed = !is_member_ || rank_ != release->rank || num_workers_ != release->world_size;
+  is_member_ = true;
+  rank_ = release->rank;
+  num_workers_ = release->world_size;
+  epoch_ = release->epoch;
+  last_released_ = release->epoch;
+  generation_ = std::max(generation(), release->generation).value;
+  if (release->generation >= told_) {  // else somebody died since, and that says who leads
+    told_ = release->generation;
+    is_lead_ = release->rank == Rank(0);
+  }
+  return view;
+}
+
+}  // namespace dt::kv

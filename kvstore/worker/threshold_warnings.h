@@ -1,0 +1,25 @@
+/// Says once per key that a compression's threshold is too small for it.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "io/log.h"
+#include "kvstore/compute/compression.h"
+
+namespace dt::kv {
+
+/// One thread.
+class ThresholdWarnings {
+ public:
+  /// `log` outlives this.
+  explicit ThresholdWarnings(io::Log& log) : log_(log) {}
+  /// To be called after each gradient of the key was encoded.
+  void look_at(GradientEncoder& encoder, const Compression& how, const std::string& key);
+
+ private:
+  io::Log& log_;
+  std::set<std::string> said_;
+};
+
+}  // namespace dt::kv

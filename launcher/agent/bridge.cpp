@@ -1,0 +1,333 @@
+#include "launcher/agent/bridge.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "core/protocol/control_messages.h"
+#include "io/job/spec.h"
+#include "io/process_tree.h"
+#include "launcher/agent/agent.h"
+#include "launcher/bundle_use.h"
+
+namespace dt::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+/// A former agent's guard may still be ending processes, which is a second at most on a healthy
+/// host; loaded hosts get more.
+constexpr auto kStartDeadline = std::chrono::seconds(20);
+constexpr auto kRetry = std::chrono::milliseconds(10);
+/// For a guard to end: longer than it needs, but for processes that the kernel cannot end.
+constexpr auto kGuardDeadline = std::chrono::seconds(5);
+
+std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+bool is_file_name(std::string_view name) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() <= 128 && name[0] != '.' &&
+         std::all_of(name.begin(), name.end(), plain);
+}
+
+/// The folder above ours: made by us or shared like /run/user/N, never writable for strangers.
+Result<void> check_parent(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return tl::unexpected(errno_error(
+        errno, fmt::format("make folder {} (XDG_RUNTIME_DIR must name a folder of yours)", path)));
+  struct stat st {};
+  if (::lstat(path.c_str(), &st) != 0) return tl::unexpected(errno_error(errno, path));
+  if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 022) != 0)
+    return fail(ErrorKind::kDenied,
+                "{} must be a folder of yours that others cannot write to; "
+                "remove it, or set XDG_RUNTIME_DIR to a folder of yours",
+                path);
+  return {};
+}
+
+std::optional<io::Fd> try_connect(const std::string& path) {
+  io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid())
+    return {};
+  ::fcntl(fd.get(), F_SETFL, 0);
+  return fd;
+}
+
+/// The lock, if nobody has it. Nor is it had when the folder is not there: a former agent's guard
+/// removes it as its last act. The file may have been removed by its last owner between our open
+/// and our lock: then it locks nothing and another one is opened.
+Result<std::optional<io::Fd>> try_lock(const std::string& path) {
+  for (;;) {
+    io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd && errno == ENOENT) return std::optional<io::Fd>();
+    if (!fd) return tl::unexpected(errno_error(errno, "open " + path));
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return std::optional<io::Fd>();
+      return tl::unexpected(errno_error(errno, "lock " + path));
+    }
+    struct stat mine {};
+    struct stat present {};
+    if (::fstat(fd.get(), &mine) == 0 && ::stat(path.c_str(), &present) == 0 &&
+        mine.st_ino == present.st_ino && mine.st_dev == present.st_dev)
+      return std::optional<io::Fd>(std::move(fd));
+  }
+}
+
+/// Starts `dtagent --daemon` with the lock as descriptor kDaemonLockFd.
+Result<pid_t> start_daemon(const AttachOptions& options, const AgentFiles& files, int lock) {
+  std::vector<std::string> words = {"dtagent",   "--daemon", "--job",
+                                    options.job, "--host",   options.host};
+  if (options.is_first) words.emplace_back("--first");
+  if (!options.lonely_timeout.empty())
+    words.insert(words.end(), {"--lonely-timeout", options.lonely_timeout});
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_adddup2(&actions, lock, kDaemonLockFd);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 2, files.log.c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW, 0600);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  pid_t pid = 0;
+  const int error =
+      ::posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return tl::unexpected(errno_error(error, "start the agent"));
+  return pid;
+}
+
+std::string last_words(const std::string& log) {
+  std::ifstream file(log);
+  std::string line;
+  std::string last = "no reason given";
+  while (std::getline(file, line))
+    if (!line.empty()) last = line;
+  return last;
+}
+
+AgentFiles files_beside(std::string stem) {
+  AgentFiles files;
+  files.folder = stem.substr(0, stem.rfind('/'));
+  files.socket = stem + ".sock";
+  files.lock = stem + ".lock";
+  files.log = stem + ".log";
+  return files;
+}
+
+std::string stem_in(const std::string& folder, const std::string& host) {
+  return fmt::format("{}/agent-{:016x}", folder, fnv1a(host));
+}
+
+/// Where an agent of the job may be, the likeliest first. XDG_RUNTIME_DIR is not the same in every
+/// session: sudo, cron and a system unit have none, and who logs in gets it only from systemd.
+std::vector<AgentFiles> candidates(const AttachOptions& options, const AgentFiles& own) {
+  std::vector<AgentFiles> all;
+  const auto add = [&all](AgentFiles files) {
+    const bool is_there = std::any_of(all.begin(), all.end(), [&files](const AgentFiles& other) {
+      return other.socket == files.socket;
+    });
+    if (!is_there) all.push_back(std::move(files));
+  };
+  constexpr std::string_view kSuffix = ".sock";
+  if (options.socket.starts_with('/') && options.socket.ends_with(kSuffix) &&
+      options.socket.size() < sizeof(sockaddr_un::sun_path))
+    add(files_beside(options.socket.substr(0, options.socket.size() - kSuffix.size())));
+  add(own);
+  for (const char* base : {"/run/user/{}/dtlaunch/{}", "/tmp/dtlaunch-{}/{}"})
+    add(files_beside(
+        stem_in(fmt::format(fmt::runtime(base), ::getuid(), options.job), options.host)));
+  return all;
+}
+
+/// An agent, or the guard of one, lives: it holds the lock. A folder below /tmp may be another
+/// user's: only a file of ours counts.
+bool is_held(const std::string& lock) {
+  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat file {};
+  const bool is_ours =
+      fd && ::fstat(fd.get(), &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == ::geteuid();
+  return is_ours && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+std::optional<io::Fd> connect_any(const std::vector<AgentFiles>& all) {
+  for (const AgentFiles& files : all)
+    if (auto fd = try_connect(files.socket)) return fd;
+  return {};
+}
+
+bool any_held(const std::vector<AgentFiles>& all) {
+  return std::any_of(all.begin(), all.end(),
+                     [](const AgentFiles& files) { return is_held(files.lock); });
+}
+
+/// Keeps an agent from being started while what an earlier one left behind is killed.
+class StartLock {
+ public:
+  explicit StartLock(const AgentFiles& files) : files_(files) {
+    if (!make_agent_folder(files_)) return;  // then nobody can start one either
+    if (auto lock = try_lock(files_.lock); lock && *lock) lock_ = std::move(**lock);
+  }
+  ~StartLock() {
+    if (lock_) ::unlink(files_.lock.c_str());
+    ::rmdir(files_.folder.c_str());  // an agent's files keep it
+  }
+  StartLock(const StartLock&) = delete;
+  StartLock& operator=(const StartLock&) = delete;
+
+ private:
+  const AgentFiles& files_;
+  io::Fd lock_;
+};
+
+Result<io::Fd> connect_or_sweep(const AttachOptions& options, const AgentFiles& own) {
+  const std::vector<AgentFiles> all = candidates(options, own);
+  const auto deadline = Clock::now() + kGuardDeadline;
+  for (;;) {
+    if (auto fd = connect_any(all)) return std::move(*fd);
+    if (!any_held(all)) break;
+    if (Clock::now() > deadline)
+      return fail(ErrorKind::kTimeout,
+                  "an agent of job {} on host {} (or its guard) lives, and cannot be reached",
+                  options.job, options.host);
+    std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
+  }
+  const StartLock lock(own);
+  if (const std::size_t left = sweep_marked(mark_of(options.job, options.host), kSweepDeadline))
+    return fail(ErrorKind::kTimeout,
+                "{} processes that an earlier agent of job {} left on host {} cannot be killed",
+                left, options.job, options.host);
+  return fail(ErrorKind::kUnavailable, "no agent of job {} runs on host {}", options.job,
+              options.host);
+}
+
+Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles& files) {
+  const std::vector<AgentFiles> all = candidates(options, files);
+  const auto deadline = Clock::now() + kStartDeadline;
+  pid_t daemon = 0;
+  while (Clock::now() < deadline) {
+    if (auto fd = connect_any(all)) return std::move(*fd);
+    if (daemon != 0 && ::waitpid(daemon, nullptr, WNOHANG) == daemon)
+      return fail(ErrorKind::kUnavailable, "the agent on host {} ended at once: {}", options.host,
+                  last_words(files.log));
+    if (daemon == 0 && !any_held(all)) {
+      if (auto made = make_agent_folder(files); !made) return tl::unexpected(made.error());
+      auto lock = try_lock(files.lock);
+      if (!lock) return tl::unexpected(lock.error());
+      if (*lock) {
+        // Kept above the daemon's descriptor numbers, so that dup2 always makes a new one.
+        const io::Fd high(::fcntl((*lock)->get(), F_DUPFD_CLOEXEC, kDaemonLockFd + 1));
+        auto pid = start_daemon(options, files, high.get());
+        if (!pid) return tl::unexpected(pid.error());
+        daemon = *pid;
+      }
+    }
+    std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
+  }
+  return fail(ErrorKind::kTimeout,
+              "the agent on host {} did not come up within {} s: processes of an earlier one may "
+              "not have ended (see {})",
+              options.host, kStartDeadline.count(), files.log);
+}
+
+/// Until either side ends. Blocking: one direction per thread.
+void copy(int from, int to) {
+  std::vector<char> buffer(std::size_t{256} << 10);
+  for (;;) {
+    const ssize_t n = ::read(from, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    for (ssize_t done = 0; done < n;) {
+      const ssize_t written = ::write(to, buffer.data() + done, static_cast<std::size_t>(n - done));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return;
+      done += written;
+    }
+  }
+}
+
+}  // namespace
+
+Result<AgentFiles> agent_files(const std::string& job, const std::string& host) {
+  if (!is_file_name(job))
+    return fail(ErrorKind::kInvalid, "job name '{}': letters, digits, '-', '_' and '.' only", job);
+  AgentFiles files = files_beside(stem_in(io::default_runtime_dir(job), host));
+  if (files.socket.size() >= sizeof(sockaddr_un::sun_path))
+    return fail(
+        ErrorKind::kInvalid,
+        "{} is too long for a socket's address ({} bytes at most): set XDG_RUNTIME_DIR to a "
+        "shorter folder",
+        files.socket, sizeof(sockaddr_un::sun_path) - 1);
+  return files;
+}
+
+Result<void> make_agent_folder(const AgentFiles& files) {
+  const auto parent = std::filesystem::path(files.folder).parent_path();
+  std::error_code ignored;
+  std::filesystem::create_directories(parent.parent_path(), ignored);
+  if (auto checked = check_parent(parent.string()); !checked) return checked;
+  return io::make_private_dir(files.folder);
+}
+
+Result<io::Fd> connect_agent(const AttachOptions& options) {
+  auto files = agent_files(options.job, options.host);
+  if (!files) return tl::unexpected(files.error());
+  return options.start ? start_and_connect(options, *files) : connect_or_sweep(options, *files);
+}
+
+int attach_main(const AttachOptions& options) {
+  touch_bundle();
+  auto agent = connect_agent(options);
+  if (!agent) {
+    fmt::print(stderr, "dtagent: {}\n", agent.error().message);
+    if (options.start || agent.error().kind != ErrorKind::kUnavailable) return 1;
+    const std::string none = wire::frame(NoAgent{});
+    static_cast<void>(::write(STDOUT_FILENO, none.data(), none.size()));
+    return kExitNoAgent;
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+  // What the supervisor still said goes on to the agent even after the supervisor has closed.
+  std::thread([fd = agent->get()] {
+    copy(STDIN_FILENO, fd);
+    ::_exit(0);
+  }).detach();
+  copy(agent->get(), STDOUT_FILENO);
+  ::_exit(0);
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,47 @@
+/// `dtagent --attach`: carries bytes between its stdin/stdout and the agent's socket, and starts
+/// the agent if asked to. It holds no state: when it ends, only the supervisor's link is gone.
+#pragma once
+
+#include <string>
+
+#include "core/base/result.h"
+#include "io/fd.h"
+
+namespace dt::launcher {
+
+/// Where an agent's files lie on its host.
+struct AgentFiles {
+  std::string folder;  ///< io::default_runtime_dir(job), 0700
+  std::string socket;  ///< 0600
+  std::string lock;    ///< Held (flock) by the agent and its guard as long as either lives.
+  std::string log;     ///< The agent's stderr.
+};
+
+/// An error for job names that are no file names or a folder too long for a socket's address.
+[[nodiscard]] Result<AgentFiles> agent_files(const std::string& job, const std::string& host);
+
+/// Makes the folder (0700, mine) and checks that nobody else can replace it.
+[[nodiscard]] Result<void> make_agent_folder(const AgentFiles& files);
+
+struct AttachOptions {
+  std::string job;
+  std::string host;
+  bool start = false;          ///< Start the agent if it is not there.
+  bool is_first = false;       ///< No agent of the job was ever there: nothing is left of one.
+  std::string lonely_timeout;  ///< Handed to the agent; empty: its default.
+  /// Where the agent was before (AgentPlace::socket); empty: not known.
+  std::string socket;
+};
+
+inline constexpr int kExitNoAgent = 3;
+
+/// Connects to the agent, wherever it was started: at the socket that is known of it, or in the
+/// folder that any of the ways to choose one gives. Without `start`, kUnavailable: no agent is
+/// there, nor a guard of one, and what such a one left behind has been killed; kTimeout: one is
+/// there and cannot be reached, or what it left behind cannot be killed.
+[[nodiscard]] Result<io::Fd> connect_agent(const AttachOptions& options);
+
+/// The program: returns its exit code, 0 when either side closed.
+int attach_main(const AttachOptions& options);
+
+}  // namespace dt::launcher

@@ -1,0 +1,173 @@
+#include "launcher/agent/gpu_watch.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <csignal>
+
+#include "io/job/spec.h"
+#include "io/nvml.h"
+#include "io/process_tree.h"
+#include "launcher/agent/child.h"
+
+namespace dt::launcher {
+namespace {
+
+using io::awaitable;
+using io::tok;
+namespace asio = io::asio;
+using Clock = std::chrono::steady_clock;
+
+/// More than all GPUs of any host need.
+constexpr std::size_t kLongestFrame = std::size_t{1} << 20;
+
+bool write_all(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+}  // namespace
+
+int gpu_watch_main(Duration interval) {
+  ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_NAME, "dtagent-gpus");  // it was run as /proc/self/exe
+  const auto pause = std::chrono::ceil<std::chrono::milliseconds>(interval);
+  for (;;) {
+    auto nvml = io::Nvml::open();
+    if (!nvml && nvml.error().kind == ErrorKind::kUnavailable) return 0;
+    GpuHealth health;
+    if (!nvml) {
+      // A driver that was just updated may have to be loaded anew: that mends it.
+      health.trouble = nvml.error().message;
+      if (!write_all(wire::frame(health))) return 0;
+      pollfd reader{STDOUT_FILENO, 0, 0};  // over when nobody reads any more
+      ::poll(&reader, 1, static_cast<int>(pause.count()));
+      continue;
+    }
+    for (;;) {
+      health.gpus = (*nvml)->read();
+      if (!write_all(wire::frame(health))) return 0;
+      (*nvml)->wait(pause);
+    }
+  }
+}
+
+GpuWatch::GpuWatch(asio::any_io_executor executor, Options options)
+    : executor_(executor),
+      options_(std::move(options)),
+      wake_(executor, asio::steady_timer::time_point::max()) {}
+
+GpuWatch::~GpuWatch() { signal_pidfd(process_, SIGKILL); }
+
+void GpuWatch::begin(std::vector<std::pair<std::string, std::string>> environment) {
+  if (wanted_) return;
+  wanted_ = true;
+  environment_ = std::move(environment);
+  wake_.cancel();
+}
+
+void GpuWatch::stop() {
+  stopped_ = true;
+  signal_pidfd(process_, SIGKILL);
+  wake_.cancel();
+}
+
+awaitable<void> GpuWatch::run() {
+  while (!wanted_ && !stopped_) {
+    auto [ec] = co_await wake_.async_wait(tok);
+    if (ec && !wanted_ && !stopped_) co_return;  // cancelled
+  }
+  while (!stopped_) {
+    co_await one_process();
+    if (nothing_there_ || stopped_) co_return;
+    wake_.expires_after(options_.again);
+    co_await wake_.async_wait(tok);
+  }
+}
+
+awaitable<void> GpuWatch::one_process() {
+  ChildSpec spec;
+  spec.argv = options_.argv;
+  spec.environment = merge_environment(environ, environment_);
+  spec.cwd = "/";
+  auto child = start_child(spec);
+  if (!child) {
+    trouble_ = "the GPUs are not watched: " + child.error().message;
+    co_return;
+  }
+  pid_ = child->pid;
+  process_ = open_pidfd(pid_);
+  co_await listen(std::move(child->out));
+  asio::posix::stream_descriptor end(executor_, child->pidfd.release());
+  co_await end.async_wait(asio::posix::stream_descriptor::wait_read, tok);
+  int status = 0;
+  const bool reaped = ::waitpid(pid_, &status, WNOHANG) == pid_;
+  pid_ = 0;
+  process_.reset();
+  if (!reaped || stopped_) co_return;
+  gpus_.clear();
+  nothing_there_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  ExitStatus how;
+  if (WIFEXITED(status))
+    how.code = WEXITSTATUS(status);
+  else
+    how.signal = WTERMSIG(status);
+  trouble_ =
+      nothing_there_ ? "" : "NVML is not asked: what asks it has ended with " + to_string(how);
+}
+
+awaitable<void> GpuWatch::listen(io::Fd out) {
+  asio::posix::stream_descriptor pipe(executor_, out.release());
+  wire::FrameDecoder decoder(kLongestFrame);
+  std::string buffer(16384, '\0');
+  auto heard_at = Clock::now();
+  bool is_silent = false;
+  for (;;) {
+    asio::steady_timer silence(executor_, heard_at + options_.silence);
+    if (silence.expiry() <= Clock::now()) silence.expires_after(options_.silence);
+    using namespace asio::experimental::awaitable_operators;
+    auto into = asio::buffer(buffer);
+    auto race = pipe.async_read_some(into, tok) || silence.async_wait(tok);
+    auto first = co_await std::move(race);
+    if (first.index() == 1) {
+      if (std::get<0>(std::get<1>(first))) co_return;  // cancelled
+      const auto limit = std::chrono::duration<double>(options_.silence).count();
+      if (!std::exchange(is_silent, true))
+        trouble_ = fmt::format("NVML has not answered for more than {} s: {}", limit,
+                               process_states(pid_));
+      continue;
+    }
+    const auto [ec, n] = std::get<0>(first);
+    if (ec) co_return;
+    heard_at = Clock::now();
+    is_silent = false;
+    decoder.feed(std::string_view(buffer).substr(0, n));
+    for (;;) {
+      auto frame = decoder.next();
+      if (!frame) co_return signal_pidfd(process_, SIGKILL);
+      if (!*frame) break;
+      take(**frame);
+    }
+  }
+}
+
+void GpuWatch::take(const wire::Frame& frame) {
+  if (frame.type != GpuHealth::kType) return;
+  auto health = wire::parse<GpuHealth>(frame.body);
+  if (!health) return;
+  gpus_ = std::move(health->gpus);
+  trouble_ = std::move(health->trouble);
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,155 @@
+#include "launcher/agent/guard.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <set>
+
+#include "io/process_tree.h"
+
+namespace dt::launcher {
+namespace {
+
+constexpr int kPipeFd = 0;
+constexpr int kLockFd = 1;
+
+void ignore_signals() {
+  for (int number = 1; number < NSIG; ++number)
+    if (number != SIGCHLD) ::signal(number, SIG_IGN);  // KILL and STOP refuse
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+void keep_only(int pipe, int lock) {
+  ::dup2(pipe, kPipeFd);
+  if (lock >= 0) ::dup2(lock, kLockFd);
+  const unsigned first = lock >= 0 ? 2U : 1U;
+  ::syscall(SYS_close_range, first, ~0U, 0U);
+}
+
+/// Until the agent's end of the pipe closes: +group started, -group ended.
+std::set<pid_t> follow_groups() {
+  std::set<pid_t> groups;
+  pid_t numbers[1024];
+  for (;;) {
+    const ssize_t n = ::read(kPipeFd, numbers, sizeof numbers);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return groups;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof(pid_t); ++i) {
+      if (numbers[i] > 0)
+        groups.insert(numbers[i]);
+      else
+        groups.erase(-numbers[i]);
+    }
+  }
+}
+
+/// Takes the exits of ended children; true while there are living ones.
+bool reap_children() {
+  for (;;) {
+    const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
+    if (pid == 0) return true;
+    if (pid < 0 && errno != EINTR) return false;
+  }
+}
+
+void nap(int milliseconds) {
+  const timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
+  ::nanosleep(&time, nullptr);
+}
+
+/// A process that the kernel cannot end (a stalled volume) is waited for: it must not meet a
+/// successor of itself.
+void end_everything(const std::set<pid_t>& groups, const std::string& mark) {
+  for (int pass = 0;; ++pass) {
+    // Only at first: later on, a group's number may be somebody else's.
+    if (pass < 2)
+      for (const pid_t group : groups) ::kill(-group, SIGKILL);
+    auto left = descendants(::getpid());
+    for (auto& process : marked_processes(mark)) left.push_back(std::move(process));
+    for (const auto& process : left) signal_pidfd(process, SIGKILL);
+    if (!reap_children() && left.empty()) return;
+    nap(std::min(2 + pass * 2, 200));
+  }
+}
+
+[[noreturn]] void be_guard(int pipe, const GuardPlan& plan) {
+  ignore_signals();
+  keep_only(pipe, plan.lock_fd);
+  ::prctl(PR_SET_NAME, "dtagent-guard");
+  end_everything(follow_groups(), plan.mark);
+  struct stat st {};
+  if (::stat(plan.log_file.c_str(), &st) == 0 && st.st_size == 0) ::unlink(plan.log_file.c_str());
+  for (const auto& file : plan.files) ::unlink(file.c_str());
+  ::rmdir(plan.folder.c_str());
+  ::_exit(0);
+}
+
+struct GuardPipe {
+  io::Fd read;
+  io::Fd write;
+};
+
+Result<GuardPipe> make_guard_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "make a pipe"));
+  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  return GuardPipe{io::Fd(ends[0]), io::Fd(ends[1])};
+}
+
+}  // namespace
+
+Guard::Guard(pid_t pid, io::Fd pidfd, io::Fd pipe)
+    : pid_(pid), pidfd_(std::move(pidfd)), pipe_(std::move(pipe)) {}
+
+void Guard::group_started(pid_t group) { tell(group); }
+void Guard::group_ended(pid_t group) { tell(-group); }
+
+void Guard::tell(pid_t number) {
+  // Whole or not at all; a guard that is gone is replaced, which tells the new one everything.
+  [[maybe_unused]] const ssize_t n = ::write(pipe_.get(), &number, sizeof number);
+}
+
+Result<Guard> fork_under_guard(const GuardPlan& plan) {
+  auto pipe = make_guard_pipe();
+  if (!pipe) return tl::unexpected(pipe.error());
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t guard = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return tl::unexpected(errno_error(errno, "start the agent (fork)"));
+  if (pid > 0) be_guard(pipe->read.get(), plan);
+  ::setsid();
+  io::Fd pidfd = open_pidfd(guard);
+  if (!pidfd) return tl::unexpected(errno_error(errno, "watch the guard (pidfd_open)"));
+  return Guard(guard, std::move(pidfd), std::move(pipe->write));
+}
+
+Result<Guard> fork_new_guard(const GuardPlan& plan) {
+  auto pipe = make_guard_pipe();
+  if (!pipe) return tl::unexpected(pipe.error());
+  const pid_t pid = ::fork();
+  if (pid < 0) return tl::unexpected(errno_error(errno, "start the guard (fork)"));
+  if (pid == 0) {
+    ::setsid();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    be_guard(pipe->read.get(), plan);
+  }
+  io::Fd pidfd = open_pidfd(pid);
+  if (pidfd) return Guard(pid, std::move(pidfd), std::move(pipe->write));
+  const int number = errno;
+  // Before its pipe closes: that would tell it to end everything.
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  return tl::unexpected(errno_error(number, "watch the guard (pidfd_open)"));
+}
+
+}  // namespace dt::launcher

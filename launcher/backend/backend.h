@@ -1,0 +1,42 @@
+/// How an agent is reached on a host: run a command there, get a byte stream to it. One backend per
+/// way (`local`, `ssh`; later srun, qrsh, ...). A backend knows nothing of jobs, workers or
+/// protocols above the bytes.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/files/hosts.h"
+#include "io/byte_stream.h"
+
+namespace dt::launcher {
+
+/// How to run the agent's attach command. `argv[0]` is "dtagent"; the backend finds or brings the
+/// program of this very version.
+struct AgentCommand {
+  std::vector<std::string> argv;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Runs the command on `host`. Errors name the host, the phase (resolve, connect, handshake, host
+  /// key, authentication, bundle copy, exec) and the remedy. Has deadlines of its own.
+  /// Destroying the stream ends the connection, never the agent behind it.
+  virtual boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
+      Host host, AgentCommand command) = 0;
+  /// The literal address of the host as this backend would connect to it, or an error.
+  virtual boost::asio::awaitable<Result<std::string>> address(Host host) = 0;
+  /// What takes long in reaching a host at this moment, for people; empty: nothing does.
+  [[nodiscard]] virtual std::string doing(const Host&) const { return {}; }
+  /// Nobody needs the host any more: what was kept open for its next stream is closed.
+  virtual void disconnect(const Host&) {}
+  /// A line for a user's shell that reaches the host as this backend does and runs nothing there;
+  /// empty if no program but this one can.
+  [[nodiscard]] virtual std::string reach_command(const Host&) const { return {}; }
+};
+
+}  // namespace dt::launcher

@@ -1,0 +1,176 @@
+#include "launcher/backend/bundle.h"
+
+#include <openssl/evp.h>
+#include <zlib.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+
+#include "launcher/bundle_use.h"
+#include "launcher/shell_word.h"
+
+namespace dt::launcher {
+namespace {
+
+std::string folder_of(const Bundle& bundle) {
+  return fmt::format("\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/dtlaunch/{}", bundle.hash);
+}
+
+/// "DIR/HASH" with any hash: every bundle there, but no temporary folder.
+std::string any_bundle_in(std::string_view folder) {
+  return fmt::format("{}/{}", folder, std::string(32, '?'));
+}
+
+/// The first 32 hex digits of SHA-256; empty if this OpenSSL has none.
+std::string hash_of(std::string_view bytes) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
+    return {};
+  std::string text;
+  for (std::size_t i = 0; i < 16; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
+}
+
+/// deflate's state, ended with its owner.
+class GzipStream {
+ public:
+  GzipStream() {
+    constexpr int kGzipWindow = MAX_WBITS + 16;  // 16: with gzip's header, says zlib.h
+    constexpr int kMemory = 9;
+    good_ = ::deflateInit2(&z_, Z_BEST_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemory,
+                           Z_DEFAULT_STRATEGY) == Z_OK;
+  }
+  ~GzipStream() {
+    if (good_) ::deflateEnd(&z_);
+  }
+  GzipStream(const GzipStream&) = delete;
+  GzipStream& operator=(const GzipStream&) = delete;
+
+  Result<std::string> pack(std::string_view bytes) {
+    if (!good_) return fail(ErrorKind::kIo, "zlib: no memory to compress the programs");
+    std::string packed(::deflateBound(&z_, bytes.size()), '\0');
+    z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+    z_.avail_in = static_cast<uInt>(bytes.size());
+    z_.next_out = reinterpret_cast<Bytef*>(packed.data());
+    z_.avail_out = static_cast<uInt>(packed.size());
+    if (::deflate(&z_, Z_FINISH) != Z_STREAM_END)
+      return fail(ErrorKind::kIo, "zlib: the programs cannot be compressed");
+    packed.resize(z_.total_out);
+    packed.shrink_to_fit();
+    return packed;
+  }
+
+ private:
+  z_stream z_{};
+  bool good_ = false;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Bundle>> load_bundle(const std::vector<std::string>& paths) {
+  DT_CHECK(!paths.empty(), "a bundle has files");
+  auto bundle = std::make_shared<Bundle>();
+  std::string listed;
+  for (const std::string& path : paths) {
+    std::ifstream in(path, std::ios::binary | std::ios::ate);
+    if (!in) return tl::unexpected(errno_error(errno, "open " + path));
+    std::string bytes(static_cast<std::size_t>(in.tellg()), '\0');
+    if (!in.seekg(0).read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
+      return fail(ErrorKind::kIo, "read {}: it was cut while it was read", path);
+    BundleFile file{path.substr(path.rfind('/') + 1), without_symbols(std::move(bytes)), {}};
+    file.hash = hash_of(file.bytes);
+    if (file.hash.empty()) return fail(ErrorKind::kIo, "SHA-256 is not available");
+    listed += fmt::format("{} {}\n", file.name, file.hash);
+    bundle->files.push_back(std::move(file));
+  }
+  bundle->needs = needs_of(bundle->files.front().bytes);
+  bundle->hash = hash_of(listed);
+  return bundle;
+}
+
+Result<std::vector<std::string>> pack_bundle(const Bundle& bundle) {
+  std::vector<std::string> packed;
+  for (const BundleFile& file : bundle.files) {
+    auto member = GzipStream().pack(file.bytes);
+    if (!member) return tl::unexpected(member.error().at(file.name));
+    packed.push_back(std::move(*member));
+  }
+  return packed;
+}
+
+std::string bundle_exec_script(const Bundle& bundle, const std::vector<std::string>& argv) {
+  DT_CHECK(!argv.empty(), "a command has a name");
+  std::string words;
+  for (std::size_t i = 1; i < argv.size(); ++i) words += " " + shell_word(argv[i]);
+  // Without its loader no program starts, and each architecture has another: asking for it costs
+  // no process.
+  std::string script;
+  if (!bundle.needs.loader.empty())
+    script = fmt::format("[ -e {} ] || {{ echo \"{}$(uname -m)\"; exit 0; }}; ",
+                         shell_word(bundle.needs.loader), kForeignLine);
+  // The folder appears whole or not at all; the programs find each other in it.
+  std::string hashes;
+  for (const BundleFile& file : bundle.files) hashes += " " + file.hash;
+  script += fmt::format("d={}; [ -d \"$d\" ] || {{ m={}; ", folder_of(bundle), kMissingLine);
+  script += fmt::format(
+      "for f in{}; do set -- {}/.$f; [ -e \"$1\" ] || m=\"$m $f\"; done; echo \"$m\"; exit 0; }}; ",
+      hashes, any_bundle_in("\"${d%/*}\""));
+  return script +
+         fmt::format("echo {}; exec \"$d\"/{}{}", kReadyLine, shell_word(argv.front()), words);
+}
+
+std::string bundle_copy_script(const Bundle& bundle, const std::vector<SentFile>& sent,
+                               const std::string& token) {
+  std::string script = fmt::format(
+      "umask 077; d={}; c=\"${{d%/*}}\"; t=\"$d\".{}; "
+      "give_up() {{ rm -rf \"$t\"; exit 1; }}; mkdir -p \"$t\" || give_up; "
+      // From a pipe head reads no byte more than it is to print.
+      "take() {{ head -c $1 | gzip -dc > \"$t\"/.$2 && chmod 700 \"$t\"/.$2 && "
+      "[ \"$(wc -c < \"$t\"/.$2)\" -eq $3 ]; }}; ",
+      folder_of(bundle), token);
+  for (const SentFile& one : sent) {
+    const BundleFile& file = bundle.files[one.index];
+    script += fmt::format("take {} {} {} || give_up; ", one.bytes, file.hash, file.bytes.size());
+  }
+  // Where a file system has no hard links, a copy serves.
+  script += fmt::format(
+      "link() {{ ln \"$1\" \"$2\" 2>/dev/null || cp -p \"$1\" \"$2\"; }}; "
+      "put() {{ [ -e \"$t\"/.$1 ] || for o in {}/.$1; do link \"$o\" \"$t\"/.$1 && break; done; "
+      "link \"$t\"/.$1 \"$t\"/$2; }}; ",
+      any_bundle_in("\"$c\""));
+  for (const BundleFile& file : bundle.files)
+    script += fmt::format("put {} {} || give_up; ", file.hash, shell_word(file.name));
+  // A machine that loses its power must not keep the folder with empty files in it.
+  script +=
+      "sync \"$t\"/* 2>/dev/null; mv -T \"$t\" \"$d\" 2>/dev/null || rm -rf \"$t\"; "
+      "[ -d \"$d\" ] || exit 1; ";
+  // What runs from a bundle touches it once in a while: see bundle_use.h.
+  const std::string name(32, '?');
+  script += fmt::format(
+      "find \"$c\" -mindepth 1 -maxdepth 1 -type d ! -path \"$d\" "
+      "\"(\" -name \"{0}\" -mmin +{1} -o -name \"{0}.*\" -mmin +{2} \")\" "
+      "-exec rm -rf \"{{}}\" + 2>/dev/null; :",
+      name, kBundleKept.count(), kTokenKept.count());
+  return script;
+}
+
+std::string login_command(std::string_view script) {
+  // Inside single quotes csh minds ! and newlines, fish minds backslashes: such characters travel
+  // as octal escapes and are put back by printf.
+  auto harmless = [](char c) { return c >= ' ' && c < 0x7f && c != '\'' && c != '\\' && c != '!'; };
+  bool plain = true;
+  for (const char c : script) plain = plain && harmless(c);
+  if (plain) return fmt::format("exec /bin/sh -c '{}'", script);
+  std::string coded;
+  for (const char c : script) {
+    if (harmless(c))
+      coded += c;
+    else
+      coded += fmt::format("\\0{:03o}", static_cast<unsigned char>(c));
+  }
+  return fmt::format("exec /bin/sh -c 'eval \"$(printf %b \"$1\")\"' sh '{}'", coded);
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,26 @@
+/// The backend for this machine: runs the attach command as a child process, everything else is as
+/// over ssh.
+#pragma once
+
+#include <string>
+
+#include "launcher/backend/backend.h"
+
+namespace dt::launcher {
+
+class LocalBackend final : public Backend {
+ public:
+  /// `program`: dtagent; empty: the one beside the running program.
+  explicit LocalBackend(std::string program = {});
+
+  /// Whatever `host` is, the command runs here. A stream whose command failed ends with its words.
+  boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
+      Host host, AgentCommand command) override;
+  /// 127.0.0.1
+  boost::asio::awaitable<Result<std::string>> address(Host host) override;
+
+ private:
+  std::string program_;
+};
+
+}  // namespace dt::launcher

@@ -1,0 +1,284 @@
+#include "launcher/backend/ssh/known_hosts.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "io/fd.h"
+#include "launcher/backend/ssh/config.h"
+
+namespace dt::launcher {
+namespace {
+
+// SHA1_Transform lets the salt's half of each HMAC and the padding of the name be done once, which
+// EVP cannot; ten thousand hashed lines are looked through for every host.
+using Words = std::array<std::uint32_t, 5>;
+using Block = std::array<std::uint8_t, SHA_CBLOCK>;
+
+void transform(Words& state, const std::uint8_t* block) {
+  SHA_CTX sha{};
+  sha.h0 = state[0];
+  sha.h1 = state[1];
+  sha.h2 = state[2];
+  sha.h3 = state[3];
+  sha.h4 = state[4];
+  SHA1_Transform(&sha, block);
+  state = {sha.h0, sha.h1, sha.h2, sha.h3, sha.h4};
+}
+
+/// SHA-1's state after the block of a key xor'ed with HMAC's inner or outer pad.
+Words keyed_state(std::string_view key, std::uint8_t pad) {
+  Block block;
+  block.fill(pad);
+  for (std::size_t i = 0; i < std::min(key.size(), block.size()); ++i)
+    block[i] = static_cast<std::uint8_t>(block[i] ^ static_cast<std::uint8_t>(key[i]));
+  Words state = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
+  transform(state, block.data());
+  return state;
+}
+
+/// The message with SHA-1's padding, as it comes after one block of a keyed state.
+std::vector<std::uint8_t> padded(std::string_view message) {
+  std::vector<std::uint8_t> out(message.begin(), message.end());
+  out.push_back(0x80);
+  while (out.size() % SHA_CBLOCK != SHA_CBLOCK - 8) out.push_back(0);
+  const std::uint64_t bits = (SHA_CBLOCK + message.size()) * 8;
+  for (int shift = 56; shift >= 0; shift -= 8)
+    out.push_back(static_cast<std::uint8_t>(bits >> shift));
+  return out;
+}
+
+void put_words(const Words& words, std::uint8_t* out) {
+  for (const std::uint32_t word : words)
+    for (int shift = 24; shift >= 0; shift -= 8) *out++ = static_cast<std::uint8_t>(word >> shift);
+}
+
+Words get_words(std::string_view bytes) {
+  Words words{};
+  for (std::size_t i = 0; i < SHA_DIGEST_LENGTH; ++i)
+    words[i / 4] = words[i / 4] << 8 | static_cast<std::uint8_t>(bytes[i]);
+  return words;
+}
+
+std::string decode_base64(std::string_view text) {
+  std::string out(text.size(), '\0');
+  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                reinterpret_cast<const unsigned char*>(text.data()),
+                                static_cast<int>(text.size()));
+  if (n < 0) return {};
+  std::size_t size = static_cast<std::size_t>(n);
+  for (std::size_t i = text.size(); i > 0 && text[i - 1] == '=' && size > 0; --i) --size;
+  out.resize(size);
+  return out;
+}
+
+/// The next word of `text`, taken off its front.
+std::string_view next_word(std::string_view& text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  const std::size_t end = std::min(text.find_first_of(" \t\r", begin), text.size());
+  const std::string_view word = text.substr(begin, end - begin);
+  text.remove_prefix(end);
+  return word;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::int64_t mtime_of(const struct stat& s) {
+  return std::int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+std::string known_hosts_name(std::string_view name, std::uint16_t port) {
+  const std::string low = lower_case(name);
+  return port == 0 || port == 22 ? low : fmt::format("[{}]:{}", low, port);
+}
+
+KnownHosts::KnownHosts(std::vector<std::string> files) {
+  for (std::string& path : files) files_.push_back(File{std::move(path)});
+  DT_CHECK(!files_.empty(), "a KnownHosts has at least one file");
+}
+
+void KnownHosts::refresh() {
+  bool changed = false;
+  std::vector<File> now = files_;
+  for (File& file : now) {
+    struct stat s {};
+    const bool there = ::stat(file.path.c_str(), &s) == 0;
+    file.mtime_ns = there ? mtime_of(s) : 0;
+    file.size = there ? s.st_size : 0;
+  }
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    changed |= now[i].mtime_ns != files_[i].mtime_ns || now[i].size != files_[i].size;
+  if (!changed) return;
+  files_ = std::move(now);
+  entries_.clear();
+  plain_.clear();
+  patterned_.clear();
+  hashed_.clear();
+  found_.clear();
+  line_counts_.assign(files_.size(), 0);
+  for (std::uint32_t i = 0; i < files_.size(); ++i) load(i);
+}
+
+void KnownHosts::load(std::uint32_t file) {
+  std::ifstream in(files_[file].path, std::ios::binary);
+  std::uint32_t number = 0;
+  for (std::string line; std::getline(in, line);) add_line(line, file, ++number);
+  line_counts_[file] = number;
+}
+
+void KnownHosts::add_line(std::string_view line, std::uint32_t file, std::uint32_t number) {
+  std::string_view names = next_word(line);
+  if (names.empty() || names.front() == '#') return;
+  Entry entry;
+  entry.file = file;
+  entry.line = number;
+  if (names == "@revoked") {
+    entry.revoked = true;
+    names = next_word(line);
+  } else if (names == "@cert-authority") {
+    notes_.push_back(fmt::format("{}:{}: @cert-authority is not supported: the line is skipped",
+                                 files_[file].path, number));
+    return;
+  }
+  entry.key.type = next_word(line);
+  entry.key.base64 = next_word(line);
+  if (entry.key.base64.empty()) return;  // not a line of ours: SSH1, garbage
+  const auto index = static_cast<std::uint32_t>(entries_.size());
+
+  if (names.substr(0, 3) == "|1|") {
+    const std::size_t bar = names.find('|', 3);
+    if (bar == std::string_view::npos) return;
+    const std::string salt = decode_base64(names.substr(3, bar - 3));
+    const std::string digest = decode_base64(names.substr(bar + 1));
+    Hashed hashed;
+    if (digest.size() != SHA_DIGEST_LENGTH) return;
+    hashed.inner = keyed_state(salt, 0x36);
+    hashed.outer = keyed_state(salt, 0x5c);
+    hashed.digest = get_words(digest);
+    hashed.entry = index;
+    hashed_.push_back(hashed);
+  } else if (names.find_first_of("*?!") != std::string_view::npos) {
+    std::istringstream list{lower_case(names)};
+    for (std::string one; std::getline(list, one, ',');) entry.patterns.push_back(one);
+    patterned_.push_back(index);
+  } else {
+    std::istringstream list{lower_case(names)};
+    for (std::string one; std::getline(list, one, ',');) plain_[one].push_back(index);
+  }
+  entries_.push_back(std::move(entry));
+}
+
+const std::vector<std::uint32_t>& KnownHosts::find(const std::string& name) {
+  const auto [at, fresh] = found_.try_emplace(name);
+  std::vector<std::uint32_t>& found = at->second;
+  if (!fresh) return found;
+  if (const auto plain = plain_.find(name); plain != plain_.end()) found = plain->second;
+  for (const std::uint32_t index : patterned_)
+    if (patterns_match(entries_[index].patterns, name)) found.push_back(index);
+  const std::vector<std::uint8_t> message = padded(name);
+  std::vector<std::uint8_t> digest = padded(std::string(SHA_DIGEST_LENGTH, '\0'));
+  for (const Hashed& hashed : hashed_) {
+    Words inner = hashed.inner;
+    for (std::size_t i = 0; i < message.size(); i += SHA_CBLOCK)
+      transform(inner, message.data() + i);
+    put_words(inner, digest.data());
+    Words outer = hashed.outer;
+    transform(outer, digest.data());
+    if (outer == hashed.digest) found.push_back(hashed.entry);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+KnownHosts::Finding KnownHosts::check(std::string_view name, std::uint16_t port,
+                                      const HostKey& key) {
+  refresh();
+  const std::vector<std::uint32_t>& found = find(known_hosts_name(name, port));
+  auto place = [this](const Entry& entry) {
+    return fmt::format("{}:{}", files_[entry.file].path, entry.line);
+  };
+  for (const std::uint32_t index : found) {
+    const Entry& entry = entries_[index];
+    if (entry.revoked && entry.key == key) return {Verdict::kRevoked, place(entry)};
+  }
+  Finding finding;
+  for (const std::uint32_t index : found) {
+    const Entry& entry = entries_[index];
+    if (entry.revoked) continue;
+    if (entry.key == key) return {Verdict::kMatch, place(entry)};
+    const bool same_type = entry.key.type == key.type;
+    if (finding.verdict == Verdict::kUnknown ||
+        (finding.verdict == Verdict::kOtherType && same_type))
+      finding = {same_type ? Verdict::kChanged : Verdict::kOtherType, place(entry)};
+  }
+  return finding;
+}
+
+std::vector<std::string> KnownHosts::key_types(std::string_view name, std::uint16_t port) {
+  refresh();
+  std::vector<std::string> types;
+  for (const std::uint32_t index : find(known_hosts_name(name, port))) {
+    const Entry& entry = entries_[index];
+    if (!entry.revoked && std::find(types.begin(), types.end(), entry.key.type) == types.end())
+      types.push_back(entry.key.type);
+  }
+  return types;
+}
+
+Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const HostKey& key) {
+  refresh();
+  if (check(name, port, key).verdict == Verdict::kMatch) return {};
+  File& file = files_.front();
+  const std::string doing = fmt::format("add {} to {}", name, file.path);
+  if (const std::size_t slash = file.path.rfind('/'); slash != std::string::npos && slash > 0)
+    ::mkdir(file.path.substr(0, slash).c_str(), 0700);  // an error shows at the open
+  const io::Fd fd(::open(file.path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd) return tl::unexpected(errno_error(errno, doing));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  for (int tries = 0; ::fcntl(fd.get(), F_SETLK, &lock) != 0; ++tries) {
+    if ((errno != EAGAIN && errno != EACCES && errno != EINTR) || tries == 100)
+      return tl::unexpected(errno_error(errno, doing));
+    ::poll(nullptr, 0, 5);  // another process appends its one line
+  }
+  struct stat before {};
+  if (::fstat(fd.get(), &before) != 0) return tl::unexpected(errno_error(errno, doing));
+  const bool ours = before.st_size == file.size && mtime_of(before) == file.mtime_ns;
+  std::string line = fmt::format("{} {} {}\n", known_hosts_name(name, port), key.type, key.base64);
+  char last = '\n';
+  const bool cut =
+      before.st_size > 0 && ::pread(fd.get(), &last, 1, before.st_size - 1) == 1 && last != '\n';
+  if (cut) line.insert(0, 1, '\n');
+  if (::write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    return tl::unexpected(errno_error(errno, doing));
+  struct stat after {};
+  // Take our own line into the index instead of reading ten thousand others again.
+  if ((ours || (before.st_size == 0 && file.size == 0)) && !cut && ::fstat(fd.get(), &after) == 0) {
+    file.size = after.st_size;
+    file.mtime_ns = mtime_of(after);
+    line.pop_back();
+    found_.erase(known_hosts_name(name, port));
+    add_line(line, 0, ++line_counts_.front());
+  }
+  return {};
+}
+
+std::vector<std::string> KnownHosts::take_notes() { return std::exchange(notes_, {}); }
+
+}  // namespace dt::launcher

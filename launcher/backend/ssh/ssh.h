@@ -1,0 +1,82 @@
+/// The ssh backend: one connection per host by libssh, all hosts at once on the caller's loop,
+/// channels for commands. Errors name host, phase and remedy.
+///
+/// One thread. The backend must outlive the coroutines it gave, and be destroyed before the loop.
+/// Streams may outlive it; their connections end with the last of them.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+#include "io/job/spec.h"
+#include "io/log.h"
+#include "launcher/backend/backend.h"
+
+namespace dt::launcher {
+
+/// What ended on a host, with its output.
+struct CommandResult {
+  int exit_code = 0;  ///< 128 + signal.
+  std::string out;
+  std::string err;  ///< The last 8 kB.
+};
+
+/// A running command's stdin and stdout. read() is an error, with the command's own last words,
+/// when it ends with another exit code than 0, and when its connection ends before it.
+class CommandStream : public io::ByteStream {
+ public:
+  /// No more will be written: the command reads the end of its input.
+  virtual void finish_writing() = 0;
+};
+
+struct SshLimits {
+  Duration handshake = std::chrono::seconds(20);      ///< Key exchange and authentication together.
+  Duration exec = std::chrono::seconds(20);           ///< From asking for a command to its start.
+  Duration copy = std::chrono::seconds(300);          ///< The bundle to one host.
+  std::size_t copies = 16;                            ///< Hosts that the bundle goes to at once.
+  std::size_t in_flight = 128;                        ///< Connections being set up at once.
+  std::size_t per_address = 8;                        ///< Of those, to one address (MaxStartups).
+  std::size_t channels_per_session = 8;               ///< Below sshd's MaxSessions of 10.
+  Duration alive_interval = std::chrono::seconds(5);  ///< Unless the ssh config says otherwise.
+  int alive_count_max = 3;
+};
+
+class SshBackend final : public Backend {
+ public:
+  /// `bundle`: the local files every host needs, the agent among them; read when first needed.
+  SshBackend(boost::asio::any_io_executor executor, io::SshOptions options,
+             std::vector<std::string> bundle, io::Log& log, SshLimits limits = {});
+  ~SshBackend() override;
+
+  boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
+      Host host, AgentCommand command) override;
+  boost::asio::awaitable<Result<std::string>> address(Host host) override;
+
+  /// Runs a short command by /bin/sh on the host. An exit code other than 0 is a result, not an
+  /// error.
+  boost::asio::awaitable<Result<CommandResult>> run(Host host, std::string shell_command,
+                                                    std::string input, Duration deadline);
+  /// The same as a stream, for as long as it takes.
+  boost::asio::awaitable<Result<std::unique_ptr<CommandStream>>> start(Host host,
+                                                                       std::string shell_command);
+
+  [[nodiscard]] std::string reach_command(const Host& host) const override;
+
+  /// Ends the connections to a host, as a broken network would.
+  void disconnect(const Host& host) override;
+  [[nodiscard]] std::string doing(const Host& host) const override;
+  /// Connections now up.
+  [[nodiscard]] std::size_t connections() const;
+  /// Words for an `ssh` command line that connects as this backend would, without the host; for
+  /// rsync's -e.
+  [[nodiscard]] std::vector<std::string> ssh_command(const Host& host) const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace dt::launcher

@@ -1,0 +1,175 @@
+#include "launcher/backend/ssh/sync.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "io/asio.h"
+#include "io/semaphore.h"
+#include "io/subprocess.h"
+#include "io/task_group.h"
+#include "launcher/shell_word.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace asio = io::asio;
+using io::awaitable;
+using namespace std::chrono_literals;
+
+constexpr std::size_t kAtOnce = 16;
+constexpr std::size_t kLastWords = 2000;
+
+/// A local tool and the pipe its output comes by.
+struct Tool {
+  Subprocess process;
+  asio::posix::stream_descriptor output;
+};
+
+/// stderr goes into the same pipe, or nowhere.
+Result<Tool> start_tool(const asio::any_io_executor& executor, const std::vector<std::string>& argv,
+                        bool with_errors) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "pipe"));
+  io::Fd in(ends[0]);
+  const io::Fd out(ends[1]);
+  const io::Fd none(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  auto process = Subprocess::start(argv, none.get(), out.get(), with_errors ? out.get() : -1);
+  if (!process) return tl::unexpected(process.error());
+  return Tool{std::move(*process), asio::posix::stream_descriptor(executor, in.release())};
+}
+
+std::string last_words(std::string text) {
+  if (text.size() > kLastWords) text.erase(0, text.size() - kLastWords);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+awaitable<Result<void>> by_rsync(std::string remote_shell, Host host, std::string source,
+                                 std::string destination) {
+  const bool v6 = host.name.find(':') != std::string::npos;
+  std::vector<std::string> argv = {"rsync",
+                                   "-az",
+                                   "--secluded-args",
+                                   "--timeout=120",
+                                   "--exclude=/.dtlaunch",
+                                   "-e",
+                                   std::move(remote_shell),
+                                   source + "/"};
+  argv.push_back(fmt::format("{}{}{}:{}/", v6 ? "[" : "", host.name, v6 ? "]" : "", destination));
+  auto tool = start_tool(co_await asio::this_coro::executor, argv, true);
+  if (!tool) co_return tl::unexpected(tool.error());
+  std::string words;
+  std::array<char, 4096> piece{};
+  const auto buffer = asio::buffer(piece);
+  for (;;) {
+    auto [ec, n] = co_await tool->output.async_read_some(buffer, io::tok);
+    if (ec) break;
+    words.append(piece.data(), n);
+    if (words.size() > 2 * kLastWords) words.erase(0, words.size() - kLastWords);
+  }
+  const int code = tool->process.wait();
+  if (code != 0)
+    co_return fail(ErrorKind::kIo, "rsync ended with exit code {}: {}", code, last_words(words));
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string source,
+                               std::string destination) {
+  auto remote = co_await backend.start(host, "exec tar -xzf - -C " + shell_word(destination));
+  if (!remote) co_return tl::unexpected(remote.error());
+  const std::vector<std::string> argv = {"tar",  "-C", source, "--exclude=./.dtlaunch",
+                                         "-czf", "-",  "."};
+  auto tool = start_tool(co_await asio::this_coro::executor, argv, false);
+  if (!tool) co_return tl::unexpected(tool.error());
+  std::string piece(std::size_t{64} << 10, '\0');
+  const auto buffer = asio::buffer(piece);
+  for (;;) {
+    auto [ec, n] = co_await tool->output.async_read_some(buffer, io::tok);
+    if (ec) break;
+    const std::string_view bytes(piece.data(), n);
+    auto sent = co_await (*remote)->write(bytes);
+    if (!sent) break;  // tar there tells why by its end
+  }
+  (*remote)->finish_writing();
+  std::array<char, 512> rest{};
+  for (;;) {
+    auto n = co_await (*remote)->read(rest);
+    if (!n) co_return tl::unexpected(n.error());
+    if (*n == 0) break;
+  }
+  tool->output.close();
+  const int code = tool->process.wait();
+  if (code != 0)
+    co_return fail(ErrorKind::kIo, "tar -C {} ended with exit code {}: can all of it be read?",
+                   source, code);
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> sync_one(SshBackend& backend, Host host, std::string source,
+                                 std::string destination) {
+  const std::string prepare =
+      fmt::format("mkdir -p {} || exit 1; command -v rsync >/dev/null && echo rsync; exit 0",
+                  shell_word(destination));
+  auto ready = co_await backend.run(host, prepare, "", 60s);
+  if (!ready) co_return tl::unexpected(ready.error());
+  if (ready->exit_code != 0)
+    co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination, ready->err);
+  Result<void> done;
+  if (ready->out.find("rsync") != std::string::npos && in_path("rsync")) {
+    std::string shell;
+    for (const std::string& word : backend.ssh_command(host))
+      shell += (shell.empty() ? "" : " ") + shell_word(word);
+    done = co_await by_rsync(std::move(shell), host, source, destination);
+  } else {
+    done = co_await by_tar(backend, host, source, destination);
+  }
+  if (!done) co_return tl::unexpected(done.error().at(fmt::format("{}: sync", host)));
+  co_return Result<void>();
+}
+
+}  // namespace
+
+awaitable<Result<void>> sync_folder(SshBackend& backend, std::vector<Host> hosts,
+                                    std::string source, std::string destination) {
+  std::sort(hosts.begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  while (source.size() > 1 && source.back() == '/') source.pop_back();
+  while (destination.size() > 1 && destination.back() == '/') destination.pop_back();
+  auto slots = std::make_shared<Slots>(co_await asio::this_coro::executor, kAtOnce);
+  std::vector<Error> errors;
+  asio::steady_timer some_done(co_await asio::this_coro::executor,
+                               asio::steady_timer::time_point::max());
+  std::size_t left = hosts.size();
+  auto one = [&](Host host) -> awaitable<void> {
+    const Slots::Held turn = co_await slots->acquire();
+    auto done = co_await sync_one(backend, host, source, destination);
+    if (!done) errors.push_back(done.error());
+    --left;
+    some_done.cancel();
+  };
+  io::TaskGroup group(co_await asio::this_coro::executor);
+  for (const Host& host : hosts) group.spawn(one(host));
+  // Tasks refer to this frame: it waits for them also when it is cancelled.
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
+  co_await asio::this_coro::throw_if_cancelled(false);
+  bool cancelled = false;
+  while (left > 0 && !cancelled) {
+    co_await some_done.async_wait(io::tok);
+    const auto state = co_await asio::this_coro::cancellation_state;
+    cancelled = state.cancelled() != asio::cancellation_type::none;
+  }
+  if (cancelled) group.cancel();
+  co_await group.join();
+  co_await asio::this_coro::throw_if_cancelled(throws);
+  if (errors.empty()) co_return Result<void>();
+  std::string all;
+  for (const Error& error : errors) all += (all.empty() ? "" : "\n") + error.message;
+  co_return tl::unexpected(Error{errors.front().kind, all});
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,142 @@
+#include <libssh/libssh.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "launcher/backend/ssh/internal.h"
+#include "launcher/shell_word.h"
+
+namespace dt::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// curve25519 first: OpenSSH's hybrid post-quantum exchange, which libssh 0.12 prefers, costs 70 ms
+/// of CPU a connection. A KexAlgorithms line in the ssh config replaces this list.
+constexpr const char* kKeyExchange =
+    "curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,ecdh-sha2-nistp384,"
+    "ecdh-sha2-nistp521,diffie-hellman-group18-sha512,diffie-hellman-group16-sha512,"
+    "diffie-hellman-group-exchange-sha256,diffie-hellman-group14-sha256";
+
+}  // namespace
+
+Target SshBackend::Impl::target_of(const Host& host) {
+  const SshConfig config(config_files());
+  Target target;
+  target.written = to_string(host);
+  target.name = host.name;
+  const std::string& given_user = host.user.empty() ? options.user : host.user;
+  target.config = config.lookup(host.name, given_user);
+  for (const std::string& note : config.ignored(host.name))
+    // Debian's own ssh_config sends the locale; nobody misses it.
+    if (note.rfind("/etc/ssh/", 0) != 0) warn_once(note);
+  target.hostname = target.config.hostname;
+  target.user = !given_user.empty()           ? given_user
+                : !target.config.user.empty() ? target.config.user
+                                              : own_user_name();
+  target.port = host.port != 0            ? host.port
+                : options.port != 0       ? options.port
+                : target.config.port != 0 ? target.config.port
+                                          : std::uint16_t{22};
+  const bool alias = !target.config.host_key_alias.empty();
+  target.key_name = alias ? target.config.host_key_alias : target.hostname;
+  target.key_port = alias ? std::uint16_t{0} : target.port;
+  target.host_keys = options.known_hosts != io::HostKeyPolicy::kFromConfig
+                         ? options.known_hosts
+                         : target.config.host_keys.value_or(io::HostKeyPolicy::kAcceptNew);
+  return target;
+}
+
+Result<void> SshBackend::Impl::set_options(SshSession& session, const Target& target) {
+  ssh_session raw = session.raw();
+  int silent = SSH_LOG_NOLOG;
+  ssh_options_set(raw, SSH_OPTIONS_HOST, target.config.hostname.c_str());
+  ssh_options_set(raw, SSH_OPTIONS_KEY_EXCHANGE, kKeyExchange);
+  ssh_options_set(raw, SSH_OPTIONS_HOSTKEYS, host_key_algorithms(target).c_str());
+  for (const std::string& file : config_files())
+    if (ssh_options_parse_config(raw, file.c_str()) < 0)
+      return fail(ErrorKind::kInvalid, "ssh config {}: {}", file, session.last_error());
+  bool no = false;
+  ssh_options_set(raw, SSH_OPTIONS_PROCESS_CONFIG, &no);
+  ssh_options_set(raw, SSH_OPTIONS_LOG_VERBOSITY, &silent);
+  // libssh would read these files anew for every session.
+  ssh_options_set(raw, SSH_OPTIONS_KNOWNHOSTS, "/dev/null");
+  ssh_options_set(raw, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
+  if (ssh_options_set(raw, SSH_OPTIONS_USER, target.user.c_str()) != SSH_OK)
+    return fail(ErrorKind::kInvalid, "user {}: {}", target.user, session.last_error());
+  return {};
+}
+
+AuthPlan SshBackend::Impl::auth_plan(const Target& target) const {
+  AuthPlan plan;
+  plan.user = target.user;
+  plan.agent_deadline = std::min<Duration>(limits.handshake * 3 / 4, 15s);
+  for (const std::string& file : options.identities)
+    plan.identity_files.push_back(expand_home(file));
+  const auto& configured = target.config.identity_files;
+  plan.identity_files.insert(plan.identity_files.end(), configured.begin(), configured.end());
+  plan.usual_files = plan.identity_files.empty();
+  if (plan.usual_files)
+    for (const char* name : {"id_ed25519", "id_ecdsa", "id_rsa"})
+      plan.identity_files.push_back(fmt::format("{}/.ssh/{}", io::home_dir(), name));
+  plan.identities_only = target.config.identities_only;
+  if (target.config.identity_agent.empty()) {
+    const char* socket = std::getenv("SSH_AUTH_SOCK");
+    if (socket != nullptr) plan.agent_socket = socket;
+  } else if (target.config.identity_agent != "none") {
+    plan.agent_socket = target.config.identity_agent;
+  }
+  return plan;
+}
+
+std::string SshBackend::reach_command(const Host& host) const {
+  std::string line;
+  for (const std::string& word : ssh_command(host)) line += shell_word(word) + " ";
+  return line + shell_word(host.name) + " true";
+}
+
+std::vector<std::string> SshBackend::ssh_command(const Host& host) const {
+  const io::SshOptions& options = impl_->options;
+  std::vector<std::string> words = {"ssh", "-o", "BatchMode=yes"};
+  auto option = [&words](std::string text) {
+    words.emplace_back("-o");
+    words.push_back(std::move(text));
+  };
+  option("ServerAliveInterval=5");
+  option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, options.connect_timeout_s)));
+  switch (impl_->target_of(host).host_keys) {
+    case io::HostKeyPolicy::kFromConfig:
+    case io::HostKeyPolicy::kStrict:
+      option("StrictHostKeyChecking=yes");
+      break;
+    case io::HostKeyPolicy::kAcceptNew:
+      option("StrictHostKeyChecking=accept-new");
+      break;
+    case io::HostKeyPolicy::kOff:
+      option("StrictHostKeyChecking=no");
+      option("UserKnownHostsFile=/dev/null");
+      option("LogLevel=ERROR");
+      break;
+  }
+  if (!options.config_file.empty()) {
+    words.emplace_back("-F");
+    words.push_back(options.config_file == "none" ? "none" : expand_home(options.config_file));
+  }
+  for (const std::string& file : options.identities) {
+    words.emplace_back("-i");
+    words.push_back(expand_home(file));
+  }
+  const std::uint16_t port = host.port != 0 ? host.port : options.port;
+  if (port != 0) {
+    words.emplace_back("-p");
+    words.push_back(std::to_string(port));
+  }
+  const std::string& user = host.user.empty() ? options.user : host.user;
+  if (!user.empty()) {
+    words.emplace_back("-l");
+    words.push_back(user);
+  }
+  return words;
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,310 @@
+/// dtlaunch: parse, check, write the spec, run the job.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <set>
+
+#include "core/base/version.h"
+#include "io/descriptor_limit.h"
+#include "io/fd.h"
+#include "io/job/control_protocol.h"
+#include "io/job/master_folders.h"
+#include "io/log.h"
+#include "launcher/cli/console.h"
+#include "launcher/cli/option_table.h"
+#include "launcher/cli/options.h"
+#include "launcher/cli/resume.h"
+#include "launcher/cli/supervisor_process.h"
+#include "launcher/environment.h"
+#include "launcher/prune.h"
+#include "launcher/shell_word.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Longest time from a supervisor's report of the job's end to its exit.
+constexpr std::chrono::seconds kLastWord{20};
+
+/// The folder as the user came there, which other hosts may know only by that name.
+std::string present_folder() {
+  std::error_code ec;
+  const char* logical = std::getenv("PWD");
+  if (logical && *logical == '/' && fs::equivalent(logical, ".", ec)) return logical;
+  return fs::current_path(ec).string();
+}
+
+Surroundings surroundings() {
+  Surroundings around;
+  around.cwd = present_folder();
+  around.variable = [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  };
+  return around;
+}
+
+/// The hosts file's text; empty without a file.
+Result<std::string> read_hosts(const std::string& path) {
+  if (path.empty()) return std::string();
+  constexpr std::size_t kLargest = std::size_t{16} << 20;
+  std::error_code ec;
+  if (fs::is_directory(path, ec))
+    return fail(ErrorKind::kInvalid, "hosts file {}: it is a folder; give a file", path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return tl::unexpected(errno_error(errno, "hosts file " + path));
+  std::string text;
+  for (char c; text.size() <= kLargest && file.get(c);) text.push_back(c);
+  if (text.size() > kLargest)
+    return fail(ErrorKind::kInvalid, "hosts file {}: larger than 16 MiB", path);
+  return text;
+}
+
+Result<void> check_folder(io::JobSpec& spec) {
+  std::error_code ec;
+  spec.job_dir = fs::path(spec.job_dir).lexically_normal().string();
+  if (spec.job_dir.size() > 1 && spec.job_dir.back() == '/') spec.job_dir.pop_back();
+  if (!fs::is_directory(spec.job_dir, ec))
+    return fail(ErrorKind::kInvalid, "job folder {}: there is no such folder", spec.job_dir);
+  if (::access(spec.job_dir.c_str(), W_OK | X_OK) != 0)
+    return tl::unexpected(errno_error(errno, "job folder " + spec.job_dir));
+  return {};
+}
+
+void name_job(io::JobSpec& spec) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::random_device random;
+  spec.job = io::make_job_name(std::chrono::nanoseconds(now).count(), random());
+  spec.state_dir = io::default_state_dir(spec.job);
+  spec.socket = io::default_runtime_dir(spec.job) + "/control";
+}
+
+/// Makes the folders of the job's state and sockets; prints a notice where their place is unusual.
+Result<void> make_folders(const io::JobSpec& spec) {
+  const std::string name = fs::path(spec.state_dir).filename().string();
+  for (const auto& [home, folder] : {std::pair(io::state_home(), name),
+                                     std::pair(io::runtime_home(spec.job.size()), spec.job)}) {
+    if (auto made = io::make_job_folder(home, folder); !made) return made;
+    if (!home.notice.empty()) fmt::print(stderr, "dtlaunch: {}\n", home.notice);
+  }
+  return {};
+}
+
+/// The spec in a file that only its owner reads: it holds --env values.
+Result<void> write_spec(const io::JobSpec& spec) {
+  const std::string path = spec_file(spec);
+  const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string text = to_json(spec) + "\n";
+  const ssize_t n = file ? ::write(file.get(), text.data(), text.size()) : -1;
+  if (n >= 0 && n != static_cast<ssize_t>(text.size()))
+    return tl::unexpected(errno_error(ENOSPC, "write " + path));
+  if (n < 0 || ::fsync(file.get()) != 0) return tl::unexpected(errno_error(errno, "write " + path));
+  return {};
+}
+
+std::string quoted(const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : " ") + shell_word(word);
+  return out;
+}
+
+ProcessFacts example(const io::JobSpec& spec, Role role, const Host& host) {
+  ProcessFacts facts;
+  facts.process = {role, 0};
+  facts.host = host;
+  facts.address = host.name;
+  facts.secret = "(made at the start)";
+  facts.num_workers = static_cast<std::uint32_t>(spec.workers.size());
+  facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
+  facts.root.address = spec.workers.front().name;
+  facts.master.address = spec.workers.front().name;
+  return facts;
+}
+
+void print_environment(const io::JobSpec& spec, Role role, const Host& host) {
+  fmt::print("environment of {}:\n", to_string(ProcessId{role, 0}));
+  for (const auto& [name, value] : environment(spec, example(spec, role, host)))
+    fmt::print("  {}={}\n", name, shell_word(value));
+}
+
+void print_plan(const io::JobSpec& spec) {
+  fmt::print("job folder  {}\nstarted in  {}\n{}, {}\n", spec.job_dir, spec.cwd,
+             spec.local ? "on this machine, without ssh" : "over ssh",
+             spec.elastic ? "elastic: host_worker is watched" : "not elastic");
+  if (!spec.prepare_data.empty())
+    fmt::print("on each host first: {}\n", quoted({"/bin/sh", "-c", spec.prepare_data}));
+  for (std::size_t i = 0; i < spec.servers.size(); ++i)
+    fmt::print("server {:<4} {}  {}\n", i, spec.servers[i],
+               spec.dmlc_roles ? quoted(spec.command) : "dtserver");
+  if (spec.dmlc_roles)
+    fmt::print("scheduler   {}  {}\n", spec.workers.front(), quoted(spec.command));
+  for (std::size_t i = 0; i < spec.workers.size(); ++i)
+    fmt::print("worker {:<4} {}  {}\n", i, spec.workers[i], quoted(spec.command));
+  print_environment(spec, Role::kWorker, spec.workers.front());
+  if (!spec.servers.empty()) print_environment(spec, Role::kServer, spec.servers.front());
+}
+
+std::string host_list(const std::vector<Host>& hosts) {
+  std::string out;
+  for (const Host& host : hosts) out += (out.empty() ? "" : ", ") + to_string(host);
+  return out;
+}
+
+int refuse(const Error& error) {
+  fmt::print(stderr, "dtlaunch: {}\n", error.message);
+  return io::kExitUsage;
+}
+
+/// What the supervisor opens for `spec`: a connection and files for each host, logs and links
+/// beside.
+std::string lacking_descriptors(const io::JobSpec& spec) {
+  constexpr std::size_t kBeside = 64;
+  constexpr std::size_t kPerHost = 4;
+  std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
+  hosts.insert(spec.servers.begin(), spec.servers.end());
+  return io::lacking_descriptors(kBeside + kPerHost * hosts.size(),
+                                 fmt::format("a job of {} host(s)", hosts.size()));
+}
+
+/// Names the job, writes its spec and runs it.
+int start(io::JobSpec spec) {
+  if (const std::string lacking = lacking_descriptors(spec); !lacking.empty())
+    fmt::print(stderr, "{}\n", io::console_line(io::Level::kWarning, lacking));
+  prune_ended_jobs();
+  name_job(spec);
+  if (auto made = make_folders(spec); !made) return refuse(made.error());
+  if (auto written = write_spec(spec); !written) {
+    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
+    return io::kExitFailure;
+  }
+  return run_job(spec);
+}
+
+/// Stops what still runs of a job of another master, and takes its folder over. kExitOk, or why
+/// not.
+int end_job_of_other_master(const LastJob& job, bool take_over) {
+  fmt::print(stderr,
+             "dtlaunch: job {} was run by the master {} and its journal is not on this machine: "
+             "its processes cannot be taken over; those that this machine reaches are stopped "
+             "first\n",
+             job.spec.job, job.master);
+  const io::JobSpec spec = spec_to_end(job);
+  std::error_code ignored;
+  fs::remove_all(spec.state_dir, ignored);
+  if (auto made = make_folders(spec); !made) return refuse(made.error());
+  auto written = write_spec(spec);
+  if (written) written = write_journal_to_end(spec);
+  if (!written) {
+    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
+    return io::kExitFailure;
+  }
+  const int code = run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
+  fs::remove_all(spec.state_dir, ignored);
+  return code == io::kExitInterrupted ? static_cast<int>(io::kExitOk) : code;
+}
+
+int resume(const Options& options) {
+  std::string job_dir = fs::path(options.resume).lexically_normal().string();
+  if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
+  auto job = find_last_job(job_dir);
+  if (!job) return refuse(job.error());
+  if (job->has_finished && !options.again) {
+    fmt::print(
+        "job {} has finished: nothing is left to be done (--again trains from its newest "
+        "checkpoint once more)\n",
+        job->spec.job);
+    return io::kExitOk;
+  }
+  if (auto found = find_env_values(*job, options.env_file, surroundings().variable); !found)
+    return refuse(found.error());
+  if (job->has_ended && job->is_running) wait_for_end(*job, kLastWord);
+  if (job->is_running && !job->has_ended) {
+    fmt::print(stderr, "dtlaunch: job {} is running: see dtctl status\n", job->spec.job);
+    return io::kExitJobRunning;
+  }
+  if (!job->has_ended && job->has_journal) {
+    const int code = run_job(
+        job->spec, options.take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
+    if (code == io::kExitJobRunning || (code != io::kExitServerLost && !job->is_failing))
+      return code;
+  } else if (!job->has_ended) {
+    const int code = end_job_of_other_master(*job, options.take_over);
+    if (code != io::kExitOk) return code;
+  }
+  const auto found = begin_with_checkpoint(
+      job->spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
+  if (!found) return refuse(found.error());
+  if (!job->spec.quiet)
+    fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
+  if (!job->spec.quiet && !job->spec.added.empty())
+    fmt::print("Workers on {} were added before and join again\n", host_list(job->spec.added));
+  std::fflush(stdout);
+  return start(std::move(job->spec));
+}
+
+/// Where the default is fewer servers than hosts.
+void tell_servers(const Options& options, const io::JobSpec& spec) {
+  if (options.num_servers || spec.servers.empty()) return;
+  const std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
+  if (hosts.size() > spec.servers.size())
+    fmt::print(stderr, "dtlaunch: {} kvstore servers, on the first of {} hosts (-s)\n",
+               spec.servers.size(), hosts.size());
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    fmt::print(stderr, "{}", help());
+    return io::kExitUsage;
+  }
+  auto options = parse_options(words, surroundings());
+  if (!options) return refuse(options.error());
+  if (options->wish == Wish::kHelp) {
+    fmt::print("{}", help());
+    return io::kExitOk;
+  }
+  if (options->wish == Wish::kVersion) {
+    fmt::print("{}", version_text("dtlaunch"));
+    return io::kExitOk;
+  }
+  if (options->wish == Wish::kResume) return resume(*options);
+  const auto hosts = read_hosts(options->hostfile);
+  if (!hosts) return refuse(hosts.error());
+  auto spec = plan(*options, *hosts);
+  if (!spec) return refuse(spec.error());
+  if (auto folder = check_folder(*spec); !folder) return refuse(folder.error());
+  if (options->wish == Wish::kDryRun) {
+    print_plan(*spec);
+    return io::kExitOk;
+  }
+  tell_servers(*options, *spec);
+  return start(std::move(*spec));
+}
+
+}  // namespace
+}  // namespace dt::launcher
+
+int main(int argc, char** argv) {
+  // A closed stdin, stdout or stderr would be the next file's number, and that file written to.
+  int standard = 0;
+  while ((standard = ::open("/dev/null", O_RDWR)) >= 0 && standard <= STDERR_FILENO) continue;
+  ::close(standard);
+  dt::io::raise_descriptor_limit();
+  try {
+    return dt::launcher::run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& e) {
+    // Not fmt::print, which would throw again if stderr itself is what failed.
+    std::fputs(fmt::format("dtlaunch: {}\n", e.what()).c_str(), stderr);
+    return dt::io::kExitFailure;
+  }
+}

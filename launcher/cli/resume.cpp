@@ -1,0 +1,269 @@
+#include "launcher/cli/resume.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "core/files/journal.h"
+#include "core/job/records.h"
+#include "io/fd.h"
+#include "io/job/checkpoint_check.h"
+#include "io/job/checkpoint_manifest.h"
+#include "io/job/control_protocol.h"
+#include "io/json_number.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Of a check that takes long.
+constexpr auto kFirstWord = std::chrono::seconds(2);
+constexpr auto kNextWord = std::chrono::seconds(5);
+
+/// More lives than a supervisor can have had since the journal's copy was written.
+constexpr std::uint64_t kTermsUnknown = 1'000'000;
+
+Result<std::string> slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return tl::unexpected(errno_error(errno, "read " + path));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+bool somebody_listens(const std::string& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket.empty() || socket.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, socket.data(), socket.size());
+  const io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return fd &&
+         ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+/// Tells how far the check of the checkpoint at `path` is, when it takes longer than one waits for
+/// without wondering.
+io::CheckProgress told_now_and_then(std::string path, std::function<void(std::string)> tell) {
+  const auto due = std::make_shared<std::chrono::steady_clock::time_point>(
+      std::chrono::steady_clock::now() + kFirstWord);
+  return [path = std::move(path), tell = std::move(tell), due](std::uint64_t done,
+                                                               std::uint64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < *due) return;
+    *due = now + kNextWord;
+    tell(fmt::format("reading {}: {:.1f} of {:.1f} GB", path, static_cast<double>(done) / 1e9,
+                     static_cast<double>(total) / 1e9));
+  };
+}
+
+/// What a journal, or its copy, tells of the job.
+struct Past {
+  bool ends_badly = false;  ///< Its end was decided, and not that it ended well.
+  std::optional<std::vector<HostSlots>> accepted;  ///< The last host_worker.
+};
+
+Past past_of(const std::string& journal) {
+  Past past;
+  const auto bytes = slurp(journal);
+  if (!bytes) return past;
+  for (const wire::Frame& frame : journal::replay(*bytes).records) {
+    auto record = record_from(frame);
+    if (!record) break;
+    if (const auto* ending = std::get_if<JobEnding>(&*record))
+      past.ends_badly = ending->exit_code != 0;
+    if (auto* file = std::get_if<FileTaken>(&*record)) past.accepted = std::move(file->hosts);
+  }
+  return past;
+}
+
+/// The lines of a host_worker beyond those of the base workers.
+std::vector<Host> added_lines(const std::vector<HostSlots>& accepted,
+                              const std::vector<Host>& base) {
+  std::vector<Host> lines;
+  for (const HostSlots& s : accepted) {
+    const auto there = static_cast<std::uint32_t>(std::count(base.begin(), base.end(), s.host));
+    if (s.slots > there) lines.insert(lines.end(), s.slots - there, s.host);
+  }
+  return lines;
+}
+
+/// The values that lie beside the journal.
+void take_values(io::JobSpec& spec, const io::JobSpec& whole) {
+  spec.env = whole.env;
+  spec.env_server = whole.env_server;
+  spec.env_worker = whole.env_worker;
+  spec.is_env_elsewhere = whole.is_env_elsewhere;
+}
+
+Result<std::map<std::string, std::string>> variables_of(const std::string& file) {
+  std::map<std::string, std::string> out;
+  auto text = slurp(file);
+  if (!text) return tl::unexpected(text.error());
+  std::istringstream lines(*text);
+  std::size_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.empty() || line[0] == '#') continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(ErrorKind::kInvalid, "{}, line {}: NAME=VALUE was expected", file, number);
+    out[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<void> find_env_values(
+    LastJob& job, const std::string& env_file,
+    const std::function<std::optional<std::string>(const std::string&)>& variable) {
+  if (!job.spec.is_env_elsewhere) return {};
+  std::map<std::string, std::string> given;
+  if (!env_file.empty()) {
+    auto read = variables_of(env_file);
+    if (!read) return tl::unexpected(read.error());
+    given = std::move(*read);
+  }
+  std::vector<std::string> missing;
+  for (auto* variables : {&job.spec.env, &job.spec.env_server, &job.spec.env_worker}) {
+    for (auto& [name, value] : *variables) {
+      const auto line = given.find(name);
+      const auto here = line == given.end() ? variable(name) : std::optional(line->second);
+      if (here)
+        value = *here;
+      else
+        missing.push_back(name);
+    }
+  }
+  job.spec.is_env_elsewhere = false;
+  if (missing.empty()) return {};
+  return fail(ErrorKind::kInvalid,
+              "job {} was started with values of {}, which lie on the master {} only: set them in "
+              "the environment, or give a file of NAME=VALUE lines with --env-file",
+              job.spec.job, fmt::join(missing, ", "), job.master);
+}
+
+void wait_for_end(const LastJob& job, std::chrono::milliseconds limit) {
+  if (!job.has_journal) return;
+  const io::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, job.pid, 0)));
+  if (!process) return;
+  pollfd ended{process.get(), POLLIN, 0};
+  static_cast<void>(::poll(&ended, 1, static_cast<int>(limit.count())));
+}
+
+Result<LastJob> find_last_job(const std::string& job_dir) {
+  auto pointer = slurp(io::pointer_file(job_dir));
+  if (!pointer)
+    return fail(ErrorKind::kInvalid, "{}: no job was started in this folder ({})", job_dir,
+                pointer.error().message);
+  LastJob job;
+  std::string name;
+  std::string journal;
+  std::string state_spec;
+  try {
+    const auto said = nlohmann::json::parse(*pointer);
+    name = said.at("job").get<std::string>();
+    job.master = said.at("master").get<std::string>();
+    job.has_ended = !said.at("ended").is_null();
+    job.has_finished = job.has_ended && said.at("ended").at("exit_code") == 0;
+    job.pid = io::whole_number<std::int64_t>(said.at("pid"));
+    job.is_running = somebody_listens(said.at("socket").get<std::string>());
+    const fs::path state = said.at("state_dir").get<std::string>();
+    std::error_code ec;
+    job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
+    journal = (state / "journal").string();
+    state_spec = (state / "spec.json").string();
+  } catch (const std::exception& wrong) {
+    return fail(ErrorKind::kInvalid, "{}: {}", io::pointer_file(job_dir), wrong.what());
+  }
+  const std::string path = io::marker_dir(job_dir) + "/" + name + "/spec.json";
+  auto text = slurp(path);
+  if (!text) return tl::unexpected(text.error());
+  auto spec = io::spec_from_json(*text);
+  if (!spec) return tl::unexpected(spec.error().at(path));
+  job.spec = std::move(*spec);
+  job.spec.job_dir = job_dir;  // it may have been moved, or be mounted elsewhere here
+  if (const auto local = slurp(state_spec); local && job.spec.is_env_elsewhere)
+    if (const auto whole = io::spec_from_json(*local); whole && whole->job == job.spec.job)
+      take_values(job.spec, *whole);
+  const Past past = past_of(job.has_journal ? journal : io::journal_copy_file(job.spec));
+  job.is_failing = job.has_journal && past.ends_badly;
+  if (past.accepted) job.spec.added = added_lines(*past.accepted, job.spec.workers);
+  return job;
+}
+
+io::JobSpec spec_to_end(const LastJob& job) {
+  io::JobSpec spec = job.spec;
+  // Beside the folder that the job has, or had, where it was started.
+  spec.state_dir = io::default_state_dir(spec.job) + ".end";
+  spec.socket = io::default_runtime_dir(spec.job) + "/control";
+  spec.detached = false;
+  return spec;
+}
+
+Result<void> write_journal_to_end(const io::JobSpec& spec) {
+  std::string bytes(journal::kHeader);
+  Term term;
+  const auto copy = slurp(io::journal_copy_file(spec));
+  for (const wire::Frame& frame : journal::replay(copy.value_or("")).records) {
+    const auto record = record_from(frame);
+    if (!record || std::holds_alternative<JobEnding>(*record)) break;
+    if (const auto* began = std::get_if<TermBegan>(&*record)) term = began->term;
+    bytes += journal::append_bytes(frame.type, frame.body);
+  }
+  // Agents obey the highest term; the copy may lack the last ones.
+  bytes += journal::append_bytes(TermBegan{Term(term.value + kTermsUnknown)});
+  bytes += journal::append_bytes(JobEnding{io::kExitInterrupted, "another master takes it over"});
+  const std::string path = spec.state_dir + "/journal";
+  const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const ssize_t n = file ? ::write(file.get(), bytes.data(), bytes.size()) : -1;
+  if (n != static_cast<ssize_t>(bytes.size()))
+    return tl::unexpected(errno_error(n < 0 ? errno : ENOSPC, "write " + path));
+  return {};
+}
+
+Result<void> begin_with_checkpoint(io::JobSpec& spec,
+                                   const std::function<void(std::string)>& tell) {
+  const std::string folder = io::checkpoints_dir(spec);
+  std::vector<std::pair<Epoch, std::string>> found;
+  std::error_code ec;
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec))
+    if (const auto epoch = io::checkpoint_epoch(it->path().filename().string()))
+      found.emplace_back(*epoch, it->path().string());
+  std::sort(found.begin(), found.end(), std::greater<>());
+  if (!spec.restore.empty()) found.emplace_back(Epoch(spec.restore_epoch), spec.restore);
+  for (const auto& [epoch, path] : found) {
+    const auto manifest = io::read_manifest(path);
+    const auto whole = manifest
+                           ? io::check_checkpoint(path, *manifest, told_now_and_then(path, tell))
+                           : tl::unexpected(manifest.error());
+    if (!whole) {
+      tell("passed over: " + whole.error().message);
+      continue;
+    }
+    spec.restore = path;
+    spec.restore_epoch = manifest->epoch.value;
+    return {};
+  }
+  return fail(ErrorKind::kInvalid,
+              "{}: no checkpoint is there to begin with: none was asked for (--checkpoint-every, "
+              "--checkpoint-interval), or there was no place for one, as dtctl events says",
+              folder);
+}
+
+}  // namespace dt::launcher

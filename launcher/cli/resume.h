@@ -1,0 +1,57 @@
+/// `dtlaunch --resume FOLDER`: what is there to go on with.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/base/result.h"
+#include "io/job/spec.h"
+
+namespace dt::launcher {
+
+/// The job that a folder's pointer file names.
+struct LastJob {
+  /// From the job folder: the state folder may be another master's. Its added lines are those of
+  /// the last accepted host_worker.
+  io::JobSpec spec;
+  std::string master;         ///< Where its supervisor was.
+  bool has_ended = false;     ///< It said so itself.
+  bool has_finished = false;  ///< With exit code 0.
+  std::int64_t pid = 0;       ///< The supervisor's process on the master.
+  bool is_running = false;    ///< Its supervisor answers here.
+  bool has_journal = false;   ///< Its journal is on this machine: agents that live can be adopted.
+  /// Its end was decided, by a Ctrl-C, a lost dtlaunch or a failure, and is to be carried out
+  /// before anything else: then it goes on with a checkpoint.
+  bool is_failing = false;
+};
+
+/// kInvalid says what is missing.
+[[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
+
+/// Gives the names of --env their values, where `job.spec` lacks them: those beside its journal,
+/// else the lines NAME=VALUE of `env_file` (if it is not empty), else the environment's. kInvalid
+/// names those that have none.
+[[nodiscard]] Result<void> find_env_values(
+    LastJob& job, const std::string& env_file,
+    const std::function<std::optional<std::string>(const std::string&)>& variable);
+
+/// Waits until the supervisor of an ended job has exited, at most `limit`: it does so a moment
+/// after it has reported the job's end.
+void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
+
+/// The job of another master, for a supervisor here that ends what still runs of it: a spec of its
+/// own state folder, without files yet.
+[[nodiscard]] io::JobSpec spec_to_end(const LastJob& job);
+/// Its journal: what the copy on the volume knows, and that the job's end is decided.
+[[nodiscard]] Result<void> write_journal_to_end(const io::JobSpec& spec);
+
+/// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
+/// the one it began with itself. Reads them whole. `tell` gets a line for each that is passed over,
+/// and now and then one while that takes long.
+[[nodiscard]] Result<void> begin_with_checkpoint(io::JobSpec& spec,
+                                                 const std::function<void(std::string)>& tell);
+
+}  // namespace dt::launcher

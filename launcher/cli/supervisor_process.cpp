@@ -1,0 +1,186 @@
+#include "launcher/cli/supervisor_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include "io/asio.h"
+#include "io/descriptor_limit.h"
+#include "io/job/control_protocol.h"
+#include "io/within.h"
+
+namespace dt::launcher {
+namespace {
+
+using io::tok;
+
+/// A supervisor that replays a long journal on a slow disk still gets ready in this time.
+constexpr auto kReadyLimit = std::chrono::seconds(60);
+constexpr auto kEndLimit = std::chrono::seconds(5);
+constexpr int kReadyFd = 3;
+
+std::string sibling(const std::string& program) {
+  std::error_code ec;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
+  return (self.parent_path() / program).string();
+}
+
+/// Between fork and exec: async-signal-safe calls only.
+[[noreturn]] void become(const std::vector<char*>& argv, int null, int log, int ready) {
+  ::setsid();
+  io::restore_descriptor_limit();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT}) ::signal(number, SIG_DFL);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  if (ready == kReadyFd)
+    ::fcntl(ready, F_SETFD, 0);
+  else
+    ::dup2(ready, kReadyFd);
+  ::execv(argv[0], argv.data());
+  ::_exit(127);
+}
+
+/// Everything the supervisor says through the readiness pipe, up to its first newline or the end.
+io::awaitable<Result<std::string>> read_line(io::Fd pipe) {
+  boost::asio::posix::stream_descriptor stream(co_await boost::asio::this_coro::executor,
+                                               pipe.release());
+  std::string line;
+  while (line.size() < 4096) {
+    char bytes[512];
+    const auto buffer = boost::asio::buffer(bytes);
+    auto [ec, n] = co_await stream.async_read_some(buffer, tok);
+    line.append(bytes, n);
+    if (const auto end = line.find('\n'); end != line.npos) co_return line.substr(0, end);
+    if (ec) break;
+  }
+  co_return line;
+}
+
+io::awaitable<Result<void>> readable(io::Fd fd) {
+  boost::asio::posix::stream_descriptor stream(co_await boost::asio::this_coro::executor,
+                                               fd.release());
+  co_await stream.async_wait(boost::asio::posix::stream_descriptor::wait_read, tok);
+  co_return Result<void>();
+}
+
+std::string last_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty()) last = std::move(line);
+  return last;
+}
+
+/// "ERROR 68 a job is running here" -> its code and its sentence.
+StartFailure refusal(std::string_view line) {
+  line.remove_prefix(std::string_view("ERROR ").size());
+  StartFailure failure;
+  const char* end = line.data() + line.size();
+  const auto [stop, ec] = std::from_chars(line.data(), end, failure.exit_code);
+  if (ec == std::errc()) line.remove_prefix(static_cast<std::size_t>(stop - line.data()));
+  while (line.starts_with(' ')) line.remove_prefix(1);
+  failure.why = line;
+  return failure;
+}
+
+tl::unexpected<StartFailure> cannot(const Error& error) {
+  return tl::unexpected(StartFailure{io::kExitFailure, error.message, std::nullopt});
+}
+
+}  // namespace
+
+std::string spec_file(const io::JobSpec& spec) { return spec.state_dir + "/spec.json"; }
+std::string supervisor_log(const io::JobSpec& spec) { return spec.state_dir + "/supervisor.log"; }
+
+io::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>
+SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
+  const std::string log_path = supervisor_log(spec);
+  const io::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) co_return cannot(errno_error(errno, "open " + log_path));
+  const io::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int ends[2];
+  if (!null || ::pipe2(ends, O_CLOEXEC) != 0) co_return cannot(errno_error(errno, "pipe"));
+  io::Fd ready(ends[0]);
+  io::Fd ready_write(ends[1]);
+
+  std::vector<std::string> words = {sibling("dtsupervisor"), "--spec", spec_file(spec),
+                                    "--ready-fd", std::to_string(kReadyFd)};
+  if (how != SupervisorStart::kNew) words.emplace_back("--resume");
+  const bool is_resumed = how != SupervisorStart::kNew && how != SupervisorStart::kRevive;
+  if (is_resumed && !spec.detached) words.emplace_back("--owned");
+  if (how == SupervisorStart::kAdopt) words.emplace_back("--adopt");
+  if (how == SupervisorStart::kTakeOver) words.emplace_back("--take-over");
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  if (::access(argv[0], X_OK) != 0)
+    co_return cannot(errno_error(errno, words[0] + " belongs beside dtlaunch"));
+
+  const pid_t pid = ::fork();
+  if (pid < 0) co_return cannot(errno_error(errno, "fork"));
+  if (pid == 0) become(argv, null.get(), log.get(), ready_write.get());
+  ready_write.reset();
+  io::Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) {
+    const Error error = errno_error(errno, "watch the supervisor (pidfd_open)");
+    ::kill(pid, SIGKILL);
+    co_return cannot(error);
+  }
+  std::unique_ptr<SupervisorProcess> process(new SupervisorProcess(pid, std::move(pidfd)));
+
+  auto said = co_await io::within(kReadyLimit, read_line(std::move(ready)),
+                                  "waiting for the supervisor to get ready");
+  if (!said) {
+    // A job that runs must not be stopped by its supervisor's slow start. The journal bears a kill.
+    ::kill(pid, how == SupervisorStart::kNew ? SIGTERM : SIGKILL);
+    if (!co_await process->wait(kEndLimit)) {
+      ::kill(pid, SIGKILL);
+      co_await process->wait(kEndLimit);
+    }
+    Error late = said.error();
+    late.message += "; see " + log_path;
+    co_return cannot(late);
+  }
+  if (*said == "READY") co_return std::move(process);
+  const auto status = co_await process->wait(kEndLimit);
+  if (said->starts_with("ERROR ")) co_return tl::unexpected(refusal(*said));
+  const std::string end = status ? to_string(*status) : "no word";
+  const std::string last = last_line(log_path);
+  StartFailure died;
+  died.why = fmt::format("the supervisor ended at its start ({}){}{}; see {}", end,
+                         last.empty() ? "" : ": ", last, log_path);
+  if (status && status->signal != 0) died.killed = status;
+  co_return tl::unexpected(std::move(died));
+}
+
+io::awaitable<std::optional<ExitStatus>> SupervisorProcess::wait(Duration limit) {
+  if (ended_) co_return ended_;
+  io::Fd copy(::fcntl(pidfd_.get(), F_DUPFD_CLOEXEC, 0));
+  auto done = co_await io::within(limit, readable(std::move(copy)), "the supervisor's end");
+  if (!done) co_return std::nullopt;
+  int raw = 0;
+  ExitStatus status;
+  if (::waitpid(pid_, &raw, WNOHANG) == pid_) {
+    if (WIFSIGNALED(raw))
+      status.signal = WTERMSIG(raw);
+    else
+      status.code = WEXITSTATUS(raw);
+  }
+  ended_ = status;
+  co_return ended_;
+}
+
+}  // namespace dt::launcher

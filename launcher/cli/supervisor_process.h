@@ -1,0 +1,58 @@
+/// dtsupervisor as a child of dtlaunch: started in a session of its own, so that the terminal's
+/// signals do not reach it, and ready when it says so.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/awaitable.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/id.h"
+#include "core/protocol/control_messages.h"
+#include "io/fd.h"
+#include "io/job/spec.h"
+
+namespace dt::launcher {
+
+/// Why a supervisor did not get ready, and the exit code dtlaunch should end with.
+struct StartFailure {
+  int exit_code = 1;
+  std::string why;
+  std::optional<ExitStatus> killed;  ///< Set when a signal ended it before it said anything.
+};
+
+/// kResume is by a dtlaunch that owns the job: when that goes, the job stops; kRevive by somebody
+/// who does not stay. kAdopt is kResume of a job that was left, perhaps with nothing of it alive:
+/// then it ends, to begin anew. kTakeOver takes the job folder, too, from a supervisor on a host
+/// that is gone.
+enum class SupervisorStart { kNew, kResume, kRevive, kAdopt, kTakeOver };
+
+/// Destroying it leaves the process alone.
+class SupervisorProcess {
+ public:
+  /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--owned] [--adopt |
+  /// --take-over]]`, its output appended to <state_dir>/supervisor.log, and waits until it has said
+  /// READY or ERROR, or died.
+  static boost::asio::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>
+  start(io::JobSpec spec, SupervisorStart how);
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  /// Waits for its end and reaps it; nothing when it is still there after `limit`.
+  boost::asio::awaitable<std::optional<ExitStatus>> wait(Duration limit);
+
+ private:
+  SupervisorProcess(pid_t pid, io::Fd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+
+  pid_t pid_;
+  io::Fd pidfd_;
+  std::optional<ExitStatus> ended_;
+};
+
+/// <state_dir>/spec.json
+[[nodiscard]] std::string spec_file(const io::JobSpec& spec);
+/// <state_dir>/supervisor.log
+[[nodiscard]] std::string supervisor_log(const io::JobSpec& spec);
+
+}  // namespace dt::launcher

@@ -1,0 +1,48 @@
+#include "supervisor/control/request.h"
+
+#include <nlohmann/json.hpp>
+
+#include "io/line_prefixer.h"
+
+namespace dt::supervisor {
+namespace {
+
+constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are kept.
+
+}  // namespace
+
+Result<ControlAsk> control_ask_from_json(std::string_view text) {
+  using nlohmann::json;
+  // A deep value would be copied and freed by as deep a recursion: only the object's own are kept.
+  const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= 1; };
+  const json all = json::parse(text, shallow, false);
+  const auto field = [&all](const char* name) {
+    const auto found = all.find(name);
+    return found == all.end() ? nullptr : &*found;
+  };
+  const json* op = all.is_object() ? field("op") : nullptr;
+  if (op == nullptr || !op->is_string())
+    return fail(ErrorKind::kInvalid, "a request is a JSON object with a text \"op\"");
+  const auto flag = [&](const char* name) {
+    const json* value = field(name);
+    return value != nullptr && *value == true;
+  };
+  const auto number = [&](const char* name, std::uint64_t otherwise) {
+    const json* value = field(name);
+    return value != nullptr && value->is_number_unsigned() ? value->get<std::uint64_t>()
+                                                           : otherwise;
+  };
+  ControlAsk ask;
+  ask.op = op->get<std::string>();
+  ask.force = flag("force");
+  ask.owner = flag("owner");
+  if (const json* why = field("why"); why != nullptr && why->is_string() && !why->empty())
+    ask.why = io::printable(why->get_ref<const std::string&>().substr(0, kLongestWhy));
+  ask.from = number("from", ask.from);
+  ask.slots = number("slots", ask.slots);
+  if (const json* host = field("host"); host != nullptr && host->is_string())
+    ask.host = host->get<std::string>();
+  return ask;
+}
+
+}  // namespace dt::supervisor

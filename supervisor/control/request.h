@@ -1,0 +1,28 @@
+/// What a request on the control socket asks for (io/job/control_protocol.h): its JSON, read once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+
+namespace dt::supervisor {
+
+/// Fields that are missing or of another type than theirs keep what stands here.
+struct ControlAsk {
+  std::string op;
+  bool force = false;               ///< "stop"
+  std::string why = "on request";   ///< "stop": who or what asks for it, as one short line.
+  bool owner = false;               ///< "console"
+  std::uint64_t from = 0;           ///< "events", "changes"
+  std::optional<std::string> host;  ///< "add", "remove"
+  std::uint64_t slots = 1;          ///< "add"
+};
+
+/// kInvalid when it is no object with a text "op". Takes no more memory than a few times the text,
+/// however deep it is nested.
+[[nodiscard]] Result<ControlAsk> control_ask_from_json(std::string_view text);
+
+}  // namespace dt::supervisor

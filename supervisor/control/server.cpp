@@ -1,0 +1,228 @@
+#include "supervisor/control/server.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "io/frame_channel.h"
+#include "io/job/master_folders.h"
+#include "supervisor/control/request.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+using io::tok;
+using namespace std::chrono_literals;
+namespace asio = io::asio;
+
+namespace {
+
+/// Longest name of a unix socket, without its zero.
+constexpr std::size_t kLongestSocket = sizeof(sockaddr_un::sun_path) - 1;
+
+std::string reply_with_error(std::string_view why) {
+  return nlohmann::json({{"ok", false}, {"error", why}}).dump();
+}
+
+std::string lost_note(std::uint64_t bytes) {
+  return fmt::format("[{} bytes were not shown here: this terminal was too slow]\n", bytes);
+}
+
+Result<void> same_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return tl::unexpected(errno_error(errno, "SO_PEERCRED"));
+  if (peer.uid != ::getuid() && peer.uid != 0)
+    return fail(ErrorKind::kDenied, "user {} may not control this job", peer.uid);
+  return {};
+}
+
+}  // namespace
+
+struct ControlServer::Client {
+  Client(const asio::any_io_executor& executor, io::UnixSocket socket, std::size_t limit)
+      : channel(executor, io::unix_stream(std::move(socket)), limit) {}
+  io::FrameChannel channel;
+  bool console = false;
+  bool owner = false;
+  std::uint64_t lost = 0;  ///< Bytes not told since the last that were.
+};
+
+ControlServer::ControlServer(asio::any_io_executor executor, Options options, Handler handler)
+    : executor_(executor),
+      options_(std::move(options)),
+      handler_(std::move(handler)),
+      acceptor_(executor),
+      group_(executor) {}
+
+ControlServer::~ControlServer() = default;
+
+Result<void> ControlServer::listen() {
+  if (options_.path.size() > io::kLongestSocket)
+    return fail(ErrorKind::kInvalid,
+                "{}: the path is too long for a socket, {} characters at most: set XDG_RUNTIME_DIR "
+                "to a shorter folder",
+                options_.path, io::kLongestSocket);
+  boost::system::error_code ec;
+  const asio::local::stream_protocol::endpoint endpoint(options_.path);
+  io::UnixSocket probe(executor_);
+  probe.connect(endpoint, ec);
+  if (!ec) return fail(ErrorKind::kDenied, "another supervisor answers on {}", options_.path);
+  ::unlink(options_.path.c_str());
+  const mode_t old = ::umask(0177);
+  acceptor_.open(endpoint.protocol(), ec);
+  if (!ec) acceptor_.bind(endpoint, ec);
+  ::umask(old);
+  if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+  if (ec) return tl::unexpected(io::asio_error(ec, "listen on " + options_.path));
+  return {};
+}
+
+awaitable<void> ControlServer::run() {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  while (!stopped_ && acceptor_.is_open()) {
+    io::UnixSocket socket(executor_);
+    auto [ec] = co_await acceptor_.async_accept(socket, tok);
+    if (ec == asio::error::operation_aborted) break;
+    if (ec) {  // out of descriptors: later again
+      co_await io::sleep_for(100ms);
+      continue;
+    }
+    if (!same_user(socket.native_handle()) || clients_.size() >= options_.connections) {
+      ++kept_out_.refused;
+      continue;
+    }
+    // Room for replies beside the console's own limit.
+    auto client = std::make_shared<Client>(executor_, std::move(socket),
+                                           options_.console_limit + (std::size_t{64} << 20));
+    clients_.push_back(client);
+    group_.spawn(write(client));
+    group_.spawn(serve(client));
+  }
+  stop();
+  ::unlink(options_.path.c_str());
+  for (const auto& client : clients_) client->channel.close();
+  group_.cancel();
+  co_await group_.join();
+}
+
+void ControlServer::stop() {
+  stopped_ = true;
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+}
+
+/// Keeps the client alive as long as its channel is being written to.
+awaitable<void> ControlServer::write(std::shared_ptr<Client> client) {
+  co_await client->channel.write_loop();
+}
+
+awaitable<void> ControlServer::serve(std::shared_ptr<Client> client) {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  co_await requests(client);
+  client->channel.close();
+  clients_.remove(client);
+  if (client->owner) {
+    --owners_;
+    if (!ended_ && !stopped_ && on_owner_gone) on_owner_gone();
+  }
+}
+
+awaitable<void> ControlServer::requests(std::shared_ptr<Client> client) {
+  for (;;) {
+    auto frame = co_await client->channel.receive();
+    if (!frame && frame.error().kind != ErrorKind::kProtocol) co_return;
+    Result<io::ControlRequest> request = fail(ErrorKind::kProtocol, "not a request");
+    if (frame && frame->type == io::ControlRequest::kType)
+      request = wire::parse<io::ControlRequest>(frame->body);
+    if (!request) {
+      ++kept_out_.dropped;
+      co_return;
+    }
+    const auto ask = control_ask_from_json(request->json);
+    io::ControlReply reply;
+    if (!ask) {
+      reply.json = reply_with_error(ask.error().message);
+    } else if (ask->op == "console") {
+      reply.json = R"({"ok":true})";
+      client->channel.send(reply);
+      subscribe(*client, ask->owner);
+      continue;
+    } else {
+      reply.json = co_await handler_(std::move(request->json));
+    }
+    client->channel.send(reply);
+  }
+}
+
+void ControlServer::subscribe(Client& client, bool owner) {
+  if (client.console) return;
+  client.console = true;
+  client.owner = owner;
+  if (owner) ++owners_;
+  if (owner && !had_owner_) {
+    had_owner_ = true;
+    client.lost = backlog_lost_;
+    for (const auto& text : backlog_) tell(client, text);
+    backlog_.clear();
+  }
+  if (ended_) client.channel.send(*ended_);
+}
+
+void ControlServer::tell(Client& client, const io::Console& text) {
+  if (client.channel.queued_bytes() + text.bytes.size() > options_.console_limit) {
+    client.lost += text.bytes.size();
+    return;
+  }
+  if (client.lost > 0) {
+    io::Console note;
+    note.bytes = lost_note(client.lost);
+    client.lost = 0;
+    client.channel.send(note);
+  }
+  client.channel.send(text);
+}
+
+void ControlServer::console(std::string_view bytes, bool is_stderr) {
+  io::Console text;
+  text.is_stderr = is_stderr;
+  text.bytes = bytes;
+  for (const auto& client : clients_)
+    if (client->console) tell(*client, text);
+  if (had_owner_) return;
+  backlog_bytes_ += bytes.size();
+  backlog_.push_back(std::move(text));
+  while (backlog_bytes_ > options_.backlog) {
+    backlog_bytes_ -= backlog_.front().bytes.size();
+    backlog_lost_ += backlog_.front().bytes.size();
+    backlog_.pop_front();
+  }
+}
+
+awaitable<void> ControlServer::end(io::JobEnded ended, Duration limit) {
+  ended_ = std::move(ended);
+  for (const auto& client : clients_) {
+    if (!client->console) continue;
+    if (client->lost > 0) {
+      io::Console note;
+      note.bytes = lost_note(client->lost);
+      client->channel.send(note);
+    }
+    client->channel.send(*ended_);
+  }
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (unwritten() && std::chrono::steady_clock::now() < until) co_await io::sleep_for(5ms);
+}
+
+bool ControlServer::unwritten() const {
+  for (const auto& client : clients_)
+    if (client->channel.is_open() && client->channel.queued_bytes() > 0) return true;
+  return false;
+}
+
+}  // namespace dt::supervisor

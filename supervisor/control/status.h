@@ -1,0 +1,97 @@
+/// The status object that `dtctl status --json` prints and the control socket answers.
+///
+///     {"job","state":"starting|running|finishing|stopping|ended","elastic","opaque","term",
+///      "generation","epoch":n|null,"world_size","min_workers","max_workers","uptime_s":the job's,
+///      "supervisor_s":this term's,
+///      "waiting":"why the next boundary waits",
+///      "pulse":{"text":"all of it in a line","epoch_s":n|null,"boundary_age_s":n|null,
+///               "checkpoint_age_s":n|null,"restarts"}, as this supervisor has seen it,
+///      "not_open":"why nothing joins: no worker has opened a kvstore yet",
+///      "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
+///                  "leaves_next":it is a member, and not of the next epoch,
+///                  "steps_per_s":n|null,"resident_bytes":n|null,"output_age_s":n|null,
+///                  "progress":{"epoch","step","age_s"}|null,
+///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
+///                  "gpus":[index...]}],
+///      "servers":[{"id","host","state":"starting|listening|silent","address","port","pid",
+///                  "silent_s":n|null,"process":"what it does then, by its kernel",
+///                  "device":"cpu|cuda:0","device_note":"its name, or why there is none"}],
+///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
+///                "empty_places":members left by themselves,"life":"alive|suspect|lost","prepared",
+///                "cooling_until_s":n|null,"given_up","why",
+///                "check":"reach|prepare|start|run","attempts","restarts",
+///                "reach_command":only where the check is "reach": to try by hand}],
+///      "checkpoint":{"every":epochs,"interval_s","newest":epoch|null,"writing":epoch|null,
+///                    "trouble":"why the last one was given up",
+///                    "none_because":"that there is no place for one, why, and what that means"},
+///      "rolling_back":{"to_epoch","why"}|null,
+///      "file":{"path","accepted":["host"...],"kept":["host"...],
+///              "beyond_limit":["host"...],"refused":{"why"}|null},
+///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, the job's: what members
+///                waited for beside each other's gradients, in worker-seconds: boundary (the
+///                slowest), join, leave, death, below-min-workers, supervisor, server,
+///                server recovery,
+///      "gpus":[{"host","index":n|null,"uuid","name","workers":[id...],"busy_percent",
+///               "memory_used","memory_total":bytes,"temperature_c","power_w","ecc_recent",
+///               "ecc_ever","retired_pages","remapped_rows","xid_errors","last_xid",
+///               "held_back":NVML's bits,"trouble":["sentence"...]}]
+///                 null: the driver does not tell; index null: what is said of all of the host,
+///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
+///                 of those that kept out anything (core/protocol/control_messages.h, KeptOut),
+///      "journal":{"waits_s","trouble"}, for how long its disk has had no room (0: it has),
+///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/job/job.h"
+#include "io/job/spec.h"
+#include "supervisor/control/pulse.h"
+
+namespace dt::supervisor {
+
+/// What the shell knows of a process beside the machine's state.
+struct ProcessNotes {
+  std::int32_t pid = 0;
+  KeptOut kept_out;  ///< Of a server.
+  std::string
+      device;  ///< Of a server, once it listens (core/protocol/control_messages.h, ServerReady).
+  std::string device_note;
+  std::string last_words;  ///< Why it gave up, in its own words.
+};
+
+struct StatusInput {
+  const io::JobSpec& spec;
+  const Job& job;
+  const std::map<ProcessId, ProcessNotes>& processes;
+  std::uint64_t term = 0;
+  bool stopping = false;
+  Time now;                 ///< The job's.
+  Time pulse_now;           ///< The pulse's, which goes on where the job's time stands.
+  double uptime_s = 0;      ///< The job's.
+  double supervisor_s = 0;  ///< The supervisor's, of this term.
+  std::optional<std::string> file_refusal;
+  std::string no_checkpoints;   ///< That there is no place for them, and what that means; or empty.
+  double journal_waits_s = 0;   ///< Nothing is decided: the journal's disk has no room.
+  std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
+  double volume_stalled_s = 0;
+  std::uint64_t volume_dropped = 0;
+  const Pulse* pulse = nullptr;                  ///< None: nothing was observed.
+  std::map<std::string, const GpuHealth*> gpus;  ///< By host, as its agent last said.
+  std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
+  std::function<std::string(const Host&)> reach_command;  ///< See launcher::Backend.
+  /// What is done to reach hosts, by host (launcher/backend/backend.h, Backend::doing).
+  std::map<std::string, std::string> reaching = {};
+};
+
+/// Why nothing joins an elastic job that is up for so long: no worker has opened a kvstore. Empty
+/// when one has, or the job does not begin with any worker.
+[[nodiscard]] std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s);
+
+[[nodiscard]] std::string status_json(const StatusInput& in);
+
+}  // namespace dt::supervisor

@@ -1,0 +1,38 @@
+#include "supervisor/dtctl/job_pointer.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "io/job/spec.h"
+#include "io/json_number.h"
+
+namespace dt::supervisor {
+
+Result<JobPointer> read_job_pointer(const std::string& job_dir) {
+  const std::string path = io::pointer_file(job_dir);
+  std::ifstream file(path);
+  if (!file && errno == ENOENT)
+    return fail(ErrorKind::kUnavailable,
+                "no job was ever started in {}; give its folder with --job-dir", job_dir);
+  if (!file) return tl::unexpected(errno_error(errno, path));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  try {
+    const auto json = nlohmann::json::parse(text);
+    JobPointer pointer;
+    json.at("job").get_to(pointer.job);
+    json.at("master").get_to(pointer.master);
+    pointer.pid = io::whole_number<std::int64_t>(json.at("pid"));
+    json.at("socket").get_to(pointer.socket);
+    json.at("state_dir").get_to(pointer.state_dir);
+    if (const auto ended = json.find("ended"); ended != json.end() && ended->is_object())
+      pointer.ended =
+          JobPointer::Ended{io::whole_number<int>(ended->at("exit_code")), ended->at("message")};
+    return pointer;
+  } catch (const std::exception& e) {
+    return fail(ErrorKind::kInvalid, "{}: {}", path, e.what());
+  }
+}
+
+}  // namespace dt::supervisor

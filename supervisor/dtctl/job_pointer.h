@@ -1,0 +1,28 @@
+/// The pointer file of a job folder: which job ran or runs there, and where its supervisor is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/base/result.h"
+
+namespace dt::supervisor {
+
+struct JobPointer {
+  struct Ended {
+    int exit_code = 0;
+    std::string message;
+  };
+  std::string job;
+  std::string master;     ///< Address of the machine where the supervisor is.
+  std::int64_t pid = 0;   ///< Of the supervisor.
+  std::string socket;     ///< Its control socket on that machine.
+  std::string state_dir;  ///< On that machine.
+  std::optional<Ended> ended;
+};
+
+/// What `<job_dir>/.dtlaunch/current.json` says; kUnavailable when no job was ever started there.
+[[nodiscard]] Result<JobPointer> read_job_pointer(const std::string& job_dir);
+
+}  // namespace dt::supervisor

@@ -1,0 +1,181 @@
+#include "supervisor/dtctl/job_wait.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/job/control_client.h"
+#include "io/job/spec.h"
+#include "io/within.h"
+#include "supervisor/dtctl/job_pointer.h"
+
+namespace dt::supervisor {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+constexpr auto kReplyLimit = 30s;
+constexpr auto kLook = 100ms;  ///< Between looks for a supervisor that does not answer.
+/// At least between two looks at a job: one that changes all the time costs no processor.
+constexpr auto kPause = 10ms;
+
+}  // namespace
+
+/// One `dtctl wait`.
+class JobWait {
+ public:
+  explicit JobWait(WaitOptions options) : options_(std::move(options)) {
+    const auto job = read_job_pointer(options_.job_dir);
+    if (options_.for_start && job && job->ended) earlier_ = job->job;
+    counts_events_ = std::any_of(options_.conditions.begin(), options_.conditions.end(),
+                                 [](const Condition& c) { return c.is_about_events(); });
+  }
+
+  /// Returns an error only if it was cancelled.
+  io::awaitable<Result<Waited>> follow() {
+    for (;;) {
+      const auto job = read_job_pointer(options_.job_dir);
+      const bool is_there = job && !(job->ended && job->job == earlier_);
+      if (!is_there && !options_.for_start) co_return no_job(job);
+      if (is_there && job->ended) co_return ended(*job);
+      if (is_there) {
+        auto watched = co_await watch(job->socket);
+        if (watched) co_return std::move(*watched);
+      }
+      auto cancelled = co_await io::asio::this_coro::cancellation_state;
+      if (cancelled.cancelled() != io::asio::cancellation_type::none)
+        co_return fail(ErrorKind::kClosed, "cancelled");
+      // Its supervisor has just ended, has died, or is not there yet.
+      static_cast<void>(see_status(nullptr));
+      co_await io::sleep_for(kLook);
+    }
+  }
+
+  /// The conditions that do not hold, and what holds instead.
+  [[nodiscard]] std::string missing() const {
+    std::string out;
+    for (const Condition& c : options_.conditions)
+      if (!c.holds()) out += (out.empty() ? "" : ", ") + c.shown();
+    return out;
+  }
+
+ private:
+  [[nodiscard]] bool all_hold() const {
+    return std::all_of(options_.conditions.begin(), options_.conditions.end(),
+                       [](const Condition& c) { return c.holds(); });
+  }
+
+  [[nodiscard]] Waited no_job(const Result<JobPointer>& job) const {
+    if (!job) return {WaitEnd::kNoJob, job.error().message};
+    return {WaitEnd::kNoJob, fmt::format("no job is running in {}", options_.job_dir)};
+  }
+
+  Waited ended(const JobPointer& job) {
+    static_cast<void>(see_status(nullptr));
+    if (counts_events_) read_events(kAllEvents);
+    for (Condition& c : options_.conditions) c.see_end(job.ended->exit_code);
+    if (all_hold()) return {};
+    return {WaitEnd::kNoJob,
+            fmt::format("job {} in {} ended with exit code {} ({}); not seen: {}", job.job,
+                        options_.job_dir, job.ended->exit_code, job.ended->message, missing())};
+  }
+
+  [[nodiscard]] Result<void> see_status(const json& status) {
+    for (Condition& c : options_.conditions)
+      if (auto seen = c.see_status(status); !seen) return seen;
+    return {};
+  }
+
+  /// Until the conditions hold; nothing when the supervisor answers no more.
+  io::awaitable<std::optional<Waited>> watch(std::string socket) {
+    auto client = co_await io::ControlClient::connect(std::move(socket));
+    if (!client) co_return std::nullopt;
+    for (std::uint64_t change = 0;;) {
+      // The number first: what changes after it is known is seen by the next round.
+      json ask_changes{{"op", "changes"}, {"from", change}};
+      auto changes = co_await ask(client->get(), std::move(ask_changes));
+      if (!changes) co_return std::nullopt;
+      const bool can_tell = changes->value("ok", false);
+      if (can_tell) change = changes->value("changes", change);
+      if (counts_events_) {
+        json ask_events{{"op", "events"}, {"from", next_event_}};
+        auto events = co_await ask(client->get(), std::move(ask_events));
+        if (!events) co_return std::nullopt;
+        see_events(*events);
+      }
+      json ask_status{{"op", "status"}};
+      auto status = co_await ask(client->get(), std::move(ask_status));
+      if (!status) co_return std::nullopt;
+      // One that is just starting refuses, and has no status yet.
+      if (status->value("ok", true)) {
+        if (auto seen = see_status(*status); !seen)
+          co_return Waited{WaitEnd::kNotUsable, seen.error().message};
+        if (all_hold()) co_return Waited{};
+      }
+      co_await io::sleep_for(can_tell ? Duration(kPause) : Duration(kLook));
+    }
+  }
+
+  /// An object; nothing if the supervisor does not answer.
+  static io::awaitable<std::optional<json>> ask(io::ControlClient* client, json request) {
+    auto asking = client->ask(request.dump());
+    auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+    if (!reply) co_return std::nullopt;
+    json answer = json::parse(*reply, nullptr, false);
+    if (!answer.is_object()) co_return std::nullopt;
+    co_return std::move(answer);
+  }
+
+  void see_events(const json& reply) {
+    const auto list = reply.find("events");
+    if (list == reply.end() || !list->is_array()) return;
+    if (!list->empty()) {
+      // A supervisor keeps what it has told itself, and of that the newest.
+      const std::uint64_t first = list->front().value("n", next_event_);
+      if (first > next_event_) read_events(first);
+    }
+    for (const json& event : *list)
+      see_event(event, event.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+
+  void see_event(const json& event, const std::string& line) {
+    const std::uint64_t n = event.value("n", std::uint64_t{0});
+    if (n < next_event_) return;
+    for (Condition& c : options_.conditions) c.see_event(line);
+    next_event_ = n + 1;
+  }
+
+  static constexpr std::uint64_t kAllEvents = ~std::uint64_t{0};
+  /// Those of events.jsonl that were not seen, up to number `end`.
+  void read_events(std::uint64_t end) {
+    const auto job = read_job_pointer(options_.job_dir);
+    if (!job) return;
+    std::ifstream file(io::events_file(options_.job_dir, job->job));
+    for (std::string line; std::getline(file, line);) {
+      const json event = json::parse(line, nullptr, false);
+      if (event.is_object() && event.value("n", end) < end) see_event(event, line);
+    }
+  }
+
+  WaitOptions options_;
+  std::string earlier_;  ///< A job that had ended before we came, while another is to start.
+  bool counts_events_ = false;
+  std::uint64_t next_event_ = 0;
+};
+
+io::awaitable<Waited> wait_for_conditions(WaitOptions options) {
+  const auto timeout = options.timeout;
+  JobWait wait(std::move(options));
+  auto following = wait.follow();
+  if (!timeout) {
+    auto followed = co_await std::move(following);
+    co_return std::move(*followed);
+  }
+  auto followed = co_await io::within(*timeout, std::move(following), "the conditions");
+  if (followed) co_return std::move(*followed);
+  Waited late{WaitEnd::kTimeout, wait.missing()};
+  co_return std::move(late);
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,607 @@
+/// dtctl: a person's hand on a running job, from any shell. Finds the job by its folder.
+
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/base/version.h"
+#include "core/files/hosts.h"
+#include "io/asio.h"
+#include "io/descriptor_limit.h"
+#include "io/job/control_client.h"
+#include "io/job/control_protocol.h"
+#include "io/job/spec.h"
+#include "io/line_prefixer.h"
+#include "io/log.h"
+#include "io/within.h"
+#include "launcher/cli/spelling.h"
+#include "launcher/cli/supervisor_process.h"
+#include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/job_pointer.h"
+#include "supervisor/dtctl/job_wait.h"
+#include "supervisor/dtctl/status_text.h"
+#include "supervisor/dtctl/why_text.h"
+#include "supervisor/volume/protocol.h"
+
+namespace dt::supervisor {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int kExitNoJob = 3;
+constexpr int kExitLate = 4;
+constexpr auto kReplyLimit = 30s;
+constexpr std::size_t kLongestEvent = std::size_t{16} << 20;
+constexpr auto kLook = 500ms;  ///< Between looks at a growing file.
+
+constexpr const char* kHelp =
+    "Usage: dtctl [--job-dir DIR] COMMAND\n"
+    "Looks at and steers the job of the present folder, or of DIR.\n\n"
+    "  status [--json] [--watch]     members, newcomers, servers, host_worker; --watch: every "
+    "second\n"
+    "  why HOST                      its state, what failed there, the next try, what would help\n"
+    "  add HOST [slots=N]            one more worker (or N) on HOST, from the next epoch on\n"
+    "  remove HOST                   HOST's added workers leave at the next epoch\n"
+    "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
+    "  resume                        start the job's supervisor again if it died\n"
+    "  logs [NAME] [-f]              a process's output: 3 or worker-3, server-0, prepare-HOST;\n"
+    "                                without NAME the last lines of all; -f: go on as it grows\n"
+    "  events [-f] [--json]          the job's story; --json: a JSON object per line\n"
+    "  console                       follow the terminal output of the job\n"
+    "  wait CONDITION... [--timeout TIME] [--start]\n"
+    "                                until all hold at once: epoch>=3, workers=2, newcomers=0,\n"
+    "                                members=0,2, servers=1, checkpoint>=2, state=running,\n"
+    "                                \"worker 3 member\", \"server 0 listening\", \"host H "
+    "lost\",\n"
+    "                                \"event worker_added\", ended, ended=0, or a field of the\n"
+    "                                status: .hosts[host=H].attempts>2. --timeout 30, 500ms, 10m;\n"
+    "                                --start: also for a job that has not started yet\n"
+    "  version\n\n"
+    "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there; 4 wait: "
+    "not\n"
+    "in time.\n"
+    "console and stop end with 0 when they saw the job's end.\n";
+
+struct Arguments {
+  std::string job_dir;
+  std::string command;
+  std::vector<std::string> words;  ///< What follows the command.
+  bool json = false;
+  bool watch = false;
+  bool force = false;
+  bool follow = false;
+  bool start = false;
+  std::optional<Duration> timeout;
+};
+
+struct Usage {
+  std::string why;
+};
+
+// ---------------------------------------------------------------- command line
+
+/// Seconds, or a number with ms, s, m or h.
+Duration parse_timeout(const std::string& text) {
+  constexpr double kLongest = 49.0 * 24 * 3600;
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, ec] = std::from_chars(text.data(), end, value);
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  const double scale = unit.empty() || unit == "s" ? 1
+                       : unit == "ms"              ? 1e-3
+                       : unit == "m"               ? 60
+                       : unit == "h"               ? 3600
+                                                   : 0;
+  value *= scale;
+  if (ec != std::errc() || !(value > 0) || value > kLongest)
+    throw Usage{
+        fmt::format("--timeout {}: a time was expected, such as 30, 500ms, 10m or 2h", text)};
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+Arguments parse(const std::vector<std::string>& given) {
+  Arguments args;
+  const std::map<std::string, bool Arguments::*> flags = {
+      {"--json", &Arguments::json},   {"--watch", &Arguments::watch},
+      {"-w", &Arguments::watch},      {"--force", &Arguments::force},
+      {"-f", &Arguments::follow},     {"--follow", &Arguments::follow},
+      {"--start", &Arguments::start},
+  };
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string& word = given[i];
+    if (const auto flag = flags.find(word); flag != flags.end()) {
+      args.*flag->second = true;
+    } else if (word == "--job-dir") {
+      if (++i == given.size()) throw Usage{"--job-dir needs a folder"};
+      args.job_dir = given[i];
+    } else if (word.starts_with("--job-dir=")) {
+      args.job_dir = word.substr(std::string_view("--job-dir=").size());
+    } else if (word == "--timeout") {
+      if (++i == given.size()) throw Usage{"--timeout needs a time"};
+      args.timeout = parse_timeout(given[i]);
+    } else if (word.starts_with("--timeout=")) {
+      args.timeout = parse_timeout(word.substr(std::string_view("--timeout=").size()));
+    } else if (word == "-h" || word == "--help") {
+      args.command = "help";
+      return args;
+    } else if (word == "--version") {
+      args.command = "version";
+      return args;
+    } else if (word.size() > 1 && word[0] == '-') {
+      throw Usage{fmt::format("unknown option {}", word)};
+    } else if (args.command.empty()) {
+      args.command = word;
+    } else {
+      args.words.push_back(word);
+    }
+  }
+  if (args.command.empty()) throw Usage{"a command is missing"};
+  if (args.job_dir.empty()) args.job_dir = ".";
+  args.job_dir = fs::absolute(args.job_dir).lexically_normal().string();
+  if (args.job_dir.size() > 1 && args.job_dir.back() == '/') args.job_dir.pop_back();
+  return args;
+}
+
+// ---------------------------------------------------------------- finding the job
+
+int complain(const Error& error, int code = io::kExitFailure) {
+  fmt::print(stderr, "dtctl: {}\n", screen_text(error.message));
+  return code;
+}
+
+/// The name of the user whose job this is, if that is another one; root may look at any.
+std::optional<std::string> other_owner(const std::string& job_dir) {
+  struct stat st {};
+  if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
+      st.st_uid == ::geteuid())
+    return std::nullopt;
+  const passwd* user = ::getpwuid(st.st_uid);
+  return user ? user->pw_name : fmt::format("user {}", st.st_uid);
+}
+
+/// Why nobody answers on a job's control socket, and what to do.
+Error no_answer(const Arguments& args, const JobPointer& job) {
+  if (const auto owner = other_owner(args.job_dir); owner && !job.ended)
+    return {ErrorKind::kDenied,
+            fmt::format("job {} in {} belongs to {}, who alone can look at it and steer it; its "
+                        "files are there for all: dtctl events, dtctl logs",
+                        job.job, args.job_dir, *owner)};
+  if (job.ended)
+    return {ErrorKind::kUnavailable,
+            fmt::format("no job is running in {}; the last one, {}, ended with exit code {} ({})",
+                        args.job_dir, job.job, job.ended->exit_code, job.ended->message)};
+  return {ErrorKind::kUnavailable,
+          fmt::format("job {} in {} has not ended, but its supervisor (pid {} on {}) does not "
+                      "answer. On another machine: use dtctl there. If it died: \"dtctl resume\" "
+                      "takes the job up again, \"dtctl stop\" ends it; without either the hosts "
+                      "stop everything by themselves after --orphan-timeout",
+                      job.job, args.job_dir, job.pid, job.master)};
+}
+
+struct Connected {
+  JobPointer job;
+  std::unique_ptr<io::ControlClient> client;
+};
+
+io::awaitable<Result<Connected>> connect(Arguments args) {
+  auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return tl::unexpected(job.error());
+  if (job->ended) co_return tl::unexpected(no_answer(args, *job));
+  auto client = co_await io::ControlClient::connect(job->socket);
+  if (!client) co_return tl::unexpected(no_answer(args, *job));
+  Connected connected;
+  connected.job = std::move(*job);
+  connected.client = std::move(*client);
+  co_return std::move(connected);
+}
+
+/// The reply to a request; a refusal is an error with the supervisor's own words.
+io::awaitable<Result<std::string>> ask(io::ControlClient* client, json request) {
+  auto asking = client->ask(request.dump());
+  auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+  if (!reply) co_return reply;
+  const json answer = json::parse(*reply, nullptr, false);
+  if (answer.is_object() && answer.value("ok", true) == false)
+    co_return fail(ErrorKind::kDenied, "{}", answer.value("error", "the supervisor refused"));
+  co_return reply;
+}
+
+/// The line, in a way that no terminal obeys.
+std::string event_json(const std::string& line) {
+  const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f; };
+  if (std::all_of(line.begin(), line.end(), is_plain)) return line;
+  const auto event = nlohmann::ordered_json::parse(line, nullptr, false);
+  if (event.is_discarded()) return io::printable(line);
+  return event.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// ---------------------------------------------------------------- commands
+
+/// The status of a folder in which no job answers, as `status --json` prints it.
+std::string no_status(const Arguments& args, const Error& why) {
+  json out{{"ok", false}, {"state", "none"}, {"error", why.message}};
+  if (const auto job = read_job_pointer(args.job_dir)) {
+    out["job"] = job->job;
+    out["state"] = job->ended ? "ended" : "unreachable";
+    if (job->ended) out["exit_code"] = job->ended->exit_code;
+    if (job->ended) out["message"] = job->ended->message;
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+int complain_of_status(const Arguments& args, const Error& why) {
+  if (args.json) fmt::print("{}\n", no_status(args, why));
+  return complain(why, kExitNoJob);
+}
+
+io::awaitable<int> status(Arguments args) {
+  for (;;) {
+    auto connected = co_await connect(args);
+    if (!connected) co_return complain_of_status(args, connected.error());
+    json request{{"op", "status"}};
+    auto reply = co_await ask(connected->client.get(), std::move(request));
+    if (!reply && reply.error().kind == ErrorKind::kClosed)
+      co_return complain_of_status(args, no_answer(args, connected->job));
+    if (!reply) co_return complain(reply.error());
+    auto text = args.json ? Result<std::string>(event_json(*reply) + "\n") : status_text(*reply);
+    if (!text) co_return complain(text.error());
+    const bool is_screen = args.watch && !args.json && ::isatty(STDOUT_FILENO) != 0;
+    fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", *text);
+    std::fflush(stdout);
+    if (!args.watch) co_return io::kExitOk;
+    co_await io::sleep_for(1s);
+  }
+}
+
+io::awaitable<int> why(Arguments args) {
+  if (args.words.size() != 1) throw Usage{"why HOST"};
+  const auto parsed = parse_hosts(args.words[0], "why");
+  if (!parsed) co_return complain(parsed.error(), io::kExitUsage);
+  if (parsed->size() != 1) throw Usage{"why takes one host"};
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json request{{"op", "status"}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  auto text = why_text(*reply, parsed->front().host);
+  if (!text) co_return complain(text.error());
+  fmt::print("{}", *text);
+  co_return io::kExitOk;
+}
+
+/// Waits for JobEnded, showing what comes before it if wanted.
+io::awaitable<int> watch_console(Connected to, bool show) {
+  for (;;) {
+    auto frame = co_await to.client->receive();
+    if (!frame) co_return complain(frame.error().at("job " + to.job.job));
+    if (frame->type == io::Console::kType && show) {
+      const auto text = wire::parse<io::Console>(frame->body);
+      if (!text) co_return complain(text.error());
+      FILE* out = text->is_stderr ? stderr : stdout;
+      std::fwrite(text->bytes.data(), 1, text->bytes.size(), out);
+      std::fflush(out);
+    }
+    if (frame->type != io::JobEnded::kType) continue;
+    const auto ended = wire::parse<io::JobEnded>(frame->body);
+    if (!ended) co_return complain(ended.error());
+    fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended->exit_code,
+               io::printable(ended->message));
+    co_return io::kExitOk;
+  }
+}
+
+io::awaitable<int> console(Arguments args) {
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json request{{"op", "console"}, {"owner", false}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  co_return co_await watch_console(std::move(*connected), true);
+}
+
+/// Brings a supervisor back that died with nobody there to start it again. Its lock keeps a second
+/// one from getting ready.
+io::awaitable<Result<void>> revive(Arguments args) {
+  auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return tl::unexpected(job.error());
+  if (job->ended || other_owner(args.job_dir)) co_return tl::unexpected(no_answer(args, *job));
+  auto client = co_await io::ControlClient::connect(job->socket);
+  if (client) {
+    // One that is just being killed still has its socket: only an answer counts.
+    auto asking = (*client)->ask(R"({"op":"status"})");
+    auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+    if (reply) co_return Result<void>();
+    if (reply.error().kind != ErrorKind::kClosed) co_return tl::unexpected(reply.error());
+  }
+  std::ifstream file(job->state_dir + "/spec.json");
+  if (!file) co_return tl::unexpected(no_answer(args, *job));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  auto spec = io::spec_from_json(text);
+  if (!spec) co_return tl::unexpected(spec.error());
+  auto started =
+      co_await launcher::SupervisorProcess::start(*spec, launcher::SupervisorStart::kRevive);
+  if (!started) co_return fail(ErrorKind::kUnavailable, "{}", started.error().why);
+  fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job->job,
+             (*started)->pid());
+  co_return Result<void>();
+}
+
+io::awaitable<int> resume(Arguments args) {
+  auto revived = co_await revive(args);
+  if (!revived) co_return complain(revived.error(), kExitNoJob);
+  co_return io::kExitOk;
+}
+
+/// "dtctl stop by root on pts/3": what the job's end is put down to.
+std::string who_stops(bool force) {
+  const passwd* user = ::getpwuid(::getuid());
+  std::string who = user ? user->pw_name : fmt::format("user {}", ::getuid());
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    const char* terminal = ::ttyname(fd);
+    if (terminal == nullptr) continue;
+    std::string_view name = terminal;
+    if (name.starts_with("/dev/")) name.remove_prefix(std::string_view("/dev/").size());
+    who += fmt::format(" on {}", name);
+    break;
+  }
+  return fmt::format("dtctl stop{} by {}", force ? " --force" : "", who);
+}
+
+io::awaitable<int> stop(Arguments args) {
+  auto revived = co_await revive(args);
+  if (!revived) co_return complain(revived.error(), kExitNoJob);
+  auto follower = co_await connect(args);
+  if (!follower) co_return complain(follower.error(), kExitNoJob);
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json follow{{"op", "console"}, {"owner", false}};
+  auto followed = co_await ask(follower->client.get(), std::move(follow));
+  if (!followed) co_return complain(followed.error());
+  json request{{"op", "stop"}, {"force", args.force}, {"why", who_stops(args.force)}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  co_return co_await watch_console(std::move(*follower), false);
+}
+
+io::awaitable<int> edit(Arguments args) {
+  if (args.words.empty() || args.words.size() > 2)
+    throw Usage{fmt::format("{} HOST{}", args.command, args.command == "add" ? " [slots=N]" : "")};
+  std::string line = args.words[0];
+  if (args.words.size() > 1) line += " " + args.words[1];
+  const auto parsed = parse_hosts(line, args.command);
+  if (!parsed) co_return complain(parsed.error(), io::kExitUsage);
+  auto connected = co_await connect(args);
+  if (!connected) co_return complain(connected.error(), kExitNoJob);
+  json request{{"op", args.command}, {"host", line}};
+  auto reply = co_await ask(connected->client.get(), std::move(request));
+  if (!reply) co_return complain(reply.error());
+  const json answer = json::parse(*reply, nullptr, false);
+  const std::string note = answer.is_object() ? answer.value("note", "") : "";
+  fmt::print("host_worker was changed; {}\n",
+             note.empty() ? "it takes effect at the next epoch" : io::printable(note));
+  co_return io::kExitOk;
+}
+
+io::awaitable<int> wait(Arguments args) {
+  if (args.words.empty()) throw Usage{"wait CONDITION..."};
+  WaitOptions options;
+  options.job_dir = args.job_dir;
+  options.timeout = args.timeout;
+  options.for_start = args.start;
+  for (const std::string& word : args.words) {
+    auto condition = Condition::parse(word);
+    if (!condition) co_return complain(condition.error(), io::kExitUsage);
+    options.conditions.push_back(std::move(*condition));
+  }
+  const Waited waited = co_await wait_for_conditions(std::move(options));
+  switch (waited.end) {
+    case WaitEnd::kHold:
+      co_return io::kExitOk;
+    case WaitEnd::kTimeout:
+      fmt::print(stderr, "dtctl: waited in vain for {}\n", waited.why);
+      co_return kExitLate;
+    case WaitEnd::kNoJob:
+      fmt::print(stderr, "dtctl: {}\n", waited.why);
+      co_return kExitNoJob;
+    case WaitEnd::kNotUsable:
+      fmt::print(stderr, "dtctl: {}\n", waited.why);
+      co_return io::kExitUsage;
+  }
+  co_return io::kExitFailure;
+}
+
+// ---------------------------------------------------------------- files of the job folder
+
+/// Gives a file's text to `show`, piece by piece, and goes on while the job runs if wanted. What
+/// was set aside of a log (--log-limit) comes first.
+io::awaitable<int> show_file(Arguments args, std::string path,
+                             std::function<void(std::string)> show) {
+  const std::string older = path + kOlder;
+  std::error_code ec;
+  const bool has_older = fs::exists(older, ec);
+  if (!has_older && !fs::exists(path, ec)) co_return complain(errno_error(ENOENT, path));
+  if (has_older) {
+    FileTail tail(older);
+    for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
+      show(std::move(piece));
+  }
+  FileTail tail(path);
+  for (;;) {
+    const auto job = read_job_pointer(args.job_dir);
+    const bool goes_on = args.follow && job && !job->ended;
+    for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
+      show(std::move(piece));
+    std::fflush(stdout);
+    if (!goes_on) co_return io::kExitOk;
+    co_await io::sleep_for(kLook);
+  }
+}
+
+std::string last_lines(const std::string& path, int lines) {
+  constexpr std::streamoff kMost = 16 << 10;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(0, size - kMost));
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::size_t at = text.size();
+  for (int i = 0; at != 0 && at != text.npos && i <= lines; ++i) {
+    at = text.rfind('\n', at - 1);
+    if (at == text.npos) return text;
+  }
+  return text.substr(at == 0 ? 0 : at + 1);
+}
+
+int show_all_logs(const std::string& folder) {
+  std::error_code ec;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder, ec)) files.push_back(entry.path());
+  if (ec) return complain(errno_error(ec.value(), folder));
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files)
+    fmt::print("==> {} <==\n{}\n", io::printable(file.string()),
+               screen_text(last_lines(file.string(), 10)));
+  return io::kExitOk;
+}
+
+io::awaitable<int> logs(Arguments args) {
+  const auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return complain(job.error(), kExitNoJob);
+  const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job->job);
+  if (args.words.size() > 1) throw Usage{"logs takes one name at most"};
+  if (args.words.empty()) co_return show_all_logs(folder);
+  std::string name = args.words[0];
+  if (name.find('/') != name.npos) throw Usage{fmt::format("{}: a name such as worker-3", name)};
+  if (name.find_first_not_of("0123456789") == name.npos) name = "worker-" + name;
+  if (name.ends_with(".log")) name.resize(name.size() - 4);
+  const auto screen = std::make_shared<ScreenText>();
+  const auto print = [](const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  };
+  std::function<void(std::string)> show = [screen, print](std::string text) {
+    print(screen->feed(std::move(text)));
+  };
+  auto shown = show_file(args, fmt::format("{}/{}.log", folder, name), std::move(show));
+  const int code = co_await std::move(shown);
+  print(screen->finish());
+  co_return code;
+}
+
+/// "2026-11-20 22:46:47 epoch 3: text" of an event's line; the line itself if it is no event.
+std::string event_text(const std::string& line) {
+  const json event = json::parse(line, nullptr, false);
+  if (!event.is_object() || !event.value("text", json("")).is_string() ||
+      !event.value("time_ns", json(0)).is_number_integer())
+    return io::printable(line);
+  const std::int64_t ns = event.value("time_ns", std::int64_t{0});
+  const auto seconds = static_cast<std::time_t>(ns / 1'000'000'000);
+  char when[32] = "";
+  std::tm local{};
+  if (::localtime_r(&seconds, &local)) std::strftime(when, sizeof when, "%F %T", &local);
+  const std::string text = io::printable(event.value("text", line));
+  const auto epoch = event.find("epoch");
+  if (epoch != event.end() && epoch->is_number())
+    return fmt::format("{} epoch {}: {}", when, epoch->dump(), text);
+  return fmt::format("{} {}", when, text);
+}
+
+io::awaitable<int> events(Arguments args) {
+  const auto job = read_job_pointer(args.job_dir);
+  if (!job) co_return complain(job.error(), kExitNoJob);
+  auto rest = std::make_shared<std::string>();
+  const bool as_json = args.json;
+  std::function<void(std::string)> show = [rest, as_json](std::string text) {
+    *rest += text;
+    for (std::size_t end; (end = rest->find('\n')) != std::string::npos;) {
+      const std::string line = rest->substr(0, end);
+      rest->erase(0, end + 1);
+      fmt::print("{}\n", as_json ? event_json(line) : event_text(line));
+    }
+    if (rest->size() > kLongestEvent) rest->clear();  // no line of ours is so long
+  };
+  auto shown = show_file(args, io::events_file(args.job_dir, job->job), std::move(show));
+  co_return co_await std::move(shown);
+}
+
+io::awaitable<int> help(Arguments) {
+  fmt::print("{}", kHelp);
+  co_return io::kExitOk;
+}
+
+io::awaitable<int> version(Arguments) {
+  fmt::print("{}", version_text("dtctl"));
+  co_return io::kExitOk;
+}
+
+struct Command {
+  io::awaitable<int> (*run)(Arguments);
+  bool takes_words = false;
+};
+
+const std::map<std::string, Command>& commands() {
+  static const std::map<std::string, Command> all = {
+      {"status", {status}},   {"add", {edit, true}},  {"remove", {edit, true}},
+      {"stop", {stop}},       {"logs", {logs, true}}, {"events", {events}},
+      {"console", {console}}, {"version", {version}}, {"help", {help, true}},
+      {"resume", {resume}},   {"why", {why, true}},   {"wait", {wait, true}},
+  };
+  return all;
+}
+
+Usage unknown_command(const std::string& given) {
+  std::vector<std::string> names;
+  for (const auto& [name, command] : commands()) names.push_back(name);
+  const auto meant = launcher::nearest_name(given, names);
+  return {fmt::format("unknown command {}{}", given,
+                      meant ? fmt::format("; did you mean {}?", *meant) : "")};
+}
+
+int run(const std::vector<std::string>& words) {
+  const Arguments args = parse(words);
+  const auto found = commands().find(args.command);
+  if (found == commands().end()) throw unknown_command(args.command);
+  const Command& command = found->second;
+  if (!command.takes_words && !args.words.empty())
+    throw Usage{fmt::format("{} takes no \"{}\"{}", args.command, args.words.front(),
+                            args.command == "status" ? "; of one host: dtctl why HOST" : "")};
+  io::asio::io_context context(1);
+  int code = io::kExitFailure;
+  std::exception_ptr error;
+  io::asio::co_spawn(context, command.run(args), [&](std::exception_ptr thrown, int exit_code) {
+    error = thrown;
+    code = exit_code;
+  });
+  context.run();
+  if (error) std::rethrow_exception(error);
+  return code;
+}
+
+}  // namespace
+}  // namespace dt::supervisor
+
+int main(int argc, char** argv) {
+  dt::io::raise_descriptor_limit();
+  try {
+    return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const dt::supervisor::Usage& usage) {
+    fmt::print(stderr, "dtctl: {}; see dtctl --help\n", usage.why);
+    return dt::io::kExitUsage;
+  } catch (const std::exception& e) {
+    // Not fmt::print, which would throw again if stderr itself is what failed.
+    std::fputs(fmt::format("dtctl: {}\n", e.what()).c_str(), stderr);
+    return dt::io::kExitFailure;
+  }
+}

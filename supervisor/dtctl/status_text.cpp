@@ -1,0 +1,266 @@
+#include "supervisor/dtctl/status_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/base/duration_text.h"
+#include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/status_items.h"
+
+namespace dt::supervisor {
+namespace {
+
+using nlohmann::json;
+using Row = std::vector<std::string>;
+
+/// A value as text; "-" when it is missing, null or empty.
+std::string shown(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end() || found->is_null()) return "-";
+  if (found->is_number_float()) return fmt::format("{:.0f}", found->get<double>());
+  const std::string text = found->is_string()
+                               ? found->get<std::string>()
+                               : found->dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.empty() ? "-" : text;
+}
+
+const json& part(const json& object, const char* key) {
+  static const json kNothing;
+  const auto found = object.find(key);
+  return found == object.end() ? kNothing : *found;
+}
+
+/// Columns as wide as their widest cell, the last one as it is.
+std::string table(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      out += i + 1 == row.size() ? row[i] : fmt::format("{:<{}}  ", row[i], widths[i]);
+    while (out.ends_with(' ')) out.pop_back();
+    out += "\n";
+  }
+  return out;
+}
+
+/// Why a worker is where it is. Others always wait a moment for the slowest: that is no news.
+std::string why_of(const json& worker) {
+  constexpr double kNews = 3;
+  const json& stalls = part(worker, "stalls");
+  const json& time = part(stalls, "for_s");
+  if (!time.is_number() || time.get<double>() < kNews) return shown(worker, "why");
+  const std::string process = shown(stalls, "process");
+  return fmt::format("does nothing for {}{}{}", duration_text(time.get<double>()),
+                     shown(stalls, "waited_for") == "true" ? " while others wait for it" : "",
+                     process == "-" ? "" : "; " + process);
+}
+
+/// A member that the next epoch begins without is leaving already, for people.
+std::string state_of(const json& worker) {
+  return shown(worker, "leaves_next") == "true" ? "LEAVING" : shown(worker, "state");
+}
+
+std::string rate_of(const json& worker) {
+  const json& rate = part(worker, "steps_per_s");
+  return rate.is_number() ? fmt::format("{:.1f}", rate.get<double>()) : "-";
+}
+
+/// "812 MB", "3.4 GB".
+std::string resident_of(const json& worker) {
+  const json& bytes = part(worker, "resident_bytes");
+  if (!bytes.is_number()) return "-";
+  const double mb = bytes.get<double>() / 1e6;
+  return mb < 1000 ? fmt::format("{:.0f} MB", mb) : fmt::format("{:.1f} GB", mb / 1000);
+}
+
+/// How long ago it printed something.
+std::string age_of_output(const json& worker) {
+  const json& age = part(worker, "output_age_s");
+  return age.is_number() ? duration_text(age.get<double>()) + " ago" : "-";
+}
+
+std::string workers(const json& status) {
+  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "STEPS/S", "RSS",
+                            "OUTPUT", "PID", "WHY"}};
+  for (const json& w : items(status, "workers")) {
+    const json& progress = part(w, "progress");
+    rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), state_of(w),
+                    shown(progress, "epoch"), shown(progress, "step"), rate_of(w), resident_of(w),
+                    age_of_output(w), shown(w, "pid"), why_of(w)});
+  }
+  return table(rows);
+}
+
+/// "cuda:0, NVIDIA H200", "cpu".
+std::string device_of(const json& server) {
+  const std::string note = shown(server, "device_note");
+  return shown(server, "device") + (note == "-" ? "" : ", " + note);
+}
+
+std::string servers(const json& status) {
+  std::vector<Row> rows = {{"SERVER", "HOST", "STATE", "ADDRESS", "DEVICE"}};
+  for (const json& s : items(status, "servers")) {
+    const bool listens = shown(s, "address") != "-";
+    rows.push_back({shown(s, "id"), shown(s, "host"), shown(s, "state"),
+                    listens ? shown(s, "address") + " port " + shown(s, "port") : "-",
+                    device_of(s)});
+  }
+  return rows.size() == 1 ? "" : "\n" + table(rows);
+}
+
+/// Hosts that need a word: cooling, given up, or with something to say.
+std::string troubled_hosts(const json& status) {
+  std::vector<Row> rows = {{"HOST", "WANTED", "LINK", "ATTEMPTS", "RESTARTS", "NEXT TRY", "WHY"}};
+  for (const json& h : items(status, "hosts")) {
+    const std::string cooling = shown(h, "cooling_until_s");
+    const bool given_up = shown(h, "given_up") == "true";
+    const bool suspect = shown(h, "life") == "suspect" || shown(h, "life") == "lost";
+    if (cooling == "-" && !given_up && !suspect && shown(h, "why") == "-") continue;
+    rows.push_back({shown(h, "host"), shown(h, "wanted"), shown(h, suspect ? "life" : "link"),
+                    shown(h, "attempts"), shown(h, "restarts"),
+                    given_up         ? "given up"
+                    : cooling == "-" ? "-"
+                                     : "in " + cooling + " s",
+                    shown(h, "why")});
+  }
+  return rows.size() == 1 ? "" : "\n" + table(rows);
+}
+
+/// "12.3/79.6 GiB".
+std::string memory_of(const json& gpu) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  const json& used = part(gpu, "memory_used");
+  const json& total = part(gpu, "memory_total");
+  if (!used.is_number() || !total.is_number()) return "-";
+  return fmt::format("{:.1f}/{:.1f} GiB", used.get<double>() / kGiB, total.get<double>() / kGiB);
+}
+
+std::string with_unit(const json& object, const char* key, const char* unit) {
+  const std::string number = shown(object, key);
+  return number == "-" ? number : number + " " + unit;
+}
+
+std::string joined(const json& object, const char* key, const char* between) {
+  std::string out;
+  for (const json& item : items(object, key))
+    out +=
+        (out.empty() ? "" : between) + (item.is_string() ? item.get<std::string>() : item.dump());
+  return out.empty() ? "-" : out;
+}
+
+std::string gpus(const json& status) {
+  std::vector<Row> rows = {
+      {"GPU", "HOST", "NAME", "WORKERS", "BUSY", "MEMORY", "TEMP", "POWER", "TROUBLE"}};
+  for (const json& g : items(status, "gpus"))
+    rows.push_back({shown(g, "index"), shown(g, "host"), shown(g, "name"),
+                    joined(g, "workers", ","), with_unit(g, "busy_percent", "%"), memory_of(g),
+                    with_unit(g, "temperature_c", "C"), with_unit(g, "power_w", "W"),
+                    joined(g, "trouble", "; ")});
+  return rows.size() == 1 ? "" : "\n" + table(rows);
+}
+
+std::string host_file(const json& status) {
+  if (shown(status, "elastic") != "true") return "\nnot elastic: nothing joins or leaves\n";
+  const json& file = part(status, "file");
+  std::string out = fmt::format("\n{}, last accepted:", shown(file, "path"));
+  for (const json& host : items(file, "accepted"))
+    out += " " + (host.is_string() ? host.get<std::string>() : host.dump());
+  out += "\n";
+  for (const json& host : items(file, "kept"))
+    out += fmt::format("{} is a host of the initial launch: its workers stay\n",
+                       host.is_string() ? host.get<std::string>() : host.dump());
+  std::string beyond;
+  for (const json& host : items(file, "beyond_limit"))
+    beyond += " " + (host.is_string() ? host.get<std::string>() : host.dump());
+  if (!beyond.empty())
+    out += fmt::format("beyond --max-workers {}, started when others go:{}\n",
+                       shown(status, "max_workers"), beyond);
+  const json& refused = part(file, "refused");
+  if (refused.is_object())
+    out += fmt::format("the present content is refused: {}\n", shown(refused, "why"));
+  return out + fmt::format("host_worker_log has {} lines\n", shown(status, "log_lines"));
+}
+
+std::string checkpoint(const json& status) {
+  const json& said = part(status, "checkpoint");
+  const json& interval = part(said, "interval_s");
+  const bool is_by_time = interval.is_number() && interval.get<double>() > 0;
+  if (!said.is_object() || (shown(said, "every") == "0" && !is_by_time)) return "";
+  if (shown(said, "none_because") != "-") return shown(said, "none_because") + "\n";
+  std::string out = shown(said, "newest") == "-"
+                        ? "no checkpoint yet"
+                        : fmt::format("newest checkpoint: epoch {}", shown(said, "newest"));
+  if (shown(said, "writing") != "-")
+    out += fmt::format(", that of epoch {} is being written", shown(said, "writing"));
+  if (shown(said, "trouble") != "-") out += fmt::format("; {}", shown(said, "trouble"));
+  return out + "\n";
+}
+
+/// A line for each listener that kept somebody out.
+std::string kept_out(const json& status) {
+  std::string out;
+  for (const json& k : items(status, "kept_out"))
+    out += fmt::format(
+        "{} kept out: {} connections of strangers, {} that broke the rules, {} requests of workers "
+        "that are no members\n",
+        shown(k, "by"), shown(k, "refused"), shown(k, "dropped"), shown(k, "fenced"));
+  return out;
+}
+
+/// The journal's disk has no room, or little.
+std::string journal(const json& status) {
+  const json& said = part(status, "journal");
+  const std::string trouble = shown(said, "trouble");
+  const json& waits = part(said, "waits_s");
+  if (trouble == "-") return "";
+  if (!waits.is_number() || waits.get<double>() <= 0) return trouble + "\n";
+  return fmt::format("{}: nothing is decided for {}; training waits at the next boundary\n",
+                     trouble, duration_text(waits.get<double>()));
+}
+
+std::string head(const json& status) {
+  const json& uptime = part(status, "uptime_s");
+  std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
+                                uptime.is_number() ? duration_text(uptime.get<double>()) : "-");
+  const json& own = part(status, "supervisor_s");
+  if (const json& term = part(status, "term");
+      own.is_number() && term.is_number_unsigned() && term.get<std::uint64_t>() > 1)
+    out += fmt::format("its supervisor is number {}, since {}\n", term.get<std::uint64_t>(),
+                       duration_text(own.get<double>()));
+  if (const json& pulse = part(status, "pulse"); pulse.is_object())
+    out += shown(pulse, "text") + "\n";
+  out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",
+                     shown(status, "epoch"), shown(status, "generation"),
+                     shown(status, "world_size"), shown(status, "term"));
+  if (const json& back = part(status, "rolling_back"); back.is_object())
+    out += fmt::format("going back to the checkpoint of epoch {}: {}\n", shown(back, "to_epoch"),
+                       shown(back, "why"));
+  if (shown(status, "not_open") != "-") out += shown(status, "not_open") + "\n";
+  if (shown(status, "waiting") != "-")
+    out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
+  if (const json& goodput = part(status, "goodput"); goodput.is_object())
+    out += fmt::format("goodput {}\n", shown(goodput, "text"));
+  out += journal(status);
+  const json& stalled = part(part(status, "volume"), "stalled_s");
+  if (stalled.is_number() && stalled.get<double>() >= 1)
+    out += fmt::format("the shared volume has not answered for {}\n",
+                       duration_text(stalled.get<double>()));
+  return out + checkpoint(status) + kept_out(status) + "\n";
+}
+
+}  // namespace
+
+Result<std::string> status_text(std::string_view text) {
+  const json status = json::parse(text, nullptr, false);
+  if (!status.is_object()) return fail(ErrorKind::kProtocol, "the supervisor's status is no JSON");
+  // Reasons are in the words of hosts, drivers and programs.
+  return screen_text(head(status) + workers(status) + servers(status) + gpus(status) +
+                     troubled_hosts(status) + host_file(status));
+}
+
+}  // namespace dt::supervisor

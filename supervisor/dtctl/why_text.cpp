@@ -1,0 +1,151 @@
+#include "supervisor/dtctl/why_text.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/status_items.h"
+
+namespace dt::supervisor {
+namespace {
+
+using nlohmann::json;
+
+std::string text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+double number(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+bool is_named(const std::string& written, const Host& wanted) {
+  if (written == to_string(wanted)) return true;
+  if (!wanted.user.empty() || wanted.port != 0) return false;
+  const auto parsed = parse_hosts(written, "host");
+  return parsed && parsed->size() == 1 && parsed->front().host.name == wanted.name;
+}
+
+/// The host's entry in status.
+Result<json> find_host(const json& status, const Host& wanted) {
+  std::vector<json> found;
+  std::string known;
+  for (json& h : items(status, "hosts")) {
+    known += (known.empty() ? "" : ", ") + text(h, "host");
+    if (is_named(text(h, "host"), wanted)) found.push_back(std::move(h));
+  }
+  if (found.size() > 1)
+    return fail(ErrorKind::kInvalid, "{} is the name of several hosts: {}", wanted, known);
+  if (found.empty())
+    return fail(ErrorKind::kInvalid, "the job knows no host {}: {}. It knows {}", wanted,
+                status.value("elastic", true)
+                    ? "either its line was not accepted yet (dtctl status says why), or it was "
+                      "removed"
+                    : "it was started without --elastic-training-enabled, and nothing joins it",
+                known.empty() ? "none" : known);
+  return found.front();
+}
+
+/// What has to be so for the failed check to pass.
+std::string advice(const json& entry) {
+  const std::string check = text(entry, "check");
+  const std::string host = text(entry, "host");
+  if (check == "reach") {
+    const std::string command = text(entry, "reach_command");
+    return "To pass: this machine has to reach it and start an agent there." +
+           (command.empty() ? "" : " Try what dtlaunch does:\n  " + command);
+  }
+  if (check == "prepare")
+    return fmt::format(
+        "To pass: --prepare-data has to exit with 0 there. Its whole output: dtctl logs "
+        "prepare-{}",
+        host);
+  if (check == "start")
+    return "To pass: the command has to come to its first epoch boundary there, within "
+           "--start-timeout. Its whole output: dtctl logs WORKER";
+  if (check == "run")
+    return "To pass: its worker has to live. The last one's output: dtctl logs WORKER";
+  return "";
+}
+
+/// What is known of the host itself.
+std::string host_state(const json& host) {
+  const std::string link = text(host, "link");
+  if (link == "attaching") return "it is being reached";
+  if (link == "none")
+    return text(host, "check") == "reach" && !text(host, "why").empty()
+               ? "it could not be reached"
+               : "no agent of this job is there";
+  const std::string life = text(host, "life");
+  const std::string silent = life == "suspect" ? ", which is silent"
+                             : life == "lost"  ? ", which has been silent so long that it is lost"
+                                               : "";
+  return (link == "up" ? "connected to its agent" : "cut off from its agent") + silent;
+}
+
+std::string next_step(const json& host) {
+  const auto cooling = host.find("cooling_until_s");
+  if (host.value("given_up", false))
+    return "It is given up: it has used up --max-restarts. Remove its line from host_worker and "
+           "add it again to try afresh.\n";
+  if (cooling != host.end() && cooling->is_number())
+    return fmt::format("Next try: number {:.0f}, in {:.1f} s.\n", number(host, "attempts") + 1,
+                       cooling->get<double>());
+  return "";
+}
+
+std::string worker_line(const json& worker) {
+  const std::string state = text(worker, "state");
+  const std::string what =
+      state == "SEEN"        ? "waits for the next try of its host"
+      : state == "PREPARING" ? "its host is being reached, or its data check runs or is waited for"
+      : state == "STARTING"  ? "its process was started and has not come to an epoch boundary"
+      : state == "WARM"      ? "ready: it joins at the next epoch boundary"
+      : state == "MEMBER"    ? "a member"
+      : state == "LEAVING"   ? "told to leave"
+                             : "being stopped";
+  std::string line = fmt::format("worker {:.0f}: {} ({})", number(worker, "id"), state, what);
+  if (const std::string why = text(worker, "why"); !why.empty()) line += "; " + why;
+  return line + "\n";
+}
+
+}  // namespace
+
+Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
+  const json status = json::parse(status_json, nullptr, false);
+  if (!status.is_object()) return fail(ErrorKind::kProtocol, "the supervisor's status is no JSON");
+  const auto host = find_host(status, wanted);
+  if (!host) return tl::unexpected(host.error());
+  const std::string name = text(*host, "host");
+  const double count = number(*host, "wanted");
+  std::string out =
+      fmt::format("{}: {:.0f} worker(s) wanted, {}\n", name, count, host_state(*host));
+  const double beyond = number(*host, "beyond_limit");
+  if (beyond > 0)
+    out += fmt::format(
+        "{:.0f} more that host_worker asks for is beyond --max-workers {:.0f}: hosts that the file "
+        "names first come first. It starts when others go.\n",
+        beyond, number(status, "max_workers"));
+  if (count == 0 && beyond == 0) out += "host_worker does not ask for it: it is let go.\n";
+  std::size_t there = 0;
+  for (const json& worker : items(status, "workers")) {
+    if (text(worker, "host") != name) continue;
+    ++there;
+    out += worker_line(worker);
+  }
+  const std::string why = text(*host, "why");
+  const std::string not_open = text(status, "not_open");
+  if (!why.empty()) out += fmt::format("Last failure: {}\n", why);
+  out += next_step(*host);
+  const std::string hint = advice(*host);
+  if (!why.empty() && !hint.empty()) out += hint + "\n";
+  if (static_cast<double>(there) < count && why.empty())
+    out += not_open.empty() ? "Its worker is about to be started.\n" : not_open + ".\n";
+  const std::string waiting = text(status, "waiting");
+  if (!waiting.empty()) out += "The next boundary waits: " + waiting + "\n";
+  return screen_text(out);
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,182 @@
+#include "supervisor/hosts/agent_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "io/task_group.h"
+#include "io/within.h"
+
+namespace dt::supervisor {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A hello every five seconds tells the agent that its supervisor lives.
+constexpr std::uint32_t kBeatsPerHello = 20;
+
+Time monotonic_now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+
+/// 0, then 0.2 s doubling to 10 s, each times 0.75 to 1.25.
+Duration reattach_delay(std::uint32_t failures, std::uint64_t salt) {
+  if (failures <= 1) return Duration{};
+  const Duration plain = std::min<Duration>(200ms * (1 << std::min(failures - 2, 6U)), 10s);
+  const std::uint64_t mixed = (salt + failures) * 0x9e3779b97f4a7c15U;
+  return plain / 100 * static_cast<Duration::rep>(75 + (mixed >> 32) % 51);
+}
+
+}  // namespace
+
+AgentLink::AgentLink(io::asio::any_io_executor executor, launcher::Backend& backend,
+                     Options options, Callbacks callbacks)
+    : executor_(executor),
+      backend_(backend),
+      options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      wake_(executor, io::asio::steady_timer::time_point::max()) {}
+
+void AgentLink::attach(bool start) {
+  if (up_) return;
+  wanted_ = true;
+  start_ = start;
+  failures_ = 0;
+  wake_.cancel();
+}
+
+void AgentLink::shut_down(std::uint32_t grace_ms) {
+  closing_ = true;
+  if (up_)
+    channel_->send(Shutdown{grace_ms});
+  else if (wanted_)
+    last_word_ = grace_ms;
+  wake_.cancel();
+}
+
+io::awaitable<void> AgentLink::run() {
+  // Cancellation shows as errors of the operations: the connection is always ended in order.
+  co_await io::asio::this_coro::throw_if_cancelled(false);
+  for (;;) {
+    const auto cancelled = (co_await io::asio::this_coro::cancellation_state).cancelled();
+    if (cancelled != io::asio::cancellation_type::none || has_parted()) break;
+    if (!wanted_) {
+      co_await wake_.async_wait(io::tok);
+      continue;
+    }
+    co_await one_connection(start_);
+    if (has_parted() || !wanted_) continue;
+    const Duration delay = reattach_delay(failures_, options_.seed);
+    if (delay > Duration{}) {
+      wake_.expires_after(delay);
+      co_await wake_.async_wait(io::tok);
+      wake_.expires_at(io::asio::steady_timer::time_point::max());
+    }
+  }
+  backend_.disconnect(options_.host);
+  ended_ = true;
+}
+
+io::awaitable<void> AgentLink::one_connection(bool start) {
+  launcher::AgentCommand command;
+  command.argv = {"dtagent", "--attach", "--job", options_.job, "--host", to_string(options_.host)};
+  if (start) command.argv.emplace_back("--start");
+  const auto last = options_.last_place ? options_.last_place() : AgentPlace{};
+  if (start && !last) command.argv.emplace_back("--first");
+  if (last && !last->socket.empty())
+    command.argv.insert(command.argv.end(), {"--socket", last->socket});
+  auto stream = co_await backend_.open(options_.host, std::move(command));
+  if (!stream) co_return lost(stream.error(), false);
+  if (has_parted()) co_return;
+  channel_ = std::make_unique<io::FrameChannel>(executor_, std::move(*stream));
+  io::TaskGroup tasks(executor_);
+  tasks.spawn(channel_->write_loop());
+  auto end = co_await converse();
+  const bool gone = !end && end.error().kind == ErrorKind::kClosed && !up_ && !start;
+  up_ = false;
+  channel_->close();
+  co_await tasks.join();
+  channel_.reset();  // and with it the last of the connection
+  if (!end) lost(end.error(), gone);
+}
+
+io::awaitable<Result<void>> AgentLink::converse() {
+  auto state = co_await io::within(options_.answer_deadline, greet(), "waiting for the agent");
+  if (!state) co_return tl::unexpected(state.error());
+  up_ = true;
+  heard_at_ = monotonic_now();
+  start_ = false;
+  failures_ = 0;
+  if (last_word_)
+    channel_->send(Shutdown{*std::exchange(last_word_, std::nullopt)});
+  else
+    callbacks_.attached(*state);
+  for (;;) {
+    auto frame = co_await io::within(options_.silence_limit, channel_->receive(), "the agent");
+    if (!frame) {
+      Error error = frame.error();
+      // A stream that ended says nothing of the agent: the next attach finds out.
+      if (error.kind == ErrorKind::kClosed) error.kind = ErrorKind::kUnavailable;
+      co_return tl::unexpected(std::move(error));
+    }
+    heard_at_ = monotonic_now();
+    note(*frame);
+    callbacks_.frame(*frame);
+  }
+}
+
+void AgentLink::say_hello() {
+  AgentHello hello;
+  hello.job = options_.job;
+  hello.host = to_string(options_.host);
+  hello.term = options_.term;
+  hello.orphan_timeout_ms = options_.orphan_timeout_ms;
+  hello.received.assign(received_.begin(), received_.end());
+  channel_->send(hello);
+  beats_ = 0;
+}
+
+void AgentLink::note(const wire::Frame& frame) {
+  if (frame.type == Output::kType) {
+    if (const auto output = wire::parse<Output>(frame.body))
+      received_[output->process] = output->offset + output->bytes.size();
+  } else if (frame.type == ProcessStarted::kType) {
+    if (const auto started = wire::parse<ProcessStarted>(frame.body))
+      received_.try_emplace(started->process, 0);
+  } else if (frame.type == Beat::kType && ++beats_ >= kBeatsPerHello) {
+    say_hello();
+  }
+}
+
+io::awaitable<Result<AgentState>> AgentLink::greet() {
+  say_hello();
+  for (;;) {
+    auto frame = co_await channel_->receive();
+    if (!frame) {
+      Error error = frame.error();
+      if (error.kind == ErrorKind::kClosed) error.kind = ErrorKind::kUnavailable;
+      co_return tl::unexpected(std::move(error));
+    }
+    if (frame->type == NoAgent::kType)
+      co_return fail(ErrorKind::kClosed, "no agent of the job runs there");
+    if (frame->type == Refused::kType) {
+      const auto refused = wire::parse<Refused>(frame->body);
+      co_return fail(ErrorKind::kDenied, "the agent refused: {}",
+                     refused ? refused->why : refused.error().message);
+    }
+    if (frame->type == AgentState::kType) co_return wire::parse<AgentState>(frame->body);
+  }
+}
+
+void AgentLink::lost(const Error& error, bool gone) {
+  ++failures_;
+  const bool first_try = start_;
+  if (closing_) {
+    // An agent that was to be started by this very attempt is not there.
+    if (gone || first_try || error.kind == ErrorKind::kDenied) last_word_.reset();
+    return;
+  }
+  if (gone || first_try) wanted_ = false;
+  // While it is being attached again, only the first failure is news.
+  if (gone || first_try || failures_ == 1) callbacks_.down(error, gone);
+}
+
+}  // namespace dt::supervisor

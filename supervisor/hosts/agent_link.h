@@ -1,0 +1,92 @@
+/// The supervisor's link to one host's agent: opened through a backend, opened again when it
+/// breaks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/files/hosts.h"
+#include "core/protocol/control_messages.h"
+#include "io/asio.h"
+#include "io/frame_channel.h"
+#include "launcher/backend/backend.h"
+
+namespace dt::supervisor {
+
+/// One thread. run() must be running; it returns once the link has ended.
+class AgentLink {
+ public:
+  struct Options {
+    std::string job;
+    Host host;
+    Term term;
+    /// What is known of earlier agents there; nothing if there was none.
+    std::function<std::optional<AgentPlace>()> last_place;
+    std::uint64_t seed = 0;  ///< Of the jitter before it is attached again.
+    std::uint32_t orphan_timeout_ms = 300'000;
+    Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.
+    Duration silence_limit = std::chrono::seconds(5);     ///< Beats come four times a second.
+  };
+  struct Callbacks {
+    std::function<void(const AgentState&)> attached;
+    std::function<void(const wire::Frame&)> frame;
+    /// The link broke or could not be made. `gone`: no agent is there. After a failed attach(true)
+    /// or `gone` nothing is tried until attach() is called again; otherwise it is attached again,
+    /// with growing delay.
+    std::function<void(const Error&, bool gone)> down;
+  };
+
+  AgentLink(io::asio::any_io_executor executor, launcher::Backend& backend, Options options,
+            Callbacks callbacks);
+
+  /// Until shut_down() has come to its end, or cancelled.
+  io::awaitable<void> run();
+  /// Reach the agent; start one if `start` and none is there. Nothing to do when the link is up.
+  void attach(bool start);
+  /// Queues a message; dropped when the link is down (the agent's report tells what it missed).
+  template <class Message>
+  void send(const Message& message) {
+    if (up_) channel_->send(message);
+  }
+  /// The agent stops everything and ends; then the link ends. A link that is being made goes on
+  /// until it can say so, or until there is no agent, or until cancelled: behind a connection that
+  /// is not up yet an agent may have processes, or have been started a moment ago.
+  void shut_down(std::uint32_t grace_ms);
+  [[nodiscard]] bool ended() const { return ended_; }
+  [[nodiscard]] bool up() const { return up_; }
+  /// While the link is up: when the agent last said something.
+  [[nodiscard]] Time heard_at() const { return heard_at_; }
+  /// shut_down() was called, and there is nobody left to be told.
+  [[nodiscard]] bool has_parted() const { return closing_ && !last_word_; }
+
+ private:
+  io::awaitable<void> one_connection(bool start);
+  io::awaitable<Result<void>> converse();
+  io::awaitable<Result<AgentState>> greet();
+  void say_hello();
+  void note(const wire::Frame& frame);
+  void lost(const Error& error, bool gone);
+
+  io::asio::any_io_executor executor_;
+  launcher::Backend& backend_;
+  Options options_;
+  Callbacks callbacks_;
+  std::unique_ptr<io::FrameChannel> channel_;
+  io::asio::steady_timer wake_;
+  bool wanted_ = false;
+  bool start_ = false;
+  bool up_ = false;
+  bool closing_ = false;
+  std::optional<std::uint32_t> last_word_;  ///< Grace of a Shutdown that could not be sent yet.
+  bool ended_ = false;
+  Time heard_at_{};
+  std::uint32_t failures_ = 0;                   ///< In a row.
+  std::uint32_t beats_ = 0;                      ///< Since the last hello.
+  std::map<ProcessId, std::uint64_t> received_;  ///< See AgentHello.
+};
+
+}  // namespace dt::supervisor

@@ -1,0 +1,33 @@
+/// host_worker_log on the shared volume, kept equal to what the journal says: written in order,
+/// never lost or doubled.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/files/change_log.h"
+#include "core/job/records.h"
+#include "supervisor/volume/client.h"
+#include "supervisor/volume/mirrored_file.h"
+
+namespace dt::supervisor {
+
+/// One thread. `volume` outlives it.
+class ChangeLogFile final : public CatchingUp {
+ public:
+  ChangeLogFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path);
+
+  /// More lines of the journal, in order.
+  void add(const std::vector<LogLine>& lines);
+
+ private:
+  [[nodiscard]] bool is_behind() const override { return written_ < lines_.size(); }
+  io::awaitable<Result<void>> catch_up() override;
+
+  VolumeClient& volume_;
+  std::string path_;
+  std::vector<LogLine> lines_;
+  std::size_t written_ = 0;  ///< Lines known to be in the file.
+};
+
+}  // namespace dt::supervisor

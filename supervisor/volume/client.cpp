@@ -1,0 +1,469 @@
+#include "supervisor/volume/client.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+
+#include "io/byte_stream.h"
+#include "io/fd.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+using io::tok;
+using namespace std::chrono_literals;
+namespace asio = io::asio;
+
+namespace {
+
+constexpr int kMaxTries = 3;
+
+/// Done twice it is as if done once.
+bool repeatable(const VolumeRequest& q) {
+  switch (q.op) {
+    case VolumeOp::kRead:
+    case VolumeOp::kExists:
+    case VolumeOp::kReplace:
+    case VolumeOp::kTruncate:
+    case VolumeOp::kMakeDirs:
+    case VolumeOp::kRemove:
+    case VolumeOp::kList:
+    case VolumeOp::kLink:
+    case VolumeOp::kRoom:
+    case VolumeOp::kWatch:
+      return true;
+    case VolumeOp::kAppend:
+      return q.number != kAnySize;
+    case VolumeOp::kWriteNew:
+    case VolumeOp::kRename:
+      return false;
+  }
+  return false;
+}
+
+Error reply_error(const VolumeReply& reply) {
+  if (reply.error == kConflict) return {ErrorKind::kInvalid, reply.text};
+  Error error = errno_error(reply.error, reply.text);
+  if (reply.error == EACCES || reply.error == EPERM || reply.error == EROFS)
+    error.kind = ErrorKind::kDenied;
+  return error;
+}
+
+/// Starts `argv` with these as stdin and stdout and nothing else of ours open.
+Result<int> spawn_helper(const std::vector<std::string>& argv, int in, int out) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  std::vector<char*> words;
+  words.reserve(argv.size() + 1);
+  for (const auto& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  pid_t pid = -1;
+  const int failed = ::posix_spawn(&pid, words[0], &files, &attributes, words.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  if (failed != 0)
+    return tl::unexpected(errno_error(failed, "start the volume helper " + argv.front()));
+  return pid;
+}
+
+tl::unexpected<Error> helper_gone(const std::string& path) {
+  return fail(ErrorKind::kUnavailable, "the volume helper ended while it worked on {}", path);
+}
+
+}  // namespace
+
+/// A request, kept alive by the queue and by who waits for it.
+struct VolumeClient::Entry {
+  Entry(const asio::any_io_executor& executor, VolumeRequest q)
+      : request(std::move(q)), done(executor) {}
+
+  VolumeRequest request;
+  asio::steady_timer done;  ///< Cancelled when `outcome` is there.
+  std::optional<Result<VolumeReply>> outcome;
+  bool awaited = true;     ///< Somebody waits: not a queue_append.
+  bool droppable = false;  ///< Counted in droppable_ as long as it is in the queue.
+  bool begun = false;      ///< Was given to a helper.
+  bool again = false;      ///< May be given to the next helper when one died over it.
+  int tries = 0;
+};
+
+struct VolumeClient::Helper {
+  Helper(const asio::any_io_executor& executor, int fd, int hint_fd)
+      : stream(io::unix_stream(io::UnixSocket(executor, asio::local::stream_protocol(), fd))),
+        hints(executor, hint_fd) {}
+
+  int pid = -1;
+  std::unique_ptr<io::ByteStream> stream;
+  asio::posix::stream_descriptor hints;
+  wire::FrameDecoder decoder{std::size_t{256} << 20};
+};
+
+VolumeClient::VolumeClient(asio::any_io_executor executor, Options options)
+    : executor_(executor),
+      options_(std::move(options)),
+      hints_(executor),
+      wake_(executor, asio::steady_timer::time_point::max()),
+      pause_(executor) {}
+
+VolumeClient::~VolumeClient() {
+  end_helper();
+  reap();
+}
+
+awaitable<void> VolumeClient::run() {
+  // Cancelled, it ends as by stop(): what is left is answered, nothing is torn.
+  co_await asio::this_coro::throw_if_cancelled(false);
+  while (!stopped_) {
+    const auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) break;
+    if (queue_.empty()) {
+      co_await wake_.async_wait(tok);
+      continue;
+    }
+    const auto entry = queue_.front();
+    if (!helper_) {
+      if (auto started = start_helper(); !started) {
+        if (entry->awaited) finish(*entry, tl::unexpected(started.error()));
+        co_await pause(1s);
+        continue;
+      }
+    }
+    if (!entry->begun && entry->droppable) {
+      if (auto lost = dropped_.extract(entry->request.path)) {
+        const std::string note = fmt::format(
+            "[{} bytes are missing here: the shared volume did not take them]\n", lost.mapped());
+        entry->request.bytes.insert(0, note);
+        droppable_ += note.size();
+      }
+    }
+    entry->begun = true;
+    asked_ = std::chrono::steady_clock::now();
+    auto reply = co_await ask_helper(entry->request);
+    asked_.reset();
+    if (stopped_) break;
+    if (!reply) {
+      end_helper();
+      if (entry->again && ++entry->tries < kMaxTries) {
+        co_await pause(entry->tries * 50ms);
+        continue;
+      }
+    } else if (reply->error != 0) {
+      reply = tl::unexpected(reply_error(*reply));
+    }
+    finish(*entry, std::move(reply));
+  }
+  stop();
+  end_helper();
+  while (!queue_.empty())
+    finish(*queue_.front(), fail(ErrorKind::kClosed, "stopping; {} was not written or read",
+                                 queue_.front()->request.path));
+  co_await hints_.join();
+}
+
+void VolumeClient::stop() {
+  stopped_ = true;
+  if (helper_) helper_->stream->close();
+  wake_.cancel();
+  pause_.cancel();
+}
+
+awaitable<void> VolumeClient::pause(Duration duration) {
+  if (stopped_) co_return;
+  pause_.expires_after(duration);
+  co_await pause_.async_wait(tok);
+}
+
+awaitable<Result<VolumeReply>> VolumeClient::ask_helper(const VolumeRequest& request) {
+  const std::string bytes = wire::frame(request);
+  auto written = co_await helper_->stream->write(bytes);
+  if (!written) co_return helper_gone(request.path);
+  std::string buffer(std::size_t{64} << 10, '\0');
+  for (;;) {
+    const auto frame = helper_->decoder.next();
+    if (!frame) co_return tl::unexpected(frame.error());
+    if (*frame) co_return wire::parse<VolumeReply>((*frame)->body);
+    const std::span<char> into(buffer);
+    auto n = co_await helper_->stream->read(into);
+    if (!n || *n == 0) co_return helper_gone(request.path);
+    helper_->decoder.feed(std::string_view(buffer).substr(0, *n));
+  }
+}
+
+awaitable<void> VolumeClient::read_hints(std::shared_ptr<Helper> helper) {
+  char bytes[64];
+  const auto buffer = asio::buffer(bytes);
+  for (;;) {
+    auto [ec, n] = co_await helper->hints.async_read_some(buffer, tok);
+    if (ec) break;
+    if (on_hint) on_hint();
+  }
+}
+
+Result<void> VolumeClient::start_helper() {
+  reap();
+  int ends[2];
+  int hints[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return tl::unexpected(errno_error(errno, "socketpair"));
+  io::Fd ours(ends[0]);
+  const io::Fd theirs(ends[1]);
+  if (::pipe2(hints, O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "pipe"));
+  io::Fd our_hints(hints[0]);
+  const io::Fd their_hints(hints[1]);
+  auto pid = spawn_helper(options_.helper, theirs.get(), their_hints.get());
+  if (!pid) return tl::unexpected(pid.error());
+  helper_ = std::make_shared<Helper>(executor_, ours.release(), our_hints.release());
+  helper_->pid = *pid;
+  hints_.spawn(read_hints(helper_));
+  if (!watched_folder_.empty()) watch(watched_folder_, watched_name_);
+  return {};
+}
+
+void VolumeClient::end_helper() {
+  if (!helper_) return;
+  ::kill(helper_->pid, SIGKILL);  // not reaped yet: the pid is still its own
+  dead_.push_back(helper_->pid);
+  boost::system::error_code ignored;
+  helper_->hints.close(ignored);  // ends read_hints(), which keeps the descriptor until then
+  helper_.reset();
+  reap();
+}
+
+void VolumeClient::reap() {
+  std::erase_if(dead_, [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+}
+
+int VolumeClient::helper_pid() const { return helper_ ? helper_->pid : -1; }
+
+void VolumeClient::forget(const Entry& entry) {
+  const auto at = std::find_if(queue_.begin(), queue_.end(),
+                               [&entry](const auto& e) { return e.get() == &entry; });
+  if (at == queue_.end()) return;
+  if (entry.droppable) droppable_ -= entry.request.bytes.size();
+  queue_.erase(at);
+}
+
+void VolumeClient::finish(Entry& entry, Result<VolumeReply> outcome) {
+  if (!entry.awaited && !outcome && on_append_error)
+    on_append_error(entry.request.path, outcome.error());
+  entry.outcome.emplace(std::move(outcome));
+  entry.done.cancel();
+  forget(entry);
+}
+
+void VolumeClient::enqueue(std::shared_ptr<Entry> entry) {
+  if (entry->droppable) droppable_ += entry->request.bytes.size();
+  queue_.push_back(std::move(entry));
+  if (droppable_ > options_.queue_limit) drop_oldest();
+  wake_.cancel();
+}
+
+void VolumeClient::drop_oldest() {
+  for (auto at = queue_.begin(); at != queue_.end() && droppable_ > options_.queue_limit;) {
+    const Entry& entry = **at;
+    if (!entry.droppable || entry.begun) {
+      ++at;
+      continue;
+    }
+    const std::size_t size = entry.request.bytes.size();
+    droppable_ -= size;
+    dropped_bytes_ += size;
+    dropped_[entry.request.path] += size;
+    at = queue_.erase(at);
+  }
+}
+
+awaitable<Result<std::uint64_t>> VolumeClient::room(std::string folder) {
+  VolumeRequest q;
+  q.op = VolumeOp::kRoom;
+  q.path = std::move(folder);
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return reply->number;
+}
+
+void VolumeClient::queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at,
+                                std::uint64_t limit) {
+  if (stopped_) return;
+  VolumeRequest q;
+  q.op = VolumeOp::kAppend;
+  q.path = std::move(path);
+  q.bytes = std::move(bytes);
+  q.number = at;
+  q.limit = limit;
+  auto entry = std::make_shared<Entry>(executor_, std::move(q));
+  entry->awaited = false;
+  entry->droppable = loss == Loss::kDropOldest;
+  entry->again = true;  // better a batch of output twice than lost; `at` rules that out
+  enqueue(std::move(entry));
+}
+
+void VolumeClient::watch(std::string folder, std::string name) {
+  watched_folder_ = folder;
+  watched_name_ = name;
+  VolumeRequest q;
+  q.op = VolumeOp::kWatch;
+  q.path = std::move(folder);
+  q.path2 = std::move(name);
+  auto entry = std::make_shared<Entry>(executor_, std::move(q));
+  entry->awaited = false;
+  // The request that started this helper is the queue's front already.
+  enqueue(std::move(entry));
+}
+
+awaitable<Result<VolumeReply>> VolumeClient::call(VolumeRequest request) {
+  if (stopped_) co_return fail(ErrorKind::kClosed, "stopping; {} is not touched", request.path);
+  auto entry = std::make_shared<Entry>(executor_, std::move(request));
+  entry->again = repeatable(entry->request);
+  entry->done.expires_after(options_.deadline);
+  enqueue(entry);
+  auto [ec] = co_await entry->done.async_wait(tok);
+  if (entry->outcome) co_return std::move(*entry->outcome);
+  if (!entry->begun) forget(*entry);
+  if (ec) co_return fail(ErrorKind::kClosed, "stopping; {} is not waited for", entry->request.path);
+  co_return fail(ErrorKind::kTimeout, "the shared volume does not answer: {}", entry->request.path);
+}
+
+awaitable<Result<void>> VolumeClient::call_void(VolumeRequest request) {
+  auto reply = co_await call(std::move(request));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return Result<void>();
+}
+
+awaitable<Result<std::optional<std::string>>> VolumeClient::read(std::string path,
+                                                                 std::size_t most) {
+  VolumeRequest q;
+  q.op = VolumeOp::kRead;
+  q.path = std::move(path);
+  q.number = most;
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  if (!reply->yes) co_return std::nullopt;
+  co_return std::move(reply->bytes);
+}
+
+awaitable<Result<bool>> VolumeClient::exists(std::string path) {
+  VolumeRequest q;
+  q.op = VolumeOp::kExists;
+  q.path = std::move(path);
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return reply->yes;
+}
+
+awaitable<Result<bool>> VolumeClient::write_new(std::string path, std::string bytes,
+                                                std::uint32_t mode) {
+  VolumeRequest q;
+  q.op = VolumeOp::kWriteNew;
+  q.path = std::move(path);
+  q.bytes = std::move(bytes);
+  q.number = mode;
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return reply->yes;
+}
+
+awaitable<Result<void>> VolumeClient::replace(std::string path, std::string bytes,
+                                              std::uint32_t mode) {
+  VolumeRequest q;
+  q.op = VolumeOp::kReplace;
+  q.path = std::move(path);
+  q.bytes = std::move(bytes);
+  q.number = mode;
+  return call_void(std::move(q));
+}
+
+awaitable<Result<void>> VolumeClient::append(std::string path, std::string bytes, std::uint64_t at,
+                                             bool sync) {
+  VolumeRequest q;
+  q.op = VolumeOp::kAppend;
+  q.path = std::move(path);
+  q.bytes = std::move(bytes);
+  q.number = at;
+  q.sync = sync;
+  return call_void(std::move(q));
+}
+
+awaitable<Result<void>> VolumeClient::truncate(std::string path, std::uint64_t size) {
+  VolumeRequest q;
+  q.op = VolumeOp::kTruncate;
+  q.path = std::move(path);
+  q.number = size;
+  return call_void(std::move(q));
+}
+
+awaitable<Result<void>> VolumeClient::make_dirs(std::string path) {
+  VolumeRequest q;
+  q.op = VolumeOp::kMakeDirs;
+  q.path = std::move(path);
+  return call_void(std::move(q));
+}
+
+awaitable<Result<void>> VolumeClient::rename(std::string from, std::string to) {
+  VolumeRequest q;
+  q.op = VolumeOp::kRename;
+  q.path = std::move(from);
+  q.path2 = std::move(to);
+  return call_void(std::move(q));
+}
+
+awaitable<Result<bool>> VolumeClient::link(std::string path, std::string target) {
+  VolumeRequest q;
+  q.op = VolumeOp::kLink;
+  q.path = std::move(path);
+  q.path2 = std::move(target);
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return reply->yes;
+}
+
+awaitable<Result<void>> VolumeClient::remove(std::string path) {
+  VolumeRequest q;
+  q.op = VolumeOp::kRemove;
+  q.path = std::move(path);
+  return call_void(std::move(q));
+}
+
+awaitable<Result<std::vector<std::string>>> VolumeClient::list(std::string path) {
+  VolumeRequest q;
+  q.op = VolumeOp::kList;
+  q.path = std::move(path);
+  auto reply = co_await call(std::move(q));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return std::move(reply->names);
+}
+
+Duration VolumeClient::stalled_for() const {
+  return asked_ ? std::chrono::steady_clock::now() - *asked_ : Duration::zero();
+}
+
+awaitable<bool> VolumeClient::drain(Duration limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  asio::steady_timer timer(executor_);
+  while (!queue_.empty() && !stopped_ && std::chrono::steady_clock::now() < until) {
+    timer.expires_after(5ms);
+    auto [ec] = co_await timer.async_wait(tok);
+    if (ec) break;
+  }
+  const bool is_done = queue_.empty();
+  co_return is_done;
+}
+
+}  // namespace dt::supervisor

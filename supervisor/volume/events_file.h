@@ -1,0 +1,44 @@
+/// events.jsonl on the shared volume: every line once and in order, however long the volume stalls.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "supervisor/volume/client.h"
+#include "supervisor/volume/mirrored_file.h"
+
+namespace dt::supervisor {
+
+/// What earlier terms have told in the file.
+struct ToldEvents {
+  std::uint64_t bytes = 0;  ///< Of its whole lines; half of one more may follow.
+  std::uint64_t next = 0;   ///< Number of the next event.
+  /// SEQs of the lines of host_worker_log that have their event.
+  std::set<std::uint64_t> log_lines;
+};
+/// `text`: all of the file. A line that is none of ours counts as one.
+[[nodiscard]] ToldEvents told_events(std::string_view text);
+
+/// One thread. `volume` outlives it.
+class EventsFile final : public CatchingUp {
+ public:
+  /// `size`: of the file; kAnySize if that could not be learnt.
+  EventsFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
+             std::uint64_t size);
+
+  /// A line, with its newline.
+  void add(std::string_view line);
+
+ private:
+  [[nodiscard]] bool is_behind() const override { return !missing_.empty(); }
+  io::awaitable<Result<void>> catch_up() override;
+
+  VolumeClient& volume_;
+  std::string path_;
+  std::uint64_t size_;   ///< kAnySize, too, once somebody else has changed the file.
+  std::string missing_;  ///< After a failure a part of it may be there.
+};
+
+}  // namespace dt::supervisor

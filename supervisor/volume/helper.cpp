@@ -1,0 +1,346 @@
+#include "supervisor/volume/helper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "io/fd.h"
+#include "supervisor/volume/protocol.h"
+
+namespace dt::supervisor {
+namespace {
+
+using io::Fd;
+using Clock = std::chrono::steady_clock;
+
+/// Between looks at the watched folder, whose other files may be written to all the time.
+constexpr std::chrono::milliseconds kHintRest{50};
+
+/// An errno on its way to the reply.
+struct Trouble {
+  int number;
+  std::string doing;
+};
+
+template <class T>
+using Outcome = tl::expected<T, Trouble>;
+
+tl::unexpected<Trouble> trouble(std::string_view doing, const std::string& path) {
+  const int number = errno;
+  return tl::unexpected(Trouble{number, fmt::format("{} {}", doing, path)});
+}
+
+Outcome<void> write_all(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return trouble("write", path);
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return {};
+}
+
+/// At most `most` bytes from where the descriptor stands.
+Outcome<std::string> read_some(int fd, std::size_t most, const std::string& path) {
+  std::string out;
+  while (out.size() < most) {
+    const std::size_t had = out.size();
+    out.resize(std::min(most, had + (std::size_t{64} << 10)));
+    const ssize_t n = ::read(fd, out.data() + had, out.size() - had);
+    out.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return trouble("read", path);
+    if (n == 0) break;
+  }
+  return out;
+}
+
+Outcome<VolumeReply> read_file(const VolumeRequest& q) {
+  VolumeReply reply;
+  // O_NONBLOCK: a fifo in place of the file must not hold us.
+  const Fd fd(::open(q.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd && errno == ENOENT) return reply;
+  if (!fd) return trouble("open", q.path);
+  auto bytes = read_some(fd.get(), q.number + 1, q.path);
+  if (!bytes) return tl::unexpected(bytes.error());
+  if (bytes->size() > q.number) return tl::unexpected(Trouble{EFBIG, "read " + q.path});
+  reply.yes = true;
+  reply.bytes = std::move(*bytes);
+  return reply;
+}
+
+Outcome<void> write_synced(const std::string& path, int flags, const VolumeRequest& q) {
+  const Fd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, static_cast<mode_t>(q.number)));
+  if (!fd) return trouble("create", path);
+  if (auto done = write_all(fd.get(), q.bytes, path); !done) return done;
+  if (::fsync(fd.get()) != 0) return trouble("sync", path);
+  return {};
+}
+
+/// Gives what was written a second name, if that is free. NFS may have done what it then denies.
+Outcome<bool> link_new(const std::string& from, const std::string& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) return true;
+  if (errno != EEXIST) return trouble("create", to);
+  struct stat now {};
+  if (::stat(from.c_str(), &now) != 0) return trouble("stat", from);
+  return now.st_nlink == 2;
+}
+
+/// Another master's helper may have the same pid.
+std::string new_name(const std::string& path) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("{}.{}.{}.new", path, host, ::getpid());
+}
+
+/// Its whole content or nothing, wherever we are killed; without hard links it may be a part.
+Outcome<VolumeReply> write_new(const VolumeRequest& q) {
+  const std::string temporary = new_name(q.path);
+  VolumeReply reply;
+  ::unlink(temporary.c_str());  // of one who was killed: it may be the file itself
+  auto done = write_synced(temporary, O_EXCL, q);
+  if (done) {
+    auto linked = link_new(temporary, q.path);
+    if (linked)
+      reply.yes = *linked;
+    else
+      done = tl::unexpected(linked.error());
+  }
+  ::unlink(temporary.c_str());
+  const bool has_links = done || (done.error().number != EPERM && done.error().number != ENOSYS &&
+                                  done.error().number != EOPNOTSUPP);
+  if (!has_links) {
+    done = write_synced(q.path, O_EXCL, q);
+    reply.yes = done.has_value();
+    if (!done && done.error().number == EEXIST) return reply;
+  }
+  if (!done) return tl::unexpected(done.error());
+  return reply;
+}
+
+Outcome<VolumeReply> replace(const VolumeRequest& q) {
+  const std::string temporary = fmt::format("{}.{}.tmp", q.path, ::getpid());
+  auto done = write_synced(temporary, O_TRUNC, q);
+  if (done && ::rename(temporary.c_str(), q.path.c_str()) != 0) done = trouble("rename to", q.path);
+  if (done) return VolumeReply();
+  ::unlink(temporary.c_str());
+  return tl::unexpected(done.error());
+}
+
+/// The old file or the new link is there at any moment.
+Outcome<VolumeReply> make_link(const VolumeRequest& q) {
+  const std::string temporary = fmt::format("{}.{}.tmp", q.path, ::getpid());
+  VolumeReply reply;
+  ::unlink(temporary.c_str());  // of one who was killed
+  if (::symlink(q.path2.c_str(), temporary.c_str()) != 0) {
+    const bool has_links = errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP;
+    if (has_links) return trouble("link", q.path);
+    return reply;
+  }
+  reply.yes = ::rename(temporary.c_str(), q.path.c_str()) == 0;
+  if (reply.yes) return reply;
+  auto failed = trouble("rename to", q.path);
+  ::unlink(temporary.c_str());
+  return failed;
+}
+
+/// With the size before given, doing it again is harmless: what an earlier try wrote counts.
+Outcome<VolumeReply> append(const VolumeRequest& q) {
+  const Fd fd(::open(q.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd) return trouble("open", q.path);
+  std::string_view rest = q.bytes;
+  if (q.number != kAnySize) {
+    struct stat now {};
+    if (::fstat(fd.get(), &now) != 0) return trouble("stat", q.path);
+    if (::lseek(fd.get(), static_cast<off_t>(q.number), SEEK_SET) < 0)
+      return trouble("seek in", q.path);
+    auto there = read_some(fd.get(), q.bytes.size() + 1, q.path);
+    if (!there) return tl::unexpected(there.error());
+    if (static_cast<std::uint64_t>(now.st_size) < q.number || !rest.starts_with(*there))
+      return tl::unexpected(
+          Trouble{kConflict, fmt::format("{} was changed by someone else", q.path)});
+    rest.remove_prefix(there->size());
+  }
+  if (auto done = write_all(fd.get(), rest, q.path); !done) return tl::unexpected(done.error());
+  if (q.sync && ::fsync(fd.get()) != 0) return trouble("sync", q.path);
+  struct stat now {};
+  if (q.limit > 0 && ::fstat(fd.get(), &now) == 0 &&
+      static_cast<std::uint64_t>(now.st_size) >= q.limit / 2 &&
+      ::rename(q.path.c_str(), (q.path + kOlder).c_str()) != 0)
+    return trouble("set aside", q.path);
+  return VolumeReply();
+}
+
+Outcome<VolumeReply> room(const std::string& path) {
+  struct statvfs fs {};
+  if (::statvfs(path.c_str(), &fs) != 0) return trouble("look at the room of", path);
+  VolumeReply reply;
+  reply.number = static_cast<std::uint64_t>(fs.f_bavail) * fs.f_frsize;
+  return reply;
+}
+
+Outcome<VolumeReply> make_dirs(const std::string& path) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) return trouble("make folder", part);
+    if (end == std::string::npos) break;
+  }
+  struct stat made {};
+  if (::stat(path.c_str(), &made) != 0) return trouble("make folder", path);
+  if (!S_ISDIR(made.st_mode)) return tl::unexpected(Trouble{ENOTDIR, "make folder " + path});
+  return VolumeReply();
+}
+
+struct CloseDir {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+
+Outcome<VolumeReply> list(const std::string& path) {
+  const std::unique_ptr<DIR, CloseDir> dir(::opendir(path.c_str()));
+  if (!dir) return trouble("list", path);
+  VolumeReply reply;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") reply.names.push_back(name);
+  }
+  std::sort(reply.names.begin(), reply.names.end());
+  return reply;
+}
+
+class Helper {
+ public:
+  explicit Helper(int fd) : fd_(fd), inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
+
+  int serve() {
+    std::string buffer(std::size_t{64} << 10, '\0');
+    for (;;) {
+      const int rest = hint_rest_ms();
+      pollfd waits[2] = {{fd_, POLLIN, 0}, {rest > 0 ? -1 : inotify_.get(), POLLIN, 0}};
+      if (::poll(waits, 2, rest > 0 ? rest : -1) < 0 && errno != EINTR) return 1;
+      if (waits[1].revents != 0) pass_hint();
+      if (waits[0].revents == 0) continue;
+      const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return 0;
+      decoder_.feed(std::string_view(buffer).substr(0, static_cast<std::size_t>(n)));
+      for (;;) {
+        const auto frame = decoder_.next();
+        if (!frame) return 1;
+        if (!*frame) break;
+        const auto request = wire::parse<VolumeRequest>((*frame)->body);
+        if (!request) return 1;
+        if (!write_all(fd_, wire::frame(answer(*request)), "")) return 0;
+      }
+    }
+  }
+
+ private:
+  VolumeReply answer(const VolumeRequest& q) {
+    auto outcome = execute(q);
+    if (outcome) return std::move(*outcome);
+    VolumeReply reply;
+    reply.error = outcome.error().number;
+    reply.text = outcome.error().doing;
+    return reply;
+  }
+
+  Outcome<VolumeReply> execute(const VolumeRequest& q) {
+    switch (q.op) {
+      case VolumeOp::kRead:
+        return read_file(q);
+      case VolumeOp::kExists: {
+        VolumeReply reply;
+        reply.yes = ::access(q.path.c_str(), F_OK) == 0;
+        if (!reply.yes && errno != ENOENT && errno != ENOTDIR) return trouble("stat", q.path);
+        return reply;
+      }
+      case VolumeOp::kWriteNew:
+        return write_new(q);
+      case VolumeOp::kReplace:
+        return replace(q);
+      case VolumeOp::kAppend:
+        return append(q);
+      case VolumeOp::kTruncate:
+        if (::truncate(q.path.c_str(), static_cast<off_t>(q.number)) != 0)
+          return trouble("truncate", q.path);
+        return VolumeReply();
+      case VolumeOp::kMakeDirs:
+        return make_dirs(q.path);
+      case VolumeOp::kRename:
+        if (::rename(q.path.c_str(), q.path2.c_str()) != 0)
+          return trouble("rename", fmt::format("{} to {}", q.path, q.path2));
+        return VolumeReply();
+      case VolumeOp::kRemove:
+        if (::remove(q.path.c_str()) != 0 && errno != ENOENT) return trouble("remove", q.path);
+        return VolumeReply();
+      case VolumeOp::kList:
+        return list(q.path);
+      case VolumeOp::kLink:
+        return make_link(q);
+      case VolumeOp::kRoom:
+        return room(q.path);
+      case VolumeOp::kWatch:
+        watched_ = q.path2;
+        if (::inotify_add_watch(inotify_.get(), q.path.c_str(),
+                                IN_CLOSE_WRITE | IN_MODIFY | IN_MOVED_TO | IN_MOVED_FROM |
+                                    IN_CREATE | IN_DELETE | IN_ONLYDIR) < 0)
+          return trouble("watch", q.path);
+        return VolumeReply();
+    }
+    return tl::unexpected(Trouble{ENOSYS, "an unknown request"});
+  }
+
+  /// How long the folder is not looked at; 0: it is.
+  int hint_rest_ms() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - Clock::now());
+    return std::max(0, static_cast<int>(left.count()));
+  }
+
+  /// What happened to the file does not matter: someone should look. Lost events count as one.
+  void pass_hint() {
+    next_look_ = Clock::now() + kHintRest;
+    alignas(inotify_event) char events[4096];
+    bool concerns = false;
+    for (ssize_t n; (n = ::read(inotify_.get(), events, sizeof events)) > 0;) {
+      for (ssize_t at = 0; at < n;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(events + at);
+        concerns = concerns || event->len == 0 || watched_ == event->name;
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      }
+    }
+    const char byte = 'x';
+    if (concerns) [[maybe_unused]]
+      const ssize_t n = ::write(STDOUT_FILENO, &byte, 1);
+  }
+
+  int fd_;
+  Fd inotify_;
+  std::string watched_;  ///< Name of the file of interest in the watched folder.
+  Clock::time_point next_look_{};
+  wire::FrameDecoder decoder_{std::size_t{256} << 20};
+};
+
+}  // namespace
+
+int volume_helper(int fd) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGPIPE, SIG_IGN);
+  const int flags = ::fcntl(STDOUT_FILENO, F_GETFL);
+  if (flags >= 0) ::fcntl(STDOUT_FILENO, F_SETFL, flags | O_NONBLOCK);
+  return Helper(fd).serve();
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,39 @@
+#include "supervisor/volume/journal_copy.h"
+
+#include <utility>
+
+namespace dt::supervisor {
+
+JournalCopy::JournalCopy(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
+                         std::string bytes)
+    : CatchingUp(std::move(executor)),
+      volume_(volume),
+      path_(std::move(path)),
+      bytes_(std::move(bytes)) {}
+
+void JournalCopy::add(std::string_view bytes) {
+  bytes_ += bytes;
+  wake();
+}
+
+io::awaitable<Result<void>> JournalCopy::catch_up() {
+  const std::size_t until = bytes_.size();
+  bool is_done = false;
+  if (std::exchange(is_whole_, false)) {
+    // Once this has failed, a part may have been written.
+    auto appended =
+        co_await volume_.append(path_, bytes_.substr(written_, until - written_), written_);
+    const bool was_changed = !appended && appended.error().kind == ErrorKind::kInvalid;
+    if (!appended && !was_changed) co_return appended;
+    is_done = !was_changed;
+  }
+  if (!is_done) {
+    auto replaced = co_await volume_.replace(path_, bytes_.substr(0, until), 0600);
+    if (!replaced) co_return replaced;
+  }
+  is_whole_ = true;
+  written_ = until;
+  co_return Result<void>();
+}
+
+}  // namespace dt::supervisor

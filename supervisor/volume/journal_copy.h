@@ -1,0 +1,34 @@
+/// The journal's copy on the shared volume, for a master that is lost with its disk. Never waited
+/// for; but what is there is the beginning of the journal, without gaps.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "supervisor/volume/client.h"
+#include "supervisor/volume/mirrored_file.h"
+
+namespace dt::supervisor {
+
+/// One thread. `volume` outlives it.
+class JournalCopy final : public CatchingUp {
+ public:
+  /// `bytes`: the journal as it is now. Whatever the file holds is replaced by it.
+  JournalCopy(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
+              std::string bytes);
+
+  /// What was appended to the journal.
+  void add(std::string_view bytes);
+
+ private:
+  [[nodiscard]] bool is_behind() const override { return !is_whole_ || written_ < bytes_.size(); }
+  io::awaitable<Result<void>> catch_up() override;
+
+  VolumeClient& volume_;
+  std::string path_;
+  std::string bytes_;
+  std::size_t written_ = 0;
+  bool is_whole_ = false;  ///< The file is known to hold the first written_ bytes, and no others.
+};
+
+}  // namespace dt::supervisor

@@ -1,0 +1,103 @@
+#include "supervisor/volume/lock_holder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "io/json_number.h"
+
+namespace dt::supervisor {
+
+static void to_json(nlohmann::json& j, const LockHolder& h) {
+  j = nlohmann::json{{"job", h.job},
+                     {"host", h.host},
+                     {"machine", h.machine},
+                     {"boot_id", h.boot_id},
+                     {"pid", h.pid},
+                     {"start", h.start},
+                     {"pid_namespace", h.pid_namespace}};
+}
+static void from_json(const nlohmann::json& j, LockHolder& h) {
+  j.at("job").get_to(h.job);
+  j.at("host").get_to(h.host);
+  j.at("machine").get_to(h.machine);
+  j.at("boot_id").get_to(h.boot_id);
+  h.pid = io::whole_number<std::int64_t>(j.at("pid"));
+  h.start = io::whole_number<std::uint64_t>(j.at("start"));
+  if (const auto space = j.find("pid_namespace"); space != j.end())
+    h.pid_namespace = io::whole_number<std::uint64_t>(*space);
+}
+
+namespace {
+
+std::string local_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string first_line(const char* path) {
+  const std::string text = local_file(path);
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+std::uint64_t process_start(std::int64_t pid) {
+  const std::string stat = local_file(fmt::format("/proc/{}/stat", pid));
+  // The name in parentheses may hold blanks: count from its end. Field 22 is the start time.
+  std::size_t at = stat.rfind(')');
+  // Ended, and only waiting for its parent to take note.
+  if (at != std::string::npos && at + 2 < stat.size() &&
+      (stat[at + 2] == 'Z' || stat[at + 2] == 'X'))
+    return 0;
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  std::uint64_t start = 0;
+  if (at != std::string::npos)
+    std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), start);
+  return start;
+}
+
+bool same_boot(const LockHolder& a, const LockHolder& b) {
+  if (a.boot_id != b.boot_id) return false;
+  const bool are_known = a.pid_namespace != 0 && b.pid_namespace != 0;
+  return are_known ? a.pid_namespace == b.pid_namespace : a.host == b.host;
+}
+
+LockHolder this_process(std::string job) {
+  LockHolder me;
+  me.job = std::move(job);
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  me.host = host;
+  me.pid = ::getpid();
+  me.machine = first_line("/etc/machine-id");
+  me.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  me.start = process_start(me.pid);
+  struct stat space {};
+  if (::stat("/proc/self/ns/pid", &space) == 0) me.pid_namespace = space.st_ino;
+  return me;
+}
+
+std::string to_json(const LockHolder& holder) { return nlohmann::json(holder).dump() + "\n"; }
+
+Result<LockHolder> lock_from_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  try {
+    return json.get<LockHolder>();
+  } catch (const std::exception& e) {
+    return fail(ErrorKind::kInvalid, "this is no lock file of dtlaunch ({})", e.what());
+  }
+}
+
+bool is_stale(const LockHolder& holder, const LockHolder& me) {
+  if (same_boot(holder, me))
+    return holder.job == me.job || process_start(holder.pid) != holder.start;
+  return holder.boot_id != me.boot_id && holder.host == me.host && !me.machine.empty() &&
+         holder.machine == me.machine;
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,62 @@
+/// What travels between VolumeClient and its helper process, one request at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/wire.h"
+
+namespace dt::supervisor {
+
+enum class VolumeOp : std::uint8_t {
+  kRead,      ///< `number`: the most bytes; more is an error.
+  kExists,    ///
+  kWriteNew,  ///< Unless it exists; `number`: mode.
+  kReplace,   ///< Temporary file, fsync, rename; `number`: mode.
+  /// `number`: the size before, or kAnySize; `sync`; `limit`: from half of it on the file becomes
+  /// kOlder, and the next append makes another one; 0: none.
+  kAppend,
+  kTruncate,  ///< `number`: the size.
+  kMakeDirs,  ///
+  kRename,    ///< To `path2`.
+  kRemove,    ///< A file or an empty folder; absent is fine.
+  kList,      ///
+  kLink,      ///< A symbolic link to `path2` in place of what is there; `yes`: it was made.
+  kRoom,      ///< Free bytes where the folder is.
+  kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
+};
+
+/// kAppend wherever the file ends.
+inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+
+/// What is behind the name of a file that was set aside for its size.
+inline constexpr const char* kOlder = ".1";
+
+/// VolumeReply::error when the file is not as the request expects it.
+inline constexpr std::int32_t kConflict = -1;
+
+struct VolumeRequest {
+  static constexpr std::uint16_t kType = 1;
+  VolumeOp op = VolumeOp::kRead;
+  std::string path;
+  std::string path2;
+  std::string bytes;
+  std::uint64_t number = 0;
+  bool sync = false;
+  std::uint64_t limit = 0;
+  DT_FIELDS(op, path, path2, bytes, number, sync, limit)
+};
+
+struct VolumeReply {
+  static constexpr std::uint16_t kType = 2;
+  std::int32_t error = 0;  ///< errno, with `text` saying what was done to which file.
+  std::string text;
+  bool yes = false;  ///< kRead, kExists: it is there. kWriteNew, kLink: it was made.
+  std::string bytes;
+  std::vector<std::string> names;
+  std::uint64_t number = 0;  ///< kRoom
+  DT_FIELDS(error, text, yes, bytes, names, number)
+};
+
+}  // namespace dt::supervisor

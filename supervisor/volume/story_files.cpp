@@ -1,0 +1,87 @@
+#include "supervisor/volume/story_files.h"
+
+#include <filesystem>
+#include <utility>
+
+namespace dt::supervisor {
+
+using io::awaitable;
+
+namespace {
+constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes, of earlier terms.
+}  // namespace
+
+StoryFiles::StoryFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
+                       std::optional<std::string> seen_at)
+    : executor_(std::move(executor)),
+      volume_(volume),
+      path_(std::move(file)),
+      seen_at_(std::move(seen_at)) {}
+
+awaitable<Result<ToldEvents>> StoryFiles::open(bool is_new, io::Log& log) {
+  if (is_new) {
+    auto made = co_await volume_.replace(path_, "");
+    if (!made) co_return tl::unexpected(made.error());
+  }
+  auto text = co_await read(log);
+  if (!text) co_return tl::unexpected(text.error());
+  ToldEvents told{kAnySize, 0, {}};
+  if (*text) {
+    told = told_events(**text);
+    if (told.bytes < (*text)->size()) {
+      auto cut = co_await volume_.truncate(path_, told.bytes);
+      if (!cut) co_return tl::unexpected(cut.error());
+      (*text)->resize(told.bytes);
+    }
+  }
+  file_.emplace(executor_, volume_, path_, told.bytes);
+  if (seen_at_) {
+    auto shown = co_await show(std::move(*text));
+    if (!shown) co_return tl::unexpected(shown.error());
+  }
+  for (EventsFile* file : files()) file->on_error = told_;
+  co_return std::move(told);
+}
+
+awaitable<Result<std::optional<std::string>>> StoryFiles::read(io::Log& log) {
+  auto text = co_await volume_.read(path_, kMostEvents);
+  if (text) co_return text->value_or("");
+  if (text.error().kind == ErrorKind::kTimeout) co_return tl::unexpected(text.error());
+  log.warn("what was told cannot be known: {}", text.error().message);
+  co_return std::nullopt;
+}
+
+awaitable<Result<void>> StoryFiles::show(std::optional<std::string> text) {
+  // Relative: the job folder may be mounted elsewhere on other machines.
+  const std::string folder = std::filesystem::path(*seen_at_).parent_path().string();
+  auto linked = co_await volume_.link(*seen_at_, path_.substr(folder.size() + 1));
+  if (!linked) co_return tl::unexpected(linked.error());
+  if (*linked) co_return Result<void>();
+  if (text) {
+    auto copied = co_await volume_.replace(*seen_at_, *text);
+    if (!copied) co_return copied;
+  }
+  copy_.emplace(executor_, volume_, *seen_at_, text ? text->size() : kAnySize);
+  co_return Result<void>();
+}
+
+void StoryFiles::add(std::string_view line) {
+  for (EventsFile* file : files()) file->add(line);
+}
+
+std::vector<EventsFile*> StoryFiles::files() {
+  std::vector<EventsFile*> all;
+  if (file_) all.push_back(&*file_);
+  if (copy_) all.push_back(&*copy_);
+  return all;
+}
+
+awaitable<bool> StoryFiles::finish(Duration limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  bool done = true;
+  for (EventsFile* file : files())
+    done &= co_await file->finish(until - std::chrono::steady_clock::now());
+  co_return done;
+}
+
+}  // namespace dt::supervisor

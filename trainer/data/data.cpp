@@ -1,0 +1,341 @@
+#include "trainer/data/data.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "trainer/data/random.h"
+
+namespace dt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t kIdxImages = 0x803;  // unsigned bytes, 3 dimensions
+constexpr uint32_t kIdxLabels = 0x801;  // unsigned bytes, 1 dimension
+/// No data set of this kind is near this; a wrong header must not take all memory.
+constexpr uint64_t kMaxBytes = uint64_t{1} << 30U;
+constexpr size_t kCifarRecord = 1 + 3 * 32 * 32;
+
+struct GzClose {
+  void operator()(gzFile_s* file) const { gzclose(file); }
+};
+using GzHandle = std::unique_ptr<gzFile_s, GzClose>;
+
+/// A file read from begin to end; zlib passes a plain one through.
+class Reader {
+ public:
+  static Result<Reader> open(const fs::path& path) {
+    GzHandle file(gzopen(path.c_str(), "rbe"));
+    if (file == nullptr) return tl::unexpected(errno_error(errno, "open " + path.string()));
+    gzbuffer(file.get(), 1U << 17U);
+    return Reader(std::move(file), path.string());
+  }
+
+  /// Fills `out` wholly or fails.
+  Result<void> read(std::span<uint8_t> out) {
+    size_t done = 0;
+    while (done < out.size()) {
+      const auto want = static_cast<unsigned>(std::min<size_t>(out.size() - done, 1U << 30U));
+      const int got = gzread(file_.get(), out.data() + done, want);
+      if (got < 0) return corrupt();
+      if (got == 0) {
+        int code = Z_OK;
+        gzerror(file_.get(), &code);
+        if (code != Z_OK && code != Z_STREAM_END) return corrupt();
+        return fail(ErrorKind::kInvalid,
+                    "{}: ends after {} bytes where {} more were promised; fetch it again", name_,
+                    read_ + done, out.size() - done);
+      }
+      done += static_cast<size_t>(got);
+    }
+    read_ += done;
+    return {};
+  }
+
+  Result<uint32_t> big_endian() {
+    std::array<uint8_t, 4> b{};
+    if (auto ok = read(b); !ok) return tl::unexpected(ok.error());
+    return static_cast<uint32_t>(b[0]) << 24U | static_cast<uint32_t>(b[1]) << 16U |
+           static_cast<uint32_t>(b[2]) << 8U | b[3];
+  }
+
+  /// Everything up to the end, at most kMaxBytes.
+  Result<std::vector<uint8_t>> rest() {
+    std::vector<uint8_t> all;
+    std::array<uint8_t, 1U << 16U> piece;
+    for (;;) {
+      const int got = gzread(file_.get(), piece.data(), piece.size());
+      int code = Z_OK;
+      if (got == 0) gzerror(file_.get(), &code);
+      if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {
+        return tl::unexpected(corrupt().error());
+      }
+      if (got == 0) return all;
+      all.insert(all.end(), piece.begin(), piece.begin() + got);
+      if (all.size() > kMaxBytes) return fail(ErrorKind::kInvalid, "{}: too large", name_);
+    }
+  }
+
+  /// Fails if anything is left.
+  Result<void> end() {
+    uint8_t byte = 0;
+    const int got = gzread(file_.get(), &byte, 1);
+    if (got < 0) return corrupt();
+    if (got > 0) {
+      return fail(ErrorKind::kInvalid, "{}: has bytes beyond the {} its header promises", name_,
+                  read_);
+    }
+    return {};
+  }
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  Reader(GzHandle file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
+
+  Result<void> corrupt() {
+    int code = Z_OK;
+    const std::string why = gzerror(file_.get(), &code);
+    if (code == Z_ERRNO) return tl::unexpected(errno_error(errno, "read " + name_));
+    return fail(ErrorKind::kInvalid, "{}: damaged or cut short ({}); fetch it again", name_, why);
+  }
+
+  GzHandle file_;
+  std::string name_;
+  size_t read_ = 0;
+};
+
+/// The reader behind the header, and the header's dimensions.
+struct IdxFile {
+  Reader reader;
+  std::vector<uint32_t> dimensions;
+};
+
+Result<IdxFile> open_idx(const fs::path& path, uint32_t magic, size_t dimensions) {
+  auto reader = Reader::open(path);
+  if (!reader) return tl::unexpected(reader.error());
+  auto found = reader->big_endian();
+  if (!found) return tl::unexpected(found.error());
+  if (*found != magic) {
+    return fail(ErrorKind::kInvalid,
+                "{}: not an MNIST {} file (starts with {:#010x}, not {:#010x})", path.string(),
+                magic == kIdxImages ? "image" : "label", *found, magic);
+  }
+  IdxFile file{std::move(*reader), {}};
+  uint64_t bytes = 1;
+  for (size_t i = 0; i < dimensions; ++i) {
+    auto n = file.reader.big_endian();
+    if (!n) return tl::unexpected(n.error());
+    // Checked one by one: the product of three 32-bit numbers overflows.
+    bytes = *n == 0 ? kMaxBytes + 1 : bytes * *n;
+    if (bytes > kMaxBytes) {
+      return fail(ErrorKind::kInvalid, "{}: its header gives impossible dimensions", path.string());
+    }
+    file.dimensions.push_back(*n);
+  }
+  return file;
+}
+
+/// The file itself or its .gz, whichever is there.
+std::optional<fs::path> plain_or_gz(const fs::path& path) {
+  for (const auto& candidate : {path, fs::path(path.string() + ".gz")}) {
+    std::error_code ec;
+    if (fs::exists(candidate, ec)) return candidate;
+  }
+  return std::nullopt;
+}
+
+Result<Dataset> mnist_of(const fs::path& folder, const std::string& prefix) {
+  const auto images = plain_or_gz(folder / (prefix + "-images-idx3-ubyte"));
+  const auto labels = plain_or_gz(folder / (prefix + "-labels-idx1-ubyte"));
+  if (!images || !labels) {
+    return fail(ErrorKind::kInvalid,
+                "{}: has no {}-{}-ubyte or .gz; scripts/prepare-mnist {} fetches MNIST",
+                folder.string(), prefix, images ? "labels-idx1" : "images-idx3", folder.string());
+  }
+  return read_mnist(*images, *labels);
+}
+
+/// 5x7 pictures of the digits, a row in the low five bits of each byte, leftmost bit highest.
+constexpr std::array<std::array<uint8_t, 7>, 10> kGlyphs{{
+    {0x0e, 0x11, 0x11, 0x11, 0x11, 0x11, 0x0e},
+    {0x04, 0x0c, 0x04, 0x04, 0x04, 0x04, 0x0e},
+    {0x0e, 0x11, 0x01, 0x02, 0x04, 0x08, 0x1f},
+    {0x0e, 0x11, 0x01, 0x06, 0x01, 0x11, 0x0e},
+    {0x02, 0x06, 0x0a, 0x12, 0x1f, 0x02, 0x02},
+    {0x1f, 0x10, 0x1e, 0x01, 0x01, 0x11, 0x0e},
+    {0x06, 0x08, 0x10, 0x1e, 0x11, 0x11, 0x0e},
+    {0x1f, 0x01, 0x02, 0x04, 0x08, 0x08, 0x08},
+    {0x0e, 0x11, 0x11, 0x0e, 0x11, 0x11, 0x0e},
+    {0x0e, 0x11, 0x11, 0x0f, 0x01, 0x02, 0x0c},
+}};
+
+/// The glyph's ink at a point between its cells, 0..1, bilinear.
+double ink(const std::array<uint8_t, 7>& glyph, double x, double y) {
+  const auto cell = [&](int column, int row) {
+    if (column < 0 || column > 4 || row < 0 || row > 6) return 0.0;
+    return (glyph[static_cast<size_t>(row)] >> static_cast<unsigned>(4 - column) & 1U) != 0 ? 1.0
+                                                                                            : 0.0;
+  };
+  const double left = std::floor(x);
+  const double top = std::floor(y);
+  const int c = static_cast<int>(left);
+  const int r = static_cast<int>(top);
+  const double fx = x - left;
+  const double fy = y - top;
+  return (1 - fy) * ((1 - fx) * cell(c, r) + fx * cell(c + 1, r)) +
+         fy * ((1 - fx) * cell(c, r + 1) + fx * cell(c + 1, r + 1));
+}
+
+void draw(uint8_t digit, Random& random, uint8_t* out) {
+  constexpr int kSide = 28;
+  const double scale_x = random.uniform(2.4, 3.6);  // pixels a cell
+  const double scale_y = random.uniform(2.4, 3.2);
+  const double slant = random.uniform(-0.25, 0.25);
+  const double centre_x = kSide / 2.0 + random.uniform(-2.5, 2.5);
+  const double centre_y = kSide / 2.0 + random.uniform(-2.0, 2.0);
+  const double brightness = random.uniform(190, 255);
+  for (int y = 0; y < kSide; ++y) {
+    for (int x = 0; x < kSide; ++x) {
+      const double dy = y - centre_y;
+      const double dx = x - centre_x + slant * dy;
+      const double sharp =
+          std::clamp(1.6 * ink(kGlyphs[digit], dx / scale_x + 2, dy / scale_y + 3) - 0.3, 0.0, 1.0);
+      const double noise = random.uniform(-24, 24);
+      *out++ = static_cast<uint8_t>(std::clamp(sharp * brightness + noise, 0.0, 255.0));
+    }
+  }
+}
+
+void set_mnist_scale(Dataset& set) {
+  set.mean[0] = 0.1307F;
+  set.deviation[0] = 0.3081F;
+}
+
+}  // namespace
+
+void Dataset::normalised(uint32_t i, float* out) const {
+  const auto bytes = image(i);
+  const size_t plane = size_t{height} * width;
+  for (size_t channel = 0; channel < channels; ++channel) {
+    const float scale = 1.0F / (255.0F * deviation[channel]);
+    const float shift = mean[channel] / deviation[channel];
+    for (size_t p = channel * plane; p < (channel + 1) * plane; ++p) {
+      out[p] = static_cast<float>(bytes[p]) * scale - shift;
+    }
+  }
+}
+
+Result<Dataset> read_mnist(const fs::path& images, const fs::path& labels) {
+  auto pictures = open_idx(images, kIdxImages, 3);
+  if (!pictures) return tl::unexpected(pictures.error());
+  auto digits = open_idx(labels, kIdxLabels, 1);
+  if (!digits) return tl::unexpected(digits.error());
+  if (pictures->dimensions[0] != digits->dimensions[0]) {
+    return fail(ErrorKind::kInvalid,
+                "{} has {} images but {} has {} labels: they do not belong together",
+                images.string(), pictures->dimensions[0], labels.string(), digits->dimensions[0]);
+  }
+  Dataset set;
+  set.height = pictures->dimensions[1];
+  set.width = pictures->dimensions[2];
+  set_mnist_scale(set);
+  set.pixels.resize(pictures->dimensions[0] * set.image_size());
+  set.labels.resize(digits->dimensions[0]);
+  for (auto [file, bytes] : {std::pair(&pictures->reader, std::span(set.pixels)),
+                             std::pair(&digits->reader, std::span(set.labels))}) {
+    if (auto ok = file->read(bytes); !ok) return tl::unexpected(ok.error());
+    if (auto ok = file->end(); !ok) return tl::unexpected(ok.error());
+  }
+  if (std::ranges::any_of(set.labels, [](uint8_t label) { return label > 9; })) {
+    return fail(ErrorKind::kInvalid, "{}: has labels above 9", labels.string());
+  }
+  return set;
+}
+
+Result<Dataset> read_cifar10(const std::vector<fs::path>& files) {
+  Dataset set;
+  set.channels = 3;
+  set.height = set.width = 32;
+  set.mean = {0.4914F, 0.4822F, 0.4465F};
+  set.deviation = {0.2470F, 0.2435F, 0.2616F};
+  for (const auto& path : files) {
+    auto reader = Reader::open(path);
+    if (!reader) return tl::unexpected(reader.error());
+    auto bytes = reader->rest();
+    if (!bytes) return tl::unexpected(bytes.error());
+    if (bytes->empty() || bytes->size() % kCifarRecord != 0) {
+      return fail(ErrorKind::kInvalid,
+                  "{}: {} bytes are not a whole number of CIFAR-10 records of {} bytes",
+                  path.string(), bytes->size(), kCifarRecord);
+    }
+    for (size_t at = 0; at < bytes->size(); at += kCifarRecord) {
+      const auto* record = bytes->data() + at;
+      if (*record > 9) {
+        return fail(ErrorKind::kInvalid, "{}: record {} has label {}, above 9", path.string(),
+                    at / kCifarRecord, *record);
+      }
+      set.labels.push_back(*record);
+      set.pixels.insert(set.pixels.end(), record + 1, record + kCifarRecord);
+    }
+  }
+  return set;
+}
+
+Result<DataPair> load_mnist(const fs::path& folder) {
+  auto train = mnist_of(folder, "train");
+  if (!train) return tl::unexpected(train.error());
+  auto test = mnist_of(folder, "t10k");
+  if (!test) return tl::unexpected(test.error());
+  return DataPair{std::move(*train), std::move(*test), "MNIST in " + folder.string()};
+}
+
+Result<DataPair> load_cifar10(const fs::path& folder) {
+  std::vector<fs::path> batches;
+  for (int i = 1; i <= 5; ++i) {
+    if (auto path = plain_or_gz(folder / fmt::format("data_batch_{}.bin", i))) {
+      batches.push_back(*path);
+    }
+  }
+  const auto last = plain_or_gz(folder / "test_batch.bin");
+  if (batches.empty() || !last) {
+    return fail(ErrorKind::kInvalid, "{}: has no {} (CIFAR-10, binary version) or .gz",
+                folder.string(), batches.empty() ? "data_batch_1.bin" : "test_batch.bin");
+  }
+  auto train = read_cifar10(batches);
+  if (!train) return tl::unexpected(train.error());
+  auto test = read_cifar10({*last});
+  if (!test) return tl::unexpected(test.error());
+  return DataPair{std::move(*train), std::move(*test), "CIFAR-10 in " + folder.string()};
+}
+
+Dataset generate_digits(uint32_t count, uint64_t seed) {
+  Dataset set;
+  set.height = set.width = 28;
+  set_mnist_scale(set);
+  set.labels.resize(count);
+  set.pixels.resize(count * set.image_size());
+  Random random(seed);
+  for (uint32_t i = 0; i < count; ++i) {
+    set.labels[i] = static_cast<uint8_t>(random.below(10));
+    draw(set.labels[i], random, set.pixels.data() + i * set.image_size());
+  }
+  return set;
+}
+
+Result<DataPair> load_data(std::string_view kind, const fs::path& folder) {
+  if (kind == "generated") {
+    return DataPair{generate_digits(12000, 1), generate_digits(2000, 2), "generated digits"};
+  }
+  if (folder.empty()) {
+    return fail(ErrorKind::kInvalid, "data set {} needs a folder (--data DIR)", kind);
+  }
+  if (kind == "mnist") return load_mnist(folder);
+  if (kind == "cifar10") return load_cifar10(folder);
+  return fail(ErrorKind::kInvalid, "unknown data set {}: mnist, cifar10 or generated", kind);
+}
+
+}  // namespace dt

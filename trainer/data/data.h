@@ -1,0 +1,65 @@
+/// Labelled pictures in memory and where they come from: MNIST idx files and CIFAR-10 binary files
+/// (plain or .gz), or digits drawn by the program itself. Knows nothing of workers or batches.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+
+namespace dt {
+
+/// Pictures of one size as bytes, channel by channel, row by row, with a label 0..classes-1 each.
+struct Dataset {
+  uint32_t channels = 1;
+  uint32_t height = 0;
+  uint32_t width = 0;
+  uint32_t classes = 10;
+  /// Of the channels, on the scale 0..1: what normalising subtracts and divides by.
+  std::array<float, 3> mean{};
+  std::array<float, 3> deviation{1.0F, 1.0F, 1.0F};
+  std::vector<uint8_t> pixels;
+  std::vector<uint8_t> labels;
+
+  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(labels.size()); }
+  [[nodiscard]] size_t image_size() const { return size_t{channels} * height * width; }
+  [[nodiscard]] std::span<const uint8_t> image(uint32_t i) const {
+    return std::span(pixels).subspan(i * image_size(), image_size());
+  }
+  /// Writes picture i, normalised, to `out` (image_size() floats).
+  void normalised(uint32_t i, float* out) const;
+};
+
+/// What a training run needs.
+struct DataPair {
+  Dataset train;
+  Dataset test;
+  std::string source;  ///< Where it came from, for a person: a folder or "generated digits".
+};
+
+/// One pair of idx files. Errors name the file and what is wrong with it.
+[[nodiscard]] Result<Dataset> read_mnist(const std::filesystem::path& images,
+                                         const std::filesystem::path& labels);
+/// CIFAR-10 binary files (records of one label byte and 3072 pixel bytes), one after the other.
+[[nodiscard]] Result<Dataset> read_cifar10(const std::vector<std::filesystem::path>& files);
+
+/// The four MNIST files of a folder under their usual names, each with or without .gz.
+[[nodiscard]] Result<DataPair> load_mnist(const std::filesystem::path& folder);
+/// data_batch_*.bin and test_batch.bin of a folder, each with or without .gz.
+[[nodiscard]] Result<DataPair> load_cifar10(const std::filesystem::path& folder);
+
+/// MNIST-like digits (28x28, white on black), moved, scaled, slanted and made noisy at random.
+/// The same count and seed give the same bytes.
+[[nodiscard]] Dataset generate_digits(uint32_t count, uint64_t seed);
+
+/// `kind` is mnist, cifar10 or generated; the folder is not used for the last.
+[[nodiscard]] Result<DataPair> load_data(std::string_view kind,
+                                         const std::filesystem::path& folder);
+
+}  // namespace dt
