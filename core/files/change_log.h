@@ -12,9 +12,21 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/job/records.h"
+#include "core/base/wire.h"
+#include "core/files/hosts.h"
 
 namespace dt {
+
+/// A line of host_worker_log. It is part of the journal's record of the decision that causes it, so
+/// that no crash can part the two.
+struct LogLine {
+  std::uint64_t seq = 0;
+  bool added = false;
+  Host host;
+  std::int64_t wall_ns = 0;
+  friend bool operator==(const LogLine&, const LogLine&) = default;
+  DT_FIELDS(seq, added, host, wall_ns)
+};
 
 /// The line with its newline. The host by its name only: no user, no port, no brackets.
 [[nodiscard]] std::string format_change(const LogLine& line);

@@ -11,21 +11,11 @@
 
 #include "core/base/id.h"
 #include "core/base/wire.h"
+#include "core/files/change_log.h"
 #include "core/files/hosts.h"
 #include "core/protocol/control_messages.h"
 
 namespace dt {
-
-/// A line of host_worker_log. It travels inside the record of the decision that causes it, so that
-/// no crash can part the two.
-struct LogLine {
-  std::uint64_t seq = 0;
-  bool added = false;
-  Host host;
-  std::int64_t wall_ns = 0;
-  friend bool operator==(const LogLine&, const LogLine&) = default;
-  DT_FIELDS(seq, added, host, wall_ns)
-};
 
 /// First record: what the job is.
 struct JobBegan {

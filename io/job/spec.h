@@ -109,6 +109,8 @@ struct JobSpec {
 [[nodiscard]] std::string to_json_without_values(JobSpec spec);
 [[nodiscard]] Result<JobSpec> spec_from_json(const std::string& text);
 
+/// What a log that --log-limit set aside has behind its name.
+inline constexpr const char* kOlder = ".1";
 /// `<job_dir>/.dtlaunch`
 [[nodiscard]] std::string marker_dir(const std::string& job_dir);
 /// `<job_dir>/.dtlaunch/<job>`

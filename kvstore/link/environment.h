@@ -6,7 +6,7 @@
 
 #include "core/base/result.h"
 #include "kvstore/link/agent_link.h"
-#include "kvstore/worker/client.h"
+#include "kvstore/link/transport.h"
 
 namespace dt::kv {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kvstore/compute/cuda/device_guard.h"
 #include "kvstore/link/handshake.h"
-#include "kvstore/worker/device/arrays.h"
 
 namespace dt::kv {
 
@@ -22,7 +22,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
 Result<std::unique_ptr<SharedDeviceMemory>> SharedDeviceMemory::create(int number,
                                                                        std::size_t size) {
   std::unique_ptr<SharedDeviceMemory> made(new SharedDeviceMemory);
-  const OnDevice here(number);
+  const cuda::DeviceGuard here(number);
   if (const auto status = made->start(size); !status.ok())
     return fail(ErrorKind::kUnavailable, "CUDA device {}: {} bytes for others: {}", number, size,
                 status.error);
@@ -83,7 +83,7 @@ Result<std::shared_ptr<OpenedDeviceMemory>> OpenedDeviceMemory::open(const data:
 }
 
 OpenedDeviceMemory::~OpenedDeviceMemory() {
-  const OnDevice here(number_);
+  const cuda::DeviceGuard here(number_);
   memory_ = cuda::ForeignMemory();
 }
 

@@ -17,18 +17,12 @@
 
 #include "core/base/result.h"
 #include "kvstore/compute/cuda/local_group.h"
+#include "kvstore/link/transport.h"
 #include "kvstore/store.h"
 
 namespace dt::kv {
 
 class JobLink;
-
-/// What large chunks travel by between a worker and a server.
-enum class Transport : std::uint8_t {
-  kAuto,  ///< Shared memory where a server shows that it sees this worker's, else TCP.
-  kTcp,
-  kSharedMemory,  ///< A server that does not see it is an error.
-};
 
 struct ClientOptions {
   std::string type = "dist_sync";

@@ -33,7 +33,6 @@
 #include "supervisor/dtctl/job_wait.h"
 #include "supervisor/dtctl/status_text.h"
 #include "supervisor/dtctl/why_text.h"
-#include "supervisor/volume/protocol.h"
 
 namespace dt::supervisor {
 namespace {
@@ -430,7 +429,7 @@ io::awaitable<int> wait(Arguments args) {
 /// was set aside of a log (--log-limit) comes first.
 io::awaitable<int> show_file(Arguments args, std::string path,
                              std::function<void(std::string)> show) {
-  const std::string older = path + kOlder;
+  const std::string older = path + io::kOlder;
   std::error_code ec;
   const bool has_older = fs::exists(older, ec);
   if (!has_older && !fs::exists(path, ec)) co_return complain(errno_error(ENOENT, path));

@@ -73,7 +73,7 @@ class VolumeClient {
     kNever,
   };
   /// Fire and forget, in order, however long the volume stalls. An error goes to on_append_error.
-  /// With a `limit` the file and its older part, kOlder, have at most about so many bytes.
+  /// With a `limit` the file and its older part, io::kOlder, have at most about so many bytes.
   void queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at = kAnySize,
                     std::uint64_t limit = 0);
 

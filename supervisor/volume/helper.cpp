@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "io/fd.h"
+#include "io/job/spec.h"
 #include "supervisor/volume/protocol.h"
 
 namespace dt::supervisor {
@@ -179,7 +180,7 @@ Outcome<VolumeReply> append(const VolumeRequest& q) {
   struct stat now {};
   if (q.limit > 0 && ::fstat(fd.get(), &now) == 0 &&
       static_cast<std::uint64_t>(now.st_size) >= q.limit / 2 &&
-      ::rename(q.path.c_str(), (q.path + kOlder).c_str()) != 0)
+      ::rename(q.path.c_str(), (q.path + io::kOlder).c_str()) != 0)
     return trouble("set aside", q.path);
   return VolumeReply();
 }

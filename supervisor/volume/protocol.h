@@ -15,7 +15,7 @@ enum class VolumeOp : std::uint8_t {
   kWriteNew,  ///< Unless it exists; `number`: mode.
   kReplace,   ///< Temporary file, fsync, rename; `number`: mode.
   /// `number`: the size before, or kAnySize; `sync`; `limit`: from half of it on the file becomes
-  /// kOlder, and the next append makes another one; 0: none.
+  /// io::kOlder, and the next append makes another one; 0: none.
   kAppend,
   kTruncate,  ///< `number`: the size.
   kMakeDirs,  ///
@@ -29,9 +29,6 @@ enum class VolumeOp : std::uint8_t {
 
 /// kAppend wherever the file ends.
 inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
-
-/// What is behind the name of a file that was set aside for its size.
-inline constexpr const char* kOlder = ".1";
 
 /// VolumeReply::error when the file is not as the request expects it.
 inline constexpr std::int32_t kConflict = -1;

@@ -4,26 +4,13 @@
 #include <cstdint>
 #include <utility>
 
+#include "kvstore/compute/cuda/device_guard.h"
+
 namespace dt::kv::cuda {
 
 namespace {
 
 constexpr std::size_t kAlignment = 16;  ///< Bytes a thread moves at once.
-
-/// Puts the calling thread's current device back.
-class KeepDevice {
- public:
-  KeepDevice() : known_(current_device(device_).ok()) {}
-  ~KeepDevice() {
-    if (known_) (void)use_device(device_);
-  }
-  KeepDevice(const KeepDevice&) = delete;
-  KeepDevice& operator=(const KeepDevice&) = delete;
-
- private:
-  int device_ = 0;
-  bool known_;
-};
 
 std::size_t equal_part(std::size_t elements, NcclType type, std::size_t ranks) {
   const std::size_t step = kAlignment / size_of(type);
@@ -44,7 +31,7 @@ Part part_of(std::size_t elements, NcclType type, std::size_t ranks, std::size_t
 
 std::string LocalGroup::use(const std::vector<int>& devices) {
   if (devices == devices_ && !devices.empty() && (!comms_ || comms_->failure().empty())) return {};
-  const KeepDevice keep;
+  const DeviceGuard keep;
   last_.clear();
   comms_.reset();
   devices_.clear();
@@ -79,7 +66,7 @@ std::string LocalGroup::use(const std::vector<int>& devices) {
 std::string LocalGroup::reduce_scatter(const std::vector<Array>& arrays, std::size_t elements,
                                        NcclType type) {
   if (std::string why = objection(arrays); !why.empty() || !comms_ || elements == 0) return why;
-  const KeepDevice keep;
+  const DeviceGuard keep;
   doing_ = "sum arrays";
   const std::size_t ranks = arrays.size();
   const std::size_t each = equal_part(elements, type, ranks);
@@ -105,7 +92,7 @@ std::string LocalGroup::reduce_scatter(const std::vector<Array>& arrays, std::si
 std::string LocalGroup::all_gather(const std::vector<Array>& arrays, std::size_t elements,
                                    NcclType type) {
   if (std::string why = objection(arrays); !why.empty() || !comms_ || elements == 0) return why;
-  const KeepDevice keep;
+  const DeviceGuard keep;
   doing_ = "gather arrays";
   const std::size_t ranks = arrays.size();
   const std::size_t each = equal_part(elements, type, ranks);
@@ -128,17 +115,17 @@ std::string LocalGroup::all_gather(const std::vector<Array>& arrays, std::size_t
 }
 
 std::string LocalGroup::wait() {
-  const KeepDevice keep;
+  const DeviceGuard keep;
   return comms_ ? comms_->wait_for(last_, doing_) : std::string();
 }
 
 std::string LocalGroup::check() {
-  const KeepDevice keep;
+  const DeviceGuard keep;
   return comms_ ? comms_->check(*doing_ != '\0' ? doing_ : "go on") : std::string();
 }
 
 std::string LocalGroup::give_up_late() {
-  const KeepDevice keep;
+  const DeviceGuard keep;
   return comms_ ? comms_->fail_late(doing_) : std::string();
 }
 

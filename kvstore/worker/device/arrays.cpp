@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kvstore/compute/cuda/device.h"
+#include "kvstore/compute/cuda/device_guard.h"
 #include "kvstore/dtkv.h"
 
 namespace dt::kv {
@@ -14,16 +15,6 @@ tl::unexpected<StoreError> failed(const Array& array, const char* what) {
 }
 
 }  // namespace
-
-OnDevice::OnDevice(int device) : device_(device), before_(device) {
-  const bool is_known = cuda::current_device(before_).ok();
-  if (!is_known) before_ = device;
-  if (before_ != device) (void)cuda::use_device(device);
-}
-
-OnDevice::~OnDevice() {
-  if (before_ != device_) (void)cuda::use_device(before_);
-}
 
 Status KnownDevices::check(const std::vector<Array>& arrays) {
   for (const auto& array : arrays) {
@@ -50,7 +41,7 @@ Status HostArrays::make(KnownDevices& devices, bool reads) {
   copies_ = original_;
   for (auto& array : copies_) {
     if (!array.is_ordered()) continue;
-    const OnDevice here(array.place.device);
+    const cuda::DeviceGuard here(array.place.device);
     const Array original = array;
     cuda::Status status;
     if (array.is_on_device()) {
@@ -71,7 +62,7 @@ Status HostArrays::write() const {
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const auto& to = original_[i];
     if (!to.is_on_device() || to.count == 0) continue;
-    const OnDevice here(to.place.device);
+    const cuda::DeviceGuard here(to.place.device);
     auto status = cuda::copy(to.data, copies_[i].data, bytes_of(to), to.stream);
     if (status.ok()) status = cuda::wait(to.stream);
     if (!status.ok()) return failed(to, status.error);

@@ -12,19 +12,6 @@
 
 namespace dt::kv {
 
-/// A device is the calling thread's current one, as long as this lives.
-class OnDevice {
- public:
-  explicit OnDevice(int device);
-  ~OnDevice();
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int device_;
-  int before_ = 0;
-};
-
 /// Which devices can be used. Each is looked for once. One thread at a time.
 class KnownDevices {
  public:

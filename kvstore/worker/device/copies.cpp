@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "kvstore/compute/cuda/device_guard.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/worker/device/arrays.h"
 
@@ -48,7 +49,7 @@ DeviceCopies::DeviceCopies(WorkerId worker, io::asio::io_context& context, Owner
 DeviceCopies::~DeviceCopies() {
   DT_CHECK(busy_ == 0, "copies end before the store does");
   for (const auto& [device, lane] : lanes_) {
-    const OnDevice here(device);
+    const cuda::DeviceGuard here(device);
     (void)cuda::wait(lane->bell.get());  // nobody calls us back any more
   }
 }
@@ -61,7 +62,7 @@ StoreError DeviceCopies::error_of(int device, const char* what) const {
 
 StoreResult<std::shared_ptr<DeviceCall>> DeviceCopies::begin_call(const Array& array) {
   const int device = array.place.device;
-  const OnDevice here(device);
+  const cuda::DeviceGuard here(device);
   auto& lane = lanes_[device];
   if (!lane) {
     auto fresh = std::make_shared<DeviceLane>();
@@ -85,7 +86,7 @@ cuda::Stream DeviceCopies::stream_out(const DeviceCall& call) { return call.lane
 
 Status DeviceCopies::hold_back(const DeviceCalls& calls) {
   for (const auto& call : calls) {
-    const OnDevice here(call->device);
+    const cuda::DeviceGuard here(call->device);
     cuda::Event event;
     auto status = event.create();
     if (status.ok()) status = event.record(call->lane->out.get());
@@ -145,7 +146,7 @@ void DeviceCopies::bring_out(Request request, Outcome outcome) {
 /// Puts the copy on its stream, behind what it has to wait for. After an error it is not there, or
 /// is over.
 cuda::Status DeviceCopies::put(DeviceLane& lane, Copy& copy, bool is_in) {
-  const OnDevice here(lane.device);
+  const cuda::DeviceGuard here(lane.device);
   const auto& ends = *copy.request.device;
   const std::size_t bytes = copy.request.into_bytes;
   const auto stream = is_in ? lane.in.get() : lane.out.get();
@@ -194,7 +195,7 @@ void DeviceCopies::look() {
   is_rung_ = false;
   for (std::size_t i = 0; i < followed_.size(); ++i) {
     const auto lane = followed_[i];
-    const OnDevice here(lane->device);
+    const cuda::DeviceGuard here(lane->device);
     look_at(*lane, true);
     look_at(*lane, false);
     bring_in_more(*lane);

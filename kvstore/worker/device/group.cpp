@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/result.h"
+#include "kvstore/compute/cuda/device_guard.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/worker/device/arrays.h"
 
@@ -114,7 +115,7 @@ Status ReplicaGroup::run(const std::vector<Key>& keys, bool is_sum) {
     whole.is_sum = is_sum;
     whole.dtype = key.arrays.front().dtype;
     for (const auto& array : key.arrays) {
-      const OnDevice here(array.place.device);
+      const cuda::DeviceGuard here(array.place.device);
       auto begin = std::make_shared<cuda::Event>();
       auto status = begin->create();
       if (status.ok()) status = begin->record(array.stream);
@@ -172,7 +173,7 @@ void ReplicaGroup::serve() {
   }
   lock.unlock();
   for (const auto& [device, lane] : lanes_) {
-    const OnDevice here(device);
+    const cuda::DeviceGuard here(device);
     (void)cuda::wait(lane.door.get());  // nobody calls us back any more
     (void)cuda::wait(lane.bell.get());
   }
@@ -192,7 +193,7 @@ void ReplicaGroup::take(Copy copy) {
     // Neighbours are mostly of one call.
     if ((*lane)->asked == one.begin) continue;
     (*lane)->asked = one.begin;
-    const OnDevice here(one.device);
+    const cuda::DeviceGuard here(one.device);
     auto status = one.begin->hold_back((*lane)->door.get());
     if (status.ok()) status = call_back((*lane)->door.get());
     if (auto asked = on_device(one.device, status); !asked) return end(at, asked.error());
@@ -219,7 +220,7 @@ void ReplicaGroup::look_who_has_passed() {
     bool has_passed = true;
     for (std::size_t rank = 0; has_passed && rank < work.passed.size(); ++rank) {
       const int device = work.copy.ends[rank].device;
-      const OnDevice here(device);
+      const cuda::DeviceGuard here(device);
       auto status = on_device(device, work.passed[rank]->query(has_passed));
       if (!status) return end_all(status.error());
     }
@@ -242,7 +243,7 @@ void ReplicaGroup::look_who_is_ready() {
     for (bool has_passed = true; has_passed && work.begun < ends.size();) {
       const auto& one = ends[work.begun];
       if (not_passed.contains(one.begin.get())) break;
-      const OnDevice here(one.device);
+      const cuda::DeviceGuard here(one.device);
       const auto status = on_device(one.device, one.begin->query(has_passed));
       if (!status) return end_all(status.error());
       if (has_passed)
@@ -278,7 +279,7 @@ void ReplicaGroup::start_more() {
 StoreResult<ReplicaGroup::Lane*> ReplicaGroup::lane_of(int device) {
   const auto found = lanes_.find(device);
   if (found != lanes_.end()) return &found->second;
-  const OnDevice here(device);
+  const cuda::DeviceGuard here(device);
   Lane& lane = lanes_[device];
   cuda::Status status = lane.step.create();
   for (auto* stream : {&lane.exchange, &lane.down, &lane.up, &lane.door, &lane.bell})
@@ -292,7 +293,7 @@ StoreResult<ReplicaGroup::Lane*> ReplicaGroup::lane_of(int device) {
 Status ReplicaGroup::prepare(const Copy& copy, std::size_t offset) {
   for (const auto& one : copy.ends) {
     auto& lane = lanes_.at(one.device);
-    const OnDevice here(one.device);
+    const cuda::DeviceGuard here(one.device);
     if (lane.spare.empty()) {
       lane.spare.push_back(std::make_unique<cuda::Event>());
       if (auto made = on_device(one.device, lane.spare.back()->create()); !made) return made;
@@ -313,7 +314,7 @@ Status ReplicaGroup::put_sum(Work& work, std::size_t offset) {
   std::vector<cuda::LocalGroup::Array> arrays;
   for (const auto& one : copy.ends) {
     auto& lane = lanes_.at(one.device);
-    const OnDevice here(one.device);
+    const cuda::DeviceGuard here(one.device);
     auto* to = static_cast<std::byte*>(lane.scratch.data()) + offset;
     const auto status = cuda::copy(to, one.data, bytes_of(copy), lane.exchange.get());
     if (auto done = on_device(one.device, status); !done) return done;
@@ -324,7 +325,7 @@ Status ReplicaGroup::put_sum(Work& work, std::size_t offset) {
   for (std::size_t rank = 0; rank < copy.ends.size(); ++rank) {
     const int device = copy.ends[rank].device;
     auto& lane = lanes_.at(device);
-    const OnDevice here(device);
+    const cuda::DeviceGuard here(device);
     auto done = order(lane, device, lane.exchange.get(), lane.down.get());
     const Bytes part = part_of(copy, rank);
     const auto* from = static_cast<const std::byte*>(arrays[rank].data) + part.begin;
@@ -342,7 +343,7 @@ Status ReplicaGroup::put_value(Work& work) {
   for (std::size_t rank = 0; rank < copy.ends.size(); ++rank) {
     const auto& one = copy.ends[rank];
     auto& lane = lanes_.at(one.device);
-    const OnDevice here(one.device);
+    const cuda::DeviceGuard here(one.device);
     const Bytes part = part_of(copy, rank);
     const auto status =
         cuda::copy(one.data + part.begin, copy.place + part.begin, part.size, lane.up.get());
@@ -355,7 +356,7 @@ Status ReplicaGroup::put_value(Work& work) {
   if (!gathered) return gathered;
   for (std::size_t rank = 0; rank < copy.ends.size(); ++rank) {
     const auto& one = copy.ends[rank];
-    const OnDevice here(one.device);
+    const cuda::DeviceGuard here(one.device);
     auto done = note_end(work, rank, lanes_.at(one.device).exchange.get());
     if (done && one.behind) done = on_device(one.device, work.passed.back()->hold_back(one.behind));
     if (!done) return done;
@@ -398,7 +399,7 @@ void ReplicaGroup::end(Works::iterator at, std::optional<StoreError> error) {
 void ReplicaGroup::end_all(const StoreError& error) {
   group_.abort();
   for (const auto& [device, lane] : lanes_) {
-    const OnDevice here(device);
+    const cuda::DeviceGuard here(device);
     for (const auto* stream : {&lane.up, &lane.exchange, &lane.down})
       (void)cuda::wait(stream->get());
   }

@@ -11,7 +11,6 @@
 #include "io/within.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/link/handshake.h"
-#include "kvstore/worker/chunk.h"
 
 namespace dt::kv {
 
