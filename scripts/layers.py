@@ -1,36 +1,71 @@
 #!/usr/bin/env python3
-"""Who may include whom. Prints each offending line as file:line: reason; exit 1 if there is one.
+"""Which folder may include which. The table MAY below is the architecture.
 
-      core  <---  io  <---  launcher      kvstore      (these two do not know each other)
-                               ^           ^    ^
-                               supervisor--+    trainer   (of kvstore the C ABI only; no io)
+usage: layers.py [ROOT]              each include against the rules, as file:line: reason; exit 1 if there is one
+       layers.py --report [ROOT]     per folder: files, lines, longest chain of includes, project headers reached
+       layers.py --self-test         shows that each rule finds what breaks it
 
-core is pure (core/base/result.cpp's abort with a message aside): the standard library without clocks, files, threads and randomness, fmt and
-tl::expected. kvstore/compute/cuda is carried alone to machines with a GPU: the standard library, CUDA and kernels.h of kvstore. test/ may include
-everything.
+core and kvstore/protocol are pure (core/base/result.cpp's abort with a message aside): the standard library without
+clocks, files, threads and randomness, fmt and tl::expected. kvstore/compute/cuda is compiled alone on machines with a
+GPU: the standard library, CUDA and kernels.h. test/ may include everything.
 """
 import os
 import re
+import statistics
 import sys
 
-ALLOWED = {
-    "core": {"core"},
-    "io": {"core", "io"},
-    "launcher": {"core", "io", "launcher"},
-    "kvstore": {"core", "io", "kvstore"},
-    "supervisor": {"core", "io", "launcher", "kvstore", "supervisor"},
-    "trainer": {"core", "trainer"},
+# Folder: the folders whose headers it may include, beside its own. "core/*" are all folders below core.
+MAY = {
+    "core/base": "",
+    "core/files": "core/base",
+    "core/protocol": "core/base core/files",
+    "core/job": "core/base core/files core/protocol",
+    "io": "core/base core/protocol",
+    "io/job": "core/base core/files io",
+    "launcher": "core/base core/files core/protocol io io/job",
+    "launcher/agent": "core/base core/protocol io io/job launcher",
+    "launcher/backend": "core/base core/files io launcher",
+    "launcher/backend/ssh": "core/base core/files io io/job launcher launcher/backend",
+    "launcher/cli": "core/* io io/job launcher",
+    "supervisor/hosts": "core/base core/files core/protocol io launcher/backend",
+    "supervisor/volume": "core/* io io/job",
+    "supervisor/control": "core/* io io/job",
+    "supervisor/dtctl": "core/base core/files io io/job launcher/cli",
+    "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh"
+                  " supervisor/hosts supervisor/volume supervisor/control",
+    "kvstore/protocol": "core/base",
+    "kvstore/compute/kernels": "",
+    "kvstore/compute/cuda": "kvstore/compute/kernels/kernels.h",
+    "kvstore/compute": "core/base kvstore/protocol kvstore/compute/*",
+    "kvstore/link": "core/base core/protocol io kvstore/protocol kvstore/compute kvstore/compute/cuda",
+    "kvstore": "core/base kvstore/protocol kvstore/compute/cuda",  # the public headers and the contract behind them
+    "kvstore/worker/links": "core/base core/protocol io kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda"
+                            " kvstore/link",
+    "kvstore/worker/device": "core/base io kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda kvstore/link"
+                             " kvstore/worker/links",
+    "kvstore/worker": "core/base core/protocol io kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda"
+                      " kvstore/link kvstore/worker/*",
+    "kvstore/server/checkpoint": "core/base io io/job kvstore/protocol kvstore/compute",
+    "kvstore/server": "core/base core/protocol io kvstore/protocol kvstore/compute kvstore/compute/* kvstore/link"
+                      " kvstore/server/checkpoint",
+    "kvstore/api": "core/base kvstore kvstore/protocol kvstore/compute kvstore/link kvstore/server kvstore/worker"
+                   " kvstore/worker/device",
+    "kvstore/bench": "core/base core/protocol io kvstore kvstore/*",
+    "kvstore/gpucheck": "core/base core/protocol io kvstore/compute/cuda",
+    "trainer/data": "core/base kvstore/dtkv.h kvstore/kvstore.h",
+    "trainer/models": "core/base",
+    "trainer": "core/base kvstore/dtkv.h kvstore/kvstore.h trainer/data trainer/models",
+    "trainer/examples": "kvstore/dtkv.h kvstore/kvstore.h trainer/data",
 }
-# The C ABI and its C++ face: what any user's program has.
-TRAINER_MAY = {"kvstore/dtkv.h", "kvstore/kvstore.h"}
+TOP = ("core", "io", "launcher", "supervisor", "kvstore", "trainer")
 
-# kvstore/compute/cuda, of which headers without CUDA in them (all but one) serve every compiler.
-CUDA_FOLDER = "kvstore/compute/cuda/"
-CUDA_MAY = {"kvstore/compute/kernels/kernels.h"}
+# Of kvstore/compute/cuda all headers but one serve every compiler.
+CUDA = "kvstore/compute/cuda"
 CUDA_HEADERS = re.compile(r"^(cuda\w*\.h|nccl\.h|dlfcn\.h|[a-z_]+)$")
-ONLY_FOR_NVCC = CUDA_FOLDER + "launch_kernel.h"
+ONLY_FOR_NVCC = CUDA + "/launch_kernel.h"
 
-CORE_HEADERS = re.compile(r"^(fmt/[a-z]+\.h|tl/expected\.hpp|[a-z_]+)$")
+PURE = ("core/", "kvstore/protocol")
+PURE_HEADERS = re.compile(r"^(fmt/[a-z]+\.h|tl/expected\.hpp|[a-z_]+)$")
 IMPURE_HEADERS = {
     "atomic", "barrier", "condition_variable", "coroutine", "csignal", "ctime",
     "filesystem", "fstream", "future", "iostream", "latch", "mutex", "random", "semaphore",
@@ -47,78 +82,192 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 
 
-def sources(folder):
-    for where, folders, files in os.walk(folder):
-        folders.sort()
-        for name in sorted(files):
-            if name.endswith((".h", ".hpp", ".cpp", ".cu")):
-                yield os.path.join(where, name)
+def is_allowed(folder, name):
+    """Whether a file of `folder` may include the project's header `name`."""
+    target = os.path.dirname(name)
+    if target == folder:
+        return True
+    for may in MAY[folder].split():
+        if may in (target, name) or may.endswith("/*") and target.startswith(may[:-1]):
+            return True
+    return False
 
 
-def reasons(root, layer, path, text):
-    """Yields (line, reason)."""
+def reasons(path, text, exists):
+    """Yields (line, reason) for a file by its path from the root; exists(name) tells which headers there are."""
+    folder = os.path.dirname(path)
+    if folder not in MAY:
+        yield 1, f"{folder} is not in the table of scripts/layers.py: say there what it may include"
+        return
     header = path.endswith((".h", ".hpp"))
-    in_cuda = os.path.relpath(path, root).startswith(CUDA_FOLDER)
+    pure = path.startswith(PURE)
     for number, line in enumerate(text.splitlines(), 1):
         found = INCLUDE.match(line)
         if not found:
             continue
         kind, name = found.groups()
         if kind == '"':
-            if name == "dtkv.h" and path.endswith("kvstore/kvstore.h"):
+            if name == "dtkv.h" and path == "kvstore/kvstore.h":
                 continue  # installed side by side, below another folder
-            if not os.path.exists(os.path.join(root, name)):
+            if not exists(name):
                 yield number, f'"{name}" is not a path from the top folder (system headers take <>)'
-                continue
-            target = name.split("/")[0]
-            if layer == "trainer" and name in TRAINER_MAY:
-                continue
-            if target not in ALLOWED[layer]:
-                may = " ".join(sorted(ALLOWED[layer]))
-                if layer == "trainer":
-                    may += " " + " ".join(sorted(TRAINER_MAY))
-                yield number, f"{layer} may not include {name} (it may include: {may})"
-            elif in_cuda and not name.startswith(CUDA_FOLDER) and name not in CUDA_MAY:
-                yield number, f"kvstore/compute/cuda is carried alone: it may not include {name}"
+            elif not is_allowed(folder, name):
+                yield number, f"{folder} may not include {name} (it may include: {MAY[folder] or 'nothing'})"
             elif name == ONLY_FOR_NVCC and not path.endswith(".cu"):
                 yield number, f"{name} is for .cu files"
-        elif in_cuda and not CUDA_HEADERS.match(name):
-            yield number, f"kvstore/compute/cuda has the standard library and CUDA, not <{name}>"
-        elif in_cuda and header and name.startswith(("cuda", "nccl")) and not path.endswith(ONLY_FOR_NVCC):
+        elif folder == CUDA and not CUDA_HEADERS.match(name):
+            yield number, f"{CUDA} has the standard library and CUDA, not <{name}>"
+        elif folder == CUDA and header and name.startswith(("cuda", "nccl")) and path != ONLY_FOR_NVCC:
             yield number, f"keep <{name}> out of headers: they serve compilers without CUDA"
-        elif layer == "core":
-            if not CORE_HEADERS.match(name):
-                yield number, f"core is pure and may not include <{name}>"
-            elif name in IMPURE_HEADERS:
-                yield number, f"core is pure: <{name}> belongs in a shell"
+        elif pure and not PURE_HEADERS.match(name):
+            yield number, f"{folder} is pure and may not include <{name}>"
+        elif pure and name in IMPURE_HEADERS:
+            yield number, f"{folder} is pure: <{name}> belongs in a shell"
         elif path.endswith(".cu") and "asio" in name:
-            yield number, "nvcc can not compile Asio's coroutines: keep <%s> out of .cu files" % name
+            yield number, f"nvcc can not compile Asio's coroutines: keep <{name}> out of .cu files"
         elif header and name.startswith("libssh/"):
             yield number, f"keep <{name}> out of headers: forward declare or use a struct Impl"
-    if layer == "core":
+    if pure:
         blank = COMMENT_OR_TEXT.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
         for number, line in enumerate(blank.splitlines(), 1):
             for pattern, what in IMPURE_CODE:
                 if pattern.search(line):
-                    yield number, f"core is pure: this {what}"
+                    yield number, f"{folder} is pure: this {what}"
+
+
+def sources(root):
+    """{path from the root: text} of all sources."""
+    found = {}
+    for top in TOP:
+        for where, folders, files in os.walk(os.path.join(root, top)):
+            folders.sort()
+            for name in sorted(files):
+                if name.endswith((".h", ".hpp", ".cpp", ".cu")):
+                    path = os.path.join(where, name)
+                    with open(path, encoding="utf-8") as file:
+                        found[os.path.relpath(path, root)] = file.read()
+    return found
+
+
+def check(root):
+    files = sources(root)
+    if not files:
+        sys.exit(f"layers: no sources under {root}")
+    bad = 0
+    for path, text in files.items():
+        for number, reason in reasons(path, text, lambda name: os.path.exists(os.path.join(root, name))):
+            bad += 1
+            print(f"{path}:{number}: {reason}")
+    print(f"layers: {len(files)} files, {bad} against the rules")
+    return bool(bad)
+
+
+# What each rule must find: a file, a line of it, a part of the reason ("" where nothing is wrong).
+CASES = [
+    ("core/job/job.h", '#include "core/base/id.h"', ""),
+    ("core/job/job.h", '#include "core/job/events.h"', ""),
+    ("core/base/id.h", '#include "core/job/job.h"', "core/base may not include"),
+    ("core/job/job.cpp", "#include <thread>", "belongs in a shell"),
+    ("core/job/job.cpp", "#include <boost/asio.hpp>", "is pure and may not include"),
+    ("core/job/job.cpp", "auto t = std::chrono::steady_clock::now();", "reads a clock"),
+    ("core/job/job.cpp", "// steady_clock::now() is the caller's", ""),
+    ("kvstore/protocol/layout.cpp", "#include <random>", "belongs in a shell"),
+    ("kvstore/protocol/layout.cpp", '#include "kvstore/link/tcp.h"', "may not include"),
+    ("kvstore/worker/client.cpp", '#include "kvstore/server/shard.h"', "may not include"),
+    ("kvstore/server/shard.cpp", '#include "kvstore/worker/client.h"', "may not include"),
+    ("kvstore/server/shard.cpp", '#include "kvstore/worker/links/request.h"', "may not include"),
+    ("kvstore/link/tcp.cpp", '#include "kvstore/server/server.h"', "may not include"),
+    ("kvstore/api/c_api.cpp", '#include "kvstore/worker/client.h"', ""),
+    ("supervisor/supervisor.cpp", '#include "kvstore/store.h"', "may not include"),
+    ("supervisor/volume/client.cpp", '#include "supervisor/control/status.h"', "may not include"),
+    ("launcher/agent/agent.cpp", '#include "launcher/backend/backend.h"', "may not include"),
+    ("launcher/backend/ssh/ssh.h", "#include <libssh/libssh.h>", "out of headers"),
+    ("trainer/module.cpp", '#include "kvstore/dtkv.h"', ""),
+    ("trainer/module.cpp", '#include "kvstore/store.h"', "may not include"),
+    ("trainer/module.cpp", '#include "io/fd.h"', "may not include"),
+    ("kvstore/compute/cuda/device.cpp", '#include "core/base/id.h"', "may not include"),
+    ("kvstore/compute/cuda/device.cpp", "#include <fmt/format.h>", "has the standard library and CUDA"),
+    ("kvstore/compute/cuda/device.h", "#include <cuda_runtime.h>", "out of headers"),
+    ("kvstore/compute/cuda/device.cpp", '#include "kvstore/compute/cuda/launch_kernel.h"', "is for .cu files"),
+    ("io/fd.h", '#include "fd.h"', "is not a path from the top folder"),
+    ("io/new/thing.h", "", "is not in the table"),
+]
+
+
+def self_test():
+    bad = 0
+    for path, line, part in CASES:
+        found = [reason for _, reason in reasons(path, line, lambda name: "/" in name)]
+        if (len(found) != 1 or part not in found[0]) if part else found:
+            bad += 1
+            print(f"layers: {path}: {line}: expected {part or 'nothing'!r}, found {found}")
+    path, done = [], set()
+
+    def walk(folder):  # the table has no circle
+        nonlocal bad
+        if folder in path:
+            bad += 1
+            print("layers: a circle: " + " -> ".join(path[path.index(folder):] + [folder]))
+        elif folder not in done:
+            path.append(folder)
+            for other in MAY:
+                if other != folder and is_allowed(folder, other + "/any.h"):
+                    walk(other)
+            done.add(path.pop())
+
+    for folder in MAY:
+        walk(folder)
+    print(f"layers: {len(CASES)} cases, {bad} wrong")
+    return bool(bad)
+
+
+def report(root):
+    files = sources(root)
+    includes = {path: [m.group(2) for m in map(INCLUDE.match, text.splitlines())
+                       if m and m.group(1) == '"' and m.group(2) in files] for path, text in files.items()}
+    chains, closures = {}, {}
+
+    def chain(path):
+        if path not in chains:
+            chains[path] = 0
+            chains[path] = 1 + max((chain(name) for name in includes[path]), default=0)
+        return chains[path]
+
+    def closure(path):
+        if path not in closures:
+            closures[path] = set()
+            for name in includes[path]:
+                closures[path] |= {name} | closure(name)
+        return closures[path]
+
+    folders = {}
+    for path in files:
+        folders.setdefault(os.path.dirname(path), []).append(path)
+    row = "{:24} {:>6} {:>7} {:>7} {:>6} {:>7} {:>8}  {}"
+    print(row.format("folder", "files", "lines", "median", "chain", "reached", "(median)", "includes"))
+    for folder in sorted(folders):
+        paths = folders[folder]
+        lines = [files[p].count("\n") for p in paths]
+        reached = [len(closure(p)) for p in paths]
+        others = sorted({os.path.dirname(name) for p in paths for name in includes[p]} - {folder})
+        print(row.format(folder, len(paths), sum(lines), int(statistics.median(lines)), max(map(chain, paths)),
+                         max(reached), int(statistics.median(reached)), len(others)))
+    print(row.format("all", len(files), sum(t.count("\n") for t in files.values()),
+                     int(statistics.median(t.count("\n") for t in files.values())), max(map(chain, files)),
+                     max(len(closure(p)) for p in files), int(statistics.median(len(closure(p)) for p in files)), ""))
+    asio = sum("io/asio.h" in closure(p) or "boost/asio" in files[p] or
+               any("boost/asio" in files[n] for n in closure(p)) for p in files if p.endswith(".h"))
+    print(f"{asio} of {sum(p.endswith('.h') for p in files)} headers reach Boost.Asio")
 
 
 def main():
-    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.realpath(__file__)), "..")
-    root = os.path.normpath(root)
-    bad = files = 0
-    for layer in ALLOWED:
-        for path in sources(os.path.join(root, layer)):
-            files += 1
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            for number, reason in reasons(root, layer, path, text):
-                bad += 1
-                print(f"{os.path.relpath(path, root)}:{number}: {reason}")
-    if not files:
-        sys.exit(f"layers: no sources under {root}")
-    print(f"layers: {files} files, {bad} against the rules")
-    return bool(bad)
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
+    root = os.path.normpath(words[0] if words else os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+    if "--self-test" in sys.argv:
+        return self_test()
+    if "--report" in sys.argv:
+        return report(root)
+    return check(root)
 
 
 if __name__ == "__main__":
