@@ -8,7 +8,7 @@
 #include "kvstore/compute/compression.h"
 #include "kvstore/compute/optimizer.h"
 #include "test/kvstore/cluster.h"
-#include "test/kvstore/plain_arithmetic.h"
+#include "test/kvstore/compute/plain_arithmetic.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -12,7 +12,7 @@
 #include "kvstore/server/checkpoint/saved.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
-#include "test/kvstore/saved_folder.h"
+#include "test/kvstore/server/checkpoint/saved_folder.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -1,0 +1,85 @@
+/// Journals that earlier versions wrote are read to the same Job: each file of
+/// test/core/job/journals with the state it gave then beside it (NAME.txt). DT_REWRITE=1 writes the
+/// states again; a difference in an old one is a bug.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/files/journal.h"
+#include "core/job/job.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+
+namespace {
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// What a supervisor knows after the journal, before any agent is reached.
+std::string state_after(const std::vector<Record>& records) {
+  JobOptions options;
+  const dt::Job job(options, records, {Time{} + std::chrono::hours(1), 1'800'000'000'000'000'000});
+  std::string out = fmt::format("{} record(s), {}{}\n", records.size(), job.phase(),
+                                job.opened() ? ", opened" : "");
+  const Boundary& view = job.boundary();
+  out += fmt::format("generation {}, epoch {}, returns to {}, members [{}], contributors [{}]\n",
+                     view.generation(), view.epoch() ? fmt::format("{}", *view.epoch()) : "none",
+                     view.returns_to() ? fmt::format("{}", *view.returns_to()) : "none",
+                     fmt::join(view.members(), ","), fmt::join(view.contributors(), ","));
+  for (const auto& [id, w] : job.membership().workers())
+    if (w.state != WorkerState::kGone)
+      out += fmt::format("worker {} on {}: {}{}{}, edit {}\n", id, w.host, name(w.state),
+                         w.base ? ", base" : "", w.was_member ? ", was a member" : "", w.edit);
+  out += fmt::format("next worker {}, last edit {}\n", job.membership().next_id(),
+                     job.membership().last_edit());
+  for (const auto& [host, h] : job.hosts())
+    out += fmt::format("host {}: wanted {}, agent {}{}, restarts {}{}\n", host,
+                       job.membership().wanted(host), h.incarnation, h.prepared ? ", prepared" : "",
+                       h.restarts.count(), h.given_up ? ", given up" : "");
+  for (const auto& [id, s] : job.servers())
+    out += fmt::format("server {} on {}, index {}\n", id, s.host, s.index);
+  out += fmt::format("newest checkpoint {}\n", job.checkpoints().newest()
+                                                   ? fmt::format("{}", *job.checkpoints().newest())
+                                                   : "none");
+  if (job.lost_time().total() > Duration{}) out += job.lost_time().summary() + "\n";
+  for (const Host& host : job.membership().hosts())
+    if (const auto places = job.membership().empty_places(host); places != 0)
+      out += fmt::format("host {}: {} empty place(s)\n", host, places);
+  out += fmt::format("{} line(s) of host_worker_log\n", job.log_lines());
+  for (const PastChange& past : job.past_changes())
+    out += fmt::format("{}: {}\n", past.note.line->seq, past.note.text);
+  return out;
+}
+
+std::string states_of(const std::string& bytes) {
+  const auto replay = journal::replay(bytes);
+  if (replay.error) return replay.error->message;
+  std::vector<Record> records;
+  for (const auto& frame : replay.records) records.push_back(record_from(frame).value());
+  const auto middle = records.begin() + static_cast<std::ptrdiff_t>(records.size() / 2);
+  return state_after({records.begin(), middle}) + "\n" + state_after(records);
+}
+
+}  // namespace
+
+TEST_CASE("journals of earlier versions are read to the same job", "[journal]") {
+  const std::filesystem::path folder = DT_JOURNALS;
+  const bool rewrite = std::getenv("DT_REWRITE") != nullptr;
+  std::size_t seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().has_extension()) continue;
+    ++seen;
+    INFO(entry.path());
+    const std::string state = states_of(read(entry.path()));
+    const std::filesystem::path golden = entry.path().string() + ".txt";
+    if (rewrite) std::ofstream(golden) << state;
+    CHECK(state == read(golden));
+  }
+  CHECK(seen >= 12);
+}

@@ -1,0 +1,43 @@
+#include "io/thread_pool.h"
+
+#include <latch>
+
+#include "io/task_group.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+
+namespace {
+
+/// Waits for offloaded work twice, as a caller that sees to its own end when it is cancelled.
+io::awaitable<void> caller(launcher::Offload& offload, std::latch& go, int& finished) {
+  co_await io::asio::this_coro::throw_if_cancelled(false);
+  std::function<int()> first = [&go] {
+    go.wait();
+    return 1;
+  };
+  co_await offload.finish(std::move(first));
+  ++finished;
+  std::function<int()> second = [] { return 2; };
+  co_await offload.finish(std::move(second));
+  ++finished;
+}
+
+}  // namespace
+
+TEST_CASE("offload: who does not throw when cancelled does not afterwards", "[io]") {
+  io::asio::io_context context;
+  launcher::Offload offload(1);
+  io::TaskGroup group(context.get_executor());
+  std::latch go(1);
+  int finished = 0;
+  group.spawn(caller(offload, go, finished));
+  context.poll();
+  group.cancel();
+  context.poll();
+  CHECK(finished == 0);  // the work may use what is the caller's
+  go.count_down();
+  context.restart();
+  while (!group.idle()) context.run_one();
+  CHECK(finished == 2);
+}

@@ -1,0 +1,666 @@
+// Workers' device memory at servers that compute on a device of the same host: what is summed and
+// written where it lies, on emulated devices, whose memory is poisoned when it is freed and has
+// another address with each process that opens it.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <future>
+#include <numeric>
+
+#include "io/fd.h"
+#include "kvstore/link/ipc_memory.h"
+#include "kvstore/link/shared_memory.h"
+#include "kvstore/worker/device/places.h"
+#include "test/kvstore/cluster.h"
+#include "test/kvstore/proxy.h"
+#include "test/kvstore/stranger.h"
+#include "test/kvstore/worker/device/device_tensors.h"
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::test;
+
+namespace {
+
+void compute_on_device(kv::ServerOptions& options) { options.device = 0; }
+
+/// What is said on stderr meanwhile.
+class Stderr {
+ public:
+  Stderr() : before_(::dup(2)), file_(::memfd_create("stderr", MFD_CLOEXEC)) {
+    REQUIRE(::dup2(file_.get(), 2) == 2);
+  }
+  ~Stderr() { ::dup2(before_.get(), 2); }
+  Stderr(const Stderr&) = delete;
+  Stderr& operator=(const Stderr&) = delete;
+  [[nodiscard]] std::vector<std::string> lines_with(const std::string& words) const {
+    std::string all(static_cast<std::size_t>(::lseek(file_.get(), 0, SEEK_END)), '\0');
+    all.resize(static_cast<std::size_t>(
+        std::max<ssize_t>(0, ::pread(file_.get(), all.data(), all.size(), 0))));
+    std::vector<std::string> found;
+    for (std::size_t at = 0; at < all.size();) {
+      const auto end = std::min(all.find('\n', at), all.size());
+      const auto line = all.substr(at, end - at);
+      if (line.find(words) != line.npos) found.push_back(line);
+      at = end + 1;
+    }
+    return found;
+  }
+
+ private:
+  io::Fd before_;
+  io::Fd file_;
+};
+
+struct Job {
+  std::string type;
+  std::string optimizer;  ///< Empty: none.
+  std::uint32_t workers = 2;
+  std::string codec = "none";
+  bool refuse_nonfinite = false;
+};
+
+struct Trained {
+  std::vector<std::vector<float>> values;  ///< Worker 0's.
+  std::uint64_t in_place = 0;              ///< At all servers.
+  std::size_t opened = 0;
+};
+
+/// Of 1, 1, 5, 13 and no chunks.
+const std::vector<std::size_t> kSizes = {1, 1000, 5001, 12345, 0};
+constexpr std::uint64_t kChunks = 20;
+constexpr std::uint64_t kRounds = 3;
+
+Trained train(const Job& job, bool is_deterministic = true) {
+  Trained result;
+  {
+    Cluster cluster(2, job.workers, true, is_deterministic, job.refuse_nonfinite,
+                    compute_on_device);
+    cluster.transport = kv::Transport::kSharedMemory;
+    const auto body = [&](kv::Store& store, std::uint32_t w) {
+      const CallersStream stream;
+      std::vector<std::string> keys;
+      std::vector<std::unique_ptr<Tensor>> tensors;
+      std::vector<std::unique_ptr<Tensor>> slopes;
+      std::vector<kv::Array> first;
+      for (const std::size_t n : kSizes) {
+        keys.push_back("key" + std::to_string(n));
+        tensors.push_back(std::make_unique<Tensor>(n, stream.get()));
+        slopes.push_back(std::make_unique<Tensor>(n, stream.get()));
+        tensors.back()->put(gradient_of(n, 7, n));
+        first.push_back(tensors.back()->array());
+      }
+      must(store.init(keys, first, 0));
+      if (!job.optimizer.empty()) must(store.set_optimizer(job.optimizer));
+      must(store.set_gradient_compression(job.codec));
+      (void)must(store.epoch_boundary(Epoch(0)));
+      for (std::uint64_t round = 0; round < kRounds; ++round) {
+        std::vector<kv::Handle> handles;
+        for (std::size_t k = 0; k < keys.size(); ++k) {
+          kv::PushOptions options;
+          options.learning_rate = 0.1F;
+          options.step = round;
+          options.samples = 1 + w + round;
+          options.priority = static_cast<int>(k % 3);
+          slopes[k]->put(gradient_of(kSizes[k], w, round));
+          const auto value = slopes[k]->array();
+          const auto out = tensors[k]->array();
+          if (k % 2 == 0) {
+            handles.push_back(must(store.pushpull({keys[k]}, {value}, {out}, options)));
+          } else {
+            handles.push_back(must(store.push({keys[k]}, {value}, options)));
+            handles.push_back(must(store.pull({keys[k]}, {out}, {})));
+          }
+        }
+        for (const auto handle : handles) must(store.wait(handle, 30));
+      }
+      must(store.finish_epoch());
+      if (w == 0)
+        for (const auto& tensor : tensors) result.values.push_back(tensor->get());
+    };
+    cluster.run(job.workers, body, job.type);
+    for (std::size_t s = 0; s < 2; ++s) result.in_place += cluster.server(s).counters().in_place;
+    CHECK(emulated::alive().foreign_memories == 0);
+  }
+  result.opened = emulated::done().opened;
+  return result;
+}
+
+/// Some workers, one server on a device, behind a wire; the workers' first calls are over.
+struct Few {
+  static constexpr std::size_t kElements = 5000;
+  static constexpr std::uint64_t kParts = 5;  ///< Chunks of it.
+
+  Cluster cluster;
+  Proxy proxy{cluster.server().port()};
+  std::vector<std::unique_ptr<Proxy>> later;  ///< To servers that took the first one's place.
+  std::vector<std::unique_ptr<kv::Store>> stores;
+
+  explicit Few(std::uint32_t workers, bool is_deterministic = false)
+      : cluster(1, workers, true, is_deterministic, false, compute_on_device) {
+    cluster.transport = kv::Transport::kSharedMemory;
+    cluster.redirect(0, proxy.port());
+    std::vector<float> start(kElements, 1.0F);
+    for (std::uint32_t w = 0; w < workers; ++w) {
+      stores.push_back(cluster.open(w));
+      init(*stores[w], "w", start);
+      init_everywhere(*stores[w]);
+    }
+    const CallersStream stream;
+    const Tensor out(kElements, stream.get());
+    for (auto& store : stores) must(store->wait(must(store->pull({"w"}, {out.array()}, {})), 30));
+    CHECK(emulated::alive().foreign_memories == 2 * workers);  // of two loops
+  }
+  [[nodiscard]] std::uint64_t in_place() { return cluster.server().counters().in_place; }
+};
+
+}  // namespace
+
+TEST_CASE("device sharing: the bits of pinned places, and no bus between", "[device][ipc]") {
+  const Fresh machine;
+  const auto job = GENERATE(
+      Job{"dist_device_sync", "sgd momentum=0.9", 2}, Job{"dist_device_sync", "adamw", 2},
+      Job{"dist_device_sync", "", 3}, Job{"dist_sync", "sgd momentum=0.9", 2, "2bit threshold=0.5"},
+      Job{"dist_sync", "", 2, "none", true}, Job{"dist_async", "", 1}, Job{"dist_async", "sgd", 1});
+  CAPTURE(job.type, job.optimizer, job.codec, job.workers);
+  emulated::refuse_foreign("no peer access");
+  const auto pinned = train(job);
+  CHECK(pinned.in_place == 0);
+  CHECK(pinned.opened == 0);
+  emulated::refuse_foreign(nullptr);
+  const auto straight = train(job);
+  CHECK(straight.values == pinned.values);
+  CHECK(straight.in_place == kChunks * kRounds * job.workers);
+  CHECK(straight.opened > 0);
+}
+
+TEST_CASE("device sharing: contributions in the order they come", "[device][ipc]") {
+  const Fresh machine;
+  const Job job{"dist_device_sync", "sgd momentum=0.9", 2};  // of two the order does not matter
+  emulated::refuse_foreign("no peer access");
+  const auto pinned = train(job, false);
+  emulated::refuse_foreign(nullptr);
+  const auto straight = train(job, false);
+  CHECK(straight.values == pinned.values);
+  CHECK(straight.in_place == kChunks * kRounds * job.workers);
+}
+
+TEST_CASE("device sharing: who cannot open it is told once, and reads the host's memory",
+          "[device][ipc]") {
+  const Fresh machine;
+  Stderr said;
+  SECTION("a server that may not") {
+    emulated::refuse_foreign("peer access is not supported between these two devices");
+    CHECK(train({"dist_sync", "", 1}).in_place == 0);
+    const auto lines = said.lines_with("by way of the host's memory");
+    REQUIRE(lines.size() == 2);  // two servers
+    CHECK(lines[0].find("worker 0: server 0 reads CUDA device 0 by way of the host's memory: CUDA "
+                        "device 0 does not open it: peer access is not supported") !=
+          std::string::npos);
+    CHECK(emulated::done().opened == 0);
+  }
+  SECTION("a device without room") {
+    emulated::limit_device_memory(std::size_t{1} << 20);
+    CHECK(train({"dist_sync", "", 1}).in_place == 0);
+    CHECK(said.lines_with("out of memory").size() == 1);
+  }
+}
+
+TEST_CASE("device sharing: a server that computes on its host is not asked", "[device][ipc]") {
+  const Fresh machine;
+  const Stderr said;
+  Cluster cluster(1, 1);
+  cluster.transport = kv::Transport::kSharedMemory;
+  auto store = cluster.open(0);
+  std::vector<float> start(5000, 1.0F);
+  init(*store, "w", start);
+  const CallersStream stream;
+  Tensor gradient(5000, stream.get());
+  gradient.put(std::vector<float>(5000, 2.0F));
+  const auto pushed =
+      must(store->pushpull({"w"}, {gradient.array()}, {gradient.array()}, kv::PushOptions()));
+  must(store->wait(pushed, 30));
+  CHECK(gradient.get() == std::vector<float>(5000, 2.0F));
+  CHECK(said.lines_with("host's memory").empty());
+}
+
+TEST_CASE("device sharing: integers, other ends and other devices go through the host's memory",
+          "[device][ipc]") {
+  const Fresh machine(2);
+  constexpr std::size_t kElements = 5000;
+  Cluster cluster(1, 1, true, false, false, compute_on_device);
+  cluster.transport = kv::Transport::kSharedMemory;
+  auto store = cluster.open(0);
+  const CallersStream stream;
+  const auto in_place = [&] { return cluster.server().counters().in_place; };
+  const auto pushpull_of = [&](const std::string& key, const kv::Array& in, const kv::Array& out) {
+    must(store->wait(must(store->pushpull({key}, {in}, {out}, kv::PushOptions())), 30));
+  };
+  SECTION("int64") {
+    std::vector<std::int64_t> numbers(kElements);
+    std::iota(numbers.begin(), numbers.end(), 1);
+    must(store->init({"n"}, {{numbers.data(), kElements, data::Dtype::kInt64}}, 0));
+    Tensor tensor(kElements * 2, stream.get());
+    tensor.put(numbers);
+    auto array = tensor.array();
+    array.dtype = data::Dtype::kInt64;
+    array.count = kElements;
+    pushpull_of("n", array, array);
+    CHECK(tensor.get<std::int64_t>() == numbers);
+    CHECK(in_place() == 0);
+  }
+  SECTION("float64") {
+    std::vector<double> numbers(kElements, 1.0 / 3);
+    init(*store, "n", numbers);
+    Tensor tensor(kElements * 2, stream.get());
+    tensor.put(numbers);
+    auto array = tensor.array();
+    array.dtype = data::Dtype::kFloat64;
+    array.count = kElements;
+    pushpull_of("n", array, array);
+    CHECK(tensor.get<double>() == numbers);
+    CHECK(in_place() == 10);
+  }
+  SECTION("one end on the host") {
+    std::vector<float> values(kElements, 1.0F);
+    init(*store, "w", values);
+    Tensor tensor(kElements, stream.get());
+    tensor.put(std::vector<float>(kElements, 3.0F));
+    pushpull_of("w", tensor.array(), array_of(values));
+    CHECK(values == std::vector<float>(kElements, 3.0F));
+    CHECK(in_place() == 5);
+    std::fill(values.begin(), values.end(), 4.0F);
+    pushpull_of("w", array_of(values), tensor.array());
+    CHECK(tensor.get() == std::vector<float>(kElements, 4.0F));
+    CHECK(in_place() == 5);
+  }
+  SECTION("two devices") {
+    std::vector<float> values(kElements, 1.0F);
+    init(*store, "w", values);
+    const int first = GENERATE(0, 1);  // the server's, or another that it reaches
+    Tensor here(kElements, stream.get(), first);
+    Tensor there(kElements, stream.get(), 1 - first);
+    here.put(std::vector<float>(kElements, 3.0F));
+    pushpull_of("w", here.array(), here.array());
+    CHECK(in_place() == 5);
+    pushpull_of("w", here.array(), there.array());
+    CHECK(there.get() == std::vector<float>(kElements, 3.0F));
+    there.put(std::vector<float>(kElements, 5.0F));
+    pushpull_of("w", there.array(), here.array());
+    CHECK(here.get() == std::vector<float>(kElements, 5.0F));
+    pushpull_of("w", there.array(), there.array());
+    CHECK(in_place() == 5);
+    pushpull_of("w", here.array(), here.array());
+    CHECK(here.get() == std::vector<float>(kElements, 5.0F));
+    CHECK(in_place() == 10);
+  }
+}
+
+TEST_CASE("device sharing: what a cut connection had is sent again", "[device][ipc]") {
+  const Fresh machine;
+  Few few(1);
+  auto& store = *few.stores[0];
+  const CallersStream stream;
+  Tensor gradient(Few::kElements, stream.get());
+  Tensor out(Few::kElements, stream.get());
+  for (float round = 1; round < 5; ++round) {
+    const bool loses_answers = round > 2;  // then the place has the value already
+    if (loses_answers)
+      few.proxy.hold_answers(true);
+    else
+      few.proxy.hold(true);
+    gradient.put(std::vector<float>(Few::kElements, round));
+    const auto pushed =
+        must(store.pushpull({"w"}, {gradient.array()}, {out.array()}, kv::PushOptions()));
+    CHECK(says(store.wait(pushed, 0.1), DTKV_TIMEOUT, "not done"));
+    few.proxy.cut();
+    few.proxy.hold(false);
+    few.proxy.hold_answers(false);
+    must(store.wait(pushed, 30));
+    CHECK(out.get() == std::vector<float>(Few::kElements, round));
+  }
+  CHECK(few.in_place() == 4 * Few::kParts);
+  CHECK(emulated::alive().foreign_memories == 2);
+}
+
+TEST_CASE("device sharing: what a worker contributed counts when the worker is gone",
+          "[device][ipc]") {
+  const Fresh machine;
+  Few few(3, GENERATE(false, true));
+  const CallersStream stream;
+  {
+    Tensor gradient(Few::kElements, stream.get());
+    gradient.put(std::vector<float>(Few::kElements, 5.0F));
+    const auto pushed = few.stores[2]->pushpull({"w"}, {gradient.array()}, {gradient.array()}, {});
+    said_to_all(*few.stores[2]);
+    CHECK_FALSE(few.stores[2]->wait(must(pushed), 0.1));  // it waits for the others
+  }
+  const auto memories = emulated::alive();
+  few.stores[2].reset();  // and its memory with it, once the servers have let go
+  CHECK(emulated::alive().foreign_memories == memories.foreign_memories - 2);
+  CHECK(emulated::done().freed_while_open == 0);
+  Tensor ones(Few::kElements, stream.get());
+  ones.put(std::vector<float>(Few::kElements, 1.0F));
+  std::vector<kv::Handle> handles;
+  for (std::size_t w = 0; w < 2; ++w)
+    handles.push_back(must(few.stores[w]->pushpull({"w"}, {ones.array()}, {ones.array()}, {})));
+  for (std::size_t w = 0; w < 2; ++w) must(few.stores[w]->wait(handles[w], 30));
+  CHECK(ones.get() == std::vector<float>(Few::kElements, 7.0F));
+}
+
+TEST_CASE("device sharing: no room for what a lost worker contributed ends the round alone",
+          "[device][ipc]") {
+  const Fresh machine;
+  Few few(2);
+  const CallersStream stream;
+  {
+    Tensor gradient(Few::kElements, stream.get());
+    gradient.put(std::vector<float>(Few::kElements, 5.0F));
+    (void)must(few.stores[1]->push({"w"}, {gradient.array()}, {}));
+    said_to_all(*few.stores[1]);
+  }
+  Tensor ones(Few::kElements, stream.get());
+  ones.put(std::vector<float>(Few::kElements, 1.0F));
+  emulated::limit_device_memory(1);
+  few.stores[1].reset();
+  const auto pushed = few.stores[0]->pushpull({"w"}, {ones.array()}, {ones.array()}, {});
+  CHECK(says(few.stores[0]->wait(must(pushed), 30), DTKV_MISMATCH, "out of memory"));
+  emulated::limit_device_memory(std::size_t{1} << 30);
+  few.cluster.shrink({WorkerId(0)});
+  const auto again = few.stores[0]->pushpull({"w"}, {ones.array()}, {ones.array()}, {});
+  must(few.stores[0]->wait(must(again), 30));
+  CHECK(ones.get() == std::vector<float>(Few::kElements, 1.0F));
+}
+
+TEST_CASE("device sharing: values and infinite gradients are as in the host's memory",
+          "[device][ipc]") {
+  const Fresh machine;
+  Cluster cluster(1, 1, true, false, true, compute_on_device);
+  cluster.transport = kv::Transport::kSharedMemory;
+  auto store = cluster.open(0);
+  std::vector<float> values(5000, 1.0F);
+  init(*store, "w", values);
+  const CallersStream stream;
+  Tensor tensor(5000, stream.get());
+  values[4321] = std::numeric_limits<float>::infinity();
+  tensor.put(values);
+  auto pushed = store->pushpull({"w"}, {tensor.array()}, {tensor.array()}, {});
+  CHECK(says(store->wait(must(pushed), 30), DTKV_NONFINITE, "1 of 904 elements of chunk 4"));
+  CHECK(cluster.server().counters().nonfinite == 1);
+  values[4321] = 2;
+  tensor.put(values);
+  pushed = store->pushpull({"w"}, {tensor.array()}, {tensor.array()}, {});
+  must(store->wait(must(pushed), 30));
+  tensor.put(std::vector<float>(5000, 0.0F));
+  must(store->wait(must(store->pull({"w"}, {tensor.array()}, {})), 30));
+  CHECK(tensor.get() == values);
+}
+
+TEST_CASE("device sharing: after a rollback the new servers read the same memory",
+          "[device][ipc]") {
+  const Fresh machine;
+  const bool are_killed = GENERATE(false, true);
+  Few few(1);
+  auto& store = *few.stores[0];
+  const CallersStream stream;
+  Tensor gradient(Few::kElements, stream.get());
+  Tensor out(Few::kElements, stream.get());
+  gradient.put(std::vector<float>(Few::kElements, 2.0F));
+  (void)must(store.epoch_boundary(Epoch(0)));
+  const auto before = emulated::alive();
+  Proxy* proxy = &few.proxy;
+  for (std::uint32_t epoch = 1; epoch < 4; ++epoch) {
+    proxy->hold_answers(true);
+    const auto begun = must(store.pushpull({"w"}, {gradient.array()}, {out.array()}, {}));
+    CHECK(says(store.wait(begun, 0.1), DTKV_TIMEOUT, "not done"));
+    if (are_killed) few.cluster.kill_servers();
+    if (are_killed) proxy->cut();
+    few.cluster.replace_servers(Epoch(epoch), compute_on_device);
+    few.later.push_back(std::make_unique<Proxy>(few.cluster.server().port()));
+    few.cluster.redirect(0, few.later.back()->port());
+    few.cluster.tell_servers({WorkerId(0)});
+    std::exchange(proxy, few.later.back().get())->hold_answers(false);
+    CHECK(must(store.epoch_boundary(Epoch(epoch))).rolled_back);
+    CHECK(says(store.wait(begun, 30), DTKV_ROLLBACK, "a server was lost"));
+    CHECK(emulated::alive().foreign_memories == 0);
+    must(store.init({"w"}, {gradient.array()}, 0));  // these servers have no checkpoint
+    must(store.wait(must(store.pushpull({"w"}, {gradient.array()}, {out.array()}, {})), 30));
+    CHECK(out.get() == std::vector<float>(Few::kElements, 2.0F));
+    CHECK(few.in_place() == Few::kParts);
+    CHECK(emulated::alive().foreign_memories == before.foreign_memories);
+  }
+}
+
+TEST_CASE("device sharing: what the caller's stream still writes is not read", "[device][ipc]") {
+  const Fresh machine;
+  Few few(1);
+  CallersStream stream;
+  Tensor gradient(Few::kElements, stream.get());
+  const Tensor out(Few::kElements, stream.get());
+  stream.close();
+  must(kv::cuda::fill(gradient.array().data, 0, Few::kElements * sizeof(float), stream.get()));
+  const auto pushed = must(few.stores[0]->pushpull({"w"}, {gradient.array()}, {out.array()}, {}));
+  CHECK(says(few.stores[0]->wait(pushed, 0.1), DTKV_TIMEOUT, "not done"));
+  stream.open();
+  must(few.stores[0]->wait_in_stream(pushed, 30));
+  CHECK(out.get() == std::vector<float>(Few::kElements, 0.0F));
+  must(few.stores[0]->wait(pushed, 30));
+}
+
+TEST_CASE("device sharing: a server whose device breaks answers nothing", "[device][ipc]") {
+  const Fresh machine;
+  {
+    std::promise<std::string> lost;
+    std::atomic<bool> is_told = false;
+    Cluster cluster(1, 1, true, false, false, [&](kv::ServerOptions& options) {
+      options.device = 0;
+      options.shard.on_device_lost = [&](const std::string& why) {
+        if (!is_told.exchange(true)) lost.set_value(why);
+      };
+    });
+    cluster.transport = kv::Transport::kSharedMemory;
+    auto store = cluster.open(0);
+    std::vector<float> start(5000, 1.0F);
+    init(*store, "w", start);
+    CallersStream stream;
+    Tensor tensor(5000, stream.get());
+    tensor.put(start);
+    must(store->wait(must(store->push({"w"}, {tensor.array()}, {})), 30));
+    must(kv::cuda::wait(stream.get()));
+    const auto pushed = must(store->push({"w"}, {array_of(start)}, {}));
+    must(store->wait(pushed, 30));
+    emulated::break_devices("an illegal memory access was encountered");
+    const auto never = must(store->push({"w"}, {array_of(start)}, {}));
+    CHECK(says(store->wait(never, 0.2), DTKV_TIMEOUT, "not done"));
+    CHECK(lost.get_future().get().find("illegal memory access") != std::string::npos);
+  }
+  emulated::break_devices(nullptr);
+}
+
+// By itself, since what is left to the end of the process is never given back.
+TEST_CASE("device sharing: memory that a server may still have open is not freed",
+          "[.][abandoned]") {
+  emulated::restart();
+  Few few(2);
+  const CallersStream stream;
+  Tensor gradient(Few::kElements, stream.get());
+  gradient.put(std::vector<float>(Few::kElements, 5.0F));
+  (void)must(few.stores[1]->push({"w"}, {gradient.array()}, {}));
+  said_to_all(*few.stores[1]);
+  few.proxy.hold(true);  // the server hears of no end
+  const auto before = emulated::alive();
+  few.stores[1].reset();
+  CHECK(emulated::alive().device_memories == before.device_memories);
+  CHECK(emulated::alive().foreign_memories == before.foreign_memories);
+  few.proxy.hold(false);
+  CHECK(eventually(
+      [&] { return emulated::alive().foreign_memories == before.foreign_memories - 2; }));
+  gradient.put(std::vector<float>(Few::kElements, 1.0F));
+  const auto pushed = few.stores[0]->pushpull({"w"}, {gradient.array()}, {gradient.array()}, {});
+  must(few.stores[0]->wait(must(pushed), 30));
+  CHECK(gradient.get() == std::vector<float>(Few::kElements, 6.0F));
+  CHECK(emulated::done().freed_while_open == 0);
+}
+
+// ---------------------------------------------------------------- what is said on the connection
+
+namespace {
+
+/// A member that says what it likes about a device's memory.
+class Liar : public Stranger {
+ public:
+  explicit Liar(Cluster& cluster, WorkerId worker = WorkerId(0))
+      : Stranger(cluster.server().port()), worker_(worker), generation_(cluster.generation()) {
+    authenticate(worker);
+  }
+  data::Header create(std::uint32_t key, data::Dtype dtype, std::uint64_t elements) {
+    data::Header header = about(data::Type::kInit, key, dtype);
+    header.samples = elements;
+    return ask(header, std::string(elements * data::element_bytes(dtype), '\0'));
+  }
+  data::Header share(const data::ShareMemory& memory) {
+    return ask(about(data::Type::kShare, 0, data::Dtype::kFloat32), wire::body_of(memory));
+  }
+  data::Header push(std::uint32_t key, data::Dtype dtype, const data::SharedPlaces& places,
+                    data::Type type = data::Type::kPushPull) {
+    tell_push(key, dtype, places, type);
+    const auto answer = data::decode(hear(data::kHeaderBytes));
+    REQUIRE(answer);
+    return *answer;
+  }
+  void tell_push(std::uint32_t key, data::Dtype dtype, const data::SharedPlaces& places,
+                 data::Type type = data::Type::kPushPull) {
+    data::Header header = about(type, key, dtype);
+    header.flags = data::kShared;
+    const auto bytes = data::encode(places);
+    tell(header, std::string_view(bytes.data(), bytes.size()));
+  }
+
+ private:
+  data::Header about(data::Type type, std::uint32_t key, data::Dtype dtype) const {
+    data::Header header;
+    header.type = type;
+    header.worker = worker_;
+    header.key = KeyId(key);
+    header.dtype = dtype;
+    header.generation = generation_;
+    header.round = Round(1);
+    header.samples = 1;
+    return header;
+  }
+  WorkerId worker_;
+  Generation generation_;
+};
+
+std::unique_ptr<kv::SharedDeviceMemory> some_device_memory(std::size_t size) {
+  auto made = kv::SharedDeviceMemory::create(0, size);
+  REQUIRE(made);
+  return std::move(*made);
+}
+
+}  // namespace
+
+TEST_CASE("device sharing: places are free again for new servers, which are to be told",
+          "[device][ipc]") {
+  const Fresh machine;
+  kv::DevicePlaces places;
+  CHECK(places.to_add(0, 100) == std::size_t{4} << 20);
+  auto& memory = places.add(0, some_device_memory(256));
+  memory.open_at = {{0, 0}, {0, 1}};
+  const auto first = kv::DevicePlaces::take(0, memory, 100);  // rounded to 128
+  const auto second = kv::DevicePlaces::take(0, *places.with_room(0, 128), 128);
+  CHECK(first.offset == 0);
+  CHECK(second.offset == 128);
+  CHECK(second.at == first.at + 128);
+  CHECK(places.with_room(0, 1) == nullptr);
+  CHECK(places.with_room(1, 1) == nullptr);
+  places.forget_servers();
+  REQUIRE(places.with_room(0, 256) == &memory);
+  CHECK(memory.open_at.empty());
+  places.drop(0, memory);
+  CHECK(places.empty());
+}
+
+TEST_CASE("device sharing: memory that is not what was spoken of is refused",
+          "[device][ipc][security]") {
+  const Fresh machine;
+  const bool computes_on_device = GENERATE(false, true);
+  Cluster cluster(1, 1, true, false, false, [&](kv::ServerOptions& options) {
+    if (computes_on_device) options.device = 0;
+  });
+  const auto memory = some_device_memory(8192);
+  const auto told = memory->describe(3);
+  Liar member(cluster);
+  REQUIRE(told.token.size() == data::kNonceBytes);
+  const auto changed = [&](const std::function<void(data::ShareMemory&)>& change) {
+    auto other = told;
+    change(other);
+    return member.share(other).type;
+  };
+  const auto kFailed = data::Type::kFailed;
+  CHECK(changed([](auto& m) { m.token[31] ^= 1; }) == kFailed);
+  CHECK(changed([](auto& m) { m.token.clear(); }) == kFailed);
+  CHECK(changed([](auto& m) { m.handle[8] ^= 1; }) == kFailed);
+  CHECK(changed([](auto& m) { m.handle.pop_back(); }) == kFailed);
+  CHECK(changed([](auto& m) { m.size = 8193; }) == kFailed);
+  CHECK(changed([](auto& m) { m.size = 0; }) == kFailed);
+  CHECK(changed([](auto& m) { m.size = ~std::uint64_t{0} - 100; }) == kFailed);
+  CHECK(emulated::alive().foreign_memories == 0);
+  const auto answer = member.share(told);
+  CHECK(answer.type == (computes_on_device ? data::Type::kDone : kFailed));
+  CHECK(emulated::alive().foreign_memories == (computes_on_device ? 1 : 0));
+  // What is said of the host's memory tells which kind of server it is.
+  const auto shared = kv::SharedMemory::create(1, true);
+  REQUIRE(shared);
+  const auto flags = member.share((*shared)->describe(4)).flags;
+  CHECK(((flags & data::kOnDevice) != 0) == computes_on_device);
+  member.hang_up();
+  CHECK(member.is_closed());
+  CHECK(emulated::alive().foreign_memories == 0);
+}
+
+TEST_CASE("device sharing: places outside of it cost their sender's connection alone",
+          "[device][ipc][security]") {
+  const Fresh machine;
+  Cluster cluster(1, 1, true, false, false, compute_on_device);
+  const auto memory = some_device_memory(8192);
+  const auto nowhere = data::SharedPlaces::kNowhere;
+  constexpr std::uint64_t kElements = 1000;
+  struct Bad {
+    data::SharedPlaces places;
+    std::uint32_t key = 0;
+    data::Dtype dtype = data::Dtype::kFloat32;
+  };
+  const std::vector<Bad> bad = {
+      {{3, nowhere, 8192, 0}},
+      {{3, nowhere, 4208, 0}},  // across its end
+      {{3, 3, 0, ~std::uint64_t{0} - 15}},
+      {{3, nowhere, 8, 0}},  // askew
+      {{3, 3, 0, 4}},
+      {{4, nowhere, 0, 0}},
+      {{3, nowhere, 0, 0}, 1, data::Dtype::kInt64},
+  };
+  for (const auto& [places, key, dtype] : bad) {
+    Liar member(cluster);
+    REQUIRE(member.create(0, data::Dtype::kFloat32, kElements).type == data::Type::kDone);
+    REQUIRE(member.create(1, data::Dtype::kInt64, kElements).type == data::Type::kDone);
+    REQUIRE(member.share(memory->describe(3)).type == data::Type::kDone);
+    member.tell_push(key, dtype, places);
+    CHECK(member.is_closed());
+    CHECK(emulated::alive().foreign_memories == 0);
+  }
+  CHECK(cluster.server().counters().dropped_connections == bad.size());
+  Liar good(cluster);
+  REQUIRE(good.create(0, data::Dtype::kFloat32, kElements).type == data::Type::kDone);
+  REQUIRE(good.share(memory->describe(3)).type == data::Type::kDone);
+  std::vector<float> ones(kElements, 1.0F);
+  std::memcpy(memory->begin() + 192, ones.data(), 4000);
+  const auto answer = good.push(0, data::Dtype::kFloat32, {3, 3, 192, 4192});
+  CHECK(answer.type == data::Type::kValue);
+  CHECK(std::memcmp(memory->begin() + 4192, ones.data(), 4000) == 0);
+  good.hang_up();
+  CHECK(good.is_closed());
+}

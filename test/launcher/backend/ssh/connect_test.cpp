@@ -1,0 +1,184 @@
+#include <boost/asio/ip/tcp.hpp>
+
+#include "test/launcher/backend/ssh/ssh_fixture.h"
+
+using namespace dt;
+using namespace dt::launcher;
+using namespace dt::test;
+
+TEST_CASE("ssh: one connection per host serves many commands", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  for (int i = 0; i < 5; ++i) REQUIRE(client.run(sshd.host(), "true"));
+  CHECK(client.backend.connections() == 1);
+  CHECK(count(sshd.log(), "Accepted publickey") == 1);
+}
+
+TEST_CASE("ssh: a killed connection ends the stream, and the next use connects again", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  Client client(sshd.options());
+  auto stream = client.wait(client.backend.start(sshd.host(), "echo up; sleep 100"));
+  REQUIRE(stream);
+  REQUIRE(*client.wait(read_some(**stream, 3)) == "up\n");
+  sshd.kill_connections();
+  // An end without an exit code is no success: nobody knows what became of the command.
+  const auto end = client.wait(read_all(**stream));
+  REQUIRE_FALSE(end);
+  CHECK(end.error().kind == ErrorKind::kUnavailable);
+  CHECK(contains(end.error().message, to_string(sshd.host()) + ": the connection ended"));
+  const auto sent = client.wait((*stream)->write("x"));
+  CHECK_FALSE(sent);
+  const auto again = client.run(sshd.host(), "echo back");
+  REQUIRE(again);
+  CHECK(again->out == "back\n");
+}
+
+TEST_CASE("ssh: a refused port is an error that says where and what to look at", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  const auto result = client.run(Host{"", "127.0.0.1", 1}, "true");
+  REQUIRE_FALSE(result);
+  CHECK(result.error().kind == ErrorKind::kUnavailable);
+  CHECK(result.error().message ==
+        "127.0.0.1:1: connect to 127.0.0.1 port 1: Connection refused: is sshd running there, and "
+        "is the port right?");
+}
+
+TEST_CASE("ssh: an unknown name is an error of its lookup", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  const auto result = client.run(Host{"", "no-such-host.invalid", 0}, "true");
+  REQUIRE_FALSE(result);
+  CHECK(contains(result.error().message, "no-such-host.invalid: resolve: "));
+}
+
+TEST_CASE("ssh: a server that accepts and says nothing ends at the deadline", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  io::asio::io_context other;
+  io::asio::ip::tcp::acceptor silent(other, {io::asio::ip::address_v4::loopback(), 0});
+  Client client(sshd.options(), {}, {.handshake = 500ms});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto result = client.run(Host{"", "127.0.0.1", silent.local_endpoint().port()}, "true");
+  const auto took = std::chrono::steady_clock::now() - begin;
+  REQUIRE_FALSE(result);
+  CHECK(result.error().kind == ErrorKind::kTimeout);
+  CHECK(contains(result.error().message, "handshake: nothing more from 127.0.0.1"));
+  CHECK(took < 5s);
+}
+
+TEST_CASE("ssh: the config file says where to connect, as whom and with which key", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  sshd.prepend_config(
+      fmt::format("Host node7\n  HostName 127.0.0.1\n  Port {}\n  IdentityFile "
+                  "{}\n  ControlMaster auto\nHost *\n",
+                  sshd.port(), sshd.user_key()));
+  io::SshOptions options = sshd.options();
+  options.identities.clear();
+  Client client(options);
+  const auto result = client.run(Host{"", "node7", 0}, "echo $SSH_CONNECTION");
+  INFO((result ? "" : result.error().message));
+  REQUIRE(result);
+  CHECK(contains(result->out, std::to_string(sshd.port())));
+  CHECK(*client.wait(client.backend.address(Host{"", "node7", 0})) == "127.0.0.1");
+  CHECK(count(client.log.all(), "controlmaster is not supported") == 1);
+}
+
+TEST_CASE("ssh: ProxyCommand and ProxyJump are followed", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  Sshd bastion;
+  sshd.prepend_config(fmt::format(
+      "Host behind-command\n  HostKeyAlias target\n  ProxyCommand ssh -F {} -i {} -o "
+      "StrictHostKeyChecking=accept-new -p {} -W 127.0.0.1:%p 127.0.0.1\n"
+      "Host behind-jump\n  HostName 127.0.0.1\n  ProxyJump 127.0.0.1:{}\n"
+      "Host 127.0.0.1\n  IdentityFile {}\n  StrictHostKeyChecking accept-new\nHost *\n",
+      bastion.config(), bastion.user_key(), bastion.port(), bastion.port(), bastion.user_key()));
+  Client client(sshd.options());
+  for (const char* name : {"behind-command", "behind-jump"}) {
+    const auto result = client.run(Host{"", name, sshd.port()}, "echo through");
+    INFO((result ? "" : result.error().message));
+    REQUIRE(result);
+    CHECK(result->out == "through\n");
+  }
+  CHECK(count(bastion.log(), "Accepted publickey") == 2);
+}
+
+TEST_CASE("ssh: thirty-two connections at once to one sshd with default limits all succeed",
+          "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd({.max_startups = "10:30:100", .max_sessions = "10", .more = {}});
+  SshLimits limits;
+  limits.channels_per_session = 1;
+  Client client(sshd.options(), {}, limits);
+  int good = 0;
+  std::string problems;
+  io::TaskGroup group(client.context.get_executor());
+  auto one = [&]() -> io::awaitable<void> {
+    auto result = co_await client.backend.run(sshd.host(), "sleep 1", "", 40s);
+    if (result && result->exit_code == 0)
+      ++good;
+    else if (!result)
+      problems += result.error().message + "\n";
+  };
+  for (int i = 0; i < 32; ++i) group.spawn(one());
+  client.finish(group);
+  INFO(problems);
+  CHECK(good == 32);
+}
+
+TEST_CASE("ssh: sshd dropping connections before its banner is retried", "[ssh]") {
+  NEEDS_SSHD();
+  // Different addresses of one sshd: the limit per address does not see that they are one.
+  const Sshd sshd({.max_startups = "2:100:3", .max_sessions = "10", .more = {}});
+  Client client(sshd.options());
+  int good = 0;
+  std::string problems;
+  io::TaskGroup group(client.context.get_executor());
+  auto one = [&](int i) -> io::awaitable<void> {
+    auto result = co_await client.backend.run(sshd.host(i), "true", "", 40s);
+    if (result)
+      ++good;
+    else
+      problems += result.error().message + "\n";
+  };
+  for (int i = 1; i <= 8; ++i) group.spawn(one(i));
+  client.finish(group);
+  INFO(problems);
+  CHECK(good == 8);
+  CHECK(contains(sshd.log(), "MaxStartups"));
+}
+
+TEST_CASE("ssh: many hosts behind one jump host come to it few at a time", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  // Drops whoever comes beyond what one sshd's default lets in for certain.
+  Sshd bastion({.max_startups = "9:100:9", .max_sessions = "10", .more = {}});
+  sshd.prepend_config(
+      fmt::format("Host 127.0.1.*\n  ProxyJump 127.0.0.1:{}\n"
+                  "Host 127.0.0.1\n  IdentityFile {}\n  StrictHostKeyChecking accept-new\nHost *\n",
+                  bastion.port(), bastion.user_key()));
+  Client client(sshd.options());
+  int good = 0;
+  std::string problems;
+  io::TaskGroup group(client.context.get_executor());
+  auto one = [&](int i) -> io::awaitable<void> {
+    const std::string name = fmt::format("127.0.1.{}", i);
+    Host host{"", name, sshd.port()};
+    auto result = co_await client.backend.run(host, "true", "", 40s);
+    if (result)
+      ++good;
+    else
+      problems += result.error().message + "\n";
+  };
+  for (int i = 1; i <= 20; ++i) group.spawn(one(i));
+  client.finish(group);
+  INFO(problems);
+  CHECK(good == 20);
+  CHECK_FALSE(contains(bastion.log(), "MaxStartups"));
+}

@@ -1,0 +1,292 @@
+#include "supervisor/volume/client.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "test/supervisor/loop.h"
+
+using namespace dt;
+using namespace dt::test;
+using namespace std::chrono_literals;
+using Loss = supervisor::VolumeClient::Loss;
+
+TEST_CASE("volume: files are read, made, replaced, appended to, cut, moved and listed",
+          "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+
+  CHECK_FALSE(loop.wait(v.read(dir / "a"))->has_value());
+  CHECK(*loop.wait(v.write_new(dir / "a", "one\n", 0600)));
+  CHECK_FALSE(*loop.wait(v.write_new(dir / "a", "two\n")));
+  CHECK(loop.wait(v.read(dir / "a"))->value() == "one\n");
+  CHECK(loop.wait(v.append(dir / "a", "two\n")));
+  CHECK(slurp(dir / "a") == "one\ntwo\n");
+  CHECK(loop.wait(v.truncate(dir / "a", 4)));
+  CHECK(slurp(dir / "a") == "one\n");
+  CHECK(loop.wait(v.replace(dir / "a", "new\n")));
+  CHECK(slurp(dir / "a") == "new\n");
+  CHECK(loop.wait(v.make_dirs(dir / "x/y/z")));
+  CHECK(loop.wait(v.make_dirs(dir / "x/y/z")));
+  CHECK(loop.wait(v.rename(dir / "a", dir / "x/y/b")));
+  CHECK(*loop.wait(v.exists(dir / "x/y/b")));
+  CHECK_FALSE(*loop.wait(v.exists(dir / "a")));
+  CHECK(*loop.wait(v.list(dir / "x/y")) == std::vector<std::string>{"b", "z"});
+  CHECK(loop.wait(v.remove(dir / "x/y/b")));
+  CHECK(loop.wait(v.remove(dir / "x/y/b")));
+  CHECK(*loop.wait(v.list(dir / "x/y")) == std::vector<std::string>{"z"});
+}
+
+TEST_CASE("volume: a link takes the place of what was there, a file or another link", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  fs::create_directory(dir / "j");
+  spill(dir / "j/events", "one\n");
+  spill(dir / "events", "old\n");
+  for (int i = 0; i < 2; ++i) {
+    CHECK(*loop.wait(loop.volume.link(dir / "events", "j/events")));
+    CHECK(slurp(dir / "events") == "one\n");
+    CHECK(fs::read_symlink(dir / "events") == "j/events");
+  }
+  CHECK_FALSE(loop.wait(loop.volume.link(dir / "nowhere/events", "j/events")));
+}
+
+TEST_CASE("volume: a new file is there whole or not at all, wherever the helper is killed",
+          "[volume]") {
+  TempDir dir;
+  Loop loop;
+  supervisor::VolumeClient::Options options;
+  // The first byte of a file that it writes kills it (SIGXFSZ).
+  options.helper = {"/bin/sh", "-c", R"(ulimit -f 0; exec "$0" --volume-helper)",
+                    DT_SUPERVISOR_PROGRAM};
+  supervisor::VolumeClient volume(loop.context.get_executor(), options);
+  loop.group.spawn(volume.run());
+  CHECK_FALSE(loop.wait(volume.write_new(dir / "lock", "me\n")));
+  CHECK_FALSE(fs::exists(dir / "lock"));
+  volume.stop();
+  CHECK(loop.finished());
+}
+
+TEST_CASE("volume: a file with a limit keeps its newer half", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  const std::string line(100, 'x');
+  for (int i = 0; i < 100; ++i)
+    loop.volume.queue_append(dir / "log", fmt::format("{} {}\n", i, line),
+                             supervisor::VolumeClient::Loss::kNever, supervisor::kAnySize, 2000);
+  REQUIRE(loop.wait(loop.volume.append(dir / "log", "end\n")));
+  const std::string older = slurp(dir / "log.1");
+  const std::string newer = slurp(dir / "log");
+  CHECK(older.size() + newer.size() <= 2500);
+  CHECK(older.size() >= 1000);
+  CHECK(newer.ends_with("end\n"));
+  CHECK(std::count(older.begin(), older.end(), '\n') == 10);
+}
+
+TEST_CASE("volume: how much room there is", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  CHECK(loop.wait(loop.volume.room(dir.path())).value_or(0) > 0);
+  CHECK_FALSE(loop.wait(loop.volume.room(dir / "no such folder")));
+}
+
+TEST_CASE("volume: errors name the file and what was wrong with it", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  spill(dir / "big", std::string(2000, 'x'));
+  const auto big = loop.wait(loop.volume.read(dir / "big", 1000));
+  REQUIRE_FALSE(big);
+  CHECK(big.error().message.find(dir / "big") != std::string::npos);
+  const auto folder = loop.wait(loop.volume.read(dir.path()));
+  REQUIRE_FALSE(folder);
+  CHECK(folder.error().message.find("Is a directory") != std::string::npos);
+  const auto full = loop.wait(loop.volume.append("/dev/full", "x"));
+  REQUIRE_FALSE(full);
+  CHECK(full.error().message == "write /dev/full: No space left on device");
+}
+
+TEST_CASE("volume: an append that knows the size before may be repeated, even after a part of it",
+          "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  spill(dir / "log", "0 A\n");
+  for (const char* there : {"0 A\n", "0 A\n1", "0 A\n1 B\n"}) {
+    spill(dir / "log", there);
+    CHECK(loop.wait(loop.volume.append(dir / "log", "1 B\n", 4)));
+    CHECK(slurp(dir / "log") == "0 A\n1 B\n");
+  }
+  for (const char* other : {"0", "0 A\nmine\n", "0 A\n1 B\n2 C\n"}) {
+    spill(dir / "log", other);
+    const auto done = loop.wait(loop.volume.append(dir / "log", "1 B\n", 4));
+    REQUIRE_FALSE(done);
+    CHECK(done.error().kind == ErrorKind::kInvalid);
+    CHECK(slurp(dir / "log") == other);
+  }
+}
+
+TEST_CASE("volume: stalled, a call fails at its deadline; afterwards everything is done in order",
+          "[volume]") {
+  TempDir dir;
+  supervisor::VolumeClient::Options options;
+  options.deadline = 500ms;
+  VolumeLoop loop(options);
+  auto& v = loop.volume;
+  // The helper has to be started first, which may take longer than that.
+  REQUIRE(loop.until([&] { return loop.wait(v.exists(dir.path())).has_value(); }));
+  REQUIRE(loop.wait(v.append(dir / "log", "0\n")));
+  REQUIRE(::kill(v.helper_pid(), SIGSTOP) == 0);
+
+  const auto begin = std::chrono::steady_clock::now();
+  const auto read = loop.wait(v.read(dir / "log"));
+  const auto took = std::chrono::steady_clock::now() - begin;
+  REQUIRE_FALSE(read);
+  CHECK(read.error().kind == ErrorKind::kTimeout);
+  CHECK(read.error().message == "the shared volume does not answer: " + (dir / "log"));
+  CHECK(took < 5s);
+  CHECK(v.stalled_for() >= 500ms);
+
+  for (int i = 1; i <= 50; ++i) v.queue_append(dir / "log", fmt::format("{}\n", i), Loss::kNever);
+  // Given up before it was begun: it must not be done when the volume wakes up.
+  CHECK_FALSE(loop.wait(v.write_new(dir / "late", "x")));
+  REQUIRE(::kill(v.helper_pid(), SIGCONT) == 0);
+  REQUIRE(loop.wait(v.drain(20s)));
+  std::string want;
+  for (int i = 0; i <= 50; ++i) want += fmt::format("{}\n", i);
+  CHECK(slurp(dir / "log") == want);
+  CHECK_FALSE(fs::exists(dir / "late"));
+  CHECK(v.stalled_for() == Duration::zero());
+  CHECK(loop.wait(v.read(dir / "log"))->value() == want);
+}
+
+TEST_CASE("volume: a helper that is killed is replaced and the queue goes on", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  REQUIRE(loop.wait(v.append(dir / "log", "0\n")));
+  const int first = v.helper_pid();
+  REQUIRE(::kill(first, SIGSTOP) == 0);
+  std::string want = "0\n";
+  for (int i = 1; i <= 20; ++i) {
+    const std::string line = fmt::format("{}\n", i);
+    v.queue_append(dir / "log", line, Loss::kNever, want.size());
+    want += line;
+  }
+  REQUIRE(loop.until([&] { return v.stalled_for() > 10ms; }));
+  REQUIRE(::kill(first, SIGKILL) == 0);
+  REQUIRE(loop.wait(v.drain(20s)));
+  CHECK(slurp(dir / "log") == want);
+  CHECK(v.helper_pid() != first);
+}
+
+TEST_CASE("volume: what cannot be repeated safely is reported when the helper dies over it",
+          "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  REQUIRE(loop.wait(v.exists(dir / "x")));
+  const int pid = v.helper_pid();
+  REQUIRE(::kill(pid, SIGSTOP) == 0);
+  std::optional<Result<bool>> made;
+  auto make = [&]() -> io::awaitable<void> {
+    auto result = co_await v.write_new(dir / "x", "x");
+    made.emplace(std::move(result));
+  };
+  loop.group.spawn(make());
+  REQUIRE(loop.until([&] { return v.stalled_for() > 0ms; }));
+  REQUIRE(::kill(pid, SIGKILL) == 0);
+  REQUIRE(loop.until([&] { return made.has_value(); }));
+  REQUIRE_FALSE(*made);
+  CHECK(made->error().kind == ErrorKind::kUnavailable);
+}
+
+TEST_CASE("volume: while it stalls, output is kept in bounded memory and the loss is said",
+          "[volume]") {
+  TempDir dir;
+  supervisor::VolumeClient::Options options;
+  options.queue_limit = 1000;
+  VolumeLoop loop(options);
+  auto& v = loop.volume;
+  REQUIRE(loop.wait(v.append(dir / "out", "first\n")));
+  REQUIRE(::kill(v.helper_pid(), SIGSTOP) == 0);
+  for (int i = 0; i < 100; ++i)
+    v.queue_append(dir / "out", std::string(99, 'o') + "\n", Loss::kDropOldest);
+  v.queue_append(dir / "changes", "0 ADDED h 1\n", Loss::kNever);
+  CHECK(v.dropped_bytes() == 9000);
+  REQUIRE(::kill(v.helper_pid(), SIGCONT) == 0);
+  REQUIRE(loop.wait(v.drain(20s)));
+  const std::string out = slurp(dir / "out");
+  CHECK(out.find("first\n[9000 bytes are missing here") == 0);
+  CHECK(out.size() < 1200);
+  CHECK(slurp(dir / "changes") == "0 ADDED h 1\n");
+}
+
+TEST_CASE("volume: the watched file's changes are hinted, others not, also by a new helper",
+          "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  int hints = 0;
+  v.on_hint = [&] { ++hints; };
+  v.watch(dir.path(), "host_worker");
+  REQUIRE(loop.wait(v.exists(dir / "x")));
+  spill(dir / "other", "x");
+  REQUIRE(loop.wait(v.exists(dir / "x")));
+  CHECK(hints == 0);
+  spill(dir / "host_worker", "x");
+  CHECK(loop.until([&] { return hints > 0; }));
+  ::kill(v.helper_pid(), SIGKILL);
+  (void)loop.wait(v.exists(dir / "x"));
+  REQUIRE(loop.wait(v.drain(5s)));
+  hints = 0;
+  spill(dir / "host_worker", "y");
+  CHECK(loop.until([&] { return hints > 0; }));
+}
+
+TEST_CASE("volume: what others write in the watched folder hardly wakes the helper", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  v.watch(dir.path(), "host_worker");
+  REQUIRE(loop.wait(v.exists(dir / "x")));
+  const auto wakes = [&v] {
+    const std::string status = slurp(fmt::format("/proc/{}/status", v.helper_pid()));
+    const std::string name = "\nvoluntary_ctxt_switches:";
+    return std::stol(status.substr(status.find(name) + name.size()));
+  };
+  const long before = wakes();
+  const auto begun = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() < begun + 300ms) {
+    spill(dir / "log", "a line\n");
+  }
+  const auto took = std::chrono::steady_clock::now() - begun;
+  CHECK(wakes() - before <= 2 * (took / 50ms) + 5);
+}
+
+TEST_CASE("volume: a helper that cannot be started is an error, not a hang", "[volume]") {
+  Loop loop;
+  supervisor::VolumeClient::Options options;
+  options.helper = {"/nonexistent/helper"};
+  supervisor::VolumeClient v(loop.context.get_executor(), options);
+  loop.group.spawn(v.run());
+  const auto there = loop.wait(v.exists("/"));
+  REQUIRE_FALSE(there);
+  CHECK(there.error().message.find("/nonexistent/helper") != std::string::npos);
+  v.stop();
+  CHECK(loop.finished());
+}
+
+TEST_CASE("volume: the helper ends when its client is gone", "[volume]") {
+  TempDir dir;
+  int pid = 0;
+  {
+    VolumeLoop loop;
+    REQUIRE(loop.wait(loop.volume.exists(dir / "x")));
+    pid = loop.volume.helper_pid();
+    REQUIRE(::kill(pid, 0) == 0);
+  }
+  Loop loop;
+  CHECK(loop.until([&] {
+    const std::string stat = slurp(fmt::format("/proc/{}/stat", pid));
+    return stat.empty() || stat.find(") Z ") != std::string::npos;
+  }));
+}
