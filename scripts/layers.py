@@ -30,7 +30,7 @@ MAY = {
     "supervisor/hosts": "core/base core/files core/protocol io launcher/backend",
     "supervisor/volume": "core/* io io/job",
     "supervisor/control": "core/* io io/job",
-    "supervisor/dtctl": "core/base core/files io io/job launcher/cli",
+    "supervisor/dtctl": "core/base core/files core/protocol io io/job launcher/cli",
     "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh"
                   " supervisor/hosts supervisor/volume supervisor/control",
     "kvstore/protocol": "core/base",

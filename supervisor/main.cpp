@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/version.h"
+#include "core/protocol/exit_code.h"
 #include "io/descriptor_limit.h"
 #include "io/job/control_protocol.h"
 #include "launcher/backend/local.h"
@@ -93,7 +94,7 @@ int run_job(supervisor::SupervisorOptions options) {
     });
   };
   wait_for_signal();
-  int code = io::kExitFailure;
+  int code = kExitFailure;
   std::exception_ptr failure;
   boost::asio::co_spawn(context, supervisor.run(), [&](std::exception_ptr error, int exit_code) {
     failure = error;
@@ -128,21 +129,21 @@ int main(int argc, char** argv) {
     po::store(po::parse_command_line(argc, argv, described), given);
     if (given.count("help")) {
       std::cout << kHelp << described;
-      return io::kExitOk;
+      return kExitOk;
     }
     if (given.count("version")) {
       std::cout << version_text("dtsupervisor");
-      return io::kExitOk;
+      return kExitOk;
     }
     if (given.count("volume-helper")) return supervisor::volume_helper(STDIN_FILENO);
     if (!given.count("spec")) {
       std::cerr << "dtsupervisor: --spec is missing (dtsupervisor is started by dtlaunch)\n";
-      return io::kExitUsage;
+      return kExitUsage;
     }
     auto spec = load_spec(given["spec"].as<std::string>());
     if (!spec) {
       std::cerr << "dtsupervisor: " << spec.error().message << "\n";
-      return io::kExitUsage;
+      return kExitUsage;
     }
     supervisor::SupervisorOptions options;
     options.spec = std::move(*spec);
@@ -155,9 +156,9 @@ int main(int argc, char** argv) {
     return run_job(std::move(options));
   } catch (const po::error& e) {
     std::cerr << "dtsupervisor: " << e.what() << " (see --help)\n";
-    return io::kExitUsage;
+    return kExitUsage;
   } catch (const std::exception& e) {
     std::cerr << "dtsupervisor: " << e.what() << "\n";
-    return io::kExitFailure;
+    return kExitFailure;
   }
 }

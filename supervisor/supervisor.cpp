@@ -13,6 +13,7 @@
 
 #include "core/files/hosts.h"
 #include "core/files/journal.h"
+#include "core/protocol/exit_code.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
 
@@ -156,7 +157,7 @@ class ConsoleLog final : public io::Log {
 
 awaitable<int> Supervisor::run() {
   group_.spawn(volume_.run());
-  int code = io::kExitFailure;
+  int code = kExitFailure;
   std::exception_ptr failure;
   try {
     code = co_await live();
@@ -172,9 +173,9 @@ awaitable<int> Supervisor::run() {
 
 awaitable<int> Supervisor::live() {
   auto opened = co_await try_open_files();
-  int code = io::kExitFailure;
+  int code = kExitFailure;
   if (!opened) {
-    if (refused_) code = io::kExitJobRunning;
+    if (refused_) code = kExitJobRunning;
     own_log_.error("{}", opened.error().message);
     // Nothing was started. A job that could not be taken up may still run, and keeps its folder.
     if (lock_ && !options_.resume)
@@ -461,8 +462,8 @@ void Supervisor::notice_silence(Time now) {
 void Supervisor::stop(std::string why) {
   if (stopped_why_) return;
   stopped_why_ = why;
-  if (journal_room_.is_out()) return end_unwritten(io::kExitInterrupted, std::move(why));
-  post(StopAsked{std::move(why), io::kExitInterrupted});
+  if (journal_room_.is_out()) return end_unwritten(kExitInterrupted, std::move(why));
+  post(StopAsked{std::move(why), kExitInterrupted});
 }
 
 void Supervisor::kill(std::string why) {
@@ -523,7 +524,7 @@ awaitable<void> Supervisor::shut_down() {
   tell_goodput();
   if (end_->exit_code == 0)
     console_->info("{}", end_->message);
-  else if (end_->exit_code == io::kExitInterrupted)
+  else if (end_->exit_code == kExitInterrupted)
     console_->warn("the job was stopped: {}", end_->message);
   else
     console_->error("{}", end_->message);

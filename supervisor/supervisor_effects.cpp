@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/files/journal.h"
+#include "core/protocol/exit_code.h"
 #include "io/job/checkpoint_manifest.h"
 #include "io/job/control_protocol.h"
 #include "supervisor/supervisor.h"
@@ -51,7 +52,7 @@ void Supervisor::carry_out(std::vector<Effect> effects) {
     const auto appended = append(*record);
     // An end needs no room: who takes the job up again finds nothing alive.
     if (appended || journal_failed_ || std::holds_alternative<JobEnding>(record->record)) continue;
-    if (stopped_why_) return end_unwritten(io::kExitInterrupted, *stopped_why_);
+    if (stopped_why_) return end_unwritten(kExitInterrupted, *stopped_why_);
     std::vector<Effect> rest(std::make_move_iterator(e), std::make_move_iterator(effects.end()));
     journal_room_.hold(std::move(rest), appended.error().message, steady_now());
     act(Note{Note::Kind::kFailure, "journal_full",
@@ -68,7 +69,7 @@ Result<void> Supervisor::append(const Append& e) {
   if (!appended && store_->is_full()) return appended;
   if (!appended) {
     console_->error("{}: the journal cannot be written, the job stops", appended.error().message);
-    end_unwritten(io::kExitFailure, appended.error().message);
+    end_unwritten(kExitFailure, appended.error().message);
     return appended;
   }
   journal_copy_->add(journal::append_bytes(frame.type, frame.body));

@@ -46,7 +46,6 @@
 #include "core/job/server_watch.h"
 #include "core/job/stalls.h"
 #include "core/job/start_failures.h"
-#include "core/protocol/device_choice.h"
 
 namespace dt {
 
@@ -89,17 +88,6 @@ struct JobOptions {
   /// There is a host_worker: empty places can be filled.
   bool is_elastic = true;
   Liveness::Limits liveness;
-
-  /// dtlaunch's exit codes for ends that are not a worker's (io/job/control_protocol.h).
-  struct Codes {
-    int unreachable = 65;
-    int start_timeout = 66;
-    int server_lost = 67;
-    int no_progress = 70;
-    int below_least = 71;
-    int no_server_device = kNoServerDevice;
-    int command_failed = 127;
-  } codes;
 };
 
 class Job {

@@ -3,6 +3,7 @@
 
 #include "core/job/job.h"
 #include "core/job/job_text.h"
+#include "core/protocol/exit_code.h"
 
 namespace dt {
 
@@ -73,7 +74,7 @@ void Job::check_start() {
     if (is_late && (!late || (late->opened && !w.opened))) late = &w;
   }
   if (!late) return;
-  end(options_.codes.start_timeout,
+  end(kExitStartTimeout,
       fmt::format("worker {} on {} did not reach its first epoch within {:.0f} s "
                   "(--start-timeout){}",
                   late->id, late->host, seconds(options_.start_timeout),
@@ -85,7 +86,7 @@ void Job::check_least() {
   if (ending_ || finishing() || !below_least_since_) return;
   if (now_.at - *below_least_since_ < options_.min_workers_timeout) return;
   for (auto& [id, at] : arrived_at_) lose_at_boundary(std::exchange(at, now_.at), now_.at);
-  end(options_.codes.below_least,
+  end(kExitTooFewWorkers,
       fmt::format("{} for {:.0f} s (--min-workers-timeout)", pending_reason_,
                   seconds(options_.min_workers_timeout)),
       options_.stop_grace);
@@ -131,7 +132,7 @@ void Job::check_servers() {
   for (const auto& [id, is_lost, why] : findings) {
     const Host host = servers_.at(id).host;
     const std::string text = fmt::format("server {} on {} {}", id, host, why);
-    if (is_lost) return servers_lost({text, options_.codes.server_lost, std::nullopt});
+    if (is_lost) return servers_lost({text, kExitServerLost, std::nullopt});
     note(Note::Kind::kFailure, "server_silent", text, std::nullopt, host);
     effects_.emplace_back(Inspect{{Role::kServer, id.value}, host});
   }

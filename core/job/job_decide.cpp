@@ -4,6 +4,7 @@
 #include "core/job/job.h"
 #include "core/job/job_text.h"
 #include "core/job/notes.h"
+#include "core/protocol/exit_code.h"
 
 namespace dt {
 
@@ -355,13 +356,13 @@ bool Job::anyone_runs() const {
 void Job::end_if_futile() {
   if (ending_ || finishing() || initial()) return;
   if (futile_rollbacks_ > futile_limit())
-    return end(options_.codes.no_progress,
+    return end(kExitNoProgress,
                fmt::format("{} times servers were lost and no new epoch began between them "
                            "(--max-futile-restarts): {}",
                            futile_limit(), servers_why_),
                options_.stop_grace);
   if (futile_.count() <= futile_limit()) return;
-  end(options_.codes.no_progress,
+  end(kExitNoProgress,
       fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
                   futile_limit(), futile_.why()),
       options_.stop_grace);

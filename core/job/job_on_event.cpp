@@ -3,6 +3,7 @@
 #include "core/job/job.h"
 #include "core/job/job_text.h"
 #include "core/job/notes.h"
+#include "core/protocol/exit_code.h"
 
 namespace dt {
 
@@ -197,16 +198,15 @@ void Job::on(const ProcessEnded& e) {
     // Another one of the host would have it no more than this one.
     if (s != servers_.end() && options_.opaque_servers)
       opaque_server_ended(id, e);
-    else if (s != servers_.end() && !ending_ && e.status.code == options_.codes.no_server_device)
-      end(options_.codes.no_server_device,
+    else if (s != servers_.end() && !ending_ && e.status.code == kExitNoServerDevice)
+      end(kExitNoServerDevice,
           fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
                       s->second.host, e.why.empty() ? "" : ": ", e.why),
           options_.stop_grace);
     else if (s != servers_.end())
       servers_lost({fmt::format("server {} on {} ended ({})", id, s->second.host,
                                 e.why.empty() ? to_string(e.status) : e.why),
-                    e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
-                    std::nullopt});
+                    e.never_ran ? kExitCommandFailed : kExitServerLost, std::nullopt});
     const auto was = retired_.find(id);
     if (ending_ || was == retired_.end()) return;
     effects_.emplace_back(Acknowledge{e.process, was->second});
@@ -223,7 +223,7 @@ void Job::worker_ended(const ProcessEnded& e) {
   const WorkerId id(e.process.id);
   const Worker* w = membership_.find(id);
   ExitStatus status = e.status;
-  if (e.never_ran && status.clean()) status.code = options_.codes.command_failed;
+  if (e.never_ran && status.clean()) status.code = kExitCommandFailed;
   const std::string reason = e.why.empty() ? to_string(status) : e.why;
   const Host host = w->host;
   const bool base_start = w->base && initial();
@@ -511,9 +511,7 @@ bool Job::a_newcomer_runs() const {
   });
 }
 
-void Job::end_failed_start() {
-  end(options_.codes.unreachable, start_failures_.text(), options_.stop_grace);
-}
+void Job::end_failed_start() { end(kExitUnreachable, start_failures_.text(), options_.stop_grace); }
 
 Duration Job::delay_before_retry(const Host& host, std::uint32_t attempt) const {
   return retry_delay(attempt, std::hash<std::string>{}(to_string(host)) ^ options_.seed);
@@ -539,7 +537,7 @@ void Job::processes_lost(const Host& host, const std::string& why, bool is_unrea
     std::optional<Host> avoid;
     if (is_unreachable) avoid = host;
     servers_lost({fmt::format("server {} is lost with its host {}: {}", s->first, host, why),
-                  options_.codes.server_lost, avoid});
+                  kExitServerLost, avoid});
     if (ending_) return;
   }
   std::vector<WorkerId> there;

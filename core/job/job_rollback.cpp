@@ -2,6 +2,7 @@
 
 #include "core/job/job.h"
 #include "core/job/job_text.h"
+#include "core/protocol/exit_code.h"
 
 namespace dt {
 
@@ -27,7 +28,7 @@ void Job::servers_lost(const Loss& loss) {
   if (ending_) return;
   if (options_.is_adopted && resumed_at_ && !is_reached_)
     return end(code, why + ", and nothing of the job was found that runs", options_.stop_grace);
-  const bool no_such_command = code == options_.codes.command_failed;
+  const bool no_such_command = code == kExitCommandFailed;
   const auto origin = checkpoint_to_use(loss);
   if (origin && !no_such_command) return roll_back(loss, *origin);
   const bool could = options_.rolls_back && finishing();
@@ -46,7 +47,7 @@ void Job::on(const CheckpointUnusable& e) {
   loss.why = servers_inherit_
                  ? std::string("the checkpoint that the job began with could not be used")
                  : fmt::format("the checkpoint of epoch {} could not be used", servers_epoch_);
-  loss.code = options_.codes.server_lost;
+  loss.code = kExitServerLost;
   loss.is_checkpoint = true;
   checkpoint_trouble_ =
       fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->second.host, e.why);
@@ -59,7 +60,7 @@ void Job::roll_back(const Loss& loss, const Origin& origin) {
   const auto& [why, code, avoid, is_checkpoint] = loss;
   auto hosts = hosts_for_servers(avoid);
   if (!hosts)
-    return end(options_.codes.server_lost,
+    return end(kExitServerLost,
                fmt::format("{}; {} cannot have a server, and no other host of the initial launch "
                            "is there to take it",
                            why, *avoid),
@@ -123,7 +124,7 @@ void Job::opaque_server_ended(ServerId id, const ProcessEnded& e) {
   ServerState& s = servers_.at(id);
   s.ended = !e.never_ran && e.status.clean();
   if (s.ended) return;
-  end(e.never_ran ? options_.codes.command_failed : options_.codes.server_lost,
+  end(e.never_ran ? kExitCommandFailed : kExitServerLost,
       fmt::format("server {} on {} ended ({})", id, s.host,
                   e.why.empty() ? to_string(e.status) : e.why),
       options_.stop_grace);
@@ -171,8 +172,8 @@ void Job::server_start_failed(const Host& host, const std::string& why) {
     if (s.host == host) attempts = ++s.attempts;
   if (attempts == 0) return;
   if (attempts >= kTries)
-    return servers_lost({fmt::format("no server can be started on {}", at_host(host, why)),
-                         options_.codes.server_lost, host});
+    return servers_lost(
+        {fmt::format("no server can be started on {}", at_host(host, why)), kExitServerLost, host});
   hosts_[host].cooling_until = now_.at + delay_before_retry(host, attempts);
 }
 

@@ -21,7 +21,4 @@ struct DeviceChoice {
 /// "cpu", "auto", "cuda:N". The error names what would be understood.
 [[nodiscard]] Result<DeviceChoice> parse_device(std::string_view text);
 
-/// Exit code of a server that has not the device it was to use, and of its job.
-constexpr int kNoServerDevice = 72;
-
 }  // namespace dt

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/version.h"
+#include "core/protocol/exit_code.h"
 #include "kvstore/bench/device_tensors.h"
 #include "kvstore/bench/isolation.h"
 #include "kvstore/bench/job_run.h"
@@ -20,9 +21,6 @@ namespace {
 
 using namespace dt;
 using namespace dt::bench;
-
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
 
 constexpr const char* kHelp = R"(usage: dtbench COMMAND [OPTION]...
 

@@ -24,6 +24,7 @@
 
 #include "core/base/version.h"
 #include "core/protocol/device_choice.h"
+#include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/log.h"
 #include "io/task_group.h"
@@ -122,7 +123,7 @@ class ServerProcess {
     }
     give_up(
         fmt::format("{} (--server-device cuda:{}; auto would take the CPU)", why, device.number),
-        false, kNoServerDevice);
+        false, kExitNoServerDevice);
     return std::nullopt;
   }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/version.h"
+#include "core/protocol/exit_code.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/bridge.h"
 #include "launcher/agent/gpu_watch.h"
@@ -34,8 +35,6 @@ dtlaunch runs it by itself; nobody has to call it by hand.
 Exit codes: 0 either side closed, 1 failure, 2 wrong usage, 3 no agent is there.
 )";
 
-constexpr int kExitUsage = 2;
-
 struct CommandLine {
   bool attach = false;
   bool daemon = false;
@@ -51,7 +50,7 @@ struct CommandLine {
 
 int usage(const std::string& why) {
   std::fprintf(stderr, "dtagent: %s (see dtagent --help)\n", why.c_str());
-  return kExitUsage;
+  return dt::kExitUsage;
 }
 
 bool parse_seconds(const std::string& text, dt::Duration& into) {

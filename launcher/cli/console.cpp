@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
@@ -55,7 +56,7 @@ class Console {
       exit_code_ = co_await drive(how);
     } catch (const std::exception& e) {
       say(Level::kError, "dtlaunch failed: {}", e.what());
-      exit_code_ = io::kExitFailure;
+      exit_code_ = kExitFailure;
     }
     signals_.cancel();
     tasks_.cancel();
@@ -67,13 +68,13 @@ class Console {
     if (!started) {
       say(Level::kError, started.error().why);
       // One that is to be taken up may be running elsewhere: its journal stays.
-      forget_job(how == SupervisorStart::kNew && started.error().exit_code == io::kExitJobRunning);
+      forget_job(how == SupervisorStart::kNew && started.error().exit_code == kExitJobRunning);
       co_return started.error().exit_code;
     }
     process_ = std::move(*started);
     if (spec_.detached) {
       co_await terminal_.write(false, detached_text());  // read by somebody or not: the job runs
-      co_return io::kExitOk;
+      co_return kExitOk;
     }
     for (;;) {
       auto ended = co_await follow();
@@ -94,7 +95,7 @@ class Console {
         say(Level::kWarning, "The supervisor died ({}); starting it again, {} of {} within {} s",
             to_string(*death), restarts_.size(), kMostRestarts, kRestartWindow.count());
         auto again = co_await start_again(since);
-        if (!again && again.error().exit_code == io::kExitJobRunning) break;  // dtctl resume's
+        if (!again && again.error().exit_code == kExitJobRunning) break;  // dtctl resume's
         if (!again && !again.error().killed) co_return give_up(again.error().why);
         death = again ? std::nullopt : again.error().killed;
         if (again) process_ = std::move(*again);
@@ -109,7 +110,7 @@ class Console {
     std::string told;
     for (;;) {
       auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);
-      if (again || again.error().killed || again.error().exit_code == io::kExitJobRunning ||
+      if (again || again.error().killed || again.error().exit_code == kExitJobRunning ||
           std::chrono::steady_clock::now() + kNextTry > until)
         co_return again;
       if (std::exchange(told, again.error().why) != again.error().why)
@@ -217,7 +218,7 @@ class Console {
         "Leaving without waiting: the supervisor{} and processes on the hosts may still be there; "
         "clean up with: dtctl stop --force --job-dir {}",
         process_ ? fmt::format(" (pid {})", process_->pid()) : "", shell_word(spec_.job_dir));
-    std::_Exit(io::kExitInterrupted);
+    std::_Exit(kExitInterrupted);
   }
 
   bool may_restart() {
@@ -238,7 +239,7 @@ class Console {
 
   void explain_one_word(int exit_code) {
     const std::string& command = spec_.command.front();
-    if (exit_code == io::kExitCommandFailed && spec_.command.size() == 1 &&
+    if (exit_code == kExitCommandFailed && spec_.command.size() == 1 &&
         command.find(' ') != command.npos)
       say(Level::kError, "The command was one quoted word; write it without the quotes: {}",
           command);
@@ -249,7 +250,7 @@ class Console {
         "The supervisor is lost: {}; its log is {}. Hosts stop everything by themselves within "
         "{} s (--orphan-timeout)",
         why, supervisor_log(spec_), spec_.orphan_timeout_s);
-    return io::kExitSupervisorLost;
+    return kExitSupervisorLost;
   }
 
   std::string detached_text() const {

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "core/base/version.h"
+#include "core/protocol/exit_code.h"
 #include "io/descriptor_limit.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
@@ -163,7 +164,7 @@ std::string host_list(const std::vector<Host>& hosts) {
 
 int refuse(const Error& error) {
   fmt::print(stderr, "dtlaunch: {}\n", error.message);
-  return io::kExitUsage;
+  return kExitUsage;
 }
 
 /// What the supervisor opens for `spec`: a connection and files for each host, logs and links
@@ -186,7 +187,7 @@ int start(io::JobSpec spec) {
   if (auto made = make_folders(spec); !made) return refuse(made.error());
   if (auto written = write_spec(spec); !written) {
     fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
-    return io::kExitFailure;
+    return kExitFailure;
   }
   return run_job(spec);
 }
@@ -207,11 +208,11 @@ int end_job_of_other_master(const LastJob& job, bool take_over) {
   if (written) written = write_journal_to_end(spec);
   if (!written) {
     fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
-    return io::kExitFailure;
+    return kExitFailure;
   }
   const int code = run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
   fs::remove_all(spec.state_dir, ignored);
-  return code == io::kExitInterrupted ? static_cast<int>(io::kExitOk) : code;
+  return code == kExitInterrupted ? static_cast<int>(kExitOk) : code;
 }
 
 int resume(const Options& options) {
@@ -224,23 +225,22 @@ int resume(const Options& options) {
         "job {} has finished: nothing is left to be done (--again trains from its newest "
         "checkpoint once more)\n",
         job->spec.job);
-    return io::kExitOk;
+    return kExitOk;
   }
   if (auto found = find_env_values(*job, options.env_file, surroundings().variable); !found)
     return refuse(found.error());
   if (job->has_ended && job->is_running) wait_for_end(*job, kLastWord);
   if (job->is_running && !job->has_ended) {
     fmt::print(stderr, "dtlaunch: job {} is running: see dtctl status\n", job->spec.job);
-    return io::kExitJobRunning;
+    return kExitJobRunning;
   }
   if (!job->has_ended && job->has_journal) {
     const int code = run_job(
         job->spec, options.take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
-    if (code == io::kExitJobRunning || (code != io::kExitServerLost && !job->is_failing))
-      return code;
+    if (code == kExitJobRunning || (code != kExitServerLost && !job->is_failing)) return code;
   } else if (!job->has_ended) {
     const int code = end_job_of_other_master(*job, options.take_over);
-    if (code != io::kExitOk) return code;
+    if (code != kExitOk) return code;
   }
   const auto found = begin_with_checkpoint(
       job->spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
@@ -265,17 +265,17 @@ void tell_servers(const Options& options, const io::JobSpec& spec) {
 int run(const std::vector<std::string>& words) {
   if (words.empty()) {
     fmt::print(stderr, "{}", help());
-    return io::kExitUsage;
+    return kExitUsage;
   }
   auto options = parse_options(words, surroundings());
   if (!options) return refuse(options.error());
   if (options->wish == Wish::kHelp) {
     fmt::print("{}", help());
-    return io::kExitOk;
+    return kExitOk;
   }
   if (options->wish == Wish::kVersion) {
     fmt::print("{}", version_text("dtlaunch"));
-    return io::kExitOk;
+    return kExitOk;
   }
   if (options->wish == Wish::kResume) return resume(*options);
   const auto hosts = read_hosts(options->hostfile);
@@ -285,7 +285,7 @@ int run(const std::vector<std::string>& words) {
   if (auto folder = check_folder(*spec); !folder) return refuse(folder.error());
   if (options->wish == Wish::kDryRun) {
     print_plan(*spec);
-    return io::kExitOk;
+    return kExitOk;
   }
   tell_servers(*options, *spec);
   return start(std::move(*spec));
@@ -305,6 +305,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     // Not fmt::print, which would throw again if stderr itself is what failed.
     std::fputs(fmt::format("dtlaunch: {}\n", e.what()).c_str(), stderr);
-    return dt::io::kExitFailure;
+    return dt::kExitFailure;
   }
 }

@@ -5,6 +5,7 @@
 
 #include "core/base/result.h"
 #include "core/protocol/device_choice.h"
+#include "core/protocol/exit_code.h"
 #include "io/job/control_protocol.h"
 
 namespace dt::launcher {
@@ -177,12 +178,12 @@ std::string help() {
              "  {:<5} a server lacks the device that --server-device asks for\n"
              "  {:<5} the command could not be executed\n"
              "  {:<5} stopped by Ctrl-C, TERM or dtctl stop\n",
-             static_cast<int>(io::kExitUsage), static_cast<int>(io::kExitUnreachable),
-             static_cast<int>(io::kExitStartTimeout), static_cast<int>(io::kExitServerLost),
-             static_cast<int>(io::kExitJobRunning), static_cast<int>(io::kExitSupervisorLost),
-             static_cast<int>(io::kExitNoProgress), static_cast<int>(io::kExitTooFewWorkers),
-             kNoServerDevice, static_cast<int>(io::kExitCommandFailed),
-             static_cast<int>(io::kExitInterrupted))
+             static_cast<int>(kExitUsage), static_cast<int>(kExitUnreachable),
+             static_cast<int>(kExitStartTimeout), static_cast<int>(kExitServerLost),
+             static_cast<int>(kExitJobRunning), static_cast<int>(kExitSupervisorLost),
+             static_cast<int>(kExitNoProgress), static_cast<int>(kExitTooFewWorkers),
+             static_cast<int>(kExitNoServerDevice), static_cast<int>(kExitCommandFailed),
+             static_cast<int>(kExitInterrupted))
       << "  else  the first failing worker's exit code, or 128 + the signal that killed it\n";
   return out.str();
 }

@@ -22,6 +22,7 @@
 
 #include "core/files/journal.h"
 #include "core/job/records.h"
+#include "core/protocol/exit_code.h"
 #include "io/fd.h"
 #include "io/job/checkpoint_check.h"
 #include "io/job/checkpoint_manifest.h"
@@ -228,7 +229,7 @@ Result<void> write_journal_to_end(const io::JobSpec& spec) {
   }
   // Agents obey the highest term; the copy may lack the last ones.
   bytes += journal::append_bytes(TermBegan{Term(term.value + kTermsUnknown)});
-  bytes += journal::append_bytes(JobEnding{io::kExitInterrupted, "another master takes it over"});
+  bytes += journal::append_bytes(JobEnding{kExitInterrupted, "another master takes it over"});
   const std::string path = spec.state_dir + "/journal";
   const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   const ssize_t n = file ? ::write(file.get(), bytes.data(), bytes.size()) : -1;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/job/control_protocol.h"
@@ -97,7 +98,7 @@ StartFailure refusal(std::string_view line) {
 }
 
 tl::unexpected<StartFailure> cannot(const Error& error) {
-  return tl::unexpected(StartFailure{io::kExitFailure, error.message, std::nullopt});
+  return tl::unexpected(StartFailure{kExitFailure, error.message, std::nullopt});
 }
 
 }  // namespace

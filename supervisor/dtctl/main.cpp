@@ -18,6 +18,7 @@
 
 #include "core/base/version.h"
 #include "core/files/hosts.h"
+#include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/job/control_client.h"
@@ -157,7 +158,7 @@ Arguments parse(const std::vector<std::string>& given) {
 
 // ---------------------------------------------------------------- finding the job
 
-int complain(const Error& error, int code = io::kExitFailure) {
+int complain(const Error& error, int code = kExitFailure) {
   fmt::print(stderr, "dtctl: {}\n", screen_text(error.message));
   return code;
 }
@@ -261,7 +262,7 @@ io::awaitable<int> status(Arguments args) {
     const bool is_screen = args.watch && !args.json && ::isatty(STDOUT_FILENO) != 0;
     fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", *text);
     std::fflush(stdout);
-    if (!args.watch) co_return io::kExitOk;
+    if (!args.watch) co_return kExitOk;
     co_await io::sleep_for(1s);
   }
 }
@@ -269,7 +270,7 @@ io::awaitable<int> status(Arguments args) {
 io::awaitable<int> why(Arguments args) {
   if (args.words.size() != 1) throw Usage{"why HOST"};
   const auto parsed = parse_hosts(args.words[0], "why");
-  if (!parsed) co_return complain(parsed.error(), io::kExitUsage);
+  if (!parsed) co_return complain(parsed.error(), kExitUsage);
   if (parsed->size() != 1) throw Usage{"why takes one host"};
   auto connected = co_await connect(args);
   if (!connected) co_return complain(connected.error(), kExitNoJob);
@@ -279,7 +280,7 @@ io::awaitable<int> why(Arguments args) {
   auto text = why_text(*reply, parsed->front().host);
   if (!text) co_return complain(text.error());
   fmt::print("{}", *text);
-  co_return io::kExitOk;
+  co_return kExitOk;
 }
 
 /// Waits for JobEnded, showing what comes before it if wanted.
@@ -299,7 +300,7 @@ io::awaitable<int> watch_console(Connected to, bool show) {
     if (!ended) co_return complain(ended.error());
     fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended->exit_code,
                io::printable(ended->message));
-    co_return io::kExitOk;
+    co_return kExitOk;
   }
 }
 
@@ -342,7 +343,7 @@ io::awaitable<Result<void>> revive(Arguments args) {
 io::awaitable<int> resume(Arguments args) {
   auto revived = co_await revive(args);
   if (!revived) co_return complain(revived.error(), kExitNoJob);
-  co_return io::kExitOk;
+  co_return kExitOk;
 }
 
 /// "dtctl stop by root on pts/3": what the job's end is put down to.
@@ -382,7 +383,7 @@ io::awaitable<int> edit(Arguments args) {
   std::string line = args.words[0];
   if (args.words.size() > 1) line += " " + args.words[1];
   const auto parsed = parse_hosts(line, args.command);
-  if (!parsed) co_return complain(parsed.error(), io::kExitUsage);
+  if (!parsed) co_return complain(parsed.error(), kExitUsage);
   auto connected = co_await connect(args);
   if (!connected) co_return complain(connected.error(), kExitNoJob);
   json request{{"op", args.command}, {"host", line}};
@@ -392,7 +393,7 @@ io::awaitable<int> edit(Arguments args) {
   const std::string note = answer.is_object() ? answer.value("note", "") : "";
   fmt::print("host_worker was changed; {}\n",
              note.empty() ? "it takes effect at the next epoch" : io::printable(note));
-  co_return io::kExitOk;
+  co_return kExitOk;
 }
 
 io::awaitable<int> wait(Arguments args) {
@@ -403,13 +404,13 @@ io::awaitable<int> wait(Arguments args) {
   options.for_start = args.start;
   for (const std::string& word : args.words) {
     auto condition = Condition::parse(word);
-    if (!condition) co_return complain(condition.error(), io::kExitUsage);
+    if (!condition) co_return complain(condition.error(), kExitUsage);
     options.conditions.push_back(std::move(*condition));
   }
   const Waited waited = co_await wait_for_conditions(std::move(options));
   switch (waited.end) {
     case WaitEnd::kHold:
-      co_return io::kExitOk;
+      co_return kExitOk;
     case WaitEnd::kTimeout:
       fmt::print(stderr, "dtctl: waited in vain for {}\n", waited.why);
       co_return kExitLate;
@@ -418,9 +419,9 @@ io::awaitable<int> wait(Arguments args) {
       co_return kExitNoJob;
     case WaitEnd::kNotUsable:
       fmt::print(stderr, "dtctl: {}\n", waited.why);
-      co_return io::kExitUsage;
+      co_return kExitUsage;
   }
-  co_return io::kExitFailure;
+  co_return kExitFailure;
 }
 
 // ---------------------------------------------------------------- files of the job folder
@@ -445,7 +446,7 @@ io::awaitable<int> show_file(Arguments args, std::string path,
     for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
       show(std::move(piece));
     std::fflush(stdout);
-    if (!goes_on) co_return io::kExitOk;
+    if (!goes_on) co_return kExitOk;
     co_await io::sleep_for(kLook);
   }
 }
@@ -473,7 +474,7 @@ int show_all_logs(const std::string& folder) {
   for (const auto& file : files)
     fmt::print("==> {} <==\n{}\n", io::printable(file.string()),
                screen_text(last_lines(file.string(), 10)));
-  return io::kExitOk;
+  return kExitOk;
 }
 
 io::awaitable<int> logs(Arguments args) {
@@ -537,12 +538,12 @@ io::awaitable<int> events(Arguments args) {
 
 io::awaitable<int> help(Arguments) {
   fmt::print("{}", kHelp);
-  co_return io::kExitOk;
+  co_return kExitOk;
 }
 
 io::awaitable<int> version(Arguments) {
   fmt::print("{}", version_text("dtctl"));
-  co_return io::kExitOk;
+  co_return kExitOk;
 }
 
 struct Command {
@@ -577,7 +578,7 @@ int run(const std::vector<std::string>& words) {
     throw Usage{fmt::format("{} takes no \"{}\"{}", args.command, args.words.front(),
                             args.command == "status" ? "; of one host: dtctl why HOST" : "")};
   io::asio::io_context context(1);
-  int code = io::kExitFailure;
+  int code = kExitFailure;
   std::exception_ptr error;
   io::asio::co_spawn(context, command.run(args), [&](std::exception_ptr thrown, int exit_code) {
     error = thrown;
@@ -597,10 +598,10 @@ int main(int argc, char** argv) {
     return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const dt::supervisor::Usage& usage) {
     fmt::print(stderr, "dtctl: {}; see dtctl --help\n", usage.why);
-    return dt::io::kExitUsage;
+    return dt::kExitUsage;
   } catch (const std::exception& e) {
     // Not fmt::print, which would throw again if stderr itself is what failed.
     std::fputs(fmt::format("dtctl: {}\n", e.what()).c_str(), stderr);
-    return dt::io::kExitFailure;
+    return dt::kExitFailure;
   }
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "core/protocol/exit_code.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
 #include "test/supervisor/agent_end.h"
@@ -134,7 +135,7 @@ TEST_CASE("supervisor: a stop that comes before the job exists ends it, no proce
     job.supervisor->stop("too early");
   else
     job.supervisor->kill("too early");
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
   for (const auto& agent : job.ends) {
     CHECK_FALSE(agent->was_told(StartProcess::kType));
     CHECK(agent->was_told(Shutdown::kType));
@@ -157,7 +158,7 @@ TEST_CASE("supervisor: a kill after a stop reaches an agent whose link was down"
   job.supervisor->kill("twice");
   job.refuses = false;
   CHECK(job.told(1, Shutdown::kType).grace == 0U);
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
 }
 
 TEST_CASE("supervisor: a stop leaves processes their time, whoever asks again and wherever") {
@@ -216,7 +217,7 @@ TEST_CASE("supervisor: a foreground job whose dtlaunch never comes is stopped") 
   job.options.owner_comes = 1s;  // after its first process
   job.start();
   job.told(0, StartProcess::kType);
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
   CHECK(job.ends[0]->was_told(Shutdown::kType));
 }
 
@@ -233,7 +234,7 @@ TEST_CASE("supervisor: a foreground job whose dtlaunch has come goes on until th
   job.told(0, StartProcess::kType);
   CHECK_FALSE(job.until([&] { return job.code.has_value(); }, 1200ms));
   (*owner)->close();
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
 }
 
 TEST_CASE("supervisor: two that change host_worker at once do not undo each other") {
@@ -343,7 +344,7 @@ TEST_CASE("supervisor: a job that is not elastic leaves nothing in its folder bu
   const std::string refused = job.wait(job.ask(R"({"op":"add","host":"b"})"));
   CHECK(refused.find("it has no host_worker") != std::string::npos);
   job.supervisor->kill("the test is over");
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
   for (const auto& entry : fs::directory_iterator(job.job_dir))
     CHECK(entry.path().filename() == ".dtlaunch");
   CHECK(slurp(job.job_dir + "/.dtlaunch/j/events.jsonl").find("worker_launched") !=
@@ -355,7 +356,7 @@ TEST_CASE("supervisor: an elastic job's story is seen in its folder, by a link t
   job.start();
   job.told(0, StartProcess::kType);
   job.supervisor->kill("the test is over");
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
   CHECK(fs::read_symlink(job.job_dir + "/events.jsonl") == ".dtlaunch/j/events.jsonl");
   CHECK(slurp(job.job_dir + "/events.jsonl").find("worker_launched") != std::string::npos);
   CHECK(slurp(job.job_dir + "/host_worker") == "a\n");
@@ -389,7 +390,7 @@ TEST_CASE("supervisor: a job's end says who asked for it, on one line") {
   job.start();
   job.told(0, StartProcess::kType);
   job.wait(job.ask(R"({"op":"stop","force":true,"why":"dtctl stop by root on pts/3\u001b[2J\n"})"));
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
   CHECK(slurp(job.job_dir + "/.dtlaunch/current.json").find("dtctl stop by root on pts/3\\") !=
         std::string::npos);
 }
@@ -402,7 +403,7 @@ TEST_CASE(
   job.start();
   AgentEnd& agent = job.told(0, CheckFolder::kType);
   agent.channel.send(FolderChecked{"/", ENOENT});
-  CHECK(job.end() == io::kExitUnreachable);
+  CHECK(job.end() == kExitUnreachable);
   CHECK_FALSE(agent.was_told(StartProcess::kType));
   CHECK(slurp(job.job_dir + "/.dtlaunch/current.json")
             .find("a: / is not there (is the volume mounted? ") != std::string::npos);
@@ -473,7 +474,7 @@ TEST_CASE("supervisor: a job that cannot begin gives its folder back") {
   Supervised job;
   job.options.spec.socket = job.dir / "no such folder/control";
   job.start();
-  CHECK(job.end() == io::kExitFailure);
+  CHECK(job.end() == kExitFailure);
   CHECK(fs::exists(job.dir / "job/.dtlaunch"));
   CHECK_FALSE(fs::exists(job.dir / "job/.dtlaunch/lock"));
 }
@@ -529,7 +530,7 @@ TEST_CASE("supervisor: only a folder that has a job is said to have one") {
   fs::create_directory(job.spec.state_dir);
   fs::permissions(job.spec.state_dir, fs::perms(0755));  // not ours alone: refused
   job.start();
-  CHECK(job.end() == io::kExitFailure);
+  CHECK(job.end() == kExitFailure);
 }
 
 namespace {
@@ -584,7 +585,7 @@ TEST_CASE("supervisor: a job whose journal's disk is full can be stopped") {
   REQUIRE(
       job.until([&] { return says(job.wait(job.ask(R"({"op":"status"})")), "File too large"); }));
   job.supervisor->stop("on request");
-  CHECK(job.end() == io::kExitInterrupted);
+  CHECK(job.end() == kExitInterrupted);
   CHECK(job.ends[0]->was_told(Shutdown::kType));
 }
 
@@ -595,7 +596,7 @@ TEST_CASE("supervisor: a socket's path that is too long is an error with the lim
   REQUIRE(::pipe(ends) == 0);
   job.options.ready_fd = ends[1];
   job.start();
-  CHECK(job.end() == io::kExitFailure);
+  CHECK(job.end() == kExitFailure);
   char said[1000] = {};
   REQUIRE(::read(ends[0], said, sizeof said - 1) > 0);
   CHECK(std::string(said).find("107 characters at most") != std::string::npos);
