@@ -11,7 +11,7 @@ import sys
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
 TOP = {
     "CMakeLists.txt", "CMakePresets.json", "launcher", "supervisor", "kvstore", "trainer", "scripts", "test",
-    "packaging", "README.md", "ARCHITECTURE.md", "LICENSE", "core", "io", "cmake", ".ci", ".clang-format",
+    "packaging", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "LICENSE", "core", "io", "cmake", ".ci", ".clang-format",
     ".clang-tidy", ".gitignore",
 }
 CPP = (".h", ".hpp", ".cpp", ".cu")
