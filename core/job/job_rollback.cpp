@@ -163,6 +163,11 @@ void Job::reach_server_hosts() {
     h.link = Link::kAttaching;
     effects_.emplace_back(Attach{s.host, true});
   }
+  if (!options_.opaque_servers || knows_ports()) return;
+  const bool one_waits = std::any_of(servers_.begin(), servers_.end(), [this](const auto& s) {
+    return !s.second.started && hosts_[s.second.host].link == Link::kUp;
+  });
+  if (one_waits) reach_first_host();
 }
 
 void Job::server_start_failed(const Host& host, const std::string& why) {
