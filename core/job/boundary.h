@@ -1,5 +1,5 @@
 /// The view, who has arrived at the next boundary, and which servers know the present commit.
-/// Pure: it says whether a boundary is complete and for whom it waits; core/job/job.h acts.
+/// Pure: whether a boundary is complete and which members it waits for; core/job/job.h acts.
 ///
 ///     training --(every contributor arrived)--> committing --(every server acked)--> released
 ///

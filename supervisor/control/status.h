@@ -57,9 +57,9 @@ namespace dt::supervisor {
 /// What the shell knows of a process beside the machine's state.
 struct ProcessNotes {
   std::int32_t pid = 0;
-  KeptOut kept_out;  ///< Of a server.
-  std::string
-      device;  ///< Of a server, once it listens (core/protocol/control_messages.h, ServerReady).
+  KeptOut kept_out;    ///< What a server kept out.
+  std::string device;  ///< A server's device, once it listens (core/protocol/control_messages.h,
+                       ///< ServerReady).
   std::string device_note;
   std::string last_words;  ///< Why it gave up, in its own words.
 };

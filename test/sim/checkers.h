@@ -158,7 +158,7 @@ class Checkers {
   std::map<WorkerId, Time> hanging_since_;
   std::map<ServerId, Time> server_hangs_since_;
   std::set<WorkerId> hung_;
-  std::uint32_t deaths_ = 0;          ///< Of members, since an epoch was completed.
+  std::uint32_t deaths_ = 0;          ///< Deaths of members since an epoch was completed.
   std::uint32_t tries_ = 0;           ///< Starts that failed while no member was alive, since then.
   std::set<WorkerId> stopped_tries_;  ///< Those that were stopped and have not ended yet.
 };
