@@ -105,7 +105,7 @@ joins_and_leaves() {
 
 # end_job: by request; nothing may be left.
 end_job() {
-  _alive "$JOB_PID" || fail "the job has ended by itself"
+  alive "$JOB_PID" || fail "the job has ended by itself"
   dtctl stop >"$T/stop.out" 2>&1 || fail "dtctl stop: $(output stop)"
   finished dtlaunch "$JOB_PID" 20
   expect_nothing_left

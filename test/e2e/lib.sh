@@ -7,6 +7,7 @@
 # everything it started is ended, by pid, and a process left over makes the test fail.
 set -euo pipefail
 : "${DT_BIN:?the folder of the programs under test}" "${DT_SOURCE:?the source tree}"
+. "$DT_SOURCE/scripts/lib.sh"
 
 T=$(mktemp -d /tmp/dte.XXXXXX)  # short: socket paths end at 108 bytes
 JOB=$T/job
@@ -29,13 +30,8 @@ skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 # wait_for SECONDS 'CONDITION': until the shell condition holds; false at the deadline. The seconds are
 # those of a machine that has nothing else to do: four times as many are waited. It looks every STEP seconds:
 # what the job itself can tell is waited for with `awaits`, which costs nothing meanwhile.
-wait_for() {
-  local until=$((SECONDS + $1 * 4 + 1))
-  until eval "$2"; do
-    [ $SECONDS -lt $until ] || { printf 'waited %s s in vain for: %s\n' $(($1 * 4)) "$2"; return 1; }
-    read -rt "${STEP:-0.1}" -u "$_silence" || true  # a sleep without a process
-  done
-}
+wait_for() { wait_until $(($1 * 4 + 1)) "$2" || { printf 'waited %s s in vain for: %s\n' $(($1 * 4)) "$2"; return 1; }; }
+nap() { read -rt "${STEP:-0.1}" -u "$_silence" || true; }  # without a process
 
 # awaits CONDITION...: until all of them hold (dtctl wait), PATIENCE seconds as those of wait_for; 20 if
 # nothing else is said. With --start also for a job that was only just started.
@@ -56,7 +52,7 @@ start() {
 
 # finished NAME PID SECONDS: waits for the end of what `start` began; sets STATUS.
 finished() {
-  wait_for "$3" "! _alive $2" || fail "$1 has not ended after $3 s"
+  wait_for "$3" "! alive $2" || fail "$1 has not ended after $3 s"
   STATUS=0
   wait "$2" || STATUS=$?
 }
@@ -99,13 +95,6 @@ new_hosts() {
   done <"$T/ssh.env"
 }
 
-# _alive PID: neither gone nor a zombie. Asked over and over: no process is made for it.
-_alive() {
-  local key="" state=""  # the process may end between open and read
-  { while read -r key state _ && [ "$key" != State: ]; do :; done; } 2>/dev/null <"/proc/$1/status" || return 1
-  [ "$key" = State: ] && [[ $state != [ZX] ]]
-}
-
 # left_over: "PID command" of every process that belongs to this test: started in its folders, or
 # carrying the marker of one of its jobs.
 left_over() { python3 "$DT_SOURCE/scripts/leftovers.py" "$T" || true; }
@@ -128,7 +117,7 @@ _cleanup() {
     done
     for log in "$JOB"/.dtlaunch/*/logs/*; do [ -f "$log" ] && echo "---- $log" && tail -n 15 "$log"; done
   fi
-  for pid in "${_pids[@]}"; do _alive "$pid" && kill "$pid" 2>/dev/null; done
+  for pid in "${_pids[@]}"; do alive "$pid" && kill "$pid" 2>/dev/null; done
   [ ! -d "$T/ssh" ] || "$DT_SOURCE/scripts/sshd-hosts" stop "$T/ssh"
   # A job that was told to stop has its time; what is there then was left over, and is ended here.
   if ! STEP=0.5 wait_for 12 '[ -z "$(left_over)" ]' >/dev/null; then

@@ -11,7 +11,7 @@ kill_supervisor() {
   local pid
   pid=$(supervisor)
   kill -9 "$pid"
-  wait_for 5 "! _alive $pid"
+  wait_for 5 "! alive $pid"
 }
 
 with_files() { (ulimit -n "$1" && shift && exec "$@"); }
@@ -132,7 +132,7 @@ run resume env -u XDG_RUNTIME_DIR dtctl resume
 expect_status 0
 expect_output resume 'it is back'
 wait_for 10 '[ "$(worker_pid)" = "$before" ]' || fail "its worker was given up: $(dtctl status)"
-_alive "$before" || fail 'its worker is dead'
+alive "$before" || fail 'its worker is dead'
 run status dtctl status
 expect_status 0
 kill_supervisor

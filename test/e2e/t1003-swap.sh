@@ -23,10 +23,10 @@ echo "${host[1]}" >>host_worker
 awaits '.workers[id=3,state=STARTING].pid>0'
 wait_for 10 '[ -s "$T/w3.jsonl" ]' || fail "worker 3 has not begun"
 pid=$(sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w3.jsonl")
-_alive "$pid" || fail "worker 3 does not run"
+alive "$pid" || fail "worker 3 does not run"
 cp good host_worker
 happens newcomer_stopped 'worker 3 .*no longer wanted'
-wait_for 15 '! _alive "$pid"' || fail "worker 3 has not been stopped"
+wait_for 15 '! alive "$pid"' || fail "worker 3 has not been stopped"
 awaits .workers.length=2 .log_lines=3
 some_epochs 3
 [ "$(event committed)" = "$before" ] || fail "a commit for an edit that was taken back"

@@ -12,7 +12,7 @@ awaits 'worker 1 leaving'
 some_epochs 2
 happens leave_enforced 'worker 1 '
 changed 'ADDED localhost' 'REMOVED localhost'
-! _alive "$pid" || fail "worker 1 still runs"
+! alive "$pid" || fail "worker 1 still runs"
 worker_log left "$T/w1.jsonl"
 worker_log once "$T/w0.jsonl"
 worker_log waits "$T/w0.jsonl" 2

@@ -12,7 +12,7 @@ happens worker_stalls "worker 1 .*last said epoch"
 changed "REMOVED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[1]}"
 happens worker_hung "worker 1 .*last said epoch.*stopped \(T\)"
 happens worker_removed "worker 1 .*hung for 8.0 s"
-! _alive "$victim" || fail "worker 1 still is"
+! alive "$victim" || fail "worker 1 still is"
 [ "$(event worker_hung)" = 1 ] || fail "others were taken for hung"
 members 0,2,3
 some_epochs 2

@@ -29,7 +29,7 @@ worker=$(dtctl status --json | python3 -c 'import json, sys
 print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["id"] == 2])')
 # The agent is the parent of its worker; its guard is another process.
 kill -KILL "$(ps -o ppid= -p "$worker" | tr -d ' ')"
-wait_for 1 "! _alive $worker" || fail "the killed agent's worker is alive after 1 s"
+wait_for 1 "! alive $worker" || fail "the killed agent's worker is alive after 1 s"
 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
 members 0,1,3
 some_epochs 2
@@ -43,7 +43,7 @@ agent=$(ps -o ppid= -p "$worker" | tr -d ' ')
 guard=$(ps -o ppid= -p "$agent" | tr -d ' ')
 grep -q '^Name:.*dtagent-guard' "/proc/$guard/status" || fail "process $guard is no guard: $(ps -fp "$guard")"
 kill -KILL "$guard" "$agent"
-wait_for 1 "! _alive $worker && ! _alive $grandchild" || fail "something is left: $(ps -fp "$worker,$grandchild")"
+wait_for 1 "! alive $worker && ! alive $grandchild" || fail "something is left: $(ps -fp "$worker,$grandchild")"
 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
 members 0,1,4
 worker_log once "$T/w0.jsonl"

@@ -33,8 +33,8 @@ some_epochs 2
 
 say "it comes back"
 kill -CONT "$worker" "$agent"
-wait_for 10 "! _alive $worker" || fail "worker 2 still runs"
-wait_for 10 "! _alive $agent" || fail "its agent still runs"
+wait_for 10 "! alive $worker" || fail "worker 2 still runs"
+wait_for 10 "! alive $agent" || fail "its agent still runs"
 PATIENCE=60 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
 life alive
 some_epochs 2

@@ -20,7 +20,7 @@ touch "$T/hang"
 echo "${host[1]}" >>host_worker
 wait_for 20 '[ -s "$T/hanging" ]' || fail "the data check does not run"
 sed -i '$d' host_worker
-wait_for 10 '! _alive "$(last_hanging)"' || fail "the data check still runs"
+wait_for 10 '! alive "$(last_hanging)"' || fail "the data check still runs"
 awaits ".hosts[host=${host[1]}].length=0"
 [ ! -s host_worker_log ] || fail "logged"
 
@@ -31,7 +31,7 @@ wait_for 20 '[ -s "$T/hanging" ]' || fail "the data check does not run"
 old=$(last_hanging)
 kill -KILL "$(supervisor)"
 wait_for 20 '[ "$(wc -l <"$T/hanging")" = 2 ]' || fail "the data check does not run again"
-wait_for 10 '! _alive "$old"' || fail "the data check of the dead supervisor still runs"
+wait_for 10 '! alive "$old"' || fail "the data check of the dead supervisor still runs"
 rm "$T/hang"
 kill -KILL -- "-$(last_hanging)" 2>/dev/null || kill -KILL "$(last_hanging)"
 PATIENCE=30 changed "ADDED ${host[1]%%:*}"

@@ -45,7 +45,7 @@ expect_output text 'File too large: nothing is decided for .* training waits at 
 prlimit --pid "$(supervisor)" --fsize=unlimited:
 happens journal_written
 some_epochs 2
-_alive "$worker" || fail "the worker was not left alone"
+alive "$worker" || fail "the worker was not left alone"
 prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal"):"
 happens journal_full . 2
 dtctl stop >"$T/stop.out" 2>&1 || true

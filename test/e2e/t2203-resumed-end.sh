@@ -22,8 +22,8 @@ kill -STOP "$bridge"
 start stop dtctl stop
 awaits state=stopping
 kill -KILL "$pid" "$bridge"
-_alive "$worker" || fail "the worker was told already"
+alive "$worker" || fail "the worker was told already"
 run again timeout 60 dtsupervisor --spec "$spec" --resume
 expect_status 130
-! _alive "$worker" || fail "the worker still runs"
+! alive "$worker" || fail "the worker still runs"
 expect_nothing_left 5

@@ -134,7 +134,7 @@ start stand_in python3 "$T/stand_in.py" "$JOB/.dtlaunch/current.json"
 stand_in=$PID
 wait_for 5 '[ "$(pointer pid)" = "$stand_in" ]' || fail "no stand-in"
 resumed resumed
-! _alive "$stand_in" || fail "the job was resumed beside the one before"
+! alive "$stand_in" || fail "the job was resumed beside the one before"
 PATIENCE=30 awaits --start 'epoch>=2'
 dtctl stop >/dev/null
 finished resumed "$PID" 20

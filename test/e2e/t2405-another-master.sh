@@ -55,7 +55,7 @@ say "it is surely gone"
 on b second dtlaunch --resume "$JOB" --take-over
 second=$PID
 wait_for 60 'grep -q "Going on with epoch" "$T/second.out"' || fail "it does not go on"
-for pid in $old; do ! _alive "$pid" || fail "worker $pid of the first job runs beside the second"; done
+for pid in $old; do ! alive "$pid" || fail "worker $pid of the first job runs beside the second"; done
 PATIENCE=60 awaits --start workers=2 'epoch>=0' 'checkpoint>=0'
 
 say "it is not gone at all"

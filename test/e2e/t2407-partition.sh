@@ -41,7 +41,7 @@ END
 back() {
   local old=$1
   heal
-  [ -z "$old" ] || wait_for 30 "! _alive $old" || fail "the old worker still runs"
+  [ -z "$old" ] || wait_for 30 "! alive $old" || fail "the old worker still runs"
   id=$((id + 1))
   log+=("ADDED ${third%:*}")
   PATIENCE=60 changed "${log[@]}"
@@ -55,7 +55,7 @@ for round in $(seq "${DT_E2E_ROUNDS:-1}"); do
   from=$(now_ns)
   cut_host 3
   lost "cut both ways" "$from" 6000
-  _alive "$old" || fail "the worker behind the cut has ended: nothing is there to be fenced"
+  alive "$old" || fail "the worker behind the cut has ended: nothing is there to be fenced"
   kill -STOP "$old"  # it cannot end by itself because the servers refuse it
   back "$old"
   cuts=$((${cuts:-0} + 1))

@@ -36,7 +36,7 @@ tail -n 5 "$T/w2.jsonl" | grep -Eq '"event":"step","step":79[,}]' || fail "worke
 members 0,1
 some_epochs 1
 heal
-wait_for 30 "! _alive $old" || fail "the old worker still runs"
+wait_for 30 "! alive $old" || fail "the old worker still runs"
 PATIENCE=60 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
 members 0,1,3
 if ! is_nightly; then

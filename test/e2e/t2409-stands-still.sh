@@ -11,7 +11,7 @@ awaits '.workers[id=0].stalls.process~stopped \(T\)' '.workers[id=0].stalls.wait
 changed 'REMOVED localhost' 'ADDED localhost'
 happens worker_stalls 'worker 0 .*gives no sign of life'
 happens worker_hung 'worker 0 .*stopped \(T\)'
-wait_for 5 '! _alive "$(victim 0)"' || fail "worker 0 still is"
+wait_for 5 '! alive "$(victim 0)"' || fail "worker 0 still is"
 members 1
 some_epochs 2 1
 end_job

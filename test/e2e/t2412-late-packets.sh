@@ -60,10 +60,10 @@ late dead --delay 6000 --jitter 1000 --loss 0
 PATIENCE=30 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}" "REMOVED ${third%:*}"
 members 0,1
 happens host_lost
-_alive "$old" || fail "the worker behind the link has ended: nothing is there to be fenced"
+alive "$old" || fail "the worker behind the link has ended: nothing is there to be fenced"
 some_epochs 1
 in_time
-wait_for 30 "! _alive $old" || fail "the old worker still runs"
+wait_for 30 "! alive $old" || fail "the old worker still runs"
 PATIENCE=60 changed "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}" "REMOVED ${third%:*}" "ADDED ${third%:*}"
 members 0,1,4
 some_epochs 2

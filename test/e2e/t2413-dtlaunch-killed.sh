@@ -34,7 +34,7 @@ kill -CONT "$JOB_PID"
 wait_for 10 "grep -q 'starting it again' '$T/job.out'" || fail "dtlaunch has noticed nothing"
 wait_for 20 "! pgrep -P $JOB_PID dtsupervisor >/dev/null" || fail "there are two supervisors"
 some_epochs 2
-_alive "$JOB_PID" || fail "dtlaunch has given the job up: $(output job)"
+alive "$JOB_PID" || fail "dtlaunch has given the job up: $(output job)"
 awaits term=2 state=running
 end_job
 expect_status 130

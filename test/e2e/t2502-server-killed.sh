@@ -115,7 +115,7 @@ goes_on
 happens server_silent 'server 1 on .* says nothing for'
 happens rolling_back 'server 1 on .* says nothing for [0-9.]+ s .--server-dead-after. .*stopped \(T\)'
 ends_as_if_nothing_happened
-! _alive "$server" || fail "the server that stood still is still there"
+! alive "$server" || fail "the server that stood still is still there"
 [ "$(event worker_hung)" = 0 ] || fail "a worker was taken for hung"
 
 say "an agent is killed, and with it a server and a worker"
