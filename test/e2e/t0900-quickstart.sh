@@ -18,4 +18,5 @@ work=$(sed -n 's/^console *\(.*\)\/console.log$/\1/p' "$T/quickstart.out")
 expect_output quickstart '^0 ADDED 127\.0\.0\.4 [0-9]{19}$'
 expect_output quickstart '^1 REMOVED 127\.0\.0\.4 [0-9]{19}$'
 expect_output quickstart '^processes: none$'
+expect_output quickstart '^picture  .*(/throughput\.svg|gnuplot-nox\))$'
 expect_output quickstart '^listening ports: none of ([5-9]|[0-9]{2}) '

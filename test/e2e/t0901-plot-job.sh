@@ -1,0 +1,47 @@
+# timeout=120
+# scripts/plot-job draws a finished job: the throughput doubles between the mark of a join and that of the leave.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+plot="$DT_SOURCE/scripts/plot-job"
+run folder "$plot" "$T/nothing" "$T/job.svg"
+expect_status 2
+expect_output folder "^plot-job: $T/nothing/.dtlaunch/current.json: No such file or directory; give the folder in which dtlaunch was started$"
+run word "$plot" .
+expect_status 2
+
+train -n 1 --
+some_epochs 2
+dtctl add localhost
+changed 'ADDED localhost'
+some_epochs 4
+dtctl remove localhost
+changed 'ADDED localhost' 'REMOVED localhost'
+some_epochs 2
+end_job
+
+run steps "$plot" . "$T/job.svg"
+expect_status 2
+expect_output steps "^plot-job: \.: no \*\.jsonl with steps of this job; .* dttrain --log"
+cp "$T"/w*.jsonl .
+run gnuplot env PATH="$T" /usr/bin/python3 "$plot" . "$T/job.svg"
+expect_status 1
+expect_output gnuplot 'apt-get install gnuplot-nox'
+command -v gnuplot >/dev/null || skip "gnuplot is missing"
+run draw "$plot" . "$T/job.svg"
+expect_status 0
+[ -z "$(output draw)" ] || fail "not silent: $(output draw)"
+python3 - "$T/job.svg" <<'EOT' || fail "the picture"
+import re, statistics, sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+svg = "{http://www.w3.org/2000/svg}"
+marks = {text.text: float(re.search(r"\(([\d.]+)", group.get("transform"))[1])
+         for group in root.iter(svg + "g") for text in group.findall(svg + "text")}
+join, leave = marks["localhost joins"], marks["localhost leaves"]
+curve = [tuple(map(float, point.split(","))) for path in root.iter(svg + "path") if "31, 119, 180" in path.get("stroke", "")
+         for point in re.findall(r"[\d.]+,[\d.]+", path.get("d"))]
+floor = max(y for _, y in curve)
+one = statistics.median(floor - y for x, y in curve if x < join - 20)
+two = statistics.median(floor - y for x, y in curve if join + 20 < x < leave - 20)
+print(f"join at {join}, leave at {leave}; one worker {one}, two {two}")
+sys.exit(not (join < leave and 1.5 * one < two))
+EOT
