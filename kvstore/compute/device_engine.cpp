@@ -45,13 +45,13 @@ cuda::Weighted<Format, kMost> weighted(const Reduction& reduction, const Array* 
   return sum;
 }
 
-template <class In, class Out, unsigned kMost>
+template <class Format, unsigned kMost>
 cuda::Status launch_sum(const Reduction& reduction, std::byte* out, std::size_t elements,
                         std::uint64_t* nonfinite, cuda::Stream stream) {
-  cuda::Sum<In, Out, kMost> operation;
-  typename cuda::Sum<In, Out, kMost>::Tensor tensor;
-  operation.sum = weighted<In, kMost>(reduction, tensor.sources);
-  tensor.out = reinterpret_cast<typename Out::Element*>(out);
+  cuda::Sum<Format, kMost> operation;
+  typename cuda::Sum<Format, kMost>::Tensor tensor;
+  operation.sum = weighted<Format, kMost>(reduction, tensor.sources);
+  tensor.out = reinterpret_cast<typename Format::Math*>(out);
   tensor.elements = elements;
   return cuda::launch(operation, tensor, nonfinite, stream);
 }
@@ -61,10 +61,10 @@ template <class Format>
 cuda::Status launch_sum(const Reduction& reduction, std::byte* out, std::size_t elements,
                         std::uint64_t* nonfinite, cuda::Stream stream) {
   const std::size_t count = reduction.addends.size();
-  if (count == 1) return launch_sum<Format, Format, 1>(reduction, out, elements, nonfinite, stream);
-  if (count == 2) return launch_sum<Format, Format, 2>(reduction, out, elements, nonfinite, stream);
-  if (count <= 4) return launch_sum<Format, Format, 4>(reduction, out, elements, nonfinite, stream);
-  return launch_sum<Format, Format, 8>(reduction, out, elements, nonfinite, stream);
+  if (count == 1) return launch_sum<Format, 1>(reduction, out, elements, nonfinite, stream);
+  if (count == 2) return launch_sum<Format, 2>(reduction, out, elements, nonfinite, stream);
+  if (count <= 4) return launch_sum<Format, 4>(reduction, out, elements, nonfinite, stream);
+  return launch_sum<Format, 8>(reduction, out, elements, nonfinite, stream);
 }
 
 /// One array of an optimizer's step.
@@ -73,7 +73,7 @@ T* array(std::byte* data) {
   return reinterpret_cast<T*>(data);
 }
 
-template <class Format, template <class, class, unsigned> class Rule, class Constants>
+template <class Format, template <class, unsigned> class Rule, class Constants>
 cuda::Status launch_step(const Constants& constants, const Reduction& gradient, std::byte* values,
                          std::byte* first, std::byte* second, std::size_t elements,
                          std::uint64_t* nonfinite, cuda::Stream stream) {
@@ -88,8 +88,8 @@ cuda::Status launch_step(const Constants& constants, const Reduction& gradient, 
     tensor.elements = elements;
     return cuda::launch(operation, tensor, nonfinite, stream);
   };
-  if (gradient.addends.size() == 1) return run(Rule<Format, Format, 1>{});
-  return run(Rule<Format, Format, 8>{});
+  if (gradient.addends.size() == 1) return run(Rule<Format, 1>{});
+  return run(Rule<Format, 8>{});
 }
 
 }  // namespace
@@ -316,8 +316,8 @@ void DeviceEngine::decode(data::Codec codec, std::byte* out, const Payload& code
     Reduction cast;
     cast.addends = std::span(&whole, 1);
     expect(codec == data::Codec::kFp16
-               ? launch_sum<cuda::Fp16, Float32, 1>(cast, out, elements, nullptr, stream_.get())
-               : launch_sum<cuda::Bf16, Float32, 1>(cast, out, elements, nullptr, stream_.get()));
+               ? launch_sum<cuda::Fp16, 1>(cast, out, elements, nullptr, stream_.get())
+               : launch_sum<cuda::Bf16, 1>(cast, out, elements, nullptr, stream_.get()));
   });
 }
 

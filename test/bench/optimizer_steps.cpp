@@ -36,14 +36,14 @@ class Steps {
   virtual Status run(const float* constants, Stream stream) = 0;
 };
 
-Sgd<Float32, Float32, 1> with(const float* constants, Sgd<Float32, Float32, 1> operation) {
+Sgd<Float32, 1> with(const float* constants, Sgd<Float32, 1> operation) {
   operation.step.learning_rate = constants[0];
   operation.step.momentum = constants[1];
   operation.step.weight_decay = constants[2];
   return operation;
 }
 
-Adam<Float32, Float32, 1> with(const float* constants, Adam<Float32, Float32, 1> operation) {
+Adam<Float32, 1> with(const float* constants, Adam<Float32, 1> operation) {
   operation.step.keep = constants[0];
   operation.step.beta1 = constants[1];
   operation.step.rest1 = constants[2];
@@ -58,7 +58,7 @@ Adam<Float32, Float32, 1> with(const float* constants, Adam<Float32, Float32, 1>
 template <class Operation>
 class StepsOf final : public Steps {
  public:
-  Status make(int device, const Arrays* arrays, std::uint64_t count, Stream stream) {
+  Status make(int device, const Arrays* arrays, std::uint64_t count) {
     device_ = device;
     for (std::uint64_t i = 0; i < count; ++i) {
       typename Operation::Tensor tensor;
@@ -69,28 +69,26 @@ class StepsOf final : public Steps {
       tensor.elements = arrays[i].elements;
       tensors_.push_back(tensor);
     }
-    if (device_ == kHost) return {};
-    if (const Status used = use_device(device_); !used.ok()) return used;
-    return table_.make(tensors_, stream);
+    return device_ == kHost ? Status{} : use_device(device_);
   }
   Status run(const float* constants, Stream stream) override {
     const auto operation = with(constants, Operation());
-    if (device_ != kHost) return launch(operation, table_, nullptr, stream);
-    (void)run_on_host(operation, tensors_.data(), tensors_.size());
-    return {};
+    if (device_ == kHost) (void)run_on_host(operation, tensors_.data(), tensors_.size());
+    Status status;
+    for (std::size_t i = 0; device_ != kHost && status.ok() && i < tensors_.size(); ++i)
+      status = launch(operation, tensors_[i], nullptr, stream);
+    return status;
   }
 
  private:
   int device_ = kHost;
   std::vector<typename Operation::Tensor> tensors_;
-  Table<Operation> table_;
 };
 
 template <class Operation>
-Steps* make(int device, const Arrays* arrays, std::uint64_t count, void* stream,
-            const char** error) {
+Steps* make(int device, const Arrays* arrays, std::uint64_t count, const char** error) {
   auto steps = std::make_unique<StepsOf<Operation>>();
-  const Status made = steps->make(device, arrays, count, static_cast<Stream>(stream));
+  const Status made = steps->make(device, arrays, count);
   *error = made.error;
   return made.ok() ? steps.release() : nullptr;
 }
@@ -109,10 +107,9 @@ DT_EXPORT const char* steps_why_not(int device) {
 /// "sgd" or "adam" over `count` tensors, whose arrays stay where they are; device -1: the host's
 /// memory. Null, and *error says why.
 DT_EXPORT Steps* steps_make(const char* rule, int device, const Arrays* arrays, std::uint64_t count,
-                            void* stream, const char** error) {
-  return std::string(rule) == "sgd"
-             ? make<Sgd<Float32, Float32, 1>>(device, arrays, count, stream, error)
-             : make<Adam<Float32, Float32, 1>>(device, arrays, count, stream, error);
+                            const char** error) {
+  return std::string(rule) == "sgd" ? make<Sgd<Float32, 1>>(device, arrays, count, error)
+                                    : make<Adam<Float32, 1>>(device, arrays, count, error);
 }
 
 /// sgd: learning rate, momentum, weight decay. adam: the constants of AdamStep, which decays apart

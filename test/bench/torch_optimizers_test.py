@@ -32,8 +32,8 @@ def says(why, code, text, words=()):
 
 
 def the_words_are_explained():
-    assert "--pairs" in run(["--help"], 0).stdout
-    run(["--pairs", "0"], 2)
+    assert "--shrink" in run(["--help"], 0).stdout
+    run(["--shrink", "0"], 2)
     run(["--speed"], 2)
 
 
@@ -60,13 +60,12 @@ def python_with_torch():
 
 
 def both_compute_the_same(python, library):
-    cpu = ["--device", "cpu", "--library", library, "--shrink", "1000", "--pairs", "2"]
+    cpu = ["--device", "cpu", "--library", library, "--shrink", "1000"]
     found = json.loads(run([*cpu, "--json"], 0, python).stdout)
-    assert found["tensors"] == 161 and found["agree"] and found["faster"] is None, found
+    assert found["tensors"] == 161 and found["agree"], found
     for rule in found["rules"]:
         foreach = rule["peers"][0]
         assert foreach["peer"] == "foreach" and foreach["agrees"], rule
-        assert foreach["called"]["ratio"] > 0, rule
     # A step with another decay is noticed.
     changed = ("import sys; sys.path.insert(0, sys.argv[1]); import torch_optimizers as t\n"
                "right = t.adamw_constants\n"

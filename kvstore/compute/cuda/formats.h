@@ -5,13 +5,11 @@
 
 namespace dt::kv::cuda {
 
-/// Each format: Element as it lies in memory, Math to compute in; widen is exact, narrow rounds to
-/// nearest, ties to even, too large becomes infinite and a NaN stays one.
+/// Each format: Element as it lies in memory, Math to compute in; widen is exact.
 struct Float32 {
   using Element = float;
   using Math = float;
   DT_HOST_DEVICE static float widen(float x) { return x; }
-  DT_HOST_DEVICE static float narrow(float x) { return x; }
   DT_HOST_DEVICE static bool is_nonfinite(float x) {
     return (bits_of(x) & 0x7f80'0000u) == 0x7f80'0000u;
   }
@@ -21,7 +19,6 @@ struct Float64 {
   using Element = double;
   using Math = double;
   DT_HOST_DEVICE static double widen(double x) { return x; }
-  DT_HOST_DEVICE static double narrow(double x) { return x; }
   DT_HOST_DEVICE static bool is_nonfinite(double x) {
     constexpr std::uint64_t kExponent = 0x7ff0'0000'0000'0000u;
     return (bits_of(x) & kExponent) == kExponent;
@@ -35,7 +32,6 @@ DT_HOST_DEVICE bool is_nonfinite(Rounded<double> x) { return Float64::is_nonfini
 struct Fp16 {
   using Element = std::uint16_t;
   using Math = float;
-  static constexpr std::uint32_t kLargest = 0x477f'e000u;  ///< 65504, as a float32.
 
   DT_HOST_DEVICE static float widen(std::uint16_t half) {
 #if defined(__CUDA_ARCH__)
@@ -54,28 +50,6 @@ struct Fp16 {
 #endif
   }
 
-  DT_HOST_DEVICE static std::uint16_t narrow(float value) {
-#if defined(__CUDA_ARCH__)
-    std::uint16_t half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    return half;
-#else
-    constexpr std::uint32_t kTooLarge = 0x4780'0000;   // 65536
-    constexpr std::uint32_t kSubnormal = 0x3880'0000;  // below 2^-14
-    const std::uint32_t sign = bits_of(value) >> 31 << 15;
-    const std::uint32_t x = bits_of(value) & 0x7fff'ffffu;
-    if (x > 0x7f80'0000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((x >> 13) & 0x3ffu));
-    if (x >= kTooLarge) return static_cast<std::uint16_t>(sign | 0x7c00u);
-    if (x < kSubnormal) {
-      // The last place of 0.5 is that of a subnormal half: the adder rounds.
-      const std::uint32_t size = bits_of(float_of(x) + 0.5F) - bits_of(0.5F);
-      return static_cast<std::uint16_t>(sign | size);
-    }
-    const std::uint32_t rounded = x - (112u << 23) + 0xfffu + ((x >> 13) & 1u);
-    return static_cast<std::uint16_t>(sign | rounded >> 13);
-#endif
-  }
-
   DT_HOST_DEVICE static bool is_nonfinite(std::uint16_t half) {
     return (half & 0x7c00u) == 0x7c00u;
   }
@@ -85,22 +59,9 @@ struct Fp16 {
 struct Bf16 {
   using Element = std::uint16_t;
   using Math = float;
-  static constexpr std::uint32_t kLargest = 0x7f7f'0000u;  ///< As a float32.
 
   DT_HOST_DEVICE static float widen(std::uint16_t half) {
     return float_of(static_cast<std::uint32_t>(half) << 16);
-  }
-
-  DT_HOST_DEVICE static std::uint16_t narrow(float value) {
-#if defined(__CUDA_ARCH__)
-    std::uint16_t half;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    return half;
-#else
-    const std::uint32_t x = bits_of(value);
-    if ((x & 0x7fff'ffffu) > 0x7f80'0000u) return static_cast<std::uint16_t>(x >> 16 | 0x40u);
-    return static_cast<std::uint16_t>((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
-#endif
   }
 
   DT_HOST_DEVICE static bool is_nonfinite(std::uint16_t half) {

@@ -64,14 +64,9 @@ template <class Operation>
 Status launch(const Operation&, const typename Operation::Tensor&, std::uint64_t*, Stream) {
   return kWithoutCuda;
 }
-template <class Operation>
-Status launch(const Operation&, const Table<Operation>&, std::uint64_t*, Stream) {
-  return kWithoutCuda;
-}
 
-#define DT_LAUNCH(...)                                                                            \
-  template Status launch(const __VA_ARGS__&, const __VA_ARGS__::Tensor&, std::uint64_t*, Stream); \
-  template Status launch(const __VA_ARGS__&, const Table<__VA_ARGS__>&, std::uint64_t*, Stream);
+#define DT_LAUNCH(...) \
+  template Status launch(const __VA_ARGS__&, const __VA_ARGS__::Tensor&, std::uint64_t*, Stream);
 
 DT_SUMS(DT_LAUNCH)
 DT_STEPS(DT_LAUNCH)

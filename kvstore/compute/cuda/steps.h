@@ -1,81 +1,54 @@
 /// Optimizer steps over gradients that are summed on the way, in one pass over memory. The rules,
 /// their constants and the order of operations are those of kvstore/compute/kernels.
-///
-/// Values in 16 bits have a master copy in float32: the step is computed on it, and the values are
-/// what it rounds to. Gradients may be in the values' format or in float32.
 #pragma once
-
-#include <type_traits>
 
 #include "kvstore/compute/cuda/sum.h"
 #include "kvstore/compute/kernels/kernels.h"
 
 namespace dt::kv::cuda {
 
-/// What both rules have: values, their master copy, gradients.
-template <class ValuesFormat, class InFormat, unsigned kMostGradients>
+/// What both rules have: values and gradients.
+template <class Format, unsigned kMostGradients>
 struct StepOf {
-  using Values = ValuesFormat;
-  using In = InFormat;
-  using Math = typename Values::Math;
-  static_assert(std::is_same_v<Math, typename In::Math>);
+  using Math = typename Format::Math;
   static constexpr unsigned kMost = kMostGradients;
-  static constexpr bool kHasMaster = !std::is_same_v<typename Values::Element, Math>;
   static constexpr unsigned kLanes = kAccess / sizeof(Math);
   using Numbers = Pack<Math, kLanes>;
 
   struct Tensor {
-    typename Values::Element* values = nullptr;
-    Math* master = nullptr;  ///< where values have 16 bits; else null
+    Math* values = nullptr;
     Math* first = nullptr;   ///< momentum, or first moment; null where the rule has none
     Math* second = nullptr;  ///< second moment; null for SGD
-    const typename In::Element* gradients[kMost] = {};
+    const Math* gradients[kMost] = {};
     std::uint64_t elements = 0;
   };
   struct Loaded {
     Numbers values, first, second;
-    typename Weighted<In, kMost>::template Loaded<kLanes> gradients;
+    typename Weighted<Format, kMost>::template Loaded<kLanes> gradients;
   };
 
-  Weighted<In, kMost> gradient;
+  Weighted<Format, kMost> gradient;
 
   DT_HOST_DEVICE static std::uint64_t items(const Tensor& t) {
     return (t.elements + kLanes - 1) / kLanes;
   }
   DT_HOST_DEVICE bool is_wide(const Tensor& t) const {
-    return is_aligned<kLanes>(t.values) && is_aligned<kLanes>(t.master) &&
-           is_aligned<kLanes>(t.first) && is_aligned<kLanes>(t.second) &&
-           gradient.template is_wide<kLanes>(t.gradients);
+    return is_aligned<kLanes>(t.values) && is_aligned<kLanes>(t.first) &&
+           is_aligned<kLanes>(t.second) && gradient.template is_wide<kLanes>(t.gradients);
   }
 
  protected:
   template <bool kWhole>
   DT_HOST_DEVICE void read_values(Loaded& loaded, const Tensor& t, std::uint64_t item) const {
-    if constexpr (kHasMaster)
-      loaded.values = load<kWhole, kLanes>(t.master, item, t.elements);
-    else
-      loaded.values = load<kWhole, kLanes>(t.values, item, t.elements);
+    loaded.values = load<kWhole, kLanes>(t.values, item, t.elements);
     loaded.gradients = gradient.template read<kWhole, kLanes>(t.gradients, item, t.elements);
-  }
-  template <bool kWhole>
-  DT_HOST_DEVICE static void write_values(const Tensor& t, std::uint64_t item,
-                                          const Numbers& values) {
-    if constexpr (kHasMaster) {
-      store<kWhole, kLanes>(t.master, item, t.elements, values);
-      Pack<typename Values::Element, kLanes> narrow;
-      DT_UNROLL
-      for (unsigned k = 0; k < kLanes; ++k) narrow.at[k] = Values::narrow(values.at[k]);
-      store<kWhole, kLanes>(t.values, item, t.elements, narrow);
-    } else {
-      store<kWhole, kLanes>(t.values, item, t.elements, values);
-    }
   }
 };
 
 /// A step of SgdStep. Counts the non-finite elements of the gradient.
-template <class Values, class In, unsigned kMost>
-struct Sgd : StepOf<Values, In, kMost> {
-  using Base = StepOf<Values, In, kMost>;
+template <class Format, unsigned kMost>
+struct Sgd : StepOf<Format, kMost> {
+  using Base = StepOf<Format, kMost>;
   using typename Base::Loaded;
   using typename Base::Math;
   using typename Base::Tensor;
@@ -110,15 +83,15 @@ struct Sgd : StepOf<Values, In, kMost> {
       loaded.values.at[k] = (w - rounded(step.learning_rate) * g).value;
     }
     if (step.momentum != Math{0}) store<kWhole, kLanes>(t.first, item, t.elements, loaded.first);
-    this->template write_values<kWhole>(t, item, loaded.values);
+    store<kWhole, kLanes>(t.values, item, t.elements, loaded.values);
     return nonfinite;
   }
 };
 
 /// A step of AdamStep (Adam and AdamW). Counts the non-finite elements of the gradient.
-template <class Values, class In, unsigned kMost>
-struct Adam : StepOf<Values, In, kMost> {
-  using Base = StepOf<Values, In, kMost>;
+template <class Format, unsigned kMost>
+struct Adam : StepOf<Format, kMost> {
+  using Base = StepOf<Format, kMost>;
   using typename Base::Loaded;
   using typename Base::Math;
   using typename Base::Tensor;
@@ -157,7 +130,7 @@ struct Adam : StepOf<Values, In, kMost> {
     }
     store<kWhole, kLanes>(t.first, item, t.elements, loaded.first);
     store<kWhole, kLanes>(t.second, item, t.elements, loaded.second);
-    this->template write_values<kWhole>(t, item, loaded.values);
+    store<kWhole, kLanes>(t.values, item, t.elements, loaded.values);
     return nonfinite;
   }
 };

@@ -1,5 +1,5 @@
-/// Weighted sums of several arrays, in one pass over memory; casts are sums of one. The order of
-/// operations is that of kvstore/compute/kernels: from left to right, each product rounded first.
+/// Weighted sums of several arrays, in one pass over memory. The order of operations is that of
+/// kvstore/compute/kernels: from left to right, each product rounded first.
 #pragma once
 
 #include "kvstore/compute/cuda/formats.h"
@@ -64,21 +64,18 @@ struct Weighted {
 /// Threads keep about eight reads under way.
 constexpr unsigned at_once(unsigned reads) { return reads >= 8 ? 1 : reads >= 4 ? 2 : 4; }
 
-/// out = the sum, rounded to Out. Counts the non-finite results.
-template <class InFormat, class OutFormat, unsigned kMostSources>
+/// out = the sum. Counts the non-finite results.
+template <class InFormat, unsigned kMostSources>
 struct Sum {
   using In = InFormat;
-  using Out = OutFormat;
+  using Math = typename In::Math;
   static constexpr unsigned kMost = kMostSources;
   struct Tensor {
     const typename In::Element* sources[kMost] = {};
-    typename Out::Element* out = nullptr;  ///< may be sources[0]
+    Math* out = nullptr;  ///< may be sources[0]
     std::uint64_t elements = 0;
   };
-  static constexpr unsigned kLargest = sizeof(typename In::Element) > sizeof(typename Out::Element)
-                                           ? sizeof(typename In::Element)
-                                           : sizeof(typename Out::Element);
-  static constexpr unsigned kLanes = kAccess / kLargest;
+  static constexpr unsigned kLanes = kAccess / sizeof(Math);
   static constexpr unsigned kAtOnce = at_once(kMost);
   using Loaded = typename Weighted<In, kMost>::template Loaded<kLanes>;
 
@@ -96,22 +93,19 @@ struct Sum {
   }
   template <bool kWhole>
   DT_HOST_DEVICE unsigned write(const Tensor& t, std::uint64_t item, const Loaded& loaded) const {
-    Pack<typename Out::Element, kLanes> out;
+    Pack<Math, kLanes> out;
     const unsigned present = kWhole ? kLanes : lanes_of<kLanes>(item, t.elements);
     unsigned nonfinite = 0;
     DT_UNROLL
     for (unsigned k = 0; k < kLanes; ++k) {
-      out.at[k] = Out::narrow(sum.template total<kLanes>(loaded, k).value);
-      nonfinite += k < present && Out::is_nonfinite(out.at[k]) ? 1 : 0;
+      const auto total = sum.template total<kLanes>(loaded, k);
+      out.at[k] = total.value;
+      nonfinite += k < present && is_nonfinite(total) ? 1 : 0;
     }
     store<kWhole, kLanes>(t.out, item, t.elements, out);
     return nonfinite;
   }
 };
-
-/// out = from, rounded where Out is narrower. Counts the non-finite results.
-template <class In, class Out>
-using Cast = Sum<In, Out, 1>;
 
 /// into += weight*from, the product rounded first. Counts the non-finite elements of `from`.
 template <class InFormat>

@@ -128,9 +128,9 @@ TEST_CASE("emulated device: a launch computes, and breaks the device on ordinary
   const Pinned back(kZeros);
   OwnStream stream;
   REQUIRE(stream.create().ok());
-  Sum<Float32, Float32, 2> sum;
+  Sum<Float32, 2> sum;
   sum.sum.count = 2;
-  Sum<Float32, Float32, 2>::Tensor tensor;
+  Sum<Float32, 2>::Tensor tensor;
   tensor.sources[0] = ones.data();
   tensor.sources[1] = ordinary.data();
   tensor.out = static_cast<float*>(out.data());
@@ -151,24 +151,6 @@ TEST_CASE("emulated device: a launch computes, and breaks the device on ordinary
     CHECK_FALSE(copy(back.data(), out.data(), 400, stream.get()).ok());
     emulated::break_devices(nullptr);
   }
-}
-
-TEST_CASE("emulated device: one launch goes over a table of tensors", "[emulated]") {
-  const Fresh machine;
-  const Pinned first(kOnes);
-  const Pinned second(std::vector<float>(5000, 3.0F));
-  using Doubled = Sum<Float32, Float32, 1>;
-  Doubled doubled;
-  doubled.sum.weights[0] = 2;
-  std::vector<Doubled::Tensor> tensors(2);
-  tensors[0] = {{first.data()}, first.data(), first.count};
-  tensors[1] = {{second.data()}, second.data(), second.count};
-  Table<Doubled> table;
-  REQUIRE(table.make(tensors, nullptr).ok());
-  REQUIRE(launch(doubled, table, nullptr, nullptr).ok());
-  REQUIRE(wait(nullptr).ok());
-  CHECK(first.values() == std::vector<float>(100, 2.0F));
-  CHECK(second.values() == std::vector<float>(5000, 6.0F));
 }
 
 TEST_CASE("emulated device: memory is poisoned, limited and counted", "[emulated]") {

@@ -34,8 +34,8 @@ bool reaches_sources(const Weighted<In, kMost>& sum, const Element* const* sourc
 }
 
 // Whether a device gets at everything that an operation reads and writes.
-template <class In, class Out, unsigned kMost>
-bool reaches_all(const Sum<In, Out, kMost>& op, const typename Sum<In, Out, kMost>::Tensor& t) {
+template <class In, unsigned kMost>
+bool reaches_all(const Sum<In, kMost>& op, const typename Sum<In, kMost>::Tensor& t) {
   return reaches(t.out, t.elements) && reaches_sources(op.sum, t.sources, t.elements);
 }
 template <class In>
@@ -44,23 +44,16 @@ bool reaches_all(const Add<In>&, const typename Add<In>::Tensor& t) {
 }
 template <class Step>
 bool reaches_step(const Step& op, const typename Step::Tensor& t) {
-  return reaches(t.values, t.elements) && reaches_any(t.master, t.elements) &&
-         reaches_any(t.first, t.elements) && reaches_any(t.second, t.elements) &&
-         reaches_sources(op.gradient, t.gradients, t.elements);
+  return reaches(t.values, t.elements) && reaches_any(t.first, t.elements) &&
+         reaches_any(t.second, t.elements) && reaches_sources(op.gradient, t.gradients, t.elements);
 }
-template <class Values, class In, unsigned kMost>
-bool reaches_all(const Sgd<Values, In, kMost>& op,
-                 const typename Sgd<Values, In, kMost>::Tensor& t) {
+template <class Format, unsigned kMost>
+bool reaches_all(const Sgd<Format, kMost>& op, const typename Sgd<Format, kMost>::Tensor& t) {
   return reaches_step(op, t);
 }
-template <class Values, class In, unsigned kMost>
-bool reaches_all(const Adam<Values, In, kMost>& op,
-                 const typename Adam<Values, In, kMost>::Tensor& t) {
+template <class Format, unsigned kMost>
+bool reaches_all(const Adam<Format, kMost>& op, const typename Adam<Format, kMost>::Tensor& t) {
   return reaches_step(op, t);
-}
-bool reaches_all(const EncodeOneBit&, const EncodeOneBit::Tensor& t) {
-  return reaches(t.codes, one_bit_bytes(t.elements)) && reaches(t.residual, t.elements) &&
-         reaches(t.gradient, t.elements);
 }
 bool reaches_all(const DecodeOneBit&, const DecodeOneBit::Tensor& t) {
   return reaches(t.codes, (t.elements + 7) / 8) && reaches(t.out, t.elements);
@@ -68,30 +61,19 @@ bool reaches_all(const DecodeOneBit&, const DecodeOneBit::Tensor& t) {
 bool reaches_all(const AddOneBit&, const AddOneBit::Tensor& t) {
   return reaches(t.codes, (t.elements + 7) / 8) && reaches(t.into, t.elements);
 }
-bool reaches_all(const EncodeTwoBit&, const EncodeTwoBit::Tensor& t) {
-  return reaches(t.codes, two_bit_bytes(t.elements)) && reaches(t.residual, t.elements) &&
-         reaches(t.gradient, t.elements);
-}
 bool reaches_all(const DecodeTwoBit&, const DecodeTwoBit::Tensor& t) {
   return reaches(t.codes, (t.elements + 3) / 4) && reaches(t.out, t.elements);
 }
 bool reaches_all(const AddTwoBit&, const AddTwoBit::Tensor& t) {
   return reaches(t.codes, (t.elements + 3) / 4) && reaches(t.into, t.elements);
 }
-template <class Half>
-bool reaches_all(const EncodeHalf<Half>&, const typename EncodeHalf<Half>::Tensor& t) {
-  return reaches(t.codes, t.elements) && reaches(t.residual, t.elements) &&
-         reaches(t.gradient, t.elements);
-}
 
 template <class Operation>
-void run(const Operation& operation, const typename Operation::Tensor* tensors, std::uint64_t count,
+void run(const Operation& operation, const typename Operation::Tensor& tensor,
          std::uint64_t* nonfinite) {
-  bool is_reached = reaches_any(nonfinite, 1);
-  for (std::uint64_t t = 0; t < count; ++t)
-    is_reached = is_reached && reaches_all(operation, tensors[t]);
-  if (!is_reached) return Machine::get().break_with("an illegal memory access was encountered");
-  const std::uint64_t found = run_on_host(operation, tensors, count);
+  if (!reaches_any(nonfinite, 1) || !reaches_all(operation, tensor))
+    return Machine::get().break_with("an illegal memory access was encountered");
+  const std::uint64_t found = run_on_host(operation, &tensor, 1);
   if (nonfinite) *nonfinite += found;
 }
 
@@ -106,27 +88,12 @@ Status launch(const Operation& operation, const typename Operation::Tensor& tens
               std::uint64_t* nonfinite, Stream stream) {
   return test::emulated::put_launch(stream, [=] {
     count_launch();
-    run(operation, &tensor, 1, nonfinite);
+    run(operation, tensor, nonfinite);
   });
 }
 
-// The tensors are found as a kernel finds them, from the tiles.
-template <class Operation>
-Status launch(const Operation& operation, const Table<Operation>& table, std::uint64_t* nonfinite,
-              Stream stream) {
-  const auto* tensors = table.tensors();
-  const auto* tiles = table.tiles();
-  const auto count = table.tile_count();
-  return test::emulated::put_launch(stream, [=] {
-    count_launch();
-    for (std::uint64_t k = 0; k < count; ++k)
-      if (tiles[k].tile == 0) run(operation, tensors + tiles[k].tensor, 1, nonfinite);
-  });
-}
-
-#define DT_LAUNCH(...)                                                                            \
-  template Status launch(const __VA_ARGS__&, const __VA_ARGS__::Tensor&, std::uint64_t*, Stream); \
-  template Status launch(const __VA_ARGS__&, const Table<__VA_ARGS__>&, std::uint64_t*, Stream);
+#define DT_LAUNCH(...) \
+  template Status launch(const __VA_ARGS__&, const __VA_ARGS__::Tensor&, std::uint64_t*, Stream);
 
 DT_SUMS(DT_LAUNCH)
 DT_STEPS(DT_LAUNCH)

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/compute/cuda/formats.h"
+#include "test/kvstore/compute/cuda/plain_formats.h"
 #include "test/support/emulated_device/machine.h"
 #include "test/support/emulated_device/put.h"
 
@@ -70,25 +70,24 @@ int device_now() {
   return current_device(device).ok() ? device : -1;
 }
 
+struct Int64 {
+  using Element = std::int64_t;
+  using Math = std::int64_t;
+};
+
 template <class Format>
 std::vector<unsigned char> sum_as(const std::vector<const void*>& arrays, std::size_t count) {
   using Element = typename Format::Element;
   std::vector<unsigned char> out(count * sizeof(Element));
   for (std::size_t i = 0; i < count; ++i) {
-    auto total = Format::widen(static_cast<const Element*>(arrays[0])[i]);
+    auto total = Plain<Format>::widen(static_cast<const Element*>(arrays[0])[i]);
     for (std::size_t a = 1; a < arrays.size(); ++a)
-      total += Format::widen(static_cast<const Element*>(arrays[a])[i]);
-    const Element element = Format::narrow(total);
+      total += Plain<Format>::widen(static_cast<const Element*>(arrays[a])[i]);
+    const Element element = Plain<Format>::narrow(total);
     std::memcpy(out.data() + i * sizeof element, &element, sizeof element);
   }
   return out;
 }
-
-struct Int64 {
-  using Element = std::int64_t;
-  static std::int64_t widen(std::int64_t x) { return x; }
-  static std::int64_t narrow(std::int64_t x) { return x; }
-};
 
 std::vector<unsigned char> sum(const std::vector<const void*>& arrays, std::size_t count,
                                int type) {

@@ -28,7 +28,7 @@ void must(Status status) {
   std::exit(1);
 }
 
-/// Memory of the current device; every second operation on one tensor goes through a table too.
+/// Memory of the current device.
 class OnDevice {
  public:
   using Memory = std::shared_ptr<void>;
@@ -53,15 +53,7 @@ class OnDevice {
     must(count.allocate(sizeof(std::uint64_t)));
     must(fill(count.data(), 0, count.size(), stream.get()));
     auto* nonfinite = static_cast<std::uint64_t*>(count.data());
-    static bool as_table = false;
-    as_table = !as_table;
-    Table<Operation> table;
-    if (tensors.size() != 1 || as_table) {
-      must(table.make(tensors, stream.get()));
-      must(launch(operation, table, nonfinite, stream.get()));
-    } else {
-      must(launch(operation, tensors.front(), nonfinite, stream.get()));
-    }
+    for (const auto& tensor : tensors) must(launch(operation, tensor, nonfinite, stream.get()));
     must(wait(stream.get()));
     std::uint64_t found = 0;
     get(&found, nonfinite, sizeof found);
@@ -82,7 +74,7 @@ void check_large(Findings& findings, Random& random) {
   GuardedArray<float, OnDevice> first(a, 0);
   GuardedArray<float, OnDevice> second(b, 0);
   GuardedArray<float, OnDevice> out(kElements, 0);
-  Sum<Float32, Float32, 2> operation;
+  Sum<Float32, 2> operation;
   operation.sum.count = 2;
   OnDevice::run(operation, {{{first.data(), second.data()}, out.data(), kElements}});
   for (std::size_t i = 0; i < kElements; ++i) a[i] = a[i] + b[i];
@@ -323,7 +315,7 @@ std::string check_neighbour(Findings& findings, Random& random, Neighbour& neigh
   GuardedArray<float, OnDevice> ours(more, 0);
   GuardedArray<float, OnDevice> out(order.elements, 0);
   auto* theirs = static_cast<float*>(foreign.data());
-  Sum<Float32, Float32, 2> operation;
+  Sum<Float32, 2> operation;
   operation.sum.count = 2;
   OnDevice::run(operation, {{{theirs, ours.data()}, out.data(), order.elements}});
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "kvstore/compute/cuda/formats.h"
+#include "test/kvstore/compute/cuda/plain_formats.h"
 #include "test/support/catch.h"
 #include "test/support/emulated_device/emulated_device.h"
 #include "test/support/emulated_nccl/emulated_nccl.h"
@@ -93,12 +93,12 @@ void sums_and_gathers(NcclType type, std::size_t devices, std::size_t elements) 
     return static_cast<float>((device + 1) * static_cast<int>(e % 13 + 1));
   };
   Arrays<Element> arrays(first_devices(devices), elements, [&](int device, std::size_t e) {
-    return Format::narrow(static_cast<typename Format::Math>(value(device, e)));
+    return Plain<Format>::narrow(static_cast<typename Format::Math>(value(device, e)));
   });
   const auto wanted = [&](std::size_t e) {
     float sum = 0;
     for (const int device : first_devices(devices)) sum += value(device, e);
-    return Format::narrow(static_cast<typename Format::Math>(sum));
+    return Plain<Format>::narrow(static_cast<typename Format::Math>(sum));
   };
   REQUIRE(group.reduce_scatter(arrays.group(), elements, type).empty());
   REQUIRE(group.wait().empty());
@@ -124,7 +124,6 @@ void sums_and_gathers(NcclType type, std::size_t devices, std::size_t elements) 
 struct Int64 {
   using Element = std::int64_t;
   using Math = std::int64_t;
-  static std::int64_t narrow(std::int64_t x) { return x; }
 };
 
 /// Two devices, of which something is to go wrong.

@@ -29,13 +29,6 @@ struct HalfShape<Bf16> {
   static constexpr int kBias = 127;
 };
 
-template <class Half>
-bool is_nan(std::uint16_t half) {
-  constexpr int kFraction = HalfShape<Half>::kFraction;
-  const int exponent = (half & 0x7fff) >> kFraction;
-  return exponent == 2 * HalfShape<Half>::kBias + 1 && (half & ((1 << kFraction) - 1)) != 0;
-}
-
 /// What the code stands for.
 template <class Half>
 double value_of(std::uint16_t half) {
@@ -75,35 +68,13 @@ std::uint16_t nearest(double x) {
   return static_cast<std::uint16_t>(sign | std::min(code, kInfinity));
 }
 
-/// The same, but a finite number becomes no infinity: it is the largest code's then.
-template <class Half>
-std::uint16_t nearest_finite(double x) {
-  const auto code = nearest<Half>(x);
-  const bool is_too_large = std::isfinite(x) && !std::isfinite(value_of<Half>(code));
-  return static_cast<std::uint16_t>(is_too_large ? code - 1 : code);
-}
-
-/// What the checks need of a format: numbers in it, what they are worth, equality.
+/// What the checks need of a format: numbers in it and what they are worth.
 template <class Format>
 struct Plain {
   using Element = typename Format::Element;
   using Math = typename Format::Math;
   static constexpr bool kIsHalf = sizeof(Element) == 2;
 
-  /// The largest relative error of a rounding to this format.
-  static double unit() {
-    if constexpr (kIsHalf)
-      return std::ldexp(1.0, -HalfShape<Format>::kFraction - 1);
-    else
-      return static_cast<double>(std::numeric_limits<Math>::epsilon()) / 2;
-  }
-  /// The largest error where numbers are subnormal.
-  static double tiny() {
-    if constexpr (kIsHalf)
-      return std::ldexp(1.0, -HalfShape<Format>::kBias - HalfShape<Format>::kFraction);
-    else
-      return static_cast<double>(std::numeric_limits<Math>::denorm_min());
-  }
   static Math widen(Element x) {
     if constexpr (kIsHalf)
       return static_cast<float>(value_of<Format>(x));
@@ -115,13 +86,6 @@ struct Plain {
       return nearest<Format>(x);
     else
       return x;
-  }
-  /// Equal in every bit; which NaN it is does not matter.
-  static bool is_same(Element a, Element b) {
-    if constexpr (kIsHalf)
-      return a == b || (is_nan<Format>(a) && is_nan<Format>(b));
-    else
-      return same(a, b);
   }
   static std::vector<Element> numbers(std::size_t n, std::mt19937_64& random, bool strange) {
     const auto seed = static_cast<std::uint32_t>(random());
@@ -135,25 +99,10 @@ struct Plain {
     for (const Element x : values) out.push_back(widen(x));
     return out;
   }
-  static std::vector<Element> narrowed(const std::vector<Math>& values) {
-    std::vector<Element> out;
-    for (const Math x : values) out.push_back(narrow(x));
-    return out;
-  }
   static std::uint64_t count_nonfinite(const std::vector<Element>& values) {
     std::uint64_t count = 0;
     for (const Element x : values) count += std::isfinite(widen(x)) ? 0 : 1;
     return count;
-  }
-  /// "" or the first difference.
-  static std::string difference(const std::vector<Element>& got,
-                                const std::vector<Element>& wanted) {
-    if (got.size() != wanted.size()) return "different sizes";
-    for (std::size_t i = 0; i < got.size(); ++i)
-      if (!is_same(got[i], wanted[i]))
-        return "element " + std::to_string(i) + " of " + std::to_string(got.size()) + ": " +
-               std::to_string(widen(got[i])) + " instead of " + std::to_string(widen(wanted[i]));
-    return {};
   }
 };
 
