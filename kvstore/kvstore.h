@@ -28,14 +28,6 @@ class Error : public std::runtime_error {
   int code_;
 };
 
-/// What a DLPack tensor is: a DLTensor*, or a DLManagedTensor*, which begins with one.
-[[nodiscard]] inline dtkv_array from_dlpack(const void* tensor, void* stream = nullptr) {
-  dtkv_array array{};
-  if (const int code = dtkv_array_from_dlpack(tensor, stream, &array); code != DTKV_OK)
-    throw Error(code, dtkv_last_error());
-  return array;
-}
-
 /// A named array.
 struct Entry {
   Entry(std::string name, std::vector<float>& values)

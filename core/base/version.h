@@ -11,7 +11,4 @@ namespace dt {
 /// libraries it was built with.
 [[nodiscard]] std::string version_text(std::string_view program);
 
-/// "0.1.0+1a2b3c4d5e6f": equal on two programs only if they were built from the same commit.
-[[nodiscard]] std::string_view build_id();
-
 }  // namespace dt

@@ -46,8 +46,6 @@ class Layout {
   [[nodiscard]] std::size_t keys() const { return keys_.size(); }
   /// Bytes placed on a server so far.
   [[nodiscard]] std::uint64_t server_bytes(std::uint32_t server) const;
-  /// Number of this table: rises when existing chunks move. Keys added at the end move nothing.
-  [[nodiscard]] std::uint64_t version() const { return 1; }
 
  private:
   LoopId place(std::uint64_t bytes);
