@@ -131,9 +131,10 @@ kv::PushOptions options_of(std::uint64_t round, std::uint64_t samples) {
 
 /// Rounds of some workers on one key, each result compared bit by bit.
 template <class T>
-void follow_reference(std::uint32_t workers, bool deterministic, const std::string& optimizer,
-                      std::size_t n, bool is_uneven, bool is_shared) {
+void follow_reference(kv::Transport transport, std::uint32_t workers, bool deterministic,
+                      const std::string& optimizer, std::size_t n, bool is_uneven, bool is_shared) {
   Cluster cluster(2, workers, true, deterministic);
+  cluster.transport = transport;
   cluster.run(workers, [&](kv::Store& store, std::uint32_t w) {
     std::vector<T> zero(n);
     must(store.init({"w"}, {kv::Array{zero.data(), n, dtype_of<T>()}}, 0));
@@ -215,35 +216,37 @@ std::size_t results_over_orders(bool deterministic, kv::Transport transport,
 
 TEMPLATE_TEST_CASE("reference: rounds have the bits of plain loops, wherever the values lie",
                    "[reference]", float, double) {
+  const auto transport = GENERATE(kv::Transport::kTcp, kv::Transport::kSharedMemory);
   const std::string optimizer =
       GENERATE("", "sgd", "sgd momentum=0.9 nesterov=1 weight_decay=0.01", "adam", "adamw");
   const bool is_uneven = GENERATE(false, true);
   const bool is_shared = GENERATE(false, true);
   const std::size_t n = GENERATE(1u, 15u, 5001u);
-  CAPTURE(optimizer, is_uneven, is_shared, n);
+  CAPTURE(transport, optimizer, is_uneven, is_shared, n);
   // Two contributions have the same sum in either order, four only in a given one.
-  follow_reference<TestType>(2, false, optimizer, n, is_uneven, is_shared);
-  follow_reference<TestType>(4, true, optimizer, n, is_uneven, is_shared);
+  follow_reference<TestType>(transport, 2, false, optimizer, n, is_uneven, is_shared);
+  follow_reference<TestType>(transport, 4, true, optimizer, n, is_uneven, is_shared);
 }
 
 TEST_CASE("reference: int64 sums are exact and wrap on the whole way", "[reference]") {
+  const auto transport = GENERATE(kv::Transport::kTcp, kv::Transport::kSharedMemory);
   const bool deterministic = GENERATE(false, true);
   const bool is_shared = GENERATE(false, true);
-  follow_reference<std::int64_t>(3, deterministic, "", 5001, true, is_shared);
+  follow_reference<std::int64_t>(transport, 3, deterministic, "", 5001, true, is_shared);
 }
 
 TEST_CASE("deterministic: the same bits whoever came first, by every way and codec",
           "[deterministic]") {
-  const auto transport = transport_under_test();
+  const auto transport = GENERATE(kv::Transport::kTcp, kv::Transport::kSharedMemory);
   const std::string optimizer = GENERATE("", "sgd momentum=0.9", "adam");
   const std::string codec = GENERATE("none", "1bit", "2bit threshold=0.5", "fp16", "bf16");
-  CAPTURE(codec, optimizer);
+  CAPTURE(transport, codec, optimizer);
   CHECK(results_over_orders(true, transport, codec, optimizer) == 1);
 }
 
 TEST_CASE("deterministic: without it the order of arrival is seen in the bits", "[deterministic]") {
   // Else the test above would say nothing.
-  const auto transport = transport_under_test();
+  const auto transport = GENERATE(kv::Transport::kTcp, kv::Transport::kSharedMemory);
   for (const std::string codec : {"none", "fp16"})
     CHECK(results_over_orders(false, transport, codec, "") > 1);
 }
