@@ -8,59 +8,59 @@
 
 namespace dt::launcher {
 
-class Slots : public std::enable_shared_from_this<Slots> {
+class Semaphore : public std::enable_shared_from_this<Semaphore> {
  public:
-  Slots(io::asio::any_io_executor executor, std::size_t free)
+  Semaphore(io::asio::any_io_executor executor, std::size_t free)
       : executor_(std::move(executor)), free_(free) {}
 
-  /// A slot, given back on destruction.
-  class Held {
+  /// One permit, given back on destruction.
+  class Permit {
    public:
-    Held() = default;
-    explicit Held(std::shared_ptr<Slots> slots) : slots_(std::move(slots)) {}
-    Held(Held&&) noexcept = default;
-    Held& operator=(Held&& other) noexcept {
+    Permit() = default;
+    explicit Permit(std::shared_ptr<Semaphore> semaphore) : semaphore_(std::move(semaphore)) {}
+    Permit(Permit&&) noexcept = default;
+    Permit& operator=(Permit&& other) noexcept {
       release();
-      slots_ = std::move(other.slots_);
+      semaphore_ = std::move(other.semaphore_);
       return *this;
     }
-    ~Held() { release(); }
+    ~Permit() { release(); }
     void release() {
-      if (slots_) std::exchange(slots_, nullptr)->give_back();
+      if (semaphore_) std::exchange(semaphore_, nullptr)->give_back();
     }
 
    private:
-    std::shared_ptr<Slots> slots_;
+    std::shared_ptr<Semaphore> semaphore_;
   };
 
-  /// Whether the next one waits.
+  /// Whether the next acquire() waits.
   [[nodiscard]] bool all_taken() const { return free_ == 0 || !queue_.empty(); }
 
-  io::awaitable<Held> acquire() {
+  io::awaitable<Permit> acquire() {
     auto self = shared_from_this();
     if (free_ > 0 && queue_.empty()) {
       --free_;
-      co_return Held(std::move(self));
+      co_return Permit(std::move(self));
     }
     Turn turn(*this);
     while (!turn.granted) co_await turn.timer.async_wait(io::tok);
     turn.granted = false;
-    co_return Held(std::move(self));
+    co_return Permit(std::move(self));
   }
 
  private:
   struct Turn {
-    explicit Turn(Slots& s)
-        : slots(s), timer(s.executor_, io::asio::steady_timer::time_point::max()) {
-      slots.queue_.push_back(this);
+    explicit Turn(Semaphore& s)
+        : semaphore(s), timer(s.executor_, io::asio::steady_timer::time_point::max()) {
+      semaphore.queue_.push_back(this);
     }
     ~Turn() {
-      slots.queue_.remove(this);
-      if (granted) slots.give_back();  // cancelled between the grant and its use
+      semaphore.queue_.remove(this);
+      if (granted) semaphore.give_back();  // cancelled between the grant and its use
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
-    Slots& slots;
+    Semaphore& semaphore;
     io::asio::steady_timer timer;
     bool granted = false;
   };

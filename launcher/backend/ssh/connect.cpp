@@ -154,12 +154,12 @@ awaitable<Result<std::shared_ptr<SshSession>>> SshBackend::Impl::connect(Target 
                             : jump.empty() ? target.hostname
                                            : "jump " + jump;
   auto& slots = per_address[fmt::format("{}:{}", place, jump.empty() ? target.port : 0)];
-  if (!slots) slots = std::make_shared<Slots>(executor, limits.per_address);
+  if (!slots) slots = std::make_shared<Semaphore>(executor, limits.per_address);
   const auto turns = slots;  // the map may grow meanwhile
 
   for (int attempt = 1;; ++attempt) {
-    Slots::Held here = co_await turns->acquire();
-    Slots::Held overall = co_await setups->acquire();
+    Semaphore::Permit here = co_await turns->acquire();
+    Semaphore::Permit overall = co_await setups->acquire();
     auto made = SshSession::make(executor);
     if (!made) co_return tl::unexpected(phase_error(target, "connect", made.error()));
     const std::shared_ptr<SshSession> session = std::move(*made);

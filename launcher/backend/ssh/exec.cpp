@@ -158,7 +158,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
     self->bundle = std::move(*loaded);
   }
   const std::string start = login_command(bundle_exec_script(*self->bundle, command.argv));
-  std::optional<Slots::Held> turn;  // to copy
+  std::optional<Semaphore::Permit> turn;  // to copy
   for (bool copied = false;;) {
     auto stream = co_await self->exec(host, start);
     if (!stream) co_return tl::unexpected(stream.error());

@@ -73,9 +73,9 @@ struct SshBackend::Impl {
         bundle_files(std::move(files)),
         log(&sink),
         limits(lim),
-        setups(std::make_shared<Slots>(executor, lim.in_flight)),
-        copies(std::make_shared<Slots>(executor, lim.copies)),
-        packing(std::make_shared<Slots>(executor, 1)) {}
+        setups(std::make_shared<Semaphore>(executor, lim.in_flight)),
+        copies(std::make_shared<Semaphore>(executor, lim.copies)),
+        packing(std::make_shared<Semaphore>(executor, 1)) {}
 
   asio::any_io_executor executor;
   io::SshOptions options;
@@ -86,12 +86,12 @@ struct SshBackend::Impl {
   std::map<std::vector<std::string>, KnownHosts> known;
   std::set<std::string> warned;
   std::map<Host, std::vector<std::shared_ptr<Pooled>>> pool;
-  std::shared_ptr<Slots> setups;
-  std::map<std::string, std::shared_ptr<Slots>> per_address;
+  std::shared_ptr<Semaphore> setups;
+  std::map<std::string, std::shared_ptr<Semaphore>> per_address;
   std::shared_ptr<const Bundle> bundle;
   std::vector<std::string> packed;  ///< The bundle's files as they travel, once a host lacks one.
-  std::shared_ptr<Slots> copies;
-  std::shared_ptr<Slots> packing;
+  std::shared_ptr<Semaphore> copies;
+  std::shared_ptr<Semaphore> packing;
   std::set<Host> copying;  ///< To which the bundle is being brought.
   std::minstd_rand random{std::random_device{}()};
   Offload offload{16};

@@ -140,13 +140,13 @@ awaitable<Result<void>> sync_folder(SshBackend& backend, std::vector<Host> hosts
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   while (source.size() > 1 && source.back() == '/') source.pop_back();
   while (destination.size() > 1 && destination.back() == '/') destination.pop_back();
-  auto slots = std::make_shared<Slots>(co_await asio::this_coro::executor, kAtOnce);
+  auto permits = std::make_shared<Semaphore>(co_await asio::this_coro::executor, kAtOnce);
   std::vector<Error> errors;
   asio::steady_timer some_done(co_await asio::this_coro::executor,
                                asio::steady_timer::time_point::max());
   std::size_t left = hosts.size();
   auto one = [&](Host host) -> awaitable<void> {
-    const Slots::Held turn = co_await slots->acquire();
+    const Semaphore::Permit permit = co_await permits->acquire();
     auto done = co_await sync_one(backend, host, source, destination);
     if (!done) errors.push_back(done.error());
     --left;
