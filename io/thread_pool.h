@@ -13,10 +13,10 @@
 namespace dt::launcher {
 
 /// Must be destroyed before the loop. Destroying waits for work that has begun.
-class Offload {
+class ThreadPool {
  public:
-  explicit Offload(std::size_t threads) : threads_(threads) {}
-  ~Offload() {
+  explicit ThreadPool(std::size_t threads) : threads_(threads) {}
+  ~ThreadPool() {
     if (pool_) {
       pool_->stop();
       pool_->join();

@@ -9,29 +9,29 @@ using namespace dt;
 
 namespace {
 
-/// Waits for offloaded work twice, as a caller that sees to its own end when it is cancelled.
-io::awaitable<void> caller(launcher::Offload& offload, std::latch& go, int& finished) {
+/// Waits for work on the pool twice, as a caller that sees to its own end when it is cancelled.
+io::awaitable<void> caller(launcher::ThreadPool& threads, std::latch& go, int& finished) {
   co_await io::asio::this_coro::throw_if_cancelled(false);
   std::function<int()> first = [&go] {
     go.wait();
     return 1;
   };
-  co_await offload.finish(std::move(first));
+  co_await threads.finish(std::move(first));
   ++finished;
   std::function<int()> second = [] { return 2; };
-  co_await offload.finish(std::move(second));
+  co_await threads.finish(std::move(second));
   ++finished;
 }
 
 }  // namespace
 
-TEST_CASE("offload: who does not throw when cancelled does not afterwards", "[io]") {
+TEST_CASE("thread pool: who does not throw when cancelled does not afterwards", "[io]") {
   io::asio::io_context context;
-  launcher::Offload offload(1);
+  launcher::ThreadPool threads(1);
   io::TaskGroup group(context.get_executor());
   std::latch go(1);
   int finished = 0;
-  group.spawn(caller(offload, go, finished));
+  group.spawn(caller(threads, go, finished));
   context.poll();
   group.cancel();
   context.poll();

@@ -171,7 +171,7 @@ struct Relay {
 
 /// One ssh_userauth_agent over `identities`: SSH_AUTH_SUCCESS or not. `problem` tells why not.
 io::awaitable<int> agent_authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
-                                      std::vector<AgentIdentity> identities, Offload& offload,
+                                      std::vector<AgentIdentity> identities, ThreadPool& threads,
                                       std::string& problem) {
   std::array<int, 2> pair{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
@@ -199,7 +199,7 @@ io::awaitable<int> agent_authenticate(std::shared_ptr<SshSession> session, AuthP
     // No share of the session: its last one must not be given up on the other thread.
     std::function<int()> step = [raw = session->raw()] { return ssh_userauth_agent(raw, nullptr); };
     session->set_busy(true);
-    rc = co_await offload.finish(std::move(step));
+    rc = co_await threads.finish(std::move(step));
     session->set_busy(false);
     if (rc != SSH_AUTH_AGAIN || !session->alive()) break;
     co_await session->changed();
@@ -272,7 +272,7 @@ io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string s
 }
 
 io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
-                                         KeyStore& keys, Offload& offload) {
+                                         KeyStore& keys, ThreadPool& threads) {
   std::vector<std::string> tried;
   std::vector<std::string> unusable;
   std::vector<std::string> offered;  // public parts, so that the agent does not offer them again
@@ -316,7 +316,7 @@ io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, Au
       if (!chosen.empty()) {
         std::string problem;
         const int rc =
-            co_await agent_authenticate(session, plan, std::move(chosen), offload, problem);
+            co_await agent_authenticate(session, plan, std::move(chosen), threads, problem);
         if (rc == SSH_AUTH_SUCCESS) co_return Result<void>();
         partial |= rc == SSH_AUTH_PARTIAL;
         tried.insert(tried.end(), names.begin(), names.end());

@@ -48,7 +48,7 @@ struct AuthPlan {
 /// Key files first (no agent is asked while one of them will do), then the agent's keys. The error
 /// lists what was tried and what could not be. The session's own deadline is the caller's.
 io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
-                                         KeyStore& keys, Offload& offload);
+                                         KeyStore& keys, ThreadPool& threads);
 
 /// Public keys an agent holds.
 struct AgentIdentity {

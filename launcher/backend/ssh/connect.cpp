@@ -63,7 +63,7 @@ awaitable<Result<Endpoints>> SshBackend::Impl::resolve(Target target) {
   };
   const auto limit = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(options.connect_timeout_s));
-  auto found = co_await offload.finish_within(limit, std::move(work), target.hostname);
+  auto found = co_await threads.finish_within(limit, std::move(work), target.hostname);
   if (!found) co_return tl::unexpected(phase_error(target, "resolve", found.error()));
   co_return std::move(*found);
 }
@@ -206,7 +206,7 @@ awaitable<Result<std::shared_ptr<SshSession>>> SshBackend::Impl::connect(Target 
       session->close(checked.error());
       co_return tl::unexpected(phase_error(target, "host key", checked.error()));
     }
-    auto proven = co_await authenticate(session, auth_plan(target), keys, offload);
+    auto proven = co_await authenticate(session, auth_plan(target), keys, threads);
     if (!proven) {
       session->close(proven.error());
       co_return tl::unexpected(phase_error(target, "authentication", proven.error()));

@@ -119,7 +119,7 @@ awaitable<Result<void>> SshBackend::Impl::pack() {
   std::function<Result<std::vector<std::string>>()> work = [what = bundle] {
     return pack_bundle(*what);
   };
-  auto done = co_await offload.finish(std::move(work));
+  auto done = co_await threads.finish(std::move(work));
   if (!done) co_return tl::unexpected(done.error());
   packed = std::move(*done);
   co_return Result<void>();

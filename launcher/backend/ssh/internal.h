@@ -94,7 +94,7 @@ struct SshBackend::Impl {
   std::shared_ptr<Semaphore> packing;
   std::set<Host> copying;  ///< To which the bundle is being brought.
   std::minstd_rand random{std::random_device{}()};
-  Offload offload{16};
+  ThreadPool threads{16};
 
   void warn_once(const std::string& text) {
     if (warned.insert(text).second) log->warn("{}", text);
