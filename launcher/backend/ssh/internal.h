@@ -23,6 +23,7 @@
 #include "launcher/backend/ssh/known_hosts.h"
 #include "launcher/backend/ssh/session.h"
 #include "launcher/backend/ssh/ssh.h"
+#include "launcher/backend/ssh/stream.h"
 
 namespace dt::launcher {
 

@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
+#include "core/base/result.h"
 #include "io/asio.h"
-#include "io/byte_stream.h"
 #include "io/fd.h"
 
 // libssh's handles, without its headers.
@@ -124,55 +124,6 @@ class Watchdog {
  private:
   std::shared_ptr<bool> armed_;
   io::asio::steady_timer timer_;
-};
-
-/// A channel of a session as a stream of bytes. stderr is kept, bounded, for messages.
-class SshStream final : public io::ByteStream {
- public:
-  /// Runs `command` by the user's login shell on the host. `lease` is kept as long as the stream.
-  static io::awaitable<Result<std::unique_ptr<SshStream>>> exec(std::shared_ptr<SshSession> session,
-                                                                std::string command,
-                                                                bool forward_agent,
-                                                                Duration deadline,
-                                                                std::shared_ptr<void> lease);
-  /// A channel the server opened.
-  SshStream(std::shared_ptr<SshSession> session, ssh_channel_struct* channel,
-            std::shared_ptr<void> lease);
-  ~SshStream() override;
-
-  io::awaitable<Result<std::size_t>> read(std::span<char> into) override;
-  io::awaitable<Result<void>> write(std::string_view bytes) override;
-  void close() override;
-
-  /// No more will be written: the command reads the end of its input.
-  void finish_writing();
-  /// After read() said 0: the exit code (128 + signal), or -1 when none came.
-  [[nodiscard]] int exit_code() const { return exit_code_; }
-  /// Why none came.
-  [[nodiscard]] Error no_exit_code() const;
-  /// The last 8 kB of the command's stderr, trimmed.
-  [[nodiscard]] std::string stderr_tail() const;
-  /// Bytes to be read before all others.
-  void unread(std::string bytes);
-  [[nodiscard]] SshSession& session() { return *session_; }
-
- private:
-  static int on_data(ssh_session_struct*, ssh_channel_struct*, void* data, std::uint32_t size,
-                     int is_stderr, void* self);
-  void pull();
-
-  std::shared_ptr<SshSession> session_;
-  ssh_channel_struct* channel_ = nullptr;
-  std::shared_ptr<void> lease_;
-  struct Callbacks;
-  std::unique_ptr<Callbacks> callbacks_;
-  std::string buffer_;
-  std::size_t taken_ = 0;
-  std::string stderr_;
-  int exit_code_ = -1;
-  bool overflowed_ = false;
-  bool remote_closed_ = false;
-  bool closed_ = false;
 };
 
 }  // namespace dt::launcher

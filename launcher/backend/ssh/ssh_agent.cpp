@@ -1,0 +1,210 @@
+#include "launcher/backend/ssh/ssh_agent.h"
+
+#include <libssh/libssh.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include "io/task_group.h"
+#include "io/within.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace asio = io::asio;
+
+// The agent protocol, draft-miller-ssh-agent.
+constexpr char kAgentFailure = 5;
+constexpr char kRequestIdentities = 11;
+constexpr char kIdentitiesAnswer = 12;
+constexpr std::size_t kMaxAgentFrame = std::size_t{256} << 10;
+
+void put_u32(std::string& out, std::size_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>((value >> shift) & 0xff);
+}
+
+std::uint32_t get_u32(std::string_view bytes) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+void put_string(std::string& out, std::string_view text) {
+  put_u32(out, text.size());
+  out += text;
+}
+
+bool take_string(std::string_view& bytes, std::string& into) {
+  if (bytes.size() < 4) return false;
+  const std::size_t size = get_u32(bytes);
+  if (bytes.size() - 4 < size) return false;
+  into = std::string(bytes.substr(4, size));
+  bytes.remove_prefix(4 + size);
+  return true;
+}
+
+/// A frame of the agent protocol without its length.
+io::awaitable<Result<std::string>> read_frame(io::UnixSocket& socket) {
+  std::array<char, 4> head{};
+  const auto head_buffer = asio::buffer(head);
+  auto [ec, n] = co_await asio::async_read(socket, head_buffer, io::tok);
+  if (ec) co_return tl::unexpected(io::asio_error(ec, "ssh-agent"));
+  const std::size_t size = get_u32(std::string_view(head.data(), head.size()));
+  if (size == 0 || size > kMaxAgentFrame)
+    co_return fail(ErrorKind::kProtocol, "ssh-agent: a frame of {} bytes", size);
+  std::string body(size, '\0');
+  const auto body_buffer = asio::buffer(body);
+  auto [ec2, n2] = co_await asio::async_read(socket, body_buffer, io::tok);
+  if (ec2) co_return tl::unexpected(io::asio_error(ec2, "ssh-agent"));
+  co_return std::move(body);
+}
+
+io::awaitable<Result<void>> write_frame(io::UnixSocket& socket, std::string body) {
+  std::string frame;
+  put_string(frame, body);
+  const auto buffer = asio::buffer(frame);
+  auto [ec, n] = co_await asio::async_write(socket, buffer, io::tok);
+  if (ec) co_return tl::unexpected(io::asio_error(ec, "ssh-agent"));
+  co_return Result<void>();
+}
+
+io::awaitable<Result<std::string>> ask_agent(io::UnixSocket& socket, std::string request) {
+  auto sent = co_await write_frame(socket, std::move(request));
+  if (!sent) co_return tl::unexpected(sent.error());
+  co_return co_await read_frame(socket);
+}
+
+/// Connects and asks once.
+io::awaitable<Result<std::string>> ask_agent_at(std::string path, std::string request) {
+  io::UnixSocket socket(co_await asio::this_coro::executor);
+  if (path.size() > 107) co_return fail(ErrorKind::kInvalid, "{}: too long for a socket", path);
+  const asio::local::stream_protocol::endpoint endpoint(path);
+  auto [ec] = co_await socket.async_connect(endpoint, io::tok);
+  if (ec) co_return tl::unexpected(io::asio_error(ec, "ssh-agent at " + path));
+  co_return co_await ask_agent(socket, std::move(request));
+}
+
+/// What libssh's agent code, blocking on another thread, talks to: it is told of the chosen keys
+/// only, its signing requests go on to the agent, and a silent agent is answered for after a
+/// deadline.
+struct Relay {
+  io::UnixSocket client;
+  std::string agent_path;
+  std::vector<AgentIdentity> identities;
+  Duration deadline;
+  std::string problem;
+
+  io::awaitable<void> run() {
+    for (;;) {
+      auto request = co_await read_frame(client);
+      if (!request) break;
+      std::string reply;
+      if (request->front() == kRequestIdentities) {
+        reply += kIdentitiesAnswer;
+        put_u32(reply, identities.size());
+        for (const AgentIdentity& identity : identities) {
+          put_string(reply, identity.blob);
+          put_string(reply, identity.comment);
+        }
+      } else {
+        auto asked = co_await io::within(deadline, ask_agent_at(agent_path, std::move(*request)),
+                                         "ssh-agent");
+        if (asked) {
+          reply = std::move(*asked);
+        } else {
+          problem = asked.error().message;
+          reply += kAgentFailure;
+        }
+      }
+      auto sent = co_await write_frame(client, std::move(reply));
+      if (!sent) break;
+    }
+    boost::system::error_code ignored;
+    client.close(ignored);
+  }
+};
+
+}  // namespace
+
+std::string AgentIdentity::base64() const {
+  static constexpr char kAlphabet[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (std::size_t i = 0; i < blob.size(); i += 3) {
+    std::uint32_t group = 0;
+    for (std::size_t k = 0; k < 3; ++k)
+      group = group << 8 | (i + k < blob.size() ? static_cast<unsigned char>(blob[i + k]) : 0U);
+    for (std::size_t k = 0; k < 4; ++k)
+      out += i + k <= blob.size() ? kAlphabet[(group >> (18 - 6 * k)) & 63] : '=';
+  }
+  return out;
+}
+
+io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string socket_path,
+                                                                   Duration deadline) {
+  std::string request(1, kRequestIdentities);
+  auto reply = co_await io::within(deadline, ask_agent_at(socket_path, std::move(request)),
+                                   "ssh-agent at " + socket_path);
+  if (!reply) co_return tl::unexpected(reply.error());
+  std::string_view rest = *reply;
+  if (rest.size() < 5 || rest.front() != kIdentitiesAnswer)
+    co_return fail(ErrorKind::kProtocol, "ssh-agent at {}: refuses to list its keys", socket_path);
+  const std::uint32_t count = get_u32(rest.substr(1));
+  rest.remove_prefix(5);
+  std::vector<AgentIdentity> identities;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    AgentIdentity identity;
+    if (!take_string(rest, identity.blob) || !take_string(rest, identity.comment))
+      co_return fail(ErrorKind::kProtocol, "ssh-agent at {}: garbled list of keys", socket_path);
+    identities.push_back(std::move(identity));
+  }
+  co_return std::move(identities);
+}
+
+io::awaitable<int> authenticate_by_agent(std::shared_ptr<SshSession> session,
+                                         std::string agent_socket, Duration deadline,
+                                         std::vector<AgentIdentity> identities, ThreadPool& threads,
+                                         std::string& problem) {
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+    problem = errno_error(errno, "socketpair").message;
+    co_return SSH_AUTH_ERROR;
+  }
+  if (ssh_set_agent_socket(session->raw(), pair[0]) != SSH_OK) {
+    ::close(pair[0]);
+    ::close(pair[1]);
+    problem = session->last_error();
+    co_return SSH_AUTH_ERROR;
+  }
+  Relay relay{io::UnixSocket(session->executor(), asio::local::stream_protocol(), pair[1]),
+              agent_socket,
+              std::move(identities),
+              deadline,
+              {}};
+  // The relay lives in this frame: whatever happens, it is joined here.
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
+  co_await asio::this_coro::throw_if_cancelled(false);
+  io::TaskGroup group(session->executor());
+  group.spawn(relay.run());
+  int rc = SSH_AUTH_AGAIN;
+  while (session->alive()) {
+    // No share of the session: its last one must not be given up on the other thread.
+    std::function<int()> step = [raw = session->raw()] { return ssh_userauth_agent(raw, nullptr); };
+    session->set_busy(true);
+    rc = co_await threads.finish(std::move(step));
+    session->set_busy(false);
+    if (rc != SSH_AUTH_AGAIN || !session->alive()) break;
+    co_await session->changed();
+  }
+  group.cancel();
+  co_await group.join();
+  problem = relay.problem;
+  co_await asio::this_coro::throw_if_cancelled(throws);
+  co_return rc;
+}
+
+}  // namespace dt::launcher

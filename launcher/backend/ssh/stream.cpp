@@ -1,0 +1,195 @@
+#include "launcher/backend/ssh/stream.h"
+
+#include <libssh/callbacks.h>
+#include <libssh/libssh.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace dt::launcher {
+namespace {
+
+constexpr std::size_t kReadAhead = std::size_t{1} << 20;
+constexpr std::size_t kStderrTail = 8192;
+/// Handed to libssh at once; it copies what it cannot send.
+constexpr std::size_t kWritePiece = std::size_t{64} << 10;
+
+/// RFC 4254, section 6.10; TERM for a name it does not have.
+int signal_number(std::string_view name) {
+  static constexpr std::pair<std::string_view, int> kNames[] = {
+      {"ABRT", SIGABRT}, {"ALRM", SIGALRM}, {"FPE", SIGFPE},   {"HUP", SIGHUP},   {"ILL", SIGILL},
+      {"INT", SIGINT},   {"KILL", SIGKILL}, {"PIPE", SIGPIPE}, {"QUIT", SIGQUIT}, {"SEGV", SIGSEGV},
+      {"TERM", SIGTERM}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};
+  for (const auto& [known, number] : kNames)
+    if (name == known) return number;
+  return SIGTERM;
+}
+
+}  // namespace
+
+struct SshStream::Callbacks {
+  ssh_channel_callbacks_struct table{};
+};
+
+SshStream::SshStream(std::shared_ptr<SshSession> session, ssh_channel channel,
+                     std::shared_ptr<void> lease)
+    : session_(std::move(session)),
+      channel_(channel),
+      lease_(std::move(lease)),
+      callbacks_(std::make_unique<Callbacks>()) {
+  ssh_channel_callbacks_struct& table = callbacks_->table;
+  table.userdata = this;
+  table.channel_data_function = &SshStream::on_data;
+  table.channel_close_function = [](ssh_session, ssh_channel, void* self) {
+    static_cast<SshStream*>(self)->remote_closed_ = true;
+  };
+  table.channel_exit_status_function = [](ssh_session, ssh_channel, int status, void* self) {
+    static_cast<SshStream*>(self)->exit_code_ = status;
+  };
+  table.channel_exit_signal_function = [](ssh_session, ssh_channel, const char* name, int,
+                                          const char*, const char*, void* self) {
+    static_cast<SshStream*>(self)->exit_code_ = 128 + signal_number(name);
+  };
+  ssh_callbacks_init(&table);
+  ssh_set_channel_callbacks(channel_, &table);
+}
+
+SshStream::~SshStream() {
+  close();
+  ssh_remove_channel_callbacks(channel_, &callbacks_->table);
+  // A dead session's channels are freed with it.
+  if (session_->alive()) {
+    ssh_channel_free(channel_);
+    session_->poke();
+  }
+}
+
+io::awaitable<Result<std::unique_ptr<SshStream>>> SshStream::exec(
+    std::shared_ptr<SshSession> session, std::string command, bool forward_agent, Duration deadline,
+    std::shared_ptr<void> lease) {
+  if (!session->alive()) co_return tl::unexpected(session->why());
+  Error late{ErrorKind::kTimeout, "no answer to a command"};
+  Watchdog watchdog(session, deadline, std::move(late));
+  ssh_channel channel = ssh_channel_new(session->raw());
+  if (channel == nullptr) co_return fail(ErrorKind::kIo, "libssh: {}", session->last_error());
+  auto stream = std::make_unique<SshStream>(session, channel, std::move(lease));
+  auto open = [channel] { return ssh_channel_open_session(channel); };
+  int rc = co_await session->repeat(open, SSH_AGAIN);
+  if (rc == SSH_OK) {
+    if (forward_agent) ssh_channel_request_auth_agent(channel);
+    auto request = [channel, &command] {
+      return ssh_channel_request_exec(channel, command.c_str());
+    };
+    rc = co_await session->repeat(request, SSH_AGAIN);
+  }
+  if (!session->alive()) co_return tl::unexpected(session->why());
+  if (rc != SSH_OK)
+    co_return fail(ErrorKind::kDenied, "sshd refused to run a command: {}", session->last_error());
+  co_return std::move(stream);
+}
+
+int SshStream::on_data(ssh_session, ssh_channel, void* data, std::uint32_t size, int is_stderr,
+                       void* self) {
+  auto& stream = *static_cast<SshStream*>(self);
+  const std::string_view bytes(static_cast<const char*>(data), size);
+  if (is_stderr != 0) {
+    stream.stderr_.append(bytes);
+    if (stream.stderr_.size() > 2 * kStderrTail)
+      stream.stderr_.erase(0, stream.stderr_.size() - kStderrTail);
+    return static_cast<int>(size);
+  }
+  // What is not taken stays in libssh's buffer and closes the window to the sender.
+  if (stream.buffer_.size() - stream.taken_ >= kReadAhead) {
+    stream.overflowed_ = true;
+    return 0;
+  }
+  stream.buffer_.append(bytes);
+  return static_cast<int>(size);
+}
+
+void SshStream::pull() {
+  if (!overflowed_ || !session_->alive()) return;
+  std::string piece(std::size_t{256} << 10, '\0');
+  const int n = ssh_channel_read_nonblocking(channel_, piece.data(),
+                                             static_cast<std::uint32_t>(piece.size()), 0);
+  overflowed_ = n > 0;
+  if (n > 0) buffer_.append(piece, 0, static_cast<std::size_t>(n));
+  session_->poke();
+}
+
+io::awaitable<Result<std::size_t>> SshStream::read(std::span<char> into) {
+  for (;;) {
+    if (closed_) co_return fail(ErrorKind::kClosed, "the stream is closed");
+    if (taken_ == buffer_.size()) {
+      buffer_.clear();
+      taken_ = 0;
+      pull();
+    }
+    if (taken_ < buffer_.size()) {
+      const std::size_t n = std::min(into.size(), buffer_.size() - taken_);
+      std::copy_n(buffer_.data() + taken_, n, into.data());
+      taken_ += n;
+      co_return n;
+    }
+    if (remote_closed_ || !session_->alive()) co_return std::size_t{0};
+    co_await session_->changed();
+  }
+}
+
+io::awaitable<Result<void>> SshStream::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    if (closed_) co_return fail(ErrorKind::kClosed, "the stream is closed");
+    if (!session_->alive()) co_return tl::unexpected(session_->why());
+    if (remote_closed_) co_return fail(ErrorKind::kClosed, "the command has ended");
+    // One piece at a time: what the network does not take would pile up inside libssh.
+    if (!session_->write_pending()) {
+      const auto piece = static_cast<std::uint32_t>(std::min(bytes.size(), kWritePiece));
+      const int n = ssh_channel_write(channel_, bytes.data(), piece);
+      session_->poke();
+      if (n < 0) {
+        if (!session_->alive()) co_return tl::unexpected(session_->why());
+        co_return fail(ErrorKind::kClosed, "write: {}", session_->last_error());
+      }
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+      if (n > 0) continue;
+    }
+    co_await session_->changed();
+  }
+  co_return Result<void>();
+}
+
+void SshStream::finish_writing() {
+  if (closed_ || !session_->alive()) return;
+  ssh_channel_send_eof(channel_);
+  session_->poke();
+}
+
+void SshStream::close() {
+  if (closed_) return;
+  closed_ = true;
+  if (!session_->alive()) return;
+  // Of a channel that was never opened libssh would close number 0 of the other side: another one.
+  if (ssh_channel_is_open(channel_) != 0 || remote_closed_) ssh_channel_close(channel_);
+  session_->notify();
+  session_->poke();
+}
+
+Error SshStream::no_exit_code() const {
+  if (!session_->alive()) return session_->why();
+  return {ErrorKind::kUnavailable, "the command ended without an exit code"};
+}
+
+std::string SshStream::stderr_tail() const {
+  std::string text = stderr_;
+  if (text.size() > kStderrTail) text.erase(0, text.size() - kStderrTail);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
+    text.pop_back();
+  return text;
+}
+
+void SshStream::unread(std::string bytes) {
+  buffer_.replace(0, taken_, bytes);
+  taken_ = 0;
+}
+
+}  // namespace dt::launcher
