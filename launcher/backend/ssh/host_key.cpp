@@ -1,8 +1,10 @@
+#include "launcher/backend/ssh/host_key.h"
+
 #include <libssh/libssh.h>
 
 #include <algorithm>
 
-#include "launcher/backend/ssh/internal.h"
+#include "launcher/backend/ssh/key_store.h"
 
 namespace dt::launcher {
 namespace {
@@ -41,7 +43,7 @@ Result<HostKey> server_key(ssh_session session, std::string& print) {
 
 }  // namespace
 
-KnownHosts& SshBackend::Impl::known_hosts(const Target& target) {
+KnownHosts& HostKeys::known_hosts(const Target& target) {
   std::vector<std::string> files = target.config.user_known_hosts;
   if (files.empty())
     files = {io::home_dir() + "/.ssh/known_hosts", io::home_dir() + "/.ssh/known_hosts2"};
@@ -51,11 +53,11 @@ KnownHosts& SshBackend::Impl::known_hosts(const Target& target) {
     const auto& global = target.config.global_known_hosts;
     files.insert(files.end(), global.begin(), global.end());
   }
-  const auto at = known.try_emplace(files, files).first;
+  const auto at = known_.try_emplace(files, files).first;
   return at->second;
 }
 
-std::string SshBackend::Impl::host_key_algorithms(const Target& target) {
+std::string HostKeys::types(const Target& target) {
   std::vector<std::string> preferred;
   if (target.host_keys != io::HostKeyPolicy::kOff)
     preferred = known_hosts(target).key_types(target.key_name, target.key_port);
@@ -73,7 +75,7 @@ std::string SshBackend::Impl::host_key_algorithms(const Target& target) {
   return list;
 }
 
-Result<void> SshBackend::Impl::check_host_key(SshSession& session, const Target& target) {
+Result<void> HostKeys::check(SshSession& session, const Target& target) {
   if (target.host_keys == io::HostKeyPolicy::kOff) return {};
   std::string print;
   const auto key = server_key(session.raw(), print);
@@ -81,7 +83,7 @@ Result<void> SshBackend::Impl::check_host_key(SshSession& session, const Target&
   KnownHosts& index = known_hosts(target);
   const std::string name = known_hosts_name(target.key_name, target.key_port);
   const KnownHosts::Finding found = index.check(target.key_name, target.key_port, *key);
-  for (const std::string& note : index.take_notes()) warn_once(note);
+  for (const std::string& note : index.take_notes()) log_->warn(note);
   const std::string file = found.place.substr(0, found.place.rfind(':'));
   switch (found.verdict) {
     case KnownHosts::Verdict::kMatch:
@@ -111,8 +113,8 @@ Result<void> SshBackend::Impl::check_host_key(SshSession& session, const Target&
                 "allow new hosts with --ssh-known-hosts accept-new",
                 key->type, print, index.first_file());
   if (const auto added = index.add(target.key_name, target.key_port, *key); !added)
-    warn_once(fmt::format("{}: the new host key is not remembered: {}", target.written,
-                          added.error().message));
+    log_->warn(fmt::format("{}: the new host key is not remembered: {}", target.written,
+                           added.error().message));
   return {};
 }
 

@@ -1,58 +1,87 @@
 #include "launcher/backend/ssh/ssh.h"
 
-#include "launcher/backend/ssh/internal.h"
+#include "io/thread_pool.h"
+#include "launcher/backend/ssh/bring_up.h"
+#include "launcher/backend/ssh/connect.h"
+#include "launcher/backend/ssh/exec.h"
+#include "launcher/backend/ssh/once_log.h"
+#include "launcher/backend/ssh/pool.h"
+#include "launcher/backend/ssh/target.h"
+#include "launcher/shell_word.h"
 
 namespace dt::launcher {
 
+namespace asio = io::asio;
+using io::awaitable;
+
+/// Each part uses those above it. Every coroutine of the backend holds all of them.
+struct SshBackend::Parts {
+  Parts(const asio::any_io_executor& executor, io::SshOptions options,
+        std::vector<std::string> bundle, io::Log& log, SshLimits lim)
+      : limits(lim),
+        once_log(log),
+        targets(std::move(options), once_log),
+        connector(executor, targets, limits, threads, once_log),
+        pool(executor, targets, connector, limits, once_log),
+        bring_up(executor, std::move(bundle), pool, limits, threads, log) {}
+
+  SshLimits limits;
+  ThreadPool threads{16};
+  OnceLog once_log;
+  Targets targets;
+  Connector connector;
+  Pool pool;
+  BringUp bring_up;
+};
+
 SshBackend::SshBackend(asio::any_io_executor executor, io::SshOptions options,
                        std::vector<std::string> bundle, io::Log& log, SshLimits limits)
-    : impl_(std::make_shared<Impl>(std::move(executor), std::move(options), std::move(bundle), log,
-                                   limits)) {}
+    : parts_(
+          std::make_shared<Parts>(executor, std::move(options), std::move(bundle), log, limits)) {}
 
-SshBackend::~SshBackend() {
-  // Connections in use live on with their streams; the idle ones end here.
-  for (const auto& [host, all] : impl_->pool)
-    for (const auto& one : all)
-      if (one->session && one->users == 0)
-        one->session->close({ErrorKind::kClosed, "the launcher is going away"});
+SshBackend::~SshBackend() { parts_->pool.close_idle(); }
+
+awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
+                                                                    AgentCommand command) {
+  const auto parts = parts_;
+  co_return co_await parts->bring_up.open(host, command);
 }
 
 awaitable<Result<std::string>> SshBackend::address(Host host) {
-  const auto self = impl_;
-  if (const auto at = self->pool.find(host); at != self->pool.end())
-    for (const auto& one : at->second)
-      if (one->session && one->session->alive()) co_return one->address;
-  const Target target = self->target_of(host);
-  auto found = co_await self->resolve(target);
+  const auto parts = parts_;
+  if (std::string known = parts->pool.address(host); !known.empty()) co_return known;
+  const Target target = parts->targets.find(host);
+  auto found = co_await parts->connector.resolve(target);
   if (!found) co_return tl::unexpected(found.error());
   co_return found->front().address().to_string();
 }
 
 awaitable<Result<CommandResult>> SshBackend::run(Host host, std::string shell_command,
                                                  std::string input, Duration deadline) {
-  const auto self = impl_;
-  co_return co_await self->run(host, shell_command, input, deadline);
+  const auto parts = parts_;
+  co_return co_await run_command(parts->pool, host, shell_command, input, deadline);
 }
 
-void SshBackend::disconnect(const Host& host) {
-  const auto at = impl_->pool.find(host);
-  if (at == impl_->pool.end()) return;
-  for (const auto& one : at->second)
-    if (one->session) one->session->close({ErrorKind::kUnavailable, "disconnected"});
+awaitable<Result<std::unique_ptr<CommandStream>>> SshBackend::start(Host host,
+                                                                    std::string shell_command) {
+  const auto parts = parts_;
+  co_return co_await start_command(parts->pool, host, shell_command);
 }
 
-std::string SshBackend::doing(const Host& host) const {
-  if (impl_->copying.count(host) == 0 || !impl_->bundle) return {};
-  std::size_t bytes = 0;
-  for (const BundleFile& file : impl_->bundle->files) bytes += file.bytes.size();
-  return fmt::format("the programs are copied to it ({:.1f} MB)", static_cast<double>(bytes) / 1e6);
+void SshBackend::disconnect(const Host& host) { parts_->pool.disconnect(host); }
+
+std::string SshBackend::doing(const Host& host) const { return parts_->bring_up.doing(host); }
+
+std::size_t SshBackend::connections() const { return parts_->pool.size(); }
+
+std::vector<std::string> SshBackend::ssh_command(const Host& host) const {
+  return parts_->targets.ssh_command(host);
 }
 
-std::size_t SshBackend::connections() const {
-  std::size_t count = 0;
-  for (const auto& [host, all] : impl_->pool)
-    for (const auto& one : all) count += one->session && one->session->alive() ? 1U : 0U;
-  return count;
+std::string SshBackend::reach_command(const Host& host) const {
+  std::string line;
+  for (const std::string& word : ssh_command(host)) line += shell_word(word) + " ";
+  return line + shell_word(host.name) + " true";
 }
 
 }  // namespace dt::launcher

@@ -75,8 +75,8 @@ class SshBackend final : public Backend {
   [[nodiscard]] std::vector<std::string> ssh_command(const Host& host) const;
 
  private:
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
+  struct Parts;
+  std::shared_ptr<Parts> parts_;
 };
 
 }  // namespace dt::launcher

@@ -1,15 +1,14 @@
+#include "launcher/backend/ssh/target.h"
+
 #include <libssh/libssh.h>
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "launcher/backend/ssh/internal.h"
-#include "launcher/shell_word.h"
+#include "launcher/backend/ssh/session.h"
 
 namespace dt::launcher {
 namespace {
-
-using namespace std::chrono_literals;
 
 /// curve25519 first: OpenSSH's hybrid post-quantum exchange, which libssh 0.12 prefers, costs 70 ms
 /// of CPU a connection. A KexAlgorithms line in the ssh config replaces this list.
@@ -20,39 +19,50 @@ constexpr const char* kKeyExchange =
 
 }  // namespace
 
-Target SshBackend::Impl::target_of(const Host& host) {
+Error phase_error(const Target& target, std::string_view phase, const Error& error) {
+  return error.at(fmt::format("{}: {}", target.written, phase));
+}
+
+std::vector<std::string> Targets::config_files() const {
+  if (options_.config_file == "none") return {};
+  if (!options_.config_file.empty()) return {expand_home(options_.config_file)};
+  return {io::home_dir() + "/.ssh/config", "/etc/ssh/ssh_config"};
+}
+
+Target Targets::find(const Host& host) const {
   const SshConfig config(config_files());
   Target target;
   target.written = to_string(host);
   target.name = host.name;
-  const std::string& given_user = host.user.empty() ? options.user : host.user;
+  const std::string& given_user = host.user.empty() ? options_.user : host.user;
   target.config = config.lookup(host.name, given_user);
   for (const std::string& note : config.ignored(host.name))
     // Debian's own ssh_config sends the locale; nobody misses it.
-    if (note.rfind("/etc/ssh/", 0) != 0) warn_once(note);
+    if (note.rfind("/etc/ssh/", 0) != 0) log_->warn(note);
   target.hostname = target.config.hostname;
   target.user = !given_user.empty()           ? given_user
                 : !target.config.user.empty() ? target.config.user
                                               : own_user_name();
   target.port = host.port != 0            ? host.port
-                : options.port != 0       ? options.port
+                : options_.port != 0      ? options_.port
                 : target.config.port != 0 ? target.config.port
                                           : std::uint16_t{22};
   const bool alias = !target.config.host_key_alias.empty();
   target.key_name = alias ? target.config.host_key_alias : target.hostname;
   target.key_port = alias ? std::uint16_t{0} : target.port;
-  target.host_keys = options.known_hosts != io::HostKeyPolicy::kFromConfig
-                         ? options.known_hosts
+  target.host_keys = options_.known_hosts != io::HostKeyPolicy::kFromConfig
+                         ? options_.known_hosts
                          : target.config.host_keys.value_or(io::HostKeyPolicy::kAcceptNew);
   return target;
 }
 
-Result<void> SshBackend::Impl::set_options(SshSession& session, const Target& target) {
+Result<void> Targets::configure(SshSession& session, const Target& target,
+                                const std::string& host_key_types) const {
   ssh_session raw = session.raw();
   int silent = SSH_LOG_NOLOG;
   ssh_options_set(raw, SSH_OPTIONS_HOST, target.config.hostname.c_str());
   ssh_options_set(raw, SSH_OPTIONS_KEY_EXCHANGE, kKeyExchange);
-  ssh_options_set(raw, SSH_OPTIONS_HOSTKEYS, host_key_algorithms(target).c_str());
+  ssh_options_set(raw, SSH_OPTIONS_HOSTKEYS, host_key_types.c_str());
   for (const std::string& file : config_files())
     if (ssh_options_parse_config(raw, file.c_str()) < 0)
       return fail(ErrorKind::kInvalid, "ssh config {}: {}", file, session.last_error());
@@ -67,11 +77,11 @@ Result<void> SshBackend::Impl::set_options(SshSession& session, const Target& ta
   return {};
 }
 
-AuthPlan SshBackend::Impl::auth_plan(const Target& target) const {
+AuthPlan Targets::auth_plan(const Target& target, Duration agent_deadline) const {
   AuthPlan plan;
   plan.user = target.user;
-  plan.agent_deadline = std::min<Duration>(limits.handshake * 3 / 4, 15s);
-  for (const std::string& file : options.identities)
+  plan.agent_deadline = agent_deadline;
+  for (const std::string& file : options_.identities)
     plan.identity_files.push_back(expand_home(file));
   const auto& configured = target.config.identity_files;
   plan.identity_files.insert(plan.identity_files.end(), configured.begin(), configured.end());
@@ -89,22 +99,15 @@ AuthPlan SshBackend::Impl::auth_plan(const Target& target) const {
   return plan;
 }
 
-std::string SshBackend::reach_command(const Host& host) const {
-  std::string line;
-  for (const std::string& word : ssh_command(host)) line += shell_word(word) + " ";
-  return line + shell_word(host.name) + " true";
-}
-
-std::vector<std::string> SshBackend::ssh_command(const Host& host) const {
-  const io::SshOptions& options = impl_->options;
+std::vector<std::string> Targets::ssh_command(const Host& host) const {
   std::vector<std::string> words = {"ssh", "-o", "BatchMode=yes"};
   auto option = [&words](std::string text) {
     words.emplace_back("-o");
     words.push_back(std::move(text));
   };
   option("ServerAliveInterval=5");
-  option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, options.connect_timeout_s)));
-  switch (impl_->target_of(host).host_keys) {
+  option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, options_.connect_timeout_s)));
+  switch (find(host).host_keys) {
     case io::HostKeyPolicy::kFromConfig:
     case io::HostKeyPolicy::kStrict:
       option("StrictHostKeyChecking=yes");
@@ -118,20 +121,20 @@ std::vector<std::string> SshBackend::ssh_command(const Host& host) const {
       option("LogLevel=ERROR");
       break;
   }
-  if (!options.config_file.empty()) {
+  if (!options_.config_file.empty()) {
     words.emplace_back("-F");
-    words.push_back(options.config_file == "none" ? "none" : expand_home(options.config_file));
+    words.push_back(options_.config_file == "none" ? "none" : expand_home(options_.config_file));
   }
-  for (const std::string& file : options.identities) {
+  for (const std::string& file : options_.identities) {
     words.emplace_back("-i");
     words.push_back(expand_home(file));
   }
-  const std::uint16_t port = host.port != 0 ? host.port : options.port;
+  const std::uint16_t port = host.port != 0 ? host.port : options_.port;
   if (port != 0) {
     words.emplace_back("-p");
     words.push_back(std::to_string(port));
   }
-  const std::string& user = host.user.empty() ? options.user : host.user;
+  const std::string& user = host.user.empty() ? options_.user : host.user;
   if (!user.empty()) {
     words.emplace_back("-l");
     words.push_back(user);

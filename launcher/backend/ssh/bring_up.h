@@ -1,0 +1,54 @@
+/// Starts the agent on a host, and copies the bundle there first if the host lacks a file of it.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/files/hosts.h"
+#include "io/asio.h"
+#include "io/log.h"
+#include "io/semaphore.h"
+#include "io/thread_pool.h"
+#include "launcher/backend/backend.h"
+#include "launcher/backend/bundle.h"
+#include "launcher/backend/ssh/pool.h"
+#include "launcher/backend/ssh/ssh.h"
+#include "launcher/backend/ssh/stream.h"
+
+namespace dt::launcher {
+
+class BringUp {
+ public:
+  /// `files`: the bundle's, read when first needed.
+  BringUp(io::asio::any_io_executor executor, std::vector<std::string> files, Pool& pool,
+          const SshLimits& limits, ThreadPool& threads, io::Log& log);
+
+  /// The agent's stdin and stdout.
+  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(Host host, AgentCommand command);
+  /// See Backend::doing.
+  [[nodiscard]] std::string doing(const Host& host) const;
+
+ private:
+  [[nodiscard]] Result<void> load();
+  /// The host's answer: that the agent has started on `stream`, or which files are missing.
+  io::awaitable<Result<std::string>> try_start(Host host, std::string command,
+                                               std::unique_ptr<SshStream>& stream);
+  io::awaitable<Result<void>> pack();
+  /// `missing`: the host's answer, with the hashes of the files to send.
+  io::awaitable<Result<void>> copy(Host host, std::string missing);
+
+  std::vector<std::string> files_;
+  Pool* pool_;
+  const SshLimits* limits_;
+  ThreadPool* threads_;
+  io::Log* log_;
+  std::shared_ptr<const Bundle> bundle_;
+  std::vector<std::string> packed_;  ///< The bundle's files as sent, once a host lacks one.
+  std::shared_ptr<Semaphore> copies_;
+  std::shared_ptr<Semaphore> packing_;
+  std::set<Host> copying_;
+};
+
+}  // namespace dt::launcher

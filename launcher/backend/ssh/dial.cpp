@@ -1,0 +1,150 @@
+#include "launcher/backend/ssh/dial.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "io/subprocess.h"
+#include "io/within.h"
+#include "launcher/shell_word.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace asio = io::asio;
+using asio::ip::tcp;
+using io::awaitable;
+
+Result<Endpoints> resolve_now(const std::string& name, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    return fail(error == EAI_AGAIN ? ErrorKind::kUnavailable : ErrorKind::kInvalid,
+                "{}: {}: is the name right, and does this machine's DNS know it?", name,
+                ::gai_strerror(error));
+  Endpoints endpoints;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    tcp::endpoint endpoint;
+    if (one->ai_addrlen > endpoint.capacity()) continue;
+    std::memcpy(endpoint.data(), one->ai_addr, one->ai_addrlen);
+    endpoint.resize(one->ai_addrlen);
+    endpoints.push_back(endpoint);
+  }
+  ::freeaddrinfo(found);
+  if (endpoints.empty()) return fail(ErrorKind::kInvalid, "{}: it has no address", name);
+  return endpoints;
+}
+
+awaitable<Result<int>> connect_one(tcp::socket& socket, tcp::endpoint to) {
+  auto [ec] = co_await socket.async_connect(to, io::tok);
+  if (ec) co_return fail(ErrorKind::kUnavailable, "{}", ec.message());
+  co_return 0;
+}
+
+/// Small packets are sent at once; unanswered for `silence`, the connection ends.
+void set_tcp_options(int socket, Duration silence) {
+  const int one = 1;
+  const auto silence_ms =
+      static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(silence).count());
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+}
+
+/// The ssh command that a ProxyJump stands for: the last hop forwards to the host, and is itself
+/// reached by way of the others.
+std::string jump_command(const std::string& jump, const io::SshOptions& options) {
+  const std::size_t comma = jump.rfind(',');
+  const std::string last = jump.substr(comma == std::string::npos ? 0 : comma + 1);
+  std::string command = "ssh -o BatchMode=yes";
+  if (!options.config_file.empty())
+    command += " -F " + shell_word(expand_home(options.config_file));
+  for (const std::string& file : options.identities)
+    command += " -i " + shell_word(expand_home(file));
+  if (comma != std::string::npos) command += " -J " + shell_word(jump.substr(0, comma));
+  std::string hop = last.rfind("ssh://", 0) == 0 ? last.substr(6) : last;
+  const std::size_t colon = hop.rfind(':');
+  const bool has_port = colon != std::string::npos && hop.find(']', colon) == std::string::npos &&
+                        (hop.find(':') == colon || hop[colon - 1] == ']');
+  if (has_port) command += " -p " + shell_word(hop.substr(colon + 1));
+  command +=
+      fmt::format(" -W '[%h]:%p' -- {}", shell_word(hop.substr(0, has_port ? colon : hop.size())));
+  return command;
+}
+
+}  // namespace
+
+Duration Dialer::timeout() const {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(options_->connect_timeout_s));
+}
+
+awaitable<Result<Endpoints>> Dialer::resolve(Target target) {
+  boost::system::error_code ec;
+  const auto literal = asio::ip::make_address(target.hostname, ec);
+  if (!ec) {
+    const tcp::endpoint endpoint(literal, target.port);
+    co_return Endpoints(1, endpoint);
+  }
+  std::function<Result<Endpoints>()> work = [name = target.hostname, port = target.port] {
+    return resolve_now(name, port);
+  };
+  auto found = co_await threads_->finish_within(timeout(), std::move(work), target.hostname);
+  if (!found) co_return tl::unexpected(phase_error(target, "resolve", found.error()));
+  co_return std::move(*found);
+}
+
+awaitable<Result<Dialed>> Dialer::connect(Target target, Endpoints endpoints) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + timeout();
+  std::string problems;
+  ErrorKind kind = ErrorKind::kUnavailable;
+  for (std::size_t i = 0; i < endpoints.size(); ++i) {
+    const auto left = (end - Clock::now()) / static_cast<std::int64_t>(endpoints.size() - i);
+    tcp::socket socket(co_await asio::this_coro::executor);
+    auto connected = co_await io::within(left, connect_one(socket, endpoints[i]), "no answer");
+    std::string address = endpoints[i].address().to_string();
+    if (connected) {
+      set_tcp_options(socket.native_handle(),
+                      limits_->alive_interval * (limits_->alive_count_max + 1));
+      boost::system::error_code ec;
+      Dialed dialed;
+      dialed.socket = io::Fd(socket.release(ec));
+      dialed.address = std::move(address);
+      ::fcntl(dialed.socket.get(), F_SETFD, FD_CLOEXEC);
+      co_return std::move(dialed);
+    }
+    kind = connected.error().kind;
+    problems += fmt::format("{}{} port {}: {}", problems.empty() ? "" : "; ", address, target.port,
+                            connected.error().message);
+  }
+  co_return fail(kind, "{}: connect to {}: is sshd running there, and is the port right?",
+                 target.written, problems);
+}
+
+Result<Dialed> Dialer::start_proxy(const Target& target) const {
+  const std::string& configured = target.config.proxy_command;
+  const std::string command = expand_tokens(
+      configured.empty() ? jump_command(target.config.proxy_jump, *options_) : configured,
+      target.hostname, target.name, target.port, target.user);
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
+    return tl::unexpected(errno_error(errno, "socketpair"));
+  io::Fd ours(pair[0]);
+  const io::Fd theirs(pair[1]);
+  auto child = Subprocess::start({"/bin/sh", "-c", "exec " + command}, theirs.get(), theirs.get(),
+                                 STDERR_FILENO);
+  if (!child) return tl::unexpected(child.error());
+  return Dialed{std::move(ours), target.hostname, std::make_shared<Subprocess>(std::move(*child))};
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,57 @@
+/// Where and as whom to connect to a host, from the options, the hosts file and the ssh config.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/files/hosts.h"
+#include "io/job/spec.h"
+#include "launcher/backend/ssh/auth.h"
+#include "launcher/backend/ssh/config.h"
+#include "launcher/backend/ssh/once_log.h"
+
+namespace dt::launcher {
+
+struct Target {
+  std::string written;  ///< As the user wrote it; begins every message.
+  std::string name;     ///< The same without user and port.
+  std::string hostname;
+  std::uint16_t port = 22;
+  std::string user;
+  std::string key_name;        ///< Its name in known_hosts.
+  std::uint16_t key_port = 0;  ///< 0 with HostKeyAlias, which stands for name and port.
+  io::HostKeyPolicy host_keys = io::HostKeyPolicy::kStrict;
+  SshHostConfig config;
+
+  [[nodiscard]] bool is_proxied() const {
+    return !config.proxy_command.empty() || !config.proxy_jump.empty();
+  }
+};
+
+/// "HOST: PHASE: what went wrong".
+[[nodiscard]] Error phase_error(const Target& target, std::string_view phase, const Error& error);
+
+/// Finds the target of each host. One thread.
+class Targets {
+ public:
+  Targets(io::SshOptions options, OnceLog& log) : options_(std::move(options)), log_(&log) {}
+
+  /// Reads the ssh config; warns of its keywords that are not honoured.
+  [[nodiscard]] Target find(const Host& host) const;
+  [[nodiscard]] AuthPlan auth_plan(const Target& target, Duration agent_deadline) const;
+  /// Sets a session's libssh options. `host_key_types`: libssh's list, the preferred first.
+  [[nodiscard]] Result<void> configure(SshSession& session, const Target& target,
+                                       const std::string& host_key_types) const;
+  /// See SshBackend::ssh_command.
+  [[nodiscard]] std::vector<std::string> ssh_command(const Host& host) const;
+  [[nodiscard]] const io::SshOptions& options() const { return options_; }
+
+ private:
+  [[nodiscard]] std::vector<std::string> config_files() const;
+
+  io::SshOptions options_;
+  OnceLog* log_;
+};
+
+}  // namespace dt::launcher
