@@ -25,6 +25,15 @@ Error handshake_error(const Target& target, const Error& error, bool is_dropped)
   return {error.kind, fmt::format("{}: handshake: {}{}", target.written, error.message, hint)};
 }
 
+/// Closes a session that did not get as far as its login, also when the attempt is cancelled:
+/// a wait on its socket would keep it open.
+struct Unfinished {
+  std::shared_ptr<SshSession> session;
+  ~Unfinished() {
+    if (session) session->close({ErrorKind::kClosed, "the connection was given up"});
+  }
+};
+
 }  // namespace
 
 Connector::Connector(asio::any_io_executor executor, const Targets& targets,
@@ -85,6 +94,7 @@ awaitable<Result<Connection>> Connector::try_connect(const Target& target,
   auto made = SshSession::make(executor_);
   if (!made) co_return tl::unexpected(phase_error(target, "connect", made.error()));
   const std::shared_ptr<SshSession> session = std::move(*made);
+  Unfinished unfinished{session};
   session->keep(std::move(dialed->proxy));
   if (auto set = targets_->configure(*session, target, host_keys_.types(target)); !set)
     co_return tl::unexpected(phase_error(target, "options", set.error()));
@@ -101,12 +111,9 @@ awaitable<Result<Connection>> Connector::try_connect(const Target& target,
     co_return tl::unexpected(handshake_error(target, shaken.error(), is_dropped));
   }
   auto logged_in = co_await log_in(session, target);
-  if (!logged_in) {
-    session->close(logged_in.error());
-    co_return tl::unexpected(logged_in.error());
-  }
+  if (!logged_in) co_return tl::unexpected(logged_in.error());
   Connection connection;
-  connection.session = session;
+  connection.session = std::move(unfinished.session);
   connection.address = std::move(dialed->address);
   co_return std::move(connection);
 }

@@ -1,3 +1,6 @@
+#include <poll.h>
+
+#include <array>
 #include <boost/asio/ip/tcp.hpp>
 
 #include "test/launcher/backend/ssh/ssh_fixture.h"
@@ -5,6 +8,56 @@
 using namespace dt;
 using namespace dt::launcher;
 using namespace dt::test;
+
+namespace {
+
+using io::asio::ip::tcp;
+
+/// Accepts connections and never sends a byte.
+class SilentServer {
+ public:
+  [[nodiscard]] Host host() const { return {"", "127.0.0.1", acceptor_.local_endpoint().port()}; }
+
+  /// Runs `client` until the first bytes of a connection's handshake are here.
+  tcp::socket accept_handshake(io::asio::io_context& client) {
+    acceptor_.non_blocking(true);
+    tcp::socket peer(context_);
+    std::array<char, 64> piece{};
+    boost::system::error_code ec;
+    do {
+      client.restart();
+      client.run_one_for(20ms);
+      if (!peer.is_open()) acceptor_.accept(peer, ec);
+      if (peer.is_open()) peer.non_blocking(true);
+      if (peer.is_open()) peer.read_some(io::asio::buffer(piece), ec);
+    } while (ec == io::asio::error::would_block);
+    return peer;
+  }
+
+ private:
+  io::asio::io_context context_;
+  tcp::acceptor acceptor_{context_, {io::asio::ip::address_v4::loopback(), 0}};
+};
+
+/// Whether the other side closes within some seconds.
+bool is_closed_soon(tcp::socket& peer) {
+  const auto end = std::chrono::steady_clock::now() + 5s;
+  std::array<char, 4096> piece{};
+  boost::system::error_code ec;
+  while (std::chrono::steady_clock::now() < end && (!ec || ec == io::asio::error::would_block)) {
+    pollfd ready{peer.native_handle(), POLLIN, 0};
+    ::poll(&ready, 1, 100);
+    peer.read_some(io::asio::buffer(piece), ec);
+  }
+  return ec == io::asio::error::eof || ec == io::asio::error::connection_reset;
+}
+
+io::awaitable<void> run_true(SshBackend& backend, Host host, std::string& error) {
+  auto done = co_await backend.run(host, "true", "", 30s);
+  if (!done) error = done.error().message;
+}
+
+}  // namespace
 
 TEST_CASE("ssh: one connection per host serves many commands", "[ssh]") {
   NEEDS_SSHD();
@@ -59,16 +112,58 @@ TEST_CASE("ssh: an unknown name is an error of its lookup", "[ssh]") {
 TEST_CASE("ssh: a server that accepts and says nothing ends at the deadline", "[ssh]") {
   NEEDS_SSHD();
   const Sshd sshd;
-  io::asio::io_context other;
-  io::asio::ip::tcp::acceptor silent(other, {io::asio::ip::address_v4::loopback(), 0});
+  const SilentServer silent;
   Client client(sshd.options(), {}, {.handshake = 500ms});
   const auto begin = std::chrono::steady_clock::now();
-  const auto result = client.run(Host{"", "127.0.0.1", silent.local_endpoint().port()}, "true");
+  const auto result = client.run(silent.host(), "true");
   const auto took = std::chrono::steady_clock::now() - begin;
   REQUIRE_FALSE(result);
   CHECK(result.error().kind == ErrorKind::kTimeout);
   CHECK(contains(result.error().message, "handshake: nothing more from 127.0.0.1"));
   CHECK(took < 5s);
+}
+
+TEST_CASE("ssh: a connection attempt that is cancelled closes its socket, and others learn of it",
+          "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  SilentServer server;
+  Client client(sshd.options());
+  std::string first_error;
+  std::string second_error;
+  io::TaskGroup first(client.context.get_executor());
+  io::TaskGroup second(client.context.get_executor());
+  first.spawn(run_true(client.backend, server.host(), first_error));
+  second.spawn(run_true(client.backend, server.host(), second_error));
+  tcp::socket peer = server.accept_handshake(client.context);
+  first.cancel();
+  client.finish(first);
+  client.finish(second);
+  CHECK(is_closed_soon(peer));
+  CHECK(first_error.empty());
+  CHECK(contains(second_error, "the connection was given up"));
+}
+
+TEST_CASE("ssh: a backend may go while a connection attempt of its runs", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  SilentServer server;
+  io::asio::io_context context{1};
+  LinesLog log;
+  std::optional<SshBackend> backend;
+  backend.emplace(context.get_executor(), sshd.options(), std::vector<std::string>(), log);
+  std::string error;
+  io::TaskGroup group(context.get_executor());
+  group.spawn(run_true(*backend, server.host(), error));
+  tcp::socket peer = server.accept_handshake(context);
+  backend.reset();
+  CHECK_FALSE(group.idle());
+  group.cancel();
+  while (!group.idle()) {
+    context.restart();
+    context.run_one_for(100ms);
+  }
+  CHECK(is_closed_soon(peer));
 }
 
 TEST_CASE("ssh: the config file says where to connect, as whom and with which key", "[ssh]") {
