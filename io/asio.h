@@ -13,8 +13,8 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 
 namespace dt::io {
 

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <string_view>
 
+#include "core/base/number.h"
 #include "io/fd.h"
 
 namespace dt::io {
@@ -57,7 +57,8 @@ ProcStat parse_proc_stat(const std::string& text) {
   const std::size_t close = text.rfind(')');
   if (close == std::string::npos || close + 4 >= text.size()) return stat;
   stat.state = text[close + 2];
-  std::from_chars(text.data() + close + 4, text.data() + text.size(), stat.parent);
+  std::string_view rest = std::string_view(text).substr(close + 4);
+  stat.parent = take_number<pid_t>(rest).value_or(0);
   return stat;
 }
 

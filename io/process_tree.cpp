@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <map>
@@ -16,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "core/base/number.h"
 #include "io/process_state.h"
 
 namespace dt::launcher {
@@ -35,10 +35,7 @@ std::vector<pid_t> all_processes() {
   const std::unique_ptr<DIR, CloseDir> proc(::opendir("/proc"));
   if (!proc) return pids;
   while (const dirent* entry = ::readdir(proc.get())) {
-    pid_t pid = 0;
-    const char* end = entry->d_name + std::strlen(entry->d_name);
-    const auto [rest, error] = std::from_chars(entry->d_name, end, pid);
-    if (error == std::errc() && rest == end) pids.push_back(pid);
+    if (const auto pid = parse_number<pid_t>(entry->d_name)) pids.push_back(*pid);
   }
   return pids;
 }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 #include "io/fd.h"
 
 namespace dt::launcher {

@@ -43,8 +43,7 @@ class ThreadPool {
     pending->done.expires_after(limit);
     co_await pending->done.async_wait(io::tok);
     if (!pending->value)
-      co_return fail(ErrorKind::kTimeout, "{}: nothing within {:.1f} s", doing,
-                     std::chrono::duration<double>(limit).count());
+      co_return fail(ErrorKind::kTimeout, "{}: nothing within {:.1f} s", doing, seconds(limit));
     co_return std::move(*pending->value);
   }
 

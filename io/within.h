@@ -17,8 +17,7 @@ awaitable<Result<T>> within(Duration limit, awaitable<Result<T>> work, std::stri
   auto race = std::move(work) || timer.async_wait(tok);
   auto first = co_await std::move(race);
   if (first.index() == 0) co_return std::move(std::get<0>(first));
-  co_return fail(ErrorKind::kTimeout, "{}: nothing within {:.1f} s", doing,
-                 std::chrono::duration<double>(limit).count());
+  co_return fail(ErrorKind::kTimeout, "{}: nothing within {:.1f} s", doing, seconds(limit));
 }
 
 }  // namespace dt::io

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 #include "kvstore/compute/cuda/buffer.h"
 #include "kvstore/protocol/messages.h"
 
@@ -27,7 +28,6 @@ using Handle = std::uint64_t;
 [[nodiscard]] inline tl::unexpected<StoreError> store_error(int code, std::string message) {
   return tl::unexpected(StoreError{code, std::move(message)});
 }
-[[nodiscard]] inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
 /// An array of the caller.
 struct Array {

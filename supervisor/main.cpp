@@ -61,7 +61,7 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
   const io::JobSpec& spec = options.spec;
   if (spec.local) return std::make_unique<launcher::LocalBackend>();
   launcher::SshLimits limits;
-  limits.handshake = supervisor::from_seconds(2 * spec.ssh.connect_timeout_s);
+  limits.handshake = from_seconds(2 * spec.ssh.connect_timeout_s);
   auto ssh = std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh,
                                                     bundle_files(), log, limits);
   if (!spec.sync_dst_dir.empty()) {

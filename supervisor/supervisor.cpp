@@ -14,6 +14,7 @@
 #include "core/files/hosts.h"
 #include "core/files/journal.h"
 #include "core/protocol/exit_code.h"
+#include "io/clock.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
 
@@ -106,22 +107,7 @@ Result<std::string> job_secret(const std::string& path) {
 
 }  // namespace
 
-Duration from_seconds(double s) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
-}
-
 std::uint32_t milliseconds(double s) { return static_cast<std::uint32_t>(s * 1000); }
-
-Time steady_now() {
-  return Time(
-      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
-}
-
-std::int64_t wall_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
                        std::unique_ptr<launcher::Backend> backend)
@@ -231,8 +217,8 @@ awaitable<Result<void>> Supervisor::open_files() {
   if (!made) co_return made;
   std::vector<wire::Frame> frames;
   auto store = Store::open(spec_.state_dir + "/journal", frames);
-  for (const Time until = steady_now() + kPredecessor;
-       !store && store.error().kind == ErrorKind::kDenied && steady_now() < until;) {
+  for (const Time until = io::steady_now() + kPredecessor;
+       !store && store.error().kind == ErrorKind::kDenied && io::steady_now() < until;) {
     co_await io::sleep_for(50ms);
     store = Store::open(spec_.state_dir + "/journal", frames);
   }
@@ -426,8 +412,8 @@ awaitable<void> Supervisor::tick_loop() {
     co_await io::sleep_for(kTick);
     look_at_journal_room();
     if (journal_room_.is_out()) continue;
-    notice_silence(steady_now());
-    for (const Host& host : folder_checks_.overdue(steady_now()))
+    notice_silence(io::steady_now());
+    for (const Host& host : folder_checks_.overdue(io::steady_now()))
       kept_away(host, folder_checks_.silence());
     post(Tick{});
   }
@@ -437,7 +423,7 @@ awaitable<void> Supervisor::heartbeat() {
   constexpr int kOften = 10;
   for (int lines = 0;; ++lines) {
     co_await io::sleep_for(options_.heartbeat * (lines < kOften ? 1 : kOften));
-    if (!end_) console_->info("{}", pulse_.line(*job_, steady_now(), uptime_s()));
+    if (!end_) console_->info("{}", pulse_.line(*job_, io::steady_now(), uptime_s()));
   }
 }
 
@@ -478,7 +464,7 @@ Duration Supervisor::last_reach() const {
 }
 
 bool Supervisor::awaits_agents(Time since) const {
-  const Duration waited = steady_now() - since;
+  const Duration waited = io::steady_now() - since;
   return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
     const auto& link = entry.second.link;
     if (!link || link->ended()) return false;
@@ -492,7 +478,7 @@ void Supervisor::tell_goodput() {
   Note told{Note::Kind::kInfo, "goodput", "goodput: " + time.summary()};
   told.numbers.emplace_back("goodput", *time.goodput());
   for (const auto& [cause, lost] : time.by_cause())
-    told.numbers.emplace_back(cause + "_s", std::chrono::duration<double>(lost).count());
+    told.numbers.emplace_back(cause + "_s", seconds(lost));
   act(told);
 }
 
@@ -506,13 +492,14 @@ void Supervisor::reach_all_once_more() {
 awaitable<void> Supervisor::shut_down() {
   // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
   // Those of an earlier term are there already: their links have to be made to tell them.
-  for (const Time until = steady_now() + last_reach(); reattaching_ > 0 && steady_now() < until;)
+  for (const Time until = io::steady_now() + last_reach();
+       reattaching_ > 0 && io::steady_now() < until;)
     co_await io::sleep_for(10ms);
   const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(end_->grace);
   reach_all_once_more();
   for (auto& [host, h] : hosts_)
     if (h.link) h.link->shut_down(is_killed_ ? 0 : static_cast<std::uint32_t>(grace.count()));
-  const Time begin = steady_now();
+  const Time begin = io::steady_now();
   while (awaits_agents(begin)) co_await io::sleep_for(20ms);
   for (auto& [host, h] : hosts_) {
     if (h.link && h.ever_attached && !h.link->ended())
@@ -537,12 +524,12 @@ awaitable<void> Supervisor::shut_down() {
 }
 
 awaitable<void> Supervisor::close_files() {
-  const Time files_until = steady_now() + kGoodbye;
+  const Time files_until = io::steady_now() + kGoodbye;
   if (!co_await change_log_->finish(kGoodbye))
     console_->warn("{} lacks its last lines: it cannot be written", path("host_worker_log"));
-  if (!co_await story_files_->finish(files_until - steady_now()))
+  if (!co_await story_files_->finish(files_until - io::steady_now()))
     console_->warn("{} lacks its last lines: it cannot be written", story_files_->path());
-  static_cast<void>(co_await journal_copy_->finish(files_until - steady_now()));
+  static_cast<void>(co_await journal_copy_->finish(files_until - io::steady_now()));
   const std::string pointer =
       nlohmann::json{{"job", spec_.job},
                      {"master", master_address_},

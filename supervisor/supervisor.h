@@ -19,6 +19,7 @@
 
 #include "core/job/job.h"
 #include "io/asio.h"
+#include "io/clock.h"
 #include "io/job/spec.h"
 #include "io/log.h"
 #include "io/task_group.h"
@@ -63,9 +64,6 @@ struct SupervisorOptions {
 };
 
 // The few helpers that every part needs.
-[[nodiscard]] Time steady_now();
-[[nodiscard]] std::int64_t wall_now();
-[[nodiscard]] Duration from_seconds(double seconds);
 [[nodiscard]] std::uint32_t milliseconds(double seconds);
 
 /// One thread, that of `context`.
@@ -275,7 +273,7 @@ class Supervisor {
   std::optional<std::string> stopped_why_;  ///< stop() was called.
   bool is_killed_ = false;                  ///< kill() was called.
   bool has_folder_ = true;                  ///< No other supervisor has taken it over.
-  Time started_ = steady_now();
+  Time started_ = io::steady_now();
   Time ticked_at_ = started_;
   Time listens_since_ = started_;  ///< Before that nothing could be heard: we did not run.
 };

@@ -5,6 +5,7 @@
 
 #include "core/files/journal.h"
 #include "core/protocol/exit_code.h"
+#include "io/clock.h"
 #include "io/job/checkpoint_manifest.h"
 #include "io/job/control_protocol.h"
 #include "supervisor/supervisor.h"
@@ -14,7 +15,9 @@ namespace dt::supervisor {
 
 // ---------------------------------------------------------------- the machine
 
-Instant Supervisor::now() const { return {journal_room_.job_time(steady_now()), wall_now()}; }
+Instant Supervisor::now() const {
+  return {journal_room_.job_time(io::steady_now()), io::wall_now()};
+}
 
 void Supervisor::post(JobEvent event) {
   if (journal_room_.is_out() && !JournalRoom::matters(event)) return;
@@ -30,7 +33,7 @@ void Supervisor::pump() {
     const Instant then = now();
     const std::vector<Effect> effects = job_->step(event, then);
     carry_out(effects);
-    pulse_.look(*job_, steady_now());
+    pulse_.look(*job_, io::steady_now());
     // A tick without an effect changes nothing that anybody can wait for.
     if (!effects.empty() || !std::holds_alternative<Tick>(event)) changes_.note();
     if (journal_failed_) events_.clear();
@@ -54,7 +57,7 @@ void Supervisor::carry_out(std::vector<Effect> effects) {
     if (appended || journal_failed_ || std::holds_alternative<JobEnding>(record->record)) continue;
     if (stopped_why_) return end_unwritten(kExitInterrupted, *stopped_why_);
     std::vector<Effect> rest(std::make_move_iterator(e), std::make_move_iterator(effects.end()));
-    journal_room_.hold(std::move(rest), appended.error().message, steady_now());
+    journal_room_.hold(std::move(rest), appended.error().message, io::steady_now());
     act(Note{Note::Kind::kFailure, "journal_full",
              fmt::format("{}: nothing is decided until it can be written; training goes on to the "
                          "next boundary and waits there",
@@ -78,7 +81,7 @@ Result<void> Supervisor::append(const Append& e) {
 }
 
 void Supervisor::look_at_journal_room() {
-  const Time at = steady_now();
+  const Time at = io::steady_now();
   if (const std::string little = journal_room_.news(store_->shortage()); !little.empty())
     act(Note{Note::Kind::kFailure, "journal_room_low",
              fmt::format("{}: when that is used up, the job waits at its next boundary", little)});
@@ -88,7 +91,7 @@ void Supervisor::look_at_journal_room() {
   if (!appended) return journal_room_.put_off(appended.error().message, at);
   act(Note{Note::Kind::kInfo, "journal_written",
            fmt::format("the journal can be written again, after {:.0f} s: the job goes on",
-                       std::chrono::duration<double>(journal_room_.waited(at)).count())});
+                       seconds(journal_room_.waited(at)))});
   pumping_ = true;
   carry_out(journal_room_.let_go(at));
   pump();
@@ -192,7 +195,7 @@ io::awaitable<void> Supervisor::seal(Checkpoints::Saving what) {
   manifest.job = spec_.job;
   manifest.epoch = what.epoch;
   manifest.generation = what.generation;
-  manifest.wall_ns = wall_now();
+  manifest.wall_ns = io::wall_now();
   std::uint32_t index = 0;  // every server's file is there
   for (const auto& [server, file] : what.files) {
     manifest.step = std::max(manifest.step, file.step);
@@ -221,9 +224,9 @@ io::awaitable<void> Supervisor::watch_checkpoint_place() {
                             fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts),
                             spec_.local);
   std::optional<std::string> reported;
-  for (Time next = steady_now();; co_await io::sleep_for(kLook)) {
-    if (steady_now() >= next) {
-      next = steady_now() + kNextLook;
+  for (Time next = io::steady_now();; co_await io::sleep_for(kLook)) {
+    if (io::steady_now() >= next) {
+      next = io::steady_now() + kNextLook;
       if (!checkpoint_place_->is_written()) {
         const auto written =
             co_await volume_.replace(checkpoint_place_->file(), checkpoint_place_->word());
@@ -258,7 +261,7 @@ void Supervisor::look_for_place(const Host& host, const std::vector<ProcessRepor
 
 void Supervisor::act(const Note& e) {
   Story::Place place;
-  place.wall_ns = e.line ? e.line->wall_ns : wall_now();
+  place.wall_ns = e.line ? e.line->wall_ns : io::wall_now();
   if (job_) {
     const Boundary& view = job_->boundary();
     place.generation = view.generation().value;

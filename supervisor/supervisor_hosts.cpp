@@ -2,6 +2,7 @@
 #include <random>
 
 #include "core/protocol/gpu_health.h"
+#include "io/clock.h"
 #include "io/within.h"
 #include "supervisor/hosts/prepare.h"
 #include "supervisor/supervisor.h"
@@ -82,9 +83,9 @@ io::awaitable<void> Supervisor::reach(Host host) {
     synced_.insert(host);
   }
   // The link of an earlier stay may still be saying goodbye.
-  for (const Time until = steady_now() + kFarewell;
+  for (const Time until = io::steady_now() + kFarewell;
        shell(host).link && shell(host).leaving && !shell(host).link->ended();) {
-    if (steady_now() >= until)
+    if (io::steady_now() >= until)
       co_return cannot_attach(host, "the host's previous agent has not ended");
     co_await io::sleep_for(std::chrono::milliseconds(20));
   }
@@ -101,7 +102,7 @@ void Supervisor::cannot_attach(const Host& host, std::string why) {
 }
 
 void Supervisor::attached(const Host& host, const AgentState& state) {
-  if (!folder_checks_.begin(host, state, steady_now())) return admitted(host, state);
+  if (!folder_checks_.begin(host, state, io::steady_now())) return admitted(host, state);
   send(host, CheckFolder{folder_checks_.folder()});
 }
 
@@ -202,7 +203,7 @@ void Supervisor::heard(const Host& host, const wire::Frame& frame) {
             run->second.tail.erase(0, run->second.tail.size() - kTail);
         }
       }
-      pulse_.output(m->process, steady_now());
+      pulse_.output(m->process, io::steady_now());
       output_->write(*m);
       return;
     }
@@ -285,7 +286,7 @@ void Supervisor::said(const Host& host, ProcessId process, std::uint16_t type,
         post(WorkerArrived{worker, m->epoch, m->join, m->servers});
     } else if (type == Progress::kType) {
       if (const auto m = wire::parse<Progress>(body)) {
-        pulse_.progress(worker, m->step, steady_now());
+        pulse_.progress(worker, m->step, io::steady_now());
         post(WorkerProgress{worker, m->epoch, m->step});
       }
     } else if (type == ServersHeard::kType) {

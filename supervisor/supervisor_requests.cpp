@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "io/clock.h"
 #include "io/job/control_protocol.h"
 #include "supervisor/control/request.h"
 #include "supervisor/supervisor.h"
@@ -56,16 +57,14 @@ std::string ok_reply() { return json{{"ok", true}}.dump(); }
 
 }  // namespace
 
-double Supervisor::uptime_s() const {
-  return std::chrono::duration<double>(steady_now() - started_).count();
-}
+double Supervisor::uptime_s() const { return seconds(io::steady_now() - started_); }
 
 std::string Supervisor::status() const {
-  const Time now = steady_now();
-  const double own = std::chrono::duration<double>(now - started_).count();
+  const Time now = io::steady_now();
+  const double own = seconds(now - started_);
   const auto began = io::job_began(spec_.job);
   const double up =
-      began ? std::max(own, static_cast<double>(wall_now()) / 1e9 - static_cast<double>(*began))
+      began ? std::max(own, static_cast<double>(io::wall_now()) / 1e9 - static_cast<double>(*began))
             : own;
   StatusInput in{
       .spec = spec_,
@@ -79,9 +78,9 @@ std::string Supervisor::status() const {
       .supervisor_s = own,
       .file_refusal = host_worker_->state().refusal(),
       .no_checkpoints = job_->no_checkpoints(),
-      .journal_waits_s = std::chrono::duration<double>(journal_room_.waited(now)).count(),
+      .journal_waits_s = seconds(journal_room_.waited(now)),
       .journal_trouble = journal_room_.is_out() ? journal_room_.why() : store_->shortage(),
-      .volume_stalled_s = std::chrono::duration<double>(volume_.stalled_for()).count(),
+      .volume_stalled_s = seconds(volume_.stalled_for()),
       .volume_dropped = volume_.dropped_bytes(),
       .pulse = &pulse_,
       .gpus = {},

@@ -1,10 +1,11 @@
 #include "trainer/devices.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <string_view>
+
+#include "core/base/number.h"
 
 namespace dt {
 namespace {
@@ -19,21 +20,14 @@ std::vector<std::string_view> words_of(std::string_view list) {
   }
 }
 
-template <class Number>
-bool reads_as(std::string_view word, Number& number) {
-  const char* end = word.data() + word.size();
-  const auto read = std::from_chars(word.data(), end, number);
-  return read.ec == std::errc() && read.ptr == end;
-}
-
 }  // namespace
 
 Result<std::vector<DeviceNumber>> parse_devices(const std::string& gpus) {
   if (gpus.empty()) return std::vector<DeviceNumber>{-1};
   std::vector<DeviceNumber> devices;
   for (const auto word : words_of(gpus)) {
-    DeviceNumber number = -1;
-    if (word != "cpu" && (!reads_as(word, number) || number < 0))
+    const DeviceNumber number = parse_number<DeviceNumber>(word).value_or(-1);
+    if (word != "cpu" && number < 0)
       return fail(ErrorKind::kInvalid, "--gpus {}: '{}' is no device: 0,1 or cpu,cpu", gpus, word);
     if (!devices.empty() && (number < 0) != (devices.front() < 0))
       return fail(ErrorKind::kInvalid, "--gpus {}: either GPUs or the CPU", gpus);
@@ -48,11 +42,11 @@ Result<std::vector<double>> parse_loads(const std::string& list, std::size_t dev
   if (list.empty()) return std::vector<double>(devices, 1);
   std::vector<double> loads;
   for (const auto word : words_of(list)) {
-    double load = 0;
-    if (!reads_as(word, load) || !(load > 0) || !std::isfinite(load))
+    const auto load = parse_number<double>(word);
+    if (!load || !(*load > 0) || !std::isfinite(*load))
       return fail(ErrorKind::kInvalid, "--work-load-list {}: '{}' is no number above 0", list,
                   word);
-    loads.push_back(load);
+    loads.push_back(*load);
   }
   if (loads.size() != devices)
     return fail(ErrorKind::kInvalid, "--work-load-list {}: {} loads for {} devices (--gpus)", list,

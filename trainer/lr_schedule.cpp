@@ -1,7 +1,8 @@
 #include "trainer/lr_schedule.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "core/base/number.h"
 
 namespace dt {
 
@@ -22,15 +23,12 @@ Result<std::vector<uint32_t>> parse_epochs(std::string_view text) {
   while (!text.empty()) {
     const auto comma = std::min(text.find(','), text.size());
     const auto word = text.substr(0, comma);
-    uint32_t epoch = 0;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), epoch);
-    if (error != std::errc{} || stop != word.data() + word.size()) {
+    const auto epoch = parse_number<uint32_t>(word);
+    if (!epoch)
       return fail(ErrorKind::kInvalid, "\"{}\" is not an epoch; write them as 30,60,80", word);
-    }
-    if (!epochs.empty() && epoch <= epochs.back()) {
-      return fail(ErrorKind::kInvalid, "epoch {} after {}: they must rise", epoch, epochs.back());
-    }
-    epochs.push_back(epoch);
+    if (!epochs.empty() && *epoch <= epochs.back())
+      return fail(ErrorKind::kInvalid, "epoch {} after {}: they must rise", *epoch, epochs.back());
+    epochs.push_back(*epoch);
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return epochs;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "core/base/number.h"
 #include "trainer/checkpoint.h"
 #include "trainer/gradient_exchange.h"
 
@@ -583,9 +583,9 @@ uint64_t Module::num_parameters() const {
 void set_threads_from_environment() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   if (text == nullptr) return;
-  int threads = 0;
-  std::from_chars(text, text + std::strlen(text), threads);
-  if (threads > 0) at::set_num_threads(threads);
+  std::string_view list(text);  // "8", or "8,1": a number for each level of nesting
+  if (const int threads = take_number<int>(list).value_or(0); threads > 0)
+    at::set_num_threads(threads);
 }
 
 std::string why_not(const std::vector<DeviceNumber>& devices) {

@@ -1,10 +1,8 @@
-/// Strong identifiers and the two notions of time. A Rank cannot be passed where a WorkerId is
-/// wanted. Nothing here reads a clock.
+/// Strong identifiers: a Rank cannot be passed where a WorkerId is wanted.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -33,25 +31,6 @@ using Epoch = Id<struct EpochTag, std::uint32_t>;            ///< One pass over 
 using Round = Id<struct RoundTag, std::uint64_t>;            ///< One synchronous update of a chunk.
 using KeyId = Id<struct KeyTag, std::uint32_t>;              ///< Index of a key by registration.
 using Edit = Id<struct EditTag, std::uint64_t>;              ///< An accepted host_worker content.
-
-using Duration = std::chrono::nanoseconds;
-
-/// The axis of `Time`: steady nanoseconds from an origin the shell chooses. It has no `now()`:
-/// pure code is told the time.
-struct JobClock {
-  using duration = Duration;
-  using rep = duration::rep;
-  using period = duration::period;
-  using time_point = std::chrono::time_point<JobClock>;
-  static constexpr bool is_steady = true;
-};
-using Time = JobClock::time_point;
-
-/// The moment of an event: `at` for deadlines, `wall_ns` (since 1970) for what people read.
-struct Instant {
-  Time at;
-  std::int64_t wall_ns = 0;
-};
 
 }  // namespace dt
 

@@ -22,6 +22,7 @@
 
 #include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 
 /// Lists the members that travel, once, for writing and for reading.
 #define DT_FIELDS(...)                              \

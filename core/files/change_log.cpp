@@ -1,7 +1,8 @@
 #include "core/files/change_log.h"
 
-#include <charconv>
 #include <optional>
+
+#include "core/base/number.h"
 
 namespace dt {
 namespace {
@@ -14,14 +15,6 @@ std::string_view word(std::string_view& rest) {
   return out;
 }
 
-template <class T>
-std::optional<T> number(std::string_view digits) {
-  T value{};
-  const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (ec != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 std::string format_change(const LogLine& line) {
@@ -31,10 +24,10 @@ std::string format_change(const LogLine& line) {
 
 Result<LogLine> parse_change(std::string_view line) {
   std::string_view rest = line;
-  const auto seq = number<std::uint64_t>(word(rest));
+  const auto seq = parse_number<std::uint64_t>(word(rest));
   const std::string_view what = word(rest);
   const std::string_view host = word(rest);
-  const auto wall_ns = number<std::int64_t>(rest);
+  const auto wall_ns = parse_number<std::int64_t>(rest);
   if (seq && wall_ns && (what == "ADDED" || what == "REMOVED") && !host.empty()) {
     LogLine out{*seq, what == "ADDED", {"", std::string(host), 0}, *wall_ns};
     std::string again = format_change(out);

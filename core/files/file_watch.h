@@ -18,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/files/hosts.h"
 
 namespace dt {

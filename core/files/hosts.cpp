@@ -1,9 +1,10 @@
 #include "core/files/hosts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <span>
+
+#include "core/base/number.h"
 
 namespace dt {
 namespace {
@@ -35,10 +36,8 @@ std::string shown(Text text) {
 }
 
 std::optional<std::uint32_t> number(Text text, std::uint32_t most) {
-  std::uint32_t value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end != text.data() + text.size() || value > most) return std::nullopt;
-  return value;
+  const auto value = parse_number<std::uint32_t>(text);
+  return value <= most ? value : std::nullopt;
 }
 
 /// A mistake and where in the line it begins.

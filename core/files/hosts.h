@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/id.h"
 #include "core/base/result.h"
 #include "core/base/wire.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/files/hosts.h"
 #include "core/job/checkpoints.h"
 #include "core/job/hang.h"

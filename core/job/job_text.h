@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/files/hosts.h"
 
 namespace dt {
@@ -16,8 +17,6 @@ namespace dt {
   const std::string name = to_string(host);
   return why.starts_with(name + ":") ? why : fmt::format("{}: {}", name, why);
 }
-
-[[nodiscard]] inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
 /// "0, 3, 4"
 [[nodiscard]] inline std::string join_ids(const std::vector<WorkerId>& ids) {

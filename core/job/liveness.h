@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/files/hosts.h"
 
 namespace dt {

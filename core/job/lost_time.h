@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt {
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/files/hosts.h"
 #include "core/job/process_life.h"
 

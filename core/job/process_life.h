@@ -11,7 +11,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt {
 

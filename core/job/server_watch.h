@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/job/tick_time.h"
 #include "core/protocol/control_messages.h"
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/job/tick_time.h"
 
 namespace dt {

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/files/hosts.h"
 #include "core/job/job_text.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt {
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+
+#include "core/base/number.h"
 
 namespace dt {
 namespace {
@@ -53,13 +54,10 @@ std::string_view trimmed(std::string_view text) {
 
 /// The GPU that an entry of CUDA_VISIBLE_DEVICES names.
 const GpuReport* named(std::string_view entry, const std::vector<GpuReport>& gpus) {
-  std::uint32_t number = 0;
-  const char* end = entry.data() + entry.size();
-  const auto [rest, error] = std::from_chars(entry.data(), end, number);
-  const bool is_number = error == std::errc() && rest == end;
+  const auto number = parse_number<std::uint32_t>(entry);
   const GpuReport* found = nullptr;
   for (const GpuReport& gpu : gpus) {
-    if (is_number ? gpu.index != number : entry.empty() || !gpu.uuid.starts_with(entry)) continue;
+    if (number ? gpu.index != *number : entry.empty() || !gpu.uuid.starts_with(entry)) continue;
     if (found) return nullptr;
     found = &gpu;
   }

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "core/base/crc32c.h"
+#include "core/base/number.h"
 #include "io/fd.h"
 
 namespace dt::io {
@@ -88,9 +88,10 @@ std::vector<Array> arrays_of(const std::string& header, std::uint64_t data_bytes
     if (arrays[i].begin != at || arrays[i].end < at)
       throw std::runtime_error("arrays overlap or leave gaps");
     at = arrays[i].end;
-    const char* first = digits.data() + i * kDigits;
-    if (std::from_chars(first, first + kDigits, arrays[i].crc, 16).ptr != first + kDigits)
-      throw std::runtime_error("a checksum is not of hex digits");
+    const auto crc =
+        parse_number<std::uint32_t>(std::string_view(digits).substr(i * kDigits, kDigits), 16);
+    if (!crc) throw std::runtime_error("a checksum is not of hex digits");
+    arrays[i].crc = *crc;
   }
   if (at != data_bytes) throw std::runtime_error("its arrays do not fill the file");
   return arrays;

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "core/base/number.h"
 #include "io/fd.h"
 #include "io/json_number.h"
 
@@ -21,22 +21,17 @@ constexpr std::string_view kManifestFormat = "dtlaunch checkpoint 1";
 std::string hex32(std::uint32_t number) { return fmt::format("{:08x}", number); }
 
 std::uint32_t parse_hex32(const std::string& text) {
-  std::uint32_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, ec] = std::from_chars(text.data(), end, number, 16);
-  if (ec != std::errc{} || stop != end || text.size() != 8)
-    throw std::runtime_error("'" + text + "' is no checksum");
-  return number;
+  const auto number = parse_number<std::uint32_t>(text, 16);
+  if (!number || text.size() != 8) throw std::runtime_error("'" + text + "' is no checksum");
+  return *number;
 }
 
 std::optional<Epoch> parse_epoch(std::string_view name) {
   if (!name.starts_with(kEpochPrefix)) return std::nullopt;
-  const std::string_view digits = name.substr(kEpochPrefix.size());
-  std::uint32_t number = 0;
-  const auto [stop, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (ec != std::errc{} || stop != digits.data() + digits.size()) return std::nullopt;
-  if (checkpoint_name(Epoch(number)) != name) return std::nullopt;  // nobody else's "epoch-3"
-  return Epoch(number);
+  const auto number = parse_number<std::uint32_t>(name.substr(kEpochPrefix.size()));
+  if (!number) return std::nullopt;
+  if (checkpoint_name(Epoch(*number)) != name) return std::nullopt;  // nobody else's "epoch-3"
+  return Epoch(*number);
 }
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/base/number.h"
 #include "io/job/master_folders.h"
 #include "io/json_number.h"
 
@@ -83,10 +83,9 @@ void unwrap_bytes(json& node) {
     const auto hex = node[kBytes].get<std::string>();
     std::string bytes;
     for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-      unsigned char byte = 0;
-      const char* end = hex.data() + i + 2;
-      if (std::from_chars(hex.data() + i, end, byte, 16).ptr != end) return;
-      bytes.push_back(static_cast<char>(byte));
+      const auto byte = parse_number<unsigned char>(std::string_view(hex).substr(i, 2), 16);
+      if (!byte) return;
+      bytes.push_back(static_cast<char>(*byte));
     }
     node = bytes;
   } else if (node.is_structured()) {

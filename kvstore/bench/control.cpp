@@ -136,7 +136,7 @@ Result<void> Control::await(Word& count, std::uint32_t wanted, Duration limit, c
     if (auto good = watch(); !good) return good;
     if (std::chrono::steady_clock::now() > deadline)
       return fail(ErrorKind::kTimeout, "{} of {} workers gave no sign for {:.0f} s", wanted - have,
-                  wanted, std::chrono::duration<double>(limit).count());
+                  wanted, seconds(limit));
     wait_while(count, have, &look);
   }
 }

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 #include "io/fd.h"
 
 namespace dt::bench {

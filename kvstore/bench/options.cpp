@@ -1,10 +1,10 @@
 #include "kvstore/bench/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <thread>
 
+#include "core/base/number.h"
 #include "core/protocol/device_choice.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/peers.h"
@@ -36,22 +36,18 @@ struct Option {
 };
 
 Result<void> number(Value text, std::uint32_t least, std::uint32_t most, std::uint32_t& into) {
-  std::uint32_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, ec] = std::from_chars(text.data(), end, value);
-  if (ec != std::errc{} || stop != end || value < least || value > most)
+  const auto value = parse_number<std::uint32_t>(text);
+  if (!value || *value < least || *value > most)
     return fail(ErrorKind::kInvalid, "'{}': a number {} to {} was expected", text, least, most);
-  into = value;
+  into = *value;
   return {};
 }
 
 Result<void> seconds(Value text, double& into) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, ec] = std::from_chars(text.data(), end, value);
-  if (ec != std::errc{} || stop != end || !(value >= 0) || value > 60)
+  const auto value = parse_number<double>(text);
+  if (!value || !(*value >= 0) || *value > 60)
     return fail(ErrorKind::kInvalid, "'{}': seconds, 0 to 60, were expected", text);
-  into = value;
+  into = *value;
   return {};
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 #include "kvstore/bench/tensor_list.h"
 #include "kvstore/compute/compression.h"
 #include "kvstore/worker/client.h"

@@ -3,10 +3,11 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <string_view>
+
+#include "core/base/number.h"
 
 namespace dt::bench {
 
@@ -14,8 +15,9 @@ namespace {
 
 template <class Number>
 bool read(std::string_view text, Number& into) {
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), into);
-  return ec == std::errc{} && end == text.data() + text.size();
+  const auto number = parse_number<Number>(text);
+  into = number.value_or(into);
+  return number.has_value();
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <span>
 
-#include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 #include "io/fd.h"
 
 namespace dt::bench {

@@ -1,7 +1,8 @@
 #include "kvstore/bench/tensor_list.h"
 
-#include <charconv>
 #include <numeric>
+
+#include "core/base/number.h"
 
 namespace dt::bench {
 
@@ -61,11 +62,9 @@ std::vector<std::uint64_t> bert_base() {
 }
 
 Result<std::uint64_t> parse_count(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc{} || end != text.data() + text.size() || value == 0)
-    return fail(ErrorKind::kInvalid, "'{}' is not a number from 1", text);
-  return value;
+  const auto value = parse_number<std::uint64_t>(text);
+  if (!value || *value == 0) return fail(ErrorKind::kInvalid, "'{}' is not a number from 1", text);
+  return *value;
 }
 
 /// "1K" or "1000x1K", added to the list.

@@ -1,10 +1,10 @@
 #include "kvstore/compute/compression.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
+#include "core/base/number.h"
 #include "kvstore/compute/kernels/kernels.h"
 
 namespace dt::kv {
@@ -86,14 +86,12 @@ Result<Compression> parse_compression(std::string_view text) {
     if (!is_of_few_bits(how.codec) || !option.starts_with(kThreshold))
       return fail(ErrorKind::kInvalid, "gradient compression: '{}' is not an option of {}", option,
                   name);
-    const auto number = option.substr(kThreshold.size());
-    const auto [end, ec] =
-        std::from_chars(number.data(), number.data() + number.size(), how.threshold);
-    const bool is_number =
-        ec == std::errc{} && end == number.data() + number.size() && std::isfinite(how.threshold);
-    if (!is_number || (how.codec == Codec::kTwoBit && !is_threshold(how.threshold)))
+    const auto threshold = parse_number<decltype(how.threshold)>(option.substr(kThreshold.size()));
+    if (!threshold || !std::isfinite(*threshold) ||
+        (how.codec == Codec::kTwoBit && !is_threshold(*threshold)))
       return fail(ErrorKind::kInvalid, "gradient compression: '{}' needs a number{}", option,
                   how.codec == Codec::kTwoBit ? " above 0" : "");
+    how.threshold = *threshold;
   }
   return how;
 }

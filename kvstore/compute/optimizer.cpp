@@ -1,9 +1,9 @@
 #include "kvstore/compute/optimizer.h"
 
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
+#include "core/base/number.h"
 #include "kvstore/compute/kernels/kernels.h"
 #include "kvstore/compute/typed_sum.h"
 
@@ -11,12 +11,11 @@ namespace dt::kv {
 
 namespace {
 
-Result<double> parse_number(std::string_view word, std::string_view text) {
-  double value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
+Result<double> parse_value(std::string_view word, std::string_view text) {
+  const auto value = parse_number<double>(text);
+  if (!value || !std::isfinite(*value) || *value < 0)
     return fail(ErrorKind::kInvalid, "optimizer: '{}' needs a number that is not negative", word);
-  return value;
+  return *value;
 }
 
 /// Memory for `elements` of T: `state`'s, zeroed at first, a copy if somebody else keeps it.
@@ -73,7 +72,7 @@ Result<OptimizerSpec> parse_optimizer(std::string_view text) {
     }
     const auto equals = word.find('=');
     const std::string_view name = word.substr(0, equals);
-    auto value = parse_number(
+    auto value = parse_value(
         word, equals == std::string_view::npos ? std::string_view{} : word.substr(equals + 1));
     if (!value) return tl::unexpected(value.error());
     const bool is_sgd = spec.rule == OptimizerSpec::Rule::kSgd;

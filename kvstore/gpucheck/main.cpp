@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +16,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/number.h"
+#include "core/base/time.h"
 #include "core/base/version.h"
 #include "io/fd.h"
 #include "kvstore/gpucheck/gpu_check.h"
@@ -58,9 +59,10 @@ int usage(const std::string& why) {
 
 template <class Number>
 bool parse(std::string_view text, Number least, Number most, Number& into) {
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, into);
-  return error == std::errc() && rest == end && into >= least && into <= most;
+  const auto number = dt::parse_number<Number>(text);
+  if (!number || *number < least || *number > most) return false;
+  into = *number;
+  return true;
 }
 
 bool parse_list(std::string_view text, std::vector<int>& into) {
@@ -131,7 +133,7 @@ json hear(pid_t child, int fd, std::chrono::milliseconds deadline) {
       return failed(GpuVerdict::kTimeout,
                     fmt::format("{} did not end within {:.0f} s: a GPU or its driver hangs, which "
                                 "often only a restart of the host ends",
-                                part, std::chrono::duration<double>(deadline).count()));
+                                part, dt::seconds(deadline)));
     char buffer[4096];
     const ssize_t n = ::read(fd, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 #include "io/asio.h"
 
 namespace dt::kv {

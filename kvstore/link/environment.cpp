@@ -5,12 +5,12 @@
 #include <netinet/in.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string_view>
 
+#include "core/base/number.h"
 #include "kvstore/link/handshake.h"
 
 namespace dt::kv {
@@ -32,9 +32,10 @@ class Variables {
       if (required) wrong(name, "is not set");
       return;
     }
-    const std::string_view digits(value);
-    const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
-    if (ec != std::errc{} || end != digits.data() + digits.size())
+    const auto found = parse_number<Number>(value);
+    if (found)
+      out = *found;
+    else
       wrong(name, "is not a number in range");
   }
   void flag(const char* name, bool& out) {
@@ -45,8 +46,7 @@ class Variables {
   void seconds(const char* name, Duration& out) {
     double value = -1;
     number(name, value, false);
-    if (value >= 0 && value < 1e9)
-      out = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+    if (value >= 0 && value < 1e9) out = from_seconds(value);
   }
   void wrong(const char* name, std::string_view what) {
     if (!error_)

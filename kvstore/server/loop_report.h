@@ -15,6 +15,7 @@
 #include <string>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt::kv {
 

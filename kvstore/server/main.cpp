@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -22,6 +21,7 @@
 #include <string_view>
 #include <thread>
 
+#include "core/base/number.h"
 #include "core/base/version.h"
 #include "core/protocol/device_choice.h"
 #include "core/protocol/exit_code.h"
@@ -291,10 +291,9 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
       out.device = text;
       continue;
     }
-    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), out.loops);
-    const bool good = name == "--loops" && ec == std::errc{} && end == text.data() + text.size() &&
-                      out.loops >= 1 && out.loops <= 1024;
-    if (!good) return std::nullopt;
+    const auto loops = parse_number<decltype(out.loops)>(text);
+    if (name != "--loops" || !loops || *loops < 1 || *loops > 1024) return std::nullopt;
+    out.loops = *loops;
   }
   return out;
 }

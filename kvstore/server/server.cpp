@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/asio.h"
+#include "io/clock.h"
 #include "io/task_group.h"
 #include "io/within.h"
 #include "kvstore/link/busy_poll.h"
@@ -26,11 +27,6 @@ namespace dt::kv {
 namespace {
 
 using Tcp = io::asio::ip::tcp;
-
-Time steady_now() {
-  return Time(
-      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
-}
 
 }  // namespace
 
@@ -87,7 +83,7 @@ class Server::Loop final : public Answers {
   }
 
   void commit(const ServerCommit& commit, std::atomic<bool>& adopted, SavedLoop* saved) {
-    if (shard_.commit(commit, steady_now(), saved) == Members::Adopted::kStale) adopted = false;
+    if (shard_.commit(commit, io::steady_now(), saved) == Members::Adopted::kStale) adopted = false;
     write_answers();
   }
 
@@ -112,7 +108,7 @@ class Server::Loop final : public Answers {
   void hand_over(const data::Header& header, Payload payload) {
     Loop* to = all_[header.chunk].get();
     io::asio::post(to->context_, [to, header, payload = std::move(payload)]() mutable {
-      to->shard_.handle_unchecked(header, std::move(payload), steady_now());
+      to->shard_.handle_unchecked(header, std::move(payload), io::steady_now());
       to->write_answers();
     });
   }
@@ -202,7 +198,7 @@ class Server::Loop final : public Answers {
         shared = std::move(*found);
         payload = Payload();
       }
-      loop.shard_.handle(header, std::move(payload), steady_now(), std::move(shared));
+      loop.shard_.handle(header, std::move(payload), io::steady_now(), std::move(shared));
       return {};
     }
     void idle() override { loop.write_answers(); }
@@ -273,7 +269,7 @@ class Server::Loop final : public Answers {
   io::awaitable<void> tick() {
     for (;;) {
       co_await io::sleep_for(std::chrono::seconds(1));
-      shard_.expire(steady_now());
+      shard_.expire(io::steady_now());
       write_answers();
     }
   }
@@ -587,14 +583,14 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
 
 void Server::refresh() {
   for (auto& loop : impl_->loops)
-    if (loop->report().is_to_ask(steady_now()))
+    if (loop->report().is_to_ask(io::steady_now()))
       io::asio::post(loop->context(), [l = loop.get()] { l->publish(); });
 }
 
 Traffic Server::traffic() {
   LoopReport::Seen all;
   Traffic traffic;
-  const Time now = steady_now();
+  const Time now = io::steady_now();
   for (std::uint32_t i = 0; i < impl_->loops.size(); ++i) {
     LoopReport& report = impl_->loops[i]->report();
     LoopReport::Seen one = report.take();

@@ -13,6 +13,7 @@
 
 #include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 #include "core/protocol/control_messages.h"
 #include "io/log.h"
 #include "kvstore/server/shard.h"

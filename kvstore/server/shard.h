@@ -24,6 +24,7 @@
 
 #include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 #include "core/protocol/control_messages.h"
 #include "kvstore/compute/payload.h"
 #include "kvstore/protocol/messages.h"

@@ -30,7 +30,7 @@ StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests, Operation
 Status Dispatch::wait(Handle handle, double timeout_s) {
   if (!operations_.contains(handle)) return {};  // waited for before
   const auto is_done = [&] { return operations_.is_done(handle); };
-  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  const auto limit = from_seconds(timeout_s);
   if (!is_done() && !links_.run_until(is_done, deadline_after(limit))) return not_done(timeout_s);
   auto taken = operations_.take(handle);
   if (!taken.is_last) driver_.nudge();
@@ -40,7 +40,7 @@ Status Dispatch::wait(Handle handle, double timeout_s) {
 Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
   if (!operations_.contains(handle)) return {};  // waited for before
   const auto is_over = [&] { return operations_.is_in_stream(handle); };
-  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  const auto limit = from_seconds(timeout_s);
   if (!is_over() && !links_.run_until(is_over, deadline_after(limit))) return not_done(timeout_s);
   if (operations_.is_done(handle)) return wait(handle, timeout_s);
   driver_.nudge();

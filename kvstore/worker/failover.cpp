@@ -31,7 +31,7 @@ io::awaitable<void> ServerChange::limit(unsigned change) {
       options_.worker,
       whose.empty() ? "copies to or from a device have not ended"
                     : whose + " still has this worker's memory open",
-      std::chrono::duration<double>(options_.let_go_limit).count()));
+      seconds(options_.let_go_limit)));
 }
 
 void ServerChange::on_ended() {

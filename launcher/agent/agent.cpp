@@ -128,8 +128,7 @@ void Agent::check_loneliness() {
   if (link_ || stop_requested_) return;
   const Duration limit = was_attached_ ? orphan_timeout_ : options_.lonely_timeout;
   if (Clock::now() - alone_since_ < limit) return;
-  request_stop(kTermSignalGrace_ms, fmt::format("no supervisor for {:.1f} s",
-                                                std::chrono::duration<double>(limit).count()));
+  request_stop(kTermSignalGrace_ms, fmt::format("no supervisor for {:.1f} s", seconds(limit)));
 }
 
 void Agent::reap_adopted() {

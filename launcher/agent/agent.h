@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt::launcher {
 

@@ -142,7 +142,7 @@ awaitable<void> GpuWatch::listen(io::Fd out) {
     auto first = co_await std::move(race);
     if (first.index() == 1) {
       if (std::get<0>(std::get<1>(first))) co_return;  // cancelled
-      const auto limit = std::chrono::duration<double>(options_.silence).count();
+      const auto limit = seconds(options_.silence);
       if (!std::exchange(is_silent, true))
         trouble_ = fmt::format("NVML has not answered for more than {} s: {}", limit,
                                process_states(pid_));

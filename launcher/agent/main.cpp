@@ -1,10 +1,10 @@
 /// dtagent: `--attach` is the bridge a backend runs on a host, `--daemon` the agent behind it.
-#include <charconv>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/number.h"
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
 #include "launcher/agent/agent.h"
@@ -54,11 +54,9 @@ int usage(const std::string& why) {
 }
 
 bool parse_seconds(const std::string& text, dt::Duration& into) {
-  double seconds = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, seconds);
-  if (error != std::errc() || rest != end || !(seconds >= 0) || seconds > 1e6) return false;
-  into = std::chrono::duration_cast<dt::Duration>(std::chrono::duration<double>(seconds));
+  const auto seconds = dt::parse_number<double>(text);
+  if (!seconds || !(*seconds >= 0) || *seconds > 1e6) return false;
+  into = dt::from_seconds(*seconds);
   return true;
 }
 

@@ -106,7 +106,7 @@ class Console {
   /// A supervisor that says why it cannot go on, a volume that stalls for example, is tried again
   /// as long as the hosts go on without one.
   io::awaitable<Started> start_again(std::chrono::steady_clock::time_point since) {
-    const auto until = since + std::chrono::duration<double>(spec_.orphan_timeout_s);
+    const auto until = since + from_seconds(spec_.orphan_timeout_s);
     std::string told;
     for (;;) {
       auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <boost/program_options/variables_map.hpp>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 
+#include "core/base/number.h"
 #include "core/protocol/device_choice.h"
 #include "launcher/cli/option_scan.h"
 
@@ -49,12 +49,10 @@ class Values {
   void number(const char* name, T& into, std::uint64_t least, std::uint64_t most) {
     if (!has(name)) return;
     const auto& shown = map_[name].as<std::string>();
-    std::uint64_t value = 0;
-    const char* end = shown.data() + shown.size();
-    const auto [stop, ec] = std::from_chars(shown.data(), end, value);
-    if (ec != std::errc() || stop != end || value < least || value > most)
+    const auto value = parse_number<std::uint64_t>(shown);
+    if (!value || *value < least || *value > most)
       return refuse("--{} {}: a number {} to {} was expected", name, shown, least, most);
-    into = static_cast<T>(value);
+    into = static_cast<T>(*value);
   }
 
   /// Seconds, or a number with ms, s, m or h.
@@ -62,19 +60,17 @@ class Values {
     if (!has(name)) return;
     constexpr double kLongest = 49.0 * 24 * 3600;  // in milliseconds it fits into 32 bits
     const auto& shown = map_[name].as<std::string>();
-    double value = 0;
-    const char* end = shown.data() + shown.size();
-    const auto [stop, ec] = std::from_chars(shown.data(), end, value);
-    const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+    std::string_view unit = shown;
+    const auto number = take_number<double>(unit);
     const double scale = unit.empty() || unit == "s" ? 1
                          : unit == "ms"              ? 1e-3
                          : unit == "m"               ? 60
                          : unit == "h"               ? 3600
                                                      : 0;
-    value *= scale;
-    if (ec == std::errc() && std::isfinite(value) && value > kLongest)
+    const double value = number.value_or(0) * scale;
+    if (std::isfinite(value) && value > kLongest)
       return refuse("--{} {}: at most 1176h (49 days) were expected", name, shown);
-    if (ec != std::errc() || !std::isfinite(value) || !(value > 0))
+    if (!std::isfinite(value) || !(value > 0))
       return refuse("--{} {}: a time was expected, such as 30, 500ms, 10m or 2h", name, shown);
     into = value;
   }
@@ -83,17 +79,15 @@ class Values {
   void size(const char* name, std::uint64_t& into) {
     if (!has(name)) return;
     const auto& shown = map_[name].as<std::string>();
-    std::uint64_t value = 0;
-    const char* end = shown.data() + shown.size();
-    const auto [stop, ec] = std::from_chars(shown.data(), end, value);
-    const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+    std::string_view unit = shown;
+    const auto value = take_number<std::uint64_t>(unit);
     constexpr std::string_view kUnits = "kMGT";
     const std::size_t which = unit.size() == 1 ? kUnits.find(unit[0]) : std::string_view::npos;
     const std::size_t shift = unit.empty() ? 0 : 10 * (which + 1);
-    if (ec != std::errc() || (!unit.empty() && which == std::string_view::npos) ||
-        (value << shift) >> shift != value)
+    if (!value || (!unit.empty() && which == std::string_view::npos) ||
+        (*value << shift) >> shift != *value)
       return refuse("--{} {}: a size was expected, such as 500M or 2G", name, shown);
-    into = value << shift;
+    into = *value << shift;
   }
 
   /// One of the words, whose index is returned; `otherwise` when the option is not given.

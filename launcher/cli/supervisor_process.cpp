@@ -9,10 +9,10 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/number.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
@@ -89,9 +89,7 @@ std::string last_line(const std::string& path) {
 StartFailure refusal(std::string_view line) {
   line.remove_prefix(std::string_view("ERROR ").size());
   StartFailure failure;
-  const char* end = line.data() + line.size();
-  const auto [stop, ec] = std::from_chars(line.data(), end, failure.exit_code);
-  if (ec == std::errc()) line.remove_prefix(static_cast<std::size_t>(stop - line.data()));
+  failure.exit_code = take_number<int>(line).value_or(failure.exit_code);
   while (line.starts_with(' ')) line.remove_prefix(1);
   failure.why = line;
   return failure;

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 #include "core/protocol/control_messages.h"
 #include "io/fd.h"
 #include "io/job/spec.h"

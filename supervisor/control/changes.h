@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 #include "io/asio.h"
 
 namespace dt::supervisor {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/duration_text.h"
+#include "core/base/time.h"
 
 namespace dt::supervisor {
 namespace {
@@ -10,10 +10,6 @@ namespace {
 constexpr std::size_t kBoundaries = 11;  ///< Ten epochs are averaged over.
 /// A rate is that of so long at least: positions come about once a second.
 constexpr Duration kRateOver = std::chrono::seconds(5);
-
-double seconds_since(Time then, Time now) {
-  return std::chrono::duration<double>(now - then).count();
-}
 
 std::string plural(std::uint64_t n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
@@ -52,7 +48,7 @@ void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
   rate.steps += step >= rate.last ? step - rate.last : step;
   rate.last = step;
   if (now - rate.since < kRateOver) return;
-  rate.per_s = static_cast<double>(rate.steps) / seconds_since(rate.since, now);
+  rate.per_s = static_cast<double>(rate.steps) / seconds(now - rate.since);
   rate.steps = 0;
   rate.since = now;
 }
@@ -68,18 +64,18 @@ void Pulse::forget(ProcessId process) {
 
 std::optional<double> Pulse::epoch_s() const {
   if (boundaries_.size() < 2) return std::nullopt;
-  return seconds_since(boundaries_.front(), boundaries_.back()) /
+  return seconds(boundaries_.back() - boundaries_.front()) /
          static_cast<double>(boundaries_.size() - 1);
 }
 
 std::optional<double> Pulse::boundary_age_s(Time now) const {
   if (boundaries_.empty()) return std::nullopt;
-  return seconds_since(boundaries_.back(), now);
+  return seconds(now - boundaries_.back());
 }
 
 std::optional<double> Pulse::checkpoint_age_s(Time now) const {
   if (!checkpoint_at_) return std::nullopt;
-  return seconds_since(*checkpoint_at_, now);
+  return seconds(now - *checkpoint_at_);
 }
 
 std::optional<double> Pulse::steps_per_s(WorkerId worker) const {
@@ -90,7 +86,7 @@ std::optional<double> Pulse::steps_per_s(WorkerId worker) const {
 std::optional<double> Pulse::output_age_s(ProcessId process, Time now) const {
   const auto at = outputs_.find(process);
   if (at == outputs_.end()) return std::nullopt;
-  return seconds_since(at->second, now);
+  return seconds(now - at->second);
 }
 
 std::optional<std::uint64_t> Pulse::resident(ProcessId process) const {

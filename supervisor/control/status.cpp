@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/base/duration_text.h"
+#include "core/base/time.h"
 #include "core/job/job_text.h"
 #include "core/protocol/gpu_health.h"
 
@@ -117,9 +117,7 @@ std::string why_not_yet(const StatusInput& in, const Worker& w) {
 
 json workers_json(const StatusInput& in) {
   json out = json::array();
-  const auto since = [&in](Time then) {
-    return std::chrono::duration<double>(in.now - then).count();
-  };
+  const auto since = [&in](Time then) { return seconds(in.now - then); };
   const std::vector<WorkerId> leaves =
       in.job.membership().plan(in.job.boundary().contributors(), in.now).leaves;
   for (const auto& [id, w] : in.job.membership().workers()) {
@@ -232,7 +230,7 @@ json hosts_json(const StatusInput& in) {
                {"restarts", h.restarts.count()}};
     if (h.check == "reach" && in.reach_command) entry["reach_command"] = in.reach_command(host);
     if (h.cooling_until && *h.cooling_until > in.now)
-      entry["cooling_until_s"] = std::chrono::duration<double>(*h.cooling_until - in.now).count();
+      entry["cooling_until_s"] = seconds(*h.cooling_until - in.now);
     out.push_back(std::move(entry));
   }
   return out;
@@ -311,11 +309,10 @@ std::string status_json(const StatusInput& in) {
            {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
   if (view.epoch()) out["epoch"] = view.epoch()->value;
   if (const LostTime time = in.job.lost_time(); time.goodput()) {
-    const auto in_seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
     json lost = json::object();
-    for (const auto& [cause, d] : time.by_cause()) lost[cause] = in_seconds(d);
+    for (const auto& [cause, d] : time.by_cause()) lost[cause] = seconds(d);
     out["goodput"] = {{"share", *time.goodput()},
-                      {"worker_s", in_seconds(time.total())},
+                      {"worker_s", seconds(time.total())},
                       {"lost_s", std::move(lost)},
                       {"text", time.summary()}};
   }

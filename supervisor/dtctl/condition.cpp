@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "core/base/number.h"
 
 namespace dt::supervisor {
 namespace {
@@ -33,14 +34,6 @@ std::string in_upper_case(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return out;
-}
-
-std::optional<double> number(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, ec] = std::from_chars(text.data(), end, value);
-  if (ec != std::errc() || stop != end) return std::nullopt;
-  return value;
 }
 
 bool is_number(std::string_view text) {
@@ -238,7 +231,7 @@ class Condition::Reader {
     if (out_.operator_ == Operator::kMatches) return regular_expression(out_.value_);
     const bool is_ordered =
         out_.operator_ != Operator::kEqual && out_.operator_ != Operator::kUnequal;
-    if (is_ordered && !number(out_.value_)) return refuse("a number was expected");
+    if (is_ordered && !parse_number<double>(out_.value_)) return refuse("a number was expected");
     return {};
   }
 
@@ -324,8 +317,8 @@ bool Condition::holds() const {
 
 bool Condition::compare(const std::string& value) const {
   if (operator_ == Operator::kMatches) return std::regex_search(value, *pattern_);
-  const auto left = number(value);
-  const auto right = number(value_);
+  const auto left = parse_number<double>(value);
+  const auto right = parse_number<double>(value_);
   if (operator_ == Operator::kEqual || operator_ == Operator::kUnequal) {
     const bool is_equal = left && right ? *left == *right : value == value_;
     return is_equal == (operator_ == Operator::kEqual);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base/number.h"
 #include "core/base/version.h"
 #include "core/files/hosts.h"
 #include "core/protocol/exit_code.h"
@@ -97,20 +97,18 @@ struct Usage {
 /// Seconds, or a number with ms, s, m or h.
 Duration parse_timeout(const std::string& text) {
   constexpr double kLongest = 49.0 * 24 * 3600;
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, ec] = std::from_chars(text.data(), end, value);
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  std::string_view unit = text;
+  const auto number = take_number<double>(unit);
   const double scale = unit.empty() || unit == "s" ? 1
                        : unit == "ms"              ? 1e-3
                        : unit == "m"               ? 60
                        : unit == "h"               ? 3600
                                                    : 0;
-  value *= scale;
-  if (ec != std::errc() || !(value > 0) || value > kLongest)
+  const double value = number.value_or(0) * scale;
+  if (!(value > 0) || value > kLongest)
     throw Usage{
         fmt::format("--timeout {}: a time was expected, such as 30, 500ms, 10m or 2h", text)};
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+  return from_seconds(value);
 }
 
 Arguments parse(const std::vector<std::string>& given) {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/base/duration_text.h"
+#include "core/base/time.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/status_items.h"
 

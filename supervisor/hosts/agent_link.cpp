@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/clock.h"
 #include "io/task_group.h"
 #include "io/within.h"
 
@@ -14,8 +15,6 @@ namespace {
 
 /// A hello every five seconds tells the agent that its supervisor lives.
 constexpr std::uint32_t kBeatsPerHello = 20;
-
-Time monotonic_now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
 /// 0, then 0.2 s doubling to 10 s, each times 0.75 to 1.25.
 Duration reattach_delay(std::uint32_t failures, std::uint64_t salt) {
@@ -102,7 +101,7 @@ io::awaitable<Result<void>> AgentLink::converse() {
   auto state = co_await io::within(options_.answer_deadline, greet(), "waiting for the agent");
   if (!state) co_return tl::unexpected(state.error());
   up_ = true;
-  heard_at_ = monotonic_now();
+  heard_at_ = io::steady_now();
   start_ = false;
   failures_ = 0;
   if (last_word_)
@@ -117,7 +116,7 @@ io::awaitable<Result<void>> AgentLink::converse() {
       if (error.kind == ErrorKind::kClosed) error.kind = ErrorKind::kUnavailable;
       co_return tl::unexpected(std::move(error));
     }
-    heard_at_ = monotonic_now();
+    heard_at_ = io::steady_now();
     note(*frame);
     callbacks_.frame(*frame);
   }

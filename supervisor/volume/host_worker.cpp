@@ -1,5 +1,7 @@
 #include "supervisor/volume/host_worker.h"
 
+#include "io/clock.h"
+
 namespace dt::supervisor {
 
 using io::awaitable;
@@ -8,8 +10,6 @@ using io::tok;
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{4} << 20;
-
-Time steady_now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
 }  // namespace
 
@@ -53,7 +53,7 @@ awaitable<void> HostWorker::run() {
     nudged_ = false;
     auto seen = co_await look();
     if (stopped_) break;
-    const Time now = steady_now();
+    const Time now = io::steady_now();
     auto result = machine_.observe(std::move(seen), now);
     if (!std::holds_alternative<std::monostate>(result)) decided_(std::move(result));
     if (nudged_ || stopped_) continue;

@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/base/number.h"
 #include "io/json_number.h"
 
 namespace dt::supervisor {
@@ -55,10 +55,9 @@ std::uint64_t process_start(std::int64_t pid) {
       (stat[at + 2] == 'Z' || stat[at + 2] == 'X'))
     return 0;
   for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
-  std::uint64_t start = 0;
-  if (at != std::string::npos)
-    std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), start);
-  return start;
+  if (at == std::string::npos) return 0;
+  std::string_view rest = std::string_view(stat).substr(at + 1);
+  return take_number<std::uint64_t>(rest).value_or(0);
 }
 
 bool same_boot(const LockHolder& a, const LockHolder& b) {

@@ -1,13 +1,13 @@
 #include "test/kvstore/cluster.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <future>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
+#include "core/base/number.h"
 #include "kvstore/link/agent_link.h"
 #include "test/kvstore/device_under_test.h"
 
@@ -21,9 +21,7 @@ kv::Transport transport_under_test() {
 
 Duration busy_poll_under_test() {
   const char* text = std::getenv("DT_TEST_BUSY_POLL");
-  unsigned us = 0;
-  if (text) (void)std::from_chars(text, text + std::string_view(text).size(), us);
-  return std::chrono::microseconds(us);
+  return std::chrono::microseconds(text ? parse_number<unsigned>(text).value_or(0) : 0);
 }
 
 class Cluster::Link final : public kv::JobLink {

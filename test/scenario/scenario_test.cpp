@@ -31,9 +31,7 @@ Words split(const std::string& line) {
 
 Host host_of(const std::string& name) { return {"", name, 0}; }
 std::uint32_t number(const std::string& s) { return static_cast<std::uint32_t>(std::stoul(s)); }
-Duration seconds_of(const std::string& s) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::stod(s)));
-}
+Duration seconds_of(const std::string& s) { return from_seconds(std::stod(s)); }
 
 /// What the events of all stories look like: "KIND NAME: FIELDS" by KIND and NAME.
 class Shapes {

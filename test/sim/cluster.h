@@ -53,7 +53,7 @@ class Cluster {
          {static_cast<std::uint64_t>(now_.time_since_epoch().count()), kind, what})
       hash_ = (hash_ ^ v) * 0x100000001b3U;
     if (trace_)
-      fmt::print("{:9.3f}  {}\n", std::chrono::duration<double>(now_.time_since_epoch()).count(),
+      fmt::print("{:9.3f}  {}\n", seconds(now_.time_since_epoch()),
                  fmt::format(text, std::forward<Args>(args)...));
   }
 

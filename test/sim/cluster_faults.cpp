@@ -108,8 +108,7 @@ void Cluster::freeze(std::size_t i) {
   Machine& m = machines_[i];
   if (!m.link.up || m.link.leaving || !m.control) return;
   const Duration d = rng_.time(500ms, 7s);
-  trace(37, i, "!! nothing is heard of {} for {:.1f} s", m.host,
-        std::chrono::duration<double>(d).count());
+  trace(37, i, "!! nothing is heard of {} for {:.1f} s", m.host, seconds(d));
   excuse();
   const bool data_too = rng_.chance(0.6);
   if (data_too) m.data = false;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt::sim {
 

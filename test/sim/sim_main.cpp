@@ -82,8 +82,7 @@ int main(int argc, char** argv) {
   if (a.seed) {
     if (!holds(*a.seed, a, out)) return 1;
     fmt::print("seed {} holds: exit code {}, {:.1f} s of job, {} commit(s), {} crash(es)\n",
-               *a.seed, *out.exit_code, std::chrono::duration<double>(out.took).count(),
-               out.commits, out.crashes);
+               *a.seed, *out.exit_code, dt::seconds(out.took), out.commits, out.crashes);
     return 0;
   }
   std::vector<std::uint64_t> seeds;
@@ -116,10 +115,9 @@ int main(int argc, char** argv) {
     lines += out.log_lines;
     checkpoints += out.checkpoints;
     rollbacks += out.rollbacks;
-    simulated += std::chrono::duration<double>(out.took).count();
+    simulated += dt::seconds(out.took);
   }
-  const double took =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double took = dt::seconds(std::chrono::steady_clock::now() - begin);
   fmt::print(
       "{} seeds from {} in {:.1f} s: {} failed; {} jobs ended with 0, {} commits, {} log lines, {} "
       "supervisor crashes, {} checkpoints, {} rollbacks, {:.0f} h of job time\n",

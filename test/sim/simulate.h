@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt::sim {
 

@@ -1,11 +1,11 @@
 #include "kvstore/server/checkpoint/saved.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/base/number.h"
 #include "io/json_number.h"
 
 namespace dt::kv {
@@ -37,25 +37,20 @@ std::string unescape(std::string_view text) {
       out += text[i];
       continue;
     }
-    unsigned value = 0;
     const auto digits = text.substr(i + 1, 2);
-    const auto [stop, ec] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    if (ec != std::errc{} || digits.size() != 2 || stop != digits.data() + 2)
-      wrong("a key's name is malformed");
-    out += static_cast<char>(value);
+    const auto value = parse_number<unsigned>(digits, 16);
+    if (!value || digits.size() != 2) wrong("a key's name is malformed");
+    out += static_cast<char>(*value);
     i += 2;
   }
   return out;
 }
 
 template <class Number>
-Number parse_number(std::string_view text, std::string_view what) {
-  Number value{};
-  const auto [stop, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc{} || stop != text.data() + text.size())
-    wrong(fmt::format("{} is no number", what));
-  return value;
+Number number_of(std::string_view text, std::string_view what) {
+  const auto value = parse_number<Number>(text);
+  if (!value) wrong(fmt::format("{} is no number", what));
+  return *value;
 }
 
 const std::string& at(const Metadata& metadata, const std::string& name) {
@@ -124,8 +119,8 @@ ArrayName parse_name(std::string_view name) {
   const bool is_ours = name.starts_with("key") && dot != std::string_view::npos &&
                        name.substr(dot).starts_with(".chunk");
   if (!is_ours) wrong(fmt::format("array {} is none of a server's", whole));
-  out.chunk.first = parse_number<std::uint32_t>(name.substr(3, dot - 3), whole);
-  out.chunk.second = parse_number<std::uint32_t>(name.substr(dot + 6), whole);
+  out.chunk.first = number_of<std::uint32_t>(name.substr(3, dot - 3), whole);
+  out.chunk.second = number_of<std::uint32_t>(name.substr(dot + 6), whole);
   return out;
 }
 
@@ -213,11 +208,11 @@ void Checkpoint::take_file(const io::Manifest::File& named, const std::string& f
   if (opened->bytes() != named.bytes || opened->header_crc() != named.header_crc)
     wrong(path + " is not the file that the manifest means");
   if (at(metadata, "format") != kFormat) wrong(path + " is of another format");
-  const auto index = parse_number<std::size_t>(at(metadata, "server"), "server");
+  const auto index = number_of<std::size_t>(at(metadata, "server"), "server");
   if (index != files_.size() ||
-      parse_number<std::size_t>(at(metadata, "servers"), "servers") != manifest_.files.size())
+      number_of<std::size_t>(at(metadata, "servers"), "servers") != manifest_.files.size())
     wrong(path + " belongs to another set of servers");
-  if (parse_number<std::uint32_t>(at(metadata, "epoch"), "epoch") != manifest_.epoch.value)
+  if (number_of<std::uint32_t>(at(metadata, "epoch"), "epoch") != manifest_.epoch.value)
     wrong(path + " belongs to another epoch");
   files_.push_back(std::make_unique<TensorFile>(std::move(*opened)));
 }

@@ -8,11 +8,11 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "core/base/crc32c.h"
+#include "core/base/number.h"
 #include "io/json_number.h"
 
 namespace dt::kv {
@@ -99,11 +99,9 @@ std::string header_of(std::span<const Tensor> tensors, Metadata metadata,
 }
 
 std::uint32_t parse_checksum(std::string_view digits) {
-  std::uint32_t number = 0;
-  const auto [stop, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
-  if (ec != std::errc{} || stop != digits.data() + digits.size())
-    throw std::runtime_error("a checksum is not of hex digits");
-  return number;
+  const auto number = parse_number<std::uint32_t>(digits, 16);
+  if (!number) throw std::runtime_error("a checksum is not of hex digits");
+  return *number;
 }
 
 data::Dtype parse_dtype(const std::string& name) {

@@ -138,7 +138,7 @@ io::awaitable<void> ServerLink::run() {
     }
     owner_.on_trouble(*this, trouble);
     if (connected_before && SteadyClock::now() - alive > options_.lost_limit) {
-      const auto limit = std::chrono::duration<double>(options_.lost_limit).count();
+      const auto limit = seconds(options_.lost_limit);
       owner_.on_lost(*this, fmt::format("cannot be reached for {:.0f} s: {}", limit, trouble));
       co_return;
     }

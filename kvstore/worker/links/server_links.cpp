@@ -305,10 +305,9 @@ StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLin
     return answered == questions.size();
   };
   if (run_until(is_done, deadline_after(limit))) return told;
-  return tl::unexpected(
-      StoreError{DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
-                                           questions[answered]->link->address().server,
-                                           std::chrono::duration<double>(limit).count())});
+  return tl::unexpected(StoreError{
+      DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
+                                questions[answered]->link->address().server, seconds(limit))});
 }
 
 StoreResult<ServerLinks::Questions> ServerLinks::ask_all(const Request& request, Duration limit) {

@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
+
+#include "core/base/number.h"
 
 namespace dt::launcher {
 namespace {
@@ -84,10 +85,8 @@ std::optional<io::HostKeyPolicy> parse_host_keys(std::string_view text) {
 }
 
 template <class Number>
-Number parse_number(std::string_view text) {
-  Number value{};
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
+Number leading_number(std::string_view text) {
+  return take_number<Number>(text).value_or(0);
 }
 
 /// Keywords we cannot honour and what that means for the user.
@@ -326,14 +325,14 @@ SshHostConfig SshConfig::lookup(std::string_view name, std::string_view user) co
     }
     if (!seen.insert(line.keyword).second) return;
     if (line.keyword == "hostname") result.hostname = expand_tokens(word, name, name, 0, "");
-    if (line.keyword == "port") result.port = parse_number<std::uint16_t>(word);
+    if (line.keyword == "port") result.port = leading_number<std::uint16_t>(word);
     if (line.keyword == "user") result.user = word;
     if (line.keyword == "identitiesonly") result.identities_only = is_yes(word);
     if (line.keyword == "identityagent") result.identity_agent = word;
     if (line.keyword == "hostkeyalias") result.host_key_alias = word;
     if (line.keyword == "forwardagent") result.forward_agent = is_yes(word);
     if (line.keyword == "serveraliveinterval") result.alive_interval = parse_time(word);
-    if (line.keyword == "serveralivecountmax") result.alive_count_max = parse_number<int>(word);
+    if (line.keyword == "serveralivecountmax") result.alive_count_max = leading_number<int>(word);
     if (line.keyword == "proxycommand") result.proxy_command = line.rest;
     if (line.keyword == "proxyjump") result.proxy_jump = word;
     if (line.keyword == "stricthostkeychecking") result.host_keys = parse_host_keys(word);

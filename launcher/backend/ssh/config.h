@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/id.h"
 #include "core/base/result.h"
+#include "core/base/time.h"
 #include "io/job/spec.h"
 
 namespace dt::launcher {

@@ -102,8 +102,7 @@ awaitable<Result<Connection>> Connector::try_connect(const Target& target,
   Error late{ErrorKind::kTimeout,
              fmt::format("nothing more from {} port {} for {:.1f} s: does something other than "
                          "sshd listen there, or is the machine overloaded?",
-                         dialed->address, target.port,
-                         std::chrono::duration<double>(limits_->handshake).count())};
+                         dialed->address, target.port, seconds(limits_->handshake))};
   const Watchdog watchdog(session, limits_->handshake, std::move(late));
   auto shaken = co_await session->handshake(std::move(dialed->socket));
   if (!shaken) {

@@ -83,10 +83,7 @@ std::string jump_command(const std::string& jump, const io::SshOptions& options)
 
 }  // namespace
 
-Duration Dialer::timeout() const {
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(options_->connect_timeout_s));
-}
+Duration Dialer::timeout() const { return from_seconds(options_->connect_timeout_s); }
 
 awaitable<Result<Endpoints>> Dialer::resolve(Target target) {
   boost::system::error_code ec;

@@ -193,8 +193,7 @@ void SshSession::alive_tick() {
       self->alive_seen_ = self->lib_->raw_bytes.in_bytes;
       self->alive_missed_ = 0;
     } else if (++self->alive_missed_ > self->alive_count_max_) {
-      const auto silent = std::chrono::duration<double>(self->alive_interval_).count() *
-                          (self->alive_count_max_ + 1);
+      const auto silent = seconds(self->alive_interval_) * (self->alive_count_max_ + 1);
       self->close(
           {ErrorKind::kTimeout,
            fmt::format("no sign of life for {:.0f} s: the connection was given up", silent)});

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/id.h"
+#include "core/base/time.h"
 #include "io/job/spec.h"
 #include "io/log.h"
 #include "launcher/backend/backend.h"

@@ -4,17 +4,13 @@
 
 #include <set>
 
+#include "test/core/job/ids.h"
 #include "test/support/catch.h"
 
 using namespace dt;
+using dt::test::ids;
 
 namespace {
-
-std::vector<WorkerId> ids(std::initializer_list<std::uint32_t> values) {
-  std::vector<WorkerId> out;
-  for (const auto v : values) out.emplace_back(v);
-  return out;
-}
 
 Boundary begun(std::initializer_list<std::uint32_t> members) {
   Boundary b;

@@ -10,9 +10,7 @@ namespace {
 const Host kSilentHost{"", "a", 0};
 const WorkerId kWorker(4);
 
-Time at(double seconds) {
-  return Time{} + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
+Time at(double seconds) { return Time{} + from_seconds(seconds); }
 
 }  // namespace
 

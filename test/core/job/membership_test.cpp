@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "test/core/job/ids.h"
 #include "test/support/catch.h"
 
 using namespace dt;
+using dt::test::ids;
 using namespace std::chrono_literals;
 
 namespace {
@@ -46,12 +48,6 @@ struct MembersOfJob {
   Membership m;
   std::vector<WorkerId> members;
 };
-
-std::vector<WorkerId> ids(std::initializer_list<std::uint32_t> values) {
-  std::vector<WorkerId> out;
-  for (const auto v : values) out.emplace_back(v);
-  return out;
-}
 
 }  // namespace
 

@@ -30,8 +30,7 @@ class WatchedServers {
         for (const ServerId id : give_data) watch.data_seen(id, now);
       }
       for (const auto& found : watch.tick(sights, now))
-        return fmt::format("{:.1f} s: server {} {}{}",
-                           std::chrono::duration<double>(now - begin).count(), found.id,
+        return fmt::format("{:.1f} s: server {} {}{}", seconds(now - begin), found.id,
                            found.is_lost ? "is lost: " : "", found.why);
     }
     return "";
