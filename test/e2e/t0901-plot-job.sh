@@ -1,5 +1,6 @@
 # timeout=120
-# scripts/plot-job draws a finished job: the throughput doubles between the mark of a join and that of the leave.
+# scripts/plot-job draws a finished job: the throughput rises at the mark of a join and falls at that of the leave; a
+# killed worker has a mark of its own.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 plot="$DT_SOURCE/scripts/plot-job"
@@ -9,7 +10,7 @@ expect_output folder "^plot-job: $T/nothing/.dtlaunch/current.json: No such file
 run word "$plot" .
 expect_status 2
 
-train -n 1 --
+train -n 2 --max-restarts 0 --
 some_epochs 2
 dtctl add localhost
 changed 'ADDED localhost'
@@ -17,6 +18,9 @@ some_epochs 4
 dtctl remove localhost
 changed 'ADDED localhost' 'REMOVED localhost'
 some_epochs 2
+kill -9 "$(pid_of workers 1)"
+changed 'ADDED localhost' 'REMOVED localhost' 'REMOVED localhost'
+some_epochs 1
 end_job
 
 run steps "$plot" . "$T/job.svg"
@@ -40,8 +44,8 @@ join, leave = marks["localhost joins"], marks["localhost leaves"]
 curve = [tuple(map(float, point.split(","))) for path in root.iter(svg + "path") if "31, 119, 180" in path.get("stroke", "")
          for point in re.findall(r"[\d.]+,[\d.]+", path.get("d"))]
 floor = max(y for _, y in curve)
-one = statistics.median(floor - y for x, y in curve if x < join - 20)
-two = statistics.median(floor - y for x, y in curve if join + 20 < x < leave - 20)
-print(f"join at {join}, leave at {leave}; one worker {one}, two {two}")
-sys.exit(not (join < leave and 1.5 * one < two))
+two = statistics.median(floor - y for x, y in curve if x < join - 20)
+three = statistics.median(floor - y for x, y in curve if join + 20 < x < leave - 20)
+print(f"join at {join}, leave at {leave}; two workers {two}, three {three}")
+sys.exit(not (join < leave < marks["localhost fails"] and 1.25 * two < three))
 EOT
