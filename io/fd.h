@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "core/base/result.h"
+
 namespace dt::io {
 
 /// Move-only; closes on destruction. -1 is none.
@@ -25,5 +27,17 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+struct Pipe {
+  Fd read;
+  Fd write;
+};
+[[nodiscard]] Result<Pipe> make_pipe();
+
+struct SocketPair {
+  Fd ours;
+  Fd theirs;
+};
+[[nodiscard]] Result<SocketPair> make_socket_pair();
 
 }  // namespace dt::io

@@ -1,5 +1,6 @@
 #include "io/subprocess.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,53 +10,98 @@
 #include <cstdlib>
 #include <sstream>
 
-namespace dt::launcher {
+#include "io/fd.h"
 
-Result<Subprocess> Subprocess::start(const std::vector<std::string>& argv, int in, int out,
-                                     int err) {
+namespace dt::io {
+namespace {
+
+/// posix_spawn's two tables.
+struct SpawnPlan {
+  SpawnPlan() {
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawnattr_init(&attributes);
+  }
+  ~SpawnPlan() {
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&files);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+  void set_signals_and_group(ProcessGroup group) {
+    sigset_t none;
+    sigset_t all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &all);
+    short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+    if (group == ProcessGroup::kOwn) flags |= POSIX_SPAWN_SETPGROUP;
+    if (group == ProcessGroup::kOwnSession) flags |= POSIX_SPAWN_SETSID;
+    ::posix_spawnattr_setflags(&attributes, flags);
+  }
+
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+};
+
+}  // namespace
+
+Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& argv,
+                    const std::vector<int>& files, ProcessGroup group) {
+  SpawnPlan plan;
+  plan.set_signals_and_group(group);
+  const int count = static_cast<int>(files.size());
+  std::vector<Fd> sources;  // above the child's numbers: no dup2 overwrites the next one's source
+  for (int i = 0; i < count; ++i) {
+    sources.emplace_back(::fcntl(files[static_cast<std::size_t>(i)], F_DUPFD_CLOEXEC, count));
+    if (!sources.back()) return tl::unexpected(errno_error(errno, "start " + program));
+    ::posix_spawn_file_actions_adddup2(&plan.files, sources.back().get(), i);
+  }
+  ::posix_spawn_file_actions_addclosefrom_np(&plan.files, count);
   std::vector<char*> words;
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-  if (err >= 0)
-    posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-  else
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", 2, 0);
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   pid_t pid = -1;
   const int error =
-      posix_spawnp(&pid, words.front(), &actions, &attributes, words.data(), ::environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (error != 0) return tl::unexpected(errno_error(error, "start " + argv.front()));
-  return Subprocess(pid);
+      ::posix_spawnp(&pid, program.c_str(), &plan.files, &plan.attributes, words.data(), ::environ);
+  if (error != 0) return tl::unexpected(errno_error(error, "start " + program));
+  return pid;
 }
 
-int Subprocess::wait() {
+ExitStatus exit_status(int wait_status) {
+  ExitStatus out;
+  if (WIFSIGNALED(wait_status))
+    out.signal = WTERMSIG(wait_status);
+  else
+    out.code = WEXITSTATUS(wait_status);
+  return out;
+}
+
+Result<Subprocess> Subprocess::start(const std::vector<std::string>& argv,
+                                     const std::vector<int>& files) {
+  auto pid = spawn(argv.front(), argv, files, ProcessGroup::kOwn);
+  if (!pid) return tl::unexpected(pid.error());
+  return Subprocess(*pid);
+}
+
+ExitStatus Subprocess::wait() {
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return exit_status(status);
 }
 
 Subprocess::~Subprocess() {
   if (pid_ < 0) return;
   ::kill(-pid_, SIGKILL);
   static_cast<void>(wait());
+}
+
+std::filesystem::path program_folder() {
+  std::error_code ec;
+  return std::filesystem::read_symlink("/proc/self/exe", ec).parent_path();
 }
 
 bool in_path(const std::string& program) {
@@ -66,4 +112,4 @@ bool in_path(const std::string& program) {
   return false;
 }
 
-}  // namespace dt::launcher
+}  // namespace dt::io

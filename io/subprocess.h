@@ -1,36 +1,51 @@
-/// A child process of ours on this machine: a ProxyCommand, rsync.
+/// Programs that this process starts on its machine.
 #pragma once
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
-#include "io/fd.h"
+#include "core/protocol/control_messages.h"
 
-namespace dt::launcher {
+namespace dt::io {
 
-/// Killed and reaped on destruction.
+/// Decides whose signals from a terminal the program gets.
+enum class ProcessGroup { kOurs, kOwn, kOwnSession };
+
+/// Starts `program` (a path, or a name in PATH) with `argv`, this environment, default signals and
+/// no signal blocked. Descriptor i of it is `files[i]`; it has no others. The caller reaps it.
+[[nodiscard]] Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& argv,
+                                  const std::vector<int>& files, ProcessGroup group);
+
+/// What waitpid() has found.
+[[nodiscard]] ExitStatus exit_status(int wait_status);
+
+/// A child in its own process group, killed and reaped on destruction: a ProxyCommand, rsync.
 class Subprocess {
  public:
-  /// Starts `argv` by PATH in its own process group, with `in` and `out` as stdin and stdout, and
-  /// `err` (-1: /dev/null) as stderr. All other descriptors of ours are close-on-exec.
-  [[nodiscard]] static Result<Subprocess> start(const std::vector<std::string>& argv, int in,
-                                                int out, int err);
+  /// Starts argv[0]; `files` as in spawn().
+  [[nodiscard]] static Result<Subprocess> start(const std::vector<std::string>& argv,
+                                                const std::vector<int>& files);
   Subprocess(Subprocess&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
   Subprocess& operator=(Subprocess&&) = delete;
   ~Subprocess();
 
-  /// Reaps a child that has ended or is about to (its pipes are closed): exit code or 128 + signal.
-  [[nodiscard]] int wait();
+  /// Reaps a child that has ended or is about to (its pipes are closed).
+  [[nodiscard]] ExitStatus wait();
 
  private:
   explicit Subprocess(pid_t pid) : pid_(pid) {}
   pid_t pid_ = -1;
 };
 
+/// Where this program lies; its siblings are there. Empty if the kernel does not say it.
+[[nodiscard]] std::filesystem::path program_folder();
+
 /// Whether a program is in PATH.
 [[nodiscard]] bool in_path(const std::string& program);
 
-}  // namespace dt::launcher
+}  // namespace dt::io

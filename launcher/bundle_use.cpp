@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "io/subprocess.h"
+
 namespace dt::launcher {
 namespace {
 
@@ -19,9 +21,8 @@ bool is_bundle_name(const std::string& name) {
 }  // namespace
 
 void touch_bundle() {
-  std::error_code ec;
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe", ec).parent_path();
-  if (ec || !is_bundle_name(folder.filename().string())) return;
+  const auto folder = io::program_folder();
+  if (!is_bundle_name(folder.filename().string())) return;
   ::utimensat(AT_FDCWD, folder.c_str(), nullptr, 0);
 }
 

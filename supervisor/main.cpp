@@ -14,6 +14,7 @@
 #include "core/protocol/exit_code.h"
 #include "io/descriptor_limit.h"
 #include "io/job/control_protocol.h"
+#include "io/subprocess.h"
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
@@ -46,7 +47,7 @@ Result<io::JobSpec> load_spec(const std::string& file) {
 /// What a host needs: the programs that lie beside this one. They need no library that a host with
 /// glibc and an sshd lacks.
 std::vector<std::string> bundle_files() {
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const auto folder = io::program_folder();
   std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
   // For --prepare-data.
   if (const auto check = folder / "dtgpucheck"; std::filesystem::exists(check))

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <filesystem>
 
 #include "io/fd.h"
+#include "io/process_tree.h"
 
 namespace dt::bench {
 
@@ -96,7 +96,7 @@ Result<void> Children::join(Duration limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!all_.empty()) {
     const Child child = all_.front();
-    const io::Fd ended(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+    const io::Fd ended = launcher::open_pidfd(child.pid);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
     pollfd look{ended.get(), POLLIN, 0};

@@ -37,17 +37,15 @@ Result<void> result_of(const kv::cuda::Status& status, const std::string& what) 
 Result<std::string> why_no_devices(const KvOptions& options) {
   const auto devices = devices_of(options);
   if (devices.empty()) return std::string();
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "make a pipe"));
-  const io::Fd reader(ends[0]);
-  const io::Fd writer(ends[1]);
+  const auto answer = io::make_pipe();
+  if (!answer) return tl::unexpected(answer.error());
   Children asking;
   const auto ask = [&]() -> Result<void> {
     for (const int device : devices) {
       const std::string why = kv::cuda::why_no_device(device);
       if (why.empty()) continue;
       // A sentence fits into the pipe.
-      if (::write(writer.get(), why.data(), why.size()) < 0)
+      if (::write(answer->write.get(), why.data(), why.size()) < 0)
         return tl::unexpected(errno_error(errno, "tell of the devices"));
       break;
     }
@@ -56,9 +54,9 @@ Result<std::string> why_no_devices(const KvOptions& options) {
   if (auto started = asking.fork("devices", ask); !started) return tl::unexpected(started.error());
   if (auto ended = asking.join(kAskLimit); !ended) return tl::unexpected(ended.error());
   char text[1024];
-  if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0)
+  if (::fcntl(answer->read.get(), F_SETFL, O_NONBLOCK) != 0)
     return tl::unexpected(errno_error(errno, "read of the devices"));
-  const ssize_t size = ::read(reader.get(), text, sizeof text);
+  const ssize_t size = ::read(answer->read.get(), text, sizeof text);
   return std::string(text, size > 0 ? static_cast<std::size_t>(size) : 0);
 }
 

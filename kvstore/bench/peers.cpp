@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "io/subprocess.h"
 #include "kvstore/bench/raw_copies.h"
 #include "kvstore/bench/raw_exchange.h"
 
@@ -16,11 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBucketBytes = 25'000'000;  ///< What DistributedDataParallel takes.
-
-std::string beside_us(const char* program) {
-  std::error_code ec;
-  return (fs::read_symlink("/proc/self/exe", ec).parent_path() / program).string();
-}
 
 Result<Contender> with_control(const Peer& peer, const KvOptions& options, const TensorList& list) {
   auto control = Control::create(options.workers, list.elements);
@@ -38,8 +34,8 @@ Result<Contender> start_gloo(const Peer& peer, const KvOptions& options, const T
   for (std::uint32_t r = 0; r < options.workers; ++r) {
     auto started = contender->children.run(
         fmt::format("rank {}", r),
-        {beside_us(peer.program), contender->control.path(), std::to_string(r), folder,
-         std::to_string(per_tensor ? 0 : kBucketBytes)});
+        {(io::program_folder() / peer.program).string(), contender->control.path(),
+         std::to_string(r), folder, std::to_string(per_tensor ? 0 : kBucketBytes)});
     if (!started) return tl::unexpected(started.error());
   }
   return contender;
@@ -61,7 +57,8 @@ Result<Contender> start_mpi(const Peer& peer, const KvOptions& options, const Te
   set("oob_tcp_if_include", "lo");
   set("mpi_yield_when_idle", "1");  // ranks spin; with fewer cores than ranks they would starve
   if (::geteuid() == 0) argv.emplace_back("--allow-run-as-root");
-  argv.insert(argv.end(), {beside_us(peer.program), contender->control.path()});
+  argv.insert(argv.end(),
+              {(io::program_folder() / peer.program).string(), contender->control.path()});
   if (auto started = contender->children.run("mpirun", argv); !started)
     return tl::unexpected(started.error());
   return contender;
@@ -138,7 +135,9 @@ Result<void> check_peer(const std::string& name) {
   for (const auto& peer : known_peers()) {
     names.emplace_back(peer.name);
     if (name != peer.name) continue;
-    if (!peer.program || ::access(beside_us(peer.program).c_str(), X_OK) == 0) return {};
+    if (!peer.program ||
+        ::access((io::program_folder() / peer.program).string().c_str(), X_OK) == 0)
+      return {};
     return fail(ErrorKind::kInvalid,
                 "{} is not beside dtbench: it is built where its library is found (apt-get install "
                 "{}, then build again)",

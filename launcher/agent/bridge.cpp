@@ -1,7 +1,6 @@
 #include "launcher/agent/bridge.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,6 +23,7 @@
 #include "core/protocol/control_messages.h"
 #include "io/job/spec.h"
 #include "io/process_tree.h"
+#include "io/subprocess.h"
 #include "launcher/agent/agent.h"
 #include "launcher/bundle_use.h"
 
@@ -109,27 +109,13 @@ Result<pid_t> start_daemon(const AttachOptions& options, const AgentFiles& files
   if (options.is_first) words.emplace_back("--first");
   if (!options.lonely_timeout.empty())
     words.insert(words.end(), {"--lonely-timeout", options.lonely_timeout});
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_adddup2(&actions, lock, kDaemonLockFd);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 2, files.log.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW, 0600);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
-  pid_t pid = 0;
-  const int error =
-      ::posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return tl::unexpected(errno_error(error, "start the agent"));
-  return pid;
+  const io::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const int append = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+  const io::Fd log(::open(files.log.c_str(), append, 0600));
+  if (!null || !log) return tl::unexpected(errno_error(errno, "open " + files.log));
+  static_assert(kDaemonLockFd == 3);
+  return io::spawn("/proc/self/exe", words, {null.get(), null.get(), log.get(), lock},
+                   io::ProcessGroup::kOwnSession);
 }
 
 std::string last_words(const std::string& log) {
@@ -250,9 +236,7 @@ Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles&
       auto lock = try_lock(files.lock);
       if (!lock) return tl::unexpected(lock.error());
       if (*lock) {
-        // Kept above the daemon's descriptor numbers, so that dup2 always makes a new one.
-        const io::Fd high(::fcntl((*lock)->get(), F_DUPFD_CLOEXEC, kDaemonLockFd + 1));
-        auto pid = start_daemon(options, files, high.get());
+        auto pid = start_daemon(options, files, (*lock)->get());
         if (!pid) return tl::unexpected(pid.error());
         daemon = *pid;
       }

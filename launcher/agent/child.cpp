@@ -17,16 +17,10 @@
 namespace dt::launcher {
 namespace {
 
-struct OutputPipe {
-  io::Fd read;
-  io::Fd write;
-};
-
-Result<OutputPipe> make_output_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "make a pipe"));
-  OutputPipe pipe{io::Fd(ends[0]), io::Fd(ends[1])};
-  ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+/// Reading never blocks.
+Result<io::Pipe> make_output_pipe() {
+  auto pipe = io::make_pipe();
+  if (pipe) ::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK);
   return pipe;
 }
 

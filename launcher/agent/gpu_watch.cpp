@@ -14,6 +14,7 @@
 #include "io/job/spec.h"
 #include "io/nvml.h"
 #include "io/process_tree.h"
+#include "io/subprocess.h"
 #include "launcher/agent/child.h"
 
 namespace dt::launcher {
@@ -117,12 +118,8 @@ awaitable<void> GpuWatch::one_process() {
   process_.reset();
   if (!reaped || stopped_) co_return;
   gpus_.clear();
-  nothing_there_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  ExitStatus how;
-  if (WIFEXITED(status))
-    how.code = WEXITSTATUS(status);
-  else
-    how.signal = WTERMSIG(status);
+  const ExitStatus how = io::exit_status(status);
+  nothing_there_ = how.clean();
   trouble_ =
       nothing_there_ ? "" : "NVML is not asked: what asks it has ended with " + to_string(how);
 }

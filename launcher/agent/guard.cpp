@@ -94,16 +94,11 @@ void end_everything(const std::set<pid_t>& groups, const std::string& mark) {
   ::_exit(0);
 }
 
-struct GuardPipe {
-  io::Fd read;
-  io::Fd write;
-};
-
-Result<GuardPipe> make_guard_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "make a pipe"));
-  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
-  return GuardPipe{io::Fd(ends[0]), io::Fd(ends[1])};
+/// Writing never blocks.
+Result<io::Pipe> make_guard_pipe() {
+  auto pipe = io::make_pipe();
+  if (pipe) ::fcntl(pipe->write.get(), F_SETFL, O_NONBLOCK);
+  return pipe;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "io/job/spec.h"
 #include "io/process_tree.h"
+#include "io/subprocess.h"
 #include "launcher/agent/child.h"
 #include "launcher/agent/internal.h"
 
@@ -42,9 +43,8 @@ std::string path_with_own_folder(const std::vector<std::pair<std::string, std::s
   std::string path = inherited ? inherited : "/usr/local/bin:/usr/bin:/bin";
   for (const auto& [name, value] : env)
     if (name == "PATH") path = value;
-  std::error_code ec;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
-  return ec ? path : path + ":" + self.parent_path().string();
+  const auto own = io::program_folder();
+  return own.empty() ? path : path + ":" + own.string();
 }
 
 /// Of "NAME=value" entries.

@@ -2,21 +2,19 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
-#include <filesystem>
 #include <optional>
 
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/fd.h"
 #include "io/process_tree.h"
+#include "io/subprocess.h"
 
 namespace dt::launcher {
 namespace {
@@ -84,57 +82,23 @@ class LocalStream final : public io::ByteStream {
 };
 
 /// In a session of its own: Ctrl-C at the terminal does not reach it.
-Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& words, int stream,
-                    int errors) {
-  std::vector<char*> argv;
-  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_adddup2(&actions, stream, STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, stream, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  pid_t pid = 0;
+Result<pid_t> start_bridge(const std::string& program, const std::vector<std::string>& argv,
+                           const io::Fd& stream, const io::Fd& errors) {
   const io::RestoredDescriptorLimit restored;
-  const int error =
-      ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return tl::unexpected(errno_error(error, "run " + program));
-  return pid;
-}
-
-std::string sibling_agent() {
-  std::error_code ec;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
-  return (self.parent_path() / "dtagent").string();
+  return io::spawn(program, argv, {stream.get(), stream.get(), errors.get()},
+                   io::ProcessGroup::kOwnSession);
 }
 
 awaitable<Result<std::unique_ptr<io::ByteStream>>> open_bridge(std::string program,
                                                                std::vector<std::string> argv) {
   const auto executor = co_await asio::this_coro::executor;
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    co_return tl::unexpected(errno_error(errno, "make a socket pair"));
-  io::Fd ours(ends[0]);
-  const io::Fd theirs(ends[1]);
-  int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) co_return tl::unexpected(errno_error(errno, "make a pipe"));
-  io::Fd words(pipe[0]);
-  const io::Fd errors(pipe[1]);
-  ::fcntl(words.get(), F_SETFL, O_NONBLOCK);
+  auto sockets = io::make_socket_pair();
+  if (!sockets) co_return tl::unexpected(sockets.error());
+  auto words = io::make_pipe();
+  if (!words) co_return tl::unexpected(words.error());
+  ::fcntl(words->read.get(), F_SETFL, O_NONBLOCK);
 
-  const auto pid = spawn(program, argv, theirs.get(), errors.get());
+  const auto pid = start_bridge(program, argv, sockets->theirs, words->write);
   if (!pid) co_return tl::unexpected(pid.error());
   io::Fd handle = open_pidfd(*pid);
   if (!handle) {
@@ -146,17 +110,18 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> open_bridge(std::string progr
   auto bridge = std::make_shared<Bridge>(executor, *pid, std::move(handle));
   reap_when_ended(bridge);
   const asio::local::stream_protocol unix_domain;
-  io::UnixSocket socket(executor, unix_domain, ours.release());
+  io::UnixSocket socket(executor, unix_domain, sockets->ours.release());
   auto carried = io::unix_stream(std::move(socket));
   std::unique_ptr<io::ByteStream> stream =
-      std::make_unique<LocalStream>(std::move(carried), std::move(bridge), std::move(words));
+      std::make_unique<LocalStream>(std::move(carried), std::move(bridge), std::move(words->read));
   co_return stream;
 }
 
 }  // namespace
 
 LocalBackend::LocalBackend(std::string program)
-    : program_(program.empty() ? sibling_agent() : std::move(program)) {}
+    : program_(program.empty() ? (io::program_folder() / "dtagent").string() : std::move(program)) {
+}
 
 awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(Host, AgentCommand command) {
   return open_bridge(program_, std::move(command.argv));

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -28,6 +27,7 @@
 #include "io/job/checkpoint_manifest.h"
 #include "io/job/control_protocol.h"
 #include "io/json_number.h"
+#include "io/process_tree.h"
 
 namespace dt::launcher {
 namespace {
@@ -161,7 +161,7 @@ Result<void> find_env_values(
 
 void wait_for_end(const LastJob& job, std::chrono::milliseconds limit) {
   if (!job.has_journal) return;
-  const io::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, job.pid, 0)));
+  const io::Fd process = open_pidfd(static_cast<pid_t>(job.pid));
   if (!process) return;
   pollfd ended{process.get(), POLLIN, 0};
   static_cast<void>(::poll(&ended, 1, static_cast<int>(limit.count())));

@@ -2,14 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
 
 #include "core/base/number.h"
@@ -17,6 +15,8 @@
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/job/control_protocol.h"
+#include "io/process_tree.h"
+#include "io/subprocess.h"
 #include "io/within.h"
 
 namespace dt::launcher {
@@ -29,29 +29,11 @@ constexpr auto kReadyLimit = std::chrono::seconds(60);
 constexpr auto kEndLimit = std::chrono::seconds(5);
 constexpr int kReadyFd = 3;
 
-std::string sibling(const std::string& program) {
-  std::error_code ec;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
-  return (self.parent_path() / program).string();
-}
-
-/// Between fork and exec: async-signal-safe calls only.
-[[noreturn]] void become(const std::vector<char*>& argv, int null, int log, int ready) {
-  ::setsid();
-  io::restore_descriptor_limit();
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT}) ::signal(number, SIG_DFL);
-  ::dup2(null, STDIN_FILENO);
-  ::dup2(log, STDOUT_FILENO);
-  ::dup2(log, STDERR_FILENO);
-  if (ready == kReadyFd)
-    ::fcntl(ready, F_SETFD, 0);
-  else
-    ::dup2(ready, kReadyFd);
-  ::execv(argv[0], argv.data());
-  ::_exit(127);
+Result<pid_t> start_with_first_limit(const std::vector<std::string>& argv,
+                                     const std::vector<int>& files) {
+  static_assert(kReadyFd == 3);
+  const io::RestoredDescriptorLimit restored;
+  return io::spawn(argv.front(), argv, files, io::ProcessGroup::kOwnSession);
 }
 
 /// Everything the supervisor says through the readiness pipe, up to its first newline or the end.
@@ -110,29 +92,26 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   const io::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) co_return cannot(errno_error(errno, "open " + log_path));
   const io::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  int ends[2];
-  if (!null || ::pipe2(ends, O_CLOEXEC) != 0) co_return cannot(errno_error(errno, "pipe"));
-  io::Fd ready(ends[0]);
-  io::Fd ready_write(ends[1]);
+  if (!null) co_return cannot(errno_error(errno, "open /dev/null"));
+  auto ready = io::make_pipe();
+  if (!ready) co_return cannot(ready.error());
 
-  std::vector<std::string> words = {sibling("dtsupervisor"), "--spec", spec_file(spec),
-                                    "--ready-fd", std::to_string(kReadyFd)};
+  std::vector<std::string> words = {(io::program_folder() / "dtsupervisor").string(), "--spec",
+                                    spec_file(spec), "--ready-fd", std::to_string(kReadyFd)};
   if (how != SupervisorStart::kNew) words.emplace_back("--resume");
   const bool is_resumed = how != SupervisorStart::kNew && how != SupervisorStart::kRevive;
   if (is_resumed && !spec.detached) words.emplace_back("--owned");
   if (how == SupervisorStart::kAdopt) words.emplace_back("--adopt");
   if (how == SupervisorStart::kTakeOver) words.emplace_back("--take-over");
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  if (::access(argv[0], X_OK) != 0)
+  if (::access(words[0].c_str(), X_OK) != 0)
     co_return cannot(errno_error(errno, words[0] + " belongs beside dtlaunch"));
 
-  const pid_t pid = ::fork();
-  if (pid < 0) co_return cannot(errno_error(errno, "fork"));
-  if (pid == 0) become(argv, null.get(), log.get(), ready_write.get());
-  ready_write.reset();
-  io::Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  auto started =
+      start_with_first_limit(words, {null.get(), log.get(), log.get(), ready->write.get()});
+  if (!started) co_return cannot(started.error());
+  const pid_t pid = *started;
+  ready->write.reset();
+  io::Fd pidfd = open_pidfd(pid);
   if (!pidfd) {
     const Error error = errno_error(errno, "watch the supervisor (pidfd_open)");
     ::kill(pid, SIGKILL);
@@ -140,7 +119,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   }
   std::unique_ptr<SupervisorProcess> process(new SupervisorProcess(pid, std::move(pidfd)));
 
-  auto said = co_await io::within(kReadyLimit, read_line(std::move(ready)),
+  auto said = co_await io::within(kReadyLimit, read_line(std::move(ready->read)),
                                   "waiting for the supervisor to get ready");
   if (!said) {
     // A job that runs must not be stopped by its supervisor's slow start. The journal bears a kill.
@@ -171,14 +150,7 @@ io::awaitable<std::optional<ExitStatus>> SupervisorProcess::wait(Duration limit)
   auto done = co_await io::within(limit, readable(std::move(copy)), "the supervisor's end");
   if (!done) co_return std::nullopt;
   int raw = 0;
-  ExitStatus status;
-  if (::waitpid(pid_, &raw, WNOHANG) == pid_) {
-    if (WIFSIGNALED(raw))
-      status.signal = WTERMSIG(raw);
-    else
-      status.code = WEXITSTATUS(raw);
-  }
-  ended_ = status;
+  ended_ = ::waitpid(pid_, &raw, WNOHANG) == pid_ ? io::exit_status(raw) : ExitStatus{};
   co_return ended_;
 }
 

@@ -1,9 +1,6 @@
 #include "supervisor/volume/client.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +11,7 @@
 
 #include "io/byte_stream.h"
 #include "io/fd.h"
+#include "io/subprocess.h"
 
 namespace dt::supervisor {
 
@@ -55,32 +53,6 @@ Error reply_error(const VolumeReply& reply) {
   if (reply.error == EACCES || reply.error == EPERM || reply.error == EROFS)
     error.kind = ErrorKind::kDenied;
   return error;
-}
-
-/// Starts `argv` with these as stdin and stdout and nothing else of ours open.
-Result<int> spawn_helper(const std::vector<std::string>& argv, int in, int out) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  std::vector<char*> words;
-  words.reserve(argv.size() + 1);
-  for (const auto& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  pid_t pid = -1;
-  const int failed = ::posix_spawn(&pid, words[0], &files, &attributes, words.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  if (failed != 0)
-    return tl::unexpected(errno_error(failed, "start the volume helper " + argv.front()));
-  return pid;
 }
 
 tl::unexpected<Error> helper_gone(const std::string& path) {
@@ -218,18 +190,15 @@ awaitable<void> VolumeClient::read_hints(std::shared_ptr<Helper> helper) {
 
 Result<void> VolumeClient::start_helper() {
   reap();
-  int ends[2];
-  int hints[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return tl::unexpected(errno_error(errno, "socketpair"));
-  io::Fd ours(ends[0]);
-  const io::Fd theirs(ends[1]);
-  if (::pipe2(hints, O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "pipe"));
-  io::Fd our_hints(hints[0]);
-  const io::Fd their_hints(hints[1]);
-  auto pid = spawn_helper(options_.helper, theirs.get(), their_hints.get());
-  if (!pid) return tl::unexpected(pid.error());
-  helper_ = std::make_shared<Helper>(executor_, ours.release(), our_hints.release());
+  auto stream = io::make_socket_pair();
+  if (!stream) return tl::unexpected(stream.error());
+  auto hints = io::make_pipe();
+  if (!hints) return tl::unexpected(hints.error());
+  auto pid =
+      io::spawn(options_.helper.front(), options_.helper,
+                {stream->theirs.get(), hints->write.get(), STDERR_FILENO}, io::ProcessGroup::kOurs);
+  if (!pid) return tl::unexpected(pid.error().at("the volume helper"));
+  helper_ = std::make_shared<Helper>(executor_, stream->ours.release(), hints->read.release());
   helper_->pid = *pid;
   hints_.spawn(read_hints(helper_));
   if (!watched_folder_.empty()) watch(watched_folder_, watched_name_);

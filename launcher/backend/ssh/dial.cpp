@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -133,15 +132,14 @@ Result<Dialed> Dialer::start_proxy(const Target& target) const {
   const std::string command = expand_tokens(
       configured.empty() ? jump_command(target.config.proxy_jump, *options_) : configured,
       target.hostname, target.name, target.port, target.user);
-  std::array<int, 2> pair{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
-    return tl::unexpected(errno_error(errno, "socketpair"));
-  io::Fd ours(pair[0]);
-  const io::Fd theirs(pair[1]);
-  auto child = Subprocess::start({"/bin/sh", "-c", "exec " + command}, theirs.get(), theirs.get(),
-                                 STDERR_FILENO);
+  auto pair = io::make_socket_pair();
+  if (!pair) return tl::unexpected(pair.error());
+  const int theirs = pair->theirs.get();
+  auto child =
+      io::Subprocess::start({"/bin/sh", "-c", "exec " + command}, {theirs, theirs, STDERR_FILENO});
   if (!child) return tl::unexpected(child.error());
-  return Dialed{std::move(ours), target.hostname, std::make_shared<Subprocess>(std::move(*child))};
+  return Dialed{std::move(pair->ours), target.hostname,
+                std::make_shared<io::Subprocess>(std::move(*child))};
 }
 
 }  // namespace dt::launcher

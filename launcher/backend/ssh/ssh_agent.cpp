@@ -1,7 +1,6 @@
 #include "launcher/backend/ssh/ssh_agent.h"
 
 #include <libssh/libssh.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -169,22 +168,22 @@ io::awaitable<int> authenticate_by_agent(std::shared_ptr<SshSession> session,
                                          std::string agent_socket, Duration deadline,
                                          std::vector<AgentIdentity> identities, ThreadPool& threads,
                                          std::string& problem) {
-  std::array<int, 2> pair{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
-    problem = errno_error(errno, "socketpair").message;
+  auto pair = io::make_socket_pair();
+  if (!pair) {
+    problem = pair.error().message;
     co_return SSH_AUTH_ERROR;
   }
-  if (ssh_set_agent_socket(session->raw(), pair[0]) != SSH_OK) {
-    ::close(pair[0]);
-    ::close(pair[1]);
+  if (ssh_set_agent_socket(session->raw(), pair->theirs.get()) != SSH_OK) {
     problem = session->last_error();
     co_return SSH_AUTH_ERROR;
   }
-  Relay relay{io::UnixSocket(session->executor(), asio::local::stream_protocol(), pair[1]),
-              agent_socket,
-              std::move(identities),
-              deadline,
-              {}};
+  static_cast<void>(pair->theirs.release());  // the session's now
+  Relay relay{
+      io::UnixSocket(session->executor(), asio::local::stream_protocol(), pair->ours.release()),
+      agent_socket,
+      std::move(identities),
+      deadline,
+      {}};
   // The relay lives in this frame: whatever happens, it is joined here.
   const bool throws = co_await asio::this_coro::throw_if_cancelled();
   co_await asio::this_coro::throw_if_cancelled(false);

@@ -25,21 +25,21 @@ constexpr std::size_t kLastWords = 2000;
 
 /// A local tool and the pipe its output comes by.
 struct Tool {
-  Subprocess process;
+  io::Subprocess process;
   asio::posix::stream_descriptor output;
 };
 
 /// stderr goes into the same pipe, or nowhere.
 Result<Tool> start_tool(const asio::any_io_executor& executor, const std::vector<std::string>& argv,
                         bool with_errors) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "pipe"));
-  io::Fd in(ends[0]);
-  const io::Fd out(ends[1]);
+  auto output = io::make_pipe();
+  if (!output) return tl::unexpected(output.error());
+  const int out = output->write.get();
   const io::Fd none(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  auto process = Subprocess::start(argv, none.get(), out.get(), with_errors ? out.get() : -1);
+  auto process = io::Subprocess::start(argv, {none.get(), out, with_errors ? out : none.get()});
   if (!process) return tl::unexpected(process.error());
-  return Tool{std::move(*process), asio::posix::stream_descriptor(executor, in.release())};
+  return Tool{std::move(*process),
+              asio::posix::stream_descriptor(executor, output->read.release())};
 }
 
 std::string last_words(std::string text) {
@@ -72,7 +72,7 @@ awaitable<Result<void>> by_rsync(std::string remote_shell, Host host, std::strin
     words.append(piece.data(), n);
     if (words.size() > 2 * kLastWords) words.erase(0, words.size() - kLastWords);
   }
-  const int code = tool->process.wait();
+  const int code = tool->process.wait().shell_code();
   if (code != 0)
     co_return fail(ErrorKind::kIo, "rsync ended with exit code {}: {}", code, last_words(words));
   co_return Result<void>();
@@ -103,7 +103,7 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
     if (*n == 0) break;
   }
   tool->output.close();
-  const int code = tool->process.wait();
+  const int code = tool->process.wait().shell_code();
   if (code != 0)
     co_return fail(ErrorKind::kIo, "tar -C {} ended with exit code {}: can all of it be read?",
                    source, code);
@@ -120,7 +120,7 @@ awaitable<Result<void>> sync_one(SshBackend& backend, Host host, std::string sou
   if (ready->exit_code != 0)
     co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination, ready->err);
   Result<void> done;
-  if (ready->out.find("rsync") != std::string::npos && in_path("rsync")) {
+  if (ready->out.find("rsync") != std::string::npos && io::in_path("rsync")) {
     std::string shell;
     for (const std::string& word : backend.ssh_command(host))
       shell += (shell.empty() ? "" : " ") + shell_word(word);
