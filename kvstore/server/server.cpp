@@ -3,18 +3,15 @@
 #include <array>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
 #include <deque>
 #include <map>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "io/asio.h"
 #include "io/clock.h"
-#include "io/task_group.h"
 #include "io/within.h"
-#include "kvstore/link/busy_poll.h"
+#include "kvstore/link/event_loop.h"
 #include "kvstore/link/handshake.h"
 #include "kvstore/link/tcp.h"
 #include "kvstore/server/checkpoint/loader.h"
@@ -44,23 +41,23 @@ class Server::Loop final : public Answers {
   using All = std::vector<std::unique_ptr<Loop>>;
 
   /// `all`: the server's loops, this one among them.
-  Loop(std::uint32_t index, const All& all, ShardOptions options, AtomicCounters& counters)
+  Loop(std::uint32_t index, const All& all, ShardOptions options, Duration busy_poll,
+       AtomicCounters& counters)
       : index_(index),
         all_(all),
         counters_(counters),
-        group_(context_.get_executor()),
+        events_(busy_poll),
         device_(options.device),
         shard_(options, *this) {
-    group_.spawn(tick());
+    events_.spawn(tick());
   }
 
-  io::asio::io_context& context() { return context_; }
-  io::TaskGroup& group() { return group_; }
-  void start(std::atomic<bool>& stopping, Duration busy_poll) {
-    thread_ = std::jthread([this, &stopping, busy_poll] {
+  [[nodiscard]] EventLoop& events() { return events_; }
+  void start(std::atomic<bool>& stopping) {
+    thread_ = std::jthread([this, &stopping] {
       report_.begin_thread(index_);
       if (device_) device_->begin_thread();
-      run(busy_poll);
+      events_.run();
       DT_CHECK(stopping, "a server loop ended by itself");
     });
   }
@@ -69,7 +66,7 @@ class Server::Loop final : public Answers {
   }
   void close() {
     for (auto& [worker, connection] : connections_) end(*connection);
-    group_.cancel();
+    events_.tasks().cancel();
   }
 
   /// An authenticated connection; replaces the worker's earlier one.
@@ -78,8 +75,8 @@ class Server::Loop final : public Answers {
     auto& present = connections_[worker];
     if (present) end(*present);
     present = connection;
-    group_.spawn(write(connection));
-    group_.spawn(serve(connection));
+    events_.spawn(write(connection));
+    events_.spawn(serve(connection));
   }
 
   void commit(const ServerCommit& commit, std::atomic<bool>& adopted, SavedLoop* saved) {
@@ -107,7 +104,7 @@ class Server::Loop final : public Answers {
   /// A request for the loop that it names, from a worker that may not be connected to that.
   void hand_over(const data::Header& header, Payload payload) {
     Loop* to = all_[header.chunk].get();
-    io::asio::post(to->context_, [to, header, payload = std::move(payload)]() mutable {
+    to->events_.post([to, header, payload = std::move(payload)]() mutable {
       to->shard_.handle_unchecked(header, std::move(payload), io::steady_now());
       to->write_answers();
     });
@@ -237,7 +234,7 @@ class Server::Loop final : public Answers {
   void answer_by_first(WorkerId to, const data::Header& header,
                        std::shared_ptr<const Payload> payload) {
     Loop* first = all_.front().get();
-    io::asio::post(first->context_, [first, to, header, payload = std::move(payload)]() mutable {
+    first->events_.post([first, to, header, payload = std::move(payload)]() mutable {
       first->answer(to, header, std::move(payload));
       first->write_answers();
     });
@@ -245,25 +242,6 @@ class Server::Loop final : public Answers {
 
   static void count(std::uint64_t now, std::uint64_t& told, std::atomic<std::uint64_t>& sum) {
     if (now != told) sum += now - std::exchange(told, now);
-  }
-
-  void run(Duration busy_poll) {
-    if (busy_poll <= Duration::zero()) {
-      context_.run();
-      return;
-    }
-    BusyPoll polling(busy_poll);
-    auto read = [this] {
-      bool has_read = false;
-      for (auto& [worker, connection] : connections_)
-        if (connection->link.read_now(*connection)) has_read = true;
-      return has_read;
-    };
-    while (!context_.stopped()) {
-      if (polling.turn(context_, read)) continue;
-      context_.run_one();
-      polling.renew();
-    }
   }
 
   io::awaitable<void> tick() {
@@ -280,7 +258,7 @@ class Server::Loop final : public Answers {
 
   io::awaitable<void> serve(std::shared_ptr<Connection> connection) {
     bytes_told_.try_emplace(connection->worker, 0);
-    const Error why = co_await connection->link.receive(*connection);
+    const Error why = co_await events_.receive(connection->link, *connection);
     if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
     const auto it = connections_.find(connection->worker);
     const bool is_present = it != connections_.end() && it->second == connection;
@@ -300,8 +278,7 @@ class Server::Loop final : public Answers {
   const All& all_;
   AtomicCounters& counters_;
   LoopReport report_;
-  io::asio::io_context context_{1};
-  io::TaskGroup group_;
+  EventLoop events_;
   std::shared_ptr<DeviceEngine> device_;  ///< Null: there is none.
   Shard shard_;
   std::map<WorkerId, std::shared_ptr<Connection>> connections_;
@@ -351,9 +328,9 @@ struct Server::Impl {
       if (loader) shard.offload = [this, i](auto work) { offload(i, std::move(work)); };
       shard.is_registrar = index() == 0 && i == 0;
       if (!devices.empty()) shard.device = devices[i];
-      loops.push_back(std::make_unique<Loop>(i, loops, shard, counters));
+      loops.push_back(std::make_unique<Loop>(i, loops, shard, options.busy_poll, counters));
     }
-    acceptor.emplace(loops[0]->context());
+    acceptor.emplace(loops[0]->events().context());
     if (!options.checkpoints.empty())
       writer.emplace([this](SavedWriter::Task task, Result<WrittenFile> written) {
         finish_saving(std::move(task), written);
@@ -363,7 +340,7 @@ struct Server::Impl {
   /// What a loop's shard has done by the loader.
   void offload(std::uint32_t loop, std::function<std::function<void()>()> work) {
     loader->submit([this, loop, work = std::move(work)] {
-      io::asio::post(loops[loop]->context(), [loop = loops[loop].get(), then = work()] {
+      loops[loop]->events().post([loop = loops[loop].get(), then = work()] {
         then();
         loop->write_answers();
       });
@@ -395,7 +372,7 @@ struct Server::Impl {
     if (is_current) return writer->submit(std::move(task));
     writer->cancel();
     for (std::size_t i = 0; i < task.loops.size(); ++i)
-      io::asio::post(loops[i]->context(), [kept = std::move(task.loops[i])] {});
+      loops[i]->events().post([kept = std::move(task.loops[i])] {});
   }
 
   /// On the writer's thread. Each loop lets its references go itself: it alone counts them.
@@ -403,7 +380,7 @@ struct Server::Impl {
     Saved saved{task.by.epoch, task.by.generation, {}};
     for (std::size_t i = 0; i < task.loops.size(); ++i) {
       saved.step = std::max(saved.step, task.loops[i].step);
-      io::asio::post(loops[i]->context(), [kept = std::move(task.loops[i])] {});
+      loops[i]->events().post([kept = std::move(task.loops[i])] {});
     }
     if (written) {
       saved.bytes = written->bytes;
@@ -447,7 +424,7 @@ struct Server::Impl {
       }
       auto link = std::make_shared<TcpLink>(std::move(std::get<1>(accepted)));
       strangers.push_back(link);
-      loops[0]->group().spawn(admit(std::move(link)));
+      loops[0]->events().spawn(admit(std::move(link)));
     }
   }
 
@@ -466,13 +443,13 @@ struct Server::Impl {
     const int fd = link->release();
     auto hand_over = [loop, protocol, fd, worker] {
       boost::system::error_code ec;
-      TcpSocket socket(loop->context());
+      TcpSocket socket(loop->events().context());
       socket.assign(protocol, fd, ec);
       if (ec) return;
       tune(socket);
       loop->adopt(std::move(socket), worker);
     };
-    io::asio::post(loop->context(), std::move(hand_over));
+    loop->events().post(std::move(hand_over));
   }
 
   io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpLink> link) {
@@ -531,10 +508,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& lo
   }
   auto impl = std::make_unique<Impl>(std::move(options), devices, log);
   auto listening = impl->listen();
-  if (listening) impl->loops[0]->group().spawn(impl->accept());
+  if (listening) impl->loops[0]->events().spawn(impl->accept());
   auto* raw = impl.get();
   std::unique_ptr<Server> server(new Server(std::move(impl)));
-  for (auto& loop : raw->loops) loop->start(raw->stopping, raw->options.busy_poll);
+  for (auto& loop : raw->loops) loop->start(raw->stopping);
   if (!listening) return tl::unexpected(listening.error());
   return server;
 }
@@ -545,7 +522,7 @@ Server::~Server() {
   if (impl_->loader) impl_->loader->stop();
   for (auto& loop : impl_->loops) {
     const bool accepts = &loop == &impl_->loops.front();
-    io::asio::post(loop->context(), [this, &loop, accepts] {
+    loop->events().post([this, &loop, accepts] {
       if (accepts) {
         boost::system::error_code ec;
         impl_->acceptor->close(ec);
@@ -572,7 +549,7 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
   if (impl_->begins_saving(commit)) shared->saved.resize(impl_->loops.size());
   for (std::size_t i = 0; i < impl_->loops.size(); ++i) {
     Loop* loop = impl_->loops[i].get();
-    io::asio::post(loop->context(), [this, loop, i, commit, shared] {
+    loop->events().post([this, loop, i, commit, shared] {
       loop->commit(commit, shared->adopted, shared->saved.empty() ? nullptr : &shared->saved[i]);
       if (--shared->left > 0) return;
       if (!shared->saved.empty()) impl_->save(commit, std::move(shared->saved), shared->adopted);
@@ -584,7 +561,7 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
 void Server::refresh() {
   for (auto& loop : impl_->loops)
     if (loop->report().is_to_ask(io::steady_now()))
-      io::asio::post(loop->context(), [l = loop.get()] { l->publish(); });
+      loop->events().post([l = loop.get()] { l->publish(); });
 }
 
 Traffic Server::traffic() {

@@ -1,7 +1,6 @@
 #include "kvstore/worker/client.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -9,8 +8,8 @@
 #include "io/log.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/link/descriptors.h"
-#include "kvstore/link/driver.h"
 #include "kvstore/link/environment.h"
+#include "kvstore/link/event_loop.h"
 #include "kvstore/worker/calls.h"
 #include "kvstore/worker/chunk.h"
 #include "kvstore/worker/device/arrays.h"
@@ -53,13 +52,11 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
  public:
   Client(ClientOptions options, std::unique_ptr<JobLink> job)
       : options_(std::move(options)),
-        group_(context_.get_executor()),
-        driver_(context_),
+        loop_(options_.busy_poll),
         job_(std::move(job)),
         member_({options_.worker, options_.rank, options_.num_workers, options_.newcomer}),
-        links_({options_.worker, options_.secret, options_.lost_limit, options_.busy_poll}, *this,
-               context_, group_, driver_),
-        dispatch_(options_.worker, links_, context_, driver_, options_.replicas,
+        links_({options_.worker, options_.secret, options_.lost_limit}, *this, loop_),
+        dispatch_(options_.worker, links_, loop_, options_.replicas,
                   [this] { change_.on_ended(); }),
         memory_({options_.worker, options_.transport, options_.share_from, options_.may_share,
                  options_.start_limit, options_.lost_limit},
@@ -67,13 +64,11 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
         keys_(options_.chunk_bytes),
         setup_(
             {options_.worker, options_.start_limit}, keys_, links_, dispatch_, memory_, member_,
-            [this](const StoreError& error) {
-              io::asio::post(context_, [this, error] { break_store(error); });
-            },
+            [this](const StoreError& error) { loop_.post([this, error] { break_store(error); }); },
             [this] { return await_servers(deadline_after(options_.start_limit)); }),
         change_({options_.chunk_bytes, options_.worker, options_.let_go_limit,
                  options_.end_process ? options_.end_process : end_process},
-                links_, dispatch_, keys_, memory_, setup_, context_, group_,
+                links_, dispatch_, keys_, memory_, setup_, loop_,
                 [this] { return await_servers(std::nullopt); }) {}
 
   ~Client() override;
@@ -160,7 +155,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
                              const PushOptions& options);
   template <class Done>
   bool wait_for(Done done, Deadline deadline) {
-    return links_.run_until(std::move(done), deadline);
+    return loop_.run_until(std::move(done), deadline);
   }
   /// Whether a push of the key is applied on arrival. Auxiliary keys are a mean over the workers,
   /// in dist_async as well.
@@ -188,9 +183,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Status sync_rounds();
 
   ClientOptions options_;
-  io::asio::io_context context_{1};
-  io::TaskGroup group_;
-  Driver driver_;
+  EventLoop loop_;
   std::unique_ptr<JobLink> job_;  ///< The loop's.
   io::FdLog stderr_{2};
   ThresholdWarnings warnings_{stderr_};  ///< The loop's.
@@ -217,9 +210,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
 // ---------------------------------------------------------------- opening and closing
 
 Status Client::open() {
-  group_.spawn(serve_job());
-  group_.spawn(beat());
-  driver_.start();
+  loop_.spawn(serve_job());
+  loop_.spawn(beat());
+  loop_.start();
   auto connected = await_servers(SteadyClock::now() + options_.start_limit);
   if (!connected && connected.error().code == DTKV_ROLLBACK) return change_.renew();
   return connected;
@@ -251,18 +244,18 @@ Status Client::await_servers(Deadline deadline) {
 }
 
 Client::~Client() {
-  if (!driver_.is_started()) return;
+  if (!loop_.is_started()) return;
   (void)wait_all(seconds(options_.close_limit));
   if (memory_.has_device_places()) close_device_places();
-  io::asio::post(context_, [this] { shut_down(); });
-  driver_.finish();
+  loop_.post([this] { shut_down(); });
+  loop_.finish();
 }
 
 /// Memory on devices is not freed before every server that had it open has closed it.
 void Client::close_device_places() {
   const StoreError closed{DTKV_UNAVAILABLE, "the kvstore was closed"};
   bool has_begun = false;
-  io::asio::post(context_, [&] {
+  loop_.post([&] {
     dispatch_.give_up(links_.leave(closed), closed);
     has_begun = true;
   });
@@ -274,14 +267,14 @@ void Client::close_device_places() {
 
 void Client::shut_down() {
   break_store({DTKV_UNAVAILABLE, "the kvstore was closed"});
-  group_.cancel();
+  loop_.tasks().cancel();
 }
 
 io::awaitable<void> Client::serve_job() {
   OpenedKvStore opened;
   opened.type = options_.type;
   job_->opened(opened);
-  co_await job_->run(group_, *this);
+  co_await job_->run(loop_.tasks(), *this);
 }
 
 io::awaitable<void> Client::beat() {
@@ -307,12 +300,12 @@ void Client::on_lost(ServerLink& link, const std::string& why) {
 // ---------------------------------------------------------------- what the supervisor says
 
 void Client::on_servers(Servers servers) {
-  io::asio::post(context_, [this, servers = std::move(servers)] { change_.on_servers(servers); });
+  loop_.post([this, servers = std::move(servers)] { change_.on_servers(servers); });
 }
 
 void Client::on_release(Release release) {
   member_.on_release(release);
-  io::asio::post(context_, [] {});  // whoever waits looks again
+  loop_.post([] {});  // whoever waits looks again
 }
 
 void Client::on_lost(Error error) {
@@ -320,7 +313,7 @@ void Client::on_lost(Error error) {
     std::lock_guard lock(mutex_);
     job_lost_ = std::move(error);
   }
-  io::asio::post(context_, [] {});
+  loop_.post([] {});
 }
 
 std::optional<Error> Client::job_lost() const {
@@ -408,7 +401,7 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
   }
   ArrayCalls::add_uses(*calls, uses.calls);
   auto handle = dispatch_.hand_over(std::move(requests), std::move(uses));
-  if (handle && !options.is_awaited) driver_.nudge();
+  if (handle && !options.is_awaited) loop_.nudge();
   return handle;
 }
 
@@ -515,10 +508,10 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
   if (!finished) return tl::unexpected(finished.error());
   if (member_.must_leave()) return leaving();
   const Arrive arrive = member_.arrive(epoch, links_.since());
-  io::asio::post(context_, [this, arrive] { job_->arrive(arrive); });
+  loop_.post([this, arrive] { job_->arrive(arrive); });
   const auto is_over = [this] { return member_.is_answered() || links_.error() || job_lost(); };
   (void)wait_for(is_over, std::nullopt);
-  io::asio::post(context_, [this] { job_->released(); });
+  loop_.post([this] { job_->released(); });
   const auto view = member_.leave_boundary();
   if (member_.must_leave()) return leaving();
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
@@ -558,7 +551,7 @@ Status Client::sync_rounds() {
       for (const auto& [chunk, open] : adopted.rounds) chunk->turns.adopt(open);
     }
   };
-  io::asio::post(context_, std::move(take));
+  loop_.post(std::move(take));
   return {};
 }
 
@@ -569,7 +562,7 @@ Status Client::progress(Epoch epoch, std::uint64_t step) {
   Progress progress;
   progress.epoch = epoch;
   progress.step = step;
-  io::asio::post(context_, [this, progress] { job_->progress(progress); });
+  loop_.post([this, progress] { job_->progress(progress); });
   return {};
 }
 

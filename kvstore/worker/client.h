@@ -1,8 +1,8 @@
 /// dist_sync and dist_async: a worker's library.
 ///
 /// Threads: one event loop owns the connections (one per server loop), the chunks' rounds and the
-/// job link. Whoever waits for something runs it, else a thread of our own (driver.h). Gradients go
-/// out of and values into the caller's memory without a copy.
+/// job link. Whoever waits for something runs it, else a thread of our own (event_loop.h).
+/// Gradients go out of and values into the caller's memory without a copy.
 ///
 /// Per chunk, one request is on its way at a time: the next round's push waits for this round's
 /// answer. Per connection, requests go out by priority, at most a window of bytes queued; how many

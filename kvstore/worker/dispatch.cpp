@@ -1,10 +1,10 @@
 #include "kvstore/worker/dispatch.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "kvstore/dtkv.h"
+#include "kvstore/link/event_loop.h"
 #include "kvstore/worker/chunk.h"
 
 namespace dt::kv {
@@ -15,6 +15,14 @@ using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
 
+Dispatch::Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop,
+                   cuda::LocalGroup::Options replicas, std::function<void()> on_copied)
+    : links_(links),
+      loop_(loop),
+      on_copied_(std::move(on_copied)),
+      copies_(worker, loop.context(), *this),
+      replicas_(loop.context(), *this, std::move(replicas)) {}
+
 // ---------------------------------------------------------------- the caller
 
 StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests, Operations::Uses uses) {
@@ -23,7 +31,7 @@ StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests, Operation
   auto work = [this, handle, requests = std::move(requests)]() mutable {
     start(handle, std::move(requests));
   };
-  io::asio::post(context_, std::move(work));
+  loop_.post(std::move(work));
   return handle;
 }
 
@@ -31,9 +39,9 @@ Status Dispatch::wait(Handle handle, double timeout_s) {
   if (!operations_.contains(handle)) return {};  // waited for before
   const auto is_done = [&] { return operations_.is_done(handle); };
   const auto limit = from_seconds(timeout_s);
-  if (!is_done() && !links_.run_until(is_done, deadline_after(limit))) return not_done(timeout_s);
+  if (!is_done() && !loop_.run_until(is_done, deadline_after(limit))) return not_done(timeout_s);
   auto taken = operations_.take(handle);
-  if (!taken.is_last) driver_.nudge();
+  if (!taken.is_last) loop_.nudge();
   return std::move(taken.status);
 }
 
@@ -41,9 +49,9 @@ Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
   if (!operations_.contains(handle)) return {};  // waited for before
   const auto is_over = [&] { return operations_.is_in_stream(handle); };
   const auto limit = from_seconds(timeout_s);
-  if (!is_over() && !links_.run_until(is_over, deadline_after(limit))) return not_done(timeout_s);
+  if (!is_over() && !loop_.run_until(is_over, deadline_after(limit))) return not_done(timeout_s);
   if (operations_.is_done(handle)) return wait(handle, timeout_s);
-  driver_.nudge();
+  loop_.nudge();
   return copies_.hold_back(operations_.calls(handle));
 }
 

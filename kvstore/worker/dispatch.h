@@ -20,14 +20,8 @@ namespace dt::kv {
 class Dispatch final : private ReplicaCopies::Owner {
  public:
   /// `on_copied` is called on the loop when copies to or from devices have ended.
-  Dispatch(WorkerId worker, ServerLinks& links, io::asio::io_context& context, Driver& driver,
-           cuda::LocalGroup::Options replicas, std::function<void()> on_copied)
-      : links_(links),
-        context_(context),
-        driver_(driver),
-        on_copied_(std::move(on_copied)),
-        copies_(worker, context, *this),
-        replicas_(context, *this, std::move(replicas)) {}
+  Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop, cuda::LocalGroup::Options replicas,
+           std::function<void()> on_copied);
 
   // ---- the caller
   /// For the array's part in an operation: what is on its stream now.
@@ -67,8 +61,7 @@ class Dispatch final : private ReplicaCopies::Owner {
               bool was_in_stream);
 
   ServerLinks& links_;
-  io::asio::io_context& context_;
-  Driver& driver_;
+  EventLoop& loop_;
   Operations operations_;
   std::function<void()> on_copied_;
   DeviceCopies copies_;

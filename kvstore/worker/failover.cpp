@@ -1,9 +1,7 @@
 #include "kvstore/worker/failover.h"
 
-#include <boost/asio/post.hpp>
 #include <utility>
 
-#include "io/asio.h"
 #include "kvstore/dtkv.h"
 
 namespace dt::kv {
@@ -16,13 +14,13 @@ void ServerChange::on_servers(const Servers& servers) {
   is_leaving_ = true;
   unanswered_ = links_.leave(error_);
   on_ended();
-  if (is_leaving_) group_.spawn(limit(++changes_));
+  if (is_leaving_) loop_.spawn(limit(++changes_));
 }
 
 io::awaitable<void> ServerChange::limit(unsigned change) {
   const auto deadline = deadline_after(options_.let_go_limit);
   co_await io::sleep_for(options_.let_go_limit);
-  const bool is_over = deadline && Driver::Clock::now() >= *deadline;  // not if it was cancelled
+  const bool is_over = deadline && EventLoop::Clock::now() >= *deadline;  // not if it was cancelled
   if (!is_over || !is_leaving_ || change != changes_) co_return;
   const std::string whose = links_.held_by();
   options_.end_process(fmt::format(
@@ -51,13 +49,13 @@ Status ServerChange::renew() {
 
 Status ServerChange::begin_anew() {
   const auto has_left = [this] { return !is_leaving_; };
-  (void)links_.run_until(has_left, std::nullopt);
+  (void)loop_.run_until(has_left, std::nullopt);
   bool has_begun = false;
-  io::asio::post(context_, [this, &has_begun] {
+  loop_.post([this, &has_begun] {
     links_.connect_anew();
     has_begun = true;
   });
-  (void)links_.run_until([&has_begun] { return has_begun; }, std::nullopt);
+  (void)loop_.run_until([&has_begun] { return has_begun; }, std::nullopt);
   // What the caller had posted before is done: nothing refers to the old chunks any more.
   keys_ = KeyBook(options_.chunk_bytes);
   memory_.forget_servers();

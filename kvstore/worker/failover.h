@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/task_group.h"
+#include "kvstore/link/event_loop.h"
 #include "kvstore/worker/key_init.h"
 
 namespace dt::kv {
@@ -34,16 +34,14 @@ class ServerChange {
   };
 
   ServerChange(Options options, ServerLinks& links, Dispatch& dispatch, KeyBook& keys,
-               MemorySharing& memory, KeySetup& setup, io::asio::io_context& context,
-               io::TaskGroup& group, Connected connected)
+               MemorySharing& memory, KeySetup& setup, EventLoop& loop, Connected connected)
       : options_(std::move(options)),
         links_(links),
         dispatch_(dispatch),
         keys_(keys),
         memory_(memory),
         setup_(setup),
-        context_(context),
-        group_(group),
+        loop_(loop),
         connected_(std::move(connected)) {}
 
   // ---- the loop
@@ -67,8 +65,7 @@ class ServerChange {
   KeyBook& keys_;
   MemorySharing& memory_;
   KeySetup& setup_;
-  io::asio::io_context& context_;
-  io::TaskGroup& group_;
+  EventLoop& loop_;
   Connected connected_;
 
   // The loop's.

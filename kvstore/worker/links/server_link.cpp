@@ -10,6 +10,7 @@
 
 #include "io/within.h"
 #include "kvstore/dtkv.h"
+#include "kvstore/link/event_loop.h"
 #include "kvstore/link/handshake.h"
 
 namespace dt::kv {
@@ -36,8 +37,8 @@ constexpr Duration kStands = 5s;
 
 }  // namespace
 
-ServerLink::ServerLink(Options options, Owner& owner, io::TaskGroup& group)
-    : options_(std::move(options)), owner_(owner), group_(group) {}
+ServerLink::ServerLink(Options options, Owner& owner, EventLoop& loop)
+    : options_(std::move(options)), owner_(owner), loop_(loop) {}
 
 // ---------------------------------------------------------------- connection
 
@@ -155,11 +156,11 @@ io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpLink> link) {
   bytes_told_ = link->bytes_read();
   held_ = 0;
   link->on_written([this] { fill_window(); });
-  group_.spawn(write(link));
+  loop_.spawn(write(link));
   share_again();
   owner_.on_trouble(*this, "");
   push_out();
-  Error error = co_await link->receive(*this);
+  Error error = co_await loop_.receive(*link, *this);
   if (is_leaving_) held_ = 0;
   link_.reset();
   link->on_written({});

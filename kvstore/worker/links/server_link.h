@@ -11,13 +11,14 @@
 #include <string>
 
 #include "core/protocol/control_messages.h"
-#include "io/task_group.h"
 #include "kvstore/link/tcp.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/worker/links/in_flight.h"
 #include "kvstore/worker/links/request.h"
 
 namespace dt::kv {
+
+class EventLoop;
 
 class ServerLink final : private FrameSink {
  public:
@@ -53,8 +54,8 @@ class ServerLink final : private FrameSink {
     Duration lost_limit{};
   };
 
-  /// `owner` and `group` outlive the link; run() is spawned by the caller.
-  ServerLink(Options options, Owner& owner, io::TaskGroup& group);
+  /// `owner` and `loop` outlive the link; run() is spawned by the caller.
+  ServerLink(Options options, Owner& owner, EventLoop& loop);
 
   /// Serves the connection until close().
   io::awaitable<void> run();
@@ -65,8 +66,6 @@ class ServerLink final : private FrameSink {
   /// One that was announced will not be.
   void retract_contribution() { --contributions_unsent_; }
   void push_out();
-  /// Reads what has come, without waiting; true: there was something.
-  bool read_now() { return link_ && link_->read_now(*this); }
   /// Shows life, which the server answers with its own; where something else is being said, only
   /// after the last such answer.
   void beat();
@@ -108,7 +107,7 @@ class ServerLink final : private FrameSink {
 
   Options options_;
   Owner& owner_;
-  io::TaskGroup& group_;
+  EventLoop& loop_;
   std::shared_ptr<TcpLink> link_;  ///< Null while it is not connected.
   bool was_connected_ = false;
   bool is_closed_ = false;

@@ -1,25 +1,15 @@
 #include "kvstore/worker/links/server_links.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "kvstore/dtkv.h"
+#include "kvstore/link/event_loop.h"
 
 namespace dt::kv {
 
-std::optional<Driver::Clock::time_point> deadline_after(Duration limit) {
-  if (limit <= Duration::zero()) return std::nullopt;
-  return Driver::Clock::now() + limit;
-}
-
-ServerLinks::ServerLinks(Options options, ServerLink::Owner& owner, io::asio::io_context& context,
-                         io::TaskGroup& group, Driver& driver)
-    : options_(std::move(options)),
-      owner_(owner),
-      context_(context),
-      group_(group),
-      driver_(driver) {}
+ServerLinks::ServerLinks(Options options, ServerLink::Owner& owner, EventLoop& loop)
+    : options_(std::move(options)), owner_(owner), loop_(loop) {}
 
 // ---------------------------------------------------------------- the loop
 
@@ -68,14 +58,14 @@ void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
     options.worker = options_.worker;
     options.secret = options_.secret;
     options.lost_limit = options_.lost_limit;
-    have.push_back(std::make_shared<ServerLink>(std::move(options), owner_, group_));
+    have.push_back(std::make_shared<ServerLink>(std::move(options), owner_, loop_));
   }
 }
 
 void ServerLinks::begin(const std::shared_ptr<ServerLink>& link) {
   if (error()) return;
   note_trouble(*link, "connecting");
-  group_.spawn(serve(link));
+  loop_.spawn(serve(link));
 }
 
 /// Keeps the link, which may be forgotten before it has ended.
@@ -248,7 +238,7 @@ void ServerLinks::connect_to(const std::vector<ServerLink*>& links) {
     used_.insert({link->server(), link->loop()});
     note_trouble(*link, "connecting");
   }
-  io::asio::post(context_, [this, links] {
+  loop_.post([this, links] {
     for (const ServerLink* link : links) begin(links_[link->server()][link->loop()]);
   });
 }
@@ -282,16 +272,8 @@ StoreResult<ServerLinks::Questions> ServerLinks::tell(const std::vector<ServerLi
     }
     push_out();
   };
-  io::asio::post(context_, std::move(start));
+  loop_.post(std::move(start));
   return questions;
-}
-
-bool ServerLinks::read_now() {
-  bool has_read = false;
-  for (auto& server : links_)
-    for (auto& link : server)
-      if (link->read_now()) has_read = true;
-  return has_read;
 }
 
 StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
@@ -304,7 +286,7 @@ StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLin
     while (answered < questions.size() && questions[answered]->is_answered) ++answered;
     return answered == questions.size();
   };
-  if (run_until(is_done, deadline_after(limit))) return told;
+  if (loop_.run_until(is_done, deadline_after(limit))) return told;
   return tl::unexpected(StoreError{
       DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
                                 questions[answered]->link->address().server, seconds(limit))});

@@ -4,11 +4,10 @@
 /// There is a connection to the first loop of each server, and to those that connect_to() names. To
 /// the others goes what all loops are asked by way of the first (kvstore/protocol/messages.h).
 ///
-/// Threads: "the loop" is whoever drives the event loop (driver.h), "the caller" is the store's.
+/// Threads: "the loop" is whoever runs the event loop (event_loop.h), "the caller" is the store's.
 /// Which connections there are is settled when is_connected() was true once, until connect_anew().
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,16 +18,11 @@
 #include <vector>
 
 #include "core/protocol/control_messages.h"
-#include "io/task_group.h"
-#include "kvstore/link/driver.h"
 #include "kvstore/protocol/layout.h"
 #include "kvstore/worker/links/request.h"
 #include "kvstore/worker/links/server_link.h"
 
 namespace dt::kv {
-
-/// `limit` from now; none for 0: as long as it takes.
-[[nodiscard]] std::optional<Driver::Clock::time_point> deadline_after(Duration limit);
 
 class ServerLinks {
  public:
@@ -36,13 +30,11 @@ class ServerLinks {
     WorkerId worker;
     std::string secret;
     Duration lost_limit{};
-    Duration busy_poll{};
   };
   using Questions = std::vector<std::shared_ptr<Question>>;
 
   /// Everything outlives the links.
-  ServerLinks(Options options, ServerLink::Owner& owner, io::asio::io_context& context,
-              io::TaskGroup& group, Driver& driver);
+  ServerLinks(Options options, ServerLink::Owner& owner, EventLoop& loop);
 
   // ---- the loop
   /// Where the servers are: connects to the first list's. True: the list takes the place of the one
@@ -83,14 +75,6 @@ class ServerLinks {
   /// What is still missing, for people; empty: nothing.
   [[nodiscard]] std::string missing() const;
 
-  // ---- the caller
-  /// Runs the loop until `done` or the deadline; true: done.
-  template <class Done>
-  bool run_until(Done done, std::optional<Driver::Clock::time_point> deadline) {
-    const auto read = [this] { return read_now(); };
-    return driver_.run_until(std::move(done), deadline, options_.busy_poll, read);
-  }
-
   // ---- the caller, once connected
   [[nodiscard]] ServerLink& at(LoopId loop) { return *links_[loop.server][loop.loop]; }
   /// Server 0's first loop: it owns the key table and the barrier.
@@ -118,14 +102,10 @@ class ServerLinks {
   [[nodiscard]] bool is_used(const ServerLink& link) const;
   io::awaitable<void> serve(std::shared_ptr<ServerLink> link);
   static std::vector<Request> give_up(std::vector<Request> unanswered, const StoreError& error);
-  /// Reads what has come; true: there was something.
-  bool read_now();
 
   Options options_;
   ServerLink::Owner& owner_;
-  io::asio::io_context& context_;
-  io::TaskGroup& group_;
-  Driver& driver_;
+  EventLoop& loop_;
 
   std::vector<std::vector<std::shared_ptr<ServerLink>>> links_;  ///< [server][loop]
   std::vector<ServerLink*> to_push_out_;                         ///< The loop's.

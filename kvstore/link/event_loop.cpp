@@ -1,0 +1,148 @@
+#include "kvstore/link/event_loop.h"
+
+#include <thread>
+
+#include "core/base/result.h"
+#include "kvstore/link/tcp.h"
+
+namespace dt::kv {
+
+EventLoop::~EventLoop() {
+  DT_CHECK(!thread_.joinable(), "a loop is finished before it is destroyed");
+}
+
+std::optional<EventLoop::Clock::time_point> deadline_after(Duration limit) {
+  if (limit <= Duration::zero()) return std::nullopt;
+  return EventLoop::Clock::now() + limit;
+}
+
+// ---------------------------------------------------------------- turns
+
+class EventLoop::Registered {
+ public:
+  Registered(std::list<Reader>& readers, Reader reader)
+      : readers_(readers), at_(readers.insert(readers.end(), reader)) {}
+  ~Registered() { readers_.erase(at_); }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+ private:
+  std::list<Reader>& readers_;
+  std::list<Reader>::iterator at_;
+};
+
+io::awaitable<Error> EventLoop::receive(TcpLink& link, FrameSink& sink) {
+  const Registered registered(readers_, Reader{&link, &sink});
+  co_return co_await link.receive(sink);
+}
+
+void EventLoop::run() {
+  if (busy_poll_ <= Duration::zero()) {
+    context_.run();
+    return;
+  }
+  stay_awake();
+  while (!context_.stopped()) turn(std::nullopt);
+}
+
+void EventLoop::turn(std::optional<Clock::time_point> deadline) {
+  if (poll()) return;
+  if (deadline)
+    context_.run_one_until(*deadline);
+  else
+    context_.run_one();
+  stay_awake();
+}
+
+bool EventLoop::poll() {
+  if (busy_poll_ <= Duration::zero()) return context_.poll_one() > 0;
+  const bool looks = reads_left_ == 0;
+  if (looks ? context_.poll_one() > 0 : read()) {
+    stay_awake();
+    return true;
+  }
+  reads_left_ = looks ? kReadsPerLook : reads_left_ - 1;
+  if (Clock::now() >= sleep_at_) return false;
+  std::this_thread::yield();  // whoever is to answer may need this core
+  return true;
+}
+
+bool EventLoop::read() {
+  bool has_read = false;
+  for (const auto& reader : readers_)
+    if (reader.link->read_now(*reader.sink)) has_read = true;
+  return has_read;
+}
+
+void EventLoop::stay_awake() {
+  reads_left_ = 0;
+  if (busy_poll_ > Duration::zero()) sleep_at_ = Clock::now() + busy_poll_;
+}
+
+// ---------------------------------------------------------------- a worker's loop
+
+void EventLoop::start() {
+  thread_ = std::thread([this] { run_in_background(); });
+}
+
+void EventLoop::finish() {
+  if (!thread_.joinable()) return;
+  nudge();
+  thread_.join();
+}
+
+void EventLoop::run_in_background() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    std::uint64_t seen = 0;
+    while (has_caller_ || (!is_nudged_ && Clock::now() < left_at_ + kLinger)) {
+      // Looking again and again spares a caller that comes and goes a system call to wake us; one
+      // that stays is waited for.
+      is_asleep_ = has_caller_ && seen == callers_;
+      seen = callers_;
+      if (is_asleep_)
+        changed_.wait(lock);
+      else
+        changed_.wait_for(lock, kLinger);
+      is_asleep_ = false;
+    }
+    is_nudged_ = false;
+    is_driving_ = true;
+    lock.unlock();
+    bool is_over = false;
+    while (!is_wanted_ && !is_over) is_over = context_.run_one() == 0;
+    lock.lock();
+    is_driving_ = false;
+    changed_.notify_all();
+    if (is_over) return;
+  }
+}
+
+void EventLoop::take_over() {
+  std::unique_lock lock(mutex_);
+  DT_CHECK(!has_caller_, "a store is used from one thread at a time");
+  has_caller_ = true;
+  ++callers_;
+  if (is_driving_) {
+    is_wanted_ = true;
+    post([] {});
+    changed_.wait(lock, [this] { return !is_driving_; });
+    is_wanted_ = false;
+  }
+  stay_awake();
+}
+
+void EventLoop::leave() {
+  std::lock_guard lock(mutex_);
+  has_caller_ = false;
+  left_at_ = Clock::now();
+  if (is_asleep_) changed_.notify_all();
+}
+
+void EventLoop::nudge() {
+  std::lock_guard lock(mutex_);
+  is_nudged_ = true;
+  if (!is_driving_) changed_.notify_all();
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,132 @@
+/// An event loop of the data plane with its tasks and the connections that it reads.
+///
+/// A server's loop has a thread, which is in run(). A worker's is run by the caller that waits for
+/// an answer: a small message then passes no thread on its way out and back, and a hand-over costs
+/// more than the network. At all other times a thread of the loop's own does, so that what was
+/// handed over asynchronously proceeds while the caller computes.
+///
+/// One thread at a time; handing over synchronises, so handlers need no locks between each other.
+///
+/// With a busy poll, who waits polls before it sleeps: no wake-up on a message's way, and one read
+/// of the socket instead of three system calls of the reactor's.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "io/asio.h"
+#include "io/task_group.h"
+
+namespace dt::kv {
+
+class FrameSink;
+class TcpLink;
+
+class EventLoop {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `busy_poll`: how long nothing may happen before the thread sleeps; zero: it never polls.
+  explicit EventLoop(Duration busy_poll) : busy_poll_(busy_poll) {}
+  /// After finish(), or never started.
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  // ---- any thread
+  [[nodiscard]] io::asio::io_context& context() { return context_; }
+  template <class Work>
+  void post(Work work) {
+    io::asio::post(context_, std::move(work));
+  }
+
+  // ---- the loop
+  void spawn(io::awaitable<void> task) { tasks_.spawn(std::move(task)); }
+  [[nodiscard]] io::TaskGroup& tasks() { return tasks_; }
+  /// TcpLink::receive() of a connection that is read while the loop polls as well.
+  io::awaitable<Error> receive(TcpLink& link, FrameSink& sink);
+
+  // ---- a server's thread
+  /// Returns when there is nothing left to do.
+  void run();
+
+  // ---- a worker's caller
+  void start();
+  [[nodiscard]] bool is_started() const { return thread_.joinable(); }
+  /// Waits until the loop has nothing left to do.
+  void finish();
+  /// Runs the loop on this thread until `done` (called between handlers) or the deadline; true:
+  /// done. One caller at a time.
+  template <class Done>
+  bool run_until(Done done, std::optional<Clock::time_point> deadline);
+  /// Something was posted that nobody is going to wait for now.
+  void nudge();
+
+ private:
+  struct Reader {
+    TcpLink* link;
+    FrameSink* sink;
+  };
+  class Registered;
+  /// How long the loop is left to a caller that just went: it often comes back at once.
+  static constexpr Duration kLinger = std::chrono::milliseconds(2);
+  static constexpr unsigned kReadsPerLook = 32;
+
+  void run_in_background();
+  void take_over();
+  void leave();
+
+  /// A handler or a read; sleeps, at most until the deadline, where nothing is to do for long.
+  void turn(std::optional<Clock::time_point> deadline);
+  /// A turn without sleep; false: it is time to sleep.
+  bool poll();
+  /// Reads what has come on the connections; true: there was something.
+  bool read();
+  /// Something happened.
+  void stay_awake();
+
+  const Duration busy_poll_;
+  // Of who runs the loop:
+  std::list<Reader> readers_;  ///< Before the tasks, which leave it.
+  Clock::time_point sleep_at_{};
+  unsigned reads_left_ = 0;  ///< Until the loop's handlers run.
+  io::asio::io_context context_{1};
+  io::TaskGroup tasks_{context_.get_executor()};
+
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> is_wanted_ = false;  ///< By a caller.
+  // Under mutex_:
+  bool is_driving_ = false;  ///< Our own thread.
+  bool has_caller_ = false;
+  bool is_asleep_ = false;  ///< Our own thread waits for the caller to leave.
+  bool is_nudged_ = false;
+  std::uint64_t callers_ = 0;  ///< So far.
+  Clock::time_point left_at_{};
+};
+
+/// `limit` from now; none for 0: as long as it takes.
+[[nodiscard]] std::optional<EventLoop::Clock::time_point> deadline_after(Duration limit);
+
+template <class Done>
+bool EventLoop::run_until(Done done, std::optional<Clock::time_point> deadline) {
+  take_over();
+  bool is_done = false;
+  while (!(is_done = done()) && !context_.stopped()) {
+    if (deadline && Clock::now() >= *deadline) break;
+    turn(deadline);
+  }
+  leave();
+  return is_done;
+}
+
+}  // namespace dt::kv
