@@ -11,16 +11,9 @@
 #include "io/asio.h"
 #include "io/frame_channel.h"
 #include "io/task_group.h"
+#include "kvstore/link/environment.h"
 
 namespace dt::kv {
-
-struct AgentAddress {
-  std::string path;  ///< $DT_AGENT_SOCKET
-  ProcessId process;
-  std::string token;  ///< $DT_TOKEN
-  /// Without an agent for so long the job is over: agents outlive supervisors.
-  Duration orphan_limit = std::chrono::seconds(300);
-};
 
 /// A connection to the agent that comes back by itself. One thread.
 class AgentSocket {

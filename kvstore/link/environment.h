@@ -1,14 +1,23 @@
 /// What the supervisor and the agent told this process in its environment (DT_*).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
 #include "core/base/result.h"
-#include "kvstore/link/agent_link.h"
+#include "core/protocol/control_messages.h"
 #include "kvstore/link/transport.h"
 
 namespace dt::kv {
+
+struct AgentAddress {
+  std::string path;  ///< $DT_AGENT_SOCKET
+  ProcessId process;
+  std::string token;  ///< $DT_TOKEN
+  /// Without an agent for so long the job is over: agents outlive supervisors.
+  Duration orphan_limit = std::chrono::seconds(300);
+};
 
 struct JobEnvironment {
   AgentAddress agent;

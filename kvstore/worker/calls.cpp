@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kvstore/worker/chunk.h"
+#include "kvstore/worker/dispatch.h"
 
 namespace dt::kv {
 

@@ -9,12 +9,14 @@
 
 #include "kvstore/store.h"
 #include "kvstore/worker/device/arrays.h"
-#include "kvstore/worker/dispatch.h"
+#include "kvstore/worker/device/ends.h"
 #include "kvstore/worker/key_table.h"
 #include "kvstore/worker/links/request.h"
 #include "kvstore/worker/memory_sharing.h"
 
 namespace dt::kv {
+
+class Dispatch;
 
 class ArrayCalls {
  public:

@@ -11,7 +11,6 @@
 
 #include "kvstore/compute/compression.h"
 #include "kvstore/protocol/layout.h"
-#include "kvstore/worker/device/copies.h"
 #include "kvstore/worker/device/places.h"
 #include "kvstore/worker/links/memory.h"
 #include "kvstore/worker/links/request.h"

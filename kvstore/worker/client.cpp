@@ -7,6 +7,7 @@
 
 #include "io/log.h"
 #include "kvstore/dtkv.h"
+#include "kvstore/link/agent_link.h"
 #include "kvstore/link/descriptors.h"
 #include "kvstore/link/environment.h"
 #include "kvstore/link/event_loop.h"

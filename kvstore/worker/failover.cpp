@@ -3,8 +3,22 @@
 #include <utility>
 
 #include "kvstore/dtkv.h"
+#include "kvstore/link/event_loop.h"
+#include "kvstore/worker/dispatch.h"
+#include "kvstore/worker/links/server_links.h"
 
 namespace dt::kv {
+
+namespace {
+
+/// Not if it is cancelled before.
+io::awaitable<void> call_after(Duration limit, std::function<void()> work) {
+  const auto deadline = deadline_after(limit);
+  co_await io::sleep_for(limit);
+  if (deadline && EventLoop::Clock::now() >= *deadline) work();
+}
+
+}  // namespace
 
 void ServerChange::on_servers(const Servers& servers) {
   if (!links_.learn(servers)) return;
@@ -14,14 +28,13 @@ void ServerChange::on_servers(const Servers& servers) {
   is_leaving_ = true;
   unanswered_ = links_.leave(error_);
   on_ended();
-  if (is_leaving_) loop_.spawn(limit(++changes_));
+  if (!is_leaving_) return;
+  auto work = [this, change = ++changes_] { end_if_held(change); };
+  loop_.spawn(call_after(options_.let_go_limit, std::move(work)));
 }
 
-io::awaitable<void> ServerChange::limit(unsigned change) {
-  const auto deadline = deadline_after(options_.let_go_limit);
-  co_await io::sleep_for(options_.let_go_limit);
-  const bool is_over = deadline && EventLoop::Clock::now() >= *deadline;  // not if it was cancelled
-  if (!is_over || !is_leaving_ || change != changes_) co_return;
+void ServerChange::end_if_held(unsigned change) {
+  if (!is_leaving_ || change != changes_) return;
   const std::string whose = links_.held_by();
   options_.end_process(fmt::format(
       "worker {}: {} since the servers were replaced {:.0f} s ago, so the old values may "

@@ -14,10 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/link/event_loop.h"
 #include "kvstore/worker/key_init.h"
 
 namespace dt::kv {
+
+class EventLoop;
 
 class ServerChange {
  public:
@@ -57,7 +58,7 @@ class ServerChange {
 
  private:
   Status begin_anew();
-  io::awaitable<void> limit(unsigned change);
+  void end_if_held(unsigned change);
 
   Options options_;
   ServerLinks& links_;

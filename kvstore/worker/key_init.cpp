@@ -5,6 +5,8 @@
 #include "kvstore/compute/reduce.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/worker/chunk.h"
+#include "kvstore/worker/dispatch.h"
+#include "kvstore/worker/links/server_links.h"
 
 namespace dt::kv {
 

@@ -10,13 +10,15 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/worker/dispatch.h"
 #include "kvstore/worker/key_table.h"
-#include "kvstore/worker/links/server_links.h"
+#include "kvstore/worker/links/request.h"
 #include "kvstore/worker/member_state.h"
 #include "kvstore/worker/memory_sharing.h"
 
 namespace dt::kv {
+
+class Dispatch;
+class ServerLinks;
 
 class KeySetup {
  public:

@@ -5,6 +5,7 @@
 
 #include "io/log.h"
 #include "kvstore/dtkv.h"
+#include "kvstore/worker/links/server_links.h"
 
 namespace dt::kv {
 
@@ -120,8 +121,8 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
   return agreed;
 }
 
-StoreResult<ServerLinks::Questions> MemorySharing::tell(const std::vector<ServerLink*>& asked,
-                                                        const data::ShareMemory& what) {
+StoreResult<Questions> MemorySharing::tell(const std::vector<ServerLink*>& asked,
+                                           const data::ShareMemory& what) {
   Request request;
   request.header.type = data::Type::kShare;
   request.header.chunk = what.number;

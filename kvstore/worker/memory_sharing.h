@@ -17,9 +17,11 @@
 #include "kvstore/worker/device/places.h"
 #include "kvstore/worker/key_table.h"
 #include "kvstore/worker/links/memory.h"
-#include "kvstore/worker/links/server_links.h"
+#include "kvstore/worker/links/request.h"
 
 namespace dt::kv {
+
+class ServerLinks;
 
 class MemorySharing {
  public:
@@ -75,8 +77,7 @@ class MemorySharing {
   /// Those of them that map it from now on.
   StoreResult<std::vector<ServerLink*>> share(ClientMemory& memory,
                                               const std::vector<ServerLink*>& asked);
-  StoreResult<ServerLinks::Questions> tell(const std::vector<ServerLink*>& asked,
-                                           const data::ShareMemory& what);
+  StoreResult<Questions> tell(const std::vector<ServerLink*>& asked, const data::ShareMemory& what);
   [[nodiscard]] bool wants_place(const OnDevice& array, const ChunkState& chunk) const;
   Status place_on(int device, const std::vector<ChunkState*>& chunks);
   Status open_at_servers(int device, DevicePlaces::Memory& memory);

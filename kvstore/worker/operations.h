@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kvstore/store.h"
-#include "kvstore/worker/device/copies.h"
+#include "kvstore/worker/device/ends.h"
 
 namespace dt::kv {
 

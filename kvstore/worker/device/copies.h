@@ -22,37 +22,10 @@
 #include "io/asio.h"
 #include "kvstore/compute/cuda/device.h"
 #include "kvstore/store.h"
-#include "kvstore/worker/device/group.h"
+#include "kvstore/worker/device/ends.h"
 #include "kvstore/worker/links/request.h"
 
 namespace dt::kv {
-
-/// A device, and what is under way on it.
-struct DeviceLane;
-
-/// What one call of the caller means for an array that devices reach: its copies come after what
-/// was on `stream` at the call.
-struct DeviceCall {
-  std::shared_ptr<DeviceLane> lane;
-  int device = 0;
-  cuda::Stream stream = nullptr;  ///< The caller's.
-  cuda::Event begin;
-};
-using DeviceCalls = std::vector<std::shared_ptr<DeviceCall>>;
-
-/// A chunk's ends in arrays that devices reach. Copied are those that have an address here: `from`
-/// to Request::from's place before it is sent, `into` from the place when it is answered. A request
-/// is sent after what both calls wait for.
-struct DeviceEnds {
-  std::shared_ptr<DeviceCall> in;
-  std::shared_ptr<DeviceCall> out;
-  const std::byte* from = nullptr;
-  std::byte* into = nullptr;
-  std::byte* place = nullptr;
-  /// Of several devices, instead of `from` and `into` (replica_copies.h).
-  std::vector<ReplicaEnd> all_from;
-  std::vector<ReplicaEnd> all_into;
-};
 
 class DeviceCopies {
  public:

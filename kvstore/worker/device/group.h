@@ -29,19 +29,10 @@
 
 #include "kvstore/compute/cuda/local_group.h"
 #include "kvstore/store.h"
+#include "kvstore/worker/device/ends.h"
 #include "kvstore/worker/device/group_order.h"
 
 namespace dt::kv {
-
-/// One of the arrays, or a part of it.
-struct ReplicaEnd {
-  int device = 0;
-  std::byte* data = nullptr;  ///< At a multiple of 16 bytes.
-  /// Recorded on the caller's stream: the array is not touched before.
-  std::shared_ptr<const cuda::Event> begin;
-  /// What is put on it after on_started() comes after the copy; null: there is none.
-  cuda::Stream behind = nullptr;
-};
 
 class ReplicaGroup {
  public:

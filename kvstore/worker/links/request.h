@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kvstore/compute/compression.h"
 #include "kvstore/protocol/messages.h"
@@ -52,5 +53,7 @@ struct Question {
   bool is_answered = false;
   Outcome outcome;
 };
+
+using Questions = std::vector<std::shared_ptr<Question>>;
 
 }  // namespace dt::kv

@@ -243,8 +243,8 @@ void ServerLinks::connect_to(const std::vector<ServerLink*>& links) {
   });
 }
 
-StoreResult<ServerLinks::Questions> ServerLinks::tell(const std::vector<ServerLink*>& links,
-                                                      const Request& request) {
+StoreResult<Questions> ServerLinks::tell(const std::vector<ServerLink*>& links,
+                                         const Request& request) {
   if (auto broken = error()) return tl::unexpected(std::move(*broken));
   Questions questions;
   std::vector<ServerLink*> ways;
@@ -276,8 +276,8 @@ StoreResult<ServerLinks::Questions> ServerLinks::tell(const std::vector<ServerLi
   return questions;
 }
 
-StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
-                                                     const Request& request, Duration limit) {
+StoreResult<Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
+                                        const Request& request, Duration limit) {
   auto told = tell(links, request);
   if (!told) return told;
   const Questions& questions = *told;
@@ -292,7 +292,7 @@ StoreResult<ServerLinks::Questions> ServerLinks::ask(const std::vector<ServerLin
                                 questions[answered]->link->address().server, seconds(limit))});
 }
 
-StoreResult<ServerLinks::Questions> ServerLinks::ask_all(const Request& request, Duration limit) {
+StoreResult<Questions> ServerLinks::ask_all(const Request& request, Duration limit) {
   auto questions = ask(all(), request, limit);
   if (!questions) return questions;
   for (const auto& question : *questions)

@@ -31,7 +31,6 @@ class ServerLinks {
     std::string secret;
     Duration lost_limit{};
   };
-  using Questions = std::vector<std::shared_ptr<Question>>;
 
   /// Everything outlives the links.
   ServerLinks(Options options, ServerLink::Owner& owner, EventLoop& loop);
