@@ -9,15 +9,18 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/result.h"
 #include "core/base/time.h"
 #include "kvstore/compute/cuda/buffer.h"
 #include "kvstore/protocol/messages.h"
 
 namespace dt::kv {
 
-/// A DTKV_* number and the sentence for dtkv_last_error().
+using data::Code;
+
+/// Why a call failed, and the sentence for dtkv_last_error().
 struct StoreError {
-  int code = 0;
+  Code code{};
   std::string message;
 };
 template <class T>
@@ -25,8 +28,28 @@ using StoreResult = tl::expected<T, StoreError>;
 using Status = StoreResult<void>;
 using Handle = std::uint64_t;
 
-[[nodiscard]] inline tl::unexpected<StoreError> store_error(int code, std::string message) {
+[[nodiscard]] inline tl::unexpected<StoreError> store_error(Code code, std::string message) {
   return tl::unexpected(StoreError{code, std::move(message)});
+}
+/// What a call ends with that met an error of this kind.
+[[nodiscard]] inline Code code_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kInvalid:
+      return Code::kInvalid;
+    case ErrorKind::kTimeout:
+      return Code::kTimeout;
+    case ErrorKind::kUnavailable:
+    case ErrorKind::kDenied:
+    case ErrorKind::kClosed:
+      return Code::kUnavailable;
+    case ErrorKind::kIo:
+    case ErrorKind::kProtocol:
+      break;
+  }
+  return Code::kInternal;
+}
+[[nodiscard]] inline tl::unexpected<StoreError> store_error(const Error& error) {
+  return store_error(code_of(error.kind), error.message);
 }
 
 /// An array of the caller.

@@ -33,7 +33,18 @@ int fail(int code, std::string message) {
   return code;
 }
 
-int fail(const StoreError& error) { return fail(error.code, error.message); }
+using dt::kv::Code;
+static_assert(int{DTKV_INVALID} == static_cast<int>(Code::kInvalid) &&
+              int{DTKV_UNAVAILABLE} == static_cast<int>(Code::kUnavailable) &&
+              int{DTKV_TIMEOUT} == static_cast<int>(Code::kTimeout) &&
+              int{DTKV_FENCED} == static_cast<int>(Code::kFenced) &&
+              int{DTKV_LEAVE} == static_cast<int>(Code::kLeave) &&
+              int{DTKV_MISMATCH} == static_cast<int>(Code::kMismatch) &&
+              int{DTKV_INTERNAL} == static_cast<int>(Code::kInternal) &&
+              int{DTKV_NONFINITE} == static_cast<int>(Code::kNonfinite) &&
+              int{DTKV_ROLLBACK} == static_cast<int>(Code::kRollback));
+
+int fail(const StoreError& error) { return fail(static_cast<int>(error.code), error.message); }
 
 /// Runs `body`; whatever it throws becomes DTKV_INTERNAL.
 template <class Body>

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kvstore/compute/reduce.h"
-#include "kvstore/dtkv.h"
 
 namespace dt::kv {
 
@@ -121,7 +120,7 @@ StoreResult<std::vector<Array>> ReplicaStore::add_up(const Groups& groups,
 
 Status ReplicaStore::add_up_on_host(std::span<const Array> arrays, const Array& sum) {
   if (!is_supported(sum.dtype))
-    return store_error(DTKV_MISMATCH, "arrays of this type cannot be added up on the host");
+    return store_error(Code::kMismatch, "arrays of this type cannot be added up on the host");
   const std::vector<Array> all(arrays.begin(), arrays.end());
   HostArrays on_host(all);
   if (auto made = on_host.make(devices_, true); !made) return made;
@@ -197,7 +196,7 @@ Status ReplicaStore::init(const std::vector<std::string>& keys, const std::vecto
   if (!has_repeats(keys)) return inner_->init(keys, values, flags);
   const Groups groups = group(keys);
   if (auto wrong = mismatch(groups, values); !wrong.empty())
-    return store_error(DTKV_MISMATCH, std::move(wrong));
+    return store_error(Code::kMismatch, std::move(wrong));
   std::vector<Array> firsts;
   for (std::size_t k = 0; k < groups.keys.size(); ++k)
     firsts.push_back(groups.of(k, values).front());
@@ -239,7 +238,7 @@ StoreResult<Handle> ReplicaStore::call(const std::vector<std::string>& keys,
   for (const auto* arrays : {values, out})
     if (arrays)
       if (auto wrong = mismatch(groups, *arrays); !wrong.empty())
-        return store_error(DTKV_MISMATCH, std::move(wrong));
+        return store_error(Code::kMismatch, std::move(wrong));
   auto block = take(groups, values, out);
   if (!block) return tl::unexpected(block.error());
   Open open;
@@ -262,7 +261,7 @@ Status ReplicaStore::wait(Handle handle, double timeout_s) {
   auto done = inner_->wait(handle, timeout_s);
   const auto found = open_.find(handle);
   if (found == open_.end()) return done;
-  if (!done && done.error().code == DTKV_TIMEOUT) return done;  // still under way
+  if (!done && done.error().code == Code::kTimeout) return done;  // still under way
   auto closed = close(found->second, done.has_value());
   open_.erase(found);
   return done ? closed : done;
@@ -271,7 +270,7 @@ Status ReplicaStore::wait(Handle handle, double timeout_s) {
 Status ReplicaStore::wait_all(double timeout_s) {
   // One by one: what was good is copied also where another one failed.
   Status all;
-  while (!open_.empty() && (all || all.error().code != DTKV_TIMEOUT)) {
+  while (!open_.empty() && (all || all.error().code != Code::kTimeout)) {
     auto done = wait(open_.begin()->first, timeout_s);
     if (all) all = std::move(done);
   }

@@ -4,7 +4,6 @@
 
 #include "kvstore/compute/compression.h"
 #include "kvstore/compute/reduce.h"
-#include "kvstore/dtkv.h"
 #include "kvstore/link/shared_memory.h"
 #include "kvstore/server/shard.h"
 #include "kvstore/store.h"
@@ -54,11 +53,13 @@ class LocalStore final : public Store, private Answers {
       const auto known = keys_.find(keys[i]);
       if (known != keys_.end()) {
         if (known->second.spec == spec) continue;
-        return error(DTKV_MISMATCH, array_mismatch(worker(), known->second.spec, values[i]));
+        return store_error(Code::kMismatch,
+                           array_mismatch(worker(), known->second.spec, values[i]));
       }
       if (!is_supported(values[i].dtype))
-        return error(DTKV_INVALID,
-                     fmt::format("key '{}': float32, float64 and int64 are supported", keys[i]));
+        return store_error(
+            Code::kInvalid,
+            fmt::format("key '{}': float32, float64 and int64 are supported", keys[i]));
       Key key{spec, KeyId(static_cast<std::uint32_t>(keys_.size())), Round(1), {}};
       data::Header header;
       header.type = data::Type::kInit;
@@ -109,7 +110,7 @@ class LocalStore final : public Store, private Answers {
       const auto known = keys_.find(keys[i]);
       if (known == keys_.end()) continue;  // each() says so
       const std::string wrong = array_mismatch(worker(), known->second.spec, out[i]);
-      if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
+      if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
     }
     auto pushed = each(keys, values, [&](Key& key, std::size_t i) {
       return contribute(key, values[i], &out[i], options);
@@ -118,14 +119,15 @@ class LocalStore final : public Store, private Answers {
   }
   StoreResult<void*> allocate(std::size_t bytes) override {
     auto memory = SharedMemory::create(bytes, true);
-    if (!memory) return error(DTKV_INTERNAL, memory.error().message);
+    if (!memory) return store_error(memory.error());
     memories_.push_back(std::move(*memory));
     return memories_.back()->bytes().data();
   }
   Status release(void* memory) override {
     const auto erased =
         std::erase_if(memories_, [&](const auto& own) { return own->bytes().data() == memory; });
-    if (erased == 0) return error(DTKV_INVALID, "this memory was not allocated by the store");
+    if (erased == 0)
+      return store_error(Code::kInvalid, "this memory was not allocated by the store");
     return {};
   }
   Status wait(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
@@ -138,7 +140,7 @@ class LocalStore final : public Store, private Answers {
   }
   Status set_gradient_compression(const std::string& spec) override {
     const auto parsed = parse_compression(spec);
-    if (!parsed) return error(DTKV_INVALID, parsed.error().message);
+    if (!parsed) return store_error(parsed.error());
     compression_ = *parsed;
     return {};
   }
@@ -164,9 +166,6 @@ class LocalStore final : public Store, private Answers {
     options.is_registrar = true;
     return options;
   }
-  static tl::unexpected<StoreError> error(int code, std::string message) {
-    return tl::unexpected(StoreError{code, std::move(message)});
-  }
   static StoreResult<Handle> written(StoreResult<Handle> done, const HostArrays& arrays) {
     if (!done) return done;
     if (auto status = arrays.write(); !status) return tl::unexpected(status.error());
@@ -186,9 +185,9 @@ class LocalStore final : public Store, private Answers {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto known = keys_.find(keys[i]);
       if (known == keys_.end())
-        return error(DTKV_INVALID, fmt::format("key '{}' was not initialised", keys[i]));
+        return store_error(Code::kInvalid, fmt::format("key '{}' was not initialised", keys[i]));
       const std::string wrong = array_mismatch(worker(), known->second.spec, arrays[i]);
-      if (!wrong.empty()) return error(DTKV_MISMATCH, wrong);
+      if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
       Status done = act(known->second, i);
       if (!done) return tl::unexpected(done.error());
     }
@@ -233,7 +232,7 @@ class LocalStore final : public Store, private Answers {
     if (header.type == data::Type::kFailed) {
       const auto failure = wire::parse<data::Failure>(payload->text());
       DT_CHECK(failure, "our own failure parses");
-      *answer_ = error(static_cast<int>(failure->code), failure->message);
+      *answer_ = store_error(failure->code, failure->message);
     } else if (out_ && header.type == data::Type::kValue && !payload->empty()) {
       std::memcpy(out_->data, payload->data(), payload->size());
     }

@@ -93,12 +93,18 @@ enum class Dtype : std::uint8_t {
 enum class Reduce : std::uint8_t { kAuto = 0, kSum = 1, kMean = 2 };
 
 /// The numbers of dtkv_error that a server may say.
+/// Why a request or a call failed. The numbers are those of dtkv.h, DTKV_*, which says what each
+/// means to a caller; the marked ones servers send.
 enum class Code : std::uint8_t {
-  kInvalid = 1,
-  kTimeout = 3,
-  kFenced = 4,
-  kMismatch = 6,
-  kNonfinite = 8,  ///< The gradient was refused; the round went on as if it had no samples.
+  kInvalid = 1,  ///< Sent.
+  kUnavailable = 2,
+  kTimeout = 3,  ///< Sent.
+  kFenced = 4,   ///< Sent.
+  kLeave = 5,
+  kMismatch = 6,  ///< Sent.
+  kInternal = 7,
+  kNonfinite = 8,  ///< Sent: the round went on as if the gradient had no samples.
+  kRollback = 9,
 };
 
 enum Flags : std::uint8_t {

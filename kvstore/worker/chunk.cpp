@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kvstore/dtkv.h"
-
 namespace dt::kv {
 
 std::optional<Request> ChunkState::Turns::submit(Request request) {
@@ -15,8 +13,8 @@ std::optional<Request> ChunkState::Turns::submit(Request request) {
 
 std::optional<Request> ChunkState::Turns::answered(const Request& request, const Outcome& outcome) {
   // A round that failed because its contributors disagree is over as well.
-  const bool is_over = !outcome.error || outcome.error->code == DTKV_MISMATCH ||
-                       outcome.error->code == DTKV_NONFINITE;
+  const bool is_over = !outcome.error || outcome.error->code == Code::kMismatch ||
+                       outcome.error->code == Code::kNonfinite;
   // While the value was copied to a device, a boundary may have told of later rounds.
   if (contributes(request.header.type) && is_over)
     next_ = std::max(next_, outcome.header.round.next());

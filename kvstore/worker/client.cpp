@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "io/log.h"
-#include "kvstore/dtkv.h"
 #include "kvstore/link/agent_link.h"
 #include "kvstore/link/descriptors.h"
 #include "kvstore/link/environment.h"
@@ -171,7 +170,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   auto renewing(Call call) -> decltype(call()) {
     for (;;) {
       auto done = call();
-      if (done || done.error().code != DTKV_ROLLBACK || member_.is_member()) return done;
+      if (done || done.error().code != Code::kRollback || member_.is_member()) return done;
       if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
     }
   }
@@ -215,7 +214,7 @@ Status Client::open() {
   loop_.spawn(beat());
   loop_.start();
   auto connected = await_servers(SteadyClock::now() + options_.start_limit);
-  if (!connected && connected.error().code == DTKV_ROLLBACK) return change_.renew();
+  if (!connected && connected.error().code == Code::kRollback) return change_.renew();
   return connected;
 }
 
@@ -229,15 +228,15 @@ Status Client::await_servers(Deadline deadline) {
     const bool is_settled = wait_for(settled, deadline ? std::min(*deadline, report) : report);
     if (member_.must_leave()) return leaving();
     if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
-    if (const auto lost = job_lost()) return store_error(DTKV_UNAVAILABLE, lost->message);
+    if (const auto lost = job_lost()) return store_error(*lost);
     if (links_.has_no_servers())
       return store_error(
-          DTKV_INVALID,
+          Code::kInvalid,
           fmt::format("kvstore {} needs servers, and this job has none (-s 0)", options_.type));
     if (is_settled) return {};
     const std::string missing = links_.missing();
     if (deadline && SteadyClock::now() >= *deadline)
-      return store_error(DTKV_TIMEOUT,
+      return store_error(Code::kTimeout,
                          fmt::format("worker {}: after {:.0f} s still waiting for {}",
                                      options_.worker, seconds(options_.start_limit), missing));
     io::FdLog(2).info("worker {} waits for {}", options_.worker, missing);
@@ -254,7 +253,7 @@ Client::~Client() {
 
 /// Memory on devices is not freed before every server that had it open has closed it.
 void Client::close_device_places() {
-  const StoreError closed{DTKV_UNAVAILABLE, "the kvstore was closed"};
+  const StoreError closed{Code::kUnavailable, "the kvstore was closed"};
   bool has_begun = false;
   loop_.post([&] {
     dispatch_.give_up(links_.leave(closed), closed);
@@ -267,7 +266,7 @@ void Client::close_device_places() {
 }
 
 void Client::shut_down() {
-  break_store({DTKV_UNAVAILABLE, "the kvstore was closed"});
+  break_store({Code::kUnavailable, "the kvstore was closed"});
   loop_.tasks().cancel();
 }
 
@@ -294,8 +293,8 @@ io::awaitable<void> Client::beat() {
 void Client::break_store(const StoreError& error) { dispatch_.give_up(links_.close(error), error); }
 
 void Client::on_lost(ServerLink& link, const std::string& why) {
-  break_store({DTKV_UNAVAILABLE, fmt::format("server {} at {} port {} {}", link.address().server,
-                                             link.address().address, link.address().port, why)});
+  break_store({Code::kUnavailable, fmt::format("server {} at {} port {} {}", link.address().server,
+                                               link.address().address, link.address().port, why)});
 }
 
 // ---------------------------------------------------------------- what the supervisor says
@@ -329,30 +328,30 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
                                    const PushOptions& options) {
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
   if (contributes(type) && !member_.is_member())
-    return store_error(DTKV_INVALID,
+    return store_error(Code::kInvalid,
                        fmt::format("worker {} is a newcomer: it contributes after its first "
                                    "epoch_boundary, not before",
                                    options_.worker));
   if (contributes(type) && finished_ == Finished::kEpoch)
-    return store_error(DTKV_INVALID,
+    return store_error(Code::kInvalid,
                        "the epoch was finished: call epoch_boundary before the next push");
   std::vector<const KeyBook::Key*> found;
   found.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const KeyBook::Key* key = keys_.find(keys[i]);
     if (!key)
-      return store_error(DTKV_INVALID, fmt::format("worker {}: key '{}' was not initialised",
-                                                   options_.worker, keys[i]));
+      return store_error(Code::kInvalid, fmt::format("worker {}: key '{}' was not initialised",
+                                                     options_.worker, keys[i]));
     const bool is_step = contributes(type) && (key->spec.flags & data::kAuxiliary) == 0;
     if (is_step && finished_ == Finished::kSteps)
-      return store_error(DTKV_INVALID,
+      return store_error(Code::kInvalid,
                          fmt::format("worker {}: the epoch's steps were finished: until "
                                      "epoch_boundary auxiliary keys alone are pushed, not '{}'",
                                      options_.worker, keys[i]));
     for (const auto* arrays : {values, out}) {
       if (!arrays) continue;
       const std::string wrong = array_mismatch(options_.worker, key->spec, (*arrays)[i]);
-      if (!wrong.empty()) return store_error(DTKV_MISMATCH, wrong);
+      if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
     }
     found.push_back(key);
   }
@@ -420,9 +419,9 @@ void Client::compress(Request& request, const data::KeySpec& key) const {
 
 Status Client::release(void* data) {
   const ClientMemory* memory = memory_.allocated_at(data);
-  if (!memory) return store_error(DTKV_INVALID, "this memory was not allocated by the store");
+  if (!memory) return store_error(Code::kInvalid, "this memory was not allocated by the store");
   if (const auto user = dispatch_.user_of(memory->number))
-    return store_error(DTKV_INVALID,
+    return store_error(Code::kInvalid,
                        fmt::format("operation {} is under way in this memory: wait for it before "
                                    "the memory is freed",
                                    *user));
@@ -455,7 +454,7 @@ Status Client::send_optimizer(const std::string& spec) {
 
 Status Client::set_gradient_compression(const std::string& spec) {
   const auto parsed = parse_compression(spec);
-  if (!parsed) return store_error(DTKV_INVALID, parsed.error().message);
+  if (!parsed) return store_error(parsed.error());
   compression_ = *parsed;
   return {};
 }
@@ -488,7 +487,7 @@ Status Client::finish(Finished part) {
 StoreResult<View> Client::epoch_boundary(Epoch epoch) {
   for (bool is_replaced = false;; is_replaced = true) {
     auto view = cross_boundary(epoch);
-    const bool again = !view && view.error().code == DTKV_ROLLBACK;
+    const bool again = !view && view.error().code == Code::kRollback;
     if (view && is_replaced) view->rolled_back = true;
     if (!again) return view;
     if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
@@ -499,7 +498,7 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
 
 tl::unexpected<StoreError> Client::leaving() const {
   return store_error(
-      DTKV_LEAVE,
+      Code::kLeave,
       fmt::format("worker {} was removed from the job: stop training and exit 0", options_.worker));
 }
 
@@ -516,7 +515,7 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
   const auto view = member_.leave_boundary();
   if (member_.must_leave()) return leaving();
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
-  if (!view) return store_error(DTKV_UNAVAILABLE, job_lost().value_or(Error{}).message);
+  if (!view) return store_error(Code::kUnavailable, job_lost().value_or(Error{}).message);
   auto synced = sync_rounds();
   if (!synced) return tl::unexpected(synced.error());
   finished_ = Finished::kNothing;
@@ -536,7 +535,7 @@ Status Client::sync_rounds() {
   std::vector<Adopted> all;
   for (const auto& answer : *answers) {
     const auto state = wire::parse<data::SyncState>(answer->outcome.text);
-    if (!state) return store_error(DTKV_INTERNAL, state.error().message);
+    if (!state) return store_error(state.error());
     if (answer->link == &links_.first()) barrier_ = state->barrier;
     Adopted& adopted = all.emplace_back(Adopted{answer->link, state->phase, {}});
     for (const auto& round : state->chunks) {
@@ -580,10 +579,9 @@ StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
 StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::string& type) {
   (void)raise_descriptor_limit();
   auto env = read_environment(Role::kWorker);
-  if (!env)
-    return store_error(DTKV_INVALID, fmt::format("kvstore {}: {}", type, env.error().message));
+  if (!env) return store_error(env.error().at("kvstore " + type));
   if (env->num_servers == 0)
-    return store_error(DTKV_INVALID,
+    return store_error(Code::kInvalid,
                        fmt::format("kvstore {} needs servers, and this job has none (-s 0): start "
                                    "it with -s 1 or more, or use kvstore local",
                                    type));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kvstore/dtkv.h"
 #include "kvstore/link/event_loop.h"
 #include "kvstore/worker/chunk.h"
 
@@ -56,7 +55,7 @@ Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
 }
 
 Status Dispatch::not_done(double timeout_s) const {
-  return store_error(DTKV_TIMEOUT,
+  return store_error(Code::kTimeout,
                      fmt::format("not done within {:.1f} s: other workers' contributions or a "
                                  "server's answer are missing",
                                  timeout_s));
@@ -118,7 +117,7 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
     return send(std::move(request));
   }
   if (outcome.header.type == data::Type::kNeedValues)
-    outcome.error = StoreError{DTKV_INTERNAL, "its values are not in the servers' checkpoint"};
+    outcome.error = StoreError{Code::kInternal, "its values are not in the servers' checkpoint"};
   if (request.header.type == data::Type::kInit && !outcome.error)
     request.chunk->turns.adopt(outcome.header.round);
   const DeviceEnds* ends = request.device.get();

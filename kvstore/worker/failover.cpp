@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "kvstore/dtkv.h"
 #include "kvstore/link/event_loop.h"
 #include "kvstore/worker/dispatch.h"
 #include "kvstore/worker/links/server_links.h"
@@ -22,9 +21,10 @@ io::awaitable<void> call_after(Duration limit, std::function<void()> work) {
 
 void ServerChange::on_servers(const Servers& servers) {
   if (!links_.learn(servers)) return;
-  error_ = {DTKV_ROLLBACK, fmt::format("a server was lost, and the job goes back to the checkpoint "
-                                       "of epoch {}: call epoch_boundary to go on",
-                                       servers.epoch)};
+  error_ = {Code::kRollback,
+            fmt::format("a server was lost, and the job goes back to the checkpoint "
+                        "of epoch {}: call epoch_boundary to go on",
+                        servers.epoch)};
   is_leaving_ = true;
   unanswered_ = links_.leave(error_);
   on_ended();
@@ -55,7 +55,7 @@ void ServerChange::on_ended() {
 Status ServerChange::renew() {
   for (;;) {
     auto done = begin_anew();
-    const bool is_replaced = !done && done.error().code == DTKV_ROLLBACK;
+    const bool is_replaced = !done && done.error().code == Code::kRollback;
     if (!is_replaced) return done;
   }
 }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "kvstore/compute/reduce.h"
-#include "kvstore/dtkv.h"
 #include "kvstore/worker/chunk.h"
 #include "kvstore/worker/dispatch.h"
 #include "kvstore/worker/links/server_links.h"
@@ -34,7 +33,7 @@ Status KeySetup::init(const std::vector<std::string>& keys, const std::vector<Ar
   wanted.known = keys_.size();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (!is_supported(values[i].dtype))
-      return store_error(DTKV_INVALID,
+      return store_error(Code::kInvalid,
                          fmt::format("worker {}: key '{}': float32, float64 and int64 values are "
                                      "supported, not {}",
                                      options_.worker, keys[i], name_of(values[i].dtype)));
@@ -45,7 +44,7 @@ Status KeySetup::init(const std::vector<std::string>& keys, const std::vector<Ar
   std::vector<Request> requests;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const KeyBook::Key* key = keys_.find(keys[i]);
-    if (!key) return store_error(DTKV_INTERNAL, "the server's key table lacks a key");
+    if (!key) return store_error(Code::kInternal, "the server's key table lacks a key");
     const std::size_t width = data::element_bytes(key->spec.dtype);
     for (const auto& chunk : key->chunks) {
       Request& request = requests.emplace_back(creation(key->spec, *chunk));
@@ -75,19 +74,19 @@ Status KeySetup::register_keys(const data::RegisterKeys& wanted) {
   request.header.type = data::Type::kRegister;
   request.header.payload = static_cast<std::uint32_t>(request.keep->size());
   if (request.keep->size() > (std::size_t{16} << 20))
-    return store_error(DTKV_INVALID, "too many keys in one init: split the list");
+    return store_error(Code::kInvalid, "too many keys in one init: split the list");
   const auto answer = links_.ask_first(request, options_.start_limit);
-  if (!answer && answer.error().code == DTKV_TIMEOUT)
-    return store_error(DTKV_TIMEOUT,
+  if (!answer && answer.error().code == Code::kTimeout)
+    return store_error(Code::kTimeout,
                        fmt::format("worker {}: the worker with rank 0 has not initialised '{}' "
                                    "within {:.0f} s",
                                    options_.worker, wanted.keys.empty() ? "" : wanted.keys[0].name,
                                    seconds(options_.start_limit)));
   if (!answer) return tl::unexpected(answer.error());
   const auto table = wire::parse<data::KeyTable>(answer->text);
-  if (!table) return store_error(DTKV_INTERNAL, table.error().message);
+  if (!table) return store_error(table.error());
   const auto learnt = keys_.learn(*table, links_.by_loop());
-  if (!learnt) return store_error(DTKV_INTERNAL, learnt.error().message);
+  if (!learnt) return store_error(learnt.error());
   if (auto done = reach_owners(*learnt); !done) return done;
   if (auto done = memory_.stage(*learnt); !done) return done;
   keys_.settled();
@@ -108,7 +107,8 @@ Status KeySetup::create(std::vector<Request> requests) {
   auto handle = dispatch_.hand_over(std::move(requests));
   if (!handle) return tl::unexpected(handle.error());
   auto done = dispatch_.wait(*handle, seconds(options_.start_limit));
-  if (!done && done.error().code == DTKV_TIMEOUT) {  // the requests point into the caller's memory
+  if (!done &&
+      done.error().code == Code::kTimeout) {  // the requests point into the caller's memory
     break_store_(done.error());
     (void)dispatch_.wait(*handle, 0);
   }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "io/log.h"
-#include "kvstore/dtkv.h"
 #include "kvstore/worker/links/server_links.h"
 
 namespace dt::kv {
@@ -26,12 +25,12 @@ Request unshare(std::uint32_t number) {
 
 StoreResult<void*> MemorySharing::allocate(std::size_t bytes) {
   auto made = SharedMemory::create(bytes, true);
-  if (!made) return store_error(DTKV_INTERNAL, made.error().message);
+  if (!made) return store_error(made.error());
   ClientMemory memory;
   memory.memory = std::move(*made);
   auto shared = share(memory);
   // The servers that take the place of lost ones are told by share_again().
-  const bool is_later = !shared && shared.error().code == DTKV_ROLLBACK;
+  const bool is_later = !shared && shared.error().code == Code::kRollback;
   if (!shared && !is_later) return tl::unexpected(shared.error());
   void* at = memory.begin();
   allocated_.add(std::move(memory));
@@ -43,7 +42,7 @@ Status MemorySharing::release(const ClientMemory& which) {
   std::vector<ServerLink*> links;
   for (const LoopId loop : memory.shared_with) links.push_back(&links_.at(loop));
   auto answers = links_.ask(links, unshare(memory.number), options_.lost_limit);
-  if (!answers && answers.error().code != DTKV_ROLLBACK) return tl::unexpected(answers.error());
+  if (!answers && answers.error().code != Code::kRollback) return tl::unexpected(answers.error());
   return {};
 }
 
@@ -111,7 +110,7 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
     } else if (options_.transport == Transport::kSharedMemory) {
       (void)links_.tell(asked, unshare(memory.number));
       return store_error(
-          DTKV_UNAVAILABLE,
+          Code::kUnavailable,
           fmt::format("server {} at {} does not share memory with worker {} ({}): are they on one "
                       "host? --transport auto uses TCP where they are not",
                       answer->link->address().server, answer->link->address().address,
@@ -150,7 +149,7 @@ Status MemorySharing::stage(std::span<const KeyBook::Key> keys) {
   if (const std::size_t size = staging_.to_add(total); size > 0) {
     auto made = SharedMemory::create(size, false);
     if (!made && options_.transport == Transport::kAuto) return {};  // out of descriptors, say
-    if (!made) return store_error(DTKV_INTERNAL, made.error().message);
+    if (!made) return store_error(made.error());
     ClientMemory memory;
     memory.memory = std::move(*made);
     auto shared = share(memory);
@@ -244,7 +243,7 @@ Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) 
 Status MemorySharing::pin(const std::vector<ChunkState*>& chunks) {
   const auto failed = [this](const char* what) {
     return store_error(
-        DTKV_INTERNAL,
+        Code::kInternal,
         fmt::format("worker {}: pinned memory for arrays on devices: {}", options_.worker, what));
   };
   std::size_t total = 0;

@@ -23,11 +23,14 @@ namespace {
 constexpr std::size_t kElements = 3'000;  // three chunks
 
 /// For the workers' threads, where Catch's macros may not be used: the code, and words of the text.
-void expect_error(const kv::Status& status, int code, std::initializer_list<const char*> words) {
+void expect_error(const kv::Status& status, kv::Code code,
+                  std::initializer_list<const char*> words) {
   if (status) throw std::runtime_error("no error");
   const auto& text = status.error().message;
   if (status.error().code != code)
-    throw std::runtime_error(fmt::format("code {}, not {}: {}", status.error().code, code, text));
+    throw std::runtime_error(fmt::format("code {}, not {}: {}",
+                                         static_cast<int>(status.error().code),
+                                         static_cast<int>(code), text));
   for (const char* word : words)
     if (text.find(word) == std::string::npos)
       throw std::runtime_error(fmt::format("no '{}' in: {}", word, text));
@@ -84,18 +87,18 @@ TEST_CASE("bad input: init with another size or dtype names key, worker and both
     if (w == 0) init_ones(store);
     if (w == 1) {
       std::vector<float> short_one(kElements - 1);
-      expect_error(store.init({"w"}, {array_of(short_one)}, 0), DTKV_MISMATCH,
+      expect_error(store.init({"w"}, {array_of(short_one)}, 0), kv::Code::kMismatch,
                    {"'w'", "3000 elements", "worker 1", "2999"});
       std::vector<double> wide(kElements);
-      expect_error(store.init({"w"}, {array_of(wide)}, 0), DTKV_MISMATCH,
+      expect_error(store.init({"w"}, {array_of(wide)}, 0), kv::Code::kMismatch,
                    {"'w'", "float32", "worker 1", "float64"});
       std::vector<float> same(kElements);
-      expect_error(store.init({"w"}, {array_of(same)}, data::kAuxiliary), DTKV_MISMATCH,
+      expect_error(store.init({"w"}, {array_of(same)}, data::kAuxiliary), kv::Code::kMismatch,
                    {"'w'", "worker 1", "auxiliary"});
       std::vector<std::uint16_t> half(kElements);
       expect_error(
           store.init({"h"}, {kv::Array{half.data(), half.size(), data::Dtype::kFloat16}}, 0),
-          DTKV_INVALID, {"worker 1", "'h'", "float32", "not float16"});
+          kv::Code::kInvalid, {"worker 1", "'h'", "float32", "not float16"});
       init_ones(store);
     }
     must(store.barrier());
@@ -117,11 +120,11 @@ TEST_CASE("bad input: an array that does not fit its key is refused before anyth
           std::vector<float> short_one(kElements - 1);
           std::vector<double> wide(kElements);
           const auto refused = [](const auto& result) {
-            expect_error(status_of(result), DTKV_MISMATCH,
+            expect_error(status_of(result), kv::Code::kMismatch,
                          {"worker 1", "'w'", "3000 elements of float32"});
           };
           refused(store.push({"w"}, {array_of(short_one)}, {}));
-          expect_error(status_of(store.push({"w"}, {array_of(wide)}, {})), DTKV_MISMATCH,
+          expect_error(status_of(store.push({"w"}, {array_of(wide)}, {})), kv::Code::kMismatch,
                        {"float64"});
           refused(store.push({"w"}, {array_of(wide)}, {}));
           refused(store.pull({"w"}, {array_of(short_one)}, {}));
@@ -150,7 +153,7 @@ TEST_CASE("bad input: a key that this worker did not initialise is refused by it
     const auto refused = [&](const std::string& key) {
       const std::string named = "'" + key + "'";
       const auto is_refused = [&](const auto& result) {
-        expect_error(status_of(result), DTKV_INVALID, {named.c_str(), "not initialised"});
+        expect_error(status_of(result), kv::Code::kInvalid, {named.c_str(), "not initialised"});
       };
       is_refused(store.push({key}, {array_of(values)}, {}));
       is_refused(store.pull({key}, {array_of(values)}, {}));
@@ -191,7 +194,7 @@ TEST_CASE("bad input: NaN in a gradient is counted, and refused where the job sa
           bad[501] = std::numeric_limits<float>::infinity();
           const auto done = pushpull(store, "w", bad, value, {});
           if (refuse)
-            expect_error(done, DTKV_NONFINITE,
+            expect_error(done, kv::Code::kNonfinite,
                          {"'w'", "worker 1", "2 of ", "infinite or NaN", "--refuse-nonfinite"});
           else
             must(done);

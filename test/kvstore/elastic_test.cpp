@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <future>
 
-#include "kvstore/dtkv.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
@@ -59,7 +58,7 @@ TEST_CASE("epochs: who has made its steps holds nobody's up, and shares what all
             must(store.wait(must(store.push({"w"}, {array_of(values)}, {})), 30));
           must(store.finish_steps());
           auto refused = store.push({"w"}, {array_of(values)}, {});
-          if (refused || refused.error().code != DTKV_INVALID)
+          if (refused || refused.error().code != kv::Code::kInvalid)
             throw std::runtime_error("a step after the last one");
           // Twice: statistics, and what comes of them.
           for (int i = 0; i < 2; ++i) {
@@ -143,7 +142,7 @@ TEST_CASE("epochs: a repetition after the end is not answered with a later round
     CHECK(got == std::vector<float>(3000, -6));  // the weights of now
   } else {
     REQUIRE_FALSE(answered);
-    CHECK(answered.error().code == DTKV_INVALID);
+    CHECK(answered.error().code == kv::Code::kInvalid);
     CHECK(answered.error().message.find("is gone") != std::string::npos);
   }
   auto ends = std::async(std::launch::async, [&] {
@@ -203,13 +202,13 @@ TEST_CASE("join: a newcomer checks shapes, pulls, joins at the boundary, and mom
   std::vector<float> wrong(2999);
   const auto refused = store->init({"w"}, {array_of(wrong)}, 0);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == DTKV_MISMATCH);
+  CHECK(refused.error().code == kv::Code::kMismatch);
   std::vector<float> values(3000, -1);
   init(*store, "w", values);
   must(store->set_optimizer(optimizer));
   const auto other = store->set_optimizer("sgd momentum=0.9");
   REQUIRE_FALSE(other);
-  CHECK(other.error().code == DTKV_MISMATCH);
+  CHECK(other.error().code == kv::Code::kMismatch);
   must(store->barrier());  // at once
   pull(*store, "w", values);
   CHECK(values == std::vector<float>(3000, 9));
@@ -262,7 +261,7 @@ TEST_CASE("leave: a removed worker is told so, and its pushes are refused and ch
   planned.set_value();
   const auto left = store->epoch_boundary(Epoch(1));
   REQUIRE_FALSE(left);
-  CHECK(left.error().code == DTKV_LEAVE);
+  CHECK(left.error().code == kv::Code::kLeave);
   pushed_on.set_value();
   stays.get();
 }

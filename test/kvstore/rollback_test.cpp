@@ -8,7 +8,6 @@
 #include <mutex>
 #include <string>
 
-#include "kvstore/dtkv.h"
 #include "kvstore/server/checkpoint/saved.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
@@ -56,7 +55,7 @@ struct Job {
 };
 
 bool is_rollback(const kv::Status& status) {
-  return !status && status.error().code == DTKV_ROLLBACK;
+  return !status && status.error().code == kv::Code::kRollback;
 }
 
 /// A worker's program, as a user writes it.
@@ -288,8 +287,8 @@ TEST_CASE("rollback: whatever is under way ends once, and nothing else begins", 
     CHECK(one->wait(handle, 20));  // it was waited for
   }
   CHECK(is_rollback(one->init({"d"}, {array_of(values)}, 0)));
-  CHECK(one->push({"a"}, {own}, {}).error().code == DTKV_ROLLBACK);
-  CHECK(one->pull({"a"}, {own}, {}).error().code == DTKV_ROLLBACK);
+  CHECK(one->push({"a"}, {own}, {}).error().code == kv::Code::kRollback);
+  CHECK(one->pull({"a"}, {own}, {}).error().code == kv::Code::kRollback);
   CHECK(is_rollback(one->set_optimizer("sgd")));
   CHECK(is_rollback(one->barrier()));
   CHECK(is_rollback(one->finish_epoch()));

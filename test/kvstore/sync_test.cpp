@@ -170,7 +170,7 @@ TEST_CASE("dist_sync: contributors that disagree on the step are an error naming
     options.step = 5 + w;
     const auto done = pushpull(store, "w", values, values, options);
     if (done) throw std::runtime_error("steps 5 and 6 were added up");
-    if (done.error().code != DTKV_MISMATCH) throw std::runtime_error("wrong code");
+    if (done.error().code != kv::Code::kMismatch) throw std::runtime_error("wrong code");
     const auto& text = done.error().message;
     for (const char* word : {"'w'", "worker 0", "step 5", "worker 1", "step 6"})
       if (text.find(word) == std::string::npos) throw std::runtime_error(text);
@@ -195,7 +195,8 @@ TEST_CASE("dist_sync: keys are matched by name, whatever the order of calls", "[
       throw std::runtime_error("rank 0's values were not taken");
     std::vector<float> other(2999);
     const auto wrong = store.init({"a"}, {array_of(other)}, 0);
-    if (wrong || wrong.error().code != DTKV_MISMATCH) throw std::runtime_error("shape unchecked");
+    if (wrong || wrong.error().code != kv::Code::kMismatch)
+      throw std::runtime_error("shape unchecked");
   });
 }
 

@@ -4,14 +4,13 @@
 
 #include "kvstore/compute/cuda/device.h"
 #include "kvstore/compute/cuda/device_guard.h"
-#include "kvstore/dtkv.h"
 
 namespace dt::kv {
 
 namespace {
 
 tl::unexpected<StoreError> failed(const Array& array, const char* what) {
-  return store_error(DTKV_INTERNAL, fmt::format("CUDA device {}: {}", array.place.device, what));
+  return store_error(Code::kInternal, fmt::format("CUDA device {}: {}", array.place.device, what));
 }
 
 }  // namespace
@@ -26,7 +25,7 @@ Status KnownDevices::check(const std::vector<Array>& arrays) {
     if (known == why_not_.end())
       known = why_not_.emplace(number, cuda::why_no_device(number)).first;
     if (known->second.empty()) continue;
-    return store_error(DTKV_INVALID,
+    return store_error(Code::kInvalid,
                        fmt::format("an array is on CUDA device {}, which cannot be used ({}): copy "
                                    "it to host memory first",
                                    number, known->second));

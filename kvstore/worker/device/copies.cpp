@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kvstore/compute/cuda/device_guard.h"
-#include "kvstore/dtkv.h"
 #include "kvstore/worker/device/arrays.h"
 
 namespace dt::kv {
@@ -55,7 +54,7 @@ DeviceCopies::~DeviceCopies() {
 }
 
 StoreError DeviceCopies::error_of(int device, const char* what) const {
-  return {DTKV_INTERNAL, fmt::format("worker {}: CUDA device {}: {}", worker_, device, what)};
+  return {Code::kInternal, fmt::format("worker {}: CUDA device {}: {}", worker_, device, what)};
 }
 
 // ---------------------------------------------------------------- the caller

@@ -7,7 +7,6 @@
 
 #include "core/base/result.h"
 #include "kvstore/compute/cuda/device_guard.h"
-#include "kvstore/dtkv.h"
 #include "kvstore/worker/device/arrays.h"
 
 namespace dt::kv {
@@ -41,12 +40,12 @@ cuda::NcclType type_of(data::Dtype dtype) {
 
 Status on_device(int device, cuda::Status status) {
   if (status.ok()) return {};
-  return store_error(DTKV_INTERNAL, fmt::format("CUDA device {}: {}", device, status.error));
+  return store_error(Code::kInternal, fmt::format("CUDA device {}: {}", device, status.error));
 }
 
 Status in_group(std::string why) {
   if (why.empty()) return {};
-  return store_error(DTKV_UNAVAILABLE, std::move(why));
+  return store_error(Code::kUnavailable, std::move(why));
 }
 
 std::size_t bytes_of(const ReplicaGroup::Copy& copy) {
@@ -230,7 +229,7 @@ void ReplicaGroup::look_who_has_passed() {
   std::string why = group_.check();
   const bool is_late = passed.empty() && Clock::now() - since_ > deadline_;
   if (why.empty() && is_late) why = group_.give_up_late();
-  if (!why.empty()) return end_all({DTKV_UNAVAILABLE, std::move(why)});
+  if (!why.empty()) return end_all({Code::kUnavailable, std::move(why)});
   for (const auto at : passed) end(at, {});
 }
 
@@ -302,7 +301,7 @@ Status ReplicaGroup::prepare(const Copy& copy, std::size_t offset) {
     if (!copy.is_sum || lane.scratch.size() >= offset + bytes_of(copy)) continue;
     // Only a sum that is alone needs more than there is.
     if (const auto status = lane.scratch.allocate(bytes); !status.ok())
-      return store_error(DTKV_INTERNAL,
+      return store_error(Code::kInternal,
                          fmt::format("CUDA device {}: {} bytes to add gradients up in: {}",
                                      one.device, bytes, status.error));
   }

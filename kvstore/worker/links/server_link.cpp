@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "io/within.h"
-#include "kvstore/dtkv.h"
 #include "kvstore/link/event_loop.h"
 #include "kvstore/link/handshake.h"
 
@@ -325,8 +324,8 @@ Result<void> ServerLink::end() {
   if (!is_direct_) outcome.text = std::move(text_);
   if (arriving_.type == data::Type::kFailed) {
     const auto failure = wire::parse<data::Failure>(outcome.text);
-    outcome.error = failure ? StoreError{static_cast<int>(failure->code), failure->message}
-                            : StoreError{DTKV_INTERNAL, "the server's error is malformed"};
+    outcome.error = failure ? StoreError{failure->code, failure->message}
+                            : StoreError{Code::kInternal, "the server's error is malformed"};
   }
   const bool is_share = is_shared_again || answered_->header.type == data::Type::kShare;
   if (is_share && outcome.error) --held_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kvstore/dtkv.h"
 #include "kvstore/link/event_loop.h"
 
 namespace dt::kv {
@@ -288,8 +287,8 @@ StoreResult<Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
   };
   if (loop_.run_until(is_done, deadline_after(limit))) return told;
   return tl::unexpected(StoreError{
-      DTKV_TIMEOUT, fmt::format("server {} gave no answer within {:.0f} s",
-                                questions[answered]->link->address().server, seconds(limit))});
+      Code::kTimeout, fmt::format("server {} gave no answer within {:.0f} s",
+                                  questions[answered]->link->address().server, seconds(limit))});
 }
 
 StoreResult<Questions> ServerLinks::ask_all(const Request& request, Duration limit) {

@@ -92,7 +92,7 @@ TEST_CASE("replicas: sums stay as they are while their operation is under way", 
   // Nobody has pushed beside it: a wait that gives up leaves everything as it was.
   const auto early = store.wait(first, 0.2);
   REQUIRE_FALSE(early);
-  CHECK(early.error().code == DTKV_TIMEOUT);
+  CHECK(early.error().code == kv::Code::kTimeout);
   const auto second = must(store.pushpull({"b", "b"}, {array_of(two), array_of(two)},
                                           {array_of(out_b[0]), array_of(out_b[1])}, {}));
   Values of_peer = filled(10);
@@ -117,7 +117,7 @@ TEST_CASE("replicas: arrays that do not fit together are refused by their key", 
   init(store, "w", whole);
   const auto shorter = store.push({"w", "w"}, {array_of(whole), array_of(part)}, {});
   REQUIRE_FALSE(shorter);
-  CHECK(shorter.error().code == DTKV_MISMATCH);
+  CHECK(shorter.error().code == kv::Code::kMismatch);
   CHECK(shorter.error().message ==
         "key 'w' is given 2 times, and its arrays differ: 3000 and 2999 elements");
   const auto wider = store.pull({"w", "w"}, {array_of(whole), array_of(wide)}, {});

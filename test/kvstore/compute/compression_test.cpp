@@ -307,7 +307,7 @@ TEST_CASE("compression: contributors that disagree are an error naming both", "[
     init(store, "w", values);
     if (w == 1) must(store.set_gradient_compression("2bit"));
     const auto done = pushpull(store, "w", values, values, options_of(1, 0));
-    expect(!done && done.error().code == DTKV_MISMATCH, "none and 2bit were added up");
+    expect(!done && done.error().code == kv::Code::kMismatch, "none and 2bit were added up");
     for (const char* word : {"'w'", "worker 0", "none", "worker 1", "2bit"})
       expect(done.error().message.find(word) != std::string::npos, done.error().message.c_str());
     // The round is over; the next one works.
@@ -383,7 +383,7 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
       const bool takes_part = epoch >= from;
       if (takes_part) {
         const auto view = store.epoch_boundary(Epoch(epoch));
-        if (!view && view.error().code == DTKV_LEAVE) return epoch;
+        if (!view && view.error().code == kv::Code::kLeave) return epoch;
         must(view);
         expect(view->num_workers == now.size(), "another number of members");
         if (epoch == 0) ++epochs_begun;

@@ -235,7 +235,7 @@ TEST_CASE("shared memory: what an operation under way uses is not released", "[s
   for (const auto& memory : {gradient, value}) {
     const auto refused = early->release(memory.data());
     REQUIRE_FALSE(refused);
-    CHECK(refused.error().code == DTKV_INVALID);
+    CHECK(refused.error().code == kv::Code::kInvalid);
   }
   proxy.cut();  // what is unanswered is said again, with the memory's number
   std::vector<float> ones(kElements, 1);
@@ -263,7 +263,7 @@ TEST_CASE("shared memory: a server that maps it no more after a cut is an error"
   proxy.cut();
   const auto lost = pushpull(*store, "w", values, values, {});
   REQUIRE_FALSE(lost);
-  CHECK(lost.error().code == DTKV_UNAVAILABLE);
+  CHECK(lost.error().code == kv::Code::kUnavailable);
   INFO(lost.error().message);
   CHECK(lost.error().message.find("memory") != std::string::npos);
 }

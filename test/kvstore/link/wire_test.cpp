@@ -220,7 +220,7 @@ TEST_CASE("connections: a server that is gone for too long is an error with its 
   proxy.reset();
   const auto lost = pushpull(*store, "w", values, values, {});
   REQUIRE_FALSE(lost);
-  CHECK(lost.error().code == DTKV_UNAVAILABLE);
+  CHECK(lost.error().code == kv::Code::kUnavailable);
   CHECK(lost.error().message.find("127.0.0.1 port " + port) != std::string::npos);
 }
 
@@ -236,7 +236,7 @@ TEST_CASE("connections: a server that drops us after each handshake is lost as w
   proxy.cut();
   const auto lost = pushpull(*store, "w", values, values, {});
   REQUIRE_FALSE(lost);
-  CHECK(lost.error().code == DTKV_UNAVAILABLE);
+  CHECK(lost.error().code == kv::Code::kUnavailable);
   CHECK(lost.error().message.find("127.0.0.1 port " + std::to_string(proxy.port())) !=
         std::string::npos);
   CHECK(proxy.said().size() < 100);  // it did not come back at once each time

@@ -1,6 +1,5 @@
 #include "kvstore/worker/member_state.h"
 
-#include "kvstore/dtkv.h"
 #include "kvstore/worker/chunk.h"
 #include "test/support/catch.h"
 
@@ -34,10 +33,10 @@ Request request(data::Type type) {
   return request;
 }
 
-Outcome answer(std::uint64_t round, int error = 0) {
+Outcome answer(std::uint64_t round, std::optional<Code> error = {}) {
   Outcome outcome;
   outcome.header.round = Round(round);
-  if (error != 0) outcome.error = StoreError{error, ""};
+  if (error) outcome.error = StoreError{*error, ""};
   return outcome;
 }
 
@@ -158,9 +157,9 @@ TEST_CASE("chunk: one request at a time, each with the round that is open then",
   REQUIRE(third);
   CHECK(third->header.round == Round(2));
   // A round whose contributors disagreed is over, one that was refused was never this worker's.
-  const auto fourth = turns.answered(*third, answer(2, DTKV_MISMATCH));
+  const auto fourth = turns.answered(*third, answer(2, Code::kMismatch));
   REQUIRE(fourth);
   CHECK(fourth->header.round == Round(3));
-  CHECK_FALSE(turns.answered(*fourth, answer(3, DTKV_FENCED)));
+  CHECK_FALSE(turns.answered(*fourth, answer(3, Code::kFenced)));
   CHECK(turns.submit(request(data::Type::kPush))->header.round == Round(3));
 }

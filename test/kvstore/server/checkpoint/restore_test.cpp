@@ -167,10 +167,10 @@ TEST_CASE("another optimizer, shape or dtype than the checkpoint's is refused", 
                  [&](kv::ServerOptions& options) { options.shard.restore = checkpoint; });
   const auto store = second.open(0);
   std::vector<float> values(7);
-  CHECK(store->init({"statistics"}, {array_of(values)}, 0).error().code == DTKV_MISMATCH);
+  CHECK(store->init({"statistics"}, {array_of(values)}, 0).error().code == kv::Code::kMismatch);
   std::vector<double> doubles(3);
-  CHECK(store->init({"statistics"}, {array_of(doubles)}, 1).error().code == DTKV_MISMATCH);
-  CHECK(store->set_optimizer("sgd").error().code == DTKV_MISMATCH);
+  CHECK(store->init({"statistics"}, {array_of(doubles)}, 1).error().code == kv::Code::kMismatch);
+  CHECK(store->set_optimizer("sgd").error().code == kv::Code::kMismatch);
   must(store->set_optimizer("adam"));
   // A key that is not in it is one like any other.
   std::vector<float> fresh(3, 9);

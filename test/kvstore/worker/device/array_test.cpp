@@ -5,7 +5,6 @@
 #include <atomic>
 #include <future>
 
-#include "kvstore/dtkv.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/kvstore/worker/device/device_tensors.h"
@@ -186,7 +185,7 @@ TEST_CASE("device arrays: an array that the stream still reads is written afterw
   stream.close();
   const auto out = is_pinned ? array.pinned() : array.array();
   const auto pulled = must(one.store->pull({"w"}, {out}, {}));
-  CHECK(says(one.store->wait(pulled, 0.2), DTKV_TIMEOUT, "not done"));
+  CHECK(says(one.store->wait(pulled, 0.2), kv::Code::kTimeout, "not done"));
   std::uint32_t bits = 0;
   std::memcpy(&bits, out.data, sizeof bits);
   CHECK(bits == 0xffffffff);  // poison as before
@@ -230,7 +229,7 @@ TEST_CASE("device arrays: what a cut connection had is sent again", "[device]") 
     gradient.put(std::vector<float>(5000, round));
     const auto pushed =
         must(one.store->pushpull({"w"}, {gradient.array()}, {out.array()}, kv::PushOptions()));
-    CHECK(says(one.store->wait(pushed, 0.1), DTKV_TIMEOUT, "not done"));
+    CHECK(says(one.store->wait(pushed, 0.1), kv::Code::kTimeout, "not done"));
     one.proxy.cut();
     one.proxy.hold(false);
     one.proxy.hold_answers(false);
@@ -255,20 +254,20 @@ TEST_CASE("device arrays: after a rollback no copy touches the caller's memory",
           : must(one.store->pushpull({"w"}, {gradient.array()}, {out.array()}, kv::PushOptions()));
   const auto behind =
       must(one.store->pushpull({"w"}, {gradient.array()}, {out.array()}, kv::PushOptions()));
-  CHECK(says(one.store->wait(begun, 0.1), DTKV_TIMEOUT, "not done"));
+  CHECK(says(one.store->wait(begun, 0.1), kv::Code::kTimeout, "not done"));
   one.cluster.kill_servers();
   one.proxy.cut();
   one.cluster.replace_servers(Epoch(0), {});
   one.cluster.tell_servers({WorkerId(0)});
   // The copies wait for the stream, the operations for the copies, and the boundary for all that.
-  CHECK(says(one.store->wait(begun, 0.1), DTKV_TIMEOUT, "not done"));
+  CHECK(says(one.store->wait(begun, 0.1), kv::Code::kTimeout, "not done"));
   auto boundary =
       std::async(std::launch::async, [&] { return one.store->epoch_boundary(Epoch(1)); });
   CHECK_FALSE(eventually([&] { return one.cluster.arrived() > 0; }, 200ms));
   stream.open();
   CHECK(must(boundary.get()).rolled_back);
-  CHECK(says(one.store->wait(begun, 30), DTKV_ROLLBACK, "a server was lost"));
-  CHECK(says(one.store->wait(behind, 30), DTKV_ROLLBACK, "a server was lost"));
+  CHECK(says(one.store->wait(begun, 30), kv::Code::kRollback, "a server was lost"));
+  CHECK(says(one.store->wait(behind, 30), kv::Code::kRollback, "a server was lost"));
   out.put(std::vector<float>(5000, 9.0F));
   CHECK(out.get() == std::vector<float>(5000, 9.0F));
   emulated::flush();
@@ -290,14 +289,14 @@ TEST_CASE("device arrays: a broken device ends the operation, and the epoch goes
     const auto begun = is_on_the_way_out
                            ? must(one.store->pull({"w"}, {gradient.array()}, {}))
                            : must(one.store->push({"w"}, {gradient.array()}, kv::PushOptions()));
-    CHECK(says(one.store->wait(begun, 0.1), DTKV_TIMEOUT, "not done"));
+    CHECK(says(one.store->wait(begun, 0.1), kv::Code::kTimeout, "not done"));
     emulated::break_devices("an illegal memory access was encountered");
     stream.open();
-    CHECK(says(one.store->wait(begun, 30), DTKV_INTERNAL,
+    CHECK(says(one.store->wait(begun, 30), kv::Code::kInternal,
                "key 'w': worker 0: CUDA device 0: an "
                "illegal memory access"));
     CHECK(says(status_of(one.store->push({"w"}, {gradient.array()}, kv::PushOptions())),
-               DTKV_INTERNAL, "an illegal memory access"));
+               kv::Code::kInternal, "an illegal memory access"));
   }
   emulated::break_devices(nullptr);
   std::vector<float> ones(5000, 1.0F);
@@ -332,8 +331,8 @@ TEST_CASE("device arrays: memory of the store's stays while it goes to a device"
   const kv::Array gradient{memory, 5000, data::Dtype::kFloat32};
   stream.close();
   const auto begun = must(one.store->pushpull({"w"}, {gradient}, {out.array()}, kv::PushOptions()));
-  CHECK(says(one.store->wait(begun, 0.1), DTKV_TIMEOUT, "not done"));
-  CHECK(says(one.store->release(memory), DTKV_INVALID, "under way"));
+  CHECK(says(one.store->wait(begun, 0.1), kv::Code::kTimeout, "not done"));
+  CHECK(says(one.store->release(memory), kv::Code::kInvalid, "under way"));
   stream.open();
   must(one.store->wait(begun, 30));
   must(one.store->release(memory));
@@ -348,7 +347,7 @@ TEST_CASE("device arrays: no room for pinned memory is said, and nothing has beg
   gradient.put(std::vector<float>(5000, 5.0F));
   emulated::limit_pinned_memory(1);
   CHECK(says(status_of(one.store->push({"w"}, {gradient.array()}, kv::PushOptions())),
-             DTKV_INTERNAL, "pinned memory for arrays on devices: out of memory"));
+             kv::Code::kInternal, "pinned memory for arrays on devices: out of memory"));
   emulated::limit_pinned_memory(std::size_t{1} << 30);
   std::vector<float> out(5000);
   must(one.store->wait(
@@ -369,11 +368,11 @@ TEST_CASE("device arrays: where there is no device they are refused, not read", 
   const std::string why =
       "CUDA device 2, which cannot be used (no CUDA device on this machine): copy";
   for (kv::Store* store : {one.store.get(), local.get()}) {
-    CHECK(says(store->init({"v"}, {array}, 0), DTKV_INVALID, why));
-    CHECK(says(status_of(store->push({"w"}, {array}, {})), DTKV_INVALID, why));
-    CHECK(says(status_of(store->pull({"w"}, {array}, {})), DTKV_INVALID, why));
+    CHECK(says(store->init({"v"}, {array}, 0), kv::Code::kInvalid, why));
+    CHECK(says(status_of(store->push({"w"}, {array}, {})), kv::Code::kInvalid, why));
+    CHECK(says(status_of(store->pull({"w"}, {array}, {})), kv::Code::kInvalid, why));
     const auto pushed = store->pushpull({"w"}, {array_of(one.start)}, {array}, {});
-    CHECK(says(status_of(pushed), DTKV_INVALID, why));
+    CHECK(says(status_of(pushed), kv::Code::kInvalid, why));
   }
 }
 

@@ -107,7 +107,7 @@ inline std::vector<float> gradient_of(std::size_t n, std::uint32_t worker, std::
   return out;
 }
 
-inline bool says(const kv::Status& status, int code, const std::string& words) {
+inline bool says(const kv::Status& status, kv::Code code, const std::string& words) {
   INFO((status ? "it went well" : status.error().message));
   const bool fits = !status && status.error().code == code &&
                     status.error().message.find(words) != std::string::npos;

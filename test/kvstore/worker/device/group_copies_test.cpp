@@ -6,7 +6,6 @@
 #include <span>
 
 #include "kvstore/api/group_store.h"
-#include "kvstore/dtkv.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/kvstore/worker/device/device_tensors.h"
@@ -183,10 +182,10 @@ kv::Transport any_transport() {
 }
 
 bool is_under_way(const kv::Status& status) {
-  return !status && status.error().code == DTKV_TIMEOUT;
+  return !status && status.error().code == kv::Code::kTimeout;
 }
 
-bool fails_with(const kv::Status& status, int code, const std::string& words) {
+bool fails_with(const kv::Status& status, kv::Code code, const std::string& words) {
   INFO((status ? "it went well" : status.error().message));
   const bool fits = !status && status.error().code == code &&
                     status.error().message.find(words) != std::string::npos;
@@ -371,7 +370,7 @@ TEST_CASE("replicas: NCCL's failure in a sum ends all that is under way, and not
   a.put(1);
   const auto first = world.pushpull("a", a, out);
   for (const auto handle : {first, second, third})
-    CHECK(fails_with(world.wait(handle), DTKV_UNAVAILABLE, words));
+    CHECK(fails_with(world.wait(handle), kv::Code::kUnavailable, words));
   emulated::set_nccl_troubles({});
   b.open(1);
   c.open(1);
@@ -398,8 +397,8 @@ TEST_CASE("replicas: what breaks while GPUs exchange is found out at once", "[de
   REQUIRE(nccl_was_asked(2 * kCallsOfAKey));
   CHECK(is_under_way(world.wait(first, 0.05)));
   emulated::break_nccl(6);
-  CHECK(fails_with(world.wait(first), DTKV_UNAVAILABLE, "remote process exited"));
-  CHECK(fails_with(world.wait(second), DTKV_UNAVAILABLE, "remote process exited"));
+  CHECK(fails_with(world.wait(first), kv::Code::kUnavailable, "remote process exited"));
+  CHECK(fails_with(world.wait(second), kv::Code::kUnavailable, "remote process exited"));
   go_on();
   emulated::flush();
   CHECK(out.are_untouched());
@@ -416,8 +415,8 @@ TEST_CASE("replicas: NCCL that never begins is said", "[device][replicas]") {
   const auto first = world.pushpull("a", a, out);
   const auto second = world.pushpull("b", b, b_out);
   const std::string words = "NCCL could not begin on devices 0, 1 within 3 s and was aborted";
-  CHECK(fails_with(world.wait(first), DTKV_UNAVAILABLE, words));
-  CHECK(fails_with(world.wait(second), DTKV_UNAVAILABLE, words));
+  CHECK(fails_with(world.wait(first), kv::Code::kUnavailable, words));
+  CHECK(fails_with(world.wait(second), kv::Code::kUnavailable, words));
   emulated::set_nccl_troubles({});
   must(world.wait(world.pushpull("a", a, out)));
   CHECK(out.all_are(3));
@@ -435,7 +434,7 @@ TEST_CASE("replicas: after a failure a store ends when the caller's streams are 
   a.put(1);
   const auto first = world.pushpull("a", a, out);
   for (const auto handle : {first, second})
-    CHECK(fails_with(world.wait(handle), DTKV_UNAVAILABLE, "invalid usage"));
+    CHECK(fails_with(world.wait(handle), kv::Code::kUnavailable, "invalid usage"));
   // Those would call back what is no more.
   auto end = std::async(std::launch::async, [&] { world.store.reset(); });
   CHECK(end.wait_for(200ms) == std::future_status::timeout);
@@ -456,7 +455,7 @@ TEST_CASE("replicas: NCCL's failure on the way back ends the operation, and noth
   CHECK(is_under_way(world.wait(pushed, 0.1)));
   emulated::set_nccl_troubles(troubles);
   world.proxy->hold(false);
-  CHECK(fails_with(world.wait(pushed), DTKV_UNAVAILABLE, words));
+  CHECK(fails_with(world.wait(pushed), kv::Code::kUnavailable, words));
   emulated::set_nccl_troubles({});
   out.put(9);
   emulated::flush();
@@ -477,7 +476,7 @@ TEST_CASE("replicas: a device that breaks ends the operation", "[device][replica
     CHECK(is_under_way(world.wait(begun, 0.1)));
     emulated::break_devices("an illegal memory access was encountered");
     a.open(0);
-    fails_with(world.wait(begun), DTKV_INTERNAL, "illegal memory access");
+    fails_with(world.wait(begun), kv::Code::kInternal, "illegal memory access");
     emulated::break_devices(nullptr);
   }
   Values ones(kCount, 1);
@@ -489,7 +488,8 @@ TEST_CASE("replicas: no memory to add up in is said, and nothing has begun", "[d
   Replicas a(2), out(2);
   a.put(1);
   emulated::limit_device_memory(emulated::alive().device_bytes + 1000);
-  fails_with(world.wait(world.pushpull("a", a, out)), DTKV_INTERNAL, "to add gradients up in");
+  fails_with(world.wait(world.pushpull("a", a, out)), kv::Code::kInternal,
+             "to add gradients up in");
   emulated::limit_device_memory(std::size_t{1} << 40);
   must(world.wait(world.pushpull("a", a, out)));
   CHECK(out.all_are(3));
@@ -554,8 +554,8 @@ TEST_CASE("replicas: after a rollback nothing touches the caller's memory", "[de
   CHECK_FALSE(eventually([&] { return world.cluster->arrived() > 0; }, 200ms));
   late.open(1);
   CHECK(must(boundary.get()).rolled_back);
-  fails_with(world.wait(begun), DTKV_ROLLBACK, "a server was lost");
-  fails_with(world.wait(behind), DTKV_ROLLBACK, "a server was lost");
+  fails_with(world.wait(begun), kv::Code::kRollback, "a server was lost");
+  fails_with(world.wait(behind), kv::Code::kRollback, "a server was lost");
   for (auto* out : {&a_out, &b_out}) out->put(9);
   emulated::flush();
   for (auto* out : {&a_out, &b_out}) CHECK(out->get(1) == Values(kCount, 18));

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kvstore/api/group_store.h"
-#include "kvstore/dtkv.h"
 #include "test/support/catch.h"
 #include "test/support/emulated_device/emulated_device.h"
 #include "test/support/emulated_nccl/emulated_nccl.h"
@@ -196,7 +195,7 @@ TEST_CASE("GPUs of one process: an error of NCCL in the middle ends in a sentenc
   const auto failed =
       pushpull(*world.store, {"w", "w"}, {a.array(), b.array()}, {a.array(), b.array()});
   REQUIRE_FALSE(failed);
-  CHECK(failed.error().code == DTKV_UNAVAILABLE);
+  CHECK(failed.error().code == kv::Code::kUnavailable);
   CHECK_FALSE(failed.error().message.empty());
   // The next call begins anew.
   must(pushpull(*world.store, {"w", "w"}, {a.array(), b.array()}, {a.array(), b.array()}));

@@ -315,7 +315,7 @@ TEST_CASE("device sharing: what a cut connection had is sent again", "[device][i
     gradient.put(std::vector<float>(Few::kElements, round));
     const auto pushed =
         must(store.pushpull({"w"}, {gradient.array()}, {out.array()}, kv::PushOptions()));
-    CHECK(says(store.wait(pushed, 0.1), DTKV_TIMEOUT, "not done"));
+    CHECK(says(store.wait(pushed, 0.1), kv::Code::kTimeout, "not done"));
     few.proxy.cut();
     few.proxy.hold(false);
     few.proxy.hold_answers(false);
@@ -367,7 +367,7 @@ TEST_CASE("device sharing: no room for what a lost worker contributed ends the r
   emulated::limit_device_memory(1);
   few.stores[1].reset();
   const auto pushed = few.stores[0]->pushpull({"w"}, {ones.array()}, {ones.array()}, {});
-  CHECK(says(few.stores[0]->wait(must(pushed), 30), DTKV_MISMATCH, "out of memory"));
+  CHECK(says(few.stores[0]->wait(must(pushed), 30), kv::Code::kMismatch, "out of memory"));
   emulated::limit_device_memory(std::size_t{1} << 30);
   few.cluster.shrink({WorkerId(0)});
   const auto again = few.stores[0]->pushpull({"w"}, {ones.array()}, {ones.array()}, {});
@@ -388,7 +388,7 @@ TEST_CASE("device sharing: values and infinite gradients are as in the host's me
   values[4321] = std::numeric_limits<float>::infinity();
   tensor.put(values);
   auto pushed = store->pushpull({"w"}, {tensor.array()}, {tensor.array()}, {});
-  CHECK(says(store->wait(must(pushed), 30), DTKV_NONFINITE, "1 of 904 elements of chunk 4"));
+  CHECK(says(store->wait(must(pushed), 30), kv::Code::kNonfinite, "1 of 904 elements of chunk 4"));
   CHECK(cluster.server().counters().nonfinite == 1);
   values[4321] = 2;
   tensor.put(values);
@@ -415,7 +415,7 @@ TEST_CASE("device sharing: after a rollback the new servers read the same memory
   for (std::uint32_t epoch = 1; epoch < 4; ++epoch) {
     proxy->hold_answers(true);
     const auto begun = must(store.pushpull({"w"}, {gradient.array()}, {out.array()}, {}));
-    CHECK(says(store.wait(begun, 0.1), DTKV_TIMEOUT, "not done"));
+    CHECK(says(store.wait(begun, 0.1), kv::Code::kTimeout, "not done"));
     if (are_killed) few.cluster.kill_servers();
     if (are_killed) proxy->cut();
     few.cluster.replace_servers(Epoch(epoch), compute_on_device);
@@ -424,7 +424,7 @@ TEST_CASE("device sharing: after a rollback the new servers read the same memory
     few.cluster.tell_servers({WorkerId(0)});
     std::exchange(proxy, few.later.back().get())->hold_answers(false);
     CHECK(must(store.epoch_boundary(Epoch(epoch))).rolled_back);
-    CHECK(says(store.wait(begun, 30), DTKV_ROLLBACK, "a server was lost"));
+    CHECK(says(store.wait(begun, 30), kv::Code::kRollback, "a server was lost"));
     CHECK(emulated::alive().foreign_memories == 0);
     must(store.init({"w"}, {gradient.array()}, 0));  // these servers have no checkpoint
     must(store.wait(must(store.pushpull({"w"}, {gradient.array()}, {out.array()}, {})), 30));
@@ -443,7 +443,7 @@ TEST_CASE("device sharing: what the caller's stream still writes is not read", "
   stream.close();
   must(kv::cuda::fill(gradient.array().data, 0, Few::kElements * sizeof(float), stream.get()));
   const auto pushed = must(few.stores[0]->pushpull({"w"}, {gradient.array()}, {out.array()}, {}));
-  CHECK(says(few.stores[0]->wait(pushed, 0.1), DTKV_TIMEOUT, "not done"));
+  CHECK(says(few.stores[0]->wait(pushed, 0.1), kv::Code::kTimeout, "not done"));
   stream.open();
   must(few.stores[0]->wait_in_stream(pushed, 30));
   CHECK(out.get() == std::vector<float>(Few::kElements, 0.0F));
@@ -474,7 +474,7 @@ TEST_CASE("device sharing: a server whose device breaks answers nothing", "[devi
     must(store->wait(pushed, 30));
     emulated::break_devices("an illegal memory access was encountered");
     const auto never = must(store->push({"w"}, {array_of(start)}, {}));
-    CHECK(says(store->wait(never, 0.2), DTKV_TIMEOUT, "not done"));
+    CHECK(says(store->wait(never, 0.2), kv::Code::kTimeout, "not done"));
     CHECK(lost.get_future().get().find("illegal memory access") != std::string::npos);
   }
   emulated::break_devices(nullptr);
