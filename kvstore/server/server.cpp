@@ -2,33 +2,23 @@
 
 #include <array>
 #include <atomic>
-#include <boost/asio/ip/tcp.hpp>
-#include <deque>
 #include <map>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "io/clock.h"
-#include "io/within.h"
 #include "kvstore/link/event_loop.h"
-#include "kvstore/link/handshake.h"
 #include "kvstore/link/tcp.h"
 #include "kvstore/server/checkpoint/loader.h"
 #include "kvstore/server/checkpoint/writer.h"
+#include "kvstore/server/listener.h"
 #include "kvstore/server/loop_report.h"
 #include "kvstore/server/worker_memories.h"
 
 namespace dt::kv {
 
-namespace {
-
-using Tcp = io::asio::ip::tcp;
-
-}  // namespace
-
 struct Server::AtomicCounters {
-  std::atomic<std::uint64_t> refused_strangers = 0;
   std::atomic<std::uint64_t> dropped_connections = 0;
   std::atomic<std::uint64_t> nonfinite = 0;
   std::atomic<std::uint64_t> fenced = 0;
@@ -330,7 +320,8 @@ struct Server::Impl {
       if (!devices.empty()) shard.device = devices[i];
       loops.push_back(std::make_unique<Loop>(i, loops, shard, options.busy_poll, counters));
     }
-    acceptor.emplace(loops[0]->events().context());
+    listener.emplace(options, loops[0]->events(),
+                     [this](const Listener::Admitted& admitted) { adopt(admitted); });
     if (!options.checkpoints.empty())
       writer.emplace([this](SavedWriter::Task task, Result<WrittenFile> written) {
         finish_saving(std::move(task), written);
@@ -391,96 +382,17 @@ struct Server::Impl {
     options.on_saved(std::move(saved));
   }
 
-  Result<void> listen() {
-    boost::system::error_code ec;
-    const auto address = io::asio::ip::make_address(options.bind, ec);
-    if (ec) return fail(ErrorKind::kInvalid, "DT_BIND '{}' is not a literal address", options.bind);
-    const Tcp::endpoint at(address, options.port);
-    acceptor->open(at.protocol(), ec);
-    if (!ec) acceptor->set_option(Tcp::acceptor::reuse_address(true), ec);
-    if (!ec) acceptor->bind(at, ec);
-    if (!ec) acceptor->listen(io::asio::socket_base::max_listen_connections, ec);
-    if (ec)
-      return fail(ErrorKind::kUnavailable,
-                  "server {} cannot listen on {} port {}: {}; free the port or choose another with "
-                  "--server-port",
-                  options.id, options.bind, options.port, ec.message());
-    port = acceptor->local_endpoint().port();
-    return {};
-  }
-
-  io::awaitable<void> accept() {
-    for (;;) {
-      auto accepted = co_await acceptor->async_accept(io::tok);
-      const auto& ec = std::get<0>(accepted);
-      if (ec == io::asio::error::operation_aborted || !acceptor->is_open()) co_return;
-      if (ec) {  // out of descriptors: the others' connections go on
-        co_await io::sleep_for(std::chrono::milliseconds(100));
-        continue;
-      }
-      if (strangers.size() >= options.max_strangers) {  // who has had the longest time proves least
-        strangers.front()->close();
-        strangers.pop_front();
-      }
-      auto link = std::make_shared<TcpLink>(std::move(std::get<1>(accepted)));
-      strangers.push_back(link);
-      loops[0]->events().spawn(admit(std::move(link)));
-    }
-  }
-
-  io::awaitable<void> admit(std::shared_ptr<TcpLink> link) {
-    auto work = authenticate(link);
-    auto proof = co_await io::within(options.handshake_limit, std::move(work), "handshake");
-    std::erase(strangers, link);
-    if (!proof || !link->is_open()) {
-      ++counters.refused_strangers;
-      link->close();
-      co_return;
-    }
-    const WorkerId worker = proof->worker;
-    Loop* loop = loops[proof->loop].get();
-    const auto protocol = acceptor->local_endpoint().protocol();
-    const int fd = link->release();
-    auto hand_over = [loop, protocol, fd, worker] {
+  /// On the first loop's thread: an authenticated connection for one of the loops.
+  void adopt(const Listener::Admitted& admitted) {
+    Loop* loop = loops[admitted.loop].get();
+    loop->events().post([loop, admitted] {
       boost::system::error_code ec;
       TcpSocket socket(loop->events().context());
-      socket.assign(protocol, fd, ec);
+      socket.assign(admitted.protocol, admitted.descriptor, ec);
       if (ec) return;
       tune(socket);
-      loop->adopt(std::move(socket), worker);
-    };
-    loop->events().post(std::move(hand_over));
-  }
-
-  io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpLink> link) {
-    data::Challenge challenge;
-    challenge.nonce = fresh_nonce();
-    link->send_text(wire::frame(challenge));
-    auto sent = co_await link->flush();
-    if (!sent) co_return tl::unexpected(sent.error());
-    auto frame = co_await link->read_frame(data::kMaxHandshakeFrame);
-    if (!frame) co_return tl::unexpected(frame.error());
-    if (frame->type != data::ClientProof::kType)
-      co_return fail(ErrorKind::kProtocol, "not a proof");
-    auto proof = wire::parse<data::ClientProof>(frame->body);
-    if (!proof) co_return tl::unexpected(proof.error());
-    Transcript transcript;
-    transcript.server_nonce = challenge.nonce;
-    transcript.client_nonce = proof->nonce;
-    transcript.server = options.id;
-    transcript.worker = proof->worker;
-    transcript.loop = proof->loop;
-    const bool good = proof->server == options.id && proof->nonce.size() == data::kNonceBytes &&
-                      same_mac(proof->mac, client_mac(options.secret, transcript));
-    if (!good || proof->loop >= loops.size() || link->buffered() > 0)
-      co_return fail(ErrorKind::kDenied, "wrong proof");
-    data::ServerProof answer;
-    answer.loops = static_cast<std::uint32_t>(loops.size());
-    answer.mac = server_mac(options.secret, transcript, answer.loops);
-    link->send_text(wire::frame(answer));
-    sent = co_await link->flush();
-    if (!sent) co_return tl::unexpected(sent.error());
-    co_return std::move(*proof);
+      loop->adopt(std::move(socket), admitted.worker);
+    });
   }
 
   ServerOptions options;
@@ -488,12 +400,10 @@ struct Server::Impl {
   AtomicCounters counters;
   std::atomic<bool> stopping = false;
   std::vector<std::unique_ptr<Loop>> loops;
-  std::optional<Tcp::acceptor> acceptor;           ///< Loop 0's thread, once started.
-  std::deque<std::shared_ptr<TcpLink>> strangers;  ///< Oldest first. Loop 0's thread.
-  std::atomic<std::uint64_t> asked_to_save = 0;    ///< The last generation that did.
-  std::uint16_t port = 0;
-  std::optional<SavedWriter> writer;  ///< None without a folder for checkpoints.
-  std::optional<Loader> loader;       ///< None without a checkpoint to begin with.
+  std::optional<Listener> listener;              ///< The first loop's thread, once started.
+  std::atomic<std::uint64_t> asked_to_save = 0;  ///< The last generation that did.
+  std::optional<SavedWriter> writer;             ///< None without a folder for checkpoints.
+  std::optional<Loader> loader;                  ///< None without a checkpoint to begin with.
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -507,8 +417,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& lo
     devices.push_back(std::move(*opened));
   }
   auto impl = std::make_unique<Impl>(std::move(options), devices, log);
-  auto listening = impl->listen();
-  if (listening) impl->loops[0]->events().spawn(impl->accept());
+  const auto listening = impl->listener->start();
   auto* raw = impl.get();
   std::unique_ptr<Server> server(new Server(std::move(impl)));
   for (auto& loop : raw->loops) loop->start(raw->stopping);
@@ -523,18 +432,15 @@ Server::~Server() {
   for (auto& loop : impl_->loops) {
     const bool accepts = &loop == &impl_->loops.front();
     loop->events().post([this, &loop, accepts] {
-      if (accepts) {
-        boost::system::error_code ec;
-        impl_->acceptor->close(ec);
-      }
+      if (accepts) impl_->listener->close();
       loop->close();
     });
   }
   for (auto& loop : impl_->loops) loop->join();
-  impl_->acceptor.reset();
+  impl_->listener.reset();
 }
 
-std::uint16_t Server::port() const { return impl_->port; }
+std::uint16_t Server::port() const { return impl_->listener->port(); }
 
 void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) {
   struct Shared {
@@ -600,7 +506,7 @@ Traffic Server::traffic() {
 
 ServerCounters Server::counters() const {
   const auto& counters = impl_->counters;
-  return {counters.refused_strangers, counters.dropped_connections, counters.nonfinite,
+  return {impl_->listener->refused(), counters.dropped_connections, counters.nonfinite,
           counters.fenced, counters.in_place};
 }
 

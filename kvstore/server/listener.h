@@ -1,0 +1,61 @@
+/// A server's listening socket: each connection has a bounded time to prove that it knows the job's
+/// secret (link/handshake.h), and is then handed over; the number of those that have not is
+/// bounded.
+///
+/// The first loop's thread, once started.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "io/asio.h"
+#include "kvstore/link/tcp.h"
+#include "kvstore/server/server.h"
+
+namespace dt::kv {
+
+class EventLoop;
+
+class Listener {
+ public:
+  /// A worker's connection to one of the server's loops. The descriptor is the receiver's.
+  struct Admitted {
+    std::uint32_t loop = 0;
+    WorkerId worker;
+    io::asio::ip::tcp protocol;
+    int descriptor = -1;
+  };
+  using OnAdmitted = std::function<void(const Admitted&)>;
+
+  /// `options` and `loop` outlive this.
+  Listener(const ServerOptions& options, EventLoop& loop, OnAdmitted on_admitted);
+
+  /// Listens, before the loop runs; the error is for people.
+  Result<void> start();
+  void close();
+
+  // ---- any thread, once started
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// Connections that proved nothing.
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+
+ private:
+  Result<void> listen();
+  io::awaitable<void> accept();
+  io::awaitable<void> admit(std::shared_ptr<TcpLink> link);
+  io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpLink> link);
+
+  const ServerOptions& options_;
+  EventLoop& loop_;
+  OnAdmitted on_admitted_;
+  io::asio::ip::tcp::acceptor acceptor_;
+  std::deque<std::shared_ptr<TcpLink>> strangers_;  ///< Oldest first.
+  std::atomic<std::uint64_t> refused_ = 0;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace dt::kv
