@@ -20,6 +20,7 @@
 #include "kvstore/worker/links/server_links.h"
 #include "kvstore/worker/member_state.h"
 #include "kvstore/worker/memory_sharing.h"
+#include "kvstore/worker/requests.h"
 #include "kvstore/worker/threshold_warnings.h"
 
 namespace dt::kv {
@@ -150,19 +151,18 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
 
   // The caller's thread.
   void close_device_places();
-  StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& keys,
+  Status may_contribute() const;
+  StoreResult<std::vector<const KeyBook::Key*>> find(data::Type type,
+                                                     const std::vector<std::string>& names,
+                                                     const std::vector<Array>* values,
+                                                     const std::vector<Array>* out) const;
+  StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& names,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
   template <class Done>
   bool wait_for(Done done, Deadline deadline) {
     return loop_.run_until(std::move(done), deadline);
   }
-  /// Whether a push of the key is applied on arrival. Auxiliary keys are a mean over the workers,
-  /// in dist_async as well.
-  [[nodiscard]] bool is_async(const data::KeySpec& key) const {
-    return options_.async && (key.flags & data::kAuxiliary) == 0;
-  }
-  void compress(Request& request, const data::KeySpec& key) const;
   Status await_servers(Deadline deadline);
   /// A newcomer is in no epoch yet from which it could go back: its calls are for whatever servers
   /// there are.
@@ -323,31 +323,37 @@ std::optional<Error> Client::job_lost() const {
 
 // ---------------------------------------------------------------- operations
 
-StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::string>& keys,
-                                   const std::vector<Array>* values, const std::vector<Array>* out,
-                                   const PushOptions& options) {
-  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
-  if (contributes(type) && !member_.is_member())
+/// Success: the worker may contribute now.
+Status Client::may_contribute() const {
+  if (!member_.is_member())
     return store_error(Code::kInvalid,
                        fmt::format("worker {} is a newcomer: it contributes after its first "
                                    "epoch_boundary, not before",
                                    options_.worker));
-  if (contributes(type) && finished_ == Finished::kEpoch)
+  if (finished_ == Finished::kEpoch)
     return store_error(Code::kInvalid,
                        "the epoch was finished: call epoch_boundary before the next push");
+  return {};
+}
+
+/// The keys of these names, if the call may be made on them with these arrays.
+StoreResult<std::vector<const KeyBook::Key*>> Client::find(data::Type type,
+                                                           const std::vector<std::string>& names,
+                                                           const std::vector<Array>* values,
+                                                           const std::vector<Array>* out) const {
   std::vector<const KeyBook::Key*> found;
-  found.reserve(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const KeyBook::Key* key = keys_.find(keys[i]);
+  found.reserve(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const KeyBook::Key* key = keys_.find(names[i]);
     if (!key)
       return store_error(Code::kInvalid, fmt::format("worker {}: key '{}' was not initialised",
-                                                     options_.worker, keys[i]));
+                                                     options_.worker, names[i]));
     const bool is_step = contributes(type) && (key->spec.flags & data::kAuxiliary) == 0;
     if (is_step && finished_ == Finished::kSteps)
       return store_error(Code::kInvalid,
                          fmt::format("worker {}: the epoch's steps were finished: until "
                                      "epoch_boundary auxiliary keys alone are pushed, not '{}'",
-                                     options_.worker, keys[i]));
+                                     options_.worker, names[i]));
     for (const auto* arrays : {values, out}) {
       if (!arrays) continue;
       const std::string wrong = array_mismatch(options_.worker, key->spec, (*arrays)[i]);
@@ -355,66 +361,27 @@ StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::strin
     }
     found.push_back(key);
   }
-  auto calls = array_calls_.begin(found, values, out);
-  if (!calls) return tl::unexpected(calls.error());
-  std::vector<Request> requests;
+  return found;
+}
+
+StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::string>& names,
+                                   const std::vector<Array>* values, const std::vector<Array>* out,
+                                   const PushOptions& options) {
+  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+  if (contributes(type))
+    if (auto may = may_contribute(); !may) return tl::unexpected(may.error());
+  const auto keys = find(type, names, values, out);
+  if (!keys) return tl::unexpected(keys.error());
+  auto on_devices = array_calls_.begin(*keys, values, out);
+  if (!on_devices) return tl::unexpected(on_devices.error());
+  const KeyedCall call{type,        *keys,   values,       out,
+                       *on_devices, options, compression_, options_.async};
   Operations::Uses uses;
-  auto& memories = uses.memories;
-  requests.reserve(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const KeyBook::Key* key = found[i];
-    const std::size_t width = data::element_bytes(key->spec.dtype);
-    const std::size_t all_bytes = key->spec.count * width;
-    const ClientMemory* from_memory = nullptr;
-    const ClientMemory* into_memory = nullptr;
-    if (values) from_memory = memory_.holding((*values)[i].data, all_bytes);
-    if (out) into_memory = memory_.holding((*out)[i].data, all_bytes);
-    for (const ClientMemory* memory : {from_memory, into_memory})
-      if (memory && (memories.empty() || memories.back() != memory->number))
-        memories.push_back(memory->number);
-    for (const auto& chunk : key->chunks) {
-      const std::size_t offset = chunk->place.first * width;
-      Request& request = requests.emplace_back();
-      request.chunk = chunk.get();
-      request.header.type = type;
-      request.header.dtype = key->spec.dtype;
-      request.header.reduce = options.reduce;
-      request.header.flags = is_async(key->spec) ? data::kAsync : 0;
-      request.header.priority = options.priority;
-      request.header.key = chunk->key;
-      request.header.chunk = chunk->index;
-      request.header.step = options.step;
-      request.header.samples = options.samples;
-      request.header.learning_rate = options.learning_rate;
-      if (values) {
-        request.from = static_cast<const std::byte*>((*values)[i].data) + offset;
-        request.header.payload = static_cast<std::uint32_t>(chunk->bytes);
-      }
-      request.into_bytes = chunk->bytes;
-      if (out) request.into = static_cast<std::byte*>((*out)[i].data) + offset;
-      if (!calls->empty())
-        ArrayCalls::attach(request, (*calls)[i], values ? &(*values)[i] : nullptr,
-                           out ? &(*out)[i] : nullptr);
-      if (contributes(type)) compress(request, key->spec);
-      if (chunk->staging.at) use_shared_memory(request, from_memory, into_memory);
-    }
-  }
-  ArrayCalls::add_uses(*calls, uses.calls);
+  auto requests = make_requests(call, memory_, uses.memories);
+  ArrayCalls::add_uses(*on_devices, uses.calls);
   auto handle = dispatch_.hand_over(std::move(requests), std::move(uses));
   if (handle && !options.is_awaited) loop_.nudge();
   return handle;
-}
-
-/// Over shared memory compressing would only cost; the server is told of the setting all the same.
-void Client::compress(Request& request, const data::KeySpec& key) const {
-  const bool auxiliary = (key.flags & data::kAuxiliary) != 0;
-  if (compression_.codec == data::Codec::kNone || !is_compressible(key.dtype, auxiliary)) return;
-  data::set_codec(request.header, compression_.codec);
-  if (request.chunk->staging.at) return;
-  request.encoder = &request.chunk->encoder;
-  request.compression = compression_;
-  request.header.payload =
-      static_cast<std::uint32_t>(compressed_bytes(compression_.codec, request.chunk->place.count));
 }
 
 Status Client::release(void* data) {
@@ -541,7 +508,7 @@ Status Client::sync_rounds() {
     for (const auto& round : state->chunks) {
       ChunkState* chunk = keys_.chunk(round.key, round.chunk);
       // Of an asynchronous key the worker's own count of pushes goes on.
-      if (chunk && !is_async(keys_.at(round.key).spec))
+      if (chunk && !is_async(options_.async, keys_.at(round.key).spec))
         adopted.rounds.emplace_back(chunk, round.open);
     }
   }
