@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "io/subprocess.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/store_exchange.h"
 #include "kvstore/link/agent_link.h"
@@ -226,7 +225,8 @@ Result<JobResult> measure_all(KvOptions options, std::uint32_t servers, kv::Stor
 
 Error exec_dtlaunch(const KvOptions& options) {
   std::error_code ec;
-  const auto beside = io::program_folder() / "dtlaunch";
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
+  const auto beside = self.parent_path() / "dtlaunch";
   std::vector<std::string> words = {
       std::filesystem::exists(beside, ec) ? beside.string() : "dtlaunch",
       "-n",
