@@ -125,23 +125,13 @@ void Job::apply_one(const HostPrepared& r) { hosts_[r.host].prepared = true; }
 
 void Job::apply_one(const Committed& r) {
   for (const WorkerId id : r.members) {
-    if (Worker* w = membership_.find(id);
-        w && w->state != WorkerState::kMember && w->state != WorkerState::kGone) {
-      w->state = WorkerState::kMember;
-      w->was_member = true;
-      w->since = now_.at;
-      if (auto h = hosts_.find(w->host); h != hosts_.end()) {
-        h->second.attempts = 0;
-        h->second.why.clear();
-      }
+    if (!membership_.advance(id, WorkerEvent::kCommitted, now_.at)) continue;
+    if (auto h = hosts_.find(membership_.find(id)->host); h != hosts_.end()) {
+      h->second.attempts = 0;
+      h->second.why.clear();
     }
   }
-  for (const WorkerId id : r.leavers) {
-    if (Worker* w = membership_.find(id); w && w->state != WorkerState::kGone) {
-      w->state = WorkerState::kLeaving;
-      w->since = now_.at;
-    }
-  }
+  for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, now_.at);
   if (r.boundary) {
     if (!boundary_.returns_to() && boundary_.epoch() != r.epoch) futile_.reset();
     epoch_begins(r.epoch);
@@ -164,8 +154,8 @@ void Job::apply_one(const Committed& r) {
 void Job::apply_one(const EpochBegan& r) {
   // A base worker that took part in the first boundary was a member from the start.
   for (const WorkerId id : boundary_.contributors()) {
-    if (Worker* w = membership_.find(id); w && w->state != WorkerState::kGone)
-      w->state = WorkerState::kMember;
+    if (const Worker* w = membership_.find(id))
+      membership_.advance(id, WorkerEvent::kCommitted, w->since);
   }
   if (!boundary_.returns_to()) futile_.reset();
   epoch_begins(r.epoch);
@@ -220,8 +210,7 @@ void Job::apply_one(const WorkerGone& r) {
                                 r.why.empty() ? to_string(r.status) : r.why);
     }
   }
-  w->state = WorkerState::kGone;
-  w->since = now_.at;
+  membership_.advance(r.worker, WorkerEvent::kEnded, now_.at);
   w->why = r.why.empty() ? to_string(r.status) : r.why;
   boundary_.forget(r.worker);
   arrived_at_.erase(r.worker);
@@ -311,14 +300,8 @@ void Job::apply_one(const RolledBack& r) {
     const Worker* w = membership_.find(id);
     return !w || w->state != WorkerState::kLeaving;
   });
-  std::vector<WorkerId> warm;
   for (const auto& [id, w] : membership_.workers())
-    if (w.state == WorkerState::kWarm) warm.push_back(id);
-  for (const WorkerId id : warm) {
-    Worker* w = membership_.find(id);
-    w->state = WorkerState::kStarting;
-    w->since = now_.at;
-  }
+    membership_.advance(id, WorkerEvent::kServersReplaced, now_.at);
 }
 
 // ---------------------------------------------------------------- small things

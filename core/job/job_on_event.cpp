@@ -105,7 +105,7 @@ void Job::never_heard_of(WorkerId id) {
     case WorkerState::kGone:
       return;
     case WorkerState::kStarting:
-      w.state = WorkerState::kPreparing;  // the start got lost: once more
+      membership_.advance(id, WorkerEvent::kStartLost, now_.at);
       return;
     case WorkerState::kStopping:
       return worker_gone(id, ExitStatus{}, "it was never started");
@@ -272,7 +272,6 @@ void Job::on(const WorkerArrived& e) {
     case WorkerState::kSeen:
     case WorkerState::kPreparing:
     case WorkerState::kStarting: {
-      w->state = WorkerState::kStarting;
       membership_.advance(e.worker, WorkerEvent::kJoined, now_.at);
       if (w->base && initial()) {
         static_cast<void>(boundary_.arrive(e.worker, options_.first_epoch.value_or(e.epoch)));
@@ -498,7 +497,7 @@ void Job::host_failed(const Host& host, std::string check, const std::string& wh
       waiting.push_back(id);
   for (const WorkerId id : waiting) {
     Worker& w = *membership_.find(id);
-    w.state = WorkerState::kSeen;
+    membership_.advance(id, WorkerEvent::kHostFailed, now_.at);
     w.has_failed = true;
     w.why = why;
   }

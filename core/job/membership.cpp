@@ -129,11 +129,9 @@ void Membership::add_worker(WorkerId id, const Host& host, Edit edit, Time now) 
 bool Membership::advance(WorkerId id, WorkerEvent event, Time now) {
   Worker* w = find(id);
   if (!w) return false;
-  const auto next = next_state(w->state, event);
-  if (!next) return false;
-  w->state = *next;
+  if (!w->state.advance(event)) return false;
   w->since = now;
-  if (*next == WorkerState::kMember) w->was_member = true;
+  if (w->state == WorkerState::kMember) w->was_member = true;
   return true;
 }
 

@@ -22,7 +22,7 @@
 #include "core/base/id.h"
 #include "core/base/time.h"
 #include "core/files/hosts.h"
-#include "core/job/process_life.h"
+#include "core/job/worker_life.h"
 
 namespace dt {
 
@@ -41,7 +41,7 @@ struct Worker {
   bool base = false;        ///< Of the initial launch.
   bool was_member = false;  ///< Its end is a REMOVED line.
   Edit edit;                ///< The edit that asked for it; 0 for base workers and restarts.
-  WorkerState state = WorkerState::kSeen;
+  WorkerLife state;
   Time since{};         ///< When the state was entered.
   Time active{};        ///< When a server last saw it do something.
   bool opened = false;  ///< It opened a distributed kvstore.
@@ -79,7 +79,7 @@ class Membership {
   /// A view began: edits whose changes it brought need not be held together any more.
   void swaps_done(const std::vector<WorkerId>& members, const std::vector<WorkerId>& leavers);
 
-  /// Applies an event to a worker's life; false if it means nothing in its state.
+  /// Applies an event to a worker's life at `now`; false if it means nothing in its state.
   bool advance(WorkerId id, WorkerEvent event, Time now);
 
   [[nodiscard]] Worker* find(WorkerId id);

@@ -22,24 +22,25 @@ struct MembersOfJob {
   explicit MembersOfJob(const std::vector<Host>& base, WorkerLimits limits = {}) : m(limits) {
     m.begin(base, at(0));
     for (const auto& [id, w] : m.workers()) members.push_back(id);
-    for (const WorkerId id : members) m.find(id)->state = WorkerState::kMember;
+    for (const WorkerId id : members) m.advance(id, WorkerEvent::kCommitted, at(0));
   }
   void file(const std::vector<HostSlots>& hosts, int now = 0) {
     m.take_file(m.last_edit().next(), hosts, at(now));
     for (const Host& h : m.hosts())
       while (m.present(h) < m.wanted(h)) m.add_worker(m.next_id(), h, m.added_by(h), at(now));
   }
-  void set(std::uint32_t id, WorkerState state) { m.find(WorkerId(id))->state = state; }
+  void happens(std::uint32_t id, WorkerEvent event) {
+    REQUIRE(m.advance(WorkerId(id), event, at(0)));
+  }
   /// As a boundary does it.
   Plan cross(int now) {
     const Plan plan = m.plan(members, at(now));
     for (const WorkerId id : plan.joins) {
-      m.find(id)->state = WorkerState::kMember;
-      m.find(id)->was_member = true;
+      m.advance(id, WorkerEvent::kCommitted, at(now));
       members.push_back(id);
     }
     for (const WorkerId id : plan.leaves) {
-      m.find(id)->state = WorkerState::kGone;
+      m.advance(id, WorkerEvent::kEnded, at(now));
       std::erase(members, id);
     }
     m.swaps_done(members, plan.leaves);
@@ -68,7 +69,7 @@ TEST_CASE("membership: a change that is taken back leaves nothing to do", "[memb
   job.file({{kA, 1}, {kB, 1}});
   job.file({{kA, 1}});
   CHECK(job.m.unwanted_newcomers() == ids({1}));
-  job.set(1, WorkerState::kWarm);
+  job.happens(1, WorkerEvent::kJoined);
   const Plan plan = job.m.plan(job.members, at(1));
   CHECK(plan.joins.empty());
   CHECK(plan.leaves.empty());
@@ -77,47 +78,47 @@ TEST_CASE("membership: a change that is taken back leaves nothing to do", "[memb
 TEST_CASE("membership: the furthest from ready goes first, then the highest rank", "[membership]") {
   MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 4}});
-  job.set(3, WorkerState::kWarm);
+  job.happens(3, WorkerEvent::kJoined);
   job.cross(1);
-  job.set(1, WorkerState::kWarm);
+  job.happens(1, WorkerEvent::kJoined);
   job.cross(2);  // ranks: 0, 3, 1
-  job.set(4, WorkerState::kWarm);
+  job.happens(4, WorkerEvent::kJoined);
   CHECK(job.members == ids({0, 3, 1}));
   job.file({{kA, 1}, {kB, 3}});
   CHECK(job.m.unwanted_newcomers() == ids({2}));
-  job.set(2, WorkerState::kGone);
+  job.happens(2, WorkerEvent::kEnded);
   job.file({{kA, 1}, {kB, 1}}, 100);
   CHECK(job.m.unwanted_newcomers() == ids({4}));
-  job.set(4, WorkerState::kGone);
+  job.happens(4, WorkerEvent::kEnded);
   CHECK(job.m.plan(job.members, at(101)).leaves == ids({1}));
 }
 
 TEST_CASE("membership: a swap commits as one", "[membership]") {
   MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 1}});
-  job.set(1, WorkerState::kWarm);
+  job.happens(1, WorkerEvent::kJoined);
   job.cross(1);
   job.file({{kA, 1}, {kC, 1}, {kD, 1}}, 10);
   SECTION("not before each newcomer is ready") {
-    job.set(2, WorkerState::kWarm);
+    job.happens(2, WorkerEvent::kJoined);
     const Plan plan = job.m.plan(job.members, at(11));
     CHECK(plan.joins.empty());
     CHECK(plan.leaves.empty());
     CHECK(plan.reason == "an edit that swaps hosts waits for its newcomers");
-    job.set(3, WorkerState::kWarm);
+    job.happens(3, WorkerEvent::kJoined);
     const Plan whole = job.cross(12);
     CHECK(whole.joins == ids({2, 3}));
     CHECK(whole.leaves == ids({1}));
   }
   SECTION("a newcomer that could not be told is not ready") {
-    job.set(2, WorkerState::kWarm);
-    job.set(3, WorkerState::kWarm);
+    job.happens(2, WorkerEvent::kJoined);
+    job.happens(3, WorkerEvent::kJoined);
     CHECK(job.m.plan(job.members, at(11), {kD}).joins.empty());
     CHECK(job.m.plan(job.members, at(11), {kD}).leaves.empty());
   }
   SECTION("a newcomer that failed is not waited for") {
-    job.set(2, WorkerState::kWarm);
-    job.set(3, WorkerState::kGone);
+    job.happens(2, WorkerEvent::kJoined);
+    job.happens(3, WorkerEvent::kEnded);
     job.m.add_worker(WorkerId(4), kD, Edit(2), at(12));
     CHECK(job.m.plan(job.members, at(12)).joins == ids({2}));
     CHECK(job.m.plan(job.members, at(12)).leaves == ids({1}));
@@ -127,9 +128,9 @@ TEST_CASE("membership: a swap commits as one", "[membership]") {
     CHECK(job.m.plan(job.members, at(70)).leaves == ids({1}));
   }
   SECTION("when nobody trains there is nothing to hold a newcomer for") {
-    job.set(0, WorkerState::kGone);
-    job.set(1, WorkerState::kGone);
-    job.set(2, WorkerState::kWarm);
+    job.happens(0, WorkerEvent::kEnded);
+    job.happens(1, WorkerEvent::kEnded);
+    job.happens(2, WorkerEvent::kJoined);
     CHECK(job.m.plan({}, at(11)).joins == ids({2}));
   }
 }
@@ -137,15 +138,15 @@ TEST_CASE("membership: a swap commits as one", "[membership]") {
 TEST_CASE("membership: the last member stays until somebody can take over", "[membership]") {
   MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 1}});
-  job.set(1, WorkerState::kWarm);
+  job.happens(1, WorkerEvent::kJoined);
   job.cross(1);
-  job.set(0, WorkerState::kGone);
+  job.happens(0, WorkerEvent::kEnded);
   job.members = ids({1});
   job.file({{kA, 1}}, 2);
   const Plan plan = job.m.plan(job.members, at(100));
   CHECK(plan.leaves.empty());
   CHECK(plan.reason == "the last member stays until another worker is ready");
-  job.set(2, WorkerState::kWarm);
+  job.happens(2, WorkerEvent::kJoined);
   CHECK(job.m.plan(job.members, at(101)).leaves == ids({1}));
   CHECK(job.m.plan(job.members, at(101)).joins == ids({2}));
 }
@@ -153,18 +154,18 @@ TEST_CASE("membership: the last member stays until somebody can take over", "[me
 TEST_CASE("membership: nobody leaves whom the least number needs", "[membership]") {
   MembersOfJob job({kA, kB}, {2, 0});
   job.file({{kA, 1}, {kB, 1}, {kC, 2}});
-  job.set(2, WorkerState::kWarm);
-  job.set(3, WorkerState::kWarm);
+  job.happens(2, WorkerEvent::kJoined);
+  job.happens(3, WorkerEvent::kJoined);
   CHECK(job.cross(1).joins == ids({2, 3}));
   // b's member dies; c's two are to go, and one of them has to stay until b's is replaced.
-  job.set(1, WorkerState::kGone);
+  job.happens(1, WorkerEvent::kEnded);
   std::erase(job.members, WorkerId(1));
   job.file({{kA, 1}, {kB, 1}});
   const Plan plan = job.cross(2);
   CHECK(plan.leaves == ids({3}));
   CHECK(plan.reason ==
         "of those that are to leave as many stay as are needed to be 2 (--min-workers)");
-  job.set(4, WorkerState::kWarm);
+  job.happens(4, WorkerEvent::kJoined);
   const Plan last = job.cross(3);
   CHECK(last.joins == ids({4}));
   CHECK(last.leaves == ids({2}));
@@ -205,12 +206,12 @@ TEST_CASE("membership: whatever the edits, old - removed + added = wanted and ba
       if (file.empty()) continue;
       job.file(file, now);
       for (const WorkerId id : job.m.unwanted_newcomers())
-        job.m.find(id)->state = WorkerState::kGone;
+        job.m.advance(id, WorkerEvent::kEnded, at(now));
       const std::vector<WorkerId> before = job.members;
       std::vector<WorkerId> ready;
       for (const auto& [id, w] : job.m.workers())
         if (on_the_way(w.state)) ready.push_back(id);
-      for (const WorkerId id : ready) job.m.find(id)->state = WorkerState::kWarm;
+      for (const WorkerId id : ready) job.m.advance(id, WorkerEvent::kJoined, at(now));
       const Plan plan = job.cross(now += 5);
       // Order is kept, newcomers are last.
       std::vector<WorkerId> expected = before;

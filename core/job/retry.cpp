@@ -1,0 +1,26 @@
+#include "core/job/retry.h"
+
+#include <algorithm>
+
+namespace dt {
+
+void Failures::add(std::int64_t wall_ns, Duration forgiven_after) {
+  if (forgiven_after > Duration{} && wall_ns > last_ns_) {
+    const auto forgiven = static_cast<std::uint64_t>((wall_ns - last_ns_) / forgiven_after.count());
+    count_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(forgiven, count_));
+  }
+  ++count_;
+  last_ns_ = wall_ns;
+}
+
+Duration retry_delay(std::uint32_t attempt, std::uint64_t salt) {
+  using namespace std::chrono_literals;
+  const std::uint32_t doublings = std::min(attempt > 0 ? attempt - 1 : 0U, 6U);
+  const Duration plain = std::min<Duration>(1s * (1 << doublings), 60s);
+  std::uint64_t mixed = (salt + attempt) * 0x9e3779b97f4a7c15U;
+  mixed ^= mixed >> 32;
+  const auto percent = static_cast<Duration::rep>(75 + mixed % 51);
+  return plain / 100 * percent;
+}
+
+}  // namespace dt

@@ -1,0 +1,26 @@
+/// How long to wait before the next try on a host, and how many failures a host may have. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/time.h"
+
+namespace dt {
+
+/// Failures of a host's workers, of which healthy time forgives one after the other.
+class Failures {
+ public:
+  /// One more, at this wall-clock time: what the journal knows, so that a later term counts alike.
+  void add(std::int64_t wall_ns, Duration forgiven_after);
+  [[nodiscard]] std::uint32_t count() const { return count_; }
+
+ private:
+  std::uint32_t count_ = 0;
+  std::int64_t last_ns_ = 0;
+};
+
+/// Growing, jittered delay before try number `attempt` (1 = after the first failure): 1 s, 2 s, 4 s
+/// ... at most 60 s, times 0.75 to 1.25 by `salt`. The same input gives the same delay.
+[[nodiscard]] Duration retry_delay(std::uint32_t attempt, std::uint64_t salt);
+
+}  // namespace dt
