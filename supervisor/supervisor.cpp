@@ -473,10 +473,10 @@ bool Supervisor::awaits_agents(Time since) const {
 }
 
 void Supervisor::tell_goodput() {
-  const LostTime time = job_->lost_time();
-  if (!time.goodput()) return;
+  const Goodput time = job_->goodput();
+  if (!time.share()) return;
   Note told{Note::Kind::kInfo, "goodput", "goodput: " + time.summary()};
-  told.numbers.emplace_back("goodput", *time.goodput());
+  told.numbers.emplace_back("goodput", *time.share());
   for (const auto& [cause, lost] : time.by_cause())
     told.numbers.emplace_back(cause + "_s", seconds(lost));
   act(told);

@@ -23,6 +23,7 @@ void Boundary::begin_epoch(Epoch epoch) {
   has_returned_ = returns_to_.has_value();
   returns_to_.reset();
   arrived_.clear();
+  below_least_since_.reset();
 }
 
 void Boundary::roll_back(Generation generation, Epoch epoch) {
@@ -30,6 +31,12 @@ void Boundary::roll_back(Generation generation, Epoch epoch) {
   returns_to_ = epoch;
   arrived_.clear();
   acked_.clear();
+  below_least_since_.reset();
+}
+
+void Boundary::forget(WorkerId worker) {
+  arrived_.erase(worker);
+  unreleased_.erase(worker);
 }
 
 void Boundary::shrink(Generation generation, const std::vector<WorkerId>& contributors) {

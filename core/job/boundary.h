@@ -8,6 +8,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,14 @@ class Boundary {
 
   /// A member calls epoch_boundary(epoch).
   [[nodiscard]] Arrival arrive(WorkerId worker, Epoch epoch);
-  void forget(WorkerId worker) { arrived_.erase(worker); }
+  /// The worker's process has ended.
+  void forget(WorkerId worker);
+  /// The plan of the complete boundary has too few members: it waits since then, until it begins.
+  void waits_for_members(Time since) { below_least_since_ = since; }
+
+  /// The worker waits for its release, into the present epoch or out of the job.
+  void await_release(WorkerId worker) { unreleased_.insert(worker); }
+  void released(WorkerId worker) { unreleased_.erase(worker); }
   void acked(ServerId server, Generation generation);
 
   /// The epoch that begins next if every contributor has arrived (and there is one); nothing
@@ -62,6 +70,10 @@ class Boundary {
   [[nodiscard]] const std::vector<WorkerId>& members() const { return members_; }
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
   [[nodiscard]] const std::map<WorkerId, Epoch>& arrivals() const { return arrived_; }
+  [[nodiscard]] const std::set<WorkerId>& unreleased() const { return unreleased_; }
+  [[nodiscard]] bool awaits_release(WorkerId worker) const { return unreleased_.count(worker) > 0; }
+  /// Since when the complete boundary waits for members to be enough; nothing: it does not.
+  [[nodiscard]] const std::optional<Time>& below_least_since() const { return below_least_since_; }
   [[nodiscard]] std::optional<Rank> rank_of(WorkerId worker) const;
 
  private:
@@ -73,6 +85,8 @@ class Boundary {
   std::vector<WorkerId> contributors_;
   std::map<WorkerId, Epoch> arrived_;
   std::map<ServerId, Generation> acked_;
+  std::set<WorkerId> unreleased_;
+  std::optional<Time> below_least_since_;
 };
 
 }  // namespace dt

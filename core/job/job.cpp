@@ -7,13 +7,14 @@
 namespace dt {
 
 Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
-    : options_(std::move(options)),
-      membership_(options_.limits),
-      liveness_(options_.liveness),
-      server_watch_(options_.server_dead_after),
-      checkpoints_(
-          {options_.checkpoint_every, options_.checkpoint_interval, options_.keep_checkpoints}),
-      now_(now) {
+    : job_(std::move(options), [this](const Record& r) { apply(r); }),
+      membership_(job_.options.limits),
+      liveness_(job_.options.liveness),
+      server_watch_(job_.options.server_dead_after),
+      checkpoints_({job_.options.checkpoint_every, job_.options.checkpoint_interval,
+                    job_.options.keep_checkpoints}),
+      start_failures_(job_.options.start_timeout) {
+  job_.out.begin(now);
   for (const Record& r : records) replay(r);
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
@@ -25,20 +26,18 @@ Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
 }
 
 std::vector<Effect> Job::begin(Term term, Instant now) {
-  now_ = now;
-  effects_.clear();
-  const bool fresh = boundary_.generation() == Generation(0);
-  if (fresh) record(JobBegan{options_.workers, options_.servers});
-  record(TermBegan{term});
-  if (ending_) {
+  job_.out.begin(now);
+  const bool fresh = job_.boundary.generation() == Generation(0);
+  if (fresh) job_.out.record(JobBegan{job_.options.workers, job_.options.servers});
+  job_.out.record(TermBegan{term});
+  if (job_.ending) {
     for (const auto& [host, h] : hosts_)
-      if (h.incarnation != 0) effects_.emplace_back(Attach{host, false});
-    effects_.emplace_back(End{ending_->exit_code, ending_->message, options_.stop_grace});
-    return std::move(effects_);
+      if (h.incarnation != 0) job_.out.add(Attach{host, false});
+    job_.out.add(End{job_.ending->exit_code, job_.ending->message, job_.options.stop_grace});
+    return job_.out.take();
   }
-  if (!fresh) resumed_at_ = now_.at;
-  count_time();
-  if (boundary_.returns_to()) recovering_since_ = lost_servers_at_ = now_.at;
+  is_resumed_ = !fresh;
+  lost_time_.begin(is_resumed_);
   std::set<Host> needed;
   for (const auto& [id, w] : membership_.workers())
     if (w.state != WorkerState::kGone) needed.insert(w.host);
@@ -47,38 +46,29 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
     HostState& h = hosts_[host];
     h.link = h.incarnation == 0 ? Link::kAttaching : Link::kDown;
     // Nothing is known of its life until it had time to be reached.
-    if (h.link == Link::kDown) liveness_.link_down(host, now_.at + kReattachGrace);
-    effects_.emplace_back(Attach{host, h.incarnation == 0});
+    if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
+    job_.out.add(Attach{host, h.incarnation == 0});
   }
   settle();
-  return std::move(effects_);
+  return job_.out.take();
 }
 
 std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
-  now_ = now;
-  effects_.clear();
-  if (!ending_) {
+  job_.out.begin(now);
+  if (!job_.ending) {
     std::visit([this](const auto& e) { on(e); }, event);
     settle();
-    // After End nothing more is asked.
-    const auto is_end = [](const Effect& e) { return std::holds_alternative<End>(e); };
-    const auto end = std::find_if(effects_.begin(), effects_.end(), is_end);
-    if (end != effects_.end()) effects_.erase(end + 1, effects_.end());
   }
-  return std::move(effects_);
+  return job_.out.take();
 }
 
 void Job::replay(const Record& r) {
   apply(r);
   for (Note& told : change_notes(r)) {
-    const auto rank = boundary_.rank_of(*told.worker);
-    past_changes_.push_back({std::move(told), boundary_.generation(), boundary_.epoch(), rank});
+    const auto rank = job_.boundary.rank_of(*told.worker);
+    past_changes_.push_back(
+        {std::move(told), job_.boundary.generation(), job_.boundary.epoch(), rank});
   }
-}
-
-void Job::record(Record r) {
-  apply(r);
-  effects_.emplace_back(Append{std::move(r)});
 }
 
 void Job::apply(const Record& r) {
@@ -86,10 +76,10 @@ void Job::apply(const Record& r) {
 }
 
 void Job::apply_one(const JobBegan& r) {
-  membership_.begin(r.workers, now_.at);
+  membership_.begin(r.workers, job_.now());
   std::vector<WorkerId> members;
   for (const auto& [id, w] : membership_.workers()) members.push_back(id);
-  boundary_.begin(members);
+  job_.boundary.begin(members);
   server_homes_ = r.servers;
   for (const Host& host : r.servers) {
     ServerState s;
@@ -105,7 +95,7 @@ void Job::apply_one(const TermBegan& r) { term_ = r.term; }
 void Job::apply_one(const FileTaken& r) {
   std::map<Host, std::uint32_t> before;
   for (const auto& [host, h] : hosts_) before[host] = membership_.wanted(host);
-  membership_.take_file(r.edit, r.hosts, now_.at);
+  membership_.take_file(r.edit, r.hosts, job_.now());
   // A host that was wanted less starts with a clean sheet when it is wanted again.
   for (auto& [host, h] : hosts_) {
     if (membership_.wanted(host) < before.at(host)) {
@@ -118,56 +108,56 @@ void Job::apply_one(const FileTaken& r) {
 }
 
 void Job::apply_one(const WorkerAllotted& r) {
-  membership_.add_worker(r.worker, r.host, r.edit, now_.at);
+  membership_.add_worker(r.worker, r.host, r.edit, job_.now());
 }
 
 void Job::apply_one(const HostPrepared& r) { hosts_[r.host].prepared = true; }
 
 void Job::apply_one(const Committed& r) {
   for (const WorkerId id : r.members) {
-    if (!membership_.advance(id, WorkerEvent::kCommitted, now_.at)) continue;
+    if (!membership_.advance(id, WorkerEvent::kCommitted, job_.now())) continue;
     if (auto h = hosts_.find(membership_.find(id)->host); h != hosts_.end()) {
       h->second.attempts = 0;
       h->second.why.clear();
     }
   }
-  for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, now_.at);
+  for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, job_.now());
   if (r.boundary) {
-    if (!boundary_.returns_to() && boundary_.epoch() != r.epoch) futile_.reset();
+    if (!job_.boundary.returns_to() && job_.boundary.epoch() != r.epoch) futile_.reset();
     epoch_begins(r.epoch);
     epoch_saves_.reset();
     if (r.saves) {
       epoch_saves_ = r.generation;
-      checkpoints_.begin(r.epoch, r.generation, now_.at);
+      checkpoints_.begin(r.epoch, r.generation, job_.now());
     }
     new_view();
     membership_.swaps_done(r.members, r.leavers);
-    boundary_.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
+    job_.boundary.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
     forget_past();
   } else {
-    boundary_.shrink(r.generation, r.contributors);
+    job_.boundary.shrink(r.generation, r.contributors);
   }
-  next_seq_ += r.log.size();
-  opened_ = true;
+  job_.log_lines += r.log.size();
+  job_.opened = true;
 }
 
 void Job::apply_one(const EpochBegan& r) {
   // A base worker that took part in the first boundary was a member from the start.
-  for (const WorkerId id : boundary_.contributors()) {
+  for (const WorkerId id : job_.boundary.contributors()) {
     if (const Worker* w = membership_.find(id))
       membership_.advance(id, WorkerEvent::kCommitted, w->since);
   }
-  if (!boundary_.returns_to()) futile_.reset();
+  if (!job_.boundary.returns_to()) futile_.reset();
   epoch_begins(r.epoch);
   new_view();
   epoch_saves_.reset();
-  boundary_.begin_epoch(r.epoch);
+  job_.boundary.begin_epoch(r.epoch);
   forget_past();
-  opened_ = true;
+  job_.opened = true;
 }
 
 void Job::forget_past() {
-  membership_.forget_gone(boundary_.members(), now_.at);
+  membership_.forget_gone(job_.boundary.members(), job_.now());
   std::erase_if(leave_enforced_, [this](WorkerId id) { return !membership_.find(id); });
 }
 
@@ -180,8 +170,7 @@ void Job::epoch_begins(Epoch epoch) {
 
 void Job::new_view() {
   waiting_since_.reset();
-  below_least_since_.reset();
-  if (finishing()) return;
+  if (job_.finishing()) return;
   worker_code_ = 0;  // those who died earlier are no members of this view
   worker_why_.clear();
 }
@@ -190,15 +179,16 @@ void Job::apply_one(const WorkerGone& r) {
   Worker* w = membership_.find(r.worker);
   if (!w) return;
   const bool contributes =
-      std::find(boundary_.contributors().begin(), boundary_.contributors().end(), r.worker) !=
-      boundary_.contributors().end();
+      std::find(job_.boundary.contributors().begin(), job_.boundary.contributors().end(),
+                r.worker) != job_.boundary.contributors().end();
   // A member that ends well without having been told to leave has come to its program's end.
-  if (contributes && r.status.clean() && r.why.empty()) exits_.ended(r.worker, w->host);
+  if (contributes && r.status.clean() && r.why.empty()) job_.exits.ended(r.worker, w->host);
   if (contributes && !r.status.clean()) {
     if (death_code_ == 0) death_code_ = r.status.shell_code();
-    if (!finishing() && !initial()) {
+    if (!job_.finishing() && !job_.initial()) {
       HostState& h = hosts_[w->host];
-      h.restarts.add(r.log.empty() ? now_.wall_ns : r.log.front().wall_ns, options_.restart_refill);
+      h.restarts.add(r.log.empty() ? job_.out.now().wall_ns : r.log.front().wall_ns,
+                     job_.options.restart_refill);
       h.given_up = h.restarts.count() > restart_budget(w->host);
       futile_.add(fmt::format("worker {} on {}: {}", w->id, w->host,
                               r.why.empty() ? to_string(r.status) : r.why));
@@ -206,24 +196,23 @@ void Job::apply_one(const WorkerGone& r) {
     if (worker_code_ == 0) {
       worker_code_ = r.status.shell_code();
       worker_why_ = fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
-                                initial() ? " before its first epoch" : "",
+                                job_.initial() ? " before its first epoch" : "",
                                 r.why.empty() ? to_string(r.status) : r.why);
     }
   }
-  membership_.advance(r.worker, WorkerEvent::kEnded, now_.at);
+  membership_.advance(r.worker, WorkerEvent::kEnded, job_.now());
   w->why = r.why.empty() ? to_string(r.status) : r.why;
-  boundary_.forget(r.worker);
-  arrived_at_.erase(r.worker);
+  job_.boundary.forget(r.worker);
+  lost_time_.gone(r.worker);
   hang_watch_.forget(r.worker);
   liveness_.forget(r.worker);
   stalls_.doing(r.worker);
-  to_release_.erase(r.worker);
-  next_seq_ += r.log.size();
+  job_.log_lines += r.log.size();
 }
 
 void Job::apply_one(const MemberLeft& r) {
-  exits_.left(r.worker);
-  next_seq_ += r.log.size();
+  job_.exits.left(r.worker);
+  job_.log_lines += r.log.size();
   if (!r.empties_place) return;
   membership_.empty_place(r.host);
   HostState& h = hosts_[r.host];
@@ -247,7 +236,7 @@ void Job::apply_one(const AgentKnown& r) {
 
 void Job::apply_one(const AgentPlaced& r) { hosts_[r.host].place = r.place; }
 
-void Job::apply_one(const JobEnding& r) { ending_ = r; }
+void Job::apply_one(const JobEnding& r) { job_.ending = r; }
 
 void Job::apply_one(const CheckpointTaken& r) {
   checkpoints_.taken(r.epoch);
@@ -258,17 +247,13 @@ void Job::apply_one(const CheckpointTimed& r) {
   // Wall clocks may have been set: nothing began after now, or took longer than a month.
   constexpr std::uint64_t kLongest_ms = std::uint64_t{31} * 24 * 3600 * 1000;
   const std::int64_t began =
-      std::clamp<std::int64_t>(r.began_ns, 0, std::max<std::int64_t>(now_.wall_ns, 0));
-  checkpoints_.timed(now_.at - Duration(std::max<std::int64_t>(now_.wall_ns, 0) - began),
-                     std::chrono::milliseconds(std::min(r.took_ms, kLongest_ms)), r.bytes);
+      std::clamp<std::int64_t>(r.began_ns, 0, std::max<std::int64_t>(job_.out.now().wall_ns, 0));
+  checkpoints_.timed(
+      job_.now() - Duration(std::max<std::int64_t>(job_.out.now().wall_ns, 0) - began),
+      std::chrono::milliseconds(std::min(r.took_ms, kLongest_ms)), r.bytes);
 }
 
-void Job::apply_one(const TimeSpent& r) {
-  std::map<std::string, Duration> lost;
-  const auto time = [](std::uint64_t ns) { return Duration(static_cast<Duration::rep>(ns)); };
-  for (const auto& [cause, ns] : r.lost) lost[cause] = time(ns);
-  lost_time_.resume(time(r.total_ns), std::move(lost));
-}
+void Job::apply_one(const TimeSpent& r) { lost_time_.apply(r); }
 
 void Job::apply_one(const RolledBack& r) {
   for (const auto& [id, s] : servers_) retired_[id] = s.host;
@@ -285,8 +270,8 @@ void Job::apply_one(const RolledBack& r) {
   servers_epoch_ = r.epoch;
   servers_inherit_ = r.is_inherited;
   servers_why_ = r.why;
-  if (!boundary_.returns_to()) interrupted_ = boundary_.epoch();
-  boundary_.roll_back(r.generation, r.epoch);
+  if (!job_.boundary.returns_to()) interrupted_ = job_.boundary.epoch();
+  job_.boundary.roll_back(r.generation, r.epoch);
   checkpoints_.roll_back(r.epoch);
   if (r.damaged) checkpoints_.damaged(*r.damaged);
   epoch_saves_.reset();
@@ -296,63 +281,49 @@ void Job::apply_one(const RolledBack& r) {
   waiting_since_.reset();
   if (!r.damaged) ++futile_rollbacks_;  // there are only so many checkpoints
   // Everybody comes anew, but who is to leave; newcomers once they have the new servers' values.
-  std::erase_if(to_release_, [this](WorkerId id) {
+  for (const WorkerId id : std::set(job_.boundary.unreleased())) {
     const Worker* w = membership_.find(id);
-    return !w || w->state != WorkerState::kLeaving;
-  });
+    if (!w || w->state != WorkerState::kLeaving) job_.boundary.released(id);
+  }
   for (const auto& [id, w] : membership_.workers())
-    membership_.advance(id, WorkerEvent::kServersReplaced, now_.at);
+    membership_.advance(id, WorkerEvent::kServersReplaced, job_.now());
 }
 
 // ---------------------------------------------------------------- small things
 
 void Job::tell_commit(ServerId id) {
-  if (options_.opaque_servers) return;
+  if (job_.options.opaque_servers) return;
   ServerCommit m;
   m.term = term_;
-  m.generation = boundary_.generation();
-  m.epoch = boundary_.returns_to().value_or(boundary_.epoch().value_or(Epoch(0)));
-  m.boundary = boundary_.members() == boundary_.contributors();
-  m.contributors = boundary_.contributors();
+  m.generation = job_.boundary.generation();
+  m.epoch = job_.boundary.returns_to().value_or(job_.boundary.epoch().value_or(Epoch(0)));
+  m.boundary = job_.boundary.members() == job_.boundary.contributors();
+  m.contributors = job_.boundary.contributors();
   m.checkpoint = epoch_saves_;
-  effects_.emplace_back(TellCommit{id, servers_.at(id).host, std::move(m)});
-}
-
-void Job::end(int exit_code, std::string message, Duration grace) {
-  if (ending_) return;
-  record(JobEnding{exit_code, message});
-  Note ended{Note::Kind::kMeasure, "job_ended", message};
-  ended.numbers.emplace_back("code", exit_code);
-  effects_.emplace_back(std::move(ended));
-  effects_.emplace_back(End{exit_code, std::move(message), grace});
-}
-
-void Job::note(Note::Kind kind, std::string what, std::string text, std::optional<WorkerId> worker,
-               std::optional<Host> host) {
-  effects_.emplace_back(Note{kind, std::move(what), std::move(text), worker, std::move(host)});
+  job_.out.add(TellCommit{id, servers_.at(id).host, std::move(m)});
 }
 
 std::string Job::stays_empty(const Host& host) const {
-  if (!options_.is_elastic) return "its place stays empty";
+  if (!job_.options.is_elastic) return "its place stays empty";
   return fmt::format("its place stays empty until its line is written again, or: dtctl add {}",
                      host);
 }
 
 bool Job::knows_ports() const {
-  if (options_.workers.empty()) return true;
-  const auto first = hosts_.find(options_.workers.front());
+  if (job_.options.workers.empty()) return true;
+  const auto first = hosts_.find(job_.options.workers.front());
   return first != hosts_.end() && first->second.incarnation != 0;
 }
 
 bool Job::servers_listen() const {
-  return options_.opaque_servers ||
+  return job_.options.opaque_servers ||
          std::all_of(servers_.begin(), servers_.end(),
                      [](const auto& s) { return !s.second.address.empty(); });
 }
 
 std::vector<ServerId> Job::server_ids() const {
   std::vector<ServerId> ids;
-  if (options_.opaque_servers) return ids;  // they acknowledge nothing
+  if (job_.options.opaque_servers) return ids;  // they acknowledge nothing
   for (const auto& [id, s] : servers_) ids.push_back(id);
   return ids;
 }
@@ -366,9 +337,9 @@ Servers Job::server_list() const {
 }
 
 std::string_view Job::phase() const {
-  if (ending_) return "ended";
-  if (finishing()) return "finishing";
-  return initial() ? "starting" : "running";
+  if (job_.ending) return "ended";
+  if (job_.finishing()) return "finishing";
+  return job_.initial() ? "starting" : "running";
 }
 
 }  // namespace dt

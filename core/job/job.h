@@ -6,7 +6,6 @@
 ///     job_on_event.cpp   what each event changes, and what happens to workers
 ///     job_decide.cpp     decisions after every event: gaps, commits, releases, the end
 ///     job_rollback.cpp   servers lost: back to a checkpoint with new ones
-///     job_lost_time.cpp  what members wait for, counted
 ///     job_deadlines.cpp  what time alone brings about
 ///
 /// What the caller owes:
@@ -31,9 +30,8 @@
 #include <string>
 #include <vector>
 
-#include "core/job/boundary.h"
 #include "core/job/checkpoints.h"
-#include "core/job/clean_exits.h"
+#include "core/job/context.h"
 #include "core/job/events.h"
 #include "core/job/futile_tries.h"
 #include "core/job/hang.h"
@@ -41,7 +39,6 @@
 #include "core/job/lost_time.h"
 #include "core/job/membership.h"
 #include "core/job/notes.h"
-#include "core/job/options.h"
 #include "core/job/records.h"
 #include "core/job/retry.h"
 #include "core/job/server_watch.h"
@@ -54,6 +51,8 @@ class Job {
  public:
   /// A new job (no records) or one to be taken up again.
   Job(JobOptions options, const std::vector<Record>& records, Instant now);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
 
   /// The first effects of this supervisor's life. Call once.
   [[nodiscard]] std::vector<Effect> begin(Term term, Instant now);
@@ -88,7 +87,7 @@ class Job {
     std::uint32_t attempts = 0;  ///< Failed tries to reach its host.
   };
   [[nodiscard]] const Membership& membership() const { return membership_; }
-  [[nodiscard]] const Boundary& boundary() const { return boundary_; }
+  [[nodiscard]] const Boundary& boundary() const { return job_.boundary; }
   [[nodiscard]] const Checkpoints& checkpoints() const { return checkpoints_; }
   /// Why the last checkpoint that was given up was; empty: none was since the last good one.
   [[nodiscard]] const std::string& checkpoint_trouble() const { return checkpoint_trouble_; }
@@ -103,14 +102,14 @@ class Job {
   [[nodiscard]] const ServerWatch& server_watch() const { return server_watch_; }
   [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
   /// Counts waits that have not ended, too, up to the last event.
-  [[nodiscard]] LostTime lost_time() const;
-  [[nodiscard]] std::uint64_t log_lines() const { return next_seq_; }
+  [[nodiscard]] Goodput goodput() const { return lost_time_.so_far(); }
+  [[nodiscard]] std::uint64_t log_lines() const { return job_.log_lines; }
   /// Of earlier terms, in the order of their lines: one of them may have died before it told them.
   [[nodiscard]] const std::vector<PastChange>& past_changes() const { return past_changes_; }
-  [[nodiscard]] bool opened() const { return opened_; }
+  [[nodiscard]] bool opened() const { return job_.opened; }
   /// A member ended with exit code 0, and no other one has arrived at a boundary since.
-  [[nodiscard]] bool finishing() const { return exits_.any(); }
-  [[nodiscard]] bool ending() const { return ending_.has_value(); }
+  [[nodiscard]] bool finishing() const { return job_.finishing(); }
+  [[nodiscard]] bool ending() const { return job_.ending.has_value(); }
   /// Whether a host shows life, by its agent's link alone.
   [[nodiscard]] Life life(const Host& host, Time now) const {
     return liveness_.life(host, std::nullopt, now);
@@ -150,7 +149,6 @@ class Job {
 
   // Durable state.
   void replay(const Record& record);
-  void record(Record record);
   void apply(const Record& record);
   void apply_one(const JobBegan& r);
   void apply_one(const TermBegan& r);
@@ -219,29 +217,6 @@ class Job {
   /// Servers of an earlier time are to end, and their hosts to forget them.
   void stop_retired(const Host& host, const std::vector<ProcessReport>& there);
 
-  // Time lost (job_lost_time.cpp).
-  /// Members could not go on since then, because of a death.
-  void lost_since(Time since);
-  /// A commit shrinks the contributor set.
-  void count_wait_for_dead(bool nobody_left);
-  /// Somebody waited at the boundary from then until then: for others to arrive, or to be there.
-  void lose_at_boundary(Time from, Time until);
-  /// The servers know of it: the others go on.
-  void count_death();
-  /// Whom it stopped lost their time until then; nobody does from then on.
-  void end_death(Time until);
-  /// Everybody has arrived; `cause`: what the commit brings beside an epoch.
-  void boundary_is_complete(std::string cause);
-  /// What members waited for is over: everybody begins to wait for the servers.
-  void recovery_begins();
-  /// All have come back to the boundary; counts it.
-  void recovery_is_complete();
-  void tell_recovery();
-  /// `worker` is released from the boundary.
-  void count_wait(WorkerId worker);
-  void tell_lost_time();
-  void lose(const std::string& cause, Duration time);
-
   void let_hosts_go();
   void end_if_over();
   /// Ends the job, naming every base host that could not be reached or prepared.
@@ -256,12 +231,6 @@ class Job {
   [[nodiscard]] std::vector<WorkerId> late() const;
   void check_hangs();
   void check_servers();
-  /// It was a contributor and is none of the next epoch.
-  [[nodiscard]] bool leaves(WorkerId id) const;
-  void count_time();
-  void save_spent_time();
-  /// Members lost the time since a server fell silent.
-  void count_silent_servers();
   /// How long this host may be silent while it has a server; nothing: as long as workers get data
   /// from its servers.
   [[nodiscard]] std::optional<Duration> patience_with_server_host(const Host& host) const;
@@ -294,12 +263,7 @@ class Job {
   /// counts.
   static constexpr Duration kReattachGrace = std::chrono::seconds(15);
 
-  void end(int exit_code, std::string message, Duration grace);
-  void note(Note::Kind kind, std::string what, std::string text,
-            std::optional<WorkerId> worker = std::nullopt, std::optional<Host> host = std::nullopt);
-
   void epoch_begins(Epoch epoch);
-  [[nodiscard]] bool initial() const { return !boundary_.epoch().has_value(); }
   /// The agent of rank 0's host has said which ports the job's programs may use.
   [[nodiscard]] bool knows_ports() const;
   [[nodiscard]] bool servers_listen() const;
@@ -325,11 +289,10 @@ class Job {
   void end_if_futile();
   [[nodiscard]] bool usable(const Host& host) const;
   [[nodiscard]] bool is_given_up(const Host& host) const;
-  [[nodiscard]] LogLine log_line(bool added, const Host& host);
 
-  JobOptions options_;
+  JobContext job_;
+  LostTime lost_time_{job_};
   Membership membership_;
-  Boundary boundary_;
   Liveness liveness_;
   HangWatch hang_watch_;
   Stalls stalls_;
@@ -339,6 +302,7 @@ class Job {
   std::string checkpoint_trouble_;
   std::map<Host, HostState> hosts_;
   std::map<ServerId, ServerState> servers_;
+  bool is_resumed_ = false;           ///< This is not the first term.
   bool is_reached_ = false;           ///< An agent of an earlier term was, in this one.
   std::map<ServerId, Host> retired_;  ///< Replaced; their end was not told yet.
   std::vector<Host> server_homes_;    ///< Of the first servers.
@@ -351,39 +315,17 @@ class Job {
   std::optional<Epoch> furthest_;
   std::optional<Epoch> interrupted_;  ///< The epoch that was rolled back from.
   Term term_;
-  std::uint64_t next_seq_ = 0;
   std::vector<PastChange> past_changes_;
   std::optional<Time> start_counts_from_;  ///< The servers did not listen yet.
-  bool opened_ = false;  ///< Some worker opened a distributed kvstore: not opaque.
-  CleanExits exits_;
-  std::optional<JobEnding> ending_;
-  int worker_code_ = 0;  ///< Of the first member of the present view that failed.
+  int worker_code_ = 0;                    ///< Of the first member of the present view that failed.
   std::string worker_why_;
   FutileTries futile_;
-  StartFailures start_failures_{options_.start_timeout};
+  StartFailures start_failures_;
   int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
-  std::set<WorkerId> to_release_;      ///< Epoch begun or told to leave, and not told yet.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
-  std::optional<Time> below_least_since_;  ///< The boundary waits for members to be enough.
 
-  LostTime lost_time_;
-  std::map<WorkerId, Time> arrived_at_;
-  std::optional<Time> complete_at_;  ///< The last member arrived.
-  std::string boundary_cause_;       ///< Of the time from then to the release.
-  std::optional<Time> released_at_;  ///< The last time that somebody was.
-  std::optional<Time> resumed_at_;   ///< This term's begin, if it is not the first.
-  std::optional<Time> dead_since_;   ///< Not committed yet.
-  /// A death that not all servers know: since when, and whose rounds it stops.
-  std::optional<std::pair<Time, std::vector<WorkerId>>> death_;
-  std::optional<Time> nobody_since_;
-  std::optional<Time> recovering_since_;  ///< Servers were lost, and not everybody is back yet.
-  std::optional<Time> lost_servers_at_;   ///< Until the epoch has begun again.
-  std::map<std::string, Duration> just_lost_;  ///< Not told yet.
   std::set<WorkerId> leave_enforced_;
   std::string pending_reason_;
-
-  Instant now_;
-  std::vector<Effect> effects_;
 };
 
 }  // namespace dt

@@ -16,48 +16,48 @@ std::string_view why_it_stalls(const Stalls::Stall& stall) {
 }  // namespace
 
 void Job::check_deadlines() {
-  if (ending_) return;
+  if (job_.ending) return;
   check_boundary_timeout();
   check_hangs();
   check_start();
   check_least();
-  if (ending_) return;
+  if (job_.ending) return;
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
   for (const WorkerId id : ids) {
     const Worker& w = *membership_.find(id);
     const Host host = w.host;
-    const Duration age = now_.at - w.since;
-    if (w.state == WorkerState::kStarting && age >= options_.start_timeout) {
-      if (w.base && initial()) continue;
-      membership_.advance(id, WorkerEvent::kUnwanted, now_.at);
-      effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
+    const Duration age = job_.now() - w.since;
+    if (w.state == WorkerState::kStarting && age >= job_.options.start_timeout) {
+      if (w.base && job_.initial()) continue;
+      membership_.advance(id, WorkerEvent::kUnwanted, job_.now());
+      job_.out.add(Stop{{Role::kWorker, id.value}, host, Duration{}});
       host_failed(host, "start",
                   fmt::format("worker {} did not become ready within {:.0f} s "
                               "(--start-timeout)",
-                              id, seconds(options_.start_timeout)));
-    } else if (w.state == WorkerState::kLeaving && age >= options_.leave_timeout &&
+                              id, seconds(job_.options.start_timeout)));
+    } else if (w.state == WorkerState::kLeaving && age >= job_.options.leave_timeout &&
                leave_enforced_.insert(id).second) {
-      note(Note::Kind::kFailure, "leave_enforced",
-           fmt::format("worker {} on {} was told to leave {:.0f} s ago and is stopped now", id,
-                       host, seconds(age)),
-           id, host);
-      effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, options_.stop_grace});
+      job_.out.note(Note::Kind::kFailure, "leave_enforced",
+                    fmt::format("worker {} on {} was told to leave {:.0f} s ago and is stopped now",
+                                id, host, seconds(age)),
+                    id, host);
+      job_.out.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});
     }
   }
 }
 
 void Job::check_start() {
-  if (!initial()) return;
-  if (start_failures_.is_too_late(now_.at)) return end_failed_start();
+  if (!job_.initial()) return;
+  if (start_failures_.is_too_late(job_.now())) return end_failed_start();
   // Until then everybody waits for the servers, which have deadlines of their own.
   if (!servers_listen()) {
-    start_counts_from_ = now_.at;
+    start_counts_from_ = job_.now();
     return;
   }
-  const bool someone_arrived = !boundary_.arrivals().empty();
+  const bool someone_arrived = !job_.boundary.arrivals().empty();
   // An opaque command never arrives and need not.
-  if (!someone_arrived && !opened_ && !options_.is_start_timeout_set) return;
+  if (!someone_arrived && !job_.opened && !job_.options.is_start_timeout_set) return;
   const Worker* late = nullptr;
   for (const auto& [id, w] : membership_.workers()) {
     if (!w.base || w.state == WorkerState::kGone) continue;
@@ -68,52 +68,51 @@ void Job::check_start() {
     // As long as nobody has arrived it may be a script without boundaries, which uses its store.
     Time since = someone_arrived ? w.since : std::max(w.since, w.active);
     since = std::max(since, start_counts_from_.value_or(since));
-    const bool is_late = now_.at - since >= options_.start_timeout;
+    const bool is_late = job_.now() - since >= job_.options.start_timeout;
     if (!is_late && !someone_arrived) return;
     // Who has not opened its store keeps those waiting who have.
     if (is_late && (!late || (late->opened && !w.opened))) late = &w;
   }
   if (!late) return;
-  end(kExitStartTimeout,
-      fmt::format("worker {} on {} did not reach its first epoch within {:.0f} s "
-                  "(--start-timeout){}",
-                  late->id, late->host, seconds(options_.start_timeout),
-                  someone_arrived ? "" : ", and no other worker did"),
-      options_.stop_grace);
+  job_.end(kExitStartTimeout,
+           fmt::format("worker {} on {} did not reach its first epoch within {:.0f} s "
+                       "(--start-timeout){}",
+                       late->id, late->host, seconds(job_.options.start_timeout),
+                       someone_arrived ? "" : ", and no other worker did"));
 }
 
 void Job::check_least() {
-  if (ending_ || finishing() || !below_least_since_) return;
-  if (now_.at - *below_least_since_ < options_.min_workers_timeout) return;
-  for (auto& [id, at] : arrived_at_) lose_at_boundary(std::exchange(at, now_.at), now_.at);
-  end(kExitTooFewWorkers,
-      fmt::format("{} for {:.0f} s (--min-workers-timeout)", pending_reason_,
-                  seconds(options_.min_workers_timeout)),
-      options_.stop_grace);
+  if (job_.ending || job_.finishing() || !job_.boundary.below_least_since()) return;
+  if (job_.now() - *job_.boundary.below_least_since() < job_.options.min_workers_timeout) return;
+  lost_time_.end_at_boundary();
+  job_.end(kExitTooFewWorkers,
+           fmt::format("{} for {:.0f} s (--min-workers-timeout)", pending_reason_,
+                       seconds(job_.options.min_workers_timeout)));
 }
 
 void Job::check_boundary_timeout() {
-  const std::vector<WorkerId> missing = boundary_.missing();
-  if (initial() || boundary_.arrivals().empty() || missing.empty()) {
+  const std::vector<WorkerId> missing = job_.boundary.missing();
+  if (job_.initial() || job_.boundary.arrivals().empty() || missing.empty()) {
     waiting_since_.reset();
     return;
   }
-  if (!waiting_since_) waiting_since_ = now_.at;
-  if (now_.at - *waiting_since_ < options_.boundary_timeout) return;
-  waiting_since_ = now_.at;  // a stop that got lost is said again
+  if (!waiting_since_) waiting_since_ = job_.now();
+  if (job_.now() - *waiting_since_ < job_.options.boundary_timeout) return;
+  waiting_since_ = job_.now();  // a stop that got lost is said again
   for (const WorkerId id : late()) {
     const Host host = membership_.find(id)->host;
-    note(Note::Kind::kFailure, "boundary_timeout",
-         fmt::format("worker {} on {} has kept the others waiting at the boundary for {:.0f} s "
-                     "(--boundary-timeout) and is stopped",
-                     id, host, seconds(options_.boundary_timeout)),
-         id, host);
-    effects_.emplace_back(Stop{{Role::kWorker, id.value}, host, Duration{}});
+    job_.out.note(
+        Note::Kind::kFailure, "boundary_timeout",
+        fmt::format("worker {} on {} has kept the others waiting at the boundary for {:.0f} s "
+                    "(--boundary-timeout) and is stopped",
+                    id, host, seconds(job_.options.boundary_timeout)),
+        id, host);
+    job_.out.add(Stop{{Role::kWorker, id.value}, host, Duration{}});
   }
 }
 
 std::vector<WorkerId> Job::late() const {
-  const std::vector<WorkerId> missing = boundary_.missing();
+  const std::vector<WorkerId> missing = job_.boundary.missing();
   std::vector<WorkerId> late;
   if (server_watch_.all_well())
     for (const WorkerId id : missing)
@@ -122,77 +121,82 @@ std::vector<WorkerId> Job::late() const {
 }
 
 void Job::check_servers() {
-  if (ending_ || options_.opaque_servers) return;
+  if (job_.ending || job_.options.opaque_servers) return;
   std::vector<ServerWatch::Sight> sights;
   for (const auto& [id, s] : servers_)
     sights.push_back(
-        {id, s.started, !s.address.empty(), is_heard(s.host), boundary_.has_acked(id)});
-  const auto findings = server_watch_.tick(sights, now_.at);
-  count_silent_servers();
+        {id, s.started, !s.address.empty(), is_heard(s.host), job_.boundary.has_acked(id)});
+  const auto findings = server_watch_.tick(sights, job_.now());
+  if (const auto since = server_watch_.silent_since()) lost_time_.server_silent(*since);
   for (const auto& [id, is_lost, why] : findings) {
     const Host host = servers_.at(id).host;
     const std::string text = fmt::format("server {} on {} {}", id, host, why);
     if (is_lost) return servers_lost({text, kExitServerLost, std::nullopt});
-    note(Note::Kind::kFailure, "server_silent", text, std::nullopt, host);
-    effects_.emplace_back(Inspect{{Role::kServer, id.value}, host});
+    job_.out.note(Note::Kind::kFailure, "server_silent", text, std::nullopt, host);
+    job_.out.add(Inspect{{Role::kServer, id.value}, host});
   }
 }
 
 void Job::check_hangs() {
   const Duration passed =
-      stalls_.tick(hang_watch_.waited_for(), hang_watch_.standing_still(now_.at), now_.at);
-  if (options_.hang_timeout <= Duration{} || initial() || !server_watch_.all_well()) return;
+      stalls_.tick(hang_watch_.waited_for(), hang_watch_.standing_still(job_.now()), job_.now());
+  if (job_.options.hang_timeout <= Duration{} || job_.initial() || !server_watch_.all_well())
+    return;
   std::vector<WorkerId> hung;
   for (const auto& [id, known] : stalls_.all()) {
     const Worker* w = membership_.find(id);
     // Liveness decides on a worker that cannot be reached.
-    if (!w || w->state != WorkerState::kMember || !is_heard(w->host) || to_release_.count(id) > 0)
+    if (!w || w->state != WorkerState::kMember || !is_heard(w->host) ||
+        job_.boundary.awaits_release(id))
       continue;
     Stalls::Stall& stall = *stalls_.find(id);
     stall.lasted += passed;
     watch_stall(id, stall);
-    if (stall.lasted >= options_.hang_timeout) hung.push_back(id);
+    if (stall.lasted >= job_.options.hang_timeout) hung.push_back(id);
   }
   for (const WorkerId id : hung) stop_hung(id);
 }
 
 void Job::watch_stall(WorkerId id, Stalls::Stall& stall) {
   const Host& host = membership_.find(id)->host;
-  const Duration left = options_.hang_timeout - stall.lasted;
-  const bool tells = !stall.told && left <= options_.hang_timeout / 2;
+  const Duration left = job_.options.hang_timeout - stall.lasted;
+  const bool tells = !stall.told && left <= job_.options.hang_timeout / 2;
   // Once more when there is just time for the answer.
-  const Duration shortly = std::min<Duration>(std::chrono::seconds(2), options_.hang_timeout / 4);
+  const Duration shortly =
+      std::min<Duration>(std::chrono::seconds(2), job_.options.hang_timeout / 4);
   const bool asks = !stall.asked && left <= shortly;
-  if (tells || asks) effects_.emplace_back(Inspect{{Role::kWorker, id.value}, host});
+  if (tells || asks) job_.out.add(Inspect{{Role::kWorker, id.value}, host});
   if (asks) stall.asked = true;
   if (!tells) return;
   stall.told = true;
-  note(Note::Kind::kFailure, "worker_stalls",
-       fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
-                   "{:.1f} s (--hang-timeout)",
-                   id, host, seconds(stall.lasted), why_it_stalls(stall), last_position(id),
-                   seconds(left)),
-       id, host);
+  job_.out.note(
+      Note::Kind::kFailure, "worker_stalls",
+      fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
+                  "{:.1f} s (--hang-timeout)",
+                  id, host, seconds(stall.lasted), why_it_stalls(stall), last_position(id),
+                  seconds(left)),
+      id, host);
 }
 
 void Job::stop_hung(WorkerId id) {
   const Host host = membership_.find(id)->host;
   const ProcessId process{Role::kWorker, id.value};
   const Stalls::Stall stall = *stalls_.find(id);
-  note(Note::Kind::kFailure, "worker_hung",
-       fmt::format(
-           "worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
-           "counts as dead (--hang-timeout)",
-           id, host, seconds(options_.hang_timeout), why_it_stalls(stall), last_position(id),
-           stall.process.empty() ? "its agent does not say what its process does" : stall.process),
-       id, host);
-  effects_.emplace_back(Stop{process, host, Duration{}});
+  job_.out.note(
+      Note::Kind::kFailure, "worker_hung",
+      fmt::format(
+          "worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
+          "counts as dead (--hang-timeout)",
+          id, host, seconds(job_.options.hang_timeout), why_it_stalls(stall), last_position(id),
+          stall.process.empty() ? "its agent does not say what its process does" : stall.process),
+      id, host);
+  job_.out.add(Stop{process, host, Duration{}});
   // Not only when it has ended: what sleeps in the kernel may not even die.
-  lost_since(now_.at - stall.lasted);
+  lost_time_.member_died(job_.now() - stall.lasted);
   ProcessEnded hung;
   hung.process = process;
   hung.status.signal = 9;
-  hung.why = fmt::format("hung for {:.1f} s", seconds(options_.hang_timeout));
+  hung.why = fmt::format("hung for {:.1f} s", seconds(job_.options.hang_timeout));
   worker_ended(hung);
 }
 
@@ -200,7 +204,7 @@ std::string Job::last_position(WorkerId id) const {
   const auto at = hang_watch_.position(id);
   if (!at) return "it never said where it is";
   return fmt::format("it last said epoch {}, step {}, {:.1f} s ago", at->epoch, at->step,
-                     seconds(now_.at - at->since));
+                     seconds(job_.now() - at->since));
 }
 
 bool Job::is_heard(const Host& host) const {
@@ -224,7 +228,7 @@ bool Job::servers_unseen() const {
 }
 
 bool Job::hears_a_contributor() const {
-  const auto& all = boundary_.contributors();
+  const auto& all = job_.boundary.contributors();
   return std::any_of(all.begin(), all.end(), [this](WorkerId id) {
     const Worker* w = membership_.find(id);
     return w && is_heard(w->host);
@@ -232,10 +236,10 @@ bool Job::hears_a_contributor() const {
 }
 
 std::optional<Duration> Job::patience_with_server_host(const Host& host) const {
-  Duration longest = options_.server_dead_after;
+  Duration longest = job_.options.server_dead_after;
   for (const auto& [id, s] : servers_) {
     if (s.host != host) continue;
-    if (server_watch_.gives_data(id, now_.at)) return std::nullopt;
+    if (server_watch_.gives_data(id, job_.now())) return std::nullopt;
     const bool is_seen = hears_a_contributor() && !servers_unseen();
     longest =
         std::max(longest, is_seen ? server_watch_.gives_up_after(id) : server_watch_.patience());
@@ -251,13 +255,13 @@ std::set<Host> Job::unreachable() const {
 }
 
 std::uint32_t Job::restart_budget(const Host& host) const {
-  return options_.max_restarts * std::max(1U, membership_.wanted(host));
+  return job_.options.max_restarts * std::max(1U, membership_.wanted(host));
 }
 
 std::uint32_t Job::futile_limit() const {
   constexpr std::uint32_t kLeast = 10;
   constexpr std::uint32_t kPerWorker = 3;
-  if (options_.max_futile_restarts > 0) return options_.max_futile_restarts;
+  if (job_.options.max_futile_restarts > 0) return job_.options.max_futile_restarts;
   std::uint32_t wanted = 0;
   for (const Host& host : membership_.hosts()) wanted += membership_.wanted(host);
   return std::max(kLeast, kPerWorker * wanted);
@@ -268,17 +272,17 @@ void Job::check_lives() {
   const bool blind = servers_unseen();
   for (auto& [host, h] : hosts_) {
     if (h.link != Link::kDown && (h.link != Link::kUp || is_heard(host))) continue;
-    const Time down_since = liveness_.down_since(host).value_or(now_.at);
-    const Duration down = now_.at - down_since;
+    const Time down_since = liveness_.down_since(host).value_or(job_.now());
+    const Duration down = job_.now() - down_since;
     const bool serves =
         std::any_of(servers_.begin(), servers_.end(),
                     [&host = host](const auto& s) { return s.second.host == host; });
     // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
     // until the agents have certainly stopped everything by themselves.
-    const bool spared = (alone || (blind && !serves)) && down < options_.orphan_timeout;
-    if (spared) h.spared_at = now_.at;
+    const bool spared = (alone || (blind && !serves)) && down < job_.options.orphan_timeout;
+    if (spared) h.spared_at = job_.now();
     const bool waits_for_it =
-        down >= options_.liveness.dead_after && boundary_waits_for_unsupervised(host);
+        down >= job_.options.liveness.dead_after && boundary_waits_for_unsupervised(host);
     if (serves) {
       const auto patience = patience_with_server_host(host);
       if (down < patience.value_or(server_watch_.patience())) continue;
@@ -286,46 +290,46 @@ void Job::check_lives() {
     }
     if (spared) continue;
     // The first that is reached again comes before the others; they get time to follow.
-    if (h.spared_at && *h.spared_at >= down_since && now_.at - *h.spared_at < kReattachGrace)
+    if (h.spared_at && *h.spared_at >= down_since && job_.now() - *h.spared_at < kReattachGrace)
       continue;
     std::optional<std::string> dead;
     bool all_dead = true;
     for (const auto& [id, w] : membership_.workers()) {
       if (w.host != host || !may_run(w.state)) continue;
       // Who has not been told that the epoch began does nothing for it, whatever data flows.
-      const bool untold = to_release_.count(id) > 0;
+      const bool untold = job_.boundary.awaits_release(id);
       const auto seen_by_servers = untold ? std::nullopt : std::optional(id);
-      if (liveness_.life(host, seen_by_servers, now_.at) != Life::kDead) all_dead = false;
+      if (liveness_.life(host, seen_by_servers, job_.now()) != Life::kDead) all_dead = false;
     }
-    if (all_dead && liveness_.life(host, std::nullopt, now_.at) == Life::kDead)
+    if (all_dead && liveness_.life(host, std::nullopt, job_.now()) == Life::kDead)
       dead = fmt::format("no sign of life for {:.1f} s", seconds(down));
     else if (waits_for_it)
       dead = "unsupervised, and out at this boundary";
     if (!dead) continue;
     hosts_[host].link = Link::kNone;
     const bool trains =
-        std::any_of(boundary_.contributors().begin(), boundary_.contributors().end(),
+        std::any_of(job_.boundary.contributors().begin(), job_.boundary.contributors().end(),
                     [&](WorkerId id) { return membership_.find(id)->host == host; });
-    if (trains) lost_since(now_.at - down);
+    if (trains) lost_time_.member_died(job_.now() - down);
     liveness_.forget(host);
-    note(Note::Kind::kFailure, "host_lost", fmt::format("{} is lost: {}", host, *dead),
-         std::nullopt, host);
+    job_.out.note(Note::Kind::kFailure, "host_lost", fmt::format("{} is lost: {}", host, *dead),
+                  std::nullopt, host);
     const Host lost = host;
     processes_lost(lost, *dead, true);
-    if (!ending_) record(AgentKnown{lost, {}, 0});
-    effects_.emplace_back(ReleaseHost{lost});
+    if (!job_.ending) job_.out.record(AgentKnown{lost, {}, 0});
+    job_.out.add(ReleaseHost{lost});
     return;  // hosts_ may have changed; the next tick looks again
   }
 }
 
 bool Job::boundary_waits_for_unsupervised(const Host& host) const {
-  const std::vector<WorkerId> missing = boundary_.missing();
+  const std::vector<WorkerId> missing = job_.boundary.missing();
   const auto host_of = [this](WorkerId id) -> const Host& { return membership_.find(id)->host; };
-  return !boundary_.arrivals().empty() &&
+  return !job_.boundary.arrivals().empty() &&
          std::any_of(missing.begin(), missing.end(),
                      [&](WorkerId id) { return host_of(id) == host; }) &&
          std::all_of(missing.begin(), missing.end(), [&](WorkerId id) {
-           return liveness_.life(host_of(id), id, now_.at) == Life::kUnsupervised;
+           return liveness_.life(host_of(id), id, job_.now()) == Life::kUnsupervised;
          });
 }
 

@@ -10,21 +10,22 @@ namespace dt {
 void Job::on(const HostsAccepted& e) {
   if (e.hosts == membership_.file()) return;
   for (const Host& host : membership_.refused_removals(e.hosts))
-    note(Note::Kind::kRefusal, "base_host_kept",
-         fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
-                     membership_.base_count(host)),
-         std::nullopt, host);
-  record(FileTaken{membership_.last_edit().next(), e.hosts});
-  note(Note::Kind::kInfo, "file_accepted",
-       fmt::format("host_worker accepted: {}", join_hosts(e.hosts)));
+    job_.out.note(Note::Kind::kRefusal, "base_host_kept",
+                  fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
+                              membership_.base_count(host)),
+                  std::nullopt, host);
+  job_.out.record(FileTaken{membership_.last_edit().next(), e.hosts});
+  job_.out.note(Note::Kind::kInfo, "file_accepted",
+                fmt::format("host_worker accepted: {}", join_hosts(e.hosts)));
   if (const auto& beyond = membership_.beyond_limit(); !beyond.empty())
-    note(Note::Kind::kRefusal, "beyond_max_workers",
-         fmt::format("beyond --max-workers {}, and started when others go: {}",
-                     options_.limits.most, join_hosts(beyond)));
-  if (!opened_)
-    note(Note::Kind::kRefusal, "opaque",
-         "the command has not opened a distributed kvstore: the set of workers cannot change "
-         "until it does");
+    job_.out.note(Note::Kind::kRefusal, "beyond_max_workers",
+                  fmt::format("beyond --max-workers {}, and started when others go: {}",
+                              job_.options.limits.most, join_hosts(beyond)));
+  if (!job_.opened)
+    job_.out.note(
+        Note::Kind::kRefusal, "opaque",
+        "the command has not opened a distributed kvstore: the set of workers cannot change "
+        "until it does");
 }
 
 void Job::on(const AgentAttached& e) {
@@ -40,11 +41,11 @@ void Job::on(const AgentAttached& e) {
     h.check.clear();
     h.why.clear();
   }
-  start_failures_.reached(e.host, now_.at);
+  start_failures_.reached(e.host, job_.now());
   liveness_.link_up(e.host);
-  if (!same) record(AgentKnown{e.host, e.boot_id, e.incarnation});
-  if (h.place != e.place) record(AgentPlaced{e.host, e.place});
-  if (ending_) return;
+  if (!same) job_.out.record(AgentKnown{e.host, e.boot_id, e.incarnation});
+  if (h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
+  if (job_.ending) return;
 
   const auto reported = [&e](ProcessId id) {
     return std::any_of(e.processes.begin(), e.processes.end(),
@@ -65,9 +66,9 @@ void Job::on(const AgentAttached& e) {
     const Worker* w = membership_.find(id);
     if (w && w->state != WorkerState::kGone) continue;
     if (!p.exit)
-      effects_.emplace_back(Stop{p.process, e.host, Duration{}});
+      job_.out.add(Stop{p.process, e.host, Duration{}});
     else if (!w)
-      effects_.emplace_back(Acknowledge{p.process, e.host});
+      job_.out.add(Acknowledge{p.process, e.host});
   }
   std::vector<WorkerId> here;
   for (const auto& [id, w] : membership_.workers())
@@ -77,7 +78,7 @@ void Job::on(const AgentAttached& e) {
       say_again(id);
     else
       never_heard_of(id);
-    if (ending_) return;
+    if (job_.ending) return;
   }
 }
 
@@ -85,15 +86,16 @@ void Job::say_again(WorkerId id) {
   Worker& w = *membership_.find(id);
   w.maybe_started = false;
   // A start journalled in an earlier term: the agent knows more than the journal.
-  if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, now_.at);
-  if (w.state == WorkerState::kPreparing) membership_.advance(id, WorkerEvent::kStartSent, now_.at);
-  if (servers_listen()) effects_.emplace_back(TellServers{id, w.host, server_list()});
+  if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, job_.now());
+  if (w.state == WorkerState::kPreparing)
+    membership_.advance(id, WorkerEvent::kStartSent, job_.now());
+  if (servers_listen()) job_.out.add(TellServers{id, w.host, server_list()});
   const bool enforced = leave_enforced_.count(id) > 0;
   if (w.state == WorkerState::kStopping || enforced)
-    effects_.emplace_back(Stop{{Role::kWorker, id.value}, w.host, options_.stop_grace});
-  if (w.state == WorkerState::kMember && boundary_.members() != boundary_.contributors())
-    effects_.emplace_back(
-        TellShrunk{id, w.host, Shrunk{boundary_.generation(), boundary_.contributors().front()}});
+    job_.out.add(Stop{{Role::kWorker, id.value}, w.host, job_.options.stop_grace});
+  if (w.state == WorkerState::kMember && job_.boundary.members() != job_.boundary.contributors())
+    job_.out.add(TellShrunk{
+        id, w.host, Shrunk{job_.boundary.generation(), job_.boundary.contributors().front()}});
 }
 
 void Job::never_heard_of(WorkerId id) {
@@ -105,7 +107,7 @@ void Job::never_heard_of(WorkerId id) {
     case WorkerState::kGone:
       return;
     case WorkerState::kStarting:
-      membership_.advance(id, WorkerEvent::kStartLost, now_.at);
+      membership_.advance(id, WorkerEvent::kStartLost, job_.now());
       return;
     case WorkerState::kStopping:
       return worker_gone(id, ExitStatus{}, "it was never started");
@@ -119,7 +121,7 @@ void Job::never_heard_of(WorkerId id) {
 
 void Job::on(const AgentMoved& e) {
   const HostState& h = hosts_[e.host];
-  if (h.incarnation != 0 && h.place != e.place) record(AgentPlaced{e.host, e.place});
+  if (h.incarnation != 0 && h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
 }
 
 void Job::on(const AgentDetached& e) {
@@ -128,35 +130,37 @@ void Job::on(const AgentDetached& e) {
     h.link = Link::kNone;
     liveness_.forget(e.host);
     processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
-    if (h.incarnation != 0) record(AgentKnown{e.host, {}, 0});
+    if (h.incarnation != 0) job_.out.record(AgentKnown{e.host, {}, 0});
     return;
   }
   if (h.link == Link::kUp)
-    note(Note::Kind::kFailure, "link_down",
-         fmt::format("the link to {} broke ({}): attaching again", e.host, e.why), std::nullopt,
-         e.host);
+    job_.out.note(Note::Kind::kFailure, "link_down",
+                  fmt::format("the link to {} broke ({}): attaching again", e.host, e.why),
+                  std::nullopt, e.host);
   if (h.link != Link::kNone) {
     h.link = Link::kDown;
-    liveness_.link_down(e.host, now_.at);
+    liveness_.link_down(e.host, job_.now());
   }
 }
 
 void Job::on(const AgentSilent& e) {
   if (hosts_[e.host].link != Link::kUp || liveness_.is_down(e.host)) return;
   liveness_.link_down(e.host, e.since);
-  note(Note::Kind::kFailure, "host_suspect",
-       fmt::format("{} says nothing for {:.1f} s: suspect, and lost after {:.1f} s (--dead-after)",
-                   e.host, seconds(now_.at - e.since), seconds(options_.liveness.dead_after)),
-       std::nullopt, e.host);
+  job_.out.note(
+      Note::Kind::kFailure, "host_suspect",
+      fmt::format("{} says nothing for {:.1f} s: suspect, and lost after {:.1f} s (--dead-after)",
+                  e.host, seconds(job_.now() - e.since), seconds(job_.options.liveness.dead_after)),
+      std::nullopt, e.host);
 }
 
 void Job::on(const AgentHeard& e) {
   const auto since = liveness_.down_since(e.host);
   if (hosts_[e.host].link != Link::kUp || !since) return;
   liveness_.link_up(e.host);
-  note(Note::Kind::kInfo, "host_heard",
-       fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(now_.at - *since)),
-       std::nullopt, e.host);
+  job_.out.note(
+      Note::Kind::kInfo, "host_heard",
+      fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(job_.now() - *since)),
+      std::nullopt, e.host);
 }
 
 void Job::on(const AttachFailed& e) {
@@ -172,8 +176,8 @@ void Job::on(const PrepareEnded& e) {
   if (!h.preparing) return;  // the host was let go meanwhile
   h.preparing = false;
   if (e.ok) {
-    start_failures_.prepared(e.host, now_.at);
-    if (!h.prepared) record(HostPrepared{e.host});
+    start_failures_.prepared(e.host, job_.now());
+    if (!h.prepared) job_.out.record(HostPrepared{e.host});
   } else {
     host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
   }
@@ -193,30 +197,30 @@ void Job::on(const ProcessEnded& e) {
                              e.why.empty() ? to_string(e.status) : e.why),
                  std::nullopt, s->second.host};
       ended.numbers.emplace_back("code", e.status.shell_code());
-      effects_.emplace_back(std::move(ended));
+      job_.out.add(std::move(ended));
     }
     // Another one of the host would have it no more than this one.
-    if (s != servers_.end() && options_.opaque_servers)
+    if (s != servers_.end() && job_.options.opaque_servers)
       opaque_server_ended(id, e);
-    else if (s != servers_.end() && !ending_ && e.status.code == kExitNoServerDevice)
-      end(kExitNoServerDevice,
+    else if (s != servers_.end() && !job_.ending && e.status.code == kExitNoServerDevice)
+      job_.end(
+          kExitNoServerDevice,
           fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
-                      s->second.host, e.why.empty() ? "" : ": ", e.why),
-          options_.stop_grace);
+                      s->second.host, e.why.empty() ? "" : ": ", e.why));
     else if (s != servers_.end())
       servers_lost({fmt::format("server {} on {} ended ({})", id, s->second.host,
                                 e.why.empty() ? to_string(e.status) : e.why),
                     e.never_ran ? kExitCommandFailed : kExitServerLost, std::nullopt});
     const auto was = retired_.find(id);
-    if (ending_ || was == retired_.end()) return;
-    effects_.emplace_back(Acknowledge{e.process, was->second});
+    if (job_.ending || was == retired_.end()) return;
+    job_.out.add(Acknowledge{e.process, was->second});
     retired_.erase(was);
     return;
   }
   const Worker* w = membership_.find(WorkerId(e.process.id));
   if (e.process.role != Role::kWorker || !w) return;
   if (w->state != WorkerState::kGone) worker_ended(e);
-  effects_.emplace_back(Acknowledge{e.process, w->host});
+  job_.out.add(Acknowledge{e.process, w->host});
 }
 
 void Job::worker_ended(const ProcessEnded& e) {
@@ -226,45 +230,46 @@ void Job::worker_ended(const ProcessEnded& e) {
   if (e.never_ran && status.clean()) status.code = kExitCommandFailed;
   const std::string reason = e.why.empty() ? to_string(status) : e.why;
   const Host host = w->host;
-  const bool base_start = w->base && initial();
+  const bool base_start = w->base && job_.initial();
   const bool newcomer = on_the_way(w->state) && !base_start;
   const bool member = w->state == WorkerState::kMember || base_start;
   if (newcomer) {
     worker_gone(id, status, fmt::format("ended before it joined: {}", reason));
     host_failed(host, "start", fmt::format("worker {} ended before it joined: {}", id, reason));
   } else {
-    if (member && !status.clean()) lost_since(now_.at);
+    if (member && !status.clean()) lost_time_.member_died(job_.now());
     worker_gone(id, status, status.clean() ? "" : e.why);
-    if (member && !initial() && !status.clean() && !finishing()) {
+    if (member && !job_.initial() && !status.clean() && !job_.finishing()) {
       HostState& h = hosts_[host];
       h.why = fmt::format("worker {}: {}", id, reason);
       h.check = "run";
       if (h.given_up) {
-        note(Note::Kind::kFailure, "host_given_up",
-             fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
-                         restart_budget(host), id, reason),
-             id, host);
+        job_.out.note(Note::Kind::kFailure, "host_given_up",
+                      fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
+                                  restart_budget(host), id, reason),
+                      id, host);
       } else {
         const Duration delay = delay_before_retry(host, h.restarts.count());
-        h.cooling_until = now_.at + delay;
-        note(Note::Kind::kFailure, "worker_died",
-             fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", id, host,
-                         reason, h.restarts.count(), restart_budget(host), seconds(delay)),
-             id, host);
+        h.cooling_until = job_.now() + delay;
+        job_.out.note(
+            Note::Kind::kFailure, "worker_died",
+            fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", id, host, reason,
+                        h.restarts.count(), restart_budget(host), seconds(delay)),
+            id, host);
       }
     }
   }
 }
 
 void Job::on(const StoreOpened& e) {
-  opened_ = true;
+  job_.opened = true;
   if (Worker* w = membership_.find(e.worker)) w->opened = true;
 }
 
 void Job::on(const WorkerArrived& e) {
   Worker* w = membership_.find(e.worker);
   if (!w) return;
-  opened_ = true;
+  job_.opened = true;
   w->opened = true;
   // It came before the servers were replaced, or does not know that: it comes again.
   if (e.servers != servers_since_ && w->state != WorkerState::kLeaving) return;
@@ -272,42 +277,43 @@ void Job::on(const WorkerArrived& e) {
     case WorkerState::kSeen:
     case WorkerState::kPreparing:
     case WorkerState::kStarting: {
-      membership_.advance(e.worker, WorkerEvent::kJoined, now_.at);
-      if (w->base && initial()) {
-        static_cast<void>(boundary_.arrive(e.worker, options_.first_epoch.value_or(e.epoch)));
+      membership_.advance(e.worker, WorkerEvent::kJoined, job_.now());
+      if (w->base && job_.initial()) {
+        static_cast<void>(
+            job_.boundary.arrive(e.worker, job_.options.first_epoch.value_or(e.epoch)));
       } else {
-        note(Note::Kind::kInfo, "worker_warm",
-             fmt::format("worker {} on {} is ready and joins at the next epoch", e.worker, w->host),
-             e.worker, w->host);
+        job_.out.note(
+            Note::Kind::kInfo, "worker_warm",
+            fmt::format("worker {} on {} is ready and joins at the next epoch", e.worker, w->host),
+            e.worker, w->host);
       }
       break;
     }
     case WorkerState::kMember:
-      if (e.join && !initial() && !boundary_.returns_to()) {
-        to_release_.insert(e.worker);
+      if (e.join && !job_.initial() && !job_.boundary.returns_to()) {
+        job_.boundary.await_release(e.worker);
         break;
       }
-      switch (boundary_.arrive(e.worker, e.epoch)) {
+      switch (job_.boundary.arrive(e.worker, e.epoch)) {
         case Boundary::Arrival::kCounted:
-          if (!initial() && !boundary_.returns_to() &&
-              arrived_at_.try_emplace(e.worker, now_.at).second)
+          if (!job_.initial() && !job_.boundary.returns_to() && lost_time_.arrived(e.worker))
             stalls_.doing(e.worker);
           break;
         case Boundary::Arrival::kReleased:
-          to_release_.insert(e.worker);
+          job_.boundary.await_release(e.worker);
           break;
         case Boundary::Arrival::kWrong:
           w->why = fmt::format("it came to epoch {} while the job is in epoch {}", e.epoch,
-                               boundary_.epoch()->value);
-          note(Note::Kind::kFailure, "wrong_epoch",
-               fmt::format("worker {} on {} is stopped: {}", e.worker, w->host, w->why), e.worker,
-               w->host);
-          effects_.emplace_back(Stop{{Role::kWorker, e.worker.value}, w->host, Duration{}});
+                               job_.boundary.epoch()->value);
+          job_.out.note(Note::Kind::kFailure, "wrong_epoch",
+                        fmt::format("worker {} on {} is stopped: {}", e.worker, w->host, w->why),
+                        e.worker, w->host);
+          job_.out.add(Stop{{Role::kWorker, e.worker.value}, w->host, Duration{}});
           break;
       }
       break;
     case WorkerState::kLeaving:
-      to_release_.insert(e.worker);
+      job_.boundary.await_release(e.worker);
       break;
     case WorkerState::kWarm:
     case WorkerState::kStopping:
@@ -330,38 +336,38 @@ void Job::on(const ServerListening& e) {
     if (may_run(w.state)) running.push_back(id);
   for (const WorkerId id : running) {
     Worker& w = *membership_.find(id);
-    effects_.emplace_back(TellServers{id, w.host, server_list()});
-    if (w.state == WorkerState::kStarting) w.since = now_.at;  // only now it can connect
+    job_.out.add(TellServers{id, w.host, server_list()});
+    if (w.state == WorkerState::kStarting) w.since = job_.now();  // only now it can connect
   }
 }
 
 void Job::on(const CommitAcked& e) {
   if (!servers_.count(e.server)) return;
-  boundary_.acked(e.server, e.generation);
+  job_.boundary.acked(e.server, e.generation);
   server_watch_.acked(e.server);
 }
 
 void Job::on(const TrafficSeen& e) {
   if (!servers_.count(e.server)) return;
-  for (const WorkerId id : e.alive) liveness_.traffic(id, now_.at);
+  for (const WorkerId id : e.alive) liveness_.traffic(id, job_.now());
   for (const WorkerId id : e.rounds.busy) {
-    if (Worker* w = membership_.find(id)) w->active = now_.at;
+    if (Worker* w = membership_.find(id)) w->active = job_.now();
     stalls_.doing(id);
   }
-  hang_watch_.signs_of_life(e.alive, e.disconnected, now_.at);
+  hang_watch_.signs_of_life(e.alive, e.disconnected, job_.now());
   hang_watch_.report(e.server, e.rounds);
-  server_watch_.reported(e.server, e.stuck, now_.at);
+  server_watch_.reported(e.server, e.stuck, job_.now());
 }
 
 void Job::on(const ServerDataSeen& e) {
   const Worker* w = membership_.find(e.worker);
   if (!w || w->state == WorkerState::kGone) return;
   for (const ServerId id : e.servers)
-    if (servers_.count(id)) server_watch_.data_seen(id, now_.at);
+    if (servers_.count(id)) server_watch_.data_seen(id, job_.now());
 }
 
 void Job::on(const WorkerProgress& e) {
-  if (hang_watch_.progress(e.worker, e.epoch, e.step, now_.at)) stalls_.doing(e.worker);
+  if (hang_watch_.progress(e.worker, e.epoch, e.step, job_.now())) stalls_.doing(e.worker);
 }
 
 void Job::on(const ProcessInspected& e) {
@@ -381,7 +387,7 @@ void Job::on(const ServerSaved& e) {
   }
   const Checkpoints::File file{saved.bytes, saved.header_crc, saved.step};
   if (checkpoints_.add(e.server, saved.generation, file, servers_.size()))
-    effects_.emplace_back(SealCheckpoint{*checkpoints_.saving()});
+    job_.out.add(SealCheckpoint{*checkpoints_.saving()});
 }
 
 void Job::on(const CheckpointSealed& e) {
@@ -391,33 +397,36 @@ void Job::on(const CheckpointSealed& e) {
     checkpoints_.give_up();
     return give_checkpoint_up(fmt::format("no checkpoint of epoch {}: {}", what.epoch, e.why));
   }
-  record(CheckpointTaken{what.epoch, what.generation});
+  job_.out.record(CheckpointTaken{what.epoch, what.generation});
   std::uint64_t bytes = 0;
   for (const auto& [server, file] : what.files) bytes += file.bytes;
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now_.at - what.began);
-  if (options_.checkpoint_interval != Duration{})
-    record(CheckpointTimed{what.epoch, now_.wall_ns - (now_.at - what.began).count(),
-                           static_cast<std::uint64_t>(took.count()), bytes});
-  note(Note::Kind::kInfo, "checkpoint_taken",
-       fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch, what.files.size(),
-                   static_cast<double>(bytes) / 1e6));
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(job_.now() - what.began);
+  if (job_.options.checkpoint_interval != Duration{})
+    job_.out.record(CheckpointTimed{what.epoch,
+                                    job_.out.now().wall_ns - (job_.now() - what.began).count(),
+                                    static_cast<std::uint64_t>(took.count()), bytes});
+  job_.out.note(Note::Kind::kInfo, "checkpoint_taken",
+                fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch,
+                            what.files.size(), static_cast<double>(bytes) / 1e6));
 }
 
 void Job::give_checkpoint_up(const std::string& why) {
   checkpoint_trouble_ = why;
-  note(Note::Kind::kFailure, "checkpoint_failed", why);
+  job_.out.note(Note::Kind::kFailure, "checkpoint_failed", why);
 }
 
 void Job::on(const PlacesAsked& e) {
   const std::uint32_t count = std::min(e.count, membership_.empty_places(e.host));
-  if (count > 0) record(PlacesWanted{e.host, count});
+  if (count > 0) job_.out.record(PlacesWanted{e.host, count});
 }
 
 void Job::on(const CheckpointPlaceSeen& e) {
   const bool was_without = !checkpoints_.no_place().empty();
   if (!checkpoints_.place_is(e.why_not) || servers_.empty()) return;
-  if (!e.why_not.empty()) return note(Note::Kind::kFailure, "no_checkpoints", no_checkpoints());
-  if (was_without) note(Note::Kind::kInfo, "checkpoint_place", "checkpoints are saved from now on");
+  if (!e.why_not.empty())
+    return job_.out.note(Note::Kind::kFailure, "no_checkpoints", no_checkpoints());
+  if (was_without)
+    job_.out.note(Note::Kind::kInfo, "checkpoint_place", "checkpoints are saved from now on");
 }
 
 std::string Job::no_checkpoints() const {
@@ -426,19 +435,18 @@ std::string Job::no_checkpoints() const {
   for (const auto& [id, s] : servers_) hosts.insert(s.host);
   const std::string which = hosts.size() == 1 ? to_string(*hosts.begin())
                                               : fmt::format("any of these {} hosts", hosts.size());
-  const auto origin = checkpoints_.newest() ? checkpoints_.newest() : options_.first_epoch;
-  if (options_.rolls_back && origin)
+  const auto origin = checkpoints_.newest() ? checkpoints_.newest() : job_.options.first_epoch;
+  if (job_.options.rolls_back && origin)
     return fmt::format("no further checkpoints ({}): the loss of {} takes the job back to epoch {}",
                        checkpoints_.no_place(), which, *origin);
   return fmt::format("no checkpoints ({}): the loss of {} ends the job", checkpoints_.no_place(),
                      which);
 }
 
-void Job::on(const StopAsked& e) { end(e.exit_code, e.why, options_.stop_grace); }
+void Job::on(const StopAsked& e) { job_.end(e.exit_code, e.why); }
 
 void Job::on(const Tick&) {
-  count_time();
-  if (!ending_) save_spent_time();
+  lost_time_.tick();
   check_lives();
   check_servers();
   check_deadlines();
@@ -455,41 +463,42 @@ void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
              id, w->host};
   ended.numbers.emplace_back("code", status.shell_code());
   const bool own_end = w->state != WorkerState::kLeaving && status.clean() && why.empty();
-  if (w->was_member && !initial() && !own_end) gone.log.push_back(log_line(false, w->host));
-  const Duration member = w->state == WorkerState::kMember ? now_.at - w->since : Duration{};
+  if (w->was_member && !job_.initial() && !own_end)
+    gone.log.push_back(job_.log_line(false, w->host));
+  const Duration member = w->state == WorkerState::kMember ? job_.now() - w->since : Duration{};
   auto notes = change_notes(gone);
-  record(std::move(gone));
-  effects_.emplace_back(std::move(ended));
+  job_.out.record(std::move(gone));
+  job_.out.add(std::move(ended));
   for (Note& removed : notes) {
     if (member > Duration{}) removed.numbers.emplace_back("member_s", seconds(member));
-    effects_.emplace_back(std::move(removed));
+    job_.out.add(std::move(removed));
   }
 }
 
 void Job::host_failed(const Host& host, std::string check, const std::string& why) {
   HostState& h = hosts_[host];
-  if (membership_.wanted(host) == 0 && !initial()) return;  // its failure is nobody's loss
+  if (membership_.wanted(host) == 0 && !job_.initial()) return;  // its failure is nobody's loss
   ++h.attempts;
   h.why = why;
   h.check = std::move(check);
   // While a newcomer's process runs, a host that cannot be reached keeps nobody from going on.
   const bool keeps_waiting = h.check == "start" || !a_newcomer_runs();
-  if (!initial() && boundary_.contributors().empty() && keeps_waiting)
+  if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
     futile_.add(at_host(host, why));
   const Duration delay = delay_before_retry(host, h.attempts);
-  const bool initial_worker = initial() && start_waits_for(host);
+  const bool initial_worker = job_.initial() && start_waits_for(host);
   if (initial_worker) {
     constexpr std::uint32_t kPrepareTries = 3;
-    start_failures_.failed(host, h.check, why, now_.at);
+    start_failures_.failed(host, h.check, why, job_.now());
     if (start_failures_.prepares(host) >= kPrepareTries ||
-        start_failures_.is_too_late(now_.at + delay))
+        start_failures_.is_too_late(job_.now() + delay))
       return end_failed_start();
   }
-  h.cooling_until = now_.at + delay;
-  note(Note::Kind::kFailure, "host_failed",
-       fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1, seconds(delay),
-                   initial_worker ? " (--start-timeout)" : ""),
-       std::nullopt, host);
+  h.cooling_until = job_.now() + delay;
+  job_.out.note(Note::Kind::kFailure, "host_failed",
+                fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1,
+                            seconds(delay), initial_worker ? " (--start-timeout)" : ""),
+                std::nullopt, host);
   // The same workers try again: an id is spent only on a process.
   std::vector<WorkerId> waiting;
   for (const auto& [id, w] : membership_.workers())
@@ -497,7 +506,7 @@ void Job::host_failed(const Host& host, std::string check, const std::string& wh
       waiting.push_back(id);
   for (const WorkerId id : waiting) {
     Worker& w = *membership_.find(id);
-    membership_.advance(id, WorkerEvent::kHostFailed, now_.at);
+    membership_.advance(id, WorkerEvent::kHostFailed, job_.now());
     w.has_failed = true;
     w.why = why;
   }
@@ -510,10 +519,10 @@ bool Job::a_newcomer_runs() const {
   });
 }
 
-void Job::end_failed_start() { end(kExitUnreachable, start_failures_.text(), options_.stop_grace); }
+void Job::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }
 
 Duration Job::delay_before_retry(const Host& host, std::uint32_t attempt) const {
-  return retry_delay(attempt, std::hash<std::string>{}(to_string(host)) ^ options_.seed);
+  return retry_delay(attempt, std::hash<std::string>{}(to_string(host)) ^ job_.options.seed);
 }
 
 bool Job::start_waits_for(const Host& host) const {
@@ -537,7 +546,7 @@ void Job::processes_lost(const Host& host, const std::string& why, bool is_unrea
     if (is_unreachable) avoid = host;
     servers_lost({fmt::format("server {} is lost with its host {}: {}", s->first, host, why),
                   kExitServerLost, avoid});
-    if (ending_) return;
+    if (job_.ending) return;
   }
   std::vector<WorkerId> there;
   for (const auto& [id, w] : membership_.workers())
@@ -549,12 +558,8 @@ void Job::processes_lost(const Host& host, const std::string& why, bool is_unrea
     lost.status.signal = 9;
     lost.why = why;
     on(lost);
-    if (ending_) return;
+    if (job_.ending) return;
   }
-}
-
-LogLine Job::log_line(bool added, const Host& host) {
-  return LogLine{next_seq_, added, host, now_.wall_ns};
 }
 
 }  // namespace dt

@@ -14,30 +14,29 @@ constexpr std::uint32_t kTries = 3;
 }  // namespace
 
 std::optional<Job::Origin> Job::checkpoint_to_use(const Loss& loss) const {
-  if (!options_.rolls_back || initial() || finishing()) return std::nullopt;
+  if (!job_.options.rolls_back || job_.initial() || job_.finishing()) return std::nullopt;
   const bool is_own = loss.is_checkpoint && !servers_inherit_;
   const auto own = is_own ? checkpoints_.newest_but(servers_epoch_) : checkpoints_.newest();
   if (own) return Origin{*own, false};
   const bool is_inherited = loss.is_checkpoint && servers_inherit_;
-  if (!options_.first_epoch || is_inherited) return std::nullopt;
-  return Origin{*options_.first_epoch, true};
+  if (!job_.options.first_epoch || is_inherited) return std::nullopt;
+  return Origin{*job_.options.first_epoch, true};
 }
 
 void Job::servers_lost(const Loss& loss) {
   const auto& [why, code, avoid, is_checkpoint] = loss;
-  if (ending_) return;
-  if (options_.is_adopted && resumed_at_ && !is_reached_)
-    return end(code, why + ", and nothing of the job was found that runs", options_.stop_grace);
+  if (job_.ending) return;
+  if (job_.options.is_adopted && is_resumed_ && !is_reached_)
+    return job_.end(code, why + ", and nothing of the job was found that runs");
   const bool no_such_command = code == kExitCommandFailed;
   const auto origin = checkpoint_to_use(loss);
   if (origin && !no_such_command) return roll_back(loss, *origin);
-  const bool could = options_.rolls_back && finishing();
-  end(code,
-      why + (options_.opaque_servers ? ""
-             : could         ? ": the job is finishing and cannot go back to a checkpoint any more"
-             : is_checkpoint ? ", and no other one is there to go back to"
-                             : " and no checkpoint is there to go back to"),
-      options_.stop_grace);
+  const bool could = job_.options.rolls_back && job_.finishing();
+  job_.end(code,
+           why + (job_.options.opaque_servers ? ""
+                  : could ? ": the job is finishing and cannot go back to a checkpoint any more"
+                  : is_checkpoint ? ", and no other one is there to go back to"
+                                  : " and no checkpoint is there to go back to"));
 }
 
 void Job::on(const CheckpointUnusable& e) {
@@ -51,8 +50,8 @@ void Job::on(const CheckpointUnusable& e) {
   loss.is_checkpoint = true;
   checkpoint_trouble_ =
       fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->second.host, e.why);
-  note(Note::Kind::kFailure, "checkpoint_damaged", checkpoint_trouble_, std::nullopt,
-       s->second.host);
+  job_.out.note(Note::Kind::kFailure, "checkpoint_damaged", checkpoint_trouble_, std::nullopt,
+                s->second.host);
   servers_lost(loss);
 }
 
@@ -60,31 +59,31 @@ void Job::roll_back(const Loss& loss, const Origin& origin) {
   const auto& [why, code, avoid, is_checkpoint] = loss;
   auto hosts = hosts_for_servers(avoid);
   if (!hosts)
-    return end(kExitServerLost,
-               fmt::format("{}; {} cannot have a server, and no other host of the initial launch "
-                           "is there to take it",
-                           why, *avoid),
-               options_.stop_grace);
-  recovery_begins();
+    return job_.end(
+        kExitServerLost,
+        fmt::format("{}; {} cannot have a server, and no other host of the initial launch "
+                    "is there to take it",
+                    why, *avoid));
+  lost_time_.recovery_begins();
   const auto old = servers_;
   RolledBack r;
-  r.generation = boundary_.generation().next();
+  r.generation = job_.boundary.generation().next();
   r.epoch = origin.epoch;
   r.is_inherited = origin.is_inherited;
   r.first = next_server_;
   r.servers = std::move(*hosts);
   r.why = why;
   if (is_checkpoint && !servers_inherit_) r.damaged = servers_epoch_;
-  record(r);
+  job_.out.record(r);
   Note told;
   told.kind = Note::Kind::kFailure;
   told.what = "rolling_back";
   told.text = fmt::format("{}: back to the checkpoint of epoch {}, with new servers", why, r.epoch);
   told.numbers.emplace_back("to_epoch", r.epoch.value);
-  effects_.emplace_back(std::move(told));
+  job_.out.add(std::move(told));
   // They hold nothing that is wanted any more, and what one has, another may need: its port.
   for (const auto& [id, s] : old)
-    if (s.started) effects_.emplace_back(Stop{{Role::kServer, id.value}, s.host, Duration{}});
+    if (s.started) job_.out.add(Stop{{Role::kServer, id.value}, s.host, Duration{}});
   for (const ServerId id : server_ids()) {
     if (hosts_[servers_.at(id).host].link != Link::kUp) continue;
     start_server(id);
@@ -115,7 +114,7 @@ std::optional<std::vector<Host>> Job::hosts_for_servers(const std::optional<Host
 }
 
 void Job::start_opaque_servers() {
-  if (!options_.opaque_servers || !knows_ports()) return;
+  if (!job_.options.opaque_servers || !knows_ports()) return;
   for (const auto& [id, s] : servers_)
     if (!s.started && hosts_[s.host].link == Link::kUp) start_server(id);
 }
@@ -124,46 +123,45 @@ void Job::opaque_server_ended(ServerId id, const ProcessEnded& e) {
   ServerState& s = servers_.at(id);
   s.ended = !e.never_ran && e.status.clean();
   if (s.ended) return;
-  end(e.never_ran ? kExitCommandFailed : kExitServerLost,
-      fmt::format("server {} on {} ended ({})", id, s.host,
-                  e.why.empty() ? to_string(e.status) : e.why),
-      options_.stop_grace);
+  job_.end(e.never_ran ? kExitCommandFailed : kExitServerLost,
+           fmt::format("server {} on {} ended ({})", id, s.host,
+                       e.why.empty() ? to_string(e.status) : e.why));
 }
 
 bool Job::awaits_opaque_servers() const {
-  if (!options_.opaque_servers) return false;
+  if (!job_.options.opaque_servers) return false;
   const bool all_ended =
       std::all_of(servers_.begin(), servers_.end(), [](const auto& s) { return s.second.ended; });
   Time last_worker{};
   for (const auto& [id, w] : membership_.workers()) last_worker = std::max(last_worker, w.since);
-  return !all_ended && now_.at - last_worker < options_.stop_grace;
+  return !all_ended && job_.now() - last_worker < job_.options.stop_grace;
 }
 
 void Job::start_server(ServerId id) {
   ServerState& s = servers_.at(id);
-  if (options_.opaque_servers && !knows_ports()) return;  // they are in its environment
+  if (job_.options.opaque_servers && !knows_ports()) return;  // they are in its environment
   s.started = true;
   StartServer start;
   start.server = id;
   start.host = s.host;
   start.index = s.index;
   if (!servers_inherit_) start.checkpoint = servers_epoch_;
-  effects_.emplace_back(std::move(start));
-  note(Note::Kind::kLaunch, "server_launched",
-       fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
+  job_.out.add(std::move(start));
+  job_.out.note(Note::Kind::kLaunch, "server_launched",
+                fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
 }
 
 void Job::reach_server_hosts() {
-  if (ending_) return;
+  if (job_.ending) return;
   for (const auto& [id, s] : servers_) {
     HostState& h = hosts_[s.host];
     const bool is_cooling =
-        (s.attempts > 0 || initial()) && h.cooling_until && now_.at < *h.cooling_until;
+        (s.attempts > 0 || job_.initial()) && h.cooling_until && job_.now() < *h.cooling_until;
     if (h.link != Link::kNone || is_cooling) continue;
     h.link = Link::kAttaching;
-    effects_.emplace_back(Attach{s.host, true});
+    job_.out.add(Attach{s.host, true});
   }
-  if (!options_.opaque_servers || knows_ports()) return;
+  if (!job_.options.opaque_servers || knows_ports()) return;
   const bool one_waits = std::any_of(servers_.begin(), servers_.end(), [this](const auto& s) {
     return !s.second.started && hosts_[s.second.host].link == Link::kUp;
   });
@@ -171,7 +169,7 @@ void Job::reach_server_hosts() {
 }
 
 void Job::server_start_failed(const Host& host, const std::string& why) {
-  if (ending_ || initial()) return;
+  if (job_.ending || job_.initial()) return;
   std::uint32_t attempts = 0;
   for (auto& [id, s] : servers_)
     if (s.host == host) attempts = ++s.attempts;
@@ -179,7 +177,7 @@ void Job::server_start_failed(const Host& host, const std::string& why) {
   if (attempts >= kTries)
     return servers_lost(
         {fmt::format("no server can be started on {}", at_host(host, why)), kExitServerLost, host});
-  hosts_[host].cooling_until = now_.at + delay_before_retry(host, attempts);
+  hosts_[host].cooling_until = job_.now() + delay_before_retry(host, attempts);
 }
 
 void Job::stop_retired(const Host& host, const std::vector<ProcessReport>& there) {
@@ -189,7 +187,7 @@ void Job::stop_retired(const Host& host, const std::vector<ProcessReport>& there
     const auto report = std::find_if(there.begin(), there.end(),
                                      [process](const auto& p) { return p.process == process; });
     if (report == there.end()) return true;
-    if (!report->exit) effects_.emplace_back(Stop{process, host, Duration{}});
+    if (!report->exit) job_.out.add(Stop{process, host, Duration{}});
     return false;
   });
 }

@@ -1,52 +1,248 @@
 #include "core/job/lost_time.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/job/job_text.h"
 
 namespace dt {
+namespace {
 
-void LostTime::pass(std::size_t members, Time now) {
-  if (since_) total_ += (now - *since_) * static_cast<Duration::rep>(members_);
-  since_ = now;
-  members_ = members;
+/// How long after a supervisor's restart waiting at the boundary is put down to that.
+constexpr Duration kReturn = std::chrono::seconds(15);
+/// Between two records of the sums.
+constexpr Duration kSaveEvery = std::chrono::seconds(30);
+constexpr const char* kBelowLeast = "below-min-workers";
+/// Less in all is not worth an event.
+constexpr Duration kWorthTelling = std::chrono::milliseconds(50);
+/// Members always wait a moment for the slowest at the boundary: that alone has to add up to so
+/// much.
+constexpr Duration kSlownessWorthTelling = std::chrono::seconds(10);
+constexpr const char* kBoundary = "boundary";
+constexpr const char* kServerRecovery = "server recovery";
+
+}  // namespace
+
+void LostTime::lose(const std::string& cause, Duration time) {
+  if (time <= Duration{}) return;
+  sums_.lose(cause, time);
+  unreported_[cause] += time;
 }
 
-bool LostTime::is_save_due(Time now) {
-  constexpr Duration kSaveEvery = std::chrono::seconds(30);
-  if (!saved_at_) saved_at_ = now;
-  if (now - *saved_at_ < kSaveEvery || total_ <= Duration{}) return false;
-  saved_at_ = now;
-  return true;
-}
-
-Duration LostTime::uncounted_silence(Time since, Time now) {
-  const Time from = std::max(since, silence_counted_until_.value_or(since));
-  silence_counted_until_ = now;
-  return std::max(now - from, Duration{});
-}
-
-Duration LostTime::lost() const {
-  Duration sum{};
-  for (const auto& [cause, time] : lost_) sum += time;
-  return sum;
-}
-
-std::optional<double> LostTime::goodput() const {
-  if (total_ <= Duration{}) return std::nullopt;
-  return std::clamp(1 - seconds(lost()) / seconds(total_), 0.0, 1.0);
-}
-
-std::string LostTime::summary() const {
-  const auto share = goodput();
-  if (!share) return "no time yet";
-  std::string out = fmt::format("{:.1f} % of {:.0f} worker-seconds", *share * 100, seconds(total_));
-  const char* before = "; lost: ";
-  for (const auto& [cause, time] : lost_) {
-    out += fmt::format("{}{} {:.1f} s", before, cause, seconds(time));
-    before = ", ";
+Goodput LostTime::so_far() const {
+  Goodput all = sums_;
+  const Time now = job_.now();
+  all.pass(0, now);
+  const auto lose_open = [&](const std::string& cause, Duration time) {
+    if (time > Duration{}) all.lose(cause, time);
+  };
+  const auto below = [&](Time from) {
+    return std::clamp(job_.boundary.below_least_since().value_or(now), from, std::max(from, now));
+  };
+  for (const auto& [id, at] : arrived_) {
+    if (!is_contributor(id)) continue;
+    lose_open("boundary", below(at) - at);
+    lose_open(kBelowLeast, now - below(at));
   }
-  return out;
+  if (death_) {
+    for (const WorkerId id : death_->stopped) {
+      const auto arrived = arrived_.find(id);
+      lose_open("death", (arrived == arrived_.end() ? now : arrived->second) - death_->since);
+    }
+  }
+  if (nobody_since_) {
+    lose_open("death", below(*nobody_since_) - *nobody_since_);
+    lose_open(kBelowLeast, now - below(*nobody_since_));
+  }
+  if (recovering_since_)
+    lose_open(kServerRecovery, (now - *recovering_since_) * static_cast<Duration::rep>(members()));
+  return all;
+}
+
+bool LostTime::is_contributor(WorkerId worker) const {
+  const auto& all = job_.boundary.contributors();
+  return std::find(all.begin(), all.end(), worker) != all.end();
+}
+
+std::size_t LostTime::members() const {
+  return std::max<std::size_t>(1, job_.boundary.contributors().size());
+}
+
+void LostTime::begin(bool is_resumed) {
+  pass();
+  if (!is_resumed) return;
+  resumed_at_ = job_.now();
+  if (job_.boundary.returns_to()) recovering_since_ = lost_servers_at_ = job_.now();
+}
+
+void LostTime::apply(const TimeSpent& r) {
+  std::map<std::string, Duration> lost;
+  const auto time = [](std::uint64_t ns) { return Duration(static_cast<Duration::rep>(ns)); };
+  for (const auto& [cause, ns] : r.lost) lost[cause] = time(ns);
+  sums_.resume(time(r.total_ns), std::move(lost));
+}
+
+void LostTime::tick() {
+  pass();
+  const Time now = job_.now();
+  if (!saved_at_) saved_at_ = now;
+  if (now - *saved_at_ < kSaveEvery || sums_.total() <= Duration{}) return;
+  saved_at_ = now;
+  TimeSpent spent{static_cast<std::uint64_t>(sums_.total().count()), {}};
+  for (const auto& [cause, time] : sums_.by_cause())
+    spent.lost.push_back({cause, static_cast<std::uint64_t>(time.count())});
+  job_.out.record(spent);
+}
+
+void LostTime::server_silent(Time since) {
+  if (!released_at_) return;
+  // Nobody waited for it before the epoch began.
+  Time from = std::max(since, *released_at_);
+  from = std::max(from, silence_counted_until_.value_or(from));
+  silence_counted_until_ = job_.now();
+  if (job_.finishing() || is_recovering()) return;
+  const auto waits_for_dead = [this](WorkerId id) {
+    return death_ && std::count(death_->stopped.begin(), death_->stopped.end(), id) > 0;
+  };
+  const auto& all = job_.boundary.contributors();
+  const auto stopped = std::count_if(all.begin(), all.end(), [&](WorkerId id) {
+    return !waits_for_dead(id) && arrived_.count(id) == 0 && !job_.boundary.awaits_release(id);
+  });
+  lose("server", std::max(job_.now() - from, Duration{}) * stopped);
+}
+
+void LostTime::member_died(Time since) {
+  if (job_.initial() || job_.finishing() || is_recovering()) return;
+  dead_since_ = std::min(dead_since_.value_or(since), since);
+}
+
+void LostTime::shrunk(bool nobody_left) {
+  Time since = dead_since_.value_or(job_.now());
+  // Nobody waited in the epoch for it before the epoch began: with the release, or with its commit
+  // where a server's acknowledgement keeps the release back.
+  since = std::max(since, released_at_.value_or(complete_at_.value_or(since)));
+  since = std::max(since, silence_counted_until_.value_or(since));
+  dead_since_.reset();
+  if (job_.finishing() || is_recovering()) return;
+  for (auto& [id, at] : arrived_) {
+    const Time from = std::max(at, since);
+    lose_at_boundary(at, from);
+    lose("death", job_.now() - from);
+    at = job_.now();
+  }
+  if (nobody_left) {
+    end_death(since);
+    nobody_since_ = since;
+    return;
+  }
+  std::vector<WorkerId> stopped = job_.boundary.missing();
+  std::erase_if(stopped, [this](WorkerId id) { return arrived_.count(id) > 0; });
+  if (!death_) {
+    death_ = Death{since, std::move(stopped)};
+    return;
+  }
+  std::erase_if(death_->stopped, [&](WorkerId id) {
+    return std::find(stopped.begin(), stopped.end(), id) == stopped.end();
+  });
+}
+
+void LostTime::lose_at_boundary(Time from, Time until) {
+  const Time below = std::clamp(job_.boundary.below_least_since().value_or(until), from, until);
+  lose("boundary", below - from);
+  lose(kBelowLeast, until - below);
+}
+
+void LostTime::death_is_known() {
+  if (job_.finishing()) return death_.reset();  // who ends waits for nobody
+  end_death(job_.now());
+  report();
+}
+
+void LostTime::end_death(Time until) {
+  if (!death_) return;
+  for (const WorkerId id : death_->stopped) {
+    const auto arrived = arrived_.find(id);  // from then on it waits at the boundary
+    lose("death", (arrived == arrived_.end() ? until : arrived->second) - death_->since);
+  }
+  death_.reset();
+  silence_counted_until_ = std::max(silence_counted_until_.value_or(until), until);
+}
+
+void LostTime::boundary_complete(std::string cause) {
+  complete_at_ = job_.now();
+  boundary_cause_ = std::move(cause);
+  const auto& below_least = job_.boundary.below_least_since();
+  if (nobody_since_) {
+    const Time until = std::max(*nobody_since_, below_least.value_or(job_.now()));
+    lose("death", until - *nobody_since_);
+    lose(kBelowLeast, job_.now() - until);
+  }
+  nobody_since_.reset();
+  if (below_least) end_at_boundary();
+}
+
+void LostTime::end_at_boundary() {
+  for (auto& [id, at] : arrived_) lose_at_boundary(std::exchange(at, job_.now()), job_.now());
+}
+
+void LostTime::recovery_begins() {
+  end_death(job_.now());
+  for (const auto& [id, at] : arrived_)
+    if (is_contributor(id)) lose_at_boundary(at, job_.now());
+  arrived_.clear();
+  if (nobody_since_) lose("death", job_.now() - *nobody_since_);
+  nobody_since_.reset();
+  dead_since_.reset();
+  if (!recovering_since_) recovering_since_ = job_.now();
+  if (!lost_servers_at_) lost_servers_at_ = job_.now();
+}
+
+void LostTime::recovery_is_complete() {
+  const Duration waited = job_.now() - recovering_since_.value_or(job_.now());
+  lose(kServerRecovery, waited * static_cast<Duration::rep>(members()));
+  recovering_since_.reset();
+  // Until their release.
+  for (const WorkerId id : job_.boundary.contributors()) arrived_[id] = job_.now();
+  boundary_complete(kServerRecovery);
+}
+
+void LostTime::epoch_began_again(const std::string& why, std::optional<Epoch> from) {
+  if (!lost_servers_at_) return;
+  const double took = seconds(job_.now() - *lost_servers_at_);
+  lost_servers_at_.reset();
+  Note begun{Note::Kind::kCommit, "rolled_back",
+             fmt::format("generation {}: epoch {} begins again, {:.1f} s after {}",
+                         job_.boundary.generation(), *job_.boundary.epoch(), took, why)};
+  begun.numbers = {{"recovery_s", took}, {"from_epoch", from.value_or(Epoch(0)).value}};
+  job_.out.add(std::move(begun));
+}
+
+void LostTime::released(WorkerId worker) {
+  released_at_ = job_.now();
+  const auto arrived = arrived_.find(worker);
+  if (arrived == arrived_.end()) return;
+  const Time complete = std::max(arrived->second, complete_at_.value_or(arrived->second));
+  const bool returned = resumed_at_ && arrived->second - *resumed_at_ < kReturn;
+  lose(returned ? "supervisor" : "boundary", complete - arrived->second);
+  // Who leaves is no member any more.
+  if (is_contributor(worker))
+    lose(returned ? "supervisor" : boundary_cause_, job_.now() - complete);
+  arrived_.erase(arrived);
+}
+
+void LostTime::report() {
+  Duration sum{};
+  for (const auto& [cause, time] : unreported_) sum += time;
+  const bool is_slowness = unreported_.size() == 1 && unreported_.count(kBoundary) == 1;
+  if (sum < (is_slowness ? kSlownessWorthTelling : kWorthTelling)) return;
+  Note lost{Note::Kind::kMeasure, "time_lost",
+            fmt::format("{:.3f} worker-seconds lost:", seconds(sum))};
+  for (const auto& [cause, time] : unreported_) {
+    lost.text += fmt::format(" {} {:.3f}", cause, seconds(time));
+    lost.numbers.emplace_back(cause + "_s", seconds(time));
+  }
+  unreported_.clear();
+  job_.out.add(std::move(lost));
 }
 
 }  // namespace dt

@@ -1,55 +1,103 @@
-/// Worker-seconds in which members waited for something other than their own work, by cause. Pure
-/// bookkeeping; core/job/job.h knows who waits and for what.
+/// Counts the time that members lose, by cause: "boundary" (waiting for slower ones), "join",
+/// "leave", "death", "server", "server recovery", "supervisor", "below-min-workers". The other
+/// machines report what happens; nothing is decided here. Pure.
+///
+/// A member waits from its arrival at a boundary until its release; after a death until the servers
+/// know the smaller contributor set; after the loss of a server until all have returned.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "core/base/id.h"
 #include "core/base/time.h"
+#include "core/job/context.h"
+#include "core/job/goodput.h"
 
 namespace dt {
 
 class LostTime {
  public:
-  /// So many members are there from now on; what they had since the last call is counted.
-  void pass(std::size_t members, Time now);
-  void lose(const std::string& cause, Duration worker_time) { lost_[cause] += worker_time; }
-  /// A server is silent since then. Returns the time that was not counted yet.
-  [[nodiscard]] Duration uncounted_silence(Time since, Time now);
-  /// What was lost until then is counted under another cause.
-  void counted_until(Time until) {
-    silence_counted_until_ = std::max(silence_counted_until_.value_or(until), until);
-  }
-  [[nodiscard]] const std::optional<Time>& silence_counted_until() const {
-    return silence_counted_until_;
-  }
+  explicit LostTime(JobContext& job) : job_(job) {}
 
-  /// An earlier term counted so much; only before this one has counted any.
-  void resume(Duration total, std::map<std::string, Duration> lost) {
-    total_ = total;
-    lost_ = std::move(lost);
-  }
-  /// It is time to journal the sums; each time it says so once.
-  [[nodiscard]] bool is_save_due(Time now);
+  /// A term begins; `is_resumed`: it continues the job of an earlier one.
+  void begin(bool is_resumed);
+  void apply(const TimeSpent& r);
 
-  /// Since the begin of the job; what a dead supervisor had not journalled is missing.
-  [[nodiscard]] const std::map<std::string, Duration>& by_cause() const { return lost_; }
-  [[nodiscard]] Duration lost() const;
-  [[nodiscard]] Duration total() const { return total_; }
-  /// The share that was not lost, 0 to 1; nothing before there was any time.
-  [[nodiscard]] std::optional<double> goodput() const;
-  /// "98.5 % of 1200 worker-seconds; lost: boundary 10.0 s, death 8.0 s"
-  [[nodiscard]] std::string summary() const;
+  /// Adds the members' time up to now, and journals the sums when that is due.
+  void tick();
+  /// A server has been silent since then, at this tick.
+  void server_silent(Time since);
+
+  // At a boundary.
+  /// A member has arrived; false if it had before.
+  bool arrived(WorkerId worker) { return arrived_.try_emplace(worker, job_.now()).second; }
+  /// A worker's process has ended.
+  void gone(WorkerId worker) { arrived_.erase(worker); }
+  /// Every contributor has arrived; `cause`: what the commit brings besides an epoch.
+  void boundary_complete(std::string cause);
+  /// `worker` is released from the boundary.
+  void released(WorkerId worker);
+  /// The job ends at a boundary that waited for the least number of members.
+  void end_at_boundary();
+
+  // Deaths.
+  /// Members could not go on since then, because a member died.
+  void member_died(Time since);
+  /// A commit removes the dead from the contributors.
+  void shrunk(bool nobody_left);
+  /// A death that not all servers know of keeps members waiting.
+  [[nodiscard]] bool has_open_death() const { return death_.has_value(); }
+  /// All servers know it: the others continue.
+  void death_is_known();
+
+  // Lost servers.
+  /// The job goes back to a checkpoint: from now on everybody waits for the servers.
+  void recovery_begins();
+  /// All contributors have returned to the boundary.
+  void recovery_is_complete();
+  /// The epoch has begun again, `from` the interrupted one; notes it, if it was not yet.
+  void epoch_began_again(const std::string& why, std::optional<Epoch> from);
+
+  /// Notes what was lost since the last note, if it is worth one.
+  void report();
+  /// The sums, with the waits that have not ended, up to the last event.
+  [[nodiscard]] Goodput so_far() const;
 
  private:
-  std::map<std::string, Duration> lost_;
-  Duration total_{};
-  std::optional<Time> since_;
+  void lose(const std::string& cause, Duration time);
+  /// Somebody waited at the boundary between these times: for others to arrive, or to exist.
+  void lose_at_boundary(Time from, Time until);
+  void end_death(Time until);
+  void pass() { sums_.pass(job_.initial() ? 0 : members(), job_.now()); }
+  [[nodiscard]] bool is_recovering() const { return recovering_since_.has_value(); }
+  [[nodiscard]] bool is_contributor(WorkerId worker) const;
+  /// At least one: while nobody is left, somebody should be.
+  [[nodiscard]] std::size_t members() const;
+
+  /// A death that not all servers know: since when, and whose rounds it stops.
+  struct Death {
+    Time since;
+    std::vector<WorkerId> stopped;
+  };
+
+  JobContext& job_;
+  Goodput sums_;
+  std::map<std::string, Duration> unreported_;
   std::optional<Time> saved_at_;
-  std::size_t members_ = 0;
+  std::map<WorkerId, Time> arrived_;
+  std::optional<Time> complete_at_;  ///< The last member arrived.
+  std::string boundary_cause_;       ///< Why members wait between then and their release.
+  std::optional<Time> released_at_;  ///< The last release of anybody.
+  std::optional<Time> resumed_at_;   ///< This term's begin, if it is not the first.
+  std::optional<Time> dead_since_;   ///< A death that is not committed yet.
+  std::optional<Death> death_;
+  std::optional<Time> nobody_since_;
+  std::optional<Time> recovering_since_;  ///< Servers were lost, and not everybody has returned.
+  std::optional<Time> lost_servers_at_;   ///< Until the epoch has begun again.
   std::optional<Time> silence_counted_until_;
 };
 

@@ -112,8 +112,7 @@ std::string Pulse::line(const Job& job, Time now, double uptime_s) const {
     add(fmt::format("checkpoint of epoch {}{}", *newest,
                     age ? " (" + duration_text(*age) + " ago)" : ""));
   }
-  if (const auto share = job.lost_time().goodput())
-    add(fmt::format("goodput {:.1f} %", *share * 100));
+  if (const auto share = job.goodput().share()) add(fmt::format("goodput {:.1f} %", *share * 100));
   if (restarts_ > 0) add(plural(restarts_, "restart"));
   return out;
 }

@@ -308,10 +308,10 @@ std::string status_json(const StatusInput& in) {
            {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},
            {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
   if (view.epoch()) out["epoch"] = view.epoch()->value;
-  if (const LostTime time = in.job.lost_time(); time.goodput()) {
+  if (const Goodput time = in.job.goodput(); time.share()) {
     json lost = json::object();
     for (const auto& [cause, d] : time.by_cause()) lost[cause] = seconds(d);
-    out["goodput"] = {{"share", *time.goodput()},
+    out["goodput"] = {{"share", *time.share()},
                       {"worker_s", seconds(time.total())},
                       {"lost_s", std::move(lost)},
                       {"text", time.summary()}};

@@ -305,7 +305,7 @@ void Cluster::act(const Note& e) {
 void Cluster::act(const End& e) {
   trace(14, static_cast<std::uint64_t>(e.exit_code), "  END {}: {}", e.exit_code, e.message);
   // Nobody can have lost more time than there was; time is counted by ticks.
-  const LostTime& time = job_->lost_time();
+  const Goodput time = job_->goodput();
   if (time.lost() > time.total() + 1s)
     checkers_->fail(fmt::format("more time was lost than there was: {}", time.summary()));
   over_ = true;

@@ -8,41 +8,96 @@
 using namespace dt;
 using namespace std::chrono_literals;
 
-TEST_CASE("lost time: members' seconds by cause, as a share of all they had", "[lost_time]") {
-  LostTime time;
-  const auto at = [](int seconds) { return Time{} + std::chrono::seconds(seconds); };
-  CHECK_FALSE(time.goodput());
-  CHECK(time.summary() == "no time yet");
-  time.pass(3, at(100));
-  time.pass(2, at(110));
-  time.pass(2, at(120));
-  CHECK(time.total() == 50s);
-  CHECK(time.goodput() == 1.0);
-  time.lose("boundary", 2s);
-  time.lose("boundary", 500ms);
-  time.lose("death", 5s);
-  CHECK(time.lost() == 7500ms);
-  CHECK(time.goodput() == Approx(0.85));
-  CHECK(time.summary() == "85.0 % of 50 worker-seconds; lost: boundary 2.5 s, death 5.0 s");
-  time.lose("death", 1000s);
-  CHECK(time.goodput() == 0.0);
+namespace {
+
+/// Three members in epoch 0, and what LostTime is told of them.
+struct Waits {
+  Waits() {
+    job.boundary.begin({WorkerId(0), WorkerId(1), WorkerId(2)});
+    at(0s);
+    job.boundary.begin_epoch(Epoch(0));
+    time.begin(false);
+    for (const WorkerId id : job.boundary.members()) time.released(id);
+  }
+  void at(Duration then) { job.out.begin({Time{} + then, 0}); }
+  void arrives(std::uint32_t id) { CHECK(time.arrived(WorkerId(id))); }
+  Duration lost(const std::string& cause) const {
+    const auto sums = time.so_far().by_cause();
+    const auto it = sums.find(cause);
+    return it == sums.end() ? Duration{} : it->second;
+  }
+  JobContext job{JobOptions{}, [](const Record&) {}};
+  LostTime time{job};
+};
+
+}  // namespace
+
+TEST_CASE("lost time: a member waits from its arrival, also before the wait has ended",
+          "[lost_time]") {
+  Waits w;
+  w.at(10s);
+  w.arrives(0);
+  CHECK_FALSE(w.time.arrived(WorkerId(0)));
+  w.at(12s);
+  w.arrives(1);
+  CHECK(w.lost("boundary") == 2s);
+  w.at(13s);
+  w.arrives(2);
+  w.time.boundary_complete("join");
+  w.at(14s);
+  for (const WorkerId id : w.job.boundary.members()) w.time.released(id);
+  CHECK(w.lost("boundary") == 4s);
+  CHECK(w.lost("join") == 3s);
 }
 
-TEST_CASE("lost time: it is saved each half minute, and a later count goes on from there",
+TEST_CASE("lost time: a death stops those who have not arrived until the servers know of it",
           "[lost_time]") {
-  LostTime time;
-  const auto at = [](int seconds) { return Time{} + std::chrono::seconds(seconds); };
-  CHECK_FALSE(time.is_save_due(at(0)));
-  time.pass(2, at(0));
-  time.pass(2, at(29));
-  CHECK_FALSE(time.is_save_due(at(29)));
-  CHECK(time.is_save_due(at(30)));
-  CHECK_FALSE(time.is_save_due(at(31)));
-  LostTime later;
-  later.resume(time.total(), {{"death", 8s}});
-  later.pass(1, at(1000));  // between two supervisors nobody counts
-  later.pass(1, at(1010));
-  CHECK(later.summary() == "88.2 % of 68 worker-seconds; lost: death 8.0 s");
+  Waits w;
+  w.at(10s);
+  w.arrives(0);
+  w.at(11s);
+  w.time.member_died(w.job.now());
+  w.at(12s);
+  w.job.boundary.shrink(Generation(2), {WorkerId(0), WorkerId(1)});
+  w.time.gone(WorkerId(2));
+  w.time.shrunk(false);
+  CHECK(w.time.has_open_death());
+  w.at(14s);
+  w.time.death_is_known();
+  CHECK_FALSE(w.time.has_open_death());
+  CHECK(w.lost("death") ==
+        1s + 3s);                   // worker 0 at the boundary until the commit, worker 1 all of it
+  CHECK(w.lost("boundary") == 3s);  // worker 0 before and after that
+}
+
+TEST_CASE("lost time: with lost servers every contributor waits, and nobody twice", "[lost_time]") {
+  Waits w;
+  w.at(10s);
+  w.time.server_silent(Time{} + 7s);
+  CHECK(w.lost("server") == 9s);
+  w.time.recovery_begins();
+  w.at(15s);
+  CHECK(w.lost("server recovery") == 15s);
+  w.time.server_silent(Time{} + 7s);
+  w.time.recovery_is_complete();
+  w.at(16s);
+  for (const WorkerId id : w.job.boundary.members()) w.time.released(id);
+  CHECK(w.lost("server recovery") == 18s);
+  CHECK(w.lost("server") == 9s);
+}
+
+TEST_CASE("lost time: the sums are journalled each half minute", "[lost_time]") {
+  Waits w;
+  const auto saves = [&w](Duration then) {
+    w.at(then);
+    w.time.tick();
+    return w.job.out.take().size();
+  };
+  CHECK(saves(1s) == 0);
+  CHECK(saves(30s) == 0);
+  CHECK(saves(31s) == 1);
+  CHECK(saves(32s) == 0);
+  CHECK(saves(61s) == 1);
 }
 
 TEST_CASE("lost time: the sums survive the supervisor", "[lost_time]") {
@@ -64,7 +119,7 @@ TEST_CASE("lost time: the sums survive the supervisor", "[lost_time]") {
   keep(job.step(WorkerArrived{WorkerId(0), Epoch(0), true, {}}, at(0)));
   for (int s = 0; s <= 100; ++s) keep(job.step(Tick{}, at(s)));
   const Job later(options, records, at(200));
-  CHECK(job.lost_time().total() == 100s);
-  CHECK(later.lost_time().total() >= 60s);
-  CHECK(later.lost_time().total() <= 100s);
+  CHECK(job.goodput().total() == 100s);
+  CHECK(later.goodput().total() >= 60s);
+  CHECK(later.goodput().total() <= 100s);
 }

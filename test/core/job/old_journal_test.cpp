@@ -47,7 +47,7 @@ std::string state_after(const std::vector<Record>& records) {
   out += fmt::format("newest checkpoint {}\n", job.checkpoints().newest()
                                                    ? fmt::format("{}", *job.checkpoints().newest())
                                                    : "none");
-  if (job.lost_time().total() > Duration{}) out += job.lost_time().summary() + "\n";
+  if (job.goodput().total() > Duration{}) out += job.goodput().summary() + "\n";
   for (const Host& host : job.membership().hosts())
     if (const auto places = job.membership().empty_places(host); places != 0)
       out += fmt::format("host {}: {} empty place(s)\n", host, places);
