@@ -48,7 +48,7 @@ AgentLink& Supervisor::make_link(const Host& host) {
 }
 
 bool Supervisor::awaits_agent_of_earlier_term(const Host& host) const {
-  return job_->ending() || job_->hosts().at(host).link == Job::Link::kDown;
+  return job_->ending() || job_->hosts().at(host).link == HostState::Link::kDown;
 }
 
 io::awaitable<void> Supervisor::reattach(Host host) {

@@ -9,20 +9,18 @@ namespace dt {
 Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
     : job_(std::move(options), [this](const Record& r) { apply(r); }),
       membership_(job_.options.limits),
-      liveness_(job_.options.liveness),
       server_watch_(job_.options.server_dead_after),
       checkpoints_({job_.options.checkpoint_every, job_.options.checkpoint_interval,
-                    job_.options.keep_checkpoints}),
-      start_failures_(job_.options.start_timeout) {
+                    job_.options.keep_checkpoints}) {
   job_.out.begin(now);
   for (const Record& r : records) replay(r);
   std::vector<WorkerId> ids;
   for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
   for (const WorkerId id : ids) {
     Worker* w = membership_.find(id);
-    w->maybe_started = hosts_[w->host].incarnation != 0;
+    w->maybe_started = hosts_.row(w->host).has_agent();
   }
-  for (auto& [id, s] : servers_) s.started = hosts_[s.host].incarnation != 0;
+  for (auto& [id, s] : servers_) s.started = hosts_.row(s.host).has_agent();
 }
 
 std::vector<Effect> Job::begin(Term term, Instant now) {
@@ -31,8 +29,7 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
   if (fresh) job_.out.record(JobBegan{job_.options.workers, job_.options.servers});
   job_.out.record(TermBegan{term});
   if (job_.ending) {
-    for (const auto& [host, h] : hosts_)
-      if (h.incarnation != 0) job_.out.add(Attach{host, false});
+    hosts_.reach_agents();
     job_.out.add(End{job_.ending->exit_code, job_.ending->message, job_.options.stop_grace});
     return job_.out.take();
   }
@@ -42,13 +39,7 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
   for (const auto& [id, w] : membership_.workers())
     if (w.state != WorkerState::kGone) needed.insert(w.host);
   for (const auto& [id, s] : servers_) needed.insert(s.host);
-  for (const Host& host : needed) {
-    HostState& h = hosts_[host];
-    h.link = h.incarnation == 0 ? Link::kAttaching : Link::kDown;
-    // Nothing is known of its life until it had time to be reached.
-    if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
-    job_.out.add(Attach{host, h.incarnation == 0});
-  }
+  hosts_.begin(needed);
   settle();
   return job_.out.take();
 }
@@ -94,32 +85,23 @@ void Job::apply_one(const TermBegan& r) { term_ = r.term; }
 
 void Job::apply_one(const FileTaken& r) {
   std::map<Host, std::uint32_t> before;
-  for (const auto& [host, h] : hosts_) before[host] = membership_.wanted(host);
+  for (const auto& [host, h] : hosts_.all()) before[host] = membership_.wanted(host);
   membership_.take_file(r.edit, r.hosts, job_.now());
   // A host that was wanted less starts with a clean sheet when it is wanted again.
-  for (auto& [host, h] : hosts_) {
-    if (membership_.wanted(host) < before.at(host)) {
-      h.attempts = 0;
-      h.restarts = {};
-      h.given_up = false;
-      h.cooling_until.reset();
-    }
-  }
+  for (const auto& [host, count] : before)
+    if (membership_.wanted(host) < count) hosts_.wanted_less(host);
 }
 
 void Job::apply_one(const WorkerAllotted& r) {
   membership_.add_worker(r.worker, r.host, r.edit, job_.now());
 }
 
-void Job::apply_one(const HostPrepared& r) { hosts_[r.host].prepared = true; }
+void Job::apply_one(const HostPrepared& r) { hosts_.apply(r); }
 
 void Job::apply_one(const Committed& r) {
   for (const WorkerId id : r.members) {
-    if (!membership_.advance(id, WorkerEvent::kCommitted, job_.now())) continue;
-    if (auto h = hosts_.find(membership_.find(id)->host); h != hosts_.end()) {
-      h->second.attempts = 0;
-      h->second.why.clear();
-    }
+    if (membership_.advance(id, WorkerEvent::kCommitted, job_.now()))
+      hosts_.member_joined(membership_.find(id)->host);
   }
   for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, job_.now());
   if (r.boundary) {
@@ -186,10 +168,8 @@ void Job::apply_one(const WorkerGone& r) {
   if (contributes && !r.status.clean()) {
     if (death_code_ == 0) death_code_ = r.status.shell_code();
     if (!job_.finishing() && !job_.initial()) {
-      HostState& h = hosts_[w->host];
-      h.restarts.add(r.log.empty() ? job_.out.now().wall_ns : r.log.front().wall_ns,
-                     job_.options.restart_refill);
-      h.given_up = h.restarts.count() > restart_budget(w->host);
+      hosts_.member_died(w->host, r.log.empty() ? job_.out.now().wall_ns : r.log.front().wall_ns,
+                         restart_budget(w->host));
       futile_.add(fmt::format("worker {} on {}: {}", w->id, w->host,
                               r.why.empty() ? to_string(r.status) : r.why));
     }
@@ -205,7 +185,7 @@ void Job::apply_one(const WorkerGone& r) {
   job_.boundary.forget(r.worker);
   lost_time_.gone(r.worker);
   hang_watch_.forget(r.worker);
-  liveness_.forget(r.worker);
+  hosts_.liveness().forget(r.worker);
   stalls_.doing(r.worker);
   job_.log_lines += r.log.size();
 }
@@ -215,26 +195,19 @@ void Job::apply_one(const MemberLeft& r) {
   job_.log_lines += r.log.size();
   if (!r.empties_place) return;
   membership_.empty_place(r.host);
-  HostState& h = hosts_[r.host];
-  h.why = fmt::format("worker {} ended with exit code 0 while others went on: {}", r.worker,
-                      stays_empty(r.host));
-  h.check = "run";
+  hosts_.member_left(
+      r.host, fmt::format("worker {} ended with exit code 0 while others went on: {}", r.worker,
+                          stays_empty(r.host)));
 }
 
 void Job::apply_one(const PlacesWanted& r) {
   membership_.fill_places(r.host, r.count);
-  hosts_[r.host].why.clear();
+  hosts_.places_wanted(r.host);
 }
 
-void Job::apply_one(const AgentKnown& r) {
-  HostState& h = hosts_[r.host];
-  h.boot_id = r.boot_id;
-  h.incarnation = r.incarnation;
-  h.had_agent = h.had_agent || r.incarnation != 0;
-  if (r.incarnation == 0) h.preparing = false;
-}
+void Job::apply_one(const AgentKnown& r) { hosts_.apply(r); }
 
-void Job::apply_one(const AgentPlaced& r) { hosts_[r.host].place = r.place; }
+void Job::apply_one(const AgentPlaced& r) { hosts_.apply(r); }
 
 void Job::apply_one(const JobEnding& r) { job_.ending = r; }
 
@@ -307,12 +280,6 @@ std::string Job::stays_empty(const Host& host) const {
   if (!job_.options.is_elastic) return "its place stays empty";
   return fmt::format("its place stays empty until its line is written again, or: dtctl add {}",
                      host);
-}
-
-bool Job::knows_ports() const {
-  if (job_.options.workers.empty()) return true;
-  const auto first = hosts_.find(job_.options.workers.front());
-  return first != hosts_.end() && first->second.incarnation != 0;
 }
 
 bool Job::servers_listen() const {

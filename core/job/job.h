@@ -35,15 +35,13 @@
 #include "core/job/events.h"
 #include "core/job/futile_tries.h"
 #include "core/job/hang.h"
-#include "core/job/liveness.h"
+#include "core/job/host_table.h"
 #include "core/job/lost_time.h"
 #include "core/job/membership.h"
 #include "core/job/notes.h"
 #include "core/job/records.h"
-#include "core/job/retry.h"
 #include "core/job/server_watch.h"
 #include "core/job/stalls.h"
-#include "core/job/start_failures.h"
 
 namespace dt {
 
@@ -59,24 +57,6 @@ class Job {
   [[nodiscard]] std::vector<Effect> step(const JobEvent& event, Instant now);
 
   // What status shows.
-  enum class Link { kNone, kAttaching, kUp, kDown };
-  struct HostState {
-    Link link = Link::kNone;
-    bool prepared = false;
-    bool preparing = false;
-    std::uint32_t attempts = 0;  ///< Failed tries in a row.
-    Failures restarts;           ///< Deaths of members here.
-    std::optional<Time> cooling_until;
-    bool given_up = false;
-    std::string why;    ///< Last failure.
-    std::string check;  ///< What failed then: reach, prepare, start (until its first epoch), run.
-    std::string boot_id;
-    std::uint64_t incarnation = 0;  ///< Of the agent its processes belong to; 0: none yet.
-    bool had_agent = false;         ///< One of the job was ever attached.
-    AgentPlace place;               ///< That of the last one.
-    /// It was down for so long that it would have been lost, but for us being the ones cut off.
-    std::optional<Time> spared_at;
-  };
   struct ServerState {
     Host host;
     std::uint32_t index = 0;  ///< Among the servers.
@@ -96,7 +76,7 @@ class Job {
   [[nodiscard]] std::string no_checkpoints() const;
   /// Of the servers lost last: why they were.
   [[nodiscard]] const std::string& servers_why() const { return servers_why_; }
-  [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_; }
+  [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_.all(); }
   [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
   [[nodiscard]] const Stalls& stalls() const { return stalls_; }
   [[nodiscard]] const ServerWatch& server_watch() const { return server_watch_; }
@@ -112,7 +92,7 @@ class Job {
   [[nodiscard]] bool ending() const { return job_.ending.has_value(); }
   /// Whether a host shows life, by its agent's link alone.
   [[nodiscard]] Life life(const Host& host, Time now) const {
-    return liveness_.life(host, std::nullopt, now);
+    return hosts_.liveness().life(host, std::nullopt, now);
   }
   /// One word: starting, running, finishing, ended.
   [[nodiscard]] std::string_view phase() const;
@@ -219,8 +199,6 @@ class Job {
 
   void let_hosts_go();
   void end_if_over();
-  /// Ends the job, naming every base host that could not be reached or prepared.
-  void end_failed_start();
   void check_deadlines();
   void check_lives();
 
@@ -259,20 +237,12 @@ class Job {
   /// Whether the boundary before this epoch saves a checkpoint.
   bool saves_at(Epoch epoch);
   void give_checkpoint_up(const std::string& why);
-  /// How long a supervisor that is new, or was cut off, may take to reach the agents before silence
-  /// counts.
-  static constexpr Duration kReattachGrace = std::chrono::seconds(15);
 
   void epoch_begins(Epoch epoch);
-  /// The agent of rank 0's host has said which ports the job's programs may use.
-  [[nodiscard]] bool knows_ports() const;
   [[nodiscard]] bool servers_listen() const;
   [[nodiscard]] std::vector<ServerId> server_ids() const;
   [[nodiscard]] Servers server_list() const;
   [[nodiscard]] bool anyone_runs() const;
-  /// Its agent is attached and says something.
-  [[nodiscard]] bool is_heard(const Host& host) const;
-  [[nodiscard]] bool cut_off() const;
   /// No server's host is reachable.
   [[nodiscard]] bool servers_unseen() const;
   /// Somebody trains who could report data from a server.
@@ -282,28 +252,22 @@ class Job {
   /// Of the workers that keep others waiting one is on this host, and none has more than its data
   /// connections to show for being alive.
   [[nodiscard]] bool boundary_waits_for_unsupervised(const Host& host) const;
-  [[nodiscard]] std::set<Host> unreachable() const;
   [[nodiscard]] std::uint32_t restart_budget(const Host& host) const;
   [[nodiscard]] std::uint32_t futile_limit() const;
-  [[nodiscard]] Duration delay_before_retry(const Host& host, std::uint32_t attempt) const;
   void end_if_futile();
-  [[nodiscard]] bool usable(const Host& host) const;
-  [[nodiscard]] bool is_given_up(const Host& host) const;
 
   JobContext job_;
   LostTime lost_time_{job_};
+  HostTable hosts_{job_};
   Membership membership_;
-  Liveness liveness_;
   HangWatch hang_watch_;
   Stalls stalls_;
   ServerWatch server_watch_;
   Checkpoints checkpoints_;
   std::optional<Generation> epoch_saves_;  ///< The commit of the present epoch that saved.
   std::string checkpoint_trouble_;
-  std::map<Host, HostState> hosts_;
   std::map<ServerId, ServerState> servers_;
   bool is_resumed_ = false;           ///< This is not the first term.
-  bool is_reached_ = false;           ///< An agent of an earlier term was, in this one.
   std::map<ServerId, Host> retired_;  ///< Replaced; their end was not told yet.
   std::vector<Host> server_homes_;    ///< Of the first servers.
   ServerId next_server_;
@@ -320,7 +284,6 @@ class Job {
   int worker_code_ = 0;                    ///< Of the first member of the present view that failed.
   std::string worker_why_;
   FutileTries futile_;
-  StartFailures start_failures_;
   int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
 

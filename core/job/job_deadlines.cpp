@@ -49,7 +49,7 @@ void Job::check_deadlines() {
 
 void Job::check_start() {
   if (!job_.initial()) return;
-  if (start_failures_.is_too_late(job_.now())) return end_failed_start();
+  if (hosts_.start_is_too_late()) return hosts_.end_failed_start();
   // Until then everybody waits for the servers, which have deadlines of their own.
   if (!servers_listen()) {
     start_counts_from_ = job_.now();
@@ -125,7 +125,7 @@ void Job::check_servers() {
   std::vector<ServerWatch::Sight> sights;
   for (const auto& [id, s] : servers_)
     sights.push_back(
-        {id, s.started, !s.address.empty(), is_heard(s.host), job_.boundary.has_acked(id)});
+        {id, s.started, !s.address.empty(), hosts_.is_heard(s.host), job_.boundary.has_acked(id)});
   const auto findings = server_watch_.tick(sights, job_.now());
   if (const auto since = server_watch_.silent_since()) lost_time_.server_silent(*since);
   for (const auto& [id, is_lost, why] : findings) {
@@ -146,7 +146,7 @@ void Job::check_hangs() {
   for (const auto& [id, known] : stalls_.all()) {
     const Worker* w = membership_.find(id);
     // Liveness decides on a worker that cannot be reached.
-    if (!w || w->state != WorkerState::kMember || !is_heard(w->host) ||
+    if (!w || w->state != WorkerState::kMember || !hosts_.is_heard(w->host) ||
         job_.boundary.awaits_release(id))
       continue;
     Stalls::Stall& stall = *stalls_.find(id);
@@ -207,23 +207,9 @@ std::string Job::last_position(WorkerId id) const {
                      seconds(job_.now() - at->since));
 }
 
-bool Job::is_heard(const Host& host) const {
-  const auto h = hosts_.find(host);
-  return h != hosts_.end() && h->second.link == Link::kUp && !liveness_.is_down(host);
-}
-
-bool Job::cut_off() const {
-  bool any = false;
-  for (const auto& [host, h] : hosts_) {
-    if (is_heard(host)) return false;
-    if (h.link == Link::kDown || h.link == Link::kUp) any = true;
-  }
-  return any;
-}
-
 bool Job::servers_unseen() const {
   return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
-    return is_heard(s.second.host);
+    return hosts_.is_heard(s.second.host);
   });
 }
 
@@ -231,7 +217,7 @@ bool Job::hears_a_contributor() const {
   const auto& all = job_.boundary.contributors();
   return std::any_of(all.begin(), all.end(), [this](WorkerId id) {
     const Worker* w = membership_.find(id);
-    return w && is_heard(w->host);
+    return w && hosts_.is_heard(w->host);
   });
 }
 
@@ -245,13 +231,6 @@ std::optional<Duration> Job::patience_with_server_host(const Host& host) const {
         std::max(longest, is_seen ? server_watch_.gives_up_after(id) : server_watch_.patience());
   }
   return longest;
-}
-
-std::set<Host> Job::unreachable() const {
-  std::set<Host> out;
-  for (const auto& [host, h] : hosts_)
-    if (!is_heard(host)) out.insert(host);
-  return out;
 }
 
 std::uint32_t Job::restart_budget(const Host& host) const {
@@ -268,11 +247,13 @@ std::uint32_t Job::futile_limit() const {
 }
 
 void Job::check_lives() {
-  const bool alone = cut_off();
+  const bool alone = hosts_.cut_off();
   const bool blind = servers_unseen();
-  for (auto& [host, h] : hosts_) {
-    if (h.link != Link::kDown && (h.link != Link::kUp || is_heard(host))) continue;
-    const Time down_since = liveness_.down_since(host).value_or(job_.now());
+  for (const auto& [host, h] : hosts_.all()) {
+    if (h.link != HostTable::Link::kDown &&
+        (h.link != HostTable::Link::kUp || hosts_.is_heard(host)))
+      continue;
+    const Time down_since = hosts_.liveness().down_since(host).value_or(job_.now());
     const Duration down = job_.now() - down_since;
     const bool serves =
         std::any_of(servers_.begin(), servers_.end(),
@@ -280,7 +261,7 @@ void Job::check_lives() {
     // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
     // until the agents have certainly stopped everything by themselves.
     const bool spared = (alone || (blind && !serves)) && down < job_.options.orphan_timeout;
-    if (spared) h.spared_at = job_.now();
+    if (spared) hosts_.spare(host);
     const bool waits_for_it =
         down >= job_.options.liveness.dead_after && boundary_waits_for_unsupervised(host);
     if (serves) {
@@ -299,24 +280,24 @@ void Job::check_lives() {
       // Who has not been told that the epoch began does nothing for it, whatever data flows.
       const bool untold = job_.boundary.awaits_release(id);
       const auto seen_by_servers = untold ? std::nullopt : std::optional(id);
-      if (liveness_.life(host, seen_by_servers, job_.now()) != Life::kDead) all_dead = false;
+      if (hosts_.liveness().life(host, seen_by_servers, job_.now()) != Life::kDead)
+        all_dead = false;
     }
-    if (all_dead && liveness_.life(host, std::nullopt, job_.now()) == Life::kDead)
+    if (all_dead && hosts_.liveness().life(host, std::nullopt, job_.now()) == Life::kDead)
       dead = fmt::format("no sign of life for {:.1f} s", seconds(down));
     else if (waits_for_it)
       dead = "unsupervised, and out at this boundary";
     if (!dead) continue;
-    hosts_[host].link = Link::kNone;
     const bool trains =
         std::any_of(job_.boundary.contributors().begin(), job_.boundary.contributors().end(),
                     [&](WorkerId id) { return membership_.find(id)->host == host; });
     if (trains) lost_time_.member_died(job_.now() - down);
-    liveness_.forget(host);
+    const Host lost = host;
+    hosts_.lost(lost);
     job_.out.note(Note::Kind::kFailure, "host_lost", fmt::format("{} is lost: {}", host, *dead),
                   std::nullopt, host);
-    const Host lost = host;
     processes_lost(lost, *dead, true);
-    if (!job_.ending) job_.out.record(AgentKnown{lost, {}, 0});
+    if (!job_.ending) hosts_.forget_agent(lost);
     job_.out.add(ReleaseHost{lost});
     return;  // hosts_ may have changed; the next tick looks again
   }
@@ -329,7 +310,7 @@ bool Job::boundary_waits_for_unsupervised(const Host& host) const {
          std::any_of(missing.begin(), missing.end(),
                      [&](WorkerId id) { return host_of(id) == host; }) &&
          std::all_of(missing.begin(), missing.end(), [&](WorkerId id) {
-           return liveness_.life(host_of(id), id, job_.now()) == Life::kUnsupervised;
+           return hosts_.liveness().life(host_of(id), id, job_.now()) == Life::kUnsupervised;
          });
 }
 

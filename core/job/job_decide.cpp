@@ -27,18 +27,6 @@ void Job::settle() {
   end_if_over();
 }
 
-bool Job::usable(const Host& host) const {
-  const auto it = hosts_.find(host);
-  if (it == hosts_.end()) return true;
-  const HostState& h = it->second;
-  return !h.given_up && (!h.cooling_until || job_.now() >= *h.cooling_until);
-}
-
-bool Job::is_given_up(const Host& host) const {
-  const auto it = hosts_.find(host);
-  return it != hosts_.end() && it->second.given_up;
-}
-
 void Job::decide_exits() {
   if (job_.ending || !job_.exits.any() || job_.boundary.arrivals().empty()) return;
   const auto undecided = job_.exits.undecided();
@@ -69,13 +57,13 @@ void Job::stop_unwanted() {
   for (const WorkerId id : membership_.unwanted_newcomers()) unwanted.insert(id);
   // What was to start on a host that is given up would be waited for without end.
   for (const auto& [id, w] : membership_.workers())
-    if (on_the_way(w.state) && !may_run(w.state) && is_given_up(w.host)) unwanted.insert(id);
+    if (on_the_way(w.state) && !may_run(w.state) && hosts_.is_given_up(w.host)) unwanted.insert(id);
   for (const WorkerId id : unwanted) {
     const Worker* w = membership_.find(id);
     if (w->base && job_.initial()) continue;
     if (w->maybe_started) continue;  // its agent has to be asked first
     const Host host = w->host;
-    const char* why = is_given_up(host) ? "its host is given up" : "no longer wanted";
+    const char* why = hosts_.is_given_up(host) ? "its host is given up" : "no longer wanted";
     job_.out.note(Note::Kind::kInfo, "newcomer_stopped",
                   fmt::format("the newcomer worker {} on {} is stopped: {}", id, host, why), id,
                   host);
@@ -92,7 +80,7 @@ void Job::fill_gaps() {
   // During the start newcomers may already warm up, once the command is known to be elastic.
   if (job_.ending || job_.finishing() || !job_.opened) return;
   for (const Host& host : membership_.hosts()) {
-    if (!usable(host)) continue;
+    if (!hosts_.usable(host)) continue;
     std::uint32_t there = membership_.present(host);
     const std::uint32_t wanted = membership_.wanted(host);
     for (; there < wanted; ++there) {
@@ -111,23 +99,16 @@ void Job::move_newcomers() {
   for (const WorkerId id : todo) {
     const Worker& w = *membership_.find(id);
     const Host host = w.host;
-    HostState& h = hosts_[host];
-    if (!usable(host)) continue;
+    if (!hosts_.usable(host)) continue;
     if (w.state == WorkerState::kSeen)
       membership_.advance(id, WorkerEvent::kHostChosen, job_.now());
-    if (h.link == Link::kNone) {
-      h.link = Link::kAttaching;
-      job_.out.add(Attach{host, true});
-    }
-    if (h.link != Link::kUp) continue;
-    if (job_.options.needs_prepare && !h.prepared) {
-      if (!h.preparing) {
-        h.preparing = true;
-        job_.out.add(Prepare{host});
-      }
+    hosts_.reach(host);
+    if (!hosts_.is_up(host)) continue;
+    if (job_.options.needs_prepare && !hosts_.at(host).prepared) {
+      hosts_.prepare(host);
       continue;
     }
-    if (w.base && job_.initial() && !knows_ports()) {  // they are in its environment
+    if (w.base && job_.initial() && !hosts_.knows_ports()) {  // they are in its environment
       reach_first_host();
       continue;
     }
@@ -150,10 +131,7 @@ void Job::move_newcomers() {
 
 void Job::reach_first_host() {
   const Host& host = job_.options.workers.front();
-  HostState& first = hosts_[host];
-  if (first.link != Link::kNone || !usable(host)) return;
-  first.link = Link::kAttaching;
-  job_.out.add(Attach{host, true});
+  if (hosts_.usable(host)) hosts_.reach(host);
 }
 
 void Job::shrink_if_someone_died() {
@@ -214,7 +192,7 @@ void Job::cross_boundary() {
   }
   Plan plan;
   if (!job_.finishing())
-    plan = membership_.plan(job_.boundary.contributors(), job_.now(), unreachable());
+    plan = membership_.plan(job_.boundary.contributors(), job_.now(), hosts_.unreachable());
   pending_reason_ = plan.reason;
   if (waits_for_more(plan, *next)) return;
   if (nobody && plan.joins.empty()) return;
@@ -302,7 +280,7 @@ void Job::release() {
   if (!job_.boundary.all_acked(server_ids())) return;
   for (const WorkerId id : std::set(job_.boundary.unreleased())) {
     Worker* w = membership_.find(id);
-    if (w && hosts_[w->host].link != Link::kUp) continue;
+    if (w && !hosts_.is_up(w->host)) continue;
     job_.boundary.released(id);
     if (!w) continue;
     Release r;
@@ -329,8 +307,9 @@ void Job::release() {
 
 void Job::let_hosts_go() {
   if (job_.ending) return;
-  for (auto& [host, h] : hosts_) {
-    if (h.link != Link::kUp && h.link != Link::kDown) continue;
+  std::vector<Host> unused;
+  for (const auto& [host, h] : hosts_.all()) {
+    if (h.link != HostTable::Link::kUp && h.link != HostTable::Link::kDown) continue;
     if (membership_.wanted(host) > 0) continue;
     const bool used =
         std::any_of(membership_.workers().begin(), membership_.workers().end(),
@@ -339,12 +318,9 @@ void Job::let_hosts_go() {
                     }) ||
         std::any_of(servers_.begin(), servers_.end(),
                     [&host = host](const auto& s) { return s.second.host == host; });
-    if (used) continue;
-    h.link = Link::kNone;
-    liveness_.forget(host);
-    if (h.incarnation != 0) job_.out.record(AgentKnown{host, {}, 0});
-    job_.out.add(ReleaseHost{host});
+    if (!used) unused.push_back(host);
   }
+  for (const Host& host : unused) hosts_.let_go(host);
 }
 
 bool Job::anyone_runs() const {
@@ -388,7 +364,7 @@ void Job::end_if_over() {
   if (job_.finishing() || job_.initial() || anyone_runs()) return;
   // Nobody is left. Somebody may come again only from a host that is not given up.
   for (const Host& host : membership_.hosts()) {
-    if (membership_.wanted(host) > 0 && !is_given_up(host)) return;
+    if (membership_.wanted(host) > 0 && !hosts_.is_given_up(host)) return;
   }
   job_.end(death_code_ == 0 ? 1 : death_code_,
            "no worker is left and every host has used up its restarts", Duration{});

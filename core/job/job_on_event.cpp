@@ -29,22 +29,9 @@ void Job::on(const HostsAccepted& e) {
 }
 
 void Job::on(const AgentAttached& e) {
-  HostState& h = hosts_[e.host];
-  const bool same = h.incarnation == e.incarnation && h.boot_id == e.boot_id;
-  if (h.incarnation != 0 && !same) {
+  if (hosts_.is_replaced(e))
     processes_lost(e.host, "its agent was replaced: everything there is dead", false);
-    h.preparing = false;
-  }
-  is_reached_ = is_reached_ || same;
-  h.link = Link::kUp;
-  if (h.check == "reach") {
-    h.check.clear();
-    h.why.clear();
-  }
-  start_failures_.reached(e.host, job_.now());
-  liveness_.link_up(e.host);
-  if (!same) job_.out.record(AgentKnown{e.host, e.boot_id, e.incarnation});
-  if (h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
+  hosts_.attached(e);
   if (job_.ending) return;
 
   const auto reported = [&e](ProcessId id) {
@@ -119,68 +106,31 @@ void Job::never_heard_of(WorkerId id) {
   }
 }
 
-void Job::on(const AgentMoved& e) {
-  const HostState& h = hosts_[e.host];
-  if (h.incarnation != 0 && h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
-}
+void Job::on(const AgentMoved& e) { hosts_.moved(e); }
 
 void Job::on(const AgentDetached& e) {
-  HostState& h = hosts_[e.host];
-  if (e.gone) {
-    h.link = Link::kNone;
-    liveness_.forget(e.host);
-    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
-    if (h.incarnation != 0) job_.out.record(AgentKnown{e.host, {}, 0});
-    return;
-  }
-  if (h.link == Link::kUp)
-    job_.out.note(Note::Kind::kFailure, "link_down",
-                  fmt::format("the link to {} broke ({}): attaching again", e.host, e.why),
-                  std::nullopt, e.host);
-  if (h.link != Link::kNone) {
-    h.link = Link::kDown;
-    liveness_.link_down(e.host, job_.now());
-  }
+  if (!e.gone) return hosts_.detached(e);
+  hosts_.agent_gone(e.host);
+  processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
+  hosts_.forget_agent(e.host);
 }
 
-void Job::on(const AgentSilent& e) {
-  if (hosts_[e.host].link != Link::kUp || liveness_.is_down(e.host)) return;
-  liveness_.link_down(e.host, e.since);
-  job_.out.note(
-      Note::Kind::kFailure, "host_suspect",
-      fmt::format("{} says nothing for {:.1f} s: suspect, and lost after {:.1f} s (--dead-after)",
-                  e.host, seconds(job_.now() - e.since), seconds(job_.options.liveness.dead_after)),
-      std::nullopt, e.host);
-}
+void Job::on(const AgentSilent& e) { hosts_.silent(e); }
 
-void Job::on(const AgentHeard& e) {
-  const auto since = liveness_.down_since(e.host);
-  if (hosts_[e.host].link != Link::kUp || !since) return;
-  liveness_.link_up(e.host);
-  job_.out.note(
-      Note::Kind::kInfo, "host_heard",
-      fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(job_.now() - *since)),
-      std::nullopt, e.host);
-}
+void Job::on(const AgentHeard& e) { hosts_.heard(e); }
 
 void Job::on(const AttachFailed& e) {
-  HostState& h = hosts_[e.host];
-  if (h.link != Link::kAttaching) return;
-  h.link = Link::kNone;
+  if (!hosts_.attach_failed(e.host)) return;
   host_failed(e.host, "reach", e.why);
   server_start_failed(e.host, e.why);
 }
 
 void Job::on(const PrepareEnded& e) {
-  HostState& h = hosts_[e.host];
-  if (!h.preparing) return;  // the host was let go meanwhile
-  h.preparing = false;
-  if (e.ok) {
-    start_failures_.prepared(e.host, job_.now());
-    if (!h.prepared) job_.out.record(HostPrepared{e.host});
-  } else {
+  if (!hosts_.prepare_ended(e.host)) return;  // the host was let go meanwhile
+  if (e.ok)
+    hosts_.prepared(e.host);
+  else
     host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
-  }
 }
 
 void Job::on(const WorkerStarted& e) {
@@ -239,25 +189,8 @@ void Job::worker_ended(const ProcessEnded& e) {
   } else {
     if (member && !status.clean()) lost_time_.member_died(job_.now());
     worker_gone(id, status, status.clean() ? "" : e.why);
-    if (member && !job_.initial() && !status.clean() && !job_.finishing()) {
-      HostState& h = hosts_[host];
-      h.why = fmt::format("worker {}: {}", id, reason);
-      h.check = "run";
-      if (h.given_up) {
-        job_.out.note(Note::Kind::kFailure, "host_given_up",
-                      fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
-                                  restart_budget(host), id, reason),
-                      id, host);
-      } else {
-        const Duration delay = delay_before_retry(host, h.restarts.count());
-        h.cooling_until = job_.now() + delay;
-        job_.out.note(
-            Note::Kind::kFailure, "worker_died",
-            fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", id, host, reason,
-                        h.restarts.count(), restart_budget(host), seconds(delay)),
-            id, host);
-      }
-    }
+    if (member && !job_.initial() && !status.clean() && !job_.finishing())
+      hosts_.restart_later(host, id, reason, restart_budget(host));
   }
 }
 
@@ -349,7 +282,7 @@ void Job::on(const CommitAcked& e) {
 
 void Job::on(const TrafficSeen& e) {
   if (!servers_.count(e.server)) return;
-  for (const WorkerId id : e.alive) liveness_.traffic(id, job_.now());
+  for (const WorkerId id : e.alive) hosts_.liveness().traffic(id, job_.now());
   for (const WorkerId id : e.rounds.busy) {
     if (Worker* w = membership_.find(id)) w->active = job_.now();
     stalls_.doing(id);
@@ -476,29 +409,13 @@ void Job::worker_gone(WorkerId id, ExitStatus status, const std::string& why) {
 }
 
 void Job::host_failed(const Host& host, std::string check, const std::string& why) {
-  HostState& h = hosts_[host];
   if (membership_.wanted(host) == 0 && !job_.initial()) return;  // its failure is nobody's loss
-  ++h.attempts;
-  h.why = why;
-  h.check = std::move(check);
   // While a newcomer's process runs, a host that cannot be reached keeps nobody from going on.
-  const bool keeps_waiting = h.check == "start" || !a_newcomer_runs();
+  const bool keeps_waiting = check == "start" || !a_newcomer_runs();
   if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
     futile_.add(at_host(host, why));
-  const Duration delay = delay_before_retry(host, h.attempts);
-  const bool initial_worker = job_.initial() && start_waits_for(host);
-  if (initial_worker) {
-    constexpr std::uint32_t kPrepareTries = 3;
-    start_failures_.failed(host, h.check, why, job_.now());
-    if (start_failures_.prepares(host) >= kPrepareTries ||
-        start_failures_.is_too_late(job_.now() + delay))
-      return end_failed_start();
-  }
-  h.cooling_until = job_.now() + delay;
-  job_.out.note(Note::Kind::kFailure, "host_failed",
-                fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1,
-                            seconds(delay), initial_worker ? " (--start-timeout)" : ""),
-                std::nullopt, host);
+  hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host));
+  if (job_.ending) return;
   // The same workers try again: an id is spent only on a process.
   std::vector<WorkerId> waiting;
   for (const auto& [id, w] : membership_.workers())
@@ -517,12 +434,6 @@ bool Job::a_newcomer_runs() const {
   return std::any_of(workers.begin(), workers.end(), [](const auto& w) {
     return on_the_way(w.second.state) && may_run(w.second.state);
   });
-}
-
-void Job::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }
-
-Duration Job::delay_before_retry(const Host& host, std::uint32_t attempt) const {
-  return retry_delay(attempt, std::hash<std::string>{}(to_string(host)) ^ job_.options.seed);
 }
 
 bool Job::start_waits_for(const Host& host) const {

@@ -26,7 +26,7 @@ std::optional<Job::Origin> Job::checkpoint_to_use(const Loss& loss) const {
 void Job::servers_lost(const Loss& loss) {
   const auto& [why, code, avoid, is_checkpoint] = loss;
   if (job_.ending) return;
-  if (job_.options.is_adopted && is_resumed_ && !is_reached_)
+  if (job_.options.is_adopted && is_resumed_ && !hosts_.found_an_agent())
     return job_.end(code, why + ", and nothing of the job was found that runs");
   const bool no_such_command = code == kExitCommandFailed;
   const auto origin = checkpoint_to_use(loss);
@@ -85,7 +85,7 @@ void Job::roll_back(const Loss& loss, const Origin& origin) {
   for (const auto& [id, s] : old)
     if (s.started) job_.out.add(Stop{{Role::kServer, id.value}, s.host, Duration{}});
   for (const ServerId id : server_ids()) {
-    if (hosts_[servers_.at(id).host].link != Link::kUp) continue;
+    if (!hosts_.is_up(servers_.at(id).host)) continue;
     start_server(id);
     tell_commit(id);
   }
@@ -98,7 +98,7 @@ std::optional<std::vector<Host>> Job::hosts_for_servers(const std::optional<Host
   std::vector<Host> living;
   const auto add = [&](const Host& host) {
     const bool is_there = std::find(living.begin(), living.end(), host) != living.end();
-    if (!is_there && host != *lost && is_heard(host)) living.push_back(host);
+    if (!is_there && host != *lost && hosts_.is_heard(host)) living.push_back(host);
   };
   for (const Host& host : server_homes_) add(host);
   for (const Host& host : membership_.hosts())
@@ -114,9 +114,9 @@ std::optional<std::vector<Host>> Job::hosts_for_servers(const std::optional<Host
 }
 
 void Job::start_opaque_servers() {
-  if (!job_.options.opaque_servers || !knows_ports()) return;
+  if (!job_.options.opaque_servers || !hosts_.knows_ports()) return;
   for (const auto& [id, s] : servers_)
-    if (!s.started && hosts_[s.host].link == Link::kUp) start_server(id);
+    if (!s.started && hosts_.is_up(s.host)) start_server(id);
 }
 
 void Job::opaque_server_ended(ServerId id, const ProcessEnded& e) {
@@ -139,7 +139,7 @@ bool Job::awaits_opaque_servers() const {
 
 void Job::start_server(ServerId id) {
   ServerState& s = servers_.at(id);
-  if (job_.options.opaque_servers && !knows_ports()) return;  // they are in its environment
+  if (job_.options.opaque_servers && !hosts_.knows_ports()) return;  // they are in its environment
   s.started = true;
   StartServer start;
   start.server = id;
@@ -154,16 +154,12 @@ void Job::start_server(ServerId id) {
 void Job::reach_server_hosts() {
   if (job_.ending) return;
   for (const auto& [id, s] : servers_) {
-    HostState& h = hosts_[s.host];
-    const bool is_cooling =
-        (s.attempts > 0 || job_.initial()) && h.cooling_until && job_.now() < *h.cooling_until;
-    if (h.link != Link::kNone || is_cooling) continue;
-    h.link = Link::kAttaching;
-    job_.out.add(Attach{s.host, true});
+    const bool waits = (s.attempts > 0 || job_.initial()) && hosts_.is_cooling(s.host);
+    if (!waits) hosts_.reach(s.host);
   }
-  if (!job_.options.opaque_servers || knows_ports()) return;
+  if (!job_.options.opaque_servers || hosts_.knows_ports()) return;
   const bool one_waits = std::any_of(servers_.begin(), servers_.end(), [this](const auto& s) {
-    return !s.second.started && hosts_[s.second.host].link == Link::kUp;
+    return !s.second.started && hosts_.is_up(s.second.host);
   });
   if (one_waits) reach_first_host();
 }
@@ -177,7 +173,7 @@ void Job::server_start_failed(const Host& host, const std::string& why) {
   if (attempts >= kTries)
     return servers_lost(
         {fmt::format("no server can be started on {}", at_host(host, why)), kExitServerLost, host});
-  hosts_[host].cooling_until = job_.now() + delay_before_retry(host, attempts);
+  hosts_.cool(host, attempts);
 }
 
 void Job::stop_retired(const Host& host, const std::vector<ProcessReport>& there) {

@@ -12,15 +12,15 @@ namespace {
 
 using nlohmann::json;
 
-std::string_view name_of(Job::Link link) {
+std::string_view name_of(HostState::Link link) {
   switch (link) {
-    case Job::Link::kNone:
+    case HostState::Link::kNone:
       return "none";
-    case Job::Link::kAttaching:
+    case HostState::Link::kAttaching:
       return "attaching";
-    case Job::Link::kUp:
+    case HostState::Link::kUp:
       return "up";
-    case Job::Link::kDown:
+    case HostState::Link::kDown:
       return "down";
   }
   return "none";
@@ -105,12 +105,12 @@ json pulse_json(const StatusInput& in) {
 std::string why_not_yet(const StatusInput& in, const Worker& w) {
   const auto host = in.job.hosts().find(w.host);
   if (host == in.job.hosts().end()) return "";
-  const Job::HostState& h = host->second;
+  const HostState& h = host->second;
   if (w.state == WorkerState::kSeen && h.cooling_until && *h.cooling_until > in.now)
     return fmt::format("waits for its host's next try: {}", h.why);
   if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) return "";
   if (h.preparing) return "the host's data check runs";
-  if (h.link == Job::Link::kUp) return "about to be started";
+  if (h.link == HostState::Link::kUp) return "about to be started";
   const auto doing = in.reaching.find(to_string(w.host));
   return doing == in.reaching.end() ? "its host is being reached" : doing->second;
 }
@@ -212,7 +212,7 @@ json hosts_json(const StatusInput& in) {
   for (const auto& [host, h] : in.job.hosts()) {
     const std::uint32_t wanted = in.job.membership().wanted(host);
     const std::uint32_t beyond = beyond_limit(in, host);
-    if (wanted == 0 && beyond == 0 && h.link == Job::Link::kNone &&
+    if (wanted == 0 && beyond == 0 && h.link == HostState::Link::kNone &&
         in.job.membership().empty_places(host) == 0)
       continue;
     json entry{{"host", to_string(host)},

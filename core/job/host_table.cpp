@@ -1,0 +1,257 @@
+#include "core/job/host_table.h"
+
+#include <functional>
+#include <utility>
+
+#include "core/job/job_text.h"
+#include "core/protocol/exit_code.h"
+
+namespace dt {
+
+void HostTable::begin(const std::set<Host>& needed) {
+  for (const Host& host : needed) {
+    HostState& h = hosts_[host];
+    h.link = h.has_agent() ? Link::kDown : Link::kAttaching;
+    // Nothing is known of its life until it had time to be reached.
+    if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
+    job_.out.add(Attach{host, !h.has_agent()});
+  }
+}
+
+void HostTable::reach_agents() {
+  for (const auto& [host, h] : hosts_)
+    if (h.has_agent()) job_.out.add(Attach{host, false});
+}
+
+// ---------------------------------------------------------------- events
+
+bool HostTable::is_replaced(const AgentAttached& e) const {
+  const HostState& h = at(e.host);
+  return h.has_agent() && (h.incarnation != e.incarnation || h.boot_id != e.boot_id);
+}
+
+void HostTable::attached(const AgentAttached& e) {
+  HostState& h = hosts_[e.host];
+  const bool is_known = h.incarnation == e.incarnation && h.boot_id == e.boot_id;
+  if (is_replaced(e)) h.preparing = false;
+  found_an_agent_ = found_an_agent_ || is_known;
+  h.link = Link::kUp;
+  if (h.check == "reach") {
+    h.check.clear();
+    h.why.clear();
+  }
+  start_failures_.reached(e.host, job_.now());
+  liveness_.link_up(e.host);
+  if (!is_known) job_.out.record(AgentKnown{e.host, e.boot_id, e.incarnation});
+  if (h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
+}
+
+void HostTable::moved(const AgentMoved& e) {
+  const HostState& h = hosts_[e.host];
+  if (h.has_agent() && h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
+}
+
+void HostTable::detached(const AgentDetached& e) {
+  HostState& h = hosts_[e.host];
+  if (h.link == Link::kUp)
+    job_.out.note(Note::Kind::kFailure, "link_down",
+                  fmt::format("the link to {} broke ({}): attaching again", e.host, e.why),
+                  std::nullopt, e.host);
+  if (h.link == Link::kNone) return;
+  h.link = Link::kDown;
+  liveness_.link_down(e.host, job_.now());
+}
+
+void HostTable::agent_gone(const Host& host) {
+  hosts_[host].link = Link::kNone;
+  liveness_.forget(host);
+}
+
+void HostTable::forget_agent(const Host& host) {
+  if (at(host).has_agent()) job_.out.record(AgentKnown{host, {}, 0});
+}
+
+void HostTable::silent(const AgentSilent& e) {
+  if (hosts_[e.host].link != Link::kUp || liveness_.is_down(e.host)) return;
+  liveness_.link_down(e.host, e.since);
+  job_.out.note(
+      Note::Kind::kFailure, "host_suspect",
+      fmt::format("{} says nothing for {:.1f} s: suspect, and lost after {:.1f} s (--dead-after)",
+                  e.host, seconds(job_.now() - e.since), seconds(job_.options.liveness.dead_after)),
+      std::nullopt, e.host);
+}
+
+void HostTable::heard(const AgentHeard& e) {
+  const auto since = liveness_.down_since(e.host);
+  if (hosts_[e.host].link != Link::kUp || !since) return;
+  liveness_.link_up(e.host);
+  job_.out.note(
+      Note::Kind::kInfo, "host_heard",
+      fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(job_.now() - *since)),
+      std::nullopt, e.host);
+}
+
+bool HostTable::attach_failed(const Host& host) {
+  HostState& h = hosts_[host];
+  if (h.link != Link::kAttaching) return false;
+  h.link = Link::kNone;
+  return true;
+}
+
+bool HostTable::prepare_ended(const Host& host) {
+  return std::exchange(hosts_[host].preparing, false);
+}
+
+void HostTable::prepared(const Host& host) {
+  start_failures_.prepared(host, job_.now());
+  if (!hosts_[host].prepared) job_.out.record(HostPrepared{host});
+}
+
+// ---------------------------------------------------------------- what happens to its processes
+
+void HostTable::failed(const Host& host, std::string check, const std::string& why, bool is_start) {
+  constexpr std::uint32_t kPrepareTries = 3;
+  HostState& h = hosts_[host];
+  ++h.attempts;
+  h.why = why;
+  h.check = std::move(check);
+  const Duration delay = delay_before_retry(host, h.attempts);
+  if (is_start) {
+    start_failures_.failed(host, h.check, why, job_.now());
+    if (start_failures_.prepares(host) >= kPrepareTries ||
+        start_failures_.is_too_late(job_.now() + delay))
+      return end_failed_start();
+  }
+  h.cooling_until = job_.now() + delay;
+  job_.out.note(Note::Kind::kFailure, "host_failed",
+                fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1,
+                            seconds(delay), is_start ? " (--start-timeout)" : ""),
+                std::nullopt, host);
+}
+
+void HostTable::member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget) {
+  HostState& h = hosts_[host];
+  h.restarts.add(wall_ns, job_.options.restart_refill);
+  h.given_up = h.restarts.count() > budget;
+}
+
+void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& reason,
+                              std::uint32_t budget) {
+  HostState& h = hosts_[host];
+  h.why = fmt::format("worker {}: {}", worker, reason);
+  h.check = "run";
+  if (h.given_up)
+    return job_.out.note(Note::Kind::kFailure, "host_given_up",
+                         fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
+                                     budget, worker, reason),
+                         worker, host);
+  const Duration delay = delay_before_retry(host, h.restarts.count());
+  h.cooling_until = job_.now() + delay;
+  job_.out.note(Note::Kind::kFailure, "worker_died",
+                fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", worker, host,
+                            reason, h.restarts.count(), budget, seconds(delay)),
+                worker, host);
+}
+
+void HostTable::member_joined(const Host& host) {
+  const auto h = hosts_.find(host);
+  if (h == hosts_.end()) return;
+  h->second.attempts = 0;
+  h->second.why.clear();
+}
+
+void HostTable::member_left(const Host& host, std::string why) {
+  HostState& h = hosts_[host];
+  h.why = std::move(why);
+  h.check = "run";
+}
+
+void HostTable::wanted_less(const Host& host) {
+  HostState& h = hosts_[host];
+  h.attempts = 0;
+  h.restarts = {};
+  h.given_up = false;
+  h.cooling_until.reset();
+}
+
+void HostTable::cool(const Host& host, std::uint32_t attempt) {
+  hosts_[host].cooling_until = job_.now() + delay_before_retry(host, attempt);
+}
+
+// ---------------------------------------------------------------- what it does
+
+void HostTable::reach(const Host& host) {
+  HostState& h = hosts_[host];
+  if (h.link != Link::kNone) return;
+  h.link = Link::kAttaching;
+  job_.out.add(Attach{host, true});
+}
+
+void HostTable::prepare(const Host& host) {
+  if (!std::exchange(hosts_[host].preparing, true)) job_.out.add(Prepare{host});
+}
+
+void HostTable::lost(const Host& host) {
+  hosts_[host].link = Link::kNone;
+  liveness_.forget(host);
+}
+
+void HostTable::let_go(const Host& host) {
+  lost(host);
+  forget_agent(host);
+  job_.out.add(ReleaseHost{host});
+}
+
+void HostTable::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }
+
+void HostTable::apply(const AgentKnown& r) {
+  HostState& h = hosts_[r.host];
+  h.boot_id = r.boot_id;
+  h.incarnation = r.incarnation;
+  h.had_agent = h.had_agent || h.has_agent();
+  if (!h.has_agent()) h.preparing = false;
+}
+
+// ---------------------------------------------------------------- questions
+
+const HostState& HostTable::at(const Host& host) const {
+  static const HostState kUnknown;
+  const auto it = hosts_.find(host);
+  return it == hosts_.end() ? kUnknown : it->second;
+}
+
+bool HostTable::is_cooling(const Host& host) const {
+  const HostState& h = at(host);
+  return h.cooling_until && job_.now() < *h.cooling_until;
+}
+
+bool HostTable::usable(const Host& host) const { return !is_given_up(host) && !is_cooling(host); }
+
+bool HostTable::is_heard(const Host& host) const { return is_up(host) && !liveness_.is_down(host); }
+
+std::set<Host> HostTable::unreachable() const {
+  std::set<Host> out;
+  for (const auto& [host, h] : hosts_)
+    if (!is_heard(host)) out.insert(host);
+  return out;
+}
+
+bool HostTable::cut_off() const {
+  bool any = false;
+  for (const auto& [host, h] : hosts_) {
+    if (is_heard(host)) return false;
+    if (h.link == Link::kDown || h.link == Link::kUp) any = true;
+  }
+  return any;
+}
+
+bool HostTable::knows_ports() const {
+  const auto& base = job_.options.workers;
+  return base.empty() || at(base.front()).has_agent();
+}
+
+Duration HostTable::delay_before_retry(const Host& host, std::uint32_t attempt) const {
+  return retry_delay(attempt, std::hash<std::string>{}(to_string(host)) ^ job_.options.seed);
+}
+
+}  // namespace dt

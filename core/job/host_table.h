@@ -1,0 +1,153 @@
+/// The job's hosts: the link to each one's agent, tries and retries, restart budgets. Reaches hosts
+/// and lets them go; what the loss of one means for servers and workers is Job's to decide. Pure.
+///
+///     kNone --reach()--> kAttaching --AgentAttached--> kUp <--AgentAttached/Detached--> kDown
+///       ^---- AttachFailed ----'                        `--- lost(), let_go(), gone ---> kNone
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/base/id.h"
+#include "core/files/hosts.h"
+#include "core/job/context.h"
+#include "core/job/liveness.h"
+#include "core/job/retry.h"
+#include "core/job/start_failures.h"
+
+namespace dt {
+
+/// How long a supervisor that is new, or was cut off, may take to reach the agents before silence
+/// counts.
+inline constexpr Duration kReattachGrace = std::chrono::seconds(15);
+
+struct HostState {
+  enum class Link { kNone, kAttaching, kUp, kDown };
+
+  Link link = Link::kNone;
+  bool prepared = false;
+  bool preparing = false;
+  std::uint32_t attempts = 0;  ///< Failed tries in a row.
+  Failures restarts;           ///< Deaths of members here.
+  std::optional<Time> cooling_until;
+  bool given_up = false;
+  std::string why;    ///< Last failure.
+  std::string check;  ///< What failed then: reach, prepare, start (until its first epoch), run.
+  std::string boot_id;
+  std::uint64_t incarnation = 0;  ///< That of the agent its processes belong to; 0: none yet.
+  bool had_agent = false;         ///< An agent of the job was attached once.
+  AgentPlace place;               ///< That of the last agent.
+  /// It was down for so long that it would have been lost, but for this supervisor being cut off.
+  std::optional<Time> spared_at;
+
+  /// Processes of the job may exist here.
+  [[nodiscard]] bool has_agent() const { return incarnation != 0; }
+};
+
+class HostTable {
+ public:
+  using Link = HostState::Link;
+
+  explicit HostTable(JobContext& job)
+      : job_(job), liveness_(job.options.liveness), start_failures_(job.options.start_timeout) {}
+
+  // A term begins.
+  /// The host's row; a new one if it has none.
+  const HostState& row(const Host& host) { return hosts_[host]; }
+  /// Reaches `needed` hosts; on those with an agent nothing is started.
+  void begin(const std::set<Host>& needed);
+  /// Attaches to every known agent, so that an End can be sent there.
+  void reach_agents();
+
+  // Events.
+  /// Another agent than the one that the host's processes belong to.
+  [[nodiscard]] bool is_replaced(const AgentAttached& e) const;
+  void attached(const AgentAttached& e);
+  void moved(const AgentMoved& e);
+  /// The link broke, and the agent may live.
+  void detached(const AgentDetached& e);
+  /// The host answers that no agent is there.
+  void agent_gone(const Host& host);
+  /// The job forgets the agent: nothing of the job runs there.
+  void forget_agent(const Host& host);
+  void silent(const AgentSilent& e);
+  void heard(const AgentHeard& e);
+  /// False if nothing was being attached.
+  [[nodiscard]] bool attach_failed(const Host& host);
+  /// The data check passed.
+  void prepared(const Host& host);
+  /// A data check ended; false if none is awaited.
+  [[nodiscard]] bool prepare_ended(const Host& host);
+
+  // What happens to its processes.
+  /// Something failed before a process ran: counts the try and sets the next one's time.
+  /// `is_start`: base workers or servers wait for it; then too many tries end the job.
+  void failed(const Host& host, std::string check, const std::string& why, bool is_start);
+  /// A member died here; `budget`: deaths that are made good.
+  void member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget);
+  /// Why, for people; sets the time of the restart.
+  void restart_later(const Host& host, WorkerId worker, const std::string& reason,
+                     std::uint32_t budget);
+  /// One of its workers became a member.
+  void member_joined(const Host& host);
+  /// One of its workers has left by itself.
+  void member_left(const Host& host, std::string why);
+  void places_wanted(const Host& host) { hosts_[host].why.clear(); }
+  /// Fewer workers are wanted here: failures are forgotten.
+  void wanted_less(const Host& host);
+  /// The next try is after `attempt` failed ones.
+  void cool(const Host& host, std::uint32_t attempt);
+
+  // What it does.
+  /// Attaches to the host's agent, and starts one where none is; nothing if that is under way.
+  void reach(const Host& host);
+  /// Starts its data check; nothing if it is under way.
+  void prepare(const Host& host);
+  void spare(const Host& host) { hosts_[host].spared_at = job_.now(); }
+  /// Silent for too long: nothing there counts any more.
+  void lost(const Host& host);
+  /// Nothing is wanted there and nothing runs there.
+  void let_go(const Host& host);
+  /// Ends the job, naming every base host that could not be reached or prepared.
+  void end_failed_start();
+  [[nodiscard]] bool start_is_too_late() const { return start_failures_.is_too_late(job_.now()); }
+
+  void apply(const HostPrepared& r) { hosts_[r.host].prepared = true; }
+  void apply(const AgentKnown& r);
+  void apply(const AgentPlaced& r) { hosts_[r.host].place = r.place; }
+
+  [[nodiscard]] const std::map<Host, HostState>& all() const { return hosts_; }
+  /// A host that is not known yet is like one that was never reached.
+  [[nodiscard]] const HostState& at(const Host& host) const;
+  [[nodiscard]] bool is_up(const Host& host) const { return at(host).link == Link::kUp; }
+  [[nodiscard]] bool is_cooling(const Host& host) const;
+  /// Something may be started there.
+  [[nodiscard]] bool usable(const Host& host) const;
+  [[nodiscard]] bool is_given_up(const Host& host) const { return at(host).given_up; }
+  /// Its agent is attached and not silent.
+  [[nodiscard]] bool is_heard(const Host& host) const;
+  [[nodiscard]] std::set<Host> unreachable() const;
+  /// No agent is heard at all: it may be this supervisor that is cut off.
+  [[nodiscard]] bool cut_off() const;
+  /// The agent of rank 0's host is known, and with it the ports that the job's programs may use.
+  [[nodiscard]] bool knows_ports() const;
+  /// An agent of an earlier term was attached in this one.
+  [[nodiscard]] bool found_an_agent() const { return found_an_agent_; }
+
+  [[nodiscard]] Liveness& liveness() { return liveness_; }
+  [[nodiscard]] const Liveness& liveness() const { return liveness_; }
+
+ private:
+  [[nodiscard]] Duration delay_before_retry(const Host& host, std::uint32_t attempt) const;
+
+  JobContext& job_;
+  std::map<Host, HostState> hosts_;
+  Liveness liveness_;
+  StartFailures start_failures_;
+  bool found_an_agent_ = false;
+};
+
+}  // namespace dt
