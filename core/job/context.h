@@ -9,6 +9,7 @@
 
 #include "core/job/boundary.h"
 #include "core/job/clean_exits.h"
+#include "core/job/futile_tries.h"
 #include "core/job/options.h"
 #include "core/job/records.h"
 #include "core/job/step_output.h"
@@ -23,6 +24,7 @@ struct JobContext {
   StepOutput out;
   Boundary boundary;
   CleanExits exits;
+  FutileTries futile;
   bool opened = false;  ///< Some worker opened a distributed kvstore: the command is not opaque.
   std::uint64_t log_lines = 0;  ///< Lines of host_worker_log so far.
   std::optional<JobEnding> ending;

@@ -1,28 +1,43 @@
-/// Deaths of members, and starts that failed while no member was alive, since an epoch was
-/// completed: with too many of them the job makes no progress. Pure.
+/// Tries that bring the job no further: deaths of members and failed starts since an epoch was
+/// completed, and losses of servers since an epoch began that never had. With too many of them the
+/// job ends. Pure.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
+
+#include "core/base/id.h"
 
 namespace dt {
 
 class FutileTries {
  public:
+  /// A member died, or a start failed while no member was alive.
   void add(std::string why) {
     ++count_;
     why_ = std::move(why);
   }
-  void reset() { count_ = 0; }
+  /// Servers were lost.
+  void add_rollback() { ++rollbacks_; }
+  void epoch_completed() { count_ = 0; }
+  void epoch_begins(Epoch epoch) {
+    if (furthest_ && epoch <= *furthest_) return;
+    furthest_ = epoch;
+    rollbacks_ = 0;
+  }
 
   [[nodiscard]] std::uint32_t count() const { return count_; }
+  [[nodiscard]] std::uint32_t rollbacks() const { return rollbacks_; }
   /// Why the last one failed.
   [[nodiscard]] const std::string& why() const { return why_; }
 
  private:
   std::uint32_t count_ = 0;
   std::string why_;
+  std::uint32_t rollbacks_ = 0;
+  std::optional<Epoch> furthest_;
 };
 
 }  // namespace dt

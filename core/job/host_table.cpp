@@ -187,6 +187,11 @@ void HostTable::reach(const Host& host) {
   job_.out.add(Attach{host, true});
 }
 
+void HostTable::reach_first() {
+  const Host& host = job_.options.workers.front();
+  if (usable(host)) reach(host);
+}
+
 void HostTable::prepare(const Host& host) {
   if (!std::exchange(hosts_[host].preparing, true)) job_.out.add(Prepare{host});
 }

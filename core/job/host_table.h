@@ -104,6 +104,8 @@ class HostTable {
   // What it does.
   /// Attaches to the host's agent, and starts one where none is; nothing if that is under way.
   void reach(const Host& host);
+  /// Reaches rank 0's host, whose ports the environment of others needs.
+  void reach_first();
   /// Starts its data check; nothing if it is under way.
   void prepare(const Host& host);
   void spare(const Host& host) { hosts_[host].spared_at = job_.now(); }

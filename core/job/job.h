@@ -5,7 +5,6 @@
 ///     job.cpp            begin, records and replay, small things
 ///     job_on_event.cpp   what each event changes, and what happens to workers
 ///     job_decide.cpp     decisions after every event: gaps, commits, releases, the end
-///     job_rollback.cpp   servers lost: back to a checkpoint with new ones
 ///     job_deadlines.cpp  what time alone brings about
 ///
 /// What the caller owes:
@@ -30,17 +29,15 @@
 #include <string>
 #include <vector>
 
-#include "core/job/checkpoints.h"
 #include "core/job/context.h"
 #include "core/job/events.h"
-#include "core/job/futile_tries.h"
 #include "core/job/hang.h"
 #include "core/job/host_table.h"
 #include "core/job/lost_time.h"
 #include "core/job/membership.h"
 #include "core/job/notes.h"
 #include "core/job/records.h"
-#include "core/job/server_watch.h"
+#include "core/job/server_group.h"
 #include "core/job/stalls.h"
 
 namespace dt {
@@ -57,29 +54,22 @@ class Job {
   [[nodiscard]] std::vector<Effect> step(const JobEvent& event, Instant now);
 
   // What status shows.
-  struct ServerState {
-    Host host;
-    std::uint32_t index = 0;  ///< Among the servers.
-    bool started = false;
-    bool ended = false;   ///< Opaque ones only: it ended well.
-    std::string address;  ///< Empty until it listens.
-    std::uint16_t port = 0;
-    std::uint32_t attempts = 0;  ///< Failed tries to reach its host.
-  };
   [[nodiscard]] const Membership& membership() const { return membership_; }
   [[nodiscard]] const Boundary& boundary() const { return job_.boundary; }
-  [[nodiscard]] const Checkpoints& checkpoints() const { return checkpoints_; }
+  [[nodiscard]] const Checkpoints& checkpoints() const { return saver_.checkpoints(); }
   /// Why the last checkpoint that was given up was; empty: none was since the last good one.
-  [[nodiscard]] const std::string& checkpoint_trouble() const { return checkpoint_trouble_; }
+  [[nodiscard]] const std::string& checkpoint_trouble() const { return saver_.trouble(); }
   /// That no checkpoint can be saved, why, and what a loss means then; empty: one can, or nobody
   /// wants one.
-  [[nodiscard]] std::string no_checkpoints() const;
+  [[nodiscard]] std::string no_checkpoints() const {
+    return saver_.no_checkpoints(servers_.hosts());
+  }
   /// Of the servers lost last: why they were.
-  [[nodiscard]] const std::string& servers_why() const { return servers_why_; }
+  [[nodiscard]] const std::string& servers_why() const { return servers_.why(); }
   [[nodiscard]] const std::map<Host, HostState>& hosts() const { return hosts_.all(); }
-  [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_; }
+  [[nodiscard]] const std::map<ServerId, ServerState>& servers() const { return servers_.all(); }
   [[nodiscard]] const Stalls& stalls() const { return stalls_; }
-  [[nodiscard]] const ServerWatch& server_watch() const { return server_watch_; }
+  [[nodiscard]] const ServerWatch& server_watch() const { return servers_.watch(); }
   [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
   /// Counts waits that have not ended, too, up to the last event.
   [[nodiscard]] Goodput goodput() const { return lost_time_.so_far(); }
@@ -155,47 +145,12 @@ class Job {
   void fill_gaps();
   void stop_unwanted();
   void move_newcomers();
-  void
-  reach_first_host();  ///< That of rank 0, whose ports all base workers have in their environment.
   void shrink_if_someone_died();
   void cross_boundary();
   /// The plan gives fewer members than there have to be: the boundary waits.
   bool waits_for_more(const Plan& plan, Epoch next);
   void check_least();
   void release();
-
-  // Lost servers (job_rollback.cpp).
-  struct Loss {
-    std::string why;
-    int code = 0;               ///< Of the job's end, where it cannot go back.
-    std::optional<Host> avoid;  ///< No server can be there.
-    /// What the servers were to begin with cannot be read: it takes an older one.
-    bool is_checkpoint = false;
-  };
-  /// What new servers begin with.
-  struct Origin {
-    Epoch epoch;
-    bool is_inherited = false;  ///< It is the checkpoint that the job began with.
-  };
-  /// The job goes back to its newest checkpoint, or ends where it cannot.
-  void servers_lost(const Loss& loss);
-  void roll_back(const Loss& loss, const Origin& origin);
-  [[nodiscard]] std::optional<Origin> checkpoint_to_use(const Loss& loss) const;
-  /// The hosts of new servers, in order; nothing: no living one is left for `lost`.
-  [[nodiscard]] std::optional<std::vector<Host>> hosts_for_servers(
-      const std::optional<Host>& lost) const;
-  void start_server(ServerId id);
-  /// Opaque servers of hosts that were attached before rank 0's host was.
-  void start_opaque_servers();
-  /// One of them has ended: the job goes on without it if it ended well.
-  void opaque_server_ended(ServerId id, const ProcessEnded& e);
-  /// Whether one may still run: it gets time to end after the workers.
-  [[nodiscard]] bool awaits_opaque_servers() const;
-  /// Those of `host` that were not started have to be tried again later, or elsewhere.
-  void server_start_failed(const Host& host, const std::string& why);
-  void reach_server_hosts();
-  /// Servers of an earlier time are to end, and their hosts to forget them.
-  void stop_retired(const Host& host, const std::vector<ProcessReport>& there);
 
   void let_hosts_go();
   void end_if_over();
@@ -208,10 +163,6 @@ class Job {
   /// Whom the others wait for at the boundary; without those who wait for another one themselves.
   [[nodiscard]] std::vector<WorkerId> late() const;
   void check_hangs();
-  void check_servers();
-  /// How long this host may be silent while it has a server; nothing: as long as workers get data
-  /// from its servers.
-  [[nodiscard]] std::optional<Duration> patience_with_server_host(const Host& host) const;
   void watch_stall(WorkerId id, Stalls::Stall& stall);
   void stop_hung(WorkerId id);
   /// Where a worker last said it was, for people.
@@ -233,18 +184,9 @@ class Job {
   void processes_lost(const Host& host, const std::string& why, bool is_unreachable);
   /// Begins an epoch with the planned changes, if there are any, in one record.
   void commit(Epoch epoch, const Plan& plan);
-  void tell_commit(ServerId id);
-  /// Whether the boundary before this epoch saves a checkpoint.
-  bool saves_at(Epoch epoch);
-  void give_checkpoint_up(const std::string& why);
 
   void epoch_begins(Epoch epoch);
-  [[nodiscard]] bool servers_listen() const;
-  [[nodiscard]] std::vector<ServerId> server_ids() const;
-  [[nodiscard]] Servers server_list() const;
   [[nodiscard]] bool anyone_runs() const;
-  /// No server's host is reachable.
-  [[nodiscard]] bool servers_unseen() const;
   /// Somebody trains who could report data from a server.
   [[nodiscard]] bool hears_a_contributor() const;
   /// A base worker or server of this host was not started yet.
@@ -259,31 +201,15 @@ class Job {
   JobContext job_;
   LostTime lost_time_{job_};
   HostTable hosts_{job_};
+  CheckpointSaver saver_{job_};
+  ServerGroup servers_{job_, hosts_, lost_time_, saver_};
   Membership membership_;
   HangWatch hang_watch_;
   Stalls stalls_;
-  ServerWatch server_watch_;
-  Checkpoints checkpoints_;
-  std::optional<Generation> epoch_saves_;  ///< The commit of the present epoch that saved.
-  std::string checkpoint_trouble_;
-  std::map<ServerId, ServerState> servers_;
-  bool is_resumed_ = false;           ///< This is not the first term.
-  std::map<ServerId, Host> retired_;  ///< Replaced; their end was not told yet.
-  std::vector<Host> server_homes_;    ///< Of the first servers.
-  ServerId next_server_;
-  Generation servers_since_;            ///< The rollback that brought them; 0: none.
-  Epoch servers_epoch_;                 ///< What they began with, after a rollback.
-  bool servers_inherit_ = true;         ///< From the checkpoint that the job began with, if any.
-  std::uint32_t futile_rollbacks_ = 0;  ///< Since an epoch began that never had.
-  std::string servers_why_;             ///< Of the last rollback.
-  std::optional<Epoch> furthest_;
-  std::optional<Epoch> interrupted_;  ///< The epoch that was rolled back from.
-  Term term_;
   std::vector<PastChange> past_changes_;
   std::optional<Time> start_counts_from_;  ///< The servers did not listen yet.
   int worker_code_ = 0;                    ///< Of the first member of the present view that failed.
   std::string worker_why_;
-  FutileTries futile_;
   int death_code_ = 0;                 ///< Of the first death, in case nobody can be started again.
   std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
 

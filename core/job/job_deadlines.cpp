@@ -51,7 +51,7 @@ void Job::check_start() {
   if (!job_.initial()) return;
   if (hosts_.start_is_too_late()) return hosts_.end_failed_start();
   // Until then everybody waits for the servers, which have deadlines of their own.
-  if (!servers_listen()) {
+  if (!servers_.all_listen()) {
     start_counts_from_ = job_.now();
     return;
   }
@@ -114,33 +114,16 @@ void Job::check_boundary_timeout() {
 std::vector<WorkerId> Job::late() const {
   const std::vector<WorkerId> missing = job_.boundary.missing();
   std::vector<WorkerId> late;
-  if (server_watch_.all_well())
+  if (servers_.watch().all_well())
     for (const WorkerId id : missing)
       if (!hang_watch_.waits(id)) late.push_back(id);
   return late.empty() ? missing : late;
 }
 
-void Job::check_servers() {
-  if (job_.ending || job_.options.opaque_servers) return;
-  std::vector<ServerWatch::Sight> sights;
-  for (const auto& [id, s] : servers_)
-    sights.push_back(
-        {id, s.started, !s.address.empty(), hosts_.is_heard(s.host), job_.boundary.has_acked(id)});
-  const auto findings = server_watch_.tick(sights, job_.now());
-  if (const auto since = server_watch_.silent_since()) lost_time_.server_silent(*since);
-  for (const auto& [id, is_lost, why] : findings) {
-    const Host host = servers_.at(id).host;
-    const std::string text = fmt::format("server {} on {} {}", id, host, why);
-    if (is_lost) return servers_lost({text, kExitServerLost, std::nullopt});
-    job_.out.note(Note::Kind::kFailure, "server_silent", text, std::nullopt, host);
-    job_.out.add(Inspect{{Role::kServer, id.value}, host});
-  }
-}
-
 void Job::check_hangs() {
   const Duration passed =
       stalls_.tick(hang_watch_.waited_for(), hang_watch_.standing_still(job_.now()), job_.now());
-  if (job_.options.hang_timeout <= Duration{} || job_.initial() || !server_watch_.all_well())
+  if (job_.options.hang_timeout <= Duration{} || job_.initial() || !servers_.watch().all_well())
     return;
   std::vector<WorkerId> hung;
   for (const auto& [id, known] : stalls_.all()) {
@@ -207,30 +190,12 @@ std::string Job::last_position(WorkerId id) const {
                      seconds(job_.now() - at->since));
 }
 
-bool Job::servers_unseen() const {
-  return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
-    return hosts_.is_heard(s.second.host);
-  });
-}
-
 bool Job::hears_a_contributor() const {
   const auto& all = job_.boundary.contributors();
   return std::any_of(all.begin(), all.end(), [this](WorkerId id) {
     const Worker* w = membership_.find(id);
     return w && hosts_.is_heard(w->host);
   });
-}
-
-std::optional<Duration> Job::patience_with_server_host(const Host& host) const {
-  Duration longest = job_.options.server_dead_after;
-  for (const auto& [id, s] : servers_) {
-    if (s.host != host) continue;
-    if (server_watch_.gives_data(id, job_.now())) return std::nullopt;
-    const bool is_seen = hears_a_contributor() && !servers_unseen();
-    longest =
-        std::max(longest, is_seen ? server_watch_.gives_up_after(id) : server_watch_.patience());
-  }
-  return longest;
 }
 
 std::uint32_t Job::restart_budget(const Host& host) const {
@@ -248,16 +213,14 @@ std::uint32_t Job::futile_limit() const {
 
 void Job::check_lives() {
   const bool alone = hosts_.cut_off();
-  const bool blind = servers_unseen();
+  const bool blind = servers_.are_unseen();
   for (const auto& [host, h] : hosts_.all()) {
     if (h.link != HostTable::Link::kDown &&
         (h.link != HostTable::Link::kUp || hosts_.is_heard(host)))
       continue;
     const Time down_since = hosts_.liveness().down_since(host).value_or(job_.now());
     const Duration down = job_.now() - down_since;
-    const bool serves =
-        std::any_of(servers_.begin(), servers_.end(),
-                    [&host = host](const auto& s) { return s.second.host == host; });
+    const bool serves = servers_.serves(host);
     // With no link at all, or no word from any server, it is we who are cut off: nothing is decided
     // until the agents have certainly stopped everything by themselves.
     const bool spared = (alone || (blind && !serves)) && down < job_.options.orphan_timeout;
@@ -265,8 +228,8 @@ void Job::check_lives() {
     const bool waits_for_it =
         down >= job_.options.liveness.dead_after && boundary_waits_for_unsupervised(host);
     if (serves) {
-      const auto patience = patience_with_server_host(host);
-      if (down < patience.value_or(server_watch_.patience())) continue;
+      const auto patience = servers_.patience_with(host, hears_a_contributor());
+      if (down < patience.value_or(servers_.watch().patience())) continue;
       if (!patience && !waits_for_it) continue;
     }
     if (spared) continue;

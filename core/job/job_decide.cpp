@@ -13,14 +13,14 @@ void Job::settle() {
   // something once, so this ends.
   if (job_.initial() && worker_code_ != 0) job_.end(worker_code_, worker_why_);
   end_if_futile();
-  reach_server_hosts();
+  servers_.reach_hosts();
   decide_exits();
   stop_unwanted();
   fill_gaps();
   move_newcomers();
   shrink_if_someone_died();
   cross_boundary();
-  if (lost_time_.has_open_death() && (job_.finishing() || job_.boundary.all_acked(server_ids())))
+  if (lost_time_.has_open_death() && (job_.finishing() || servers_.all_acked()))
     lost_time_.death_is_known();
   release();
   let_hosts_go();
@@ -109,7 +109,7 @@ void Job::move_newcomers() {
       continue;
     }
     if (w.base && job_.initial() && !hosts_.knows_ports()) {  // they are in its environment
-      reach_first_host();
+      hosts_.reach_first();
       continue;
     }
     if (!membership_.advance(id, WorkerEvent::kStartSent, job_.now())) continue;
@@ -125,13 +125,8 @@ void Job::move_newcomers() {
     job_.out.note(Note::Kind::kLaunch, "worker_launched",
                   fmt::format("Launching worker node at ip: {}", host.name), id, host);
     job_.out.add(start);
-    if (servers_listen()) job_.out.add(TellServers{id, host, server_list()});
+    if (servers_.all_listen()) job_.out.add(TellServers{id, host, servers_.list()});
   }
-}
-
-void Job::reach_first_host() {
-  const Host& host = job_.options.workers.front();
-  if (hosts_.usable(host)) hosts_.reach(host);
 }
 
 void Job::shrink_if_someone_died() {
@@ -151,7 +146,7 @@ void Job::shrink_if_someone_died() {
   c.contributors = live;
   job_.out.record(c);
   lost_time_.shrunk(live.empty());
-  for (const auto& [id, s] : servers_) tell_commit(id);
+  servers_.tell_commit();
   if (!live.empty()) {
     for (const WorkerId id : live)
       job_.out.add(TellShrunk{id, membership_.find(id)->host, Shrunk{c.generation, live.front()}});
@@ -197,7 +192,7 @@ void Job::cross_boundary() {
   if (waits_for_more(plan, *next)) return;
   if (nobody && plan.joins.empty()) return;
   if (job_.finishing() && nobody) return;
-  if (!servers_listen()) return;
+  if (!servers_.all_listen()) return;
   commit(*next, plan);
 }
 
@@ -219,7 +214,7 @@ bool Job::waits_for_more(const Plan& plan, Epoch next) {
 }
 
 void Job::commit(Epoch epoch, const Plan& plan) {
-  const bool saves = saves_at(epoch);
+  const bool saves = !servers_.all().empty() && saver_.saves_at(epoch);
   const bool new_view = !plan.joins.empty() || !plan.leaves.empty() ||
                         job_.boundary.members() != job_.boundary.contributors();
   for (const auto& [id, e] : job_.boundary.arrivals()) job_.boundary.await_release(id);
@@ -253,7 +248,7 @@ void Job::commit(Epoch epoch, const Plan& plan) {
   c.saves = saves;
   // Base workers become members at the first boundary whether or not it changes the view.
   job_.out.record(c);
-  for (const auto& [id, s] : servers_) tell_commit(id);
+  servers_.tell_commit();
   if (!new_view) return;  // it is no news to people
   std::string text = fmt::format("generation {}: epoch {} begins with {} worker(s)", c.generation,
                                  c.epoch, c.members.size());
@@ -263,21 +258,9 @@ void Job::commit(Epoch epoch, const Plan& plan) {
   for (Note& added : change_notes(c)) job_.out.add(std::move(added));
 }
 
-bool Job::saves_at(Epoch epoch) {
-  if (job_.initial() || job_.finishing() || servers_.empty() ||
-      !checkpoints_.is_wanted(epoch, job_.now()))
-    return false;
-  if (checkpoints_.is_idle()) return true;
-  if (!checkpoints_.is_late()) return false;
-  give_checkpoint_up(fmt::format(
-      "epoch {} begins without a checkpoint: the one of epoch {} is still being written", epoch,
-      checkpoints_.saving()->epoch));
-  return false;
-}
-
 void Job::release() {
   if (job_.ending || job_.boundary.unreleased().empty() || job_.initial()) return;
-  if (!job_.boundary.all_acked(server_ids())) return;
+  if (!servers_.all_acked()) return;
   for (const WorkerId id : std::set(job_.boundary.unreleased())) {
     Worker* w = membership_.find(id);
     if (w && !hosts_.is_up(w->host)) continue;
@@ -301,7 +284,8 @@ void Job::release() {
     lost_time_.released(id);
     job_.out.add(TellRelease{id, w->host, r});
   }
-  if (job_.boundary.has_returned()) lost_time_.epoch_began_again(servers_why_, interrupted_);
+  if (job_.boundary.has_returned())
+    lost_time_.epoch_began_again(servers_.why(), servers_.interrupted());
   lost_time_.report();
 }
 
@@ -316,8 +300,7 @@ void Job::let_hosts_go() {
                     [&host = host](const auto& w) {
                       return w.second.host == host && w.second.state != WorkerState::kGone;
                     }) ||
-        std::any_of(servers_.begin(), servers_.end(),
-                    [&host = host](const auto& s) { return s.second.host == host; });
+        servers_.serves(host);
     if (!used) unused.push_back(host);
   }
   for (const Host& host : unused) hosts_.let_go(host);
@@ -330,16 +313,16 @@ bool Job::anyone_runs() const {
 
 void Job::end_if_futile() {
   if (job_.ending || job_.finishing() || job_.initial()) return;
-  if (futile_rollbacks_ > futile_limit())
+  if (job_.futile.rollbacks() > futile_limit())
     return job_.end(kExitNoProgress,
                     fmt::format("{} times servers were lost and no new epoch began between them "
                                 "(--max-futile-restarts): {}",
-                                futile_limit(), servers_why_));
-  if (futile_.count() <= futile_limit()) return;
+                                futile_limit(), servers_.why()));
+  if (job_.futile.count() <= futile_limit()) return;
   job_.end(
       kExitNoProgress,
       fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
-                  futile_limit(), futile_.why()));
+                  futile_limit(), job_.futile.why()));
 }
 
 void Job::end_if_over() {
@@ -354,7 +337,9 @@ void Job::end_if_over() {
         return w.second.state == WorkerState::kLeaving || w.second.state == WorkerState::kStopping;
       });
   if (job_.finishing() && all_gone && !someone_leaves) {
-    if (awaits_opaque_servers()) return;
+    Time last{};
+    for (const auto& [id, w] : membership_.workers()) last = std::max(last, w.since);
+    if (servers_.awaits_opaque(last)) return;
     job_.end(
         worker_code_,
         worker_code_ == 0 ? std::string("the job has finished") : "the job failed: " + worker_why_,

@@ -34,18 +34,7 @@ void Job::on(const AgentAttached& e) {
   hosts_.attached(e);
   if (job_.ending) return;
 
-  const auto reported = [&e](ProcessId id) {
-    return std::any_of(e.processes.begin(), e.processes.end(),
-                       [id](const ProcessReport& p) { return p.process == id; });
-  };
-  for (auto& [id, s] : servers_) {
-    if (s.host != e.host) continue;
-    s.started = s.started || reported({Role::kServer, id.value});
-    if (!reported({Role::kServer, id.value})) start_server(id);
-    tell_commit(id);
-  }
-  start_opaque_servers();
-  stop_retired(e.host, e.processes);
+  servers_.attached(e.host, e.processes);
   for (const ProcessReport& p : e.processes) {
     // Left over from before its host was given up as lost: fenced, and stopped now.
     const WorkerId id(p.process.id);
@@ -61,7 +50,9 @@ void Job::on(const AgentAttached& e) {
   for (const auto& [id, w] : membership_.workers())
     if (w.host == e.host && w.state != WorkerState::kGone) here.push_back(id);
   for (const WorkerId id : here) {
-    if (reported({Role::kWorker, id.value}))
+    const ProcessId process{Role::kWorker, id.value};
+    if (std::any_of(e.processes.begin(), e.processes.end(),
+                    [process](const ProcessReport& p) { return p.process == process; }))
       say_again(id);
     else
       never_heard_of(id);
@@ -76,7 +67,7 @@ void Job::say_again(WorkerId id) {
   if (w.state == WorkerState::kSeen) membership_.advance(id, WorkerEvent::kHostChosen, job_.now());
   if (w.state == WorkerState::kPreparing)
     membership_.advance(id, WorkerEvent::kStartSent, job_.now());
-  if (servers_listen()) job_.out.add(TellServers{id, w.host, server_list()});
+  if (servers_.all_listen()) job_.out.add(TellServers{id, w.host, servers_.list()});
   const bool enforced = leave_enforced_.count(id) > 0;
   if (w.state == WorkerState::kStopping || enforced)
     job_.out.add(Stop{{Role::kWorker, id.value}, w.host, job_.options.stop_grace});
@@ -122,7 +113,7 @@ void Job::on(const AgentHeard& e) { hosts_.heard(e); }
 void Job::on(const AttachFailed& e) {
   if (!hosts_.attach_failed(e.host)) return;
   host_failed(e.host, "reach", e.why);
-  server_start_failed(e.host, e.why);
+  servers_.host_failed(e.host, e.why);
 }
 
 void Job::on(const PrepareEnded& e) {
@@ -138,35 +129,7 @@ void Job::on(const WorkerStarted& e) {
 }
 
 void Job::on(const ProcessEnded& e) {
-  if (e.process.role == Role::kServer) {
-    const ServerId id(e.process.id);
-    const auto s = servers_.find(id);
-    if (s != servers_.end()) {
-      Note ended{Note::Kind::kMeasure, "server_ended",
-                 fmt::format("server {} on {}: {}", id, s->second.host,
-                             e.why.empty() ? to_string(e.status) : e.why),
-                 std::nullopt, s->second.host};
-      ended.numbers.emplace_back("code", e.status.shell_code());
-      job_.out.add(std::move(ended));
-    }
-    // Another one of the host would have it no more than this one.
-    if (s != servers_.end() && job_.options.opaque_servers)
-      opaque_server_ended(id, e);
-    else if (s != servers_.end() && !job_.ending && e.status.code == kExitNoServerDevice)
-      job_.end(
-          kExitNoServerDevice,
-          fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
-                      s->second.host, e.why.empty() ? "" : ": ", e.why));
-    else if (s != servers_.end())
-      servers_lost({fmt::format("server {} on {} ended ({})", id, s->second.host,
-                                e.why.empty() ? to_string(e.status) : e.why),
-                    e.never_ran ? kExitCommandFailed : kExitServerLost, std::nullopt});
-    const auto was = retired_.find(id);
-    if (job_.ending || was == retired_.end()) return;
-    job_.out.add(Acknowledge{e.process, was->second});
-    retired_.erase(was);
-    return;
-  }
+  if (e.process.role == Role::kServer) return servers_.ended(e);
   const Worker* w = membership_.find(WorkerId(e.process.id));
   if (e.process.role != Role::kWorker || !w) return;
   if (w->state != WorkerState::kGone) worker_ended(e);
@@ -205,7 +168,7 @@ void Job::on(const WorkerArrived& e) {
   job_.opened = true;
   w->opened = true;
   // It came before the servers were replaced, or does not know that: it comes again.
-  if (e.servers != servers_since_ && w->state != WorkerState::kLeaving) return;
+  if (e.servers != servers_.since() && w->state != WorkerState::kLeaving) return;
   switch (w->state) {
     case WorkerState::kSeen:
     case WorkerState::kPreparing:
@@ -256,32 +219,21 @@ void Job::on(const WorkerArrived& e) {
 }
 
 void Job::on(const ServerListening& e) {
-  const auto it = servers_.find(e.server);
-  if (it == servers_.end()) return;
-  ServerState& s = it->second;
-  s.started = true;
-  if (s.address == e.address && s.port == e.port) return;
-  s.address = e.address;
-  s.port = e.port;
-  if (!servers_listen()) return;
+  if (!servers_.listening(e)) return;
   std::vector<WorkerId> running;
   for (const auto& [id, w] : membership_.workers())
     if (may_run(w.state)) running.push_back(id);
   for (const WorkerId id : running) {
     Worker& w = *membership_.find(id);
-    job_.out.add(TellServers{id, w.host, server_list()});
+    job_.out.add(TellServers{id, w.host, servers_.list()});
     if (w.state == WorkerState::kStarting) w.since = job_.now();  // only now it can connect
   }
 }
 
-void Job::on(const CommitAcked& e) {
-  if (!servers_.count(e.server)) return;
-  job_.boundary.acked(e.server, e.generation);
-  server_watch_.acked(e.server);
-}
+void Job::on(const CommitAcked& e) { servers_.acked(e); }
 
 void Job::on(const TrafficSeen& e) {
-  if (!servers_.count(e.server)) return;
+  if (!servers_.has(e.server)) return;
   for (const WorkerId id : e.alive) hosts_.liveness().traffic(id, job_.now());
   for (const WorkerId id : e.rounds.busy) {
     if (Worker* w = membership_.find(id)) w->active = job_.now();
@@ -289,14 +241,13 @@ void Job::on(const TrafficSeen& e) {
   }
   hang_watch_.signs_of_life(e.alive, e.disconnected, job_.now());
   hang_watch_.report(e.server, e.rounds);
-  server_watch_.reported(e.server, e.stuck, job_.now());
+  servers_.reported(e);
 }
 
 void Job::on(const ServerDataSeen& e) {
   const Worker* w = membership_.find(e.worker);
   if (!w || w->state == WorkerState::kGone) return;
-  for (const ServerId id : e.servers)
-    if (servers_.count(id)) server_watch_.data_seen(id, job_.now());
+  servers_.data_seen(e);
 }
 
 void Job::on(const WorkerProgress& e) {
@@ -304,76 +255,21 @@ void Job::on(const WorkerProgress& e) {
 }
 
 void Job::on(const ProcessInspected& e) {
-  if (e.process.role == Role::kServer)
-    return server_watch_.inspected(ServerId(e.process.id), e.text);
+  if (e.process.role == Role::kServer) return servers_.inspected(ServerId(e.process.id), e.text);
   if (Stalls::Stall* stall = stalls_.find(WorkerId(e.process.id))) stall->process = e.text;
 }
 
-void Job::on(const ServerSaved& e) {
-  const Saved& saved = e.saved;
-  if (!checkpoints_.is_about(saved.generation) || !servers_.count(e.server)) return;
-  if (!saved.why.empty()) {
-    checkpoints_.give_up();
-    return give_checkpoint_up(fmt::format("no checkpoint of epoch {}: server {} on {}: {}",
-                                          saved.epoch, e.server, servers_.at(e.server).host,
-                                          saved.why));
-  }
-  const Checkpoints::File file{saved.bytes, saved.header_crc, saved.step};
-  if (checkpoints_.add(e.server, saved.generation, file, servers_.size()))
-    job_.out.add(SealCheckpoint{*checkpoints_.saving()});
-}
+void Job::on(const ServerSaved& e) { servers_.saved(e); }
 
-void Job::on(const CheckpointSealed& e) {
-  if (!checkpoints_.is_about(e.generation)) return;
-  const Checkpoints::Saving what = *checkpoints_.saving();
-  if (!e.why.empty()) {
-    checkpoints_.give_up();
-    return give_checkpoint_up(fmt::format("no checkpoint of epoch {}: {}", what.epoch, e.why));
-  }
-  job_.out.record(CheckpointTaken{what.epoch, what.generation});
-  std::uint64_t bytes = 0;
-  for (const auto& [server, file] : what.files) bytes += file.bytes;
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(job_.now() - what.began);
-  if (job_.options.checkpoint_interval != Duration{})
-    job_.out.record(CheckpointTimed{what.epoch,
-                                    job_.out.now().wall_ns - (job_.now() - what.began).count(),
-                                    static_cast<std::uint64_t>(took.count()), bytes});
-  job_.out.note(Note::Kind::kInfo, "checkpoint_taken",
-                fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch,
-                            what.files.size(), static_cast<double>(bytes) / 1e6));
-}
+void Job::on(const CheckpointSealed& e) { saver_.sealed(e); }
 
-void Job::give_checkpoint_up(const std::string& why) {
-  checkpoint_trouble_ = why;
-  job_.out.note(Note::Kind::kFailure, "checkpoint_failed", why);
-}
+void Job::on(const CheckpointUnusable& e) { servers_.checkpoint_unusable(e); }
+
+void Job::on(const CheckpointPlaceSeen& e) { servers_.place_seen(e); }
 
 void Job::on(const PlacesAsked& e) {
   const std::uint32_t count = std::min(e.count, membership_.empty_places(e.host));
   if (count > 0) job_.out.record(PlacesWanted{e.host, count});
-}
-
-void Job::on(const CheckpointPlaceSeen& e) {
-  const bool was_without = !checkpoints_.no_place().empty();
-  if (!checkpoints_.place_is(e.why_not) || servers_.empty()) return;
-  if (!e.why_not.empty())
-    return job_.out.note(Note::Kind::kFailure, "no_checkpoints", no_checkpoints());
-  if (was_without)
-    job_.out.note(Note::Kind::kInfo, "checkpoint_place", "checkpoints are saved from now on");
-}
-
-std::string Job::no_checkpoints() const {
-  if (checkpoints_.no_place().empty() || servers_.empty()) return "";
-  std::set<Host> hosts;
-  for (const auto& [id, s] : servers_) hosts.insert(s.host);
-  const std::string which = hosts.size() == 1 ? to_string(*hosts.begin())
-                                              : fmt::format("any of these {} hosts", hosts.size());
-  const auto origin = checkpoints_.newest() ? checkpoints_.newest() : job_.options.first_epoch;
-  if (job_.options.rolls_back && origin)
-    return fmt::format("no further checkpoints ({}): the loss of {} takes the job back to epoch {}",
-                       checkpoints_.no_place(), which, *origin);
-  return fmt::format("no checkpoints ({}): the loss of {} ends the job", checkpoints_.no_place(),
-                     which);
 }
 
 void Job::on(const StopAsked& e) { job_.end(e.exit_code, e.why); }
@@ -381,7 +277,7 @@ void Job::on(const StopAsked& e) { job_.end(e.exit_code, e.why); }
 void Job::on(const Tick&) {
   lost_time_.tick();
   check_lives();
-  check_servers();
+  servers_.tick();
   check_deadlines();
 }
 
@@ -413,7 +309,7 @@ void Job::host_failed(const Host& host, std::string check, const std::string& wh
   // While a newcomer's process runs, a host that cannot be reached keeps nobody from going on.
   const bool keeps_waiting = check == "start" || !a_newcomer_runs();
   if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
-    futile_.add(at_host(host, why));
+    job_.futile.add(at_host(host, why));
   hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host));
   if (job_.ending) return;
   // The same workers try again: an id is spent only on a process.
@@ -444,21 +340,12 @@ bool Job::start_waits_for(const Host& host) const {
                               (w.second.state == WorkerState::kSeen ||
                                w.second.state == WorkerState::kPreparing);
                      }) ||
-         std::any_of(servers_.begin(), servers_.end(),
-                     [&host](const auto& s) { return s.second.host == host && !s.second.started; });
+         servers_.awaits_start_on(host);
 }
 
 void Job::processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
-  const auto serves = [&](const auto& s) {
-    return s.second.host == host && (s.second.started || is_unreachable);
-  };
-  if (const auto s = std::find_if(servers_.begin(), servers_.end(), serves); s != servers_.end()) {
-    std::optional<Host> avoid;
-    if (is_unreachable) avoid = host;
-    servers_lost({fmt::format("server {} is lost with its host {}: {}", s->first, host, why),
-                  kExitServerLost, avoid});
-    if (job_.ending) return;
-  }
+  servers_.host_lost(host, why, is_unreachable);
+  if (job_.ending) return;
   std::vector<WorkerId> there;
   for (const auto& [id, w] : membership_.workers())
     if (w.host == host && w.state != WorkerState::kGone && (may_run(w.state) || w.maybe_started))

@@ -1,0 +1,404 @@
+#include "core/job/server_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/job/job_text.h"
+#include "core/protocol/exit_code.h"
+
+namespace dt {
+namespace {
+
+/// After so many failed tries to reach its host a server is placed on another one.
+constexpr std::uint32_t kTries = 3;
+
+std::string how_it_ended(ServerId id, const Host& host, const ProcessEnded& e) {
+  return fmt::format("server {} on {} ended ({})", id, host,
+                     e.why.empty() ? to_string(e.status) : e.why);
+}
+
+}  // namespace
+
+void ServerGroup::replayed() {
+  for (auto& [id, s] : servers_) s.started = hosts_.row(s.host).has_agent();
+}
+
+void ServerGroup::begin(Term term, bool is_resumed) {
+  term_ = term;
+  is_resumed_ = is_resumed;
+}
+
+// ---------------------------------------------------------------- events
+
+void ServerGroup::attached(const Host& host, const std::vector<ProcessReport>& there) {
+  for (auto& [id, s] : servers_) {
+    if (s.host != host) continue;
+    const ProcessId process{Role::kServer, id.value};
+    const bool runs = std::any_of(there.begin(), there.end(),
+                                  [process](const auto& p) { return p.process == process; });
+    s.started = s.started || runs;
+    if (!runs) start(id);
+    tell_commit(id);
+  }
+  start_opaque();
+  stop_retired(host, there);
+}
+
+bool ServerGroup::listening(const ServerListening& e) {
+  const auto it = servers_.find(e.server);
+  if (it == servers_.end()) return false;
+  ServerState& s = it->second;
+  s.started = true;
+  if (s.address == e.address && s.port == e.port) return false;
+  s.address = e.address;
+  s.port = e.port;
+  return all_listen();
+}
+
+void ServerGroup::acked(const CommitAcked& e) {
+  if (!has(e.server)) return;
+  job_.boundary.acked(e.server, e.generation);
+  watch_.acked(e.server);
+}
+
+void ServerGroup::data_seen(const ServerDataSeen& e) {
+  for (const ServerId id : e.servers)
+    if (has(id)) watch_.data_seen(id, job_.now());
+}
+
+void ServerGroup::ended(const ProcessEnded& e) {
+  const ServerId id(e.process.id);
+  if (const auto s = servers_.find(id); s != servers_.end()) {
+    const Host host = s->second.host;
+    const std::string reason = e.why.empty() ? to_string(e.status) : e.why;
+    Note ended{Note::Kind::kMeasure, "server_ended",
+               fmt::format("server {} on {}: {}", id, host, reason), std::nullopt, host};
+    ended.numbers.emplace_back("code", e.status.shell_code());
+    job_.out.add(std::move(ended));
+    if (job_.options.opaque_servers)
+      opaque_ended(id, e);
+    else if (!job_.ending && e.status.code == kExitNoServerDevice)
+      // Another one of the host would have it no more than this one.
+      job_.end(
+          kExitNoServerDevice,
+          fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
+                      host, e.why.empty() ? "" : ": ", e.why));
+    else
+      lost({how_it_ended(id, host, e), e.never_ran ? kExitCommandFailed : kExitServerLost,
+            std::nullopt});
+  }
+  const auto was = retired_.find(id);
+  if (job_.ending || was == retired_.end()) return;
+  job_.out.add(Acknowledge{e.process, was->second});
+  retired_.erase(was);
+}
+
+void ServerGroup::opaque_ended(ServerId id, const ProcessEnded& e) {
+  ServerState& s = servers_.at(id);
+  s.ended = !e.never_ran && e.status.clean();
+  if (!s.ended)
+    job_.end(e.never_ran ? kExitCommandFailed : kExitServerLost, how_it_ended(id, s.host, e));
+}
+
+void ServerGroup::saved(const ServerSaved& e) {
+  if (has(e.server)) saver_.saved(e, servers_.at(e.server).host, servers_.size());
+}
+
+void ServerGroup::checkpoint_unusable(const CheckpointUnusable& e) {
+  const auto s = servers_.find(e.server);
+  if (s == servers_.end()) return;  // it was replaced meanwhile
+  Loss loss;
+  loss.why = inherits_ ? std::string("the checkpoint that the job began with could not be used")
+                       : fmt::format("the checkpoint of epoch {} could not be used", epoch_);
+  loss.code = kExitServerLost;
+  loss.is_checkpoint = true;
+  saver_.damaged(fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->second.host, e.why),
+                 s->second.host);
+  lost(loss);
+}
+
+void ServerGroup::host_failed(const Host& host, const std::string& why) {
+  if (job_.ending || job_.initial()) return;
+  std::uint32_t attempts = 0;
+  for (auto& [id, s] : servers_)
+    if (s.host == host) attempts = ++s.attempts;
+  if (attempts == 0) return;
+  if (attempts >= kTries)
+    return lost(
+        {fmt::format("no server can be started on {}", at_host(host, why)), kExitServerLost, host});
+  hosts_.cool(host, attempts);
+}
+
+void ServerGroup::host_lost(const Host& host, const std::string& why, bool is_unreachable) {
+  const auto s = std::find_if(servers_.begin(), servers_.end(), [&](const auto& one) {
+    return one.second.host == host && (one.second.started || is_unreachable);
+  });
+  if (s == servers_.end()) return;
+  lost({fmt::format("server {} is lost with its host {}: {}", s->first, host, why), kExitServerLost,
+        is_unreachable ? std::optional(host) : std::nullopt});
+}
+
+void ServerGroup::tick() {
+  if (job_.ending || job_.options.opaque_servers) return;
+  std::vector<ServerWatch::Sight> sights;
+  for (const auto& [id, s] : servers_)
+    sights.push_back(
+        {id, s.started, !s.address.empty(), hosts_.is_heard(s.host), job_.boundary.has_acked(id)});
+  const auto findings = watch_.tick(sights, job_.now());
+  if (const auto since = watch_.silent_since()) lost_time_.server_silent(*since);
+  for (const auto& [id, is_lost, why] : findings) {
+    const Host host = servers_.at(id).host;
+    const std::string text = fmt::format("server {} on {} {}", id, host, why);
+    if (is_lost) return lost({text, kExitServerLost, std::nullopt});
+    job_.out.note(Note::Kind::kFailure, "server_silent", text, std::nullopt, host);
+    job_.out.add(Inspect{{Role::kServer, id.value}, host});
+  }
+}
+
+// ---------------------------------------------------------------- losses
+
+std::optional<ServerGroup::Origin> ServerGroup::checkpoint_to_use(const Loss& loss) const {
+  if (!job_.options.rolls_back || job_.initial() || job_.finishing()) return std::nullopt;
+  const Checkpoints& known = saver_.checkpoints();
+  const bool is_own = loss.is_checkpoint && !inherits_;
+  if (const auto own = is_own ? known.newest_but(epoch_) : known.newest())
+    return Origin{*own, false};
+  const bool is_inherited = loss.is_checkpoint && inherits_;
+  if (!job_.options.first_epoch || is_inherited) return std::nullopt;
+  return Origin{*job_.options.first_epoch, true};
+}
+
+void ServerGroup::lost(const Loss& loss) {
+  if (job_.ending) return;
+  if (job_.options.is_adopted && is_resumed_ && !hosts_.found_an_agent())
+    return job_.end(loss.code, loss.why + ", and nothing of the job was found that runs");
+  const bool no_such_command = loss.code == kExitCommandFailed;
+  const auto origin = checkpoint_to_use(loss);
+  if (origin && !no_such_command) return roll_back(loss, *origin);
+  const bool could = job_.options.rolls_back && job_.finishing();
+  job_.end(
+      loss.code,
+      loss.why + (job_.options.opaque_servers ? ""
+                  : could ? ": the job is finishing and cannot go back to a checkpoint any more"
+                  : loss.is_checkpoint ? ", and no other one is there to go back to"
+                                       : " and no checkpoint is there to go back to"));
+}
+
+void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
+  auto hosts = hosts_for_new(loss.avoid);
+  if (!hosts)
+    return job_.end(kExitServerLost,
+                    fmt::format("{}; {} cannot have a server, and no other host of the initial "
+                                "launch is there to take it",
+                                loss.why, *loss.avoid));
+  lost_time_.recovery_begins();
+  const auto old = servers_;
+  RolledBack r;
+  r.generation = job_.boundary.generation().next();
+  r.epoch = origin.epoch;
+  r.is_inherited = origin.is_inherited;
+  r.first = next_;
+  r.servers = std::move(*hosts);
+  r.why = loss.why;
+  if (loss.is_checkpoint && !inherits_) r.damaged = epoch_;
+  job_.out.record(r);
+  Note back{
+      Note::Kind::kFailure, "rolling_back",
+      fmt::format("{}: back to the checkpoint of epoch {}, with new servers", loss.why, r.epoch)};
+  back.numbers.emplace_back("to_epoch", r.epoch.value);
+  job_.out.add(std::move(back));
+  // They hold nothing that is wanted any more, and what one has, another may need: its port.
+  for (const auto& [id, s] : old)
+    if (s.started) job_.out.add(Stop{{Role::kServer, id.value}, s.host, Duration{}});
+  for (const ServerId id : acknowledging()) {
+    if (!hosts_.is_up(servers_.at(id).host)) continue;
+    start(id);
+    tell_commit(id);
+  }
+}
+
+std::optional<std::vector<Host>> ServerGroup::hosts_for_new(const std::optional<Host>& lost) const {
+  std::vector<Host> out;
+  for (const auto& [id, s] : servers_) out.push_back(s.host);
+  if (!lost || std::find(out.begin(), out.end(), *lost) == out.end()) return out;
+  std::vector<Host> living;
+  const auto add = [&](const Host& host) {
+    const bool is_there = std::find(living.begin(), living.end(), host) != living.end();
+    if (!is_there && host != *lost && hosts_.is_heard(host)) living.push_back(host);
+  };
+  for (const Host& host : homes_) add(host);
+  for (const Host& host : base_hosts_) add(host);
+  if (living.empty()) return std::nullopt;
+  for (Host& host : out) {
+    if (host != *lost) continue;
+    const auto load = [&out](const Host& h) { return std::count(out.begin(), out.end(), h); };
+    host = *std::min_element(living.begin(), living.end(),
+                             [&](const Host& a, const Host& b) { return load(a) < load(b); });
+  }
+  return out;
+}
+
+// ---------------------------------------------------------------- starts
+
+void ServerGroup::start(ServerId id) {
+  ServerState& s = servers_.at(id);
+  // The ports are in an opaque server's environment.
+  if (job_.options.opaque_servers && !hosts_.knows_ports()) return;
+  s.started = true;
+  StartServer start;
+  start.server = id;
+  start.host = s.host;
+  start.index = s.index;
+  if (!inherits_) start.checkpoint = epoch_;
+  job_.out.add(std::move(start));
+  job_.out.note(Note::Kind::kLaunch, "server_launched",
+                fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
+}
+
+void ServerGroup::start_opaque() {
+  if (!job_.options.opaque_servers || !hosts_.knows_ports()) return;
+  for (const auto& [id, s] : servers_)
+    if (!s.started && hosts_.is_up(s.host)) start(id);
+}
+
+void ServerGroup::reach_hosts() {
+  if (job_.ending) return;
+  for (const auto& [id, s] : servers_) {
+    const bool waits = (s.attempts > 0 || job_.initial()) && hosts_.is_cooling(s.host);
+    if (!waits) hosts_.reach(s.host);
+  }
+  if (!job_.options.opaque_servers || hosts_.knows_ports()) return;
+  const bool one_waits = std::any_of(servers_.begin(), servers_.end(), [this](const auto& s) {
+    return !s.second.started && hosts_.is_up(s.second.host);
+  });
+  if (one_waits) hosts_.reach_first();
+}
+
+void ServerGroup::stop_retired(const Host& host, const std::vector<ProcessReport>& there) {
+  std::erase_if(retired_, [&](const auto& one) {
+    if (one.second != host) return false;
+    const ProcessId process{Role::kServer, one.first.value};
+    const auto report = std::find_if(there.begin(), there.end(),
+                                     [process](const auto& p) { return p.process == process; });
+    if (report == there.end()) return true;
+    if (!report->exit) job_.out.add(Stop{process, host, Duration{}});
+    return false;
+  });
+}
+
+void ServerGroup::tell_commit() {
+  for (const auto& [id, s] : servers_) tell_commit(id);
+}
+
+void ServerGroup::tell_commit(ServerId id) {
+  if (job_.options.opaque_servers) return;
+  const Boundary& view = job_.boundary;
+  ServerCommit m;
+  m.term = term_;
+  m.generation = view.generation();
+  m.epoch = view.returns_to().value_or(view.epoch().value_or(Epoch(0)));
+  m.boundary = view.members() == view.contributors();
+  m.contributors = view.contributors();
+  m.checkpoint = saver_.commit_that_saves();
+  job_.out.add(TellCommit{id, servers_.at(id).host, std::move(m)});
+}
+
+// ---------------------------------------------------------------- records
+
+void ServerGroup::apply(const JobBegan& r) {
+  homes_ = r.servers;
+  base_hosts_ = {r.workers.begin(), r.workers.end()};
+  add(r.servers);
+}
+
+void ServerGroup::apply(const RolledBack& r) {
+  for (const auto& [id, s] : servers_) retired_[id] = s.host;
+  servers_.clear();
+  next_ = r.first;
+  add(r.servers);
+  since_ = r.generation;
+  epoch_ = r.epoch;
+  inherits_ = r.is_inherited;
+  why_ = r.why;
+  if (!job_.boundary.returns_to()) interrupted_ = job_.boundary.epoch();
+  watch_.replaced();
+  if (!r.damaged) job_.futile.add_rollback();  // there are only so many checkpoints
+}
+
+void ServerGroup::add(const std::vector<Host>& hosts) {
+  std::uint32_t index = 0;
+  for (const Host& host : hosts) {
+    ServerState s;
+    s.host = host;
+    s.index = index++;
+    servers_.emplace(next_, std::move(s));
+    next_ = next_.next();
+  }
+}
+
+// ---------------------------------------------------------------- questions
+
+std::set<Host> ServerGroup::hosts() const {
+  std::set<Host> out;
+  for (const auto& [id, s] : servers_) out.insert(s.host);
+  return out;
+}
+
+bool ServerGroup::serves(const Host& host) const {
+  return std::any_of(servers_.begin(), servers_.end(),
+                     [&host](const auto& s) { return s.second.host == host; });
+}
+
+bool ServerGroup::awaits_start_on(const Host& host) const {
+  return std::any_of(servers_.begin(), servers_.end(),
+                     [&host](const auto& s) { return s.second.host == host && !s.second.started; });
+}
+
+bool ServerGroup::all_listen() const {
+  return job_.options.opaque_servers ||
+         std::all_of(servers_.begin(), servers_.end(),
+                     [](const auto& s) { return !s.second.address.empty(); });
+}
+
+std::vector<ServerId> ServerGroup::acknowledging() const {
+  std::vector<ServerId> ids;
+  if (job_.options.opaque_servers) return ids;
+  for (const auto& [id, s] : servers_) ids.push_back(id);
+  return ids;
+}
+
+bool ServerGroup::all_acked() const { return job_.boundary.all_acked(acknowledging()); }
+
+Servers ServerGroup::list() const {
+  Servers list;
+  for (const auto& [id, s] : servers_) list.servers.push_back({id, s.address, s.port});
+  list.since = since_;
+  list.epoch = epoch_;
+  return list;
+}
+
+bool ServerGroup::are_unseen() const {
+  return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
+    return hosts_.is_heard(s.second.host);
+  });
+}
+
+bool ServerGroup::awaits_opaque(Time last_worker) const {
+  const bool all_ended =
+      std::all_of(servers_.begin(), servers_.end(), [](const auto& s) { return s.second.ended; });
+  return job_.options.opaque_servers && !all_ended &&
+         job_.now() - last_worker < job_.options.stop_grace;
+}
+
+std::optional<Duration> ServerGroup::patience_with(const Host& host, bool is_seen) const {
+  Duration longest = job_.options.server_dead_after;
+  for (const auto& [id, s] : servers_) {
+    if (s.host != host) continue;
+    if (watch_.gives_data(id, job_.now())) return std::nullopt;
+    longest =
+        std::max(longest, is_seen && !are_unseen() ? watch_.gives_up_after(id) : watch_.patience());
+  }
+  return longest;
+}
+
+}  // namespace dt

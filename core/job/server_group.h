@@ -1,0 +1,155 @@
+/// The job's servers: which there are and where, their start, and what their loss means: back to
+/// the newest checkpoint with new servers, or the end of the job. Pure.
+///
+/// New servers get new ids; those that they replace are retired, and stopped wherever they show up.
+/// Opaque servers (the user's own programs, which do not know the protocol) are started and stopped
+/// only; the job cannot go on without one that failed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/files/hosts.h"
+#include "core/job/checkpoint_saver.h"
+#include "core/job/context.h"
+#include "core/job/host_table.h"
+#include "core/job/lost_time.h"
+#include "core/job/server_watch.h"
+
+namespace dt {
+
+struct ServerState {
+  Host host;
+  std::uint32_t index = 0;  ///< Among the servers.
+  bool started = false;
+  bool ended = false;   ///< Opaque ones only: it ended well.
+  std::string address;  ///< Empty until it listens.
+  std::uint16_t port = 0;
+  std::uint32_t attempts = 0;  ///< Failed tries to reach its host.
+};
+
+class ServerGroup {
+ public:
+  ServerGroup(JobContext& job, HostTable& hosts, LostTime& lost_time, CheckpointSaver& saver)
+      : job_(job),
+        hosts_(hosts),
+        lost_time_(lost_time),
+        saver_(saver),
+        watch_(job.options.server_dead_after) {}
+
+  /// After the replay: servers of hosts with an agent may run.
+  void replayed();
+  void begin(Term term, bool is_resumed);
+
+  // Events.
+  /// An agent is attached, with these processes: starts and informs the servers of its host.
+  void attached(const Host& host, const std::vector<ProcessReport>& there);
+  /// True: now all servers listen, and this one did not before.
+  [[nodiscard]] bool listening(const ServerListening& e);
+  void acked(const CommitAcked& e);
+  void reported(const TrafficSeen& e) { watch_.reported(e.server, e.stuck, job_.now()); }
+  void data_seen(const ServerDataSeen& e);
+  void inspected(ServerId server, const std::string& text) { watch_.inspected(server, text); }
+  void ended(const ProcessEnded& e);
+  void saved(const ServerSaved& e);
+  void checkpoint_unusable(const CheckpointUnusable& e);
+  void place_seen(const CheckpointPlaceSeen& e) { saver_.place_seen(e, hosts()); }
+  /// A host could not be reached: its servers are tried again later, or elsewhere.
+  void host_failed(const Host& host, const std::string& why);
+  /// The processes of a host are lost; `is_unreachable`: nothing can be started there either.
+  void host_lost(const Host& host, const std::string& why, bool is_unreachable);
+  /// Looks for servers that are silent or stuck.
+  void tick();
+
+  /// Attaches to the hosts of servers that are not started.
+  void reach_hosts();
+  /// Sends the present commit to every server.
+  void tell_commit();
+
+  void apply(const JobBegan& r);
+  void apply(const RolledBack& r);
+
+  [[nodiscard]] const std::map<ServerId, ServerState>& all() const { return servers_; }
+  [[nodiscard]] bool has(ServerId server) const { return servers_.count(server) > 0; }
+  [[nodiscard]] std::set<Host> hosts() const;
+  [[nodiscard]] bool serves(const Host& host) const;
+  /// One of this host was not started yet.
+  [[nodiscard]] bool awaits_start_on(const Host& host) const;
+  [[nodiscard]] bool all_listen() const;
+  /// All know the present generation.
+  [[nodiscard]] bool all_acked() const;
+  /// What workers connect to.
+  [[nodiscard]] Servers list() const;
+  /// The rollback that brought the servers; 0: none.
+  [[nodiscard]] Generation since() const { return since_; }
+  /// Why the servers of the last rollback were lost.
+  [[nodiscard]] const std::string& why() const { return why_; }
+  /// The epoch that the last rollback interrupted.
+  [[nodiscard]] std::optional<Epoch> interrupted() const { return interrupted_; }
+  /// There are servers, and no host of theirs is heard.
+  [[nodiscard]] bool are_unseen() const;
+  /// An opaque server may still run: it gets time to end after the workers, the last of which ended
+  /// at `last_worker`.
+  [[nodiscard]] bool awaits_opaque(Time last_worker) const;
+  /// How long this host may be silent while it has servers; nothing: as long as workers get data
+  /// from them. `is_seen`: workers are heard who could report that.
+  [[nodiscard]] std::optional<Duration> patience_with(const Host& host, bool is_seen) const;
+  [[nodiscard]] const ServerWatch& watch() const { return watch_; }
+
+ private:
+  struct Loss {
+    std::string why;
+    int code = 0;               ///< The job's exit code where it cannot go back.
+    std::optional<Host> avoid;  ///< No server can be there.
+    /// What the servers were to begin with cannot be read: it takes an older one.
+    bool is_checkpoint = false;
+  };
+  /// What new servers begin with.
+  struct Origin {
+    Epoch epoch;
+    bool is_inherited = false;  ///< It is the checkpoint that the job began with.
+  };
+
+  /// Goes back to the newest checkpoint, or ends the job where it cannot.
+  void lost(const Loss& loss);
+  void roll_back(const Loss& loss, const Origin& origin);
+  [[nodiscard]] std::optional<Origin> checkpoint_to_use(const Loss& loss) const;
+  /// The hosts of new servers, in order; nothing: no living one is left for `lost`.
+  [[nodiscard]] std::optional<std::vector<Host>> hosts_for_new(
+      const std::optional<Host>& lost) const;
+  void add(const std::vector<Host>& hosts);
+  void start(ServerId id);
+  void tell_commit(ServerId id);
+  /// Starts opaque servers of hosts that were attached before rank 0's host was.
+  void start_opaque();
+  void opaque_ended(ServerId id, const ProcessEnded& e);
+  /// Retired servers of this host are to end, and the host to forget them.
+  void stop_retired(const Host& host, const std::vector<ProcessReport>& there);
+  /// Those that acknowledge commits: none if they are opaque.
+  [[nodiscard]] std::vector<ServerId> acknowledging() const;
+
+  JobContext& job_;
+  HostTable& hosts_;
+  LostTime& lost_time_;
+  CheckpointSaver& saver_;
+  std::map<ServerId, ServerState> servers_;
+  ServerWatch watch_;
+  std::map<ServerId, Host> retired_;  ///< Replaced, and their end was not reported yet.
+  std::vector<Host> homes_;           ///< Hosts of the first servers.
+  std::set<Host> base_hosts_;
+  ServerId next_;
+  Generation since_;
+  Epoch epoch_;           ///< What they began with, after a rollback.
+  bool inherits_ = true;  ///< They began with the checkpoint that the job began with, if any.
+  std::string why_;
+  std::optional<Epoch> interrupted_;
+  Term term_;
+  bool is_resumed_ = false;  ///< This is not the first term.
+};
+
+}  // namespace dt
