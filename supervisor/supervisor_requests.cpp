@@ -77,7 +77,7 @@ std::string Supervisor::status() const {
       .uptime_s = up,
       .supervisor_s = own,
       .file_refusal = host_worker_->state().refusal(),
-      .no_checkpoints = job_->no_checkpoints(),
+      .no_checkpoints = job_->server_group().no_checkpoints(),
       .journal_waits_s = seconds(journal_room_.waited(now)),
       .journal_trouble = journal_room_.is_out() ? journal_room_.why() : store_->shortage(),
       .volume_stalled_s = seconds(volume_.stalled_for()),

@@ -1,22 +1,19 @@
 #include "core/job/job.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
+#include <variant>
 
-#include "core/job/job_text.h"
+#include "core/protocol/exit_code.h"
 
 namespace dt {
 
 Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
-    : job_(std::move(options), [this](const Record& r) { apply(r); }),
-      membership_(job_.options.limits) {
+    : job_(std::move(options), [this](const Record& r) { apply(r); }) {
   job_.out.begin(now);
   for (const Record& r : records) replay(r);
-  std::vector<WorkerId> ids;
-  for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
-  for (const WorkerId id : ids) {
-    Worker* w = membership_.find(id);
-    w->maybe_started = hosts_.row(w->host).has_agent();
-  }
+  workers_.replayed();
   servers_.replayed();
 }
 
@@ -32,9 +29,7 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
   }
   servers_.begin(term, !fresh);
   lost_time_.begin(!fresh);
-  std::set<Host> needed;
-  for (const auto& [id, w] : membership_.workers())
-    if (w.state != WorkerState::kGone) needed.insert(w.host);
+  std::set<Host> needed = workers_.hosts();
   needed.merge(servers_.hosts());
   hosts_.begin(needed);
   settle();
@@ -50,12 +45,131 @@ std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
   return job_.out.take();
 }
 
+void Job::settle() {
+  // Each machine may enable the next one; whatever changes something appends a record or sends
+  // something once, so this ends.
+  if (job_.initial() && workers_.failure().code != 0)
+    job_.end(workers_.failure().code, workers_.failure().why);
+  end_if_futile();
+  servers_.reach_hosts();
+  workers_.decide_exits();
+  newcomers_.stop_unwanted();
+  newcomers_.fill_gaps();
+  newcomers_.move_on();
+  views_.shrink();
+  views_.cross_boundary();
+  if (lost_time_.has_open_death() && (job_.finishing() || servers_.all_acked()))
+    lost_time_.death_is_known();
+  views_.release();
+  let_hosts_go();
+  end_if_over();
+}
+
+// ---------------------------------------------------------------- events of more than one machine
+
+void Job::on(const AgentAttached& e) {
+  if (hosts_.is_replaced(e))
+    processes_lost(e.host, "its agent was replaced: everything there is dead", false);
+  hosts_.attached(e);
+  if (job_.ending) return;
+  servers_.attached(e.host, e.processes);
+  workers_.attached(e.host, e.processes);
+}
+
+void Job::on(const AgentDetached& e) {
+  if (!e.gone) return hosts_.detached(e);
+  hosts_.agent_gone(e.host);
+  processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
+  hosts_.forget_agent(e.host);
+}
+
+void Job::on(const AttachFailed& e) {
+  if (!hosts_.attach_failed(e.host)) return;
+  workers_.host_failed(e.host, "reach", e.why);
+  servers_.host_failed(e.host, e.why);
+}
+
+void Job::on(const PrepareEnded& e) {
+  if (!hosts_.prepare_ended(e.host)) return;  // the host was let go meanwhile
+  if (e.ok)
+    hosts_.prepared(e.host);
+  else
+    workers_.host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
+}
+
+void Job::on(const ProcessEnded& e) {
+  if (e.process.role == Role::kServer)
+    servers_.ended(e);
+  else
+    workers_.ended(e);
+}
+
+void Job::on(const WorkerArrived& e) {
+  if (workers_.arrived(e)) stragglers_.works(e.worker);
+}
+
+void Job::on(const ServerListening& e) {
+  if (servers_.listening(e)) workers_.servers_listen();
+}
+
+void Job::on(const TrafficSeen& e) {
+  if (!servers_.has(e.server)) return;
+  for (const WorkerId id : e.alive) hosts_.liveness().traffic(id, job_.now());
+  for (const WorkerId id : e.rounds.busy) workers_.busy(id);
+  stragglers_.traffic_seen(e);
+  servers_.reported(e);
+}
+
+void Job::on(const ServerDataSeen& e) {
+  const Worker* w = workers_.find(e.worker);
+  if (w && w->state != WorkerState::kGone) servers_.data_seen(e);
+}
+
+void Job::on(const ProcessInspected& e) {
+  if (e.process.role == Role::kServer)
+    servers_.inspected(ServerId(e.process.id), e.text);
+  else
+    stragglers_.inspected(WorkerId(e.process.id), e.text);
+}
+
+void Job::on(const Tick&) {
+  lost_time_.tick();
+  if (const auto lost = host_watch_.tick()) host_lost(*lost);
+  servers_.tick();
+  if (job_.ending) return;
+  stragglers_.check_boundary_timeout();
+  stragglers_.check_hangs();
+  workers_.check_start();
+  views_.check_least();
+  workers_.check_timeouts();
+}
+
+void Job::host_lost(const HostWatch::Lost& lost) {
+  const auto& all = job_.boundary.contributors();
+  if (std::any_of(all.begin(), all.end(),
+                  [&](WorkerId id) { return workers_.find(id)->host == lost.host; }))
+    lost_time_.member_died(lost.since);
+  hosts_.lost(lost.host);
+  job_.out.note(Note::Kind::kFailure, "host_lost",
+                fmt::format("{} is lost: {}", lost.host, lost.why), std::nullopt, lost.host);
+  processes_lost(lost.host, lost.why, true);
+  if (!job_.ending) hosts_.forget_agent(lost.host);
+  job_.out.add(ReleaseHost{lost.host});
+}
+
+void Job::processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
+  servers_.host_lost(host, why, is_unreachable);
+  if (!job_.ending) workers_.host_lost(host, why);
+}
+
+// ---------------------------------------------------------------- records
+
 void Job::replay(const Record& r) {
   apply(r);
-  for (Note& told : change_notes(r)) {
-    const auto rank = job_.boundary.rank_of(*told.worker);
+  for (Note& change : change_notes(r)) {
+    const auto rank = job_.boundary.rank_of(*change.worker);
     past_changes_.push_back(
-        {std::move(told), job_.boundary.generation(), job_.boundary.epoch(), rank});
+        {std::move(change), job_.boundary.generation(), job_.boundary.epoch(), rank});
   }
 }
 
@@ -64,166 +178,90 @@ void Job::apply(const Record& r) {
 }
 
 void Job::apply_one(const JobBegan& r) {
-  membership_.begin(r.workers, job_.now());
-  std::vector<WorkerId> members;
-  for (const auto& [id, w] : membership_.workers()) members.push_back(id);
-  job_.boundary.begin(members);
+  workers_.apply(r);
   servers_.apply(r);
 }
 
-void Job::apply_one(const TermBegan&) {}
-
-void Job::apply_one(const FileTaken& r) {
-  std::map<Host, std::uint32_t> before;
-  for (const auto& [host, h] : hosts_.all()) before[host] = membership_.wanted(host);
-  membership_.take_file(r.edit, r.hosts, job_.now());
-  // A host that was wanted less starts with a clean sheet when it is wanted again.
-  for (const auto& [host, count] : before)
-    if (membership_.wanted(host) < count) hosts_.wanted_less(host);
-}
-
-void Job::apply_one(const WorkerAllotted& r) {
-  membership_.add_worker(r.worker, r.host, r.edit, job_.now());
-}
-
-void Job::apply_one(const HostPrepared& r) { hosts_.apply(r); }
-
 void Job::apply_one(const Committed& r) {
-  for (const WorkerId id : r.members) {
-    if (membership_.advance(id, WorkerEvent::kCommitted, job_.now()))
-      hosts_.member_joined(membership_.find(id)->host);
-  }
-  for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, job_.now());
-  if (r.boundary) {
-    if (!job_.boundary.returns_to() && job_.boundary.epoch() != r.epoch)
-      job_.futile.epoch_completed();
-    epoch_begins(r.epoch);
-    saver_.apply(r);
-    new_view();
-    membership_.swaps_done(r.members, r.leavers);
-    job_.boundary.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
-    forget_past();
-  } else {
-    job_.boundary.shrink(r.generation, r.contributors);
-  }
-  job_.log_lines += r.log.size();
-  job_.opened = true;
+  workers_.apply(r);
+  servers_.apply(r);
+  views_.apply(r);
+  if (!r.boundary) return;
+  stragglers_.epoch_begins();
+  workers_.forget_past();
 }
 
 void Job::apply_one(const EpochBegan& r) {
-  // A base worker that took part in the first boundary was a member from the start.
-  for (const WorkerId id : job_.boundary.contributors()) {
-    if (const Worker* w = membership_.find(id))
-      membership_.advance(id, WorkerEvent::kCommitted, w->since);
-  }
-  if (!job_.boundary.returns_to()) job_.futile.epoch_completed();
-  epoch_begins(r.epoch);
-  new_view();
-  saver_.apply(r);
-  job_.boundary.begin_epoch(r.epoch);
-  forget_past();
-  job_.opened = true;
-}
-
-void Job::forget_past() {
-  membership_.forget_gone(job_.boundary.members(), job_.now());
-  std::erase_if(leave_enforced_, [this](WorkerId id) { return !membership_.find(id); });
-}
-
-void Job::epoch_begins(Epoch epoch) {
-  stalls_.clear();
-  job_.futile.epoch_begins(epoch);
-}
-
-void Job::new_view() {
-  waiting_since_.reset();
-  if (job_.finishing()) return;
-  worker_code_ = 0;  // those who died earlier are no members of this view
-  worker_why_.clear();
+  workers_.apply(r);
+  servers_.apply(r);
+  views_.apply(r);
+  stragglers_.epoch_begins();
+  workers_.forget_past();
 }
 
 void Job::apply_one(const WorkerGone& r) {
-  Worker* w = membership_.find(r.worker);
-  if (!w) return;
-  const bool contributes =
-      std::find(job_.boundary.contributors().begin(), job_.boundary.contributors().end(),
-                r.worker) != job_.boundary.contributors().end();
-  // A member that ends well without having been told to leave has come to its program's end.
-  if (contributes && r.status.clean() && r.why.empty()) job_.exits.ended(r.worker, w->host);
-  if (contributes && !r.status.clean()) {
-    if (death_code_ == 0) death_code_ = r.status.shell_code();
-    if (!job_.finishing() && !job_.initial()) {
-      hosts_.member_died(w->host, r.log.empty() ? job_.out.now().wall_ns : r.log.front().wall_ns,
-                         restart_budget(w->host));
-      job_.futile.add(fmt::format("worker {} on {}: {}", w->id, w->host,
-                                  r.why.empty() ? to_string(r.status) : r.why));
-    }
-    if (worker_code_ == 0) {
-      worker_code_ = r.status.shell_code();
-      worker_why_ = fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
-                                job_.initial() ? " before its first epoch" : "",
-                                r.why.empty() ? to_string(r.status) : r.why);
-    }
-  }
-  membership_.advance(r.worker, WorkerEvent::kEnded, job_.now());
-  w->why = r.why.empty() ? to_string(r.status) : r.why;
-  job_.boundary.forget(r.worker);
-  lost_time_.gone(r.worker);
-  hang_watch_.forget(r.worker);
-  hosts_.liveness().forget(r.worker);
-  stalls_.doing(r.worker);
-  job_.log_lines += r.log.size();
+  workers_.apply(r);
+  stragglers_.apply(r);
 }
-
-void Job::apply_one(const MemberLeft& r) {
-  job_.exits.left(r.worker);
-  job_.log_lines += r.log.size();
-  if (!r.empties_place) return;
-  membership_.empty_place(r.host);
-  hosts_.member_left(
-      r.host, fmt::format("worker {} ended with exit code 0 while others went on: {}", r.worker,
-                          stays_empty(r.host)));
-}
-
-void Job::apply_one(const PlacesWanted& r) {
-  membership_.fill_places(r.host, r.count);
-  hosts_.places_wanted(r.host);
-}
-
-void Job::apply_one(const AgentKnown& r) { hosts_.apply(r); }
-
-void Job::apply_one(const AgentPlaced& r) { hosts_.apply(r); }
-
-void Job::apply_one(const JobEnding& r) { job_.ending = r; }
-
-void Job::apply_one(const CheckpointTaken& r) { saver_.apply(r); }
-
-void Job::apply_one(const CheckpointTimed& r) { saver_.apply(r); }
-
-void Job::apply_one(const TimeSpent& r) { lost_time_.apply(r); }
 
 void Job::apply_one(const RolledBack& r) {
   servers_.apply(r);
-  saver_.apply(r);
-  job_.boundary.roll_back(r.generation, r.epoch);
-  hang_watch_.forget_servers();
-  stalls_.clear();
-  waiting_since_.reset();
-  // Everybody comes anew, but who is to leave; newcomers once they have the new servers' values.
-  for (const WorkerId id : std::set(job_.boundary.unreleased())) {
-    const Worker* w = membership_.find(id);
-    if (!w || w->state != WorkerState::kLeaving) job_.boundary.released(id);
-  }
-  for (const auto& [id, w] : membership_.workers())
-    membership_.advance(id, WorkerEvent::kServersReplaced, job_.now());
+  views_.apply(r);
+  stragglers_.apply(r);
+  workers_.apply(r);
 }
 
-// ---------------------------------------------------------------- small things
+// ---------------------------------------------------------------- the job's end
 
-std::string Job::stays_empty(const Host& host) const {
-  if (!job_.options.is_elastic) return "its place stays empty";
-  return fmt::format("its place stays empty until its line is written again, or: dtctl add {}",
-                     host);
+void Job::let_hosts_go() {
+  if (job_.ending) return;
+  const std::set<Host> with_workers = workers_.hosts();
+  std::vector<Host> unused;
+  for (const auto& [host, h] : hosts_.all()) {
+    const bool is_attached = h.link == HostTable::Link::kUp || h.link == HostTable::Link::kDown;
+    if (is_attached && workers_.membership().wanted(host) == 0 && with_workers.count(host) == 0 &&
+        !servers_.serves(host))
+      unused.push_back(host);
+  }
+  for (const Host& host : unused) hosts_.let_go(host);
+}
+
+void Job::end_if_futile() {
+  if (job_.ending || job_.finishing() || job_.initial()) return;
+  const std::uint32_t limit = workers_.futile_limit();
+  if (job_.futile.rollbacks() > limit)
+    job_.end(kExitNoProgress,
+             fmt::format("{} times servers were lost and no new epoch began between them "
+                         "(--max-futile-restarts): {}",
+                         limit, servers_.why()));
+  else if (job_.futile.count() > limit)
+    job_.end(
+        kExitNoProgress,
+        fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
+                    limit, job_.futile.why()));
+}
+
+void Job::end_if_over() {
+  if (job_.ending) return;
+  const auto& all = job_.boundary.contributors();
+  const bool all_gone = std::all_of(all.begin(), all.end(), [this](WorkerId id) {
+    const Worker* w = workers_.find(id);
+    return !w || w->state == WorkerState::kGone;
+  });
+  if (job_.finishing() && all_gone && !workers_.anyone_leaves()) {
+    if (servers_.awaits_opaque(workers_.last_change())) return;
+    const auto& [code, why] = workers_.failure();
+    return job_.end(code,
+                    code == 0 ? std::string("the job has finished") : "the job failed: " + why,
+                    workers_.anyone_runs() ? job_.options.stop_grace : Duration{});
+  }
+  if (job_.finishing() || job_.initial() || workers_.anyone_runs()) return;
+  // Nobody is left. A worker may come again only from a host that is not given up.
+  const Membership& membership = workers_.membership();
+  for (const Host& host : membership.hosts())
+    if (membership.wanted(host) > 0 && !hosts_.is_given_up(host)) return;
+  job_.end(workers_.first_death() == 0 ? 1 : workers_.first_death(),
+           "no worker is left and every host has used up its restarts", Duration{});
 }
 
 std::string_view Job::phase() const {

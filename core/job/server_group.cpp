@@ -322,6 +322,7 @@ void ServerGroup::apply(const RolledBack& r) {
   why_ = r.why;
   if (!job_.boundary.returns_to()) interrupted_ = job_.boundary.epoch();
   watch_.replaced();
+  saver_.apply(r);
   if (!r.damaged) job_.futile.add_rollback();  // there are only so many checkpoints
 }
 

@@ -35,11 +35,11 @@ struct ServerState {
 
 class ServerGroup {
  public:
-  ServerGroup(JobContext& job, HostTable& hosts, LostTime& lost_time, CheckpointSaver& saver)
+  ServerGroup(JobContext& job, HostTable& hosts, LostTime& lost_time)
       : job_(job),
         hosts_(hosts),
         lost_time_(lost_time),
-        saver_(saver),
+        saver_(job),
         watch_(job.options.server_dead_after) {}
 
   /// After the replay: servers of hosts with an agent may run.
@@ -57,6 +57,7 @@ class ServerGroup {
   void inspected(ServerId server, const std::string& text) { watch_.inspected(server, text); }
   void ended(const ProcessEnded& e);
   void saved(const ServerSaved& e);
+  void checkpoint_sealed(const CheckpointSealed& e) { saver_.sealed(e); }
   void checkpoint_unusable(const CheckpointUnusable& e);
   void place_seen(const CheckpointPlaceSeen& e) { saver_.place_seen(e, hosts()); }
   /// A host could not be reached: its servers are tried again later, or elsewhere.
@@ -73,6 +74,10 @@ class ServerGroup {
 
   void apply(const JobBegan& r);
   void apply(const RolledBack& r);
+  void apply(const Committed& r) { saver_.apply(r); }
+  void apply(const EpochBegan& r) { saver_.apply(r); }
+  void apply(const CheckpointTaken& r) { saver_.apply(r); }
+  void apply(const CheckpointTimed& r) { saver_.apply(r); }
 
   [[nodiscard]] const std::map<ServerId, ServerState>& all() const { return servers_; }
   [[nodiscard]] bool has(ServerId server) const { return servers_.count(server) > 0; }
@@ -99,6 +104,11 @@ class ServerGroup {
   /// How long this host may be silent while it has servers; nothing: as long as workers get data
   /// from them. `is_seen`: workers are heard who could report that.
   [[nodiscard]] std::optional<Duration> patience_with(const Host& host, bool is_seen) const;
+  /// Whether the boundary before this epoch saves a checkpoint.
+  [[nodiscard]] bool saves_at(Epoch epoch) { return !servers_.empty() && saver_.saves_at(epoch); }
+  /// That no checkpoint can be saved, and what a loss means then; empty: one can.
+  [[nodiscard]] std::string no_checkpoints() const { return saver_.no_checkpoints(hosts()); }
+  [[nodiscard]] const CheckpointSaver& saver() const { return saver_; }
   [[nodiscard]] const ServerWatch& watch() const { return watch_; }
 
  private:
@@ -136,7 +146,7 @@ class ServerGroup {
   JobContext& job_;
   HostTable& hosts_;
   LostTime& lost_time_;
-  CheckpointSaver& saver_;
+  CheckpointSaver saver_;
   std::map<ServerId, ServerState> servers_;
   ServerWatch watch_;
   std::map<ServerId, Host> retired_;  ///< Replaced, and their end was not reported yet.

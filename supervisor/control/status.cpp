@@ -149,10 +149,10 @@ json workers_json(const StatusInput& in) {
       set(entry, "resident_bytes", in.pulse->resident(process));
       set(entry, "output_age_s", in.pulse->output_age_s(process, in.pulse_now));
     }
-    if (const auto at = in.job.hang_watch().position(id))
+    if (const auto at = in.job.stragglers().hang_watch().position(id))
       entry["progress"] = {
           {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", since(at->since)}};
-    const auto& stalls = in.job.stalls().all();
+    const auto& stalls = in.job.stragglers().stalls().all();
     if (const auto s = stalls.find(id); s != stalls.end() && s->second.lasted > Duration{})
       entry["stalls"] = {{"for_s", seconds(s->second.lasted)},
                          {"waited_for", s->second.is_waited_for},
@@ -167,14 +167,14 @@ json servers_json(const StatusInput& in) {
   for (const auto& [id, s] : in.job.servers()) {
     const auto p = in.processes.find({Role::kServer, id.value});
     const ProcessNotes notes = p == in.processes.end() ? ProcessNotes() : p->second;
-    const auto silence = in.job.server_watch().silence(id);
+    const auto silence = in.job.server_group().watch().silence(id);
     out.push_back({{"id", id.value},
                    {"host", to_string(s.host)},
                    {"state", s.address.empty() ? "starting"
                              : silence         ? "silent"
                                                : "listening"},
                    {"silent_s", silence ? json(seconds(*silence)) : json(nullptr)},
-                   {"process", in.job.server_watch().process(id)},
+                   {"process", in.job.server_group().watch().process(id)},
                    {"address", s.address},
                    {"port", s.port},
                    {"pid", notes.pid},
@@ -243,7 +243,7 @@ json checkpoint_json(const StatusInput& in) {
            {"none_because", in.no_checkpoints},
            {"newest", nullptr},
            {"writing", nullptr},
-           {"trouble", in.job.checkpoint_trouble()}};
+           {"trouble", in.job.server_group().saver().trouble()}};
   if (checkpoints.newest()) out["newest"] = checkpoints.newest()->value;
   if (checkpoints.saving()) out["writing"] = checkpoints.saving()->epoch.value;
   return out;
@@ -253,7 +253,7 @@ json checkpoint_json(const StatusInput& in) {
 json rolling_back_json(const Job& job) {
   const auto& epoch = job.boundary().returns_to();
   if (!epoch) return nullptr;
-  return {{"to_epoch", epoch->value}, {"why", job.servers_why()}};
+  return {{"to_epoch", epoch->value}, {"why", job.server_group().why()}};
 }
 
 json kept_out_json(const StatusInput& in) {

@@ -1,0 +1,70 @@
+#include "core/job/host_watch.h"
+
+#include <algorithm>
+
+#include "core/job/job_text.h"
+
+namespace dt {
+
+std::optional<HostWatch::Lost> HostWatch::tick() {
+  const bool alone = hosts_.cut_off();
+  const bool blind = servers_.are_unseen();
+  for (const auto& [host, h] : hosts_.all()) {
+    const bool is_attached = h.link == HostTable::Link::kDown || h.link == HostTable::Link::kUp;
+    if (!is_attached || hosts_.is_heard(host)) continue;
+    const Time down_since = hosts_.liveness().down_since(host).value_or(job_.now());
+    const Duration down = job_.now() - down_since;
+    const bool serves = servers_.serves(host);
+    // With no link at all, or no word from any server, it is this supervisor that is cut off:
+    // nothing is decided until the agents have certainly stopped everything by themselves.
+    const bool spared = (alone || (blind && !serves)) && down < job_.options.orphan_timeout;
+    if (spared) hosts_.spare(host);
+    if (spared || (serves && servers_keep(host, down))) continue;
+    // The first that is reached again comes before the others; they get time to follow.
+    if (h.spared_at && *h.spared_at >= down_since && job_.now() - *h.spared_at < kReattachGrace)
+      continue;
+    if (auto why = why_lost(host, down)) return Lost{host, std::move(*why), down_since};
+  }
+  return std::nullopt;
+}
+
+bool HostWatch::servers_keep(const Host& host, Duration down) const {
+  const auto patience = servers_.patience_with(host, workers_.hears_a_contributor());
+  if (down < patience.value_or(servers_.watch().patience())) return true;
+  const bool waits_for_it =
+      down >= job_.options.liveness.dead_after && boundary_waits_for_unsupervised(host);
+  return !patience && !waits_for_it;
+}
+
+std::optional<std::string> HostWatch::why_lost(const Host& host, Duration down) const {
+  if (all_dead(host)) return fmt::format("no sign of life for {:.1f} s", seconds(down));
+  if (down >= job_.options.liveness.dead_after && boundary_waits_for_unsupervised(host))
+    return "unsupervised, and out at this boundary";
+  return std::nullopt;
+}
+
+bool HostWatch::all_dead(const Host& host) const {
+  const Liveness& liveness = hosts_.liveness();
+  const auto& workers = workers_.membership().workers();
+  return liveness.life(host, std::nullopt, job_.now()) == Life::kDead &&
+         std::all_of(workers.begin(), workers.end(), [&](const auto& entry) {
+           const auto& [id, w] = entry;
+           if (w.host != host || !may_run(w.state)) return true;
+           // A worker that is not released does nothing for the epoch, whatever data flows.
+           const auto seen = job_.boundary.awaits_release(id) ? std::nullopt : std::optional(id);
+           return liveness.life(host, seen, job_.now()) == Life::kDead;
+         });
+}
+
+bool HostWatch::boundary_waits_for_unsupervised(const Host& host) const {
+  const std::vector<WorkerId> missing = job_.boundary.missing();
+  const auto host_of = [this](WorkerId id) -> const Host& { return workers_.find(id)->host; };
+  return !job_.boundary.arrivals().empty() &&
+         std::any_of(missing.begin(), missing.end(),
+                     [&](WorkerId id) { return host_of(id) == host; }) &&
+         std::all_of(missing.begin(), missing.end(), [&](WorkerId id) {
+           return hosts_.liveness().life(host_of(id), id, job_.now()) == Life::kUnsupervised;
+         });
+}
+
+}  // namespace dt

@@ -1,0 +1,93 @@
+#include "core/job/newcomers.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "core/job/job_text.h"
+
+namespace dt {
+
+void Newcomers::stop_unwanted() {
+  if (job_.ending) return;
+  std::set<WorkerId> unwanted;
+  for (const WorkerId id : membership().unwanted_newcomers()) unwanted.insert(id);
+  // What was to start on a host that is given up would be waited for without end.
+  for (const auto& [id, w] : membership().workers())
+    if (on_the_way(w.state) && !may_run(w.state) && hosts_.is_given_up(w.host)) unwanted.insert(id);
+  for (const WorkerId id : unwanted) {
+    const Worker* w = workers_.find(id);
+    if (w->base && job_.initial()) continue;
+    if (w->maybe_started) continue;  // its agent has to be asked first
+    const Host host = w->host;
+    const char* why = hosts_.is_given_up(host) ? "its host is given up" : "no longer wanted";
+    job_.out.note(Note::Kind::kInfo, "newcomer_stopped",
+                  fmt::format("the newcomer worker {} on {} is stopped: {}", id, host, why), id,
+                  host);
+    if (may_run(w->state)) {
+      workers_.advance(id, WorkerEvent::kUnwanted);
+      job_.out.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});
+    } else {
+      workers_.gone(id, ExitStatus{}, why);
+    }
+  }
+}
+
+void Newcomers::fill_gaps() {
+  // During the start newcomers may already warm up, once the command is known to be elastic.
+  if (job_.ending || job_.finishing() || !job_.opened) return;
+  for (const Host& host : membership().hosts()) {
+    if (!hosts_.usable(host)) continue;
+    std::uint32_t there = membership().present(host);
+    const std::uint32_t wanted = membership().wanted(host);
+    for (; there < wanted; ++there) {
+      const Edit edit =
+          membership().base_count(host) == wanted ? Edit{} : membership().added_by(host);
+      job_.out.record(WorkerAllotted{membership().next_id(), host, edit});
+    }
+  }
+}
+
+void Newcomers::move_on() {
+  if (job_.ending) return;
+  std::vector<WorkerId> todo;
+  for (const auto& [id, w] : membership().workers())
+    if (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing) todo.push_back(id);
+  for (const WorkerId id : todo) {
+    const Worker& w = *workers_.find(id);
+    const Host host = w.host;
+    if (!hosts_.usable(host)) continue;
+    if (w.state == WorkerState::kSeen) workers_.advance(id, WorkerEvent::kHostChosen);
+    hosts_.reach(host);
+    if (!hosts_.is_up(host)) continue;
+    if (job_.options.needs_prepare && !hosts_.at(host).prepared) {
+      hosts_.prepare(host);
+      continue;
+    }
+    if (w.base && job_.initial() && !hosts_.knows_ports()) {  // they are in its environment
+      hosts_.reach_first();
+      continue;
+    }
+    start(id);
+  }
+}
+
+void Newcomers::start(WorkerId worker) {
+  if (!workers_.advance(worker, WorkerEvent::kStartSent)) return;
+  const Worker& w = *workers_.find(worker);
+  StartWorker start;
+  start.worker = worker;
+  start.host = w.host;
+  start.newcomer = !(w.base && job_.initial());
+  const auto rank = job_.boundary.rank_of(worker);
+  const auto size = static_cast<std::uint32_t>(job_.boundary.members().size());
+  start.rank = rank.value_or(Rank(size));
+  start.world_size = rank ? size : size + 1;
+  start.epoch = job_.boundary.epoch() ? job_.boundary.epoch()->next() : Epoch(0);
+  job_.out.note(Note::Kind::kLaunch, "worker_launched",
+                fmt::format("Launching worker node at ip: {}", w.host.name), worker, w.host);
+  job_.out.add(start);
+  if (servers_.all_listen()) job_.out.add(TellServers{worker, w.host, servers_.list()});
+}
+
+}  // namespace dt

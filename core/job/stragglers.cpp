@@ -1,0 +1,143 @@
+#include "core/job/stragglers.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/job/job_text.h"
+
+namespace dt {
+namespace {
+
+std::string_view why_it_stalls(const Stalls::Stall& stall) {
+  return stall.is_waited_for ? "while others wait for it" : "and gives no sign of life";
+}
+
+}  // namespace
+
+void Stragglers::traffic_seen(const TrafficSeen& e) {
+  for (const WorkerId id : e.rounds.busy) stalls_.doing(id);
+  hang_watch_.signs_of_life(e.alive, e.disconnected, job_.now());
+  hang_watch_.report(e.server, e.rounds);
+}
+
+void Stragglers::progress(const WorkerProgress& e) {
+  if (hang_watch_.progress(e.worker, e.epoch, e.step, job_.now())) stalls_.doing(e.worker);
+}
+
+void Stragglers::inspected(WorkerId worker, const std::string& text) {
+  if (Stalls::Stall* stall = stalls_.find(worker)) stall->process = text;
+}
+
+void Stragglers::check_boundary_timeout() {
+  const std::vector<WorkerId> missing = job_.boundary.missing();
+  if (job_.initial() || job_.boundary.arrivals().empty() || missing.empty()) {
+    waiting_since_.reset();
+    return;
+  }
+  if (!waiting_since_) waiting_since_ = job_.now();
+  if (job_.now() - *waiting_since_ < job_.options.boundary_timeout) return;
+  waiting_since_ = job_.now();  // a stop that got lost is said again
+  for (const WorkerId id : late()) {
+    const Host host = workers_.find(id)->host;
+    job_.out.note(
+        Note::Kind::kFailure, "boundary_timeout",
+        fmt::format("worker {} on {} has kept the others waiting at the boundary for {:.0f} s "
+                    "(--boundary-timeout) and is stopped",
+                    id, host, seconds(job_.options.boundary_timeout)),
+        id, host);
+    job_.out.add(Stop{{Role::kWorker, id.value}, host, Duration{}});
+  }
+}
+
+std::vector<WorkerId> Stragglers::late() const {
+  const std::vector<WorkerId> missing = job_.boundary.missing();
+  std::vector<WorkerId> late;
+  if (servers_.watch().all_well())
+    for (const WorkerId id : missing)
+      if (!hang_watch_.waits(id)) late.push_back(id);
+  return late.empty() ? missing : late;
+}
+
+void Stragglers::check_hangs() {
+  const Duration passed =
+      stalls_.tick(hang_watch_.waited_for(), hang_watch_.standing_still(job_.now()), job_.now());
+  if (job_.options.hang_timeout <= Duration{} || job_.initial() || !servers_.watch().all_well())
+    return;
+  std::vector<WorkerId> hung;
+  for (const auto& [id, known] : stalls_.all()) {
+    const Worker* w = workers_.find(id);
+    // Liveness decides on a worker that cannot be reached.
+    if (!w || w->state != WorkerState::kMember || !hosts_.is_heard(w->host) ||
+        job_.boundary.awaits_release(id))
+      continue;
+    Stalls::Stall& stall = *stalls_.find(id);
+    stall.lasted += passed;
+    warn(id, stall);
+    if (stall.lasted >= job_.options.hang_timeout) hung.push_back(id);
+  }
+  for (const WorkerId id : hung) stop(id);
+}
+
+void Stragglers::warn(WorkerId worker, Stalls::Stall& stall) {
+  const Host& host = workers_.find(worker)->host;
+  const Duration left = job_.options.hang_timeout - stall.lasted;
+  const bool tells = !stall.told && left <= job_.options.hang_timeout / 2;
+  // Once more when there is just time for the answer.
+  const Duration shortly =
+      std::min<Duration>(std::chrono::seconds(2), job_.options.hang_timeout / 4);
+  const bool asks = !stall.asked && left <= shortly;
+  if (tells || asks) job_.out.add(Inspect{{Role::kWorker, worker.value}, host});
+  if (asks) stall.asked = true;
+  if (!tells) return;
+  stall.told = true;
+  job_.out.note(
+      Note::Kind::kFailure, "worker_stalls",
+      fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
+                  "{:.1f} s (--hang-timeout)",
+                  worker, host, seconds(stall.lasted), why_it_stalls(stall), last_position(worker),
+                  seconds(left)),
+      worker, host);
+}
+
+void Stragglers::stop(WorkerId worker) {
+  const Host host = workers_.find(worker)->host;
+  const ProcessId process{Role::kWorker, worker.value};
+  const Stalls::Stall stall = *stalls_.find(worker);
+  job_.out.note(
+      Note::Kind::kFailure, "worker_hung",
+      fmt::format(
+          "worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
+          "counts as dead (--hang-timeout)",
+          worker, host, seconds(job_.options.hang_timeout), why_it_stalls(stall),
+          last_position(worker),
+          stall.process.empty() ? "its agent does not say what its process does" : stall.process),
+      worker, host);
+  job_.out.add(Stop{process, host, Duration{}});
+  // Not only when it has ended: what sleeps in the kernel may not even die.
+  lost_time_.member_died(job_.now() - stall.lasted);
+  workers_.fence(worker, fmt::format("hung for {:.1f} s", seconds(job_.options.hang_timeout)));
+}
+
+std::string Stragglers::last_position(WorkerId worker) const {
+  const auto at = hang_watch_.position(worker);
+  if (!at) return "it never said where it is";
+  return fmt::format("it last said epoch {}, step {}, {:.1f} s ago", at->epoch, at->step,
+                     seconds(job_.now() - at->since));
+}
+
+void Stragglers::apply(const WorkerGone& r) {
+  hang_watch_.forget(r.worker);
+  stalls_.doing(r.worker);
+}
+
+void Stragglers::apply(const RolledBack&) {
+  hang_watch_.forget_servers();
+  epoch_begins();
+}
+
+void Stragglers::epoch_begins() {
+  stalls_.clear();
+  waiting_since_.reset();
+}
+
+}  // namespace dt

@@ -1,0 +1,61 @@
+/// Workers that keep the others waiting: at the boundary for longer than --boundary-timeout, or in
+/// a round, without any sign of work, for --hang-timeout. Names them, and stops them. Pure; the
+/// measurements are core/job/hang.h and core/job/stalls.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/job/context.h"
+#include "core/job/hang.h"
+#include "core/job/host_table.h"
+#include "core/job/lost_time.h"
+#include "core/job/server_group.h"
+#include "core/job/stalls.h"
+#include "core/job/workers.h"
+
+namespace dt {
+
+class Stragglers {
+ public:
+  Stragglers(JobContext& job, HostTable& hosts, ServerGroup& servers, Workers& workers,
+             LostTime& lost_time)
+      : job_(job), hosts_(hosts), servers_(servers), workers_(workers), lost_time_(lost_time) {}
+
+  // Events.
+  void traffic_seen(const TrafficSeen& e);
+  void progress(const WorkerProgress& e);
+  /// The worker did something.
+  void works(WorkerId worker) { stalls_.doing(worker); }
+  void inspected(WorkerId worker, const std::string& text);
+  void check_boundary_timeout();
+  void check_hangs();
+
+  void apply(const WorkerGone& r);
+  void apply(const RolledBack& r);
+  void epoch_begins();
+
+  [[nodiscard]] const Stalls& stalls() const { return stalls_; }
+  [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
+
+ private:
+  /// Contributors that the others wait for at the boundary, without those that wait in a round.
+  [[nodiscard]] std::vector<WorkerId> late() const;
+  void warn(WorkerId worker, Stalls::Stall& stall);
+  void stop(WorkerId worker);
+  /// Where a worker last said it was, for people.
+  [[nodiscard]] std::string last_position(WorkerId worker) const;
+
+  JobContext& job_;
+  HostTable& hosts_;
+  ServerGroup& servers_;
+  Workers& workers_;
+  LostTime& lost_time_;
+  HangWatch hang_watch_;
+  Stalls stalls_;
+  std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
+};
+
+}  // namespace dt

@@ -1,0 +1,56 @@
+/// When an epoch begins, with which members, and when a death makes the contributors fewer: plans
+/// the boundary, commits it, and releases the workers once all servers know. Pure.
+#pragma once
+
+#include <string>
+
+#include "core/base/id.h"
+#include "core/job/context.h"
+#include "core/job/host_table.h"
+#include "core/job/lost_time.h"
+#include "core/job/server_group.h"
+#include "core/job/workers.h"
+
+namespace dt {
+
+class Views {
+ public:
+  Views(JobContext& job, HostTable& hosts, ServerGroup& servers, Workers& workers,
+        LostTime& lost_time)
+      : job_(job), hosts_(hosts), servers_(servers), workers_(workers), lost_time_(lost_time) {}
+
+  /// Removes members that died from the contributors of the present epoch.
+  void shrink();
+  /// Begins the next epoch if everybody has arrived and nothing else is awaited.
+  void cross_boundary();
+  /// Releases who waits, once all servers know the present commit.
+  void release();
+  /// Ends the job if it lacked members for --min-workers-timeout.
+  void check_least();
+
+  void apply(const Committed& r);
+  void apply(const EpochBegan& r);
+  void apply(const RolledBack& r);
+
+  /// What the next boundary waits for, or why nothing changes; empty if nothing is pending.
+  [[nodiscard]] const std::string& pending_reason() const { return pending_reason_; }
+
+ private:
+  /// The plan gives fewer members than there have to be: the boundary waits.
+  [[nodiscard]] bool waits_for_more(const Plan& plan, Epoch next);
+  /// Begins an epoch with the planned changes, if there are any, in one record.
+  void commit(Epoch epoch, const Plan& plan);
+  [[nodiscard]] Committed committed(Epoch epoch, const Plan& plan, bool saves) const;
+  void note_committed(const Committed& c, const Plan& plan);
+  /// What a worker that waits is released with; nothing: it is neither a member nor leaving.
+  [[nodiscard]] std::optional<Release> release_of(const Worker& worker) const;
+
+  JobContext& job_;
+  HostTable& hosts_;
+  ServerGroup& servers_;
+  Workers& workers_;
+  LostTime& lost_time_;
+  std::string pending_reason_;
+};
+
+}  // namespace dt

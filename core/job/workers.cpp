@@ -1,0 +1,540 @@
+#include "core/job/workers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/job/job_text.h"
+#include "core/job/notes.h"
+#include "core/protocol/exit_code.h"
+
+namespace dt {
+
+void Workers::replayed() {
+  for (const auto& [id, w] : membership_.workers())
+    membership_.find(id)->maybe_started = hosts_.row(w.host).has_agent();
+}
+
+// ---------------------------------------------------------------- events
+
+void Workers::file_accepted(const HostsAccepted& e) {
+  if (e.hosts == membership_.file()) return;
+  for (const Host& host : membership_.refused_removals(e.hosts))
+    job_.out.note(Note::Kind::kRefusal, "base_host_kept",
+                  fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
+                              membership_.base_count(host)),
+                  std::nullopt, host);
+  job_.out.record(FileTaken{membership_.last_edit().next(), e.hosts});
+  job_.out.note(Note::Kind::kInfo, "file_accepted",
+                fmt::format("host_worker accepted: {}", join_hosts(e.hosts)));
+  if (const auto& beyond = membership_.beyond_limit(); !beyond.empty())
+    job_.out.note(Note::Kind::kRefusal, "beyond_max_workers",
+                  fmt::format("beyond --max-workers {}, and started when others go: {}",
+                              job_.options.limits.most, join_hosts(beyond)));
+  if (!job_.opened)
+    job_.out.note(
+        Note::Kind::kRefusal, "opaque",
+        "the command has not opened a distributed kvstore: the set of workers cannot change "
+        "until it does");
+}
+
+void Workers::places_asked(const PlacesAsked& e) {
+  const std::uint32_t count = std::min(e.count, membership_.empty_places(e.host));
+  if (count > 0) job_.out.record(PlacesWanted{e.host, count});
+}
+
+void Workers::attached(const Host& host, const std::vector<ProcessReport>& there) {
+  for (const ProcessReport& p : there) {
+    // Left over from before its host was given up as lost: fenced, and stopped now.
+    const WorkerId id(p.process.id);
+    if (p.process.role != Role::kWorker || id >= membership_.next_id()) continue;
+    const Worker* w = find(id);
+    if (w && w->state != WorkerState::kGone) continue;
+    if (!p.exit)
+      job_.out.add(Stop{p.process, host, Duration{}});
+    else if (!w)
+      job_.out.add(Acknowledge{p.process, host});
+  }
+  for (const WorkerId id : live_on(host)) {
+    const ProcessId process{Role::kWorker, id.value};
+    const bool runs = std::any_of(there.begin(), there.end(),
+                                  [process](const auto& p) { return p.process == process; });
+    if (runs)
+      confirmed(id);
+    else
+      unknown_to_agent(id);
+    if (job_.ending) return;
+  }
+}
+
+void Workers::confirmed(WorkerId worker) {
+  Worker& w = *membership_.find(worker);
+  w.maybe_started = false;
+  // A start journalled in an earlier term: the agent knows more than the journal.
+  if (w.state == WorkerState::kSeen)
+    membership_.advance(worker, WorkerEvent::kHostChosen, job_.now());
+  if (w.state == WorkerState::kPreparing)
+    membership_.advance(worker, WorkerEvent::kStartSent, job_.now());
+  if (servers_.all_listen()) job_.out.add(TellServers{worker, w.host, servers_.list()});
+  const bool enforced = leave_enforced_.count(worker) > 0;
+  if (w.state == WorkerState::kStopping || enforced)
+    job_.out.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.stop_grace});
+  if (w.state == WorkerState::kMember && job_.boundary.members() != job_.boundary.contributors())
+    job_.out.add(TellShrunk{
+        worker, w.host, Shrunk{job_.boundary.generation(), job_.boundary.contributors().front()}});
+}
+
+void Workers::unknown_to_agent(WorkerId worker) {
+  Worker& w = *membership_.find(worker);
+  w.maybe_started = false;
+  switch (w.state) {
+    case WorkerState::kSeen:
+    case WorkerState::kPreparing:
+    case WorkerState::kGone:
+      return;
+    case WorkerState::kStarting:
+      membership_.advance(worker, WorkerEvent::kStartLost, job_.now());
+      return;
+    case WorkerState::kStopping:
+      return gone(worker, ExitStatus{}, "it was never started");
+    case WorkerState::kWarm:
+    case WorkerState::kMember:
+    case WorkerState::kLeaving:
+      ended(
+          ProcessEnded{{Role::kWorker, worker.value}, {0, 9}, "its agent does not know it", false});
+      return;
+  }
+}
+
+void Workers::started(WorkerId worker) {
+  if (Worker* w = membership_.find(worker)) w->why.clear();
+}
+
+void Workers::store_opened(WorkerId worker) {
+  job_.opened = true;
+  if (Worker* w = membership_.find(worker)) w->opened = true;
+}
+
+bool Workers::arrived(const WorkerArrived& e) {
+  Worker* w = membership_.find(e.worker);
+  if (!w) return false;
+  job_.opened = true;
+  w->opened = true;
+  // It came before the servers were replaced, or does not know that: it comes again.
+  if (e.servers != servers_.since() && w->state != WorkerState::kLeaving) return false;
+  switch (w->state) {
+    case WorkerState::kSeen:
+    case WorkerState::kPreparing:
+    case WorkerState::kStarting:
+      joined(*w, e.epoch);
+      return false;
+    case WorkerState::kMember:
+      return member_arrived(*w, e);
+    case WorkerState::kLeaving:
+      job_.boundary.await_release(e.worker);
+      return false;
+    case WorkerState::kWarm:
+    case WorkerState::kStopping:
+    case WorkerState::kGone:
+      return false;
+  }
+  return false;
+}
+
+void Workers::joined(Worker& w, Epoch epoch) {
+  membership_.advance(w.id, WorkerEvent::kJoined, job_.now());
+  if (w.base && job_.initial()) {
+    static_cast<void>(job_.boundary.arrive(w.id, job_.options.first_epoch.value_or(epoch)));
+  } else {
+    job_.out.note(Note::Kind::kInfo, "worker_warm",
+                  fmt::format("worker {} on {} is ready and joins at the next epoch", w.id, w.host),
+                  w.id, w.host);
+  }
+}
+
+bool Workers::member_arrived(Worker& w, const WorkerArrived& e) {
+  const bool is_ordinary = !job_.initial() && !job_.boundary.returns_to();
+  if (e.join && is_ordinary) {
+    job_.boundary.await_release(w.id);
+    return false;
+  }
+  switch (job_.boundary.arrive(w.id, e.epoch)) {
+    case Boundary::Arrival::kCounted:
+      return is_ordinary && lost_time_.arrived(w.id);
+    case Boundary::Arrival::kReleased:
+      job_.boundary.await_release(w.id);
+      return false;
+    case Boundary::Arrival::kWrong:
+      w.why = fmt::format("it came to epoch {} while the job is in epoch {}", e.epoch,
+                          job_.boundary.epoch()->value);
+      job_.out.note(Note::Kind::kFailure, "wrong_epoch",
+                    fmt::format("worker {} on {} is stopped: {}", w.id, w.host, w.why), w.id,
+                    w.host);
+      job_.out.add(Stop{{Role::kWorker, w.id.value}, w.host, Duration{}});
+      return false;
+  }
+  return false;
+}
+
+void Workers::busy(WorkerId worker) {
+  if (Worker* w = membership_.find(worker)) w->active = job_.now();
+}
+
+void Workers::ended(const ProcessEnded& e) {
+  const Worker* w = find(WorkerId(e.process.id));
+  if (e.process.role != Role::kWorker || !w) return;
+  if (w->state != WorkerState::kGone) process_ended(e);
+  job_.out.add(Acknowledge{e.process, w->host});
+}
+
+void Workers::fence(WorkerId worker, std::string why) {
+  ProcessEnded e;
+  e.process = {Role::kWorker, worker.value};
+  e.status.signal = 9;
+  e.why = std::move(why);
+  process_ended(e);
+}
+
+void Workers::process_ended(const ProcessEnded& e) {
+  const WorkerId id(e.process.id);
+  const Worker* w = find(id);
+  ExitStatus status = e.status;
+  if (e.never_ran && status.clean()) status.code = kExitCommandFailed;
+  const std::string reason = e.why.empty() ? to_string(status) : e.why;
+  const Host host = w->host;
+  const bool base_start = w->base && job_.initial();
+  const bool newcomer = on_the_way(w->state) && !base_start;
+  const bool member = w->state == WorkerState::kMember || base_start;
+  if (newcomer) {
+    gone(id, status, fmt::format("ended before it joined: {}", reason));
+    host_failed(host, "start", fmt::format("worker {} ended before it joined: {}", id, reason));
+  } else {
+    if (member && !status.clean()) lost_time_.member_died(job_.now());
+    gone(id, status, status.clean() ? "" : e.why);
+    if (member && !job_.initial() && !status.clean() && !job_.finishing())
+      hosts_.restart_later(host, id, reason, restart_budget(host));
+  }
+}
+
+void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
+  const Worker* w = find(worker);
+  if (!w || w->state == WorkerState::kGone) return;
+  WorkerGone gone{worker, status, why, {}};
+  Note ended{
+      Note::Kind::kMeasure, "worker_ended",
+      fmt::format("worker {} on {}: {}", worker, w->host, why.empty() ? to_string(status) : why),
+      worker, w->host};
+  ended.numbers.emplace_back("code", status.shell_code());
+  const bool own_end = w->state != WorkerState::kLeaving && status.clean() && why.empty();
+  if (w->was_member && !job_.initial() && !own_end)
+    gone.log.push_back(job_.log_line(false, w->host));
+  const Duration member = w->state == WorkerState::kMember ? job_.now() - w->since : Duration{};
+  auto notes = change_notes(gone);
+  job_.out.record(std::move(gone));
+  job_.out.add(std::move(ended));
+  for (Note& removed : notes) {
+    if (member > Duration{}) removed.numbers.emplace_back("member_s", seconds(member));
+    job_.out.add(std::move(removed));
+  }
+}
+
+void Workers::host_failed(const Host& host, std::string check, const std::string& why) {
+  if (membership_.wanted(host) == 0 && !job_.initial()) return;  // its failure is nobody's loss
+  // While a newcomer's process runs, a host that cannot be reached keeps nobody from going on.
+  const bool keeps_waiting = check == "start" || !a_newcomer_runs();
+  if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
+    job_.futile.add(at_host(host, why));
+  hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host));
+  if (job_.ending) return;
+  // The same workers try again: an id is spent only on a process.
+  std::vector<WorkerId> waiting;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == host && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing))
+      waiting.push_back(id);
+  for (const WorkerId id : waiting) {
+    Worker& w = *membership_.find(id);
+    membership_.advance(id, WorkerEvent::kHostFailed, job_.now());
+    w.has_failed = true;
+    w.why = why;
+  }
+}
+
+void Workers::host_lost(const Host& host, const std::string& why) {
+  for (const WorkerId id : live_on(host)) {
+    const Worker& w = *find(id);
+    if (!may_run(w.state) && !w.maybe_started) continue;
+    ended(ProcessEnded{{Role::kWorker, id.value}, {0, 9}, why, false});
+    if (job_.ending) return;
+  }
+}
+
+void Workers::servers_listen() {
+  for (const auto& [id, w] : membership_.workers()) {
+    if (!may_run(w.state)) continue;
+    job_.out.add(TellServers{id, w.host, servers_.list()});
+    // Only now it can connect.
+    if (w.state == WorkerState::kStarting) membership_.find(id)->since = job_.now();
+  }
+}
+
+void Workers::check_start() {
+  if (!job_.initial()) return;
+  if (hosts_.start_is_too_late()) return hosts_.end_failed_start();
+  // Until then everybody waits for the servers, which have deadlines of their own.
+  if (!servers_.all_listen()) {
+    start_counts_from_ = job_.now();
+    return;
+  }
+  const bool someone_arrived = !job_.boundary.arrivals().empty();
+  // An opaque command never arrives and need not.
+  if (!someone_arrived && !job_.opened && !job_.options.is_start_timeout_set) return;
+  const Worker* late = nullptr;
+  for (const auto& [id, w] : membership_.workers()) {
+    if (!w.base || w.state == WorkerState::kGone) continue;
+    if (w.state != WorkerState::kStarting) {
+      if (!someone_arrived) return;  // its host is not ready, and the others wait for it
+      continue;
+    }
+    // As long as nobody has arrived it may be a script without boundaries, which uses its store.
+    Time since = someone_arrived ? w.since : std::max(w.since, w.active);
+    since = std::max(since, start_counts_from_.value_or(since));
+    const bool is_late = job_.now() - since >= job_.options.start_timeout;
+    if (!is_late && !someone_arrived) return;
+    // Who has not opened its store keeps those waiting who have.
+    if (is_late && (!late || (late->opened && !w.opened))) late = &w;
+  }
+  if (!late) return;
+  job_.end(kExitStartTimeout,
+           fmt::format("worker {} on {} did not reach its first epoch within {:.0f} s "
+                       "(--start-timeout){}",
+                       late->id, late->host, seconds(job_.options.start_timeout),
+                       someone_arrived ? "" : ", and no other worker did"));
+}
+
+void Workers::check_timeouts() {
+  if (job_.ending) return;
+  std::vector<WorkerId> ids;
+  for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
+  for (const WorkerId id : ids) {
+    const Worker& w = *membership_.find(id);
+    const Host host = w.host;
+    const Duration age = job_.now() - w.since;
+    if (w.state == WorkerState::kStarting && age >= job_.options.start_timeout) {
+      if (w.base && job_.initial()) continue;
+      membership_.advance(id, WorkerEvent::kUnwanted, job_.now());
+      job_.out.add(Stop{{Role::kWorker, id.value}, host, Duration{}});
+      host_failed(host, "start",
+                  fmt::format("worker {} did not become ready within {:.0f} s "
+                              "(--start-timeout)",
+                              id, seconds(job_.options.start_timeout)));
+    } else if (w.state == WorkerState::kLeaving && age >= job_.options.leave_timeout &&
+               leave_enforced_.insert(id).second) {
+      job_.out.note(Note::Kind::kFailure, "leave_enforced",
+                    fmt::format("worker {} on {} was told to leave {:.0f} s ago and is stopped now",
+                                id, host, seconds(age)),
+                    id, host);
+      job_.out.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});
+    }
+  }
+}
+
+void Workers::decide_exits() {
+  if (job_.ending || !job_.exits.any() || job_.boundary.arrivals().empty()) return;
+  const auto undecided = job_.exits.undecided();
+  if (job_.initial()) {
+    const auto& [id, host] = *undecided.begin();
+    return job_.end(
+        1, fmt::format("worker {} on {} ended with exit code 0 before its first epoch, and "
+                       "others wait for it there",
+                       id, host));
+  }
+  for (const auto& [id, host] : undecided) {
+    const bool was_wanted = membership_.present(host) < membership_.wanted(host);
+    MemberLeft left{id, host, was_wanted, {job_.log_line(false, host)}};
+    auto notes = change_notes(left);
+    job_.out.record(std::move(left));
+    for (Note& removed : notes) job_.out.add(std::move(removed));
+    if (!was_wanted) continue;
+    job_.out.note(Note::Kind::kRefusal, "worker_exited",
+                  fmt::format("worker {} on {} ended with exit code 0 while others go on; {}", id,
+                              host, stays_empty(host)),
+                  id, host);
+  }
+}
+
+// ---------------------------------------------------------------- records
+
+void Workers::apply(const JobBegan& r) {
+  membership_.begin(r.workers, job_.now());
+  std::vector<WorkerId> members;
+  for (const auto& [id, w] : membership_.workers()) members.push_back(id);
+  job_.boundary.begin(members);
+}
+
+void Workers::apply(const FileTaken& r) {
+  std::map<Host, std::uint32_t> before;
+  for (const auto& [host, h] : hosts_.all()) before[host] = membership_.wanted(host);
+  membership_.take_file(r.edit, r.hosts, job_.now());
+  // A host that was wanted less starts with a clean sheet when it is wanted again.
+  for (const auto& [host, count] : before)
+    if (membership_.wanted(host) < count) hosts_.wanted_less(host);
+}
+
+void Workers::apply(const WorkerAllotted& r) {
+  membership_.add_worker(r.worker, r.host, r.edit, job_.now());
+}
+
+void Workers::apply(const Committed& r) {
+  for (const WorkerId id : r.members) {
+    if (membership_.advance(id, WorkerEvent::kCommitted, job_.now()))
+      hosts_.member_joined(find(id)->host);
+  }
+  for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, job_.now());
+  if (!r.boundary) return;
+  if (!job_.finishing()) failure_ = {};  // who died earlier is no member of this view
+  membership_.swaps_done(r.members, r.leavers);
+}
+
+void Workers::apply(const EpochBegan&) {
+  // A base worker that took part in the first boundary was a member from the start.
+  for (const WorkerId id : job_.boundary.contributors())
+    if (const Worker* w = find(id)) membership_.advance(id, WorkerEvent::kCommitted, w->since);
+  if (!job_.finishing()) failure_ = {};
+}
+
+void Workers::forget_past() {
+  membership_.forget_gone(job_.boundary.members(), job_.now());
+  std::erase_if(leave_enforced_, [this](WorkerId id) { return !find(id); });
+}
+
+void Workers::apply(const WorkerGone& r) {
+  Worker* w = membership_.find(r.worker);
+  if (!w) return;
+  const std::string reason = r.why.empty() ? to_string(r.status) : r.why;
+  const bool contributes = is_contributor(r.worker);
+  // A member that ends well and was not removed has come to its program's end.
+  if (contributes && r.status.clean() && r.why.empty()) job_.exits.ended(r.worker, w->host);
+  if (contributes && !r.status.clean()) {
+    if (first_death_ == 0) first_death_ = r.status.shell_code();
+    if (!job_.finishing() && !job_.initial()) {
+      hosts_.member_died(w->host, r.log.empty() ? job_.out.now().wall_ns : r.log.front().wall_ns,
+                         restart_budget(w->host));
+      job_.futile.add(fmt::format("worker {} on {}: {}", w->id, w->host, reason));
+    }
+    if (failure_.code == 0)
+      failure_ = {r.status.shell_code(),
+                  fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
+                              job_.initial() ? " before its first epoch" : "", reason)};
+  }
+  membership_.advance(r.worker, WorkerEvent::kEnded, job_.now());
+  w->why = reason;
+  job_.boundary.forget(r.worker);
+  lost_time_.gone(r.worker);
+  hosts_.liveness().forget(r.worker);
+  job_.log_lines += r.log.size();
+}
+
+void Workers::apply(const MemberLeft& r) {
+  job_.exits.left(r.worker);
+  job_.log_lines += r.log.size();
+  if (!r.empties_place) return;
+  membership_.empty_place(r.host);
+  hosts_.member_left(
+      r.host, fmt::format("worker {} ended with exit code 0 while others went on: {}", r.worker,
+                          stays_empty(r.host)));
+}
+
+void Workers::apply(const PlacesWanted& r) {
+  membership_.fill_places(r.host, r.count);
+  hosts_.places_wanted(r.host);
+}
+
+void Workers::apply(const RolledBack&) {
+  for (const auto& [id, w] : membership_.workers())
+    membership_.advance(id, WorkerEvent::kServersReplaced, job_.now());
+}
+
+// ---------------------------------------------------------------- questions
+
+std::set<Host> Workers::hosts() const {
+  std::set<Host> out;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.state != WorkerState::kGone) out.insert(w.host);
+  return out;
+}
+
+std::vector<WorkerId> Workers::live_on(const Host& host) const {
+  std::vector<WorkerId> out;
+  for (const auto& [id, w] : membership_.workers())
+    if (w.host == host && w.state != WorkerState::kGone) out.push_back(id);
+  return out;
+}
+
+bool Workers::is_contributor(WorkerId worker) const {
+  const auto& all = job_.boundary.contributors();
+  return std::find(all.begin(), all.end(), worker) != all.end();
+}
+
+bool Workers::anyone_runs() const {
+  return std::any_of(membership_.workers().begin(), membership_.workers().end(),
+                     [](const auto& w) { return w.second.state != WorkerState::kGone; });
+}
+
+bool Workers::anyone_leaves() const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(), [](const auto& w) {
+    return w.second.state == WorkerState::kLeaving || w.second.state == WorkerState::kStopping;
+  });
+}
+
+Time Workers::last_change() const {
+  Time last{};
+  for (const auto& [id, w] : membership_.workers()) last = std::max(last, w.since);
+  return last;
+}
+
+bool Workers::a_newcomer_runs() const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(), [](const auto& w) {
+    return on_the_way(w.second.state) && may_run(w.second.state);
+  });
+}
+
+bool Workers::start_waits_for(const Host& host) const {
+  const auto& workers = membership_.workers();
+  return std::any_of(workers.begin(), workers.end(),
+                     [&host](const auto& w) {
+                       return w.second.base && w.second.host == host &&
+                              (w.second.state == WorkerState::kSeen ||
+                               w.second.state == WorkerState::kPreparing);
+                     }) ||
+         servers_.awaits_start_on(host);
+}
+
+bool Workers::hears_a_contributor() const {
+  const auto& all = job_.boundary.contributors();
+  return std::any_of(all.begin(), all.end(), [this](WorkerId id) {
+    const Worker* w = find(id);
+    return w && hosts_.is_heard(w->host);
+  });
+}
+
+std::uint32_t Workers::restart_budget(const Host& host) const {
+  return job_.options.max_restarts * std::max(1U, membership_.wanted(host));
+}
+
+std::uint32_t Workers::futile_limit() const {
+  constexpr std::uint32_t kLeast = 10;
+  constexpr std::uint32_t kPerWorker = 3;
+  if (job_.options.max_futile_restarts > 0) return job_.options.max_futile_restarts;
+  std::uint32_t wanted = 0;
+  for (const Host& host : membership_.hosts()) wanted += membership_.wanted(host);
+  return std::max(kLeast, kPerWorker * wanted);
+}
+
+std::string Workers::stays_empty(const Host& host) const {
+  if (!job_.options.is_elastic) return "its place stays empty";
+  return fmt::format("its place stays empty until its line is written again, or: dtctl add {}",
+                     host);
+}
+
+}  // namespace dt

@@ -1,0 +1,135 @@
+/// The job's workers: the life of each one, and what its end means for its host and for the job.
+/// Newcomers are started by core/job/newcomers.h, views are decided by core/job/views.h. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/files/hosts.h"
+#include "core/job/context.h"
+#include "core/job/host_table.h"
+#include "core/job/lost_time.h"
+#include "core/job/membership.h"
+#include "core/job/server_group.h"
+
+namespace dt {
+
+class Workers {
+ public:
+  Workers(JobContext& job, HostTable& hosts, ServerGroup& servers, LostTime& lost_time)
+      : job_(job),
+        hosts_(hosts),
+        servers_(servers),
+        lost_time_(lost_time),
+        membership_(job.options.limits) {}
+
+  /// After the replay: workers of hosts with an agent may run.
+  void replayed();
+
+  // Events.
+  void file_accepted(const HostsAccepted& e);
+  void places_asked(const PlacesAsked& e);
+  /// An agent is attached, with these processes.
+  void attached(const Host& host, const std::vector<ProcessReport>& there);
+  void started(WorkerId worker);
+  void store_opened(WorkerId worker);
+  /// True: a member has arrived at the boundary, and had not before.
+  [[nodiscard]] bool arrived(const WorkerArrived& e);
+  /// A server sees it contribute.
+  void busy(WorkerId worker);
+  void ended(const ProcessEnded& e);
+  /// It counts as ended, whether or not its process has.
+  void fence(WorkerId worker, std::string why);
+  /// A host could not be reached or prepared, or a worker did not start there.
+  void host_failed(const Host& host, std::string check, const std::string& why);
+  /// The processes of a host are lost.
+  void host_lost(const Host& host, const std::string& why);
+  /// All servers listen: tells every worker where.
+  void servers_listen();
+  /// Ends the job if a base worker, or every one of them, does not come to its first boundary.
+  void check_start();
+  /// Stops newcomers that do not become ready and leavers that do not leave.
+  void check_timeouts();
+
+  /// Members that ended with exit code 0 have left, once another one has arrived at a boundary.
+  void decide_exits();
+
+  // For the other machines.
+  /// Applies an event to a worker's life; false if it means nothing in its state.
+  bool advance(WorkerId worker, WorkerEvent event) {
+    return membership_.advance(worker, event, job_.now());
+  }
+  /// Journals the worker's end.
+  void gone(WorkerId worker, ExitStatus status, const std::string& why);
+  /// The worker has had its first release as a member.
+  void greeted(WorkerId worker) { membership_.find(worker)->greeted = true; }
+
+  void apply(const JobBegan& r);
+  void apply(const FileTaken& r);
+  void apply(const WorkerAllotted& r);
+  void apply(const Committed& r);
+  void apply(const EpochBegan& r);
+  void apply(const WorkerGone& r);
+  void apply(const MemberLeft& r);
+  void apply(const PlacesWanted& r);
+  void apply(const RolledBack& r);
+  /// Workers of earlier views are not kept.
+  void forget_past();
+
+  /// The first member of the present view that failed.
+  struct Failure {
+    int code = 0;  ///< 0: none has.
+    std::string why;
+  };
+  [[nodiscard]] const Failure& failure() const { return failure_; }
+  /// The exit code of the first death in the job; 0: nobody has died.
+  [[nodiscard]] int first_death() const { return first_death_; }
+  [[nodiscard]] const Membership& membership() const { return membership_; }
+  [[nodiscard]] const Worker* find(WorkerId worker) const { return membership_.find(worker); }
+  /// Hosts with a worker that is not gone.
+  [[nodiscard]] std::set<Host> hosts() const;
+  [[nodiscard]] bool anyone_runs() const;
+  [[nodiscard]] bool anyone_leaves() const;
+  /// When the last of all changed its state.
+  [[nodiscard]] Time last_change() const;
+  /// Somebody trains on a host that is heard.
+  [[nodiscard]] bool hears_a_contributor() const;
+  /// Deaths on this host that are made good.
+  [[nodiscard]] std::uint32_t restart_budget(const Host& host) const;
+  /// Futile tries after which the job ends.
+  [[nodiscard]] std::uint32_t futile_limit() const;
+
+ private:
+  void joined(Worker& w, Epoch epoch);
+  [[nodiscard]] bool member_arrived(Worker& w, const WorkerArrived& e);
+  /// Its agent runs it.
+  void confirmed(WorkerId worker);
+  /// Its agent does not know it.
+  void unknown_to_agent(WorkerId worker);
+  /// Its process has ended, or counts as ended.
+  void process_ended(const ProcessEnded& e);
+  [[nodiscard]] std::vector<WorkerId> live_on(const Host& host) const;
+  [[nodiscard]] bool is_contributor(WorkerId worker) const;
+  [[nodiscard]] bool a_newcomer_runs() const;
+  /// A base worker or server of this host was not started yet.
+  [[nodiscard]] bool start_waits_for(const Host& host) const;
+  /// That a place of the host stays empty, and what fills it.
+  [[nodiscard]] std::string stays_empty(const Host& host) const;
+
+  JobContext& job_;
+  HostTable& hosts_;
+  ServerGroup& servers_;
+  LostTime& lost_time_;
+  Membership membership_;
+  Failure failure_;
+  int first_death_ = 0;
+  std::set<WorkerId> leave_enforced_;
+  std::optional<Time> start_counts_from_;  ///< Until then the servers did not listen.
+};
+
+}  // namespace dt
