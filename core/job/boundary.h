@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/time.h"
 
 namespace dt {
 
