@@ -12,9 +12,6 @@
 
 namespace dt::launcher {
 
-/// The descriptor on which a daemon gets its lock (see AgentFiles::lock).
-inline constexpr int kDaemonLockFd = 3;
-
 struct AgentOptions {
   std::string job;
   std::string host;                                    ///< As written by the user.

@@ -14,17 +14,15 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "core/protocol/control_messages.h"
-#include "io/job/spec.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
-#include "launcher/agent/agent.h"
+#include "launcher/agent/agent_files.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {
@@ -37,36 +35,6 @@ constexpr auto kStartDeadline = std::chrono::seconds(20);
 constexpr auto kRetry = std::chrono::milliseconds(10);
 /// For a guard to end: longer than it needs, but for processes that the kernel cannot end.
 constexpr auto kGuardDeadline = std::chrono::seconds(5);
-
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
-bool is_file_name(std::string_view name) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
-  };
-  return !name.empty() && name.size() <= 128 && name[0] != '.' &&
-         std::all_of(name.begin(), name.end(), plain);
-}
-
-/// The folder above ours: made by us or shared like /run/user/N, never writable for strangers.
-Result<void> check_parent(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return tl::unexpected(errno_error(
-        errno, fmt::format("make folder {} (XDG_RUNTIME_DIR must name a folder of yours)", path)));
-  struct stat st {};
-  if (::lstat(path.c_str(), &st) != 0) return tl::unexpected(errno_error(errno, path));
-  if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 022) != 0)
-    return fail(ErrorKind::kDenied,
-                "{} must be a folder of yours that others cannot write to; "
-                "remove it, or set XDG_RUNTIME_DIR to a folder of yours",
-                path);
-  return {};
-}
 
 std::optional<io::Fd> try_connect(const std::string& path) {
   io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -127,40 +95,6 @@ std::string last_words(const std::string& log) {
   return last;
 }
 
-AgentFiles files_beside(std::string stem) {
-  AgentFiles files;
-  files.folder = stem.substr(0, stem.rfind('/'));
-  files.socket = stem + ".sock";
-  files.lock = stem + ".lock";
-  files.log = stem + ".log";
-  return files;
-}
-
-std::string stem_in(const std::string& folder, const std::string& host) {
-  return fmt::format("{}/agent-{:016x}", folder, fnv1a(host));
-}
-
-/// Where an agent of the job may be, the likeliest first. XDG_RUNTIME_DIR is not the same in every
-/// session: sudo, cron and a system unit have none, and who logs in gets it only from systemd.
-std::vector<AgentFiles> candidates(const AttachOptions& options, const AgentFiles& own) {
-  std::vector<AgentFiles> all;
-  const auto add = [&all](AgentFiles files) {
-    const bool is_there = std::any_of(all.begin(), all.end(), [&files](const AgentFiles& other) {
-      return other.socket == files.socket;
-    });
-    if (!is_there) all.push_back(std::move(files));
-  };
-  constexpr std::string_view kSuffix = ".sock";
-  if (options.socket.starts_with('/') && options.socket.ends_with(kSuffix) &&
-      options.socket.size() < sizeof(sockaddr_un::sun_path))
-    add(files_beside(options.socket.substr(0, options.socket.size() - kSuffix.size())));
-  add(own);
-  for (const char* base : {"/run/user/{}/dtlaunch/{}", "/tmp/dtlaunch-{}/{}"})
-    add(files_beside(
-        stem_in(fmt::format(fmt::runtime(base), ::getuid(), options.job), options.host)));
-  return all;
-}
-
 /// An agent, or the guard of one, lives: it holds the lock. A folder below /tmp may be another
 /// user's: only a file of ours counts.
 bool is_held(const std::string& lock) {
@@ -202,7 +136,8 @@ class StartLock {
 };
 
 Result<io::Fd> connect_or_sweep(const AttachOptions& options, const AgentFiles& own) {
-  const std::vector<AgentFiles> all = candidates(options, own);
+  const std::vector<AgentFiles> all =
+      agent_files_anywhere(options.job, options.host, own, options.socket);
   const auto deadline = Clock::now() + kGuardDeadline;
   for (;;) {
     if (auto fd = connect_any(all)) return std::move(*fd);
@@ -223,7 +158,8 @@ Result<io::Fd> connect_or_sweep(const AttachOptions& options, const AgentFiles& 
 }
 
 Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles& files) {
-  const std::vector<AgentFiles> all = candidates(options, files);
+  const std::vector<AgentFiles> all =
+      agent_files_anywhere(options.job, options.host, files, options.socket);
   const auto deadline = Clock::now() + kStartDeadline;
   pid_t daemon = 0;
   while (Clock::now() < deadline) {
@@ -266,27 +202,6 @@ void copy(int from, int to) {
 }
 
 }  // namespace
-
-Result<AgentFiles> agent_files(const std::string& job, const std::string& host) {
-  if (!is_file_name(job))
-    return fail(ErrorKind::kInvalid, "job name '{}': letters, digits, '-', '_' and '.' only", job);
-  AgentFiles files = files_beside(stem_in(io::default_runtime_dir(job), host));
-  if (files.socket.size() >= sizeof(sockaddr_un::sun_path))
-    return fail(
-        ErrorKind::kInvalid,
-        "{} is too long for a socket's address ({} bytes at most): set XDG_RUNTIME_DIR to a "
-        "shorter folder",
-        files.socket, sizeof(sockaddr_un::sun_path) - 1);
-  return files;
-}
-
-Result<void> make_agent_folder(const AgentFiles& files) {
-  const auto parent = std::filesystem::path(files.folder).parent_path();
-  std::error_code ignored;
-  std::filesystem::create_directories(parent.parent_path(), ignored);
-  if (auto checked = check_parent(parent.string()); !checked) return checked;
-  return io::make_private_dir(files.folder);
-}
 
 Result<io::Fd> connect_agent(const AttachOptions& options) {
   auto files = agent_files(options.job, options.host);

@@ -9,20 +9,6 @@
 
 namespace dt::launcher {
 
-/// Where an agent's files lie on its host.
-struct AgentFiles {
-  std::string folder;  ///< io::default_runtime_dir(job), 0700
-  std::string socket;  ///< 0600
-  std::string lock;    ///< Held (flock) by the agent and its guard as long as either lives.
-  std::string log;     ///< The agent's stderr.
-};
-
-/// An error for job names that are no file names or a folder too long for a socket's address.
-[[nodiscard]] Result<AgentFiles> agent_files(const std::string& job, const std::string& host);
-
-/// Makes the folder (0700, mine) and checks that nobody else can replace it.
-[[nodiscard]] Result<void> make_agent_folder(const AgentFiles& files);
-
 struct AttachOptions {
   std::string job;
   std::string host;

@@ -24,7 +24,7 @@
 #include "io/process_tree.h"
 #include "io/task_group.h"
 #include "launcher/agent/agent.h"
-#include "launcher/agent/bridge.h"
+#include "launcher/agent/agent_files.h"
 #include "launcher/agent/gpu_watch.h"
 #include "launcher/agent/guard.h"
 #include "launcher/agent/kept_ports.h"

@@ -1,0 +1,101 @@
+#include "launcher/agent/agent_files.h"
+
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "io/job/spec.h"
+
+namespace dt::launcher {
+namespace {
+
+std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+bool is_file_name(std::string_view name) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() <= 128 && name[0] != '.' &&
+         std::all_of(name.begin(), name.end(), plain);
+}
+
+/// The folder above ours: made by us or shared like /run/user/N, never writable for strangers.
+Result<void> check_parent(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return tl::unexpected(errno_error(
+        errno, fmt::format("make folder {} (XDG_RUNTIME_DIR must name a folder of yours)", path)));
+  struct stat st {};
+  if (::lstat(path.c_str(), &st) != 0) return tl::unexpected(errno_error(errno, path));
+  if (!S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() || (st.st_mode & 022) != 0)
+    return fail(ErrorKind::kDenied,
+                "{} must be a folder of yours that others cannot write to; "
+                "remove it, or set XDG_RUNTIME_DIR to a folder of yours",
+                path);
+  return {};
+}
+
+AgentFiles files_beside(std::string stem) {
+  AgentFiles files;
+  files.folder = stem.substr(0, stem.rfind('/'));
+  files.socket = stem + ".sock";
+  files.lock = stem + ".lock";
+  files.log = stem + ".log";
+  return files;
+}
+
+std::string stem_in(const std::string& folder, const std::string& host) {
+  return fmt::format("{}/agent-{:016x}", folder, fnv1a(host));
+}
+
+}  // namespace
+
+Result<AgentFiles> agent_files(const std::string& job, const std::string& host) {
+  if (!is_file_name(job))
+    return fail(ErrorKind::kInvalid, "job name '{}': letters, digits, '-', '_' and '.' only", job);
+  AgentFiles files = files_beside(stem_in(io::default_runtime_dir(job), host));
+  if (files.socket.size() >= sizeof(sockaddr_un::sun_path))
+    return fail(
+        ErrorKind::kInvalid,
+        "{} is too long for a socket's address ({} bytes at most): set XDG_RUNTIME_DIR to a "
+        "shorter folder",
+        files.socket, sizeof(sockaddr_un::sun_path) - 1);
+  return files;
+}
+
+Result<void> make_agent_folder(const AgentFiles& files) {
+  const auto parent = std::filesystem::path(files.folder).parent_path();
+  std::error_code ignored;
+  std::filesystem::create_directories(parent.parent_path(), ignored);
+  if (auto checked = check_parent(parent.string()); !checked) return checked;
+  return io::make_private_dir(files.folder);
+}
+
+std::vector<AgentFiles> agent_files_anywhere(const std::string& job, const std::string& host,
+                                             const AgentFiles& own, const std::string& socket) {
+  std::vector<AgentFiles> all;
+  const auto add = [&all](AgentFiles files) {
+    const bool is_there = std::any_of(all.begin(), all.end(), [&files](const AgentFiles& other) {
+      return other.socket == files.socket;
+    });
+    if (!is_there) all.push_back(std::move(files));
+  };
+  constexpr std::string_view kSuffix = ".sock";
+  if (socket.starts_with('/') && socket.ends_with(kSuffix) &&
+      socket.size() < sizeof(sockaddr_un::sun_path))
+    add(files_beside(socket.substr(0, socket.size() - kSuffix.size())));
+  add(own);
+  for (const char* base : {"/run/user/{}/dtlaunch/{}", "/tmp/dtlaunch-{}/{}"})
+    add(files_beside(stem_in(fmt::format(fmt::runtime(base), ::getuid(), job), host)));
+  return all;
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,35 @@
+/// Where the files of an agent lie on its host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+
+namespace dt::launcher {
+
+struct AgentFiles {
+  std::string folder;  ///< io::default_runtime_dir(job), 0700
+  std::string socket;  ///< 0600
+  std::string lock;    ///< Held (flock) by the agent and its guard as long as either lives.
+  std::string log;     ///< The agent's stderr.
+};
+
+/// The descriptor on which a daemon gets its lock.
+inline constexpr int kDaemonLockFd = 3;
+
+/// An error for job names that are no file names or a folder too long for a socket's address.
+[[nodiscard]] Result<AgentFiles> agent_files(const std::string& job, const std::string& host);
+
+/// Where an agent of the job may be, the likeliest first: at `socket`, if it is known of it, then
+/// `own`. XDG_RUNTIME_DIR is not the same in every session: sudo, cron and a system unit have none,
+/// and who logs in gets it only from systemd.
+[[nodiscard]] std::vector<AgentFiles> agent_files_anywhere(const std::string& job,
+                                                           const std::string& host,
+                                                           const AgentFiles& own,
+                                                           const std::string& socket);
+
+/// Makes the folder (0700, mine) and checks that nobody else can replace it.
+[[nodiscard]] Result<void> make_agent_folder(const AgentFiles& files);
+
+}  // namespace dt::launcher
