@@ -1,27 +1,29 @@
 #include "launcher/agent/agent.h"
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <cerrno>
 #include <csignal>
-#include <fstream>
 
-#include "io/descriptor_limit.h"
+#include "core/protocol/gpu_health.h"
+#include "io/clock.h"
+#include "io/nvml.h"
 #include "io/process_tree.h"
-#include "launcher/agent/internal.h"
+#include "launcher/agent/child.h"
+#include "launcher/agent/machine.h"
 #include "launcher/bundle_use.h"
-#include "launcher/prune.h"
 
 namespace dt::launcher {
 namespace {
 
+namespace asio = io::asio;
+using Clock = std::chrono::steady_clock;
+using io::awaitable;
 using io::tok;
 using namespace std::chrono_literals;
 
@@ -29,49 +31,42 @@ using namespace std::chrono_literals;
 constexpr auto kShutdownSlack = 5s;
 constexpr std::uint32_t kTermSignalGrace_ms = 5000;
 constexpr auto kHousekeeping = 250ms;
-constexpr auto kGuardRetry = 1s;
-
-/// Nothing of whoever started us stays open, least of all an ssh channel's pipes.
-void leave_the_caller() {
-  ::syscall(SYS_close_range, static_cast<unsigned>(kDaemonLockFd) + 1, ~0U, 0U);
-  if (::chdir("/") != 0) ::_exit(1);
-  ::fcntl(kDaemonLockFd, F_SETFD, FD_CLOEXEC);
-  ::signal(SIGHUP, SIG_IGN);
-  ::signal(SIGPIPE, SIG_IGN);
-  ::prctl(PR_SET_NAME, "dtagent");  // it was run as /proc/self/exe
-}
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  DT_CHECK(::getrandom(&number, sizeof number, 0) == sizeof number, "no random numbers");
-  return number;
-}
+/// Often enough for people who look at status.
+constexpr auto kUsageInterval = 5s;
+/// For the last messages on a link that is about to be closed.
+constexpr auto kFarewellDeadline = 2s;
 
 }  // namespace
 
 Agent::Agent(asio::io_context& context, AgentOptions options, AgentFiles files, GuardPlan plan,
-             Guard guard, std::uint64_t incarnation, Inherited inherited)
+             Guard guard, std::uint64_t incarnation, ProcessDefaults defaults)
     : executor_(context.get_executor()),
       options_(std::move(options)),
       files_(std::move(files)),
-      plan_(std::move(plan)),
-      guard_(std::move(guard)),
+      defaults_(std::move(defaults)),
       incarnation_(incarnation),
-      inherited_(inherited),
-      boot_id_(first_line("/proc/sys/kernel/random/boot_id")),
       log_(STDERR_FILENO),
-      acceptor_(context),
       tasks_(executor_),
+      guard_(std::move(plan), std::move(guard), log_),
       gpus_(executor_, GpuWatch::Options()),
-      pump_wake_(executor_, asio::steady_timer::time_point::max()),
+      link_(options_.lonely_timeout, io::steady_now()),
+      output_(executor_, options_.spool_bytes, processes_, link_),
+      listener_(context, files_.socket, processes_, kept_out_, log_),
       stop_wake_(executor_, asio::steady_timer::time_point::max()) {}
 
 awaitable<void> Agent::run() {
-  tasks_.spawn(accept_all());
-  tasks_.spawn(pump());
+  Listener::Handlers handlers;
+  handlers.supervisor = [this](Channel channel, AgentHello hello) {
+    return serve_supervisor(std::move(channel), std::move(hello));
+  };
+  handlers.process = [this](Channel channel, ProcessPtr process) {
+    return serve_process(std::move(channel), std::move(process));
+  };
+  tasks_.spawn(listener_.run(tasks_, std::move(handlers)));
+  tasks_.spawn(output_.run());
   tasks_.spawn(housekeeping());
-  tasks_.spawn(tell_usage());
-  tasks_.spawn(watch_guard());
+  tasks_.spawn(send_usage());
+  tasks_.spawn(guard_.run());
   tasks_.spawn(watch_signals());
   tasks_.spawn(gpus_.run());
   tasks_.spawn(keep_bundle_in_use());
@@ -80,85 +75,318 @@ awaitable<void> Agent::run() {
   co_await tasks_.join();
 }
 
-awaitable<void> Agent::live_and_end() {
-  while (!stop_requested_) co_await stop_wake_.async_wait(tok);
-  co_await stop_all();
-  gpus_.stop();
-  co_await sweep_all();
-  // Whoever is attached hears the last of it; nobody new can come.
-  ::unlink(files_.socket.c_str());
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
-  const auto deadline = Clock::now() + kFarewellDeadline;
-  const auto unsaid = [](const auto& one) {
-    return !one.second->spool.empty() || !one.second->exit_told;
-  };
-  while (link_ && Clock::now() < deadline &&
-         (link_->queued_bytes() > 0 || std::any_of(processes_.begin(), processes_.end(), unsaid)))
-    co_await io::sleep_for(2ms);
-  ::unlink(files_.log.c_str());
-  if (link_) link_->close();
-  tasks_.cancel();
-}
+// ---------------------------------------------------------------- connections
 
-awaitable<void> Agent::housekeeping() {
+awaitable<void> Agent::serve_supervisor(Channel channel, AgentHello hello) {
+  if (auto why = objection(hello); !why.empty()) {
+    log_.warn("refused a supervisor: {}", why);
+    ++kept_out_.refused;
+    co_await refuse(channel, std::move(why));
+    co_return;
+  }
+  attach(channel, hello);
   for (;;) {
-    co_await io::sleep_for(link_ ? beat_ : Duration(kHousekeeping));
-    if (link_) {
-      Beat beat;
-      beat.count = ++beats_;
-      tell(beat);
+    auto frame = co_await channel->receive();
+    if (!frame && frame.error().kind == ErrorKind::kProtocol) count_dropped(frame.error());
+    if (!frame || channel != link_.channel()) break;  // replaced: nothing it sends counts any more
+    link_.on_message(io::steady_now());
+    if (auto done = handle_frame(*frame); !done) {
+      count_dropped(done.error());
+      break;
     }
-    if (link_ && kept_out_ != kept_out_told_) tell(kept_out_told_ = kept_out_);
-    if (link_) {
-      if (auto health = gpu_health(); health != gpu_health_told_)
-        tell(gpu_health_told_ = std::move(health));
+  }
+  link_.detach(channel, io::steady_now());
+}
+
+void Agent::count_dropped(const Error& why) {
+  ++kept_out_.dropped;
+  log_.warn("supervisor link dropped: {}", why.message);
+}
+
+awaitable<void> Agent::refuse(Channel channel, std::string why) {
+  Refused refused;
+  refused.why = std::move(why);
+  channel->send(refused);
+  asio::steady_timer deadline(executor_, kFarewellDeadline);
+  using namespace asio::experimental::awaitable_operators;
+  auto race = channel->flush() || deadline.async_wait(tok);
+  co_await std::move(race);
+}
+
+std::string Agent::objection(const AgentHello& hello) const {
+  if (hello.version != kProtocolVersion)
+    return fmt::format("the agent speaks version {} of the protocol, the supervisor {}",
+                       kProtocolVersion, hello.version);
+  if (hello.job != options_.job || hello.host != options_.host)
+    return fmt::format("this agent belongs to job {} on host {}, not to job {} on host {}",
+                       options_.job, options_.host, hello.job, hello.host);
+  if (hello.term < link_.term())
+    return fmt::format("a supervisor of term {} has taken over from term {}", link_.term(),
+                       hello.term);
+  if (stop_requested_) return "the agent is stopping";
+  return {};
+}
+
+void Agent::attach(Channel channel, const AgentHello& hello) {
+  link_.attach(std::move(channel), hello, io::steady_now());
+  kept_out_sent_ = {};
+  gpu_health_sent_ = {};
+  for (const auto& [id, offset] : hello.received)
+    if (const auto process = processes_.find(id)) process->output.spool.rewind(offset);
+  link_.send(state());
+  output_.wake();
+}
+
+awaitable<void> Agent::serve_process(Channel channel, ProcessPtr process) {
+  process->mailbox.connect(channel);
+  for (;;) {
+    auto frame = co_await channel->receive();
+    if (!frame && frame.error().kind == ErrorKind::kProtocol) ++kept_out_.dropped;
+    if (!frame || process->mailbox.connection() != channel) break;
+    FromProcess relayed;
+    relayed.process = process->id();
+    relayed.type = frame->type;
+    relayed.body = frame->body;
+    if (!process->mailbox.keep(std::move(*frame))) {
+      ++kept_out_.dropped;
+      log_.warn("{} said too much (type {}, {} bytes): its connection is dropped",
+                to_string(process->id()), relayed.type, relayed.body.size());
+      break;
     }
-    check_loneliness();
-    reap_adopted();
+    link_.send(relayed);
+  }
+  process->mailbox.disconnect(channel);
+  process->stream_ended();
+}
+
+// ---------------------------------------------------------------- the supervisor's messages
+
+template <class Message>
+Result<void> Agent::parse_and_handle(const wire::Frame& frame) {
+  auto message = wire::parse<Message>(frame.body);
+  if (!message) return tl::unexpected(message.error());
+  handle(*message);
+  return {};
+}
+
+Result<void> Agent::handle_frame(const wire::Frame& frame) {
+  switch (frame.type) {
+    case AgentHello::kType:
+      return parse_and_handle<AgentHello>(frame);
+    case StartProcess::kType:
+      return parse_and_handle<StartProcess>(frame);
+    case StopProcess::kType:
+      return parse_and_handle<StopProcess>(frame);
+    case AckExit::kType:
+      return parse_and_handle<AckExit>(frame);
+    case AskProcess::kType:
+      return parse_and_handle<AskProcess>(frame);
+    case CheckFolder::kType:
+      return parse_and_handle<CheckFolder>(frame);
+    case ToProcess::kType:
+      return parse_and_handle<ToProcess>(frame);
+    case Shutdown::kType:
+      return parse_and_handle<Shutdown>(frame);
+    default:
+      return fail(ErrorKind::kProtocol, "unknown message of type {}", frame.type);
   }
 }
 
-void Agent::check_loneliness() {
-  if (link_ && keeps_alive_ && Clock::now() - heard_at_ > orphan_timeout_) {
-    link_->close();
-    link_.reset();
-    alone_since_ = heard_at_;
+void Agent::handle(const AgentHello& hello) {
+  if (objection(hello).empty()) link_.adopt(hello);
+  link_.on_hello_again();
+}
+
+void Agent::handle(const StartProcess& message) {
+  if (const ExitStatus* status = processes_.acknowledged(message.process)) {
+    ProcessExited exited;
+    exited.process = message.process;
+    exited.status = *status;
+    link_.send(exited);
+  } else if (const auto known = processes_.find(message.process); !known) {
+    start(message);
+  } else if (known->exit()) {
+    known->exit_sent = false;
+    output_.wake();
+  } else if (known->is_running()) {
+    send_started(*known);
   }
-  if (link_ || stop_requested_) return;
-  const Duration limit = was_attached_ ? orphan_timeout_ : options_.lonely_timeout;
-  if (Clock::now() - alone_since_ < limit) return;
-  request_stop(kTermSignalGrace_ms, fmt::format("no supervisor for {:.1f} s", seconds(limit)));
+}
+
+void Agent::handle(const StopProcess& message) {
+  if (const auto process = processes_.find(message.process))
+    process->stop(message.grace_ms, tasks_);
+}
+
+void Agent::handle(const AckExit& ack) { processes_.acknowledge(ack.process); }
+
+void Agent::handle(const AskProcess& question) {
+  const auto process = processes_.find(question.process);
+  if (!process || !process->has_pid()) return;
+  ProcessState state;
+  state.process = question.process;
+  state.text = process_states(process->pid());
+  link_.send(state);
+}
+
+void Agent::handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
+
+void Agent::handle(const ToProcess& message) {
+  const auto process = processes_.find(message.process);
+  if (process && !process->exit()) process->mailbox.deliver(message.type, message.body);
+}
+
+void Agent::handle(const Shutdown& shutdown) { request_stop(shutdown.grace_ms, {}); }
+
+// ---------------------------------------------------------------- what it reports
+
+AgentState Agent::state() const {
+  const Machine machine = this_machine();
+  AgentState state;
+  state.boot_id = machine.boot_id;
+  state.incarnation = incarnation_;
+  state.cores = machine.cores;
+  state.machine = machine.name;
+  state.place = place();
+  for (const auto& [id, process] : processes_) {
+    ProcessReport report;
+    report.process = id;
+    report.pid = process->pid();
+    const auto& sent = process->mailbox.sent();
+    report.said.assign(sent.begin(), sent.end());
+    // An exit comes after all output: with output still to be sent, it follows that.
+    process->exit_sent =
+        process->exit() && process->output.spool.empty() && process->failure().empty();
+    if (process->exit_sent) report.exit = process->exit();
+    state.processes.push_back(std::move(report));
+  }
+  return state;
+}
+
+void Agent::send_started(const Process& process) {
+  ProcessStarted started;
+  started.process = process.id();
+  started.pid = process.pid();
+  link_.send(started);
+}
+
+GpuHealth Agent::gpu_health() const {
+  GpuHealth health;
+  health.trouble = gpus_.trouble();
+  health.gpus = gpus_.gpus();
+  if (health.gpus.empty()) return health;
+  for (const auto& [id, process] : processes_)
+    if (id.role == Role::kWorker && process->is_running() && !process->exit())
+      health.workers.emplace_back(WorkerId(id.id),
+                                  visible_gpus(process->cuda_visible_devices(), health.gpus));
+  return health;
+}
+
+awaitable<void> Agent::send_usage() {
+  for (;;) {
+    co_await io::sleep_for(kUsageInterval);
+    Usage usage;
+    for (const auto& [id, process] : processes_)
+      if (link_.is_attached() && process->is_running() && !process->is_reaped())
+        usage.resident.emplace_back(id, resident_bytes(process->pid()));
+    if (!usage.resident.empty()) link_.send(usage);
+  }
+}
+
+awaitable<void> Agent::check_folder(std::string folder) {
+  FolderChecked checked;
+  checked.folder = folder;
+  auto answer = ask_folder(folder);
+  if (answer) {
+    asio::posix::stream_descriptor pipe(executor_, answer->release());
+    checked.error = EIO;  // unless it answers before it ends
+    const auto buffer = asio::buffer(&checked.error, sizeof checked.error);
+    co_await pipe.async_read_some(buffer, tok);
+  } else {
+    log_.warn("{}", answer.error().message);  // no reason to keep the host out
+  }
+  link_.send(checked);
+}
+
+// ---------------------------------------------------------------- processes
+
+void Agent::start(const StartProcess& message) {
+  const ProcessId id = message.process;
+  auto process = std::make_shared<Process>(executor_, id, options_.spool_bytes);
+  processes_.add(process);
+  auto started = stop_requested_
+                     ? fail(ErrorKind::kClosed, "the agent on host {} is stopping", options_.host)
+                     : process->start(message, defaults_);
+  if (!started) {
+    process->fail_start(started.error().message);
+    output_.wake();
+    return;
+  }
+  ports_.give(process->ports());  // the child holds them until its exec
+  guard_.group_started(process->pid());
+  tasks_.spawn(live(process));
+  if (id.role != Role::kWorker) return;
+  decltype(message.env) environment;
+  for (const auto& variable : message.env)
+    if (variable.first == io::kNvmlVariable) environment.push_back(variable);
+  gpus_.begin(std::move(environment));
+}
+
+awaitable<void> Agent::live(ProcessPtr process) {
+  tasks_.spawn(output_.read(process, false));
+  tasks_.spawn(output_.read(process, true));
+  if (co_await process->is_executed()) {
+    send_started(*process);
+    output_.wake();
+  }
+  co_await process->end();
+  if (const std::size_t left = co_await process->end_leftovers(); left > 0)
+    log_.warn("{}: {} of its processes cannot be killed", to_string(process->id()), left);
+  const ExitStatus status = process->reap();
+  guard_.group_ended(process->pid());
+  kill_anonymous();
+  if (ports_.take_again(process->ports())) link_.send(place());
+  co_await process->finish_streams();
+  process->finish(status);
+  output_.wake();
+  stop_wake_.cancel();
+  reap_adopted();
+}
+
+void Agent::kill_anonymous() {
+  if (!processes_.all_reaped()) return;
+  for (const auto& one : descendants(::getpid(), {guard_.pid(), gpus_.pid()}))
+    signal_pidfd(one, SIGKILL);
 }
 
 void Agent::reap_adopted() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    if (info.si_pid == guard_.pid()) return;  // watch_guard takes it
-    if (info.si_pid == gpus_.pid()) return;   // gpus_ takes it
-    for (const auto& [id, process] : processes_)
-      if (process->pid == info.si_pid && !process->reaped) return;  // live() takes it
+    // Each of these is reaped by who waits for it.
+    if (info.si_pid == guard_.pid() || info.si_pid == gpus_.pid() || processes_.owns(info.si_pid))
+      return;
     ::waitpid(info.si_pid, nullptr, WNOHANG);
   }
 }
 
-awaitable<void> Agent::watch_guard() {
+// ---------------------------------------------------------------- its own life
+
+awaitable<void> Agent::housekeeping() {
   for (;;) {
-    asio::posix::stream_descriptor watched(executor_, guard_.take_pidfd().release());
-    auto [ec] = co_await watched.async_wait(asio::posix::stream_descriptor::wait_read, tok);
-    if (ec) co_return;
-    ::waitpid(guard_.pid(), nullptr, WNOHANG);  // a replacement was our child
-    auto guard = fork_new_guard(plan_);
-    if (!guard) log_.error("no guard, trying again: {}", guard.error().message);
-    while (!guard) {
-      co_await io::sleep_for(kGuardRetry);
-      guard = fork_new_guard(plan_);
+    co_await io::sleep_for(link_.is_attached() ? link_.beat() : Duration(kHousekeeping));
+    if (link_.is_attached()) {
+      Beat beat;
+      beat.count = ++beats_;
+      link_.send(beat);
+      if (kept_out_ != kept_out_sent_) link_.send(kept_out_sent_ = kept_out_);
+      if (auto health = gpu_health(); health != gpu_health_sent_)
+        link_.send(gpu_health_sent_ = std::move(health));
     }
-    guard_ = std::move(*guard);
-    for (const auto& [id, process] : processes_)
-      if (process->pid != 0 && !process->reaped) guard_.group_started(process->pid);
-    log_.warn("the guard was gone; process {} guards now", guard_.pid());
+    if (const auto timeout = link_.expired_timeout(io::steady_now()); timeout && !stop_requested_)
+      request_stop(kTermSignalGrace_ms,
+                   fmt::format("no supervisor for {:.1f} s", seconds(*timeout)));
+    reap_adopted();
   }
 }
 
@@ -171,22 +399,32 @@ awaitable<void> Agent::watch_signals() {
   }
 }
 
-void Agent::request_stop(std::uint32_t grace_ms, std::string why) {
+void Agent::request_stop(std::uint32_t grace_ms, const std::string& why) {
   if (!why.empty()) log_.warn("stopping everything: {}", why);
   if (stop_requested_) grace_ms = std::min(grace_ms, stop_grace_ms_);
   stop_requested_ = true;
   stop_grace_ms_ = grace_ms;
-  for (auto& [id, process] : processes_) stop(process, grace_ms);
+  for (const auto& [id, process] : processes_) process->stop(grace_ms, tasks_);
   stop_wake_.cancel();
 }
 
-awaitable<void> Agent::stop_all() {
+awaitable<void> Agent::live_and_end() {
+  while (!stop_requested_) co_await stop_wake_.async_wait(tok);
+  co_await wait_for_all();
+  gpus_.stop();
+  co_await sweep_all();
+  listener_.close();  // nobody new can come
+  co_await wait_until_sent();
+  ::unlink(files_.log.c_str());
+  link_.close();
+  tasks_.cancel();
+}
+
+awaitable<void> Agent::wait_for_all() {
   const auto began = Clock::now();
   for (;;) {
-    const bool ended = std::all_of(processes_.begin(), processes_.end(),
-                                   [](const auto& one) { return one.second->exit.has_value(); });
     const auto deadline = began + std::chrono::milliseconds(stop_grace_ms_) + kShutdownSlack;
-    if (ended || Clock::now() > deadline) co_return;
+    if (processes_.all_ended() || Clock::now() > deadline) co_return;
     stop_wake_.expires_at(deadline);
     co_await stop_wake_.async_wait(tok);
   }
@@ -196,7 +434,7 @@ awaitable<void> Agent::sweep_all() {
   const auto deadline = Clock::now() + kSweepDeadline;
   while (Clock::now() < deadline) {
     auto left = descendants(::getpid(), {guard_.pid()});
-    for (auto& one : marked_processes(plan_.mark)) left.push_back(std::move(one));
+    for (auto& one : marked_processes(defaults_.mark)) left.push_back(std::move(one));
     if (left.empty()) break;
     for (const auto& one : left) signal_pidfd(one, SIGKILL);
     co_await io::sleep_for(5ms);
@@ -204,64 +442,11 @@ awaitable<void> Agent::sweep_all() {
   }
 }
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-int agent_main(const AgentOptions& options) {
-  io::FdLog log(STDERR_FILENO);
-  auto files = agent_files(options.job, options.host);
-  if (!files) {
-    log.error("{}", files.error().message);
-    return 1;
-  }
-  leave_the_caller();
-  Inherited inherited;
-  inherited.umask = ::umask(077);
-  inherited.descriptor_limit = io::raise_descriptor_limit();
-  const std::uint64_t incarnation = random_number();
-  GuardPlan plan;
-  plan.mark = mark_of(options.job, options.host) + fmt::format("{:016x}", incarnation);
-  plan.files = {files->socket, files->lock};
-  plan.log_file = files->log;
-  plan.folder = files->folder;
-  plan.lock_fd = kDaemonLockFd;
-  auto guard = fork_under_guard(plan);
-  if (!guard) {
-    log.error("{}", guard.error().message);
-    return 1;
-  }
-  // What an agent and a guard that were killed together have left, who knows how long ago. With our
-  // lock held nobody else has processes of this job here.
-  const std::string every = mark_of(options.job, options.host);
-  if (const std::size_t left = options.is_first ? 0 : sweep_marked(every, kSweepDeadline))
-    log.warn("{} processes of an earlier agent cannot be killed", left);
-  // Orphans of our processes come to us while we live, and to the guard after that.
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-
-  asio::io_context context(1);
-  Agent agent(context, options, *files, plan, std::move(*guard), incarnation, inherited);
-  if (auto listening = agent.listen(); !listening) {
-    log.error("{}", listening.error().message);
-    return 1;
-  }
-  // Sockets and logs of earlier jobs on this host. Their state is the master's: a home folder may
-  // be shared with it.
-  prune_jobs(files->folder.substr(0, files->folder.rfind('/')), std::chrono::system_clock::now());
-  std::exception_ptr failure;
-  const auto done = [&failure](std::exception_ptr error) { failure = error; };
-  asio::co_spawn(context, agent.run(), done);
-  context.run();
-  if (!failure) return 0;
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& e) {
-    log.error("{}", e.what());
-  }
-  return 1;
+awaitable<void> Agent::wait_until_sent() {
+  const auto deadline = Clock::now() + kFarewellDeadline;
+  while (link_.is_attached() && Clock::now() < deadline &&
+         (link_.channel()->queued_bytes() > 0 || !processes_.all_sent()))
+    co_await io::sleep_for(2ms);
 }
 
 }  // namespace dt::launcher

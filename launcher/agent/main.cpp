@@ -7,8 +7,8 @@
 #include "core/base/number.h"
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
-#include "launcher/agent/agent.h"
 #include "launcher/agent/bridge.h"
+#include "launcher/agent/daemon.h"
 #include "launcher/agent/gpu_watch.h"
 
 namespace {

@@ -1,0 +1,98 @@
+#include "launcher/agent/daemon.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "io/descriptor_limit.h"
+#include "io/process_tree.h"
+#include "launcher/prune.h"
+
+namespace dt::launcher {
+namespace {
+
+/// No descriptor of the caller stays open, least of all an ssh channel's pipes.
+void leave_the_caller() {
+  ::syscall(SYS_close_range, static_cast<unsigned>(kDaemonLockFd) + 1, ~0U, 0U);
+  if (::chdir("/") != 0) ::_exit(1);
+  ::fcntl(kDaemonLockFd, F_SETFD, FD_CLOEXEC);
+  ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_NAME, "dtagent");  // it was run as /proc/self/exe
+}
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  DT_CHECK(::getrandom(&number, sizeof number, 0) == sizeof number, "no random numbers");
+  return number;
+}
+
+GuardPlan plan_of(const AgentFiles& files, std::string mark) {
+  GuardPlan plan;
+  plan.mark = std::move(mark);
+  plan.files = {files.socket, files.lock};
+  plan.log_file = files.log;
+  plan.folder = files.folder;
+  plan.lock_fd = kDaemonLockFd;
+  return plan;
+}
+
+Result<void> run_agent(Agent& agent, io::asio::io_context& context) {
+  std::exception_ptr failure;
+  const auto done = [&failure](std::exception_ptr error) { failure = error; };
+  io::asio::co_spawn(context, agent.run(), done);
+  context.run();
+  try {
+    if (failure) std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    return fail(ErrorKind::kIo, "{}", e.what());
+  }
+  return {};
+}
+
+Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
+  auto files = agent_files(options.job, options.host);
+  if (!files) return tl::unexpected(files.error());
+  leave_the_caller();
+  const std::uint64_t incarnation = random_number();
+  const std::string marks = mark_of(options.job, options.host);
+  ProcessDefaults defaults;
+  defaults.host = options.host;
+  defaults.socket = files->socket;
+  defaults.mark = marks + fmt::format("{:016x}", incarnation);
+  defaults.umask = ::umask(077);
+  defaults.descriptor_limit = io::raise_descriptor_limit();
+  const GuardPlan plan = plan_of(*files, defaults.mark);
+  auto guard = fork_under_guard(plan);
+  if (!guard) return tl::unexpected(guard.error());
+  // What an agent and a guard that were killed together have left, who knows how long ago. With our
+  // lock held nobody else has processes of this job here.
+  if (const std::size_t left = options.is_first ? 0 : sweep_marked(marks, kSweepDeadline))
+    log.warn("{} processes of an earlier agent cannot be killed", left);
+  // Orphans of our processes come to us while we live, and to the guard after that.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+
+  io::asio::io_context context(1);
+  Agent agent(context, options, *files, plan, std::move(*guard), incarnation, defaults);
+  if (auto listening = agent.listen(); !listening) return listening;
+  // Sockets and logs of earlier jobs on this host. Their state is the master's: a home folder may
+  // be shared with it.
+  prune_jobs(files->folder.substr(0, files->folder.rfind('/')), std::chrono::system_clock::now());
+  return run_agent(agent, context);
+}
+
+}  // namespace
+
+int agent_main(const AgentOptions& options) {
+  io::FdLog log(STDERR_FILENO);
+  const auto done = start_and_run(options, log);
+  if (!done) log.error("{}", done.error().message);
+  return done ? 0 : 1;
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,41 @@
+#include "launcher/agent/machine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace dt::launcher {
+namespace {
+
+/// Empty when the file cannot be read.
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::uint32_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0)
+    return static_cast<std::uint32_t>(CPU_COUNT(&set));
+  const long n = ::sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? static_cast<std::uint32_t>(n) : 1;
+}
+
+}  // namespace
+
+Machine this_machine() {
+  Machine machine;
+  machine.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  machine.name = fmt::format("{}/{}/{}", first_line("/etc/machine-id"), machine.boot_id, host);
+  machine.cores = usable_cores();
+  return machine;
+}
+
+}  // namespace dt::launcher

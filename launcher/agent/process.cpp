@@ -1,0 +1,205 @@
+#include "launcher/agent/process.h"
+
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "io/job/spec.h"
+#include "io/process_tree.h"
+#include "io/subprocess.h"
+#include "launcher/agent/child.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace asio = io::asio;
+using Clock = std::chrono::steady_clock;
+using Descriptor = asio::posix::stream_descriptor;
+using io::awaitable;
+using io::tok;
+using namespace std::chrono_literals;
+
+/// Sent output kept per process for a supervisor that did not get it: more than is ever on its way.
+constexpr std::size_t kKeptOutput = std::size_t{4} << 20;
+/// A process's pipes and connection after its end: a descriptor may have gone anywhere.
+constexpr auto kDrainDeadline = 1s;
+
+std::string random_hex(std::size_t bytes) {
+  std::string raw(bytes, '\0');
+  DT_CHECK(::getrandom(raw.data(), bytes, 0) == static_cast<ssize_t>(bytes), "no random numbers");
+  std::string hex;
+  for (const char c : raw) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return hex;
+}
+
+/// PATH as the process would have it, with this program's folder last: dtserver lies beside the
+/// agent wherever that was copied to.
+std::string path_with_own_folder(const std::vector<std::pair<std::string, std::string>>& env) {
+  const char* inherited = std::getenv("PATH");
+  std::string path = inherited ? inherited : "/usr/local/bin:/usr/bin:/bin";
+  for (const auto& [name, value] : env)
+    if (name == "PATH") path = value;
+  const auto own = io::program_folder();
+  return own.empty() ? path : path + ":" + own.string();
+}
+
+/// The value in "NAME=value" entries.
+std::optional<std::string> value_of(std::string_view name,
+                                    const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment)
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
+      return entry.substr(name.size() + 1);
+  return std::nullopt;
+}
+
+}  // namespace
+
+ProcessOutput::ProcessOutput(const asio::any_io_executor& executor, std::size_t spool_bytes)
+    : spool(spool_bytes, kKeptOutput),
+      pipes{Descriptor(executor), Descriptor(executor)},
+      room{asio::steady_timer(executor), asio::steady_timer(executor)} {}
+
+void ProcessOutput::wake_readers() {
+  for (auto& timer : room) timer.cancel();
+}
+
+Process::Process(const asio::any_io_executor& executor, ProcessId id, std::size_t spool_bytes)
+    : output(executor, spool_bytes),
+      id_(id),
+      token_(random_hex(16)),
+      pidfd_(executor),
+      exec_result_(executor),
+      streams_changed_(executor, asio::steady_timer::time_point::max()),
+      kill_timer_(executor, asio::steady_timer::time_point::max()) {}
+
+Result<void> Process::start(const StartProcess& message, const ProcessDefaults& defaults) {
+  auto overrides = message.env;
+  overrides.emplace_back("DT_AGENT_SOCKET", defaults.socket);
+  overrides.emplace_back("DT_TOKEN", token_);
+  const std::size_t equals = defaults.mark.find('=');
+  overrides.emplace_back(defaults.mark.substr(0, equals), defaults.mark.substr(equals + 1));
+  overrides.emplace_back("PATH", path_with_own_folder(message.env));
+
+  ChildSpec spec;
+  spec.argv = message.argv;
+  spec.environment = merge_environment(environ, overrides);
+  spec.cwd = message.cwd;
+  spec.home = io::home_dir();
+  spec.umask = defaults.umask;
+  spec.descriptor_limit = defaults.descriptor_limit;
+  host_ = defaults.host;
+  command_ = message.argv.empty() ? std::string() : message.argv[0];
+  cuda_visible_devices_ = value_of("CUDA_VISIBLE_DEVICES", spec.environment);
+  auto child = start_child(spec);
+  if (!child) return tl::unexpected(child.error().at("host " + host_));
+  ports_ = message.ports;
+  pid_ = child->pid;
+  pidfd_.assign(child->pidfd.release());
+  exec_result_.assign(child->exec_result.release());
+  output.pipes[0].assign(child->out.release());
+  output.pipes[1].assign(child->err.release());
+  output.open_pipes = 2;
+  return {};
+}
+
+void Process::fail_start(std::string why) {
+  failure_ = std::move(why);
+  exit_ = ExitStatus{126, 0};
+}
+
+awaitable<bool> Process::is_executed() {
+  int number = 0;
+  const auto buffer = asio::buffer(&number, sizeof number);
+  auto [ec, n] = co_await exec_result_.async_read_some(buffer, tok);
+  exec_result_.close();
+  running_ = n != sizeof number;
+  if (!running_) failure_ = explain_exec_failure(number, command_, host_);
+  co_return running_;
+}
+
+awaitable<void> Process::end() { co_await pidfd_.async_wait(Descriptor::wait_read, tok); }
+
+awaitable<std::size_t> Process::end_leftovers() {
+  const auto deadline = Clock::now() + kSweepDeadline;
+  const std::string token = "DT_TOKEN=" + token_;
+  for (;;) {
+    ::kill(-pid_, SIGKILL);
+    for (const auto& below : seen_below_) signal_pidfd(below, SIGKILL);
+    const auto left = marked_processes(token);
+    if (left.empty()) co_return 0;
+    for (const auto& one : left) signal_pidfd(one, SIGKILL);
+    if (Clock::now() > deadline) co_return left.size();
+    co_await io::sleep_for(5ms);
+  }
+}
+
+ExitStatus Process::reap() {
+  siginfo_t info{};
+  const auto pidfd = static_cast<id_t>(pidfd_.native_handle());
+  ::waitid(static_cast<idtype_t>(3) /* P_PIDFD */, pidfd, &info, WEXITED | WNOHANG);
+  reaped_ = true;
+  output.wake_readers();
+  kill_timer_.cancel();
+  ExitStatus status;
+  if (info.si_code == CLD_EXITED)
+    status.code = info.si_status;
+  else
+    status.signal = info.si_status;
+  return status;
+}
+
+awaitable<void> Process::finish_streams() {
+  const auto deadline = Clock::now() + kDrainDeadline;
+  while ((output.open_pipes > 0 || mailbox.connection()) && Clock::now() < deadline) {
+    streams_changed_.expires_at(deadline);
+    co_await streams_changed_.async_wait(tok);
+  }
+  if (mailbox.connection()) mailbox.connection()->close();
+  boost::system::error_code ignored;
+  for (auto& pipe : output.pipes) pipe.close(ignored);
+  // The readers end at their next step, and only then is the spool complete.
+  while (output.open_pipes > 0) {
+    streams_changed_.expires_at(asio::steady_timer::time_point::max());
+    co_await streams_changed_.async_wait(tok);
+  }
+}
+
+void Process::finish(ExitStatus status) {
+  exit_ = status;
+  mailbox.drop_waiting();
+  seen_below_.clear();
+}
+
+void Process::stop(std::uint32_t grace_ms, io::TaskGroup& tasks) {
+  if (reaped_ || exit_) return;
+  const auto kill_at = Clock::now() + std::chrono::milliseconds(grace_ms);
+  kill_at_ = std::min(kill_at_, kill_at);
+  kill_timer_.cancel();
+  if (stopping_) return;
+  stopping_ = true;
+  if (grace_ms > 0) {
+    seen_below_ = descendants(pid_);
+    ::kill(-pid_, SIGTERM);
+    ::kill(-pid_, SIGCONT);  // a stopped process has to run to end
+  }
+  tasks.spawn(kill_later(shared_from_this()));
+}
+
+awaitable<void> Process::kill_later(std::shared_ptr<Process> self) {
+  while (!self->reaped_ && Clock::now() < self->kill_at_) {
+    self->kill_timer_.expires_at(self->kill_at_);
+    co_await self->kill_timer_.async_wait(tok);
+  }
+  if (!self->reaped_) self->kill_now();
+}
+
+void Process::kill_now() {
+  for (auto& below : descendants(pid_)) seen_below_.push_back(std::move(below));
+  ::kill(-pid_, SIGKILL);
+}
+
+}  // namespace dt::launcher
