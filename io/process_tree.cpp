@@ -101,7 +101,7 @@ std::string mark_of(std::string_view job, std::string_view host) {
   return fmt::format("DT_MARK={}/{}/", job, host);
 }
 
-std::size_t sweep_marked(std::string_view mark, Duration limit) {
+std::size_t kill_marked(std::string_view mark, Duration limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {
     std::vector<io::Fd> left;

@@ -15,7 +15,7 @@
 namespace dt::launcher {
 
 /// Killing leftovers takes milliseconds unless the kernel cannot end them.
-inline constexpr Duration kSweepDeadline = std::chrono::seconds(2);
+inline constexpr Duration kKillDeadline = std::chrono::seconds(2);
 
 /// A handle of a living process that can not come to mean another one.
 [[nodiscard]] io::Fd open_pidfd(pid_t pid);
@@ -31,7 +31,7 @@ void signal_pidfd(const io::Fd& pidfd, int signal);
 
 /// Kills all but this process and its parent whose environment has an entry that begins with
 /// `mark`, until none is left or `limit` is over; how many are left.
-std::size_t sweep_marked(std::string_view mark, Duration limit);
+std::size_t kill_marked(std::string_view mark, Duration limit);
 
 /// Living descendants of `root`, without root itself and without those of `spared` and what is
 /// below them.

@@ -412,7 +412,7 @@ awaitable<void> Agent::live_and_end() {
   while (!stop_requested_) co_await stop_wake_.async_wait(tok);
   co_await wait_for_all();
   gpus_.stop();
-  co_await sweep_all();
+  co_await kill_rest();
   listener_.close();  // nobody new can come
   co_await wait_until_sent();
   ::unlink(files_.log.c_str());
@@ -430,8 +430,8 @@ awaitable<void> Agent::wait_for_all() {
   }
 }
 
-awaitable<void> Agent::sweep_all() {
-  const auto deadline = Clock::now() + kSweepDeadline;
+awaitable<void> Agent::kill_rest() {
+  const auto deadline = Clock::now() + kKillDeadline;
   while (Clock::now() < deadline) {
     auto left = descendants(::getpid(), {guard_.pid()});
     for (auto& one : marked_processes(defaults_.mark)) left.push_back(std::move(one));

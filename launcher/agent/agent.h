@@ -82,7 +82,7 @@ class Agent {
   io::awaitable<void> watch_signals();
   io::awaitable<void> live_and_end();
   io::awaitable<void> wait_for_all();
-  io::awaitable<void> sweep_all();
+  io::awaitable<void> kill_rest();
   io::awaitable<void> wait_until_sent();
   void request_stop(std::uint32_t grace_ms, const std::string& why);
 

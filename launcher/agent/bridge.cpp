@@ -135,7 +135,7 @@ class StartLock {
   io::Fd lock_;
 };
 
-Result<io::Fd> connect_or_sweep(const AttachOptions& options, const AgentFiles& own) {
+Result<io::Fd> connect_or_kill_rest(const AttachOptions& options, const AgentFiles& own) {
   const std::vector<AgentFiles> all =
       agent_files_anywhere(options.job, options.host, own, options.socket);
   const auto deadline = Clock::now() + kGuardDeadline;
@@ -149,7 +149,7 @@ Result<io::Fd> connect_or_sweep(const AttachOptions& options, const AgentFiles& 
     std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
   }
   const StartLock lock(own);
-  if (const std::size_t left = sweep_marked(mark_of(options.job, options.host), kSweepDeadline))
+  if (const std::size_t left = kill_marked(mark_of(options.job, options.host), kKillDeadline))
     return fail(ErrorKind::kTimeout,
                 "{} processes that an earlier agent of job {} left on host {} cannot be killed",
                 left, options.job, options.host);
@@ -206,7 +206,7 @@ void copy(int from, int to) {
 Result<io::Fd> connect_agent(const AttachOptions& options) {
   auto files = agent_files(options.job, options.host);
   if (!files) return tl::unexpected(files.error());
-  return options.start ? start_and_connect(options, *files) : connect_or_sweep(options, *files);
+  return options.start ? start_and_connect(options, *files) : connect_or_kill_rest(options, *files);
 }
 
 int attach_main(const AttachOptions& options) {

@@ -72,7 +72,7 @@ Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
   if (!guard) return tl::unexpected(guard.error());
   // What an agent and a guard that were killed together have left, who knows how long ago. With our
   // lock held nobody else has processes of this job here.
-  if (const std::size_t left = options.is_first ? 0 : sweep_marked(marks, kSweepDeadline))
+  if (const std::size_t left = options.is_first ? 0 : kill_marked(marks, kKillDeadline))
     log.warn("{} processes of an earlier agent cannot be killed", left);
   // Orphans of our processes come to us while we live, and to the guard after that.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -124,7 +124,7 @@ awaitable<bool> Process::is_executed() {
 awaitable<void> Process::end() { co_await pidfd_.async_wait(Descriptor::wait_read, tok); }
 
 awaitable<std::size_t> Process::end_leftovers() {
-  const auto deadline = Clock::now() + kSweepDeadline;
+  const auto deadline = Clock::now() + kKillDeadline;
   const std::string token = "DT_TOKEN=" + token_;
   for (;;) {
     ::kill(-pid_, SIGKILL);
