@@ -23,7 +23,7 @@ namespace dt::launcher {
 struct AgentOptions {
   std::string job;
   std::string host;                                    ///< As written by the user.
-  bool is_first = false;                               ///< See AttachOptions.
+  bool is_first = false;                               ///< See BridgeOptions.
   Duration lonely_timeout = std::chrono::seconds(60);  ///< Never attached for so long: exit.
   std::size_t spool_bytes = std::size_t{8} << 20;      ///< Per process.
 };

@@ -71,7 +71,7 @@ Result<std::optional<io::Fd>> try_lock(const std::string& path) {
 }
 
 /// Starts `dtagent --daemon` with the lock as descriptor kDaemonLockFd.
-Result<pid_t> start_daemon(const AttachOptions& options, const AgentFiles& files, int lock) {
+Result<pid_t> start_daemon(const BridgeOptions& options, const AgentFiles& files, int lock) {
   std::vector<std::string> words = {"dtagent",   "--daemon", "--job",
                                     options.job, "--host",   options.host};
   if (options.is_first) words.emplace_back("--first");
@@ -135,7 +135,7 @@ class StartLock {
   io::Fd lock_;
 };
 
-Result<io::Fd> connect_or_kill_rest(const AttachOptions& options, const AgentFiles& own) {
+Result<io::Fd> connect_or_kill_rest(const BridgeOptions& options, const AgentFiles& own) {
   const std::vector<AgentFiles> all =
       agent_files_anywhere(options.job, options.host, own, options.socket);
   const auto deadline = Clock::now() + kGuardDeadline;
@@ -157,7 +157,7 @@ Result<io::Fd> connect_or_kill_rest(const AttachOptions& options, const AgentFil
               options.host);
 }
 
-Result<io::Fd> start_and_connect(const AttachOptions& options, const AgentFiles& files) {
+Result<io::Fd> start_and_connect(const BridgeOptions& options, const AgentFiles& files) {
   const std::vector<AgentFiles> all =
       agent_files_anywhere(options.job, options.host, files, options.socket);
   const auto deadline = Clock::now() + kStartDeadline;
@@ -203,13 +203,13 @@ void copy(int from, int to) {
 
 }  // namespace
 
-Result<io::Fd> connect_agent(const AttachOptions& options) {
+Result<io::Fd> connect_agent(const BridgeOptions& options) {
   auto files = agent_files(options.job, options.host);
   if (!files) return tl::unexpected(files.error());
   return options.start ? start_and_connect(options, *files) : connect_or_kill_rest(options, *files);
 }
 
-int attach_main(const AttachOptions& options) {
+int bridge_main(const BridgeOptions& options) {
   touch_bundle();
   auto agent = connect_agent(options);
   if (!agent) {

@@ -9,7 +9,7 @@
 
 namespace dt::launcher {
 
-struct AttachOptions {
+struct BridgeOptions {
   std::string job;
   std::string host;
   bool start = false;          ///< Start the agent if it is not there.
@@ -25,9 +25,9 @@ inline constexpr int kExitNoAgent = 3;
 /// folder that any of the ways to choose one gives. Without `start`, kUnavailable: no agent is
 /// there, nor a guard of one, and what such a one left behind has been killed; kTimeout: one is
 /// there and cannot be reached, or what it left behind cannot be killed.
-[[nodiscard]] Result<io::Fd> connect_agent(const AttachOptions& options);
+[[nodiscard]] Result<io::Fd> connect_agent(const BridgeOptions& options);
 
 /// The program: returns its exit code, 0 when either side closed.
-int attach_main(const AttachOptions& options);
+int bridge_main(const BridgeOptions& options);
 
 }  // namespace dt::launcher

@@ -109,6 +109,6 @@ int main(int argc, char** argv) {
   if (!line.lonely_timeout.empty() && !parse_seconds(line.lonely_timeout, options.lonely_timeout))
     return usage("--lonely-timeout " + line.lonely_timeout + " is no number of seconds");
   if (line.daemon) return dt::launcher::agent_main(options);
-  return dt::launcher::attach_main(
+  return dt::launcher::bridge_main(
       {line.job, line.host, line.start, line.first, line.lonely_timeout, line.socket});
 }
