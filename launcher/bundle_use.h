@@ -1,4 +1,4 @@
-/// How a host knows which bundles (bundle.h) are in use: what runs from one touches its folder.
+/// Which bundles (bundle.h) are in use on a host: a program that runs from one touches its folder.
 #pragma once
 
 #include <chrono>
@@ -7,9 +7,9 @@
 
 namespace dt::launcher {
 
-/// A bundle that nobody touched for so long goes when the next one comes.
+/// A bundle that was not touched for so long is removed when the next one is copied.
 inline constexpr std::chrono::minutes kBundleKept = std::chrono::hours(48);
-/// So does what a broken copy left.
+/// The same for the folder of a copy that broke off.
 inline constexpr std::chrono::minutes kTokenKept = std::chrono::hours(1);
 
 /// Touches the folder that this program runs from, if that is a bundle's. Never fails: a bundle

@@ -15,7 +15,7 @@
 
 namespace dt::launcher {
 
-/// An address and a port there that nothing of ours listens on.
+/// An address, and a port there on which no process of the job listens by itself.
 struct Endpoint {
   std::string address;
   std::uint16_t port = 0;
@@ -38,13 +38,13 @@ struct ProcessFacts {
   std::uint32_t local_world_size = 1;  ///< Workers of its host.
   Epoch epoch;
   bool newcomer = false;
-  std::uint32_t cores = 0;               ///< Of the machine; 0: not known.
+  std::uint32_t cores = 0;               ///< The machine's; 0: not known.
   std::uint32_t workers_on_machine = 1;  ///< Several hosts may be one machine.
 
   // Servers only.
   std::uint32_t index = 0;          ///< Among the servers; ids are given once, this is not.
   std::uint32_t index_on_host = 0;  ///< Servers of one host take successive ports.
-  std::optional<Epoch> checkpoint;  ///< Of this job, to begin with; none: the spec's, if any.
+  std::optional<Epoch> checkpoint;  ///< This job's, to begin with; none: the spec's, if any.
   bool is_scheduler = false;        ///< It is the scheduler of the spec's dmlc_roles.
 };
 

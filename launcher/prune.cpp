@@ -47,7 +47,7 @@ SystemTime changed_at(const struct stat& st) {
 bool answers(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return true;  // nobody knows: it stays
+  if (path.size() >= sizeof address.sun_path) return true;  // unknown: it stays
   std::memcpy(address.sun_path, path.data(), path.size());
   const io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
@@ -55,7 +55,7 @@ bool answers(const std::string& path) {
   return errno != ECONNREFUSED && errno != ENOENT;
 }
 
-/// How long hosts may wait for the supervisor of the job in this folder; 0 if nothing says so.
+/// How long hosts may wait for the supervisor of the job in this folder; 0 without a spec.
 std::chrono::seconds orphan_timeout(const fs::path& folder) {
   std::ifstream file(folder / "spec.json");
   std::ostringstream text;
@@ -65,7 +65,7 @@ std::chrono::seconds orphan_timeout(const fs::path& folder) {
 }
 
 /// The locks of a job of which nothing lives and nothing changed after `before`; nothing otherwise.
-/// While they are held nobody takes the job up again.
+/// While they are held the job cannot be resumed.
 std::optional<std::vector<io::Fd>> locks_of_ended(const fs::path& folder, SystemTime before) {
   std::vector<io::Fd> locks;
   std::error_code ec;

@@ -27,11 +27,11 @@ using io::awaitable;
 using io::tok;
 using namespace std::chrono_literals;
 
-/// Beyond its grace, what a shutdown waits for before it leaves the rest to the guard.
+/// How long a shutdown waits beyond its grace before it leaves the rest to the guard.
 constexpr auto kShutdownSlack = 5s;
 constexpr std::uint32_t kTermSignalGrace_ms = 5000;
 constexpr auto kHousekeeping = 250ms;
-/// Often enough for people who look at status.
+/// Often enough for those who look at `dtctl status`.
 constexpr auto kUsageInterval = 5s;
 /// For the last messages on a link that is about to be closed.
 constexpr auto kFarewellDeadline = 2s;
@@ -71,7 +71,7 @@ awaitable<void> Agent::run() {
   tasks_.spawn(gpus_.run());
   tasks_.spawn(keep_bundle_in_use());
   tasks_.spawn(live_and_end());
-  // What none of them can handle (no memory) ends them all: the guard takes over from there.
+  // An exception of one (no memory) ends them all; then the guard ends the processes.
   co_await tasks_.join();
 }
 
@@ -88,7 +88,7 @@ awaitable<void> Agent::serve_supervisor(Channel channel, AgentHello hello) {
   for (;;) {
     auto frame = co_await channel->receive();
     if (!frame && frame.error().kind == ErrorKind::kProtocol) count_dropped(frame.error());
-    if (!frame || channel != link_.channel()) break;  // replaced: nothing it sends counts any more
+    if (!frame || channel != link_.channel()) break;  // replaced: its messages are ignored
     link_.on_message(io::steady_now());
     if (auto done = handle_frame(*frame); !done) {
       count_dropped(done.error());
@@ -363,7 +363,7 @@ void Agent::reap_adopted() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    // Each of these is reaped by who waits for it.
+    // The part that waits for these reaps them.
     if (info.si_pid == guard_.pid() || info.si_pid == gpus_.pid() || processes_.owns(info.si_pid))
       return;
     ::waitpid(info.si_pid, nullptr, WNOHANG);
@@ -413,7 +413,7 @@ awaitable<void> Agent::live_and_end() {
   co_await wait_for_all();
   gpus_.stop();
   co_await kill_rest();
-  listener_.close();  // nobody new can come
+  listener_.close();  // no new connection
   co_await wait_until_sent();
   ::unlink(files_.log.c_str());
   link_.close();

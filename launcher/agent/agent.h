@@ -36,7 +36,7 @@ class Agent {
         Guard guard, std::uint64_t incarnation, ProcessDefaults defaults);
 
   [[nodiscard]] Result<void> listen() { return listener_.listen(); }
-  /// Until it is told to stop, or alone for too long.
+  /// Returns once it is to stop, or was without a supervisor for too long.
   io::awaitable<void> run();
 
  private:
@@ -72,8 +72,8 @@ class Agent {
   // Processes.
   io::awaitable<void> live(ProcessPtr process);
   void start(const StartProcess& message);
-  /// Kills orphans without any mark (own session, own environment). They can be told apart from the
-  /// children of others only when there are no others.
+  /// Kills orphans without any mark (own session, own environment). While another process of the
+  /// job lives they cannot be distinguished from its children.
   void kill_anonymous();
   void reap_adopted();
 

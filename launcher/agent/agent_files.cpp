@@ -28,7 +28,7 @@ bool is_file_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), plain);
 }
 
-/// The folder above ours: made by us or shared like /run/user/N, never writable for strangers.
+/// The parent folder: made by us or shared like /run/user/N, never writable for other users.
 Result<void> check_parent(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return tl::unexpected(errno_error(

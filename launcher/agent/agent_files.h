@@ -21,15 +21,15 @@ inline constexpr int kDaemonLockFd = 3;
 /// An error for job names that are no file names or a folder too long for a socket's address.
 [[nodiscard]] Result<AgentFiles> agent_files(const std::string& job, const std::string& host);
 
-/// Where an agent of the job may be, the likeliest first: at `socket`, if it is known of it, then
-/// `own`. XDG_RUNTIME_DIR is not the same in every session: sudo, cron and a system unit have none,
-/// and who logs in gets it only from systemd.
+/// Where an agent of the job may be, the likeliest first: at `socket`, if that is known, then
+/// `own`. XDG_RUNTIME_DIR differs between sessions: it is unset under sudo, cron and in system
+/// units, and set by systemd at a login.
 [[nodiscard]] std::vector<AgentFiles> agent_files_anywhere(const std::string& job,
                                                            const std::string& host,
                                                            const AgentFiles& own,
                                                            const std::string& socket);
 
-/// Makes the folder (0700, mine) and checks that nobody else can replace it.
+/// Makes the folder (0700, of this user) and checks that no other user can replace it.
 [[nodiscard]] Result<void> make_agent_folder(const AgentFiles& files);
 
 }  // namespace dt::launcher

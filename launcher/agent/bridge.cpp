@@ -29,11 +29,10 @@ namespace dt::launcher {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// A former agent's guard may still be ending processes, which is a second at most on a healthy
-/// host; loaded hosts get more.
+/// An earlier agent's guard may still be ending processes: a second at most, more on a loaded host.
 constexpr auto kStartDeadline = std::chrono::seconds(20);
 constexpr auto kRetry = std::chrono::milliseconds(10);
-/// For a guard to end: longer than it needs, but for processes that the kernel cannot end.
+/// For a guard to end. Only processes that the kernel cannot end keep it longer.
 constexpr auto kGuardDeadline = std::chrono::seconds(5);
 
 std::optional<io::Fd> try_connect(const std::string& path) {
@@ -50,9 +49,9 @@ std::optional<io::Fd> try_connect(const std::string& path) {
   return fd;
 }
 
-/// The lock, if nobody has it. Nor is it had when the folder is not there: a former agent's guard
-/// removes it as its last act. The file may have been removed by its last owner between our open
-/// and our lock: then it locks nothing and another one is opened.
+/// The lock; none if another process holds it, or if its folder is missing, which an earlier
+/// agent's guard removes last. Its last owner may remove the file between our open and our lock:
+/// then that locks nothing, and the file is opened again.
 Result<std::optional<io::Fd>> try_lock(const std::string& path) {
   for (;;) {
     io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -120,7 +119,7 @@ bool any_held(const std::vector<AgentFiles>& all) {
 class StartLock {
  public:
   explicit StartLock(const AgentFiles& files) : files_(files) {
-    if (!make_agent_folder(files_)) return;  // then nobody can start one either
+    if (!make_agent_folder(files_)) return;  // then none can be started
     if (auto lock = try_lock(files_.lock); lock && *lock) lock_ = std::move(**lock);
   }
   ~StartLock() {
@@ -185,7 +184,7 @@ Result<io::Fd> start_and_connect(const BridgeOptions& options, const AgentFiles&
               options.host, kStartDeadline.count(), files.log);
 }
 
-/// Until either side ends. Blocking: one direction per thread.
+/// Copies until either side ends. Blocking: one direction per thread.
 void copy(int from, int to) {
   std::vector<char> buffer(std::size_t{256} << 10);
   for (;;) {
@@ -220,7 +219,7 @@ int bridge_main(const BridgeOptions& options) {
     return kExitNoAgent;
   }
   ::signal(SIGPIPE, SIG_IGN);
-  // What the supervisor still said goes on to the agent even after the supervisor has closed.
+  // The agent gets all that the supervisor has sent, also after the supervisor has closed.
   std::thread([fd = agent->get()] {
     copy(STDIN_FILENO, fd);
     ::_exit(0);

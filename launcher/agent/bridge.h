@@ -13,7 +13,7 @@ struct BridgeOptions {
   std::string job;
   std::string host;
   bool start = false;          ///< Start the agent if it is not there.
-  bool is_first = false;       ///< No agent of the job was ever there: nothing is left of one.
+  bool is_first = false;       ///< No agent of the job ran there before: nothing is left of one.
   std::string lonely_timeout;  ///< Handed to the agent; empty: its default.
   /// Where the agent was before (AgentPlace::socket); empty: not known.
   std::string socket;
@@ -21,10 +21,9 @@ struct BridgeOptions {
 
 inline constexpr int kExitNoAgent = 3;
 
-/// Connects to the agent, wherever it was started: at the socket that is known of it, or in the
-/// folder that any of the ways to choose one gives. Without `start`, kUnavailable: no agent is
-/// there, nor a guard of one, and what such a one left behind has been killed; kTimeout: one is
-/// there and cannot be reached, or what it left behind cannot be killed.
+/// Connects to the agent, wherever it was started (agent_files_anywhere). Errors without `start`:
+/// kUnavailable: neither an agent nor its guard is there, and what they left behind was killed;
+/// kTimeout: one is there and cannot be reached, or what it left behind cannot be killed.
 [[nodiscard]] Result<io::Fd> connect_agent(const BridgeOptions& options);
 
 /// The program: returns its exit code, 0 when either side closed.

@@ -32,7 +32,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return all;
 }
 
-/// Blocks every signal: a handler of ours must not run in the child before it has its own signals.
+/// Blocks every signal: no handler of the parent may run in the child before its signals are reset.
 class BlockSignals {
  public:
   BlockSignals() {

@@ -16,8 +16,7 @@ namespace dt::launcher {
 
 struct ChildSpec {
   std::vector<std::string> argv;
-  std::vector<std::string>
-      environment;  ///< The whole of it, "NAME=value". PATH here finds argv[0].
+  std::vector<std::string> environment;  ///< All of it, "NAME=value". PATH here finds argv[0].
   std::string cwd;  ///< If it cannot be entered: `home`, and a line on the child's stderr.
   std::string home;
   mode_t umask = 022;
@@ -35,12 +34,12 @@ struct Child {
 
 /// Forks. Call it on the main thread of a process with one thread: the parent-death signal (KILL)
 /// comes when the forking thread ends. The child has default signals, nothing on stdin and no
-/// other descriptor of ours. Never waits for the exec, which may hang on a stalled volume.
+/// other descriptor of this process. Never waits for the exec, which may hang on a stalled volume.
 [[nodiscard]] Result<Child> start_child(const ChildSpec& spec);
 
-/// Asks a child of ours whether `folder` can be entered: the pipe, non-blocking, gives an int, 0 or
-/// an errno. Nothing comes as long as the folder's file system does not answer, and end of file
-/// when the child was killed. The child is left to be reaped. Call it where start_child() may be.
+/// Forks a child that tries whether `folder` can be entered. The pipe, non-blocking, delivers an
+/// int, 0 or an errno: nothing while the folder's file system does not answer, end of file if the
+/// child was killed. The caller reaps the child. Call it where start_child() may be called.
 [[nodiscard]] Result<io::Fd> ask_folder(const std::string& folder);
 
 /// Why exec failed with `number`, as a sentence for the person who typed the command.

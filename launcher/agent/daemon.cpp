@@ -70,18 +70,18 @@ Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
   const GuardPlan plan = plan_of(*files, defaults.mark);
   auto guard = fork_under_guard(plan);
   if (!guard) return tl::unexpected(guard.error());
-  // What an agent and a guard that were killed together have left, who knows how long ago. With our
-  // lock held nobody else has processes of this job here.
+  // What an agent and its guard left when both were killed. While this process holds the lock, no
+  // other agent has processes of this job here.
   if (const std::size_t left = options.is_first ? 0 : kill_marked(marks, kKillDeadline))
     log.warn("{} processes of an earlier agent cannot be killed", left);
-  // Orphans of our processes come to us while we live, and to the guard after that.
+  // Orphans become children of the agent while it lives, then of the guard.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
   io::asio::io_context context(1);
   Agent agent(context, options, *files, plan, std::move(*guard), incarnation, defaults);
   if (auto listening = agent.listen(); !listening) return listening;
-  // Sockets and logs of earlier jobs on this host. Their state is the master's: a home folder may
-  // be shared with it.
+  // Sockets and logs of earlier jobs on this host, not their state folders: a home folder may be
+  // shared with the master.
   prune_jobs(files->folder.substr(0, files->folder.rfind('/')), std::chrono::system_clock::now());
   return run_agent(agent, context);
 }

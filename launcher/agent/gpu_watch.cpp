@@ -25,7 +25,7 @@ using io::tok;
 namespace asio = io::asio;
 using Clock = std::chrono::steady_clock;
 
-/// More than all GPUs of any host need.
+/// More than a frame about all GPUs of any host.
 constexpr std::size_t kLongestFrame = std::size_t{1} << 20;
 
 bool write_all(std::string_view bytes) {
@@ -49,10 +49,10 @@ int gpu_watch_main(Duration interval) {
     if (!nvml && nvml.error().kind == ErrorKind::kUnavailable) return 0;
     GpuHealth health;
     if (!nvml) {
-      // A driver that was just updated may have to be loaded anew: that mends it.
+      // After an update of the driver NVML works again once it is loaded again.
       health.trouble = nvml.error().message;
       if (!write_all(wire::frame(health))) return 0;
-      pollfd reader{STDOUT_FILENO, 0, 0};  // over when nobody reads any more
+      pollfd reader{STDOUT_FILENO, 0, 0};  // ends when the reader is gone
       ::poll(&reader, 1, static_cast<int>(pause.count()));
       continue;
     }

@@ -1,7 +1,6 @@
-/// The GPUs of the agent's host, watched by a process of its own: `dtagent --gpus` asks the driver
-/// and says what it hears on a pipe. A driver whose GPU is sick can hold a caller for ever, in a
-/// wait that not even KILL ends; it then holds that process, while the agent goes on, and the
-/// silence is what it reports.
+/// The GPUs of the agent's host, watched by a process of its own: `dtagent --gpus` queries the
+/// driver and writes the answers to a pipe. The driver of a defective GPU can block a caller for
+/// ever, even against KILL: then it blocks that process alone, and the agent reports its silence.
 #pragma once
 
 #include <sys/types.h>
@@ -17,8 +16,8 @@
 
 namespace dt::launcher {
 
-/// The program `dtagent --gpus`: GpuHealth frames to stdout, one every `interval`, until nobody
-/// reads them. Its exit code: 0 too if there is nothing to watch, which takes milliseconds.
+/// The program `dtagent --gpus`: GpuHealth frames to stdout, one every `interval`, until the reader
+/// is gone. Exit code 0, also if there is no GPU, which takes milliseconds.
 int gpu_watch_main(Duration interval);
 
 /// The agent's side. One thread.
@@ -26,8 +25,8 @@ class GpuWatch {
  public:
   struct Options {
     std::vector<std::string> argv = {"/proc/self/exe", "--gpus"};
-    Duration silence = std::chrono::seconds(30);  ///< So long without a word is trouble.
-    Duration again = std::chrono::seconds(60);    ///< After the process has died.
+    Duration silence = std::chrono::seconds(30);  ///< Without a frame for so long: trouble.
+    Duration again = std::chrono::seconds(60);    ///< Pause before a process that died is replaced.
   };
 
   GpuWatch(io::asio::any_io_executor executor, Options options);
@@ -36,17 +35,17 @@ class GpuWatch {
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  /// From now on. Only the first call counts. `environment`: on top of this process's own.
+  /// Starts watching. Only the first call counts. `environment`: on top of this process's own.
   void begin(std::vector<std::pair<std::string, std::string>> environment);
   /// Kills the process; run() returns.
   void stop();
-  /// Until stopped or cancelled, or until it is known that there is nothing to watch.
+  /// Watches until stopped or cancelled, or until it is known that there is no GPU.
   io::awaitable<void> run();
 
   [[nodiscard]] const std::vector<GpuReport>& gpus() const { return gpus_; }
-  /// Of all of them together; empty: none.
+  /// What is wrong with all of them together; empty: nothing.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
-  /// Of the process, also until it is reaped by run(); 0: none.
+  /// The process's, until run() has reaped it; 0: there is none.
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:

@@ -36,7 +36,8 @@ void keep_only(int pipe, int lock) {
   ::syscall(SYS_close_range, first, ~0U, 0U);
 }
 
-/// Until the agent's end of the pipe closes: +group started, -group ended.
+/// The living groups when the agent's end of the pipe closes. Numbers: +group started, -group
+/// ended.
 std::set<pid_t> follow_groups() {
   std::set<pid_t> groups;
   pid_t numbers[1024];
@@ -53,7 +54,7 @@ std::set<pid_t> follow_groups() {
   }
 }
 
-/// Takes the exits of ended children; true while there are living ones.
+/// Reaps the children that have ended; true if others live.
 bool reap_children() {
   for (;;) {
     const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
@@ -67,11 +68,11 @@ void nap(int milliseconds) {
   ::nanosleep(&time, nullptr);
 }
 
-/// A process that the kernel cannot end (a stalled volume) is waited for: it must not meet a
-/// successor of itself.
+/// Also waits for a process that the kernel cannot end (a stalled volume): no later process of the
+/// job may run beside it.
 void end_everything(const std::set<pid_t>& groups, const std::string& mark) {
   for (int pass = 0;; ++pass) {
-    // Only at first: later on, a group's number may be somebody else's.
+    // Only at first: later on, a group's number may have been reused.
     if (pass < 2)
       for (const pid_t group : groups) ::kill(-group, SIGKILL);
     auto left = descendants(::getpid());
@@ -106,11 +107,11 @@ Result<io::Pipe> make_guard_pipe() {
 Guard::Guard(pid_t pid, io::Fd pidfd, io::Fd pipe)
     : pid_(pid), pidfd_(std::move(pidfd)), pipe_(std::move(pipe)) {}
 
-void Guard::group_started(pid_t group) { tell(group); }
-void Guard::group_ended(pid_t group) { tell(-group); }
+void Guard::group_started(pid_t group) { send(group); }
+void Guard::group_ended(pid_t group) { send(-group); }
 
-void Guard::tell(pid_t number) {
-  // Whole or not at all; a guard that is gone is replaced, which tells the new one everything.
+void Guard::send(pid_t number) {
+  // Whole or not at all; the guard that replaces a lost one gets all living groups.
   [[maybe_unused]] const ssize_t n = ::write(pipe_.get(), &number, sizeof number);
 }
 
@@ -141,7 +142,7 @@ Result<Guard> fork_new_guard(const GuardPlan& plan) {
   io::Fd pidfd = open_pidfd(pid);
   if (pidfd) return Guard(pid, std::move(pidfd), std::move(pipe->write));
   const int number = errno;
-  // Before its pipe closes: that would tell it to end everything.
+  // Before its pipe closes, which would make it end everything.
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
   return tl::unexpected(errno_error(number, "watch the guard (pidfd_open)"));

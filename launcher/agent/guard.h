@@ -1,6 +1,6 @@
 /// The guard: a second, tiny process that outlives the agent just long enough to end everything the
 /// agent started. It holds the read end of a pipe whose only write end is the agent's; when the
-/// pipe closes, it kills every process group it was told of, all its own descendants, and every
+/// pipe closes, it kills every process group named on it, all its own descendants, and every
 /// process that carries the job's marker, until none is left. Then it removes the agent's files.
 ///
 /// The first guard is the agent's parent and adopts orphans (PR_SET_CHILD_SUBREAPER), so whatever
@@ -20,9 +20,9 @@
 namespace dt::launcher {
 
 struct GuardPlan {
-  std::string mark;                ///< "DT_MARK=...": in the environment of all that must end.
+  std::string mark;  ///< "DT_MARK=...": in the environment of every process that must end.
   std::vector<std::string> files;  ///< Removed at the end; then the folder, if empty.
-  std::string log_file;            ///< Removed at the end if nothing is in it.
+  std::string log_file;            ///< Removed at the end if it is empty.
   std::string folder;
   int lock_fd = -1;  ///< Held to the very end: no new agent starts while old processes live.
 };
@@ -38,7 +38,7 @@ class Guard {
   [[nodiscard]] io::Fd take_pidfd() { return std::move(pidfd_); }
 
  private:
-  void tell(pid_t number);
+  void send(pid_t number);
 
   pid_t pid_;
   io::Fd pidfd_;

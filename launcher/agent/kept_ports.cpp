@@ -22,7 +22,7 @@ void share(const io::Fd& socket) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 }
 
-/// Binds all addresses of this host, also those of IPv6 where there is any. 0: any number.
+/// Binds the port on all addresses of this host. Number 0: the kernel chooses.
 bool bind_port(const io::Fd& socket, bool is_ipv6, std::uint16_t number) {
   if (is_ipv6) {
     sockaddr_in6 any{};
@@ -53,8 +53,8 @@ io::Fd take_port(std::uint16_t number, bool is_known) {
     if (is_ipv6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (is_known) share(socket);
     if (bind_port(socket, is_ipv6, number)) {
-      // Only now: two sockets that both share and do not listen may have one port, and another
-      // agent's is to be refused it. A program that shares may listen there from now on.
+      // Only after the bind: two sockets with SO_REUSEADDR that do not listen may bind one port,
+      // and another agent must not. A program with SO_REUSEADDR may listen there from now on.
       share(socket);
       return socket;
     }

@@ -1,10 +1,10 @@
 /// TCP ports that an agent keeps for programs of its job, which listen on a number that they were
 /// started with: MASTER_PORT, DMLC_PS_ROOT_PORT.
 ///
-/// A port is bound and not listened on, so that neither the kernel nor another job's agent gives it
-/// to anybody, until the program that is to listen there is executed. It lies below the range from
-/// which the kernel takes ports for outgoing connections, so that nobody gets it by chance either
-/// between that and the program's own bind.
+/// A port is bound and not listened on, so that neither the kernel nor another job's agent uses it
+/// until the program that is to listen there is executed. It lies below the range from which the
+/// kernel takes ports for outgoing connections, so that none of those takes it between the exec and
+/// the program's own bind.
 #pragma once
 
 #include <array>
@@ -32,20 +32,21 @@ class KeptPorts {
 
   [[nodiscard]] std::uint16_t master() const { return kept_[0].number; }
   [[nodiscard]] std::uint16_t root() const { return kept_[1].number; }
-  /// Closes them here: what was forked before holds them until it executes something.
+  /// Closes them here: a child that was forked before holds them until its exec.
   void give(Port which);
-  /// Keeps the same numbers again once nobody listens there, else others. True if a number changed.
+  /// Keeps the same numbers again if no program listens there, else others. True if a number
+  /// changed.
   bool take_again(Port which);
 
  private:
   struct Kept {
-    io::Fd socket;  ///< None: given.
+    io::Fd socket;  ///< None while it is given.
     std::uint16_t number = 0;
   };
   void take(Kept& kept);
 
   PortRange range_;
-  std::array<Kept, 2> kept_;  ///< Master, root.
+  std::array<Kept, 2> kept_;  ///< MASTER_PORT, DMLC_PS_ROOT_PORT.
 };
 
 }  // namespace dt::launcher

@@ -55,7 +55,7 @@ awaitable<void> Listener::run(io::TaskGroup& tasks, Handlers handlers) {
     io::UnixSocket socket(acceptor_.get_executor());
     auto [ec] = co_await acceptor_.async_accept(socket, tok);
     if (ec == asio::error::operation_aborted) co_return;
-    if (ec) {  // out of descriptors, for instance: later may be better
+    if (ec) {  // out of descriptors, for instance: try again later
       co_await io::sleep_for(100ms);
       continue;
     }

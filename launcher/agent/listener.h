@@ -1,4 +1,4 @@
-/// The agent's socket: who connects, and as what.
+/// The agent's socket: it accepts connections and identifies them.
 #pragma once
 
 #include <boost/asio/local/stream_protocol.hpp>
@@ -37,7 +37,7 @@ class Listener {
  private:
   [[nodiscard]] bool may_connect(io::UnixSocket& socket) const;
   io::awaitable<void> serve(io::UnixSocket socket, io::TaskGroup& tasks);
-  /// Whether it is somebody that this agent serves.
+  /// False: it is neither a supervisor nor a process of this agent.
   io::awaitable<bool> hand_over(Channel channel, const wire::Frame& first, io::TaskGroup& tasks);
 
   std::string path_;

@@ -5,8 +5,8 @@
 namespace dt::launcher {
 namespace {
 
-/// Kept per process, and part of every AgentState: kinds of message, and bytes of them all. A whole
-/// AgentState has to fit into a frame.
+/// Types of message, and bytes of all bodies, kept for a process. They are part of every
+/// AgentState, which has to fit into a frame.
 constexpr std::size_t kMaxTypes = 64;
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 

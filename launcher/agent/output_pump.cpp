@@ -7,8 +7,9 @@ using Clock = std::chrono::steady_clock;
 using io::awaitable;
 using io::tok;
 
-/// A spool fuller than this share makes its process wait, as long as the supervisor takes output;
-/// after this time without progress the oldest is dropped instead: output never stops training.
+/// While the supervisor takes output, a spool filled beyond 1/kFullShare makes its process wait.
+/// After kStalledLink without progress the oldest output is dropped instead: output never stops
+/// training.
 constexpr std::size_t kFullShare = 2;
 constexpr auto kStalledLink = std::chrono::milliseconds(500);
 /// Output waiting in the link's queue; small, so that a Beat behind it is not late.

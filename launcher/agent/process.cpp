@@ -23,9 +23,11 @@ using io::awaitable;
 using io::tok;
 using namespace std::chrono_literals;
 
-/// Sent output kept per process for a supervisor that did not get it: more than is ever on its way.
+/// Sent output kept per process, for a supervisor that did not receive it: more than is ever in
+/// flight.
 constexpr std::size_t kKeptOutput = std::size_t{4} << 20;
-/// A process's pipes and connection after its end: a descriptor may have gone anywhere.
+/// How long a process's pipes and connection may stay open after its end: another process may have
+/// inherited them.
 constexpr auto kDrainDeadline = 1s;
 
 std::string random_hex(std::size_t bytes) {
@@ -36,8 +38,7 @@ std::string random_hex(std::size_t bytes) {
   return hex;
 }
 
-/// PATH as the process would have it, with this program's folder last: dtserver lies beside the
-/// agent wherever that was copied to.
+/// PATH as the process would have it, with this program's folder last, where dtserver is, too.
 std::string path_with_own_folder(const std::vector<std::pair<std::string, std::string>>& env) {
   const char* inherited = std::getenv("PATH");
   std::string path = inherited ? inherited : "/usr/local/bin:/usr/bin:/bin";

@@ -111,7 +111,7 @@ class Process : public std::enable_shared_from_this<Process> {
   std::optional<ExitStatus> exit_;
   bool stopping_ = false;
   std::chrono::steady_clock::time_point kill_at_ = std::chrono::steady_clock::time_point::max();
-  std::vector<io::Fd> seen_below_;  ///< Its descendants when it was to stop.
+  std::vector<io::Fd> seen_below_;  ///< Its descendants when its stop began.
 };
 
 using ProcessPtr = std::shared_ptr<Process>;

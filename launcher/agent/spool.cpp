@@ -7,7 +7,7 @@ namespace dt::launcher {
 
 namespace {
 
-/// With a fixed cost beside its bytes, so that many tiny ones are bounded too.
+/// Its bytes and a fixed overhead, so that many tiny pieces are bounded too.
 std::size_t cost(const Spool::Piece& piece) { return piece.bytes.size() + 64; }
 
 }  // namespace

@@ -1,5 +1,5 @@
 /// A process's output on its way to the supervisor: in order, bounded, the oldest dropped first.
-/// What was handed out is kept for a while, since a link that breaks swallows what was on its way.
+/// What was handed out is kept for a while, since a link that breaks loses what was in flight.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class Spool {
   struct Piece {
     bool is_stderr = false;
     std::string bytes;
-    std::uint64_t offset = 0;       ///< Of its first byte in all the process ever wrote.
+    std::uint64_t offset = 0;       ///< Position of its first byte in all output of the process.
     std::uint64_t lost_before = 0;  ///< Bytes missing since the piece handed out before.
 
     [[nodiscard]] std::uint64_t end() const { return offset + bytes.size(); }
@@ -41,7 +41,7 @@ class Spool {
   std::deque<Piece> kept_;
   std::size_t waiting_bytes_ = 0;
   std::size_t kept_bytes_ = 0;
-  std::uint64_t written_ = 0;   ///< By the process.
+  std::uint64_t written_ = 0;   ///< Bytes, by the process.
   std::uint64_t position_ = 0;  ///< Where the next piece would begin if nothing was dropped.
 };
 

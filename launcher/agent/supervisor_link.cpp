@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Whatever a supervisor asks for: the beat also paces the watch over its silence.
+/// Bounds of what a supervisor asks for: its silence, too, is checked once a beat.
 constexpr Duration kFastestBeat = 10ms;
 constexpr Duration kSlowestBeat = 10s;
 

@@ -1,5 +1,5 @@
-/// The supervisor that an agent has at present: its connection, its term, and for how long none has
-/// been heard.
+/// The supervisor that is attached to an agent: its connection, its term, and how long the agent
+/// has been without one.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ using Channel = std::shared_ptr<io::FrameChannel>;
 /// One thread. The time comes in as an argument.
 class SupervisorLink {
  public:
-  /// `lonely_timeout`: how long a first supervisor may take to come.
+  /// `lonely_timeout`: how long it may take until the first supervisor attaches.
   SupervisorLink(Duration lonely_timeout, Time now)
       : lonely_timeout_(lonely_timeout), alone_since_(now) {}
 

@@ -30,9 +30,9 @@ class Backend {
       Host host, AgentCommand command) = 0;
   /// The literal address of the host as this backend would connect to it, or an error.
   virtual boost::asio::awaitable<Result<std::string>> address(Host host) = 0;
-  /// What takes long in reaching a host at this moment, for people; empty: nothing does.
+  /// What delays reaching a host at this moment, as a sentence; empty: nothing does.
   [[nodiscard]] virtual std::string doing(const Host&) const { return {}; }
-  /// Nobody needs the host any more: what was kept open for its next stream is closed.
+  /// The host is not needed any more: closes what was kept open for its next stream.
   virtual void disconnect(const Host&) {}
   /// A line for a user's shell that reaches the host as this backend does and runs nothing there;
   /// empty if no program but this one can.

@@ -33,11 +33,11 @@ std::string hash_of(std::string_view bytes) {
   return text;
 }
 
-/// deflate's state, ended with its owner.
+/// deflate's state, freed with its owner.
 class GzipStream {
  public:
   GzipStream() {
-    constexpr int kGzipWindow = MAX_WBITS + 16;  // 16: with gzip's header, says zlib.h
+    constexpr int kGzipWindow = MAX_WBITS + 16;  // 16: with gzip's header (zlib.h)
     constexpr int kMemory = 9;
     good_ = ::deflateInit2(&z_, Z_BEST_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemory,
                            Z_DEFAULT_STRATEGY) == Z_OK;
@@ -157,8 +157,8 @@ std::string bundle_copy_script(const Bundle& bundle, const std::vector<SentFile>
 }
 
 std::string login_command(std::string_view script) {
-  // Inside single quotes csh minds ! and newlines, fish minds backslashes: such characters travel
-  // as octal escapes and are put back by printf.
+  // Inside single quotes csh interprets ! and newlines, fish backslashes: such characters are sent
+  // as octal escapes, which printf decodes.
   auto harmless = [](char c) { return c >= ' ' && c < 0x7f && c != '\'' && c != '\\' && c != '!'; };
   bool plain = true;
   for (const char c : script) plain = plain && harmless(c);

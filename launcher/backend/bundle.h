@@ -25,20 +25,20 @@ struct BundleFile {
 struct Bundle {
   std::string hash;  ///< 32 hex digits over names and contents.
   std::vector<BundleFile> files;
-  ProgramNeeds needs;  ///< Of the first file.
+  ProgramNeeds needs;  ///< Those of the first file.
 };
 
 /// Reads the files. At least one, with distinct base names.
 [[nodiscard]] Result<std::shared_ptr<const Bundle>> load_bundle(
     const std::vector<std::string>& paths);
 
-/// The files as they travel: a gzip member each, in the bundle's order. Takes a second or two.
+/// The files as they are sent: a gzip member each, in the bundle's order. Takes a second or two.
 [[nodiscard]] Result<std::vector<std::string>> pack_bundle(const Bundle& bundle);
 
 /// How a host answers bundle_exec_script(), each on a line of its own.
 inline constexpr std::string_view kAnswer = "dtlaunch:";  ///< How all of them begin.
 inline constexpr std::string_view kReadyLine = "dtlaunch:ready";
-/// The hashes of the files that no bundle there has follow, each after a space.
+/// Followed by the hashes of the files that no bundle there has, each after a space.
 inline constexpr std::string_view kMissingLine = "dtlaunch:missing";
 inline constexpr std::string_view kForeignLine = "dtlaunch:foreign ";  ///< `uname -m` follows.
 
@@ -53,9 +53,9 @@ struct SentFile {
 };
 /// Shell text that brings the bundle to a host in one login, since start files of a shell can take
 /// a second. It unpacks these files, one behind the other in its stdin, into a temporary folder
-/// named by `token`, completes that with what other bundles there have, and renames it into place.
-/// Two at once are harmless: one wins. When its input breaks off, the folder goes. At the end
-/// bundles that nobody used for two days go, as do temporary folders that are an hour old.
+/// named by `token`, adds the files that other bundles there have, and renames it into place.
+/// Two at once are harmless: one wins. When its input breaks off, it removes the folder. At the end
+/// bundles that were unused for two days are removed, as are temporary folders older than an hour.
 [[nodiscard]] std::string bundle_copy_script(const Bundle& bundle,
                                              const std::vector<SentFile>& sent,
                                              const std::string& token);

@@ -11,7 +11,7 @@
 namespace dt::launcher {
 namespace {
 
-/// A T that begins at `at`, if there is so much.
+/// The T that begins at `at`; none if the file ends before.
 template <class T>
 bool read_at(std::string_view bytes, std::size_t at, T& into) {
   if (at > bytes.size() || bytes.size() - at < sizeof into) return false;

@@ -1,5 +1,5 @@
 /// What dtlaunch needs to know of a program's ELF file (elf(5)) before it copies it to a host.
-/// Byte order and word size are this machine's: the program lies beside the one that runs here.
+/// Byte order and word size are this machine's: the program is in the running program's folder.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ struct AuthPlan {
   std::string user;
   std::vector<std::string> identity_files;
   bool usual_files = false;      ///< The defaults: they may be missing.
-  bool identities_only = false;  ///< Of the agent's keys use only those of identity_files.
+  bool identities_only = false;  ///< Use only those keys of the agent that identity_files name.
   std::string agent_socket;      ///< Empty: no agent.
   Duration agent_deadline = std::chrono::seconds(15);
 };

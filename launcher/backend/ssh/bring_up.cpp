@@ -12,7 +12,7 @@ namespace {
 
 using io::awaitable;
 
-/// Output of shell start-up files that may come before our own first line.
+/// Output of shell start-up files that may precede the answer.
 constexpr std::size_t kMaxNoise = std::size_t{64} << 10;
 
 /// Why the bundle's programs cannot run on a host that is a `machine`.
@@ -28,7 +28,7 @@ Error foreign_host(const Bundle& bundle, const std::string& machine) {
                       machine, bundle.needs.machine)};
 }
 
-/// The first line of ours: what a host answers to a script of the bundle.
+/// The host's answer to a script of the bundle, after whatever start-up files print.
 awaitable<Result<std::string>> read_first_line(SshStream& stream) {
   std::string seen;
   std::array<char, 4096> piece{};
@@ -96,7 +96,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host, Agen
     if (!permit) {
       const bool waits = copies_->all_taken();
       permit = co_await copies_->acquire();
-      // Hosts that share a home need one copy: another may have brought it meanwhile.
+      // Hosts that share a home need one copy, which may be there by now.
       if (waits) continue;
     }
     copying_.insert(host);

@@ -18,7 +18,7 @@ namespace dt::launcher {
 namespace {
 
 constexpr int kMaxIncludes = 16;
-/// Lines of our own around an included file's: a keyword of a file has no blank.
+/// Stand around the lines of an included file. A keyword of a file has no blank.
 constexpr std::string_view kIncludeBegins = "include begins";
 constexpr std::string_view kIncludeEnds = "include ends";
 constexpr std::int64_t kYear = std::int64_t{365} * 86400;  ///< Seconds.
@@ -75,7 +75,7 @@ Duration parse_time(std::string_view text) {
   return std::chrono::seconds(std::min(total + number, kYear));
 }
 
-/// What may be asked for cannot be asked here: strict then.
+/// "ask" counts as strict: there is no one to ask.
 std::optional<io::HostKeyPolicy> parse_host_keys(std::string_view text) {
   const std::string word = lower(text);
   if (word == "yes" || word == "true" || word == "ask") return io::HostKeyPolicy::kStrict;
@@ -89,7 +89,7 @@ Number leading_number(std::string_view text) {
   return take_number<Number>(text).value_or(0);
 }
 
-/// Keywords we cannot honour and what that means for the user.
+/// Keywords that are not honoured, and what that means for the user.
 const std::map<std::string, std::string, std::less<>>& unsupported() {
   static const std::map<std::string, std::string, std::less<>> table = {
       {"bindaddress", "the system chooses it"},
@@ -340,7 +340,7 @@ SshHostConfig SshConfig::lookup(std::string_view name, std::string_view user) co
     if (line.keyword == "globalknownhostsfile") result.global_known_hosts = line.words;
   });
   if (result.hostname.empty()) result.hostname = std::string(name);
-  // Of ProxyJump and ProxyCommand OpenSSH takes the one that comes first; both is unheard of.
+  // Where both are set, OpenSSH takes whichever of ProxyJump and ProxyCommand comes first.
   if (lower(result.proxy_command) == "none") result.proxy_command.clear();
   if (lower(result.proxy_jump) == "none") result.proxy_jump.clear();
   const std::string login = !user.empty()          ? std::string(user)

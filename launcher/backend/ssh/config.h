@@ -1,6 +1,6 @@
-/// What `~/.ssh/config` says about a host, as far as we act on it ourselves: where to connect, as
-/// whom, with which keys, and the keywords libssh's own parser ignores (ForwardAgent,
-/// IdentitiesOnly, HostKeyAlias, ServerAlive*). Ciphers and the like are left to libssh.
+/// The settings of a host in `~/.ssh/config` that libssh does not apply by itself: address, user,
+/// keys, and the keywords that libssh's parser ignores (ForwardAgent, IdentitiesOnly, HostKeyAlias,
+/// ServerAlive*). Ciphers and the like are left to libssh.
 ///
 /// OpenSSH's rules: the first value of a keyword wins (IdentityFile adds up), `Host` patterns with
 /// `*`, `?` and `!`, `Include`, `Match all` and `Match host`. Other Match blocks are skipped, with
@@ -17,7 +17,7 @@
 
 namespace dt::launcher {
 
-/// One host's settings; an empty string or 0 says that nothing was configured.
+/// One host's settings; an empty string or 0: not configured.
 struct SshHostConfig {
   std::string hostname;  ///< What to connect to: HostName, else the name as written.
   std::uint16_t port = 0;
@@ -33,7 +33,7 @@ struct SshHostConfig {
   std::string proxy_jump;
   std::vector<std::string> user_known_hosts;    ///< Empty: not configured.
   std::vector<std::string> global_known_hosts;  ///< Empty: not configured.
-  std::optional<io::HostKeyPolicy> host_keys;   ///< StrictHostKeyChecking; nobody is ever asked.
+  std::optional<io::HostKeyPolicy> host_keys;   ///< StrictHostKeyChecking, where "ask" is strict.
 };
 
 class SshConfig {
@@ -44,7 +44,7 @@ class SshConfig {
   /// The same from a text, for tests.
   [[nodiscard]] static SshConfig parse(std::string_view text, std::string_view file);
 
-  /// `name` as the user wrote it, `user` the one that is given elsewhere, or empty.
+  /// `name` as the user wrote it; `user` as given elsewhere, or empty.
   [[nodiscard]] SshHostConfig lookup(std::string_view name, std::string_view user) const;
   /// Keywords that would matter for this host and are not honoured, each "file:line: ...".
   [[nodiscard]] std::vector<std::string> ignored(std::string_view name) const;
@@ -55,7 +55,7 @@ class SshConfig {
     std::string keyword;
     std::vector<std::string> words;
     std::string rest;  ///< Everything after the keyword, unsplit.
-    int depth = 0;     ///< Of Include.
+    int depth = 0;     ///< How many Includes deep.
   };
   SshConfig() = default;
   void add_text(std::string_view text, const std::string& file, int depth);

@@ -71,7 +71,7 @@ awaitable<Result<Connection>> Connector::connect(Target target) {
     bool is_dropped = false;
     auto connected = co_await try_connect(target, endpoints, is_dropped);
     if (!is_dropped || attempt == kBannerTries) co_return connected;
-    // sshd's MaxStartups drops some of those who come together: come again, apart.
+    // sshd's MaxStartups drops some of many connections at once: try again at another time.
     here.release();
     overall.release();
     const int most_ms = std::min(50 << attempt, 2000);

@@ -39,7 +39,7 @@ class Connector {
                                                 bool& is_dropped);
   io::awaitable<Result<Dialed>> dial(const Target& target, const Endpoints& endpoints);
   io::awaitable<Result<void>> log_in(std::shared_ptr<SshSession> session, const Target& target);
-  /// Of connections to a host's address, or to the jump host before it.
+  /// Bounds the connections that are being made to a host's address, or to its jump host.
   std::shared_ptr<Semaphore> permits_for(const Target& target, const Endpoints& endpoints);
 
   io::asio::any_io_executor executor_;

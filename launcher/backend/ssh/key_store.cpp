@@ -49,8 +49,7 @@ const KeyStore::Entry& KeyStore::get(const std::string& path) {
     return entry;
   }
   ssh_key key = nullptr;
-  // The callback stands for a passphrase nobody is asked for; it tells an encrypted key from a
-  // broken one.
+  // libssh asks the callback for a passphrase: the key is encrypted, not broken.
   bool encrypted = false;
   auto ask = [](const char*, char*, std::size_t, int, int, void* asked) {
     *static_cast<bool*>(asked) = true;

@@ -157,7 +157,7 @@ void KnownHosts::add_line(std::string_view line, std::uint32_t file, std::uint32
   }
   entry.key.type = next_word(line);
   entry.key.base64 = next_word(line);
-  if (entry.key.base64.empty()) return;  // not a line of ours: SSH1, garbage
+  if (entry.key.base64.empty()) return;  // SSH1 or garbage
   const auto index = static_cast<std::uint32_t>(entries_.size());
 
   if (names.substr(0, 3) == "|1|") {

@@ -1,5 +1,5 @@
-/// An index over known_hosts files. Parsed once and again when a file's time or size changed, so
-/// that a thousand hosts against ten thousand hashed lines stay cheap.
+/// An index over known_hosts files. A file is parsed again only when its time or size has changed,
+/// so that a thousand hosts against ten thousand hashed lines stay cheap.
 ///
 /// Lines: comma lists of names and patterns (`*`, `?`, `!`), `[host]:port`, hashed `|1|salt|hash`,
 /// `@revoked` (honoured), `@cert-authority` (not used: a note). One thread.
@@ -59,7 +59,7 @@ class KnownHosts {
     std::uint32_t file = 0;
     std::uint32_t line = 0;
     bool revoked = false;
-    std::vector<std::string> patterns;  ///< Only of lines with wildcards or negation.
+    std::vector<std::string> patterns;  ///< Set for lines with wildcards or negation.
   };
   /// HMAC-SHA1 with the salt as key; the two halves that depend on the salt alone are kept.
   struct Hashed {

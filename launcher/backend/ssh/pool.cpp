@@ -8,8 +8,8 @@ namespace dt::launcher {
 
 using io::awaitable;
 
-/// While a session is being connected. Those who wait for it hear of its end, also when the
-/// coroutine that connects it is cancelled.
+/// Lives while a session is being connected. Its end wakes those who wait for the session, also
+/// when the coroutine that connects it is cancelled.
 class Pool::Connecting {
  public:
   explicit Connecting(SharedPtr shared) : shared_(std::move(shared)) {}
@@ -87,7 +87,7 @@ awaitable<Result<std::unique_ptr<SshStream>>> Pool::exec(Host host, std::string 
     }
     const bool died = !session->alive();
     if (!died && shared.users > 0) {
-      // Its MaxSessions is smaller than what we thought: the next one may have room.
+      // Its MaxSessions is smaller than our limit: another session may have room.
       shared.most_users = shared.users;
       continue;
     }

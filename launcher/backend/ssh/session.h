@@ -33,12 +33,12 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   [[nodiscard]] io::asio::any_io_executor executor() const { return executor_; }
 
   /// Key exchange over a connected socket. Set libssh's options before. An error whose
-  /// `before_banner()` is true says that the server hung up without a word of ssh: sshd's
-  /// MaxStartups, worth another try.
+  /// `before_banner()` is true means that the server closed before its banner: sshd's MaxStartups,
+  /// worth another try.
   io::awaitable<Result<void>> handshake(io::Fd socket);
   [[nodiscard]] bool before_banner() const { return before_banner_; }
 
-  /// Repeats a libssh call until it says something else than `again`; kDied (which is SSH_ERROR)
+  /// Repeats a libssh call until it returns something else than `again`; kDied (which is SSH_ERROR)
   /// when the session died meanwhile. The call must not suspend.
   static constexpr int kDied = -1;
   template <class Call>
@@ -55,7 +55,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
 
   /// Waits until something may have changed: bytes came, bytes went, the session died.
   io::awaitable<void> changed();
-  /// Wakes everyone in changed().
+  /// Ends all waits in changed().
   void notify() { wake_.cancel(); }
   /// To be called after every libssh call made outside repeat().
   void poke();
@@ -69,7 +69,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   void close(Error why);
   /// Why it ended; only when it did.
   [[nodiscard]] const Error& why() const { return why_; }
-  /// What libssh says about the last failure.
+  /// libssh's text for the last failure.
   [[nodiscard]] std::string last_error() const;
 
   /// From now on: asks for a sign of life when none came for `interval`, and closes after

@@ -1,7 +1,7 @@
 /// The ssh backend: one connection per host by libssh, all hosts at once on the caller's loop,
 /// channels for commands. Errors name host, phase and remedy.
 ///
-/// One thread. The backend must outlive the coroutines it gave, and be destroyed before the loop.
+/// One thread. The backend must outlive its coroutines, and be destroyed before the loop.
 /// Streams may outlive it; their connections end with the last of them.
 #pragma once
 
@@ -17,15 +17,15 @@
 
 namespace dt::launcher {
 
-/// What ended on a host, with its output.
+/// The end of a command on a host, with its output.
 struct CommandResult {
   int exit_code = 0;  ///< 128 + signal.
   std::string out;
   std::string err;  ///< The last 8 kB.
 };
 
-/// A running command's stdin and stdout. read() is an error, with the command's own last words,
-/// when it ends with another exit code than 0, and when its connection ends before it.
+/// A running command's stdin and stdout. read() fails when the command ends with another exit code
+/// than 0, with the end of its stderr, and when the connection ends before it.
 class CommandStream : public io::ByteStream {
  public:
   /// No more will be written: the command reads the end of its input.
@@ -36,11 +36,11 @@ struct SshLimits {
   Duration handshake = std::chrono::seconds(20);      ///< Key exchange and authentication together.
   Duration exec = std::chrono::seconds(20);           ///< From asking for a command to its start.
   Duration copy = std::chrono::seconds(300);          ///< The bundle to one host.
-  std::size_t copies = 16;                            ///< Hosts that the bundle goes to at once.
+  std::size_t copies = 16;                            ///< Hosts that it is copied to at once.
   std::size_t in_flight = 128;                        ///< Connections being set up at once.
-  std::size_t per_address = 8;                        ///< Of those, to one address (MaxStartups).
+  std::size_t per_address = 8;                        ///< To one address (MaxStartups).
   std::size_t channels_per_session = 8;               ///< Below sshd's MaxSessions of 10.
-  Duration alive_interval = std::chrono::seconds(5);  ///< Unless the ssh config says otherwise.
+  Duration alive_interval = std::chrono::seconds(5);  ///< Unless the ssh config sets another.
   int alive_count_max = 3;
 };
 

@@ -87,9 +87,8 @@ io::awaitable<Result<std::string>> ask_agent_at(std::string path, std::string re
   co_return co_await ask_agent(socket, std::move(request));
 }
 
-/// What libssh's agent code, blocking on another thread, talks to: it is told of the chosen keys
-/// only, its signing requests go on to the agent, and a silent agent is answered for after a
-/// deadline.
+/// Stands between libssh's agent code, which blocks on another thread, and the agent: lists the
+/// chosen keys only, forwards requests to sign, and answers with a failure after the deadline.
 struct Relay {
   io::UnixSocket client;
   std::string agent_path;
@@ -191,7 +190,7 @@ io::awaitable<int> authenticate_by_agent(std::shared_ptr<SshSession> session,
   group.spawn(relay.run());
   int rc = SSH_AUTH_AGAIN;
   while (session->alive()) {
-    // No share of the session: its last one must not be given up on the other thread.
+    // The raw pointer: the session must not be destroyed on the other thread.
     std::function<int()> step = [raw = session->raw()] { return ssh_userauth_agent(raw, nullptr); };
     session->set_busy(true);
     rc = co_await threads.finish(std::move(step));

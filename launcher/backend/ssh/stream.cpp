@@ -98,7 +98,7 @@ int SshStream::on_data(ssh_session, ssh_channel, void* data, std::uint32_t size,
       stream.stderr_.erase(0, stream.stderr_.size() - kStderrTail);
     return static_cast<int>(size);
   }
-  // What is not taken stays in libssh's buffer and closes the window to the sender.
+  // The rest stays in libssh's buffer and closes the sender's window.
   if (stream.buffer_.size() - stream.taken_ >= kReadAhead) {
     stream.overflowed_ = true;
     return 0;
@@ -168,7 +168,7 @@ void SshStream::close() {
   if (closed_) return;
   closed_ = true;
   if (!session_->alive()) return;
-  // Of a channel that was never opened libssh would close number 0 of the other side: another one.
+  // libssh would close the other side's channel 0 in place of a channel that was never opened.
   if (ssh_channel_is_open(channel_) != 0 || remote_closed_) ssh_channel_close(channel_);
   session_->notify();
   session_->poke();

@@ -29,7 +29,7 @@ class SshStream final : public io::ByteStream {
 
   /// No more will be written: the command reads the end of its input.
   void finish_writing();
-  /// After read() said 0: the exit code (128 + signal), or -1 when none came.
+  /// After read() has returned 0: the exit code (128 + signal), or -1 when none came.
   [[nodiscard]] int exit_code() const { return exit_code_; }
   /// Why none came.
   [[nodiscard]] Error no_exit_code() const;

@@ -93,7 +93,7 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
     if (ec) break;
     const std::string_view bytes(piece.data(), n);
     auto sent = co_await (*remote)->write(bytes);
-    if (!sent) break;  // tar there tells why by its end
+    if (!sent) break;  // the end of tar there has the reason
   }
   (*remote)->finish_writing();
   std::array<char, 512> rest{};

@@ -13,8 +13,8 @@ namespace dt::launcher {
 
 /// Copies the contents of `source` (without its .dtlaunch) into `destination` on every host, 16
 /// hosts at a time: by rsync where both ends have it, else by tar over our own connection. Nothing
-/// is deleted there. The error names every host that failed, with the tool's last words. A slow
-/// copy has no deadline; a silent connection ends it.
+/// is deleted there. The error names every host that failed, with the end of the tool's output. A
+/// slow copy has no deadline; a silent connection ends it.
 boost::asio::awaitable<Result<void>> sync_folder(SshBackend& backend, std::vector<Host> hosts,
                                                  std::string source, std::string destination);
 

@@ -37,7 +37,7 @@ Target Targets::find(const Host& host) const {
   const std::string& given_user = host.user.empty() ? options_.user : host.user;
   target.config = config.lookup(host.name, given_user);
   for (const std::string& note : config.ignored(host.name))
-    // Debian's own ssh_config sends the locale; nobody misses it.
+    // Not of Debian's own ssh_config, which sends the locale.
     if (note.rfind("/etc/ssh/", 0) != 0) log_->warn(note);
   target.hostname = target.config.hostname;
   target.user = !given_user.empty()           ? given_user
@@ -69,7 +69,7 @@ Result<void> Targets::configure(SshSession& session, const Target& target,
   bool no = false;
   ssh_options_set(raw, SSH_OPTIONS_PROCESS_CONFIG, &no);
   ssh_options_set(raw, SSH_OPTIONS_LOG_VERBOSITY, &silent);
-  // libssh would read these files anew for every session.
+  // libssh would read these files again for every session.
   ssh_options_set(raw, SSH_OPTIONS_KNOWNHOSTS, "/dev/null");
   ssh_options_set(raw, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
   if (ssh_options_set(raw, SSH_OPTIONS_USER, target.user.c_str()) != SSH_OK)

@@ -1,4 +1,4 @@
-/// Where and as whom to connect to a host, from the options, the hosts file and the ssh config.
+/// Address and user of a host, from the options, the hosts file and the ssh config.
 #pragma once
 
 #include <string>
