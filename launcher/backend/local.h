@@ -10,10 +10,11 @@ namespace dt::launcher {
 
 class LocalBackend final : public Backend {
  public:
-  /// `program`: dtagent; empty: the one beside the running program.
+  /// `program`: dtagent; empty: the one in the running program's folder.
   explicit LocalBackend(std::string program = {});
 
-  /// Whatever `host` is, the command runs here. A stream whose command failed ends with its words.
+  /// Whatever `host` is, the command runs here. The stream of a command that failed ends with
+  /// the command's error message.
   boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
       Host host, AgentCommand command) override;
   /// 127.0.0.1

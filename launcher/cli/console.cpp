@@ -67,13 +67,13 @@ class Console {
     auto started = co_await SupervisorProcess::start(spec_, how);
     if (!started) {
       say(Level::kError, started.error().why);
-      // One that is to be taken up may be running elsewhere: its journal stays.
+      // A job that was to be resumed may run elsewhere: its journal stays.
       forget_job(how == SupervisorStart::kNew && started.error().exit_code == kExitJobRunning);
       co_return started.error().exit_code;
     }
     process_ = std::move(*started);
     if (spec_.detached) {
-      co_await terminal_.write(false, detached_text());  // read by somebody or not: the job runs
+      co_await terminal_.write(false, detached_text());  // read or not: the job runs
       co_return kExitOk;
     }
     for (;;) {
@@ -103,8 +103,8 @@ class Console {
     }
   }
 
-  /// A supervisor that says why it cannot go on, a volume that stalls for example, is tried again
-  /// as long as the hosts go on without one.
+  /// A supervisor that ends with a reason, such as a stalled volume, is started again as long as
+  /// the hosts go on without one.
   io::awaitable<Started> start_again(std::chrono::steady_clock::time_point since) {
     const auto until = since + from_seconds(spec_.orphan_timeout_s);
     std::string told;
@@ -131,7 +131,7 @@ class Console {
     auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
     std::optional<io::JobEnded> ended;
     if (reply) {
-      stops_sent_ = 0;  // a new supervisor may not know of a stop asked of the old one
+      stops_sent_ = 0;  // a new supervisor may not know that its predecessor was to stop
       stop_wanted_.cancel();
       is_connected_ = true;
       ended = co_await show_frames();
@@ -185,7 +185,7 @@ class Console {
     }
   }
 
-  /// 1: stop; 2: at once; 3: leave. `why`: what the job's end is put down to.
+  /// 1: stop; 2: at once; 3: leave. `why`: the reason of the job's end.
   void want_stop(int count, std::string_view why) {
     if (count <= stops_wanted_) return;
     stops_wanted_ = count;
@@ -280,7 +280,7 @@ class Console {
   std::deque<std::chrono::steady_clock::time_point> restarts_;
   int stops_wanted_ = 0;
   int stops_sent_ = 0;
-  std::string_view stop_why_;              ///< Of the first wish; a literal without quotes.
+  std::string_view stop_why_;              ///< The first reason; a literal without quotes.
   boost::asio::steady_timer stop_wanted_;  ///< Cancelled to wake send_stops().
   int exit_code_ = -1;
 };

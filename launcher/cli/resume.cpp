@@ -34,11 +34,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of a check that takes long.
+/// Between two lines about the progress of a long check.
 constexpr auto kFirstWord = std::chrono::seconds(2);
 constexpr auto kNextWord = std::chrono::seconds(5);
 
-/// More lives than a supervisor can have had since the journal's copy was written.
+/// More terms than can have begun since the journal's copy was written.
 constexpr std::uint64_t kTermsUnknown = 1'000'000;
 
 Result<std::string> slurp(const std::string& path) {
@@ -57,24 +57,23 @@ bool somebody_listens(const std::string& socket) {
          ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-/// Tells how far the check of the checkpoint at `path` is, when it takes longer than one waits for
-/// without wondering.
-io::CheckProgress told_now_and_then(std::string path, std::function<void(std::string)> tell) {
+/// Reports the progress of a long check of the checkpoint at `path`.
+io::CheckProgress report_progress(std::string path, std::function<void(std::string)> report) {
   const auto due = std::make_shared<std::chrono::steady_clock::time_point>(
       std::chrono::steady_clock::now() + kFirstWord);
-  return [path = std::move(path), tell = std::move(tell), due](std::uint64_t done,
-                                                               std::uint64_t total) {
+  return [path = std::move(path), report = std::move(report), due](std::uint64_t done,
+                                                                   std::uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
     if (now < *due) return;
     *due = now + kNextWord;
-    tell(fmt::format("reading {}: {:.1f} of {:.1f} GB", path, static_cast<double>(done) / 1e9,
-                     static_cast<double>(total) / 1e9));
+    report(fmt::format("reading {}: {:.1f} of {:.1f} GB", path, static_cast<double>(done) / 1e9,
+                       static_cast<double>(total) / 1e9));
   };
 }
 
-/// What a journal, or its copy, tells of the job.
+/// The state of a job in its journal, or in the copy of that.
 struct Past {
-  bool ends_badly = false;  ///< Its end was decided, and not that it ended well.
+  bool ends_badly = false;                         ///< Its end was decided, other than by success.
   std::optional<std::vector<HostSlots>> accepted;  ///< The last host_worker.
 };
 
@@ -103,7 +102,7 @@ std::vector<Host> added_lines(const std::vector<HostSlots>& accepted,
   return lines;
 }
 
-/// The values that lie beside the journal.
+/// The values that are stored with the journal.
 void take_values(io::JobSpec& spec, const io::JobSpec& whole) {
   spec.env = whole.env;
   spec.env_server = whole.env_server;
@@ -239,7 +238,7 @@ Result<void> write_journal_to_end(const io::JobSpec& spec) {
 }
 
 Result<void> begin_with_checkpoint(io::JobSpec& spec,
-                                   const std::function<void(std::string)>& tell) {
+                                   const std::function<void(std::string)>& report) {
   const std::string folder = io::checkpoints_dir(spec);
   std::vector<std::pair<Epoch, std::string>> found;
   std::error_code ec;
@@ -251,10 +250,10 @@ Result<void> begin_with_checkpoint(io::JobSpec& spec,
   for (const auto& [epoch, path] : found) {
     const auto manifest = io::read_manifest(path);
     const auto whole = manifest
-                           ? io::check_checkpoint(path, *manifest, told_now_and_then(path, tell))
+                           ? io::check_checkpoint(path, *manifest, report_progress(path, report))
                            : tl::unexpected(manifest.error());
     if (!whole) {
-      tell("passed over: " + whole.error().message);
+      report("passed over: " + whole.error().message);
       continue;
     }
     spec.restore = path;

@@ -1,4 +1,4 @@
-/// `dtlaunch --resume FOLDER`: what is there to go on with.
+/// `dtlaunch --resume FOLDER`: finds the job of a folder and what it can go on with.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct LastJob {
   /// the last accepted host_worker.
   io::JobSpec spec;
   std::string master;         ///< Where its supervisor was.
-  bool has_ended = false;     ///< It said so itself.
+  bool has_ended = false;     ///< It has recorded its end.
   bool has_finished = false;  ///< With exit code 0.
   std::int64_t pid = 0;       ///< The supervisor's process on the master.
   bool is_running = false;    ///< Its supervisor answers here.
@@ -28,12 +28,12 @@ struct LastJob {
   bool is_failing = false;
 };
 
-/// kInvalid says what is missing.
+/// kInvalid names what is missing.
 [[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
 
-/// Gives the names of --env their values, where `job.spec` lacks them: those beside its journal,
-/// else the lines NAME=VALUE of `env_file` (if it is not empty), else the environment's. kInvalid
-/// names those that have none.
+/// Gives the names of --env their values, where `job.spec` lacks them: those stored with its
+/// journal, else the lines NAME=VALUE of `env_file` (if it is not empty), else the environment's.
+/// kInvalid names those that have none.
 [[nodiscard]] Result<void> find_env_values(
     LastJob& job, const std::string& env_file,
     const std::function<std::optional<std::string>(const std::string&)>& variable);
@@ -49,9 +49,9 @@ void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
 [[nodiscard]] Result<void> write_journal_to_end(const io::JobSpec& spec);
 
 /// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
-/// the one it began with itself. Reads them whole. `tell` gets a line for each that is passed over,
-/// and now and then one while that takes long.
+/// the one it began with itself. Reads them whole. `report` gets a line for each that is passed
+/// over, and lines about the progress of a long check.
 [[nodiscard]] Result<void> begin_with_checkpoint(io::JobSpec& spec,
-                                                 const std::function<void(std::string)>& tell);
+                                                 const std::function<void(std::string)>& report);
 
 }  // namespace dt::launcher

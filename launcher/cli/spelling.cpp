@@ -7,16 +7,16 @@
 namespace dt::launcher {
 namespace {
 
-/// Of a letter or two every name is a few mistakes away.
+/// Shorter words differ from every name by a few letters only.
 constexpr std::size_t kShortest = 3;
 /// A shorter word is the beginning of a name only without a mistake.
 constexpr std::size_t kShortestBeginning = 5;
 
-/// As many mistakes as somebody makes who means that name and not another one.
+/// How many mistakes a word may have and still mean that name.
 std::size_t most_mistakes(std::size_t letters) { return letters < 5 ? 1 : letters < 9 ? 2 : 3; }
 
 /// How many mistakes lie between a word and the beginning of a longer name: --elstic means
-/// --elastic-training-enabled. A beginning says less than a whole name: fewer are forgiven.
+/// --elastic-training-enabled. A beginning identifies less than a whole name: fewer are allowed.
 std::size_t distance_to_beginning(std::string_view word, std::string_view name) {
   if (name.starts_with(word)) return 0;
   std::size_t least = word.size();

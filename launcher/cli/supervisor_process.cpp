@@ -36,7 +36,7 @@ Result<pid_t> start_with_first_limit(const std::vector<std::string>& argv,
   return io::spawn(argv.front(), argv, files, io::ProcessGroup::kOwnSession);
 }
 
-/// Everything the supervisor says through the readiness pipe, up to its first newline or the end.
+/// The supervisor's report on the readiness pipe: its first line, or all until the pipe's end.
 io::awaitable<Result<std::string>> read_line(io::Fd pipe) {
   boost::asio::posix::stream_descriptor stream(co_await boost::asio::this_coro::executor,
                                                pipe.release());
@@ -122,7 +122,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   auto said = co_await io::within(kReadyLimit, read_line(std::move(ready->read)),
                                   "waiting for the supervisor to get ready");
   if (!said) {
-    // A job that runs must not be stopped by its supervisor's slow start. The journal bears a kill.
+    // A slow start of its supervisor must not stop a job that runs. The journal survives a kill.
     ::kill(pid, how == SupervisorStart::kNew ? SIGTERM : SIGKILL);
     if (!co_await process->wait(kEndLimit)) {
       ::kill(pid, SIGKILL);

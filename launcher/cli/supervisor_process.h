@@ -1,5 +1,5 @@
 /// dtsupervisor as a child of dtlaunch: started in a session of its own, so that the terminal's
-/// signals do not reach it, and ready when it says so.
+/// signals do not reach it. It reports when it is ready.
 #pragma once
 
 #include <sys/types.h>
@@ -20,21 +20,21 @@ namespace dt::launcher {
 struct StartFailure {
   int exit_code = 1;
   std::string why;
-  std::optional<ExitStatus> killed;  ///< Set when a signal ended it before it said anything.
+  std::optional<ExitStatus> killed;  ///< Set when a signal ended it before its report.
 };
 
-/// kResume is by a dtlaunch that owns the job: when that goes, the job stops; kRevive by somebody
-/// who does not stay. kAdopt is kResume of a job that was left, perhaps with nothing of it alive:
-/// then it ends, to begin anew. kTakeOver takes the job folder, too, from a supervisor on a host
-/// that is gone.
+/// kResume: by a dtlaunch that owns the job, which stops with it; kRevive: by a program that does
+/// not stay. kAdopt is kResume of a job that was left, perhaps without a living process: then it
+/// ends, to begin again. kTakeOver takes the job folder, too, from a supervisor on a host that is
+/// gone.
 enum class SupervisorStart { kNew, kResume, kRevive, kAdopt, kTakeOver };
 
 /// Destroying it leaves the process alone.
 class SupervisorProcess {
  public:
   /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--owned] [--adopt |
-  /// --take-over]]`, its output appended to <state_dir>/supervisor.log, and waits until it has said
-  /// READY or ERROR, or died.
+  /// --take-over]]`, its output appended to <state_dir>/supervisor.log, and waits for its
+  /// READY or ERROR, or its end.
   static boost::asio::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>
   start(io::JobSpec spec, SupervisorStart how);
 

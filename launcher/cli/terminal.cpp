@@ -16,7 +16,7 @@ using Descriptor = boost::asio::posix::stream_descriptor;
 
 Descriptor copy_of(const boost::asio::any_io_executor& executor, int fd) {
   Descriptor copy(executor);
-  boost::system::error_code ignored;  // closed from the start: the first write tells
+  boost::system::error_code ignored;  // closed from the start: the first write fails
   const int number = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (number >= 0) copy.assign(number, ignored);
   return copy;
