@@ -193,7 +193,7 @@ Result<void> Agent::handle_frame(const wire::Frame& frame) {
 }
 
 void Agent::handle(const AgentHello& hello) {
-  if (objection(hello).empty()) link_.adopt(hello);
+  if (objection(hello).empty()) link_.apply(hello);
   link_.on_hello_again();
 }
 

@@ -20,7 +20,7 @@ void SupervisorLink::attach(Channel channel, const AgentHello& hello, Time now) 
   was_attached_ = true;
   repeats_hello_ = false;
   heard_at_ = now;
-  adopt(hello);
+  apply(hello);
 }
 
 void SupervisorLink::detach(const Channel& channel, Time now) {
@@ -33,7 +33,7 @@ void SupervisorLink::close() {
   if (channel_) channel_->close();
 }
 
-void SupervisorLink::adopt(const AgentHello& hello) {
+void SupervisorLink::apply(const AgentHello& hello) {
   term_ = hello.term;
   orphan_timeout_ = std::chrono::milliseconds(hello.orphan_timeout_ms);
   beat_ =

@@ -43,7 +43,7 @@ class SupervisorLink {
   /// Its AgentHello has come again: from now on its silence means something.
   void on_hello_again() { repeats_hello_ = true; }
   /// Takes term and times.
-  void adopt(const AgentHello& hello);
+  void apply(const AgentHello& hello);
 
   /// Detaches a supervisor that has been silent for too long. The timeout that has passed without
   /// any; none: it has not.

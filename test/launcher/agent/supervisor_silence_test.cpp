@@ -77,9 +77,9 @@ TEST_CASE("supervisor link: a beat is bounded, whatever is asked for", "[launche
   Supervisor supervisor;
   SupervisorLink link(60s, kStart);
   supervisor.hello.beat_ms = 0;
-  link.adopt(supervisor.hello);
+  link.apply(supervisor.hello);
   CHECK(link.beat() == Duration(10ms));
   supervisor.hello.beat_ms = 3'600'000;
-  link.adopt(supervisor.hello);
+  link.apply(supervisor.hello);
   CHECK(link.beat() == Duration(10s));
 }
