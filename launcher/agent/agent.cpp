@@ -90,7 +90,9 @@ awaitable<void> Agent::serve_supervisor(Channel channel, AgentHello hello) {
     if (!frame && frame.error().kind == ErrorKind::kProtocol) count_dropped(frame.error());
     if (!frame || channel != link_.channel()) break;  // replaced: its messages are ignored
     link_.on_message(io::steady_now());
-    if (auto done = handle_frame(*frame); !done) {
+    auto done = handle_as<AgentHello, StartProcess, StopProcess, AckExit, AskProcess, CheckFolder,
+                          ToProcess, Shutdown>(*frame);
+    if (!done) {
       count_dropped(done.error());
       break;
     }
@@ -104,9 +106,7 @@ void Agent::count_dropped(const Error& why) {
 }
 
 awaitable<void> Agent::refuse(Channel channel, std::string why) {
-  Refused refused;
-  refused.why = std::move(why);
-  channel->send(refused);
+  channel->send(Refused{std::move(why)});
   asio::steady_timer deadline(executor_, kFarewellDeadline);
   using namespace asio::experimental::awaitable_operators;
   auto race = channel->flush() || deadline.async_wait(tok);
@@ -143,10 +143,7 @@ awaitable<void> Agent::serve_process(Channel channel, ProcessPtr process) {
     auto frame = co_await channel->receive();
     if (!frame && frame.error().kind == ErrorKind::kProtocol) ++kept_out_.dropped;
     if (!frame || process->mailbox.connection() != channel) break;
-    FromProcess relayed;
-    relayed.process = process->id();
-    relayed.type = frame->type;
-    relayed.body = frame->body;
+    const FromProcess relayed{process->id(), frame->type, frame->body};
     if (!process->mailbox.keep(std::move(*frame))) {
       ++kept_out_.dropped;
       log_.warn("{} said too much (type {}, {} bytes): its connection is dropped",
@@ -161,35 +158,18 @@ awaitable<void> Agent::serve_process(Channel channel, ProcessPtr process) {
 
 // ---------------------------------------------------------------- the supervisor's messages
 
-template <class Message>
-Result<void> Agent::parse_and_handle(const wire::Frame& frame) {
-  auto message = wire::parse<Message>(frame.body);
-  if (!message) return tl::unexpected(message.error());
-  handle(*message);
-  return {};
-}
-
-Result<void> Agent::handle_frame(const wire::Frame& frame) {
-  switch (frame.type) {
-    case AgentHello::kType:
-      return parse_and_handle<AgentHello>(frame);
-    case StartProcess::kType:
-      return parse_and_handle<StartProcess>(frame);
-    case StopProcess::kType:
-      return parse_and_handle<StopProcess>(frame);
-    case AckExit::kType:
-      return parse_and_handle<AckExit>(frame);
-    case AskProcess::kType:
-      return parse_and_handle<AskProcess>(frame);
-    case CheckFolder::kType:
-      return parse_and_handle<CheckFolder>(frame);
-    case ToProcess::kType:
-      return parse_and_handle<ToProcess>(frame);
-    case Shutdown::kType:
-      return parse_and_handle<Shutdown>(frame);
-    default:
-      return fail(ErrorKind::kProtocol, "unknown message of type {}", frame.type);
+template <class Message, class... Others>
+Result<void> Agent::handle_as(const wire::Frame& frame) {
+  if (frame.type == Message::kType) {
+    auto message = wire::parse<Message>(frame.body);
+    if (!message) return tl::unexpected(message.error());
+    handle(*message);
+    return {};
   }
+  if constexpr (sizeof...(Others) > 0)
+    return handle_as<Others...>(frame);
+  else
+    return fail(ErrorKind::kProtocol, "unknown message of type {}", frame.type);
 }
 
 void Agent::handle(const AgentHello& hello) {
@@ -199,10 +179,7 @@ void Agent::handle(const AgentHello& hello) {
 
 void Agent::handle(const StartProcess& message) {
   if (const ExitStatus* status = processes_.acknowledged(message.process)) {
-    ProcessExited exited;
-    exited.process = message.process;
-    exited.status = *status;
-    link_.send(exited);
+    link_.send(ProcessExited{message.process, *status});
   } else if (const auto known = processes_.find(message.process); !known) {
     start(message);
   } else if (known->exit()) {
@@ -223,10 +200,7 @@ void Agent::handle(const AckExit& ack) { processes_.acknowledge(ack.process); }
 void Agent::handle(const AskProcess& question) {
   const auto process = processes_.find(question.process);
   if (!process || !process->has_pid()) return;
-  ProcessState state;
-  state.process = question.process;
-  state.text = process_states(process->pid());
-  link_.send(state);
+  link_.send(ProcessState{question.process, process_states(process->pid())});
 }
 
 void Agent::handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
@@ -264,10 +238,7 @@ AgentState Agent::state() const {
 }
 
 void Agent::send_started(const Process& process) {
-  ProcessStarted started;
-  started.process = process.id();
-  started.pid = process.pid();
-  link_.send(started);
+  link_.send(ProcessStarted{process.id(), process.pid()});
 }
 
 GpuHealth Agent::gpu_health() const {
@@ -376,9 +347,7 @@ awaitable<void> Agent::housekeeping() {
   for (;;) {
     co_await io::sleep_for(link_.is_attached() ? link_.beat() : Duration(kHousekeeping));
     if (link_.is_attached()) {
-      Beat beat;
-      beat.count = ++beats_;
-      link_.send(beat);
+      link_.send(Beat{++beats_});
       if (kept_out_ != kept_out_sent_) link_.send(kept_out_sent_ = kept_out_);
       if (auto health = gpu_health(); health != gpu_health_sent_)
         link_.send(gpu_health_sent_ = std::move(health));

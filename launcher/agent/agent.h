@@ -49,9 +49,9 @@ class Agent {
   void attach(Channel channel, const AgentHello& hello);
 
   // The supervisor's messages.
-  [[nodiscard]] Result<void> handle_frame(const wire::Frame& frame);
-  template <class Message>
-  [[nodiscard]] Result<void> parse_and_handle(const wire::Frame& frame);
+  /// Gives the frame to the handler of its type.
+  template <class Message, class... Others>
+  [[nodiscard]] Result<void> handle_as(const wire::Frame& frame);
   void handle(const AgentHello& hello);
   void handle(const StartProcess& message);
   void handle(const StopProcess& message);

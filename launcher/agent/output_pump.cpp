@@ -86,29 +86,17 @@ bool OutputPump::send_piece(Process& process) {
 
 void OutputPump::send_output(Process& process) {
   auto piece = process.output.spool.pop();
-  Output output;
-  output.process = process.id();
-  output.is_stderr = piece.is_stderr;
-  output.bytes = std::move(piece.bytes);
-  output.lost_before = piece.lost_before;
-  output.offset = piece.offset;
-  link_->send(output);
+  link_->send(Output{process.id(), piece.is_stderr, std::move(piece.bytes), piece.lost_before,
+                     piece.offset});
   process.output.wake_readers();
 }
 
 void OutputPump::send_exit(Process& process) {
   process.exit_sent = true;
-  if (process.failure().empty()) {
-    ProcessExited exited;
-    exited.process = process.id();
-    exited.status = *process.exit();
-    link_->send(exited);
-  } else {
-    ProcessFailed failed;
-    failed.process = process.id();
-    failed.why = process.failure();
-    link_->send(failed);
-  }
+  if (process.failure().empty())
+    link_->send(ProcessExited{process.id(), *process.exit()});
+  else
+    link_->send(ProcessFailed{process.id(), process.failure()});
 }
 
 }  // namespace dt::launcher

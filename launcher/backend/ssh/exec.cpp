@@ -57,6 +57,7 @@ awaitable<Result<CommandResult>> talk(SshStream& stream, std::string_view input)
 }  // namespace
 
 std::string on_one_line(std::string_view text, std::size_t most) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
   std::string out(text.substr(text.size() > most ? text.size() - most : 0));
   std::replace(out.begin(), out.end(), '\n', ' ');
   return out;

@@ -1,6 +1,7 @@
 #include "launcher/backend/ssh/ssh_agent.h"
 
 #include <libssh/libssh.h>
+#include <openssl/evp.h>
 #include <unistd.h>
 
 #include <array>
@@ -129,16 +130,11 @@ struct Relay {
 }  // namespace
 
 std::string AgentIdentity::base64() const {
-  static constexpr char kAlphabet[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < blob.size(); i += 3) {
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < blob.size() ? static_cast<unsigned char>(blob[i + k]) : 0U);
-    for (std::size_t k = 0; k < 4; ++k)
-      out += i + k <= blob.size() ? kAlphabet[(group >> (18 - 6 * k)) & 63] : '=';
-  }
+  std::string out((blob.size() + 2) / 3 * 4 + 1, '\0');  // and a NUL
+  ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                    reinterpret_cast<const unsigned char*>(blob.data()),
+                    static_cast<int>(blob.size()));
+  out.pop_back();
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "io/semaphore.h"
 #include "io/subprocess.h"
 #include "io/task_group.h"
+#include "launcher/backend/ssh/exec.h"
 #include "launcher/shell_word.h"
 
 namespace dt::launcher {
@@ -42,13 +43,6 @@ Result<Tool> start_tool(const asio::any_io_executor& executor, const std::vector
               asio::posix::stream_descriptor(executor, output->read.release())};
 }
 
-std::string last_words(std::string text) {
-  if (text.size() > kLastWords) text.erase(0, text.size() - kLastWords);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 awaitable<Result<void>> by_rsync(std::string remote_shell, Host host, std::string source,
                                  std::string destination) {
   const bool v6 = host.name.find(':') != std::string::npos;
@@ -74,7 +68,8 @@ awaitable<Result<void>> by_rsync(std::string remote_shell, Host host, std::strin
   }
   const int code = tool->process.wait().shell_code();
   if (code != 0)
-    co_return fail(ErrorKind::kIo, "rsync ended with exit code {}: {}", code, last_words(words));
+    co_return fail(ErrorKind::kIo, "rsync ended with exit code {}: {}", code,
+                   on_one_line(words, kLastWords));
   co_return Result<void>();
 }
 
