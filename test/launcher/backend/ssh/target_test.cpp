@@ -1,0 +1,103 @@
+#include "launcher/backend/ssh/target.h"
+
+#include "test/support/catch.h"
+#include "test/support/sshd.h"
+
+using namespace dt;
+using namespace dt::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+class Lines final : public io::Log {
+ public:
+  void line(io::Level, std::string_view text) override { lines.emplace_back(text); }
+  std::vector<std::string> lines;
+};
+
+/// Targets by an ssh config of its own.
+struct Configured {
+  explicit Configured(const std::string& config) {
+    options.config_file = folder / "config";
+    test::write_file(options.config_file, config);
+  }
+  [[nodiscard]] Targets targets() { return {options, once_log}; }
+
+  test::TempDir folder;
+  io::SshOptions options;
+  Lines log;
+  OnceLog once_log{log};
+};
+
+}  // namespace
+
+TEST_CASE("ssh target: the host's line comes before the options, they before the config",
+          "[ssh_config]") {
+  Configured configured("Host node\n  HostName 10.0.0.7\n  Port 2300\n  User carol\n");
+  const Target from_config = configured.targets().find(Host{"", "node", 0});
+  CHECK(from_config.hostname == "10.0.0.7");
+  CHECK(from_config.port == 2300);
+  CHECK(from_config.user == "carol");
+  configured.options.port = 2200;
+  configured.options.user = "bob";
+  const Target from_options = configured.targets().find(Host{"", "node", 0});
+  CHECK(from_options.port == 2200);
+  CHECK(from_options.user == "bob");
+  const Target from_host = configured.targets().find(Host{"alice", "node", 2100});
+  CHECK(from_host.port == 2100);
+  CHECK(from_host.user == "alice");
+  CHECK(from_host.written == "alice@node:2100");
+  CHECK(phase_error(from_host, "connect", Error{ErrorKind::kIo, "broken"}).message ==
+        "alice@node:2100: connect: broken");
+}
+
+TEST_CASE("ssh target: HostKeyAlias stands for name and port, and new hosts are accepted once",
+          "[ssh_config]") {
+  Configured configured("Host cloud\n  HostKeyAlias fleet\n  Port 2300\n");
+  const Target aliased = configured.targets().find(Host{"", "cloud", 0});
+  CHECK(aliased.key_name == "fleet");
+  CHECK(aliased.key_port == 0);
+  const Target plain = configured.targets().find(Host{"", "other", 2200});
+  CHECK(plain.key_name == "other");
+  CHECK(plain.key_port == 2200);
+  CHECK(plain.host_keys == io::HostKeyPolicy::kAcceptNew);
+  configured.options.known_hosts = io::HostKeyPolicy::kOff;
+  CHECK(configured.targets().find(Host{"", "other", 0}).host_keys == io::HostKeyPolicy::kOff);
+}
+
+TEST_CASE("ssh target: named identities replace the usual files", "[ssh_config]") {
+  Configured configured("Host keyed\n  IdentityFile /keys/mine\n  IdentityAgent none\n");
+  const Targets usual = configured.targets();
+  const AuthPlan by_default = usual.auth_plan(usual.find(Host{"", "other", 0}), 3s);
+  CHECK(by_default.usual_files);
+  CHECK(by_default.identity_files.size() == 3);
+  CHECK(by_default.agent_deadline == Duration(3s));
+  configured.options.identities = {"/keys/given"};
+  const Targets named = configured.targets();
+  const AuthPlan plan = named.auth_plan(named.find(Host{"", "keyed", 0}), 3s);
+  CHECK_FALSE(plan.usual_files);
+  CHECK(plan.identity_files == std::vector<std::string>{"/keys/given", "/keys/mine"});
+  CHECK(plan.agent_socket.empty());
+}
+
+TEST_CASE("ssh target: a keyword without effect is warned of once for all hosts", "[ssh_config]") {
+  Configured configured("Host *\n  LocalForward 8080 localhost:80\n");
+  const Targets targets = configured.targets();
+  static_cast<void>(targets.find(Host{"", "a", 0}));
+  static_cast<void>(targets.find(Host{"", "b", 0}));
+  REQUIRE(configured.log.lines.size() == 1);
+  CHECK(configured.log.lines[0].find("config:2:") != std::string::npos);
+}
+
+TEST_CASE("ssh target: the ssh command line connects as the backend does", "[ssh_config]") {
+  Configured configured("");
+  configured.options.port = 2200;
+  configured.options.connect_timeout_s = 3;
+  configured.options.identities = {"/keys/given"};
+  configured.options.known_hosts = io::HostKeyPolicy::kStrict;
+  const auto words = configured.targets().ssh_command(Host{"alice", "node", 0});
+  CHECK(fmt::format("{}", fmt::join(words, " ")) ==
+        "ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ConnectTimeout=3 -o "
+        "StrictHostKeyChecking=yes -F " +
+            configured.options.config_file + " -i /keys/given -p 2200 -l alice");
+}
