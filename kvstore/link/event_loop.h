@@ -67,7 +67,7 @@ class EventLoop {
   /// done. One caller at a time.
   template <class Done>
   bool run_until(Done done, std::optional<Clock::time_point> deadline);
-  /// Something was posted that nobody is going to wait for now.
+  /// Work was posted that no caller waits for now.
   void nudge();
 
  private:
@@ -90,11 +90,11 @@ class EventLoop {
   bool poll();
   /// Reads what has come on the connections; true: there was something.
   bool read();
-  /// Something happened.
+  /// After an event: the time until sleep begins again.
   void stay_awake();
 
   const Duration busy_poll_;
-  // Of who runs the loop:
+  // Used by the thread that runs the loop:
   std::list<Reader> readers_;  ///< Before the tasks, which leave it.
   Clock::time_point sleep_at_{};
   unsigned reads_left_ = 0;  ///< Until the loop's handlers run.
