@@ -151,19 +151,19 @@ Payload DeviceEngine::take(std::size_t bytes) {
   return {};
 }
 
-void DeviceEngine::give(Payload ours) { pool_->give(std::move(ours)); }
+void DeviceEngine::give(Payload payload) {
+  // What is on the stream comes before the next use of the memory.
+  if (payload.memory() == Memory::kDevice) return pool_->give(std::move(payload));
+  keep(std::move(payload));
+}
 
 std::shared_ptr<Payload> DeviceEngine::share(Payload ours) {
-  auto back_to_pool = [pool = std::weak_ptr(pool_)](Payload* payload) {
-    const std::unique_ptr<Payload> owner(payload);
-    if (const auto alive = pool.lock()) alive->give(std::move(*payload));
-  };
-  return {std::make_unique<Payload>(std::move(ours)).release(), std::move(back_to_pool)};
+  return kv::share(std::move(ours), pool_);
 }
 
 Payload DeviceEngine::swap_out(Payload& ours, std::mutex& guard) {
   Payload host(ours.size());
-  read(host.data(), ours.data(), ours.size());
+  copy(host.data(), ours.data(), ours.size());
   wait();
   if (!goes_on()) return {};
   const std::lock_guard lock(guard);
@@ -171,14 +171,9 @@ Payload DeviceEngine::swap_out(Payload& ours, std::mutex& guard) {
 }
 
 Payload DeviceEngine::bring(Payload host) {
-  Payload ours = bring(host.data(), host.size());
+  Payload ours = take(host.size());
+  if (!ours.empty()) copy(ours.data(), host.data(), host.size());
   keep(std::move(host));
-  return ours;
-}
-
-Payload DeviceEngine::bring(const std::byte* host, std::size_t bytes) {
-  Payload ours = take(bytes);
-  if (!ours.empty()) expect(cuda::copy(ours.data(), host, bytes, stream_.get()));
   return ours;
 }
 
@@ -191,10 +186,6 @@ void DeviceEngine::keep(Payload host) {
 
 void DeviceEngine::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (goes_on() && bytes > 0) expect(cuda::copy(to, from, bytes, stream_.get()));
-}
-
-void DeviceEngine::read(std::byte* host, const std::byte* ours, std::size_t bytes) {
-  copy(host, ours, bytes);
 }
 
 void DeviceEngine::wait() {
@@ -290,7 +281,8 @@ void DeviceEngine::scale(data::Dtype dtype, std::byte* values, double factor,
 /// Calls run(codes on the device).
 template <class Run>
 void DeviceEngine::with_codes(const Payload& codes, Run run) {
-  Payload ours = bring(codes.data(), codes.size());
+  Payload ours = take(codes.size());
+  copy(ours.data(), codes.data(), codes.size());
   if (goes_on() && !ours.empty()) run(ours.data());
   give(std::move(ours));
 }

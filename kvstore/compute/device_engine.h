@@ -41,29 +41,15 @@ class DeviceEngine final : public Engine {
   /// Asked when the device has no memory for take(), which tries again if it says that it gave some
   /// back; it takes none itself.
   void on_no_memory(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
-  /// Of the device, uninitialised; empty after a failure.
-  [[nodiscard]] Payload take(std::size_t bytes);
-  /// For the next one of its size: what is on the stream comes first, so nobody has to wait.
-  void give(Payload ours);
-  /// Ours, whose memory is given back when the last reference to it ends.
-  [[nodiscard]] std::shared_ptr<Payload> share(Payload ours);
-  /// The memory of `ours`, which gets a copy in the host's memory instead; waits for the stream.
-  /// `guard` is held while it changes. Empty: it failed, and nothing has changed.
-  [[nodiscard]] Payload swap_out(Payload& ours, std::mutex& guard);
-  /// A copy on the device; the host's bytes are kept until they have been read.
-  [[nodiscard]] Payload bring(Payload host);
-  /// The same of memory that the caller leaves as it is until wait().
-  [[nodiscard]] Payload bring(const std::byte* host, std::size_t bytes);
-  /// to = from, both on the device.
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes);
-  /// Into the host's memory, which has it after wait().
-  void read(std::byte* host, const std::byte* ours, std::size_t bytes);
-  void wait();
-
-  /// Why something since the last call was not done; empty: all was.
-  [[nodiscard]] std::string take_failure();
-  /// Nothing failed since.
-  [[nodiscard]] bool goes_on() const { return failure_.empty(); }
+  [[nodiscard]] Payload take(std::size_t bytes) override;
+  void give(Payload payload) override;
+  [[nodiscard]] std::shared_ptr<Payload> share(Payload ours) override;
+  [[nodiscard]] Payload bring(Payload host) override;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  [[nodiscard]] Payload swap_out(Payload& ours, std::mutex& guard) override;
+  void wait() override;
+  [[nodiscard]] std::string take_failure() override;
+  [[nodiscard]] bool goes_on() const override { return failure_.empty(); }
   /// The device computes no more.
   [[nodiscard]] bool is_broken() const { return is_broken_; }
 
@@ -80,13 +66,10 @@ class DeviceEngine final : public Engine {
               std::size_t elements) override;
   void decode_add(data::Codec codec, std::byte* into, const Payload& codes, float weight,
                   std::size_t elements) override;
-  /// add() of weight 1, and counted.
   void add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
-                     std::size_t elements);
+                     std::size_t elements) override;
   /// What wait() has seen.
   [[nodiscard]] std::uint64_t take_nonfinite() override;
-  /// Keeps the host's bytes until the stream has read them.
-  void keep(Payload host);
 
   /// Where the host's payloads come from; of the engine's thread.
   [[nodiscard]] const std::shared_ptr<PayloadPool>& host_pool() const { return host_pool_; }
@@ -100,6 +83,8 @@ class DeviceEngine final : public Engine {
  private:
   explicit DeviceEngine(int number);
   cuda::Status start();
+  /// Keeps the host's bytes until the stream has read them.
+  void keep(Payload host);
   void expect(cuda::Status status);
   std::byte* moments(std::shared_ptr<Payload>& state, std::size_t bytes);
   /// Where the device counts what is not finite.

@@ -1,10 +1,15 @@
 #include "kvstore/compute/engine.h"
 
+#include <cstring>
 #include <utility>
 
 #include "kvstore/compute/compression.h"
 
 namespace dt::kv {
+
+void HostEngine::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
 
 void HostEngine::reduce(data::Dtype dtype, const Reduction& reduction, std::byte* out,
                         std::size_t elements) {
@@ -19,6 +24,11 @@ void HostEngine::update(const OptimizerSpec& spec, OptimizerState& state, data::
                         double learning_rate, std::byte* values, const Reduction& gradient,
                         std::size_t elements) {
   nonfinite_ += kv::update(spec, state, dtype, learning_rate, values, gradient, elements);
+}
+
+void HostEngine::add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
+                               std::size_t elements) {
+  nonfinite_ += add_to(dtype, into, from, 1, elements);
 }
 
 void HostEngine::add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,

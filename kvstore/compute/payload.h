@@ -123,4 +123,14 @@ class PayloadPool {
   std::map<std::size_t, std::vector<Payload>> spare_;
 };
 
+/// The payload, which goes back to the pool, if that lives, when the last reference to it ends.
+[[nodiscard]] inline std::shared_ptr<Payload> share(Payload payload,
+                                                    const std::shared_ptr<PayloadPool>& pool) {
+  auto back_to_pool = [pool = std::weak_ptr(pool)](Payload* shared) {
+    const std::unique_ptr<Payload> owner(shared);
+    if (const auto alive = pool.lock()) alive->give(std::move(*shared));
+  };
+  return {std::make_unique<Payload>(std::move(payload)).release(), std::move(back_to_pool)};
+}
+
 }  // namespace dt::kv

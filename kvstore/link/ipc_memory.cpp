@@ -73,7 +73,7 @@ Result<std::shared_ptr<OpenedDeviceMemory>> OpenedDeviceMemory::open(const data:
     return fail(ErrorKind::kDenied, "the device's memory is not of {} bytes", told.size);
   opened->size_ = told.size;
   std::string token(data::kNonceBytes, '\0');
-  engine.read(reinterpret_cast<std::byte*>(token.data()),
+  engine.copy(reinterpret_cast<std::byte*>(token.data()),
               static_cast<const std::byte*>(opened->memory_.data()), token.size());
   engine.wait();
   if (auto why = engine.take_failure(); !why.empty())

@@ -36,13 +36,12 @@ void hand_out(std::byte* place, std::span<const Addend> read, const std::byte* b
 ChunkValue::ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
                        Payload value)
     : bench_(bench),
-      device_(bench.device && DeviceEngine::computes(dtype) ? bench.device.get() : nullptr),
-      engine_(device_ ? static_cast<Engine&>(*device_) : bench.host),
+      engine_(bench.device && DeviceEngine::computes(dtype) ? static_cast<Engine&>(*bench.device)
+                                                            : bench.host),
       dtype_(dtype),
       is_auxiliary_(is_auxiliary),
       elements_(elements),
-      value_(device_ ? device_->share(device_->bring(std::move(value)))
-                     : make_value(std::move(value))) {}
+      value_(engine_.share(engine_.bring(std::move(value)))) {}
 
 data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
   if (asked != data::Reduce::kAuto) return asked;
@@ -53,29 +52,27 @@ data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
 // ---------------------------------------------------------------- contributions
 
 Payload ChunkValue::take(std::size_t bytes) {
-  if (!device_ && sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
+  if (sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
   return bench_.pool->take(bytes);
 }
 
-Payload ChunkValue::take_ours(std::size_t size) {
-  return device_ ? device_->take(size) : bench_.pool->take(size);
+Payload ChunkValue::take_ours() {
+  if (sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
+  return engine_.take(bytes());
 }
 
-void ChunkValue::give(Payload payload) {
-  if (!device_)
-    bench_.pool->give(std::move(payload));
-  else if (payload.memory() == Memory::kDevice)
-    device_->give(std::move(payload));
-  else
-    device_->keep(std::move(payload));
+Payload ChunkValue::copy_of(const std::byte* shared) {
+  Payload ours = take_ours();
+  engine_.copy(ours.data(), shared, bytes());
+  return ours;
 }
 
 Payload ChunkValue::bring(Payload payload, const std::byte* shared) {
-  if (!device_) return payload;
-  return shared ? device_->bring(shared, bytes()) : device_->bring(std::move(payload));
+  if (!is_on_device()) return payload;
+  return shared ? copy_of(shared) : engine_.bring(std::move(payload));
 }
 
-std::string ChunkValue::failure() { return device_ ? device_->take_failure() : std::string(); }
+std::string ChunkValue::failure() { return engine_.take_failure(); }
 
 std::string ChunkValue::refusal(const data::Header& header, const Payload& payload) {
   const data::Codec codec = payload_codec(header);
@@ -105,15 +102,15 @@ std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& 
 }
 
 std::size_t ChunkValue::nonfinite_at(const std::byte* values) {
-  Payload copy = device_->take(bytes());
-  if (!device_->goes_on()) return 0;  // who asks for the failure next is told
+  Payload copy = engine_.take(bytes());
+  if (!engine_.goes_on()) return 0;  // who asks for the failure next is told
   const Addend whole{values, 1};
   Reduction itself;
   itself.addends = std::span(&whole, 1);
-  device_->reduce(dtype_, itself, copy.data(), elements_);
-  device_->wait();
-  give(std::move(copy));
-  return device_->take_nonfinite();
+  engine_.reduce(dtype_, itself, copy.data(), elements_);
+  engine_.wait();
+  engine_.give(std::move(copy));
+  return engine_.take_nonfinite();
 }
 
 void ChunkValue::contribute(const data::Header& header, Payload payload, SharedBuffers shared,
@@ -122,7 +119,7 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
   if (uses_optimizer()) bench_.step = std::max(bench_.step, header.step);
   const bool adds = header.samples > 0 && elements_ > 0 && wrong_.empty();
   if (!adds) shared.in = nullptr;
-  const bool is_read_later = shared.in && (!device_ || shared.in_is_on_device);
+  const bool is_read_later = shared.in && (!is_on_device() || shared.in_is_on_device);
   const bool is_copied = !is_read_later;
   const bool keeps = adds && is_copied && (shared.in || bench_.deterministic);
   const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
@@ -134,13 +131,13 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
     payload = decoded(codec, std::move(payload));
   else if (adds && !is_compressed && is_copied)
     payload = bring(std::move(payload), shared.in);
-  if (is_read_later && device_) ++bench_.in_place;
+  if (is_read_later && shared.in_is_on_device) ++bench_.in_place;
   const bool is_mean = reduce_of(header.reduce) == data::Reduce::kMean;
   if (adds_codes)
     sum_.add_compressed(engine_, codec, payload, is_mean, header.samples);
   else if (adds && !shared.in && !keeps)
     payload = sum_.add(engine_, dtype_, std::move(payload), is_mean, header.samples, is_last);
-  if (!keeps) give(std::exchange(payload, Payload()));
+  if (!keeps) engine_.give(std::exchange(payload, Payload()));
   if (auto why = failure(); !why.empty()) wrong_ = std::move(why);
   parts_.push_back({header, std::move(payload), std::move(shared)});
 }
@@ -170,15 +167,10 @@ void ChunkValue::add_in_order(std::optional<WorkerId> missing) {
 
 void ChunkValue::add_part(Part& part, bool is_last) {
   Payload values = std::exchange(part.bytes, Payload());
-  if (values.empty() && device_) {
-    values = device_->bring(part.shared.in, bytes());
-  } else if (values.empty()) {
-    values = take(bytes());
-    std::memcpy(values.data(), part.shared.in, values.size());
-  }
+  if (values.empty()) values = copy_of(part.shared.in);
   part.is_added = true;
   const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
-  give(sum_.add(engine_, dtype_, std::move(values), is_mean, part.header.samples, is_last));
+  engine_.give(sum_.add(engine_, dtype_, std::move(values), is_mean, part.header.samples, is_last));
 }
 
 void ChunkValue::prepare_in_order() {
@@ -198,27 +190,24 @@ void ChunkValue::detach(WorkerId worker) {
   for (auto& part : parts_) {
     if (part.header.worker != worker || !part.shared.in) continue;
     if (part.is_added) {
-      if (device_) device_->wait();
+      engine_.wait();
       part.shared = {};
       continue;
     }
-    Payload copy;
-    if (device_ && part.bytes.empty()) {
-      copy = device_->bring(part.shared.in, bytes());
+    Payload copy = std::exchange(part.bytes, Payload());
+    if (copy.empty()) {
+      copy = copy_of(part.shared.in);
       if (auto why = failure(); !why.empty() && wrong_.empty()) wrong_ = std::move(why);
-    } else {
-      copy = device_ ? std::exchange(part.bytes, Payload()) : take(bytes());
     }
-    if (device_) device_->wait();  // it has read the worker's memory
-    if (!device_) std::memcpy(copy.data(), part.shared.in, copy.size());
+    engine_.wait();  // it has read the worker's memory
     part.shared = {};
     if (!wrong_.empty()) {
-      give(std::move(copy));
+      engine_.give(std::move(copy));
     } else if (bench_.deterministic) {
       part.bytes = std::move(copy);
     } else {
       const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
-      give(sum_.add(engine_, dtype_, std::move(copy), is_mean, part.header.samples, false));
+      engine_.give(sum_.add(engine_, dtype_, std::move(copy), is_mean, part.header.samples, false));
     }
   }
 }
@@ -245,10 +234,9 @@ std::string ChunkValue::disagreement(const data::Header& header) const {
 }
 
 Payload ChunkValue::decoded(data::Codec codec, Payload codes) {
-  Payload values =
-      spare_.empty() ? take_ours(elements_ * sizeof(float)) : std::exchange(spare_, Payload());
+  Payload values = spare_.empty() ? take_ours() : std::exchange(spare_, Payload());
   engine_.decode(codec, values.data(), codes, elements_);
-  give(std::move(codes));
+  engine_.give(std::move(codes));
   return values;
 }
 
@@ -258,12 +246,12 @@ ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
   Applied applied;
   applied.wrong = std::exchange(wrong_, {});
   if (applied.wrong.empty()) applied.is_there = apply_parts(places);
-  if (device_) finish_on_device(places, applied);
+  if (is_on_device()) finish_on_device(places, applied);
   bench_.nonfinite += engine_.take_nonfinite();
   auto [sum, last] = sum_.take();
-  give(std::move(sum));
-  give(std::move(last));
-  for (auto& part : parts_) give(std::move(part.bytes));
+  engine_.give(std::move(sum));
+  engine_.give(std::move(last));
+  for (auto& part : parts_) engine_.give(std::move(part.bytes));
   parts_.clear();
   return applied;
 }
@@ -271,40 +259,40 @@ ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
 /// The value goes to where it is wanted, and the device is waited for: the contributions' memory is
 /// free, what is answered is there.
 void ChunkValue::finish_on_device(std::span<std::byte* const> places, Applied& applied) {
-  if (auto why = device_->take_failure(); !why.empty()) applied.wrong = std::move(why);
+  if (auto why = failure(); !why.empty()) applied.wrong = std::move(why);
   if (applied.wrong.empty()) {
     const bool is_sent = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
       return part.header.type == data::Type::kPushPull && !part.shared.out;
     });
-    for (std::byte* place : places) device_->read(place, value_->data(), bytes());
+    for (std::byte* place : places) engine_.copy(place, value_->data(), bytes());
     if (is_sent && !shown_) show();
     applied.is_there = !places.empty();
   }
-  device_->wait();
+  engine_.wait();
 }
 
 const std::shared_ptr<Payload>& ChunkValue::present() {
-  if (!device_) return value_;
+  if (!is_on_device()) return value_;
   if (!shown_) {
     show();
-    device_->wait();
+    engine_.wait();
   }
   return shown_;
 }
 
 void ChunkValue::write_to(const SharedBuffers& shared) {
   if (shared.out_is_on_device) {
-    device_->copy(shared.out, value_->data(), bytes());
-    device_->wait();
-  } else if (const auto& value = present(); !device_ || device_->goes_on()) {
+    engine_.copy(shared.out, value_->data(), bytes());
+    engine_.wait();
+  } else if (const auto& value = present(); engine_.goes_on()) {
     std::memcpy(shared.out, value->data(), value->size());
   }
 }
 
 void ChunkValue::show() {
   Payload host = bench_.pool->take(bytes());
-  device_->read(host.data(), value_->data(), bytes());
-  shown_ = make_value(std::move(host));
+  engine_.copy(host.data(), value_->data(), bytes());
+  shown_ = bench_.host.share(std::move(host));
 }
 
 bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
@@ -319,12 +307,12 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
   const bool shares = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
     return part.shared.in != nullptr && !part.is_added;
   });
-  if (shares && !device_) {
+  if (shares && !is_on_device()) {
     sum_shared(reduction, places);
     return true;
   }
   if (shares) {
-    Payload out = take_ours(bytes());
+    Payload out = take_ours();
     engine_.reduce(dtype_, reduction, out.data(), elements_);
     publish(std::move(out));
     return false;
@@ -415,22 +403,17 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
       bench_.step = std::max(bench_.step, header.step);
     } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
-      if (payload.empty() && device_) payload = device_->bring(gradient, bytes());
-      if (payload.empty() && !device_) {
-        replace();
-        std::memcpy(value_->data(), gradient, value_->size());
-      } else {
-        publish(std::exchange(payload, Payload()));
-      }
-    } else if (device_) {
-      device_->add_and_count(dtype_, writable().data(), gradient, elements_);
+      if (payload.empty()) payload = copy_of(gradient);
+      publish(std::exchange(payload, Payload()));
+    } else if (is_on_device()) {
+      engine_.add_and_count(dtype_, writable().data(), gradient, elements_);
     } else {
       add_async(gradient, shared.out);
       is_there = shared.out != nullptr;
     }
   }
-  give(std::move(payload));
-  if (device_) device_->wait();  // what it read is free
+  engine_.give(std::move(payload));
+  engine_.wait();  // what it read is free
   bench_.nonfinite += engine_.take_nonfinite();
   return is_there;
 }
@@ -451,7 +434,7 @@ void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
       const bool is_finite = reduce(dtype_, sum, value, n) == 0;
       if (!is_finite) bench_.nonfinite += count_nonfinite(dtype_, more, n);
     } else {
-      bench_.nonfinite += add_to(dtype_, value, more, 1, n);
+      engine_.add_and_count(dtype_, value, more, n);
     }
     if (place) std::memcpy(place + at * width, value, n * width);
   }
@@ -463,9 +446,8 @@ void ChunkValue::restore(OptimizerState state) {
   DT_CHECK(parts_.empty(), "restored before the first contribution");
   if (state.updates > 0) bench_.has_state = true;
   state_ = std::move(state);
-  if (!device_) return;
   for (auto* moments : {&state_.first, &state_.second})
-    if (*moments) *moments = device_->share(device_->bring(std::move(**moments)));
+    if (*moments) *moments = engine_.share(engine_.bring(std::move(**moments)));
 }
 
 SavedChunk ChunkValue::save() const {
@@ -480,11 +462,10 @@ SavedChunk ChunkValue::save() const {
 }
 
 void ChunkValue::leave_saved(std::mutex& guard) {
-  if (!device_) return;
   for (auto* array : {&value_, &state_.first, &state_.second}) {
     if (!*array || array->use_count() == 1 || (*array)->memory() != Memory::kDevice) continue;
-    Payload ours = device_->swap_out(**array, guard);
-    if (!ours.empty()) *array = device_->share(std::move(ours));
+    Payload ours = engine_.swap_out(**array, guard);
+    if (!ours.empty()) *array = engine_.share(std::move(ours));
   }
 }
 
@@ -493,46 +474,33 @@ void ChunkValue::leave_saved(std::mutex& guard) {
 /// `bytes` are the new value; the old one's memory serves a later round, unless answers of an
 /// earlier one are still being sent from it.
 void ChunkValue::publish(Payload bytes) {
-  if (device_ && !device_->goes_on()) return give(std::move(bytes));
+  if (!engine_.goes_on()) return engine_.give(std::move(bytes));
   shown_.reset();
   if (value_.use_count() != 1)
-    value_ = device_ ? device_->share(std::move(bytes)) : make_value(std::move(bytes));
-  else if (device_)
-    device_->give(std::exchange(*value_, std::move(bytes)));
+    value_ = engine_.share(std::move(bytes));
+  else if (is_on_device())
+    engine_.give(std::exchange(*value_, std::move(bytes)));
   else
     spare_ = std::exchange(*value_, std::move(bytes));
 }
 
 Payload& ChunkValue::writable() {
   const auto held = replace();
-  if (held && !held->empty() && device_)
-    device_->copy(value_->data(), held->data(), held->size());
-  else if (held && !held->empty())
-    std::memcpy(value_->data(), held->data(), held->size());
+  if (held && !held->empty()) engine_.copy(value_->data(), held->data(), held->size());
   return *value_;
 }
 
 std::shared_ptr<Payload> ChunkValue::replace() {
   shown_.reset();
   if (value_.use_count() == 1) return nullptr;
-  if (!device_) return std::exchange(value_, make_value(bench_.pool->take(value_->size())));
-  Payload fresh = device_->take(value_->size());
+  Payload fresh = engine_.take(value_->size());
   if (value_.use_count() == 1) {  // room was made: whoever kept it has a copy
-    device_->give(std::move(fresh));
-    static_cast<void>(device_->take_failure());
+    engine_.give(std::move(fresh));
+    static_cast<void>(engine_.take_failure());
     return nullptr;
   }
-  if (!device_->goes_on()) return nullptr;
-  return std::exchange(value_, device_->share(std::move(fresh)));
-}
-
-std::shared_ptr<Payload> ChunkValue::make_value(Payload bytes) {
-  // An answer may outlive the shard.
-  auto back_to_pool = [pool = std::weak_ptr(bench_.pool)](Payload* value) {
-    const std::unique_ptr<Payload> owner(value);
-    if (const auto alive = pool.lock()) alive->give(std::move(*value));
-  };
-  return {std::make_unique<Payload>(std::move(bytes)).release(), std::move(back_to_pool)};
+  if (!engine_.goes_on()) return nullptr;
+  return std::exchange(value_, engine_.share(std::move(fresh)));
 }
 
 }  // namespace dt::kv

@@ -48,6 +48,11 @@ struct SharedBuffers {
 
 /// What all chunks of a shard compute with. One thread; outlives them.
 struct Workbench {
+  explicit Workbench(std::shared_ptr<DeviceEngine> on_device)
+      : device(std::move(on_device)),
+        pool(device ? device->host_pool() : std::make_shared<PayloadPool>()),
+        host(pool) {}
+
   bool deterministic = false;
   bool refuse_nonfinite = false;
   std::optional<OptimizerSpec> optimizer;  ///< Changes while no round of a parameter is open.
@@ -55,11 +60,11 @@ struct Workbench {
   std::uint64_t step = 0;                  ///< The latest of a parameter's contributions.
   std::uint64_t nonfinite = 0;             ///< Elements of gradients that were infinite or NaN.
   std::uint64_t in_place = 0;  ///< Contributions that were read in their worker's device memory.
-  HostEngine host;
   std::shared_ptr<DeviceEngine> device;  ///< Null: there is none. Comes with its pool.
-  std::shared_ptr<PayloadPool> pool = std::make_shared<PayloadPool>();  ///< Of the host's memory.
-  std::vector<Addend> addends;                                          ///< Scratch.
-  std::vector<Addend> block;                                            ///< Scratch.
+  std::shared_ptr<PayloadPool> pool;     ///< Of the host's memory.
+  HostEngine host;
+  std::vector<Addend> addends;  ///< Scratch.
+  std::vector<Addend> block;    ///< Scratch.
 };
 
 class ChunkValue {
@@ -84,7 +89,7 @@ class ChunkValue {
   [[nodiscard]] std::size_t elements() const { return elements_; }
   [[nodiscard]] std::size_t bytes() const { return elements_ * data::element_bytes(dtype_); }
   /// Whether a device computes it.
-  [[nodiscard]] bool is_on_device() const { return device_ != nullptr; }
+  [[nodiscard]] bool is_on_device() const { return &engine_ != &bench_.host; }
   /// The present value, written to `shared.out`.
   void write_to(const SharedBuffers& shared);
   /// The present value. Whoever keeps it keeps these very bytes: a round that is applied meanwhile
@@ -163,22 +168,21 @@ class ChunkValue {
   /// The same, to be overwritten whole. The present one, if answers or a checkpoint hold it: they
   /// keep it.
   std::shared_ptr<Payload> replace();
-  /// A value whose memory goes back to the pool when its last answer is sent.
-  std::shared_ptr<Payload> make_value(Payload bytes);
 
-  /// Memory of the engine's, and back; the host's that a device may still read is kept for so long.
-  Payload take_ours(std::size_t size);
+  /// Memory of the engine's for values.
+  Payload take_ours();
+  /// A copy there of a worker's memory.
+  Payload copy_of(const std::byte* shared);
   /// What is infinite or NaN in a worker's device memory.
   std::size_t nonfinite_at(const std::byte* values);
-  void give(Payload payload);
-  /// The contribution where the engine has its memory. `shared`: null, or where it lies instead.
+  /// The contribution where the engine computes; `shared`: null, or where it lies instead, which
+  /// the host reads there.
   Payload bring(Payload payload, const std::byte* shared);
   void finish_on_device(std::span<std::byte* const> places, Applied& applied);
   /// Begins to copy the value to where answers are sent from.
   void show();
 
   Workbench& bench_;
-  DeviceEngine* device_;  ///< Null: values are the host's.
   Engine& engine_;
   data::Dtype dtype_;
   bool is_auxiliary_;

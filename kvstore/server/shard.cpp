@@ -54,14 +54,10 @@ std::string cannot_hold(const data::Header& header, const std::string& why) {
 }  // namespace
 
 Shard::Shard(ShardOptions options, Answers& answers)
-    : options_(options), answers_(answers), parking_(options.parking) {
+    : options_(options), answers_(answers), bench_(options.device), parking_(options.parking) {
   bench_.deterministic = options.deterministic;
   bench_.refuse_nonfinite = options.refuse_nonfinite;
-  if (options.device) {
-    bench_.device = options.device;
-    bench_.pool = options.device->host_pool();
-    options.device->on_no_memory([this] { return make_room(); });
-  }
+  if (bench_.device) bench_.device->on_no_memory([this] { return make_room(); });
   if (!options_.restore) return;
   if (const auto& text = options_.restore->optimizer(); !text.empty()) {
     const auto spec = parse_optimizer(text);

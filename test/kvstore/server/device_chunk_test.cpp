@@ -464,7 +464,9 @@ TEST_CASE("device engine: it computes on its own device, and so does who saves",
     std::thread([&] {  // a loop's
       engine->begin_thread();
       const float three = 3;
-      ours = engine->share(engine->bring(reinterpret_cast<const std::byte*>(&three), sizeof three));
+      Payload host(sizeof three);
+      std::memcpy(host.data(), &three, sizeof three);
+      ours = engine->share(engine->bring(std::move(host)));
       engine->scale(data::Dtype::kFloat32, ours->data(), 2, 1);
       engine->wait();
       failure = engine->take_failure();
