@@ -1,5 +1,5 @@
-/// The one way this project uses Boost.Asio's coroutines. Include it in .cpp files of the shells
-/// and keep it out of headers that others include where a declaration is enough.
+/// How this project uses Boost.Asio's coroutines. Include it in .cpp files; in headers prefer a
+/// forward declaration.
 ///
 /// g++ 12 rule (scripts/coroutine_lint.py): in an expression with co_await no braced temporaries
 /// and no capturing lambdas: name them on the line above.
@@ -21,8 +21,8 @@ namespace dt::io {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-/// Every operation: errors come back as values, `auto [ec, n] = co_await s.async_read_some(b,
-/// tok)`.
+/// The completion token of every operation. It returns errors as values:
+/// `auto [ec, n] = co_await s.async_read_some(b, tok)`.
 inline constexpr auto tok = asio::as_tuple(asio::use_awaitable);
 
 /// Waits; ends early when the coroutine is cancelled.

@@ -1,4 +1,4 @@
-/// The clocks of this machine, for those who give pure code its time.
+/// This machine's clocks, for callers that pass the time to pure code.
 #pragma once
 
 #include "core/base/time.h"

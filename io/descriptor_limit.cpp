@@ -24,7 +24,7 @@ rlimit raise_descriptor_limit() {
   const rlimit before = present_limit();
   if (!first_limit()) first_limit() = before;
   const rlimit raised{before.rlim_max, before.rlim_max};
-  ::setrlimit(RLIMIT_NOFILE, &raised);  // refused: then the old one has to do
+  ::setrlimit(RLIMIT_NOFILE, &raised);  // if refused, the old limit stays
   return *first_limit();
 }
 

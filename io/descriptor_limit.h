@@ -1,4 +1,4 @@
-/// How many descriptors this process may have, and those that it starts.
+/// The descriptor limits of this process and of the programs it starts.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,11 +13,11 @@ namespace dt::io {
 /// for two threads at once.
 rlimit raise_descriptor_limit();
 
-/// Gives this process the limit from before raise_descriptor_limit(); of use between fork and exec.
-/// Open descriptors stay open.
+/// Restores the limit from before raise_descriptor_limit(); useful between fork and exec. Open
+/// descriptors stay open.
 void restore_descriptor_limit();
 
-/// The same for a while, in which a program of one thread spawns another program.
+/// Restores that limit for its lifetime, while a single-threaded program spawns another program.
 class RestoredDescriptorLimit {
  public:
   RestoredDescriptorLimit() { restore_descriptor_limit(); }
@@ -26,8 +26,8 @@ class RestoredDescriptorLimit {
   RestoredDescriptorLimit& operator=(const RestoredDescriptorLimit&) = delete;
 };
 
-/// What `purpose`, for which this process needs `needed` descriptors, lacks, with the remedy; empty
-/// where the hard limit suffices.
+/// The lack and its remedy if `purpose` needs `needed` descriptors and the hard limit is lower;
+/// otherwise empty.
 [[nodiscard]] std::string lacking_descriptors(std::uint64_t needed, const std::string& purpose);
 
 }  // namespace dt::io

@@ -11,7 +11,7 @@
 
 namespace dt::io {
 
-/// One thread. One coroutine calls receive(); anyone may send(); one coroutine runs write_loop().
+/// One thread. One coroutine calls receive(), one runs write_loop(), any may send().
 /// Typical: group.spawn(channel.write_loop()); while (auto f = co_await channel.receive()) ...
 class FrameChannel {
  public:

@@ -1,5 +1,5 @@
-/// Whole numbers of JSON that somebody else wrote. nlohmann's own conversion makes 7 of 7.9,
-/// another number of one that is too large, and of 1e300 whatever the processor makes.
+/// Whole numbers of JSON from outside. nlohmann's own conversion turns 7.9 into 7, a number that is
+/// too large into another one, and 1e300 into whatever the processor yields.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace dt::io {
 
-/// Throws std::runtime_error, as those around it do, unless the value is a whole number that fits.
+/// Throws std::runtime_error unless the value is a whole number that fits.
 template <std::integral Number>
 [[nodiscard]] Number whole_number(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {

@@ -8,14 +8,13 @@
 
 namespace dt::io {
 
-/// `text` without what a terminal would obey: control characters, but for tabs and colours, are
-/// shown as \xNN. UTF-8 stays.
+/// `text` with control characters, except tabs and colours, as \xNN. UTF-8 stays.
 [[nodiscard]] std::string printable(std::string_view text);
 
 /// One per process and stream (stdout and stderr are cut into lines apart from each other).
 ///
 /// - "\r\n" ends a line as "\n" does. Text before a lone "\r" (a progress bar drawing over itself)
-///   is replaced by what follows it; take_progress() shows how far it has come.
+///   is replaced by the text after it; take_progress() returns its latest state.
 /// - A line longer than the limit is cut: "[p] aaa ..." and then "[p] ... aaa".
 /// - Bytes that could confuse a terminal are shown as \xNN; tabs, UTF-8 and colours stay.
 /// - Memory: at most one line of the longest length.
@@ -44,7 +43,7 @@ class LinePrefixer {
   std::string line_;      ///< The unfinished line, as written.
   std::string progress_;  ///< The latest whole state of a progress bar, not shown yet.
   bool after_cr_ = false;
-  bool continues_ = false;  ///< line_ goes on a line that was cut.
+  bool continues_ = false;  ///< line_ continues a line that was cut.
 };
 
 }  // namespace dt::io

@@ -30,8 +30,8 @@ class Log {
   }
 };
 
-/// "2018-11-16 22:46:47,496 INFO text": the form users of the 2018 launcher know. Local time. The
-/// text may hold words of others: what a terminal would obey is shown as \xNN.
+/// "2018-11-16 22:46:47,496 INFO text": the format of the 2018 launcher. Local time. The text may
+/// come from outside: control characters are shown as \xNN.
 [[nodiscard]] std::string console_line(Level level, std::string_view text);
 
 /// Writes console lines to a descriptor (not owned), one write each.

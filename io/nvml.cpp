@@ -9,7 +9,8 @@
 
 namespace dt::io {
 
-// What we need of nvml.h. Names and numbers are the driver's; they do not change between versions.
+// The parts of nvml.h that we need. Names and numbers are the driver's and do not change between
+// versions.
 namespace nvml_h {
 
 using Status = int;
@@ -47,7 +48,7 @@ constexpr int kEver = 1;
 constexpr std::array<int, 2> kRetirementCauses = {0, 1};  ///< Single bit errors, double bit error.
 constexpr unsigned kNameSize = 96;
 
-/// A function of the library, or none where the driver is too old to have it.
+/// A function of the library, or none if the driver is too old to have it.
 template <class... Args>
 class Call {
  public:
@@ -56,7 +57,7 @@ class Call {
       if (!function_) function_ = reinterpret_cast<Function>(::dlsym(handle, name));
   }
   [[nodiscard]] bool is_there() const { return function_ != nullptr; }
-  /// kNotSupported where there is no such function.
+  /// kNotSupported if there is no such function.
   Status operator()(Args... args) const { return function_ ? function_(args...) : kNotSupported; }
 
  private:
@@ -125,7 +126,7 @@ struct Nvml::Library {
 
 struct Nvml::Gpu {
   Device device = nullptr;
-  GpuReport known;  ///< What does not change, and the errors that were counted.
+  GpuReport known;  ///< Constant properties and the errors counted so far.
 };
 
 Nvml::Nvml(std::unique_ptr<Library> library) : library_(std::move(library)) {}
@@ -202,7 +203,7 @@ std::vector<GpuReport> Nvml::read() {
   for (Gpu& gpu : gpus_) {
     if (!gpu.device) identify(gpu);
     GpuReport report = gpu.known;
-    // Any answer that the GPU itself is not well stands for all of them.
+    // One answer that the GPU is lost or needs a reset is enough.
     const auto answered = [&](Status status) {
       if (status == kGpuIsLost || status == kResetRequired)
         report.unanswered = library_->words(status);
@@ -252,7 +253,7 @@ std::vector<GpuReport> Nvml::read() {
 }
 
 void Nvml::wait(std::chrono::milliseconds limit) {
-  // Also after an error: it must not make the next one come at once, again and again.
+  // Waits also after an error: the caller must not spin on repeated errors.
   const auto end = std::chrono::steady_clock::now() + limit;
   if (events_) {
     EventData event;

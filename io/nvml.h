@@ -1,5 +1,5 @@
-/// NVML, the NVIDIA driver's library that tells how GPUs are, opened at run time: nothing of it is
-/// needed to build, link or start a program.
+/// NVML, the NVIDIA driver's library that reports the state of GPUs. It is opened at run time: no
+/// program needs it to build, link or start.
 #pragma once
 
 #include <chrono>
@@ -15,22 +15,22 @@ namespace dt::io {
 /// Names another file than libnvidia-ml.so.1.
 inline constexpr const char* kNvmlVariable = "NVML_LIBRARY";
 
-/// The GPUs of this host. One thread. Each call may take long, or for ever where a GPU is sick:
-/// whoever must not wait asks from a process of its own, which can be left alone.
+/// The GPUs of this host. One thread. Each call may take long, or never return if a GPU is broken:
+/// a caller that must not block runs it in a separate process.
 class Nvml {
  public:
-  /// kUnavailable: no library, no driver or no GPU, so that there is nothing to watch. Another
-  /// kind: there may be GPUs, but the driver does not work. `library`: empty for the driver's own,
-  /// or what $NVML_LIBRARY names.
+  /// kUnavailable: no library, driver or GPU, so there is nothing to watch. Another kind: there may
+  /// be GPUs, but the driver does not work. `library`: a path; if empty, the one in $NVML_LIBRARY,
+  /// else the driver's.
   [[nodiscard]] static Result<std::unique_ptr<Nvml>> open(const std::string& library = {});
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  /// Of all GPUs, in the driver's order; one that was there at first stays in the list.
+  /// Reports of all GPUs, in the driver's order; a GPU that was there at the start stays listed.
   [[nodiscard]] std::vector<GpuReport> read();
-  /// Until the driver tells of an error (Xid) or the time is over; the next read() counts it. Where
-  /// the driver tells of none, sleeps.
+  /// Waits until the driver reports an error (Xid), which the next read() counts, or until `limit`
+  /// is over. If the driver reports no errors, sleeps.
   void wait(std::chrono::milliseconds limit);
 
  private:
@@ -43,7 +43,7 @@ class Nvml {
 
   std::unique_ptr<Library> library_;
   std::vector<Gpu> gpus_;
-  void* events_ = nullptr;  ///< Null: the driver tells of none.
+  void* events_ = nullptr;  ///< Null if the driver reports no errors.
 };
 
 }  // namespace dt::io

@@ -70,7 +70,7 @@ std::string kernel_state(const std::string& folder, pid_t id) {
   const char state = parse_proc_stat(stat).state;
   std::string out = fmt::format("{} (pid {}): {} ({})", stat.substr(open + 1, close - open - 1), id,
                                 name_of_state(state), state);
-  // "0": it runs, or the kernel does not tell.
+  // "0": it runs, or the kernel hides it.
   const std::string where = read_proc_file(folder, "wchan");
   if (!where.empty() && where != "0") out += " in " + where;
   return out;

@@ -1,4 +1,4 @@
-/// What /proc says of a process or a thread.
+/// The state of a process or a thread from /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -15,11 +15,11 @@ struct ProcStat {
   pid_t parent = 0;
   char state = '?';
 };
-/// Of the content of a file `stat`.
+/// Parses the content of a file `stat`.
 [[nodiscard]] ProcStat parse_proc_stat(const std::string& text);
 
-/// What the kernel says, for people: "sh (pid 40): sleeping (S) in do_wait"; empty if it is gone.
-/// `id` is what the folder names.
+/// The kernel's state as text: "sh (pid 40): sleeping (S) in do_wait"; empty if it is gone. `id` is
+/// the process or thread of `folder`.
 [[nodiscard]] std::string kernel_state(const std::string& folder, pid_t id);
 
 }  // namespace dt::io

@@ -46,7 +46,7 @@ bool is_mine(pid_t pid) {
   return ::stat(path.c_str(), &st) == 0 && st.st_uid == ::geteuid();
 }
 
-/// What follows the entry's name, or its beginning, where `environment` has it.
+/// The rest of the first entry of `environment` that starts with `beginning`; nullopt without one.
 std::optional<std::string_view> after(std::string_view environment, std::string_view beginning) {
   for (std::size_t at = environment.find(beginning); at != std::string_view::npos;
        at = environment.find(beginning, at + 1)) {
@@ -88,8 +88,8 @@ std::vector<io::Fd> marked_processes(std::string_view entry) {
   std::vector<io::Fd> found;
   for (const pid_t pid : all_processes()) {
     if (pid == ::getpid() || !is_mine(pid)) continue;
-    // The handle first: should the number be given to another process after this, the handle
-    // still means the old one.
+    // The handle first: if the kernel reuses the pid after this, the handle still refers to the
+    // old process.
     io::Fd handle = open_pidfd(pid);
     if (handle && has_entry(read_proc_file(pid, "environ"), entry))
       found.push_back(std::move(handle));

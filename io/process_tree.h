@@ -17,27 +17,26 @@ namespace dt::launcher {
 /// Killing leftovers takes milliseconds unless the kernel cannot end them.
 inline constexpr Duration kKillDeadline = std::chrono::seconds(2);
 
-/// A handle of a living process that can not come to mean another one.
+/// A handle of a living process; it never refers to another one.
 [[nodiscard]] io::Fd open_pidfd(pid_t pid);
-/// ESRCH and a handle that is none are harmless.
+/// Ignores ESRCH and an empty handle.
 void signal_pidfd(const io::Fd& pidfd, int signal);
 
 /// Living processes whose environment, as given at exec, has exactly the entry "NAME=value".
 [[nodiscard]] std::vector<io::Fd> marked_processes(std::string_view entry);
 
-/// What every DT_MARK of a job's processes on a host begins with, whichever agent started them:
+/// The prefix of every DT_MARK of a job's processes on a host, whichever agent started them:
 /// "DT_MARK=job/host/".
 [[nodiscard]] std::string mark_of(std::string_view job, std::string_view host);
 
-/// Kills all but this process and its parent whose environment has an entry that begins with
-/// `mark`, until none is left or `limit` is over; how many are left.
+/// Kills the processes whose environment has an entry that begins with `mark`, except this one and
+/// its parent, until none is left or `limit` is over. Returns how many are left.
 std::size_t kill_marked(std::string_view mark, Duration limit);
 
-/// Living descendants of `root`, without root itself and without those of `spared` and what is
-/// below them.
+/// Living descendants of `root`, without root itself and without `spared` and their descendants.
 [[nodiscard]] std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared = {});
 
-/// What the kernel says of `root` and its living descendants, for people, the first few of them:
+/// kernel_state() of `root` and its first few living descendants:
 /// "sh (pid 40): sleeping (S) in do_wait; python3 (pid 41): stopped (T) in do_signal_stop".
 [[nodiscard]] std::string process_states(pid_t root);
 

@@ -13,15 +13,15 @@
 
 namespace dt::io {
 
-/// Decides whose signals from a terminal the program gets.
+/// Decides which process group's terminal signals the program gets.
 enum class ProcessGroup { kOurs, kOwn, kOwnSession };
 
 /// Starts `program` (a path, or a name in PATH) with `argv`, this environment, default signals and
-/// no signal blocked. Descriptor i of it is `files[i]`; it has no others. The caller reaps it.
+/// no signal blocked. Its descriptor i is `files[i]`; it has no others. The caller reaps it.
 [[nodiscard]] Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& argv,
                                   const std::vector<int>& files, ProcessGroup group);
 
-/// What waitpid() has found.
+/// Converts waitpid()'s status.
 [[nodiscard]] ExitStatus exit_status(int wait_status);
 
 /// A child in its own process group, killed and reaped on destruction: a ProxyCommand, rsync.
@@ -42,7 +42,7 @@ class Subprocess {
   pid_t pid_ = -1;
 };
 
-/// Where this program lies; its siblings are there. Empty if the kernel does not say it.
+/// The folder of this program and its sibling programs. Empty if the kernel does not report it.
 [[nodiscard]] std::filesystem::path program_folder();
 
 /// Whether a program is in PATH.

@@ -1,4 +1,4 @@
-/// A set of coroutines with one stop: nothing is ever detached.
+/// A set of coroutines that are cancelled and joined together: none is ever detached.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

@@ -1,5 +1,5 @@
-/// Blocking calls (getaddrinfo, an ssh-agent that answers when it likes) on a few threads, awaited
-/// on the loop. The loop's data never crosses: work gets copies, and its result comes back by post.
+/// Blocking calls (getaddrinfo, a slow ssh-agent) on a few threads, awaited on the loop. Threads
+/// share no data with the loop: work gets copies, and its result returns by post.
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -23,8 +23,8 @@ class ThreadPool {
     }
   }
 
-  /// The result of `work`; waits for it even when the coroutine is cancelled, so that what the
-  /// work uses may belong to the caller.
+  /// The result of `work`. Waits for it even when the coroutine is cancelled, so that `work` may
+  /// use the caller's objects.
   template <class T>
   io::awaitable<T> finish(std::function<T()> work) {
     auto pending = start(co_await io::asio::this_coro::executor, std::move(work));
@@ -35,7 +35,7 @@ class ThreadPool {
     co_return std::move(*pending->value);
   }
 
-  /// The same with a deadline, after which the work goes on unheard.
+  /// The same with a deadline, after which the work's result is discarded.
   template <class T>
   io::awaitable<Result<T>> finish_within(Duration limit, std::function<Result<T>()> work,
                                          std::string doing) {

@@ -1,4 +1,4 @@
-/// Deadlines: the only way a wait gets one.
+/// Deadlines for waits.
 #pragma once
 
 #include <boost/asio/experimental/awaitable_operators.hpp>

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr std::size_t kPart = std::size_t{4} << 20;
 constexpr std::uint64_t kMostHeader = std::uint64_t{64} << 20;
-constexpr std::size_t kDigits = 8;  ///< Of an array's checksum.
+constexpr std::size_t kDigits = 8;  ///< Hexadecimal digits of an array's checksum.
 
 /// A file that is read once, in order.
 class Reader {
@@ -62,12 +62,12 @@ class Reader {
 
 struct Array {
   std::string name;
-  std::uint64_t begin = 0;  ///< From the header's end.
+  std::uint64_t begin = 0;  ///< Offset from the header's end.
   std::uint64_t end = 0;
   std::uint32_t crc = 0;
 };
 
-/// The arrays in the order of their data. Throws what says what is wrong.
+/// The arrays in the order of their data. Throws an exception that describes the defect.
 std::vector<Array> arrays_of(const std::string& header, std::uint64_t data_bytes) {
   const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= 3; };
   const json all = json::parse(header, shallow);
@@ -97,7 +97,7 @@ std::vector<Array> arrays_of(const std::string& header, std::uint64_t data_bytes
   return arrays;
 }
 
-/// Checks one file. `passed` is told how many bytes were read.
+/// Checks one file. Calls `passed` with the number of bytes read.
 Result<void> check_file(const std::string& path, const Manifest::File& named,
                         const std::function<void(std::uint64_t)>& passed) {
   auto file = Reader::open(path);

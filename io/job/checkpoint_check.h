@@ -1,4 +1,4 @@
-/// Whether a checkpoint's files hold what was written, before anything is started with them.
+/// Verifies a checkpoint's files before a job starts from them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dt::io {
 
-/// Called now and then, with bytes.
+/// Reports progress in bytes.
 using CheckProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// Reads every file of the checkpoint in `folder`, from its beginning to its end, and compares the

@@ -30,7 +30,8 @@ std::optional<Epoch> parse_epoch(std::string_view name) {
   if (!name.starts_with(kEpochPrefix)) return std::nullopt;
   const auto number = parse_number<std::uint32_t>(name.substr(kEpochPrefix.size()));
   if (!number) return std::nullopt;
-  if (checkpoint_name(Epoch(*number)) != name) return std::nullopt;  // nobody else's "epoch-3"
+  if (checkpoint_name(Epoch(*number)) != name)
+    return std::nullopt;  // "epoch-3" is not a name we make
   return Epoch(*number);
 }
 

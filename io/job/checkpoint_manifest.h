@@ -1,12 +1,12 @@
-/// Checkpoints on the shared volume: their folders, and the manifest that makes one of them count.
+/// Checkpoints on the shared volume: their folders, and the manifest that makes one complete.
 ///
-///     <job files>/checkpoints/epoch-000003.g7.partial/  being written, or given up: never read
-///     <job files>/checkpoints/epoch-000003/             whole: manifest.json, server-0.safetensors
+///     <job files>/checkpoints/epoch-000003.g7.partial/  being written or abandoned: never read
+///     <job files>/checkpoints/epoch-000003/             manifest.json, server-0.safetensors
 ///     ...
 ///
-/// Each server writes its file (kvstore/server/checkpoint), the supervisor the manifest when it has
-/// heard of all of them; then it renames the folder. A server that was given up as lost and still
-/// writes has another generation, and so another folder.
+/// Each server writes its file (kvstore/server/checkpoint). When all have reported theirs, the
+/// supervisor writes the manifest and renames the folder. A server that was declared lost and still
+/// writes has an earlier generation, and so another folder.
 #pragma once
 
 #include <cstdint>
@@ -21,43 +21,43 @@
 namespace dt::io {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
-/// A longer manifest is none of ours.
+/// Longer manifests are refused.
 inline constexpr std::size_t kMaxManifest = std::size_t{4} << 20;
 
 struct Manifest {
   struct File {
-    std::string name;  ///< In the checkpoint's folder.
+    std::string name;  ///< File name in the checkpoint's folder.
     std::uint64_t bytes = 0;
-    std::uint32_t header_crc = 0;  ///< The file's header has the checksums of all that is in it.
+    std::uint32_t header_crc = 0;  ///< The header holds the checksums of the file's arrays.
     friend bool operator==(const File&, const File&) = default;
   };
-  std::string job;         ///< That wrote it.
-  Epoch epoch;             ///< Begins with these values.
-  Generation generation;   ///< Of the commit they were saved at.
-  std::uint64_t step = 0;  ///< The last update's step, as the trainer numbers them.
+  std::string job;         ///< The job that wrote it.
+  Epoch epoch;             ///< The epoch that begins with these values.
+  Generation generation;   ///< Generation of the commit that saved them.
+  std::uint64_t step = 0;  ///< Step of the last update, in the trainer's numbering.
   std::int64_t wall_ns = 0;
   std::vector<File> files;  ///< One per server.
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
 [[nodiscard]] std::string to_json(const Manifest& manifest);
-/// kInvalid says what is wrong; file names with a '/' are.
+/// kInvalid with the defect; file names with a '/' are invalid.
 [[nodiscard]] Result<Manifest> manifest_from_json(std::string_view text);
 
 /// "epoch-000003".
 [[nodiscard]] std::string checkpoint_name(Epoch epoch);
-/// "epoch-000003.g7.partial": what the commit of generation 7 asked for.
+/// "epoch-000003.g7.partial": the folder that the commit of generation 7 requested.
 [[nodiscard]] std::string partial_name(Epoch epoch, Generation generation);
-/// Of a whole checkpoint's folder name; nothing for any other name.
+/// The epoch in a complete checkpoint's folder name; nullopt for any other name.
 [[nodiscard]] std::optional<Epoch> checkpoint_epoch(std::string_view name);
-/// The same of one that is not whole.
+/// The epoch in an incomplete checkpoint's folder name; nullopt for any other name.
 [[nodiscard]] std::optional<Epoch> partial_epoch(std::string_view name);
-/// "server-0.safetensors": what server number `index` of the job writes.
+/// "server-0.safetensors": the file of the job's server `index`.
 [[nodiscard]] std::string checkpoint_file(std::uint32_t index);
 
-/// Which of a checkpoint folder's `names` go when at most `keep` whole checkpoints stay: the oldest
-/// ones, and what was given up before `newest`, which stays. A whole one of a later epoch goes,
-/// too: the job went back before it counted.
+/// Those of a checkpoint folder's `names` to delete so that at most `keep` complete checkpoints
+/// stay: the oldest ones, and incomplete ones up to `newest`, which stays. A complete one of a
+/// later epoch is deleted, too: the job was rolled back before that epoch.
 [[nodiscard]] std::vector<std::string> outdated_checkpoints(const std::vector<std::string>& names,
                                                             std::size_t keep, Epoch newest);
 

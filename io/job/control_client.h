@@ -1,5 +1,4 @@
-/// The client's end of a job's control socket (io/job/control_protocol.h): what dtlaunch and dtctl
-/// share.
+/// The client's end of a job's control socket (io/job/control_protocol.h), for dtlaunch and dtctl.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -14,7 +13,7 @@ namespace dt::io {
 /// One connection. One coroutine receives and one sends, at most.
 class ControlClient {
  public:
-  /// kUnavailable when nobody listens there.
+  /// kUnavailable if no process listens there.
   static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(std::string socket);
 
   /// Sends a request without waiting for its reply.

@@ -1,5 +1,5 @@
-/// The protocol on a job's control socket: dtlaunch and dtctl on one side, the supervisor on the
-/// other. Frames as everywhere; the requests and replies are JSON inside, for people and scripts.
+/// The protocol on a job's control socket between dtlaunch or dtctl and the supervisor. Messages
+/// are frames; requests and replies contain JSON, for people and scripts.
 ///
 ///     {"op":"status"}                  -> the status object (see supervisor/control/status.h)
 ///     {"op":"stop","force":false,"why":"Ctrl-C"} -> {"ok":true}; the job ends, JobEnded follows
@@ -31,8 +31,8 @@ struct ControlReply {
   DT_FIELDS(json)
 };
 
-/// Text for the terminal of whoever follows the console: the supervisor's own lines and processes'
-/// output, already prefixed.
+/// Text for the terminal of a client that follows the console: the supervisor's own lines and the
+/// processes' output, with its prefixes.
 struct Console {
   static constexpr std::uint16_t kType = 162;
   bool is_stderr = false;

@@ -133,11 +133,11 @@ std::string remote_file_system(const std::string& path) {
 Result<void> make_job_folder(const MasterFolder& home, const std::string& job) {
   struct stat st {};
   const bool is_from_home = home.variable == "HOME" && !home.path.starts_with("/var/tmp/");
-  // Not made: who has no home has none.
+  // A home folder is not created: a missing one is an error.
   if (const std::string folder = home_dir();
       is_from_home && (::stat(folder.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)))
     return tl::unexpected(with_variable(home, {ErrorKind::kInvalid, folder + " is no folder"}));
-  // In a folder where everybody may make files, and of sockets: nobody else's, and no link.
+  // A folder in /var/tmp or for sockets must be owned by this user and not be a link.
   const bool is_private = home.path.starts_with("/var/tmp/") || home.variable == "XDG_RUNTIME_DIR";
   Result<void> made;
   if (is_private) made = make_private_dir(home.path);

@@ -50,7 +50,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kBytes = "bytes";
-/// What specs of earlier versions lack.
+/// Keys that specs of earlier versions lack.
 constexpr const char* kNewer[] = {"checkpoint_interval_s", "dmlc_roles",
                                   "is_env_elsewhere",      "log_limit",
                                   "no_shared_folder",      "server_dead_after_s"};
@@ -66,7 +66,8 @@ bool is_utf8(const json& text) {
   }
 }
 
-/// JSON has only UTF-8, a command line any bytes: a text that is none becomes {"bytes": "e4f6"}.
+/// JSON holds only UTF-8, a command line any bytes: text that is not UTF-8 becomes
+/// {"bytes": "e4f6"}.
 void wrap_bytes(json& node) {
   if (node.is_structured()) {
     for (auto& child : node) wrap_bytes(child);
@@ -93,7 +94,7 @@ void unwrap_bytes(json& node) {
   }
 }
 
-/// Throws where `kinds` has a whole number and `node` none.
+/// Throws if `kinds` has a whole number where `node` has none.
 void check_numbers(const json& kinds, const json& node) {
   if (!kinds.is_object() || !node.is_object()) return;
   for (const auto& [name, kind] : kinds.items()) {
@@ -126,7 +127,7 @@ std::string to_json_without_values(JobSpec spec) {
 
 Result<JobSpec> spec_from_json(const std::string& text) {
   try {
-    // Nothing of ours is deeper; what is would be walked, copied and freed by as deep a recursion.
+    // No spec is deeper; a deeper tree would be walked, copied and freed by as deep a recursion.
     const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; };
     json tree = json::parse(text, shallow);
     unwrap_bytes(tree);

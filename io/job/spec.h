@@ -1,5 +1,5 @@
-/// What one run is: everything dtlaunch found out from its command line and files, handed to the
-/// supervisor as JSON. Also where a job's files lie.
+/// The specification of one job: dtlaunch makes it from its command line and files and passes it to
+/// the supervisor as JSON. Also the paths of a job's files.
 #pragma once
 
 #include <cstdint>
@@ -13,51 +13,51 @@
 
 namespace dt::io {
 
-/// What to do with a host's key that is not known: refuse, remember, accept, or what the ssh config
-/// says (remember, if it says nothing).
+/// What to do with an unknown host key: refuse, remember, accept, or follow the ssh config
+/// (remember if it has no entry).
 enum class HostKeyPolicy { kStrict, kAcceptNew, kOff, kFromConfig };
 
 struct SshOptions {
   HostKeyPolicy known_hosts = HostKeyPolicy::kFromConfig;
   bool forward_agent = false;
-  std::uint16_t port = 0;               ///< For hosts that give none; 0: ssh config, else 22.
-  std::string user;                     ///< For hosts that give none; empty: ssh config, else mine.
-  std::string config_file;              ///< Empty: ~/.ssh/config; "none": no config.
+  std::uint16_t port = 0;   ///< For hosts without one; 0: ssh config, else 22.
+  std::string user;         ///< For hosts without one; empty: ssh config, else this user.
+  std::string config_file;  ///< Empty: ~/.ssh/config; "none": no config.
   std::vector<std::string> identities;  ///< Key files; empty: ssh config, agent, default files.
   double connect_timeout_s = 10;
 };
 
 struct JobSpec {
   std::string job;        ///< Unique name: "20261120-223000-1a2b".
-  std::string job_dir;    ///< Absolute; `.dtlaunch` is there, of elastic jobs host_worker too.
+  std::string job_dir;    ///< Absolute; contains `.dtlaunch`, for elastic jobs also host_worker.
   std::string state_dir;  ///< Absolute, on the master's local disk; journal and spec.
   std::string socket;     ///< Control socket (dtctl, dtlaunch), on the master's local disk.
 
-  std::vector<std::string> command;                             ///< train_cmd and its words.
-  std::string cwd;                                              ///< Where processes start.
-  std::vector<std::pair<std::string, std::string>> env;         ///< --env
+  std::vector<std::string> command;                      ///< train_cmd and its arguments.
+  std::string cwd;                                       ///< Working directory of the processes.
+  std::vector<std::pair<std::string, std::string>> env;  ///< --env
   std::vector<std::pair<std::string, std::string>> env_server;  ///< --env-server, after env
   std::vector<std::pair<std::string, std::string>> env_worker;  ///< --env-worker, after env
-  /// The values of all three are empty here: they are beside the journal and nowhere else.
+  /// The values of all three are empty here: only a file next to the journal has them.
   bool is_env_elsewhere = false;
 
-  /// Servers, and a scheduler on the first worker's host, run the command themselves
-  /// (DMLC_ROLE says what each is).
+  /// Servers, and a scheduler on the first worker's host, run the command themselves; DMLC_ROLE
+  /// contains the role.
   bool dmlc_roles = false;
   bool local = false;  ///< No -H: every host is this machine, no ssh.
   bool elastic = false;
-  bool detached = false;      ///< The job lives on without its dtlaunch.
+  bool detached = false;      ///< The job continues without its dtlaunch.
   std::vector<Host> workers;  ///< Base workers, worker id 0 first.
   std::vector<Host> servers;  ///< Server id 0 first; may be empty.
-  /// Further lines of host_worker at the start: those that an earlier job had accepted which this
-  /// one goes on with.
+  /// Further lines of host_worker at the start: the hosts that were added to the earlier job which
+  /// this one continues.
   std::vector<Host> added;
   std::vector<Host> known_hosts;  ///< Every host of the hosts file, for host_worker lines.
 
   std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.
   bool require_prepared = false;
   std::string sync_dst_dir;
-  /// Hosts need not have `cwd`: what lacks it starts in the home folder.
+  /// Hosts need not have `cwd`: where it is missing, processes start in the home folder.
   bool no_shared_folder = false;
 
   std::uint16_t server_port = 0;      ///< First port for servers on a host; 0: any free one.
@@ -66,12 +66,12 @@ struct JobSpec {
   bool deterministic = false;         ///< Servers sum in worker id order.
   bool refuse_nonfinite = false;      ///< Servers refuse gradients with infinite or NaN elements.
   std::string server_device = "cpu";  ///< cpu, auto or cuda:N (core/protocol/device_choice.h).
-  std::uint32_t busy_poll_us = 0;     ///< Workers and servers poll so long before they sleep.
+  std::uint32_t busy_poll_us = 0;     ///< Workers and servers poll for this time before they sleep.
 
   std::uint32_t checkpoint_every = 0;  ///< Epochs between checkpoints; 0: not by epochs.
-  double checkpoint_interval_s = 0;    ///< At least so long between them; 0: not by time.
+  double checkpoint_interval_s = 0;    ///< Least time between them; 0: not by time.
   std::uint32_t keep_checkpoints = 2;
-  std::string restore;              ///< Folder of the checkpoint the job begins with; or empty.
+  std::string restore;              ///< Folder of the checkpoint the job begins with, or empty.
   std::uint32_t restore_epoch = 0;  ///< The epoch that begins with it.
 
   std::uint32_t max_restarts = 3;
@@ -81,17 +81,17 @@ struct JobSpec {
   double min_workers_timeout_s = 600;
   std::uint32_t max_workers = 0;  ///< No more are started; 0: any number.
   double start_timeout_s = 600;
-  bool is_start_timeout_set = false;  ///< Said by the user: it holds for any command.
+  bool is_start_timeout_set = false;  ///< Set by the user: applies to any command.
   double prepare_timeout_s = 3600;
   double leave_timeout_s = 30;
-  double stop_timeout_s = 10;  ///< TERM to KILL when a job is stopped.
+  double stop_timeout_s = 10;  ///< From SIGTERM to SIGKILL when a job is stopped.
   double orphan_timeout_s = 300;
   double boundary_timeout_s = 600;
   double hang_timeout_s = 600;
-  double suspect_after_s = 1;  ///< Of a host's silence.
+  double suspect_after_s = 1;  ///< Silence of a host until it is suspected.
   double dead_after_s = 3;
-  double server_dead_after_s = 3;  ///< A server's own silence.
-  double poll_interval_s = 1;      ///< host_worker
+  double server_dead_after_s = 3;  ///< Silence of a server until it is lost.
+  double poll_interval_s = 1;      ///< Interval of reading host_worker.
 
   SshOptions ssh;
   bool quiet = false;
@@ -105,17 +105,17 @@ struct JobSpec {
 }
 
 [[nodiscard]] std::string to_json(const JobSpec& spec);
-/// For a file that others may read: the names of --env without their values.
+/// For a file that other users may read: the names of --env without their values.
 [[nodiscard]] std::string to_json_without_values(JobSpec spec);
 [[nodiscard]] Result<JobSpec> spec_from_json(const std::string& text);
 
-/// What a log that --log-limit set aside has behind its name.
+/// Suffix of a log file that --log-limit rotated.
 inline constexpr const char* kOlder = ".1";
 /// `<job_dir>/.dtlaunch`
 [[nodiscard]] std::string marker_dir(const std::string& job_dir);
 /// `<job_dir>/.dtlaunch/<job>`
 [[nodiscard]] std::string job_files_dir(const JobSpec& spec);
-/// `<job_dir>/.dtlaunch/<job>/events.jsonl`: the job's story.
+/// `<job_dir>/.dtlaunch/<job>/events.jsonl`: the job's events.
 [[nodiscard]] std::string events_file(const std::string& job_dir, const std::string& job);
 /// `<job_dir>/.dtlaunch/<job>/checkpoints`
 [[nodiscard]] std::string checkpoints_dir(const JobSpec& spec);
@@ -126,14 +126,15 @@ inline constexpr const char* kOlder = ".1";
 
 /// A job name from the wall clock (ns since 1970) and a random number.
 [[nodiscard]] std::string make_job_name(std::int64_t wall_ns, std::uint32_t random);
-/// When a job of that name began, in seconds since 1970; nothing: no name that make_job_name made.
+/// When the job of that name began, in seconds since 1970; nullopt unless make_job_name made it.
 [[nodiscard]] std::optional<std::int64_t> job_began(const std::string& job);
-/// $HOME, else what the password file says, else "/".
+/// $HOME, else the password file's entry, else "/".
 [[nodiscard]] std::string home_dir();
-/// Of a job, in io/job/master_folders.h's folders; created 0700 by who calls make_private_dir.
+/// A job's folders in those of io/job/master_folders.h; make_private_dir creates them with mode
+/// 0700.
 [[nodiscard]] std::string default_state_dir(const std::string& job);
 [[nodiscard]] std::string default_runtime_dir(const std::string& job);
-/// Makes the folder and its parents; the last one 0700 and mine, else an error.
+/// Makes the folder and its parents. An error unless the last one has mode 0700 and is this user's.
 [[nodiscard]] Result<void> make_private_dir(const std::string& path);
 
 }  // namespace dt::io
