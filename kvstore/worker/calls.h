@@ -1,5 +1,5 @@
-/// The arrays on devices in a call: what is to be awaited on their streams, the places that their
-/// chunks need, and the ends of each request's copies.
+/// The arrays on devices in a call: the events on their streams that copies wait for, the places
+/// that their chunks need, and the source and destination of each request's copies.
 ///
 /// The caller's thread.
 #pragma once
@@ -24,22 +24,22 @@ class ArrayCalls {
   ArrayCalls(KnownDevices& devices, Dispatch& dispatch, MemorySharing& memory)
       : devices_(devices), dispatch_(dispatch), memory_(memory) {}
 
-  /// What the arrays of one key mean to its requests; null: memory of the host.
+  /// The calls on devices for the arrays of one key; null: the array is in host memory.
   struct Call {
     std::shared_ptr<DeviceCall> in;
     std::shared_ptr<DeviceCall> out;
-    DeviceCalls ins;  ///< Of the replicas, instead.
+    DeviceCalls ins;  ///< Instead of `in` and `out`: one call per replica.
     DeviceCalls outs;
   };
-  /// For each of the keys, whose arrays are `values`, `out` or both; empty: all arrays are ordinary
-  /// memory of the host. May wait for the servers' answers.
+  /// One Call for each key, whose arrays are `values`, `out` or both; empty: all arrays are in
+  /// ordinary host memory. May wait for the servers' answers.
   StoreResult<std::vector<Call>> begin(const std::vector<const KeyBook::Key*>& keys,
                                        const std::vector<Array>* values,
                                        const std::vector<Array>* out);
-  /// What is in arrays on devices travels from and to the chunk's place: the one on the device of
-  /// all of them, if it has one there, else the pinned one.
+  /// Arrays on devices are copied to and from the chunk's place: its place on their device, if all
+  /// are on one device and the chunk has a place there, else its pinned place.
   static void attach(Request& request, const Call& call, const Array* value, const Array* out);
-  /// Those whose streams wait_in_stream() holds back.
+  /// Adds the calls whose streams wait_in_stream() makes wait.
   static void add_uses(const std::vector<Call>& calls, DeviceCalls& uses);
 
  private:

@@ -15,7 +15,7 @@ std::optional<Request> ChunkState::Turns::answered(const Request& request, const
   // A round that failed because its contributors disagree is over as well.
   const bool is_over = !outcome.error || outcome.error->code == Code::kMismatch ||
                        outcome.error->code == Code::kNonfinite;
-  // While the value was copied to a device, a boundary may have told of later rounds.
+  // While the value was copied to a device, a boundary may have set a later round.
   if (contributes(request.header.type) && is_over)
     next_ = std::max(next_, outcome.header.round.next());
   is_busy_ = false;

@@ -1,5 +1,5 @@
-/// A chunk as a worker knows it: where it lives, and the requests for it, of which one at a time is
-/// on its way: the next round's push waits for this round's answer.
+/// A worker's state of a chunk: its server loop, its places in memory, and the requests for it. One
+/// request at a time is in flight: the next round's push waits for this round's answer.
 #pragma once
 
 #include <algorithm>
@@ -20,14 +20,14 @@ namespace dt::kv {
 [[nodiscard]] constexpr bool contributes(data::Type type) {
   return type == data::Type::kPush || type == data::Type::kPushPull;
 }
-/// Whether requests of the type take turns; the others go out at once.
+/// Whether requests of the type take turns; the others are sent at once.
 [[nodiscard]] constexpr bool takes_turns(data::Type type) {
   return contributes(type) || type == data::Type::kPull;
 }
 
 struct ChunkState {
   // Fixed.
-  std::shared_ptr<const std::string> name;  ///< Of the key.
+  std::shared_ptr<const std::string> name;  ///< The key's name.
   KeyId key;
   std::uint32_t index = 0;
   ChunkPlace place;
@@ -36,21 +36,21 @@ struct ChunkState {
 
   // The caller's thread.
   StagingPlace staging;
-  std::byte* pinned = nullptr;  ///< `staging`, or a place of the same size, that devices reach.
-  DevicePlace on_device;        ///< For arrays of its device. Only beside `staging`.
+  std::byte* pinned = nullptr;  ///< Pinned memory: `staging`, or a place of the same size.
+  DevicePlace on_device;        ///< For arrays on its device. Only if there is `staging` as well.
   GradientEncoder encoder;      ///< The loop's.
 
   /// The loop's.
   class Turns {
    public:
-    /// What is to be sent now, with its round; none: `request` waits for its turn.
+    /// The request to send now, with its round; none: `request` waits for its turn.
     [[nodiscard]] std::optional<Request> submit(Request request);
-    /// The request on its way was answered. What is to be sent now.
+    /// The request in flight was answered. Returns the request to send now.
     [[nodiscard]] std::optional<Request> answered(const Request& request, const Outcome& outcome);
-    /// What waits for a turn that will not come.
+    /// Takes out the requests that wait for a turn that will not come.
     [[nodiscard]] std::deque<Request> take_waiting();
-    /// The round that is open at the server: before an epoch, and when the chunk was created. Never
-    /// back: an answer may be older than what this worker has done since.
+    /// Sets the round that is open at the server: before an epoch, and when the chunk was created.
+    /// The round never decreases: an answer may be older than this worker's last request.
     void adopt(Round open) { next_ = std::max(next_, open); }
 
    private:
@@ -63,10 +63,10 @@ struct ChunkState {
   Turns turns;
 };
 
-/// The chunk's bytes are read and written where they lie in shared memory, the chunk's staging and
-/// its place on a device included; those that lie elsewhere, or askew for the server's arithmetic,
-/// are copied to and from the chunk's staging, which it has. `from` and `into` are the memories
-/// that the whole arrays lie in; null: none.
+/// The server reads and writes the chunk's bytes in place if they lie in shared memory, in the
+/// chunk's staging, or in its place on a device. Other bytes, and misaligned ones, are copied to
+/// and from the chunk's staging, which it must have. `from` and `into` are the memories that
+/// contain the whole arrays; null: none.
 void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into);
 
 }  // namespace dt::kv

@@ -164,8 +164,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     return loop_.run_until(std::move(done), deadline);
   }
   Status await_servers(Deadline deadline);
-  /// A newcomer is in no epoch yet from which it could go back: its calls are for whatever servers
-  /// there are.
+  /// A newcomer is in no epoch from which it could roll back: its calls go to the present servers.
   template <class Call>
   auto renewing(Call call) -> decltype(call()) {
     for (;;) {
@@ -175,7 +174,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     }
   }
   Status send_optimizer(const std::string& spec);
-  /// What was said to be finished of the epoch.
+  /// What the caller has finished of the epoch.
   enum class Finished : std::uint8_t { kNothing, kSteps, kEpoch };
   Status finish(Finished part);
   StoreResult<View> cross_boundary(Epoch epoch);
@@ -297,7 +296,7 @@ void Client::on_lost(ServerLink& link, const std::string& why) {
                                                link.address().address, link.address().port, why)});
 }
 
-// ---------------------------------------------------------------- what the supervisor says
+// ---------------------------------------------------------------- the supervisor's messages
 
 void Client::on_servers(Servers servers) {
   loop_.post([this, servers = std::move(servers)] { change_.on_servers(servers); });
@@ -305,7 +304,7 @@ void Client::on_servers(Servers servers) {
 
 void Client::on_release(Release release) {
   member_.on_release(release);
-  loop_.post([] {});  // whoever waits looks again
+  loop_.post([] {});  // a waiting caller checks its condition again
 }
 
 void Client::on_lost(Error error) {
@@ -507,7 +506,7 @@ Status Client::sync_rounds() {
     Adopted& adopted = all.emplace_back(Adopted{answer->link, state->phase, {}});
     for (const auto& round : state->chunks) {
       ChunkState* chunk = keys_.chunk(round.key, round.chunk);
-      // Of an asynchronous key the worker's own count of pushes goes on.
+      // The round of an asynchronous key is the worker's own count of pushes, which goes on.
       if (chunk && !is_async(options_.async, keys_.at(round.key).spec))
         adopted.rounds.emplace_back(chunk, round.open);
     }

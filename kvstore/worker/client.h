@@ -1,13 +1,14 @@
-/// dist_sync and dist_async: a worker's library.
+/// The stores dist_sync and dist_async: a worker's library.
 ///
 /// Threads: one event loop owns the connections (one per server loop), the chunks' rounds and the
-/// job link. Whoever waits for something runs it, else a thread of our own (event_loop.h).
-/// Gradients go out of and values into the caller's memory without a copy.
+/// job link. A thread that waits in a call runs the loop; between calls the loop's own thread does
+/// (event_loop.h). Gradients are sent from the caller's memory, and values received into it,
+/// without a copy.
 ///
-/// Per chunk, one request is on its way at a time: the next round's push waits for this round's
-/// answer. Per connection, requests go out by priority, at most a window of bytes queued; how many
-/// await answers is not limited, since other workers may send in another order. What is unanswered
-/// when a connection breaks is sent again, in the order it was sent first.
+/// Per chunk, one request is in flight at a time: the next round's push waits for this round's
+/// answer. Per connection, requests are sent by priority, with at most a window of bytes queued;
+/// the number of unanswered requests is not limited, since other workers may send in another order.
+/// After a connection breaks, unanswered requests are sent again in their original order.
 #pragma once
 
 #include <cstdint>
@@ -33,28 +34,29 @@ struct ClientOptions {
   bool newcomer = false;
   std::string secret;  ///< 32 bytes.
   Transport transport = Transport::kAuto;
-  /// Smaller chunks travel by TCP: their bytes are no more than what would be said about them.
+  /// Bytes. Smaller chunks travel by TCP: a message that describes shared memory saves nothing.
   std::size_t share_from = std::size_t{16} << 10;
-  /// Servers, by their index, to try to share memory with; empty: all. (A benchmark plays several
-  /// hosts on one.)
+  /// Whether to try to share memory with the server of this index; empty: all. (A benchmark
+  /// emulates several hosts on one.)
   std::function<bool(std::uint32_t server)> may_share;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
   Duration start_limit = std::chrono::seconds(600);
-  /// A server gone for longer breaks the store. A lost one's host is given up by the supervisor
-  /// after up to half a minute, and others have to be started then, before we hear of them.
+  /// A server that is unreachable for longer breaks the store. The supervisor needs up to half a
+  /// minute to give up a lost server's host, and then starts other servers before it announces
+  /// them.
   Duration lost_limit = std::chrono::seconds(60);
   Duration close_limit = std::chrono::seconds(5);
-  /// Lost servers of this host that keep this worker's memory open for longer (a process that
-  /// cannot be killed, in an uninterruptible wait) end this process: they could write there later.
+  /// If lost servers of this host keep this worker's memory open for longer (a process in an
+  /// uninterruptible wait cannot be killed), this process ends: they could write there later.
   Duration let_go_limit = std::chrono::seconds(30);
-  /// Ends this process; none: it says why on stderr, and exits with 1 at once.
+  /// Ends this process; none: writes the reason to stderr and exits with 1 at once.
   std::function<void(const std::string& why)> end_process;
-  cuda::LocalGroup::Options replicas{};  ///< What several GPUs of this process sum with.
+  cuda::LocalGroup::Options replicas{};  ///< For sums over several GPUs of this process.
   Duration busy_poll{};                  ///< How long a waiting caller polls before it sleeps.
-  Duration report_every = std::chrono::seconds(10);  ///< Who waits for whom, on stderr.
+  Duration report_every = std::chrono::seconds(10);  ///< Between reports of waits, on stderr.
 };
 
-/// Says OpenedKvStore, waits for the servers, connects to all of their loops.
+/// Sends OpenedKvStore, waits for the servers, connects to all of their loops.
 [[nodiscard]] StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
                                                               std::unique_ptr<JobLink> job);
 

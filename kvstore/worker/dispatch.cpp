@@ -111,7 +111,7 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
     return;
   }
   if (outcome.header.type == data::Type::kNeedValues && request.from) {
-    // Whoever was to give the values is gone, and we are the first contributor now.
+    // The worker that was to send the values is gone, and this one is the first contributor now.
     request.header.payload = static_cast<std::uint32_t>(request.header.samples *
                                                         data::element_bytes(request.header.dtype));
     return send(std::move(request));
@@ -128,7 +128,7 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
   finish(request, outcome, outcome.error, false);
 }
 
-/// `error` is what the caller is told.
+/// `error` is the caller's result.
 void Dispatch::finish(const Request& request, const Outcome& outcome,
                       std::optional<StoreError> error, bool was_in_stream) {
   if (takes_turns(request.header.type)) send(request.chunk->turns.answered(request, outcome));

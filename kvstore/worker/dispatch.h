@@ -1,5 +1,5 @@
-/// A worker's operations on their way: the requests for a chunk take turns, go to its server, and
-/// complete with the answers.
+/// Sends a worker's operations: the requests for a chunk take turns, go to its server, and complete
+/// with the answers.
 ///
 /// Threads: as in server_links.h.
 #pragma once
@@ -24,7 +24,7 @@ class Dispatch final : private ReplicaCopies::Owner {
            std::function<void()> on_copied);
 
   // ---- the caller
-  /// For the array's part in an operation: what is on its stream now.
+  /// Records the work that is on the array's stream now; an operation on the array waits for it.
   StoreResult<std::shared_ptr<DeviceCall>> begin_call(const Array& array) {
     return copies_.begin_call(array);
   }
@@ -33,18 +33,18 @@ class Dispatch final : private ReplicaCopies::Owner {
   Status wait(Handle handle, double timeout_s);
   Status wait_in_stream(Handle handle, double timeout_s);
   Status wait_all(double timeout_s);
-  /// An operation that is under way and uses the memory.
+  /// An operation that is not done and uses the memory.
   [[nodiscard]] std::optional<Handle> user_of(std::uint32_t memory) const {
     return operations_.user_of(memory);
   }
 
   // ---- the loop
   void on_answer(Request request, Outcome outcome);
-  /// Requests that the links gave back: they, and what waits for its turn behind them, complete
+  /// The requests that the links returned, and those that wait for a turn behind them, complete
   /// with the error.
   void give_up(const std::vector<Request>& unanswered, const StoreError& error);
-  /// Requests are on their way between arrays on devices and the links: they end by themselves, and
-  /// with the links' error if there is one.
+  /// Requests are being copied to or from arrays on devices. They end by themselves, with the
+  /// links' error if there is one.
   [[nodiscard]] bool is_copying() const { return !copies_.is_idle() || !replicas_.is_idle(); }
 
  private:

@@ -10,7 +10,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Not if it is cancelled before.
+/// Calls `work` after `limit`, unless it is cancelled before.
 io::awaitable<void> call_after(Duration limit, std::function<void()> work) {
   const auto deadline = deadline_after(limit);
   co_await io::sleep_for(limit);
@@ -69,7 +69,7 @@ Status ServerChange::begin_anew() {
     has_begun = true;
   });
   (void)loop_.run_until([&has_begun] { return has_begun; }, std::nullopt);
-  // What the caller had posted before is done: nothing refers to the old chunks any more.
+  // The caller's earlier posts have run: nothing refers to the old chunks any more.
   keys_ = KeyBook(options_.chunk_bytes);
   memory_.forget_servers();
   auto done = connected_();

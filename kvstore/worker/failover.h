@@ -1,6 +1,6 @@
-/// What a worker does when the supervisor replaces the servers, after one was lost: what was asked
-/// of the old ones comes to nothing, at once and once; at its next boundary the worker connects to
-/// the new ones, which have the values of a checkpoint, and learns from them what there is.
+/// What a worker does when the supervisor replaces the servers after one was lost. All requests to
+/// the old servers fail, each once and without delay. At its next boundary the worker connects to
+/// the new servers, which have the values of a checkpoint, and gets the key table from them.
 ///
 ///     connected --a newer list--> leaving --the old connections have ended--> left
 ///         ^                          all calls: DTKV_ROLLBACK                   |
@@ -22,7 +22,7 @@ class EventLoop;
 
 class ServerChange {
  public:
-  /// Waits, on the caller's thread, until the servers are connected to, or says why not.
+  /// Waits, on the caller's thread, until the servers are connected; else an error with the reason.
   using Connected = std::function<Status()>;
 
   struct Options {
@@ -30,7 +30,8 @@ class ServerChange {
     WorkerId worker;
     /// How long lost servers of this host may keep this worker's memory.
     Duration let_go_limit{};
-    /// What happens then; on the loop. Their memory is the caller's, who may not go on with it.
+    /// Called after let_go_limit, on the loop. The old servers may still write into the caller's
+    /// memory, so the process must not continue.
     std::function<void(const std::string& why)> end_process;
   };
 
@@ -46,14 +47,14 @@ class ServerChange {
         connected_(std::move(connected)) {}
 
   // ---- the loop
-  /// What the supervisor says; it may come twice.
+  /// The supervisor's list of servers; the same list may come twice.
   void on_servers(const Servers& servers);
-  /// A connection that was left has ended, or copies to or from devices have.
+  /// After leave(): a connection has ended, or copies to or from devices have.
   void on_ended();
 
   // ---- the caller
-  /// After DTKV_ROLLBACK: to the newest servers. What compression kept back is gone, keys are those
-  /// that the servers know.
+  /// After DTKV_ROLLBACK: connects to the newest servers. Compression residuals are dropped; the
+  /// keys are those that the servers know.
   Status renew();
 
  private:

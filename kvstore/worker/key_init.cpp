@@ -11,7 +11,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Has a chunk created, from values that are there already or are sent when they are asked for.
+/// Has a chunk created. The server has its values already, or asks for them.
 Request creation(const data::KeySpec& key, ChunkState& chunk) {
   Request request;
   request.chunk = &chunk;

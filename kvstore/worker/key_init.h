@@ -1,4 +1,4 @@
-/// Makes a worker's keys: registers them, learns the key table, gives large chunks their staging,
+/// Creates a worker's keys: registers them, gets the key table, allocates staging for large chunks,
 /// and has every chunk created on its server.
 ///
 /// The caller's thread; calls wait for the servers' answers.
@@ -24,11 +24,12 @@ class KeySetup {
  public:
   struct Options {
     WorkerId worker;
-    Duration start_limit{};  ///< For an answer that waits for the worker with rank 0.
+    Duration start_limit{};  ///< Limit for an answer that waits for the worker with rank 0.
   };
   /// Completes everything with the error, for good. Any thread.
   using BreakStore = std::function<void(const StoreError&)>;
-  /// Waits, on the caller's thread, until all that is to be connected to is, or says why not.
+  /// Waits, on the caller's thread, until all used links are connected; else an error with the
+  /// reason.
   using Connected = std::function<Status()>;
 
   KeySetup(Options options, KeyBook& keys, ServerLinks& links, Dispatch& dispatch,
@@ -43,14 +44,14 @@ class KeySetup {
         break_store_(std::move(break_store)),
         connected_(std::move(connected)) {}
 
-  /// What Store::init() does.
+  /// Implements Store::init().
   Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
               std::uint8_t flags);
-  /// All keys that the servers know, which have the values.
+  /// Learns all keys that the servers know. The servers have the values.
   Status learn_all();
 
  private:
-  /// Afterwards everything about the keys is known but that their chunks exist.
+  /// Afterwards the keys are complete, except that their chunks may not exist on the servers yet.
   Status register_keys(const data::RegisterKeys& wanted);
   /// Connects to the loops that own chunks of these keys.
   Status reach_owners(std::span<const KeyBook::Key> keys);

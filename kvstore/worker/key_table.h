@@ -1,7 +1,7 @@
-/// The job's keys as a worker knows them: shapes, chunks, and who owns each. It grows at its end,
-/// by what server 0's table has more; chunks stay where they are.
+/// A worker's copy of the job's key table: shapes, chunks, and each chunk's owner. It grows at its
+/// end when server 0's table has grown; the addresses of chunks stay the same.
 ///
-/// The caller's thread; chunks say for themselves what is the loop's.
+/// The caller's thread; chunk.h names the parts of a chunk that belong to the loop.
 #pragma once
 
 #include <memory>
@@ -24,21 +24,21 @@ class KeyBook {
     data::KeySpec spec;
     std::vector<std::unique_ptr<ChunkState>> chunks;
   };
-  /// [server][loop]: whom the chunks belong to.
+  /// [server][loop]: the links to the chunks' owners.
   using Owners = std::vector<std::vector<ServerLink*>>;
 
   explicit KeyBook(std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
-  /// Adds what the table has more. Returns what was added since settled(). `owners` are the same
-  /// each time.
+  /// Adds the table's new keys. Returns all keys added since settled(). `owners` must be the same
+  /// at each call.
   [[nodiscard]] Result<std::span<const Key>> learn(const data::KeyTable& table,
                                                    const Owners& owners);
   /// All keys are set up.
   void settled() { settled_ = keys_.size(); }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(keys_.size()); }
-  /// One that there is.
+  /// The key must exist.
   [[nodiscard]] const Key& at(KeyId key) const { return keys_[key.value]; }
-  /// Null: there is none.
+  /// Null: there is no such key.
   [[nodiscard]] const Key* find(const std::string& name) const;
   [[nodiscard]] ChunkState* chunk(KeyId key, std::uint32_t index) const;
 

@@ -93,7 +93,7 @@ std::optional<View> MemberState::leave_boundary() {
   epoch_ = release->epoch;
   last_released_ = release->epoch;
   generation_ = std::max(generation(), release->generation).value;
-  if (release->generation >= told_) {  // else somebody died since, and that says who leads
+  if (release->generation >= told_) {  // else a later Shrunk has set is_lead_
     told_ = release->generation;
     is_lead_ = release->rank == Rank(0);
   }

@@ -1,6 +1,5 @@
-/// What a worker knows of its own membership: the view it was released into, the commits since, and
-/// the answer to its arrival at a boundary. No socket, no clock: told by the job link, asked by the
-/// store.
+/// A worker's membership: the view it was released into, the commits since, and the answer to its
+/// arrival at a boundary. No socket, no clock: the job link passes messages in, the store reads.
 ///
 /// Any thread; the boundary's calls are the caller's, in this order: arrive(), then, when
 /// is_answered() or the wait is over for another reason, leave_boundary().
@@ -18,7 +17,7 @@ namespace dt::kv {
 
 class MemberState {
  public:
-  /// What the environment said. A newcomer's rank and number are predictions.
+  /// Values from the environment. A newcomer's rank and number of workers are predictions.
   struct Start {
     WorkerId worker;
     Rank rank;
@@ -28,24 +27,25 @@ class MemberState {
   explicit MemberState(const Start& start);
 
   [[nodiscard]] View view() const;
-  /// Of the view that it was released into, which every server knows: what its frames say. Of a
-  /// commit since then it may hear before a server does.
+  /// Generation of the view that the worker was released into, sent in its frames. Every server
+  /// knows this view; a later commit may reach the worker before it reaches a server.
   [[nodiscard]] Generation generation() const { return Generation(generation_.load()); }
-  /// It has the duties of rank 0.
+  /// Whether the worker has the duties of rank 0.
   [[nodiscard]] bool is_lead() const;
-  /// A member of some view: false for a newcomer before its first release.
+  /// False for a newcomer before its first release.
   [[nodiscard]] bool is_member() const;
   [[nodiscard]] bool must_leave() const;
 
-  /// The supervisor's words. They may come twice.
+  /// The supervisor's messages. Each may come twice.
   void on_release(const Release& release);
   void on_shrunk(const Shrunk& shrunk);
 
-  /// The arrival to announce. `servers` are those the worker is connected to (Servers::since): no
-  /// earlier release answers it.
+  /// Begins an arrival and returns the message to send. `servers`: Servers::since of the connected
+  /// servers; a release of an earlier generation does not answer the arrival.
   [[nodiscard]] Arrive arrive(Epoch epoch, Generation servers = {});
   [[nodiscard]] bool is_answered() const;
-  /// The view it was released into; none: it was not, or is to leave.
+  /// Ends the arrival. The view that the worker was released into; none: it was not released, or
+  /// must leave.
   [[nodiscard]] std::optional<View> leave_boundary();
 
  private:
@@ -53,7 +53,7 @@ class MemberState {
   std::atomic<std::uint64_t> generation_;  ///< Written under mutex_.
   mutable std::mutex mutex_;
   // Under mutex_:
-  Generation told_;  ///< Of the last commit that it was told of.
+  Generation told_;  ///< Generation of the last commit that the supervisor sent.
   bool is_member_;
   bool is_lead_;
   bool must_leave_ = false;
@@ -62,7 +62,7 @@ class MemberState {
   Epoch epoch_;
   std::optional<Arrive> arriving_;
   std::optional<Release> release_;      ///< The answer to arriving_.
-  std::optional<Epoch> last_released_;  ///< The epoch of the last release that was taken.
+  std::optional<Epoch> last_released_;  ///< The epoch of the last release that was applied.
 };
 
 }  // namespace dt::kv

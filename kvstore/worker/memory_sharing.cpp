@@ -13,7 +13,7 @@ namespace {
 /// Pinned memory is made in pieces of at least this size.
 constexpr std::size_t kLeastPinned = std::size_t{4} << 20;
 
-/// Says that a memory is to be forgotten.
+/// A kUnshare request: the server unmaps the memory.
 Request unshare(std::uint32_t number) {
   Request request;
   request.header.type = data::Type::kUnshare;
@@ -29,7 +29,7 @@ StoreResult<void*> MemorySharing::allocate(std::size_t bytes) {
   ClientMemory memory;
   memory.memory = std::move(*made);
   auto shared = share(memory);
-  // The servers that take the place of lost ones are told by share_again().
+  // share_again() announces the memory to the servers that replace lost ones.
   const bool is_later = !shared && shared.error().code == Code::kRollback;
   if (!shared && !is_later) return tl::unexpected(shared.error());
   void* at = memory.begin();
@@ -63,7 +63,7 @@ Status MemorySharing::share_again() {
   return {};
 }
 
-/// Tells the servers of `memory`; those on this host map it.
+/// Announces `memory` to the servers; those on this host map it.
 Status MemorySharing::share(ClientMemory& memory) {
   memory.number = next_number_++;
   if (options_.transport == Transport::kTcp) return {};
@@ -77,7 +77,7 @@ Status MemorySharing::share(ClientMemory& memory) {
 }
 
 Status MemorySharing::share_with(const std::vector<ServerLink*>& links) {
-  if (!sharers_) return {};  // nobody was asked to map anything
+  if (!sharers_) return {};  // no memory was announced yet
   std::set<std::uint32_t> servers;
   for (const ServerLink* sharer : *sharers_) servers.insert(sharer->server());
   std::vector<ServerLink*> asked = links;
@@ -185,7 +185,7 @@ bool MemorySharing::wants_place(const OnDevice& array, const ChunkState& chunk) 
          !full_.contains(*array.device) && !refused_.contains({*array.device, chunk.place.owner});
 }
 
-/// Chunks that get no place there are left without one.
+/// Chunks for which there is no memory on the device, or whose server refused it, get no place.
 Status MemorySharing::place_on(int device, const std::vector<ChunkState*>& chunks) {
   std::size_t left = 0;
   for (const ChunkState* chunk : chunks) left += Staging::rounded(chunk->bytes);
@@ -212,8 +212,8 @@ Status MemorySharing::place_on(int device, const std::vector<ChunkState*>& chunk
   return {};
 }
 
-/// Has the servers that compute on devices open the memory, those that have not; it is gone when
-/// none of them does. Who refuses is not asked again.
+/// Asks the servers that compute on devices, and have not opened the memory, to open it. Frees the
+/// memory if none does. A server that refuses is not asked again.
 Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) {
   std::vector<ServerLink*> asked;
   for (const LoopId loop : on_devices_)
@@ -239,7 +239,7 @@ Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) 
   return {};
 }
 
-/// Each of them has a place in memory that all devices reach.
+/// Gives each chunk a place in pinned memory, which all devices can access.
 Status MemorySharing::pin(const std::vector<ChunkState*>& chunks) {
   const auto failed = [this](const char* what) {
     return store_error(

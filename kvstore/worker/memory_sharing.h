@@ -1,6 +1,7 @@
-/// A worker's memory and the servers of its host: makes memory, tells the servers of it, and gives
-/// each large chunk a place in it where private memory is copied to and from. Chunks of arrays on a
-/// device, whose server computes on one, have their place there.
+/// Shares a worker's memory with the servers of its host: allocates memory, announces it to the
+/// servers, and gives each large chunk a staging place in it, to and from which private memory is
+/// copied. If a chunk's array is on a device and its server computes on one, the place is on the
+/// array's device.
 ///
 /// The caller's thread; calls wait for the servers' answers.
 #pragma once
@@ -37,44 +38,45 @@ class MemorySharing {
   MemorySharing(Options options, ServerLinks& links)
       : options_(std::move(options)), links_(links) {}
 
-  /// Memory for the caller; over TCP it is memory like any other.
+  /// Memory for the caller; servers reached over TCP do not map it.
   StoreResult<void*> allocate(std::size_t bytes);
-  /// What allocate() gave and nothing uses any more.
+  /// Frees memory from allocate() that nothing uses any more.
   Status release(const ClientMemory& memory);
-  /// The memory that allocate() gave at `begin`, and that holds all of an array; null: none.
+  /// The memory from allocate() that begins at `begin`; null: none.
   [[nodiscard]] const ClientMemory* allocated_at(const void* begin) const {
     return allocated_.beginning_at(begin);
   }
+  /// The memory from allocate() that contains all of [data, data + size); null: none.
   [[nodiscard]] const ClientMemory* holding(const void* data, std::size_t size) const {
     return allocated_.holding(data, size);
   }
-  /// These are connected to now: they map what later keys may name as well.
+  /// Announces all memories to these newly connected links, which later keys may use.
   Status share_with(const std::vector<ServerLink*>& links);
-  /// Staging places for the large chunks of new keys, where their servers share memory with us.
-  /// Nothing of it is taken from the machine before it is used.
+  /// Allocates staging places for the large chunks of new keys whose servers share memory with this
+  /// worker. The kernel assigns pages when they are first used.
   Status stage(std::span<const KeyBook::Key> keys);
   /// An array of a key that is on a device.
   struct OnDevice {
     const KeyBook::Key* key = nullptr;
     std::optional<int> device;  ///< None: several of them.
   };
-  /// Each chunk of these has a place that its array's device reaches: on the device itself
-  /// (ChunkState::on_device), where the chunk's server has opened that, else in pinned memory, its
-  /// staging where it has one.
+  /// Gives each chunk of these arrays a place that the array's device can access: on the device
+  /// (ChunkState::on_device) if the chunk's server has opened that memory, else in pinned memory,
+  /// which is the chunk's staging if it has one.
   Status reach(const std::vector<OnDevice>& arrays);
-  /// Servers may have memory of a device open.
+  /// Servers may have device memory open.
   [[nodiscard]] bool has_device_places() const { return !device_places_.empty(); }
-  /// And have not said that they closed it.
+  /// Leaves device memory allocated: servers did not confirm that they closed it.
   void abandon_device_places() { device_places_.abandon(); }
 
-  /// The servers are gone, and the keys with their places.
+  /// The servers are gone, and with them the keys and their places.
   void forget_servers();
-  /// Tells the new ones of what allocate() gave.
+  /// Announces all memory from allocate() to the new servers.
   Status share_again();
 
  private:
   Status share(ClientMemory& memory);
-  /// Those of them that map it from now on.
+  /// Returns the links whose servers map the memory from now on.
   StoreResult<std::vector<ServerLink*>> share(ClientMemory& memory,
                                               const std::vector<ServerLink*>& asked);
   StoreResult<Questions> tell(const std::vector<ServerLink*>& asked, const data::ShareMemory& what);
@@ -87,15 +89,15 @@ class MemorySharing {
   ServerLinks& links_;
   ClientMemories allocated_;
   Staging staging_;
-  std::vector<cuda::PinnedMemory> pinned_;  ///< Of chunks without staging.
+  std::vector<cuda::PinnedMemory> pinned_;  ///< Places of chunks without staging.
   std::uint32_t next_number_ = 0;
   /// Links over which memory is announced; none: all. A server that maps none maps no later one
   /// either.
   std::optional<std::vector<ServerLink*>> sharers_;
-  std::set<LoopId> on_devices_;  ///< Of them, those that compute on a device.
+  std::set<LoopId> on_devices_;  ///< The loops among sharers_ that compute on a device.
   DevicePlaces device_places_;
-  std::set<std::pair<int, LoopId>> refused_;  ///< What memory of which device these do not open.
-  std::set<int> full_;                        ///< Devices that have no memory for us.
+  std::set<std::pair<int, LoopId>> refused_;  ///< Loops that refused memory of the device.
+  std::set<int> full_;                        ///< Devices on which an allocation failed.
 };
 
 }  // namespace dt::kv

@@ -1,4 +1,4 @@
-/// What the caller handed over and has not taken back: operations of many parts each, by handle.
+/// The operations that the caller has started and not waited for, by handle. Each has many parts.
 ///
 /// Any thread.
 #pragma once
@@ -17,35 +17,35 @@ namespace dt::kv {
 class Operations {
  public:
   struct Uses {
-    std::vector<std::uint32_t> memories;  ///< Those of the store's own that it reads or writes.
-    DeviceCalls calls;                    ///< Of its arrays that devices reach.
+    std::vector<std::uint32_t> memories;  ///< The store's memories that it reads or writes.
+    DeviceCalls calls;                    ///< The calls of its arrays on devices.
   };
   [[nodiscard]] Handle begin(std::size_t parts, Uses uses);
-  /// One part's value is on its way to an array on a device.
+  /// The copy of one part's value to an array on a device is on its stream.
   void part_is_in_stream(Handle handle);
-  /// One part is done. The first error of them is the operation's.
+  /// One part is done. The operation's error is the first error of a part.
   void finish_part(Handle handle, std::optional<StoreError> error, bool was_in_stream = false);
-  /// False for what was taken already.
+  /// False after take().
   [[nodiscard]] bool contains(Handle handle) const;
   [[nodiscard]] bool is_done(Handle handle) const;
-  /// Every part is done, or its value is on its way to an array on a device.
+  /// Every part is done, or the copy of its value to an array on a device is on its stream.
   [[nodiscard]] bool is_in_stream(Handle handle) const;
   [[nodiscard]] DeviceCalls calls(Handle handle) const;
   struct Taken {
     Status status;
     bool is_last = false;  ///< No operation is left.
   };
-  /// Takes one that is done out.
+  /// Removes an operation that is done.
   Taken take(Handle handle);
   /// In the order they began.
   [[nodiscard]] std::vector<Handle> all() const;
-  /// One that is not done and uses the memory.
+  /// An operation that is not done and uses the memory.
   [[nodiscard]] std::optional<Handle> user_of(std::uint32_t memory) const;
 
  private:
   struct Pending {
     std::size_t left = 0;
-    std::size_t in_stream = 0;  ///< Of `left`.
+    std::size_t in_stream = 0;  ///< Parts of `left` that are in a stream.
     std::optional<StoreError> error;
     Uses uses;
   };

@@ -6,7 +6,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Over shared memory compressing would only cost; the server learns of the setting all the same.
+/// Over shared memory compression would only cost time; the server gets the setting all the same.
 void compress(Request& request, const data::KeySpec& key, const Compression& compression) {
   const bool auxiliary = (key.flags & data::kAuxiliary) != 0;
   if (compression.codec == data::Codec::kNone || !is_compressible(key.dtype, auxiliary)) return;
@@ -18,7 +18,7 @@ void compress(Request& request, const data::KeySpec& key, const Compression& com
       static_cast<std::uint32_t>(compressed_bytes(compression.codec, request.chunk->place.count));
 }
 
-/// For the chunk of key number `k` of the call, in its arrays.
+/// The request for the chunk of key number `k` of the call.
 Request make_request(const KeyedCall& call, std::size_t k, ChunkState& chunk) {
   const data::KeySpec& key = call.keys[k]->spec;
   const Array* value = call.values ? &(*call.values)[k] : nullptr;

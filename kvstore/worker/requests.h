@@ -15,16 +15,16 @@
 
 namespace dt::kv {
 
-/// Whether a push of the key is applied on arrival. Auxiliary keys are a mean over the workers, in
-/// dist_async as well.
+/// Whether a push of the key is applied on arrival. An auxiliary key's value is the mean over the
+/// workers, in dist_async as well.
 [[nodiscard]] bool is_async(bool is_async_store, const data::KeySpec& key);
 
 struct KeyedCall {
   data::Type type{};
   const std::vector<const KeyBook::Key*>& keys;
-  const std::vector<Array>* values;                 ///< One a key; null: none are sent.
+  const std::vector<Array>* values;                 ///< One per key; null: none are sent.
   const std::vector<Array>* out;                    ///< The same; null: none are fetched.
-  const std::vector<ArrayCalls::Call>& on_devices;  ///< One a key, or empty.
+  const std::vector<ArrayCalls::Call>& on_devices;  ///< One per key, or empty.
   const PushOptions& options;
   const Compression& compression;
   bool is_async = false;  ///< The store is.

@@ -1,4 +1,4 @@
-/// Says once per key that a compression's threshold is too small for it.
+/// Warns once per key if the compression's threshold is too small for it.
 #pragma once
 
 #include <set>
@@ -14,7 +14,7 @@ class ThresholdWarnings {
  public:
   /// `log` outlives this.
   explicit ThresholdWarnings(io::Log& log) : log_(log) {}
-  /// To be called after each gradient of the key was encoded.
+  /// Call it after each gradient of the key was encoded.
   void look_at(GradientEncoder& encoder, const Compression& how, const std::string& key);
 
  private:

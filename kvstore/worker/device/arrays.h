@@ -1,5 +1,5 @@
-/// Arrays that devices reach, for those who do not copy chunk by chunk: whether there is such a
-/// device, and such arrays as arrays of the host.
+/// Arrays on devices for stores that do not copy chunk by chunk: checks that the devices can be
+/// used, and copies whole arrays to and from host memory.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,28 @@
 
 namespace dt::kv {
 
-/// Which devices can be used. Each is looked for once. One thread at a time.
+/// Which devices can be used. Each is checked once. One thread at a time.
 class KnownDevices {
  public:
-  /// The first of the arrays that is on a device which cannot be used: what is wrong, and what to
-  /// do. Nothing of it is touched.
+  /// An error if one of the arrays is on a device that cannot be used: the cause and the remedy. No
+  /// array is touched.
   [[nodiscard]] Status check(const std::vector<Array>& arrays);
 
  private:
   std::map<int, std::string> why_not_;
 };
 
-/// Arrays, and copies in the host's memory of those that are on devices. Waits for the arrays'
-/// streams.
+/// Arrays, with host copies of those that are on devices. Waits for the arrays' streams.
 class HostArrays {
  public:
-  /// As they are; the arrays outlive this.
+  /// Makes no copies yet; the arrays outlive this.
   explicit HostArrays(const std::vector<Array>& arrays) : original_(arrays) {}
   /// Makes the copies; `reads`: with the arrays' content.
   [[nodiscard]] Status make(KnownDevices& devices, bool reads);
   [[nodiscard]] const std::vector<Array>& get() const {
     return copies_.empty() ? original_ : copies_;
   }
-  /// The copies' content to where they are from.
+  /// Writes the copies back to their arrays.
   [[nodiscard]] Status write() const;
 
  private:

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 /// Bytes on their way from a device beyond which the next chunk waits its turn by priority.
 constexpr std::size_t kCopyWindow = std::size_t{8} << 20;
-/// CUDA calls nobody back whose work a failure of the device has ended.
+/// Between two polls: CUDA does not call back if a failure of the device has ended the work.
 constexpr Duration kLookEvery = 20ms;
 
 }  // namespace
@@ -37,7 +37,7 @@ struct DeviceLane {
   std::map<std::int64_t, DeviceCopies::Queue> waiting;  ///< By -priority.
   DeviceCopies::Queue ins;                              ///< Under way, in the stream's order.
   DeviceCopies::Queue outs;
-  std::size_t in_bytes = 0;  ///< Of ins.
+  std::size_t in_bytes = 0;  ///< Bytes of ins.
   std::vector<std::unique_ptr<cuda::Event>> spare;
   bool is_followed = false;
 };
@@ -49,7 +49,7 @@ DeviceCopies::~DeviceCopies() {
   DT_CHECK(busy_ == 0, "copies end before the store does");
   for (const auto& [device, lane] : lanes_) {
     const cuda::DeviceGuard here(device);
-    (void)cuda::wait(lane->bell.get());  // nobody calls us back any more
+    (void)cuda::wait(lane->bell.get());  // afterwards no callback is pending
   }
 }
 
@@ -142,8 +142,8 @@ void DeviceCopies::bring_out(Request request, Outcome outcome) {
     finish(std::move(copy), false, status.error);
 }
 
-/// Puts the copy on its stream, behind what it has to wait for. After an error it is not there, or
-/// is over.
+/// Puts the copy on its stream, after the events that it waits for. After an error no copy is under
+/// way.
 cuda::Status DeviceCopies::put(DeviceLane& lane, Copy& copy, bool is_in) {
   const cuda::DeviceGuard here(lane.device);
   const auto& ends = *copy.request.device;
@@ -158,8 +158,8 @@ cuda::Status DeviceCopies::put(DeviceLane& lane, Copy& copy, bool is_in) {
   lane.spare.pop_back();
   cuda::Status status;
   if (is_in && ends.in) status = ends.in->begin.hold_back(stream);
-  // What the array is to hold is not sent for before the caller's stream is through with it; a
-  // device's own array is written behind that stream, and need not wait here.
+  // A request whose answer goes into an array is not sent before the caller's stream has finished
+  // with that array; an array on a device is written after that stream, and need not wait here.
   const bool out_waits = ends.out && (is_in ? !ends.into : true);
   if (status.ok() && out_waits) status = ends.out->begin.hold_back(stream);
   if (!status.ok()) return status;
@@ -173,12 +173,12 @@ cuda::Status DeviceCopies::put(DeviceLane& lane, Copy& copy, bool is_in) {
   return status;
 }
 
-/// On a thread of CUDA's.
+/// On one of CUDA's threads.
 void DeviceCopies::ring() {
   if (!is_rung_.exchange(true)) io::asio::post(context_, [this] { look(); });
 }
 
-/// Looks every so often as long as anything is under way, which keeps the loop alive as well.
+/// Polls every kLookEvery while copies are under way, which keeps the loop alive as well.
 void DeviceCopies::tick() {
   if (busy_ == 0) timer_.cancel();
   if (busy_ == 0 || is_ticking_) return;
@@ -209,7 +209,7 @@ void DeviceCopies::look_at(DeviceLane& lane, bool is_in) {
     bool has_passed = false;
     const auto status = queue.front()->passed->query(has_passed);
     if (status.ok() && !has_passed) return;
-    // No copy touches anybody's memory when its operation has ended.
+    // No copy touches the caller's memory after its operation has ended.
     if (!status.ok()) (void)cuda::wait(is_in ? lane.in.get() : lane.out.get());
     auto copy = std::move(queue.front());
     queue.pop_front();

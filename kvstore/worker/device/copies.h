@@ -1,12 +1,12 @@
-/// A worker's arrays on devices and its chunks' places in pinned memory, from which chunks travel
-/// to the servers and in which answers land:
+/// Copies between a worker's arrays on devices and its chunks' places in pinned memory. Chunks are
+/// sent to the servers from these places, and answers are received into them:
 ///
 ///     caller's stream --event--> in: array -> place --event--> the request may be sent
 ///                          `---> out: place -> array --event--> the request is answered
 ///
-/// Copies are on streams of the store's own, one for each direction and device; those of later
-/// chunks go on while earlier ones are on the network. The host waits for none of them: CUDA calls
-/// back, and the loop looks which events have passed.
+/// Copies run on the store's own streams, one for each direction and device; later chunks are
+/// copied while earlier ones are on the network. The host waits for no copy: CUDA calls back, and
+/// the loop checks which events have passed.
 #pragma once
 
 #include <atomic>
@@ -31,14 +31,14 @@ class DeviceCopies {
  public:
   class Owner {
    public:
-    /// The request's bytes are where it says, or why not.
+    /// The request's bytes are in its place; else the error.
     virtual void on_in(Request request, std::optional<StoreError> error) = 0;
-    /// The answer's copy is on its stream, or was refused there. Before on_out(), always: whoever
-    /// puts work on a stream that is behind the copies may do so from now on.
+    /// The answer's copy is on its stream, or CUDA refused it. Always comes before on_out(). From
+    /// now on work that must come after the copy may be put on a stream (hold_back()).
     virtual void on_out_started(const Request& request) = 0;
-    /// The answer is in the array, or why not.
+    /// The answer is in the array; else the error.
     virtual void on_out(Request request, Outcome outcome, std::optional<StoreError> error) = 0;
-    /// Everything that has passed was handed on.
+    /// All copies that have ended were passed to on_in() and on_out().
     virtual void on_looked() = 0;
 
    protected:
@@ -47,23 +47,24 @@ class DeviceCopies {
 
   /// All of them outlive the copies.
   DeviceCopies(WorkerId worker, io::asio::io_context& context, Owner& owner);
-  /// Once is_idle(), with the loop not driven any more.
+  /// Only if is_idle() and no thread runs the loop any more.
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
   // ---- the caller
-  /// What is on the array's stream now.
+  /// Records an event on the array's stream: the call's copies come after what is on the stream
+  /// now.
   StoreResult<std::shared_ptr<DeviceCall>> begin_call(const Array& array);
-  /// hold_back() is behind what this one is behind as well.
+  /// The stream of the copies to the call's array. hold_back() waits for what is on this stream.
   [[nodiscard]] static cuda::Stream stream_out(const DeviceCall& call);
-  /// What is put on the calls' streams from now on comes after the copies that are on their way.
+  /// Makes the calls' streams wait for the copies to arrays that are on a stream now.
   Status hold_back(const DeviceCalls& calls);
 
   // ---- the loop
-  /// The more urgent first, and in turn. on_in() says when it is done.
+  /// Copies by priority, and in order of arrival within a priority. Ends with on_in().
   void bring_in(Request request);
-  /// on_out_started() says when the copy is on its stream, on_out() when it is done.
+  /// Calls on_out_started() when the copy is on its stream, and on_out() when it has ended.
   void bring_out(Request request, Outcome outcome);
   [[nodiscard]] bool is_idle() const { return busy_ == 0; }
 
@@ -88,12 +89,12 @@ class DeviceCopies {
   std::map<int, std::shared_ptr<DeviceLane>> lanes_;  ///< The caller's.
 
   // The loop's.
-  std::vector<std::shared_ptr<DeviceLane>> followed_;  ///< Those that were used so far.
-  std::size_t busy_ = 0;                               ///< Requests here.
+  std::vector<std::shared_ptr<DeviceLane>> followed_;  ///< The lanes that were used so far.
+  std::size_t busy_ = 0;                               ///< Requests whose copy has not ended.
   io::asio::steady_timer timer_;
   bool is_ticking_ = false;
 
-  std::atomic<bool> is_rung_ = false;  ///< A look is posted.
+  std::atomic<bool> is_rung_ = false;  ///< look() is posted.
 };
 
 }  // namespace dt::kv

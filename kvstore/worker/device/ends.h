@@ -1,4 +1,4 @@
-/// Where a request's bytes come from and go to in arrays that devices reach.
+/// Where a request's bytes come from and go to in arrays on devices.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@ namespace dt::kv {
 struct ReplicaEnd {
   int device = 0;
   std::byte* data = nullptr;  ///< At a multiple of 16 bytes.
-  /// Recorded on the caller's stream: the array is not touched before.
+  /// Recorded on the caller's stream: the array is not touched before the event has passed.
   std::shared_ptr<const cuda::Event> begin;
-  /// What is put on it after on_started() comes after the copy; null: there is none.
+  /// Work put on this stream after on_started() runs after the copy; null: there is no such stream.
   cuda::Stream behind = nullptr;
 };
 
-/// A device, and what is under way on it.
+/// A device, its streams, and the copies under way on it.
 struct DeviceLane;
 
-/// What one call of the caller means for an array that devices reach: its copies come after what
-/// was on `stream` at the call.
+/// A caller's call for an array on a device: its copies come after what was on `stream` at the
+/// call.
 struct DeviceCall {
   std::shared_ptr<DeviceLane> lane;
   int device = 0;
@@ -32,16 +32,16 @@ struct DeviceCall {
 };
 using DeviceCalls = std::vector<std::shared_ptr<DeviceCall>>;
 
-/// A chunk's ends in arrays that devices reach. Copied are those that have an address here: `from`
-/// to Request::from's place before it is sent, `into` from the place when it is answered. A request
-/// is sent after what both calls wait for.
+/// A chunk's source and destination in arrays on devices; null: no copy. `from` is copied to
+/// Request::from's place before the request is sent, and the answer from the place to `into`. The
+/// request is sent after the events that both calls wait for.
 struct DeviceEnds {
   std::shared_ptr<DeviceCall> in;
   std::shared_ptr<DeviceCall> out;
   const std::byte* from = nullptr;
   std::byte* into = nullptr;
   std::byte* place = nullptr;
-  /// Of several devices, instead of `from` and `into` (group_copies.h).
+  /// Arrays on several devices, instead of `from` and `into` (group_copies.h).
   std::vector<ReplicaEnd> all_from;
   std::vector<ReplicaEnd> all_into;
 };

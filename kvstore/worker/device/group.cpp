@@ -17,9 +17,9 @@ using namespace std::chrono_literals;
 
 /// Scratch memory of a device, unless one copy needs more.
 constexpr std::size_t kScratch = std::size_t{16} << 20;
-/// Of arrays that are handed over whole.
+/// Bytes of a piece of arrays that are copied whole.
 constexpr std::size_t kPiece = std::size_t{4} << 20;
-/// CUDA calls nobody back whose work a failure of the device has ended.
+/// Between two polls: CUDA does not call back if a failure of the device has ended the work.
 constexpr auto kWakeEvery = 20ms;
 
 cuda::NcclType type_of(data::Dtype dtype) {
@@ -144,11 +144,11 @@ Status ReplicaGroup::run(const std::vector<Key>& keys, bool is_sum) {
   return all;
 }
 
-/// On a thread of CUDA's.
+/// On one of CUDA's threads.
 void ReplicaGroup::ring() {
   std::lock_guard lock(mutex_);
   is_rung_ = true;
-  changed_.notify_all();  // not later: whoever is told may be the end of this
+  changed_.notify_all();  // under the mutex: the woken thread may destroy this object
 }
 
 // ---------------------------------------------------------------- the thread
@@ -173,7 +173,7 @@ void ReplicaGroup::serve() {
   lock.unlock();
   for (const auto& [device, lane] : lanes_) {
     const cuda::DeviceGuard here(device);
-    (void)cuda::wait(lane.door.get());  // nobody calls us back any more
+    (void)cuda::wait(lane.door.get());  // afterwards no callback is pending
     (void)cuda::wait(lane.bell.get());
   }
 }
@@ -189,7 +189,7 @@ void ReplicaGroup::take(Copy copy) {
   for (const auto& one : at->second.copy.ends) {
     const auto lane = lane_of(one.device);
     if (!lane) return end(at, lane.error());
-    // Neighbours are mostly of one call.
+    // Neighbours mostly belong to one call.
     if ((*lane)->asked == one.begin) continue;
     (*lane)->asked = one.begin;
     const cuda::DeviceGuard here(one.device);
@@ -225,7 +225,7 @@ void ReplicaGroup::look_who_has_passed() {
     }
     if (has_passed) passed.push_back(at);
   }
-  // What NCCL gave up has passed as well.
+  // Events of calls that NCCL aborted have passed as well.
   std::string why = group_.check();
   const bool is_late = passed.empty() && Clock::now() - since_ > deadline_;
   if (why.empty() && is_late) why = group_.give_up_late();
@@ -288,7 +288,7 @@ StoreResult<ReplicaGroup::Lane*> ReplicaGroup::lane_of(int device) {
   return tl::unexpected(on_device(device, status).error());
 }
 
-/// The memory for a copy. Nothing is put on a stream.
+/// Prepares the memory for a copy. Puts nothing on a stream.
 Status ReplicaGroup::prepare(const Copy& copy, std::size_t offset) {
   for (const auto& one : copy.ends) {
     auto& lane = lanes_.at(one.device);
@@ -363,14 +363,14 @@ Status ReplicaGroup::put_value(Work& work) {
   return {};
 }
 
-/// What is put on `then` from now on comes after what is on `first`.
+/// Makes `then` wait for what is on `first` now.
 Status ReplicaGroup::order(Lane& lane, int device, cuda::Stream first, cuda::Stream then) {
   auto status = lane.step.record(first);
   if (status.ok()) status = lane.step.hold_back(then);
   return on_device(device, status);
 }
 
-/// The copy is over when the stream of each rank is here.
+/// Records that the copy has ended for this rank when `stream` has come to this point.
 Status ReplicaGroup::note_end(Work& work, std::size_t rank, cuda::Stream stream) {
   const int device = work.copy.ends[rank].device;
   auto& lane = lanes_.at(device);
@@ -394,7 +394,7 @@ void ReplicaGroup::end(Works::iterator at, std::optional<StoreError> error) {
   work.copy.on_ended(std::move(error));
 }
 
-/// After a failure. No GPU touches anybody's memory when an operation has ended.
+/// After a failure. No GPU touches the caller's memory after an operation has ended.
 void ReplicaGroup::end_all(const StoreError& error) {
   group_.abort();
   for (const auto& [device, lane] : lanes_) {

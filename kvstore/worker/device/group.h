@@ -1,17 +1,18 @@
-/// Copies between places in the host's memory and the arrays that several GPUs of this process have
-/// of a key or of a part of it: their sum to the place, and a value from there to all of them. Each
-/// GPU carries its own part over its own bus; between GPUs NCCL does the rest (cuda/local_group.h).
+/// Copies between places in host memory and the arrays of a key, or a part of them, on several GPUs
+/// of this process: the arrays' sum to the place, and a value from the place to all arrays. Each
+/// GPU carries its own part over its own bus; NCCL exchanges the parts between GPUs
+/// (cuda/local_group.h).
 ///
 ///     arrays --> scratch --> summed by NCCL --> each GPU's part --> place
 ///     place --> each GPU's part, in its array --> gathered by NCCL
 ///
-/// All is put on streams of the group's own, by a thread of its own: calls of NCCL may take long,
-/// and are in the same order on all GPUs. A copy starts when the caller's streams have come to it,
-/// in ReplicaOrder's order; several are under way at a time.
+/// The group's own thread puts all work on the group's own streams: NCCL calls may take long, and
+/// must be in the same order on all GPUs. A copy starts when the caller's streams have passed its
+/// begin events, in ReplicaOrder's order; several are under way at a time.
 ///
-/// What NCCL does not end within its deadline is aborted. After a failure everything that was
-/// handed over until then ends with its sentence, once no GPU writes any more; what comes later
-/// begins anew.
+/// NCCL calls that do not end within the deadline are aborted. After a failure all copies started
+/// until then end with its error, once no GPU writes any more; the next copy creates new
+/// communicators.
 #pragma once
 
 #include <condition_variable>
@@ -41,34 +42,35 @@ class ReplicaGroup {
   struct Copy {
     bool is_sum = false;           ///< Else a value.
     std::vector<ReplicaEnd> ends;  ///< By rank, of different devices.
-    std::byte* place = nullptr;    ///< Pinned, or the host waits for its copies.
+    std::byte* place = nullptr;    ///< If it is not pinned memory, the host waits for its copies.
     std::size_t count = 0;         ///< Elements.
     data::Dtype dtype{};
     int priority = 0;
-    // By the group's thread; they do not wait.
-    std::function<void()> on_started;  ///< It is on the streams. Null: nobody asks.
-    std::function<void(std::optional<StoreError>)> on_ended;  ///< Once.
+    // Called on the group's thread; they must not wait.
+    std::function<void()> on_started;  ///< The copy is on the streams. May be null.
+    std::function<void(std::optional<StoreError>)> on_ended;  ///< Called once.
   };
-  /// A key's arrays and their place in the host's memory.
+  /// A key's arrays and their place in host memory.
   struct Key {
     std::span<const Array> arrays;
     std::byte* host = nullptr;
   };
 
   explicit ReplicaGroup(cuda::LocalGroup::Options options);
-  /// Waits for what is under way.
+  /// Waits for the copies under way.
   ~ReplicaGroup();
   ReplicaGroup(const ReplicaGroup&) = delete;
   ReplicaGroup& operator=(const ReplicaGroup&) = delete;
 
-  /// Whether these are for this class: each on a device of its own, at a multiple of 16 bytes.
+  /// Whether this class can copy the arrays: each is on a device of its own, at a multiple of 16
+  /// bytes.
   [[nodiscard]] static bool takes(std::span<const Array> arrays);
 
   // ---- any thread
   void start(Copy copy);
   /// Each key's `host` becomes the sum of its arrays, which are only read. Waits for it.
   Status sum(const std::vector<Key>& keys) { return run(keys, true); }
-  /// Each key's arrays become what is at `host`. Waits for it.
+  /// Copies `host` to all of the key's arrays, for each key. Waits for it.
   Status spread(const std::vector<Key>& keys) { return run(keys, false); }
 
  private:
@@ -79,17 +81,18 @@ class ReplicaGroup {
     cuda::OwnStream exchange;  ///< NCCL's calls.
     cuda::OwnStream down;      ///< To the host.
     cuda::OwnStream up;
-    cuda::OwnStream door;  ///< Calls back when the caller's streams are there.
-    cuda::OwnStream bell;  ///< Calls back when copies are over.
-    cuda::Event step;      ///< From one stream to the next, at once.
+    cuda::OwnStream door;  ///< Calls back when the caller's streams have passed a begin event.
+    cuda::OwnStream bell;  ///< Calls back when copies have ended.
+    cuda::Event step;      ///< Orders one stream after another; used at once.
     cuda::DeviceMemory scratch;
-    std::shared_ptr<const cuda::Event> asked;  ///< The last that is on `door`.
+    std::shared_ptr<const cuda::Event> asked;  ///< The last begin event that `door` waits for.
     std::vector<std::unique_ptr<cuda::Event>> spare;
   };
   struct Work {
     Copy copy;
-    std::size_t begun = 0;                             ///< So many of the ends' begins have passed.
-    std::vector<std::unique_ptr<cuda::Event>> passed;  ///< By rank; empty: it has not started.
+    std::size_t begun = 0;  ///< Begin events of `ends` that have passed.
+    std::vector<std::unique_ptr<cuda::Event>>
+        passed;  ///< By rank; empty: the copy has not started.
   };
   using Works = std::map<Id, Work>;
 
@@ -120,7 +123,7 @@ class ReplicaGroup {
   Works works_;
   std::set<Id> not_ready_;
   std::set<Id> under_way_;
-  Clock::time_point since_{};  ///< The last start with nothing under way, or end.
+  Clock::time_point since_{};  ///< The last end of a copy, or start while none was under way.
 
   std::mutex mutex_;
   std::condition_variable changed_;

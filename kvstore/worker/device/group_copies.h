@@ -1,8 +1,8 @@
-/// Requests about keys that several devices of this process have: their sum comes to the chunk's
-/// place before they are sent, and what is answered goes from there to all devices, as in
-/// device_copies.h; the copies are ReplicaGroup's.
+/// Requests for keys whose arrays are on several devices of this process: the arrays' sum is copied
+/// to the chunk's place before the request is sent, and the answer from the place to all devices,
+/// as in copies.h. ReplicaGroup makes the copies.
 ///
-/// The loop; whatever else happens is on the group's thread.
+/// Calls are on the loop; the copies are on the group's thread.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ class ReplicaCopies {
   ReplicaCopies(io::asio::io_context& context, Owner& owner, cuda::LocalGroup::Options options)
       : context_(context), owner_(owner), group_(std::move(options)) {}
 
-  /// on_in() says when it is done.
+  /// Ends with on_in().
   void bring_in(Request request);
-  /// on_out() says when it is done.
+  /// Ends with on_out().
   void bring_out(Request request, Outcome outcome);
   [[nodiscard]] bool is_idle() const { return busy_ == 0; }
 
@@ -40,8 +40,8 @@ class ReplicaCopies {
 
   io::asio::io_context& context_;
   Owner& owner_;
-  std::size_t busy_ = 0;        ///< Requests here.
-  std::optional<Guard> guard_;  ///< The loop goes on while there are any.
+  std::size_t busy_ = 0;        ///< Requests whose copy has not ended.
+  std::optional<Guard> guard_;  ///< Keeps the loop running while there are any.
   ReplicaGroup group_;
 };
 

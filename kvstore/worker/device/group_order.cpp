@@ -6,7 +6,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Of arrays in scratch memory.
+/// Alignment in bytes of arrays in scratch memory.
 constexpr std::size_t kAligned = 256;
 
 }  // namespace

@@ -1,8 +1,9 @@
-/// Which copy between the host's memory and several devices starts next. Pure.
+/// Which copy between host memory and several devices starts next. Pure.
 ///
-/// The more urgent first; of the equally urgent, values before sums, which end operations, and then
-/// in turn. What is not ready holds nothing up; what is ready and has no room holds up the others
-/// of its kind. Copies of other devices wait until no copy is under way.
+/// By priority; within a priority values before sums, since values end operations, then in order of
+/// arrival. A copy that is not ready delays no other; one that is ready and has no room delays the
+/// later ones of its kind (value or sum). Copies of another set of devices wait until no copy is
+/// under way.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +26,18 @@ class ReplicaOrder {
   };
   struct Start {
     Id id = 0;
-    std::size_t offset = 0;  ///< Of a sum: where it is added up in each device's scratch memory.
+    std::size_t offset = 0;  ///< For a sum: its offset in each device's scratch memory.
   };
 
-  /// Sums that are under way share `window` bytes of scratch memory, and so many bytes of values
-  /// are under way; a larger copy is under way without others of its kind.
+  /// Sums under way share `window` bytes of scratch memory; at most `window` bytes of values are
+  /// under way. A larger copy is under way without others of its kind.
   explicit ReplicaOrder(std::size_t window) : window_(window) {}
 
   Id add(Item item);
   void set_ready(Id id);
-  /// The next one, which is under way now; none: nothing can start before something ends.
+  /// Starts the next copy; none: no copy can start now.
   std::optional<Start> next();
-  /// One that is under way or waits.
+  /// Removes a copy that is under way or waits.
   void remove(Id id);
   [[nodiscard]] bool is_under_way() const { return !under_way_.empty(); }
 
@@ -55,7 +56,7 @@ class ReplicaOrder {
   std::size_t window_;
   Id last_ = 0;
   std::map<Rank, Waiting> waiting_;
-  std::map<Id, Rank> ranks_;  ///< Of waiting_.
+  std::map<Id, Rank> ranks_;  ///< Keys of waiting_.
   std::map<Id, UnderWay> under_way_;
   std::map<std::size_t, std::size_t> scratch_;  ///< Bytes by offset.
   std::size_t value_bytes_ = 0;

@@ -11,7 +11,7 @@ namespace dt::kv {
 namespace {
 
 constexpr std::size_t kLeastMemory = std::size_t{4} << 20;
-/// Beyond this there are more of them rather than larger ones: what is not used is lost to others.
+/// Beyond this size memories grow in number, not in size: unused device memory is lost to others.
 constexpr std::size_t kLargestStep = std::size_t{256} << 20;
 
 }  // namespace

@@ -1,5 +1,6 @@
-/// Places for a worker's chunks in device memory of the store's own, which servers of its host have
-/// opened. Knows memories, places and who opened what; who tells the servers is memory_sharing.h.
+/// Places for a worker's chunks in device memory that the store owns and servers of its host have
+/// opened. Records memories, places and which loops have a memory open; memory_sharing.h sends the
+/// messages to the servers.
 ///
 /// The caller's thread.
 #pragma once
@@ -24,32 +25,32 @@ struct DevicePlace {
   std::uint64_t offset = 0;
 };
 
-/// Handed out one after the other and none taken back, until the servers change: then all are free
-/// again, and the memories are told to the new servers. What was exported is not freed as long as
-/// this lives.
+/// Places are handed out in order, and none is taken back until the servers change: then all are
+/// free again, and the memories are announced to the new servers. Exported memory is not freed
+/// while this object lives.
 class DevicePlaces {
  public:
   struct Memory {
     std::unique_ptr<SharedDeviceMemory> memory;
-    std::uint32_t number = 0;  ///< What the servers know it by.
+    std::uint32_t number = 0;  ///< Its number in messages to the servers.
     std::set<LoopId> open_at;  ///< Server loops that have it open.
     std::size_t used = 0;
   };
 
-  /// Where a place for `bytes` on the device can be had; null: a memory is to be added.
+  /// A memory on the device with room for a place of `bytes`; null: a memory must be added.
   [[nodiscard]] Memory* with_room(int device, std::size_t bytes);
   /// Size of the memory to add for places that take `bytes` together.
   [[nodiscard]] std::size_t to_add(int device, std::size_t bytes) const;
   Memory& add(int device, std::unique_ptr<SharedDeviceMemory> memory);
-  /// In `memory`, which is of the device and has room.
+  /// A place in `memory`, which is on the device and has room.
   [[nodiscard]] static DevicePlace take(int device, Memory& memory, std::size_t bytes);
-  /// A memory without places, which nobody has open.
+  /// Frees a memory without places that no server has open.
   void drop(int device, const Memory& memory);
 
   [[nodiscard]] bool empty() const { return memories_.empty(); }
-  /// The servers are gone, and the chunks with their places.
+  /// The servers are gone, and with them the chunks and their places.
   void forget_servers();
-  /// Somebody may have them open for ever: they are given back by the end of the process.
+  /// Leaves all memories allocated until the process ends: a server may still have them open.
   void abandon();
 
  private:

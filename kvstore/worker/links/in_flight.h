@@ -1,8 +1,8 @@
-/// A connection's requests that were sent and have no answer: found by number, listed in the order
-/// they were sent first, each at one address until it is answered.
+/// A connection's requests that were sent and are not answered: found by number, listed in the
+/// order in which they were first sent. A request's address stays the same until it is answered.
 ///
-/// Memory follows how many are unanswered at once, however long the oldest of them waits: a number
-/// names the place of its request, and places are used again.
+/// Memory is proportional to the number of requests unanswered at once, however long the oldest
+/// waits: a number contains the slot of its request, and slots are reused.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ namespace dt::kv {
 
 class SentRequests {
  public:
-  /// Gives the request its number, which is never 0 and never given again.
+  /// Gives the request its number, which is never 0 and never reused.
   Request& add(Request request);
   /// Null: it was answered, or never sent.
   [[nodiscard]] Request* find(std::uint64_t number);
   /// Takes out what find() found.
   [[nodiscard]] Request take(Request& found);
   [[nodiscard]] bool empty() const { return slots_.size() == free_.size(); }
-  /// In the order they were sent first.
+  /// In the order in which they were first sent.
   [[nodiscard]] std::vector<Request*> all();
-  /// Places for requests that there are.
+  /// The number of slots, free ones included.
   [[nodiscard]] std::size_t capacity() const { return slots_.size(); }
 
  private:
-  /// A number is a count of requests, and below it the place: 16 million at once, and a million
-  /// millions one after the other.
+  /// A number is a count of requests, shifted, plus the slot: 16 million requests at once, and
+  /// 10^12 in sequence.
   static constexpr unsigned kSlotBits = 24;
 
   std::deque<Request> slots_;  ///< With header.request 0: free.

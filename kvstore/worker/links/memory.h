@@ -1,5 +1,6 @@
-/// A worker's memory that servers of its host map as well: which memory an address lies in, and
-/// places for what lies in none. Knows addresses and numbers; who tells the servers is client.h.
+/// A worker's memory that servers of its host map as well: which memory contains an address, and
+/// staging places for data outside of them. Knows addresses and numbers; memory_sharing.h sends the
+/// messages to the servers.
 ///
 /// The caller's thread.
 #pragma once
@@ -20,8 +21,8 @@ namespace dt::kv {
 /// One memory, and which server loops map it.
 struct ClientMemory {
   std::shared_ptr<SharedMemory> memory;
-  std::shared_ptr<cuda::PinnedRegistration> pinned;  ///< Null: devices do not reach it.
-  std::uint32_t number = 0;                          ///< What the servers know it by.
+  std::shared_ptr<cuda::PinnedRegistration> pinned;  ///< Null: devices cannot access it.
+  std::uint32_t number = 0;                          ///< Its number in messages to the servers.
   std::set<LoopId> shared_with;
 
   [[nodiscard]] std::byte* begin() const { return memory->bytes().data(); }
@@ -34,7 +35,7 @@ struct ClientMemory {
 class ClientMemories {
  public:
   void add(ClientMemory memory);
-  /// The memory that [data, data + size) lies in; null: none. Logarithmic.
+  /// The memory that contains [data, data + size); null: none. Logarithmic.
   [[nodiscard]] const ClientMemory* holding(const void* data, std::size_t size) const;
   /// The memory that begins at `begin`; null: none.
   [[nodiscard]] const ClientMemory* beginning_at(const void* begin) const;
@@ -48,38 +49,38 @@ class ClientMemories {
   std::map<const std::byte*, ClientMemory> by_begin_;
 };
 
-/// Where a chunk is copied to for the servers that map it.
+/// A chunk's place in memory that servers map.
 struct StagingPlace {
   std::byte* at = nullptr;  ///< Null: there is none.
   std::uint32_t memory = 0;
   std::uint64_t offset = 0;
 };
 
-/// Memories of the store's own, and places in them, handed out one after the other and none taken
-/// back: a chunk keeps its place. Each memory is at least as large as all before it, so that there
-/// are few however the keys come; what is never touched costs nothing.
+/// Memories that the store owns, and places in them. Places are handed out in order and none is
+/// taken back: a chunk keeps its place. Each memory is at least as large as all before it together,
+/// so that there are few, whatever the order of the keys; untouched memory costs nothing.
 class Staging {
  public:
-  /// What a place for `bytes` takes: the next one is aligned for any kernel.
+  /// Bytes of a place for `bytes`: rounded up, so that the next place is aligned for any kernel.
   [[nodiscard]] static std::size_t rounded(std::size_t bytes);
-  /// Size of the memory to add before places that take `bytes` together are handed out; 0: there is
-  /// room.
+  /// Size of the memory to add before places of `bytes` in total are handed out; 0: there is room.
   [[nodiscard]] std::size_t to_add(std::size_t bytes) const;
-  /// Later places are in this one.
+  /// Later places are in this memory.
   void add(ClientMemory memory);
   /// Null: none was added.
   [[nodiscard]] ClientMemory* latest() { return memories_.empty() ? nullptr : &memories_.back(); }
   /// A place in latest(), which has room.
   [[nodiscard]] StagingPlace take(std::size_t bytes);
-  /// Devices reach the place's memory, all of which is taken from the machine.
+  /// Registers the whole memory of the place with CUDA, so that devices can access it. All of its
+  /// pages become resident.
   [[nodiscard]] cuda::Status pin(const StagingPlace& place);
 
  private:
   [[nodiscard]] std::size_t left() const;
 
   std::vector<ClientMemory> memories_;
-  std::size_t used_ = 0;   ///< Of the latest.
-  std::size_t total_ = 0;  ///< Of all.
+  std::size_t used_ = 0;   ///< Bytes used of latest().
+  std::size_t total_ = 0;  ///< Bytes of all memories.
 };
 
 }  // namespace dt::kv

@@ -1,4 +1,4 @@
-/// What a worker's library asks of a server loop, and what becomes of it.
+/// A request from a worker's library to a server loop, and its outcome.
 #pragma once
 
 #include <array>
@@ -22,17 +22,18 @@ struct Question;
 struct Request {
   data::Header header;
   const void* from = nullptr;  ///< header.payload bytes, the caller's or `keep`'s.
-  void* into = nullptr;        ///< Where a kValue of into_bytes goes.
+  void* into = nullptr;        ///< Destination of a kValue of into_bytes.
   std::size_t into_bytes = 0;
-  /// kShared: sent instead of the bytes. What lies elsewhere is copied to `staging` before it is
-  /// sent, and from there when it is answered; without `staging` it is in shared memory already.
+  /// kShared: sent instead of the bytes. If there is `staging`, bytes outside shared memory are
+  /// copied to it before the request is sent, and from it after the answer; without `staging` all
+  /// bytes are in shared memory already.
   std::array<char, data::kSharedPlacesBytes> places{};
   void* staging = nullptr;
-  /// Makes header.payload bytes of the into_bytes at `from` when it is first about to be sent; sent
-  /// again are the same bytes.
+  /// Encodes the into_bytes at `from` into header.payload bytes just before the request is first
+  /// sent; a resend has the same bytes.
   GradientEncoder* encoder = nullptr;
   Compression compression;
-  /// Null: it is about memory of the host that nothing else is writing.
+  /// Null: all arrays are in host memory, and no device writes them.
   std::shared_ptr<const DeviceEnds> device;
   Handle handle = 0;            ///< Part of this operation of the caller ...
   ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
@@ -40,14 +41,14 @@ struct Request {
   std::shared_ptr<const std::string> keep;
 };
 
-/// What became of a request.
+/// The outcome of a request.
 struct Outcome {
   std::optional<StoreError> error;
   data::Header header;
   std::string text;  ///< The answer's payload, unless it went to Request::into.
 };
 
-/// Something the caller waits for, of one link.
+/// A request to one link whose answer the caller waits for.
 struct Question {
   ServerLink* link = nullptr;
   bool is_answered = false;

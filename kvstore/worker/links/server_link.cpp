@@ -19,19 +19,19 @@ namespace {
 using namespace std::chrono_literals;
 using SteadyClock = std::chrono::steady_clock;
 
-/// Bytes queued on a connection beyond which the next request waits its turn by priority: with the
-/// chunk that is being sent, what an urgent one waits for at most in this process.
+/// Bytes queued on a connection beyond which the next request waits, ordered by priority. An urgent
+/// request waits for at most these bytes and the chunk that is being sent.
 constexpr std::size_t kSendWindow = std::size_t{512} << 10;
 /// Bytes beyond those in flight that the kernel takes from us. On a slow link its buffer would
 /// otherwise hold megabytes that an urgent request can overtake no more.
 constexpr int kUnsentInKernel = 128 << 10;
-/// Bytes of gradients that are compressed before what is there of them is sent.
+/// Bytes of gradients that are compressed before the compressed ones are sent.
 constexpr std::size_t kCompressAtOnce = std::size_t{1} << 20;
 constexpr Duration kDialLimit = 5s;
 constexpr Duration kFirstRetry = 50ms;
 constexpr Duration kLongestRetry = 1s;
-/// A connection that stood for so long was one, even if nothing was answered on it: other workers'
-/// contributions may have been missing.
+/// A connection that lasted this long counts as alive even if nothing was answered on it: other
+/// workers' contributions may have been missing.
 constexpr Duration kStands = 5s;
 
 }  // namespace
@@ -147,7 +147,7 @@ io::awaitable<void> ServerLink::run() {
   }
 }
 
-/// Serves one connection until it ends; says why it did.
+/// Serves one connection until it ends; returns the reason.
 io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpLink> link) {
   link_ = link;
   is_heard_ = false;
@@ -167,7 +167,7 @@ io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpLink> link) {
   co_return error;
 }
 
-/// The server maps memory anew for each connection. What names it waits for the answers.
+/// The server maps memory again for each connection. Requests that name it wait for the answers.
 void ServerLink::share_again() {
   unmapped_ = shared_.size();
   for (const auto& [number, request] : shared_) transmit(request);
@@ -299,7 +299,7 @@ bool ServerLink::take_heard() {
 
 Result<std::byte*> ServerLink::begin(const data::Header& header) {
   arriving_ = header;
-  // A second answer to a request that was sent twice finds nobody: its payload is skipped.
+  // The second answer to a request that was sent twice matches none: its payload is skipped.
   answered_ = sent_.find(header.request);
   is_direct_ = answered_ && header.type == data::Type::kValue && answered_->into &&
                !(header.flags & data::kShared);

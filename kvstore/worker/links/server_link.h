@@ -1,5 +1,6 @@
-/// A worker's connection to one loop of one server: dials, proves, sends requests by priority,
-/// matches answers, and after a cut connects again and sends what is unanswered once more.
+/// A worker's connection to one loop of one server: connects, authenticates, sends requests by
+/// priority, matches answers; after the connection breaks it reconnects and resends unanswered
+/// requests.
 ///
 /// Everything happens on the thread that drives the event loop.
 #pragma once
@@ -26,16 +27,17 @@ class ServerLink final : private FrameSink {
   class Owner {
    public:
     virtual void on_answer(ServerLink& link, Request request, Outcome outcome) = 0;
-    /// Everything that could be read was handed on.
+    /// All bytes that could be read were handled.
     virtual void on_idle() = 0;
-    /// The server said, for the first time, how many loops it has.
+    /// The server sent its number of loops, for the first time.
     virtual void on_loops(ServerLink& link, std::uint32_t loops) = 0;
-    /// What keeps the link from being connected; empty: nothing any more.
+    /// Why the link is not connected; empty: it is connected now.
     virtual void on_trouble(ServerLink& link, const std::string& trouble) = 0;
-    /// The link is of no more use, once it was connected: for longer than the limit there was no
-    /// connection, or none on which anything was answered; or the server maps our memory no more.
+    /// The link has failed after it was connected: for longer than the limit there was no
+    /// connection, or none with an answer; or the server refused to map this worker's memory after
+    /// a reconnection.
     virtual void on_lost(ServerLink& link, const std::string& why) = 0;
-    /// After close() or leave(): the connection has ended, and with it what came over it.
+    /// After close() or leave(): the connection has ended; nothing more is received.
     virtual void on_ended(ServerLink& link) = 0;
     [[nodiscard]] virtual Generation generation() const = 0;
     /// A gradient of the chunk was encoded.
@@ -59,33 +61,34 @@ class ServerLink final : private FrameSink {
 
   /// Serves the connection until close().
   io::awaitable<void> run();
-  /// Queues a request; push_out() sends. kFinish goes after every contribution announced before.
+  /// Queues a request; push_out() sends it. kFinish is sent after all contributions announced
+  /// before.
   void enqueue(Request request);
-  /// A contribution will be enqueued here some time.
+  /// A contribution will be enqueued here later.
   void announce_contribution() { ++contributions_unsent_; }
-  /// One that was announced will not be.
+  /// An announced contribution will not be enqueued.
   void retract_contribution() { --contributions_unsent_; }
   void push_out();
-  /// Shows life, which the server answers with its own; where something else is being said, only
-  /// after the last such answer.
+  /// Sends a heartbeat, which the server answers; while other frames are queued, only if the last
+  /// heartbeat was answered.
   void beat();
-  /// Bytes arrived since the last call, those of a handshake apart.
+  /// Whether bytes arrived since the last call, not counting a handshake's.
   [[nodiscard]] bool take_heard();
-  /// Ends the connection for good; every request that has no answer comes back.
+  /// Ends the connection for good; returns all unanswered requests.
   std::vector<Request> close();
-  /// The same, but where the server maps our memory the connection ends when the server has heard
-  /// of it, and touches the memory no more.
+  /// The same, but if the server maps this worker's memory, the connection ends only after the
+  /// server has read the end of the stream and no longer touches the memory.
   std::vector<Request> leave();
   /// There is no connection.
   [[nodiscard]] bool has_ended() const { return !link_; }
-  /// The server was told of no memory of ours, refused all of it, or has ended the connection in
-  /// answer to leave(). One that ended otherwise may be some time with the server yet.
+  /// No memory was announced to the server, it refused all of it, or it ended the connection in
+  /// answer to leave(). If the connection ended otherwise, the server may still map the memory.
   [[nodiscard]] bool has_let_go() const { return held_ == 0; }
 
   [[nodiscard]] std::uint32_t server() const { return options_.server; }
   [[nodiscard]] std::uint32_t loop() const { return options_.loop; }
   [[nodiscard]] const ServerAddress& address() const { return options_.address; }
-  /// The number of epochs that everybody had finished when this worker last synchronised.
+  /// The number of epochs that all workers had finished when this worker last synchronised.
   std::uint64_t phase = 0;
 
  private:
@@ -121,16 +124,16 @@ class ServerLink final : private FrameSink {
   std::map<std::int64_t, std::deque<Request>> ready_;  ///< By -priority.
   std::deque<Request> last_;                           ///< kFinish.
   std::size_t contributions_unsent_ = 0;
-  std::size_t held_ = 0;     ///< Memories it was told of on the last connection, and not refused.
-  bool is_leaving_ = false;  ///< It was told of the end, which it answers with its own.
-  /// kShare requests it agreed to, by the memory's number. Sent again with number 0.
+  std::size_t held_ = 0;     ///< Memories announced on the last connection that were not refused.
+  bool is_leaving_ = false;  ///< This side has ended its stream; the server answers with its end.
+  /// kShare requests that the server accepted, by the memory's number. Resent with number 0.
   std::map<std::uint32_t, Request> shared_;
-  std::size_t unmapped_ = 0;  ///< Of shared_, those not yet agreed to on this connection.
+  std::size_t unmapped_ = 0;  ///< Requests in shared_ not yet accepted on this connection.
 
   // The answer that is arriving.
   data::Header arriving_;
   std::string text_;
-  Request* answered_ = nullptr;  ///< What it answers; null: nobody waits for it.
+  Request* answered_ = nullptr;  ///< The request that it answers; null: none, it is skipped.
   bool is_direct_ = false;       ///< It goes to the caller's memory.
 };
 

@@ -34,7 +34,7 @@ void ServerLinks::connect_anew() {
     missing_.clear();
     count = servers_->servers.size();
     for (std::uint32_t s = 0; s < count; ++s)
-      missing_[{s, 0}] = "the servers";  // until their links say more
+      missing_[{s, 0}] = "the servers";  // until on_trouble() names a cause
   }
   to_push_out_.clear();
   used_.clear();

@@ -1,11 +1,13 @@
-/// A worker's connections to the loops of all servers: makes them, queues requests on them, asks
-/// questions of some and waits for the answers, and ends them all when the store breaks.
+/// A worker's connections to the loops of all servers: creates them, queues requests on them, sends
+/// queries and waits for the answers, and ends them all when the store breaks.
 ///
-/// There is a connection to the first loop of each server, and to those that connect_to() names. To
-/// the others goes what all loops are asked by way of the first (kvstore/protocol/messages.h).
+/// There is a connection to the first loop of each server, and to the loops that connect_to()
+/// names. A request to all loops of a server reaches the others by way of the first
+/// (kvstore/protocol/messages.h).
 ///
-/// Threads: "the loop" is whoever runs the event loop (event_loop.h), "the caller" is the store's.
-/// Which connections there are is settled when is_connected() was true once, until connect_anew().
+/// Threads: "the loop" is the thread that runs the event loop (event_loop.h), "the caller" is the
+/// store's caller. The set of connections is fixed once is_connected() has returned true, until
+/// connect_anew().
 #pragma once
 
 #include <map>
@@ -36,10 +38,10 @@ class ServerLinks {
   ServerLinks(Options options, ServerLink::Owner& owner, EventLoop& loop);
 
   // ---- the loop
-  /// Where the servers are: connects to the first list's. True: the list takes the place of the one
-  /// that is connected to; leave() those servers, then connect_anew().
+  /// The servers' addresses. Connects to the servers of the first list. True: the list replaces the
+  /// present servers: call leave(), then connect_anew().
   [[nodiscard]] bool learn(const Servers& servers);
-  /// Connects to the first loop of each server of the newest list; what was connected is forgotten.
+  /// Connects to the first loop of each server of the newest list and drops the old links.
   void connect_anew();
   /// The server has so many loops.
   void add_loops(std::uint32_t server, std::uint32_t loops);
@@ -47,20 +49,19 @@ class ServerLinks {
   /// Queues a request; push_out() sends what was queued.
   void send(ServerLink& link, Request request);
   void push_out();
-  /// Shows life to each server.
+  /// Sends a heartbeat to each server.
   void beat();
-  /// The servers of which bytes arrived since the last call.
+  /// The servers that sent bytes since the last call.
   [[nodiscard]] std::vector<ServerId> take_heard();
-  /// For good: nothing can be asked any more. What is unanswered comes back, with questions
-  /// answered by the error.
+  /// Ends all connections for good. Returns the unanswered requests; the error answers queries.
   [[nodiscard]] std::vector<Request> close(const StoreError& error);
-  /// The same until connect_anew(). A server that maps our memory may touch it as long as not
+  /// The same until connect_anew(). A server that maps this worker's memory may touch it until
   /// have_ended().
   [[nodiscard]] std::vector<Request> leave(const StoreError& error);
   [[nodiscard]] bool have_ended() const;
-  /// After leave(): a server whose connection has not ended, for people; empty: there is none.
+  /// After leave(): a server whose connection has not ended, as text for messages; empty: none.
   [[nodiscard]] std::string held_by() const;
-  /// After leave(), once they have ended: no server has anything of our memory.
+  /// After leave(), once have_ended(): no server maps this worker's memory.
   [[nodiscard]] bool have_let_go() const;
 
   // ---- any thread
@@ -68,10 +69,10 @@ class ServerLinks {
   [[nodiscard]] std::optional<StoreError> error() const;
   [[nodiscard]] bool has_no_servers() const;
   [[nodiscard]] bool is_connected() const;
-  /// Of the servers that are connected to (core/protocol/control_messages.h, Servers).
+  /// Servers::since of the connected servers (core/protocol/control_messages.h).
   [[nodiscard]] Generation since() const;
   [[nodiscard]] Epoch began_with() const;
-  /// What is still missing, for people; empty: nothing.
+  /// The servers not connected yet, as text for messages; empty: none.
   [[nodiscard]] std::string missing() const;
 
   // ---- the caller, once connected
@@ -81,18 +82,18 @@ class ServerLinks {
   /// [server][loop]
   [[nodiscard]] std::vector<std::vector<ServerLink*>> by_loop() const;
   [[nodiscard]] std::vector<ServerLink*> all() const;
-  /// Those that are connected to, or will be as soon as can be.
+  /// The links that are connected or connecting.
   [[nodiscard]] std::vector<ServerLink*> used() const;
-  /// Of them, those that are not connected to so far; each once.
+  /// The links of `of` that are not used() yet; each once.
   [[nodiscard]] std::vector<ServerLink*> unused(std::vector<ServerLink*> of) const;
-  /// Begins to connect to these; is_connected() is false until it has.
+  /// Begins to connect these; is_connected() is false until all are connected.
   void connect_to(const std::vector<ServerLink*>& links);
-  /// Sends the request to each of the links; nobody needs to wait for the answers.
+  /// Sends the request to each of the links and does not wait for the answers.
   StoreResult<Questions> tell(const std::vector<ServerLink*>& links, const Request& request);
-  /// Waits for them as well. kTimeout: not everything came within the limit (0: none).
+  /// Waits for the answers as well. kTimeout: an answer is missing after the limit (0: no limit).
   StoreResult<Questions> ask(const std::vector<ServerLink*>& links, const Request& request,
                              Duration limit);
-  /// Asks all links; an error among the answers is the result.
+  /// Sends to all links; an error among the answers is the result.
   StoreResult<Questions> ask_all(const Request& request, Duration limit);
   StoreResult<Outcome> ask_first(const Request& request, Duration limit);
 
@@ -108,14 +109,14 @@ class ServerLinks {
 
   std::vector<std::vector<std::shared_ptr<ServerLink>>> links_;  ///< [server][loop]
   std::vector<ServerLink*> to_push_out_;                         ///< The loop's.
-  std::set<LoopId> used_;  ///< The caller's: beside the first ones.
+  std::set<LoopId> used_;  ///< The caller's: in addition to the first loops.
 
   mutable std::mutex mutex_;
   // Under mutex_:
   std::optional<Servers> newest_;
-  bool is_replaced_ = false;               ///< By newest_.
+  bool is_replaced_ = false;               ///< newest_ replaces servers_.
   std::optional<Servers> servers_;         ///< Connected to.
-  std::map<LoopId, std::string> missing_;  ///< Not connected: why.
+  std::map<LoopId, std::string> missing_;  ///< Why a used loop is not connected.
   std::optional<StoreError> error_;
 };
 
