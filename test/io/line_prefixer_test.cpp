@@ -38,7 +38,7 @@ TEST_CASE("line prefixer: a progress bar can be asked how far it is, once per st
   CHECK(p.feed("10%\r20%\r").empty());
   CHECK(p.take_progress() == "> 20%\n");
   CHECK(p.take_progress().empty());
-  // tqdm's way: "\r" comes first, so the newest state is not known to be whole.
+  // tqdm writes "\r" first, so the newest state may be incomplete.
   CHECK(p.feed("\r30%\r4").empty());
   CHECK(p.take_progress() == "> 30%\n");
   CHECK(p.take_progress().empty());

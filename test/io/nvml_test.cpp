@@ -103,7 +103,7 @@ TEST_CASE("nvml: a GPU that is lost is named, the other goes on, and it may come
   auto gpus = (*nvml)->read();
   REQUIRE(gpus.size() == 2);
   CHECK(gpus[1].unanswered == "GPU is lost");
-  CHECK(gpus[1].uuid == "GPU-1f2e4a5c");  // what it was is still known
+  CHECK(gpus[1].uuid == "GPU-1f2e4a5c");  // its last known uuid
   CHECK_FALSE(gpus[1].busy_percent);
   CHECK(troubles_of(gpus[1]) == std::vector<std::string>{"GPU is lost"});
   CHECK(gpus[0].unanswered.empty());

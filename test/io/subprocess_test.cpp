@@ -33,7 +33,7 @@ struct Ran {
   ExitStatus status;
 };
 
-/// What the shell's `script` writes to descriptor 1, and how it ends.
+/// The output of the shell's `script` on descriptor 1, and its exit status.
 Ran run(const std::string& script, io::ProcessGroup group = io::ProcessGroup::kOurs) {
   auto pipe = io::make_pipe();
   REQUIRE(pipe);
@@ -71,7 +71,7 @@ TEST_CASE("spawn: no dup2 overwrites a descriptor that is still wanted", "[spawn
   REQUIRE((in && out));
   const int saved_in = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10);
   const int saved_out = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);
-  // Here 0 is where the program writes, and 1 where it reads.
+  // Here the program writes to 0 and reads from 1.
   REQUIRE(::dup2(out->write.get(), STDIN_FILENO) == STDIN_FILENO);
   REQUIRE(::dup2(in->read.get(), STDOUT_FILENO) == STDOUT_FILENO);
   const auto pid = io::spawn("cat", {"cat"}, {STDOUT_FILENO, STDIN_FILENO, STDERR_FILENO},
@@ -129,5 +129,5 @@ TEST_CASE("a subprocess is killed with its group when its owner goes", "[spawn]"
     REQUIRE(process);
     pipe->write.reset();
   }
-  CHECK(read_all(std::move(pipe->read)).empty());  // ends when the last of them has
+  CHECK(read_all(std::move(pipe->read)).empty());  // ends with the last writer
 }

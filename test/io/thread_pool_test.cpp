@@ -35,7 +35,7 @@ TEST_CASE("thread pool: who does not throw when cancelled does not afterwards", 
   context.poll();
   group.cancel();
   context.poll();
-  CHECK(finished == 0);  // the work may use what is the caller's
+  CHECK(finished == 0);  // the work may use the caller's objects
   go.count_down();
   context.restart();
   while (!group.idle()) context.run_one();

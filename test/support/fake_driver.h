@@ -1,4 +1,4 @@
-/// A copy of the fake NVML (test/support/fake_nvml) in a folder of its own, with its script.
+/// A copy of the fake NVML (test/support/fake_nvml) in its own folder, with its script.
 #pragma once
 
 #include <cstdlib>
@@ -22,7 +22,7 @@ class FakeDriver {
   FakeDriver& operator=(const FakeDriver&) = delete;
 
   [[nodiscard]] std::string library() const { return folder_ + "/libnvidia-ml.so.1"; }
-  /// From the next call on. Whole or not at all.
+  /// Replaces the script atomically; it applies from the next call.
   void says(const std::string& script) const {
     const std::string path = library() + ".script";
     std::ofstream(path + ".new") << script;

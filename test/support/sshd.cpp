@@ -70,7 +70,7 @@ bool answers(std::uint16_t port) {
   return ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
 }
 
-/// Children of a process, by /proc.
+/// Children of a process, from /proc.
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -146,13 +146,13 @@ bool Sshd::available() {
 }
 
 Sshd::Sshd(SshdOptions options) {
-  // As root sshd insists on its privilege separation folder.
+  // As root, sshd needs its privilege separation folder.
   if (::getuid() == 0) ::mkdir("/run/sshd", 0755);
   for (const char* name : {"host_key", "user_key"})
     run_tool({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", dir_ / name});
   write_file(dir_ / "authorized_keys", read_file(dir_ / "user_key.pub"));
   std::filesystem::create_directory(cache());
-  // Without start files of this user's shell, which can take seconds.
+  // Sessions skip this user's shell start files, which can take seconds.
   std::filesystem::create_directory(dir_ / "home");
   // sshd binds late; another process may take the port meanwhile, then the next is tried.
   for (int attempt = 0; attempt < 5; ++attempt) {

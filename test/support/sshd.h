@@ -1,5 +1,5 @@
 /// A real sshd for tests: unprivileged, on a loopback address and a free high port, with its own
-/// host and user keys, everything in one temporary folder that goes with it.
+/// host and user keys in a temporary folder that it removes.
 #pragma once
 
 #include <sys/types.h>
@@ -32,7 +32,7 @@ void write_file(const std::string& path, const std::string& text, unsigned mode 
 [[nodiscard]] std::string read_file(const std::string& path);
 /// Runs argv and returns its stdout; aborts the test when it fails.
 std::string run_tool(const std::vector<std::string>& argv);
-/// Waits until `done` says true; false after `seconds`.
+/// Waits until `done` returns true; false after `seconds`.
 bool eventually(double seconds, const std::function<bool()>& done);
 
 struct SshdOptions {
@@ -43,11 +43,11 @@ struct SshdOptions {
 
 class Sshd {
  public:
-  /// Whether this machine has what the fixture needs (sshd, ssh-keygen).
+  /// Whether this machine has the programs of the fixture (sshd, ssh-keygen).
   [[nodiscard]] static bool available();
 
   explicit Sshd(SshdOptions options = {});
-  /// Stops the listener and every connection it has.
+  /// Stops the listener and every connection.
   ~Sshd();
   Sshd(const Sshd&) = delete;
   Sshd& operator=(const Sshd&) = delete;
@@ -65,11 +65,11 @@ class Sshd {
   /// "ssh-ed25519 AAAA..." of the server.
   [[nodiscard]] std::string host_public_key() const;
   [[nodiscard]] std::string config() const { return dir_ / "config"; }
-  /// What sshd logged.
+  /// sshd's log.
   [[nodiscard]] std::string log() const;
   /// Kills the processes of every connection, as a crash of the machine's sshd would.
   void kill_connections();
-  /// Writes `text` in front of the config the options name.
+  /// Prepends `text` to the config file of options().
   void prepend_config(const std::string& text);
 
  private:

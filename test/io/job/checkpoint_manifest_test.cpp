@@ -74,10 +74,10 @@ TEST_CASE("the oldest checkpoints go, and what was given up before the newest") 
       Names{"epoch-000001", "epoch-000002.g7.partial", "epoch-000003", "epoch-000007.g7.partial"});
   CHECK(io::outdated_checkpoints(names, 99, Epoch(10)) ==
         Names{"epoch-000002.g7.partial", "epoch-000007.g7.partial"});
-  // The newest stays, whatever is asked for.
+  // The newest always stays.
   CHECK(io::outdated_checkpoints({"epoch-000001", "epoch-000002"}, 0, Epoch(2)) ==
         Names{"epoch-000001"});
-  // A later one belongs to what the job went back from.
+  // A later one belongs to epochs that the job rolled back.
   CHECK(io::outdated_checkpoints(names, 1, Epoch(5)) ==
         Names{"epoch-000001", "epoch-000002.g7.partial", "epoch-000003", "epoch-000010"});
 }

@@ -26,7 +26,7 @@ TEST_CASE("job spec: words and values of any bytes come back as they were", "[jo
 }
 
 TEST_CASE("job spec: one of a version before this one is read", "[job_spec]") {
-  // What a spec had at 1d23eb5.
+  // The keys of a spec at 1d23eb5.
   constexpr const char* kThen[] = {"job",
                                    "job_dir",
                                    "state_dir",
@@ -134,7 +134,7 @@ TEST_CASE("job spec: without HOME the state lies in the home folder all the same
   const std::string folder = io::default_state_dir("j");
   if (home) ::setenv("HOME", before.c_str(), 1);
   if (state) ::setenv("XDG_STATE_HOME", state_before.c_str(), 1);
-  // A folder in /tmp would be in the hands of whoever made its parent first.
+  // A folder in /tmp would belong to the user who made its parent first.
   CHECK_FALSE(folder.starts_with("/tmp/"));
   CHECK(folder.ends_with("/.local/state/dtlaunch/j"));
 }

@@ -15,20 +15,20 @@ using dt::test::emulated::Point;
 using dt::test::emulated::Queue;
 using dt::test::emulated::Work;
 
-/// What an OwnStream has.
+/// The state of an OwnStream.
 struct CUstream_st {
   std::shared_ptr<Queue> queue;
   int device = 0;
 };
 
-/// What an Event has: the point that was recorded last, and when the stream passed it.
+/// The state of an Event: the point recorded last, and when the stream passed it.
 struct CUevent_st {
   struct Record {
     Point point;
     std::chrono::steady_clock::time_point at;  ///< Once it is past.
   };
   std::shared_ptr<Record> record;
-  bool is_asked = false;  ///< The first query of a point says no.
+  bool is_asked = false;  ///< The first query of a point answers "not passed".
 };
 
 namespace dt::test::emulated {

@@ -1,4 +1,4 @@
-/// The emulated device itself: it does what CUDA promises and nothing sooner.
+/// The emulated device itself: it does what CUDA guarantees, as late as CUDA allows.
 #include "test/support/emulated_device/emulated_device.h"
 
 #include <atomic>
@@ -108,7 +108,7 @@ TEST_CASE("emulated device: streams wait for each other where they are told to",
   REQUIRE(copy(between.data(), from.data(), 400, first.get()).ok());
   const bool is_held_back = GENERATE(false, true);
   if (is_held_back) {
-    Event event;  // gone before anything is done
+    Event event;  // destroyed before any work is done
     REQUIRE(event.create().ok());
     REQUIRE(event.record(first.get()).ok());
     REQUIRE(event.hold_back(second.get()).ok());
@@ -244,7 +244,7 @@ TEST_CASE("emulated device: a call back comes though nobody waits", "[emulated]"
     bool is_told = false;
   } told;
   {
-    OwnStream other;  // what is on it is done though it is gone
+    OwnStream other;  // its work is done although it is destroyed
     OwnStream stream;
     REQUIRE(other.create().ok());
     REQUIRE(stream.create().ok());

@@ -19,7 +19,7 @@ template <class Element>
 bool reaches(const Element* array, std::uint64_t elements) {
   return Machine::get().is_reachable(array, elements * sizeof(Element));
 }
-/// Of an array that there may not be.
+/// Like reaches(), for an optional array.
 template <class Element>
 bool reaches_any(const Element* array, std::uint64_t elements) {
   return !array || reaches(array, elements);

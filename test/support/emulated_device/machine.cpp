@@ -28,7 +28,7 @@ thread_local bool is_in_call_back = false;
   std::abort();
 }
 
-/// Whole pages for the memory, and one behind them, which is nobody's.
+/// Whole pages for the memory, and an unused one behind them.
 std::size_t mapped_bytes(std::size_t bytes) {
   constexpr std::size_t kPage = 4096;
   return (bytes + kPage - 1) / kPage * kPage + kPage;
@@ -130,7 +130,7 @@ std::shared_ptr<Queue> Machine::create_stream() {
 }
 
 void Machine::destroy_stream(std::shared_ptr<Queue> queue) {
-  // What is on it is done all the same, some time, and who frees memory waits for it.
+  // Its work is still done at some time, and free() waits for it.
   std::lock_guard lock(mutex_);
   --alive_.streams;
   queue->is_destroyed = true;
@@ -195,7 +195,7 @@ bool Machine::is_held_now(const Point& point,
 
 std::shared_ptr<Queue> Machine::hold(const std::shared_ptr<Queue>& queue) {
   auto gate = std::make_shared<Queue>();
-  gate->put = 1;  // of which nothing is ever there to be done
+  gate->put = 1;  // its work never exists, so no thread can do it
   put(queue, {Work::Kind::kWait, {}, {gate, 1}});
   return gate;
 }
@@ -217,13 +217,13 @@ void Machine::run_until(const Point& point) {
     Work& first = queue.work.front();
     if (first.kind == Work::Kind::kWait && first.after.queue->done < first.after.ticket) {
       const Point after = first.after;
-      lock.unlock();  // nobody is kept from the queue meanwhile
+      lock.unlock();  // other threads may use the queue meanwhile
       run_until(after);
       lock.lock();
       continue;
     }
     if (first.kind == Work::Kind::kCallBack && !serves_call_backs) {
-      changed_.wait(lock);  // it has been told
+      changed_.wait(lock);  // the thread of the call_backs does it
       continue;
     }
     const Work work = std::move(first);

@@ -1,4 +1,4 @@
-/// The emulation's inside: streams, memories and what breaks.
+/// The emulation's internals: streams, memories and injected errors.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +32,7 @@ struct Work {
   enum class Kind : std::uint8_t { kRun, kWait, kCallBack };
   Kind kind = Kind::kRun;
   std::function<void()> run;
-  Point after;  ///< Of kWait.
+  Point after;  ///< The point that kWait waits for.
 };
 
 /// A stream's work, in order.
@@ -40,11 +40,11 @@ struct Queue {
   std::deque<Work> work;
   Ticket put = 0;
   Ticket done = 0;
-  bool is_destroyed = false;  ///< No more work comes.
+  bool is_destroyed = false;  ///< No more work is added.
   bool is_busy = false;       ///< A thread runs the first piece of work, without the lock.
 };
 
-/// Says so to who asked for it (before_copies).
+/// Calls the function of before_copies().
 void a_copy_begins(const void* to);
 
 class Machine {
@@ -53,20 +53,20 @@ class Machine {
 
   void restart(int devices);
   [[nodiscard]] int devices();
-  /// What every call says that a broken device was asked for.
+  /// The status of every call: the error of a broken device.
   [[nodiscard]] Status status();
   void break_with(const char* error);
 
   std::shared_ptr<Queue> create_stream();
   void destroy_stream(std::shared_ptr<Queue> queue);
-  /// The stream of a caller who names none.
+  /// The stream of calls without a stream.
   std::shared_ptr<Queue> default_stream();
   Point put(const std::shared_ptr<Queue>& queue, Work work);
   Point last(const std::shared_ptr<Queue>& queue);
   bool is_past(const Point& point);
-  /// Something before the point waits for a gate.
+  /// Whether work before the point waits for a gate.
   bool is_held(const Point& point);
-  /// What is put on the queue from now on waits until the gate is opened.
+  /// Work put on the queue from now on waits until the gate is opened.
   std::shared_ptr<Queue> hold(const std::shared_ptr<Queue>& queue);
   void open(const std::shared_ptr<Queue>& gate);
   void run_until(const Point& point);
@@ -77,13 +77,13 @@ class Machine {
   void free(Kind kind, void* data);
   Status add_registration(void* data, std::size_t bytes);
   void remove_registration(void* data);
-  /// Devices can read and write all of it.
+  /// Whether devices can read and write all of it.
   bool is_reachable(const void* data, std::size_t bytes);
-  /// Of the allocation of device memory that begins there; -1: there is none.
+  /// The device of the allocation of device memory that begins there; -1 without one.
   int device_of(const void* data);
-  /// The same allocation's name, which no other ever has; 0: there is none.
+  /// The unique name of that allocation; 0 without one.
   std::uint64_t name_of(const void* data);
-  /// The same memory at another address.
+  /// Maps the same memory at another address.
   Status open(std::uint64_t name, void*& data, std::size_t& bytes);
   void close(void* data);
   void refuse_foreign(const char* error);
@@ -98,15 +98,15 @@ class Machine {
   Done done();
 
  private:
-  /// `seen`: of those before, none is held.
+  /// `seen`: points already visited, none of which is held.
   bool is_held_now(const Point& point, std::set<std::pair<const Queue*, Ticket>>& seen) const;
   struct Memory {
     Kind kind;
     int device = 0;
     std::size_t bytes = 0;
-    std::unique_ptr<unsigned char[]> own;  ///< Of kPinned.
-    std::uint64_t name = 0;                ///< Of kDevice, and of kForeign: the memory's.
-    std::size_t openings = 0;              ///< Of kDevice.
+    std::unique_ptr<unsigned char[]> own;  ///< The bytes of kPinned.
+    std::uint64_t name = 0;    ///< Name of kDevice; for kForeign, of the memory it maps.
+    std::size_t openings = 0;  ///< How often kDevice is open.
   };
 
   Machine();

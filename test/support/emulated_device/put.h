@@ -13,8 +13,8 @@ kv::cuda::Status put(kv::cuda::Stream stream, std::function<void()> run);
 /// The same for a launch, which is refused on a stream of another device than the thread's.
 kv::cuda::Status put_launch(kv::cuda::Stream stream, std::function<void()> run);
 
-/// What is put on the stream from now on waits until the result is called; an event after that has
-/// not passed, however often it is asked.
+/// Work put on the stream from now on waits until the result is called; an event after that has
+/// not passed, however often it is queried.
 [[nodiscard]] std::function<void()> hold(kv::cuda::Stream stream);
 
 }  // namespace dt::test::emulated

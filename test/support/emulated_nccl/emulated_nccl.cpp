@@ -18,11 +18,11 @@ struct ncclComm {
   int ranks = 0;
   int rank = 0;
   int device = 0;
-  int answers_left = 0;  ///< "In progress" so often.
+  int answers_left = 0;  ///< Number of "in progress" answers left.
   int error = 0;
   bool never_ends = false;
   bool is_finalized = false;
-  std::vector<std::function<void()>> held;  ///< What waits for a rank that does not come.
+  std::vector<std::function<void()>> held;  ///< Opens the gates that wait for a missing rank.
 };
 
 namespace dt::test::emulated {
@@ -46,7 +46,7 @@ constexpr int kUnhandledCudaError = 1;
 constexpr int kInvalidUsage = 5;
 
 struct World {
-  std::recursive_mutex mutex;  ///< For all of it; who computes does not hold it.
+  std::recursive_mutex mutex;  ///< Guards all members; not held while computing.
   NcclTroubles troubles;
   NcclCounts counts;
   bool is_held = false;
@@ -106,7 +106,7 @@ std::vector<unsigned char> sum(const std::vector<const void*>& arrays, std::size
   return {};
 }
 
-/// One call of every rank, all of whose data is there.
+/// Computes one call of every rank; all input is ready.
 void compute(const std::vector<Call>& calls, int damaged_rank) {
   const Call& any = calls.front();
   const std::size_t bytes = any.count * size_of(static_cast<NcclType>(any.type));
@@ -147,7 +147,7 @@ bool is_reachable(const Call& call) {
 }
 
 void start(const std::vector<Call>& calls) {
-  // After what each rank has on its stream; then every stream goes on.
+  // The call runs after the earlier work of each rank's stream; then every stream continues.
   const Stream leader = calls.front().stream;
   if (world().is_held) {
     world().gates.push_back(hold(leader));
@@ -185,7 +185,7 @@ int end_calls() {
   for (const Call& call : calls) {
     call.comm->answers_left = w.troubles.slow_answers;
     if (broken != 0) call.comm->error = broken;
-    // Kernels of who came run on and on.
+    // Kernels of the ranks that called never end.
     if (broken != 0 || (missing >= 0 && call.comm->rank != missing))
       call.comm->held.push_back(hold(call.stream));
   }

@@ -1,6 +1,6 @@
-/// NCCL over the emulated devices, for one process that has all ranks: calls of a group are done on
-/// their streams, as late as the emulation does everything, and by what must hold of them: same
-/// call, same size, each with its communicator's device current, memory that devices reach.
+/// NCCL over the emulated devices, for one process that has all ranks. Calls of a group run on
+/// their streams, as late as the emulation allows, and are checked: same call, same size, each with
+/// its communicator's device current, memory that devices reach.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@ namespace dt::test::emulated {
 
 [[nodiscard]] const kv::cuda::NcclFunctions& nccl();
 
-/// What goes wrong, from the next call on.
+/// Errors to inject from the next call on.
 struct NcclTroubles {
   int slow_answers = 2;  ///< How often each step is "in progress" before it is done.
   bool begin_never_ends = false;
-  int begin_fails = 0;       ///< With that result, found out while it is in progress.
-  int call_fails = 0;        ///< The next group of calls gives that result at once.
-  int breaks_under_way = 0;  ///< The next group of calls never ends, and asking gives that.
+  int begin_fails = 0;       ///< Fails with that result while it is in progress.
+  int call_fails = 0;        ///< The next group of calls returns that result at once.
+  int breaks_under_way = 0;  ///< The next group of calls never ends; queries return this error.
   int missing_rank = -1;     ///< Never makes its calls; the others wait for it.
-  int damaged_rank = -1;     ///< The last byte of what it receives is another.
+  int damaged_rank = -1;     ///< The last byte that it receives is wrong.
 };
 /// No troubles; nothing may be alive.
 NcclTroubles& restart_nccl();
-/// While no other thread calls NCCL.
+/// Call it only while no other thread calls NCCL.
 NcclTroubles& nccl_troubles();
 void set_nccl_troubles(NcclTroubles troubles);
 
-/// What is put on streams from now on waits there until the result is called.
+/// NCCL's work put on streams from now on waits there until the result is called.
 [[nodiscard]] std::function<void()> hold_nccl();
-/// Who asks the communicators that there are gets that from now on.
+/// From now on queries of the existing communicators return that error.
 void break_nccl(int error);
 
 struct NcclCounts {

@@ -1,19 +1,19 @@
-/// A libnvidia-ml.so.1 for tests. What it says stands in a file beside it, its own path with
-/// ".script" at the end, read anew at each call, so that GPUs change while they are watched:
+/// A libnvidia-ml.so.1 for tests. Its answers are in a file next to it, its own path with ".script"
+/// at the end, which is read at each call, so that GPUs change while they are watched:
 ///
 ///     gpus 2                 how many there are (2 without this line)
-///     fail FUNCTION CODE     what that function answers
+///     fail FUNCTION CODE     the error that this function returns
 ///     hang FUNCTION          it never returns
 ///     crash FUNCTION         it kills the process
-///     lost N                 GPU N has gone
+///     lost N                 GPU N is lost
 ///     ecc N COUNT            uncorrected errors
 ///     remap N                a row waits to be remapped
 ///     unmappable N           a row could not be remapped
 ///     retire N               a page waits to be retired
-///     held N BITS            why its clocks are held back
-///     xid N CODE             an error that is told once
+///     held N BITS            why its clocks are throttled
+///     xid N CODE             an error that is reported once
 ///
-/// With FAKE_NVML_OLD it is a driver of long ago, without most of the functions.
+/// With FAKE_NVML_OLD it is an old driver without most of the functions.
 #include <dlfcn.h>
 #include <poll.h>
 #include <unistd.h>
@@ -215,7 +215,7 @@ struct Event {
   unsigned long long data;
   unsigned instances[2];
 };
-std::string told_events;  // those that were told
+std::string told_events;  // events already reported
 }  // namespace
 
 FAKE(nvmlEventSetCreate, void** set) {
