@@ -1,6 +1,6 @@
 /// A chunk's value at a server, and the contributions of its open round that will change it: the
 /// arithmetic of a round. Which contribution counts, and when the round is complete, is decided
-/// elsewhere (shard.h, aggregate.h).
+/// elsewhere (shard.h, rounds.h).
 ///
 ///     contribute() for each counted one -> apply() once -> the next round
 ///

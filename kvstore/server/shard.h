@@ -1,6 +1,6 @@
 /// What one server loop knows and does: its keys and chunks, who may contribute, when a round is
 /// complete. Frames in, answers out; no socket, thread or clock, so tests drive it frame by frame.
-/// The arithmetic of a chunk's rounds is in chunk_value.h, their rules are in aggregate.h.
+/// The arithmetic of a chunk's rounds is in chunk_value.h, their rules are in rounds.h.
 ///
 /// One thread. The caller's part, for every frame of an authenticated connection:
 ///  1. check(header) before memory is taken for the payload. kProtocol: nobody may say that;
