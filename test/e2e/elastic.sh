@@ -4,9 +4,8 @@
 #
 # One job at a time. The workers are mlp_worker; its log lines are in $T/w<id>.jsonl.
 
-# train OPTIONS... -- WORKER OPTIONS...: starts an elastic job; sets JOB_PID. Epochs last about
-# 0.4 s and there are too many of them to end by themselves, unless the worker's options say
-# otherwise.
+# train OPTIONS... -- WORKER OPTIONS...: starts an elastic job; sets JOB_PID. By default an epoch
+# lasts about 0.4 s, and the job does not end by itself.
 train() {
   local options=()
   while [ "$1" != -- ]; do
@@ -22,7 +21,7 @@ train() {
   STEP=0.2 wait_for 10 'in_epoch 1' || fail "worker 0 has not begun epoch 1"
 }
 
-# changes: host_worker_log without its times.
+# changes: host_worker_log without the times.
 changes() { cut -d' ' -f1-3 "$JOB/host_worker_log"; }
 # changed LINE...: waits until the log is exactly these lines, given without their numbers.
 changed() {
@@ -36,18 +35,18 @@ changed() {
   ! grep -Evq '^[0-9]+ (ADDED|REMOVED) [^ ]+ [0-9]{19}$' "$JOB/host_worker_log" || fail "a strange line in host_worker_log"
 }
 
-# story: the events of the job that began last.
+# story: the events of the latest job.
 story() { ls -td "$JOB"/.dtlaunch/*/events.jsonl 2>/dev/null | head -n 1; }
-# event NAME [PATTERN]: how many such events there were whose line in events.jsonl matches.
+# event NAME [PATTERN]: the number of such events whose line in events.jsonl matches.
 event() { grep -hsE "\"event\":\"$1\"" "$(story)" | grep -Ec -- "${2:-.}" || true; }
-# happens NAME [PATTERN [N]]: waits for such an event, or for N of them; then events.jsonl has it.
+# happens NAME [PATTERN [N]]: waits for one or N such events, until events.jsonl has them.
 happens() {
   awaits "event $1>=${3:-1} ~ ${2:-.}"
   wait_for 10 "[ \$(event '$1' '${2:-.}') -ge ${3:-1} ]" || fail "events.jsonl lacks $1 $2"
 }
 
-# status EXPRESSION: of Python, over the status `s`, for what no condition of `awaits` says; false too
-# while there is none.
+# status EXPRESSION: evaluates a Python expression over the status `s`, where no condition of `awaits`
+# can express it; false also while there is no status.
 status() {
   dtctl status --json >"$T/status.json" 2>/dev/null &&
     python3 -c 'import json, re, sys
@@ -56,29 +55,29 @@ sys.exit(not eval(sys.argv[2]))' "$T/status.json" "$1"
 }
 shows() { STEP=0.5 wait_for "${PATIENCE:-20}" "status '$1'" || fail "status is not: $1: $(cat "$T/status.json")"; }
 
-# epoch: the job's, by worker 0's log or that of the worker named.
+# epoch [WORKER]: the current epoch from the worker's log; worker 0's by default.
 epoch() { tail -n 1 "$T/w${1:-0}.jsonl" 2>/dev/null | sed -E 's/.*"epoch":([0-9]+).*/\1/'; }
 in_epoch() { [ "$(epoch "${2:-0}" || echo 0)" -ge "$1" ] 2>/dev/null; }
-# some_epochs N [WORKER]: waits until training went on for so many.
+# some_epochs N [WORKER]: waits for N more epochs of training.
 some_epochs() {
   local next=$(($(epoch "${2:-0}") + $1))
   STEP=0.2 wait_for "${PATIENCE:-20}" "in_epoch $next ${2:-0}" || fail "training does not go on"
 }
 members() { awaits "members=$1"; }
 
-# pid_of KIND N: of the Nth worker or server that dtctl status shows ("workers", "servers").
+# pid_of KIND N: the pid of the Nth worker or server ("workers", "servers") in dtctl status.
 pid_of() {
   dtctl status --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
 }
-# stands PID: waits until the process is stopped; what mlp_worker --stop-at does to itself.
+# stands PID: waits until the process is stopped; mlp_worker --stop-at stops itself.
 stands() { wait_for "${PATIENCE:-60}" "grep -q '^State:[[:space:]]*T' /proc/$1/status" || fail "process $1 does not stand still"; }
 
-# steps CHECK...: of worker_log.py, over the logs.
+# worker_log CHECK...: runs a check of worker_log.py over the logs.
 worker_log() { python3 "$DT_SOURCE/test/e2e/worker_log.py" "$@" || fail "worker_log.py $*"; }
 
-# held HOST REASON: adds HOST, whose newcomer fails for REASON, again and again, for DT_E2E_HOLD
-# seconds at least. The others go on meanwhile as if nothing was; why is in status and events.
+# held HOST REASON: adds HOST, whose newcomer fails for REASON, again and again, for at least
+# DT_E2E_HOLD seconds. The other workers train undisturbed; the reason is in status and events.
 held() {
   local from=$(($(epoch) + 1)) until=$((SECONDS + ${DT_E2E_HOLD:-3})) id delays
   HELD="sum(h[\"host\"] == \"$1\" and h[\"attempts\"] >= 2 and re.search(\"$2\", h[\"why\"]) is not None for h in s[\"hosts\"])"
@@ -94,7 +93,7 @@ held() {
   done
 }
 
-# joins_and_leaves HOST: what held it is gone.
+# joins_and_leaves HOST: the reason that held it is removed; it joins, then leaves.
 joins_and_leaves() {
   local lines
   PATIENCE=60 awaits ".workers[host=$1,state=MEMBER].length>0"

@@ -1,10 +1,10 @@
-# What every end-to-end test begins with:
+# The beginning of every end-to-end test:
 #
 #     . "$(dirname "$0")/lib.sh"
 #
-# It stands then in an empty job folder ($JOB) inside a temporary folder ($T), with the programs
-# under test first in PATH and all state, sockets and caches inside $T. Whatever the test's end,
-# everything it started is ended, by pid, and a process left over makes the test fail.
+# The test then runs in an empty job folder ($JOB) inside a temporary folder ($T), with the programs
+# under test first in PATH and all state, sockets and caches inside $T. However the test ends, the
+# processes that it started are ended, by pid, and a process left over fails the test.
 set -euo pipefail
 : "${DT_BIN:?the folder of the programs under test}" "${DT_SOURCE:?the source tree}"
 . "$DT_SOURCE/scripts/lib.sh"
@@ -12,7 +12,7 @@ set -euo pipefail
 T=$(mktemp -d /tmp/dte.XXXXXX)  # short: socket paths end at 108 bytes
 JOB=$T/job
 mkdir -m 700 -p "$JOB" "$T/run" "$T/state"
-# The system's python3, which has what install-deps installed, before one of a version manager, whose shims are slow.
+# The system's python3, with install-deps' packages, before a version manager's, whose shims are slow.
 export PATH=$DT_BIN:/usr/bin:$PATH XDG_RUNTIME_DIR=$T/run XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache
 export LC_ALL=C
 unset DISPLAY SSH_AUTH_SOCK
@@ -23,24 +23,24 @@ exec {_silence}<> <(:)  # nothing is ever to be read from it
 # is_nightly: all of a long test is wanted (scripts/nightly); elsewhere one fault of its kind is enough.
 is_nightly() { [ -n "${DT_NIGHTLY-}" ]; }
 say() { printf '%s\n' "-- $*"; }
-# fail TEXT...: ends the test. The output of what was started by `start` is shown by the trap.
+# fail TEXT...: ends the test. The trap shows the output of each `start`.
 fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
 skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 
-# wait_for SECONDS 'CONDITION': until the shell condition holds; false at the deadline. The seconds are
-# those of a machine that has nothing else to do: four times as many are waited. It looks every STEP seconds:
-# what the job itself can tell is waited for with `awaits`, which costs nothing meanwhile.
+# wait_for SECONDS 'CONDITION': waits until the shell condition holds; false at the deadline. SECONDS are
+# for an idle machine: it waits up to four times as long. It polls every STEP seconds: for conditions that
+# the job itself reports use `awaits`, which does not poll.
 wait_for() { wait_until $(($1 * 4 + 1)) "$2" || { printf 'waited %s s in vain for: %s\n' $(($1 * 4)) "$2"; return 1; }; }
 nap() { read -rt "${STEP:-0.1}" -u "$_silence" || true; }  # without a process
 
-# awaits CONDITION...: until all of them hold (dtctl wait), PATIENCE seconds as those of wait_for; 20 if
-# nothing else is said. With --start also for a job that was only just started.
+# awaits CONDITION...: waits until all conditions hold (dtctl wait), up to PATIENCE seconds (default 20) as
+# in wait_for. --start also waits for a job that was only just started.
 awaits() {
   local why
   why=$(dtctl wait --timeout $((${PATIENCE:-20} * 4 + 1)) "$@" 2>&1) || fail "$why"
 }
 
-# start NAME COMMAND...: in the background and in a session of its own, output to $T/NAME.out; sets PID.
+# start NAME COMMAND...: runs it in the background in its own session, output to $T/NAME.out; sets PID.
 start() {
   local name=$1
   shift
@@ -50,14 +50,14 @@ start() {
   _pids+=("$PID")
 }
 
-# finished NAME PID SECONDS: waits for the end of what `start` began; sets STATUS.
+# finished NAME PID SECONDS: waits for the end of a process that `start` began; sets STATUS.
 finished() {
   wait_for "$3" "! alive $2" || fail "$1 has not ended after $3 s"
   STATUS=0
   wait "$2" || STATUS=$?
 }
 
-# run NAME COMMAND...: in the foreground, output to $T/NAME.out; sets STATUS and never fails.
+# run NAME COMMAND...: runs it in the foreground, output to $T/NAME.out; sets STATUS and never fails.
 run() {
   local name=$1
   shift
@@ -70,8 +70,8 @@ expect_status() { [ "$STATUS" = "$1" ] || fail "exit status $STATUS, expected $1
 expect_output() { grep -Eq -- "$2" "$T/$1.out" || fail "nothing like /$2/ in the output of $1"; }
 
 # ssh_hosts [N]: N real sshds on loopback; sets SSH_HOSTS (a hosts file), SSH_OPTIONS (array for
-# dtlaunch), SSH_ADDRESSES (array). They have the programs from earlier tests of this build; new_hosts
-# have none.
+# dtlaunch), SSH_ADDRESSES (array). They have the programs from earlier tests of this build; the hosts
+# of new_hosts do not.
 ssh_hosts() {
   local cache programs=$DT_BUILD/ssh-cache
   new_hosts "$@"
@@ -95,8 +95,8 @@ new_hosts() {
   done <"$T/ssh.env"
 }
 
-# left_over: "PID command" of every process that belongs to this test: started in its folders, or
-# carrying the marker of one of its jobs.
+# left_over: "PID command" of every process of this test: started in its folders, or with the marker of
+# one of its jobs.
 left_over() { python3 "$DT_SOURCE/scripts/leftovers.py" "$T" || true; }
 
 # expect_nothing_left [SECONDS]: no process of this test within so long.
@@ -108,7 +108,7 @@ _cleanup() {
   local status=$? pid
   trap - EXIT INT TERM HUP
   set +e
-  # A volume whose server was stopped would hold this shell for ever.
+  # A volume whose server is stopped would block this shell forever.
   for pid in "${_pids[@]}"; do kill -CONT "$pid" 2>/dev/null; done
   if [ $status != 0 ] && [ $status != 77 ]; then
     for out in "$T"/*.out; do [ -f "$out" ] && echo "---- ${out##*/}" && tail -n 60 "$out"; done
@@ -119,7 +119,7 @@ _cleanup() {
   fi
   for pid in "${_pids[@]}"; do alive "$pid" && kill "$pid" 2>/dev/null; done
   [ ! -d "$T/ssh" ] || "$DT_SOURCE/scripts/sshd-hosts" stop "$T/ssh"
-  # A job that was told to stop has its time; what is there then was left over, and is ended here.
+  # A job that was asked to stop gets time; processes that remain then are left over, and are ended here.
   if ! STEP=0.5 wait_for 12 '[ -z "$(left_over)" ]' >/dev/null; then
     echo "FAILED: left over after the test:"
     left_over

@@ -1,13 +1,13 @@
-# Hosts in network namespaces of their own, whose links can be cut; before lib.sh:
+# Hosts in separate network namespaces, whose links can be cut; before lib.sh:
 #
 #     . "$(dirname "$0")/netns.sh" && own_network "$@"
 #     . "$(dirname "$0")/lib.sh"
 #     net_hosts 3
 #
-# The test's own namespace is the master and routes between the hosts. Everything is gone with the
+# The test's own namespace is the master and routes between the hosts. The namespaces end with the
 # test's processes.
 
-# own_network "$@": the test begins anew in a network namespace; ends it with 77 where that cannot be.
+# own_network "$@": restarts the test in a network namespace; ends it with 77 if that is impossible.
 own_network() {
   local tool
   [ -z "${DT_OWN_NETWORK-}" ] || return 0
@@ -89,7 +89,7 @@ sshd_of() {
   start "sshd$1" nsenter -n -t "${NAMESPACE[$1]}" "$(command -v sshd)" -D -e -f "$T/net/sshd$1.conf"
   wait_for 10 "grep -q 'Server listening' '$T/sshd$1.out'" || fail "no sshd on host $1"
 }
-# vanish K: everything on host K is killed, its links being cut; nobody there says good-bye.
+# vanish K: cuts the links of host K and kills its processes; none of them closes a connection.
 vanish() {
   local process name
   name=$(readlink "/proc/${NAMESPACE[$1]}/ns/net")
@@ -98,8 +98,8 @@ vanish() {
     [ "$(readlink "$process/ns/net")" != "$name" ] || kill -KILL "${process#/proc/}"
   done
 }
-# cut_host K [from|to|both [RULE...]]: what leaves host K, what is sent to it, or both, is dropped from now
-# on; RULE of nft restricts it.
+# cut_host K [from|to|both [RULE...]]: drops packets from host K, to it, or both, from now on; an nft RULE
+# restricts this.
 cut_host() {
   local k=$1 way=${2:-both}
   shift $(($# < 2 ? $# : 2))

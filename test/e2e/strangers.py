@@ -82,7 +82,7 @@ def flood(where, limit):
         except OSError:
             break
         time.sleep(0.001)
-    time.sleep(0.5)  # for those that are to be shut out; they are counted by the caller
+    time.sleep(0.5)  # for connections that will be closed; the caller counts them
     return links, len(links) - limit
 
 
@@ -137,8 +137,8 @@ def server(port, secret, fenced, round_number):
                            int(round_number), 1, 1)
 
     dropped = found = 0
-    # An old worker pushes to the second key, 32 floats: it is refused where the chunk lives, and
-    # where not, that is no frame at all.
+    # An old worker pushes 32 floats to the second key: the loop that owns the chunk refuses it, for
+    # another loop it is not a frame.
     for loop in range(loops):
         link, _, _ = authenticated(loop)
         link.sendall(header(3, 128, key=1) + struct.pack("<32f", *[1e30] * 32))

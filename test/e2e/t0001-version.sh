@@ -1,5 +1,5 @@
 # timeout=30
-# Every program says which commit it is, and they all say the same.
+# Every program reports its commit, and all report the same one.
 . "$(dirname "$0")/lib.sh"
 seen=
 for program in dtlaunch dtsupervisor dtctl dtagent dtserver dtbench dtgpucheck dttrain; do

@@ -1,11 +1,11 @@
 # timeout=120 package
-# What is installed runs from where it was installed, with its manual beside it.
+# Installed programs run from their prefix, with their manual next to them.
 . "$(dirname "$0")/lib.sh"
 cmake --install "$DT_BUILD" --prefix "$T/prefix" >"$T/install.out" || fail "install: $(tail -n 3 "$T/install.out")"
 bin=$T/prefix/bin
 for program in "$bin"/dt*; do
   name=$(basename "$program")
-  # Only what lies under the root may be found, not the build tree.
+  # Only files under the root may be found, not the build tree.
   run "$name" env -u LD_LIBRARY_PATH PATH="$bin:/usr/bin:/bin" "$name" --version
   expect_status 0
   expect_output "$name" "^$name [0-9.]+ \(commit "
@@ -30,8 +30,8 @@ manual_is_whole dtbench 1 kv
 manual_is_whole dtgpucheck 1
 manual_is_whole dtsupervisor 8
 
-# A user's program against what is installed, by pkg-config where there is one, and by CMake.
-# A sanitized library wants its user sanitized too.
+# A user's program is built against the installation, with pkg-config if available and with CMake.
+# A sanitized library requires a sanitized user.
 case $(ldd "$(find "$T/prefix" -name 'libdtkv.so')") in *san.so*) exit 0 ;; esac
 mkdir "$T/user"
 cat >"$T/user/user.cpp" <<'END'

@@ -1,5 +1,5 @@
 # timeout=60
-# The hosts the other tests run on are real, separate, and gone when stopped.
+# The hosts of the other tests are real, separate, and removed when stopped.
 . "$(dirname "$0")/lib.sh"
 ssh_hosts 2
 [ ${#SSH_ADDRESSES[@]} = 2 ] || fail "asked for 2 hosts, got ${SSH_ADDRESSES[*]}"

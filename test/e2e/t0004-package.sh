@@ -1,5 +1,5 @@
 # timeout=400 cost=150 package
-# The Debian packages: only the trainer needs libtorch, and what is unpacked runs.
+# The Debian packages: only the trainer needs libtorch, and the unpacked programs run.
 . "$(dirname "$0")/lib.sh"
 command -v dpkg-shlibdeps >/dev/null || skip "no dpkg-dev here"
 run cpack cpack -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip --config "$DT_BUILD/CPackConfig.cmake" -B "$T/deb"
@@ -18,7 +18,7 @@ dpkg-deb -c "$tools" >"$T/files.out"
 for file in bash-completion/completions/dtctl doc/dtlaunch/packages.md systemd/user/dtlaunch@.service; do
   expect_output files "$file"
 done
-# What a document names as another one lies beside it.
+# A document that another one links to is in the same folder.
 for name in $(grep -ohE '\]\([a-z]+\.md' "$T"/unpacked/usr/share/doc/dtlaunch/*.md | cut -c3- | sort -u); do
   [ -f "$T/unpacked/usr/share/doc/dtlaunch/$name" ] || fail "the documents name $name, which is not there"
 done

@@ -1,5 +1,5 @@
 # timeout=30
-# --dry-run shows who would run where, with which environment, and touches nothing.
+# --dry-run shows which process would run where, with which environment, and changes nothing.
 . "$(dirname "$0")/lib.sh"
 printf 'u@node[1-2]:2222 slots=2\r\n\n  spare # later\n' >hosts
 run plan dtlaunch -n 3 -H hosts --elastic-training-enabled --env 'GREETING=it'\''s me' --dry-run \

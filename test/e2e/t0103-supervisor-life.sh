@@ -1,5 +1,5 @@
 # timeout=60 sanitized
-# dtlaunch shows what its supervisor says, ends with the job's code, and brings a dead one back.
+# dtlaunch shows its supervisor's console, ends with the job's code, and restarts a dead supervisor.
 . "$(dirname "$0")/lib.sh"
 mkdir "$T/fake"
 cp "$DT_BIN/dtlaunch" "$T/fake/"

@@ -1,5 +1,5 @@
 # timeout=90 sanitized
-# Ctrl-C asks for a stop, a second one forces it, a third leaves; a closed terminal stops the job.
+# Ctrl-C requests a stop, a second one forces it, a third leaves; a closed terminal stops the job.
 . "$(dirname "$0")/lib.sh"
 mkdir "$T/fake"
 cp "$DT_BIN/dtlaunch" "$T/fake/"
@@ -54,7 +54,7 @@ kill -INT -- "-$PID"
 finished dtlaunch "$PID" 10
 expect_output session '"force": false'
 
-# A terminal that goes away (its other end is closed) is a HUP; under nohup it is an error at writing.
+# A terminal whose other end is closed sends HUP; under nohup writing to it fails.
 python3 - "$fake" <<'EOT'
 import os, pty, sys
 pid, terminal = pty.fork()
@@ -69,7 +69,7 @@ sys.exit(0 if os.waitstatus_to_exitcode(status) == 130 else f"exit {status:#x} w
 EOT
 expect_nothing_left
 
-# --detach returns with the supervisor ready and says how to follow.
+# --detach returns when the supervisor is ready and prints how to follow the job.
 start detached "$fake" -n 1 --detach stubborn
 finished dtlaunch "$PID" 10
 expect_status 0

@@ -1,5 +1,5 @@
 # timeout=30
-# dtctl says clearly when there is no job, and shows files of the last one.
+# dtctl reports clearly that there is no job, and shows files of the last one.
 . "$(dirname "$0")/lib.sh"
 run none dtctl status
 expect_status 3

@@ -2,7 +2,7 @@
 # Jobs on this machine: output, exit codes, a second job in the folder, and every way to stop.
 . "$(dirname "$0")/lib.sh"
 launch() {
-  rm -f "$T/job.out"  # what an earlier one said is not this one's
+  rm -f "$T/job.out"  # not the output of an earlier job
   start job dtlaunch -n 2 -s 0 "$@"
 }
 says() { wait_for 20 "grep -qs -- '$1' '$T/job.out'" || fail "the job never said: $1"; }
@@ -16,7 +16,7 @@ kill_supervisor() {
 
 with_files() { (ulimit -n "$1" && shift && exec "$@"); }
 soft_files() { (ulimit -Sn "$1" && shift && exec "$@"); }
-# dtlaunch raises its own limit of descriptors; what it starts has the user's.
+# dtlaunch raises its own limit of descriptors; its children have the user's.
 run good soft_files 250 dtlaunch -n 2 -s 0 sh -c 'echo "I am $DT_WORKER_ID of $DMLC_NUM_WORKER, $(ulimit -Sn) files"'
 expect_status 0
 expect_output good 'INFO Launching worker node at ip: localhost$'
@@ -127,7 +127,7 @@ kill_supervisor
 run status dtctl status
 expect_status 3
 expect_output status 'dtctl resume'
-# As cron, sudo or a system unit would: without the variable by which the agent's folder was chosen.
+# As under cron, sudo or a system unit: without the variable that determined the agent's folder.
 run resume env -u XDG_RUNTIME_DIR dtctl resume
 expect_status 0
 expect_output resume 'it is back'

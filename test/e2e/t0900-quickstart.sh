@@ -1,6 +1,6 @@
 # timeout=300 cost=85 needs=dttrain
-# What the README promises: a third host joins and leaves while LeNet trains, and nothing is left running. What
-# somebody else begins meanwhile on the hosts' addresses, such as a second quickstart, is not taken for ours.
+# The README's promise: a third host joins and leaves while LeNet trains, and no process is left running. Another
+# program on the hosts' addresses, such as a second quickstart, is not mistaken for this one's.
 . "$(dirname "$0")/lib.sh"
 [ "$DT_BUILD" = "$DT_SOURCE/build/$(basename "$DT_BUILD")" ] || skip "quickstart knows builds under build/ only"
 unset XDG_RUNTIME_DIR XDG_STATE_HOME XDG_CACHE_HOME

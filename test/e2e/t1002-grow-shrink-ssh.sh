@@ -24,7 +24,7 @@ changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_A
 members 0
 some_epochs 2
 
-# A base host stays, whatever the file says.
+# A base host stays whatever the file contains.
 echo "${host[1]}" >host_worker
 happens base_host_kept "${SSH_ADDRESSES[0]}.* is a host of the initial launch"
 awaits ".file.kept=${host[0]}"

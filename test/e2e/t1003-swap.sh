@@ -16,7 +16,7 @@ happens committed 'joined: 2, leaving: 1'
 [ "$(event committed)" = $((before + 1)) ] || fail "not one commit"
 members 0,2
 
-# Worker 3 warms up for ever: it is stopped while it is still a newcomer.
+# Worker 3 warms up forever: it is stopped while it is still a newcomer.
 before=$(event committed)
 cp host_worker good
 echo "${host[1]}" >>host_worker

@@ -13,7 +13,7 @@ echo localhost >>host_worker
 changed 'ADDED localhost'
 members 0,1
 
-# While a member stands still no boundary is crossed: what follows falls into one epoch, however long it takes.
+# While a member is stopped no boundary is crossed: the following edits fall into one epoch, however long they take.
 pid=$(pid_of workers 0)
 kill -STOP "$pid"
 echo localhost >>host_worker

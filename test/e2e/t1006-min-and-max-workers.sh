@@ -1,6 +1,6 @@
 # timeout=180
-# Between --min-workers and --max-workers: what host_worker asks for beyond the one waits for others to go; a
-# job that has become smaller than the other waits at the boundary, for its newcomer or for its end.
+# --min-workers and --max-workers: hosts beyond the maximum wait until others leave; a job below the minimum waits
+# at the boundary, for its newcomer or for its end.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 4

@@ -1,6 +1,6 @@
 # timeout=180 cost=35
-# Every way in which people and editors save host_worker does the obvious thing, or keeps the last
-# good list and says so.
+# Every way in which people and editors save host_worker has the obvious effect, or keeps the last
+# good list and reports that.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 train -n 1 --
@@ -61,8 +61,8 @@ printf 'localhost\nloc alhost!\n' >host_worker && refuses 'host_worker:2:5'
 some_epochs 1
 
 say 'a line half written: taken only when it stays so'
-# "localhost" without its last letters would be another host; a writer that pauses in the middle
-# of a line is waited for.
+# "localhost" without its last letters would be another host: the supervisor waits for a writer that
+# pauses in the middle of a line.
 printf 'localhost\nlocalho' >host_worker
 sleep 1.5
 printf 'st\nlocalhost\n' >>host_worker && accepts 3

@@ -1,5 +1,5 @@
 # timeout=240 cost=50
-# A newcomer whose ssh refuses, and then one whose ssh takes the connection and says nothing.
+# A newcomer whose ssh refuses, and one whose ssh accepts the connection and sends nothing.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 3

@@ -1,6 +1,6 @@
 # timeout=120 sanitized
-# A worker killed with -9 in the middle of an epoch: the others go on, without a new process and
-# without a step done twice; it comes back as a newcomer.
+# A worker is killed with -9 in the middle of an epoch: the others continue without a new process and
+# without repeating a step; it returns as a newcomer.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 3
@@ -17,7 +17,7 @@ for id in 0 2; do
 done
 worker_log agree "$T"/w*.jsonl
 end_job
-# What the members waited for, counted: to the console, and to events.jsonl.
+# The members' waiting times, by cause, are in the console and in events.jsonl.
 expect_output job 'goodput: [0-9.]+ % of [0-9]+ worker-seconds; lost: .*boundary [0-9.]+ s'
 [ "$(event goodput '"boundary_s":[0-9.]+.*"goodput":0\.[0-9]+')" = 1 ] || fail "no event tells the goodput"
 [ "$(event worker_removed '"member_s":[0-9.]+.*"rank":1')" = 1 ] || fail "no rank and time of the removed member"

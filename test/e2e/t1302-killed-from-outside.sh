@@ -1,6 +1,6 @@
 # timeout=120
-# The same with one's own kill, on one machine, and with restarts used up: it stays out then, by
-# name, and the job goes on without it.
+# The same on one machine with the user's kill, until restarts are used up: then the worker stays out, by
+# name, and the job continues without it.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 train -n 2 --max-restarts 1 --

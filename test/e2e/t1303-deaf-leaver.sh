@@ -1,6 +1,6 @@
 # timeout=120
-# A worker that does not go when it is told to leave, and is deaf to TERM: the others never notice,
-# it is stopped after --leave-timeout and logged REMOVED.
+# A worker ignores the request to leave and TERM: the others are not disturbed, it is stopped after
+# --leave-timeout and logged REMOVED.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 train -n 1 --leave-timeout 2s --stop-timeout 1s -- --ignore-leave --victim 1

@@ -1,7 +1,7 @@
 # timeout=240 cost=25
-# Edits and deaths at any moment, many of them: in the end everything is as the file says, the log
-# adds up, and at the end of every epoch all workers held the same weights, bit for bit.
-# DT_E2E_CHANGES=200 makes more of them, DT_E2E_SEED others.
+# Many edits and deaths at random moments: in the end the job matches the file, the log is consistent,
+# and at the end of every epoch all workers held the same weights, bit for bit.
+# DT_E2E_CHANGES=200 makes more changes, DT_E2E_SEED other ones.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 RANDOM=${DT_E2E_SEED:-1}
@@ -22,7 +22,7 @@ for ((i = 0; i < ${DT_E2E_CHANGES:-25}; i++)); do
     3) printf '%s\n' "${host[@]}" >host_worker ;;
     4) kill_someone ;;
   esac
-  sleep 0.$((RANDOM % 10))  # changes come at any moment: nothing is waited for
+  sleep 0.$((RANDOM % 10))  # changes come at random moments: no wait for an event
 done
 everyone() { PATIENCE=90 awaits ".workers.length=$1" "workers=$1" '.workers[state!=MEMBER].length=0'; }
 printf '%s\n' "${host[@]}" >host_worker

@@ -1,8 +1,8 @@
 # timeout=240 cost=20
-# PyTorch's DDP as anybody writes it: rank 0 can listen at MASTER_ADDR:MASTER_PORT, on this machine
-# and on hosts of which rank 0's is not the master.
+# An ordinary program with PyTorch's DDP: rank 0 can listen at MASTER_ADDR:MASTER_PORT, on this machine
+# and on hosts where rank 0's is not the master.
 . "$(dirname "$0")/lib.sh"
-python=/usr/bin/python3  # the distribution's, which has its torch, whatever comes first in PATH
+python=/usr/bin/python3  # the distribution's, which has its torch, not the first in PATH
 "$python" -c 'import torch.distributed' 2>/dev/null || skip 'python3-torch is not installed'
 ddp=$DT_SOURCE/test/interop/ddp_gloo.py
 

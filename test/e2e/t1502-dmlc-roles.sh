@@ -1,5 +1,5 @@
 # timeout=120
-# --dmlc-roles: the command runs as scheduler, servers and workers, whose ports and ends are its own.
+# --dmlc-roles: the command runs as scheduler, servers and workers, and manages their ports and ends itself.
 . "$(dirname "$0")/lib.sh"
 cat >"$T/roles.py" <<'END'
 # As ps-lite does it: all nodes meet at the scheduler, and leave when all have come.
@@ -8,7 +8,7 @@ role = os.environ["DMLC_ROLE"]
 nodes = int(os.environ["DMLC_NUM_WORKER"]) + int(os.environ["DMLC_NUM_SERVER"])
 root = (os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"]))
 if role == "scheduler":
-    listener = socket.socket()  # without SO_REUSEADDR: the port is nobody else's
+    listener = socket.socket()  # without SO_REUSEADDR: no other socket has the port
     listener.bind(("", root[1]))
     listener.listen()
     met = [listener.accept()[0] for _ in range(nodes)]

@@ -1,6 +1,6 @@
 # timeout=180
-# However a job is ended, nothing of it is left on any host within 10 s, not even a child of a
-# worker that has a session of its own.
+# However a job is ended, none of its processes is left on any host after 10 s, not even a worker's
+# child in its own session.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 2

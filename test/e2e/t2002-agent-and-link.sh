@@ -1,5 +1,5 @@
 # timeout=120 sanitized
-# An agent killed, an ssh connection cut: only what must be is lost.
+# An agent is killed, an ssh connection is cut: no more is lost than must be.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 3

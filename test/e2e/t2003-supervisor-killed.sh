@@ -1,6 +1,6 @@
 # timeout=180
-# The supervisor may die at any moment: dtlaunch starts it again, nothing is restarted, no line of
-# the log is lost or doubled; with nobody to restart it everything ends after --orphan-timeout.
+# The supervisor may die at any moment: dtlaunch starts it again, no worker is restarted, no line of
+# the log is lost or doubled; without a dtlaunch to restart it the job ends after --orphan-timeout.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
@@ -41,7 +41,7 @@ PATIENCE=30 awaits 'epoch>=1'
 spec=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')/spec.json
 before=$(pids_of workers)
 kill -KILL "$(supervisor)"
-# Whoever started it has gone before it is ready: that is no end for it.
+# Its parent has exited before it is ready: it continues.
 start again python3 -c 'import os, signal, sys
 read, write = os.pipe()
 os.close(read)

@@ -1,6 +1,6 @@
 # timeout=180
-# A host that falls silent, its processes stopped and its connections unbroken: suspect, then lost
-# 3 s after its last word. When it comes back, what runs there is stopped, and it joins again.
+# A host falls silent, its processes stopped and its connections unbroken: suspect, then lost 3 s
+# after its last message. When it comes back, its processes are stopped, and it joins again.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 3

@@ -1,6 +1,6 @@
 # timeout=180
-# What goes wrong at the start: one message that names culprit and remedy, the documented exit
-# code, everything cleaned up.
+# Failures at the start: one message that names culprit and remedy, the documented exit code, and no
+# leftovers.
 . "$(dirname "$0")/lib.sh"
 
 # fails CODE PATTERN OPTIONS...: dtlaunch ends so, saying so, and leaves nothing.
@@ -35,7 +35,7 @@ fails 67 'no network interface nosuch0 .*--interface' -n 1 --interface nosuch0 "
 run interface dtlaunch -n 1 --interface lo "$DT_BIN/mlp_worker" --epochs 1 --steps-per-epoch 2
 expect_status 0
 
-# A device that is not there: said once, with its own code, and nothing is tried again.
+# A missing device: reported once, with its own code, and without a retry.
 fails 72 'server 0 on localhost cannot use the device.*no CUDA device.*--server-device cuda:99' -n 1 \
   --checkpoint-every 1 --server-device cuda:99 "$DT_BIN/mlp_worker" --epochs 2
 [ "$(grep -c 'rolling_back\|going back' "$T/launch.out")" = 0 ] || fail "tried again"

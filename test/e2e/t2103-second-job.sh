@@ -6,7 +6,7 @@ train -n 1 --
 run second dtlaunch -n 1 -s 0 true
 expect_status 68
 expect_output second 'job .* is running in .* \(pid [0-9]+ on this host\): stop it with'
-# Another PID namespace sees none of the job's processes: that says nothing about them.
+# Another PID namespace sees none of the job's processes: that does not mean that they ended.
 if unshare -pf --mount-proc true 2>/dev/null; then
   run apart unshare -pf --mount-proc dtlaunch -n 1 -s 0 true
   expect_status 68

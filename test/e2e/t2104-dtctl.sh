@@ -34,7 +34,7 @@ names = [json.loads(line)["event"] for line in open(sys.argv[1])]
 assert names.count("committed") == 2 and "worker_added" in names and "worker_removed" in names, names' "$T/events.out"
 run logs dtctl logs 0
 expect_output logs 'Epoch\[0\]'
-# What --log-limit set aside comes first, also where nothing came after it.
+# A log that --log-limit rotated comes first, also if no newer one follows.
 folder=$(echo .dtlaunch/*/logs)
 echo "of then" >"$folder/worker-7.log.1"
 run older dtctl logs 7

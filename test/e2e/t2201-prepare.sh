@@ -1,6 +1,6 @@
 # timeout=180
-# The data check of an added host: removed while it hangs, the host is let go with everything there;
-# a supervisor that dies meanwhile runs it again; --require-prepared waits for the file.
+# The data check of an added host: a host removed while the check hangs is released with its processes;
+# after the supervisor dies during a check, the next one runs it again; --require-prepared waits for the file.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 ssh_hosts 2

@@ -1,6 +1,6 @@
 # timeout=180 cost=30
-# A shared volume that stalls holds up nothing and is told; while its
-# journal cannot be written, the job waits at its next boundary, and nothing is done that it does not hold.
+# A shared volume that stalls delays nothing and is reported. While the journal cannot be written, the job
+# waits at its next boundary and does nothing that is not journalled.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
@@ -31,7 +31,7 @@ expect_output job 'WARNING the shared volume does not answer'
 expect_nothing_left
 
 say 'the journal has no room'
-# A file-size limit stands for a full disk. The signal that would come with it is ignored.
+# A file-size limit stands for a full disk. Its signal is ignored.
 rm -f "$T"/w*.jsonl
 trap '' XFSZ
 train -n 1 --

@@ -1,9 +1,9 @@
 # timeout=90
-# A supervisor that dies between journalling the job's end and telling the agents: the next one
-# tells them.
+# A supervisor dies between journalling the job's end and sending it to the agents: the next one
+# sends it.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-# A host with a name: its address has to be looked up, and the job's end waits for that.
+# A host with a name: its address must be looked up, and the job's end waits for that.
 "$DT_SOURCE/scripts/sshd-hosts" start "$T/ssh" -n 1 --first 1 >"$T/ssh.env"
 sed -i 's/^Host .*/Host localhost/' "$T/ssh/ssh_config"
 sed -i 's/127\.0\.0\.1/localhost/' "$T/ssh/known_hosts"
@@ -16,7 +16,7 @@ read -r pid spec job <<<"$(python3 -c 'import json
 c = json.load(open(".dtlaunch/current.json"))
 print(c["pid"], c["state_dir"] + "/spec.json", c["job"])')"
 worker=$(cat "$T/worker")
-# What is said to the agent from now on does not reach it.
+# Messages to the agent from now on do not arrive.
 bridge=$(pgrep -f "dtagent --attach --job $job")
 kill -STOP "$bridge"
 start stop dtctl stop

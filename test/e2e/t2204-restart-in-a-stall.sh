@@ -1,6 +1,6 @@
 # timeout=120
-# The supervisor dies while the shared volume stalls, for longer than a call on it is waited for: the
-# one started again bears it, and the job goes on.
+# The supervisor dies while the shared volume stalls, for longer than the limit of a call on it: the
+# restarted one tolerates that, and the job continues.
 [ "$(id -u)" = 0 ] && command -v sshfs >/dev/null && [ -w /dev/fuse ] || { echo "SKIPPED: root, sshfs and /dev/fuse are needed"; exit 77; }
 [ -n "${DT_OWN_MOUNTS-}" ] || DT_OWN_MOUNTS=1 exec unshare --mount bash "$0"
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,5 @@
 # timeout=90
-# dtbench measures over hosts: dtlaunch starts it there, rank 0 reports what all have seen.
+# dtbench measures over hosts: dtlaunch starts it there, rank 0 reports the results of all.
 . "$(dirname "$0")/lib.sh"
 ssh_hosts 2
 quick=(--sizes 1K,3x100K --reps 2 --seconds 0.01 --json)

@@ -1,10 +1,10 @@
 # timeout=300 cost=40
-# Checkpoints while a job trains; a server killed in mid-epoch; everything killed at once. What goes
-# on from a checkpoint ends with the weights of a job that nothing happened to, bit by bit.
+# Checkpoints while a job trains; a server killed in mid-epoch; all processes killed at once. A job that
+# continues from a checkpoint ends with the weights of an undisturbed job, bit by bit.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 
-# job NAME OPTIONS...: starts one of eight epochs. Worker 1 stands still at STOP_AT, if that is set.
+# job NAME OPTIONS...: starts a job of eight epochs. Worker 1 stops itself at STOP_AT, if that is set.
 STOP_AT=
 job() {
   local name=$1
@@ -30,7 +30,7 @@ holds() {
   stands "$HELD"
 }
 
-# resumed NAME: the job of the folder goes on with a checkpoint; what was left of it has ended then.
+# resumed NAME: the folder's job continues from a checkpoint; its leftovers have ended then.
 resumed() {
   start "$1" dtlaunch --resume .
   wait_for 30 "grep -q '^Going on with' '$T/$1.out'" || fail "it does not go on: $(output "$1")"
@@ -126,7 +126,7 @@ pointer["pid"] = os.getpid()
 with open(path + ".new", "w") as file:
     json.dump(pointer, file)
 os.rename(path + ".new", path)
-listener.accept()  # somebody asks whether the job runs
+listener.accept()  # a client asks whether the job runs
 time.sleep(0.5)
 os.unlink(pointer["socket"])
 END

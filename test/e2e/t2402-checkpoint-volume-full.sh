@@ -1,13 +1,13 @@
 # timeout=180
-# The volume is full when a checkpoint is due: training goes on, why is told, and the next one is
-# written when there is space again.
+# The volume is full when a checkpoint is due: training continues, the reason is reported, and the
+# next checkpoint is written when there is space again.
 [ -n "${DT_OWN_MOUNTS-}" ] || {
   unshare -rm true 2>/dev/null || { echo "SKIPPED: no mount namespace of one's own here"; exit 77; }
   exec env DT_OWN_MOUNTS=1 unshare -rm bash "$0" "$@"
 }
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-# The checkpoints lie on a volume of their own, so that what is full is known.
+# The checkpoints lie on their own volume, so that only that one is full.
 mkdir "$T/small"
 mount -t tmpfs -o size=2m tmpfs "$T/small"
 start job dtlaunch -n 2 -s 1 --checkpoint-every 1 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \

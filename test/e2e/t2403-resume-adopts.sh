@@ -1,5 +1,5 @@
 # timeout=180
-# dtlaunch and its supervisor are killed: dtlaunch --resume takes over what still trains, and nothing
+# dtlaunch and its supervisor are killed: dtlaunch --resume adopts the workers that still train; none
 # restarts.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

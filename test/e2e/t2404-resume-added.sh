@@ -20,7 +20,7 @@ some_epochs 2
 echo localhost >host_worker
 changed 'ADDED localhost' 'REMOVED localhost'
 end_job
-# It counts for a job that goes on with that one, too: here nobody was added any more.
+# The removal also holds for a job that continues this one: it adds no host.
 start third dtlaunch --resume .
 JOB_PID=$PID
 awaits --start members=0

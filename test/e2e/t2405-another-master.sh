@@ -64,7 +64,7 @@ third=$PID
 finished second "$second" 60
 expect_status 130
 expect_output second 'was taken over from master-c .*: everything is stopped here, and no file is touched any more'
-# Before that a supervisor of its own ends the former job, and answers as well.
+# Before that, a separate supervisor ends the former job, and also answers.
 wait_for 60 'grep -q "Going on with epoch" "$T/third.out"' || fail "it does not go on"
 PATIENCE=60 awaits --start workers=2 'epoch>=0'
 [ ! -s host_worker_log ] || fail "lines of another job: $(cat host_worker_log)"

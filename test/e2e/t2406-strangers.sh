@@ -33,7 +33,7 @@ counted() {
   dtctl status >"$T/text.out"
   expect_output text "^$1 kept out: [0-9]+ connections of strangers"
 }
-# visited LISTENER COMMAND...: by strangers, all of whom are counted; training goes on meanwhile.
+# visited LISTENER COMMAND...: strangers connect, all of them are counted; training continues.
 visited() {
   local name=$1 refused dropped fenced
   shift
@@ -59,7 +59,7 @@ assert losses[-1] < 3, losses[-1]
 END
 worker_log waits "$T/w0.jsonl" 2.0 $((epoch_before + 1))
 
-# A sanitizer keeps what is freed.
+# A sanitizer retains freed memory.
 if ! grep -q __asan_init "/proc/$server/exe"; then
   memory_after=$(for pid in "$server" "$agent" "$supervisor"; do rss "$pid"; done)
   say "resident KB of server, agent and supervisor: before" $memory_before "after" $memory_after

@@ -1,6 +1,6 @@
 # timeout=400 cost=25
-# A host is cut off, both ways or one way, or vanishes without a word: dead after --dead-after, the
-# survivors go on without a step redone; when it is back, what ran there is stopped and changes
+# A host is cut off, both ways or one way, or vanishes silently: dead after --dead-after, the
+# survivors continue without repeating a step; when it is back, its processes are stopped and change
 # nothing, and it joins again.
 . "$(dirname "$0")/netns.sh" && own_network "$@"
 . "$(dirname "$0")/lib.sh"
@@ -19,7 +19,8 @@ pid_of() { dtctl status --json | python3 -c 'import json, sys
 print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["id"] == int(sys.argv[1])])' "$1"; }
 now_ns() { date +%s%N; }
 
-# lost HOW FROM: host 3 is, since FROM; told how soon, and how long worker 0 stood still for it.
+# lost HOW FROM MS: waits until host 3, cut off since FROM, is declared lost, within MS; prints how soon,
+# and how long the survivors waited.
 lost() {
   local how=$1 from=$2 took
   log+=("REMOVED ${third%:*}")
@@ -72,7 +73,7 @@ for round in $(seq "${DT_E2E_ROUNDS:-1}"); do
   old=$(pid_of $id)
   from=$(now_ns)
   cut_host 3 to
-  # What it says still comes, until it has as much on its way as TCP sends without an answer.
+  # Its messages still arrive, until TCP's send window is full without acknowledgements.
   lost "cut to the host" "$from" 15000
   back "$old"
 

@@ -1,14 +1,14 @@
 # timeout=400 cost=55
-# Links that are bad without being dead: the supervisor's alone is cut while data flows (unsupervised:
-# trains on to the boundary), the supervisor is cut off from everybody (commits nothing), packets are
-# lost and late (nobody is taken for dead).
+# Links that are bad without being dead: only the supervisor's is cut while data flows (unsupervised:
+# trains to the boundary), the supervisor is cut off from all hosts (commits nothing), packets are
+# lost and late (no host is taken for dead).
 . "$(dirname "$0")/netns.sh" && own_network "$@"
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 net_hosts 3
 head -n 2 "$SSH_HOSTS" >"$T/hosts"
 third=$(sed -n 3p "$SSH_HOSTS")
-# Epochs of 8 s: long enough to see somebody train on in the middle of one.
+# Epochs of 8 s: long enough to observe training in the middle of one.
 PATIENCE=100 train -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" --transport tcp --max-restarts 20 -- --steps-per-epoch 80 --step-ms 100
 echo "$third" >>host_worker
 PATIENCE=60 changed "ADDED ${third%:*}"

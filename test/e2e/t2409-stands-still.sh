@@ -1,6 +1,6 @@
 # timeout=180 cost=55
-# A worker whose process stands still is told apart from one that computes, also where nobody waits
-# for it: the only worker, and dist_async.
+# A stopped worker is distinguished from one that computes, also if no other worker waits for it: the
+# only worker, and dist_async.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 victim() { sed -nE '1s/.*"pid":([0-9]+).*/\1/p' "$T/w$1.jsonl"; }

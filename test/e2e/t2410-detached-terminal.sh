@@ -1,6 +1,6 @@
 # timeout=60
-# A job that was detached outlives the terminal it was started from and does not need anybody to read
-# what dtlaunch says; nothing of it is left in the end.
+# A detached job outlives the terminal that started it and needs no reader of dtlaunch's output; no
+# process of it is left in the end.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 python3 - dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
@@ -24,7 +24,7 @@ awaits state=running
 run stop dtctl stop
 wait_for 20 '[ ! -e .dtlaunch/lock ]' || fail "it has not ended"
 
-# A terminal that takes nothing (Ctrl-S) and is then closed, while dtlaunch has something to say.
+# A terminal that blocks output (Ctrl-S) and is then closed, while dtlaunch has output.
 mkdir "$T/second"
 cd "$T/second"
 python3 - dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/v%i.jsonl" --samples 200 --epochs 2 \

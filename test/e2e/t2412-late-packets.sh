@@ -1,8 +1,8 @@
 # timeout=240 cost=20
-# Every packet to and from a host waits 50 +- 40 ms, so that they overtake one another, and 2 % are
-# lost: a worker there joins, trains, leaves and comes back, nobody is taken for dead, the weights are
-# the same everywhere. When they wait longer than --dead-after, it is lost as if the link was cut, and
-# what comes in the end changes nothing.
+# Every packet to and from a host is delayed by 50 +- 40 ms, so that packets are reordered, and 2 % are
+# lost: a worker there joins, trains, leaves and comes back, no host is taken for dead, the weights are
+# the same everywhere. With delays longer than --dead-after it is lost as if the link was cut, and the
+# late packets change nothing.
 . "$(dirname "$0")/netns.sh" && own_network "$@"
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

@@ -1,7 +1,7 @@
 # timeout=120 cost=25
-# dtlaunch is gone, or stands still, at moments at which the job has no supervisor: a job whose dtlaunch
-# was killed stops also when its next supervisor is only on its way; one that dtctl resume has taken up
-# has its dtlaunch back when that goes on.
+# dtlaunch is killed or stopped while the job has no supervisor. A job whose dtlaunch was killed stops
+# also while its next supervisor is still starting; after dtctl resume, a dtlaunch that continues is
+# connected to its job again.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 pointer() { python3 -c 'import json, sys; print(json.load(open(".dtlaunch/current.json"))[sys.argv[1]])' "$1"; }

@@ -1,7 +1,7 @@
 # timeout=120
-# The GPUs of a host, as its driver tells of them, are in dtctl status beside the workers that see them; one that
-# gets lost is named with its host, in the events too. The driver is a fake that says what a file says. A server says
-# on which device it computes.
+# dtctl status shows the GPUs that a host's driver reports next to the workers that see them; a lost GPU is named
+# with its host, also in the events. The driver is a fake that reports a file's content. A server reports its compute
+# device.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 driver=$T/libnvidia-ml.so.1

@@ -1,5 +1,5 @@
 # timeout=120
-# dtgpucheck: one sentence and an exit code for each way in which GPUs can be unfit; and as the data check of a job.
+# dtgpucheck: one sentence and an exit code for each defect of GPUs; and as the data check of a job.
 # The driver is a fake; the machine may have a GPU or none.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

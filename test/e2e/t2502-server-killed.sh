@@ -1,13 +1,13 @@
 # timeout=400 cost=45
-# A server is killed in mid-epoch: with a checkpoint the job goes back to it, with new servers and the
-# same workers, and ends with the weights of a job that nothing happened to, bit by bit. It does so
-# when another server, or the supervisor, dies before everybody is back, and when a server only stands
-# still; and without a checkpoint it ends with 67.
+# A server is killed in mid-epoch: with a checkpoint the job rolls back to it, with new servers and the
+# same workers, and ends with the weights of an undisturbed job, bit by bit. It does so also when
+# another server, or the supervisor, dies before all are back, and when a server is only stopped.
+# Without a checkpoint it ends with 67.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 
-# job NAME OPTIONS...: starts one of eight epochs; its workers' logs are $T/NAME<id>.jsonl. Worker 1 stands still
-# at STOP_AT, so that what is done to the job then is done in mid-epoch on any machine.
+# job NAME OPTIONS...: starts a job of eight epochs; its workers' logs are $T/NAME<id>.jsonl. Worker 1 stops itself
+# at STOP_AT, so that the test acts in mid-epoch on any machine.
 STOP_AT=
 job() {
   NAME=$1
@@ -19,8 +19,8 @@ job() {
 }
 weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$NAME.out" | sort -u | cut -d= -f2; }
 supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
-# holds EPOCH =N|>=N: worker 1 stands still in the middle of this epoch, and such a checkpoint is the newest;
-# sets HELD, its process.
+# holds EPOCH =N|>=N: waits until worker 1 is stopped in the middle of this epoch and such a checkpoint is the
+# newest; sets HELD to its process.
 holds() {
   PATIENCE=60 awaits --start "epoch=$1" "checkpoint$2" .rolling_back=null
   wait_for 20 'HELD=$(pid_of workers 1) && [ "$HELD" -gt 0 ]' || fail "worker 1 has no process"
@@ -55,7 +55,7 @@ want=$(weights)
 [ ${#want} = 16 ] || fail "the workers do not agree: $want"
 
 say "a server is killed; its port is fixed"
-port=$((20000 + $$ % 12000))  # none that the kernel gives to others
+port=$((20000 + $$ % 12000))  # outside the kernel's ephemeral ports
 STOP_AT=3:9
 job killed --checkpoint-every 1 --keep-checkpoints 1 --server-port $port
 holds 3 =3
@@ -83,7 +83,7 @@ loses_server 0
 goes_on
 happens rolled_back
 holds 5 =4
-loses_server 1  # and not everybody comes back
+loses_server 1  # before all are back
 awaits '.rolling_back!=null' servers=2 '.servers[pid=0].length=0'
 run status dtctl status
 expect_output status 'going back to the checkpoint of epoch 4: server 3 on .* ended'
@@ -128,7 +128,7 @@ finished agent "$JOB_PID" 90
 expect_status 0
 expect_nothing_left
 
-# damaged EPOCH HOW newest|all: in that epoch checkpoints are, and then a server is lost. No epoch ends meanwhile.
+# damaged EPOCH HOW newest|all: damages checkpoints in that epoch, then kills a server. No epoch ends meanwhile.
 damaged() {
   local from=$1 folder file at byte
   shift

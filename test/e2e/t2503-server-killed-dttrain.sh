@@ -15,14 +15,14 @@ job() {
 most=0
 for how in '' --no-overlap; do
   name=killed$how
-  # It has no end of its own: it cannot come before the kill, however slow whoever kills is.
+  # The job does not end by itself, so it cannot end before the kill, however late that is.
   job "$name" 100000 $how
   PATIENCE=60 awaits --start 'checkpoint>=2'
   kill -KILL "$(pid_of servers 1)"
   PATIENCE=60 happens rolled_back
   back=$(sed -nE 's/.*back to the checkpoint of epoch ([0-9]+), with new servers.*/\1/p' "$T/$name.out")
   [ "$back" -ge 2 ] || fail "back to epoch $back"
-  # Models are numbered from 1. Those of the epochs after it are of new servers.
+  # Models are numbered from 1. Models of later epochs come from the new servers.
   last=$((back + 4))
   PATIENCE=60 awaits "epoch>=$last"
   wait_for 60 "[ -s '$T/$name-$(printf %04d $last).safetensors' ]" || fail "no model of epoch $last"
