@@ -70,7 +70,7 @@ TEST_CASE("lost time: a death stops those who have not arrived until the servers
   CHECK(w.lost("boundary") == 3s);  // worker 0 before and after that
 }
 
-TEST_CASE("lost time: with lost servers every contributor waits, and nobody twice", "[lost_time]") {
+TEST_CASE("lost time: with lost servers every contributor waits, each once", "[lost_time]") {
   Waits w;
   w.at(10s);
   w.time.server_silent(Time{} + 7s);

@@ -1,0 +1,97 @@
+#include "core/job/host_table.h"
+
+#include "test/core/job/machines.h"
+
+using namespace dt;
+using namespace dt::test;
+
+TEST_CASE("host table: each failed try is followed by a longer wait, until a worker joins",
+          "[host_table]") {
+  Machines m;
+  const auto fails = [&m] {
+    m.hosts.reach(kHostA);
+    CHECK(m.hosts.attach_failed(kHostA));
+    m.hosts.failed(kHostA, "reach", "no route to host", false);
+  };
+  fails();
+  CHECK_FALSE(m.hosts.usable(kHostA));
+  m.at(1300ms);  // 1 s, give or take a quarter
+  CHECK(m.hosts.usable(kHostA));
+  fails();
+  m.at(1300ms + 1400ms);  // 2 s, give or take a quarter
+  CHECK_FALSE(m.hosts.usable(kHostA));
+  m.at(1300ms + 2600ms);
+  CHECK(m.hosts.usable(kHostA));
+  m.hosts.member_joined(kHostA);
+  fails();
+  m.at(1300ms + 2600ms + 1300ms);
+  CHECK(m.hosts.usable(kHostA));
+}
+
+TEST_CASE("host table: a host is given up after its budget, and healthy time refills that",
+          "[host_table]") {
+  Machines m;
+  const auto dies = [&m](Duration then) { m.hosts.member_died(kHostA, then.count(), 2); };
+  dies(1s);
+  dies(2s);
+  CHECK(m.hosts.usable(kHostA));
+  dies(3s + m.job.options.restart_refill);
+  CHECK(m.hosts.usable(kHostA));
+  dies(4s + m.job.options.restart_refill);
+  CHECK(m.hosts.is_given_up(kHostA));
+  CHECK_FALSE(m.hosts.usable(kHostA));
+  m.hosts.wanted_less(kHostA);
+  CHECK(m.hosts.usable(kHostA));
+}
+
+TEST_CASE("host table: a silent agent is suspect, once, until it is heard", "[host_table]") {
+  Machines m;
+  m.attach(kHostA);
+  m.at(5s);
+  m.hosts.silent({kHostA, Time{} + 4s});
+  m.hosts.silent({kHostA, Time{} + 4s});
+  CHECK(m.noted() == std::vector<std::string>{"host_suspect"});
+  CHECK_FALSE(m.hosts.is_heard(kHostA));
+  CHECK(m.hosts.is_up(kHostA));
+  m.hosts.heard({kHostA});
+  m.hosts.heard({kHostA});
+  CHECK(m.noted() == std::vector<std::string>{"host_heard"});
+  CHECK(m.hosts.is_heard(kHostA));
+}
+
+TEST_CASE("host table: an agent is another one by its incarnation or its host's boot",
+          "[host_table]") {
+  Machines m;
+  m.attach(kHostA);
+  CHECK(m.took<Append>().size() == 2);  // JobBegan and AgentKnown
+  m.hosts.attached({kHostA, "boot", 1, {}});
+  CHECK(m.took<Append>().empty());
+  CHECK_FALSE(m.hosts.is_replaced({kHostA, "boot", 1, {}}));
+  CHECK(m.hosts.is_replaced({kHostA, "boot", 2, {}}));
+  CHECK(m.hosts.is_replaced({kHostA, "later boot", 1, {}}));
+  m.hosts.forget_agent(kHostA);
+  CHECK_FALSE(m.hosts.is_replaced({kHostA, "boot", 2, {}}));
+}
+
+TEST_CASE("host table: a start that fails for too long ends the job with every host's reason",
+          "[host_table]") {
+  Machines m;
+  m.hosts.failed(kHostA, "reach", "no route to host", true);
+  m.at(m.job.options.start_timeout / 2);
+  m.hosts.failed(kHostB, "reach", "refused", true);
+  CHECK(m.code() == -1);
+  m.at(m.job.options.start_timeout);
+  CHECK(m.hosts.start_is_too_late());
+  m.hosts.failed(kHostA, "reach", "no route to host", true);
+  CHECK(m.code() == 65);
+  CHECK(m.job.ending->message.find("b (reach): refused") != std::string::npos);
+}
+
+TEST_CASE("host table: the third failed data check ends the start", "[host_table]") {
+  Machines m;
+  m.hosts.failed(kHostA, "prepare", "no data", true);
+  m.hosts.failed(kHostA, "prepare", "no data", true);
+  CHECK(m.code() == -1);
+  m.hosts.failed(kHostA, "prepare", "no data", true);
+  CHECK(m.code() == 65);
+}
