@@ -86,7 +86,7 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
 TEST_CASE("environment: --dmlc-roles gives each role what dmlc's own tracker gives it",
           "[environment]") {
   // Recorded from dmlc-core 5295de940c7e: tracker/dmlc-submit --cluster local --num-workers 2
-  // --num-servers 1, each process's variables of those names.
+  // --num-servers 1: these variables of each process.
   const Variables scheduler = {{"DMLC_NUM_SERVER", "1"},
                                {"DMLC_NUM_WORKER", "2"},
                                {"DMLC_PS_ROOT_PORT", "9091"},

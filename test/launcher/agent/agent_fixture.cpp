@@ -197,7 +197,7 @@ pid_t Site::agent_pid() const {
     const bool daemon = slurp(process / "cmdline").find("--daemon") != std::string::npos;
     if (daemon && slurp(process / "comm") == "dtagent\n") found.push_back(pid);
   }
-  // A guard that was forked just now is one of two.
+  // A newly forked guard still looks like the agent: then there are two.
   return found.size() == 1 ? found[0] : 0;
 }
 

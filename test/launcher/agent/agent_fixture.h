@@ -1,4 +1,4 @@
-/// A real dtagent behind a LocalBackend, and a supervisor's end that remembers all it hears.
+/// A real dtagent behind a LocalBackend, and a supervisor's end that records all that it receives.
 #pragma once
 
 #include <csignal>
@@ -15,7 +15,7 @@
 
 namespace dt::test {
 
-/// What a supervisor's stream to an agent said, in order, and by process.
+/// The messages of an agent's stream to a supervisor, in order, and by process.
 class Link {
  public:
   Link(io::asio::io_context& context, std::unique_ptr<io::ByteStream> stream);
@@ -36,12 +36,12 @@ class Link {
   std::map<ProcessId, std::string> err;
   std::map<ProcessId, std::uint64_t> lost;
   std::map<ProcessId, std::vector<std::int32_t>> started;
-  std::map<ProcessId, std::vector<ExitStatus>> exits;  ///< Of ProcessExited and AgentState.
+  std::map<ProcessId, std::vector<ExitStatus>> exits;  ///< From ProcessExited and AgentState.
   std::map<ProcessId, std::vector<std::string>> failures;
   std::vector<FromProcess> said;
   std::uint64_t beats = 0;
-  std::map<ProcessId, std::uint64_t> received;  ///< As AgentHello wants it.
-  std::vector<std::string> gaps;  ///< Output that did not begin where the one before ended.
+  std::map<ProcessId, std::uint64_t> received;  ///< Bytes received, for AgentHello.
+  std::vector<std::string> gaps;  ///< Output that did not begin where the previous output ended.
   bool output_after_exit = false;
   bool reading = true;  ///< False: lets the stream fill up.
   bool ended = false;
@@ -57,25 +57,25 @@ class Link {
   io::TaskGroup tasks_;
 };
 
-/// A temporary XDG_RUNTIME_DIR, a job of its own, and its agents. Ends what a test left behind.
+/// A temporary XDG_RUNTIME_DIR, a job, and its agents. Ends a test's leftover processes.
 class Site {
  public:
   Site();
   ~Site();
 
-  /// Attaches (and starts) the agent of `host`; sends AgentHello unless `term` is 0, with what
-  /// `before` received.
+  /// Attaches (and starts) the agent of `host`; sends AgentHello unless `term` is 0, with the
+  /// counts that `before` received.
   std::unique_ptr<Link> attach(std::uint64_t term = 1, const std::string& host = "node1",
                                std::vector<std::string> more = {"--start"},
                                const Link* before = nullptr);
-  /// Runs the event loop until `condition` or a deadline; what it returned last.
+  /// Runs the event loop until `condition` holds or `limit` is over; returns its last result.
   bool wait(const std::function<bool()>& condition,
             std::chrono::milliseconds limit = std::chrono::seconds(20));
   /// The only agent's socket in the job's folder; empty if there is none.
   [[nodiscard]] std::string socket() const;
   /// Process numbers whose environment has DT_MARK of this job, and their command names.
   [[nodiscard]] std::vector<pid_t> marked() const;
-  /// The agent's and its guard's process numbers; 0: there is none, or it has no name yet.
+  /// The pids of the agent and its guard; 0 if there is none, or if it has no name yet.
   [[nodiscard]] pid_t agent_pid() const;
   [[nodiscard]] pid_t guard_pid() const;
   /// The same, once both are there and have their names.
@@ -102,7 +102,7 @@ StartProcess shell(ProcessId id, std::string script);
 [[nodiscard]] bool exited(const Link& link, std::uint32_t id);
 [[nodiscard]] StopProcess stop_of(std::uint32_t id, std::uint32_t grace_ms);
 [[nodiscard]] AckExit ack_of(std::uint32_t id);
-/// What an agent says of worker `id`; null if nothing.
+/// An agent's report of worker `id`; null without one.
 [[nodiscard]] const ProcessReport* report_of(const AgentState& state, std::uint32_t id);
 /// A connection to the agent's socket, as a worker would make.
 [[nodiscard]] std::unique_ptr<Link> connect_to(Site& site, const std::string& path);

@@ -12,7 +12,7 @@ using launcher::GpuWatch;
 
 namespace {
 
-/// A watch over a fake driver, asked all the time.
+/// A watch over a fake driver, polled every 20 ms.
 struct Watched {
   explicit Watched(const std::string& library, Duration silence = 30s)
       : watch(context.get_executor(), options(silence)) {
@@ -107,7 +107,7 @@ TEST_CASE("gpu watch: a driver that kills whoever asks it takes nobody along", "
   REQUIRE(watched.wait([&] { return !watched.watch.trouble().empty(); }));
   CHECK(watched.watch.trouble() ==
         "NVML is not asked: what asks it has ended with killed by signal 6 (ABRT)");
-  CHECK(watched.watch.gpus().empty());  // figures of the past say nothing
+  CHECK(watched.watch.gpus().empty());  // old figures are dropped
   driver.says("");
   CHECK(watched.wait(
       [&] { return watched.watch.trouble().empty() && watched.watch.gpus().size() == 2; }));
@@ -137,7 +137,7 @@ TEST_CASE("agent: tells of the GPUs and whose they are, and again to the next su
   auto next = site.attach(2);
   REQUIRE(site.wait([&] { return complete(*next); }));
   CHECK(health_of(*next).back().gpus.size() == 2);
-  // A worker's end leaves the watch alone, also where nothing else runs.
+  // The watch continues after the last worker's end.
   next->send(StopProcess{worker(1), 0});
   next->send(StopProcess{worker(2), 0});
   REQUIRE(site.wait([&] { return health_of(*next).back().workers.empty(); }));

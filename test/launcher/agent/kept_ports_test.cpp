@@ -27,7 +27,7 @@ io::Fd listen_on(std::uint16_t port, bool shares) {
   return socket;
 }
 
-/// So many ports beside each other that nobody has, at this moment.
+/// `count` consecutive ports that are free at this moment.
 PortRange free_ports(std::uint32_t count) {
   for (std::uint32_t first = 16384;; first += count) {
     REQUIRE(first + count < 32768);
@@ -45,7 +45,7 @@ TEST_CASE("kept ports: below what the kernel gives to connections", "[kept_ports
   const PortRange range = ports_to_keep();
   CHECK(range.first == 16384);
   CHECK(range.end <= 65536);
-  if (range.end == range.first) return;  // connections leave none free here
+  if (range.end == range.first) return;  // this machine's ephemeral ports leave none
   const KeptPorts ports(range);
   CHECK(is_in(range, ports.master()));
   CHECK(is_in(range, ports.root()));
@@ -63,7 +63,7 @@ TEST_CASE("kept ports: agents of one machine never have the same, until none is 
     CHECK(is_in(range, agents.back()->master()));
   }
   CHECK(numbers.size() == 8);
-  const KeptPorts late(range);  // the kernel's choice is better than none
+  const KeptPorts late(range);  // the kernel chooses ports when none is left
   CHECK(late.master() != 0);
   CHECK_FALSE(is_in(range, late.master()));
   CHECK(late.root() != late.master());
@@ -74,7 +74,7 @@ TEST_CASE("kept ports: a port is nobody's until it is given, and then its progra
   KeptPorts ports(free_ports(2));
   const std::uint16_t port = ports.master();
   CHECK_FALSE(listen_on(port, false));
-  CHECK(listen_on(port, true));  // who starts it may not know whether the agent has closed it
+  CHECK(listen_on(port, true));  // a program may listen before the agent has closed it
   ports.give(Port::kMaster);
   {
     const io::Fd program = listen_on(port, false);

@@ -50,7 +50,7 @@ TEST_CASE("agent: kill -9 of the agent ends everything it started, whatever it d
   CHECK(std::chrono::steady_clock::now() - killed_at < 1s);
   CHECK(site.wait([&] { return link->ended; }));
   CHECK(site.socket().empty());
-  if (!replaced) {  // a replacement cannot find who changed both session and environment
+  if (!replaced) {  // a replacement cannot find processes that changed both session and environment
     CHECK(gone(1));
     CHECK(gone(2));
   }
@@ -242,7 +242,7 @@ TEST_CASE("agent: what it and its guard leave when both are killed is ended at t
   ::kill(agent, SIGSTOP);  // it would make another guard
   for (const pid_t pid : {guard, agent}) ::kill(pid, SIGKILL);
   REQUIRE(site.wait([&] { return link->ended && !alive(agent) && !alive(guard); }));
-  for (const pid_t pid : left) REQUIRE(alive(pid));  // nobody is there to end them
+  for (const pid_t pid : left) REQUIRE(alive(pid));  // no process is left to end them
 
   SECTION("that asks whether there is an agent") {
     auto asking = site.attach(1, "node1", {});
@@ -311,15 +311,16 @@ TEST_CASE("agent: its guard is not replaced while the agent ends", "[agent]") {
   const pid_t agent = site.agent();
   const std::string socket = site.socket();
   const std::string log = socket.substr(0, socket.rfind('.')) + ".log";
-  fs::create_hard_link(log, site.folder + "/kept.log");  // the agent removes its own name of it
+  fs::create_hard_link(log,
+                       site.folder + "/kept.log");  // the agent removes its own name of the file
   link->send(Shutdown());
   REQUIRE(site.wait([&] { return !alive(agent); }));
   std::ifstream kept(site.folder + "/kept.log");
   for (std::string line; std::getline(kept, line);) CHECK(line.find("guard") == std::string::npos);
 }
 
-// AddressSanitizer itself opens a file when an exception is thrown on the main thread, and ends the
-// program where it cannot.
+// AddressSanitizer opens a file when an exception is thrown on the main thread, and ends the
+// program if it cannot.
 #ifndef DT_ASAN
 TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the others, and ends",
           "[agent]") {
@@ -337,7 +338,7 @@ TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the oth
   REQUIRE(site.wait([&] { return link->failures.contains(worker(2)); }));
   CHECK(link->failures[worker(2)][0].find("Too many open files") != std::string::npos);
   CHECK(link->failures[worker(2)][0].find("node1") != std::string::npos);
-  // Nor can a guard be made; the agent goes on trying, and serving.
+  // A guard cannot be made either; the agent keeps trying, and serving.
   ::kill(guard, SIGKILL);
   REQUIRE(site.wait([&] { return !alive(guard); }));
   const auto beats = link->beats;

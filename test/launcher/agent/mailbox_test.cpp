@@ -45,7 +45,7 @@ TEST_CASE("mailbox: the latest of each type waits for a process, once", "[launch
 TEST_CASE("mailbox: the end of a replaced connection does not end its successor", "[launcher]") {
   Connection first;
   Connection second;
-  Mailbox mailbox;  // lets go of them before their loops end
+  Mailbox mailbox;  // releases them before their loops end
   mailbox.connect(first.channel);
   mailbox.connect(second.channel);
   mailbox.disconnect(first.channel);

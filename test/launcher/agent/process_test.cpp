@@ -127,7 +127,7 @@ TEST_CASE("agent: ports that it keeps are free when the process they are for is 
   CHECK(place.master_port != 0);
   CHECK(place.root_port != 0);
   CHECK(place.root_port != place.master_port);
-  // Without SO_REUSEADDR, at once: nobody else may have the port then.
+  // Without SO_REUSEADDR, at once: no other socket may have the port then.
   const auto binds = [&](std::uint32_t id, std::uint16_t port, Port given) {
     auto start = shell(worker(id), fmt::format("exec python3 -c 'import socket\n"
                                                "socket.socket().bind((\"\", {}))'",
@@ -144,7 +144,7 @@ TEST_CASE("agent: ports that it keeps are free when the process they are for is 
   CHECK(binds(5, place.master_port, Port::kBoth));  // the next rank 0 there has the same
   CHECK_FALSE(binds(6, place.master_port, Port::kNone));
 
-  // The port survives the supervisor: the agent says it again.
+  // The port survives the supervisor: the agent reports it again.
   auto next = site.attach(2);
   REQUIRE(site.wait([&] { return next->states.size() == 1; }));
   CHECK(next->states[0].place == place);
@@ -196,7 +196,7 @@ TEST_CASE("agent: it tells what a process and those below it do, by their kernel
   AskProcess nobody;
   nobody.process = worker(77);
   link->send(nobody);
-  REQUIRE(ask());  // about one it does not know it says nothing, and goes on
+  REQUIRE(ask());  // it ignores a question about an unknown process
   link->send(stop_of(1, 0));
   REQUIRE(site.wait([&] { return exited(*link, 1); }));
 }
@@ -265,7 +265,7 @@ TEST_CASE("agent: what a process leaves behind dies before its exit is told", "[
                                     "/b; setsid env -i sleep 1000 & echo $! > " + f +
                                     "/c; trap 'exit 0' TERM; while :; do sleep 0.05; done"));
   }
-  // Somebody else's leftovers of the same agent stay.
+  // Another process's leftovers of the same agent stay.
   link->send(shell(worker(2), "setsid sleep 1000 & echo $! > " + f + "/d; wait"));
   const pid_t own_session = pid_in(site, "a");
   const pid_t in_group = pid_in(site, "b");

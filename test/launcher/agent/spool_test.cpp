@@ -50,9 +50,9 @@ TEST_CASE("spool: what was handed out comes again from the byte that is wanted",
   CHECK(piece.lost_before == 0);
   CHECK(spool.pop().bytes == "world");
   CHECK(spool.pop().bytes == "!");
-  spool.rewind(11);  // all of it was received
+  spool.rewind(11);  // all bytes were received
   CHECK(spool.empty());
-  spool.rewind(99);  // nobody can have received what was not written
+  spool.rewind(99);  // more than was written cannot have been received
   CHECK(spool.empty());
 }
 

@@ -159,7 +159,7 @@ TEST_CASE("agent: strangers on its socket change nothing", "[agent]") {
     return n;
   };
   CHECK(site.wait([&] { return dropped() >= 60; }));
-  // Silent ones do not keep others out for ever.
+  // Silent connections do not block others forever.
   CHECK(site.wait([&] { return dropped() == silent.size(); }));
 
   CHECK(link->said.empty());
@@ -278,7 +278,7 @@ TEST_CASE("agent: random and damaged frames on every kind of connection leave it
         std::string body(below(40), '\0');
         for (char& c : body) c = static_cast<char>(below(3) == 0 ? below(256) : 0);
         const auto type = static_cast<std::uint16_t>(below(130));
-        // These would do as they are told.
+        // The agent would obey these.
         if (type == Shutdown::kType || type == StartProcess::kType) continue;
         bytes = wire::frame(type, body);
       }
@@ -308,13 +308,13 @@ TEST_CASE(
   process->send(identify);
   process->send_raw(wire::frame(Progress::kType, "small"));
   REQUIRE(site.wait([&] { return link->said.size() == 1; }));
-  // A frame of the largest size there is: with a header around it, it is one no more.
+  // A frame of the largest size: with a header around it, it is too large.
   process->send_raw(wire::frame(GivingUp::kType, std::string(std::size_t{16} << 20, 'x')));
   CHECK(site.wait([&] { return process->ended; }));
   const auto beats = link->beats;
   CHECK(site.wait([&] { return link->beats > beats + 3 || link->ended; }));
   CHECK_FALSE(link->ended);
-  link = site.attach(1);  // its report holds what the process said before
+  link = site.attach(1);  // its report contains the process's earlier messages
   REQUIRE(site.wait([&] { return link->states.size() == 1 || link->ended; }));
   REQUIRE(link->states.size() == 1);
   CHECK(report_of(link->states[0], 1)->said.size() == 1);

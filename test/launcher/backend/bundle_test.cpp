@@ -21,7 +21,7 @@ TEST_CASE("bundle: a program without its symbols runs, and is smaller", "[bundle
 
 TEST_CASE("bundle: what is no program, or half of one, stays as it is", "[bundle]") {
   const std::string self = test::read_file("/proc/self/exe");
-  const std::size_t whole = without_symbols(self).size();  // what the loader reads
+  const std::size_t whole = without_symbols(self).size();  // the bytes that the loader reads
   for (const std::size_t size : {std::size_t{0}, std::size_t{4}, std::size_t{63}, std::size_t{100},
                                  std::size_t{4096}, whole / 2, whole - 1}) {
     const std::string half = self.substr(0, size);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the programs that dtlaunch copies to hosts, and libdtkv, ask of a host: a glibc of 2.34 (Ubuntu
-# 22.04, RHEL 9, Amazon Linux 2023), and no library that a host with an sshd may lack. libdtkv gives a
-# user's program its C functions and nothing else.
+# The programs that dtlaunch copies to hosts, and libdtkv, require of a host only glibc 2.34 (Ubuntu
+# 22.04, RHEL 9, Amazon Linux 2023) and no library that a host with an sshd may lack. libdtkv exports
+# only its C functions.
 #   host_programs.sh FILE...
 set -euo pipefail
 export LC_ALL=C

@@ -11,7 +11,7 @@ using namespace dt::test;
 
 namespace {
 
-/// A real ssh-agent holding the server's user key, in SSH_AUTH_SOCK as long as it lives.
+/// A real ssh-agent with the server's user key, in SSH_AUTH_SOCK for its lifetime.
 class Agent {
  public:
   explicit Agent(const Sshd& sshd) : socket_(sshd.dir() + "/agent.sock") {
@@ -73,7 +73,7 @@ TEST_CASE("ssh: a key that only the ssh-agent holds is enough", "[ssh]") {
   sshd.prepend_config("IdentitiesOnly yes");
   Client client(options);
   CHECK_FALSE(client.run(sshd.host(), "true"));
-  // ... but not the one whose public part is among the identities.
+  // ... but not a key whose public part is among the identities.
   options.identities = {sshd.dir() + "/copy"};
   test::write_file(sshd.dir() + "/copy", "not readable as a key");
   test::write_file(sshd.dir() + "/copy.pub", test::read_file(sshd.user_key() + ".pub"));

@@ -76,7 +76,7 @@ TEST_CASE("ssh: a killed connection ends the stream, and the next use connects a
   REQUIRE(stream);
   REQUIRE(*client.wait(read_some(**stream, 3)) == "up\n");
   sshd.kill_connections();
-  // An end without an exit code is no success: nobody knows what became of the command.
+  // An end without an exit code is no success: the command's result is unknown.
   const auto end = client.wait(read_all(**stream));
   REQUIRE_FALSE(end);
   CHECK(end.error().kind == ErrorKind::kUnavailable);
@@ -252,7 +252,7 @@ TEST_CASE("ssh: sshd dropping connections before its banner is retried", "[ssh]"
 TEST_CASE("ssh: many hosts behind one jump host come to it few at a time", "[ssh]") {
   NEEDS_SSHD();
   Sshd sshd;
-  // Drops whoever comes beyond what one sshd's default lets in for certain.
+  // Drops connections beyond the number that sshd's default admits for certain.
   Sshd bastion({.max_startups = "9:100:9", .max_sessions = "10", .more = {}});
   sshd.prepend_config(
       fmt::format("Host 127.0.1.*\n  ProxyJump 127.0.0.1:{}\n"

@@ -76,7 +76,7 @@ TEST_CASE("ssh: a reader that pauses holds the sender back and loses nothing", "
       client.backend.start(sshd.host(), "head -c 8000000 /dev/zero | tr '\\0' x; echo end"));
   REQUIRE(stream);
   client.context.restart();
-  client.context.run_for(500ms);  // the loop runs, nobody reads
+  client.context.run_for(500ms);  // the loop runs, no coroutine reads
   const auto text = client.wait(read_all(**stream));
   REQUIRE(text);
   CHECK(text->size() == 8'000'004);
@@ -306,7 +306,7 @@ TEST_CASE("ssh: a host of another architecture is told by name, with both", "[ss
   utsname here{};
   REQUIRE(::uname(&here) == 0);
   const bool other_is_arm = std::string(here.machine) != "aarch64";
-  // As much of a program as tells for which machine it is.
+  // The part of a program that determines its machine.
   const std::string loader = "/lib/ld-of-another-machine.so.1";
   Elf64_Ehdr head{};
   std::copy_n(ELFMAG, SELFMAG, head.e_ident);

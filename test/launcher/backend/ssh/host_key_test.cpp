@@ -31,7 +31,7 @@ TEST_CASE("ssh: unknown keys are refused by strict, remembered by accept-new", "
   struct stat s {};
   REQUIRE(::stat(sshd.known_hosts().c_str(), &s) == 0);
   CHECK((s.st_mode & 0777) == 0600);
-  // What accept-new wrote satisfies strict, and is not written twice.
+  // The key that accept-new wrote satisfies strict, and is not written twice.
   options.known_hosts = io::HostKeyPolicy::kStrict;
   Client strict(options);
   CHECK(strict.run(sshd.host(), "true"));

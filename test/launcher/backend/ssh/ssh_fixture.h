@@ -13,7 +13,7 @@
 #include "test/support/catch.h"
 #include "test/support/sshd.h"
 
-// A test on a machine without sshd says so instead of failing.
+// A test on a machine without sshd reports that instead of failing.
 #define NEEDS_SSHD()                                  \
   if (!Sshd::available()) {                           \
     WARN("SKIPPED: /usr/sbin/sshd is not installed"); \
@@ -84,7 +84,7 @@ io::awaitable<Result<std::string>> read_some(io::ByteStream& stream, std::size_t
 [[nodiscard]] std::string noise(std::size_t size);
 [[nodiscard]] bool contains(const std::string& text, const std::string& part);
 [[nodiscard]] std::size_t count(const std::string& text, const std::string& part);
-/// A stand-in for dtagent: says its arguments, then echoes.
+/// A stand-in for dtagent: prints its arguments, then echoes.
 [[nodiscard]] std::vector<std::string> fake_bundle(const Sshd& sshd);
 
 }  // namespace dt::test
