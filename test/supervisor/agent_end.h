@@ -1,4 +1,4 @@
-/// An agent of a test's own: what a link says to it, and the few things it answers.
+/// A test's own agent: records a link's messages and answers a few of them.
 #pragma once
 
 #include <algorithm>
@@ -44,14 +44,14 @@ struct AgentEnd {
     return std::find(types.begin(), types.end(), type) != types.end();
   }
   bool with_start;
-  bool obeys;  ///< Answers a greeting and ends when it is told to, by itself.
+  bool obeys;  ///< Answers AgentHello and closes on Shutdown by itself.
   io::FrameChannel channel;
   std::vector<std::uint16_t> types;
   std::optional<std::uint32_t> grace;
   bool closed = false;
 };
 
-/// A backend's open(): a connection whose other end is put behind `ends`.
+/// A backend's open(): a connection whose other end is appended to `ends`.
 inline std::unique_ptr<io::ByteStream> connect_agent(Loop& loop,
                                                      const launcher::AgentCommand& command,
                                                      std::vector<std::unique_ptr<AgentEnd>>& ends,

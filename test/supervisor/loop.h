@@ -1,4 +1,4 @@
-/// What the supervisor's tests share: a folder of their own, a loop, waits with a deadline.
+/// Shared by the supervisor's tests: a temporary folder, a loop, waits with a deadline.
 #pragma once
 
 #include <fcntl.h>
@@ -85,7 +85,7 @@ struct Loop {
   }
 };
 
-/// A loop with a volume client on it, whose helper is the real program.
+/// A loop with a volume client, whose helper is the real program.
 struct VolumeLoop : Loop {
   explicit VolumeLoop(supervisor::VolumeClient::Options options = {})
       : volume(context.get_executor(), with_helper(std::move(options))) {

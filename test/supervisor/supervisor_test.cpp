@@ -27,8 +27,8 @@ struct Supervised : Loop {
   std::vector<std::unique_ptr<AgentEnd>> ends;  ///< One per connection, first one first.
   bool refuses = false;                         ///< No connection can be made.
   int tries = 0;
-  int unnamed = 0;  ///< So many more lookups of the host's address fail.
-  Duration slow{};  ///< What a connection takes.
+  int unnamed = 0;  ///< How many more lookups of the host's address fail.
+  Duration slow{};  ///< Duration of connecting.
   std::optional<int> code;
   std::unique_ptr<Supervisor> supervisor;
 
@@ -80,7 +80,7 @@ struct Supervised : Loop {
     CHECK(finished());
   }
 
-  /// What an earlier supervisor left: its journal, and no process of its own.
+  /// Starts from the journal of an earlier supervisor, which left no process.
   void resume(const std::vector<Record>& records) {
     options.resume = true;
     REQUIRE(io::make_private_dir(spec.state_dir));
@@ -106,7 +106,7 @@ struct Supervised : Loop {
     REQUIRE(until([&] { return code.has_value(); }));
     return *code;
   }
-  /// The connection with this number, once it said so much.
+  /// Connection number `n`, once it sent a message of this type.
   AgentEnd& told(std::size_t n, std::uint16_t type) {
     REQUIRE(until([&] { return ends.size() > n && ends[n]->was_told(type); }));
     return *ends[n];
@@ -120,7 +120,7 @@ struct Supervised : Loop {
   std::string host_worker() { return slurp(job_dir + "/host_worker"); }
 };
 
-/// As far as a first supervisor of the job may have come.
+/// The first records of a job's journal.
 std::vector<Record> begun() {
   const Host host{"", "a", 0};
   return {JobBegan{{host}, {}}, TermBegan{Term(1)}, AgentKnown{host, "boot", 7}};
@@ -492,7 +492,7 @@ TEST_CASE("supervisor: a change that an earlier term has not told is told once")
                   joins, WorkerGone{WorkerId(1), {0, 9}, "", {removed}}});
   Supervised job;
   const std::string events = job.dir / "job/.dtlaunch/j/events.jsonl";
-  // Of the last line a half: the helper, too, was killed.
+  // Half of the last line: the helper was killed, too.
   const std::string other = R"({"n":0,"event":"committed"})"
                             "\n";
   const std::string first = R"({"n":1,"event":"worker_added","seq":0})"
@@ -528,15 +528,15 @@ TEST_CASE("supervisor: a change that an earlier term has not told is told once")
 TEST_CASE("supervisor: only a folder that has a job is said to have one") {
   Supervised job;
   fs::create_directory(job.spec.state_dir);
-  fs::permissions(job.spec.state_dir, fs::perms(0755));  // not ours alone: refused
+  fs::permissions(job.spec.state_dir, fs::perms(0755));  // others may read it: refused
   job.start();
   CHECK(job.end() == kExitFailure);
 }
 
 namespace {
 
-/// The journal cannot grow while this lives; a limit of this process's files stands for a full
-/// disk.
+/// The journal cannot grow during its lifetime; a file size limit of this process stands for a
+/// full disk.
 struct FullDisk {
   explicit FullDisk(const std::string& journal) {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -569,7 +569,7 @@ TEST_CASE("supervisor: while the journal's disk is full nothing is decided; then
     return says(status, "File too large");
   }));
   CHECK_FALSE(job.code);
-  CHECK(job.ends.size() == 1);  // b is not reached: nobody has journalled that it is wanted
+  CHECK(job.ends.size() == 1);  // b is not connected: its addition is not journalled
   full.reset();
   CHECK(job.told(1, AgentHello::kType).with_start);
   status = job.wait(job.ask(R"({"op":"status"})"));

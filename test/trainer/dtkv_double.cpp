@@ -10,7 +10,8 @@ struct dtkv_store {
     std::vector<float> momentum;
     bool has_optimizer = false;
   };
-  /// What an operation on its way reads, as it was then, and writes when it is done.
+  /// What an operation in flight reads (`was` is its value at the start) and writes when it is
+  /// done.
   struct Piece {
     const float* from = nullptr;
     std::vector<float> was;

@@ -60,7 +60,7 @@ TEST_CASE("dttrain trains on generated digits, reports, saves, and goes on from 
   CHECK(metrics[1]["epoch"] == 1);
   CHECK(metrics[1]["validation_accuracy"] > 0.8);
   CHECK(metrics[1]["samples_per_s"] > 0);
-  // The only worker's own: it has not waited for anybody else's steps.
+  // The only worker does not wait for other workers' steps.
   CHECK(metrics[1]["worker_samples_per_s"] >= metrics[1]["samples_per_s"]);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("dttrain on several devices keeps the statistics of BatchNorm together
   const auto ended = run(what + " --num-epochs 2 --metrics-json " + folder.file("metrics"));
   INFO(ended.output);
   REQUIRE(ended.exit_code() == 0);
-  // What was measured after the epoch is what its checkpoint begins with.
+  // The accuracy after the epoch is the accuracy with which its checkpoint begins.
   const auto again =
       run(what + " --num-epochs 3 --load-epoch 2 --metrics-json " + folder.file("metrics"));
   INFO(again.output);

@@ -14,14 +14,14 @@ namespace {
 using dt::test::dtkv_double;
 using Calls = std::vector<std::string>;
 
-/// What a test wants of the network.
+/// A test's options for the network.
 struct Wishes {
   bool says_use = true;
   bool forgets_second = false;
   bool throws_in_backward = false;
 };
 
-/// Two layers of a bucket each and one without use; notes what it does among the double's calls.
+/// Two layers of one bucket each and an unused one; records its passes among the double's calls.
 class TwoLayers final : public dt::Network {
  public:
   explicit TwoLayers(Wishes wishes)
@@ -63,7 +63,7 @@ dt::Result<dt::FitEnd> fit(Wishes wishes, uint32_t steps) {
   return module.fit(kv, iterator, {.num_epochs = 1, .say = [](std::string_view) {}});
 }
 
-/// The calls from the first `begin` on, without those named in `but`.
+/// The calls from the first `begin` on, without those in `but`.
 Calls calls_from(const std::string& begin, const Calls& but) {
   const auto& calls = dtkv_double().calls;
   Calls found;
@@ -82,7 +82,7 @@ TEST_CASE("each bucket leaves as backward has it and is waited for where forward
   REQUIRE(fit({}, 2));
   auto calls = calls_from("forward first", kBiases);
   calls.resize(14);
-  // Of the first step nothing is on its way; a bucket's name is its first key.
+  // In the first step no operation is in flight; a bucket's name is its first key.
   CHECK(calls == Calls{"forward first", "forward second", "push second.weight", "backward first",
                        "push first.weight", "push unused.weight",  //
                        "wait first.weight", "forward first", "wait second.weight", "forward second",

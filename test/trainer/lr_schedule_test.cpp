@@ -28,7 +28,7 @@ TEST_CASE("a growing world moves the learning rate smoothly, never past its new 
     before = rate;
   }
   CHECK(near(learning_rate(options, 3, 10, grown), 0.2));
-  // The epoch after begins where this one ended.
+  // The next epoch begins at the rate at which this one ended.
   CHECK(near(learning_rate(options, 4, 0, {.initial = 2, .last = 4, .now = 4}), 0.2));
 }
 

@@ -35,7 +35,7 @@ dt::DataPair digits(uint32_t train, uint32_t test) {
   return {dt::generate_digits(train, 1), dt::generate_digits(test, 2), "generated"};
 }
 
-/// Counts how often, and for which world, iterators were asked for.
+/// Records how often, and for which world, iterators were requested.
 class Recorder final : public dt::BaseDataIterator {
  public:
   Recorder(const dt::DataPair& data, dt::BatchOptions options) : inner_(data, options) {}
@@ -120,7 +120,7 @@ TEST_CASE("the accuracy of an epoch is that of the model that is saved") {
   Folder folder;
   const auto prefix = (folder.path / "net").string();
   auto kv = new_store();
-  // Other workers' statistics are far from this one's, and so is the mean.
+  // Other workers' statistics, and so the mean, differ much from this one's.
   dtkv_double().on_value = [](const std::string& key, std::vector<float>& value) {
     if (key.ends_with("running_mean"))
       for (size_t i = 0; i < value.size(); i += 2) value[i] += 1.5F;
@@ -177,7 +177,7 @@ TEST_CASE("counts and samples of an epoch are those of all workers, exact") {
   const double right = got.epochs[0].eval_accuracy * static_cast<double>(100 + kOthers);
   CHECK(std::llround(right) >= kOthers);
   CHECK(std::llround(right) <= kOthers + 100);
-  // Their number of steps differs: this worker's weights may lack some of them.
+  // The other workers' number of steps differs: this worker's weights may lack some steps.
   const auto& calls = dtkv_double().calls;
   const auto shared = std::ranges::find(calls, "push dttrain.steps");
   const auto counted = std::ranges::find(calls, "push dttrain.counts");
@@ -186,8 +186,8 @@ TEST_CASE("counts and samples of an epoch are those of all workers, exact") {
 
 TEST_CASE("an augmented picture depends on seed, epoch and sample alone") {
   const auto data = digits(101, 0);
-  // Each sample's picture of an epoch, as a hash. The labels tell too little: by its place in the
-  // common order.
+  // Each sample's picture of an epoch, as a hash, by its place in the common order, since labels
+  // do not identify a sample.
   using Seen = std::vector<uint64_t>;
   const auto seen_by = [&](uint32_t world, uint32_t epoch, int times, uint64_t seed = 5) {
     auto kv = new_store();
@@ -408,7 +408,7 @@ TEST_CASE("an empty share of a step is pushed with no samples and the common ste
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(9, 0);
-  // Two workers, four samples a step: the third step has one sample, and rank 0 none of it.
+  // Two workers, four samples a step: the third step has one sample, and rank 0 has none.
   dt::DatasetIterator iterator(data, {.per_worker = 2});
   dtkv_double().boundaries = {view(0, 2, 0, 0)};
   REQUIRE(fit(module, kv, iterator, {.num_epochs = 1}).end);

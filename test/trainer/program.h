@@ -11,7 +11,7 @@
 namespace dt::test {
 
 struct Ended {
-  int status = 0;  ///< As of waitpid.
+  int status = 0;  ///< Status from waitpid.
   std::string output;
   [[nodiscard]] int exit_code() const { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
   [[nodiscard]] bool says(const std::string& text) const {

@@ -13,7 +13,7 @@ TEST_CASE("pulse: a worker's rate is that of the last seconds, across epochs tha
   CHECK_FALSE(pulse.steps_per_s(worker));
   pulse.progress(worker, 10, Time(0s));
   pulse.progress(worker, 30, Time(4s));
-  CHECK_FALSE(pulse.steps_per_s(worker));  // of too short a time
+  CHECK_FALSE(pulse.steps_per_s(worker));  // the time is too short
   pulse.progress(worker, 5, Time(6s));     // a new epoch: 20 + 5 steps in 6 s
   REQUIRE(pulse.steps_per_s(worker));
   CHECK(*pulse.steps_per_s(worker) == Approx(25.0 / 6));

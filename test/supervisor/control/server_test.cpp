@@ -33,7 +33,7 @@ struct Served : Loop {
   static io::awaitable<std::string> echo(std::string request) { co_return "you said " + request; }
 };
 
-/// A dtctl or dtlaunch: collects what it is sent, once reading.
+/// A dtctl or dtlaunch: collects the frames that it receives if it reads.
 struct Peer {
   Served& served;
   io::FrameChannel channel;

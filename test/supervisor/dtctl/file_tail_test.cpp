@@ -25,7 +25,7 @@ TEST_CASE("file tail: a long file comes in pieces, and what is appended after it
   CHECK(read == written);
   std::ofstream(path, std::ios::app) << "more\n";
   CHECK(tail.more() == "more\n");
-  // Set aside with something unread at its end, which comes first.
+  // Rotated with an unread line at its end, which comes first.
   std::ofstream(path, std::ios::app) << "last\n";
   std::filesystem::rename(path, path + ".1");
   std::ofstream(path) << "new\n";

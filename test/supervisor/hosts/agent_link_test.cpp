@@ -18,7 +18,7 @@ struct Linked : Loop, launcher::Backend {
   bool gone = false;
   std::unique_ptr<AgentLink> link;
 
-  /// The limits are for agents that do not say anything; the others' bear a busy machine.
+  /// Shorter limits are for silent agents; the default ones allow for a busy machine.
   explicit Linked(Duration answer_deadline = 20s, Duration silence_limit = 20s) {
     AgentLink::Options options;
     options.job = "j";

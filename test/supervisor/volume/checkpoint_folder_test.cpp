@@ -8,7 +8,7 @@ using namespace dt::supervisor;
 
 namespace {
 
-/// A folder of checkpoints with what two servers have written of epoch 3, in generation 7.
+/// A folder of checkpoints with two servers' files of epoch 3, in generation 7.
 struct Written {
   TempDir dir;
   VolumeLoop loop;
@@ -77,7 +77,7 @@ TEST_CASE("checkpoints: of an epoch that was run twice the later one stays", "[c
   REQUIRE(w.seal(12));
   CHECK(io::read_manifest(w.dir / "epoch-000003")->generation == Generation(12));
   CHECK(w.names() == Names{"epoch-000003", "epoch-000003.g7.partial"});
-  // Another job's is none of ours to replace.
+  // Another job's checkpoint must not be replaced.
   w.write(20);
   w.manifest.job = "other";
   CHECK_FALSE(w.seal(20));
@@ -116,7 +116,7 @@ TEST_CASE("checkpoints: the oldest go, and what was given up; what is no checkpo
   }
   REQUIRE(w.prune(2));
   CHECK(w.names() == Names{"epoch-000002", "epoch-000003", "epoch-000004.g8.partial", "mine"});
-  // A folder in a checkpoint is none of ours: it is left, and said.
+  // A folder inside a checkpoint is not ours: it is left, and reported.
   fs::create_directories(w.dir / "epoch-000002/theirs/more");
   CHECK_FALSE(w.prune(1));
   CHECK(fs::exists(w.dir / "epoch-000002/theirs/more"));

@@ -131,7 +131,7 @@ TEST_CASE("volume: stalled, a call fails at its deadline; afterwards everything 
   options.deadline = 500ms;
   VolumeLoop loop(options);
   auto& v = loop.volume;
-  // The helper has to be started first, which may take longer than that.
+  // The helper must be started first, which may take longer than the deadline.
   REQUIRE(loop.until([&] { return loop.wait(v.exists(dir.path())).has_value(); }));
   REQUIRE(loop.wait(v.append(dir / "log", "0\n")));
   REQUIRE(::kill(v.helper_pid(), SIGSTOP) == 0);
@@ -146,7 +146,7 @@ TEST_CASE("volume: stalled, a call fails at its deadline; afterwards everything 
   CHECK(v.stalled_for() >= 500ms);
 
   for (int i = 1; i <= 50; ++i) v.queue_append(dir / "log", fmt::format("{}\n", i), Loss::kNever);
-  // Given up before it was begun: it must not be done when the volume wakes up.
+  // Timed out before it began: it must not be done when the volume continues.
   CHECK_FALSE(loop.wait(v.write_new(dir / "late", "x")));
   REQUIRE(::kill(v.helper_pid(), SIGCONT) == 0);
   REQUIRE(loop.wait(v.drain(20s)));

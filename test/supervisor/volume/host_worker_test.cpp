@@ -47,8 +47,8 @@ struct Watched {
     if (const auto* r = std::get_if<FileRefused>(&result)) return "refused " + r->why;
     return "cleared";
   }
-  /// A shell command in the folder; what follows it in the background goes on while the loop waits
-  /// for the first decision.
+  /// Runs a shell command in the folder and returns the first decision. Its background commands
+  /// continue while the loop waits for that.
   std::string after(const std::string& command) {
     said.clear();
     REQUIRE(std::system(("cd " + dir.path() + " && " + command).c_str()) == 0);
@@ -92,7 +92,7 @@ TEST_CASE("host_worker: saved by vim, in place and by rename", "[host_worker]") 
 
 TEST_CASE("host_worker: a truncate with the content a second later is one edit", "[host_worker]") {
   Watched w;
-  // The second half comes while the loop looks at the file.
+  // The content is written while the loop watches the file.
   CHECK(w.after(": > host_worker; (sleep 1; echo 10.0.0.7 > host_worker) &") ==
         "accepted 10.0.0.7");
 }

@@ -12,7 +12,7 @@ namespace {
 
 LockHolder holder_of_job(const std::string& job) { return this_process(job); }
 
-/// The pid of a process that has been and gone.
+/// The pid of a process that has ended.
 std::int64_t gone_pid() {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(0);
@@ -50,7 +50,7 @@ TEST_CASE("job lock: one whose process is gone is taken over", "[job_lock]") {
   for (LockHolder& old : stale) old.job = "old";
   stale[0].pid = gone_pid();
   stale[0].start = 12345;
-  stale[1].start += 1;  // the pid lives, as another process
+  stale[1].start += 1;  // the pid belongs to another process
   stale[2].boot_id = "an earlier boot";
   for (const auto& old : stale) {
     fs::create_directories(dir / ".dtlaunch");
@@ -89,7 +89,7 @@ TEST_CASE("job lock: one of another host is never taken over; the remedy is name
   CHECK(taken.error().message.find(name + ", boot another boot)") != std::string::npos);
   CHECK(taken.error().message.find("rm " + (dir / ".dtlaunch/lock")) != std::string::npos);
   CHECK(slurp(dir / ".dtlaunch/lock") == to_json(far));
-  // By force it is, and the one who had it can see that.
+  // With force it is taken, and the previous holder can see that.
   const LockHolder me = holder_of_job("new");
   const auto forced = loop.wait(take_job_lock(loop.volume, dir.path(), me, true));
   REQUIRE(forced);
@@ -143,7 +143,7 @@ TEST_CASE("job lock: the host's name may change under a job", "[job_lock]") {
   before.host = "before-dhcp";
   CHECK(is_stale(before, holder_of_job("same")));
   before.job = "another";
-  CHECK_FALSE(is_stale(before, holder_of_job("same")));  // its process lives, and is seen
+  CHECK_FALSE(is_stale(before, holder_of_job("same")));  // its process lives and is visible
   before.pid = gone_pid();
   CHECK(is_stale(before, holder_of_job("same")));
 }
@@ -169,7 +169,7 @@ TEST_CASE("job lock: one that is just being written is waited for", "[job_lock]"
     taken.emplace(std::move(result));
   };
   loop.group.spawn(take());
-  // Requests are served in turn: after as many of ours the empty lock has been read.
+  // Requests are served in order: after these the empty lock has been read.
   for (int i = 0; i < 5; ++i) REQUIRE(loop.wait(loop.volume.exists(dir.path())));
   spill(dir / ".dtlaunch/lock", to_json(holder_of_job("first")));
   REQUIRE(loop.until([&] { return taken.has_value(); }));
