@@ -1,4 +1,4 @@
-/// What `--version` says. A library of its own (dt_version), linked by programs only, so that a
+/// The text of `--version`. A library of its own (dt_version), linked by programs only, so that a
 /// new commit rebuilds one small file.
 #pragma once
 

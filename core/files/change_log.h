@@ -2,8 +2,8 @@
 ///
 ///     <SEQ> ADDED|REMOVED <host> <nanoseconds since 1970>
 ///
-/// SEQ counts from 0 without gaps. The file is a copy of what the journal says; these functions say
-/// what is still missing in it.
+/// SEQ counts from 0 without gaps. The file is a copy of lines in the journal; these functions
+/// compute what it still lacks.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct ChangeLogWork {
 };
 
 /// `existing`: the file's bytes (empty if there is none), `journalled`: every line from SEQ 0 on.
-/// A last line that was written in part is cut and written again. Anything else that the journal
-/// does not say is somebody's own: kInvalid names the line and the file is to be left alone.
+/// A last line that was written in part is cut and written again. Any other difference from the
+/// journal is a change by others: kInvalid names the line and the file is to be left alone.
 [[nodiscard]] Result<ChangeLogWork> change_log_work(std::string_view existing,
                                                     const std::vector<LogLine>& journalled);
 

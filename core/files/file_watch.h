@@ -34,12 +34,12 @@ struct Observation {
 
 /// A new wanted list.
 struct FileAccepted {
-  std::uint64_t hash = 0;  ///< Of the text; names the edit in logs.
+  std::uint64_t hash = 0;  ///< Hash of the text; names the edit in logs.
   std::string text;
   std::vector<HostLine> lines;  ///< Never empty.
 };
 
-/// The content is unusable; said once per change. `why` is a sentence for the console.
+/// The content is unusable; reported once per change. `why` is a sentence for the console.
 struct FileRefused {
   std::string why;
 };

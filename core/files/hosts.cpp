@@ -61,7 +61,7 @@ struct Range {
 };
 struct Piece {
   std::string literal;
-  std::vector<Range> ranges;  ///< Empty: the literal is meant.
+  std::vector<Range> ranges;  ///< Empty: the literal counts.
 };
 
 /// "1,3,5-7": the inside of brackets that begin before `at`.

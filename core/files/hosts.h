@@ -51,7 +51,7 @@ struct HostSlots {
 };
 
 /// Every host of `text` in order, ranges expanded. The error names `file`, line and column, shows
-/// the word and says what was expected: "hosts:3:9: ...". At most 65536 hosts.
+/// the word and what was expected: "hosts:3:9: ...". At most 65536 hosts.
 [[nodiscard]] Result<std::vector<HostLine>> parse_hosts(std::string_view text,
                                                         std::string_view file);
 
@@ -59,13 +59,14 @@ struct HostSlots {
 [[nodiscard]] std::vector<HostSlots> sum_slots(const std::vector<HostLine>& lines);
 
 /// A line that gives no user or port takes them from the `known` host of the same name, if exactly
-/// one host has that name. So `host_worker` may say just the address that `hosts` gave a port to.
+/// one host has that name. So `host_worker` may give just the address of a host whose port `hosts`
+/// has.
 [[nodiscard]] std::vector<HostLine> adopt(std::vector<HostLine> lines,
                                           const std::vector<Host>& known);
 
 /// The hosts of `count` workers, worker 0 first: round robin over the hosts, each host at most
 /// `slots` times. When no line gives slots the hosts are cycled without limit. More workers than
-/// slots is kInvalid and says both numbers.
+/// slots is kInvalid and names both numbers.
 [[nodiscard]] Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines,
                                                       std::uint32_t count);
 

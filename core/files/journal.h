@@ -5,7 +5,7 @@
 ///     record = u32 size of type and body | u32 CRC-32C of size, type and body | u16 type | body
 ///
 /// Records are appended one at a time and synced, so only the last one can be torn. A torn tail is
-/// cut; a bad record with a good one behind it is damage, and nothing of the file may be trusted.
+/// cut; a bad record followed by a good one is damage, and the file may not be used.
 #pragma once
 
 #include <cstdint>

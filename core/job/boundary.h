@@ -1,9 +1,9 @@
-/// The view, who has arrived at the next boundary, and which servers know the present commit.
-/// Pure: whether a boundary is complete and which members it waits for; core/job/job.h acts.
+/// The view, the arrivals at the next boundary, and which servers know the present commit. Pure;
+/// core/job/views.h acts on a complete boundary.
 ///
 ///     training --(every contributor arrived)--> committing --(every server acked)--> released
 ///
-/// After a rollback everybody has to arrive, from wherever it is, at the epoch to return to.
+/// After a rollback every member has to arrive at the epoch to return to.
 #pragma once
 
 #include <map>
@@ -32,8 +32,8 @@ class Boundary {
                    const std::vector<WorkerId>& contributors);
   /// A boundary without a change.
   void begin_epoch(Epoch epoch);
-  /// New servers have the values of that epoch's begin: it is the next to begin, whatever the
-  /// present one is. Arrivals and acknowledgements are forgotten; ranks and world size stay.
+  /// New servers have the values at that epoch's begin: it begins next, whatever the present one
+  /// is. Arrivals and acknowledgements are forgotten; ranks and world size stay.
   void roll_back(Generation generation, Epoch epoch);
   /// A commit in mid-epoch. Ranks and world size stay.
   void shrink(Generation generation, const std::vector<WorkerId>& contributors);
@@ -42,7 +42,7 @@ class Boundary {
   [[nodiscard]] Arrival arrive(WorkerId worker, Epoch epoch);
   /// The worker's process has ended.
   void forget(WorkerId worker);
-  /// The plan of the complete boundary has too few members: it waits since then, until it begins.
+  /// The complete boundary has too few members: it waits for more since then.
   void waits_for_members(Time since) { below_least_since_ = since; }
 
   /// The worker waits for its release, into the present epoch or out of the job.
@@ -73,7 +73,7 @@ class Boundary {
   [[nodiscard]] const std::map<WorkerId, Epoch>& arrivals() const { return arrived_; }
   [[nodiscard]] const std::set<WorkerId>& unreleased() const { return unreleased_; }
   [[nodiscard]] bool awaits_release(WorkerId worker) const { return unreleased_.count(worker) > 0; }
-  /// Since when the complete boundary waits for members to be enough; nothing: it does not.
+  /// Since when the complete boundary waits for more members; nothing: it does not.
   [[nodiscard]] const std::optional<Time>& below_least_since() const { return below_least_since_; }
   [[nodiscard]] std::optional<Rank> rank_of(WorkerId worker) const;
 

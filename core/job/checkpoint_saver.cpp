@@ -103,7 +103,7 @@ void CheckpointSaver::apply(const CheckpointTaken& r) {
 }
 
 void CheckpointSaver::apply(const CheckpointTimed& r) {
-  // Wall clocks may have been set: nothing began after now, or took longer than a month.
+  // Wall clocks may have been set: no checkpoint began after now or took longer than a month.
   constexpr std::uint64_t kLongest_ms = std::uint64_t{31} * 24 * 3600 * 1000;
   const std::int64_t now = std::max<std::int64_t>(job_.out.now().wall_ns, 0);
   const std::int64_t began = std::clamp<std::int64_t>(r.began_ns, 0, now);

@@ -1,6 +1,6 @@
-/// Saves the job's checkpoints: at which boundary, whether all servers' files are there, when one
-/// is sealed and counts, and what people are to know where none can be saved. Pure; the policy and
-/// the list of checkpoints are core/job/checkpoints.h.
+/// Saves the job's checkpoints: at which boundary, whether all servers' files exist, when one is
+/// sealed and valid, and why none can be saved. Pure; the policy and the list of checkpoints are
+/// core/job/checkpoints.h.
 #pragma once
 
 #include <optional>
@@ -39,8 +39,8 @@ class CheckpointSaver {
   [[nodiscard]] std::optional<Generation> commit_that_saves() const { return commit_that_saves_; }
   /// Why the last checkpoint was given up; empty: none was since the last good one.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
-  /// That no checkpoint can be saved, why, and what a loss means then; empty: one can, or nobody
-  /// wants one.
+  /// The sentence that no checkpoint can be saved, why, and what a loss means then; empty: one can,
+  /// or none is wanted.
   [[nodiscard]] std::string no_checkpoints(const std::set<Host>& server_hosts) const;
 
  private:

@@ -1,16 +1,18 @@
-/// When the servers save a checkpoint, and which one counts. Pure; core/job/job.h acts.
+/// When the servers save a checkpoint, and which ones are valid. Pure; core/job/checkpoint_saver.h
+/// acts.
 ///
 ///     idle --a boundary that is due--> saving --every server's file is there--> sealing --> idle
 ///                                         `--a server could not: given up--> idle
 ///
-/// A boundary is due by its epoch's number, or by time: the first one behind an epoch that was
-/// trained, then the first one after a while, which is long enough for saving to cost a twentieth
-/// of the time at most. Not the one before the first epoch: servers may hold nothing by then. By
-/// time only while there is a place for checkpoints; by epochs whoever asked for it knows.
+/// A boundary is due by its epoch's number, or by time: the first one after an epoch was trained,
+/// then the first one after an interval that keeps the cost of saving below a twentieth of the
+/// time. The boundary before the first epoch is never due: servers may hold no values yet. By time,
+/// a boundary is due only while there is a place for checkpoints; by epochs, the user answers for
+/// it.
 ///
-/// Servers save at the commit of a boundary, before anybody is released into the epoch, and write
-/// while it runs. Only a sealed checkpoint counts. One at a time: while one is being written, be it
-/// to a volume that stalls, a boundary that is due passes without.
+/// Servers copy their values at the commit of a boundary, before any worker is released into the
+/// epoch, and write them while it runs. Only a sealed checkpoint is valid. One is written at a
+/// time: until it is done, boundaries that are due pass without one, even if the volume stalls.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +34,8 @@ class Checkpoints {
     std::uint32_t header_crc = 0;
     std::uint64_t step = 0;
   };
-  /// What is being written: the values at the beginning of `epoch`, as the commit of `generation`
-  /// found them.
+  /// The checkpoint that is being written: the values at the beginning of `epoch`, copied at the
+  /// commit of `generation`.
   struct Saving {
     Epoch epoch;
     Generation generation;
@@ -44,51 +46,51 @@ class Checkpoints {
   };
 
   struct Policy {
-    std::uint32_t every = 0;  ///< At every so many epochs, at any time; 0: not by epochs.
-    Duration interval{};      ///< Where not by epochs: at least so long apart; 0: never.
-    std::size_t keep = 2;     ///< The newest of those that count are kept.
+    std::uint32_t every = 0;  ///< Epochs between two, whatever the time; 0: not by epochs.
+    Duration interval{};      ///< If not by epochs: the least time between two; 0: never.
+    std::size_t keep = 2;     ///< How many of the newest valid ones are kept.
   };
-  /// Between two begins by time: so many times what the last one took.
+  /// By time, the interval is at least so many times the duration of the last one.
   static constexpr int kLeastShare = 20;
 
   explicit Checkpoints(Policy policy) : policy_(policy) {}
 
-  /// The boundary before this epoch is one for a checkpoint. An epoch that begins once more is not.
+  /// A checkpoint is due at the boundary before this epoch; never if the epoch begins again.
   [[nodiscard]] bool is_wanted(Epoch epoch, Time now) const;
-  /// By time, whether there is a place, and why not; empty: there is. Nothing is saved before.
-  /// True: that is news.
+  /// Sets why there is no place for checkpoints by time; empty: there is one. Until the first call
+  /// none is saved by time. True: this is a change.
   [[nodiscard]] bool place_is(std::string why_not);
-  /// Why there is no place, if it is known that there is none.
+  /// Why there is no place; empty if there is one, or not known.
   [[nodiscard]] const std::string& no_place() const { return no_place_; }
-  /// Of the newest, all files together; 0: none is known of.
+  /// The size of the newest, all files together; 0: not known.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::size_t count() const { return whole_.size(); }
-  /// A boundary that is due passes without, for the last one is still being written. True: a
-  /// note is due; by time, one for each checkpoint.
+  /// A boundary that is due passes without a checkpoint because one is still being written. True:
+  /// a note is due; by time, one for each checkpoint.
   [[nodiscard]] bool is_late();
   /// Nothing is being written.
   [[nodiscard]] bool is_idle() const { return !saving_; }
   [[nodiscard]] const std::optional<Saving>& saving() const { return saving_; }
-  /// Of the newest that is whole.
+  /// The epoch of the newest valid one.
   [[nodiscard]] std::optional<Epoch> newest() const {
     return whole_.empty() ? std::nullopt : std::optional(whole_.back());
   }
-  /// Of the newest that is whole but for this one.
+  /// The epoch of the newest valid one other than this.
   [[nodiscard]] std::optional<Epoch> newest_but(Epoch epoch) const;
 
   // In the journal.
   void begin(Epoch epoch, Generation generation, Time now);
-  /// The newest was begun then, took so long and is so large.
+  /// When the newest was begun, its duration and its size.
   void timed(Time began, Duration took, std::uint64_t bytes);
   void taken(Epoch epoch);
-  /// That epoch begins once more, from its checkpoint; what is being written is given up.
+  /// That epoch begins again, from its checkpoint; the one being written is given up.
   void roll_back(Epoch epoch);
-  /// It cannot be read: it counts no more.
+  /// It cannot be read: it is not valid any more.
   void damaged(Epoch epoch) { std::erase(whole_, epoch); }
 
-  /// A server's file is there. True, once: all of `servers` files are, seal it.
+  /// A server's file exists. True, once: the files of all `servers` servers exist, seal them.
   [[nodiscard]] bool add(ServerId server, Generation generation, File file, std::size_t servers);
-  /// Only of that generation; false if it is not being written.
+  /// The checkpoint of that generation is being written.
   [[nodiscard]] bool is_about(Generation generation) const {
     return saving_ && saving_->generation == generation;
   }
@@ -98,11 +100,11 @@ class Checkpoints {
   Policy policy_;
   bool has_place_ = false;
   std::string no_place_;
-  std::optional<Time> begun_at_;  ///< The last one of all.
+  std::optional<Time> begun_at_;  ///< When the last one was begun.
   Duration took_{};
   std::uint64_t bytes_ = 0;
   std::optional<Saving> saving_;
-  std::vector<Epoch> whole_;  ///< In their order, which is that of their epochs.
+  std::vector<Epoch> whole_;  ///< The valid ones, in ascending order.
   std::optional<Epoch> last_begun_;
 };
 

@@ -1,6 +1,6 @@
-/// Members that ended with exit code 0 without having been asked to leave. Until another member
-/// arrives at a boundary it is open what that means: the program is over for all of them, or that
-/// one has left. Pure; core/job/job.h decides.
+/// Members that exited with code 0 without a LEAVE. Until another member arrives at a boundary this
+/// is ambiguous: the program has ended for all of them, or that one has left. Pure;
+/// core/job/workers.h decides.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace dt {
 class CleanExits {
  public:
   void ended(WorkerId worker, const Host& host) { undecided_.emplace(worker, host); }
-  /// The others go on: it has left.
+  /// The other members continue: it has left.
   void left(WorkerId worker) { undecided_.erase(worker); }
 
   [[nodiscard]] bool any() const { return !undecided_.empty(); }

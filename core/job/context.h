@@ -1,5 +1,5 @@
-/// What the machines of one job share: its options, the output of the present step, and the facts
-/// that all of them ask for. Job owns it and outlives them. Pure.
+/// What the machines of one job share: its options, the output of the present step, and state that
+/// all of them read. Job owns it, and it outlives them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct JobContext {
   [[nodiscard]] Time now() const { return out.now().at; }
   /// No epoch has begun yet.
   [[nodiscard]] bool initial() const { return !boundary.epoch().has_value(); }
-  /// A member ended with exit code 0, and no other one has arrived at a boundary since.
+  /// A member exited with code 0, and no other one has arrived at a boundary since.
   [[nodiscard]] bool finishing() const { return exits.any(); }
 
   /// The next line of host_worker_log.

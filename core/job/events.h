@@ -1,4 +1,4 @@
-/// What the world tells the job machine, and what the machine asks of the world.
+/// The job machine's inputs (events) and outputs (effects).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct AgentAttached {
   std::vector<ProcessReport> processes;
   AgentPlace place{};
 };
-/// An attached agent keeps other ports than it said before.
+/// The ports that an attached agent reserves have changed.
 struct AgentMoved {
   Host host;
   AgentPlace place;
@@ -42,12 +42,12 @@ struct AgentDetached {
   std::string why;
   bool gone = false;
 };
-/// An attached agent has said nothing since then, for the time after which a host is suspect.
+/// No message has come from an attached agent since then: as long as makes a host suspect.
 struct AgentSilent {
   Host host;
   Time since{};
 };
-/// It says something again.
+/// A message has come from it again.
 struct AgentHeard {
   Host host;
 };
@@ -78,7 +78,7 @@ struct WorkerArrived {
   WorkerId worker;
   Epoch epoch;
   bool join = false;
-  Generation servers;  ///< Which it knows: Servers::since.
+  Generation servers;  ///< The ones that it knows: Servers::since.
 };
 struct ServerListening {
   ServerId server;
@@ -98,18 +98,18 @@ struct TrafficSeen {
   std::vector<WorkerId> disconnected{};
   std::vector<StuckLoop> stuck{};
 };
-/// A worker's data connections brought bytes from these servers since its last word.
+/// A worker received data from these servers since its last report.
 struct ServerDataSeen {
   WorkerId worker;
   std::vector<ServerId> servers;
 };
-/// A worker says where it is.
+/// A worker reports its position.
 struct WorkerProgress {
   WorkerId worker;
   Epoch epoch;
   std::uint64_t step = 0;
 };
-/// Answers Inspect: what the process does, by its kernel.
+/// Answers Inspect: the process's state in the kernel.
 struct ProcessInspected {
   ProcessId process;
   std::string text;
@@ -119,7 +119,7 @@ struct ServerSaved {
   ServerId server;
   Saved saved;
 };
-/// A server cannot begin with its checkpoint, and will exit next.
+/// A server cannot load its checkpoint, and will exit next.
 struct CheckpointUnusable {
   ServerId server;
   std::string why;
@@ -129,17 +129,17 @@ struct CheckpointSealed {
   Generation generation;
   std::string why;  ///< Empty: it is whole.
 };
-/// dtctl add names a host that has empty places: so many of them are to be filled.
+/// dtctl add names a host with empty places: `count` of them are to be filled.
 struct PlacesAsked {
   Host host;
   std::uint32_t count = 0;
 };
-/// Ctrl-C, dtctl stop, or the console went away.
+/// Ctrl-C, dtctl stop, or the console was closed.
 struct StopAsked {
   std::string why;
   std::int32_t exit_code = 130;
 };
-/// Time passes; deadlines are looked at. About every 100 ms.
+/// Time passes; deadlines are checked. About every 100 ms.
 struct Tick {};
 
 /// Whether there is a place for checkpoints by time: a volume that every base host sees, with room.
@@ -163,13 +163,13 @@ struct Append {
 };
 /// Reach the host's agent; start one if `start` and none is there. Answered by AgentAttached or
 /// AttachFailed (no agent there and `start` false: AgentDetached with `gone`); after a success the
-/// link is kept up by the shell (AgentDetached tells a break).
+/// link is kept up by the caller (AgentDetached reports a break).
 struct Attach {
   Host host;
   bool start = false;
 };
-/// Let go of a host: if its link is up its agent is told to stop everything and end, else it is no
-/// longer tried (the agent ends by its orphan timeout).
+/// Release a host: its agent is to stop everything and exit. If its link is down, no further try is
+/// made (the agent exits at its orphan timeout).
 struct ReleaseHost {
   Host host;
 };
@@ -189,19 +189,19 @@ struct StartServer {
   ServerId server;
   Host host;
   std::uint32_t index = 0;                         ///< Among the servers.
-  std::optional<Epoch> checkpoint = std::nullopt;  ///< Of this job, to begin with; none: the job's.
+  std::optional<Epoch> checkpoint = std::nullopt;  ///< To load; none: the inherited one, if any.
 };
 struct Stop {
   ProcessId process;
   Host host;
   Duration grace{};
 };
-/// Ask what a process does at this moment: answered by ProcessInspected, if it can be.
+/// Query a process's state: answered by ProcessInspected, if that is possible.
 struct Inspect {
   ProcessId process;
   Host host;
 };
-/// The process's end is journalled; its agent may forget it.
+/// The process's exit is journalled; its agent may forget it.
 struct Acknowledge {
   ProcessId process;
   Host host;
@@ -226,19 +226,19 @@ struct TellCommit {
   Host host;
   ServerCommit message;
 };
-/// Every server's file of a checkpoint is there: make it count. Answered by CheckpointSealed, after
-/// tries enough; older checkpoints beyond those to be kept go then.
+/// Every server's file of a checkpoint exists: make the checkpoint valid, with retries, and delete
+/// older ones beyond those to be kept. Answered by CheckpointSealed.
 struct SealCheckpoint {
   Checkpoints::Saving what;
 };
-/// For people: one line of the story, for the console and events.jsonl.
+/// One line for the console and events.jsonl.
 struct Note {
   enum class Kind : std::uint8_t {
     kInfo,
     kLaunch,   ///< A process is being launched.
     kCommit,   ///< The view changed.
-    kRefusal,  ///< Something asked for is not done.
-    kFailure,  ///< Something failed; what is done about it.
+    kRefusal,  ///< A request is not carried out.
+    kFailure,  ///< A failure, and the reaction to it.
     kMeasure,  ///< Only for events.jsonl.
   };
   Kind kind = Kind::kInfo;
@@ -247,7 +247,7 @@ struct Note {
   std::optional<WorkerId> worker = std::nullopt;
   std::optional<Host> host = std::nullopt;
   std::vector<std::pair<std::string, double>> numbers = {};  ///< Fields of the event.
-  std::optional<LogLine> line = std::nullopt;  ///< Of host_worker_log: it says the same.
+  std::optional<LogLine> line = std::nullopt;  ///< The same change in host_worker_log.
 };
 /// The job is over: stop everything everywhere (TERM, then KILL after `grace`), then report.
 struct End {

@@ -1,6 +1,6 @@
-/// Tries that bring the job no further: deaths of members and failed starts since an epoch was
-/// completed, and losses of servers since an epoch began that never had. With too many of them the
-/// job ends. Pure.
+/// Restarts without progress: deaths of members and failed starts since the last completed epoch,
+/// and losses of servers since the last epoch that began for the first time. Too many end the job.
+/// Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-/// Worker-seconds that members had, and those of them in which they waited for something other than
-/// their own work, by cause. Sums only; core/job/lost_time.h counts. Pure.
+/// Worker-seconds of members, and the lost ones among them, in which they waited for something
+/// other than their own work, by cause. Sums only; core/job/lost_time.h measures. Pure.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ class Goodput {
     lost_ = std::move(lost);
   }
 
-  /// Since the begin of the job; what a dead supervisor had not journalled is missing.
+  /// Since the begin of the job, without the time that a dead supervisor had not journalled.
   [[nodiscard]] const std::map<std::string, Duration>& by_cause() const { return lost_; }
   [[nodiscard]] Duration lost() const;
   [[nodiscard]] Duration total() const { return total_; }

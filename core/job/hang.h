@@ -1,13 +1,12 @@
-/// Who keeps the others waiting in the middle of an epoch, by what servers report: whom open rounds
-/// wait for, who waits there, and who did something. Pure. It only measures; core/job/job.h
-/// decides.
+/// Which workers block an epoch, by the servers' reports: the workers that open rounds lack, those
+/// that wait in them, and those that were active. Pure. It only measures; core/job/stalls.h adds up
+/// the time and core/job/stragglers.h decides.
 ///
-/// Others wait for a worker where an open round lacks its part and it waits in no round itself. So
-/// a slow worker that waits for another is not meant, nor one after its last round of the epoch.
-/// How long that lasts is core/job/stalls.h's matter.
+/// Others wait for a worker if an open round lacks its part and it waits in no round itself. That
+/// excludes a slow worker that waits for another, and one after its last round of the epoch.
 ///
-/// A worker stands still if it is connected and nothing comes, not even the beats of the library's
-/// own thread: then nobody needs to wait for it, and it may be the only one.
+/// A worker stands still if it is connected and sends nothing, not even the heartbeats of the
+/// library's own thread. This holds for the only worker, too, which no other waits for.
 #pragma once
 
 #include <map>
@@ -22,11 +21,11 @@
 
 namespace dt {
 
-/// Where a worker last said it was.
+/// The position that a worker last reported.
 struct Position {
   Epoch epoch;
   std::uint64_t step = 0;
-  Time since{};  ///< When it was first said.
+  Time since{};  ///< When it was first reported.
 };
 
 class HangWatch {
@@ -37,20 +36,20 @@ class HangWatch {
     std::vector<WorkerId> waiting;
   };
 
-  /// Whose data connections showed life, be it a beat, and who has none and may mean it.
+  /// Workers whose data connections showed life, at least a heartbeat, and those without any.
   void signs_of_life(const std::vector<WorkerId>& alive, const std::vector<WorkerId>& disconnected,
                      Time now);
   void report(ServerId server, const Report& report);
-  /// True if the worker was not there yet.
+  /// True if the position is new.
   bool progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now);
   void forget(WorkerId worker);
-  /// Others serve from now on.
+  /// New servers replace those that reported.
   void forget_servers() { reports_.clear(); }
 
-  /// Workers that others wait for and that wait for nobody.
+  /// Workers that others wait for and that do not wait themselves.
   [[nodiscard]] std::set<WorkerId> waited_for() const;
   [[nodiscard]] std::set<WorkerId> standing_still(Time now) const;
-  /// It waits in a round for somebody.
+  /// It waits in a round.
   [[nodiscard]] bool waits(WorkerId worker) const;
   [[nodiscard]] std::optional<Position> position(WorkerId worker) const;
 

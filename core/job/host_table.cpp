@@ -12,7 +12,7 @@ void HostTable::begin(const std::set<Host>& needed) {
   for (const Host& host : needed) {
     HostState& h = hosts_[host];
     h.link = h.has_agent() ? Link::kDown : Link::kAttaching;
-    // Nothing is known of its life until it had time to be reached.
+    // Its silence counts only after the time it takes to reach it.
     if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
     job_.out.add(Attach{host, !h.has_agent()});
   }

@@ -20,8 +20,8 @@
 
 namespace dt {
 
-/// How long a supervisor that is new, or was cut off, may take to reach the agents before silence
-/// counts.
+/// How long after its start or its isolation a supervisor may take to reach the agents before their
+/// silence counts.
 inline constexpr Duration kReattachGrace = std::chrono::seconds(15);
 
 struct HostState {
@@ -37,10 +37,10 @@ struct HostState {
   std::string why;    ///< Last failure.
   std::string check;  ///< What failed then: reach, prepare, start (until its first epoch), run.
   std::string boot_id;
-  std::uint64_t incarnation = 0;  ///< That of the agent its processes belong to; 0: none yet.
+  std::uint64_t incarnation = 0;  ///< Incarnation of its processes' agent; 0: none yet.
   bool had_agent = false;         ///< An agent of the job was attached once.
-  AgentPlace place;               ///< That of the last agent.
-  /// It was down for so long that it would have been lost, but for this supervisor being cut off.
+  AgentPlace place;               ///< Place of the last agent.
+  /// When it was last kept although it was silent for too long: this supervisor is cut off.
   std::optional<Time> spared_at;
 
   /// Processes of the job may exist here.
@@ -71,7 +71,7 @@ class HostTable {
   void detached(const AgentDetached& e);
   /// The host answers that no agent is there.
   void agent_gone(const Host& host);
-  /// The job forgets the agent: nothing of the job runs there.
+  /// The job forgets the agent: no process of the job runs there.
   void forget_agent(const Host& host);
   void silent(const AgentSilent& e);
   void heard(const AgentHeard& e);
@@ -86,9 +86,9 @@ class HostTable {
   /// Something failed before a process ran: counts the try and sets the next one's time.
   /// `is_start`: base workers or servers wait for it; then too many tries end the job.
   void failed(const Host& host, std::string check, const std::string& why, bool is_start);
-  /// A member died here; `budget`: deaths that are made good.
+  /// A member died here; `budget`: the number of restarts.
   void member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget);
-  /// Why, for people; sets the time of the restart.
+  /// Notes the death, and sets the time of the restart.
   void restart_later(const Host& host, WorkerId worker, const std::string& reason,
                      std::uint32_t budget);
   /// One of its workers became a member.
@@ -109,9 +109,9 @@ class HostTable {
   /// Starts its data check; nothing if it is under way.
   void prepare(const Host& host);
   void spare(const Host& host) { hosts_[host].spared_at = job_.now(); }
-  /// Silent for too long: nothing there counts any more.
+  /// Silent for too long: its processes count as dead.
   void lost(const Host& host);
-  /// Nothing is wanted there and nothing runs there.
+  /// Releases a host where no worker is wanted and no process runs.
   void let_go(const Host& host);
   /// Ends the job, naming every base host that could not be reached or prepared.
   void end_failed_start();
@@ -122,11 +122,11 @@ class HostTable {
   void apply(const AgentPlaced& r) { hosts_[r.host].place = r.place; }
 
   [[nodiscard]] const std::map<Host, HostState>& all() const { return hosts_; }
-  /// A host that is not known yet is like one that was never reached.
+  /// A default row for a host that is not known.
   [[nodiscard]] const HostState& at(const Host& host) const;
   [[nodiscard]] bool is_up(const Host& host) const { return at(host).link == Link::kUp; }
   [[nodiscard]] bool is_cooling(const Host& host) const;
-  /// Something may be started there.
+  /// A process may be started there.
   [[nodiscard]] bool usable(const Host& host) const;
   [[nodiscard]] bool is_given_up(const Host& host) const { return at(host).given_up; }
   /// Its agent is attached and not silent.

@@ -15,12 +15,12 @@ std::optional<HostWatch::Lost> HostWatch::tick() {
     const Time down_since = hosts_.liveness().down_since(host).value_or(job_.now());
     const Duration down = job_.now() - down_since;
     const bool serves = servers_.serves(host);
-    // With no link at all, or no word from any server, it is this supervisor that is cut off:
+    // With no link at all, or no report from any server, it is this supervisor that is cut off:
     // nothing is decided until the agents have certainly stopped everything by themselves.
     const bool spared = (alone || (blind && !serves)) && down < job_.options.orphan_timeout;
     if (spared) hosts_.spare(host);
     if (spared || (serves && servers_keep(host, down))) continue;
-    // The first that is reached again comes before the others; they get time to follow.
+    // Once the first host is reached again, the others get time to follow.
     if (h.spared_at && *h.spared_at >= down_since && job_.now() - *h.spared_at < kReattachGrace)
       continue;
     if (auto why = why_lost(host, down)) return Lost{host, std::move(*why), down_since};

@@ -36,8 +36,8 @@ class HostWatch {
   [[nodiscard]] bool servers_keep(const Host& host, Duration down) const;
   /// No sign of life of the host and of any worker there.
   [[nodiscard]] bool all_dead(const Host& host) const;
-  /// Of the workers that keep others waiting one is on this host, and none has more than its data
-  /// connections to show for being alive.
+  /// The boundary waits for a worker on this host, and all the workers that it waits for show life
+  /// by their data connections alone.
   [[nodiscard]] bool boundary_waits_for_unsupervised(const Host& host) const;
 
   JobContext& job_;

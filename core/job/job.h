@@ -1,11 +1,11 @@
-/// The job as one pure machine: events of the world in, effects and reasons out. No clock, no
-/// socket, no file. It gives each event to the machine that owns its subject, then lets all of them
-/// decide in one fixed order:
+/// The job as one pure machine: events in, effects and reasons out. No clock, no socket, no file.
+/// It gives each event to the machine that owns its subject, then lets all of them decide in one
+/// fixed order:
 ///
 ///     HostTable    links to agents, retries            ServerGroup  servers, checkpoints, rollback
 ///     HostWatch    when a silent host is lost          Workers      lives and deaths of workers
-///     Newcomers    starts what is wanted               Stragglers   who keeps the others waiting
-///     Views        boundaries, commits, releases       LostTime     what members wait for, counted
+///     Newcomers    starts missing workers              Stragglers   workers that others wait for
+///     Views        boundaries, commits, releases       LostTime     how long members wait
 ///
 /// Each knows only those before it in Job's list of members; JobContext is what they share.
 ///
@@ -14,13 +14,13 @@
 ///  2. Effects are carried out in their order. An Append is on disk before the next one begins.
 ///  3. Every Attach ends in AgentAttached or AttachFailed. Once attached, the caller keeps the link
 ///     up; AgentDetached reports a break, AgentAttached that it is back.
-///  4. After AgentAttached the caller feeds what the report says of each process (started, store
+///  4. After AgentAttached the caller feeds the reported state of each process (started, store
 ///     opened, listening, acknowledged, arrived, ended) as ordinary events.
 ///  5. Every Prepare ends in PrepareEnded.
-///  6. AgentSilent reports an attached agent that says nothing, and AgentHeard that it does again;
-///     the time counts only while the caller itself was there to hear it.
+///  6. AgentSilent reports an attached agent that sends nothing, and AgentHeard its next message.
+///     Silence counts only while the caller itself was running.
 ///  7. Tick comes about every 100 ms.
-///  8. After End nothing more is asked; later events are ignored.
+///  8. No effect follows an End; later events are ignored.
 ///
 /// Durable state changes only in apply(record): live, when the record is appended, and at replay.
 #pragma once
@@ -46,12 +46,12 @@ namespace dt {
 
 class Job {
  public:
-  /// A new job (no records) or one to be taken up again.
+  /// A new job (no records) or one to be resumed.
   Job(JobOptions options, const std::vector<Record>& records, Instant now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// The first effects of this supervisor's life. Call once.
+  /// The first effects of this term. Call once.
   [[nodiscard]] std::vector<Effect> begin(Term term, Instant now);
   [[nodiscard]] std::vector<Effect> step(const JobEvent& event, Instant now);
 
@@ -72,8 +72,8 @@ class Job {
   /// Up to the last event, with waits that have not ended.
   [[nodiscard]] Goodput goodput() const { return lost_time_.so_far(); }
   [[nodiscard]] std::uint64_t log_lines() const { return job_.log_lines; }
-  /// Changes of earlier terms, in the order of their lines: a term may have died before it noted
-  /// one.
+  /// Changes of earlier terms, in the order of their lines: a supervisor may have died before it
+  /// wrote the note of one.
   [[nodiscard]] const std::vector<PastChange>& past_changes() const { return past_changes_; }
   [[nodiscard]] bool opened() const { return job_.opened; }
   [[nodiscard]] bool finishing() const { return job_.finishing(); }

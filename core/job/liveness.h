@@ -1,12 +1,12 @@
 /// Whether a host and its workers are alive, by two kinds of signs: the agent's link and the data
-/// connections that servers see. Pure; deaths are decided here and nowhere else.
+/// connections that servers see. Pure; core/job/host_watch.h decides on lost hosts by it.
 ///
 ///     link up                                  alive
 ///     link down, data flows                    unsupervised: trains on to the boundary
 ///     link down, no data for suspect_after     suspect
 ///     link down, no data for dead_after        dead
 ///
-/// Down is also a link that says nothing, though nothing has broken it: from its last word on.
+/// An open link without messages counts as down from its last message on.
 #pragma once
 
 #include <map>
@@ -39,7 +39,7 @@ class Liveness {
   [[nodiscard]] bool is_down(const Host& host) const { return down_since_.count(host) > 0; }
   /// Nothing when the link is up.
   [[nodiscard]] std::optional<Time> down_since(const Host& host) const;
-  /// Of a process on `host`; `worker` if it is one that servers see.
+  /// The life of a process on `host`; `worker`: the process is one that servers see.
   [[nodiscard]] Life life(const Host& host, std::optional<WorkerId> worker, Time now) const;
 
  private:

@@ -8,15 +8,15 @@
 namespace dt {
 namespace {
 
-/// How long after a supervisor's restart waiting at the boundary is put down to that.
+/// How long after a supervisor's restart a wait at the boundary counts as caused by it.
 constexpr Duration kReturn = std::chrono::seconds(15);
 /// Between two records of the sums.
 constexpr Duration kSaveEvery = std::chrono::seconds(30);
 constexpr const char* kBelowLeast = "below-min-workers";
-/// Less in all is not worth an event.
+/// A smaller sum gets no event.
 constexpr Duration kWorthTelling = std::chrono::milliseconds(50);
-/// Members always wait a moment for the slowest at the boundary: that alone has to add up to so
-/// much.
+/// Members always wait a moment for the slowest at the boundary: a sum of that cause alone gets an
+/// event from here on.
 constexpr Duration kSlownessWorthTelling = std::chrono::seconds(10);
 constexpr const char* kBoundary = "boundary";
 constexpr const char* kServerRecovery = "server recovery";
@@ -96,7 +96,7 @@ void LostTime::tick() {
 
 void LostTime::server_silent(Time since) {
   if (!released_at_) return;
-  // Nobody waited for it before the epoch began.
+  // No member waited for it before the epoch began.
   Time from = std::max(since, *released_at_);
   from = std::max(from, silence_counted_until_.value_or(from));
   silence_counted_until_ = job_.now();
@@ -153,7 +153,7 @@ void LostTime::lose_at_boundary(Time from, Time until) {
 }
 
 void LostTime::death_is_known() {
-  if (job_.finishing()) return death_.reset();  // who ends waits for nobody
+  if (job_.finishing()) return death_.reset();  // members that end do not wait
   end_death(job_.now());
   report();
 }

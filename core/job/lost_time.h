@@ -29,7 +29,7 @@ class LostTime {
 
   /// Adds the members' time up to now, and journals the sums when that is due.
   void tick();
-  /// A server has been silent since then, at this tick.
+  /// At this tick, a server has been silent since then.
   void server_silent(Time since);
 
   // At a boundary.
@@ -55,27 +55,27 @@ class LostTime {
   void death_is_known();
 
   // Lost servers.
-  /// The job goes back to a checkpoint: from now on everybody waits for the servers.
+  /// The job goes back to a checkpoint: from now on all members wait for the servers.
   void recovery_begins();
   /// All contributors have returned to the boundary.
   void recovery_is_complete();
   /// The epoch has begun again, `from` the interrupted one; notes it, if it was not yet.
   void epoch_began_again(const std::string& why, std::optional<Epoch> from);
 
-  /// Notes what was lost since the last note, if it is worth one.
+  /// Notes the time lost since the last note, if it is long enough.
   void report();
   /// The sums, with the waits that have not ended, up to the last event.
   [[nodiscard]] Goodput so_far() const;
 
  private:
   void lose(const std::string& cause, Duration time);
-  /// Somebody waited at the boundary between these times: for others to arrive, or to exist.
+  /// A member waited at the boundary between these times: for arrivals, or for more members.
   void lose_at_boundary(Time from, Time until);
   void end_death(Time until);
   void pass() { sums_.pass(job_.initial() ? 0 : members(), job_.now()); }
   [[nodiscard]] bool is_recovering() const { return recovering_since_.has_value(); }
   [[nodiscard]] bool is_contributor(WorkerId worker) const;
-  /// At least one: while nobody is left, somebody should be.
+  /// The contributors, but at least one: an empty job loses the time of one worker.
   [[nodiscard]] std::size_t members() const;
 
   /// A death that not all servers know: since when, and whose rounds it stops.
@@ -91,12 +91,12 @@ class LostTime {
   std::map<WorkerId, Time> arrived_;
   std::optional<Time> complete_at_;  ///< The last member arrived.
   std::string boundary_cause_;       ///< Why members wait between then and their release.
-  std::optional<Time> released_at_;  ///< The last release of anybody.
+  std::optional<Time> released_at_;  ///< The last release of any worker.
   std::optional<Time> resumed_at_;   ///< This term's begin, if it is not the first.
   std::optional<Time> dead_since_;   ///< A death that is not committed yet.
   std::optional<Death> death_;
   std::optional<Time> nobody_since_;
-  std::optional<Time> recovering_since_;  ///< Servers were lost, and not everybody has returned.
+  std::optional<Time> recovering_since_;  ///< Servers were lost, and not all members have returned.
   std::optional<Time> lost_servers_at_;   ///< Until the epoch has begun again.
   std::optional<Time> silence_counted_until_;
 };

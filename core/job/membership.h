@@ -1,16 +1,16 @@
-/// Who is wanted, who is there, and what the next change is. Pure bookkeeping and decisions; the
-/// job machine (core/job/job.h) carries them out.
+/// The wanted workers, the present ones, and the next change of the view. Pure; core/job/views.h
+/// commits what plan() returns.
 ///
 /// Rules:
-///  1. Wanted workers of a host = what the last accepted file says, never less than its base
-///     workers. No more are wanted in all than the limit says: base workers count first, then hosts
-///     in the order in which the file first names them.
+///  1. Wanted workers of a host = its slots in the last accepted file, never less than its base
+///     workers. Their sum is bounded by the limit: base workers count first, then hosts in the
+///     order in which the file first names them.
 ///  2. A host with too many loses newcomers first (those furthest from ready), then the member with
 ///     the highest rank.
 ///  3. Changes happen at boundaries only. An edit that both adds and removes commits as one: it is
 ///     held until each of its newcomers is ready or has failed once, at most kSwapWait.
-///     Nobody else waits for it.
-///  4. Nobody leaves whom the view needs to have its least number of members.
+///     No other change waits for it.
+///  4. A member stays if the view would fall below its least number of members.
 #pragma once
 
 #include <map>
@@ -29,7 +29,7 @@ namespace dt {
 /// How long an edit that swaps hosts may hold its removals back for its additions.
 inline constexpr Duration kSwapWait = std::chrono::seconds(60);
 
-/// Of the number of members at a boundary; 0: none.
+/// Limits on the number of members at a boundary; 0: none.
 struct WorkerLimits {
   std::uint32_t least = 0;
   std::uint32_t most = 0;
@@ -38,8 +38,8 @@ struct WorkerLimits {
 struct Worker {
   WorkerId id;
   Host host;
-  bool base = false;        ///< Of the initial launch.
-  bool was_member = false;  ///< Its end is a REMOVED line.
+  bool base = false;        ///< Part of the initial launch.
+  bool was_member = false;  ///< Its exit is a REMOVED line.
   Edit edit;                ///< The edit that asked for it; 0 for base workers and restarts.
   WorkerLife state;
   Time since{};         ///< When the state was entered.
@@ -49,14 +49,14 @@ struct Worker {
       false;                ///< Known from the journal only: an earlier term may have started it.
   bool greeted = false;     ///< Released once as a member.
   bool has_failed = false;  ///< Its host could not be reached or prepared.
-  std::string why;          ///< Last thing worth knowing about it.
+  std::string why;          ///< Its last failure or state, for status.
 };
 
 /// What a boundary would change.
 struct Plan {
   std::vector<WorkerId> joins;   ///< In id order.
   std::vector<WorkerId> leaves;  ///< In rank order.
-  std::string reason;            ///< Why not more, or why at all; for people.
+  std::string reason;            ///< Why changes are held back; for status.
 };
 
 class Membership {
@@ -107,7 +107,7 @@ class Membership {
   /// Newcomers whose host wants fewer workers: to be stopped now.
   [[nodiscard]] std::vector<WorkerId> unwanted_newcomers() const;
   /// What a boundary at `now` changes, given the live members in rank order. Newcomers on
-  /// `unreachable` hosts count as not ready: they could not be told.
+  /// `unreachable` hosts count as not ready: their release could not be sent.
   [[nodiscard]] Plan plan(const std::vector<WorkerId>& members, Time now,
                           const std::set<Host>& unreachable = {}) const;
 

@@ -12,7 +12,7 @@ void Newcomers::stop_unwanted() {
   if (job_.ending) return;
   std::set<WorkerId> unwanted;
   for (const WorkerId id : membership().unwanted_newcomers()) unwanted.insert(id);
-  // What was to start on a host that is given up would be waited for without end.
+  // A worker on a host that is given up would never start.
   for (const auto& [id, w] : membership().workers())
     if (on_the_way(w.state) && !may_run(w.state) && hosts_.is_given_up(w.host)) unwanted.insert(id);
   for (const WorkerId id : unwanted) {
@@ -64,7 +64,7 @@ void Newcomers::move_on() {
       hosts_.prepare(host);
       continue;
     }
-    if (w.base && job_.initial() && !hosts_.knows_ports()) {  // they are in its environment
+    if (w.base && job_.initial() && !hosts_.knows_ports()) {  // the environment names them
       hosts_.reach_first();
       continue;
     }

@@ -1,5 +1,5 @@
-/// Brings the workers that are wanted into being, and stops newcomers that are wanted no more: the
-/// reconciler between what host_worker asks for and which workers there are. Pure.
+/// Starts the workers that are wanted and missing, and stops newcomers that are not wanted any
+/// more: the reconciler between host_worker and the present workers. Pure.
 #pragma once
 
 #include "core/base/id.h"
@@ -18,7 +18,7 @@ class Newcomers {
   void stop_unwanted();
   /// Gives an id to each worker that is wanted and not there.
   void fill_gaps();
-  /// Takes each newcomer a step further: its host is reached and prepared, its process started.
+  /// Advances each newcomer one step: its host is reached and prepared, its process is started.
   void move_on();
 
  private:

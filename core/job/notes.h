@@ -1,5 +1,5 @@
-/// What people are told of the changes in host_worker_log. Made of the record alone, so that who
-/// died between the record and its note can be stood in for.
+/// The notes about changes in host_worker_log. Made from the record alone, so that a new supervisor
+/// can write the note of a change that its predecessor only journalled.
 #pragma once
 
 #include <optional>

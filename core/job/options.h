@@ -16,38 +16,39 @@ namespace dt {
 struct JobOptions {
   std::vector<Host> workers;  ///< Base workers, id 0 first.
   std::vector<Host> servers;  ///< Server 0 first; may be empty.
-  /// Servers are the user's own programs: they are started and stopped, and say nothing.
+  /// Servers are the user's own programs: they are started and stopped, and do not know the
+  /// protocol.
   bool opaque_servers = false;
   bool needs_prepare = false;      ///< Hosts have a data check before their first worker.
-  std::uint32_t max_restarts = 3;  ///< Deaths of members per wanted worker of a host made good.
-  Duration restart_refill = std::chrono::seconds(600);  ///< Without a death: one is forgiven.
+  std::uint32_t max_restarts = 3;  ///< Restarts after members' deaths, per wanted worker of a host.
+  Duration restart_refill = std::chrono::seconds(600);  ///< Time without a death that forgives one.
   /// Restarts without a completed epoch between them; 0: ten, or three per worker if that is more.
   std::uint32_t max_futile_restarts = 0;
-  std::uint64_t seed = 0;  ///< Of the jitter: jobs that lose the same host do not retry together.
+  std::uint64_t seed = 0;  ///< Seed of the jitter: jobs that lose the same host retry apart.
   Duration start_timeout = std::chrono::seconds(600);
-  /// The user set start_timeout: of a command that opens no kvstore an arrival is expected, too.
+  /// The user set start_timeout: it applies to a command that opens no kvstore, too.
   bool is_start_timeout_set = false;
   Duration leave_timeout = std::chrono::seconds(30);
   Duration stop_grace = std::chrono::seconds(10);
-  /// A server that says nothing, and from which no worker gets data, is lost after that.
+  /// A server that sends no reports, and from which no worker gets data, is lost after that.
   Duration server_dead_after = std::chrono::seconds(3);
   Duration boundary_timeout = std::chrono::seconds(600);  ///< After the first one's arrival.
-  /// Others wait in a round for a worker that does nothing: it is dead then. 0: never.
+  /// A worker without activity that others wait for in a round is dead after that. 0: never.
   Duration hang_timeout = std::chrono::seconds(600);
   Duration orphan_timeout = std::chrono::seconds(300);
   WorkerLimits limits;
-  /// A boundary waits so long for members to be limits.least; then the job ends.
+  /// A boundary waits so long for limits.least members; then the job ends.
   Duration min_workers_timeout = std::chrono::seconds(600);
   std::uint32_t checkpoint_every = 0;  ///< Epochs; 0: not by epochs.
   Duration checkpoint_interval{};      ///< Without checkpoint_every: by time; 0: no checkpoints.
-  std::uint32_t keep_checkpoints = 3;  ///< The newest so many are there to go back to.
-  /// The epoch the job begins with, whatever its workers say: that of the checkpoint the servers
-  /// start from.
+  std::uint32_t keep_checkpoints = 3;  ///< How many of the newest are kept.
+  /// The epoch the job begins with, whatever epoch its workers pass: that of the checkpoint the
+  /// servers load.
   std::optional<Epoch> first_epoch;
   /// A lost server takes the job back to its newest checkpoint; otherwise it ends the job.
   bool rolls_back = false;
-  /// The job was left and is taken up by a person: a server that is lost before any agent was
-  /// reached ends it, and it begins anew with all its workers.
+  /// A user resumes the job: a server that is lost before any agent was reached ends it, and it
+  /// begins again with all its workers.
   bool is_adopted = false;
   /// There is a host_worker: empty places can be filled.
   bool is_elastic = true;

@@ -1,6 +1,6 @@
 /// What the journal holds: every decision of the job, written before it is acted on. Replaying the
-/// records in order gives the state a new supervisor starts from; what happened meanwhile is learnt
-/// from the agents.
+/// records in order gives the state a new supervisor starts from; agents report what happened
+/// meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct JobBegan {
   DT_FIELDS(workers, servers)
 };
 
-/// A supervisor's life began.
+/// A supervisor has started.
 struct TermBegan {
   static constexpr std::uint16_t kType = 2;
   Term term;
@@ -77,7 +77,7 @@ struct EpochBegan {
   DT_FIELDS(epoch)
 };
 
-/// A worker's process has ended or its host is dead: the id is done with.
+/// A worker's process has ended or its host is dead: the id is not used again.
 struct WorkerGone {
   static constexpr std::uint16_t kType = 8;
   WorkerId worker;
@@ -87,7 +87,7 @@ struct WorkerGone {
   DT_FIELDS(worker, status, why, log)
 };
 
-/// Which agent life a host's processes belong to: another one later means that they are dead.
+/// The agent incarnation that a host's processes belong to: another one later means they are dead.
 struct AgentKnown {
   static constexpr std::uint16_t kType = 9;
   Host host;
@@ -112,7 +112,7 @@ struct JobEnding {
   DT_FIELDS(exit_code, message)
 };
 
-/// A checkpoint is whole on the volume: it counts.
+/// A checkpoint is complete on the volume: it is valid.
 struct CheckpointTaken {
   static constexpr std::uint16_t kType = 11;
   Epoch epoch;
@@ -120,8 +120,8 @@ struct CheckpointTaken {
   DT_FIELDS(epoch, generation)
 };
 
-/// The job goes back to a checkpoint, with new servers that begin with it. Their ids follow each
-/// other; those of before are done with.
+/// The job goes back to a checkpoint, with new servers that load it. Their ids are consecutive; the
+/// former servers are retired.
 struct RolledBack {
   static constexpr std::uint16_t kType = 12;
   Generation generation;
@@ -131,12 +131,12 @@ struct RolledBack {
   ServerId first;
   std::vector<Host> servers;  ///< Theirs, in order.
   std::string why;
-  /// A checkpoint of the job's own that servers could not begin with: it counts no more.
+  /// A checkpoint of the job's own that servers could not load: it is not valid any more.
   std::optional<Epoch> damaged;
   DT_FIELDS(generation, epoch, is_inherited, first, servers, why, damaged)
 };
 
-/// A member that had ended with exit code 0 has left: the others go on without it.
+/// A member that had exited with code 0 has left: the others continue without it.
 struct MemberLeft {
   static constexpr std::uint16_t kType = 21;
   WorkerId worker;
@@ -154,7 +154,7 @@ struct PlacesWanted {
   DT_FIELDS(host, count)
 };
 
-/// What a checkpoint cost, with CheckpointTaken: by it later terms, too, know when the next is due.
+/// What a checkpoint cost, with CheckpointTaken: later terms compute from it when the next is due.
 struct CheckpointTimed {
   static constexpr std::uint16_t kType = 20;
   Epoch epoch;

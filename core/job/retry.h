@@ -10,7 +10,7 @@ namespace dt {
 /// Failures of a host's workers, of which healthy time forgives one after the other.
 class Failures {
  public:
-  /// One more, at this wall-clock time: what the journal knows, so that a later term counts alike.
+  /// One more failure, at its journalled wall-clock time, so that a later term counts the same.
   void add(std::int64_t wall_ns, Duration forgiven_after);
   [[nodiscard]] std::uint32_t count() const { return count_; }
 

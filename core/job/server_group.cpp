@@ -78,7 +78,7 @@ void ServerGroup::ended(const ProcessEnded& e) {
     if (job_.options.opaque_servers)
       opaque_ended(id, e);
     else if (!job_.ending && e.status.code == kExitNoServerDevice)
-      // Another one of the host would have it no more than this one.
+      // A new server on this host would lack it, too.
       job_.end(
           kExitNoServerDevice,
           fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
@@ -207,7 +207,7 @@ void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
       fmt::format("{}: back to the checkpoint of epoch {}, with new servers", loss.why, r.epoch)};
   back.numbers.emplace_back("to_epoch", r.epoch.value);
   job_.out.add(std::move(back));
-  // They hold nothing that is wanted any more, and what one has, another may need: its port.
+  // Their values are not needed any more, and new servers may need their ports.
   for (const auto& [id, s] : old)
     if (s.started) job_.out.add(Stop{{Role::kServer, id.value}, s.host, Duration{}});
   for (const ServerId id : acknowledging()) {

@@ -1,5 +1,5 @@
-/// The job's servers: which there are and where, their start, and what their loss means: back to
-/// the newest checkpoint with new servers, or the end of the job. Pure.
+/// The job's servers: their hosts, their start, and the reaction to a loss: back to the newest
+/// checkpoint with new servers, or the end of the job. Pure.
 ///
 /// New servers get new ids; those that they replace are retired, and stopped wherever they show up.
 /// Opaque servers (the user's own programs, which do not know the protocol) are started and stopped
@@ -27,7 +27,7 @@ struct ServerState {
   Host host;
   std::uint32_t index = 0;  ///< Among the servers.
   bool started = false;
-  bool ended = false;   ///< Opaque ones only: it ended well.
+  bool ended = false;   ///< Opaque ones only: it exited with code 0.
   std::string address;  ///< Empty until it listens.
   std::uint16_t port = 0;
   std::uint32_t attempts = 0;  ///< Failed tries to reach its host.
@@ -96,7 +96,7 @@ class ServerGroup {
   [[nodiscard]] const std::string& why() const { return why_; }
   /// The epoch that the last rollback interrupted.
   [[nodiscard]] std::optional<Epoch> interrupted() const { return interrupted_; }
-  /// There are servers, and no host of theirs is heard.
+  /// There are servers, and none of their hosts is heard.
   [[nodiscard]] bool are_unseen() const;
   /// An opaque server may still run: it gets time to end after the workers, the last of which ended
   /// at `last_worker`.
@@ -106,7 +106,7 @@ class ServerGroup {
   [[nodiscard]] std::optional<Duration> patience_with(const Host& host, bool is_seen) const;
   /// Whether the boundary before this epoch saves a checkpoint.
   [[nodiscard]] bool saves_at(Epoch epoch) { return !servers_.empty() && saver_.saves_at(epoch); }
-  /// That no checkpoint can be saved, and what a loss means then; empty: one can.
+  /// CheckpointSaver::no_checkpoints().
   [[nodiscard]] std::string no_checkpoints() const { return saver_.no_checkpoints(hosts()); }
   [[nodiscard]] const CheckpointSaver& saver() const { return saver_; }
   [[nodiscard]] const ServerWatch& watch() const { return watch_; }
@@ -115,14 +115,14 @@ class ServerGroup {
   struct Loss {
     std::string why;
     int code = 0;               ///< The job's exit code where it cannot go back.
-    std::optional<Host> avoid;  ///< No server can be there.
-    /// What the servers were to begin with cannot be read: it takes an older one.
+    std::optional<Host> avoid;  ///< A host where no server can run.
+    /// The checkpoint that the servers were to load cannot be read: an older one is taken.
     bool is_checkpoint = false;
   };
-  /// What new servers begin with.
+  /// The checkpoint that new servers load.
   struct Origin {
     Epoch epoch;
-    bool is_inherited = false;  ///< It is the checkpoint that the job began with.
+    bool is_inherited = false;  ///< The checkpoint that the job began with.
   };
 
   /// Goes back to the newest checkpoint, or ends the job where it cannot.
@@ -138,7 +138,7 @@ class ServerGroup {
   /// Starts opaque servers of hosts that were attached before rank 0's host was.
   void start_opaque();
   void opaque_ended(ServerId id, const ProcessEnded& e);
-  /// Retired servers of this host are to end, and the host to forget them.
+  /// Stops retired servers of this host, and forgets those that it does not report.
   void stop_retired(const Host& host, const std::vector<ProcessReport>& there);
   /// Those that acknowledge commits: none if they are opaque.
   [[nodiscard]] std::vector<ServerId> acknowledging() const;
@@ -149,13 +149,13 @@ class ServerGroup {
   CheckpointSaver saver_;
   std::map<ServerId, ServerState> servers_;
   ServerWatch watch_;
-  std::map<ServerId, Host> retired_;  ///< Replaced, and their end was not reported yet.
+  std::map<ServerId, Host> retired_;  ///< Replaced, and their exit was not reported yet.
   std::vector<Host> homes_;           ///< Hosts of the first servers.
   std::set<Host> base_hosts_;
   ServerId next_;
   Generation since_;
-  Epoch epoch_;           ///< What they began with, after a rollback.
-  bool inherits_ = true;  ///< They began with the checkpoint that the job began with, if any.
+  Epoch epoch_;           ///< The checkpoint that they loaded, after a rollback.
+  bool inherits_ = true;  ///< They loaded the checkpoint that the job began with, if any.
   std::string why_;
   std::optional<Epoch> interrupted_;
   Term term_;

@@ -10,7 +10,7 @@ namespace {
 
 /// Reports come four times a second. After this a server counts as silent.
 constexpr Duration kFresh = std::chrono::milliseconds(1500);
-/// Workers say once a second from which servers they get data.
+/// Workers report once a second from which servers they get data.
 constexpr Duration kDataFresh = std::chrono::seconds(2);
 constexpr int kPatience = 10;
 
@@ -80,7 +80,7 @@ std::optional<ServerWatch::Finding> ServerWatch::look_at(const Sight& sight, Ser
   if (s.silent >= dead_after_ && !has_data)
     return lost(fmt::format("says nothing for {:.1f} s (--server-dead-after){}", seconds(s.silent),
                             process));
-  // Whatever workers get: what its process does is to be known by the time it is lost.
+  // Even while workers get data: its process's state is to be known when it is lost.
   const bool is_silent = s.silent >= std::max(dead_after_ / 2, kFresh);
   if (s.warned || (!is_silent && oldest == s.stuck.end())) return std::nullopt;
   s.warned = true;

@@ -1,5 +1,5 @@
 /// Whether each kvstore server is alive, by its own reports, by the commits that it acknowledges
-/// and by the data that workers get from it. Pure; core/job/job.h acts.
+/// and by the data that workers get from it. Pure; core/job/server_group.h acts.
 ///
 ///     reports                                           alive
 ///     no report, workers get data                       alive: only its reports are lost
@@ -8,8 +8,8 @@
 ///     or not listening after its start, for patience()  lost
 ///
 /// A silence is a duration, added up tick by tick while the server's host is heard: a link that
-/// breaks and comes back neither lengthens nor hides it. A host that is not heard is
-/// core/job/liveness.h's matter; gives_up_after() says how long a server there may keep it.
+/// breaks and comes back neither lengthens nor hides it. Hosts that are not heard are judged by
+/// core/job/host_watch.h; gives_up_after() is how long a server there may protect its host.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ class ServerWatch {
     bool is_heard = false;   ///< Its host is.
     bool has_acked = false;  ///< The present generation.
   };
-  /// A server that is lost, or one that people are to hear of.
+  /// A server that is lost, or a warning about one.
   struct Finding {
     ServerId id;
     bool is_lost = false;
@@ -49,17 +49,17 @@ class ServerWatch {
   void acked(ServerId server);
   /// A worker got data from it.
   void data_seen(ServerId server, Time now);
-  /// What its process does, by the kernel.
+  /// Its process's state in the kernel.
   void inspected(ServerId server, std::string text);
-  /// Other servers take the place of all.
+  /// New servers replace all.
   void replaced() { servers_.clear(); }
 
   /// Adds the time since the last tick to every silence. Returns what is new, losses first; a
   /// warning comes once for each silence.
   [[nodiscard]] std::vector<Finding> tick(const std::vector<Sight>& servers, Time now);
 
-  /// Nothing is known of any wrong: each server reported lately, no loop is stuck, and each has
-  /// acknowledged the present generation, at the last tick.
+  /// At the last tick each server had reported lately, had no stuck loop, and had acknowledged the
+  /// present generation.
   [[nodiscard]] bool all_well() const { return all_well_; }
   /// Since when rounds may stand still because of a server, at the last tick.
   [[nodiscard]] const std::optional<Time>& silent_since() const { return silent_since_; }
@@ -72,7 +72,7 @@ class ServerWatch {
   /// How long the host of this server may be silent until the server is lost: `dead_after` if
   /// workers could see its data and do not, else patience().
   [[nodiscard]] Duration gives_up_after(ServerId server) const;
-  /// The longest wait for a server that shows some sign of life, or that nobody can see.
+  /// The longest wait for a server with some sign of life, or that no worker could report on.
   [[nodiscard]] Duration patience() const;
 
  private:

@@ -1,4 +1,4 @@
-/// Base hosts that cannot be reached or prepared at the job's start. They are tried again within
+/// Base hosts that cannot be reached or prepared at the job's start. They are retried within
 /// --start-timeout; then the job ends and names all of them. Pure.
 #pragma once
 

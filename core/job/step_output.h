@@ -1,4 +1,4 @@
-/// What one step of the job machine gives back: records, notes and other effects, in their order.
+/// The output of one step of the job machine: records, notes and other effects, in their order.
 /// Pure.
 #pragma once
 

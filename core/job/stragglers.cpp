@@ -36,7 +36,7 @@ void Stragglers::check_boundary_timeout() {
   }
   if (!waiting_since_) waiting_since_ = job_.now();
   if (job_.now() - *waiting_since_ < job_.options.boundary_timeout) return;
-  waiting_since_ = job_.now();  // a stop that got lost is said again
+  waiting_since_ = job_.now();  // repeats a stop that got lost
   for (const WorkerId id : late()) {
     const Host host = workers_.find(id)->host;
     job_.out.note(
@@ -113,7 +113,7 @@ void Stragglers::stop(WorkerId worker) {
           stall.process.empty() ? "its agent does not say what its process does" : stall.process),
       worker, host);
   job_.out.add(Stop{process, host, Duration{}});
-  // Not only when it has ended: what sleeps in the kernel may not even die.
+  // Fenced before its exit: a process that sleeps in the kernel may never exit.
   lost_time_.member_died(job_.now() - stall.lasted);
   workers_.fence(worker, fmt::format("hung for {:.1f} s", seconds(job_.options.hang_timeout)));
 }

@@ -1,5 +1,5 @@
 /// Workers that keep the others waiting: at the boundary for longer than --boundary-timeout, or in
-/// a round, without any sign of work, for --hang-timeout. Names them, and stops them. Pure; the
+/// a round, without any activity, for --hang-timeout. Reports and stops them. Pure; the
 /// measurements are core/job/hang.h and core/job/stalls.h.
 #pragma once
 
@@ -27,7 +27,7 @@ class Stragglers {
   // Events.
   void traffic_seen(const TrafficSeen& e);
   void progress(const WorkerProgress& e);
-  /// The worker did something.
+  /// The worker was active.
   void works(WorkerId worker) { stalls_.doing(worker); }
   void inspected(WorkerId worker, const std::string& text);
   void check_boundary_timeout();
@@ -45,7 +45,7 @@ class Stragglers {
   [[nodiscard]] std::vector<WorkerId> late() const;
   void warn(WorkerId worker, Stalls::Stall& stall);
   void stop(WorkerId worker);
-  /// Where a worker last said it was, for people.
+  /// The position that a worker last reported, as text.
   [[nodiscard]] std::string last_position(WorkerId worker) const;
 
   JobContext& job_;
@@ -55,7 +55,7 @@ class Stragglers {
   LostTime& lost_time_;
   HangWatch hang_watch_;
   Stalls stalls_;
-  std::optional<Time> waiting_since_;  ///< Somebody waits at the boundary for somebody.
+  std::optional<Time> waiting_since_;  ///< Since when a boundary waits, or since its last stops.
 };
 
 }  // namespace dt

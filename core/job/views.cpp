@@ -31,7 +31,7 @@ void Views::shrink() {
   if (!live.empty()) {
     for (const WorkerId id : live)
       job_.out.add(TellShrunk{id, workers_.find(id)->host, Shrunk{c.generation, live.front()}});
-    // At the end one after the other leaves: that is no news.
+    // At the end members leave one after the other: that needs no note.
     if (!job_.finishing())
       job_.out.note(Note::Kind::kCommit, "shrunk",
                     fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation,
@@ -124,7 +124,7 @@ void Views::commit(Epoch epoch, const Plan& plan) {
   // Base workers become members at the first boundary whether or not it changes the view.
   job_.out.record(c);
   servers_.tell_commit();
-  if (new_view) note_committed(c, plan);  // otherwise it is no news to people
+  if (new_view) note_committed(c, plan);  // otherwise there is nothing to note
 }
 
 Committed Views::committed(Epoch epoch, const Plan& plan, bool saves) const {
@@ -213,7 +213,7 @@ void Views::apply(const EpochBegan& r) {
 
 void Views::apply(const RolledBack& r) {
   job_.boundary.roll_back(r.generation, r.epoch);
-  // Everybody arrives again, but for leavers; newcomers once they have the new servers' values.
+  // All but leavers arrive again; newcomers once they have the new servers' values.
   for (const WorkerId id : std::set(job_.boundary.unreleased())) {
     const Worker* w = workers_.find(id);
     if (!w || w->state != WorkerState::kLeaving) job_.boundary.released(id);

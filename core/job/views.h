@@ -1,5 +1,5 @@
-/// When an epoch begins, with which members, and when a death makes the contributors fewer: plans
-/// the boundary, commits it, and releases the workers once all servers know. Pure.
+/// When an epoch begins and with which members, and when a death shrinks the contributor set: plans
+/// the boundary, commits it, and releases the workers once all servers have acknowledged. Pure.
 #pragma once
 
 #include <string>
@@ -21,9 +21,9 @@ class Views {
 
   /// Removes members that died from the contributors of the present epoch.
   void shrink();
-  /// Begins the next epoch if everybody has arrived and nothing else is awaited.
+  /// Begins the next epoch if all contributors have arrived and nothing else is awaited.
   void cross_boundary();
-  /// Releases who waits, once all servers know the present commit.
+  /// Releases the waiting workers, once all servers know the present commit.
   void release();
   /// Ends the job if it lacked members for --min-workers-timeout.
   void check_least();
@@ -36,13 +36,13 @@ class Views {
   [[nodiscard]] const std::string& pending_reason() const { return pending_reason_; }
 
  private:
-  /// The plan gives fewer members than there have to be: the boundary waits.
+  /// The planned view has fewer members than --min-workers: the boundary waits.
   [[nodiscard]] bool waits_for_more(const Plan& plan, Epoch next);
   /// Begins an epoch with the planned changes, if there are any, in one record.
   void commit(Epoch epoch, const Plan& plan);
   [[nodiscard]] Committed committed(Epoch epoch, const Plan& plan, bool saves) const;
   void note_committed(const Committed& c, const Plan& plan);
-  /// What a worker that waits is released with; nothing: it is neither a member nor leaving.
+  /// The release for a waiting worker; nothing: it is neither a member nor leaving.
   [[nodiscard]] std::optional<Release> release_of(const Worker& worker) const;
 
   JobContext& job_;

@@ -238,8 +238,8 @@ void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
 }
 
 void Workers::host_failed(const Host& host, std::string check, const std::string& why) {
-  if (membership_.wanted(host) == 0 && !job_.initial()) return;  // its failure is nobody's loss
-  // While a newcomer's process runs, a host that cannot be reached keeps nobody from going on.
+  if (membership_.wanted(host) == 0 && !job_.initial()) return;  // no worker is wanted there
+  // While a newcomer's process runs, the job does not depend on a host that cannot be reached.
   const bool keeps_waiting = check == "start" || !a_newcomer_runs();
   if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
     job_.futile.add(at_host(host, why));
@@ -279,7 +279,7 @@ void Workers::servers_listen() {
 void Workers::check_start() {
   if (!job_.initial()) return;
   if (hosts_.start_is_too_late()) return hosts_.end_failed_start();
-  // Until then everybody waits for the servers, which have deadlines of their own.
+  // Until then all wait for the servers, which have deadlines of their own.
   if (!servers_.all_listen()) {
     start_counts_from_ = job_.now();
     return;
@@ -294,12 +294,12 @@ void Workers::check_start() {
       if (!someone_arrived) return;  // its host is not ready, and the others wait for it
       continue;
     }
-    // As long as nobody has arrived it may be a script without boundaries, which uses its store.
+    // Before the first arrival it may be a script without boundaries, which uses its store.
     Time since = someone_arrived ? w.since : std::max(w.since, w.active);
     since = std::max(since, start_counts_from_.value_or(since));
     const bool is_late = job_.now() - since >= job_.options.start_timeout;
     if (!is_late && !someone_arrived) return;
-    // Who has not opened its store keeps those waiting who have.
+    // Workers that have opened their stores wait for one that has not.
     if (is_late && (!late || (late->opened && !w.opened))) late = &w;
   }
   if (!late) return;
@@ -390,7 +390,7 @@ void Workers::apply(const Committed& r) {
   }
   for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, job_.now());
   if (!r.boundary) return;
-  if (!job_.finishing()) failure_ = {};  // who died earlier is no member of this view
+  if (!job_.finishing()) failure_ = {};  // earlier deaths are of no member of this view
   membership_.swaps_done(r.members, r.leavers);
 }
 

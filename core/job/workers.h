@@ -49,7 +49,7 @@ class Workers {
   void host_failed(const Host& host, std::string check, const std::string& why);
   /// The processes of a host are lost.
   void host_lost(const Host& host, const std::string& why);
-  /// All servers listen: tells every worker where.
+  /// All servers listen: sends their addresses to every worker.
   void servers_listen();
   /// Ends the job if a base worker, or every one of them, does not come to its first boundary.
   void check_start();
@@ -87,7 +87,7 @@ class Workers {
     std::string why;
   };
   [[nodiscard]] const Failure& failure() const { return failure_; }
-  /// The exit code of the first death in the job; 0: nobody has died.
+  /// The exit code of the first death in the job; 0: none.
   [[nodiscard]] int first_death() const { return first_death_; }
   [[nodiscard]] const Membership& membership() const { return membership_; }
   [[nodiscard]] const Worker* find(WorkerId worker) const { return membership_.find(worker); }
@@ -97,7 +97,7 @@ class Workers {
   [[nodiscard]] bool anyone_leaves() const;
   /// When the last of all changed its state.
   [[nodiscard]] Time last_change() const;
-  /// Somebody trains on a host that is heard.
+  /// A contributor's host is heard.
   [[nodiscard]] bool hears_a_contributor() const;
   /// Deaths on this host that are made good.
   [[nodiscard]] std::uint32_t restart_budget(const Host& host) const;
@@ -129,7 +129,7 @@ class Workers {
   Failure failure_;
   int first_death_ = 0;
   std::set<WorkerId> leave_enforced_;
-  std::optional<Time> start_counts_from_;  ///< Until then the servers did not listen.
+  std::optional<Time> start_counts_from_;  ///< The last time at which not all servers listened.
 };
 
 }  // namespace dt

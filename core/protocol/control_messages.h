@@ -43,7 +43,7 @@ struct ProcessId {
 /// "worker 3", "server 0", "prepare-data 7".
 [[nodiscard]] std::string to_string(ProcessId id);
 
-/// How a process ended: exactly one of `code` and `signal` says something.
+/// How a process ended: at most one of `code` and `signal` is not zero.
 struct ExitStatus {
   std::int32_t code = 0;    ///< Exit code when signal is 0.
   std::int32_t signal = 0;  ///< Terminating signal, or 0.
@@ -71,9 +71,9 @@ struct AgentHello {
   Term term;
   std::uint32_t orphan_timeout_ms = 300'000;  ///< Without a supervisor for so long: stop all, exit.
   std::uint32_t beat_ms = 250;                ///< How often the agent sends Beat.
-  /// For each process whose output this supervisor follows, where it has got to: the end of the
-  /// last Output (offset + size), 0 before any. What a broken link swallowed is sent again from
-  /// there; of a process not named, nothing is.
+  /// For each process whose output this supervisor follows, the end of the last Output that it got
+  /// (offset + size), 0 before any. Output that a broken link lost is sent again from there; for a
+  /// process not named, none is.
   std::vector<std::pair<ProcessId, std::uint64_t>> received;
   DT_FIELDS(version, job, host, term, orphan_timeout_ms, beat_ms, received)
 };
@@ -91,7 +91,7 @@ struct StartProcess {
   static constexpr std::uint16_t kType = 2;
   ProcessId process;
   std::vector<std::string> argv;
-  std::vector<std::pair<std::string, std::string>> env;  ///< Beside the agent's own environment.
+  std::vector<std::pair<std::string, std::string>> env;  ///< Added to the agent's own environment.
   std::string cwd;  ///< Falls back to the home folder with a message if it cannot be entered.
   Port ports = Port::kNone;  ///< It may listen on these: they are free when it is executed.
   DT_FIELDS(process, argv, env, cwd, ports)
@@ -128,7 +128,7 @@ struct Shutdown {
   DT_FIELDS(grace_ms)
 };
 
-/// Asks what the kernel says of a process. Answered by ProcessState, if it lives.
+/// Queries a process's state in the kernel. Answered by ProcessState, if it lives.
 struct AskProcess {
   static constexpr std::uint16_t kType = 7;
   ProcessId process;
@@ -145,7 +145,7 @@ struct CheckFolder {
 
 // ---------------------------------------------------------------- agent -> supervisor
 
-/// What an agent says of one process. `exit` set: it has ended and waits for AckExit.
+/// An agent's report of one process. `exit` set: it has ended and waits for AckExit.
 struct ProcessReport {
   ProcessId process;
   std::int32_t pid = 0;
@@ -155,7 +155,7 @@ struct ProcessReport {
 };
 
 /// Where an agent is found on its host, and the ports that it keeps there for programs of the job.
-/// Part of AgentState; said again when it changes.
+/// Part of AgentState; sent again when it changes.
 struct AgentPlace {
   static constexpr std::uint16_t kType = 44;
   std::string socket;             ///< Absolute path of its unix socket; empty: not known.
@@ -208,7 +208,8 @@ struct Output {
   bool is_stderr = false;
   std::string bytes;
   std::uint64_t lost_before = 0;  ///< Bytes the bounded spool had to drop before these.
-  std::uint64_t offset = 0;       ///< Of the first byte in all the process wrote, both streams.
+  std::uint64_t offset =
+      0;  ///< Position of the first byte in the process's whole output, both streams.
   DT_FIELDS(process, is_stderr, bytes, lost_before, offset)
 };
 
@@ -221,7 +222,7 @@ struct FromProcess {
   DT_FIELDS(process, type, body)
 };
 
-/// "I am here", every beat_ms, even when nothing else is to be said.
+/// Heartbeat, every beat_ms.
 struct Beat {
   static constexpr std::uint16_t kType = 38;
   std::uint64_t count = 0;
@@ -235,7 +236,7 @@ struct Refused {
   DT_FIELDS(why)
 };
 
-/// Said by the attach bridge itself: no agent of this job runs on the host.
+/// Sent by the attach bridge itself: no agent of this job runs on the host.
 struct NoAgent {
   static constexpr std::uint16_t kType = 40;
   DT_FIELDS()
@@ -250,18 +251,18 @@ struct ProcessState {
   DT_FIELDS(process, text)
 };
 
-/// What whoever listens has kept out since it began to listen; none of it changed anything. Said by
-/// an agent of its unix socket and by a server of its port, when it has changed.
+/// What a listener has rejected since it began to listen, before any state changed. Sent by an
+/// agent for its unix socket and by a server for its port, when it has changed.
 struct KeptOut {
   static constexpr std::uint16_t kType = 42;
-  std::uint64_t refused = 0;  ///< Connections: wrong or no word who they are, or one too many.
-  std::uint64_t dropped = 0;  ///< Connections: known, but they said what nobody may say.
+  std::uint64_t refused = 0;  ///< Connections: no valid identification, or one too many.
+  std::uint64_t dropped = 0;  ///< Connections: identified, but with an invalid message.
   std::uint64_t fenced = 0;   ///< Requests of workers that are no members.
   friend bool operator==(const KeptOut&, const KeptOut&) = default;
   DT_FIELDS(refused, dropped, fenced)
 };
 
-/// A GPU of the host as its driver (NVML) describes it. What the driver does not tell is missing.
+/// A GPU of the host as its driver (NVML) describes it. Values that the driver lacks are missing.
 struct GpuReport {
   std::uint32_t index = 0;  ///< As the driver counts: by place on the bus.
   std::string uuid;         ///< "GPU-...".
@@ -278,10 +279,10 @@ struct GpuReport {
   bool retirement_pending = false;
   bool remapping_pending = false;
   bool remapping_failed = false;
-  std::uint64_t held_back = 0;   ///< Why its clocks are: NVML's bits (nvmlClocksThrottleReason...).
+  std::uint64_t held_back = 0;   ///< Why its clocks are reduced (nvmlClocksThrottleReason...).
   std::uint32_t xid_errors = 0;  ///< Since it is watched.
   std::uint64_t last_xid = 0;
-  std::string unanswered;  ///< Empty, or why it says nothing at all: "GPU is lost".
+  std::string unanswered;  ///< Empty, or why the driver has no values: "GPU is lost".
   friend bool operator==(const GpuReport&, const GpuReport&) = default;
   DT_FIELDS(index, uuid, name, busy_percent, memory_used, memory_total, temperature_c, power_mw,
             ecc_recent, ecc_ever, retired_pages, remapped_rows, retirement_pending,
@@ -292,7 +293,7 @@ struct GpuReport {
 struct GpuHealth {
   static constexpr std::uint16_t kType = 43;
   std::vector<GpuReport> gpus;
-  std::string trouble;  ///< Of all of them: "NVML has not answered for 30 s".
+  std::string trouble;  ///< Trouble of all of them: "NVML has not answered for 30 s".
   /// For each worker the numbers of the GPUs it sees (core/protocol/gpu_health.h, visible_gpus).
   std::vector<std::pair<WorkerId, std::vector<std::uint32_t>>> workers;
   friend bool operator==(const GpuHealth&, const GpuHealth&) = default;
@@ -342,7 +343,7 @@ struct Arrive {
   static constexpr std::uint16_t kType = 66;
   Epoch epoch;
   bool join = false;   ///< No view was ever released to this worker.
-  Generation servers;  ///< Of the servers it is connected to (Servers::since).
+  Generation servers;  ///< Servers::since of the servers it is connected to.
   DT_FIELDS(epoch, join, servers)
 };
 
@@ -354,9 +355,9 @@ struct Progress {
   DT_FIELDS(epoch, step)
 };
 
-/// Once a second, and once more when it has become nobody: from which servers bytes arrived on this
-/// worker's data connections since the last one. Tells a server whose agent is out of reach from
-/// one that is dead.
+/// Once a second, and once more when the list has become empty: the servers from which bytes
+/// arrived on this worker's data connections since the last message. It distinguishes a server
+/// whose agent is out of reach from one that is dead.
 struct ServersHeard {
   static constexpr std::uint16_t kType = 68;
   std::vector<ServerId> servers;
@@ -386,18 +387,18 @@ struct CommitAck {
 struct StuckLoop {
   std::uint32_t loop = 0;          ///< 0 is the first.
   std::uint32_t milliseconds = 0;  ///< Since its last turn.
-  std::string state;               ///< What its thread does, by the kernel; empty if unknown.
+  std::string state;               ///< Its thread's state in the kernel; empty if unknown.
   friend bool operator==(const StuckLoop&, const StuckLoop&) = default;
   DT_FIELDS(loop, milliseconds, state)
 };
 
-/// Four times a second: what was seen of the workers since the last report, who waits for whom, and
-/// which loops are stuck. A server sends it however stuck its loops are.
+/// Four times a second: the workers' activity since the last report, the workers that others wait
+/// for, and the loops that are stuck. A server sends it even while all its loops are stuck.
 struct Traffic {
   static constexpr std::uint16_t kType = 82;
-  std::vector<WorkerId> alive;         ///< Their data connections showed life, be it a beat.
+  std::vector<WorkerId> alive;  ///< Their data connections showed life, at least a heartbeat.
   std::vector<WorkerId> disconnected;  ///< Have no data connection now.
-  std::vector<WorkerId> busy;          ///< Asked for something or gave something.
+  std::vector<WorkerId> busy;          ///< Sent a request.
   std::vector<WorkerId> owing;         ///< A round that others contributed to waits for them.
   std::vector<WorkerId> waiting;       ///< Have contributed to a round that is still open.
   std::vector<StuckLoop> stuck;        ///< Loops that have not turned for 3 s.
@@ -408,7 +409,7 @@ struct Traffic {
 struct GivingUp {
   static constexpr std::uint16_t kType = 83;
   std::string why;
-  bool is_checkpoint = false;  ///< The one that a server was to begin with cannot be read.
+  bool is_checkpoint = false;  ///< The one that a server was to load cannot be read.
   DT_FIELDS(why, is_checkpoint)
 };
 
@@ -420,7 +421,7 @@ struct Saved {
   std::string why;  ///< Empty: the file is on the volume, synced.
   std::uint64_t bytes = 0;
   std::uint32_t header_crc = 0;
-  std::uint64_t step = 0;  ///< Of the last update before it.
+  std::uint64_t step = 0;  ///< The last update before it.
   DT_FIELDS(epoch, generation, why, bytes, header_crc, step)
 };
 
@@ -435,12 +436,12 @@ struct ServerAddress {
 };
 
 /// Where the servers are; in ServerId order. One with a higher `since` takes the place of those
-/// before: what was asked of them has come to nothing, and the worker arrives anew, at `epoch`.
+/// before: requests to those have failed, and the worker arrives again, at `epoch`.
 struct Servers {
   static constexpr std::uint16_t kType = 96;
   std::vector<ServerAddress> servers;
   Generation since;  ///< They have served from then on; 0: from the job's begin.
-  Epoch epoch;       ///< What they began with, if not from the job's begin.
+  Epoch epoch;       ///< The checkpoint that they loaded, if not from the job's begin.
   DT_FIELDS(servers, since, epoch)
 };
 
@@ -480,8 +481,8 @@ struct ServerCommit {
   Epoch epoch;                         ///< The epoch that begins or goes on.
   bool boundary = false;               ///< For traces: servers go by the epoch.
   std::vector<WorkerId> contributors;  ///< In rank order; the first initialises keys.
-  /// A checkpoint is to be taken of the values as they are when this generation is first heard of,
-  /// as long as that is before anybody was released: it stands in every later commit of the epoch.
+  /// A checkpoint of the values at the first receipt of this generation is to be saved, provided
+  /// that no worker was released yet: every later commit of the epoch repeats it.
   std::optional<Generation> checkpoint;
   DT_FIELDS(term, generation, epoch, boundary, contributors, checkpoint)
 };

@@ -1,4 +1,4 @@
-/// Where servers keep and compute their values, as a person says it.
+/// The device on which servers keep and compute their values, as --server-device names it.
 #pragma once
 
 #include <cstdint>

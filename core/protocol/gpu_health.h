@@ -1,4 +1,4 @@
-/// The GPUs of a host: what is told of them, what of it is trouble, and whose they are.
+/// The GPUs of a host: which reported values are trouble, and which process sees which GPU.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace dt {
 
-/// What is wrong with a GPU, a sentence each, the worst first; none if it is well. What holds its
-/// clocks back counts when that is heat or the board's power supply, not a set power limit.
+/// The faults of a GPU, a sentence each, the worst first; none if it works. Reduced clocks are a
+/// fault if heat or the board's power supply is the cause, not a set power limit.
 [[nodiscard]] std::vector<std::string> troubles_of(const GpuReport& gpu);
 
 /// The numbers (GpuReport::index) of the GPUs that a process with this CUDA_VISIBLE_DEVICES sees,

@@ -45,7 +45,7 @@ void Checkers::check_one(const JobBegan& r, Time) {
 void Checkers::check_one(const TermBegan& r, Time) {
   if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
   term_ = r.term;
-  // A new supervisor begins to measure anew.
+  // A new supervisor starts its own measurement.
   hanging_since_.clear();
   server_hangs_since_.clear();
   waiting_since_.reset();
@@ -201,7 +201,7 @@ void Checkers::check_one(const Committed& r, Time now) {
 }
 
 void Checkers::check_view(const Committed& r, Time now) {
-  // Members keep their order and close gaps; whoever joins comes last.
+  // Members keep their order and close gaps; newcomers come last.
   std::vector<WorkerId> stay;
   for (const WorkerId id : contributors_)
     if (!contains(r.leavers, id)) stay.push_back(id);
@@ -313,7 +313,7 @@ void Checkers::on_release(WorkerId worker, const Release& r) {
       fail(fmt::format("worker {} is told to leave and no commit says so", worker));
     return;
   }
-  // 1. Ranks of one view are 0..n-1, each once; everybody is told the same view.
+  // 1. Ranks of one view are 0..n-1, each once; all workers get the same view.
   const auto view = views_.find(r.generation);
   if (view == views_.end())
     return fail(fmt::format("generation {} is released and not on the disk", r.generation));
@@ -336,7 +336,7 @@ void Checkers::on_release(WorkerId worker, const Release& r) {
 }
 
 void Checkers::on_server_commit(ServerId server, const ServerCommit& c) {
-  // 9. Every server is told the same sets, and a later term never takes back what an earlier said.
+  // 9. Every server gets the same sets, and a later term never revokes an earlier one's.
   const auto set = sets_.find(c.generation);
   if (set == sets_.end())
     return fail(fmt::format("generation {} reaches server {} and is not on the disk", c.generation,

@@ -37,7 +37,7 @@ class Checkers {
   void on_release(WorkerId worker, const Release& release);
   /// A server got this commit.
   void on_server_commit(ServerId server, const ServerCommit& commit);
-  /// A server has written its part of a checkpoint, or says why not.
+  /// A server has written its part of a checkpoint, or reports why not.
   void on_saved(ServerId server, const Saved& saved) { saved_[saved.generation][server] = saved; }
   /// A server said that it cannot begin with its checkpoint.
   void on_unusable(ServerId server);
@@ -60,7 +60,7 @@ class Checkers {
   /// Those of the present servers that hang on a host that is heard. That may not last either.
   void on_servers_hang(Time now, const std::set<ServerId>& hang);
   void on_log_file(const std::string& text, bool whole);
-  /// What events.jsonl tells of the changes that host_worker_log has.
+  /// The notes in events.jsonl of the changes that host_worker_log has.
   void on_events(const std::vector<Note>& told, bool whole);
   void on_end(std::int32_t exit_code, const std::string& message);
 
@@ -74,7 +74,7 @@ class Checkers {
   std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not given.
   std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
-  std::optional<Epoch> first_epoch;  ///< Of the checkpoint that the job began with.
+  std::optional<Epoch> first_epoch;  ///< Epoch of the checkpoint that the job began with.
 
  private:
   struct Swap {

@@ -99,7 +99,8 @@ void Cluster::plan() {
   const std::size_t workers = rng_.between(1, 4);
   for (std::size_t i = 0; i < workers; ++i) options_.workers.push_back(machines_[i % hosts].host);
   const std::size_t servers = rng_.between(0, 9) == 0 ? 0 : rng_.between(1, 2);
-  const std::size_t first = rng_.chance(0.7) ? 0 : 5;  // beside workers or on a host of their own
+  const std::size_t first =
+      rng_.chance(0.7) ? 0 : 5;  // on hosts of workers or on hosts of their own
   for (std::size_t i = 0; i < servers; ++i)
     options_.servers.push_back(machines_[(first + i) % machines_.size()].host);
   options_.needs_prepare = rng_.chance(0.3);

@@ -114,14 +114,15 @@ class Cluster {
   void process_ends(std::size_t index, ExitStatus status);
   void warm_up(std::size_t index);
   void arrive(std::size_t index, Epoch epoch);
-  /// A worker is told of servers; others than those it knows: it leaves all and arrives anew.
+  /// A worker gets the servers' addresses; if they are new ones it drops its work and arrives
+  /// again.
   void told_servers(std::size_t index, const Servers& servers);
-  /// Whether the servers have the values that somebody released into the epoch is to find.
+  /// Whether the servers have the values that a worker released into the epoch is to find.
   void check_values(const Process& worker, const Release& r);
   void advance_values();
   void released(std::size_t index, const Release& r);
   void trained(std::size_t index, Epoch epoch);
-  /// Who has trained its epoch goes on when all whom the servers wait for have contributed.
+  /// A worker that has trained its epoch continues when all contributors have contributed.
   void check_rounds();
   [[nodiscard]] bool contributed(WorkerId worker, Epoch epoch, Generation servers) const;
   [[nodiscard]] bool round_complete(Epoch epoch, Generation servers) const;
@@ -129,18 +130,18 @@ class Cluster {
   void server_commit(std::size_t index, const ServerCommit& c);
   /// The server takes what it is to save and writes it, in its own time.
   void save(std::size_t index, const ServerCommit& c);
-  /// The server says that its checkpoint cannot be read, and exits.
+  /// The server reports that its checkpoint cannot be read, and exits.
   void say_unusable(std::size_t index);
   /// One of the servers that the worker is connected to cannot give it its values; that it says so
   /// is on its way.
   bool meets_damage(const Process& worker);
   void report_traffic(std::size_t index);
-  /// A worker's agent says from which servers its data comes.
+  /// A worker's agent reports from which servers its data comes.
   void report_data(std::size_t index);
 
   // What goes wrong.
   void chaos();
-  /// Nobody waits for them, so nobody but the user can end them.
+  /// No other waits for them, so only the user can end them.
   void end_hung_alone();
   /// After this the job may end for reasons that are not its workers'.
   void excuse();
@@ -162,14 +163,14 @@ class Cluster {
   /// One of the present servers hangs, and its host is heard.
   [[nodiscard]] std::set<ServerId> hanging_servers() const;
   [[nodiscard]] bool everyone_waits() const;
-  /// Workers that hang and that somebody waits for in a round, and nothing else is wrong.
+  /// Workers that hang, if another one waits for them in a round and nothing else is wrong.
   [[nodiscard]] std::set<WorkerId> keep_others_waiting() const;
   void check_end();
   static std::string describe(const Record& record);
   [[nodiscard]] Instant instant() const;
 
   Random rng_;
-  Random damage_rng_;  ///< Of its own: a seed without damage is what it was before there was any.
+  Random damage_rng_;  ///< A generator of its own: it leaves seeds without damage unchanged.
   bool trace_;
   Faults faults_;
   JobOptions options_;
@@ -200,7 +201,7 @@ class Cluster {
   std::vector<LogLine> lines_;
   std::string log_file_;
   std::string log_queue_;
-  std::vector<Note> events_;  ///< Of the changes of members, as events.jsonl has them.
+  std::vector<Note> events_;  ///< Notes of changes of members, as in events.jsonl.
   std::vector<Note> events_queue_;
   std::map<std::size_t, std::uint64_t> prepares_;
   struct Heard {
@@ -218,7 +219,7 @@ class Cluster {
   std::set<Generation> sealed_;
   std::map<Generation, std::uint64_t> saved_;  ///< What was saved there.
   std::map<Epoch, std::uint64_t> kept_;        ///< What the checkpoints on the volume have.
-  std::map<ServerId, Generation> since_;       ///< Of servers that a rollback brought.
+  std::map<ServerId, Generation> since_;       ///< The rollback that brought the server.
   std::set<std::optional<Epoch>> damaged_;     ///< Checkpoints; none: that the job began with.
 };
 

@@ -132,7 +132,7 @@ void Cluster::check_values(const Process& worker, const Release& r) {
                       worker.id.id, r.generation, s.id.id, s.generation));
     if (std::count(s.set.begin(), s.set.end(), WorkerId(worker.id.id)) == 0) continue;
     if (!s.values) s.values = r.epoch;
-    // With nobody left an epoch starts again with what each server has.
+    // Without a contributor an epoch starts again with the values of each server.
     if (checkers_->starts_again()) {
       if (*s.values == r.epoch.next()) s.values = r.epoch;
       s.chain = r.generation.value;

@@ -11,7 +11,7 @@ namespace dt::sim {
 
 struct Outcome {
   std::optional<std::string> failure;  ///< The first thing that did not hold.
-  std::uint64_t hash = 0;              ///< Of everything that happened.
+  std::uint64_t hash = 0;              ///< Hash of the whole trace.
   std::optional<std::int32_t> exit_code;
   Duration took{};  ///< Virtual.
   std::uint32_t crashes = 0;

@@ -45,7 +45,7 @@ struct Process {
   Epoch epoch;
   bool busy = false;          ///< Gave or asked something since the servers last reported.
   std::optional<Epoch> done;  ///< Trained this epoch; waits for the others' contributions.
-  std::uint64_t turn = 0;     ///< Of what it was about to do when the servers were replaced.
+  std::uint64_t turn = 0;     ///< The turn that the servers' replacement interrupts.
   // A server's, and of the servers that a worker is connected to.
   Generation since;
   // A server's own state.
@@ -56,7 +56,7 @@ struct Process {
   std::optional<Saved> saved;   ///< Kept by its agent.
   bool damaged = false;         ///< What it is to begin with cannot be read.
   bool unusable = false;        ///< It has said so; kept by its agent.
-  std::optional<Epoch> values;  ///< It has those of that epoch's begin; none: nobody trained yet.
+  std::optional<Epoch> values;  ///< It has those at that epoch's begin; none: before any training.
   std::uint64_t chain = 0;      ///< Stands for them: a hash of the epochs that led there.
 };
 

@@ -81,7 +81,7 @@ TEST_CASE("file watch: each way editors save ends in one decision", "[file_watch
       };
       // vim backupcopy=yes: truncated in place, then written.
       CHECK(last_line({{500, content("")}, {510, content(more)}}) == accepted);
-      // vim backupcopy=no: renamed away, then written anew.
+      // vim backupcopy=no: renamed, then written as a new file.
       CHECK(last_line({{500, absent()}, {520, content("")}, {530, content(more)}}) == accepted);
       // sed -i, mv: replaced at once.
       CHECK(last_line({{500, content(more)}}) == accepted);

@@ -21,7 +21,7 @@ void save(Checkpoints& checkpoints, std::uint32_t epoch, Duration begun, Duratio
 
 TEST_CASE("checkpoints: by time, at the first boundary and then after a minute", "[checkpoints]") {
   Checkpoints checkpoints({0, 60s, 2});
-  CHECK_FALSE(checkpoints.is_wanted(Epoch(1), at(1s)));  // nobody knows of a place yet
+  CHECK_FALSE(checkpoints.is_wanted(Epoch(1), at(1s)));  // no place is known yet
   CHECK(checkpoints.place_is("b does not see it"));
   CHECK_FALSE(checkpoints.place_is("b does not see it"));
   CHECK_FALSE(checkpoints.is_wanted(Epoch(1), at(1s)));

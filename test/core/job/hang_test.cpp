@@ -29,7 +29,7 @@ TEST_CASE("hang: others wait for who owes and waits for nobody", "[hang]") {
 TEST_CASE("hang: a position is new once", "[hang]") {
   HangWatch watch;
   CHECK(watch.progress(kTwo, Epoch(0), 7, second(12)));
-  CHECK_FALSE(watch.progress(kTwo, Epoch(0), 7, second(13)));  // an agent says again what was said
+  CHECK_FALSE(watch.progress(kTwo, Epoch(0), 7, second(13)));  // an agent repeats it
   CHECK(watch.position(kTwo)->since == second(12));
   CHECK_FALSE(watch.position(kOne));
 }

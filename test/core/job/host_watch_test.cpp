@@ -7,8 +7,8 @@ using namespace dt::test;
 
 namespace {
 
-/// Members in epoch 0; a host is lost after 3 s, and servers have 3 s, or 30 s where nobody could
-/// see their data.
+/// Members in epoch 0; a host is lost after 3 s, and servers have 3 s, or 30 s where no worker
+/// could see their data.
 struct Silence : Machines {
   explicit Silence(std::vector<Host> on = {})
       : Machines(job_on({kHostA, kHostB, kHostC}, std::move(on))) {

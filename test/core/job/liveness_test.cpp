@@ -50,7 +50,7 @@ TEST_CASE("liveness: data that flows past a broken link is unsupervised until it
   l.link_down(kSilentHost, at(10));
   l.traffic(kWorker, at(10.5));
   CHECK(l.life(kSilentHost, kWorker, at(13)) == Life::kUnsupervised);
-  CHECK(l.life(kSilentHost, WorkerId(5), at(13)) == Life::kDead);  // another one there says nothing
+  CHECK(l.life(kSilentHost, WorkerId(5), at(13)) == Life::kDead);  // another one there is silent
   l.traffic(kWorker, at(60));
   CHECK(l.life(kSilentHost, kWorker, at(62.9)) == Life::kUnsupervised);
   CHECK(l.life(kSilentHost, kWorker, at(63)) == Life::kDead);

@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Three members in epoch 0, and what LostTime is told of them.
+/// Three members in epoch 0, and the calls that LostTime gets.
 struct Waits {
   Waits() {
     job.boundary.begin({WorkerId(0), WorkerId(1), WorkerId(2)});

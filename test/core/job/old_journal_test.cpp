@@ -1,5 +1,5 @@
 /// Journals that earlier versions wrote are read to the same Job: each file of
-/// test/core/job/journals with the state it gave then beside it (NAME.txt). DT_REWRITE=1 writes the
+/// test/core/job/journals with the state it gave then (NAME.txt). DT_REWRITE=1 writes the
 /// states again; a difference in an old one is a bug.
 #include <cstdlib>
 #include <filesystem>

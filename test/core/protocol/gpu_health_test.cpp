@@ -44,7 +44,7 @@ TEST_CASE("gpus: what counts as trouble, the worst first", "[gpus]") {
   gpu.ecc_recent = 0;
   gpu.ecc_ever = 5;  // of former days, and dealt with
   gpu.remapped_rows = 3;
-  gpu.held_back = 0x4 | 0x1;  // a power limit that somebody has set; idle
+  gpu.held_back = 0x4 | 0x1;  // a power limit that a user has set; idle
   CHECK(troubles_of(gpu).empty());
 
   gpu.held_back |= 0x20;
