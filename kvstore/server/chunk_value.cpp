@@ -20,7 +20,7 @@ data::Codec payload_codec(const data::Header& header) {
   return header.flags & data::kShared ? data::Codec::kNone : data::codec_of(header);
 }
 
-/// Past the caches, unless the place was read just now.
+/// Non-temporal stores, unless the place was read just now.
 void hand_out(std::byte* place, std::span<const Addend> read, const std::byte* bytes,
               std::size_t size) {
   const bool in_place = std::any_of(read.begin(), read.end(),
@@ -103,7 +103,7 @@ std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& 
 
 std::size_t ChunkValue::nonfinite_at(const std::byte* values) {
   Payload copy = engine_.take(bytes());
-  if (!engine_.goes_on()) return 0;  // who asks for the failure next is told
+  if (!engine_.goes_on()) return 0;  // the next call of failure() returns the cause
   const Addend whole{values, 1};
   Reduction itself;
   itself.addends = std::span(&whole, 1);
@@ -153,8 +153,8 @@ std::size_t ChunkValue::sort_waiting() {
 
 void ChunkValue::add_in_order(std::optional<WorkerId> missing) {
   if (!wrong_.empty()) return;
-  // What lies in the worker's memory takes none of ours: it waits for apply(), unless it comes
-  // before something that does.
+  // Contributions in workers' memory wait for apply(), since they take no memory here; those before
+  // one that takes memory here are added now.
   const std::size_t waiting = sort_waiting();
   std::size_t end = 0;
   for (std::size_t i = 0; i < waiting; ++i) {
@@ -182,7 +182,7 @@ void ChunkValue::prepare_in_order() {
       sum_.is_of(samples) &&
       std::all_of(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(waiting),
                   [&](const Part& part) { return part.header.samples == samples; });
-  if (are_equal) return;  // the plain sum, divided by how many there are
+  if (are_equal) return;  // the plain sum, divided by the number of contributions
   for (std::size_t i = 0; i < waiting; ++i) add_part(parts_[i], i + 1 == waiting);
 }
 
@@ -256,8 +256,8 @@ ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
   return applied;
 }
 
-/// The value goes to where it is wanted, and the device is waited for: the contributions' memory is
-/// free, what is answered is there.
+/// Copies the value to `places` and waits for the device: afterwards the contributions' memory is
+/// free and the values of answers are complete.
 void ChunkValue::finish_on_device(std::span<std::byte* const> places, Applied& applied) {
   if (auto why = failure(); !why.empty()) applied.wrong = std::move(why);
   if (applied.wrong.empty()) {
@@ -327,8 +327,8 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
   return false;
 }
 
-/// The open round's contributions with their weights. Deterministic: in worker id order, of which
-/// the sum is the beginning.
+/// The open round's contributions with their weights. Deterministic: in worker id order; the sum,
+/// which holds the lowest ids, comes first.
 Reduction ChunkValue::contributions() {
   const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
   auto& addends = bench_.addends;
@@ -345,7 +345,7 @@ Reduction ChunkValue::contributions() {
   reduction.addends = addends;
   if (!is_mean || addends.empty()) return reduction;
   reduction.divisor = samples;
-  // Equal weights, the usual case, are the plain sum divided by how many there are.
+  // Equal weights, the usual case: the plain sum divided by the number of contributions.
   const double weight = addends.front().weight;
   const bool equal = std::all_of(addends.begin(), addends.end(),
                                  [&](const Addend& addend) { return addend.weight == weight; });
@@ -356,7 +356,7 @@ Reduction ChunkValue::contributions() {
   return reduction;
 }
 
-/// Sums and hands the result to everyone who shares memory while it is in the cache.
+/// Sums block by block and writes each block to all shared places while it is in the cache.
 void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* const> places) {
   constexpr std::size_t kBytes = 16 << 10;  // in the first-level cache
   alignas(64) std::array<std::byte, kBytes> result;
@@ -413,13 +413,13 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
     }
   }
   engine_.give(std::move(payload));
-  engine_.wait();  // what it read is free
+  engine_.wait();  // afterwards the memory that it read is free
   bench_.nonfinite += engine_.take_nonfinite();
   return is_there;
 }
 
-/// Adds the gradient in one pass over memory: also where answers hold the present value, and while
-/// the answer's place, if there is one, is written.
+/// Adds the gradient in one pass over memory, even if answers hold the present value; writes the
+/// answer's place, if there is one, in the same pass.
 void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
   const std::size_t width = data::element_bytes(dtype_);
   const auto held = replace();
@@ -494,7 +494,7 @@ std::shared_ptr<Payload> ChunkValue::replace() {
   shown_.reset();
   if (value_.use_count() == 1) return nullptr;
   Payload fresh = engine_.take(value_->size());
-  if (value_.use_count() == 1) {  // room was made: whoever kept it has a copy
+  if (value_.use_count() == 1) {  // take() made room: the checkpoint now has a copy on the host
     engine_.give(std::move(fresh));
     static_cast<void>(engine_.take_failure());
     return nullptr;

@@ -1,20 +1,20 @@
 /// A chunk's value at a server, and the contributions of its open round that will change it: the
-/// arithmetic of a round. Which contribution counts, and when the round is complete, is decided
-/// elsewhere (shard.h, rounds.h).
+/// arithmetic of a round. shard.h and rounds.h decide which contribution counts, and when the round
+/// is complete.
 ///
 ///     contribute() for each counted one -> apply() once -> the next round
 ///
-/// What comes as bytes is added as it arrives (RoundSum). What lies in memory shared with its
-/// worker is not touched before apply(), which reads all of it in one pass: until the round is
-/// answered the worker leaves it as it is. That promise ends with the worker's connection, so
-/// detach() then copies it. Deterministic: everything is added in worker id order, and what comes
-/// out of this order is kept until those before it have come.
+/// A contribution that comes as bytes is added as it arrives (RoundSum). One in memory shared with
+/// its worker is not read before apply(), which reads all of them in one pass: the worker does not
+/// change it until the round is answered. This promise ends with the worker's connection, so
+/// detach() then copies the contribution. Deterministic: contributions are added in worker id
+/// order; one that arrives out of order is kept until those before it have arrived.
 ///
 /// With a device (Workbench::device) values, states and open rounds lie in its memory, except those
 /// of types it does not compute with. Contributions are copied there as they arrive, those in
-/// shared memory of the host too; what lies in a worker's device memory is read where it is, by
-/// apply() and detach(). Both return when the device is done. The order of operations is the same,
-/// and so are the bits.
+/// shared host memory too; apply() and detach() read contributions in a worker's device memory in
+/// place. Both return when the device is done. The order of operations, and so the bits, are the
+/// same as on the host.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ struct SharedBuffers {
   std::shared_ptr<const void> owners[2];  ///< Keep them mapped.
 };
 
-/// What all chunks of a shard compute with. One thread; outlives them.
+/// Engines, memory pools and counters that all chunks of a shard share. One thread; outlives them.
 struct Workbench {
   explicit Workbench(std::shared_ptr<DeviceEngine> on_device)
       : device(std::move(on_device)),
@@ -57,11 +57,11 @@ struct Workbench {
   bool refuse_nonfinite = false;
   std::optional<OptimizerSpec> optimizer;  ///< Changes while no round of a parameter is open.
   bool has_state = false;                  ///< The optimizer has updated a chunk.
-  std::uint64_t step = 0;                  ///< The latest of a parameter's contributions.
+  std::uint64_t step = 0;                  ///< The latest step of a parameter's contributions.
   std::uint64_t nonfinite = 0;             ///< Elements of gradients that were infinite or NaN.
   std::uint64_t in_place = 0;  ///< Contributions that were read in their worker's device memory.
   std::shared_ptr<DeviceEngine> device;  ///< Null: there is none. Comes with its pool.
-  std::shared_ptr<PayloadPool> pool;     ///< Of the host's memory.
+  std::shared_ptr<PayloadPool> pool;     ///< Host memory.
   HostEngine host;
   std::vector<Addend> addends;  ///< Scratch.
   std::vector<Addend> block;    ///< Scratch.
@@ -69,19 +69,20 @@ struct Workbench {
 
 class ChunkValue {
  public:
-  /// `value` holds `elements` of `dtype`. It may fail: see failure().
+  /// `value` holds `elements` of `dtype`. Construction may fail: see failure().
   ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
              Payload value);
 
-  /// The optimizer's state as it was saved, before the first contribution.
+  /// Sets a saved optimizer state. To be called before the first contribution.
   void restore(OptimizerState state);
-  /// What is kept of it stays as it is; key and chunk are for the caller to fill in. Where there is
-  /// a device the caller waits for it before the copies are read.
+  /// References to the present arrays, whose content does not change any more; the caller fills in
+  /// key and chunk. With a device the caller waits for it before it reads the arrays.
   [[nodiscard]] SavedChunk save() const;
-  /// What a checkpoint keeps of it lies in the host's memory from now on, and the device's is the
-  /// chunk's alone. `guard` is held by whoever reads what was saved.
+  /// Moves arrays that a checkpoint references from the device's memory to the host's; the chunk
+  /// keeps the device memory for itself. A thread that reads saved arrays holds `guard`.
   void leave_saved(std::mutex& guard);
-  /// What the device has not done of what was asked, but for a round (see Applied); empty: nothing.
+  /// Why the device failed since the last call, outside of a round (see Applied); empty: it did
+  /// not.
   [[nodiscard]] std::string failure();
 
   [[nodiscard]] data::Dtype dtype() const { return dtype_; }
@@ -92,28 +93,29 @@ class ChunkValue {
   [[nodiscard]] bool is_on_device() const { return &engine_ != &bench_.host; }
   /// The present value, written to `shared.out`.
   void write_to(const SharedBuffers& shared);
-  /// The present value. Whoever keeps it keeps these very bytes: a round that is applied meanwhile
-  /// goes into other memory.
+  /// The present value. While a reference is held, these bytes do not change: a round that is
+  /// applied meanwhile goes into other memory.
   [[nodiscard]] const std::shared_ptr<Payload>& present();
-  /// Parameters are what optimizers work on.
+  /// Whether an optimizer may update the chunk.
   [[nodiscard]] bool is_parameter() const {
     return !is_auxiliary_ && dtype_ != data::Dtype::kInt64;
   }
 
-  /// Uninitialised memory for a contribution that comes as `bytes` plain bytes.
+  /// Uninitialised memory for a contribution of `bytes` bytes.
   [[nodiscard]] Payload take(std::size_t bytes);
-  /// Why the payload of a contribution is none; empty: it is one.
+  /// Why the payload of a contribution is malformed; empty: it is valid.
   [[nodiscard]] static std::string refusal(const data::Header& header, const Payload& payload);
-  /// With refuse_nonfinite: what is infinite or NaN in a contribution, counted; empty: nothing.
+  /// With refuse_nonfinite: an error with the number of infinite and NaN elements of a
+  /// contribution, which are counted; empty: there are none.
   [[nodiscard]] std::string nonfinite_in(const data::Header& header, const Payload& payload,
                                          const SharedBuffers& shared);
   /// A counted contribution of the open round; `is_last`: it completes the round.
   void contribute(const data::Header& header, Payload payload, SharedBuffers shared, bool is_last);
-  /// Deterministic: adds what was kept, as far as nobody before it can come any more; `missing` is
-  /// the lowest id of those who can. To be called after contribute().
+  /// Deterministic: adds the kept contributions of workers before `missing`, the lowest id that may
+  /// still contribute; none: all. To be called after contribute().
   void add_in_order(std::optional<WorkerId> missing);
-  /// What `worker` contributed to the open round counts as it is at this moment, and no memory of
-  /// the worker's is read for it any more.
+  /// Copies or adds what `worker` contributed to the open round from shared memory, as it is now.
+  /// Afterwards the worker's memory is not read any more.
   void detach(WorkerId worker);
   [[nodiscard]] bool has_contributions() const { return !parts_.empty(); }
 
@@ -121,22 +123,22 @@ class ChunkValue {
     /// Why the contributions do not fit together, or do not fit into the device: nothing was
     /// changed.
     std::string wrong;
-    bool is_there = false;  ///< The value was written to every place given.
+    bool is_there = false;  ///< The value was written to all `places`.
   };
-  /// The open round's contributions take effect on the value. `places`: where workers want it in
-  /// shared memory; it is written there where that costs no further pass.
+  /// Applies the open round's contributions to the value. `places`: where workers want the value in
+  /// shared memory; it is written there if that takes no further pass.
   Applied apply(std::span<std::byte* const> places);
-  /// dist_async: one gradient takes effect by itself. True: the value was written to `shared.out`.
+  /// dist_async: applies one gradient by itself. True: the value was written to `shared.out`.
   bool apply_async(const data::Header& header, Payload payload, const SharedBuffers& shared);
 
  private:
   struct Part {
     data::Header header;
-    Payload bytes;  ///< Empty when they went into the sum or are shared with the host.
+    Payload bytes;  ///< Empty if they were added to the sum, or are in shared memory.
     SharedBuffers shared;
-    bool is_added = false;  ///< It is in the sum; `shared` says what a device may still read.
+    bool is_added = false;  ///< It is in the sum; a device may still read `shared`.
 
-    /// Null: nothing is to be added any more.
+    /// Null: there is nothing left to add.
     [[nodiscard]] const std::byte* values() const {
       if (is_added) return nullptr;
       return bytes.empty() ? shared.in : bytes.data();
@@ -147,14 +149,15 @@ class ChunkValue {
   [[nodiscard]] data::Reduce reduce_of(data::Reduce asked) const;
   /// Why `header` does not fit the round's first part; empty: it does.
   [[nodiscard]] std::string disagreement(const data::Header& header) const;
-  /// The values that a compressed payload stands for.
+  /// The values of a compressed payload.
   Payload decoded(data::Codec codec, Payload codes);
-  /// The parts whose values are not added, in worker id order, before the others; how many.
+  /// Sorts parts_: first those whose values are not added, in worker id order. Returns their
+  /// number.
   std::size_t sort_waiting();
   /// Adds a part's values to the sum.
   void add_part(Part& part, bool is_last);
-  /// Deterministic: what is left to be added becomes one reduction with the bits that adding one by
-  /// one would have.
+  /// Deterministic: makes sure that one reduction of the remaining parts has the same bits as
+  /// adding them one by one; else adds them one by one.
   void prepare_in_order();
   /// True: the value was written to `places` as well.
   bool apply_parts(std::span<std::byte* const> places);
@@ -163,23 +166,23 @@ class ChunkValue {
   void update_with(const Reduction& gradient, float learning_rate);
   void add_async(const std::byte* gradient, std::byte* place);
   void publish(Payload bytes);
-  /// The value's memory, to be changed: a copy if answers still hold the present one.
+  /// The value's memory, to be changed: a copy of the present one if answers still hold that.
   Payload& writable();
-  /// The same, to be overwritten whole. The present one, if answers or a checkpoint hold it: they
-  /// keep it.
+  /// Makes value_ writable without its content. Returns the present memory if answers or a
+  /// checkpoint hold it, and they keep it; else null.
   std::shared_ptr<Payload> replace();
 
-  /// Memory of the engine's for values.
+  /// Engine memory for values.
   Payload take_ours();
-  /// A copy there of a worker's memory.
+  /// A copy of a worker's memory in engine memory.
   Payload copy_of(const std::byte* shared);
-  /// What is infinite or NaN in a worker's device memory.
+  /// The number of infinite and NaN elements in a worker's device memory.
   std::size_t nonfinite_at(const std::byte* values);
-  /// The contribution where the engine computes; `shared`: null, or where it lies instead, which
-  /// the host reads there.
+  /// The contribution in the engine's memory; `shared`: null, or the contribution in shared memory,
+  /// which the host reads in place.
   Payload bring(Payload payload, const std::byte* shared);
   void finish_on_device(std::span<std::byte* const> places, Applied& applied);
-  /// Begins to copy the value to where answers are sent from.
+  /// Begins to copy the value to host memory, from which answers are sent.
   void show();
 
   Workbench& bench_;
@@ -187,13 +190,13 @@ class ChunkValue {
   data::Dtype dtype_;
   bool is_auxiliary_;
   std::size_t elements_;
-  std::shared_ptr<Payload> value_;  ///< The engine's.
+  std::shared_ptr<Payload> value_;  ///< In engine memory.
   std::shared_ptr<Payload> shown_;  ///< With a device: the host's copy, or null.
   Payload spare_;  ///< An earlier round's memory, for the next round's first contribution.
   OptimizerState state_;
   // The open round:
-  std::vector<Part> parts_;  ///< What was counted.
-  RoundSum sum_;             ///< Of the parts' values.
+  std::vector<Part> parts_;  ///< The counted contributions.
+  RoundSum sum_;             ///< Sum of the values of the added parts.
   std::string wrong_;        ///< Why the parts do not fit together; empty: they do.
 };
 

@@ -54,11 +54,11 @@ io::awaitable<void> Listener::accept() {
     auto accepted = co_await acceptor_.async_accept(io::tok);
     const auto& ec = std::get<0>(accepted);
     if (ec == io::asio::error::operation_aborted || !acceptor_.is_open()) co_return;
-    if (ec) {  // out of descriptors: the others' connections go on
+    if (ec) {  // out of descriptors: open connections go on
       co_await io::sleep_for(std::chrono::milliseconds(100));
       continue;
     }
-    if (strangers_.size() >= options_.max_strangers) {  // who has had the longest time proves least
+    if (strangers_.size() >= options_.max_strangers) {  // the oldest is the least likely to succeed
       strangers_.front()->close();
       strangers_.pop_front();
     }

@@ -1,6 +1,6 @@
 /// A server's listening socket: each connection has a bounded time to prove that it knows the job's
-/// secret (link/handshake.h), and is then handed over; the number of those that have not is
-/// bounded.
+/// secret (link/handshake.h), and is then passed to on_admitted. The number of connections that
+/// have not authenticated is bounded.
 ///
 /// The first loop's thread, once started.
 #pragma once
@@ -34,13 +34,13 @@ class Listener {
   /// `options` and `loop` outlive this.
   Listener(const ServerOptions& options, EventLoop& loop, OnAdmitted on_admitted);
 
-  /// Listens, before the loop runs; the error is for people.
+  /// Listens; to be called before the loop runs. The error is a message for the user.
   Result<void> start();
   void close();
 
   // ---- any thread, once started
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// Connections that proved nothing.
+  /// Connections that did not authenticate.
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
 
  private:

@@ -1,9 +1,9 @@
-/// What a server's loop says of its workers, and whether it turns at all: handed from the loop's
-/// thread to whoever reports, who never waits for the loop.
+/// A loop's report on its workers, and whether the loop is stuck. The loop's thread publishes it;
+/// the reporting thread reads it and never waits for the loop.
 ///
 ///     reporter: is_to_ask() --post--> loop: publish()      reporter: take(), stuck_for()
 ///
-/// A loop turns as long as it answers: an idle one is woken by the question.
+/// A loop turns as long as it answers requests to publish; such a request wakes an idle loop.
 #pragma once
 
 #include <sys/types.h>
@@ -25,34 +25,35 @@ class LoopReport {
     struct Worker {
       bool connected = false;
       bool active = false;  ///< Bytes moved.
-      bool busy = false;    ///< More than beats came.
+      bool busy = false;    ///< Frames other than beats came.
     };
-    std::map<WorkerId, Worker> workers;  ///< The connected ones, and contributors that were.
+    std::map<WorkerId, Worker>
+        workers;  ///< Connected workers, and contributors that were connected.
     std::set<WorkerId> owing;
     std::set<WorkerId> waiting;
   };
 
   // ---- the loop's thread
-  /// At its begin: names the thread after the loop and notes its id.
+  /// At the thread's start: names the thread after the loop and notes its id.
   void begin_thread(std::uint32_t loop);
-  /// Answers the question. What was active or busy stays so until take().
+  /// Answers the request. Workers that were active or busy stay so until take().
   void publish(Seen seen);
 
   // ---- any other thread
-  /// True: the caller makes the loop publish; false: it has not answered the last question.
+  /// True: the caller must make the loop publish; false: the last request is not answered yet.
   [[nodiscard]] bool is_to_ask(Time now);
-  /// What was published last, with all that was active or busy since the last call.
+  /// The last published report, with the workers that were active or busy since the last call.
   [[nodiscard]] Seen take();
   /// How long the loop has not turned.
   [[nodiscard]] Duration stuck_for(Time now) const;
-  /// What the loop's thread does, by the kernel; empty if it is unknown.
+  /// The kernel's state of the loop's thread; empty if it is unknown.
   [[nodiscard]] std::string thread_state() const;
 
  private:
   mutable std::mutex mutex_;  ///< Held for copies alone, a few times a second.
   // Under mutex_:
   Seen seen_;
-  std::optional<Time> asked_;  ///< A question that is not answered.
+  std::optional<Time> asked_;  ///< When the unanswered request was made.
   pid_t thread_ = 0;
 };
 

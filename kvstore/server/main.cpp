@@ -39,17 +39,18 @@ namespace {
 using namespace dt;
 using namespace std::chrono_literals;
 
-/// A lost host's last sign is known only so exactly; --dead-after counts from the report of it.
+/// The precision of the time of a lost host's last sign of life; --dead-after counts from its
+/// report.
 constexpr auto kReportEvery = 250ms;
-/// Of that, what the loops have for their part of the report; a late one comes with the next.
+/// The part of kReportEvery in which the loops publish; a late loop is in the next report.
 constexpr auto kLoopsHave = 50ms;
 /// How long the end may take. A loop or the checkpoints' writer may be stuck in the kernel.
 constexpr auto kEndLimit = 5s;
-/// The server whose place this one takes has its port until it is gone.
+/// The server that this one replaces keeps its port until it has ended.
 constexpr auto kPortTries = 50;
 constexpr auto kPortPause = 100ms;
 
-/// Acts once it has lived for kEndLimit.
+/// Calls `act` if it still exists after kEndLimit.
 class LastResort {
  public:
   explicit LastResort(std::function<void()> act)
@@ -90,7 +91,7 @@ class ServerProcess {
   }
 
  private:
-  /// What the server begins with; null: nothing.
+  /// The checkpoint that the server begins with; null: none.
   [[nodiscard]] Result<std::shared_ptr<const kv::Checkpoint>> open_checkpoint() const {
     if (env_.restore.empty()) return nullptr;
     auto opened = kv::Checkpoint::open(env_.restore);
@@ -102,7 +103,7 @@ class ServerProcess {
     return opened;
   }
 
-  /// Where the values will be. Nothing: a device was demanded that is not there, and so it is told.
+  /// Where the values will be. None: the required device cannot be used; the agent gets an error.
   std::optional<DeviceChoice> choose_device() {
     DeviceChoice device = device_;
     ready_.device = "cpu";
@@ -247,7 +248,7 @@ class ServerProcess {
     group_.spawn(say_and_stop());
   }
 
-  /// The agent gets a moment to hear why.
+  /// Gives the last message time to reach the agent.
   io::awaitable<void> say_and_stop() {
     co_await io::sleep_for(200ms);
     co_await agent_.flush();
@@ -277,10 +278,10 @@ class ServerProcess {
 
 struct Arguments {
   std::uint32_t loops = 0;  ///< 0: as many as suit the machine and the job.
-  std::string device;       ///< Empty: as the environment says.
+  std::string device;       ///< Empty: taken from the environment.
 };
 
-/// Nothing: they are not understood.
+/// None: the arguments are wrong.
 std::optional<Arguments> parse_arguments(int argc, char** argv) {
   Arguments out;
   for (int i = 1; i < argc; i += 2) {

@@ -10,7 +10,7 @@ Parking::What Parking::what(const data::Header& header) {
   return {header.type, is_of_a_chunk ? (key << 32) | header.chunk : 0};
 }
 
-/// With room for what the containers take beside it.
+/// Bytes of a frame, with an allowance for the containers' overhead.
 std::size_t Parking::cost(const Frame& frame) { return 2 * sizeof(Frame) + frame.payload.size(); }
 
 bool Parking::put(const data::Header& header, Payload payload) {

@@ -1,5 +1,5 @@
-/// Requests that wait until another worker has created what they are about: a key, a chunk, the
-/// optimizer. Bounded, whatever a worker sends: in bytes, for each worker and for all together.
+/// Requests that wait until another worker has created their key, their chunk or the optimizer.
+/// Their bytes are limited for each worker and for all together, whatever a worker sends.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,9 @@ class Parking {
   };
 
   explicit Parking(Limits limits) : limits_(limits) {}
-  /// False: it would be too much, and is not kept.
+  /// False: a limit would be exceeded; the request is not kept.
   [[nodiscard]] bool put(const data::Header& header, Payload payload);
-  /// Takes out all that wait for the same as `header`: what its type is about, a kInit's chunk.
+  /// Takes out all requests of `header`'s type; of a kInit, those for the same chunk.
   [[nodiscard]] std::vector<Frame> take(const data::Header& header);
   [[nodiscard]] std::vector<Frame> take_all();
   void forget(WorkerId worker);

@@ -118,7 +118,7 @@ Admission RoundMachine::admit_async(const Members& members, WorkerId worker, Gen
 
 bool RoundMachine::is_complete(const Members& members) const {
   const auto& all = members.contributors();
-  // The exact check costs the square of the workers: not for each of their contributions.
+  // The exact check is quadratic in the number of workers: not at each contribution.
   if (counted_ == 0 || counted_ + members.finished(until_) < all.size()) return false;
   return std::all_of(all.begin(), all.end(), [&](WorkerId w) {
     return members.is_finished(w, until_) || has_counted(w, open_);

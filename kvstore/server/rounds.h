@@ -4,7 +4,7 @@
 ///
 ///            contribution of a member, round == open
 ///     open(r) ------------------------------------------> open(r), one more counted
-///        |  every contributor has contributed or finished, and somebody has contributed
+///        |  every contributor has contributed or finished, and one has contributed
 ///        `-> complete: apply, answer, open(r + 1)
 ///
 /// Only a commit changes the contributor set. A contribution that was counted stays counted, even
@@ -22,23 +22,22 @@
 
 namespace dt::kv {
 
-/// Who takes part now, and who has finished the epoch. One per server loop.
+/// The present contributors, and which of them have finished the epoch. One per server loop.
 class Members {
  public:
   enum class Adopted : std::uint8_t {
     kYes,
-    kBoundary,  ///< And some had finished the epoch that it ends.
+    kBoundary,  ///< Adopted, and contributors had finished the epoch that it ends.
     kSame,      ///< Already known: acknowledge again.
     kStale,     ///< A lower (term, generation): refuse.
   };
 
-  /// Takes a commit over. Afterwards, at a boundary: complete every round that somebody has
-  /// contributed to (all who are left have finished), then begin_epoch(). Else: re-check every open
-  /// round, then clear_if_all_finished().
+  /// Adopts a commit. Afterwards, at a boundary: complete every round with a contribution (all
+  /// remaining contributors have finished), then begin_epoch(). Else: re-check every open round,
+  /// then clear_if_all_finished().
   ///
-  /// It is a boundary if a finish mark is of an earlier epoch than the commit. That the last commit
-  /// was of an earlier one says nothing: an epoch may begin without a commit, and commits may be
-  /// missed.
+  /// It is a boundary if a finish mark is of an earlier epoch than the commit. The last commit's
+  /// epoch does not decide it: an epoch may begin without a commit, and commits may be missed.
   Adopted adopt(const ServerCommit& commit);
   [[nodiscard]] bool contains(WorkerId worker) const;
   /// True for the contributor that gives initial values.
@@ -47,18 +46,18 @@ class Members {
   /// still come.
   enum class Part : std::uint8_t { kEpoch, kSteps };
   [[nodiscard]] bool is_finished(WorkerId worker, Part part = Part::kEpoch) const;
-  /// How many have finished it.
+  /// The number of workers that have finished it.
   [[nodiscard]] std::size_t finished(Part part = Part::kEpoch) const { return marks(part).size(); }
   [[nodiscard]] Generation generation() const { return generation_; }
   /// In rank order.
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
-  /// Those that the last commit removed. Ids are never reused.
+  /// The workers that the last commit removed. Ids are never reused.
   [[nodiscard]] const std::vector<WorkerId>& departed() const { return departed_; }
 
   /// The worker's last round before epoch `next`, or of the steps before it, was sent. `phase`: the
-  /// number of epochs that everybody had finished when the worker asked; an older one was handled
-  /// before and changes nothing. True if something changed: re-check every open round, then
-  /// clear_if_all_finished().
+  /// number of epochs that all contributors had finished when the worker asked; a request with an
+  /// older one was handled before and changes nothing. True if something changed: re-check every
+  /// open round, then clear_if_all_finished().
   bool finish(WorkerId worker, std::uint64_t phase, Epoch next, Part part = Part::kEpoch);
   /// When every contributor has finished, the next epoch may begin: forgets the marks.
   void clear_if_all_finished();
@@ -66,7 +65,7 @@ class Members {
   [[nodiscard]] std::uint64_t phase() const { return phase_; }
 
  private:
-  /// Workers, and the epoch that they go on to.
+  /// Workers, each with the epoch that it goes on to.
   using Marks = std::vector<std::pair<WorkerId, Epoch>>;
   [[nodiscard]] const Marks& marks(Part part) const {
     return part == Part::kEpoch ? finished_ : stepped_;
@@ -76,13 +75,13 @@ class Members {
   Generation generation_;
   std::vector<WorkerId> contributors_;
   std::vector<WorkerId> sorted_;    ///< The contributors.
-  std::vector<WorkerId> departed_;  ///< With the last commit.
+  std::vector<WorkerId> departed_;  ///< Removed by the last commit.
   Marks finished_;
-  Marks stepped_;  ///< Those of finished_ and others.
+  Marks stepped_;  ///< Includes those in finished_.
   std::uint64_t phase_ = 0;
 };
 
-/// What becomes of a contribution.
+/// What the server does with a contribution.
 enum class Admission : std::uint8_t {
   kCounted,
   kDuplicate,  ///< Counted before, its round is still open: drop, answer when it completes.
@@ -96,22 +95,22 @@ enum class Admission : std::uint8_t {
 /// The rounds of one chunk (or of the barrier).
 class RoundMachine {
  public:
-  /// They go on without those who have finished `until`.
+  /// Rounds do not wait for workers that have finished `until`.
   explicit RoundMachine(Members::Part until = Members::Part::kEpoch) : until_(until) {}
 
   /// For synchronous types.
   Admission admit(const Members& members, WorkerId worker, Generation generation, Round round);
-  /// For dist_async: `push` is the worker's own count of pushes to this chunk. It goes up one by
-  /// one, from wherever it begins, and has nothing to do with the rounds.
+  /// For dist_async: `push` is the worker's own count of pushes to this chunk. It increases by one
+  /// from any start, and is independent of the rounds.
   Admission admit_async(const Members& members, WorkerId worker, Generation generation, Round push);
   [[nodiscard]] bool is_complete(const Members& members) const;
-  /// Of those the open round may still count, the one with the lowest id.
+  /// The lowest id among the workers that the open round may still count.
   [[nodiscard]] std::optional<WorkerId> lowest_missing(const Members& members) const;
-  /// Adds the contributors that the open round waits for; nobody if none has contributed.
+  /// Adds the contributors that the open round waits for; none if no worker has contributed.
   void add_missing(const Members& members, std::set<WorkerId>& into) const;
-  /// Forgets workers that are no members any more; what was counted of them stays counted.
+  /// Forgets workers that are no longer members; their counted contributions stay counted.
   void forget(const std::vector<WorkerId>& workers);
-  /// How many workers are remembered.
+  /// The number of entries kept for workers.
   [[nodiscard]] std::size_t remembered() const { return rounds_.size() + pushes_.size(); }
   /// The open round was applied; the next one opens.
   void advance();
@@ -120,7 +119,7 @@ class RoundMachine {
   [[nodiscard]] std::size_t counted() const { return counted_; }
 
  private:
-  /// Each worker's latest number; 0, which is no round's, for one without.
+  /// Each worker's latest number; 0, which no round has, for a worker without one.
   class Latest {
    public:
     [[nodiscard]] Round of(WorkerId worker) const;
@@ -142,8 +141,8 @@ class RoundMachine {
   Members::Part until_;
   Round open_{1};
   std::size_t counted_ = 0;
-  Latest rounds_;  ///< Counted.
-  Latest pushes_;  ///< Asynchronous ones.
+  Latest rounds_;  ///< Last counted rounds.
+  Latest pushes_;  ///< Last asynchronous pushes.
 };
 
 }  // namespace dt::kv

@@ -25,7 +25,7 @@ struct Server::AtomicCounters {
   std::atomic<std::uint64_t> in_place = 0;
 };
 
-/// One thread's worth of server. Everything but spawn-by-post runs on its thread.
+/// One of the server's event loops. Everything except posting runs on its thread.
 class Server::Loop final : public Answers {
  public:
   using All = std::vector<std::unique_ptr<Loop>>;
@@ -91,7 +91,7 @@ class Server::Loop final : public Answers {
     if (size >= kSendAtOnce) link.write_now();
   }
 
-  /// A request for the loop that it names, from a worker that may not be connected to that.
+  /// A request for the loop that it names, from a worker that may not be connected to that loop.
   void hand_over(const data::Header& header, Payload payload) {
     Loop* to = all_[header.chunk].get();
     to->events_.post([to, header, payload = std::move(payload)]() mutable {
@@ -100,7 +100,7 @@ class Server::Loop final : public Answers {
     });
   }
 
-  /// Sends what answer() was given since the last time.
+  /// Sends the answers that were queued since the last call.
   void write_answers() {
     count(shard_.nonfinite(), nonfinite_told_, counters_.nonfinite);
     count(shard_.fenced(), fenced_told_, counters_.fenced);
@@ -113,7 +113,7 @@ class Server::Loop final : public Answers {
   }
 
   [[nodiscard]] LoopReport& report() { return report_; }
-  /// Answers what is_to_ask() said.
+  /// Publishes the report that is_to_ask() requested.
   void publish() {
     LoopReport::Seen out;
     for (auto it = bytes_told_.begin(); it != bytes_told_.end();) {
@@ -206,17 +206,17 @@ class Server::Loop final : public Answers {
     WorkerId worker;
     TcpLink link;
     bool has_answers = false;     ///< Is in to_write_.
-    std::size_t handed_over = 0;  ///< To other loops, and not answered.
-    bool is_busy = false;         ///< Since the last publish(): more than a beat came.
+    std::size_t handed_over = 0;  ///< Requests passed to other loops that are not answered.
+    bool is_busy = false;         ///< Since the last publish(): frames other than beats came.
     data::Header header;
-    Payload payload;  ///< Of the frame that is arriving: torn, nothing of it counts.
-    std::array<char, data::kSharedPlacesBytes> places{};  ///< Or of a kShared one.
+    Payload payload;  ///< Payload of the arriving frame; an incomplete frame has no effect.
+    std::array<char, data::kSharedPlacesBytes> places{};  ///< Payload of an arriving kShared frame.
     WorkerMemories memories;
   };
 
-  /// Bytes of answers a worker may leave unread before it is read from no more.
+  /// Bytes of unread answers from which on the server reads no more from the worker.
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
-  /// Large answers leave at once; the others together when there is nothing more to read.
+  /// Answers of this size are sent at once; smaller ones together when there is no more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
   /// Requests for each loop that a worker may have unanswered; it has one or two.
   static constexpr std::size_t kMostHandedOver = 64;
@@ -252,12 +252,13 @@ class Server::Loop final : public Answers {
     if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
     const auto it = connections_.find(connection->worker);
     const bool is_present = it != connections_.end() && it->second == connection;
-    if (!is_present) co_return;  // a newer one ended it
+    if (!is_present) co_return;  // a newer connection replaced it
     connections_.erase(it);
     end(*connection);
   }
 
-  /// Nothing of the worker's memory is used any more, nor open, when it sees the end.
+  /// Closes the worker's memory before the connection: when the worker sees the end, the server
+  /// does not use its memory any more.
   void end(Connection& connection) {
     shard_.disconnect(connection.worker);
     connection.memories.clear();
@@ -276,7 +277,7 @@ class Server::Loop final : public Answers {
   std::uint64_t nonfinite_told_ = 0;
   std::uint64_t fenced_told_ = 0;
   std::uint64_t in_place_told_ = 0;
-  std::map<WorkerId, std::uint64_t> bytes_told_;  ///< Moved at the last publish().
+  std::map<WorkerId, std::uint64_t> bytes_told_;  ///< Bytes moved up to the last publish().
   std::jthread thread_;
 };
 
@@ -328,7 +329,7 @@ struct Server::Impl {
       });
   }
 
-  /// What a loop's shard has done by the loader.
+  /// ShardOptions::offload of a loop: runs the work on the loader's thread.
   void offload(std::uint32_t loop, std::function<std::function<void()>()> work) {
     loader->submit([this, loop, work = std::move(work)] {
       loops[loop]->events().post([loop = loops[loop].get(), then = work()] {
@@ -340,7 +341,7 @@ struct Server::Impl {
 
   [[nodiscard]] std::uint32_t index() const { return options.index.value_or(options.id.value); }
 
-  /// The commit asks for a checkpoint, for the first time, and it can be begun. Any thread.
+  /// Whether the commit asks for a checkpoint, for the first time, and it can begin. Any thread.
   bool begins_saving(const ServerCommit& commit) {
     if (!commit.checkpoint) return false;
     auto before = asked_to_save.load();
@@ -354,7 +355,7 @@ struct Server::Impl {
     return false;
   }
 
-  /// On a loop's thread. `is_current`: no loop knew a later commit.
+  /// On a loop's thread. `is_current`: no loop has adopted a later commit.
   void save(const ServerCommit& commit, std::vector<SavedLoop> saved, bool is_current) {
     SavedWriter::Task task;
     task.by = {commit.epoch, *commit.checkpoint, index(), options.servers};
@@ -366,7 +367,8 @@ struct Server::Impl {
       loops[i]->events().post([kept = std::move(task.loops[i])] {});
   }
 
-  /// On the writer's thread. Each loop lets its references go itself: it alone counts them.
+  /// On the writer's thread. Each loop releases its references on its own thread, which alone
+  /// counts them.
   void finish_saving(SavedWriter::Task task, const Result<WrittenFile>& written) {
     Saved saved{task.by.epoch, task.by.generation, {}};
     for (std::size_t i = 0; i < task.loops.size(); ++i) {
@@ -401,7 +403,7 @@ struct Server::Impl {
   std::atomic<bool> stopping = false;
   std::vector<std::unique_ptr<Loop>> loops;
   std::optional<Listener> listener;              ///< The first loop's thread, once started.
-  std::atomic<std::uint64_t> asked_to_save = 0;  ///< The last generation that did.
+  std::atomic<std::uint64_t> asked_to_save = 0;  ///< The last generation that asked for one.
   std::optional<SavedWriter> writer;             ///< None without a folder for checkpoints.
   std::optional<Loader> loader;                  ///< None without a checkpoint to begin with.
 };
@@ -447,7 +449,7 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
     std::function<void(bool)> done;
     std::atomic<std::size_t> left;
     std::atomic<bool> adopted = true;
-    std::vector<SavedLoop> saved;  ///< Empty: nothing is to be saved.
+    std::vector<SavedLoop> saved;  ///< Empty: no checkpoint is written.
   };
   auto shared = std::make_shared<Shared>();
   shared->done = std::move(done);
@@ -489,7 +491,7 @@ Traffic Server::traffic() {
       all.owing.merge(one.owing);
       continue;
     }
-    // What its workers owe may have come since: it cannot know.
+    // A stuck loop's debts are out of date: its workers may have contributed since.
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(stuck).count();
     traffic.stuck.push_back({i, static_cast<std::uint32_t>(ms), report.thread_state()});
   }

@@ -28,12 +28,12 @@ std::string describe(const data::KeySpec& key) {
                      key.flags & data::kAuxiliary ? ", auxiliary" : "");
 }
 
-/// Chunks that a key has at least, whatever their size.
+/// The least number of chunks of a key, whatever their size.
 std::size_t chunks_of(const data::KeySpec& key) {
   return 1 + key.count * data::element_bytes(key.dtype) / Layout::kDefaultChunkBytes;
 }
 
-/// What is wrong with a key that a worker wants; empty: nothing.
+/// Why a key that a worker registers is invalid; empty: it is valid.
 std::string refusal(const data::KeySpec& key) {
   const auto name = std::string_view(key.name).substr(0, 100);
   if (!is_supported(key.dtype))
@@ -260,7 +260,7 @@ bool Shard::make_room() {
   if (!guard || saved_.empty()) return false;
   for (auto& [key, chunk] : chunks_) chunk.value.leave_saved(*guard);
   for (const auto& kept : std::exchange(saved_, {})) {
-    // No chunk has it any more; nobody but this thread changes it.
+    // No chunk references it any more; only this thread changes the count.
     const auto array = std::const_pointer_cast<Payload>(kept.lock());
     if (array && array->memory() == Memory::kDevice)
       bench_.device->give(bench_.device->swap_out(*array, *guard));
@@ -298,7 +298,7 @@ void Shard::add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) co
   for (std::size_t i = 0; i < std::min(open_.size(), kLookedAt); ++i)
     open_[i]->rounds.add_missing(members_, owing);
   barrier_.add_missing(members_, owing);
-  // Of these all: who waits for anybody owes nothing that it could give.
+  // All of these are needed: a worker that waits for others does not owe a contribution.
   for (const Chunk* chunk : open_)
     for (const Waiting& one : chunk->waiting) waiting.insert(one.header.worker);
   for (const data::Header& one : at_barrier_) waiting.insert(one.worker);
@@ -364,7 +364,7 @@ void Shard::on_init(const data::Header& header, Payload payload) {
     return answer(at, data::Type::kDone);
   }
   if (options_.restore && options_.restore->has(header.key)) return restore_chunk(header);
-  // Without its values: should it be the one to give them, it is asked for them again.
+  // Kept without its values: if this worker must provide them, it is asked for them again.
   if (!members_.is_first(header.worker)) return park(header, {});
   const bool has_values = !payload.empty() || header.samples == 0;
   if (!has_values) return answer(header, data::Type::kNeedValues);
@@ -420,13 +420,13 @@ void Shard::restore_chunk(const data::Header& header) {
   work()();
 }
 
-/// The chunk is there, or cannot be: whoever waits for it is answered.
+/// The chunk was read, or reading failed: answers the requests that wait for it.
 void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) {
   const auto waiting = std::move(restoring_.extract(chunk_key(asked)).mapped());
   const auto& key = options_.restore->keys()[asked.key.value];
   const bool is_part = asked.samples <= key.count && asked.step <= key.count - asked.samples;
   if (!slice && is_part && options_.on_damage) return options_.on_damage(slice.error().message);
-  if (!slice) {  // others may have asked for a part that there is
+  if (!slice) {  // other requests may name a part that exists
     for (const auto& header : waiting) {
       if (header.samples == asked.samples && header.step == asked.step)
         refuse(header, data::Code::kInvalid, slice.error().message);
@@ -567,7 +567,8 @@ void Shard::answer(const data::Header& to, data::Type type,
   answers_.answer(to.worker, header, std::move(payload));
 }
 
-/// The chunk's value: in the memory shared with the worker, where it wants it there, else sent.
+/// Answers with the chunk's value: written to shared memory if the worker named a place there, else
+/// sent.
 void Shard::answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
                          bool is_there) {
   if (!shared.out) {

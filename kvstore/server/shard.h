@@ -1,12 +1,12 @@
-/// What one server loop knows and does: its keys and chunks, who may contribute, when a round is
-/// complete. Frames in, answers out; no socket, thread or clock, so tests drive it frame by frame.
+/// The state of one server loop: its keys and chunks, its contributors, its rounds. Frames in,
+/// answers out; no socket, thread or clock, so tests drive it frame by frame.
 /// The arithmetic of a chunk's rounds is in chunk_value.h, their rules are in rounds.h.
 ///
-/// One thread. The caller's part, for every frame of an authenticated connection:
-///  1. check(header) before memory is taken for the payload. kProtocol: nobody may say that;
-///     kUnavailable: not now, too much is waiting for a commit. Drop the connection in both cases
-///     (the client comes back and sends again);
-///  2. read the payload into take(header); a frame that is torn is dropped with its memory;
+/// One thread. The caller's duties, for every frame of an authenticated connection:
+///  1. check(header) before memory is taken for the payload. kProtocol: the frame breaks the
+///     protocol; kUnavailable: too many frames wait for a commit. Drop the connection in both cases
+///     (the client reconnects and sends again);
+///  2. read the payload into take(header); an incomplete frame is dropped with its memory;
 ///  3. handle(header, payload, now). Answers come through `Answers`, now or later.
 ///
 /// A kShared frame's payload is resolved by the caller: it comes without bytes and with
@@ -34,7 +34,8 @@
 
 namespace dt::kv {
 
-/// Where answers go. A worker without a connection gets none: it asks again when it is back.
+/// Where answers go. A worker without a connection gets none: it resends the request after it has
+/// reconnected.
 class Answers {
  public:
   virtual ~Answers() = default;
@@ -44,24 +45,25 @@ class Answers {
 
 struct ShardOptions {
   bool is_registrar = false;  ///< The first server's loop 0: owns the key table and the barrier.
-  /// Contributions of a round are kept and summed in worker id order when it completes: its bits
-  /// then do not depend on who was first. Otherwise each is added as it arrives.
+  /// Contributions of a round are summed in worker id order: its bits then do not depend on the
+  /// order of arrival. Otherwise each is added as it arrives.
   bool deterministic = false;
   /// A contribution with infinite or NaN elements is an error; otherwise they are counted.
   bool refuse_nonfinite = false;
-  std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Of frames of generations to come.
-  /// What keys and chunks begin with that are in it, whoever creates them; null: nothing.
+  std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Bytes of frames of later generations.
+  /// Gives the initial values of the keys and chunks that it contains, whichever worker creates
+  /// them; null: there is none.
   std::shared_ptr<const Checkpoint> restore;
-  /// Does the work on another thread, in the order of the calls, then what it returns on the
-  /// shard's; none: both at once. For reading `restore`.
+  /// Runs the work on another thread, in the order of the calls, then the function that it returns
+  /// on the shard's thread; none: both at once. For reading `restore`.
   std::function<void(std::function<std::function<void()>()> work)> offload;
-  /// On the shard's thread, maybe again and again: a part of `restore` cannot be read, and who
-  /// asked for it gets no answer. None: that is refused.
+  /// Called on the shard's thread, maybe repeatedly: a part of `restore` cannot be read; the
+  /// workers that asked for it get no answer. None: their requests are refused.
   std::function<void(std::string why)> on_damage;
-  /// Where chunks have their memory; null: in the host's.
+  /// The device that has the chunks' memory; null: it is host memory.
   std::shared_ptr<DeviceEngine> device;
-  /// On the shard's thread, maybe again and again: the device computes no more, nor is anything
-  /// answered that it should have computed.
+  /// Called on the shard's thread, maybe repeatedly: the device has failed. Requests that it should
+  /// have computed get no answer.
   std::function<void(std::string why)> on_device_lost;
   Duration hold_limit = std::chrono::seconds(30);
   Parking::Limits parking;
@@ -78,27 +80,28 @@ class Shard {
   /// Uninitialised memory for the payload of a frame that check() let through.
   [[nodiscard]] Payload take(const data::Header& header);
   void handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared = {});
-  /// A request that came to another loop: what check() does not let through is refused.
+  /// A request that came to another loop; it is refused if check() fails.
   void handle_unchecked(const data::Header& header, Payload payload, Time now);
-  /// The bytes of the chunk that a frame is about; 0: there is none.
+  /// The bytes of the frame's chunk; 0: there is no such chunk.
   [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
-  /// Whether a device computes it.
+  /// Whether a device computes the frame's chunk.
   [[nodiscard]] bool is_on_device(const data::Header& header);
-  /// The contributor set changes; kStale says that the commit was refused.
-  /// `saved`, if given, becomes what is there when the commit is adopted: every earlier round is in
-  /// it, nothing of the later ones.
+  /// Changes the contributor set; kStale: the commit was refused.
+  /// `saved`, if given, becomes the state when the commit is adopted: all earlier rounds are in it,
+  /// and no later ones.
   Members::Adopted commit(const ServerCommit& commit, Time now, SavedLoop* saved = nullptr);
-  /// The worker's connection ended. What it asked there is answered when it asks again, not before:
-  /// the answer to a repetition would change memory that the worker has got back meanwhile. What it
-  /// contributed from shared memory is copied, for the same reason; so call this before the
-  /// connection is closed on this side, which tells a worker that waits for it that nothing of its
-  /// memory is used any more.
+  /// The worker's connection ended. Its pending requests are answered only when it sends them
+  /// again: an answer to the old one would change memory that the worker may have reused since. Its
+  /// contributions in shared memory are copied, for the same reason. So call this before the
+  /// connection is closed on this side: the close signals a waiting worker that its memory is not
+  /// used any more.
   void disconnect(WorkerId worker);
-  /// Refuses what was held for too long. To be called about once a second.
+  /// Refuses requests that were held for too long. To be called about once a second.
   void expire(Time now);
   [[nodiscard]] const Members& members() const { return members_; }
-  /// Adds whom open rounds and the barrier wait for, and who waits there for others. Of the rounds
-  /// a few are looked at: where nothing moves, each of them waits for somebody who hangs.
+  /// Adds the workers that open rounds and the barrier wait for, and those that wait there for
+  /// others. Checks only a few rounds for the former: if nothing moves, each of them waits for a
+  /// worker that hangs.
   void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
   /// Elements of gradients that were infinite or NaN.
   [[nodiscard]] std::uint64_t nonfinite() const { return bench_.nonfinite; }
@@ -113,8 +116,8 @@ class Shard {
     data::Header header;
     SharedBuffers shared;
   };
-  /// A contribution that counts as one without samples, and what its sender is told. Of an
-  /// asynchronous push: it was not applied, and its number is used up.
+  /// A contribution that counts as one without samples, and the error for its sender. An
+  /// asynchronous push was not applied, and its number is used up.
   struct Refused {
     WorkerId worker;
     Round round;
@@ -125,10 +128,10 @@ class Shard {
     ChunkValue value;
     RoundMachine rounds;
     // The open round:
-    std::size_t open_at = 0;  ///< Where in open_.
+    std::size_t open_at = 0;  ///< Index in open_.
     std::vector<Waiting> waiting;
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
-    /// Of this round and the last one; of asynchronous pushes, each worker's last one.
+    /// Contributions to this round and the last one; each worker's last asynchronous push.
     std::vector<Refused> refused;
   };
   struct Held {
@@ -143,12 +146,13 @@ class Shard {
   void restore_chunk(const data::Header& header);
   void on_restored(const data::Header& asked, Result<RestoredSlice> slice);
   [[nodiscard]] SavedLoop save();
-  /// Moves what a checkpoint keeps of the device's memory to the host's; false: it keeps nothing.
+  /// Moves arrays that a checkpoint holds from the device's memory to the host's; false: it holds
+  /// none.
   bool make_room();
-  /// The chunk is there and its sender is answered, if the device has taken it; else it is refused.
+  /// Adds the chunk and answers the sender; refuses the request if the device could not take it.
   bool add_chunk(const data::Header& header, ChunkValue value);
   Chunk& keep_chunk(const data::Header& header, ChunkValue value);
-  /// Whether the device is gone: then nothing is answered any more.
+  /// Whether the device has failed: then no request is answered any more.
   bool has_lost_device();
   void on_push(const data::Header& header, Payload payload, SharedBuffers shared);
   void on_pull(const data::Header& header, const SharedBuffers& shared);
@@ -163,12 +167,12 @@ class Shard {
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
   void hold(Time deadline, Held frame);
-  /// Whether the result of a complete round is no more to be had.
+  /// Whether the result of a complete round is no longer available.
   [[nodiscard]] bool is_gone(const Chunk& chunk, Round round) const;
   void open(Chunk& chunk);
   void close(Chunk& chunk);
   void recheck(bool epoch_ends);
-  /// Keeps a request until another worker has created what it is about, or refuses it.
+  /// Keeps a request until another worker has created its key, chunk or optimizer, or refuses it.
   void park(const data::Header& header, Payload payload);
   void retry(std::vector<Parking::Frame> frames);
   void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
@@ -183,11 +187,11 @@ class Shard {
   Members members_;
   Workbench bench_;
   std::unordered_map<ChunkKey, Chunk> chunks_;
-  ChunkKey last_key_ = 0;  ///< Of last_found_.
+  ChunkKey last_key_ = 0;  ///< Key of last_found_.
   Chunk* last_found_ = nullptr;
-  /// Who waits for chunks that are being read from `restore`.
+  /// Requests that wait for chunks that are being read from `restore`.
   std::unordered_map<ChunkKey, std::vector<data::Header>> restoring_;
-  std::vector<Chunk*> open_;        ///< Those whose open round somebody has contributed to.
+  std::vector<Chunk*> open_;        ///< Chunks whose open round has a contribution.
   std::vector<Waiting> answering_;  ///< Scratch of complete().
   std::vector<std::byte*> places_;  ///< Scratch of complete().
   RoundMachine barrier_;
@@ -195,16 +199,16 @@ class Shard {
 
   std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
   std::unordered_map<std::string, std::size_t> key_index_;
-  std::size_t table_bytes_ = 0;   ///< Of a KeyTable with all of them, about.
-  std::size_t table_chunks_ = 0;  ///< Of all of them, in chunks of the usual size.
+  std::size_t table_bytes_ = 0;   ///< Approximate bytes of a KeyTable with all keys.
+  std::size_t table_chunks_ = 0;  ///< Number of all keys' chunks, at the usual chunk size.
 
   WorkerId optimizer_by_;
-  /// What the last checkpoint keeps of the device's memory, as long as it is kept.
+  /// Arrays in the device's memory that the last checkpoint still holds.
   std::vector<std::weak_ptr<const Payload>> saved_;
   std::weak_ptr<std::mutex> saved_guard_;
 
-  Parking parking_;                          ///< A commit may change who is to create what.
-  std::vector<std::pair<Time, Held>> held_;  ///< Wait for a generation.
+  Parking parking_;                          ///< A commit may change which worker creates them.
+  std::vector<std::pair<Time, Held>> held_;  ///< Frames that wait for a generation.
   std::size_t held_bytes_ = 0;
   std::uint64_t fenced_ = 0;
 };

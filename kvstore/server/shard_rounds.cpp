@@ -1,4 +1,4 @@
-// Of a shard: pushes and pulls, from a frame to the round it belongs to and its answers.
+// A shard's pushes and pulls: from a frame to its round and its answers.
 #include <algorithm>
 
 #include "kvstore/server/shard.h"
@@ -58,9 +58,9 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
   }
 }
 
-/// Rounds go on without a worker that has finished its epoch; only then can a round that it asks
-/// about again be other than the last one. A sum is of its own round; weights of now are what the
-/// worker would pull next.
+/// Rounds go on without a worker that has finished its epoch; only then can a resent request name a
+/// round before the last one. The sum of such a round is gone; for weights the present value
+/// serves, which the worker would pull next.
 bool Shard::is_gone(const Chunk& chunk, Round round) const {
   const bool is_last = round.next() == chunk.rounds.open();
   const bool is_state =

@@ -10,7 +10,7 @@ namespace dt::kv {
 namespace {
 
 constexpr std::size_t kMostMemories = 1024;
-constexpr std::size_t kDeviceItem = 16;  ///< Bytes of an access of a device's.
+constexpr std::size_t kDeviceItem = 16;  ///< Bytes that a device accesses at once.
 
 }  // namespace
 
@@ -39,7 +39,7 @@ Result<WorkerMemories::Memory> WorkerMemories::opened(const data::ShareMemory& t
   return Memory{bytes, true, std::move(*memory)};
 }
 
-/// Its alignment does not matter to the host's kernels; a device's are given whole items of theirs.
+/// The host's kernels take any alignment; a device's need places at a multiple of kDeviceItem.
 Result<WorkerMemories::Memory> WorkerMemories::place(std::uint32_t number, std::uint64_t offset,
                                                      std::size_t size, bool is_on_device) const {
   if (number == data::SharedPlaces::kNowhere) return Memory{};

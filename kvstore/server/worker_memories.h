@@ -1,5 +1,5 @@
-/// The memories that a worker shares with a loop of its host: opened when the loop is told of them,
-/// and looked up for each frame that names a place in them.
+/// The memories that a worker shares with a loop of its host: opened when the worker announces
+/// them, and looked up for each frame that names a place in them.
 ///
 /// The loop's thread.
 #pragma once
@@ -19,18 +19,19 @@ namespace dt::kv {
 
 class WorkerMemories {
  public:
-  /// `device`: what the loop computes on; null: its host.
+  /// `device`: the loop's device; null: the loop computes on the host.
   WorkerMemories(WorkerId worker, std::shared_ptr<DeviceEngine> device)
       : worker_(worker), device_(std::move(device)) {}
 
-  /// A memory of the host or of a device, whose token proves that it is the worker's.
+  /// Opens host or device memory, whose token proves that it is the worker's.
   Result<void> open(const data::ShareMemory& told);
-  /// Who uses a place in it still has it until then.
+  /// A place that is still in use keeps the memory open until it is released.
   void forget(std::uint32_t number) { memories_.erase(number); }
   void clear() { memories_.clear(); }
 
-  /// The places that a frame names for a chunk of `size` bytes, which has to lie inside. Those on a
-  /// device are for chunks that it computes. `has_values`: the frame brings some. kProtocol.
+  /// The places that a frame names for a chunk of `size` bytes, all within the memory. Places on a
+  /// device are for chunks that it computes. `has_values`: the frame has a gradient. Error:
+  /// kProtocol.
   [[nodiscard]] Result<SharedBuffers> find(const data::SharedPlaces& where, std::size_t size,
                                            bool is_on_device, bool has_values) const;
 

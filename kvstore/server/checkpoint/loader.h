@@ -1,5 +1,5 @@
-/// Runs jobs one after the other on a thread of its own: reading a checkpoint takes as long as the
-/// volume likes, and a loop has other things to do.
+/// Runs jobs one after the other on a thread of its own: a slow volume delays the reading of a
+/// checkpoint, and a loop must not wait for it.
 #pragma once
 
 #include <condition_variable>
@@ -19,9 +19,9 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Any thread. After stop() nothing is done any more.
+  /// Any thread. After stop() no job runs.
   void submit(Job job);
-  /// Drops what has not begun and waits for the job that has.
+  /// Drops jobs that have not begun and waits for the one that has.
   void stop();
 
  private:

@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr const char* kFormat = "dtlaunch server 1";
 constexpr std::size_t kMaxSavedKeys = std::size_t{1} << 20;
 
-/// Wrong input, caught where its file is known.
+/// Invalid content of a file, caught where the file's name is known.
 [[noreturn]] void wrong(std::string what) { throw std::runtime_error(std::move(what)); }
 
 std::string escape(std::string_view name) {
@@ -124,7 +124,7 @@ ArrayName parse_name(std::string_view name) {
   return out;
 }
 
-/// Copies the part of a stored array that lies in first..first+count-1 to where it belongs.
+/// Copies the part of a stored array that lies in first..first+count-1 to its place.
 Result<void> copy_slice(const TensorFile& file, const TensorFile::Entry& entry,
                         std::uint64_t entry_first, std::uint64_t first, std::uint64_t count,
                         std::byte* into) {
@@ -134,7 +134,7 @@ Result<void> copy_slice(const TensorFile& file, const TensorFile::Entry& entry,
   if (from >= to) return {};
   std::byte* place = into + (from - first) * width;
   if (from == entry_first && to == entry_first + entry.elements) return file.read(entry, place);
-  Payload all(entry.bytes());  // its checksum is one of all of it
+  Payload all(entry.bytes());  // the checksum covers the whole array
   auto read = file.read(entry, all.data());
   if (read) std::memcpy(place, all.data() + (from - entry_first) * width, (to - from) * width);
   return read;
@@ -244,7 +244,7 @@ void Checkpoint::take_pieces(const TensorFile& file) {
   }
 }
 
-/// Every key's chunks are there, once, and make up the key.
+/// Checks that every key's chunks exist once and cover the key.
 void Checkpoint::arrange() {
   if (files_.empty()) wrong("it has no files");
   for (std::size_t key = 0; key < keys_.size(); ++key) {
@@ -279,7 +279,7 @@ Result<RestoredSlice> Checkpoint::load(KeyId key, std::uint64_t first, std::uint
   const auto make_state = [bytes](Payload& state) {
     if (!state.empty() || bytes == 0) return;
     state = Payload(bytes);
-    std::memset(state.data(), 0, bytes);  // where a piece has none
+    std::memset(state.data(), 0, bytes);  // for pieces without a state
   };
   auto piece = std::upper_bound(pieces.begin(), pieces.end(), first,
                                 [](std::uint64_t at, const Piece& p) { return at < p.first; });

@@ -1,4 +1,5 @@
-/// What a server saves at a boundary, and one checkpoint's files taken together for reading.
+/// The state that a server saves at a boundary, and a checkpoint of several servers' files for
+/// reading.
 ///
 /// A server's file has these arrays, K being the key's number and C the chunk's:
 ///
@@ -7,10 +8,10 @@
 ///     keyK.chunkC.state2    Adam's second moment
 ///
 /// and this metadata: format, epoch, generation, server, servers, step, optimizer (as
-/// dtkv_set_optimizer has it; empty: none), updates ([[K, C, number], ...], chunks without any left
-/// out), and at server 0 keys ([["NAME", elements, "F32", is auxiliary], ...] in the order of K;
-/// bytes of a name that are not plain ASCII, and %, are %XX). A key's chunks in their order are the
-/// key's values.
+/// dtkv_set_optimizer takes it; empty: none), updates ([[K, C, number], ...], only chunks with
+/// updates), and at server 0 keys ([["NAME", elements, "F32", is auxiliary], ...] in the order of
+/// K; bytes of a name that are not plain ASCII, and %, are %XX). A key's chunks in their order are
+/// the key's values.
 #pragma once
 
 #include <functional>
@@ -27,8 +28,8 @@
 
 namespace dt::kv {
 
-/// A chunk as it was; its arrays may be of a device (Payload::memory). Whoever holds it only reads;
-/// references are taken and let go on the thread of the loop that owns the chunk.
+/// A chunk at the boundary; its arrays may be in device memory (Payload::memory) and are only read.
+/// References are taken and released on the thread of the loop that owns the chunk.
 struct SavedChunk {
   KeyId key;
   std::uint32_t chunk = 0;
@@ -40,19 +41,19 @@ struct SavedChunk {
   std::shared_ptr<const Payload> state2;
 };
 
-/// One loop's.
+/// One loop's saved state.
 struct SavedLoop {
   std::vector<SavedChunk> chunks;
-  std::vector<data::KeySpec> keys;  ///< Of the loop that has the key table, else empty.
+  std::vector<data::KeySpec> keys;  ///< From the loop that has the key table, else empty.
   std::string optimizer;
   std::uint64_t step = 0;
-  int device = 0;  ///< Of which arrays are that are not the host's.
-  /// With a device: to be held while arrays are looked at that may be of the device, since the loop
-  /// moves them to the host's memory when the device has no room. Null: they are the host's.
+  int device = 0;  ///< The device of arrays that are not in host memory.
+  /// With a device: to be held while arrays are read that may be in device memory, since the loop
+  /// moves them to host memory when the device has no room. Null: they are in host memory.
   std::shared_ptr<std::mutex> guard;
 };
 
-/// Where a file belongs.
+/// The checkpoint and the server that a file belongs to.
 struct SavedBy {
   Epoch epoch;
   Generation generation;
@@ -60,12 +61,12 @@ struct SavedBy {
   std::uint32_t servers = 1;
 };
 
-/// Arrays are the host's.
+/// Arrays must be in host memory.
 [[nodiscard]] Result<WrittenFile> write_saved(const std::string& path, const SavedBy& by,
                                               const std::vector<SavedLoop>& loops,
                                               const std::function<bool()>& give_up = {});
 
-/// A slice of a key out of a checkpoint.
+/// A slice of a key, read from a checkpoint.
 struct RestoredSlice {
   Payload value;
   Payload state1;  ///< Empty: none.
@@ -73,7 +74,7 @@ struct RestoredSlice {
   std::uint64_t updates = 0;
 };
 
-/// A whole checkpoint. Which server wrote what, in which chunks, does not matter to the reader.
+/// A whole checkpoint. The reader does not depend on which server wrote which chunks.
 class Checkpoint {
  public:
   /// Reads the manifest and every file's header; kInvalid and kIo name the file.
@@ -82,10 +83,10 @@ class Checkpoint {
   [[nodiscard]] const io::Manifest& manifest() const { return manifest_; }
   /// By KeyId.
   [[nodiscard]] const std::vector<data::KeySpec>& keys() const { return keys_; }
-  /// As dtkv_set_optimizer has it; empty: none.
+  /// As dtkv_set_optimizer takes it; empty: none.
   [[nodiscard]] const std::string& optimizer() const { return optimizer_; }
   [[nodiscard]] bool has(KeyId key) const { return key.value < keys_.size(); }
-  /// Elements first..first+count-1 of a key that is there. Any thread.
+  /// Elements first..first+count-1 of a key that has(). Any thread.
   [[nodiscard]] Result<RestoredSlice> load(KeyId key, std::uint64_t first,
                                            std::uint64_t count) const;
 

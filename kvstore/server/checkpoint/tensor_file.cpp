@@ -26,7 +26,7 @@ constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kChecksums = "crc32c";
 constexpr std::size_t kChecksumDigits = 8;
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-/// Bytes written between two looks at whether to go on.
+/// Bytes written between two calls of give_up.
 constexpr std::size_t kStride = std::size_t{1} << 20;
 
 constexpr std::array kDtypes = {data::Dtype::kFloat32, data::Dtype::kFloat64, data::Dtype::kFloat16,
@@ -36,7 +36,7 @@ std::string_view text_of(const std::byte* bytes, std::size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
 }
 
-/// A file being written; removed unless it was kept.
+/// A file that is being written; removed by the destructor unless it is kept.
 class NewFile {
  public:
   explicit NewFile(const std::string& path)
@@ -75,7 +75,7 @@ class NewFile {
   io::Fd fd_;
 };
 
-/// The header with its size in front. It is as long whatever the checksums are.
+/// The header with its size in front. Its length does not depend on the checksums.
 std::string header_of(std::span<const Tensor> tensors, Metadata metadata,
                       std::span<const std::uint32_t> checksums) {
   std::string digits;
@@ -110,7 +110,7 @@ data::Dtype parse_dtype(const std::string& name) {
   throw std::runtime_error("dtype " + name);
 }
 
-/// Throws what is wrong with it. `data_at`: where the arrays begin in the file.
+/// Throws if it is invalid. `data_at`: where the arrays begin in the file.
 TensorFile::Entry parse_entry(const std::string& name, const json& one, std::uint64_t data_at,
                               std::uint64_t data_bytes) {
   TensorFile::Entry entry;
@@ -165,7 +165,7 @@ const char* safetensors_name(data::Dtype dtype) {
 Result<WrittenFile> write_tensor_file(const std::string& path, std::span<const Tensor> tensors,
                                       Metadata metadata, const std::function<bool()>& give_up) {
   std::vector<std::uint32_t> checksums(tensors.size(), 0);
-  // The checksums are known when the arrays are written: until then their place is kept.
+  // The checksums are known only after the arrays are written: until then zeros fill their place.
   const std::size_t header_bytes = header_of(tensors, metadata, checksums).size();
   if (header_bytes - kLengthBytes > TensorFile::kMaxHeader)
     return fail(ErrorKind::kInvalid, "{}: too many arrays for one file", path);

@@ -1,5 +1,5 @@
 /// A file of named arrays in the safetensors format, with checksums. Python reads it with
-/// safetensors (safe_open, safetensors.torch.load_file); what is ours lies in its metadata.
+/// safetensors (safe_open, safetensors.torch.load_file); the checksums are in its metadata.
 ///
 ///     file   = u64 size of the header | header, padded with spaces | arrays, one after the other
 ///     header = {"__metadata__": {"crc32c": "0123abcd...", ...},
@@ -24,7 +24,7 @@ namespace dt::kv {
 
 using Metadata = std::map<std::string, std::string>;
 
-/// "F32" and so on; nullptr for a number that is no dtype.
+/// "F32" and so on; null for a number that is no dtype.
 [[nodiscard]] const char* safetensors_name(data::Dtype dtype);
 
 /// An array to be written.
@@ -37,25 +37,25 @@ struct Tensor {
 
 struct WrittenFile {
   std::uint64_t bytes = 0;
-  std::uint32_t header_crc = 0;  ///< Of the header with its size; it has the arrays' checksums.
+  std::uint32_t header_crc = 0;  ///< CRC of size and header, which contains the arrays' checksums.
 };
 
-/// Writes and syncs the file; what was there is replaced. On an error nothing is left of it.
+/// Writes and syncs the file; replaces an existing one. On an error the file is removed.
 /// `give_up` is asked about every megabyte; true ends it with kClosed.
 [[nodiscard]] Result<WrittenFile> write_tensor_file(const std::string& path,
                                                     std::span<const Tensor> tensors,
                                                     Metadata metadata,
                                                     const std::function<bool()>& give_up = {});
 
-/// One of these files for reading. Any bytes are either refused with what is wrong or read as what
-/// was written: no more memory is taken than the header is long, times a small factor.
+/// A tensor file opened for reading. Any damage is an error that names the cause. The memory it
+/// takes is at most the header's length times a small factor.
 class TensorFile {
  public:
   struct Entry {
     std::string name;
     data::Dtype dtype{};
     std::uint64_t elements = 0;
-    std::uint64_t at = 0;  ///< In the file.
+    std::uint64_t at = 0;  ///< Offset in the file.
     std::uint32_t crc = 0;
 
     [[nodiscard]] std::uint64_t bytes() const { return elements * data::element_bytes(dtype); }
@@ -71,7 +71,7 @@ class TensorFile {
   [[nodiscard]] const Metadata& metadata() const { return metadata_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::uint32_t header_crc() const { return header_crc_; }
-  /// All of an array, checked; `into` holds entry.bytes(). Any thread.
+  /// Reads a whole array and checks it; `into` has room for entry.bytes(). Any thread.
   [[nodiscard]] Result<void> read(const Entry& entry, std::byte* into) const;
 
  private:

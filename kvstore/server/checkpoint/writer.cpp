@@ -9,10 +9,10 @@
 namespace dt::kv {
 namespace {
 
-/// Chunks that are copied while the loop may not move them.
+/// Chunks that are copied under one lock of the guard, during which the loop may not move them.
 constexpr std::size_t kAtOnce = 16;
 
-/// The loop's chunks with all arrays in the host's memory. The references stay with the task.
+/// The loop's chunks with all arrays in host memory. The references stay with the task.
 Result<SavedLoop> on_host(const SavedLoop& saved) {
   SavedLoop out = saved;
   for (std::size_t begin = 0; begin < out.chunks.size(); begin += kAtOnce) {

@@ -1,4 +1,4 @@
-/// Writes what a server's loops saved, on a thread of its own, one checkpoint at a time.
+/// Writes the state that a server's loops saved, on a thread of its own, one checkpoint at a time.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,19 @@ class SavedWriter {
  public:
   struct Task {
     SavedBy by;
-    std::string folder;  ///< Made if it is not there.
+    std::string folder;  ///< Created if it does not exist.
     std::vector<SavedLoop> loops;
   };
-  /// On the writer's thread; the loops' references are to be let go where they were taken.
+  /// Called on the writer's thread; release the loops' references on the threads that took them.
   using Done = std::function<void(Task task, Result<WrittenFile> written)>;
 
   explicit SavedWriter(Done done);
-  /// Gives up what is being written; a volume that hangs in a call holds it.
+  /// Cancels the checkpoint that is being written; blocks while a call hangs on the volume.
   ~SavedWriter();
   SavedWriter(const SavedWriter&) = delete;
   SavedWriter& operator=(const SavedWriter&) = delete;
 
-  /// True: the caller, and nobody else, may submit() a task or cancel().
+  /// True: the caller alone may submit() a task or cancel().
   [[nodiscard]] bool try_begin() { return !busy_.exchange(true); }
   void submit(Task task);
   void cancel() { busy_ = false; }
