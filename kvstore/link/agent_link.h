@@ -15,17 +15,17 @@
 
 namespace dt::kv {
 
-/// A connection to the agent that comes back by itself. One thread.
+/// A connection to the agent that reconnects by itself. One thread.
 class AgentSocket {
  public:
   /// `group` runs the writers and outlives this.
   AgentSocket(io::TaskGroup& group, io::asio::any_io_executor executor, AgentAddress address);
 
-  /// Connects, identifies, hands every frame to `on_frame`; connects again when the connection
-  /// ends. Returns when no agent could be reached for the orphan limit.
+  /// Connects, identifies, passes every frame to `on_frame`; reconnects when the connection ends.
+  /// Returns when no agent could be reached for the orphan limit.
   io::awaitable<Error> run(std::function<void(const wire::Frame&)> on_frame);
 
-  /// Sends now, and again after each reconnection: the latest of each type. Messages are
+  /// Sends now; after each reconnection the latest message of each type is sent again. Messages are
   /// idempotent, so a repetition is harmless.
   template <class Message>
   void send(const Message& message) {
@@ -33,12 +33,12 @@ class AgentSocket {
     if (channel_) channel_->send_bytes(frame);
     latest_[Message::kType] = std::move(frame);
   }
-  /// The message was answered: not to be repeated.
+  /// The message was answered: it is not sent again.
   template <class Message>
   void forget() {
     latest_.erase(Message::kType);
   }
-  /// Waits until what was sent is written.
+  /// Waits until all messages are written.
   io::awaitable<void> flush();
 
  private:
@@ -49,18 +49,18 @@ class AgentSocket {
   std::shared_ptr<io::FrameChannel> channel_;  ///< Null while there is no connection.
 };
 
-/// Who is told what the supervisor says to a worker. Called on any thread.
+/// Receives the supervisor's messages to a worker. Called on any thread.
 class JobListener {
  public:
   virtual ~JobListener() = default;
   virtual void on_servers(Servers servers) = 0;
   virtual void on_release(Release release) = 0;
   virtual void on_shrunk(Shrunk shrunk) = 0;
-  /// There is no agent any more.
+  /// The agent is lost.
   virtual void on_lost(Error error) = 0;
 };
 
-/// A worker's link to the supervisor; tests have their own. Used on one loop's thread.
+/// A worker's link to the supervisor; tests implement their own. Used on one loop's thread.
 class JobLink {
  public:
   virtual ~JobLink() = default;
@@ -68,7 +68,7 @@ class JobLink {
   virtual io::awaitable<void> run(io::TaskGroup& group, JobListener& listener) = 0;
   virtual void opened(const OpenedKvStore& message) = 0;
   virtual void arrive(const Arrive& message) = 0;
-  /// The arrival was answered: not to be repeated after a reconnection.
+  /// The arrival was answered: it is not sent again after a reconnection.
   virtual void released() = 0;
   virtual void progress(const Progress& message) = 0;
   virtual void heard(const ServersHeard& message) = 0;

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint32_t kMostLoops = 8;
 constexpr std::uint32_t kMostConnections = 4096;
-/// Beside connections: logs, the agent, files of checkpoints, strangers, devices.
+/// In addition to workers' connections: logs, the agent, checkpoint files, unauthenticated
+/// connections, devices.
 constexpr std::uint64_t kOthers = 128;
 
 }  // namespace

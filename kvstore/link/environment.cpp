@@ -17,7 +17,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Reads variables and remembers the first one that is wrong.
+/// Reads variables and keeps the first error.
 class Variables {
  public:
   std::string text(const char* name) {

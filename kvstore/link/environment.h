@@ -1,4 +1,4 @@
-/// What the supervisor and the agent told this process in its environment (DT_*).
+/// The settings that the supervisor and the agent put into this process's environment (DT_*).
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ struct AgentAddress {
   std::string path;  ///< $DT_AGENT_SOCKET
   ProcessId process;
   std::string token;  ///< $DT_TOKEN
-  /// Without an agent for so long the job is over: agents outlive supervisors.
+  /// After so long without an agent the job has ended: agents outlive supervisors.
   Duration orphan_limit = std::chrono::seconds(300);
 };
 
@@ -25,19 +25,19 @@ struct JobEnvironment {
   std::uint32_t id = 0;  ///< Worker or server id.
   std::uint32_t rank = 0;
   std::uint32_t num_workers = 1;
-  std::uint32_t max_workers = 0;  ///< That a server reckons with; 0: not said.
+  std::uint32_t max_workers = 0;  ///< The most workers that a server expects; 0: unknown.
   std::uint32_t num_servers = 0;
-  std::uint32_t server_index = 0;  ///< Among the job's servers.
+  std::uint32_t server_index = 0;  ///< Index among the job's servers.
   bool newcomer = false;
-  std::string bind;       ///< Literal address a server binds and tells the workers.
-  std::string interface;  ///< Not empty: the address of this interface instead.
+  std::string bind;       ///< Literal address that a server binds and the workers connect to.
+  std::string interface;  ///< If not empty: the address of this interface instead.
   std::uint16_t server_port = 0;
   std::string checkpoints;  ///< A server's folder for checkpoints; empty: none are written.
   std::string restore;      ///< The folder of the checkpoint a server begins with; empty: none.
   Transport transport = Transport::kAuto;
   bool deterministic = false;
   bool refuse_nonfinite = false;
-  std::string device = "cpu";  ///< As parse_device takes it.
+  std::string device = "cpu";  ///< Input of parse_device.
   Duration busy_poll{};
   Duration start_timeout = std::chrono::seconds(600);
 };

@@ -63,7 +63,7 @@ bool EventLoop::poll() {
   }
   reads_left_ = looks ? kReadsPerLook : reads_left_ - 1;
   if (Clock::now() >= sleep_at_) return false;
-  std::this_thread::yield();  // whoever is to answer may need this core
+  std::this_thread::yield();  // the process that answers may need this core
   return true;
 }
 
@@ -96,8 +96,8 @@ void EventLoop::run_in_background() {
   for (;;) {
     std::uint64_t seen = 0;
     while (has_caller_ || (!is_nudged_ && Clock::now() < left_at_ + kLinger)) {
-      // Looking again and again spares a caller that comes and goes a system call to wake us; one
-      // that stays is waited for.
+      // Timed waits save callers that come and go the system call that wakes this thread. During a
+      // long call this thread sleeps until the caller leaves.
       is_asleep_ = has_caller_ && seen == callers_;
       seen = callers_;
       if (is_asleep_)

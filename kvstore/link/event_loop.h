@@ -1,14 +1,15 @@
 /// An event loop of the data plane with its tasks and the connections that it reads.
 ///
-/// A server's loop has a thread, which is in run(). A worker's is run by the caller that waits for
-/// an answer: a small message then passes no thread on its way out and back, and a hand-over costs
-/// more than the network. At all other times a thread of the loop's own does, so that what was
-/// handed over asynchronously proceeds while the caller computes.
+/// A server's loop has a thread, which is in run(). A worker's loop is run by the caller that waits
+/// for an answer: a switch of threads costs more than the network, and a small message then needs
+/// none. At all other times the loop's own thread runs it, so that asynchronous operations proceed
+/// while the caller computes.
 ///
-/// One thread at a time; handing over synchronises, so handlers need no locks between each other.
+/// One thread at a time; taking over the loop synchronises, so handlers need no locks between each
+/// other.
 ///
-/// With a busy poll, who waits polls before it sleeps: no wake-up on a message's way, and one read
-/// of the socket instead of three system calls of the reactor's.
+/// With a busy poll, a thread that waits polls before it sleeps: no wake-up delays a message, and
+/// one read of the socket replaces three system calls of the reactor.
 #pragma once
 
 #include <atomic>
@@ -34,9 +35,10 @@ class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `busy_poll`: how long nothing may happen before the thread sleeps; zero: it never polls.
+  /// `busy_poll`: how long the thread polls without an event before it sleeps; zero: it never
+  /// polls.
   explicit EventLoop(Duration busy_poll) : busy_poll_(busy_poll) {}
-  /// After finish(), or never started.
+  /// Only after finish(), or if it was never started.
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
@@ -55,19 +57,19 @@ class EventLoop {
   io::awaitable<Error> receive(TcpLink& link, FrameSink& sink);
 
   // ---- a server's thread
-  /// Returns when there is nothing left to do.
+  /// Returns when no task is left.
   void run();
 
   // ---- a worker's caller
   void start();
   [[nodiscard]] bool is_started() const { return thread_.joinable(); }
-  /// Waits until the loop has nothing left to do.
+  /// Waits until the loop has no task left.
   void finish();
   /// Runs the loop on this thread until `done` (called between handlers) or the deadline; true:
   /// done. One caller at a time.
   template <class Done>
   bool run_until(Done done, std::optional<Clock::time_point> deadline);
-  /// Work was posted that no caller waits for now.
+  /// Wakes the loop's own thread for posted work that no caller waits for now.
   void nudge();
 
  private:
@@ -76,7 +78,7 @@ class EventLoop {
     FrameSink* sink;
   };
   class Registered;
-  /// How long the loop is left to a caller that just went: it often comes back at once.
+  /// How long the loop stays idle after a caller has left it: a caller often comes back at once.
   static constexpr Duration kLinger = std::chrono::milliseconds(2);
   static constexpr unsigned kReadsPerLook = 32;
 
@@ -84,18 +86,18 @@ class EventLoop {
   void take_over();
   void leave();
 
-  /// A handler or a read; sleeps, at most until the deadline, where nothing is to do for long.
+  /// Runs a handler or a read; sleeps, at most until the deadline, if there was no event for long.
   void turn(std::optional<Clock::time_point> deadline);
   /// A turn without sleep; false: it is time to sleep.
   bool poll();
-  /// Reads what has come on the connections; true: there was something.
+  /// Reads from the connections; true: there were bytes.
   bool read();
   /// After an event: the time until sleep begins again.
   void stay_awake();
 
   const Duration busy_poll_;
   // Used by the thread that runs the loop:
-  std::list<Reader> readers_;  ///< Before the tasks, which leave it.
+  std::list<Reader> readers_;  ///< Declared before tasks_, whose tasks erase their entries.
   Clock::time_point sleep_at_{};
   unsigned reads_left_ = 0;  ///< Until the loop's handlers run.
   io::asio::io_context context_{1};
@@ -106,15 +108,15 @@ class EventLoop {
   std::condition_variable changed_;
   std::atomic<bool> is_wanted_ = false;  ///< By a caller.
   // Under mutex_:
-  bool is_driving_ = false;  ///< Our own thread.
+  bool is_driving_ = false;  ///< The loop's own thread runs it.
   bool has_caller_ = false;
-  bool is_asleep_ = false;  ///< Our own thread waits for the caller to leave.
+  bool is_asleep_ = false;  ///< The loop's own thread waits for the caller to leave.
   bool is_nudged_ = false;
-  std::uint64_t callers_ = 0;  ///< So far.
+  std::uint64_t callers_ = 0;  ///< Calls of run_until() so far.
   Clock::time_point left_at_{};
 };
 
-/// `limit` from now; none for 0: as long as it takes.
+/// `limit` from now; none for 0, which means no limit.
 [[nodiscard]] std::optional<EventLoop::Clock::time_point> deadline_after(Duration limit);
 
 template <class Done>

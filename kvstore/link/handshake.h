@@ -1,11 +1,11 @@
-/// Mutual authentication of a data connection, before anything else may be said on it.
+/// Mutual authentication of a data connection, before any other frame.
 ///
 ///     server -> client   Challenge(nonce_s)
 ///     client -> server   ClientProof(server, worker, loop, nonce_c, HMAC("client", ...))
 ///     server -> client   ServerProof(loops, HMAC("server", ...))
 ///
-/// The HMAC covers both nonces, the role's name and who talks to whom: a proof cannot be replayed
-/// (the nonces are fresh), reflected (the role differs) or used for another worker or server.
+/// The HMAC covers both nonces, the role's name and both ends' ids: a proof cannot be replayed (the
+/// nonces are fresh), reflected (the role differs) or used for another worker or server.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ struct Transcript {
 [[nodiscard]] std::string client_mac(std::string_view secret, const Transcript& transcript);
 [[nodiscard]] std::string server_mac(std::string_view secret, const Transcript& transcript,
                                      std::uint32_t loops);
-/// In a time that does not depend on where they differ.
+/// Takes a time that does not depend on where they differ.
 [[nodiscard]] bool same_mac(std::string_view a, std::string_view b);
 
 /// The 32 bytes of $DT_SECRET's 64 hexadecimal digits.

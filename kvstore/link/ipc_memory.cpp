@@ -10,7 +10,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Of the token and what keeps the rest aligned.
+/// Bytes before begin(): the token, padded so that the rest is aligned.
 constexpr std::size_t kHead = 256;
 static_assert(data::kNonceBytes <= kHead);
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;

@@ -1,11 +1,11 @@
-/// Device memory that a worker and the servers of its host both reach, by CUDA IPC: a gradient is
-/// summed where it lies and its value written there, and neither crosses the bus to the host.
+/// Device memory that a worker and the servers of its host share by CUDA IPC: a gradient is summed
+/// and the value written in place, and neither crosses the bus to the host.
 ///
-/// It begins with a token. Who opens it believes that it is the memory that was spoken of when it
-/// finds there what came over the authenticated connection.
+/// It begins with a token. The process that opens it compares the token with the one that came over
+/// the authenticated connection: if they are equal, it is the announced memory.
 ///
-/// CUDA leaves open what becomes of memory that is freed while others have it open. So its owner
-/// keeps it until all of them have closed it, or said nothing any more.
+/// CUDA does not define what happens to memory that is freed while others have it open. So its
+/// owner keeps it until all of them have closed it, or their connections have ended.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@
 
 namespace dt::kv {
 
-/// Ours, for others to open. Any thread, whichever its device.
+/// This process's memory, for others to open. Any thread, whichever its current device.
 class SharedDeviceMemory {
  public:
-  /// `size` bytes on device `number`, uninitialised; the error says why they are not to be had, or
-  /// not for others.
+  /// `size` bytes on device `number`, uninitialised; the error is why they cannot be allocated or
+  /// exported.
   [[nodiscard]] static Result<std::unique_ptr<SharedDeviceMemory>> create(int number,
                                                                           std::size_t size);
 
   /// Aligned to 256 bytes.
   [[nodiscard]] std::byte* begin() const;
   [[nodiscard]] std::size_t size() const { return size_; }
-  /// What opening it in another process needs. `number` is the owner's own for it.
+  /// What another process needs to open it. `number` is the owner's number for it.
   [[nodiscard]] data::ShareMemory describe(std::uint32_t number) const;
 
  private:
@@ -44,18 +44,18 @@ class SharedDeviceMemory {
   std::size_t size_ = 0;
 };
 
-/// A worker's, as an engine's device reaches it.
+/// A worker's memory, opened for an engine's device.
 class OpenedDeviceMemory {
  public:
-  /// By the engine's thread; the error says why it is not shared with us.
+  /// On the engine's thread; the error is why the memory cannot be opened.
   [[nodiscard]] static Result<std::shared_ptr<OpenedDeviceMemory>> open(
       const data::ShareMemory& told, DeviceEngine& engine);
-  /// Closes it. Any thread, once the engine's stream is through with it.
+  /// Closes it. Any thread, once the engine's stream no longer uses it.
   ~OpenedDeviceMemory();
   OpenedDeviceMemory(const OpenedDeviceMemory&) = delete;
   OpenedDeviceMemory& operator=(const OpenedDeviceMemory&) = delete;
 
-  /// The device's.
+  /// Device memory.
   [[nodiscard]] std::span<std::byte> bytes() const;
 
  private:

@@ -66,7 +66,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(std::size_t size, boo
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::open(const data::ShareMemory& told) {
   const std::string path = fmt::format("/proc/{}/fd/{}", told.pid, told.fd);
-  // A descriptor of that number may be anything in another pid namespace: look before opening it.
+  // In another pid namespace the descriptor may be any file: check it before opening it.
   std::array<char, 64> target{};
   const auto length = ::readlink(path.c_str(), target.data(), target.size() - 1);
   if (length < 0) return tl::unexpected(errno_error(errno, path));
@@ -74,7 +74,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::open(const data::ShareMemory
     return fail(ErrorKind::kDenied, "{} is not the shared memory of a worker", path);
   io::Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return tl::unexpected(errno_error(errno, path));
-  // Sealed, it cannot shrink under our reads and writes, which would end this process.
+  // A sealed file cannot shrink during reads and writes, which would end this process.
   struct stat facts {};
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   const bool good = ::fstat(fd.get(), &facts) == 0 && seals >= 0 && (seals & F_SEAL_SHRINK) &&
@@ -83,7 +83,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::open(const data::ShareMemory
   if (!good) return fail(ErrorKind::kDenied, "{} is not of {} bytes and sealed", path, told.size);
   auto at = map(fd.get(), told.size + kPage);
   if (!at) return tl::unexpected(at.error());
-  // Mapped, it needs no descriptor.
+  // A mapped file needs no descriptor.
   std::shared_ptr<SharedMemory> memory(new SharedMemory(io::Fd(), *at, told.size));
   const std::string_view token(reinterpret_cast<const char*>(*at + told.size), data::kNonceBytes);
   if (token != told.token) return fail(ErrorKind::kDenied, "{} is another memory", path);

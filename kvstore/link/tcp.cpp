@@ -16,17 +16,17 @@ namespace dt::kv {
 namespace {
 
 constexpr std::size_t kReadBuffer = std::size_t{64} << 10;
-/// From here on a payload is worth a system call of its own, straight to its place.
+/// Payloads of at least this size are read by a system call of their own, straight to their place.
 constexpr std::size_t kLarge = std::size_t{32} << 10;
-/// Bytes read from one connection before the others get their turn. About a chunk, so that what
-/// several workers send for one chunk meets in the cache.
+/// Bytes read from one connection before the others get their turn. About a chunk, so that several
+/// workers' contributions to one chunk meet in the cache.
 constexpr std::size_t kTurn = std::size_t{1} << 20;
-/// Small frames handed on in a turn: what one costs is not for this file to know.
+/// Small frames passed on in a turn: the cost of one depends on the sink.
 constexpr unsigned kTurnFrames = 256;
 constexpr std::size_t kMaxPieces = 256;
 
 void set_option(int fd, int level, int name, int value) {
-  // Every one of these is an improvement, none a necessity.
+  // Errors are ignored: each of these options is an improvement, none is a necessity.
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
 
@@ -100,7 +100,7 @@ io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
     sink.idle();
     if (!drained) co_return drained.error();
     while (open_ && is_over_limit()) co_await room_.async_wait(io::tok);
-    if (has_stopped) {  // there may be whole frames in the buffer
+    if (has_stopped) {  // the buffer may contain complete frames
       co_await io::asio::post(socket_.get_executor(), io::tok);
       continue;
     }
@@ -182,8 +182,8 @@ Result<bool> TcpLink::fill() {
     buffer_end_ -= buffer_begin_;
     buffer_begin_ = 0;
   }
-  // After a large payload only the next header: what follows it is likely to be large as well, and
-  // what comes through the buffer is copied once more.
+  // After a large payload only the next header is read: its payload is likely to be large as well,
+  // and bytes that come through the buffer are copied once more.
   const std::size_t room =
       arriving_.is_large ? data::kHeaderBytes - buffer_end_ : buffer_.size() - buffer_end_;
   std::array<iovec, 2> pieces = {iovec{arriving_.into, arriving_.left},

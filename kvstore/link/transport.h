@@ -4,11 +4,11 @@
 
 namespace dt::kv {
 
-/// What large chunks travel by between a worker and a server.
+/// How large chunks travel between a worker and a server.
 enum class Transport : std::uint8_t {
-  kAuto,  ///< Shared memory where a server shows that it sees this worker's, else TCP.
+  kAuto,  ///< Shared memory with servers that can open this worker's memory, else TCP.
   kTcp,
-  kSharedMemory,  ///< A server that does not see it is an error.
+  kSharedMemory,  ///< A server that cannot open it is an error.
 };
 
 }  // namespace dt::kv

@@ -20,7 +20,7 @@ LoopId Layout::place(std::uint64_t bytes) {
   const auto server = std::min_element(server_bytes_.begin(), server_bytes_.end());
   const auto s = static_cast<std::size_t>(server - server_bytes_.begin());
   const auto loop = std::min_element(loop_bytes_[s].begin(), loop_bytes_[s].end());
-  // An empty chunk costs its owner something too: count at least a byte, so that they spread.
+  // An empty chunk has a cost for its owner too: count at least a byte, so that they are spread.
   *server += std::max<std::uint64_t>(bytes, 1);
   *loop += std::max<std::uint64_t>(bytes, 1);
   return {static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(loop - loop_bytes_[s].begin())};

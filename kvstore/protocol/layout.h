@@ -1,10 +1,10 @@
-/// Which server loop owns which chunk. Depends on the keys, in the order they were registered, and
-/// on the servers with their loops; never on workers. Every process that knows these computes the
+/// Which server loop owns which chunk. Depends only on the keys, in the order of their
+/// registration, and on the servers with their loops, never on workers. Every process computes the
 /// same table.
 ///
 /// Rule: chunk by chunk in registration order, to the server with the fewest bytes so far, and
-/// there to the loop with the fewest bytes; the lowest index wins a tie. Adding a key moves
-/// nothing that was placed before.
+/// there to the loop with the fewest bytes; the lowest index wins a tie. Adding a key moves no
+/// chunk that was placed before.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct LoopId {
   friend auto operator<=>(const LoopId&, const LoopId&) = default;
 };
 
-/// A contiguous slice of a key's elements, and who owns it.
+/// A contiguous slice of a key's elements, and its owner.
 struct ChunkPlace {
   std::uint64_t first = 0;  ///< Offset in elements.
   std::uint64_t count = 0;  ///< Elements.

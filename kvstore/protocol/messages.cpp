@@ -79,7 +79,7 @@ Result<Header> decode(std::string_view bytes) {
   return header;
 }
 
-// Both ends of a shared memory are one machine: its own order of bytes will do.
+// Both ends of a shared memory are on one machine: its own byte order will do.
 std::array<char, kSharedPlacesBytes> encode(const SharedPlaces& places) {
   return std::bit_cast<std::array<char, kSharedPlacesBytes>>(places);
 }

@@ -1,10 +1,10 @@
-/// The data plane: what a worker's library and a kvstore server say to each other on an
-/// authenticated connection (one per worker and server loop).
+/// The data plane: the messages between a worker's library and a kvstore server on an authenticated
+/// connection (one per worker and server loop).
 ///
 ///     frame = Header (kHeaderBytes, little-endian) | payload of header.payload bytes
 ///
 /// Every request is answered once with the same `request` number, in any order. Requests may arrive
-/// twice (a client sends again what was not answered when a connection broke).
+/// twice: a client resends unanswered ones after a connection broke.
 ///
 ///     request                payload              answer
 ///     kRegister              RegisterKeys         kDone, KeyTable (when all of them exist)
@@ -18,13 +18,13 @@
 ///     kSetOptimizer          text                 kDone; kCheckOnly: nothing is set yet
 ///     kSync                                       kDone, SyncState
 ///     kShare                 ShareMemory          kDone: kShared frames may name it from now on
-///     kUnshare (chunk=number)                     kDone: forgotten
-///     kBeat                                       kBeat: both ends only show life
+///     kUnshare (chunk=number)                     kDone: unmapped
+///     kBeat                                       kBeat: a sign of life from both ends
 /// or kFailed with a Failure.
 ///
 /// A worker connects to a loop when the loop owns a chunk of a key that the worker knows; before,
-/// it sends that loop's kFinish, kSetOptimizer and kSync to the server's first loop, which hands
-/// them over (key=kForLoop, chunk=the loop). The answers come back the same way.
+/// it sends that loop's kFinish, kSetOptimizer and kSync to the server's first loop, which passes
+/// them on (key=kForLoop, chunk=the loop). The answers come back the same way.
 #pragma once
 
 #include <array>
@@ -92,9 +92,8 @@ enum class Dtype : std::uint8_t {
 /// The numbers of dtkv_reduce.
 enum class Reduce : std::uint8_t { kAuto = 0, kSum = 1, kMean = 2 };
 
-/// The numbers of dtkv_error that a server may say.
-/// Why a request or a call failed. The numbers are those of dtkv.h, DTKV_*, which says what each
-/// means to a caller; the marked ones servers send.
+/// Why a request or a call failed. The numbers are those of dtkv.h, DTKV_*, which defines what each
+/// means to a caller. Servers send those marked "Sent".
 enum class Code : std::uint8_t {
   kInvalid = 1,  ///< Sent.
   kUnavailable = 2,
@@ -110,15 +109,15 @@ enum class Code : std::uint8_t {
 enum Flags : std::uint8_t {
   kAuxiliary = 1,   ///< kInit: mean without optimizer.
   kAsync = 2,       ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
-  kStepsOnly = 1,   ///< kFinish: of parameters; auxiliary keys are still to come.
+  kStepsOnly = 1,   ///< kFinish: parameters are finished; auxiliary keys are still to come.
   kCheckOnly = 4,   ///< kSetOptimizer
   kShared = 8,      ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
   kCodec = 112,     ///< kPush, kPushPull: the sender's Codec; see codec_of().
   kOnDevice = 128,  ///< kDone of a kShare: the server computes on a device; share that memory too.
 };
 
-/// What a gradient of a float32 parameter is compressed with (kvstore/compute/compression.h). A
-/// gradient in shared memory is not, whatever its sender uses elsewhere.
+/// The compression of a float32 parameter's gradient (kvstore/compute/compression.h). A gradient in
+/// shared memory is not compressed, whatever the sender's setting.
 enum class Codec : std::uint8_t { kNone = 0, kTwoBit = 1, kFp16 = 2, kBf16 = 3, kOneBit = 4 };
 
 struct Header {
@@ -145,7 +144,7 @@ struct Header {
 /// Header::key of a request for the loop that Header::chunk names, and of its answer.
 inline constexpr KeyId kForLoop{0xffffffff};
 
-/// Whether requests of the type may be handed from loop to loop.
+/// Whether requests of the type may be passed from loop to loop.
 [[nodiscard]] constexpr bool may_be_for_loop(Type type) {
   return type == Type::kFinish || type == Type::kSetOptimizer || type == Type::kSync;
 }
@@ -159,14 +158,14 @@ constexpr void set_codec(Header& header, Codec codec) {
 }
 
 inline constexpr std::size_t kHeaderBytes = 72;
-/// A header in memory is a header on the wire (on a little-endian machine): nothing to convert for
-/// each of a thousand small frames.
+/// A header in memory is a header on the wire (on a little-endian machine): there is nothing to
+/// convert for each of a thousand small frames.
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == kHeaderBytes);
-/// No frame is longer, whoever sends it.
+/// Limit of every frame's payload, in bytes.
 inline constexpr std::uint32_t kMaxPayload = std::uint32_t{64} << 20;
 
 [[nodiscard]] std::array<char, kHeaderBytes> encode(const Header& header);
-/// `bytes` are kHeaderBytes; kProtocol when magic, length or an enum is none of ours.
+/// `bytes` are kHeaderBytes; kProtocol if magic, length or an enum's number is invalid.
 [[nodiscard]] Result<Header> decode(std::string_view bytes);
 
 struct KeySpec {
@@ -180,7 +179,7 @@ struct KeySpec {
 
 struct RegisterKeys {
   static constexpr std::uint16_t kType = 210;
-  std::uint32_t known = 0;  ///< The sender's table has so many keys; it is told the rest.
+  std::uint32_t known = 0;  ///< Number of keys in the sender's table; the answer has the rest.
   std::vector<KeySpec> keys;
   DT_FIELDS(known, keys)
 };
@@ -199,7 +198,8 @@ struct ChunkRound {
   DT_FIELDS(key, chunk, open)
 };
 
-/// Where a loop stands: what a worker adopts when it connects and at each release.
+/// A loop's generation, phase and rounds, which a worker adopts when it connects and at each
+/// release.
 struct SyncState {
   static constexpr std::uint16_t kType = 212;
   Generation generation;
@@ -212,17 +212,17 @@ struct SyncState {
 /// Memory of the sender that the receiver, on the same host, is to map.
 struct ShareMemory {
   static constexpr std::uint16_t kType = 214;
-  std::uint32_t number = 0;  ///< The sender's, new for each memory.
-  std::uint32_t pid = 0;     ///< pid and fd: of the host's memory.
+  std::uint32_t number = 0;  ///< The sender's number, new for each memory.
+  std::uint32_t pid = 0;     ///< pid and fd: for host memory.
   std::uint32_t fd = 0;
   std::uint64_t size = 0;
-  std::string token;   ///< What is found behind its end, or before a device's memory.
-  std::string handle;  ///< Of a device's memory, by CUDA IPC; empty: it is the host's.
+  std::string token;   ///< Content right after the end of host memory, or before device memory.
+  std::string handle;  ///< CUDA IPC handle of device memory; empty: it is host memory.
   DT_FIELDS(number, pid, fd, size, token, handle)
 };
-inline constexpr std::uint32_t kMaxShareMemory = 256;  ///< Bytes of a ShareMemory.
+inline constexpr std::uint32_t kMaxShareMemory = 256;  ///< Limit in bytes of a ShareMemory.
 
-/// Where in shared memories a chunk's gradient lies and its value is wanted.
+/// The places in shared memories of a chunk's gradient (in) and of its value (out).
 struct SharedPlaces {
   static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
   std::uint32_t in = kNowhere;  ///< ShareMemory::number
@@ -244,7 +244,7 @@ struct Failure {
 
 // ---------------------------------------------------------------- handshake, before anything else
 // Small wire frames (u32 size | u16 type | fields). Each side proves that it knows the secret by a
-// HMAC-SHA256 over the other's fresh nonce, its own, its role's name and who is talking to whom.
+// HMAC-SHA256 over the other's fresh nonce, its own nonce, its role's name, and both ends' ids.
 
 inline constexpr std::size_t kMaxHandshakeFrame = 256;
 inline constexpr std::size_t kNonceBytes = 32;
@@ -260,8 +260,8 @@ struct Challenge {
 /// client -> server
 struct ClientProof {
   static constexpr std::uint16_t kType = 201;
-  ServerId server;  ///< Whom the client wants to talk to.
-  WorkerId worker;  ///< Who it is.
+  ServerId server;  ///< The server that the client means to reach.
+  WorkerId worker;  ///< The client.
   std::uint32_t loop = 0;
   std::string nonce;
   std::string mac;
