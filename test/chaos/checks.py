@@ -7,14 +7,14 @@ import re
 LOG_LINE = re.compile(r"(\d+) (ADDED|REMOVED) (\S+) (\d{19})\n")
 # Training's own noise: another number of workers, other samples in a step.
 ACCURACY_TOLERANCE = 0.03
-# An event and its line of the log are made in one step, by two looks at the clock.
+# An event and its line of the log are made in one step, but read the clock twice.
 SAME_CHANGE_NS = 1_000_000_000
-# A supervisor that is killed takes with it the events that the volume had not taken yet; the log is made from
-# the journal and loses nothing.
+# A killed supervisor loses the events that were not yet on the volume; the log is made from the journal and
+# loses nothing.
 UNTOLD_S = 20.0
-# Of a boundary: what the job's own deadlines allow a member that is stopped for good, and a restart.
+# Longest wait at a boundary: the job's own deadlines for a member that is stopped for good, and a restart.
 LONGEST_WAIT_S = 60.0
-# Some time after the faults nothing of them is felt any more.
+# Some time after the faults they have no effect any more.
 SETTLING_S, SETTLED_WAIT_S = 45.0, 3.0
 
 
@@ -25,11 +25,11 @@ def json_lines(path):
                 try:
                     yield json.loads(line)
                 except ValueError:
-                    pass  # of a process killed as it wrote
+                    pass  # a line of a process that was killed while writing
 
 
 class Run:
-    """What a job left to be checked. One whose dtlaunch was killed is followed by the one that went on for it."""
+    """The files of a job to check. A job whose dtlaunch was killed is followed by the one that continued it."""
 
     def __init__(self, folder, job, is_last, base, began_at, faults_over_at, supervisor_kills=()):
         self.job, self.is_last = job, is_last

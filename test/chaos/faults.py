@@ -67,7 +67,7 @@ class File:
 
     def __init__(self, path, line):
         self.path, self.line = path, line
-        self.good = ""  # what it is to be while no bad edit lasts
+        self.good = ""  # the content while no bad edit lasts
 
     def text(self, wanted):
         return "".join(self.line(n) + "\n" for n in wanted)
@@ -134,7 +134,7 @@ class Faults:
         self.site, self.file, self.job_folder, self.keeper, self.tell = site, file, job_folder, keeper, tell
         self.told, self.counts = [], {}
         self.stopped = {}     # pid: until when
-        self.ends = []        # (time, number, what to call)
+        self.ends = []        # (time, number, function)
         self.cuts = {}        # host: until when
         self.off = {}         # host: until when
         self.children = []
@@ -146,7 +146,7 @@ class Faults:
         if fault.kind in schedule.NEEDS_CUT and not self.site.can_cut or fault.kind in schedule.NEEDS_POWER and not self.site.can_switch_off:
             outcome = "SKIPPED: not on loopback"
         elif self.keeper.is_beginning():
-            # The workers of a launch have to come to their first boundary, or the job ends.
+            # The workers of a launch must reach their first boundary, or the job ends.
             outcome = "nobody there: the job begins anew"
         elif fault.kind in ("edit", "bad edit"):
             outcome = self.edit(fault)
@@ -196,7 +196,7 @@ class Faults:
         if role == "dtlaunch":
             return [Process(self.keeper.pid(), 0, role, 0)] if self.keeper.pid() else []
         here = [p for p in everyone if p.role == role and p.host == fault.host]
-        # A host may have several workers; the youngest goes. A connection has one process per level.
+        # A host may have several workers: the youngest is chosen. A connection has one process per level.
         return here if role in ("connection", "sftp") else sorted(here, key=lambda p: p.pid)[-1:]
 
     def signal(self, fault, verb, what):
@@ -228,7 +228,7 @@ class Faults:
 
     def go_on(self, pids):
         for pid in pids:
-            # Stopped again meanwhile, for longer: it goes on then.
+            # If it was stopped again meanwhile, for longer, it continues then.
             if self.stopped.get(pid, 0) <= time.monotonic() + 0.01:
                 self.stopped.pop(pid, None)
                 self.send(pid, signal.SIGCONT)
@@ -276,7 +276,7 @@ class Faults:
             self.keeper.is_left_alone = True
         else:
             words.append(self.site.line(fault.host))
-        # It waits for a supervisor that is stopped, or a volume that stalls; nobody waits for it.
+        # It waits for a supervisor that is stopped, or a volume that stalls; no part of chaos waits for it.
         out = open(f"{self.site.folder}/dtctl.out", "ab")
         self.children.append(subprocess.Popen(self.site.on_master(*words), stdin=subprocess.DEVNULL, stdout=out, stderr=out))
         out.close()

@@ -74,7 +74,7 @@ def mount_volume(disk, where):
 
 
 def sshd_config(folder, host, address, port):
-    # A home of its own: what the user's shell does at login is not to be killed half done.
+    # A separate home: the start files of the user's shell must not be killed half done.
     for name in ("run", "home"):
         os.makedirs(f"{host}/{name}", mode=0o700, exist_ok=True)
     return f"""ListenAddress {address}:{port}
@@ -179,10 +179,10 @@ class Namespaces:
         if not self.is_on(number):
             return
         match = ("", "") if other is None else (f"ip saddr {self.names[other]} ", f"ip daddr {self.names[other]} ")
-        if way in ("in", "all"):  # dropped where it would enter the host
+        if way in ("in", "all"):  # dropped on entry to the host
             inside = ["nsenter", f"--net=/proc/{self.inits[number]}/ns/net", "--"]
             self._drop(inside, "eth0", match[0])
-        if way in ("out", "all"):  # and where it enters the switch: the sender notices nothing
+        if way in ("out", "all"):  # and on entry to the switch: the sender notices nothing
             self._drop([], f"port{number}", match[1])
 
     @staticmethod

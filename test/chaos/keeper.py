@@ -8,11 +8,11 @@ import time
 
 JOB_RUNNING = 68
 AGAIN_S = 1.0             # between two tries to take the job up
-# A job whose dtlaunch is gone stops by itself, or its supervisor is gone too; so long that may take.
+# A job whose dtlaunch is gone stops by itself, or its supervisor is gone too, within this time.
 TAKEN_UP_S = 90.0
-# A job that begins anew while hosts are still cut off or down may fail to; so often, one after the other.
+# A job that restarts while hosts are still cut off or down may fail this often in succession.
 FAILED_BEGINNINGS = 3
-UNSUPERVISED_S = 5.0        # a supervisor that nothing was done to is never missing for so long
+UNSUPERVISED_S = 5.0        # without a fault a supervisor is never missing for this long
 
 
 class Keeper:
@@ -22,7 +22,7 @@ class Keeper:
         self.site, self.folder, self.tell = site, folder, tell
         self.process = None       # the dtlaunch that owns the job
         self.takers = []          # running: dtctl resume
-        self.due, self.how = None, ""  # when somebody takes the job up, and by what
+        self.due, self.how = None, ""  # when the job is taken over, and by which command
         self.tried_since = 0.0
         self.is_left_alone = False  # by a dtctl resume at a moment at which the job was to stop
         self.failed = 0
@@ -68,7 +68,7 @@ class Keeper:
         pointer = self.pointer()
         return bool(pointer.get("ended")) or self.epoch() < 0
 
-    # ---- what faults do
+    # ---- effects of faults
 
     def pid(self):
         return self.process.pid if self.process and self.process.poll() is None else None
@@ -115,7 +115,7 @@ class Keeper:
         code = self.process.poll()
         if code is None:
             return None
-        if code == JOB_RUNNING:  # still stopping, or taken up by somebody else
+        if code == JOB_RUNNING:  # still stopping, or taken over by another process
             if self.is_left_alone and self._since() > TAKEN_UP_S / 2:
                 self.process = None
                 return None

@@ -7,11 +7,11 @@ SERVER_HOST = 1
 DEAD_AFTER_S = 3.0
 # dtlaunch starts a supervisor again 5 times in 60 s.
 SUPERVISOR_KILLS, SUPERVISOR_KILLS_S = 4, 60.0
-# A job whose dtlaunch is killed stops, and begins anew with its checkpoint: training has to go on in between.
+# A job whose dtlaunch is killed stops and restarts from its checkpoint: it must train in between.
 DTLAUNCH_KILLS_APART_S = 20.0
-DETACHED = 0.3            # of the seeds
+DETACHED = 0.3            # fraction of the seeds
 
-# Kind of fault: how often, beside the others.
+# Relative frequency of each kind of fault.
 WEIGHTS = {
     "kill worker": 5, "stop worker": 4, "stop worker for good": 2,
     "kill agent": 2, "stop agent": 2, "kill guard": 1, "stop guard": 1,
@@ -28,10 +28,10 @@ NEEDS_CUT = {"cut host", "cut data", "cut master"}
 NEEDS_POWER = {"power"}
 NEEDS_VOLUME = {"stall volume"}
 SERVER_FAULTS = {"kill server", "stop server for good"}
-# A server that says nothing for longer is lost (--server-dead-after); without a checkpoint that ends the job.
+# A server that is silent for longer is lost (--server-dead-after); without a checkpoint that ends the job.
 SERVER_MAY_STOP_S = 1.5
 NEEDS_DTLAUNCH = {"kill dtlaunch", "stop dtlaunch"}
-# Who is killed with dtlaunch, and what takes the job up again.
+# What is killed with dtlaunch, and which command takes the job over.
 ALONE, WITH_SUPERVISOR, LEFT_ALONE = "alone; dtlaunch --resume", "with the supervisor; dtlaunch --resume", "with the supervisor; dtctl resume"
 WAYS = ["append", "truncate", "rename", "copy", "in two writes"]
 BAD = ["half a line", "garbage", "empty", "gone", "no final newline", "a bad line among good ones", "a folder"]
@@ -47,7 +47,7 @@ class Fault:
     at: float                 # seconds from the first fault's possible moment
     kind: str
     host: int = 0             # 0: the master
-    lasts: float = 0.0        # seconds; 0: nothing has to be undone
+    lasts: float = 0.0        # seconds; 0: nothing to undo
     way: str = ""
     other: int = 0
     wanted: list = field(default_factory=list)  # host numbers, one per wanted worker
@@ -111,7 +111,7 @@ class Schedule:
             if len(recent) >= SUPERVISOR_KILLS:
                 return None
             self.supervisor_kills.append(at)
-            # Of a job without a dtlaunch: until somebody takes it up, or two do at once.
+            # For a job without a dtlaunch: until one or two commands take it over.
             fault.lasts, fault.way = round(r.uniform(0.1, 6.0), 1), r.choice(["dtctl resume", "dtctl resume", "two of dtctl resume"])
         if kind == "kill dtlaunch":
             if at < self.dtlaunch_killed_at + DTLAUNCH_KILLS_APART_S:

@@ -186,7 +186,7 @@ void Checkers::check_one(const Committed& r, Time now) {
       if (contains(r.contributors, id)) rest.push_back(id);
     if (rest != r.contributors) fail("the contributor set grew in mid-epoch");
   }
-  // 5. Nobody who is gone contributes.
+  // 5. No worker that is gone contributes.
   for (const WorkerId id : r.contributors)
     if (gone_.count(id)) fail(fmt::format("worker {} is gone and contributes", id));
   generation_ = r.generation;
@@ -326,7 +326,7 @@ void Checkers::on_release(WorkerId worker, const Release& r) {
   if (!first_owner && owner->second != worker)
     fail(fmt::format("rank {} of generation {} was given to two workers", r.rank, r.generation));
   // 2. Ranks and world size change only at a boundary.
-  if (r.generation < rolled_back_) return;  // it comes late
+  if (r.generation < rolled_back_) return;  // it arrives late
   if (r.verdict == Verdict::kRollback && !epoch_)
     fail(fmt::format("worker {} is rolled back before anything began", worker));
   const Told now{r.rank, r.world_size};
@@ -371,7 +371,7 @@ void Checkers::on_servers_hang(Time now, const std::set<ServerId>& hang) {
 }
 
 void Checkers::on_log_file(const std::string& text, bool whole) {
-  // 7. No line is lost, doubled or out of order, whatever the supervisor went through.
+  // 7. No line is lost, doubled or out of order, whatever happened to the supervisor.
   std::size_t n = 0;
   std::map<std::string, std::int64_t> has;
   for (const Host& h : base_) ++has[h.name];
@@ -418,7 +418,7 @@ void Checkers::on_end(std::int32_t code, const std::string& message) {
     fail(fmt::format("the job ends for lack of progress after {} deaths, {} tries, {} rollbacks",
                      deaths_, tries, rollbacks_));
   if (code == 70) return;
-  // A lost server ends only what has no checkpoint, or no host for another one.
+  // A lost server ends only a job without a checkpoint, or without a host for another server.
   if (message.find("no other one is there") != std::string::npos)
     std::erase_if(checkpoints_, [this](Epoch epoch) { return unusable_.count(epoch) > 0; });
   const bool is_inherited_good = first_epoch && !unusable_.count(std::nullopt);

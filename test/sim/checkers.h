@@ -1,7 +1,6 @@
-/// What must hold in every run (the numbers are those of ARCHITECTURE.md's invariants). The
-/// checkers know nothing of the job machine's inside: they see what reached the world, that is
-/// processes, messages, the journal's bytes on disk and the lines of host_worker_log. The first
-/// violation is kept.
+/// The invariants of every run, with ARCHITECTURE.md's numbers. The checkers do not know the job
+/// machine's internals: they see only its effects on the world, that is processes, messages, the
+/// journal's bytes on disk and the lines of host_worker_log. The first violation is kept.
 #pragma once
 
 #include <map>
@@ -28,27 +27,27 @@ class Checkers {
     if (!failure_) failure_ = std::move(what);
   }
 
-  /// A record is on the disk, whole.
+  /// A complete record is on the disk.
   void on_record(const Record& record, Time now);
   /// A process was really created on a host.
   void on_process(ProcessId process);
   void on_process_end(ProcessId process, ExitStatus status);
-  /// A worker got this release, in whatever order and however often.
+  /// A worker got this release, in any order and any number of times.
   void on_release(WorkerId worker, const Release& release);
   /// A server got this commit.
   void on_server_commit(ServerId server, const ServerCommit& commit);
   /// A server has written its part of a checkpoint, or reports why not.
   void on_saved(ServerId server, const Saved& saved) { saved_[saved.generation][server] = saved; }
-  /// A server said that it cannot begin with its checkpoint.
+  /// A server reported that it cannot begin with its checkpoint.
   void on_unusable(ServerId server);
-  /// A checkpoint was made to count on the volume.
+  /// A checkpoint was sealed on the volume.
   void on_sealed(Epoch epoch, Generation generation);
-  /// A newcomer on this host failed or could not be reached: a swap may go on without it.
+  /// A newcomer on this host failed or could not be reached: a swap may continue without it.
   void on_trouble(const Host& host) { troubled_.insert(host); }
   void on_trouble() { swap_.reset(); }
   /// A host could not be reached or prepared.
   void on_failed_try() { tries_ += contributors_.empty(); }
-  /// The job stops this one.
+  /// The job stops this worker.
   void on_stop(WorkerId worker) {
     if (contributors_.empty() && gone_.count(worker) == 0) stopped_tries_.insert(worker);
   }
@@ -57,21 +56,21 @@ class Checkers {
   /// with any server. `hang`: rounds wait for these, which hang, and nothing else is wrong.
   /// Neither may last.
   void on_tick(Time now, bool all_wait, const std::set<WorkerId>& hang);
-  /// Those of the present servers that hang on a host that is heard. That may not last either.
+  /// `hang`: the current servers that hang on a reachable host. That may not last either.
   void on_servers_hang(Time now, const std::set<ServerId>& hang);
   void on_log_file(const std::string& text, bool whole);
   /// The notes in events.jsonl of the changes that host_worker_log has.
   void on_events(const std::vector<Note>& told, bool whole);
   void on_end(std::int32_t exit_code, const std::string& message);
 
-  /// The rollback that brought the present servers; 0: none was.
+  /// Generation of the rollback that started the current servers; 0 without a rollback.
   [[nodiscard]] Generation servers_since() const { return rolled_back_; }
-  /// The present epoch had begun before, and began again for want of members.
+  /// Whether the current epoch began again because no member was left.
   [[nodiscard]] bool starts_again() const { return starts_again_; }
   [[nodiscard]] const std::vector<WorkerId>& contributors() const { return contributors_; }
-  /// Faults that explain an end that is not the workers'.
+  /// Exit codes of ends that the faults explain and not the workers.
   std::set<std::int32_t> excused_codes;
-  std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not given.
+  std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not set.
   std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
   std::optional<Epoch> first_epoch;  ///< Epoch of the checkpoint that the job began with.
@@ -134,21 +133,21 @@ class Checkers {
 
   std::set<ProcessId> created_;
   std::map<WorkerId, ExitStatus> ends_;
-  /// Since a rollback: it makes an epoch another one.
+  /// Cleared by a rollback, which repeats epochs.
   std::map<std::pair<WorkerId, Epoch>, Told> told_;
   std::map<std::pair<Generation, Rank>, WorkerId> ranks_;
   std::map<ServerId, std::pair<Term, Generation>> adopted_;
   std::map<Generation, std::map<ServerId, Saved>> saved_;
   std::map<Generation, Epoch> sealed_;
   std::map<Generation, Epoch> asked_;  ///< Commits that save.
-  std::vector<Epoch> checkpoints_;     ///< That count, oldest first.
-  /// What servers that a rollback brought began with; none: what the job began with.
+  std::vector<Epoch> checkpoints_;     ///< The sealed ones, oldest first.
+  /// The checkpoint with which a rollback's servers began; nullopt: the job's first one.
   std::map<ServerId, std::optional<Epoch>> origins_;
   std::set<std::optional<Epoch>>
-      unusable_;  ///< By what a server said, until they are sealed again.
+      unusable_;  ///< Checkpoints that a server reported, until they are sealed again.
   std::set<std::optional<Epoch>> ever_unusable_;
   Generation rolled_back_;
-  std::optional<Epoch> returns_to_;  ///< Rolled back and not begun again.
+  std::optional<Epoch> returns_to_;  ///< The epoch rolled back to, until it begins again.
   ServerId next_server_;
   std::optional<Epoch> furthest_;
   std::uint32_t rollbacks_ = 0;  ///< Since an epoch began for the first time.
@@ -160,7 +159,7 @@ class Checkers {
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;          ///< Deaths of members since an epoch was completed.
   std::uint32_t tries_ = 0;           ///< Starts that failed while no member was alive, since then.
-  std::set<WorkerId> stopped_tries_;  ///< Those that were stopped and have not ended yet.
+  std::set<WorkerId> stopped_tries_;  ///< Workers that were stopped and have not ended yet.
 };
 
 }  // namespace dt::sim

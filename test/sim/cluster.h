@@ -6,7 +6,7 @@
 ///     cluster_supervisor.cpp  the supervisor's shell, its crashes, its journal
 ///     cluster_links.cpp       links between the supervisor and the agents
 ///     cluster_processes.cpp   agents, workers, servers
-///     cluster_faults.cpp      what goes wrong, and the user's edits
+///     cluster_faults.cpp      faults and the user's edits
 #pragma once
 
 #include <deque>
@@ -60,7 +60,7 @@ class Cluster {
   // The run's plan.
   void plan();
   std::size_t machine(const Host& host);
-  /// Everything that is broken is mended, for good.
+  /// Ends all faults, for good.
   void heal();
 
   // The supervisor's shell.
@@ -87,7 +87,7 @@ class Cluster {
   void act(const SealCheckpoint& e);
   void act(const Note& e);
   void act(const End& e);
-  /// The shell's goodbye to one host; hosts that are still being reached get it when they answer.
+  /// Sends Shutdown to one host; hosts that are not yet connected get it when they answer.
   void shut_down(std::size_t i);
   void flush_log(std::size_t bytes);
   void flush_events();
@@ -96,12 +96,12 @@ class Cluster {
   // Links.
   void try_attach(std::size_t i, Duration delay);
   void connect(std::size_t i);
-  /// The path to a host is gone: both ends notice a little later.
+  /// Cuts the path to a host: both ends notice a little later.
   void cut(std::size_t i);
   void break_link(std::size_t i, std::uint64_t id);
   void unlink_agent(std::size_t i, std::uint64_t link);
   [[nodiscard]] Duration delay();
-  /// In order, maybe twice, lost with the link.
+  /// Delivers in order, maybe twice; lost with the link.
   void to_agent(std::size_t i, std::function<void()> act);
   void to_supervisor(std::size_t i, std::function<void()> act);
   void say(std::size_t i, const JobEvent& event);
@@ -128,39 +128,38 @@ class Cluster {
   [[nodiscard]] bool round_complete(Epoch epoch, Generation servers) const;
   void hang(std::size_t index);
   void server_commit(std::size_t index, const ServerCommit& c);
-  /// The server takes what it is to save and writes it, in its own time.
+  /// The server copies the values to save and writes them after a delay.
   void save(std::size_t index, const ServerCommit& c);
   /// The server reports that its checkpoint cannot be read, and exits.
   void say_unusable(std::size_t index);
-  /// One of the servers that the worker is connected to cannot give it its values; that it says so
-  /// is on its way.
+  /// Whether one of the worker's servers cannot read its values. Such a server will report it.
   bool meets_damage(const Process& worker);
   void report_traffic(std::size_t index);
   /// A worker's agent reports from which servers its data comes.
   void report_data(std::size_t index);
 
-  // What goes wrong.
+  // Faults.
   void chaos();
   /// No other waits for them, so only the user can end them.
   void end_hung_alone();
-  /// After this the job may end for reasons that are not its workers'.
+  /// After this the job may end for reasons other than its workers.
   void excuse();
   void trouble(std::size_t i, bool data_too);
-  /// Nothing is heard of a host for a while, though its link does not break.
+  /// A host is silent for a while, but its link does not break.
   void freeze(std::size_t i);
   bool kill_process(Role role);
   void kill_host(std::size_t i);
-  /// A server does nothing any more, for a while or for good, though its connections stay.
+  /// A server hangs, for a while or for good, but its connections stay.
   void hang_server();
   /// The list a user may want next: mostly the base hosts and some more.
   std::vector<Host> next_list();
-  /// As an editor, a shell or a careless hand does it.
+  /// Writes as an editor, a shell or a careless user does.
   void write_file(const std::vector<Host>& list);
 
-  // What the checkers are shown.
+  // Observations for the checkers.
   [[nodiscard]] bool is_heard(const Machine& machine) const;
   [[nodiscard]] bool servers_are_well() const;
-  /// One of the present servers hangs, and its host is heard.
+  /// The current servers that hang and whose host is reachable.
   [[nodiscard]] std::set<ServerId> hanging_servers() const;
   [[nodiscard]] bool everyone_waits() const;
   /// Workers that hang, if another one waits for them in a round and nothing else is wrong.
@@ -205,7 +204,7 @@ class Cluster {
   std::vector<Note> events_queue_;
   std::map<std::size_t, std::uint64_t> prepares_;
   struct Heard {
-    std::uint64_t life = 0;  ///< The supervisor's.
+    std::uint64_t life = 0;  ///< The supervisor's life_ then.
     Epoch epoch;
     Generation servers;
   };
@@ -217,10 +216,10 @@ class Cluster {
   std::uint32_t commits_ = 0;
   std::uint32_t rollbacks_ = 0;
   std::set<Generation> sealed_;
-  std::map<Generation, std::uint64_t> saved_;  ///< What was saved there.
-  std::map<Epoch, std::uint64_t> kept_;        ///< What the checkpoints on the volume have.
-  std::map<ServerId, Generation> since_;       ///< The rollback that brought the server.
-  std::set<std::optional<Epoch>> damaged_;     ///< Checkpoints; none: that the job began with.
+  std::map<Generation, std::uint64_t> saved_;  ///< Hash of the saved values.
+  std::map<Epoch, std::uint64_t> kept_;   ///< Hash of the values of the checkpoints on the volume.
+  std::map<ServerId, Generation> since_;  ///< The rollback that brought the server.
+  std::set<std::optional<Epoch>> damaged_;  ///< Checkpoints; nullopt: the job's first one.
 };
 
 }  // namespace dt::sim

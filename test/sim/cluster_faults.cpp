@@ -201,7 +201,7 @@ void Cluster::write_file(const std::vector<Host>& list) {
       file_ = "";
       after(d, [this, text] { file_ = text; });
       return;
-    case 2:  // half of it, then all
+    case 2:  // a part, then all
       file_ = text.substr(0, rng_.between(0, text.size()));
       after(d, [this, text] { file_ = text; });
       return;
@@ -212,7 +212,7 @@ void Cluster::write_file(const std::vector<Host>& list) {
     case 4:  // a garbage line
       file_ = text + "10.0.0.7 slots=x\n";
       return;
-    case 5:  // and back again
+    case 5:  // and changed back
       file_ = text;
       after(d, [this, before] { file_ = before; });
       return;

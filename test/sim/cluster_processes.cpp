@@ -92,7 +92,7 @@ void Cluster::start_server(std::size_t i, const StartServer& e) {
   s.since = since->second;
   s.values = e.checkpoint ? e.checkpoint : options_.first_epoch;
   s.damaged = damaged_.count(e.checkpoint) > 0;
-  // At once, or when a worker wants what cannot be read.
+  // It reports that now, or when a worker requests the values.
   if (s.damaged && damage_rng_.chance(0.5))
     after(damage_rng_.time(5ms, 500ms), [this, index = before] { say_unusable(index); });
   if (!e.checkpoint) return;
@@ -114,7 +114,7 @@ void Cluster::told_servers(std::size_t index, const Servers& servers) {
   w.done.reset();
   if (w.released) w.epoch = servers.epoch;
   const std::uint64_t turn = ++w.turn;
-  if (!w.released && !w.arrived) return;  // it has not come so far
+  if (!w.released && !w.arrived) return;  // it has not arrived yet
   const Duration d = rng_.chance(0.1) ? rng_.time(0s, 3s) : rng_.time(1ms, 300ms);
   after(d, [this, index, turn, epoch = servers.epoch] {
     if (processes_[index].turn == turn) arrive(index, epoch);
@@ -203,7 +203,7 @@ void Cluster::arrive(std::size_t index, Epoch epoch) {
   Process& w = processes_[index];
   if (!w.running || w.hung) return;
   if (meets_damage(w)) {
-    // It waits for its values; who has never arrived goes on with the servers that come then.
+    // It waits for its values; a worker that has never arrived continues with the next servers.
     after(300ms, [this, index, epoch, turn = w.turn] {
       const Process& then = processes_[index];
       if (then.turn == turn || (!then.released && !then.arrived)) arrive(index, epoch);
@@ -220,7 +220,7 @@ void Cluster::released(std::size_t index, const Release& r) {
   checkers_->on_release(WorkerId(processes_[index].id.id), r);
   Process& w = processes_[index];
   if (!w.waits || w.hung) return;
-  if (r.verdict != Verdict::kLeave && r.generation < w.since) return;  // of the servers before
+  if (r.verdict != Verdict::kLeave && r.generation < w.since) return;  // from the previous servers
   if (r.verdict == Verdict::kLeave) {
     w.waits = false;
     w.told_to_leave = true;

@@ -69,10 +69,10 @@ void Cluster::crash() {
   ++crashes_;
   alive_ = false;
   job_.reset();
-  // The volume's helper may have written a part of what was queued.
+  // The volume's helper may have written a part of the queue.
   flush_log(rng_.between(0, log_queue_.size()));
   log_queue_.clear();
-  // No draw: a seed stays what it is. The queue's length and the journal's know nothing of another.
+  // No random draw, so that seeds keep their runs. The two lengths are independent.
   events_queue_.resize(journal_.size() % (events_queue_.size() + 1));
   flush_events();
   for (Machine& m : machines_) {
@@ -250,7 +250,7 @@ void Cluster::act(const TellServers& e) {
 }
 
 void Cluster::act(const TellRelease& e) {
-  // A first arrival names an epoch of the worker's own; it may come to that one later.
+  // A first arrival names the worker's own epoch, which it may reach later.
   if (const auto heard = heard_.find(e.worker);
       heard != heard_.end() && heard->second.epoch != e.message.epoch)
     heard_.erase(heard);
@@ -284,7 +284,7 @@ void Cluster::act(const SealCheckpoint& e) {
   // The volume's helper outlives a supervisor for the moment that a rename takes.
   after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 100ms), [this, life, fails, generation, epoch] {
     const bool breaks = !fails && !healed_ && damage_rng_.chance(faults_.damage);
-    // Once more, it is there already.
+    // Sealing again has no effect.
     if (!fails && sealed_.insert(generation).second) {
       kept_[epoch] = saved_[generation];
       if (breaks)
@@ -304,7 +304,7 @@ void Cluster::act(const Note& e) {
 
 void Cluster::act(const End& e) {
   trace(14, static_cast<std::uint64_t>(e.exit_code), "  END {}: {}", e.exit_code, e.message);
-  // Nobody can have lost more time than there was; time is counted by ticks.
+  // No more time can be lost than there was; time is counted by ticks.
   const Goodput time = job_->goodput();
   if (time.lost() > time.total() + 1s)
     checkers_->fail(fmt::format("more time was lost than there was: {}", time.summary()));

@@ -60,7 +60,7 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-/// Runs one seed; prints what failed and how to see it again.
+/// Runs one seed; prints its failure and how to reproduce it.
 bool holds(std::uint64_t seed, const Arguments& a, Outcome& out) {
   out = simulate(seed, a.trace);
   if (out.failure) {

@@ -1,4 +1,4 @@
-/// What the simulated world is made of; test/sim/cluster.h moves it.
+/// The parts of the simulated world; test/sim/cluster.h moves them.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace dt::sim {
 
 inline constexpr Duration kOrphanTimeout = std::chrono::seconds(30);
 
-/// What may go wrong in this run, and how likely. Each seed leaves some of it out.
+/// The faults of a run, with probabilities. Each seed leaves some of them out.
 struct Faults {
   double cut = 0, isolate = 0, kill_worker = 0, kill_agent = 0, kill_host = 0, kill_server = 0;
   double freeze = 0, hang_worker = 0, hang_in_epoch = 0, hang_server = 0, edit = 0, refuse = 0,
@@ -30,7 +30,7 @@ struct Process {
   bool hung = false;
   std::optional<ExitStatus> exit;
   bool never_ran = false;
-  // What it said, kept by its agent.
+  // Its messages, kept by its agent.
   bool opened = false;
   bool listens = false;
   std::optional<WorkerArrived> arrived;
@@ -43,10 +43,10 @@ struct Process {
   bool released = false;
   bool told_to_leave = false;
   Epoch epoch;
-  bool busy = false;          ///< Gave or asked something since the servers last reported.
+  bool busy = false;          ///< Pushed or pulled since the servers last reported.
   std::optional<Epoch> done;  ///< Trained this epoch; waits for the others' contributions.
   std::uint64_t turn = 0;     ///< The turn that the servers' replacement interrupts.
-  // A server's, and of the servers that a worker is connected to.
+  // A server's generation, or that of the servers that a worker is connected to.
   Generation since;
   // A server's own state.
   Term term;
@@ -54,17 +54,17 @@ struct Process {
   std::vector<WorkerId> set;
   std::optional<Generation> asked_to_save;
   std::optional<Saved> saved;   ///< Kept by its agent.
-  bool damaged = false;         ///< What it is to begin with cannot be read.
-  bool unusable = false;        ///< It has said so; kept by its agent.
+  bool damaged = false;         ///< Its first checkpoint cannot be read.
+  bool unusable = false;        ///< It has reported that; kept by its agent.
   std::optional<Epoch> values;  ///< It has those at that epoch's begin; none: before any training.
-  std::uint64_t chain = 0;      ///< Stands for them: a hash of the epochs that led there.
+  std::uint64_t chain = 0;      ///< Stands for the values: a hash of the epochs that led to them.
 };
 
 struct Agent {
   bool alive = false;
   std::uint64_t incarnation = 0;
   Term term;
-  std::uint64_t link = 0;  ///< 0: none.
+  std::uint64_t link = 0;  ///< 0 without a link.
   std::uint64_t unlinked = 0;
   std::map<ProcessId, std::size_t> processes;
 };
