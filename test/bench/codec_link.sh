@@ -1,14 +1,13 @@
 #!/bin/bash
-# What compressed gradients are worth on a slow link: ResNet-50's tensors, 2 workers and 1 server, on
-# a loopback that carries RATE Mbit/s (tbf) in a network namespace of its own: one queue for both
-# directions and both workers. Needs root, tc and a release build's dtbench.
+# The gain of compressed gradients on a slow link: ResNet-50's tensors, 2 workers and 1 server, on a
+# loopback of RATE Mbit/s (tbf) in its own network namespace: one queue for both directions and both
+# workers. Needs root, tc and a release build's dtbench.
 #
 #   usage: codec_link.sh [DTBENCH [RATE]]
 #
-# Prints milliseconds of a push and of a pushpull, and how many times as fast each is as without a
-# codec. Values come back as float32: a pushpull's bytes go down to (1/16 + 1) / 2 with 2bit,
-# which can make it 1.88 times as fast at most where both directions share the link, and a push 16 times
-# (1bit: 1.94 and 32).
+# Prints milliseconds of a push and of a pushpull, and the speedup of each over no codec. Values
+# return as float32: 2bit reduces a pushpull's bytes to (1/16 + 1) / 2, so where both directions
+# share the link its speedup is at most 1.88, and a push's 16 (1bit: 1.94 and 32).
 set -eu
 dtbench=${1:-$(dirname "$0")/../../build/release/bin/dtbench}
 rate=${2:-1000}
@@ -19,7 +18,7 @@ if [ -z "${DT_CODEC_LINK:-}" ]; then
   exec unshare -n -- "$0" "$dtbench" "$rate"
 fi
 ip link set lo up
-# A packet over loopback has up to 64 KB, and none may be larger than the burst.
+# A loopback packet has up to 64 KB, and must not be larger than the burst.
 tc qdisc add dev lo root tbf rate "${rate}mbit" burst 256kb latency 400ms
 
 ms() {  # OPERATION CODEC

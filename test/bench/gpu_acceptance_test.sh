@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/gpu-acceptance over programs that end as they are told: gpu_acceptance_test.sh SCRIPT
+# scripts/gpu-acceptance over programs with prescribed results: gpu_acceptance_test.sh SCRIPT
 set -euo pipefail
 script=$1
 T=$(mktemp -d)
@@ -7,7 +7,7 @@ trap 'rm -rf "$T"' EXIT
 export TMPDIR=$T/tmp
 mkdir -p "$T/build/bin" "$T/tools" "$T/tmp"
 
-# stub PATH VARIABLE: says what it was called with, ends with the variable's value.
+# stub PATH VARIABLE: prints its arguments, exits with the variable's value.
 stub() {
   printf '#!/bin/sh\necho "%s $*"\necho "${%s_SAYS:-done}"\nexit "${%s:-0}"\n' "$(basename "$1")" "$2" "$2" >"$1"
   chmod +x "$1"
@@ -50,7 +50,7 @@ says '^FAIL +memcheck .*2 errors'
 expect 1 "$clean" SANITIZER=1
 says '^FAIL +racecheck'
 
-# What is missing is skipped, and said.
+# A missing part is skipped, and reported.
 expect 0 "$clean" TORCH=77 "TORCH_SAYS=SKIPPED: no PyTorch"
 says '^SKIPPED +torch +SKIPPED: no PyTorch'
 expect 0 SANITIZER=1 "SANITIZER_SAYS=unsupported driver"
@@ -59,7 +59,7 @@ rm "$T/tools/compute-sanitizer"
 expect 0
 says '^SKIPPED +racecheck +compute-sanitizer is not in PATH'
 
-# Without a GPU there is one line, and nothing stays.
+# Without a GPU there is one line, and no file stays.
 rm -rf "$T"/tmp/*
 expect 77 GPU_TESTS=77 "GPU_TESTS_SAYS=gpu_tests: SKIPPED: no CUDA device on this machine"
 says '^gpu-acceptance: SKIPPED: no CUDA device on this machine$'

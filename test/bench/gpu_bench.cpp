@@ -3,10 +3,10 @@
 ///     gpu_bench [--device N] [--reps N] [--mib N]
 ///
 /// Each figure is the median of N (15) pairs, copy and operation in turn, by the stream's events.
-///     bytes     what must be read and written, once
+///     bytes     that must be read and written, counted once
 ///     GB/s      bytes over time
-///     x copy    the same over that of a copy of 256 MiB inside the device, which moves 512 MiB
-///     verdict   whether that is at least 0.85, for the operations of which it is demanded
+///     x copy    GB/s over that of a copy of 256 MiB inside the device, which moves 512 MiB
+///     verdict   whether x copy is at least 0.85, for the operations that must reach it
 /// With --mib arrays have N MiB instead of 256.
 /// Exit codes: 0, 1 a call failed, 2 bad usage, 3 a verdict is "below", 77 no device.
 #include <algorithm>
@@ -28,7 +28,7 @@ using namespace dt::kv::cuda;
 namespace {
 
 constexpr int kBelowExit = 3;
-/// Of the device's own copy rate.
+/// Fraction of the device's own copy rate.
 constexpr double kLeast = 0.85;
 
 struct Options {
@@ -85,12 +85,12 @@ class Bench {
   }
 
   Arrays& arrays() { return arrays_; }
-  /// Of an array, and of the copy.
+  /// Bytes of an array, and of the copy.
   [[nodiscard]] std::size_t bytes() const { return options_.mib << 20; }
   [[nodiscard]] std::size_t elements() const { return bytes() / sizeof(float); }
   /// "256 MiB"
   [[nodiscard]] std::string size() const { return std::to_string(options_.mib) + " MiB"; }
-  /// Verdicts that were given, and how many of them were good.
+  /// The number of verdicts, and how many of them were good.
   [[nodiscard]] int verdicts() const { return verdicts_; }
   [[nodiscard]] int good() const { return good_; }
 

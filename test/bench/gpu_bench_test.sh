@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# gpu_bench over emulated devices, whose times say nothing: gpu_bench_test.sh PROGRAM
+# gpu_bench over emulated devices, whose times mean nothing: gpu_bench_test.sh PROGRAM
 set -euo pipefail
 program=$1
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
 fail() { echo "$*"; cat "$out"; exit 1; }
-# expect CODES WORDS...: one of them.
+# expect CODES ARGUMENTS...: runs the program, which must exit with one of CODES.
 expect() {
   local wanted=$1
   code=0
@@ -16,7 +16,7 @@ expect() {
 }
 
 expect "0 3" --mib 1 --reps 1
-# row NAME VERDICTS: there is such a line.
+# row NAME VERDICTS: the output has a row NAME with one of VERDICTS.
 row() {
   grep -qE "^$1 +[0-9.]+ MB +[0-9.]+ ms .* x copy  ($2)$" "$out" || fail "no line of $1 that says $2"
 }

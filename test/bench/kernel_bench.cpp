@@ -1,12 +1,12 @@
-/// How fast the kernels of kvstore/compute/kernels are on one core, beside a plain memcpy of 64 MB.
+/// The speed of kvstore/compute/kernels on one core, compared with a plain memcpy of 64 MB.
 ///
 ///     kernel_bench [--reps N] [--level baseline|avx2|avx512] [--only TEXT] [--json]
 ///
 /// Each figure is the median of N (7) pairs, copy and kernel in turn, by the thread's CPU time.
-///     GB/s      bytes that must be read and written, over time; not what a store reads first
-///     x copy    the same, over the copy's
+///     GB/s      bytes that must be read and written, over time, without a store's own reads
+///     x copy    GB/s over the copy's
 ///     Gelem/s   elements over time
-///     x copy    the same, over the copy's: for a codec, its rate over the uncompressed bytes
+///     x copy    Gelem/s over the copy's: for a codec, its rate over the uncompressed bytes
 /// Sizes are those of one array: 64 MB comes from memory, 512 KB from the second-level cache.
 #include <sys/mman.h>
 #include <time.h>
@@ -38,7 +38,7 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-/// 64 MB in huge pages where the system gives them, touched; for the whole run.
+/// 64 MB, in huge pages if the system has them, touched; for the whole run.
 template <class T>
 T* array() {
   void* memory = mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

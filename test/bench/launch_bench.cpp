@@ -1,5 +1,5 @@
-/// Runs one command on many hosts by the ssh backend, all at once, and exits. What launch_bench.sh
-/// compares with pdsh and clush.
+/// Runs one command on many hosts at once with the ssh backend, and exits. launch_bench.sh compares
+/// it with pdsh and clush.
 ///
 ///     launch_bench CONFIG PORT COMMAND HOST...
 #include <cstdio>

@@ -80,7 +80,7 @@ python3 - "$dir" "$port" "$hosts" "$runs" "$command" "$bench" <<'END'
 import os, random, shutil, statistics, subprocess, sys, time
 folder, port, hosts, runs, command, bench = sys.argv[1:7]
 hosts, runs = int(hosts), int(runs)
-last = 254  # of an address: .0 and .255 look like a network's own
+last = 254  # last number of an address: .0 and .255 look like a network's own
 names = ["127.0.%d.%d" % (1 + i // last, 1 + i % last) for i in range(hosts)]
 config = folder + "/config"
 tools = {"ssh backend alone": ([bench, config, port, command] + names, {})}

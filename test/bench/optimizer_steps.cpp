@@ -5,7 +5,7 @@
 ///         test/bench/optimizer_steps.cpp kvstore/compute/cuda/device.cpp
 ///         kvstore/compute/cuda/launch_steps.cu
 ///
-/// Functions that can fail return null or a sentence that lives for ever.
+/// Functions that can fail return null or a sentence that stays valid.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kHost = -1;
 
-/// Of one tensor; as the script has it.
+/// The arrays of one tensor; the script declares the same struct.
 struct Arrays {
   float* values;
   const float* gradient;
@@ -104,8 +104,8 @@ DT_EXPORT const char* steps_why_not(int device) {
   return why.empty() ? nullptr : why.c_str();
 }
 
-/// "sgd" or "adam" over `count` tensors, whose arrays stay where they are; device -1: the host's
-/// memory. Null, and *error says why.
+/// "sgd" or "adam" over `count` tensors, whose arrays stay in place; device -1: the host's memory.
+/// On failure null, and *error contains the cause.
 DT_EXPORT Steps* steps_make(const char* rule, int device, const Arrays* arrays, std::uint64_t count,
                             const char** error) {
   return std::string(rule) == "sgd" ? make<Sgd<Float32, 1>>(device, arrays, count, error)

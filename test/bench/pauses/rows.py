@@ -12,7 +12,7 @@ from pauses.job import Job
 
 STEPS_PER_EPOCH = 50
 SUPERVISOR_KILLS = 4  # in one job: dtlaunch gives up at the sixth death within a minute
-NEAR_NS = 100_000_000  # what stops a worker does so within its present step or the next
+NEAR_NS = 100_000_000  # a pause lies in the worker's current step or the next
 
 
 class Shared:

@@ -6,7 +6,7 @@ import collections
 import json
 import statistics
 
-# One parameter update; run: how often training had begun anew before it, in a new process or, after
+# One parameter update; run: how often training had restarted before it, in a new process or, after
 # servers were lost, in the same one.
 Step = collections.namedtuple("Step", "epoch step begin end world run")
 
@@ -92,7 +92,7 @@ def standstill(made, since, until):
         spans[first.epoch != last.epoch].append((last.begin - first.end, first.end, last.begin))
     result = []
     for all_of_kind in spans.values():
-        # One at least overlaps `since`; it alone tells of a moment between two steps.
+        # At least one overlaps `since`; only that one covers a moment between two steps.
         near = [took for took, begin, end in all_of_kind if end > since and begin <= until]
         usual = statistics.median(took for took, _, _ in all_of_kind) if all_of_kind else 0
         result.append((max(near) - usual) / 1e9 if near else None)
