@@ -6,7 +6,7 @@ usage: layers.py [ROOT]              each include against the rules, as file:lin
        layers.py --self-test         shows that each rule finds what breaks it
 
 core and kvstore/protocol are pure (core/base/result.cpp's abort with a message aside): the standard library without
-clocks, files, threads and randomness, fmt and tl::expected. kvstore/compute/cuda is compiled alone on machines with a
+clocks, files, threads and randomness, fmt, tl::expected and, in .cpp files, nlohmann's JSON. kvstore/compute/cuda is compiled alone on machines with a
 GPU: the standard library, CUDA and kernels.h. test/ may include everything.
 """
 import os
@@ -45,7 +45,7 @@ MAY = {
                              " kvstore/worker/links",
     "kvstore/worker": "core/base core/protocol io kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda"
                       " kvstore/link kvstore/worker/*",
-    "kvstore/server/checkpoint": "core/base io io/job kvstore/protocol kvstore/compute",
+    "kvstore/server/checkpoint": "core/base core/files io io/job kvstore/protocol kvstore/compute",
     "kvstore/server": "core/base core/protocol io kvstore/protocol kvstore/compute kvstore/compute/* kvstore/link"
                       " kvstore/server/checkpoint",
     "kvstore/api": "core/base kvstore kvstore/protocol kvstore/compute kvstore/link kvstore/server kvstore/worker"
@@ -54,7 +54,7 @@ MAY = {
     "kvstore/gpucheck": "core/base core/protocol io kvstore/compute/cuda",
     "trainer/data": "core/base kvstore/dtkv.h kvstore/kvstore.h",
     "trainer/models": "core/base",
-    "trainer": "core/base kvstore/dtkv.h kvstore/kvstore.h trainer/data trainer/models",
+    "trainer": "core/base core/files/safetensors.h kvstore/dtkv.h kvstore/kvstore.h trainer/data trainer/models",
     "trainer/examples": "kvstore/dtkv.h kvstore/kvstore.h trainer/data",
 }
 TOP = ("core", "io", "launcher", "supervisor", "kvstore", "trainer")
@@ -65,7 +65,7 @@ CUDA_HEADERS = re.compile(r"^(cuda\w*\.h|nccl\.h|dlfcn\.h|[a-z_]+)$")
 ONLY_FOR_NVCC = CUDA + "/launch_kernel.h"
 
 PURE = ("core/", "kvstore/protocol")
-PURE_HEADERS = re.compile(r"^(fmt/[a-z]+\.h|tl/expected\.hpp|[a-z_]+)$")
+PURE_HEADERS = re.compile(r"^(fmt/[a-z]+\.h|tl/expected\.hpp|nlohmann/json\.hpp|[a-z_]+)$")
 IMPURE_HEADERS = {
     "atomic", "barrier", "condition_variable", "coroutine", "csignal", "ctime",
     "filesystem", "fstream", "future", "iostream", "latch", "mutex", "random", "semaphore",
@@ -123,6 +123,8 @@ def reasons(path, text, exists):
             yield number, f"{folder} is pure and may not include <{name}>"
         elif pure and name in IMPURE_HEADERS:
             yield number, f"{folder} is pure: <{name}> belongs in a shell"
+        elif pure and header and name.startswith("nlohmann/"):
+            yield number, f"keep <{name}> out of {folder}'s headers"
         elif path.endswith(".cu") and "asio" in name:
             yield number, f"nvcc can not compile Asio's coroutines: keep <{name}> out of .cu files"
         elif header and name.startswith("libssh/"):
@@ -169,6 +171,8 @@ CASES = [
     ("core/base/id.h", '#include "core/job/job.h"', "core/base may not include"),
     ("core/job/job.cpp", "#include <thread>", "belongs in a shell"),
     ("core/job/job.cpp", "#include <boost/asio.hpp>", "is pure and may not include"),
+    ("core/files/safetensors.cpp", "#include <nlohmann/json.hpp>", ""),
+    ("core/files/safetensors.h", "#include <nlohmann/json.hpp>", "out of core/files's headers"),
     ("core/job/job.cpp", "auto t = std::chrono::steady_clock::now();", "reads a clock"),
     ("core/job/job.cpp", "// steady_clock::now() is the caller's", ""),
     ("kvstore/protocol/layout.cpp", "#include <random>", "belongs in a shell"),
@@ -185,6 +189,8 @@ CASES = [
     ("trainer/module.cpp", '#include "kvstore/dtkv.h"', ""),
     ("trainer/module.cpp", '#include "kvstore/store.h"', "may not include"),
     ("trainer/module.cpp", '#include "io/fd.h"', "may not include"),
+    ("trainer/checkpoint.cpp", '#include "core/files/safetensors.h"', ""),
+    ("trainer/checkpoint.cpp", '#include "core/files/journal.h"', "may not include"),
     ("kvstore/compute/cuda/device.cpp", '#include "core/base/id.h"', "may not include"),
     ("kvstore/compute/cuda/device.cpp", "#include <fmt/format.h>", "has the standard library and CUDA"),
     ("kvstore/compute/cuda/device.h", "#include <cuda_runtime.h>", "out of headers"),

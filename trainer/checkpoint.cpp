@@ -3,24 +3,20 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <bit>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <deque>
 #include <fstream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
+
+#include "core/files/safetensors.h"
 
 namespace dt {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
-
 /// A file being written under a temporary name; removed unless it was put in place.
 class NewFile {
  public:
@@ -64,27 +60,31 @@ class NewFile {
   int fd_ = -1;
 };
 
-/// One entry of the header as an array, its numbers taken from `data`.
-NamedArray parse_array(const std::string& name, const json& entry, const std::string& data) {
-  if (entry.at("dtype") != "F32") throw std::runtime_error(name + " is not of dtype F32");
-  NamedArray array{name, entry.at("shape").get<std::vector<int64_t>>(), {}};
-  size_t count = 1;
-  for (const int64_t n : array.shape) {
-    if (n < 0 || (n > 0 && count > data.size() / static_cast<size_t>(n))) {
-      throw std::runtime_error(name + " has an impossible shape");
-    }
-    count *= static_cast<size_t>(n);
-  }
-  const auto offsets = entry.at("data_offsets").get<std::array<size_t, 2>>();
-  if (offsets[0] > offsets[1] || offsets[1] > data.size() ||
-      offsets[1] - offsets[0] != count * sizeof(float)) {
-    throw std::runtime_error(name + " lies outside the file or has another size than its shape");
-  }
-  array.values.resize(count);
-  if (count > 0) {
-    std::memcpy(array.values.data(), data.data() + offsets[0], count * sizeof(float));
-  }
+/// `data` is what follows the header.
+Result<NamedArray> read_array(const safetensors::Array& entry, std::string_view data) {
+  if (entry.dtype != "F32") return fail(ErrorKind::kInvalid, "{} is not of dtype F32", entry.name);
+  NamedArray array{entry.name, {entry.shape.begin(), entry.shape.end()}, {}};
+  array.values.resize((entry.end - entry.begin) / sizeof(float));
+  if (!array.values.empty())
+    std::memcpy(array.values.data(), data.data() + entry.begin, entry.end - entry.begin);
   return array;
+}
+
+Result<std::vector<NamedArray>> parse_checkpoint(std::string_view bytes) {
+  const auto length =
+      safetensors::parse_length(bytes.substr(0, safetensors::kLengthBytes), bytes.size());
+  if (!length) return tl::unexpected(length.error());
+  const auto text = bytes.substr(safetensors::kLengthBytes, *length);
+  const auto data = bytes.substr(safetensors::kLengthBytes + *length);
+  const auto header = safetensors::parse_header(text, data.size());
+  if (!header) return tl::unexpected(header.error());
+  std::vector<NamedArray> arrays;
+  for (const auto& entry : header->arrays) {
+    auto array = read_array(entry, data);
+    if (!array) return tl::unexpected(array.error());
+    arrays.push_back(std::move(*array));
+  }
+  return arrays;
 }
 
 }  // namespace
@@ -94,19 +94,16 @@ fs::path checkpoint_path(const std::string& prefix, uint32_t epochs) {
 }
 
 Result<void> save_checkpoint(const fs::path& path, const std::vector<NamedArray>& arrays) {
-  json header = json::object();
-  size_t at = 0;
+  safetensors::Header header;
+  uint64_t at = 0;
   for (const auto& array : arrays) {
-    const size_t end = at + array.values.size() * sizeof(float);
-    header[array.name] = {{"dtype", "F32"}, {"shape", array.shape}, {"data_offsets", {at, end}}};
+    const uint64_t end = at + array.values.size() * sizeof(float);
+    header.arrays.push_back({array.name, "F32", {array.shape.begin(), array.shape.end()}, at, end});
     at = end;
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the format aligns the numbers
-  const uint64_t length = text.size();
+  const std::string text = format_header(header, safetensors::Order::kOfNames);
   NewFile file(path);
-  auto ok = file.write(&length, sizeof length);
-  if (ok) ok = file.write(text.data(), text.size());
+  auto ok = file.write(text.data(), text.size());
   for (const auto& array : arrays) {
     if (ok) ok = file.write(array.values.data(), array.values.size() * sizeof(float));
   }
@@ -117,26 +114,10 @@ Result<std::vector<NamedArray>> load_checkpoint(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return tl::unexpected(errno_error(errno, "open checkpoint " + path.string()));
   const std::string all{std::istreambuf_iterator<char>(file), {}};
-  uint64_t length = 0;
-  if (all.size() < sizeof length) {
-    return fail(ErrorKind::kInvalid, "{}: too short for a checkpoint", path.string());
-  }
-  std::memcpy(&length, all.data(), sizeof length);
-  if (length > all.size() - sizeof length) {
-    return fail(ErrorKind::kInvalid, "{}: not a checkpoint, or cut short", path.string());
-  }
-  std::vector<NamedArray> arrays;
-  try {
-    const auto header = json::parse(all.begin() + sizeof length,
-                                    all.begin() + static_cast<ptrdiff_t>(sizeof length + length));
-    const std::string data = all.substr(sizeof length + length);
-    for (const auto& [name, entry] : header.items()) {
-      if (name != "__metadata__") arrays.push_back(parse_array(name, entry, data));
-    }
-  } catch (const std::exception& wrong) {
+  auto arrays = parse_checkpoint(all);
+  if (!arrays)
     return fail(ErrorKind::kInvalid, "{}: not a checkpoint of this program, or cut short ({})",
-                path.string(), wrong.what());
-  }
+                path.string(), arrays.error().message);
   return arrays;
 }
 

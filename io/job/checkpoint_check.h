@@ -14,8 +14,8 @@ namespace dt::io {
 using CheckProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// Reads every file of the checkpoint in `folder`, from its beginning to its end, and compares the
-/// checksums of its header and of its arrays (kvstore/server/checkpoint/tensor_file.h has the
-/// format). The error names the first file that differs.
+/// checksums of its header and of its arrays (core/files/safetensors.h). The error names the first
+/// file that differs.
 [[nodiscard]] Result<void> check_checkpoint(const std::string& folder, const Manifest& manifest,
                                             const CheckProgress& progress = {});
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include "test/support/catch.h"
 
@@ -42,6 +43,17 @@ TEST_CASE("a checkpoint comes back bit by bit, and replaces an older one whole")
   }
   // No temporary file stays behind.
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+}
+
+TEST_CASE("a checkpoint has the bytes that it always had") {
+  Folder folder;
+  const auto path = folder.path / "c";
+  REQUIRE(dt::save_checkpoint(path, kArrays));
+  const auto bytes = [](const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  CHECK(bytes(path) == bytes(fs::path(DT_SAFETENSORS) / "trainer.safetensors"));
 }
 
 TEST_CASE("a checkpoint that cannot be written leaves the old one and says why") {

@@ -6,26 +6,14 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
-#include <cstring>
-#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/base/crc32c.h"
-#include "core/base/number.h"
-#include "io/json_number.h"
 
 namespace dt::kv {
 namespace {
 
-using nlohmann::json;
-
-static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
-
-constexpr const char* kMetadata = "__metadata__";
-constexpr const char* kChecksums = "crc32c";
-constexpr std::size_t kChecksumDigits = 8;
-constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 /// Bytes written between two calls of give_up.
 constexpr std::size_t kStride = std::size_t{1} << 20;
 
@@ -75,60 +63,39 @@ class NewFile {
   io::Fd fd_;
 };
 
-/// The header with its size in front. Its length does not depend on the checksums.
-std::string header_of(std::span<const Tensor> tensors, Metadata metadata,
-                      std::span<const std::uint32_t> checksums) {
-  std::string digits;
-  for (const std::uint32_t crc : checksums) digits += fmt::format("{:08x}", crc);
-  metadata[kChecksums] = std::move(digits);
-  std::string text = fmt::format("{{\"{}\":{}", kMetadata, json(metadata).dump());
+/// The arrays one after the other.
+std::vector<safetensors::Array> places_of(std::span<const Tensor> tensors) {
+  std::vector<safetensors::Array> arrays;
   std::uint64_t at = 0;
   for (const Tensor& tensor : tensors) {
     const std::uint64_t end = at + tensor.elements * data::element_bytes(tensor.dtype);
-    text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                        json(tensor.name).dump(), safetensors_name(tensor.dtype), tensor.elements,
-                        at, end);
+    arrays.push_back({tensor.name, safetensors_name(tensor.dtype), {tensor.elements}, at, end});
     at = end;
   }
-  text += '}';
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the format aligns the arrays
-  std::array<char, kLengthBytes> length{};
-  const std::uint64_t size = text.size();
-  std::memcpy(length.data(), &size, sizeof size);
-  return std::string(length.data(), length.size()) + text;
+  return arrays;
 }
 
-std::uint32_t parse_checksum(std::string_view digits) {
-  const auto number = parse_number<std::uint32_t>(digits, 16);
-  if (!number) throw std::runtime_error("a checksum is not of hex digits");
-  return *number;
-}
-
-data::Dtype parse_dtype(const std::string& name) {
+std::optional<data::Dtype> parse_dtype(const std::string& name) {
   for (const data::Dtype dtype : kDtypes)
     if (name == safetensors_name(dtype)) return dtype;
-  throw std::runtime_error("dtype " + name);
+  return std::nullopt;
 }
 
-/// Throws if it is invalid. `data_at`: where the arrays begin in the file.
-TensorFile::Entry parse_entry(const std::string& name, const json& one, std::uint64_t data_at,
-                              std::uint64_t data_bytes) {
-  TensorFile::Entry entry;
-  entry.name = name;
-  entry.dtype = parse_dtype(one.at("dtype").get<std::string>());
-  const json& shape = one.at("shape");
-  const json& offsets = one.at("data_offsets");
-  const auto begin = io::whole_number<std::uint64_t>(offsets.at(0));
-  const auto end = io::whole_number<std::uint64_t>(offsets.at(1));
-  if (!shape.is_array() || shape.size() != 1)
-    throw std::runtime_error(name + " has not one dimension");
-  entry.elements = io::whole_number<std::uint64_t>(shape[0]);
-  const bool fits = begin <= end && end <= data_bytes &&
-                    entry.elements <= data_bytes / data::element_bytes(entry.dtype) &&
-                    entry.bytes() == end - begin;
-  if (!fits) throw std::runtime_error(name + " lies outside the file or has another size");
-  entry.at = data_at + begin;
-  return entry;
+/// `data_at`: where the arrays begin in the file.
+Result<std::vector<TensorFile::Entry>> entries_of(const safetensors::Header& header,
+                                                  std::uint64_t data_at) {
+  const auto checksums = checksums_of(header);
+  if (!checksums) return tl::unexpected(checksums.error());
+  std::vector<TensorFile::Entry> entries;
+  for (const auto& array : header.arrays) {
+    const auto dtype = parse_dtype(array.dtype);
+    if (!dtype) return fail(ErrorKind::kInvalid, "dtype {}", array.dtype);
+    if (array.shape.size() != 1)
+      return fail(ErrorKind::kInvalid, "{} has not one dimension", array.name);
+    entries.push_back(
+        {array.name, *dtype, array.shape[0], data_at + array.begin, (*checksums)[entries.size()]});
+  }
+  return entries;
 }
 
 Result<std::string> read_at(int fd, std::uint64_t at, std::size_t size, const std::string& path) {
@@ -165,9 +132,14 @@ const char* safetensors_name(data::Dtype dtype) {
 Result<WrittenFile> write_tensor_file(const std::string& path, std::span<const Tensor> tensors,
                                       Metadata metadata, const std::function<bool()>& give_up) {
   std::vector<std::uint32_t> checksums(tensors.size(), 0);
-  // The checksums are known only after the arrays are written: until then zeros fill their place.
-  const std::size_t header_bytes = header_of(tensors, metadata, checksums).size();
-  if (header_bytes - kLengthBytes > TensorFile::kMaxHeader)
+  safetensors::Header parts{places_of(tensors), std::move(metadata)};
+  const auto format = [&] {
+    safetensors::set_checksums(parts.metadata, checksums);
+    return format_header(parts, safetensors::Order::kOfData);
+  };
+  // The checksums are known when the arrays are written: until then their place is kept.
+  const std::size_t header_bytes = format().size();
+  if (header_bytes - safetensors::kLengthBytes > safetensors::kMaxHeader)
     return fail(ErrorKind::kInvalid, "{}: too many arrays for one file", path);
   NewFile file(path);
   std::uint64_t at = header_bytes;
@@ -182,7 +154,7 @@ Result<WrittenFile> write_tensor_file(const std::string& path, std::span<const T
       at += part.size();
     }
   }
-  const std::string header = header_of(tensors, std::move(metadata), checksums);
+  const std::string header = format();
   DT_CHECK(header.size() == header_bytes, "checksums have a fixed width");
   auto ok = file.write(header, 0);
   if (ok) ok = file.keep();
@@ -199,46 +171,23 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
   if (::fstat(file.fd_.get(), &now) != 0) return tl::unexpected(errno_error(errno, "stat " + path));
   if (!S_ISREG(now.st_mode)) return fail(ErrorKind::kInvalid, "{}: not a file", path);
   file.bytes_ = static_cast<std::uint64_t>(now.st_size);
-  if (file.bytes_ < kLengthBytes) return fail(ErrorKind::kInvalid, "{}: cut short", path);
-  auto length = read_at(file.fd_.get(), 0, kLengthBytes, path);
+  const std::uint64_t length_bytes =
+      std::min<std::uint64_t>(safetensors::kLengthBytes, file.bytes_);
+  auto length = read_at(file.fd_.get(), 0, length_bytes, path);
   if (!length) return tl::unexpected(length.error());
-  std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, length->data(), sizeof header_bytes);
-  if (header_bytes > kMaxHeader || header_bytes > file.bytes_ - kLengthBytes)
-    return fail(ErrorKind::kInvalid, "{}: not of the safetensors format, or cut short", path);
-  auto header = read_at(file.fd_.get(), kLengthBytes, header_bytes, path);
-  if (!header) return tl::unexpected(header.error());
-  file.header_crc_ = crc32c(crc32c(0, *length), *header);
-  const std::uint64_t data_at = kLengthBytes + header_bytes;
-  const std::uint64_t data_bytes = file.bytes_ - data_at;
-  try {
-    const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= 3; };
-    const auto all = json::parse(*header, shallow);
-    for (const auto& [name, one] : all.items()) {
-      if (name == kMetadata)
-        file.metadata_ = one.get<Metadata>();
-      else
-        file.entries_.push_back(parse_entry(name, one, data_at, data_bytes));
-    }
-    std::sort(file.entries_.begin(), file.entries_.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.at, a.bytes()) < std::pair(b.at, b.bytes());
-    });
-    const auto checksums = file.metadata_.find(kChecksums);
-    if (checksums == file.metadata_.end() ||
-        checksums->second.size() != file.entries_.size() * kChecksumDigits)
-      throw std::runtime_error("no checksum for each array");
-    std::uint64_t at = data_at;
-    for (std::size_t i = 0; i < file.entries_.size(); ++i) {
-      Entry& entry = file.entries_[i];
-      if (entry.at != at) throw std::runtime_error("arrays overlap or leave gaps");
-      at += entry.bytes();
-      const std::string_view digits(checksums->second);
-      entry.crc = parse_checksum(digits.substr(i * kChecksumDigits, kChecksumDigits));
-    }
-    if (at != file.bytes_) throw std::runtime_error("its arrays end before the file does");
-  } catch (const std::exception& wrong) {
-    return fail(ErrorKind::kInvalid, "{}: damaged, or none of ours ({})", path, wrong.what());
-  }
+  const auto header_bytes = safetensors::parse_length(*length, file.bytes_);
+  if (!header_bytes) return tl::unexpected(header_bytes.error().at(path));
+  auto text = read_at(file.fd_.get(), safetensors::kLengthBytes, *header_bytes, path);
+  if (!text) return tl::unexpected(text.error());
+  file.header_crc_ = crc32c(crc32c(0, *length), *text);
+  const std::uint64_t data_at = safetensors::kLengthBytes + *header_bytes;
+  auto header = safetensors::parse_header(*text, file.bytes_ - data_at);
+  auto entries = header ? entries_of(*header, data_at) : tl::unexpected(header.error());
+  if (!entries)
+    return fail(ErrorKind::kInvalid, "{}: damaged, or none of ours ({})", path,
+                entries.error().message);
+  file.entries_ = std::move(*entries);
+  file.metadata_ = std::move(header->metadata);
   return file;
 }
 

@@ -1,28 +1,22 @@
-/// A file of named arrays in the safetensors format, with checksums. Python reads it with
-/// safetensors (safe_open, safetensors.torch.load_file); the checksums are in its metadata.
-///
-///     file   = u64 size of the header | header, padded with spaces | arrays, one after the other
-///     header = {"__metadata__": {"crc32c": "0123abcd...", ...},
-///               "NAME": {"dtype": "F32", "shape": [n], "data_offsets": [begin, end]}, ...}
-///
-/// crc32c: eight hex digits for each array, in the order of the data.
+/// A file of named arrays of one dimension in the safetensors format (core/files/safetensors.h),
+/// with checksums; what is ours lies in its metadata.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/files/safetensors.h"
 #include "io/fd.h"
 #include "kvstore/protocol/messages.h"
 
 namespace dt::kv {
 
-using Metadata = std::map<std::string, std::string>;
+using safetensors::Metadata;
 
 /// "F32" and so on; null for a number that is no dtype.
 [[nodiscard]] const char* safetensors_name(data::Dtype dtype);
@@ -47,8 +41,8 @@ struct WrittenFile {
                                                     Metadata metadata,
                                                     const std::function<bool()>& give_up = {});
 
-/// A tensor file opened for reading. Any damage is an error that names the cause. The memory it
-/// takes is at most the header's length times a small factor.
+/// One of these files for reading. Any bytes are either refused with what is wrong or read as what
+/// was written.
 class TensorFile {
  public:
   struct Entry {
@@ -60,9 +54,6 @@ class TensorFile {
 
     [[nodiscard]] std::uint64_t bytes() const { return elements * data::element_bytes(dtype); }
   };
-  /// A longer header is refused.
-  static constexpr std::uint64_t kMaxHeader = std::uint64_t{64} << 20;
-
   [[nodiscard]] static Result<TensorFile> open(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return path_; }

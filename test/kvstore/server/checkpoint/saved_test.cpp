@@ -105,6 +105,28 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
+TEST_CASE("a file has the bytes that it always had") {
+  const Folder folder;
+  const std::vector<float> f32 = {1, -2, 0.5F};
+  const double f64 = 3.25;
+  const std::vector<std::int64_t> i64 = {-7, 9};
+  const std::vector<std::uint16_t> half = {0x3c00, 0xbc00};
+  const auto bytes = [](const void* values) { return static_cast<const std::byte*>(values); };
+  const std::vector<Tensor> tensors = {
+      {"key1.chunk0", data::Dtype::kFloat32, 3, bytes(f32.data())},
+      {"key0.chunk0", data::Dtype::kFloat64, 1, bytes(&f64)},
+      {"key0.chunk0.state1", data::Dtype::kFloat64, 1, bytes(&f64)},
+      {"key2.chunk0", data::Dtype::kInt64, 2, bytes(i64.data())},
+      {"key3.chunk0", data::Dtype::kFloat16, 2, bytes(half.data())},
+      {"key4.chunk0", data::Dtype::kBfloat16, 2, bytes(half.data())},
+      {"key5.chunk0", data::Dtype::kFloat32, 0, nullptr}};
+  const Metadata metadata = {{"format", "dtlaunch server 1"},
+                             {"keys", R"([["a%20b",3,"F32",false]])"}};
+  const auto path = folder.file("server.safetensors");
+  REQUIRE(write_tensor_file(path, tensors, metadata));
+  CHECK(slurp(path) == slurp(std::string(DT_SAFETENSORS) + "/server.safetensors"));
+}
+
 TEST_CASE("arrays come back bit by bit, empty ones too, and the metadata") {
   const Folder folder;
   const auto path = folder.file("a.safetensors");
@@ -199,7 +221,7 @@ TEST_CASE("a header that claims to be huge takes no memory") {
   const Folder folder;
   const auto path = folder.file("huge.safetensors");
   for (const std::uint64_t length : {std::uint64_t{1} << 62, ~std::uint64_t{0},
-                                     TensorFile::kMaxHeader + 1, std::uint64_t{1000}}) {
+                                     safetensors::kMaxHeader + 1, std::uint64_t{1000}}) {
     std::string bytes(8, '\0');
     std::memcpy(bytes.data(), &length, 8);
     spill(path, bytes + "{}");
