@@ -13,7 +13,7 @@
 
 #include "core/files/safetensors.h"
 
-namespace dt {
+namespace dt::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,7 +32,7 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  Result<void> write(const void* data, size_t size) {
+  Result<void> write(const void* data, std::size_t size) {
     if (fd_ < 0) return wrong();
     const auto* at = static_cast<const char*>(data);
     while (size > 0) {
@@ -40,7 +40,7 @@ class NewFile {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return wrong();
       at += n;
-      size -= static_cast<size_t>(n);
+      size -= static_cast<std::size_t>(n);
     }
     return {};
   }
@@ -89,15 +89,15 @@ Result<std::vector<NamedArray>> parse_checkpoint(std::string_view bytes) {
 
 }  // namespace
 
-fs::path checkpoint_path(const std::string& prefix, uint32_t epochs) {
+fs::path checkpoint_path(const std::string& prefix, std::uint32_t epochs) {
   return fmt::format("{}-{:04}.safetensors", prefix, epochs);
 }
 
 Result<void> save_checkpoint(const fs::path& path, const std::vector<NamedArray>& arrays) {
   safetensors::Header header;
-  uint64_t at = 0;
+  std::uint64_t at = 0;
   for (const auto& array : arrays) {
-    const uint64_t end = at + array.values.size() * sizeof(float);
+    const std::uint64_t end = at + array.values.size() * sizeof(float);
     header.arrays.push_back({array.name, "F32", {array.shape.begin(), array.shape.end()}, at, end});
     at = end;
   }
@@ -177,4 +177,4 @@ void CheckpointWriter::flush() {
   state_->changed.wait(lock, [this] { return state_->waiting.empty(); });
 }
 
-}  // namespace dt
+}  // namespace dt::train

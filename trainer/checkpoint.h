@@ -10,16 +10,17 @@
 
 #include "core/base/result.h"
 
-namespace dt {
+namespace dt::train {
 
 struct NamedArray {
   std::string name;
-  std::vector<int64_t> shape;
+  std::vector<std::int64_t> shape;
   std::vector<float> values;  ///< As many as the shape's product.
 };
 
 /// "PREFIX-0003.safetensors": the weights after three epochs.
-[[nodiscard]] std::filesystem::path checkpoint_path(const std::string& prefix, uint32_t epochs);
+[[nodiscard]] std::filesystem::path checkpoint_path(const std::string& prefix,
+                                                    std::uint32_t epochs);
 
 /// Writes whole or not at all: a temporary file beside `path`, flushed to the disk, then renamed.
 [[nodiscard]] Result<void> save_checkpoint(const std::filesystem::path& path,
@@ -45,11 +46,11 @@ class CheckpointWriter {
   /// Waits until everything was written.
   void flush();
 
-  static constexpr size_t kMaxWaiting = 4;
+  static constexpr std::size_t kMaxWaiting = 4;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-}  // namespace dt
+}  // namespace dt::train

@@ -7,7 +7,7 @@
 
 #include "core/base/number.h"
 
-namespace dt {
+namespace dt::train {
 namespace {
 
 std::vector<std::string_view> words_of(std::string_view list) {
@@ -54,19 +54,19 @@ Result<std::vector<double>> parse_loads(const std::string& list, std::size_t dev
   return loads;
 }
 
-std::vector<uint32_t> divide(uint32_t samples, const std::vector<double>& loads) {
+std::vector<std::uint32_t> divide(std::uint32_t samples, const std::vector<double>& loads) {
   const double all = std::accumulate(loads.begin(), loads.end(), 0.0);
-  std::vector<uint32_t> parts;
+  std::vector<std::uint32_t> parts;
   double so_far = 0;
-  uint32_t given = 0;
+  std::uint32_t given = 0;
   for (const double load : loads) {
     so_far += load;
     const bool is_last = parts.size() + 1 == loads.size();
-    const auto until = is_last ? samples : static_cast<uint32_t>(samples * (so_far / all));
+    const auto until = is_last ? samples : static_cast<std::uint32_t>(samples * (so_far / all));
     parts.push_back(until - given);
     given = until;
   }
   return parts;
 }
 
-}  // namespace dt
+}  // namespace dt::train

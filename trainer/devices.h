@@ -7,7 +7,7 @@
 
 #include "core/base/result.h"
 
-namespace dt {
+namespace dt::train {
 
 /// -1: the CPU; else a CUDA device.
 using DeviceNumber = int;
@@ -20,6 +20,7 @@ using DeviceNumber = int;
 [[nodiscard]] Result<std::vector<double>> parse_loads(const std::string& list, std::size_t devices);
 
 /// Samples for each device, in the loads' proportions, `samples` together.
-[[nodiscard]] std::vector<uint32_t> divide(uint32_t samples, const std::vector<double>& loads);
+[[nodiscard]] std::vector<std::uint32_t> divide(std::uint32_t samples,
+                                                const std::vector<double>& loads);
 
-}  // namespace dt
+}  // namespace dt::train

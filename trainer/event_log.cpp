@@ -2,9 +2,9 @@
 
 #include <cerrno>
 
-namespace dt {
+namespace dt::train {
 
-Result<EventLog> EventLog::open(std::string path, uint32_t worker_id) {
+Result<EventLog> EventLog::open(std::string path, std::uint32_t worker_id) {
   if (const auto at = path.find("%i"); at != std::string::npos) {
     path.replace(at, 2, std::to_string(worker_id));
   }
@@ -13,7 +13,7 @@ Result<EventLog> EventLog::open(std::string path, uint32_t worker_id) {
   return EventLog(file, worker_id);
 }
 
-void EventLog::line(int64_t t_ns, const std::string& more) {
+void EventLog::line(std::int64_t t_ns, const std::string& more) {
   fmt::print(file_.get(),
              "{{\"t_ns\":{},\"worker\":{},\"rank\":{},\"world\":{},\"epoch\":{},{}}}\n", t_ns,
              worker_id_, view_.rank, view_.num_workers, view_.epoch, more);
@@ -45,4 +45,4 @@ void EventLog::epoch(const EpochEnd& end) {
                                end.eval_accuracy, end.samples, end.seconds));
 }
 
-}  // namespace dt
+}  // namespace dt::train

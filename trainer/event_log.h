@@ -8,12 +8,12 @@
 #include "core/base/result.h"
 #include "trainer/module.h"
 
-namespace dt {
+namespace dt::train {
 
 class EventLog {
  public:
   /// Appends to `path`, in which %i becomes the worker id.
-  static Result<EventLog> open(std::string path, uint32_t worker_id);
+  static Result<EventLog> open(std::string path, std::uint32_t worker_id);
 
   void boundary(const BoundaryEnd& end);
   void step(const BatchEnd& end);
@@ -23,13 +23,13 @@ class EventLog {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  EventLog(std::FILE* file, uint32_t worker_id) : file_(file), worker_id_(worker_id) {}
+  EventLog(std::FILE* file, std::uint32_t worker_id) : file_(file), worker_id_(worker_id) {}
   /// Time and worker, then `more`; flushed, so that a killed worker's log is whole.
-  void line(int64_t t_ns, const std::string& more);
+  void line(std::int64_t t_ns, const std::string& more);
 
   std::unique_ptr<std::FILE, Close> file_;
-  uint32_t worker_id_;
+  std::uint32_t worker_id_;
   dtkv_view view_{};
 };
 
-}  // namespace dt
+}  // namespace dt::train

@@ -7,31 +7,31 @@
 #include <algorithm>
 #include <cstring>
 
-namespace dt {
+namespace dt::train {
 namespace {
 
 /// Each parameter begins at a multiple of so many floats in the flat arrays: one cache line.
-constexpr int64_t kAlign = 16;
+constexpr std::int64_t kAlign = 16;
 /// A bucket is full when it has so many bytes: small enough that the last one, for which nobody
 /// computes any more, is short; large enough that a hundred small tensors are a few calls.
-constexpr int64_t kBucketBytes = 256 << 10;
+constexpr std::int64_t kBucketBytes = 256 << 10;
 
-constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
-int64_t padded(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+std::int64_t padded(std::int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
 }  // namespace
 
 FlatParameters::FlatParameters(Network& network) {
   const torch::NoGradGuard no_grad;
-  int64_t size = 0;
+  std::int64_t size = 0;
   auto where = torch::TensorOptions();
   for (const auto& p : network.parameters()) {
     size += padded(p.numel());
     where = where.device(p.device());
   }
   values = torch::zeros({size}, where);
-  int64_t at = 0;
+  std::int64_t at = 0;
   for (auto& item : network.named_parameters()) {
     auto& parameter = item.value();
     const auto view = values.narrow(0, at, parameter.numel()).view(parameter.sizes());
@@ -42,20 +42,20 @@ FlatParameters::FlatParameters(Network& network) {
   }
 }
 
-StoreArray::StoreArray(dtkv::KVStore& kv, int64_t size)
-    : kv_(kv), data_(kv.allocate<float>(static_cast<size_t>(size))) {}
+StoreArray::StoreArray(dtkv::KVStore& kv, std::int64_t size)
+    : kv_(kv), data_(kv.allocate<float>(static_cast<std::size_t>(size))) {}
 
 StoreArray::~StoreArray() { (void)dtkv_free(kv_.get(), data_); }
 
-Exchange::Exchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap)
+GradientExchange::GradientExchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap)
     : kv_(kv), replicas_(replicas), overlap_(overlap) {
   for (auto& replica : replicas_) sides_.push_back(make_side(replica.flat));
   const auto keys = replicas_.front().flat.parameters.keys();
-  for (size_t i = 0; i < keys.size(); ++i) {
-    for (size_t r = 0; r < replicas_.size(); ++r) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (std::size_t r = 0; r < replicas_.size(); ++r) {
       const auto& flat = replicas_[r].flat;
       const auto& parameter = flat.parameters.tensors[i];
-      const int64_t at = parameter.data_ptr<float>() - flat.values.data_ptr<float>();
+      const std::int64_t at = parameter.data_ptr<float>() - flat.values.data_ptr<float>();
       keys_.push_back(keys[i]);
       gradients_.push_back(array_of(sides_[r].gradients.narrow(0, at, parameter.numel())));
       out_.push_back(array_of(sides_[r].incoming.narrow(0, at, parameter.numel())));
@@ -64,14 +64,14 @@ Exchange::Exchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overl
   make_buckets();
   if (!overlap) return;
   for (auto& replica : replicas_) {
-    for (size_t i = 0; i < keys.size(); ++i) hook(replica, i);
+    for (std::size_t i = 0; i < keys.size(); ++i) hook(replica, i);
     replica.network->on_use(
         [this, &replica](const torch::nn::Module& part) { on_use(replica.flat, part); });
   }
 }
 
-Exchange::Side Exchange::make_side(FlatParameters& flat) {
-  const int64_t size = flat.values.numel();
+GradientExchange::Side GradientExchange::make_side(FlatParameters& flat) {
+  const std::int64_t size = flat.values.numel();
   Side side;
   if (flat.values.is_cpu()) {
     side.gradients_at = std::make_unique<StoreArray>(kv_, size);
@@ -83,14 +83,14 @@ Exchange::Side Exchange::make_side(FlatParameters& flat) {
     side.incoming = torch::zeros_like(flat.values);
   }
   for (auto& parameter : flat.parameters.tensors) {
-    const int64_t at = parameter.data_ptr<float>() - flat.values.data_ptr<float>();
+    const std::int64_t at = parameter.data_ptr<float>() - flat.values.data_ptr<float>();
     parameter.mutable_grad() =
         side.gradients.narrow(0, at, parameter.numel()).view(parameter.sizes());
   }
   return side;
 }
 
-Exchange::~Exchange() {
+GradientExchange::~GradientExchange() {
   for (auto& replica : replicas_) replica.network->on_use({});
   if (under_way_ > 0) dtkv_wait_all(kv_.get(), 0);
   for (auto& replica : replicas_)
@@ -98,12 +98,12 @@ Exchange::~Exchange() {
       parameter.mutable_grad() = torch::Tensor();
 }
 
-void Exchange::make_buckets() {
+void GradientExchange::make_buckets() {
   const auto& flat = replicas_.front().flat;
   bucket_of_.resize(flat.parameters.tensors.size());
   const auto* from = flat.values.data_ptr<float>();
-  int64_t end = flat.values.numel();
-  for (size_t i = bucket_of_.size(); i-- > 0;) {
+  std::int64_t end = flat.values.numel();
+  for (std::size_t i = bucket_of_.size(); i-- > 0;) {
     const bool is_full = buckets_.empty() || (buckets_.back().end - end) * kFloat >= kBucketBytes;
     if (is_full) buckets_.push_back({.end = end});
     auto& bucket = buckets_.back();
@@ -114,7 +114,7 @@ void Exchange::make_buckets() {
   }
 }
 
-void Exchange::hook(Replica& replica, size_t parameter) {
+void GradientExchange::hook(Replica& replica, std::size_t parameter) {
   auto& tensor = replica.flat.parameters.tensors[parameter];
   auto node = torch::autograd::impl::grad_accumulator(tensor);
   if (!node) return;  // frozen: requires no gradient
@@ -128,7 +128,7 @@ void Exchange::hook(Replica& replica, size_t parameter) {
   accumulators_.push_back(std::move(node));
 }
 
-void Exchange::begin(const dtkv_push_options& options) {
+void GradientExchange::begin(const dtkv_push_options& options) {
   DT_CHECK(under_way_ == 0, "a step's weights are settled before the next step's gradients leave");
   options_ = options;
   for (auto& bucket : buckets_) {
@@ -138,7 +138,7 @@ void Exchange::begin(const dtkv_push_options& options) {
   is_open_ = true;
 }
 
-void Exchange::on_gradient(size_t parameter) {
+void GradientExchange::on_gradient(std::size_t parameter) {
   const std::lock_guard lock(mutex_);
   auto& bucket = buckets_[bucket_of_[parameter]];
   if (!is_open_ || bucket.is_pushed) return;
@@ -150,48 +150,48 @@ void Exchange::on_gradient(size_t parameter) {
   if (--bucket.left == 0) push(bucket_of_[parameter]);
 }
 
-void Exchange::push(size_t at) {
+void GradientExchange::push(std::size_t at) {
   auto& bucket = buckets_[at];
   if (bucket.is_pushed || !trouble_) return;
   bucket.is_pushed = true;
   dtkv_push_options options = options_;
   options.priority = static_cast<int>(at);
-  const size_t first = bucket.first * replicas_.size();
+  const std::size_t first = bucket.first * replicas_.size();
   note(dtkv_pushpull(kv_.get(), bucket.count * replicas_.size(), &keys_[first], &gradients_[first],
                      &out_[first], &options, &bucket.handle));
   if (trouble_) ++under_way_;
 }
 
-Result<void> Exchange::push_rest() {
-  for (size_t at = buckets_.size(); at-- > 0;) push(at);
+Result<void> GradientExchange::push_rest() {
+  for (std::size_t at = buckets_.size(); at-- > 0;) push(at);
   is_open_ = false;
   return trouble_;
 }
 
-void Exchange::on_use(const FlatParameters& flat, const torch::nn::Module& part) {
+void GradientExchange::on_use(const FlatParameters& flat, const torch::nn::Module& part) {
   if (under_way_ == 0) return;
   const auto* from = flat.values.data_ptr<float>();
   for (const auto& parameter : part.parameters()) {
-    const int64_t offset = parameter.data_ptr<float>() - from;
+    const std::int64_t offset = parameter.data_ptr<float>() - from;
     const auto holds = [offset](const Bucket& b) { return b.begin <= offset && offset < b.end; };
     const auto found = std::ranges::find_if(buckets_, holds);
-    if (found != buckets_.end()) take_over(static_cast<size_t>(found - buckets_.begin()));
+    if (found != buckets_.end()) take_over(static_cast<std::size_t>(found - buckets_.begin()));
   }
 }
 
-void Exchange::take_over(size_t at) {
+void GradientExchange::take_over(std::size_t at) {
   auto& bucket = buckets_[at];
   if (bucket.handle == 0 || !trouble_) return;
   note(dtkv_wait(kv_.get(), bucket.handle, 0));
   if (!trouble_) return;
   bucket.handle = 0;
   --under_way_;
-  const int64_t size = bucket.end - bucket.begin;
-  for (size_t r = 0; r < replicas_.size(); ++r) {
+  const std::int64_t size = bucket.end - bucket.begin;
+  for (std::size_t r = 0; r < replicas_.size(); ++r) {
     auto& side = sides_[r];
     auto& values = replicas_[r].flat.values;
     if (side.incoming_at) {
-      const auto bytes = static_cast<size_t>(size * kFloat);
+      const auto bytes = static_cast<std::size_t>(size * kFloat);
       std::memcpy(values.data_ptr<float>() + bucket.begin, side.incoming_at->data() + bucket.begin,
                   bytes);
       std::memset(side.gradients_at->data() + bucket.begin, 0, bytes);
@@ -204,15 +204,15 @@ void Exchange::take_over(size_t at) {
   }
 }
 
-Result<void> Exchange::settle() {
-  for (size_t at = buckets_.size(); at-- > 0;) {
+Result<void> GradientExchange::settle() {
+  for (std::size_t at = buckets_.size(); at-- > 0;) {
     buckets_[at].is_late = buckets_[at].handle != 0;
     take_over(at);
   }
   return trouble_;
 }
 
-void Exchange::forget() {
+void GradientExchange::forget() {
   if (under_way_ > 0) dtkv_wait_all(kv_.get(), 0);  // done at once, all of them
   under_way_ = 0;
   for (auto& bucket : buckets_) bucket.handle = 0;
@@ -221,8 +221,8 @@ void Exchange::forget() {
   trouble_ = {};
 }
 
-void Exchange::note(int code) {
+void GradientExchange::note(int code) {
   if (trouble_) trouble_ = checked(code, "exchange gradients");
 }
 
-}  // namespace dt
+}  // namespace dt::train

@@ -23,7 +23,7 @@
 #include "trainer/keys.h"
 #include "trainer/models/network.h"
 
-namespace dt {
+namespace dt::train {
 
 /// A network's parameters become views of one array, on their device.
 struct FlatParameters {
@@ -37,7 +37,7 @@ struct FlatParameters {
 class StoreArray {
  public:
   /// Zeroed. `kv` outlives this.
-  StoreArray(dtkv::KVStore& kv, int64_t size);
+  StoreArray(dtkv::KVStore& kv, std::int64_t size);
   /// No operation on it is under way.
   ~StoreArray();
   StoreArray(const StoreArray&) = delete;
@@ -63,16 +63,16 @@ struct Replica {
 ///
 /// The thread that calls backward calls everything here. libtorch runs the hooks of a network on a
 /// GPU on a thread of its own for each; meanwhile the caller's does not use the store.
-class Exchange {
+class GradientExchange {
  public:
   /// All outlive this. Without `overlap` nothing leaves before push_rest(), and settle() is for the
   /// caller to do at once.
-  Exchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap);
+  GradientExchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap);
   /// Waits for what is on its way: after an exception in backward the kvstore still reads and
   /// writes the arrays.
-  ~Exchange();
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  ~GradientExchange();
+  GradientExchange(const GradientExchange&) = delete;
+  GradientExchange& operator=(const GradientExchange&) = delete;
 
   /// From here to push_rest() gradients leave as backward has them. Everything was settled.
   void begin(const dtkv_push_options& options);
@@ -85,12 +85,13 @@ class Exchange {
 
  private:
   struct Bucket {
-    size_t first = 0;  ///< Of the parameters.
-    size_t count = 0;
-    int64_t begin = 0;  ///< In the flat arrays.
-    int64_t end = 0;
-    size_t with_gradient = 0;  ///< So many of its parameters, in all replicas, are in backward.
-    size_t left = 0;           ///< So many of those are not done.
+    std::size_t first = 0;  ///< Of the parameters.
+    std::size_t count = 0;
+    std::int64_t begin = 0;  ///< In the flat arrays.
+    std::int64_t end = 0;
+    std::size_t with_gradient =
+        0;                 ///< So many of its parameters, in all replicas, are in backward.
+    std::size_t left = 0;  ///< So many of those are not done.
     dtkv_handle handle = 0;
     bool is_pushed = false;
     bool is_late = false;  ///< forward ended before anybody waited for it.
@@ -107,11 +108,11 @@ class Exchange {
 
   Side make_side(FlatParameters& flat);
   void make_buckets();
-  void hook(Replica& replica, size_t parameter);
-  void on_gradient(size_t parameter);
+  void hook(Replica& replica, std::size_t parameter);
+  void on_gradient(std::size_t parameter);
   void on_use(const FlatParameters& flat, const torch::nn::Module& part);
-  void push(size_t bucket);
-  void take_over(size_t bucket);
+  void push(std::size_t bucket);
+  void take_over(std::size_t bucket);
   void note(int code);
 
   dtkv::KVStore& kv_;
@@ -123,13 +124,13 @@ class Exchange {
   std::vector<dtkv_array> gradients_;
   std::vector<dtkv_array> out_;
   std::vector<Bucket> buckets_;                                       ///< The last layers' first.
-  std::vector<size_t> bucket_of_;                                     ///< By parameter.
+  std::vector<std::size_t> bucket_of_;                                ///< By parameter.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< Own the hooks.
   std::mutex mutex_;  ///< Held by hooks, for all below.
   dtkv_push_options options_{};
-  bool is_open_ = false;  ///< Between begin() and push_rest().
-  size_t under_way_ = 0;  ///< Buckets pushed and not taken over.
-  Result<void> trouble_;  ///< The first error; nothing is pushed after it.
+  bool is_open_ = false;       ///< Between begin() and push_rest().
+  std::size_t under_way_ = 0;  ///< Buckets pushed and not taken over.
+  Result<void> trouble_;       ///< The first error; nothing is pushed after it.
 };
 
-}  // namespace dt
+}  // namespace dt::train

@@ -1,6 +1,6 @@
 #include "trainer/keys.h"
 
-namespace dt {
+namespace dt::train {
 
 Result<void> checked(int code, const char* doing) {
   if (code == DTKV_OK) return {};
@@ -15,9 +15,9 @@ Result<void> checked(int code, const char* doing) {
 dtkv_array array_of(const torch::Tensor& tensor) {
   dtkv_array array{};
   const bool is_integer = tensor.scalar_type() == torch::kLong;
-  array.data = is_integer ? static_cast<void*>(tensor.data_ptr<int64_t>())
+  array.data = is_integer ? static_cast<void*>(tensor.data_ptr<std::int64_t>())
                           : static_cast<void*>(tensor.data_ptr<float>());
-  array.count = static_cast<size_t>(tensor.numel());
+  array.count = static_cast<std::size_t>(tensor.numel());
   array.dtype = is_integer ? DTKV_INT64 : DTKV_FLOAT32;
   if (tensor.is_cuda()) {
     // What the trainer puts on a device is on libtorch's default stream, which is CUDA's.
@@ -46,4 +46,4 @@ std::vector<dtkv_array> KeyTable::arrays() const {
   return out;
 }
 
-}  // namespace dt
+}  // namespace dt::train

@@ -9,7 +9,7 @@
 #include "core/base/result.h"
 #include "kvstore/dtkv.h"
 
-namespace dt {
+namespace dt::train {
 
 /// A dtkv_* code as a Result: "cannot <doing>: <what the library says>". On the thread and before
 /// the next call of the library. kClosed: the servers were lost (DTKV_ROLLBACK).
@@ -28,4 +28,4 @@ struct KeyTable {
   [[nodiscard]] std::vector<dtkv_array> arrays() const;
 };
 
-}  // namespace dt
+}  // namespace dt::train

@@ -4,11 +4,12 @@
 
 #include "core/base/number.h"
 
-namespace dt {
+namespace dt::train {
 
-float learning_rate(const LrOptions& options, uint32_t epoch, uint32_t step, const Worlds& worlds) {
+float learning_rate(const LrOptions& options, std::uint32_t epoch, std::uint32_t step,
+                    const Worlds& worlds) {
   double rate = options.rate;
-  for (const uint32_t at : options.factor_epochs) {
+  for (const std::uint32_t at : options.factor_epochs) {
     if (epoch >= at) rate *= options.factor;
   }
   if (!options.follows_world) return static_cast<float>(rate);
@@ -18,12 +19,12 @@ float learning_rate(const LrOptions& options, uint32_t epoch, uint32_t step, con
   return static_cast<float>(rate * world / worlds.initial);
 }
 
-Result<std::vector<uint32_t>> parse_epochs(std::string_view text) {
-  std::vector<uint32_t> epochs;
+Result<std::vector<std::uint32_t>> parse_epochs(std::string_view text) {
+  std::vector<std::uint32_t> epochs;
   while (!text.empty()) {
     const auto comma = std::min(text.find(','), text.size());
     const auto word = text.substr(0, comma);
-    const auto epoch = parse_number<uint32_t>(word);
+    const auto epoch = parse_number<std::uint32_t>(word);
     if (!epoch)
       return fail(ErrorKind::kInvalid, "\"{}\" is not an epoch; write them as 30,60,80", word);
     if (!epochs.empty() && *epoch <= epochs.back())
@@ -34,4 +35,4 @@ Result<std::vector<uint32_t>> parse_epochs(std::string_view text) {
   return epochs;
 }
 
-}  // namespace dt
+}  // namespace dt::train

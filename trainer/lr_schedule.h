@@ -8,34 +8,34 @@
 
 #include "core/base/result.h"
 
-namespace dt {
+namespace dt::train {
 
 struct LrOptions {
   float rate = 0.05F;  ///< For the world the job began with.
   float factor = 1.0F;
   /// The rate is multiplied by `factor` at the beginning of each of these epochs.
-  std::vector<uint32_t> factor_epochs{};
+  std::vector<std::uint32_t> factor_epochs{};
   /// Batch per worker: the rate follows the world size, since the whole batch does. False when the
   /// whole batch stays as it is.
   bool follows_world = true;
   /// Steps over which the rate moves to its new value when the world changed. Momentum holds the
   /// noise of the old batch size: a jump hurts (Lin et al., arXiv 1904.12043).
-  uint32_t smooth_steps = 32;
+  std::uint32_t smooth_steps = 32;
 };
 
 /// World sizes that matter to an epoch.
 struct Worlds {
-  uint32_t initial = 1;  ///< When the job began.
-  uint32_t last = 1;     ///< In the epoch before; the initial one for the first.
-  uint32_t now = 1;
+  std::uint32_t initial = 1;  ///< When the job began.
+  std::uint32_t last = 1;     ///< In the epoch before; the initial one for the first.
+  std::uint32_t now = 1;
 };
 
 /// Step `step` (from 0) of `epoch`. The move to a new world size ends with the epoch even if that
 /// has fewer than smooth_steps steps.
-[[nodiscard]] float learning_rate(const LrOptions& options, uint32_t epoch, uint32_t step,
+[[nodiscard]] float learning_rate(const LrOptions& options, std::uint32_t epoch, std::uint32_t step,
                                   const Worlds& worlds);
 
 /// "30,60,80" as epochs, rising.
-[[nodiscard]] Result<std::vector<uint32_t>> parse_epochs(std::string_view text);
+[[nodiscard]] Result<std::vector<std::uint32_t>> parse_epochs(std::string_view text);
 
-}  // namespace dt
+}  // namespace dt::train

@@ -27,15 +27,15 @@ using dt::Result;
 enum ExitCode { kDone = 0, kFailed = 1, kUsage = 2, kNoDevice = 3 };
 
 struct Options {
-  dt::NetworkSpec network;
+  dt::train::NetworkSpec network;
   std::string gpus;
   std::string work_load_list;
-  std::vector<dt::DeviceNumber> devices;  ///< As --gpus says.
-  std::vector<double> loads;              ///< As --work-load-list says.
+  std::vector<dt::train::DeviceNumber> devices;  ///< As --gpus says.
+  std::vector<double> loads;                     ///< As --work-load-list says.
   std::string kv_store;
-  dt::BatchOptions batch;
-  uint32_t num_epochs = 0;
-  dt::LrOptions lr;
+  dt::train::BatchOptions batch;
+  std::uint32_t num_epochs = 0;
+  dt::train::LrOptions lr;
   std::string lr_step_epochs;
   std::string optimizer;
   float mom = 0;
@@ -43,8 +43,8 @@ struct Options {
   std::string gc_type;
   std::optional<float> gc_threshold;  ///< None: the codec's own.
   std::string model_prefix;
-  std::optional<uint32_t> load_epoch;
-  uint32_t disp_batches = 0;
+  std::optional<std::uint32_t> load_epoch;
+  std::uint32_t disp_batches = 0;
   std::string data;
   std::string dataset;
   std::string metrics_json;
@@ -102,10 +102,10 @@ po::options_description describe(Options& o) {
       "train on these GPUs, each with a part of every batch (cpu,cpu: as many parts on the CPU)");
   add("work-load-list", text(o.work_load_list, "X,X..."),
       "what the devices of --gpus get of a batch, to each other (all the same)");
-  add("seed", number(o.network.seed, uint64_t{1}), "of initial weights and order of samples");
+  add("seed", number(o.network.seed, std::uint64_t{1}), "of initial weights and order of samples");
   add("model-prefix", text(o.model_prefix, "PREFIX"),
       "save PREFIX-0001.safetensors after the first epoch, and so on (the lead worker does)");
-  add("load-epoch", po::value<uint32_t>()->value_name("N"),
+  add("load-epoch", po::value<std::uint32_t>()->value_name("N"),
       "go on from PREFIX-N.safetensors, at epoch N");
   add("disp-batches", number(o.disp_batches, 50U), "a progress line every N steps; 0: none");
   add("metrics-json", text(o.metrics_json, "FILE"),
@@ -140,7 +140,7 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
     std::cout << dt::version_text("dttrain") << '\n';
     return std::nullopt;
   }
-  if (values.count("load-epoch") != 0) o.load_epoch = values["load-epoch"].as<uint32_t>();
+  if (values.count("load-epoch") != 0) o.load_epoch = values["load-epoch"].as<std::uint32_t>();
   if (o.load_epoch && o.model_prefix.empty()) {
     return fail(ErrorKind::kInvalid, "--load-epoch needs --model-prefix");
   }
@@ -154,13 +154,13 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
   if (o.gc_threshold && (!std::isfinite(*o.gc_threshold) || (!is_one_bit && *o.gc_threshold <= 0)))
     return fail(ErrorKind::kInvalid, "--gc-threshold must be {}",
                 is_one_bit ? "a number" : "above 0");
-  auto epochs = dt::parse_epochs(o.lr_step_epochs);
+  auto epochs = dt::train::parse_epochs(o.lr_step_epochs);
   if (!epochs) return tl::unexpected(epochs.error().at("--lr-step-epochs"));
   o.lr.factor_epochs = std::move(*epochs);
-  auto devices = dt::parse_devices(o.gpus);
+  auto devices = dt::train::parse_devices(o.gpus);
   if (!devices) return tl::unexpected(devices.error());
   o.devices = std::move(*devices);
-  auto loads = dt::parse_loads(o.work_load_list, o.devices.size());
+  auto loads = dt::train::parse_loads(o.work_load_list, o.devices.size());
   if (!loads) return tl::unexpected(loads.error());
   o.loads = std::move(*loads);
   o.lr.follows_world = o.batch.global == 0;
@@ -180,8 +180,8 @@ void wait_passively(char** argv) {
 }
 
 /// One line of --metrics-json.
-void append_metrics(const std::string& path, const dt::EpochEnd& end) {
-  const auto rate = [](uint64_t samples, double seconds) {
+void append_metrics(const std::string& path, const dt::train::EpochEnd& end) {
+  const auto rate = [](std::uint64_t samples, double seconds) {
     return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
   };
   const nlohmann::json line = {{"epoch", end.epoch},
@@ -211,17 +211,17 @@ Result<void> make_folder_of(const std::string& model_prefix) {
 }
 
 /// Evaluation switched off.
-class WithoutEval final : public dt::BaseDataIterator {
+class WithoutEval final : public dt::train::BaseDataIterator {
  public:
-  explicit WithoutEval(dt::BaseDataIterator& inner) : inner_(inner) {}
-  dt::DataIterators get_data_iterator(const dtkv::KVStore& kv) override {
+  explicit WithoutEval(dt::train::BaseDataIterator& inner) : inner_(inner) {}
+  dt::train::DataIterators get_data_iterator(const dtkv::KVStore& kv) override {
     auto iterators = inner_.get_data_iterator(kv);
     iterators.eval = nullptr;
     return iterators;
   }
 
  private:
-  dt::BaseDataIterator& inner_;
+  dt::train::BaseDataIterator& inner_;
 };
 
 Result<dtkv::KVStore> open_kvstore(const std::string& type) {
@@ -232,41 +232,41 @@ Result<dtkv::KVStore> open_kvstore(const std::string& type) {
   }
 }
 
-Result<dt::FitEnd> train(Options o) {
-  auto data = dt::load_data(o.dataset, o.data);
+Result<dt::train::FitEnd> train(Options o) {
+  auto data = dt::train::load_data(o.dataset, o.data);
   if (!data) return tl::unexpected(data.error());
   o.network.channels = data->train.channels;
   o.network.height = data->train.height;
   o.network.width = data->train.width;
   o.network.classes = data->train.classes;
-  std::vector<std::shared_ptr<dt::Network>> replicas;
-  for (const dt::DeviceNumber device : o.devices) {
-    auto network = dt::make_network(o.network);
+  std::vector<std::shared_ptr<dt::train::Network>> replicas;
+  for (const dt::train::DeviceNumber device : o.devices) {
+    auto network = dt::train::make_network(o.network);
     if (!network) return tl::unexpected(network.error());
-    dt::move_to(**network, device);
+    dt::train::move_to(**network, device);
     replicas.push_back(std::move(*network));
   }
-  dt::Module module(std::move(replicas), o.loads);
+  dt::train::Module module(std::move(replicas), o.loads);
   if (auto ok = make_folder_of(o.model_prefix); !ok) return tl::unexpected(ok.error());
   if (o.load_epoch) {
-    const auto path = dt::checkpoint_path(o.model_prefix, *o.load_epoch);
+    const auto path = dt::train::checkpoint_path(o.model_prefix, *o.load_epoch);
     if (auto ok = module.load(path); !ok) return tl::unexpected(ok.error());
   }
   auto kv = open_kvstore(o.kv_store);
   if (!kv) return tl::unexpected(kv.error());
-  const uint32_t worker_id = dtkv_worker_id(kv->get());
+  const std::uint32_t worker_id = dtkv_worker_id(kv->get());
   fmt::print("dttrain: {} ({} parameters) on {} ({} + {} pictures), kvstore {}, worker {}\n",
              o.network.name, module.num_parameters(), data->source, data->train.size(),
              data->test.size(), kv->type(), worker_id);
   std::fflush(stdout);
 
-  std::optional<dt::EventLog> log;
+  std::optional<dt::train::EventLog> log;
   if (!o.log.empty()) {
-    auto opened = dt::EventLog::open(o.log, worker_id);
+    auto opened = dt::train::EventLog::open(o.log, worker_id);
     if (!opened) return tl::unexpected(opened.error());
     log = std::move(*opened);
   }
-  dt::FitOptions fit;
+  dt::train::FitOptions fit;
   fit.begin_epoch = o.load_epoch.value_or(0);
   fit.num_epochs = o.num_epochs;
   fit.learning_rate = o.lr;
@@ -278,17 +278,17 @@ Result<dt::FitEnd> train(Options o) {
   fit.disp_batches = o.disp_batches;
   fit.model_prefix = o.model_prefix;
   if (log) {
-    fit.on_boundary = [&](const dt::BoundaryEnd& end) { log->boundary(end); };
-    fit.on_batch_end = [&](const dt::BatchEnd& end) { log->step(end); };
+    fit.on_boundary = [&](const dt::train::BoundaryEnd& end) { log->boundary(end); };
+    fit.on_batch_end = [&](const dt::train::BatchEnd& end) { log->step(end); };
   }
-  fit.on_epoch_end = [&](const dt::EpochEnd& end) {
+  fit.on_epoch_end = [&](const dt::train::EpochEnd& end) {
     if (log) log->epoch(end);
     if (end.is_lead && !o.metrics_json.empty()) append_metrics(o.metrics_json, end);
   };
-  dt::DatasetIterator iterators(*data, o.batch);
+  dt::train::DatasetIterator iterators(*data, o.batch);
   WithoutEval without_eval(iterators);
-  return module.fit(*kv, o.no_eval ? static_cast<dt::BaseDataIterator&>(without_eval) : iterators,
-                    fit);
+  return module.fit(
+      *kv, o.no_eval ? static_cast<dt::train::BaseDataIterator&>(without_eval) : iterators, fit);
 }
 
 }  // namespace
@@ -301,7 +301,7 @@ int main(int argc, char** argv) {
   }
   if (!*options) return kDone;
   if ((*options)->devices.front() >= 0) {
-    const auto why = dt::why_not((*options)->devices);
+    const auto why = dt::train::why_not((*options)->devices);
     if (!why.empty()) {
       std::cerr << "dttrain: --gpus " << (*options)->gpus << ": " << why
                 << "; leave --gpus out to train on the CPU\n";
@@ -309,12 +309,12 @@ int main(int argc, char** argv) {
     }
   }
   wait_passively(argv);
-  dt::set_threads_from_environment();
+  dt::train::set_threads_from_environment();
   const auto end = train(**options);
   if (!end) {
     std::cerr << "dttrain: " << end.error().message << '\n';
     return kFailed;
   }
-  if (*end == dt::FitEnd::kLeft) std::cout << "dttrain: told to leave; done" << std::endl;
+  if (*end == dt::train::FitEnd::kLeft) std::cout << "dttrain: told to leave; done" << std::endl;
   return kDone;
 }

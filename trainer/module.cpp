@@ -15,7 +15,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/gradient_exchange.h"
 
-namespace dt {
+namespace dt::train {
 namespace {
 
 /// Keys of the trainer's own.
@@ -27,7 +27,7 @@ constexpr const char* kLossKey = "dttrain.loss";      // of the evaluation
 /// What of an epoch's steps is summed over the workers.
 enum StepsSum { kWorkers, kSamples, kSteps, kStepsSquared, kStepsSumSize };
 
-int64_t now_ns() {
+std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
@@ -36,15 +36,15 @@ void say_to_stdout(std::string_view line) {
   std::fflush(stdout);
 }
 
-struct Tally {
-  uint64_t samples = 0;
-  uint64_t right = 0;
+struct Metrics {
+  std::uint64_t samples = 0;
+  std::uint64_t right = 0;
   double loss = 0;  // summed over samples
 
   void add(const torch::Tensor& scores, const torch::Tensor& labels, float mean_loss) {
-    const auto n = static_cast<uint64_t>(labels.size(0));
+    const auto n = static_cast<std::uint64_t>(labels.size(0));
     samples += n;
-    right += static_cast<uint64_t>(scores.argmax(1).eq(labels).sum().item<int64_t>());
+    right += static_cast<std::uint64_t>(scores.argmax(1).eq(labels).sum().item<std::int64_t>());
     loss += static_cast<double>(mean_loss) * static_cast<double>(n);
   }
   [[nodiscard]] double accuracy() const {
@@ -56,20 +56,19 @@ struct Tally {
 };
 
 /// A batch's tensors; views of the batch, which must outlive them.
-struct Pictures {
+struct Batch {
   torch::Tensor x;
   torch::Tensor labels;
 
-  explicit Pictures(DataBatch& batch) {
-    const int64_t n = batch.size();
+  explicit Batch(DataBatch& batch) {
+    const std::int64_t n = batch.size();
     x = torch::from_blob(batch.data.data(), {n, batch.shape[0], batch.shape[1], batch.shape[2]});
     labels = torch::from_blob(batch.labels.data(), {n}, torch::kInt64);
   }
-  Pictures(torch::Tensor some, torch::Tensor their)
-      : x(std::move(some)), labels(std::move(their)) {}
+  Batch(torch::Tensor some, torch::Tensor their) : x(std::move(some)), labels(std::move(their)) {}
 
   /// Samples [begin, end), where the tensor is.
-  [[nodiscard]] Pictures part(int64_t begin, int64_t end, const torch::Tensor& where) const {
+  [[nodiscard]] Batch part(std::int64_t begin, std::int64_t end, const torch::Tensor& where) const {
     return {x.slice(0, begin, end).to(where.device()),
             labels.slice(0, begin, end).to(where.device())};
   }
@@ -95,9 +94,9 @@ KeyTable statistics_of(const Network& network) {
 /// The network, on one device or several, and what is in it.
 struct ModuleParts {
   std::vector<Replica> replicas;
-  std::vector<double> loads;         // one each
-  std::vector<KeyTable> statistics;  // of BatchNorm, by replica
-  Exchange* exchange = nullptr;      // while fit runs: new weights may be on their way
+  std::vector<double> loads;             // one each
+  std::vector<KeyTable> statistics;      // of BatchNorm, by replica
+  GradientExchange* exchange = nullptr;  // while fit runs: new weights may be on their way
 
   ModuleParts(std::vector<std::shared_ptr<Network>> networks, std::vector<double> by_load)
       : loads(std::move(by_load)) {
@@ -114,9 +113,9 @@ struct ModuleParts {
   /// The first replica's statistics become the mean over all.
   void average_statistics() {
     const torch::NoGradGuard no_grad;
-    for (size_t i = 0; i < statistics.front().tensors.size(); ++i) {
+    for (std::size_t i = 0; i < statistics.front().tensors.size(); ++i) {
       auto& sum = statistics.front().tensors[i];
-      for (size_t r = 1; r < replicas.size(); ++r)
+      for (std::size_t r = 1; r < replicas.size(); ++r)
         sum.add_(statistics[r].tensors[i].to(sum.device()));
       if (replicas.size() > 1) sum.div_(static_cast<double>(replicas.size()));
     }
@@ -124,23 +123,24 @@ struct ModuleParts {
   /// The others take over the first one's statistics.
   void spread_statistics() {
     const torch::NoGradGuard no_grad;
-    for (size_t r = 1; r < replicas.size(); ++r)
-      for (size_t i = 0; i < statistics[r].tensors.size(); ++i)
+    for (std::size_t r = 1; r < replicas.size(); ++r)
+      for (std::size_t i = 0; i < statistics[r].tensors.size(); ++i)
         statistics[r].tensors[i].copy_(statistics.front().tensors[i]);
   }
 
   /// With the first replica's weights and statistics as they are.
-  Tally evaluate(BatchIterator& data) const {
-    Tally tally;
+  Metrics evaluate(BatchIterator& data) const {
+    Metrics metrics;
     const torch::NoGradGuard no_grad;
     network().eval();
     for (DataBatch batch; data.next(batch);) {
       if (batch.size() == 0) continue;
-      const auto [x, labels] = Pictures(batch).part(0, batch.size(), replicas.front().flat.values);
+      const auto [x, labels] = Batch(batch).part(0, batch.size(), replicas.front().flat.values);
       const auto scores = network().forward(x);
-      tally.add(scores, labels, torch::nn::functional::cross_entropy(scores, labels).item<float>());
+      metrics.add(scores, labels,
+                  torch::nn::functional::cross_entropy(scores, labels).item<float>());
     }
-    return tally;
+    return metrics;
   }
 
   [[nodiscard]] Result<void> settle() const {
@@ -151,7 +151,7 @@ struct ModuleParts {
     std::vector<NamedArray> all;
     const KeyTable* const tables[] = {&parameters(), &statistics.front()};
     for (const auto* table : tables) {
-      for (size_t i = 0; i < table->names.size(); ++i) {
+      for (std::size_t i = 0; i < table->names.size(); ++i) {
         const auto tensor = table->tensors[i].detach().cpu();
         const auto* data = tensor.data_ptr<float>();
         all.push_back({table->names[i], tensor.sizes().vec(), {data, data + tensor.numel()}});
@@ -182,7 +182,7 @@ class Fit {
   Result<FitEnd> run() {
     if (auto ok = prepare(); !ok && !are_servers_lost(ok.error()))
       return tl::unexpected(ok.error());
-    for (uint32_t epoch = options_.begin_epoch;;) {
+    for (std::uint32_t epoch = options_.begin_epoch;;) {
       const auto end = epoch_or_end(epoch);
       if (end && *end) return **end;
       if (!end && !are_servers_lost(end.error())) return tl::unexpected(end.error());
@@ -198,7 +198,7 @@ class Fit {
 
   /// From the boundary before `epoch` on, which becomes the epoch that was run. Nothing: there are
   /// more of them.
-  Result<std::optional<FitEnd>> epoch_or_end(uint32_t& epoch) {
+  Result<std::optional<FitEnd>> epoch_or_end(std::uint32_t& epoch) {
     if (epoch < options_.num_epochs) {
       const auto stays = boundary(epoch);
       if (!stays) return tl::unexpected(stays.error());
@@ -246,13 +246,13 @@ class Fit {
     // Weights to every replica: a key is named once for each of them.
     std::vector<const char*> keys;
     std::vector<dtkv_array> arrays;
-    for (size_t i = 0; i < parts_.parameters().names.size(); ++i) {
+    for (std::size_t i = 0; i < parts_.parameters().names.size(); ++i) {
       for (const auto& replica : parts_.replicas) {
         keys.push_back(parts_.parameters().names[i].c_str());
         arrays.push_back(array_of(replica.flat.parameters.tensors[i]));
       }
     }
-    for (size_t i = 0; i < auxiliary_.names.size(); ++i) {
+    for (std::size_t i = 0; i < auxiliary_.names.size(); ++i) {
       keys.push_back(auxiliary_.names[i].c_str());
       arrays.push_back(array_of(auxiliary_.tensors[i]));
     }
@@ -263,7 +263,7 @@ class Fit {
   }
 
   /// False: told to leave.
-  Result<bool> boundary(uint32_t epoch) {
+  Result<bool> boundary(std::uint32_t epoch) {
     BoundaryEnd end;
     end.enter_ns = now_ns();
     const int code = dtkv_epoch_boundary(kv_.get(), epoch, &end.view);
@@ -289,22 +289,22 @@ class Fit {
     return true;
   }
 
-  Result<void> one_epoch(uint32_t epoch) {
+  Result<void> one_epoch(std::uint32_t epoch) {
     EpochEnd end;
     end.epoch = epoch;
     end.rank = view_.rank;
     end.num_workers = view_.num_workers;
     if (auto ok = train(epoch, end); !ok) return ok;
     if (auto ok = share_statistics(epoch, end); !ok) return ok;
-    Tally tally;
+    Metrics metrics;
     if (iterators_.eval != nullptr) {
       iterators_.eval->begin(epoch);
-      tally = parts_.evaluate(*iterators_.eval);
+      metrics = parts_.evaluate(*iterators_.eval);
     }
-    if (auto ok = share_evaluation(epoch, tally); !ok) return ok;
+    if (auto ok = share_evaluation(epoch, metrics); !ok) return ok;
     if (iterators_.eval != nullptr) {
-      end.eval_accuracy = tally.accuracy();
-      end.eval_loss = tally.mean_loss();
+      end.eval_accuracy = metrics.accuracy();
+      end.eval_loss = metrics.mean_loss();
       options_.say(fmt::format("Epoch[{}] Validation-accuracy={:.4f}", epoch, end.eval_accuracy));
     }
     end.is_lead = kv_.is_lead();
@@ -315,34 +315,35 @@ class Fit {
     return {};
   }
 
-  Result<void> train(uint32_t epoch, EpochEnd& end) {
+  Result<void> train(std::uint32_t epoch, EpochEnd& end) {
     for (auto& replica : parts_.replicas) replica.network->train();
     iterators_.train->begin(epoch);
-    const Worlds worlds{static_cast<uint32_t>(worlds_[0].item<float>() + 0.5F),
-                        static_cast<uint32_t>(worlds_[1].item<float>() + 0.5F), view_.num_workers};
-    Tally all;
-    Tally shown;  // since the last progress line
+    const Worlds worlds{static_cast<std::uint32_t>(worlds_[0].item<float>() + 0.5F),
+                        static_cast<std::uint32_t>(worlds_[1].item<float>() + 0.5F),
+                        view_.num_workers};
+    Metrics all;
+    Metrics shown;  // since the last progress line
     steps_began_ns_ = now_ns();
-    int64_t shown_at = steps_began_ns_;
-    for (uint32_t step = 0;; ++step) {
+    std::int64_t shown_at = steps_began_ns_;
+    for (std::uint32_t step = 0;; ++step) {
       BatchEnd batch_end;
       batch_end.begin_ns = now_ns();
       DataBatch batch;
       if (!iterators_.train->next(batch)) break;
       end.learning_rate = learning_rate(options_.learning_rate, epoch, step, worlds);
-      auto tally = one_step(epoch, step, end.learning_rate, batch);
-      if (!tally) return tl::unexpected(tally.error());
+      auto metrics = one_step(epoch, step, end.learning_rate, batch);
+      if (!metrics) return tl::unexpected(metrics.error());
       end.steps = step + 1;
       batch_end.end_ns = now_ns();
       batch_end.epoch = epoch;
       batch_end.step = step;
       batch_end.samples = batch.size();
-      batch_end.loss = static_cast<float>(tally->mean_loss());
+      batch_end.loss = static_cast<float>(metrics->mean_loss());
       if (options_.on_batch_end) options_.on_batch_end(batch_end);
-      for (Tally* sum : {&all, &shown}) {
-        sum->samples += tally->samples;
-        sum->right += tally->right;
-        sum->loss += tally->loss;
+      for (Metrics* sum : {&all, &shown}) {
+        sum->samples += metrics->samples;
+        sum->right += metrics->right;
+        sum->loss += metrics->loss;
       }
       if (options_.disp_batches != 0 && (step + 1) % options_.disp_batches == 0) {
         const double seconds = static_cast<double>(batch_end.end_ns - shown_at) * 1e-9;
@@ -365,11 +366,11 @@ class Fit {
   }
 
   /// Leaves the new weights on their way, unless told not to overlap.
-  Result<Tally> one_step(uint32_t epoch, uint32_t step, float rate, DataBatch& batch) {
-    Tally tally;
+  Result<Metrics> one_step(std::uint32_t epoch, std::uint32_t step, float rate, DataBatch& batch) {
+    Metrics metrics;
     dtkv_push_options push{};
     push.samples = batch.size();
-    push.step = uint64_t{epoch} << 32U | step;
+    push.step = std::uint64_t{epoch} << 32U | step;
     push.learning_rate = rate;
     if (batch.size() > 0 && !parts_.network().says_use()) {
       if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
@@ -380,26 +381,26 @@ class Fit {
     backward(computed, batch.size());
     if (auto ok = exchange_.push_rest(); !ok) return tl::unexpected(ok.error());
     for (const auto& part : computed)
-      tally.add(part.scores.detach(), part.labels, part.loss.item<float>());
+      metrics.add(part.scores.detach(), part.labels, part.loss.item<float>());
     if (!options_.overlap) {
       if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
     }
     if (auto ok = checked(dtkv_progress(kv_.get(), epoch, step), "report progress"); !ok) {
       return tl::unexpected(ok.error());
     }
-    return tally;
+    return metrics;
   }
 
   /// Every replica's part of the batch; those that get nothing of it are left out.
   std::vector<Computed> forward(DataBatch& batch) {
     std::vector<Computed> all;
-    const Pictures pictures(batch);
+    const Batch tensors(batch);
     const auto sizes = divide(batch.size(), parts_.loads);
-    int64_t begin = 0;
-    for (size_t r = 0; r < sizes.size(); ++r) {
+    std::int64_t begin = 0;
+    for (std::size_t r = 0; r < sizes.size(); ++r) {
       if (sizes[r] == 0) continue;
       auto& replica = parts_.replicas[r];
-      const auto [x, labels] = pictures.part(begin, begin + sizes[r], replica.flat.values);
+      const auto [x, labels] = tensors.part(begin, begin + sizes[r], replica.flat.values);
       begin += sizes[r];
       auto scores = replica.network->forward(x);
       auto loss = torch::nn::functional::cross_entropy(scores, labels);
@@ -410,7 +411,7 @@ class Fit {
 
   /// The replicas' gradients together are that of the mean over the batch; those on GPUs compute at
   /// the same time.
-  static void backward(const std::vector<Computed>& computed, uint32_t samples) {
+  static void backward(const std::vector<Computed>& computed, std::uint32_t samples) {
     if (computed.empty()) return;
     if (computed.size() == 1) return computed.front().loss.backward();
     std::vector<torch::Tensor> losses;
@@ -423,13 +424,13 @@ class Fit {
   /// workers, who has made how many steps is summed. The steps are finished before: the others may
   /// still have some to make, and those must not wait for this worker; this one waits for theirs,
   /// and has the weights and statistics that all have afterwards, and that are saved.
-  Result<void> share_statistics(uint32_t epoch, EpochEnd& end) {
+  Result<void> share_statistics(std::uint32_t epoch, EpochEnd& end) {
     parts_.average_statistics();
     worlds_[1] = static_cast<float>(view_.num_workers);
-    const auto steps = static_cast<int64_t>(end.steps);
-    auto* sums = steps_.data_ptr<int64_t>();
+    const auto steps = static_cast<std::int64_t>(end.steps);
+    auto* sums = steps_.data_ptr<std::int64_t>();
     sums[kWorkers] = 1;
-    sums[kSamples] = static_cast<int64_t>(end.samples);
+    sums[kSamples] = static_cast<std::int64_t>(end.samples);
     sums[kSteps] = steps;
     sums[kStepsSquared] = steps * steps;
     if (auto ok = checked(dtkv_finish_steps(kv_.get()), "finish the steps of the epoch"); !ok)
@@ -440,7 +441,7 @@ class Fit {
     const int code = dtkv_pushpull(kv_.get(), keys.size(), keys.data(), arrays.data(),
                                    arrays.data(), &push, nullptr);
     if (auto ok = checked(code, "exchange statistics at the end of the epoch"); !ok) return ok;
-    end.job_samples = static_cast<uint64_t>(sums[kSamples]);
+    end.job_samples = static_cast<std::uint64_t>(sums[kSamples]);
     end.job_seconds = static_cast<double>(now_ns() - steps_began_ns_) * 1e-9;
     parts_.spread_statistics();
     // Equal numbers of steps that all waited for: this worker's last answer has the others' last.
@@ -450,18 +451,18 @@ class Fit {
   }
 
   /// The evaluation's result becomes that of all workers together.
-  Result<void> share_evaluation(uint32_t epoch, Tally& tally) {
-    auto* counts = counts_.data_ptr<int64_t>();
-    counts[0] = static_cast<int64_t>(tally.samples);
-    counts[1] = static_cast<int64_t>(tally.right);
-    loss_[0] = tally.mean_loss();
+  Result<void> share_evaluation(std::uint32_t epoch, Metrics& metrics) {
+    auto* counts = counts_.data_ptr<std::int64_t>();
+    counts[0] = static_cast<std::int64_t>(metrics.samples);
+    counts[1] = static_cast<std::int64_t>(metrics.right);
+    loss_[0] = metrics.mean_loss();
     const auto keys = evaluation_.keys();
     const auto arrays = evaluation_.arrays();
     std::array<dtkv_handle, 2> handles{};
     int code = DTKV_OK;
-    for (size_t i = 0; i < handles.size() && code == DTKV_OK; ++i) {
+    for (std::size_t i = 0; i < handles.size() && code == DTKV_OK; ++i) {
       dtkv_push_options push = last_push(epoch);
-      if (keys[i] == std::string_view(kLossKey)) push.samples = tally.samples;
+      if (keys[i] == std::string_view(kLossKey)) push.samples = metrics.samples;
       code = dtkv_pushpull(kv_.get(), 1, &keys[i], &arrays[i], &arrays[i], &push, &handles[i]);
     }
     if (code == DTKV_OK) code = dtkv_finish_epoch(kv_.get());
@@ -469,22 +470,22 @@ class Fit {
       if (code == DTKV_OK) code = dtkv_wait(kv_.get(), handle, 0);
     }
     if (auto ok = checked(code, "exchange the evaluation's result"); !ok) return ok;
-    tally.samples = static_cast<uint64_t>(counts[0]);
-    tally.right = static_cast<uint64_t>(counts[1]);
-    tally.loss = loss_[0].item<double>() * static_cast<double>(tally.samples);
+    metrics.samples = static_cast<std::uint64_t>(counts[0]);
+    metrics.right = static_cast<std::uint64_t>(counts[1]);
+    metrics.loss = loss_[0].item<double>() * static_cast<double>(metrics.samples);
     return {};
   }
 
   /// Of what is exchanged when the epoch's steps are made, each worker counting as one.
-  static dtkv_push_options last_push(uint32_t epoch) {
+  static dtkv_push_options last_push(std::uint32_t epoch) {
     dtkv_push_options push{};
-    push.step = uint64_t{epoch} << 32U | 0xffffffffU;
+    push.step = std::uint64_t{epoch} << 32U | 0xffffffffU;
     push.samples = 1;
     return push;
   }
 
   /// What was evaluated.
-  void save(uint32_t epoch) {
+  void save(std::uint32_t epoch) {
     const auto path = checkpoint_path(options_.model_prefix, epoch + 1);
     if (!checkpoints_.submit(path, parts_.named_arrays())) {
       options_.say(fmt::format("Warning: no checkpoint {}: {} before it are still being written",
@@ -503,11 +504,11 @@ class Fit {
   torch::Tensor steps_;
   torch::Tensor counts_;
   torch::Tensor loss_;
-  int64_t steps_began_ns_ = 0;  // of this epoch
+  std::int64_t steps_began_ns_ = 0;  // of this epoch
   dtkv::KVStore& kv_;
   BaseDataIterator& data_;
   FitOptions options_;
-  Exchange exchange_;
+  GradientExchange exchange_;
   DataIterators iterators_;
   dtkv_view view_{};
   CheckpointWriter checkpoints_;
@@ -534,8 +535,8 @@ Result<FitEnd> Module::fit(dtkv::KVStore& kv, BaseDataIterator& data, const FitO
 
 Result<Evaluation> Module::evaluate(BatchIterator& data) const {
   if (auto ok = parts_->settle(); !ok) return tl::unexpected(ok.error());
-  const Tally tally = parts_->evaluate(data);
-  return Evaluation{tally.samples, tally.right, tally.mean_loss()};
+  const Metrics metrics = parts_->evaluate(data);
+  return Evaluation{metrics.samples, metrics.right, metrics.mean_loss()};
 }
 
 Result<void> Module::save(const std::string& path) const {
@@ -551,7 +552,7 @@ Result<void> Module::load(const std::string& path) {
   std::vector<std::pair<torch::Tensor, const NamedArray*>> found;
   const KeyTable* const tables[] = {&parts_->parameters(), &parts_->statistics.front()};
   for (const auto* table : tables) {
-    for (size_t i = 0; i < table->names.size(); ++i) {
+    for (std::size_t i = 0; i < table->names.size(); ++i) {
       const auto at = by_name.find(table->names[i]);
       const auto& tensor = table->tensors[i];
       if (at == by_name.end() || at->second->shape != tensor.sizes().vec()) {
@@ -567,16 +568,16 @@ Result<void> Module::load(const std::string& path) {
     const auto values = torch::tensor(array->values).view(tensor.sizes());
     tensor.data().copy_(values);
   }
-  for (size_t r = 1; r < parts_->replicas.size(); ++r)
+  for (std::size_t r = 1; r < parts_->replicas.size(); ++r)
     parts_->replicas[r].flat.values.data().copy_(parts_->replicas.front().flat.values);
   parts_->spread_statistics();
   return {};
 }
 
-uint64_t Module::num_parameters() const {
-  uint64_t n = 0;
+std::uint64_t Module::num_parameters() const {
+  std::uint64_t n = 0;
   for (const auto& tensor : parts_->parameters().tensors)
-    n += static_cast<uint64_t>(tensor.numel());
+    n += static_cast<std::uint64_t>(tensor.numel());
   return n;
 }
 
@@ -601,4 +602,4 @@ void move_to(Network& network, DeviceNumber device) {
   if (device >= 0) network.to(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(device)));
 }
 
-}  // namespace dt
+}  // namespace dt::train

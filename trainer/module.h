@@ -13,65 +13,66 @@
 #include "trainer/devices.h"
 #include "trainer/lr_schedule.h"
 
-namespace dt {
+namespace dt::train {
 
 class Network;  // trainer/models/network.h
 struct ModuleParts;
 
 struct BatchEnd {
-  uint32_t epoch = 0;
-  uint32_t step = 0;  ///< Within the epoch, from 0.
-  uint32_t samples = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t step = 0;  ///< Within the epoch, from 0.
+  std::uint32_t samples = 0;
   float loss = 0;
-  int64_t begin_ns = 0;  ///< Monotonic clock, before the batch was fetched.
-  int64_t end_ns = 0;    ///< After its gradients left; without overlap, after the new weights came.
+  std::int64_t begin_ns = 0;  ///< Monotonic clock, before the batch was fetched.
+  std::int64_t end_ns =
+      0;  ///< After its gradients left; without overlap, after the new weights came.
 };
 
 struct EpochEnd {
-  uint32_t epoch = 0;
-  uint32_t rank = 0;
-  uint32_t num_workers = 1;
+  std::uint32_t epoch = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t num_workers = 1;
   bool is_lead = false;
-  uint64_t samples = 0;  ///< Of this worker, as the next five.
-  uint32_t steps = 0;
+  std::uint64_t samples = 0;  ///< Of this worker, as the next five.
+  std::uint32_t steps = 0;
   double seconds = 0;  ///< Of its steps.
   double train_accuracy = 0;
   double train_loss = 0;
-  float learning_rate = 0;   ///< Of the last step.
-  uint64_t job_samples = 0;  ///< Of all workers together.
-  double job_seconds = 0;    ///< Until all of them had made their steps.
+  float learning_rate = 0;        ///< Of the last step.
+  std::uint64_t job_samples = 0;  ///< Of all workers together.
+  double job_seconds = 0;         ///< Until all of them had made their steps.
   /// Of the whole eval set, all workers together, and of the model that is saved; -1: none.
   double eval_accuracy = -1;
   double eval_loss = -1;
-  int64_t end_ns = 0;  ///< Monotonic clock, evaluation included.
+  std::int64_t end_ns = 0;  ///< Monotonic clock, evaluation included.
 };
 
 /// What a module makes of a set.
 struct Evaluation {
-  uint64_t samples = 0;
-  uint64_t right = 0;    ///< The class with the highest score is the sample's.
-  double mean_loss = 0;  ///< Cross entropy.
+  std::uint64_t samples = 0;
+  std::uint64_t right = 0;  ///< The class with the highest score is the sample's.
+  double mean_loss = 0;     ///< Cross entropy.
 };
 
 /// What a boundary brought, and when.
 struct BoundaryEnd {
   bool left = false;  ///< Told to leave; the view is not set.
   dtkv_view view{};
-  int64_t enter_ns = 0;
-  int64_t leave_ns = 0;
+  std::int64_t enter_ns = 0;
+  std::int64_t leave_ns = 0;
 };
 
 struct FitOptions {
-  uint32_t begin_epoch = 0;
-  uint32_t num_epochs = 1;  ///< Epochs begin_epoch..num_epochs-1.
+  std::uint32_t begin_epoch = 0;
+  std::uint32_t num_epochs = 1;  ///< Epochs begin_epoch..num_epochs-1.
   LrOptions learning_rate{};
   std::string optimizer = "sgd momentum=0.9";  ///< As dtkv_set_optimizer has it.
   std::string compression = "none";            ///< As dtkv_set_gradient_compression has it.
   /// Gradients leave while backward runs, new weights arrive while the next step begins. Without:
   /// all gradients after backward, and a wait for all weights. The weights are the same.
   bool overlap = true;
-  uint32_t disp_batches = 50;  ///< A progress line every so many steps; 0: none.
-  std::string model_prefix{};  ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
+  std::uint32_t disp_batches = 50;  ///< A progress line every so many steps; 0: none.
+  std::string model_prefix{};       ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
   /// Progress lines, whole, without newline; the default writes to stdout and flushes.
   std::function<void(std::string_view)> say{};
   /// All on the thread that called fit; may be empty.
@@ -109,7 +110,7 @@ class Module {
   [[nodiscard]] Result<void> save(const std::string& path) const;
   [[nodiscard]] Result<void> load(const std::string& path);
 
-  [[nodiscard]] uint64_t num_parameters() const;
+  [[nodiscard]] std::uint64_t num_parameters() const;
 
  private:
   std::unique_ptr<ModuleParts> parts_;
@@ -123,4 +124,4 @@ void set_threads_from_environment();
 /// Moves a network's parameters and buffers to a device.
 void move_to(Network& network, DeviceNumber device);
 
-}  // namespace dt
+}  // namespace dt::train

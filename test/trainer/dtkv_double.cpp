@@ -38,7 +38,7 @@ namespace {
 std::string last_error;
 
 /// Integers are kept as the floats that have their bytes.
-size_t floats_in(const dtkv_array& array) {
+std::size_t floats_in(const dtkv_array& array) {
   return array.count * (array.dtype == DTKV_INT64 ? 2 : 1);
 }
 
@@ -92,19 +92,19 @@ int dtkv_create(const char* type, dtkv_store** out) {
 void dtkv_destroy(dtkv_store* store) { delete store; }
 const char* dtkv_last_error() { return last_error.c_str(); }
 const char* dtkv_type(const dtkv_store* store) { return store->type.c_str(); }
-uint32_t dtkv_rank(const dtkv_store* store) { return store->view.rank; }
-uint32_t dtkv_num_workers(const dtkv_store* store) { return store->view.num_workers; }
-uint64_t dtkv_generation(const dtkv_store* store) { return store->view.generation; }
-uint32_t dtkv_worker_id(const dtkv_store*) { return 0; }
+std::uint32_t dtkv_rank(const dtkv_store* store) { return store->view.rank; }
+std::uint32_t dtkv_num_workers(const dtkv_store* store) { return store->view.num_workers; }
+std::uint64_t dtkv_generation(const dtkv_store* store) { return store->view.generation; }
+std::uint32_t dtkv_worker_id(const dtkv_store*) { return 0; }
 int dtkv_is_newcomer(const dtkv_store*) { return dtkv_double().is_newcomer; }
 int dtkv_is_lead(const dtkv_store* store) { return store->view.rank == 0 ? 1 : 0; }
 
-int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
+int dtkv_init(dtkv_store* store, std::size_t n, const char* const* keys, const dtkv_array* values,
               int key_flags) {
-  for (size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     dtkv_double().calls.push_back(std::string("init ") + keys[i]);
     const auto* data = static_cast<const float*>(values[i].data);
-    const size_t count = floats_in(values[i]);
+    const std::size_t count = floats_in(values[i]);
     auto [it, fresh] = store->keys.try_emplace(keys[i]);
     if (!fresh && it->second.value.size() != count) {
       return error(DTKV_MISMATCH, std::string("key ") + keys[i] + " has another shape");
@@ -117,13 +117,13 @@ int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
   return DTKV_OK;
 }
 
-int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
+int dtkv_push(dtkv_store* store, std::size_t n, const char* const* keys, const dtkv_array* values,
               const dtkv_push_options* options, dtkv_handle* handle) {
   auto& test = dtkv_double();
   if (test.servers_lost_after > 0 && --test.servers_lost_after == 0) test.servers_lost = true;
   if (test.servers_lost) return error(DTKV_ROLLBACK, "the servers were lost");
   test.pushes.push_back(*options);
-  for (size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     dtkv_double().calls.push_back(std::string("push ") + keys[i]);
     const auto found = store->keys.find(keys[i]);
     if (found == store->keys.end()) return error(DTKV_INVALID, std::string("no key ") + keys[i]);
@@ -131,7 +131,7 @@ int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
     auto& key = found->second;
     if (options->samples == 0) continue;
     const auto* g = static_cast<const float*>(values[i].data);
-    for (size_t k = 0; k < floats_in(values[i]); ++k) {
+    for (std::size_t k = 0; k < floats_in(values[i]); ++k) {
       if (!key.has_optimizer || !store->optimizer) {
         key.value[k] = g[k];
         continue;
@@ -146,9 +146,9 @@ int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
   return DTKV_OK;
 }
 
-int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* out, int,
+int dtkv_pull(dtkv_store* store, std::size_t n, const char* const* keys, const dtkv_array* out, int,
               dtkv_handle* handle) {
-  for (size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     dtkv_double().calls.push_back(std::string("pull ") + keys[i]);
     const auto found = store->keys.find(keys[i]);
     if (found == store->keys.end()) return error(DTKV_INVALID, std::string("no key ") + keys[i]);
@@ -158,12 +158,13 @@ int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
   return DTKV_OK;
 }
 
-int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
-                  const dtkv_array* out, const dtkv_push_options* options, dtkv_handle* handle) {
+int dtkv_pushpull(dtkv_store* store, std::size_t n, const char* const* keys,
+                  const dtkv_array* values, const dtkv_array* out, const dtkv_push_options* options,
+                  dtkv_handle* handle) {
   if (const int code = dtkv_push(store, n, keys, values, options, nullptr)) return code;
   if (handle == nullptr) return dtkv_pull(store, n, keys, out, options->priority, nullptr);
   dtkv_store::Flight flight{keys[0], {}};
-  for (size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     const auto* from = static_cast<const float*>(values[i].data);
     flight.pieces.push_back({from,
                              {from, from + floats_in(values[i])},
@@ -176,11 +177,12 @@ int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dt
   return DTKV_OK;
 }
 
-int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values) {
+int dtkv_broadcast(dtkv_store* store, std::size_t n, const char* const* keys,
+                   const dtkv_array* values) {
   if (const int code = dtkv_init(store, n, keys, values, DTKV_KEY_PARAMETER)) return code;
   return dtkv_pull(store, n, keys, values, 0, nullptr);
 }
-int dtkv_allocate(dtkv_store* store, size_t bytes, void** out) {
+int dtkv_allocate(dtkv_store* store, std::size_t bytes, void** out) {
   std::vector<float> floats(bytes / sizeof(float));
   *out = floats.data();
   store->memory[*out] = std::move(floats);
@@ -229,7 +231,7 @@ int dtkv_finish_epoch(dtkv_store*) {
   return DTKV_OK;
 }
 
-int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view) {
+int dtkv_epoch_boundary(dtkv_store* store, std::uint32_t epoch, dtkv_view* view) {
   dtkv_double().calls.emplace_back("boundary");
   dtkv_double().servers_lost = false;
   dtkv_double().asked.push_back(epoch);
@@ -246,7 +248,7 @@ int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view) {
   return DTKV_OK;
 }
 
-int dtkv_progress(dtkv_store*, uint32_t, uint64_t) { return DTKV_OK; }
+int dtkv_progress(dtkv_store*, std::uint32_t, std::uint64_t) { return DTKV_OK; }
 const char* dtkv_version() { return "double"; }
 
 }  // extern "C"

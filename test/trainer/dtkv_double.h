@@ -20,20 +20,20 @@ struct BoundaryAnswer {
 
 /// The test's script and its observations. One store at a time.
 struct DtkvDouble {
-  std::deque<BoundaryAnswer>
-      boundaries;                  ///< Used one by one; then one worker, the requested epoch.
-  std::vector<uint32_t> asked;     ///< The epochs of the boundary calls.
+  std::deque<BoundaryAnswer> boundaries;  ///< Used up one by one; then one worker, epoch as asked.
+  std::vector<std::uint32_t> asked;       ///< The epochs of the boundary calls.
   std::vector<std::string> calls;  ///< "init w1", "push w1", "finish", ... in order; "wait w1"
                                    ///< by an operation's first key.
   std::vector<dtkv_push_options> pushes;  ///< One for each call.
   std::string refused;                    ///< A push of this key fails.
   std::string lost;                       ///< Waiting for an operation that begins with it fails.
-  size_t servers_lost_after = 0;  ///< Operations fail from this push to the next boundary; 0: none.
+  std::size_t servers_lost_after =
+      0;  ///< Operations fail from this push to the next boundary; 0: none.
   bool servers_lost = false;
-  size_t under_way = 0;        ///< Operations with a handle that were not waited for.
-  size_t touched = 0;          ///< Arrays the caller wrote to meanwhile.
-  size_t memories = 0;         ///< Allocated and not freed.
-  size_t freed_in_flight = 0;  ///< Freed while an operation was under way.
+  std::size_t under_way = 0;        ///< Operations with a handle nobody has waited for.
+  std::size_t touched = 0;          ///< Arrays the caller wrote to meanwhile.
+  std::size_t memories = 0;         ///< Allocated and not freed.
+  std::size_t freed_in_flight = 0;  ///< Freed while an operation was under way.
   int is_newcomer = 0;
   /// May change a key's value after a push, as other workers' pushes would.
   std::function<void(const std::string& key, std::vector<float>& value)> on_value;

@@ -21,8 +21,8 @@ struct Wishes {
   bool throws_in_backward = false;
 };
 
-/// Two layers of one bucket each and an unused one; records its passes among the double's calls.
-class TwoLayers final : public dt::Network {
+/// Two layers of a bucket each and one without use; notes what it does among the double's calls.
+class TwoLayers final : public dt::train::Network {
  public:
   explicit TwoLayers(Wishes wishes)
       : wishes_(wishes),
@@ -55,11 +55,11 @@ class TwoLayers final : public dt::Network {
   torch::nn::Linear unused_;
 };
 
-dt::Result<dt::FitEnd> fit(Wishes wishes, uint32_t steps) {
-  dt::Module module(std::make_shared<TwoLayers>(wishes));
+dt::Result<dt::train::FitEnd> fit(Wishes wishes, std::uint32_t steps) {
+  dt::train::Module module(std::make_shared<TwoLayers>(wishes));
   dtkv::KVStore kv("local");
-  const dt::DataPair data{dt::generate_digits(4 * steps, 1), {}, "generated"};
-  dt::DatasetIterator iterator(data, {.per_worker = 4});
+  const dt::train::DataPair data{dt::train::generate_digits(4 * steps, 1), {}, "generated"};
+  dt::train::DatasetIterator iterator(data, {.per_worker = 4});
   return module.fit(kv, iterator, {.num_epochs = 1, .say = [](std::string_view) {}});
 }
 

@@ -44,7 +44,7 @@ TEST_CASE("mlp_worker learns generated digits by itself and logs every boundary 
   for (const auto& line : log.lines()) {
     if (line["event"] == "step") {
       ++steps;
-      CHECK(line["begin_ns"].get<int64_t>() <= line["t_ns"].get<int64_t>());
+      CHECK(line["begin_ns"].get<std::int64_t>() <= line["t_ns"].get<std::int64_t>());
     }
     if (line["event"] == "boundary_leave") ++boundaries;
     if (line["event"] == "epoch" && line["epoch"] == 1) CHECK(line["accuracy"] > 0.9);

@@ -25,46 +25,48 @@ dtkv::KVStore new_store() {
   return dtkv::KVStore("local");
 }
 
-dt::Module new_module(const std::string& name, uint64_t seed = 1) {
-  const auto network = dt::make_network({.name = name, .num_layers = 8, .seed = seed});
+dt::train::Module new_module(const std::string& name, std::uint64_t seed = 1) {
+  const auto network = dt::train::make_network({.name = name, .num_layers = 8, .seed = seed});
   REQUIRE(network);
-  return dt::Module(*network);
+  return dt::train::Module(*network);
 }
 
-dt::DataPair digits(uint32_t train, uint32_t test) {
-  return {dt::generate_digits(train, 1), dt::generate_digits(test, 2), "generated"};
+dt::train::DataPair digits(std::uint32_t train, std::uint32_t test) {
+  return {dt::train::generate_digits(train, 1), dt::train::generate_digits(test, 2), "generated"};
 }
 
-/// Records how often, and for which world, iterators were requested.
-class Recorder final : public dt::BaseDataIterator {
+/// Counts how often, and for which world, iterators were asked for.
+class Recorder final : public dt::train::BaseDataIterator {
  public:
-  Recorder(const dt::DataPair& data, dt::BatchOptions options) : inner_(data, options) {}
-  dt::DataIterators get_data_iterator(const dtkv::KVStore& kv) override {
+  Recorder(const dt::train::DataPair& data, dt::train::BatchOptions options)
+      : inner_(data, options) {}
+  dt::train::DataIterators get_data_iterator(const dtkv::KVStore& kv) override {
     asked.emplace_back(kv.rank(), kv.num_workers());
     return inner_.get_data_iterator(kv);
   }
-  std::vector<std::pair<uint32_t, uint32_t>> asked;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> asked;
 
  private:
-  dt::DatasetIterator inner_;
+  dt::train::DatasetIterator inner_;
 };
 
 struct Fitted {
-  dt::Result<dt::FitEnd> end;
-  std::vector<dt::EpochEnd> epochs;
+  dt::Result<dt::train::FitEnd> end;
+  std::vector<dt::train::EpochEnd> epochs;
   std::vector<std::string> lines;
 };
 
-Fitted fit(dt::Module& module, dtkv::KVStore& kv, dt::BaseDataIterator& data,
-           dt::FitOptions options) {
-  Fitted fitted{dt::FitEnd::kFinished, {}, {}};
+Fitted fit(dt::train::Module& module, dtkv::KVStore& kv, dt::train::BaseDataIterator& data,
+           dt::train::FitOptions options) {
+  Fitted fitted{dt::train::FitEnd::kFinished, {}, {}};
   options.say = [&](std::string_view line) { fitted.lines.emplace_back(line); };
-  options.on_epoch_end = [&](const dt::EpochEnd& end) { fitted.epochs.push_back(end); };
+  options.on_epoch_end = [&](const dt::train::EpochEnd& end) { fitted.epochs.push_back(end); };
   fitted.end = module.fit(kv, data, options);
   return fitted;
 }
 
-dt::test::BoundaryAnswer view(uint32_t rank, uint32_t world, uint32_t epoch, int changed) {
+dt::test::BoundaryAnswer view(std::uint32_t rank, std::uint32_t world, std::uint32_t epoch,
+                              int changed) {
   return {DTKV_OK, {1, rank, world, epoch, changed, 0}};
 }
 
@@ -87,11 +89,11 @@ TEST_CASE("LeNet learns two hundred generated digits by heart") {
   auto kv = new_store();
   auto module = new_module("lenet");
   const auto data = digits(200, 200);
-  dt::DatasetIterator iterator(data, {.per_worker = 10});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 10});
   const auto got = fit(module, kv, iterator,
                        {.num_epochs = 15, .learning_rate = {.rate = 0.01F}, .disp_batches = 10});
   REQUIRE(got.end);
-  CHECK(*got.end == dt::FitEnd::kFinished);
+  CHECK(*got.end == dt::train::FitEnd::kFinished);
   REQUIRE(got.epochs.size() == 15);
   CHECK(got.epochs.back().train_accuracy > 0.97);
   CHECK(got.epochs.back().eval_accuracy > 0.8);
@@ -105,7 +107,7 @@ TEST_CASE("a ResNet's BatchNorm statistics travel as auxiliary keys") {
   auto kv = new_store();
   auto module = new_module("resnet");
   const auto data = digits(16, 16);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   const auto got = fit(module, kv, iterator, {.num_epochs = 1});
   REQUIRE(got.end);
   const auto& calls = dtkv_double().calls;
@@ -123,17 +125,17 @@ TEST_CASE("the accuracy of an epoch is that of the model that is saved") {
   // Other workers' statistics, and so the mean, differ much from this one's.
   dtkv_double().on_value = [](const std::string& key, std::vector<float>& value) {
     if (key.ends_with("running_mean"))
-      for (size_t i = 0; i < value.size(); i += 2) value[i] += 1.5F;
+      for (std::size_t i = 0; i < value.size(); i += 2) value[i] += 1.5F;
   };
   auto module = new_module("resnet");
   const auto data = digits(64, 200);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   const auto got = fit(module, kv, iterator,
                        {.num_epochs = 2, .learning_rate = {.rate = 0.05F}, .model_prefix = prefix});
   REQUIRE(got.end);
-  for (uint32_t epoch = 0; epoch < 2; ++epoch) {
+  for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
     auto saved = new_module("resnet", 9);
-    REQUIRE(saved.load(dt::checkpoint_path(prefix, epoch + 1).string()));
+    REQUIRE(saved.load(dt::train::checkpoint_path(prefix, epoch + 1).string()));
     const auto iterators = iterator.get_data_iterator(kv);
     iterators.eval->begin(0);
     const auto is = saved.evaluate(*iterators.eval);
@@ -157,17 +159,17 @@ TEST_CASE("counts and samples of an epoch are those of all workers, exact") {
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(64, 100);
-  constexpr int64_t kOthers = (int64_t{1} << 40) + 1;  // no float has it
+  constexpr std::int64_t kOthers = (std::int64_t{1} << 40) + 1;  // no float has it
   dtkv_double().on_value = [](const std::string& key, std::vector<float>& value) {
     if (key != "dttrain.counts" && key != "dttrain.steps") return;
-    for (size_t i = 0; i < value.size(); i += 2) {
-      int64_t integer = 0;
+    for (std::size_t i = 0; i < value.size(); i += 2) {
+      std::int64_t integer = 0;
       std::memcpy(&integer, &value[i], sizeof integer);
       integer += kOthers;
       std::memcpy(&value[i], &integer, sizeof integer);
     }
   };
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   const auto got = fit(module, kv, iterator, {.num_epochs = 1});
   REQUIRE(got.end);
   CHECK(got.epochs[0].samples == 64);
@@ -186,29 +188,30 @@ TEST_CASE("counts and samples of an epoch are those of all workers, exact") {
 
 TEST_CASE("an augmented picture depends on seed, epoch and sample alone") {
   const auto data = digits(101, 0);
-  // Each sample's picture of an epoch, as a hash, by its place in the common order, since labels
-  // do not identify a sample.
-  using Seen = std::vector<uint64_t>;
-  const auto seen_by = [&](uint32_t world, uint32_t epoch, int times, uint64_t seed = 5) {
+  // Each sample's picture of an epoch, as a hash. The labels tell too little: by its place in the
+  // common order.
+  using Seen = std::vector<std::uint64_t>;
+  const auto seen_by = [&](std::uint32_t world, std::uint32_t epoch, int times,
+                           std::uint64_t seed = 5) {
     auto kv = new_store();
-    std::vector<std::vector<std::vector<uint64_t>>> steps(world);
-    for (uint32_t rank = 0; rank < world; ++rank) {
+    std::vector<std::vector<std::vector<std::uint64_t>>> steps(world);
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
       dtkv_double().boundaries = {view(rank, world, 0, 1)};
       dtkv_view now{};
       REQUIRE(dtkv_epoch_boundary(kv.get(), 0, &now) == DTKV_OK);
-      dt::DatasetIterator iterator(data, {.global = 10, .seed = seed, .augment = true});
+      dt::train::DatasetIterator iterator(data, {.global = 10, .seed = seed, .augment = true});
       const auto iterators = iterator.get_data_iterator(kv);
       for (int i = 0; i < times; ++i) {  // begun again, as after a rollback
         steps[rank].clear();
         if (i + 1 < times) iterators.train->begin(epoch + 1);
         iterators.train->begin(epoch);
-        for (dt::DataBatch batch; iterators.train->next(batch);) {
+        for (dt::train::DataBatch batch; iterators.train->next(batch);) {
           auto& step = steps[rank].emplace_back();
-          const size_t size = batch.size() == 0 ? 0 : batch.data.size() / batch.size();
-          for (uint32_t s = 0; s < batch.size(); ++s) {
-            uint64_t hash = 14695981039346656037U;
-            for (size_t k = 0; k < size; ++k) {
-              const auto bits = std::bit_cast<uint32_t>(batch.data[s * size + k]);
+          const std::size_t size = batch.size() == 0 ? 0 : batch.data.size() / batch.size();
+          for (std::uint32_t s = 0; s < batch.size(); ++s) {
+            std::uint64_t hash = 14695981039346656037U;
+            for (std::size_t k = 0; k < size; ++k) {
+              const auto bits = std::bit_cast<std::uint32_t>(batch.data[s * size + k]);
               hash = (hash ^ bits) * 1099511628211U;
             }
             step.push_back(hash);
@@ -217,7 +220,7 @@ TEST_CASE("an augmented picture depends on seed, epoch and sample alone") {
       }
     }
     Seen seen;
-    for (size_t step = 0; step < steps[0].size(); ++step)
+    for (std::size_t step = 0; step < steps[0].size(); ++step)
       for (const auto& of_rank : steps)
         seen.insert(seen.end(), of_rank[step].begin(), of_rank[step].end());
     return seen;
@@ -233,14 +236,14 @@ TEST_CASE("an augmented picture depends on seed, epoch and sample alone") {
 }
 
 TEST_CASE("ResNet-20 with shortcuts of option A has the published 0.27 million parameters") {
-  const auto network = dt::make_network({.name = "resnet",
-                                         .num_layers = 20,
-                                         .channels = 3,
-                                         .height = 32,
-                                         .width = 32,
-                                         .classes = 10});
+  const auto network = dt::train::make_network({.name = "resnet",
+                                                .num_layers = 20,
+                                                .channels = 3,
+                                                .height = 32,
+                                                .width = 32,
+                                                .classes = 10});
   REQUIRE(network);
-  CHECK(dt::Module(*network).num_parameters() == 269'722);
+  CHECK(dt::train::Module(*network).num_parameters() == 269'722);
 }
 
 TEST_CASE("iterators are rebuilt when the world changed, and only then") {
@@ -252,9 +255,9 @@ TEST_CASE("iterators are rebuilt when the world changed, and only then") {
                               view(0, 3, 3, 0), view(1, 2, 4, 1)};
   const auto got = fit(module, kv, recorder, {.num_epochs = 5});
   REQUIRE(got.end);
-  using Asked = std::vector<std::pair<uint32_t, uint32_t>>;
+  using Asked = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
   CHECK(recorder.asked == Asked{{0, 2}, {0, 3}, {1, 2}});
-  CHECK(dtkv_double().asked == std::vector<uint32_t>{0, 1, 2, 3, 4});
+  CHECK(dtkv_double().asked == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
   CHECK(got.epochs[1].samples == 32);
   CHECK(got.epochs[4].num_workers == 2);
 }
@@ -278,7 +281,7 @@ TEST_CASE("the weights are pulled after every boundary, before the first step") 
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(16, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   REQUIRE(fit(module, kv, iterator, {.num_epochs = 2}).end);
   const auto& calls = dtkv_double().calls;
   auto at = calls.begin();
@@ -294,7 +297,7 @@ TEST_CASE("gradients leave last layer first, the first layer with the highest pr
   auto kv = new_store();
   auto module = new_module("lenet");
   const auto data = digits(8, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   REQUIRE(fit(module, kv, iterator, {.num_epochs = 1}).end);
   const auto& calls = dtkv_double().calls;
   CHECK(std::ranges::find(calls, "push fc2.weight") <
@@ -311,7 +314,7 @@ TEST_CASE("overlap changes no bit of the weights, and no array while the kvstore
   for (const bool overlap : {true, false}) {
     auto kv = new_store();
     auto module = new_module(name);
-    dt::DatasetIterator iterator(data, {.per_worker = 8});
+    dt::train::DatasetIterator iterator(data, {.per_worker = 8});
     REQUIRE(fit(module, kv, iterator, {.num_epochs = 2, .overlap = overlap}).end);
     CHECK(dtkv_double().under_way == 0);
     CHECK(dtkv_double().touched == 0);
@@ -325,12 +328,14 @@ TEST_CASE(
   auto kv = new_store();
   auto module = new_module("lenet");
   const auto data = digits(16, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
-  std::vector<size_t> under_way;
-  dt::FitOptions options{.num_epochs = 1, .overlap = false};
-  options.on_batch_end = [&](const dt::BatchEnd&) { under_way.push_back(dtkv_double().under_way); };
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
+  std::vector<std::size_t> under_way;
+  dt::train::FitOptions options{.num_epochs = 1, .overlap = false};
+  options.on_batch_end = [&](const dt::train::BatchEnd&) {
+    under_way.push_back(dtkv_double().under_way);
+  };
   REQUIRE(fit(module, kv, iterator, options).end);
-  CHECK(under_way == std::vector<size_t>{0, 0});
+  CHECK(under_way == std::vector<std::size_t>{0, 0});
   const auto& calls = dtkv_double().calls;
   const auto pushed = std::ranges::find(calls, "push conv1.weight");
   CHECK(pushed < std::ranges::find(calls, "push fc2.weight"));  // wanted first, sent first
@@ -341,9 +346,9 @@ TEST_CASE("a checkpoint made while weights are on their way has the new ones") {
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(8, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
-  dt::FitOptions options{.num_epochs = 1};
-  options.on_batch_end = [&](const dt::BatchEnd&) {
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::FitOptions options{.num_epochs = 1};
+  options.on_batch_end = [&](const dt::train::BatchEnd&) {
     CHECK(dtkv_double().under_way > 0);
     REQUIRE(module.save((folder.path / "early").string()));
   };
@@ -356,11 +361,11 @@ TEST_CASE("told to leave, fit pushes nothing more and says so") {
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(16, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   dtkv_double().boundaries = {view(0, 2, 0, 0), {DTKV_LEAVE, {}}};
   const auto got = fit(module, kv, iterator, {.num_epochs = 5});
   REQUIRE(got.end);
-  CHECK(*got.end == dt::FitEnd::kLeft);
+  CHECK(*got.end == dt::train::FitEnd::kLeft);
   CHECK(dtkv_double().calls.back() == "boundary");
   CHECK(got.epochs.size() == 1);
 }
@@ -369,10 +374,10 @@ TEST_CASE("servers lost in mid-epoch: on from the next boundary, with its epoch 
   Folder folder;
   const bool overlap = GENERATE(true, false);
   const auto data = digits(24, 8);
-  const auto weights = [&](size_t lost_after, const std::string& name) {
+  const auto weights = [&](std::size_t lost_after, const std::string& name) {
     auto kv = new_store();
     auto module = new_module("lenet");
-    dt::DatasetIterator iterator(data, {.per_worker = 8});
+    dt::train::DatasetIterator iterator(data, {.per_worker = 8});
     // The double keeps its values, so nothing may be learnt before the servers are lost.
     dtkv_double().servers_lost_after = lost_after;
     auto again = view(0, 1, 0, 0);
@@ -380,7 +385,7 @@ TEST_CASE("servers lost in mid-epoch: on from the next boundary, with its epoch 
     if (lost_after > 0) dtkv_double().boundaries = {view(0, 1, 0, 0), again};
     const auto got = fit(module, kv, iterator, {.num_epochs = 2, .overlap = overlap});
     REQUIRE(got.end);
-    CHECK(*got.end == dt::FitEnd::kFinished);
+    CHECK(*got.end == dt::train::FitEnd::kFinished);
     CHECK(got.epochs.size() == 2);
     CHECK(dtkv_double().under_way == 0);
     CHECK(std::ranges::count(got.lines, "Epoch[0] Servers were lost: it begins again") ==
@@ -388,8 +393,8 @@ TEST_CASE("servers lost in mid-epoch: on from the next boundary, with its epoch 
     REQUIRE(module.save((folder.path / name).string()));
     return dtkv_double().asked;
   };
-  CHECK(weights(0, "undisturbed") == std::vector<uint32_t>{0, 1});
-  CHECK(weights(1, "lost") == std::vector<uint32_t>{0, 0, 1});
+  CHECK(weights(0, "undisturbed") == std::vector<std::uint32_t>{0, 1});
+  CHECK(weights(1, "lost") == std::vector<std::uint32_t>{0, 0, 1});
   CHECK(bytes_of(folder.path / "lost") == bytes_of(folder.path / "undisturbed"));
 }
 
@@ -397,7 +402,7 @@ TEST_CASE("a boundary that fails ends fit with the library's sentence") {
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(16, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   dtkv_double().boundaries = {{DTKV_UNAVAILABLE, {}}};
   const auto got = fit(module, kv, iterator, {.num_epochs = 5});
   REQUIRE_FALSE(got.end);
@@ -408,27 +413,28 @@ TEST_CASE("an empty share of a step is pushed with no samples and the common ste
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(9, 0);
-  // Two workers, four samples a step: the third step has one sample, and rank 0 has none.
-  dt::DatasetIterator iterator(data, {.per_worker = 2});
+  // Two workers, four samples a step: the third step has one sample, and rank 0 none of it.
+  dt::train::DatasetIterator iterator(data, {.per_worker = 2});
   dtkv_double().boundaries = {view(0, 2, 0, 0)};
   REQUIRE(fit(module, kv, iterator, {.num_epochs = 1}).end);
-  std::vector<uint64_t> samples;
+  std::vector<std::uint64_t> samples;
   for (const auto& push : dtkv_double().pushes) {
     if (push.learning_rate != 0) {  // the mlp is one bucket
       samples.push_back(push.samples);
       CHECK(push.step == samples.size() - 1);
     }
   }
-  CHECK(samples == std::vector<uint64_t>{2, 2, 0});
+  CHECK(samples == std::vector<std::uint64_t>{2, 2, 0});
 }
 
 TEST_CASE("the learning rate follows the world smoothly and stays there") {
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(64, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 4});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 4});
   dtkv_double().boundaries = {view(0, 1, 0, 0), view(0, 2, 1, 1), view(0, 2, 2, 0)};
-  dt::FitOptions options{.num_epochs = 3, .learning_rate = {.rate = 0.1F, .smooth_steps = 4}};
+  dt::train::FitOptions options{.num_epochs = 3,
+                                .learning_rate = {.rate = 0.1F, .smooth_steps = 4}};
   REQUIRE(fit(module, kv, iterator, options).end);
   std::vector<float> rates;  // of epochs 1 and 2
   for (const auto& push : dtkv_double().pushes) {
@@ -448,11 +454,11 @@ TEST_CASE("a module goes on from its checkpoint with the same weights") {
   auto kv = new_store();
   auto module = new_module("resnet");
   const auto data = digits(16, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   const auto got = fit(module, kv, iterator, {.num_epochs = 2, .model_prefix = prefix});
   REQUIRE(got.end);
-  const auto second = dt::checkpoint_path(prefix, 2);
-  CHECK(fs::exists(dt::checkpoint_path(prefix, 1)));
+  const auto second = dt::train::checkpoint_path(prefix, 2);
+  CHECK(fs::exists(dt::train::checkpoint_path(prefix, 1)));
   CHECK(std::ranges::count(got.lines, "Saved checkpoint to \"" + second.string() + "\"") == 1);
 
   auto other = new_module("resnet", 9);
@@ -474,7 +480,7 @@ TEST_CASE("only the lead worker writes checkpoints") {
   auto kv = new_store();
   auto module = new_module("mlp");
   const auto data = digits(16, 0);
-  dt::DatasetIterator iterator(data, {.per_worker = 8});
+  dt::train::DatasetIterator iterator(data, {.per_worker = 8});
   dtkv_double().boundaries = {view(1, 2, 0, 0)};
   REQUIRE(
       fit(module, kv, iterator, {.num_epochs = 1, .model_prefix = (folder.path / "net").string()})
@@ -483,7 +489,7 @@ TEST_CASE("only the lead worker writes checkpoints") {
 }
 
 TEST_CASE("networks that cannot be are refused by name") {
-  CHECK_FALSE(dt::make_network({.name = "vgg"}));
-  CHECK_FALSE(dt::make_network({.name = "resnet", .num_layers = 21}));
-  CHECK_FALSE(dt::make_network({.name = "lenet", .height = 8}));
+  CHECK_FALSE(dt::train::make_network({.name = "vgg"}));
+  CHECK_FALSE(dt::train::make_network({.name = "resnet", .num_layers = 21}));
+  CHECK_FALSE(dt::train::make_network({.name = "lenet", .height = 8}));
 }

@@ -8,16 +8,16 @@
 
 #include "trainer/data/random.h"
 
-namespace dt {
+namespace dt::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint32_t kIdxImages = 0x803;  // unsigned bytes, 3 dimensions
-constexpr uint32_t kIdxLabels = 0x801;  // unsigned bytes, 1 dimension
+constexpr std::uint32_t kIdxImages = 0x803;  // unsigned bytes, 3 dimensions
+constexpr std::uint32_t kIdxLabels = 0x801;  // unsigned bytes, 1 dimension
 /// No data set of this kind is near this; a wrong header must not take all memory.
-constexpr uint64_t kMaxBytes = uint64_t{1} << 30U;
-constexpr size_t kCifarRecord = 1 + 3 * 32 * 32;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
+constexpr std::size_t kCifarRecord = 1 + 3 * 32 * 32;
 
 struct GzClose {
   void operator()(gzFile_s* file) const { gzclose(file); }
@@ -35,10 +35,10 @@ class Reader {
   }
 
   /// Fills `out` wholly or fails.
-  Result<void> read(std::span<uint8_t> out) {
-    size_t done = 0;
+  Result<void> read(std::span<std::uint8_t> out) {
+    std::size_t done = 0;
     while (done < out.size()) {
-      const auto want = static_cast<unsigned>(std::min<size_t>(out.size() - done, 1U << 30U));
+      const auto want = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1U << 30U));
       const int got = gzread(file_.get(), out.data() + done, want);
       if (got < 0) return corrupt();
       if (got == 0) {
@@ -49,23 +49,23 @@ class Reader {
                     "{}: ends after {} bytes where {} more were promised; fetch it again", name_,
                     read_ + done, out.size() - done);
       }
-      done += static_cast<size_t>(got);
+      done += static_cast<std::size_t>(got);
     }
     read_ += done;
     return {};
   }
 
-  Result<uint32_t> big_endian() {
-    std::array<uint8_t, 4> b{};
+  Result<std::uint32_t> big_endian() {
+    std::array<std::uint8_t, 4> b{};
     if (auto ok = read(b); !ok) return tl::unexpected(ok.error());
-    return static_cast<uint32_t>(b[0]) << 24U | static_cast<uint32_t>(b[1]) << 16U |
-           static_cast<uint32_t>(b[2]) << 8U | b[3];
+    return static_cast<std::uint32_t>(b[0]) << 24U | static_cast<std::uint32_t>(b[1]) << 16U |
+           static_cast<std::uint32_t>(b[2]) << 8U | b[3];
   }
 
   /// Everything up to the end, at most kMaxBytes.
-  Result<std::vector<uint8_t>> rest() {
-    std::vector<uint8_t> all;
-    std::array<uint8_t, 1U << 16U> piece;
+  Result<std::vector<std::uint8_t>> rest() {
+    std::vector<std::uint8_t> all;
+    std::array<std::uint8_t, 1U << 16U> piece;
     for (;;) {
       const int got = gzread(file_.get(), piece.data(), piece.size());
       int code = Z_OK;
@@ -81,7 +81,7 @@ class Reader {
 
   /// Fails if anything is left.
   Result<void> end() {
-    uint8_t byte = 0;
+    std::uint8_t byte = 0;
     const int got = gzread(file_.get(), &byte, 1);
     if (got < 0) return corrupt();
     if (got > 0) {
@@ -105,16 +105,16 @@ class Reader {
 
   GzHandle file_;
   std::string name_;
-  size_t read_ = 0;
+  std::size_t read_ = 0;
 };
 
 /// The reader behind the header, and the header's dimensions.
 struct IdxFile {
   Reader reader;
-  std::vector<uint32_t> dimensions;
+  std::vector<std::uint32_t> dimensions;
 };
 
-Result<IdxFile> open_idx(const fs::path& path, uint32_t magic, size_t dimensions) {
+Result<IdxFile> open_idx(const fs::path& path, std::uint32_t magic, std::size_t dimensions) {
   auto reader = Reader::open(path);
   if (!reader) return tl::unexpected(reader.error());
   auto found = reader->big_endian();
@@ -125,8 +125,8 @@ Result<IdxFile> open_idx(const fs::path& path, uint32_t magic, size_t dimensions
                 magic == kIdxImages ? "image" : "label", *found, magic);
   }
   IdxFile file{std::move(*reader), {}};
-  uint64_t bytes = 1;
-  for (size_t i = 0; i < dimensions; ++i) {
+  std::uint64_t bytes = 1;
+  for (std::size_t i = 0; i < dimensions; ++i) {
     auto n = file.reader.big_endian();
     if (!n) return tl::unexpected(n.error());
     // Checked one by one: the product of three 32-bit numbers overflows.
@@ -160,7 +160,7 @@ Result<Dataset> mnist_of(const fs::path& folder, const std::string& prefix) {
 }
 
 /// 5x7 pictures of the digits, a row in the low five bits of each byte, leftmost bit highest.
-constexpr std::array<std::array<uint8_t, 7>, 10> kGlyphs{{
+constexpr std::array<std::array<std::uint8_t, 7>, 10> kGlyphs{{
     {0x0e, 0x11, 0x11, 0x11, 0x11, 0x11, 0x0e},
     {0x04, 0x0c, 0x04, 0x04, 0x04, 0x04, 0x0e},
     {0x0e, 0x11, 0x01, 0x02, 0x04, 0x08, 0x1f},
@@ -174,11 +174,12 @@ constexpr std::array<std::array<uint8_t, 7>, 10> kGlyphs{{
 }};
 
 /// The glyph's ink at a point between its cells, 0..1, bilinear.
-double ink(const std::array<uint8_t, 7>& glyph, double x, double y) {
+double ink(const std::array<std::uint8_t, 7>& glyph, double x, double y) {
   const auto cell = [&](int column, int row) {
     if (column < 0 || column > 4 || row < 0 || row > 6) return 0.0;
-    return (glyph[static_cast<size_t>(row)] >> static_cast<unsigned>(4 - column) & 1U) != 0 ? 1.0
-                                                                                            : 0.0;
+    return (glyph[static_cast<std::size_t>(row)] >> static_cast<unsigned>(4 - column) & 1U) != 0
+               ? 1.0
+               : 0.0;
   };
   const double left = std::floor(x);
   const double top = std::floor(y);
@@ -190,7 +191,7 @@ double ink(const std::array<uint8_t, 7>& glyph, double x, double y) {
          fy * ((1 - fx) * cell(c, r + 1) + fx * cell(c + 1, r + 1));
 }
 
-void draw(uint8_t digit, Random& random, uint8_t* out) {
+void draw(std::uint8_t digit, Random& random, std::uint8_t* out) {
   constexpr int kSide = 28;
   const double scale_x = random.uniform(2.4, 3.6);  // pixels a cell
   const double scale_y = random.uniform(2.4, 3.2);
@@ -205,7 +206,7 @@ void draw(uint8_t digit, Random& random, uint8_t* out) {
       const double sharp =
           std::clamp(1.6 * ink(kGlyphs[digit], dx / scale_x + 2, dy / scale_y + 3) - 0.3, 0.0, 1.0);
       const double noise = random.uniform(-24, 24);
-      *out++ = static_cast<uint8_t>(std::clamp(sharp * brightness + noise, 0.0, 255.0));
+      *out++ = static_cast<std::uint8_t>(std::clamp(sharp * brightness + noise, 0.0, 255.0));
     }
   }
 }
@@ -217,13 +218,13 @@ void set_mnist_scale(Dataset& set) {
 
 }  // namespace
 
-void Dataset::normalised(uint32_t i, float* out) const {
+void Dataset::normalised(std::uint32_t i, float* out) const {
   const auto bytes = image(i);
-  const size_t plane = size_t{height} * width;
-  for (size_t channel = 0; channel < channels; ++channel) {
+  const std::size_t plane = std::size_t{height} * width;
+  for (std::size_t channel = 0; channel < channels; ++channel) {
     const float scale = 1.0F / (255.0F * deviation[channel]);
     const float shift = mean[channel] / deviation[channel];
-    for (size_t p = channel * plane; p < (channel + 1) * plane; ++p) {
+    for (std::size_t p = channel * plane; p < (channel + 1) * plane; ++p) {
       out[p] = static_cast<float>(bytes[p]) * scale - shift;
     }
   }
@@ -250,7 +251,7 @@ Result<Dataset> read_mnist(const fs::path& images, const fs::path& labels) {
     if (auto ok = file->read(bytes); !ok) return tl::unexpected(ok.error());
     if (auto ok = file->end(); !ok) return tl::unexpected(ok.error());
   }
-  if (std::ranges::any_of(set.labels, [](uint8_t label) { return label > 9; })) {
+  if (std::ranges::any_of(set.labels, [](std::uint8_t label) { return label > 9; })) {
     return fail(ErrorKind::kInvalid, "{}: has labels above 9", labels.string());
   }
   return set;
@@ -272,7 +273,7 @@ Result<Dataset> read_cifar10(const std::vector<fs::path>& files) {
                   "{}: {} bytes are not a whole number of CIFAR-10 records of {} bytes",
                   path.string(), bytes->size(), kCifarRecord);
     }
-    for (size_t at = 0; at < bytes->size(); at += kCifarRecord) {
+    for (std::size_t at = 0; at < bytes->size(); at += kCifarRecord) {
       const auto* record = bytes->data() + at;
       if (*record > 9) {
         return fail(ErrorKind::kInvalid, "{}: record {} has label {}, above 9", path.string(),
@@ -312,15 +313,15 @@ Result<DataPair> load_cifar10(const fs::path& folder) {
   return DataPair{std::move(*train), std::move(*test), "CIFAR-10 in " + folder.string()};
 }
 
-Dataset generate_digits(uint32_t count, uint64_t seed) {
+Dataset generate_digits(std::uint32_t count, std::uint64_t seed) {
   Dataset set;
   set.height = set.width = 28;
   set_mnist_scale(set);
   set.labels.resize(count);
   set.pixels.resize(count * set.image_size());
   Random random(seed);
-  for (uint32_t i = 0; i < count; ++i) {
-    set.labels[i] = static_cast<uint8_t>(random.below(10));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    set.labels[i] = static_cast<std::uint8_t>(random.below(10));
     draw(set.labels[i], random, set.pixels.data() + i * set.image_size());
   }
   return set;
@@ -338,4 +339,4 @@ Result<DataPair> load_data(std::string_view kind, const fs::path& folder) {
   return fail(ErrorKind::kInvalid, "unknown data set {}: mnist, cifar10 or generated", kind);
 }
 
-}  // namespace dt
+}  // namespace dt::train

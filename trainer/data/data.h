@@ -13,27 +13,27 @@
 
 #include "core/base/result.h"
 
-namespace dt {
+namespace dt::train {
 
 /// Pictures of one size as bytes, channel by channel, row by row, with a label 0..classes-1 each.
 struct Dataset {
-  uint32_t channels = 1;
-  uint32_t height = 0;
-  uint32_t width = 0;
-  uint32_t classes = 10;
+  std::uint32_t channels = 1;
+  std::uint32_t height = 0;
+  std::uint32_t width = 0;
+  std::uint32_t classes = 10;
   /// Of the channels, on the scale 0..1: what normalising subtracts and divides by.
   std::array<float, 3> mean{};
   std::array<float, 3> deviation{1.0F, 1.0F, 1.0F};
-  std::vector<uint8_t> pixels;
-  std::vector<uint8_t> labels;
+  std::vector<std::uint8_t> pixels;
+  std::vector<std::uint8_t> labels;
 
-  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(labels.size()); }
-  [[nodiscard]] size_t image_size() const { return size_t{channels} * height * width; }
-  [[nodiscard]] std::span<const uint8_t> image(uint32_t i) const {
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(labels.size()); }
+  [[nodiscard]] std::size_t image_size() const { return std::size_t{channels} * height * width; }
+  [[nodiscard]] std::span<const std::uint8_t> image(std::uint32_t i) const {
     return std::span(pixels).subspan(i * image_size(), image_size());
   }
   /// Writes picture i, normalised, to `out` (image_size() floats).
-  void normalised(uint32_t i, float* out) const;
+  void normalised(std::uint32_t i, float* out) const;
 };
 
 /// What a training run needs.
@@ -56,10 +56,10 @@ struct DataPair {
 
 /// MNIST-like digits (28x28, white on black), moved, scaled, slanted and made noisy at random.
 /// The same count and seed give the same bytes.
-[[nodiscard]] Dataset generate_digits(uint32_t count, uint64_t seed);
+[[nodiscard]] Dataset generate_digits(std::uint32_t count, std::uint64_t seed);
 
 /// `kind` is mnist, cifar10 or generated; the folder is not used for the last.
 [[nodiscard]] Result<DataPair> load_data(std::string_view kind,
                                          const std::filesystem::path& folder);
 
-}  // namespace dt
+}  // namespace dt::train

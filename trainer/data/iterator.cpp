@@ -2,24 +2,24 @@
 
 #include <algorithm>
 
-namespace dt {
+namespace dt::train {
 namespace {
 
-constexpr uint32_t kEvalBatch = 256;
+constexpr std::uint32_t kEvalBatch = 256;
 constexpr int kMove = 4;  // pixels, as usual for CIFAR-10
 
 /// The picture moved by (dx, dy) and perhaps mirrored; what comes in at the edge is 0, the mean.
-void moved(const std::array<uint32_t, 3>& shape, int dx, int dy, bool mirror, const float* from,
-           float* to) {
+void moved(const std::array<std::uint32_t, 3>& shape, int dx, int dy, bool mirror,
+           const float* from, float* to) {
   const auto [channels, height, width] = shape;
-  for (uint32_t c = 0; c < channels; ++c) {
-    for (uint32_t y = 0; y < height; ++y) {
-      for (uint32_t x = 0; x < width; ++x) {
-        const auto sx = static_cast<int64_t>(mirror ? width - 1 - x : x) + dx;
-        const auto sy = static_cast<int64_t>(y) + dy;
+  for (std::uint32_t c = 0; c < channels; ++c) {
+    for (std::uint32_t y = 0; y < height; ++y) {
+      for (std::uint32_t x = 0; x < width; ++x) {
+        const auto sx = static_cast<std::int64_t>(mirror ? width - 1 - x : x) + dx;
+        const auto sy = static_cast<std::int64_t>(y) + dy;
         const bool inside = sx >= 0 && sx < width && sy >= 0 && sy < height;
-        const auto row = size_t{c} * height + static_cast<size_t>(sy);
-        *to++ = inside ? from[row * width + static_cast<size_t>(sx)] : 0.0F;
+        const auto row = std::size_t{c} * height + static_cast<std::size_t>(sy);
+        *to++ = inside ? from[row * width + static_cast<std::size_t>(sx)] : 0.0F;
       }
     }
   }
@@ -27,7 +27,7 @@ void moved(const std::array<uint32_t, 3>& shape, int dx, int dy, bool mirror, co
 
 /// What a picture looks like in an epoch is drawn from this alone: whoever shows it, and however
 /// often the epoch begins.
-Random random_of(uint64_t seed, uint32_t epoch, uint32_t sample) {
+Random random_of(std::uint64_t seed, std::uint32_t epoch, std::uint32_t sample) {
   return Random(Random(Random(seed).next() ^ epoch).next() ^ sample);
 }
 
@@ -40,7 +40,7 @@ class DatasetPart final : public BatchIterator {
         augment_(augment),
         plain_(set.image_size()) {}
 
-  void begin(uint32_t epoch) override {
+  void begin(std::uint32_t epoch) override {
     sampler_.begin(epoch);
     epoch_ = epoch;
     step_ = 0;
@@ -52,7 +52,7 @@ class DatasetPart final : public BatchIterator {
     batch.shape = {set_.channels, set_.height, set_.width};
     batch.data.resize(samples.size() * set_.image_size());
     batch.labels.resize(samples.size());
-    for (size_t i = 0; i < samples.size(); ++i) {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
       float* to = batch.data.data() + i * set_.image_size();
       batch.labels[i] = set_.labels[samples[i]];
       if (!augment_) {
@@ -71,17 +71,17 @@ class DatasetPart final : public BatchIterator {
  private:
   const Dataset& set_;
   Sampler sampler_;
-  uint64_t seed_;
+  std::uint64_t seed_;
   bool augment_;
   std::vector<float> plain_;
-  uint32_t epoch_ = 0;
-  uint32_t step_ = 0;
+  std::uint32_t epoch_ = 0;
+  std::uint32_t step_ = 0;
 };
 
 }  // namespace
 
 DataIterators DatasetIterator::get_data_iterator(const dtkv::KVStore& kv) {
-  const uint32_t world = kv.num_workers();
+  const std::uint32_t world = kv.num_workers();
   const SamplerOptions train{
       .samples = data_.train.size(),
       .per_epoch = options_.per_epoch,
@@ -98,4 +98,4 @@ DataIterators DatasetIterator::get_data_iterator(const dtkv::KVStore& kv) {
           std::make_unique<DatasetPart>(data_.test, eval, false)};
 }
 
-}  // namespace dt
+}  // namespace dt::train

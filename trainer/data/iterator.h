@@ -11,15 +11,15 @@
 #include "trainer/data/data.h"
 #include "trainer/data/sampler.h"
 
-namespace dt {
+namespace dt::train {
 
 /// What one worker takes in one step. No samples: the worker makes the step with the others but
 /// adds nothing to it.
 struct DataBatch {
-  std::array<uint32_t, 3> shape{};  ///< Of one sample: channels, height, width.
-  std::vector<float> data;          ///< Sample after sample.
-  std::vector<int64_t> labels;      ///< One for each sample.
-  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(labels.size()); }
+  std::array<std::uint32_t, 3> shape{};  ///< Of one sample: channels, height, width.
+  std::vector<float> data;               ///< Sample after sample.
+  std::vector<std::int64_t> labels;      ///< One for each sample.
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(labels.size()); }
 };
 
 /// This worker's part of an epoch, batch by batch.
@@ -27,7 +27,7 @@ class BatchIterator {
  public:
   virtual ~BatchIterator() = default;
   /// Goes to the beginning of an epoch.
-  virtual void begin(uint32_t epoch) = 0;
+  virtual void begin(std::uint32_t epoch) = 0;
   /// The next batch; false at the epoch's end. Workers need not have equally many.
   virtual bool next(DataBatch& batch) = 0;
 };
@@ -47,10 +47,11 @@ class BaseDataIterator {
 };
 
 struct BatchOptions {
-  uint32_t per_worker = 64;  ///< Samples a step of one worker; the whole batch follows the world.
-  uint32_t global = 0;       ///< If not 0: samples a step of all together, instead.
-  uint32_t per_epoch = 0;    ///< Samples of an epoch; 0: all.
-  uint64_t seed = 1;         ///< Of the order and of augmentation; the same on all workers.
+  std::uint32_t per_worker =
+      64;                    ///< Samples a step of one worker; the whole batch follows the world.
+  std::uint32_t global = 0;  ///< If not 0: samples a step of all together, instead.
+  std::uint32_t per_epoch = 0;  ///< Samples of an epoch; 0: all.
+  std::uint64_t seed = 1;       ///< Of the order and of augmentation; the same on all workers.
   /// Training pictures moved by up to 4 pixels and mirrored, as seed, epoch and sample alone say:
   /// however many workers there are, and after a rollback as before.
   bool augment = false;
@@ -68,4 +69,4 @@ class DatasetIterator final : public BaseDataIterator {
   BatchOptions options_;
 };
 
-}  // namespace dt
+}  // namespace dt::train

@@ -8,21 +8,21 @@
 #include <numeric>
 #include <vector>
 
-namespace dt {
+namespace dt::train {
 
 /// splitmix64.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
+  explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
     z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
     z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
     return z ^ (z >> 31U);
   }
   /// In [0, n); n > 0. The bias of the remainder is far below what training could notice.
-  uint64_t below(uint64_t n) { return next() % n; }
+  std::uint64_t below(std::uint64_t n) { return next() % n; }
   /// In [0, 1).
   double uniform() { return static_cast<double>(next() >> 11U) * 0x1p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
@@ -33,16 +33,16 @@ class Random {
   }
 
  private:
-  uint64_t state_;
+  std::uint64_t state_;
 };
 
 /// 0..n-1 in an order that depends on `seed` alone.
-[[nodiscard]] inline std::vector<uint32_t> shuffled(uint32_t n, uint64_t seed) {
-  std::vector<uint32_t> order(n);
+[[nodiscard]] inline std::vector<std::uint32_t> shuffled(std::uint32_t n, std::uint64_t seed) {
+  std::vector<std::uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0U);
   Random random(seed);
-  for (uint32_t i = n; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  for (std::uint32_t i = n; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
   return order;
 }
 
-}  // namespace dt
+}  // namespace dt::train

@@ -9,29 +9,29 @@
 #include "core/base/result.h"
 #include "trainer/data/random.h"
 
-namespace dt {
+namespace dt::train {
 
 struct Range {
-  uint32_t begin = 0;
-  uint32_t end = 0;
-  [[nodiscard]] uint32_t size() const { return end - begin; }
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
 /// Part k of n of `count` things in a row. All parts together are everything, once; their sizes
 /// differ by at most one, and where count < n some are empty.
-[[nodiscard]] constexpr Range part_of(uint32_t count, uint32_t k, uint32_t n) {
-  const auto edge = [&](uint64_t i) { return static_cast<uint32_t>(count * i / n); };
-  return {edge(k), edge(uint64_t{k} + 1)};
+[[nodiscard]] constexpr Range part_of(std::uint32_t count, std::uint32_t k, std::uint32_t n) {
+  const auto edge = [&](std::uint64_t i) { return static_cast<std::uint32_t>(count * i / n); };
+  return {edge(k), edge(std::uint64_t{k} + 1)};
 }
 
 /// What one worker's share of an epoch depends on; all workers must agree on all but `rank`.
 struct SamplerOptions {
-  uint32_t samples = 0;       ///< Of the data set.
-  uint32_t per_epoch = 0;     ///< Samples in one epoch; 0 or more than there are: all.
-  uint32_t global_batch = 1;  ///< Samples of one step, all workers together.
-  uint32_t rank = 0;
-  uint32_t world = 1;
-  uint64_t seed = 0;
+  std::uint32_t samples = 0;       ///< Of the data set.
+  std::uint32_t per_epoch = 0;     ///< Samples in one epoch; 0 or more than there are: all.
+  std::uint32_t global_batch = 1;  ///< Samples of one step, all workers together.
+  std::uint32_t rank = 0;
+  std::uint32_t world = 1;
+  std::uint64_t seed = 0;
   bool shuffle = true;
 };
 
@@ -48,7 +48,7 @@ class Sampler {
   }
 
   /// Takes up the order of an epoch.
-  void begin(uint32_t epoch) {
+  void begin(std::uint32_t epoch) {
     if (!options_.shuffle) {
       if (order_.empty()) {
         order_.resize(options_.samples);
@@ -59,23 +59,23 @@ class Sampler {
     order_ = shuffled(options_.samples, options_.seed * 1'000'003 + epoch);
   }
 
-  [[nodiscard]] uint32_t steps() const {
+  [[nodiscard]] std::uint32_t steps() const {
     return (count_ + options_.global_batch - 1) / options_.global_batch;
   }
 
   /// This worker's samples of a step; empty beyond the last. Valid until the next begin().
-  [[nodiscard]] std::span<const uint32_t> batch(uint32_t step) const {
+  [[nodiscard]] std::span<const std::uint32_t> batch(std::uint32_t step) const {
     if (step >= steps()) return {};
-    const uint32_t first = step * options_.global_batch;
-    const uint32_t whole = std::min(options_.global_batch, count_ - first);
+    const std::uint32_t first = step * options_.global_batch;
+    const std::uint32_t whole = std::min(options_.global_batch, count_ - first);
     const Range mine = part_of(whole, options_.rank, options_.world);
     return std::span(order_).subspan(first + mine.begin, mine.size());
   }
 
  private:
   SamplerOptions options_;
-  uint32_t count_ = 0;
-  std::vector<uint32_t> order_;
+  std::uint32_t count_ = 0;
+  std::vector<std::uint32_t> order_;
 };
 
-}  // namespace dt
+}  // namespace dt::train

@@ -60,24 +60,24 @@ For tests; the last six concern --victim only:
 )";
 
 struct Options {
-  uint32_t epochs = 3;
-  uint32_t batch = 32;
-  uint32_t global_batch = 0;
-  uint32_t steps_per_epoch = 0;
-  uint32_t samples = 2000;
+  std::uint32_t epochs = 3;
+  std::uint32_t batch = 32;
+  std::uint32_t global_batch = 0;
+  std::uint32_t steps_per_epoch = 0;
+  std::uint32_t samples = 2000;
   std::string data = "generated";
-  uint32_t hidden = 32;
+  std::uint32_t hidden = 32;
   float lr = 0.05F;
   float momentum = 0.9F;
   std::string optimizer;
-  uint64_t seed = 1;
+  std::uint64_t seed = 1;
   std::string kv_type = std::getenv("DT_AGENT_SOCKET") != nullptr ? "dist_sync" : "local";
   std::string log;
   bool hash = false;
   std::string final_weights;
   std::string victim = "all";
   double step_ms = 0;
-  uint32_t fewer_steps = 0;
+  std::uint32_t fewer_steps = 0;
   double warm_delay_s = 0;
   std::string crash_at;
   std::string hang_at;
@@ -122,7 +122,7 @@ Options parse(int argc, char** argv) {
   int index = 0;
   for (int c = 0; (c = getopt_long(argc, argv, "", names.data(), &index)) != -1;) {
     if (c != 0) std::exit(2);  // getopt has said why
-    const std::string name = names[static_cast<size_t>(index)].name;
+    const std::string name = names[static_cast<std::size_t>(index)].name;
     const auto set = [&](auto& field) {
       field = number<std::remove_reference_t<decltype(field)>>(name.c_str(), optarg);
     };
@@ -166,15 +166,15 @@ Options parse(int argc, char** argv) {
 /// are views of them.
 class Mlp {
  public:
-  Mlp(size_t inputs, size_t hidden, uint64_t seed)
+  Mlp(std::size_t inputs, std::size_t hidden, std::uint64_t seed)
       : inputs_(inputs),
         hidden_(hidden),
         values_(size()),
         gradients_(size()),
         hidden_units_(hidden) {
-    dt::Random random(seed);
-    const auto fill = [&](float* at, size_t n, double fan_in) {
-      for (size_t i = 0; i < n; ++i) {
+    dt::train::Random random(seed);
+    const auto fill = [&](float* at, std::size_t n, double fan_in) {
+      for (std::size_t i = 0; i < n; ++i) {
         at[i] = static_cast<float>(random.normal() * std::sqrt(1.0 / fan_in));
       }
     };
@@ -182,13 +182,13 @@ class Mlp {
     fill(values_.data() + part(2), hidden_ * kClasses, static_cast<double>(hidden_));
   }
 
-  static constexpr size_t kKeys = 4;
+  static constexpr std::size_t kKeys = 4;
   static constexpr std::array<const char*, kKeys> kKeyNames{"w1", "b1", "w2", "b2"};
 
   /// The parameters, or the gradients, as the kvstore wants them.
   std::array<dtkv_array, kKeys> arrays(std::vector<float>& flat) const {
     std::array<dtkv_array, kKeys> views{};
-    for (size_t k = 0; k < kKeys; ++k) {
+    for (std::size_t k = 0; k < kKeys; ++k) {
       views[k] = {flat.data() + part(k), part(k + 1) - part(k), DTKV_FLOAT32, DTKV_CPU, 0, nullptr};
     }
     return views;
@@ -199,7 +199,7 @@ class Mlp {
   void zero_gradients() { std::ranges::fill(gradients_, 0.0F); }
 
   /// Adds weight * the gradient of one sample's loss; returns the loss.
-  float learn(const float* x, size_t label, float weight) {
+  float learn(const float* x, std::size_t label, float weight) {
     std::array<float, kClasses> p{};
     const float loss = forward(x, label, p);
     float* gw1 = gradients_.data() + part(0);
@@ -208,54 +208,55 @@ class Mlp {
     float* gb2 = gradients_.data() + part(3);
     const float* w2 = values_.data() + part(2);
     p[label] -= 1.0F;
-    for (size_t c = 0; c < kClasses; ++c) p[c] *= weight;
-    for (size_t c = 0; c < kClasses; ++c) gb2[c] += p[c];
+    for (std::size_t c = 0; c < kClasses; ++c) p[c] *= weight;
+    for (std::size_t c = 0; c < kClasses; ++c) gb2[c] += p[c];
     std::vector<float>& back = hidden_units_;  // reused: unit j is read before it is replaced
-    for (size_t j = 0; j < hidden_; ++j) {
+    for (std::size_t j = 0; j < hidden_; ++j) {
       const float unit = hidden_units_[j];
       float sum = 0.0F;
-      for (size_t c = 0; c < kClasses; ++c) {
+      for (std::size_t c = 0; c < kClasses; ++c) {
         gw2[j * kClasses + c] += unit * p[c];
         sum += w2[j * kClasses + c] * p[c];
       }
       back[j] = unit > 0.0F ? sum : 0.0F;
       gb1[j] += back[j];
     }
-    for (size_t i = 0; i < inputs_; ++i) {
-      for (size_t j = 0; j < hidden_; ++j) gw1[i * hidden_ + j] += x[i] * back[j];
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      for (std::size_t j = 0; j < hidden_; ++j) gw1[i * hidden_ + j] += x[i] * back[j];
     }
     return loss;
   }
 
-  bool is_right(const float* x, size_t label) {
+  bool is_right(const float* x, std::size_t label) {
     std::array<float, kClasses> p{};
     forward(x, label, p);
-    return static_cast<size_t>(std::ranges::max_element(p) - p.begin()) == label;
+    return static_cast<std::size_t>(std::ranges::max_element(p) - p.begin()) == label;
   }
 
  private:
-  static constexpr size_t kClasses = 10;
+  static constexpr std::size_t kClasses = 10;
 
   /// Where key k begins in the flat arrays; part(kKeys) is their size.
-  size_t part(size_t k) const {
-    const std::array<size_t, kKeys> sizes{inputs_ * hidden_, hidden_, hidden_ * kClasses, kClasses};
-    size_t at = 0;
-    for (size_t i = 0; i < k; ++i) at += sizes[i];
+  std::size_t part(std::size_t k) const {
+    const std::array<std::size_t, kKeys> sizes{inputs_ * hidden_, hidden_, hidden_ * kClasses,
+                                               kClasses};
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < k; ++i) at += sizes[i];
     return at;
   }
-  size_t size() const { return part(kKeys); }
+  std::size_t size() const { return part(kKeys); }
 
-  float forward(const float* x, size_t label, std::array<float, kClasses>& p) {
+  float forward(const float* x, std::size_t label, std::array<float, kClasses>& p) {
     const float* w1 = values_.data() + part(0);
     const float* w2 = values_.data() + part(2);
     std::copy_n(values_.data() + part(1), hidden_, hidden_units_.data());
-    for (size_t i = 0; i < inputs_; ++i) {
-      for (size_t j = 0; j < hidden_; ++j) hidden_units_[j] += x[i] * w1[i * hidden_ + j];
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      for (std::size_t j = 0; j < hidden_; ++j) hidden_units_[j] += x[i] * w1[i * hidden_ + j];
     }
     for (float& unit : hidden_units_) unit = std::max(unit, 0.0F);
     std::copy_n(values_.data() + part(3), kClasses, p.data());
-    for (size_t j = 0; j < hidden_; ++j) {
-      for (size_t c = 0; c < kClasses; ++c) p[c] += hidden_units_[j] * w2[j * kClasses + c];
+    for (std::size_t j = 0; j < hidden_; ++j) {
+      for (std::size_t c = 0; c < kClasses; ++c) p[c] += hidden_units_[j] * w2[j * kClasses + c];
     }
     const float top = *std::ranges::max_element(p);
     float sum = 0.0F;
@@ -264,14 +265,14 @@ class Mlp {
     return -std::log(std::max(p[label], 1e-30F));
   }
 
-  size_t inputs_;
-  size_t hidden_;
+  std::size_t inputs_;
+  std::size_t hidden_;
   std::vector<float> values_;
   std::vector<float> gradients_;
   std::vector<float> hidden_units_;
 };
 
-int64_t now_ns() {
+std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
@@ -312,7 +313,7 @@ class Worker {
     }
     misbehave_before_first_boundary();
 
-    for (uint32_t epoch = 0; epoch < options_.epochs;) {
+    for (std::uint32_t epoch = 0; epoch < options_.epochs;) {
       try {
         if (!boundary(epoch)) return 0;
         epoch = view_.epoch;  // a newcomer learns here where the others are
@@ -340,9 +341,9 @@ class Worker {
 
   void load() {
     if (options_.data == "generated") {
-      data_.train = dt::generate_digits(options_.samples, 1);
-      data_.test = dt::generate_digits(500, 2);
-    } else if (auto data = dt::load_mnist(options_.data)) {
+      data_.train = dt::train::generate_digits(options_.samples, 1);
+      data_.test = dt::train::generate_digits(500, 2);
+    } else if (auto data = dt::train::load_mnist(options_.data)) {
       data_ = std::move(*data);
     } else {
       die(1, data.error().message);
@@ -350,7 +351,7 @@ class Worker {
   }
 
   /// False: told to leave.
-  bool boundary(uint32_t epoch) {
+  bool boundary(std::uint32_t epoch) {
     note(fmt::format("\"event\":\"boundary_enter\",\"next\":{}", epoch));
     const int code = dtkv_epoch_boundary(store_, epoch, &view_);
     if (code == DTKV_LEAVE) {
@@ -367,26 +368,28 @@ class Worker {
         "\"event\":\"boundary_leave\",\"result\":\"{}\",\"generation\":{},\"changed\":{}",
         view_.rolled_back != 0 ? "rollback" : "ok", view_.generation, view_.changed));
     pull();
-    const uint32_t global =
+    const std::uint32_t global =
         options_.global_batch != 0 ? options_.global_batch : options_.batch * view_.num_workers;
-    sampler_ = std::make_unique<dt::Sampler>(dt::SamplerOptions{.samples = data_.train.size(),
-                                                                .global_batch = global,
-                                                                .rank = view_.rank,
-                                                                .world = view_.num_workers,
-                                                                .seed = options_.seed});
+    sampler_ = std::make_unique<dt::train::Sampler>(
+        dt::train::SamplerOptions{.samples = data_.train.size(),
+                                  .global_batch = global,
+                                  .rank = view_.rank,
+                                  .world = view_.num_workers,
+                                  .seed = options_.seed});
     return true;
   }
 
-  void train(uint32_t epoch) {
+  void train(std::uint32_t epoch) {
     sampler_->begin(epoch);
-    uint32_t steps = options_.steps_per_epoch != 0 ? options_.steps_per_epoch : sampler_->steps();
+    std::uint32_t steps =
+        options_.steps_per_epoch != 0 ? options_.steps_per_epoch : sampler_->steps();
     steps -= std::min(steps, options_.fewer_steps * view_.rank);
-    for (uint32_t step = 0; step < steps; ++step) {
+    for (std::uint32_t step = 0; step < steps; ++step) {
       misbehave(epoch, step);
-      const int64_t begin = now_ns();
+      const std::int64_t begin = now_ns();
       const float loss = one_step(epoch, step);
       if (options_.step_ms > 0) {
-        const auto least = static_cast<int64_t>(options_.step_ms * 1e6);
+        const auto least = static_cast<std::int64_t>(options_.step_ms * 1e6);
         std::this_thread::sleep_for(std::chrono::nanoseconds(begin + least - now_ns()));
       }
       note(fmt::format("\"event\":\"step\",\"step\":{},\"begin_ns\":{},\"loss\":{:.6g}", step,
@@ -398,11 +401,11 @@ class Worker {
   /// No step of this epoch comes from here any more. In the last epoch a round of a key of its own
   /// tells when that holds for everyone, so that all pull the same final weights. Its answer is
   /// waited for after finishing, or others with steps left would wait for us and we for them.
-  void finish(uint32_t epoch) {
+  void finish(std::uint32_t epoch) {
     dtkv_handle all_done = 0;
     dtkv_push_options push{};
     push.samples = 1;
-    push.step = uint64_t{epoch} << 32U | 0xffffffffU;
+    push.step = std::uint64_t{epoch} << 32U | 0xffffffffU;
     const bool last = epoch + 1 == options_.epochs;
     if (last) {
       const auto done = done_array();
@@ -417,19 +420,19 @@ class Worker {
 
   dtkv_array done_array() { return {&done_, 1, DTKV_FLOAT32, DTKV_CPU, 0, nullptr}; }
 
-  float one_step(uint32_t epoch, uint32_t step) {
+  float one_step(std::uint32_t epoch, std::uint32_t step) {
     const auto batch = sampler_->batch(step % sampler_->steps());
     std::vector<float> x(data_.train.image_size());
     float loss = 0.0F;
     model_->zero_gradients();
-    for (const uint32_t i : batch) {
+    for (const std::uint32_t i : batch) {
       data_.train.normalised(i, x.data());
       loss +=
           model_->learn(x.data(), data_.train.labels[i], 1.0F / static_cast<float>(batch.size()));
     }
     dtkv_push_options push{};
     push.samples = batch.size();
-    push.step = uint64_t{epoch} << 32U | step;
+    push.step = std::uint64_t{epoch} << 32U | step;
     push.learning_rate = options_.lr;
     const auto gradients = model_->arrays(model_->gradients());
     const auto values = model_->arrays(model_->values());
@@ -445,16 +448,16 @@ class Worker {
          "pull the weights");
   }
 
-  void report(uint32_t epoch) {
-    uint32_t right = 0;
+  void report(std::uint32_t epoch) {
+    std::uint32_t right = 0;
     std::vector<float> x(data_.test.image_size());
-    const uint32_t count = std::min(data_.test.size(), 500U);
-    for (uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t count = std::min(data_.test.size(), 500U);
+    for (std::uint32_t i = 0; i < count; ++i) {
       data_.test.normalised(i, x.data());
       right += model_->is_right(x.data(), data_.test.labels[i]) ? 1U : 0U;
     }
     const double accuracy = static_cast<double>(right) / count;
-    const uint64_t hash = weights_hash();
+    const std::uint64_t hash = weights_hash();
     say(fmt::format("Epoch[{}] Validation-accuracy={:.4f} rank {} of {}", epoch, accuracy,
                     view_.rank, view_.num_workers));
     if (options_.hash) say(fmt::format("Epoch[{}] Weights={:016x}", epoch, hash));
@@ -463,10 +466,10 @@ class Worker {
   }
 
   /// FNV-1a over the weights' bits.
-  uint64_t weights_hash() {
-    uint64_t hash = 0xcbf29ce484222325U;
+  std::uint64_t weights_hash() {
+    std::uint64_t hash = 0xcbf29ce484222325U;
     const auto* bytes = reinterpret_cast<const unsigned char*>(model_->values().data());
-    for (size_t i = 0; i < model_->values().size() * sizeof(float); ++i) {
+    for (std::size_t i = 0; i < model_->values().size() * sizeof(float); ++i) {
       hash = (hash ^ bytes[i]) * 0x100000001b3U;
     }
     return hash;
@@ -495,7 +498,7 @@ class Worker {
     std::this_thread::sleep_for(std::chrono::duration<double>(options_.warm_delay_s));
   }
 
-  void misbehave(uint32_t epoch, uint32_t step) {
+  void misbehave(std::uint32_t epoch, std::uint32_t step) {
     const std::string here = fmt::format("{}:{}", epoch, step);
     if (const auto at = options_.stop_at.find("," + here + ","); at != std::string::npos) {
       // An epoch that begins again is not to stop again.
@@ -540,13 +543,13 @@ class Worker {
 
   Options options_;
   float done_ = 0;
-  dt::DataPair data_;
+  dt::train::DataPair data_;
   dtkv_store* store_ = nullptr;
-  uint32_t id_ = 0;
+  std::uint32_t id_ = 0;
   std::FILE* log_ = nullptr;
   std::unique_ptr<Mlp> model_;
   dtkv_view view_{};
-  std::unique_ptr<dt::Sampler> sampler_;
+  std::unique_ptr<dt::train::Sampler> sampler_;
 };
 
 }  // namespace

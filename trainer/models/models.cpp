@@ -4,7 +4,7 @@
 
 #include "trainer/models/network.h"
 
-namespace dt {
+namespace dt::train {
 namespace {
 
 namespace nn = torch::nn;
@@ -27,7 +27,7 @@ class LeNet final : public Network {
   bool says_use() const override { return true; }
 
  private:
-  static int64_t after(uint32_t side) { return ((int64_t{side} - 4) / 2 - 4) / 2; }
+  static std::int64_t after(std::uint32_t side) { return ((std::int64_t{side} - 4) / 2 - 4) / 2; }
   nn::Conv2d conv1_;
   nn::Conv2d conv2_;
   nn::Linear fc1_;
@@ -37,8 +37,8 @@ class LeNet final : public Network {
 class Mlp final : public Network {
  public:
   explicit Mlp(const NetworkSpec& spec)
-      : fc1_(register_module("fc1",
-                             nn::Linear(int64_t{spec.channels} * spec.height * spec.width, 128))),
+      : fc1_(register_module(
+            "fc1", nn::Linear(std::int64_t{spec.channels} * spec.height * spec.width, 128))),
         fc2_(register_module("fc2", nn::Linear(128, 64))),
         fc3_(register_module("fc3", nn::Linear(64, spec.classes))) {}
 
@@ -55,7 +55,7 @@ class Mlp final : public Network {
   nn::Linear fc3_;
 };
 
-nn::Conv2d conv3x3(int64_t from, int64_t to, int64_t stride) {
+nn::Conv2d conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
   return nn::Conv2d(nn::Conv2dOptions(from, to, 3).stride(stride).padding(1).bias(false));
 }
 
@@ -63,7 +63,7 @@ nn::Conv2d conv3x3(int64_t from, int64_t to, int64_t stride) {
 /// pixel and pads channels with zeros (He et al. 2015, option A): it has no parameters.
 class Block final : public nn::Module {
  public:
-  Block(int64_t from, int64_t to)
+  Block(std::int64_t from, std::int64_t to)
       : stride_(from == to ? 1 : 2),
         grown_(to - from),
         conv1_(register_module("conv1", conv3x3(from, to, stride_))),
@@ -82,8 +82,8 @@ class Block final : public nn::Module {
   }
 
  private:
-  int64_t stride_;
-  int64_t grown_;
+  std::int64_t stride_;
+  std::int64_t grown_;
   nn::Conv2d conv1_;
   nn::BatchNorm2d bn1_;
   nn::Conv2d conv2_;
@@ -99,10 +99,10 @@ class CifarResNet final : public Network {
       : conv_(register_module("conv", conv3x3(spec.channels, 16, 1))),
         bn_(register_module("bn", nn::BatchNorm2d(16))),
         fc_(register_module("fc", nn::Linear(64, spec.classes))) {
-    const uint32_t blocks = (spec.num_layers - 2) / 6;
-    int64_t from = 16;
-    for (const int64_t to : {16, 32, 64}) {
-      for (uint32_t i = 0; i < blocks; ++i) {
+    const std::uint32_t blocks = (spec.num_layers - 2) / 6;
+    std::int64_t from = 16;
+    for (const std::int64_t to : {16, 32, 64}) {
+      for (std::uint32_t i = 0; i < blocks; ++i) {
         blocks_.push_back(register_module("block" + std::to_string(blocks_.size()),
                                           std::make_shared<Block>(from, to)));
         from = to;
@@ -151,4 +151,4 @@ Result<std::shared_ptr<Network>> make_network(const NetworkSpec& spec) {
   return fail(ErrorKind::kInvalid, "unknown network {}: lenet, mlp or resnet", spec.name);
 }
 
-}  // namespace dt
+}  // namespace dt::train

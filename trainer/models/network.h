@@ -5,7 +5,7 @@
 
 #include <functional>
 
-namespace dt {
+namespace dt::train {
 
 class Network : public torch::nn::Module {
  public:
@@ -30,4 +30,4 @@ class Network : public torch::nn::Module {
   std::function<void(const torch::nn::Module&)> told_;
 };
 
-}  // namespace dt
+}  // namespace dt::train

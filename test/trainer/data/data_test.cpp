@@ -14,7 +14,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using Bytes = std::vector<uint8_t>;
+using Bytes = std::vector<std::uint8_t>;
 
 class DataFolder {
  public:
@@ -46,25 +46,25 @@ class DataFolder {
 };
 
 /// An idx file: magic, dimensions, then bytes 0, 1, 2 ... modulo 10.
-Bytes idx(uint32_t magic, const std::vector<uint32_t>& dimensions) {
+Bytes idx(std::uint32_t magic, const std::vector<std::uint32_t>& dimensions) {
   Bytes out;
-  const auto put = [&](uint32_t v) {
-    for (const int shift : {24, 16, 8, 0}) out.push_back(static_cast<uint8_t>(v >> shift));
+  const auto put = [&](std::uint32_t v) {
+    for (const int shift : {24, 16, 8, 0}) out.push_back(static_cast<std::uint8_t>(v >> shift));
   };
   put(magic);
-  uint32_t n = 1;
-  for (const uint32_t d : dimensions) {
+  std::uint32_t n = 1;
+  for (const std::uint32_t d : dimensions) {
     put(d);
     n *= d;
   }
-  for (uint32_t i = 0; i < n; ++i) out.push_back(static_cast<uint8_t>(i % 10));
+  for (std::uint32_t i = 0; i < n; ++i) out.push_back(static_cast<std::uint8_t>(i % 10));
   return out;
 }
 
 const Bytes kImages = idx(0x803, {20, 3, 2});
 const Bytes kLabels = idx(0x801, {20});
 
-std::string why(const dt::Result<dt::Dataset>& result) {
+std::string why(const dt::Result<dt::train::Dataset>& result) {
   return result ? "no error" : result.error().message;
 }
 bool has(const std::string& text, const std::string& part) {
@@ -75,9 +75,9 @@ bool has(const std::string& text, const std::string& part) {
 
 TEST_CASE("MNIST files are read alike plain and gzipped") {
   DataFolder folder;
-  const auto plain = dt::read_mnist(folder.write("i", kImages), folder.write("l", kLabels));
+  const auto plain = dt::train::read_mnist(folder.write("i", kImages), folder.write("l", kLabels));
   const auto packed =
-      dt::read_mnist(folder.write_gz("i.gz", kImages), folder.write_gz("l.gz", kLabels));
+      dt::train::read_mnist(folder.write_gz("i.gz", kImages), folder.write_gz("l.gz", kLabels));
   REQUIRE(plain);
   REQUIRE(packed);
   CHECK(plain->size() == 20);
@@ -96,21 +96,21 @@ TEST_CASE("a damaged MNIST file is refused by name") {
   SECTION("cut short") {
     auto bytes = kImages;
     bytes.pop_back();
-    const auto got = why(dt::read_mnist(folder.write("short", bytes), labels));
+    const auto got = why(dt::train::read_mnist(folder.write("short", bytes), labels));
     CHECK(has(got, "short: ends after 135 bytes where 1 more"));
   }
   SECTION("cut within its header") {
-    CHECK(
-        has(why(dt::read_mnist(folder.write("header", {0, 0, 8, 3, 0}), labels)), "header: ends"));
+    CHECK(has(why(dt::train::read_mnist(folder.write("header", {0, 0, 8, 3, 0}), labels)),
+              "header: ends"));
   }
   SECTION("a gzip file cut short") {
     // Not compressible, so that the cut falls into the data.
-    const auto set = dt::generate_digits(20, 3);
+    const auto set = dt::train::generate_digits(20, 3);
     auto bytes = idx(0x803, {20, 28, 28});
     std::copy(set.pixels.begin(), set.pixels.end(), bytes.begin() + 16);
     const auto path = folder.write_gz("cut.gz", bytes);
     fs::resize_file(path, fs::file_size(path) / 2);
-    CHECK(has(why(dt::read_mnist(path, labels)), "cut.gz: "));
+    CHECK(has(why(dt::train::read_mnist(path, labels)), "cut.gz: "));
   }
   SECTION("a gzip file with a flipped byte") {
     const auto path = folder.write_gz("flip.gz", kImages);
@@ -118,26 +118,29 @@ TEST_CASE("a damaged MNIST file is refused by name") {
     file.seekp(-6, std::ios::end);  // in the checksum
     file.put('\x55');
     file.close();
-    CHECK(has(why(dt::read_mnist(path, labels)), "flip.gz: damaged"));
+    CHECK(has(why(dt::train::read_mnist(path, labels)), "flip.gz: damaged"));
   }
   SECTION("labels given as images") {
-    CHECK(has(why(dt::read_mnist(labels, labels)), "l: not an MNIST image file"));
+    CHECK(has(why(dt::train::read_mnist(labels, labels)), "l: not an MNIST image file"));
   }
   SECTION("longer than it says") {
     auto bytes = kImages;
     bytes.push_back(0);
-    CHECK(has(why(dt::read_mnist(folder.write("long", bytes), labels)), "long: has bytes beyond"));
+    CHECK(has(why(dt::train::read_mnist(folder.write("long", bytes), labels)),
+              "long: has bytes beyond"));
   }
   SECTION("dimensions whose product overflows take no memory") {
     const Bytes bytes{0, 0, 8, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 1, 0, 0};
-    CHECK(has(why(dt::read_mnist(folder.write("huge", bytes), labels)), "impossible dimensions"));
+    CHECK(has(why(dt::train::read_mnist(folder.write("huge", bytes), labels)),
+              "impossible dimensions"));
   }
   SECTION("counts that differ") {
     const auto other = folder.write("nineteen", idx(0x801, {19}));
-    CHECK(has(why(dt::read_mnist(folder.write("i", kImages), other)), "do not belong together"));
+    CHECK(has(why(dt::train::read_mnist(folder.write("i", kImages), other)),
+              "do not belong together"));
   }
   SECTION("missing") {
-    CHECK(has(why(dt::read_mnist(folder.path() / "none", labels)), "none: No such file"));
+    CHECK(has(why(dt::train::read_mnist(folder.path() / "none", labels)), "none: No such file"));
   }
 }
 
@@ -146,11 +149,11 @@ TEST_CASE("an MNIST folder may mix plain and gzipped files; what is missing is n
   folder.write("train-images-idx3-ubyte", kImages);
   folder.write_gz("train-labels-idx1-ubyte.gz", kLabels);
   folder.write_gz("t10k-images-idx3-ubyte.gz", kImages);
-  auto data = dt::load_mnist(folder.path());
+  auto data = dt::train::load_mnist(folder.path());
   REQUIRE_FALSE(data);
   CHECK(has(data.error().message, "t10k-labels-idx1-ubyte"));
   folder.write("t10k-labels-idx1-ubyte", kLabels);
-  data = dt::load_mnist(folder.path());
+  data = dt::train::load_mnist(folder.path());
   REQUIRE(data);
   CHECK(data->train.size() == 20);
 }
@@ -162,27 +165,28 @@ TEST_CASE("CIFAR-10 records are read from several files and checked") {
   folder.write("data_batch_1.bin", two);
   folder.write_gz("data_batch_2.bin.gz", two);
   folder.write("test_batch.bin", two);
-  const auto data = dt::load_cifar10(folder.path());
+  const auto data = dt::train::load_cifar10(folder.path());
   REQUIRE(data);
   CHECK(data->train.size() == 4);
   CHECK(data->train.labels == Bytes{7, 9, 7, 9});
   CHECK(data->test.image_size() == 3072);
   auto bad = two;
   bad[0] = 10;
-  CHECK(has(why(dt::read_cifar10({folder.write("bad", bad)})), "bad: record 0 has label 10"));
+  CHECK(
+      has(why(dt::train::read_cifar10({folder.write("bad", bad)})), "bad: record 0 has label 10"));
   bad.pop_back();
-  CHECK(has(why(dt::read_cifar10({folder.write("torn", bad)})), "torn: 6145 bytes are not"));
+  CHECK(has(why(dt::train::read_cifar10({folder.write("torn", bad)})), "torn: 6145 bytes are not"));
 }
 
 TEST_CASE("generated digits depend on the seed alone and hold every class") {
-  const auto a = dt::generate_digits(500, 4);
-  CHECK(a.pixels == dt::generate_digits(500, 4).pixels);
-  CHECK(a.pixels != dt::generate_digits(500, 5).pixels);
-  CHECK(std::set<uint8_t>(a.labels.begin(), a.labels.end()).size() == 10);
+  const auto a = dt::train::generate_digits(500, 4);
+  CHECK(a.pixels == dt::train::generate_digits(500, 4).pixels);
+  CHECK(a.pixels != dt::train::generate_digits(500, 5).pixels);
+  CHECK(std::set<std::uint8_t>(a.labels.begin(), a.labels.end()).size() == 10);
 }
 
 TEST_CASE("normalised pixels have mean 0 and deviation 1 on MNIST's own scale") {
-  dt::Dataset set;
+  dt::train::Dataset set;
   set.height = set.width = 1;
   set.mean[0] = 0.5F;
   set.deviation[0] = 0.25F;
@@ -199,13 +203,14 @@ TEST_CASE("the parts of all workers are every sample exactly once") {
   const auto world = GENERATE(1U, 2U, 3U, 4U, 5U, 6U, 7U);
   const auto batch = GENERATE(1U, 5U, 64U, 1000U);
   std::vector<int> seen(101, 0);
-  std::set<uint32_t> steps;
-  for (uint32_t rank = 0; rank < world; ++rank) {
-    dt::Sampler sampler({.samples = 101, .global_batch = batch, .rank = rank, .world = world});
+  std::set<std::uint32_t> steps;
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
+    dt::train::Sampler sampler(
+        {.samples = 101, .global_batch = batch, .rank = rank, .world = world});
     sampler.begin(3);
     steps.insert(sampler.steps());
-    for (uint32_t step = 0; step < sampler.steps(); ++step) {
-      for (const uint32_t i : sampler.batch(step)) ++seen[i];
+    for (std::uint32_t step = 0; step < sampler.steps(); ++step) {
+      for (const std::uint32_t i : sampler.batch(step)) ++seen[i];
     }
     CHECK(sampler.batch(sampler.steps()).empty());
   }
@@ -214,26 +219,27 @@ TEST_CASE("the parts of all workers are every sample exactly once") {
 }
 
 TEST_CASE("two workers of batch 32 take together, in order, what one of batch 64 takes") {
-  const auto sampler = [](uint32_t rank, uint32_t world) {
-    dt::Sampler s({.samples = 1000, .global_batch = 64, .rank = rank, .world = world, .seed = 9});
+  const auto sampler = [](std::uint32_t rank, std::uint32_t world) {
+    dt::train::Sampler s(
+        {.samples = 1000, .global_batch = 64, .rank = rank, .world = world, .seed = 9});
     s.begin(1);
     return s;
   };
   const auto one = sampler(0, 1);
   const auto first = sampler(0, 2);
   const auto second = sampler(1, 2);
-  for (uint32_t step = 0; step < one.steps(); ++step) {
-    std::vector<uint32_t> both(first.batch(step).begin(), first.batch(step).end());
+  for (std::uint32_t step = 0; step < one.steps(); ++step) {
+    std::vector<std::uint32_t> both(first.batch(step).begin(), first.batch(step).end());
     both.insert(both.end(), second.batch(step).begin(), second.batch(step).end());
     CHECK(std::ranges::equal(one.batch(step), both));
   }
 }
 
 TEST_CASE("a shortened epoch takes other samples each time") {
-  dt::Sampler sampler({.samples = 1000, .per_epoch = 100, .global_batch = 50, .seed = 1});
+  dt::train::Sampler sampler({.samples = 1000, .per_epoch = 100, .global_batch = 50, .seed = 1});
   sampler.begin(0);
   REQUIRE(sampler.steps() == 2);
-  const std::vector<uint32_t> before(sampler.batch(0).begin(), sampler.batch(0).end());
+  const std::vector<std::uint32_t> before(sampler.batch(0).begin(), sampler.batch(0).end());
   sampler.begin(1);
   CHECK_FALSE(std::ranges::equal(sampler.batch(0), before));
 }
