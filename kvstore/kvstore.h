@@ -62,6 +62,7 @@ class KVStore {
 
   [[nodiscard]] dtkv_store* get() const { return store_; }
   [[nodiscard]] std::string type() const { return dtkv_type(store_); }
+  [[nodiscard]] std::uint32_t worker_id() const { return dtkv_worker_id(store_); }
   [[nodiscard]] std::uint32_t rank() const { return dtkv_rank(store_); }
   [[nodiscard]] std::uint32_t num_workers() const { return dtkv_num_workers(store_); }
   [[nodiscard]] bool is_newcomer() const { return dtkv_is_newcomer(store_) != 0; }

@@ -45,26 +45,17 @@ FlatParameters::FlatParameters(Network& network) {
 StoreArray::StoreArray(dtkv::KVStore& kv, std::int64_t size)
     : kv_(kv), data_(kv.allocate<float>(static_cast<std::size_t>(size))) {}
 
-StoreArray::~StoreArray() { (void)dtkv_free(kv_.get(), data_); }
+StoreArray::~StoreArray() {
+  (void)checked("free memory", [this] { kv_.free(data_); });
+}
 
 GradientExchange::GradientExchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap)
     : kv_(kv), replicas_(replicas), overlap_(overlap) {
   for (auto& replica : replicas_) sides_.push_back(make_side(replica.flat));
-  const auto keys = replicas_.front().flat.parameters.keys();
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    for (std::size_t r = 0; r < replicas_.size(); ++r) {
-      const auto& flat = replicas_[r].flat;
-      const auto& parameter = flat.parameters.tensors[i];
-      const std::int64_t at = parameter.data_ptr<float>() - flat.values.data_ptr<float>();
-      keys_.push_back(keys[i]);
-      gradients_.push_back(array_of(sides_[r].gradients.narrow(0, at, parameter.numel())));
-      out_.push_back(array_of(sides_[r].incoming.narrow(0, at, parameter.numel())));
-    }
-  }
   make_buckets();
   if (!overlap) return;
   for (auto& replica : replicas_) {
-    for (std::size_t i = 0; i < keys.size(); ++i) hook(replica, i);
+    for (std::size_t i = 0; i < bucket_of_.size(); ++i) hook(replica, i);
     replica.network->on_use(
         [this, &replica](const torch::nn::Module& part) { on_use(replica.flat, part); });
   }
@@ -92,7 +83,7 @@ GradientExchange::Side GradientExchange::make_side(FlatParameters& flat) {
 
 GradientExchange::~GradientExchange() {
   for (auto& replica : replicas_) replica.network->on_use({});
-  if (under_way_ > 0) dtkv_wait_all(kv_.get(), 0);
+  if (under_way_ > 0) (void)checked("end", [this] { kv_.wait_all(); });
   for (auto& replica : replicas_)
     for (auto& parameter : replica.flat.parameters.tensors)
       parameter.mutable_grad() = torch::Tensor();
@@ -112,6 +103,20 @@ void GradientExchange::make_buckets() {
     bucket.begin = end = flat.parameters.tensors[i].data_ptr<float>() - from;
     bucket_of_[i] = buckets_.size() - 1;
   }
+  for (auto& bucket : buckets_)
+    for (std::size_t i = bucket.first; i < bucket.first + bucket.count; ++i) add_entries(bucket, i);
+}
+
+void GradientExchange::add_entries(Bucket& bucket, std::size_t parameter) {
+  for (std::size_t r = 0; r < replicas_.size(); ++r) {
+    const auto& flat = replicas_[r].flat;
+    const auto& name = flat.parameters.names[parameter];
+    const auto& tensor = flat.parameters.tensors[parameter];
+    const std::int64_t at = tensor.data_ptr<float>() - flat.values.data_ptr<float>();
+    bucket.gradients.emplace_back(name,
+                                  array_of(sides_[r].gradients.narrow(0, at, tensor.numel())));
+    bucket.incoming.emplace_back(name, array_of(sides_[r].incoming.narrow(0, at, tensor.numel())));
+  }
 }
 
 void GradientExchange::hook(Replica& replica, std::size_t parameter) {
@@ -128,7 +133,7 @@ void GradientExchange::hook(Replica& replica, std::size_t parameter) {
   accumulators_.push_back(std::move(node));
 }
 
-void GradientExchange::begin(const dtkv_push_options& options) {
+void GradientExchange::begin(const dtkv::Push& options) {
   DT_CHECK(under_way_ == 0, "a step's weights are settled before the next step's gradients leave");
   options_ = options;
   for (auto& bucket : buckets_) {
@@ -145,7 +150,7 @@ void GradientExchange::on_gradient(std::size_t parameter) {
   if (bucket.is_late && trouble_ && replicas_.front().network->says_use()) {
     trouble_ = fail(ErrorKind::kInvalid,
                     "the network's forward reads {} before it says use() of that part",
-                    keys_[parameter * replicas_.size()]);
+                    replicas_.front().flat.parameters.names[parameter]);
   }
   if (--bucket.left == 0) push(bucket_of_[parameter]);
 }
@@ -154,11 +159,9 @@ void GradientExchange::push(std::size_t at) {
   auto& bucket = buckets_[at];
   if (bucket.is_pushed || !trouble_) return;
   bucket.is_pushed = true;
-  dtkv_push_options options = options_;
+  dtkv::Push options = options_;
   options.priority = static_cast<int>(at);
-  const std::size_t first = bucket.first * replicas_.size();
-  note(dtkv_pushpull(kv_.get(), bucket.count * replicas_.size(), &keys_[first], &gradients_[first],
-                     &out_[first], &options, &bucket.handle));
+  attempt([&] { kv_.pushpull(bucket.gradients, bucket.incoming, options, &bucket.handle); });
   if (trouble_) ++under_way_;
 }
 
@@ -182,7 +185,7 @@ void GradientExchange::on_use(const FlatParameters& flat, const torch::nn::Modul
 void GradientExchange::take_over(std::size_t at) {
   auto& bucket = buckets_[at];
   if (bucket.handle == 0 || !trouble_) return;
-  note(dtkv_wait(kv_.get(), bucket.handle, 0));
+  attempt([&] { kv_.wait(bucket.handle); });
   if (!trouble_) return;
   bucket.handle = 0;
   --under_way_;
@@ -213,16 +216,12 @@ Result<void> GradientExchange::settle() {
 }
 
 void GradientExchange::forget() {
-  if (under_way_ > 0) dtkv_wait_all(kv_.get(), 0);  // done at once, all of them
+  if (under_way_ > 0) (void)checked("forget", [this] { kv_.wait_all(); });  // done at once, all
   under_way_ = 0;
   for (auto& bucket : buckets_) bucket.handle = 0;
   for (auto& side : sides_) side.gradients.zero_();
   is_open_ = false;
   trouble_ = {};
-}
-
-void GradientExchange::note(int code) {
-  if (trouble_) trouble_ = checked(code, "exchange gradients");
 }
 
 }  // namespace dt::train

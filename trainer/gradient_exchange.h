@@ -75,7 +75,7 @@ class GradientExchange {
   GradientExchange& operator=(const GradientExchange&) = delete;
 
   /// From here to push_rest() gradients leave as backward has them. Everything was settled.
-  void begin(const dtkv_push_options& options);
+  void begin(const dtkv::Push& options);
   /// Pushes what backward did not touch: everybody takes part in every round.
   [[nodiscard]] Result<void> push_rest();
   /// Waits until all new weights are there and taken over, and the gradients are zero again.
@@ -89,9 +89,10 @@ class GradientExchange {
     std::size_t count = 0;
     std::int64_t begin = 0;  ///< In the flat arrays.
     std::int64_t end = 0;
-    std::size_t with_gradient =
-        0;                 ///< So many of its parameters, in all replicas, are in backward.
-    std::size_t left = 0;  ///< So many of those are not done.
+    std::size_t with_gradient = 0;  ///< How many parameters, of all replicas, backward reaches.
+    std::size_t left = 0;           ///< How many of those it has not reached.
+    std::vector<dtkv::Entry> gradients{};  ///< Each parameter's of all replicas.
+    std::vector<dtkv::Entry> incoming{};
     dtkv_handle handle = 0;
     bool is_pushed = false;
     bool is_late = false;  ///< forward ended before anybody waited for it.
@@ -108,26 +109,27 @@ class GradientExchange {
 
   Side make_side(FlatParameters& flat);
   void make_buckets();
+  void add_entries(Bucket& bucket, std::size_t parameter);
   void hook(Replica& replica, std::size_t parameter);
   void on_gradient(std::size_t parameter);
   void on_use(const FlatParameters& flat, const torch::nn::Module& part);
   void push(std::size_t bucket);
   void take_over(std::size_t bucket);
-  void note(int code);
+  /// Does `call` unless there was an error, and remembers its own.
+  template <class Call>
+  void attempt(Call call) {
+    if (trouble_) trouble_ = checked("exchange gradients", call);
+  }
 
   dtkv::KVStore& kv_;
   std::vector<Replica>& replicas_;
   bool overlap_;
-  std::vector<Side> sides_;  ///< By replica.
-  // Each parameter's of all replicas, one after the other:
-  std::vector<const char*> keys_;
-  std::vector<dtkv_array> gradients_;
-  std::vector<dtkv_array> out_;
+  std::vector<Side> sides_;                                           ///< By replica.
   std::vector<Bucket> buckets_;                                       ///< The last layers' first.
   std::vector<std::size_t> bucket_of_;                                ///< By parameter.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< Own the hooks.
   std::mutex mutex_;  ///< Held by hooks, for all below.
-  dtkv_push_options options_{};
+  dtkv::Push options_;
   bool is_open_ = false;       ///< Between begin() and push_rest().
   std::size_t under_way_ = 0;  ///< Buckets pushed and not taken over.
   Result<void> trouble_;       ///< The first error; nothing is pushed after it.

@@ -2,14 +2,13 @@
 
 namespace dt::train {
 
-Result<void> checked(int code, const char* doing) {
-  if (code == DTKV_OK) return {};
-  const auto kind = code == DTKV_UNAVAILABLE ? ErrorKind::kUnavailable
-                    : code == DTKV_TIMEOUT   ? ErrorKind::kTimeout
-                    : code == DTKV_FENCED    ? ErrorKind::kDenied
-                    : code == DTKV_ROLLBACK  ? ErrorKind::kClosed
-                                             : ErrorKind::kInvalid;
-  return fail(kind, "cannot {}: {}", doing, dtkv_last_error());
+Error error_of(const dtkv::Error& error, const char* doing) {
+  const auto kind = error.code() == DTKV_UNAVAILABLE ? ErrorKind::kUnavailable
+                    : error.code() == DTKV_TIMEOUT   ? ErrorKind::kTimeout
+                    : error.code() == DTKV_FENCED    ? ErrorKind::kDenied
+                    : error.code() == DTKV_ROLLBACK  ? ErrorKind::kClosed
+                                                     : ErrorKind::kInvalid;
+  return {kind, fmt::format("cannot {}: {}", doing, error.what())};
 }
 
 dtkv_array array_of(const torch::Tensor& tensor) {
@@ -32,17 +31,9 @@ void KeyTable::add(std::string name, torch::Tensor tensor) {
   tensors.push_back(std::move(tensor));
 }
 
-std::vector<const char*> KeyTable::keys() const {
-  std::vector<const char*> out;
-  for (const auto& name : names) out.push_back(name.c_str());
-  return out;
-}
-
-std::vector<dtkv_array> KeyTable::arrays() const {
-  std::vector<dtkv_array> out;
-  for (const auto& tensor : tensors) {
-    out.push_back(array_of(tensor));
-  }
+std::vector<dtkv::Entry> KeyTable::entries() const {
+  std::vector<dtkv::Entry> out;
+  for (std::size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], array_of(tensors[i]));
   return out;
 }
 

@@ -7,13 +7,23 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "kvstore/dtkv.h"
+#include "kvstore/kvstore.h"
 
 namespace dt::train {
 
-/// A dtkv_* code as a Result: "cannot <doing>: <what the library says>". On the thread and before
-/// the next call of the library. kClosed: the servers were lost (DTKV_ROLLBACK).
-[[nodiscard]] Result<void> checked(int code, const char* doing);
+/// "cannot <doing>: <what the library says>". kClosed: the servers were lost (DTKV_ROLLBACK).
+[[nodiscard]] Error error_of(const dtkv::Error& error, const char* doing);
+
+/// What `call` throws of the kvstore's, as a Result.
+template <class Call>
+[[nodiscard]] Result<void> checked(const char* doing, Call call) {
+  try {
+    call();
+    return {};
+  } catch (const dtkv::Error& error) {
+    return tl::unexpected(error_of(error, doing));
+  }
+}
 
 /// The floats or 64-bit integers of a contiguous tensor, where they are.
 [[nodiscard]] dtkv_array array_of(const torch::Tensor& tensor);
@@ -24,8 +34,7 @@ struct KeyTable {
   std::vector<torch::Tensor> tensors;
 
   void add(std::string name, torch::Tensor tensor);
-  [[nodiscard]] std::vector<const char*> keys() const;
-  [[nodiscard]] std::vector<dtkv_array> arrays() const;
+  [[nodiscard]] std::vector<dtkv::Entry> entries() const;
 };
 
 }  // namespace dt::train

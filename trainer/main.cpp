@@ -254,7 +254,7 @@ Result<dt::train::FitEnd> train(Options o) {
   }
   auto kv = open_kvstore(o.kv_store);
   if (!kv) return tl::unexpected(kv.error());
-  const std::uint32_t worker_id = dtkv_worker_id(kv->get());
+  const std::uint32_t worker_id = kv->worker_id();
   fmt::print("dttrain: {} ({} parameters) on {} ({} + {} pictures), kvstore {}, worker {}\n",
              o.network.name, module.num_parameters(), data->source, data->train.size(),
              data->test.size(), kv->type(), worker_id);

@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -227,37 +226,27 @@ class Fit {
     if (auto ok = init(parts_.parameters(), DTKV_KEY_PARAMETER); !ok) return ok;
     if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
     if (auto ok = init(evaluation_, DTKV_KEY_AUXILIARY); !ok) return ok;
-    const char* spec = options_.optimizer.c_str();
-    const char* codec = options_.compression.c_str();
-    auto ok = checked(dtkv_set_optimizer(kv_.get(), spec), "set the optimizer");
+    auto ok = checked("set the optimizer", [&] { kv_.set_optimizer(options_.optimizer); });
     if (ok)
-      ok = checked(dtkv_set_gradient_compression(kv_.get(), codec), "set gradient compression");
+      ok = checked("set gradient compression",
+                   [&] { kv_.set_gradient_compression(options_.compression); });
     return ok ? pull() : ok;  // holding the weights is what makes a newcomer warm
   }
 
   Result<void> init(const KeyTable& table, int flags) {
-    const auto keys = table.keys();
-    const auto arrays = table.arrays();
-    return checked(dtkv_init(kv_.get(), keys.size(), keys.data(), arrays.data(), flags),
-                   "create the parameters' keys");
+    return checked("create the parameters' keys", [&] { kv_.init(table.entries(), flags); });
   }
 
   Result<void> pull() {
     // Weights to every replica: a key is named once for each of them.
-    std::vector<const char*> keys;
-    std::vector<dtkv_array> arrays;
-    for (std::size_t i = 0; i < parts_.parameters().names.size(); ++i) {
-      for (const auto& replica : parts_.replicas) {
-        keys.push_back(parts_.parameters().names[i].c_str());
-        arrays.push_back(array_of(replica.flat.parameters.tensors[i]));
-      }
-    }
-    for (std::size_t i = 0; i < auxiliary_.names.size(); ++i) {
-      keys.push_back(auxiliary_.names[i].c_str());
-      arrays.push_back(array_of(auxiliary_.tensors[i]));
-    }
-    const int code = dtkv_pull(kv_.get(), keys.size(), keys.data(), arrays.data(), 0, nullptr);
-    if (auto ok = checked(code, "pull the weights"); !ok) return ok;
+    std::vector<dtkv::Entry> all;
+    const auto& names = parts_.parameters().names;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      for (const auto& replica : parts_.replicas)
+        all.emplace_back(names[i], array_of(replica.flat.parameters.tensors[i]));
+    const auto auxiliary = auxiliary_.entries();
+    all.insert(all.end(), auxiliary.begin(), auxiliary.end());
+    if (auto ok = checked("pull the weights", [&] { kv_.pull(all); }); !ok) return ok;
     parts_.spread_statistics();
     return {};
   }
@@ -266,12 +255,13 @@ class Fit {
   Result<bool> boundary(std::uint32_t epoch) {
     BoundaryEnd end;
     end.enter_ns = now_ns();
-    const int code = dtkv_epoch_boundary(kv_.get(), epoch, &end.view);
+    std::optional<dtkv_view> view;
+    const auto passed =
+        checked("pass the epoch boundary", [&] { view = kv_.epoch_boundary(epoch); });
     end.leave_ns = now_ns();
-    end.left = code == DTKV_LEAVE;
-    if (code != DTKV_OK && code != DTKV_LEAVE) {
-      return tl::unexpected(checked(code, "pass the epoch boundary").error());
-    }
+    if (!passed) return tl::unexpected(passed.error());
+    end.left = !view;
+    end.view = view.value_or(dtkv_view{});
     if (options_.on_boundary) options_.on_boundary(end);
     if (end.left) return false;
     const bool first = iterators_.train == nullptr;
@@ -368,7 +358,7 @@ class Fit {
   /// Leaves the new weights on their way, unless told not to overlap.
   Result<Metrics> one_step(std::uint32_t epoch, std::uint32_t step, float rate, DataBatch& batch) {
     Metrics metrics;
-    dtkv_push_options push{};
+    dtkv::Push push;
     push.samples = batch.size();
     push.step = std::uint64_t{epoch} << 32U | step;
     push.learning_rate = rate;
@@ -385,9 +375,8 @@ class Fit {
     if (!options_.overlap) {
       if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
     }
-    if (auto ok = checked(dtkv_progress(kv_.get(), epoch, step), "report progress"); !ok) {
+    if (auto ok = checked("report progress", [&] { kv_.progress(epoch, step); }); !ok)
       return tl::unexpected(ok.error());
-    }
     return metrics;
   }
 
@@ -433,14 +422,13 @@ class Fit {
     sums[kSamples] = static_cast<std::int64_t>(end.samples);
     sums[kSteps] = steps;
     sums[kStepsSquared] = steps * steps;
-    if (auto ok = checked(dtkv_finish_steps(kv_.get()), "finish the steps of the epoch"); !ok)
+    if (auto ok = checked("finish the steps of the epoch", [&] { kv_.finish_steps(); }); !ok)
       return ok;
-    const auto keys = auxiliary_.keys();
-    const auto arrays = auxiliary_.arrays();
-    dtkv_push_options push = last_push(epoch);
-    const int code = dtkv_pushpull(kv_.get(), keys.size(), keys.data(), arrays.data(),
-                                   arrays.data(), &push, nullptr);
-    if (auto ok = checked(code, "exchange statistics at the end of the epoch"); !ok) return ok;
+    const auto entries = auxiliary_.entries();
+    if (auto ok = checked("exchange statistics at the end of the epoch",
+                          [&] { kv_.pushpull(entries, entries, last_push(epoch)); });
+        !ok)
+      return ok;
     end.job_samples = static_cast<std::uint64_t>(sums[kSamples]);
     end.job_seconds = static_cast<double>(now_ns() - steps_began_ns_) * 1e-9;
     parts_.spread_statistics();
@@ -456,20 +444,17 @@ class Fit {
     counts[0] = static_cast<std::int64_t>(metrics.samples);
     counts[1] = static_cast<std::int64_t>(metrics.right);
     loss_[0] = metrics.mean_loss();
-    const auto keys = evaluation_.keys();
-    const auto arrays = evaluation_.arrays();
-    std::array<dtkv_handle, 2> handles{};
-    int code = DTKV_OK;
-    for (std::size_t i = 0; i < handles.size() && code == DTKV_OK; ++i) {
-      dtkv_push_options push = last_push(epoch);
-      if (keys[i] == std::string_view(kLossKey)) push.samples = metrics.samples;
-      code = dtkv_pushpull(kv_.get(), 1, &keys[i], &arrays[i], &arrays[i], &push, &handles[i]);
-    }
-    if (code == DTKV_OK) code = dtkv_finish_epoch(kv_.get());
-    for (const dtkv_handle handle : handles) {
-      if (code == DTKV_OK) code = dtkv_wait(kv_.get(), handle, 0);
-    }
-    if (auto ok = checked(code, "exchange the evaluation's result"); !ok) return ok;
+    const auto exchange = [&] {
+      std::vector<dtkv_handle> handles;
+      for (const auto& entry : evaluation_.entries()) {
+        dtkv::Push push = last_push(epoch);
+        if (entry.key == kLossKey) push.samples = metrics.samples;
+        kv_.pushpull({entry}, {entry}, push, &handles.emplace_back());
+      }
+      kv_.finish_epoch();
+      for (const dtkv_handle handle : handles) kv_.wait(handle);
+    };
+    if (auto ok = checked("exchange the evaluation's result", exchange); !ok) return ok;
     metrics.samples = static_cast<std::uint64_t>(counts[0]);
     metrics.right = static_cast<std::uint64_t>(counts[1]);
     metrics.loss = loss_[0].item<double>() * static_cast<double>(metrics.samples);
@@ -477,11 +462,8 @@ class Fit {
   }
 
   /// Of what is exchanged when the epoch's steps are made, each worker counting as one.
-  static dtkv_push_options last_push(std::uint32_t epoch) {
-    dtkv_push_options push{};
-    push.step = std::uint64_t{epoch} << 32U | 0xffffffffU;
-    push.samples = 1;
-    return push;
+  static dtkv::Push last_push(std::uint32_t epoch) {
+    return {.samples = 1, .step = std::uint64_t{epoch} << 32U | 0xffffffffU};
   }
 
   /// What was evaluated.
