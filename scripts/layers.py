@@ -55,7 +55,7 @@ MAY = {
     "trainer/data": "core/base kvstore/dtkv.h kvstore/kvstore.h",
     "trainer/models": "core/base",
     "trainer": "core/base core/files/safetensors.h kvstore/dtkv.h kvstore/kvstore.h trainer/data trainer/models",
-    "trainer/examples": "kvstore/dtkv.h kvstore/kvstore.h trainer/data",
+    "trainer/examples": "core/base kvstore/dtkv.h kvstore/kvstore.h trainer/data",
 }
 TOP = ("core", "io", "launcher", "supervisor", "kvstore", "trainer")
 

@@ -159,7 +159,7 @@ def checkpoints_are_the_weights(run):
 
 
 def weights_hash(folder):
-    """Of a checkpoint, as mlp_worker makes it of its weights: keys 0 to 3 in their order."""
+    """Of a checkpoint, as elastic_worker makes it of its weights: keys 0 to 3 in their order."""
     chunks = {}
     for path in glob.glob(f"{folder}/*.safetensors"):
         with open(path, "rb") as file:

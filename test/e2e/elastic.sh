@@ -2,7 +2,7 @@
 #
 #     . "$(dirname "$0")/elastic.sh"
 #
-# One job at a time. The workers are mlp_worker; its log lines are in $T/w<id>.jsonl.
+# One job at a time. The workers are elastic_worker; its log lines are in $T/w<id>.jsonl.
 
 # train OPTIONS... -- WORKER OPTIONS...: starts an elastic job; sets JOB_PID. By default an epoch
 # lasts about 0.4 s, and the job does not end by itself.
@@ -14,7 +14,7 @@ train() {
   done
   shift
   start job dtlaunch "${options[@]}" --poll-interval 300ms --elastic-training-enabled \
-    "${TRAIN_COMMAND:-$DT_BIN/mlp_worker}" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
+    "${TRAIN_COMMAND:-$DT_BIN/elastic_worker}" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
     --steps-per-epoch 20 --step-ms 20 "$@"
   JOB_PID=$PID
   PATIENCE=${PATIENCE:-30} awaits --start 'epoch>=1'
@@ -70,7 +70,7 @@ pid_of() {
   dtctl status --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
 }
-# stands PID: waits until the process is stopped; mlp_worker --stop-at stops itself.
+# stands PID: waits until the process is stopped; what elastic_worker --stop-at does to itself.
 stands() { wait_for "${PATIENCE:-60}" "grep -q '^State:[[:space:]]*T' /proc/$1/status" || fail "process $1 does not stand still"; }
 
 # worker_log CHECK...: runs a check of worker_log.py over the logs.

@@ -21,7 +21,7 @@ cat >"$T/worker" <<'EOT'
 #!/bin/sh
 [ "$DT_WORKER_ID" != 0 ] || env >"$T/worker.env"
 [ "${DT_NEWCOMER:-0}" = 0 ] || env >"$T/newcomer.env"
-exec mlp_worker "$@"
+exec elastic_worker "$@"
 EOT
 chmod +x "$T/worker"
 export T

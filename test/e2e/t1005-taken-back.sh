@@ -4,7 +4,7 @@
 # first epoch counts.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-start job dtlaunch -n 1 --poll-interval 300ms --elastic-training-enabled "$DT_BIN/mlp_worker" \
+start job dtlaunch -n 1 --poll-interval 300ms --elastic-training-enabled "$DT_BIN/elastic_worker" \
   --log "$T/w%i.jsonl" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20 \
   --victim 0 --warm-delay-s 2
 JOB_PID=$PID

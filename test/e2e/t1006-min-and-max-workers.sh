@@ -25,7 +25,7 @@ end_job
 loses_one() {
   local name=$1
   shift
-  run "$name" timeout 90 dtlaunch -n 2 --min-workers 2 "$@" "$DT_BIN/mlp_worker" --log "$T/$name%i.jsonl" \
+  run "$name" timeout 90 dtlaunch -n 2 --min-workers 2 "$@" "$DT_BIN/elastic_worker" --log "$T/$name%i.jsonl" \
     --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 20 --crash-at 3:9 --victim 1
   expect_output "$name" 'epoch 3 goes on with worker\(s\) 0$'
   expect_output "$name" 'epoch 4 waits: 1 of at least 2 worker\(s\) are there \(--min-workers\)'

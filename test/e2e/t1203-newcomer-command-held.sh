@@ -12,7 +12,7 @@ cat >"$T/worker" <<END
   never) set -- "\$@" --never-boundary ;;
   warms) (sleep 1; kill -KILL \$\$) & set -- "\$@" --warm-delay-s 600 ;;
 esac
-exec "$DT_BIN/mlp_worker" "\$@"
+exec "$DT_BIN/elastic_worker" "\$@"
 END
 chmod +x "$T/worker"
 TRAIN_COMMAND=$T/worker train -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --start-timeout 6s --

@@ -7,7 +7,7 @@ ssh_hosts 2
 cat >"$T/worker" <<EOT
 #!/bin/sh
 setsid sleep 1000 </dev/null >/dev/null 2>&1 &
-exec "$DT_BIN/mlp_worker" "\$@"
+exec "$DT_BIN/elastic_worker" "\$@"
 EOT
 chmod +x "$T/worker"
 TRAIN_COMMAND=$T/worker
@@ -29,7 +29,7 @@ say "Ctrl-C twice does not wait for a worker that ignores TERM"
 cat >"$T/stubborn" <<EOT
 #!/bin/sh
 trap '' TERM
-"$DT_BIN/mlp_worker" "\$@" &
+"$DT_BIN/elastic_worker" "\$@" &
 while :; do wait; done
 EOT
 chmod +x "$T/stubborn"

@@ -34,7 +34,7 @@ END
 
 say "by hand"
 rm -f "$T"/w*.jsonl
-run detached dtlaunch -n 1 --detach --orphan-timeout 5 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
+run detached dtlaunch -n 1 --detach --orphan-timeout 5 "$DT_BIN/elastic_worker" --log "$T/w%i.jsonl" \
   --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 expect_status 0
 PATIENCE=30 awaits 'epoch>=1'

@@ -5,7 +5,7 @@
 ssh_hosts 2
 mkdir "$T/other"
 train -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --
-start other dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --job-dir "$T/other" "$DT_BIN/mlp_worker" \
+start other dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --job-dir "$T/other" "$DT_BIN/elastic_worker" \
   --log "$T/other/w%i.jsonl" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 OTHER=$PID
 wait_for 30 'grep -qs "\"epoch\":1" "$T/other/w1.jsonl"' || fail "the other job has not begun"

@@ -2,7 +2,7 @@
 # dtctl against a real job that was detached: status, add, remove, events, logs, console, stop.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-run detached dtlaunch -n 1 --detach --elastic-training-enabled --poll-interval 300ms "$DT_BIN/mlp_worker" \
+run detached dtlaunch -n 1 --detach --elastic-training-enabled --poll-interval 300ms "$DT_BIN/elastic_worker" \
   --log "$T/w%i.jsonl" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 expect_status 0
 PATIENCE=30 awaits 'epoch>=1'

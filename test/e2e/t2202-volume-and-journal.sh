@@ -36,7 +36,7 @@ rm -f "$T"/w*.jsonl
 trap '' XFSZ
 train -n 1 --
 state=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')
-worker=$(pgrep -f "mlp_worker --log $T/w%i" | head -n 1)
+worker=$(pgrep -f "elastic_worker --log $T/w%i" | head -n 1)
 prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal"):" || skip "no limit can be set"
 happens journal_full 'nothing is decided until it can be written'
 shows 's["journal"]["waits_s"] > 1'

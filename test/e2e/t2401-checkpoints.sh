@@ -9,7 +9,7 @@ STOP_AT=
 job() {
   local name=$1
   shift
-  start "$name" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/mlp_worker" --samples 200 \
+  start "$name" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/elastic_worker" --samples 200 \
     --epochs 8 --steps-per-epoch 20 --step-ms 10 --hash --momentum 0.9 ${STOP_AT:+--victim 1 --stop-at $STOP_AT}
 }
 # weights NAME: of the job's end.
@@ -108,7 +108,7 @@ expect_output sixth 'Going on with epoch 3 from'
 [ "$(weights sixth)" = "$want" ] || fail "other weights: $(weights sixth), not $want"
 
 say "resumed before the supervisor of the ended job has gone: a stand-in listens in its place"
-start stopped dtlaunch -n 1 --checkpoint-every 1 "$DT_BIN/mlp_worker" --samples 50 --epochs 100000 --steps-per-epoch 20 --step-ms 10
+start stopped dtlaunch -n 1 --checkpoint-every 1 "$DT_BIN/elastic_worker" --samples 50 --epochs 100000 --steps-per-epoch 20 --step-ms 10
 PATIENCE=30 awaits --start 'epoch>=2' 'checkpoint>=2'
 dtctl stop >/dev/null
 finished stopped "$PID" 20
@@ -149,7 +149,7 @@ run extra dtlaunch --resume "$JOB" -n 3
 expect_status 2
 expect_output extra 'no command and no other options'
 cd "$T/empty"
-run without dtlaunch -n 1 -s 1 --checkpoint-every 0 "$DT_BIN/mlp_worker" --samples 50 --epochs 1
+run without dtlaunch -n 1 -s 1 --checkpoint-every 0 "$DT_BIN/elastic_worker" --samples 50 --epochs 1
 expect_status 0
 run none dtlaunch --resume . --again
 expect_status 2

@@ -10,7 +10,7 @@
 # The checkpoints lie on their own volume, so that only that one is full.
 mkdir "$T/small"
 mount -t tmpfs -o size=2m tmpfs "$T/small"
-start job dtlaunch -n 2 -s 1 --checkpoint-every 1 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
+start job dtlaunch -n 2 -s 1 --checkpoint-every 1 "$DT_BIN/elastic_worker" --log "$T/w%i.jsonl" \
   --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 JOB_PID=$PID
 wait_for 30 '[ -d "$JOB/.dtlaunch" ] && [ -s "$JOB/.dtlaunch/current.json" ]' || fail "no job"

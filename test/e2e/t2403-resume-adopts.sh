@@ -3,7 +3,7 @@
 # restarts.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-start job dtlaunch -n 2 -s 1 --checkpoint-every 2 "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" \
+start job dtlaunch -n 2 -s 1 --checkpoint-every 2 "$DT_BIN/elastic_worker" --log "$T/w%i.jsonl" \
   --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 20 --victim 1 --stop-at 4:9
 job=$PID
 PATIENCE=60 awaits --start 'epoch>=4'

@@ -21,10 +21,10 @@ on() {
     exec "$@"' on "$@"
 }
 pointer() { python3 -c "import json; print(json.load(open('.dtlaunch/current.json'))['$1'])"; }
-workers() { left_over | awk '$2 ~ /mlp_worker$/ { print $1 }'; }
+workers() { left_over | awk '$2 ~ /elastic_worker$/ { print $1 }'; }
 
 on a first dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --env WORD=hush --checkpoint-every 1 --poll-interval 300ms \
-  --elastic-training-enabled "$DT_BIN/mlp_worker" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
+  --elastic-training-enabled "$DT_BIN/elastic_worker" --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 first=$PID
 PATIENCE=60 awaits --start 'checkpoint>=0'
 supervisor=$(pointer pid)

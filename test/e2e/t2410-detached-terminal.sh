@@ -3,7 +3,7 @@
 # process of it is left in the end.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-python3 - dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
+python3 - dtlaunch -n 1 --detach "$DT_BIN/elastic_worker" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
   --steps-per-epoch 20 --step-ms 20 <<'EOT' || fail "dtlaunch --detach on a terminal"
 import os, pty, sys
 pid, terminal = pty.fork()
@@ -27,7 +27,7 @@ wait_for 20 '[ ! -e .dtlaunch/lock ]' || fail "it has not ended"
 # A terminal that blocks output (Ctrl-S) and is then closed, while dtlaunch has output.
 mkdir "$T/second"
 cd "$T/second"
-python3 - dtlaunch -n 1 --detach "$DT_BIN/mlp_worker" --log "$T/v%i.jsonl" --samples 200 --epochs 2 \
+python3 - dtlaunch -n 1 --detach "$DT_BIN/elastic_worker" --log "$T/v%i.jsonl" --samples 200 --epochs 2 \
   --steps-per-epoch 20 --step-ms 20 <<'EOT' || fail "dtlaunch --detach on a terminal that takes nothing"
 import os, pathlib, pty, subprocess, sys, termios, time
 terminal, end = pty.openpty()

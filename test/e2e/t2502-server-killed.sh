@@ -12,7 +12,7 @@ STOP_AT=
 job() {
   NAME=$1
   shift
-  start "$NAME" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/mlp_worker" --log "$T/$NAME%i.jsonl" \
+  start "$NAME" dtlaunch -n 2 -s 2 --deterministic "$@" "$DT_BIN/elastic_worker" --log "$T/$NAME%i.jsonl" \
     --samples 200 --epochs 8 --steps-per-epoch 20 --step-ms 10 --hash --momentum 0.9 \
     ${STOP_AT:+--victim 1 --stop-at $STOP_AT}
   JOB_PID=$PID

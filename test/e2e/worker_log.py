@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks into a log of mlp_worker (--log).
+"""Looks into a log of elastic_worker (--log).
 
 usage: worker_log.py waits FILE SECONDS [FROM]   from epoch FROM on every boundary was crossed faster,
                                                and no step took twice as long

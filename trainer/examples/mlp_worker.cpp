@@ -1,33 +1,28 @@
-/// mlp_worker: an example of a user's own training program, in one file and without any framework.
-/// A network of one hidden layer learns digits; gradients meet in the kvstore through its C
-/// interface alone. Run it by itself (kvstore type local) or as a worker:
+/// mlp_worker: an example of a user's own training program, without any framework. A network of one
+/// hidden layer learns digits; gradients meet in the kvstore. Run it by itself or as a worker:
 ///
 ///     dtlaunch -n 2 -H hosts --elastic-training-enabled mlp_worker --epochs 10
 ///
-/// The shape of main() is the shape of any elastic program: load the data, create keys, then for
-/// every epoch boundary - pull - steps; where an operation says that servers were lost, on from the
-/// next boundary. The options that pad, crash, hang or delay make it the worker of the elasticity
-/// tests and of the pause benchmark.
+/// Worker::run() is the shape of any elastic program: create the keys, then for every epoch
+/// boundary - pull - steps; where a call says that servers were lost, on from the next boundary.
 #include <getopt.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
-#include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "kvstore/dtkv.h"
+#include "core/base/number.h"
+#include "kvstore/kvstore.h"
 #include "trainer/data/data.h"
 #include "trainer/data/sampler.h"
+#include "trainer/examples/mlp.h"
+
+using namespace dt::train;
 
 namespace {
 
@@ -35,55 +30,19 @@ constexpr const char* kUsage = R"(usage: mlp_worker [options]
 
   --epochs N           epochs to train (3)
   --batch N            samples a step of one worker (32)
-  --global-batch N     samples a step of all workers together, instead of --batch
   --steps-per-epoch N  steps in an epoch, whatever the world size (all data once)
-  --samples N          generated digits to train on (2000)
-  --data DIR           MNIST in this folder instead of generated digits ("generated")
-  --hidden N           hidden units (32)
-  --lr X --momentum X  learning rate (0.05), momentum (0.9)
-  --optimizer SPEC     the kvstore's optimizer, instead of sgd with --momentum
-  --seed N             initial weights and order of samples (1)
-  --kv-type TYPE       local, dist_sync, ... (dist_sync under dtlaunch, else local)
-  --log FILE           JSON lines of every boundary, step and epoch; %i becomes the worker id
-  --hash               print a hash of the weights after every epoch
-  --final-weights FILE the weights at the end as raw floats; %i becomes the worker id
-For tests; the last six concern --victim only:
-  --victim WHO         a worker id, "newcomer" or "all" (all)
   --step-ms MS         a step takes at least this long
-  --fewer-steps N      a worker of rank r makes r*N steps fewer in every epoch
-  --warm-delay-s S     wait before the first boundary
-  --crash-at E:S       killed by SIGKILL before step S of epoch E
-  --hang-at E:S        hangs there instead
-  --stop-at E:S,...    stops there as SIGSTOP does, once in each place, until SIGCONT
-  --never-boundary     hangs before its first boundary
-  --ignore-leave       hangs, deaf to SIGTERM, when told to leave
+  --samples N          generated digits to train on (2000)
+  --data DIR           MNIST in this folder instead of generated digits
 )";
 
 struct Options {
   std::uint32_t epochs = 3;
   std::uint32_t batch = 32;
-  std::uint32_t global_batch = 0;
   std::uint32_t steps_per_epoch = 0;
+  std::uint32_t step_ms = 0;
   std::uint32_t samples = 2000;
-  std::string data = "generated";
-  std::uint32_t hidden = 32;
-  float lr = 0.05F;
-  float momentum = 0.9F;
-  std::string optimizer;
-  std::uint64_t seed = 1;
-  std::string kv_type = std::getenv("DT_AGENT_SOCKET") != nullptr ? "dist_sync" : "local";
-  std::string log;
-  bool hash = false;
-  std::string final_weights;
-  std::string victim = "all";
-  double step_ms = 0;
-  std::uint32_t fewer_steps = 0;
-  double warm_delay_s = 0;
-  std::string crash_at;
-  std::string hang_at;
-  std::string stop_at;
-  bool never_boundary = false;
-  bool ignore_leave = false;
+  std::string data;
 };
 
 [[noreturn]] void die(int code, const std::string& why) {
@@ -91,447 +50,117 @@ struct Options {
   std::exit(code);
 }
 
-template <class T>
-T number(const char* option, const char* text) {
-  T value{};
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
-  if (error != std::errc{} || stop != end || value < T{}) {
-    die(2, std::string("--") + option + ": not a number: " + text);
-  }
-  return value;
-}
-
 Options parse(int argc, char** argv) {
-  constexpr std::array names{
-      option{"epochs", 1, nullptr, 0},        option{"batch", 1, nullptr, 0},
-      option{"global-batch", 1, nullptr, 0},  option{"steps-per-epoch", 1, nullptr, 0},
-      option{"samples", 1, nullptr, 0},       option{"data", 1, nullptr, 0},
-      option{"hidden", 1, nullptr, 0},        option{"lr", 1, nullptr, 0},
-      option{"momentum", 1, nullptr, 0},      option{"optimizer", 1, nullptr, 0},
-      option{"seed", 1, nullptr, 0},          option{"kv-type", 1, nullptr, 0},
-      option{"log", 1, nullptr, 0},           option{"hash", 0, nullptr, 0},
-      option{"final-weights", 1, nullptr, 0}, option{"victim", 1, nullptr, 0},
-      option{"step-ms", 1, nullptr, 0},       option{"fewer-steps", 1, nullptr, 0},
-      option{"warm-delay-s", 1, nullptr, 0},  option{"crash-at", 1, nullptr, 0},
-      option{"hang-at", 1, nullptr, 0},       option{"never-boundary", 0, nullptr, 0},
-      option{"ignore-leave", 0, nullptr, 0},  option{"stop-at", 1, nullptr, 0},
-      option{"help", 0, nullptr, 0},          option{nullptr, 0, nullptr, 0},
-  };
   Options o;
+  const std::array numbers{&o.epochs, &o.batch, &o.steps_per_epoch, &o.step_ms, &o.samples};
+  constexpr std::array names{
+      option{"epochs", 1, nullptr, 0},          option{"batch", 1, nullptr, 0},
+      option{"steps-per-epoch", 1, nullptr, 0}, option{"step-ms", 1, nullptr, 0},
+      option{"samples", 1, nullptr, 0},         option{"data", 1, nullptr, 'd'},
+      option{"help", 0, nullptr, 'h'},          option{nullptr, 0, nullptr, 0}};
   int index = 0;
   for (int c = 0; (c = getopt_long(argc, argv, "", names.data(), &index)) != -1;) {
-    if (c != 0) std::exit(2);  // getopt has said why
-    const std::string name = names[static_cast<std::size_t>(index)].name;
-    const auto set = [&](auto& field) {
-      field = number<std::remove_reference_t<decltype(field)>>(name.c_str(), optarg);
-    };
-    if (name == "help") {
-      std::fputs(kUsage, stdout);
-      std::exit(0);
+    if (c == '?') std::exit(2);  // getopt has said why
+    if (c == 'h') std::exit(std::fputs(kUsage, stdout) < 0);
+    if (c == 'd') {
+      o.data = optarg;
+      continue;
     }
-    if (name == "epochs") set(o.epochs);
-    if (name == "batch") set(o.batch);
-    if (name == "global-batch") set(o.global_batch);
-    if (name == "steps-per-epoch") set(o.steps_per_epoch);
-    if (name == "samples") set(o.samples);
-    if (name == "data") o.data = optarg;
-    if (name == "hidden") set(o.hidden);
-    if (name == "lr") set(o.lr);
-    if (name == "momentum") set(o.momentum);
-    if (name == "optimizer") o.optimizer = optarg;
-    if (name == "seed") set(o.seed);
-    if (name == "kv-type") o.kv_type = optarg;
-    if (name == "log") o.log = optarg;
-    if (name == "hash") o.hash = true;
-    if (name == "final-weights") o.final_weights = optarg;
-    if (name == "victim") o.victim = optarg;
-    if (name == "step-ms") set(o.step_ms);
-    if (name == "fewer-steps") set(o.fewer_steps);
-    if (name == "warm-delay-s") set(o.warm_delay_s);
-    if (name == "crash-at") o.crash_at = optarg;
-    if (name == "stop-at") o.stop_at = "," + std::string(optarg) + ",";
-    if (name == "hang-at") o.hang_at = optarg;
-    if (name == "never-boundary") o.never_boundary = true;
-    if (name == "ignore-leave") o.ignore_leave = true;
+    const auto at = static_cast<std::size_t>(index);
+    const auto value = dt::parse_number<std::uint32_t>(optarg);
+    if (!value) die(2, fmt::format("--{}: not a number: {}", names.at(at).name, optarg));
+    *numbers.at(at) = *value;
   }
   if (optind < argc) die(2, std::string("what is ") + argv[optind] + "? (--help)");
-  if (o.batch == 0 || o.hidden == 0 || o.samples == 0)
-    die(2, "--batch, --hidden, --samples: not 0");
-  if (o.optimizer.empty()) o.optimizer = fmt::format("sgd momentum={}", o.momentum);
+  if (o.batch == 0 || o.samples == 0) die(2, "--batch, --samples: not 0");
   return o;
 }
 
-/// One hidden layer, relu, softmax. Parameters and gradients are flat arrays; the kvstore's keys
-/// are views of them.
-class Mlp {
- public:
-  Mlp(std::size_t inputs, std::size_t hidden, std::uint64_t seed)
-      : inputs_(inputs),
-        hidden_(hidden),
-        values_(size()),
-        gradients_(size()),
-        hidden_units_(hidden) {
-    dt::train::Random random(seed);
-    const auto fill = [&](float* at, std::size_t n, double fan_in) {
-      for (std::size_t i = 0; i < n; ++i) {
-        at[i] = static_cast<float>(random.normal() * std::sqrt(1.0 / fan_in));
-      }
-    };
-    fill(values_.data() + part(0), inputs_ * hidden_, static_cast<double>(inputs_));
-    fill(values_.data() + part(2), hidden_ * kClasses, static_cast<double>(hidden_));
-  }
-
-  static constexpr std::size_t kKeys = 4;
-  static constexpr std::array<const char*, kKeys> kKeyNames{"w1", "b1", "w2", "b2"};
-
-  /// The parameters, or the gradients, as the kvstore wants them.
-  std::array<dtkv_array, kKeys> arrays(std::vector<float>& flat) const {
-    std::array<dtkv_array, kKeys> views{};
-    for (std::size_t k = 0; k < kKeys; ++k) {
-      views[k] = {flat.data() + part(k), part(k + 1) - part(k), DTKV_FLOAT32, DTKV_CPU, 0, nullptr};
-    }
-    return views;
-  }
-  std::vector<float>& values() { return values_; }
-  std::vector<float>& gradients() { return gradients_; }
-
-  void zero_gradients() { std::ranges::fill(gradients_, 0.0F); }
-
-  /// Adds weight * the gradient of one sample's loss; returns the loss.
-  float learn(const float* x, std::size_t label, float weight) {
-    std::array<float, kClasses> p{};
-    const float loss = forward(x, label, p);
-    float* gw1 = gradients_.data() + part(0);
-    float* gb1 = gradients_.data() + part(1);
-    float* gw2 = gradients_.data() + part(2);
-    float* gb2 = gradients_.data() + part(3);
-    const float* w2 = values_.data() + part(2);
-    p[label] -= 1.0F;
-    for (std::size_t c = 0; c < kClasses; ++c) p[c] *= weight;
-    for (std::size_t c = 0; c < kClasses; ++c) gb2[c] += p[c];
-    std::vector<float>& back = hidden_units_;  // reused: unit j is read before it is replaced
-    for (std::size_t j = 0; j < hidden_; ++j) {
-      const float unit = hidden_units_[j];
-      float sum = 0.0F;
-      for (std::size_t c = 0; c < kClasses; ++c) {
-        gw2[j * kClasses + c] += unit * p[c];
-        sum += w2[j * kClasses + c] * p[c];
-      }
-      back[j] = unit > 0.0F ? sum : 0.0F;
-      gb1[j] += back[j];
-    }
-    for (std::size_t i = 0; i < inputs_; ++i) {
-      for (std::size_t j = 0; j < hidden_; ++j) gw1[i * hidden_ + j] += x[i] * back[j];
-    }
-    return loss;
-  }
-
-  bool is_right(const float* x, std::size_t label) {
-    std::array<float, kClasses> p{};
-    forward(x, label, p);
-    return static_cast<std::size_t>(std::ranges::max_element(p) - p.begin()) == label;
-  }
-
- private:
-  static constexpr std::size_t kClasses = 10;
-
-  /// Where key k begins in the flat arrays; part(kKeys) is their size.
-  std::size_t part(std::size_t k) const {
-    const std::array<std::size_t, kKeys> sizes{inputs_ * hidden_, hidden_, hidden_ * kClasses,
-                                               kClasses};
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < k; ++i) at += sizes[i];
-    return at;
-  }
-  std::size_t size() const { return part(kKeys); }
-
-  float forward(const float* x, std::size_t label, std::array<float, kClasses>& p) {
-    const float* w1 = values_.data() + part(0);
-    const float* w2 = values_.data() + part(2);
-    std::copy_n(values_.data() + part(1), hidden_, hidden_units_.data());
-    for (std::size_t i = 0; i < inputs_; ++i) {
-      for (std::size_t j = 0; j < hidden_; ++j) hidden_units_[j] += x[i] * w1[i * hidden_ + j];
-    }
-    for (float& unit : hidden_units_) unit = std::max(unit, 0.0F);
-    std::copy_n(values_.data() + part(3), kClasses, p.data());
-    for (std::size_t j = 0; j < hidden_; ++j) {
-      for (std::size_t c = 0; c < kClasses; ++c) p[c] += hidden_units_[j] * w2[j * kClasses + c];
-    }
-    const float top = *std::ranges::max_element(p);
-    float sum = 0.0F;
-    for (float& logit : p) sum += logit = std::exp(logit - top);
-    for (float& value : p) value /= sum;
-    return -std::log(std::max(p[label], 1e-30F));
-  }
-
-  std::size_t inputs_;
-  std::size_t hidden_;
-  std::vector<float> values_;
-  std::vector<float> gradients_;
-  std::vector<float> hidden_units_;
-};
-
-std::int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+DataPair load(const Options& options) {
+  if (options.data.empty())
+    return {generate_digits(options.samples, 1), generate_digits(500, 2), ""};
+  auto data = load_mnist(options.data);
+  if (!data) die(1, data.error().message);
+  return std::move(*data);
 }
 
-[[noreturn]] void hang() {
-  for (;;) pause();
-}
-
-/// The servers were lost: what was asked of them has come to nothing. The next boundary says where
-/// to go on, with the weights that its epoch began with.
-struct ServersLost {};
-
-/// The program's one run; its members are what every step needs.
 class Worker {
  public:
-  explicit Worker(Options options) : options_(std::move(options)) {}
-  ~Worker() {
-    dtkv_destroy(store_);
-    if (log_ != nullptr) std::fclose(log_);
-  }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
+  explicit Worker(Options options)
+      : options_(std::move(options)),
+        data_(load(options_)),
+        model_(data_.train.image_size(), 32, 1) {}
 
-  int run() {
-    load();
-    must(dtkv_create(options_.kv_type.c_str(), &store_), "create the kvstore");
-    id_ = dtkv_worker_id(store_);
-    open_log();
-    model_ = std::make_unique<Mlp>(data_.train.image_size(), options_.hidden, options_.seed);
-    const auto values = model_->arrays(model_->values());
-    must(dtkv_init(store_, Mlp::kKeys, Mlp::kKeyNames.data(), values.data(), DTKV_KEY_PARAMETER),
-         "create the keys");
-    const auto done = done_array();
-    must(dtkv_init(store_, 1, &kDoneKey, &done, DTKV_KEY_AUXILIARY), "create the last key");
-    must(dtkv_set_optimizer(store_, options_.optimizer.c_str()), "set the optimizer");
-    try {
-      pull();  // a newcomer is warm when it holds the weights
-    } catch (const ServersLost&) {
-    }
-    misbehave_before_first_boundary();
-
-    for (std::uint32_t epoch = 0; epoch < options_.epochs;) {
+  void run() {
+    kv_.init(entries(model_.values()));
+    kv_.set_optimizer("sgd momentum=0.9");
+    std::uint32_t epoch = 0;
+    while (epoch < options_.epochs) {
       try {
-        if (!boundary(epoch)) return 0;
-        epoch = view_.epoch;  // a newcomer learns here where the others are
-        if (epoch >= options_.epochs) break;
-        train(epoch);
-        finish(epoch);
-        report(epoch);
+        kv_.pull(entries(model_.values()));  // a newcomer is warm when it holds the weights
+        const auto view = kv_.epoch_boundary(epoch);
+        if (!view) return say("told to leave; done");
+        epoch = view->epoch;  // a newcomer learns here where the others are
+        if (epoch >= options_.epochs) return;
+        kv_.pull(entries(model_.values()));
+        train(*view);
+        kv_.finish_epoch();
+        report(*view);
         ++epoch;
-      } catch (const ServersLost&) {
-        note("\"event\":\"servers_lost\"");
+      } catch (const dtkv::Error& error) {
+        if (error.code() != DTKV_ROLLBACK) throw;  // the next boundary says where to go on
       }
     }
-    write_weights();
-    note("\"event\":\"end\"");
-    return 0;
   }
 
  private:
-  void must(int code, const char* doing) {
-    if (code == DTKV_OK) return;
-    if (code == DTKV_ROLLBACK) throw ServersLost{};
-    note(fmt::format("\"event\":\"error\",\"code\":{}", code));
-    die(1, std::string("cannot ") + doing + ": " + dtkv_last_error());
+  static std::vector<dtkv::Entry> entries(Mlp& model, std::vector<float>& flat) {
+    std::vector<dtkv::Entry> all;
+    const auto arrays = model.arrays(flat);
+    for (std::size_t k = 0; k < Mlp::kKeys; ++k) all.emplace_back(Mlp::kKeyNames[k], arrays[k]);
+    return all;
   }
+  std::vector<dtkv::Entry> entries(std::vector<float>& flat) { return entries(model_, flat); }
 
-  void load() {
-    if (options_.data == "generated") {
-      data_.train = dt::train::generate_digits(options_.samples, 1);
-      data_.test = dt::train::generate_digits(500, 2);
-    } else if (auto data = dt::train::load_mnist(options_.data)) {
-      data_ = std::move(*data);
-    } else {
-      die(1, data.error().message);
-    }
-  }
-
-  /// False: told to leave.
-  bool boundary(std::uint32_t epoch) {
-    note(fmt::format("\"event\":\"boundary_enter\",\"next\":{}", epoch));
-    const int code = dtkv_epoch_boundary(store_, epoch, &view_);
-    if (code == DTKV_LEAVE) {
-      note("\"event\":\"boundary_leave\",\"result\":\"leave\"");
-      say("told to leave; done");
-      if (options_.ignore_leave && is_victim()) {
-        std::signal(SIGTERM, SIG_IGN);
-        hang();
-      }
-      return false;
-    }
-    must(code, "pass the epoch boundary");
-    note(fmt::format(
-        "\"event\":\"boundary_leave\",\"result\":\"{}\",\"generation\":{},\"changed\":{}",
-        view_.rolled_back != 0 ? "rollback" : "ok", view_.generation, view_.changed));
-    pull();
-    const std::uint32_t global =
-        options_.global_batch != 0 ? options_.global_batch : options_.batch * view_.num_workers;
-    sampler_ = std::make_unique<dt::train::Sampler>(
-        dt::train::SamplerOptions{.samples = data_.train.size(),
-                                  .global_batch = global,
-                                  .rank = view_.rank,
-                                  .world = view_.num_workers,
-                                  .seed = options_.seed});
-    return true;
-  }
-
-  void train(std::uint32_t epoch) {
-    sampler_->begin(epoch);
-    std::uint32_t steps =
-        options_.steps_per_epoch != 0 ? options_.steps_per_epoch : sampler_->steps();
-    steps -= std::min(steps, options_.fewer_steps * view_.rank);
+  void train(const dtkv_view& view) {
+    Sampler sampler({.samples = data_.train.size(),
+                     .global_batch = options_.batch * view.num_workers,
+                     .rank = view.rank,
+                     .world = view.num_workers,
+                     .seed = 1});
+    sampler.begin(view.epoch);
+    const auto steps = options_.steps_per_epoch != 0 ? options_.steps_per_epoch : sampler.steps();
     for (std::uint32_t step = 0; step < steps; ++step) {
-      misbehave(epoch, step);
-      const std::int64_t begin = now_ns();
-      const float loss = one_step(epoch, step);
-      if (options_.step_ms > 0) {
-        const auto least = static_cast<std::int64_t>(options_.step_ms * 1e6);
-        std::this_thread::sleep_for(std::chrono::nanoseconds(begin + least - now_ns()));
-      }
-      note(fmt::format("\"event\":\"step\",\"step\":{},\"begin_ns\":{},\"loss\":{:.6g}", step,
-                       begin, loss));
-      must(dtkv_progress(store_, epoch, step), "report progress");
+      const auto end =
+          std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.step_ms);
+      learn(sampler.batch(step % sampler.steps()), std::uint64_t{view.epoch} << 32U | step);
+      kv_.progress(view.epoch, step);
+      std::this_thread::sleep_until(end);
     }
   }
 
-  /// No step of this epoch comes from here any more. In the last epoch a round of a key of its own
-  /// tells when that holds for everyone, so that all pull the same final weights. Its answer is
-  /// waited for after finishing, or others with steps left would wait for us and we for them.
-  void finish(std::uint32_t epoch) {
-    dtkv_handle all_done = 0;
-    dtkv_push_options push{};
-    push.samples = 1;
-    push.step = std::uint64_t{epoch} << 32U | 0xffffffffU;
-    const bool last = epoch + 1 == options_.epochs;
-    if (last) {
-      const auto done = done_array();
-      must(dtkv_pushpull(store_, 1, &kDoneKey, &done, &done, &push, &all_done), "end together");
-    }
-    must(dtkv_finish_epoch(store_), "finish the epoch");
-    if (last) {
-      must(dtkv_wait(store_, all_done, 0), "wait for the others' last steps");
-      pull();
-    }
-  }
-
-  dtkv_array done_array() { return {&done_, 1, DTKV_FLOAT32, DTKV_CPU, 0, nullptr}; }
-
-  float one_step(std::uint32_t epoch, std::uint32_t step) {
-    const auto batch = sampler_->batch(step % sampler_->steps());
+  /// One step: the gradients of all workers' batches go in, the new weights come out.
+  void learn(std::span<const std::uint32_t> batch, std::uint64_t step) {
     std::vector<float> x(data_.train.image_size());
-    float loss = 0.0F;
-    model_->zero_gradients();
+    model_.zero_gradients();
     for (const std::uint32_t i : batch) {
       data_.train.normalised(i, x.data());
-      loss +=
-          model_->learn(x.data(), data_.train.labels[i], 1.0F / static_cast<float>(batch.size()));
+      model_.learn(x.data(), data_.train.labels[i], 1.0F / static_cast<float>(batch.size()));
     }
-    dtkv_push_options push{};
-    push.samples = batch.size();
-    push.step = std::uint64_t{epoch} << 32U | step;
-    push.learning_rate = options_.lr;
-    const auto gradients = model_->arrays(model_->gradients());
-    const auto values = model_->arrays(model_->values());
-    must(dtkv_pushpull(store_, Mlp::kKeys, Mlp::kKeyNames.data(), gradients.data(), values.data(),
-                       &push, nullptr),
-         "exchange gradients");
-    return batch.empty() ? 0.0F : loss / static_cast<float>(batch.size());
+    kv_.pushpull(entries(model_.gradients()), entries(model_.values()),
+                 {.samples = batch.size(), .step = step, .learning_rate = 0.05F});
   }
 
-  void pull() {
-    const auto values = model_->arrays(model_->values());
-    must(dtkv_pull(store_, Mlp::kKeys, Mlp::kKeyNames.data(), values.data(), 0, nullptr),
-         "pull the weights");
-  }
-
-  void report(std::uint32_t epoch) {
+  void report(const dtkv_view& view) {
     std::uint32_t right = 0;
     std::vector<float> x(data_.test.image_size());
     const std::uint32_t count = std::min(data_.test.size(), 500U);
     for (std::uint32_t i = 0; i < count; ++i) {
       data_.test.normalised(i, x.data());
-      right += model_->is_right(x.data(), data_.test.labels[i]) ? 1U : 0U;
+      right += model_.is_right(x.data(), data_.test.labels[i]) ? 1U : 0U;
     }
-    const double accuracy = static_cast<double>(right) / count;
-    const std::uint64_t hash = weights_hash();
-    say(fmt::format("Epoch[{}] Validation-accuracy={:.4f} rank {} of {}", epoch, accuracy,
-                    view_.rank, view_.num_workers));
-    if (options_.hash) say(fmt::format("Epoch[{}] Weights={:016x}", epoch, hash));
-    note(fmt::format("\"event\":\"epoch\",\"accuracy\":{:.4f},\"hash\":\"{:016x}\"", accuracy,
-                     hash));
-  }
-
-  /// FNV-1a over the weights' bits.
-  std::uint64_t weights_hash() {
-    std::uint64_t hash = 0xcbf29ce484222325U;
-    const auto* bytes = reinterpret_cast<const unsigned char*>(model_->values().data());
-    for (std::size_t i = 0; i < model_->values().size() * sizeof(float); ++i) {
-      hash = (hash ^ bytes[i]) * 0x100000001b3U;
-    }
-    return hash;
-  }
-
-  void write_weights() {
-    if (options_.final_weights.empty()) return;
-    const std::string path = with_id(options_.final_weights);
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    const auto& values = model_->values();
-    if (file == nullptr ||
-        std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size() ||
-        std::fclose(file) != 0) {
-      die(1, "cannot write " + path);
-    }
-  }
-
-  bool is_victim() const {
-    if (options_.victim == "newcomer") return dtkv_is_newcomer(store_) != 0;
-    return options_.victim == "all" || options_.victim == std::to_string(id_);
-  }
-
-  void misbehave_before_first_boundary() {
-    if (!is_victim()) return;
-    if (options_.never_boundary) hang();
-    std::this_thread::sleep_for(std::chrono::duration<double>(options_.warm_delay_s));
-  }
-
-  void misbehave(std::uint32_t epoch, std::uint32_t step) {
-    const std::string here = fmt::format("{}:{}", epoch, step);
-    if (const auto at = options_.stop_at.find("," + here + ","); at != std::string::npos) {
-      // An epoch that begins again is not to stop again.
-      options_.stop_at.erase(at, here.size() + 1);
-      if (is_victim()) std::raise(SIGSTOP);
-    }
-    if ((here != options_.crash_at && here != options_.hang_at) || !is_victim()) return;
-    note("\"event\":\"misbehave\"");
-    if (here == options_.crash_at) std::raise(SIGKILL);
-    hang();
-  }
-
-  std::string with_id(std::string text) const {
-    if (const auto at = text.find("%i"); at != std::string::npos) {
-      text.replace(at, 2, std::to_string(id_));
-    }
-    return text;
-  }
-
-  void open_log() {
-    if (options_.log.empty()) return;
-    const std::string path = with_id(options_.log);
-    log_ = std::fopen(path.c_str(), "ae");
-    if (log_ == nullptr) die(1, "cannot write " + path);
-    note(fmt::format("\"event\":\"start\",\"pid\":{}", getpid()));
-  }
-
-  /// One line of the log: who, where and when, then `more`. t_ns is the monotonic clock.
-  void note(const std::string& more) {
-    if (log_ == nullptr) return;
-    fmt::print(log_, "{{\"t_ns\":{},\"worker\":{},\"rank\":{},\"world\":{},\"epoch\":{},{}}}\n",
-               now_ns(), id_, view_.rank, view_.num_workers, view_.epoch, more);
-    std::fflush(log_);
+    say(fmt::format("Epoch[{}] Validation-accuracy={:.4f} rank {} of {}", view.epoch,
+                    static_cast<double>(right) / count, view.rank, view.num_workers));
   }
 
   static void say(const std::string& line) {
@@ -539,19 +168,17 @@ class Worker {
     std::fflush(stdout);
   }
 
-  static constexpr const char* kDoneKey = "done";
-
   Options options_;
-  float done_ = 0;
-  dt::train::DataPair data_;
-  dtkv_store* store_ = nullptr;
-  std::uint32_t id_ = 0;
-  std::FILE* log_ = nullptr;
-  std::unique_ptr<Mlp> model_;
-  dtkv_view view_{};
-  std::unique_ptr<dt::train::Sampler> sampler_;
+  DataPair data_;
+  Mlp model_;
+  dtkv::KVStore kv_{std::getenv("DT_AGENT_SOCKET") != nullptr ? "dist_sync" : "local"};
 };
 
 }  // namespace
 
-int main(int argc, char** argv) { return Worker(parse(argc, argv)).run(); }
+int main(int argc, char** argv) try {
+  Worker(parse(argc, argv)).run();
+  return 0;
+} catch (const std::exception& error) {
+  die(1, error.what());
+}

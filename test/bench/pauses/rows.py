@@ -178,7 +178,7 @@ def supervisors_of_one_job(shared, changes, found):
 def kind(text):
     """Of a process, by its command line: trains, master or host."""
     name = os.path.basename(text.split(" ")[0]).rstrip(":")
-    if name in ("mlp_worker", "dttrain", "dtserver"):
+    if name in ("elastic_worker", "dttrain", "dtserver"):
         return "trains"
     return "host" if name in ("dtagent", "sshd") else "master"
 

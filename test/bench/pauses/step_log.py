@@ -1,4 +1,4 @@
-"""Reads --log files of mlp_worker or dttrain, and what stood still according to them.
+"""Reads --log files of elastic_worker or dttrain, and what stood still according to them.
 
 All times are nanoseconds of the monotonic clock, comparable between processes of one machine.
 """

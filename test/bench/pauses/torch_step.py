@@ -1,4 +1,4 @@
-"""What torchrun starts in pause_bench: a network of mlp_worker's size under DDP with gloo, the same
+"""What torchrun starts in pause_bench: a network of elastic_worker's size under DDP with gloo, the same
 --log lines, and a snapshot every few steps by rank 0, with which every start begins.
 
 usage: torch_step.py LOG SNAPSHOT STEP_MS STEPS_PER_EPOCH SNAPSHOT_EVERY
