@@ -70,7 +70,7 @@ pid_of() {
   dtctl status --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
 }
-# stands PID: waits until the process is stopped; what elastic_worker --stop-at does to itself.
+# stands PID: waits until the process is stopped; elastic_worker --stop-at stops itself.
 stands() { wait_for "${PATIENCE:-60}" "grep -q '^State:[[:space:]]*T' /proc/$1/status" || fail "process $1 does not stand still"; }
 
 # worker_log CHECK...: runs a check of worker_log.py over the logs.

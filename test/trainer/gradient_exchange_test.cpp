@@ -21,7 +21,7 @@ struct Wishes {
   bool throws_in_backward = false;
 };
 
-/// Two layers of a bucket each and one without use; notes what it does among the double's calls.
+/// Two layers of one bucket each and an unused one; records its passes among the double's calls.
 class TwoLayers final : public dt::train::Network {
  public:
   explicit TwoLayers(Wishes wishes)
