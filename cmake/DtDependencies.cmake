@@ -6,7 +6,7 @@ macro(dt_require package debian)
   endif()
 endmacro()
 
-# Static, so that a package runs where 1.81 is not.
+# Static, so that a package runs without Boost 1.81.
 set(Boost_USE_STATIC_LIBS ON)
 # Boost 1.74, Debian's default, does not build as C++20 with Asio's coroutines.
 dt_require(Boost libboost1.81-dev\ libboost-program-options1.81-dev 1.81 CONFIG COMPONENTS program_options)

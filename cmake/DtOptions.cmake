@@ -17,9 +17,9 @@ if(DT_SANITIZE)
     add_compile_definitions(DT_TSAN)
   endif()
   if(DT_SANITIZE MATCHES "undefined" AND NOT DT_SANITIZE MATCHES "fuzzer")
-    # A third of the time is for the first two at every access; ASan stops at a null pointer as well, and
-    # the fuzzers have all of them. With the others a program in C, or one that opens a library in C by
-    # dlopen(), does not link or is taken for wrong.
+    # null and alignment checks take a third of the time; ASan also stops at a null pointer, and the
+    # fuzzers have all checks. With vptr or function a program in C, or one that opens a C library with
+    # dlopen(), does not link or raises a false alarm.
     add_compile_options(-fno-sanitize=null,alignment,vptr)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
       add_compile_options(-fno-sanitize=function)
@@ -34,11 +34,11 @@ if(DT_SANITIZE)
     add_compile_options(-Wno-tsan -Wno-mismatched-new-delete)
   endif()
 endif()
-# Everything ends up in libdtkv.so or beside it.
+# All code is linked into libdtkv.so or next to it.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
-# For what runs on hosts that have another libstdc++ than the machine it was built on. Exceptions go
-# through the host's own libgcc_s: what unwinds a process must be one thing.
+# For programs that run on hosts with another libstdc++ than the build machine. Exceptions use the
+# host's own libgcc_s: a process must have a single unwinder.
 add_library(dt_any_host OBJECT ${CMAKE_CURRENT_LIST_DIR}/any_host.cpp)
 if(NOT DT_SANITIZE)  # a sanitizer's own library brings the shared one
   target_link_options(dt_any_host INTERFACE -static-libstdc++)

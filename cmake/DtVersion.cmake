@@ -1,5 +1,5 @@
-# dt_version: what --version says. The commit is read at build time, and the file is rewritten only
-# when it changed. Run with -P it is the build step itself.
+# dt_version: the output of --version. The commit is read at build time, and the file is rewritten
+# only when it changed. Run with -P it is the build step itself.
 if(CMAKE_SCRIPT_MODE_FILE)
   # "-dirty" would make every edit relink every program; the commit alone is enough.
   execute_process(COMMAND git -C ${DT_SOURCE} rev-parse --short=12 HEAD
@@ -15,7 +15,7 @@ endif()
 if(DT_SANITIZE)
   set(DT_SANITIZE_NOTE ", sanitized: ${DT_SANITIZE}")
 endif()
-# First everything known now; the commit's own mark survives this pass.
+# Substitutes all known values first; the commit's placeholder survives this pass.
 set(DT_COMMIT "@DT_COMMIT@")
 set(dt_version_dir ${PROJECT_BINARY_DIR}/version)
 configure_file(${PROJECT_SOURCE_DIR}/core/base/version.cpp.in ${dt_version_dir}/version.cpp.configured @ONLY)

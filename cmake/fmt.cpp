@@ -1,5 +1,5 @@
-// The compiled half of fmt, whose source its headers hold: Debian has it as a shared library only,
-// and the programs that are copied to hosts must not need one there.
+// The compiled part of fmt, from its headers: Debian has it only as a shared library, which the
+// programs that are copied to hosts must not need.
 #include <fmt/format-inl.h>
 
 #include <locale>

@@ -14,7 +14,7 @@ import re
 import statistics
 import sys
 
-# Folder: the folders whose headers it may include, beside its own. "core/*" are all folders below core.
+# Folder: the folders whose headers it may include, besides its own. "core/*" are all folders below core.
 MAY = {
     "core/base": "",
     "core/files": "core/base",
@@ -59,7 +59,7 @@ MAY = {
 }
 TOP = ("core", "io", "launcher", "supervisor", "kvstore", "trainer")
 
-# Of kvstore/compute/cuda all headers but one serve every compiler.
+# All headers of kvstore/compute/cuda but one are for every compiler.
 CUDA = "kvstore/compute/cuda"
 CUDA_HEADERS = re.compile(r"^(cuda\w*\.h|nccl\.h|dlfcn\.h|[a-z_]+)$")
 ONLY_FOR_NVCC = CUDA + "/launch_kernel.h"
@@ -164,7 +164,7 @@ def check(root):
     return bool(bad)
 
 
-# What each rule must find: a file, a line of it, a part of the reason ("" where nothing is wrong).
+# Cases of each rule: a file, a line of it, a part of the reason ("" if the line is allowed).
 CASES = [
     ("core/job/job.h", '#include "core/base/id.h"', ""),
     ("core/job/job.h", '#include "core/job/events.h"', ""),

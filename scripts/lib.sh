@@ -1,6 +1,6 @@
-# What shell scripts here and test/e2e/lib.sh share. Sourced.
+# Functions of the shell scripts here and of test/e2e/lib.sh. Sourced.
 
-# alive PID: neither gone nor a zombie. Called in loops, so it starts no process.
+# alive PID: whether it exists and is no zombie. Called in loops, so it starts no process.
 alive() {
   local key="" state=""  # the process may end between open and read
   { while read -r key state _ && [ "$key" != State: ]; do :; done; } 2>/dev/null <"/proc/$1/status" || return 1

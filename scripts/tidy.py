@@ -32,7 +32,7 @@ RULES = [
      "unbounded or silent on errors: std::string, fmt, std::from_chars"),
     (lambda p: p.endswith(CPP), r"<boost/asio\.hpp>", "include the Asio headers you use"),
 ]
-# Folders of some machine people work on; a path of this tree never begins with one of them.
+# Folders of development machines; no path of this tree begins with one of them.
 FOREIGN = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/")
 UNFINISHED = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
@@ -59,7 +59,7 @@ def reasons(name, text):
         for wanted, pattern, reason in RULES:
             if wanted(name):
                 for number, line in enumerate(code, 1):
-                    # An include's <name> stands in the code; a "name" has been blanked.
+                    # An include's <name> is part of the code; a "name" has been blanked.
                     if re.search(pattern, line):
                         yield number, reason
         if name.endswith((".h", ".hpp")) and not re.search(r"^#\s*pragma once|^#\s*ifndef", text, re.M):
