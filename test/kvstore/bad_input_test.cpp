@@ -1,5 +1,5 @@
-// What a worker gets wrong: an error for it that names key, worker and cause, a server that stays
-// up, and other workers that do not notice.
+// A worker's bad input is an error for it, with key, worker and cause; the server stays up, and
+// other workers are not disturbed.
 
 #include <cmath>
 #include <fstream>
@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::size_t kElements = 3'000;  // three chunks
 
-/// For the workers' threads, where Catch's macros may not be used: the code, and words of the text.
+/// Checks the code and words of the text; for the workers' threads, where Catch's macros may not be
+/// used.
 void expect_error(const kv::Status& status, kv::Code code,
                   std::initializer_list<const char*> words) {
   if (status) throw std::runtime_error("no error");
@@ -41,7 +42,7 @@ kv::Status status_of(const kv::StoreResult<T>& result) {
   return {};
 }
 
-/// A round of everybody's ones on "w": what must go on whatever somebody did.
+/// A round of ones from all workers on "w", which must succeed whatever one worker did.
 void ones_add_up(kv::Store& store, std::uint32_t workers) {
   std::vector<float> ones(kElements, 1);
   std::vector<float> sum(kElements);
@@ -131,7 +132,7 @@ TEST_CASE("bad input: an array that does not fit its key is refused before anyth
           refused(store.pull({"w"}, {array_of(wide)}, {}));
           refused(store.pushpull({"w"}, {array_of(good)}, {array_of(short_one)}, {}));
           refused(store.pushpull({"w"}, {array_of(wide)}, {array_of(good)}, {}));
-          // Of a list, nothing goes out before all of it was looked at.
+          // A list is checked as a whole before any of it is sent.
           refused(store.push({"w", "w"}, {array_of(good), array_of(short_one)}, {}));
         }
         must(store.barrier());
@@ -209,7 +210,7 @@ TEST_CASE("bad input: NaN in a gradient is counted, and refused where the job sa
           throw std::runtime_error("a wrong sum in the round after");
       },
       type);
-  // In shared memory one pass sees the sum alone, so that there two are counted as well.
+  // In shared memory one pass sees only the sum, so two are counted there, too.
   CHECK(eventually([&] { return cluster.server().counters().nonfinite >= 2; }));
   CHECK(cluster.server().counters().nonfinite == 2);
 }
@@ -224,7 +225,7 @@ TEST_CASE("bad input: frames that nobody may send cost their sender's connection
   };
   const auto before = resident_bytes();
   std::atomic<bool> is_enough = false;
-  // dist_async: nobody waits for the third worker.
+  // dist_async: no worker waits for the third one.
   auto others = std::async(std::launch::async, [&] {
     cluster.run(
         2,
@@ -238,7 +239,7 @@ TEST_CASE("bad input: frames that nobody may send cost their sender's connection
         },
         "dist_async");
   });
-  // The bad ones come once the key is there.
+  // The bad pushes come once the key exists.
   {
     auto third = cluster.open(2, "dist_async");
     init_ones(*third);
@@ -266,7 +267,7 @@ TEST_CASE("bad input: frames that nobody may send cost their sender's connection
       huge(data::Type::kRegister, [](auto& h) { h.payload = data::kMaxPayload; }),
       huge(data::Type::kShare, [](auto& h) { h.payload = 1 << 20; }),
       huge(data::Type::kPull, [](auto& h) { h.payload = 8; }),
-      // For a loop that is not there, and what no loop does for another.
+      // For a loop that does not exist, and requests that no loop handles for another.
       huge(data::Type::kSync,
            [](auto& h) {
              h.key = data::kForLoop;
@@ -279,7 +280,8 @@ TEST_CASE("bad input: frames that nobody may send cost their sender's connection
              h.chunk = 1;
              h.payload = 1 << 20;
            }),
-      // More than a worker ever has under way; they are held, being of a generation to come.
+      // More than a worker ever has in flight; they are held, since their generation is in the
+      // future.
       [] {
         auto header = frame_of(data::Type::kFinish, WorkerId(2));
         header.key = data::kForLoop;
@@ -363,7 +365,7 @@ TEST_CASE("bad input: a worker that reads no answers takes bounded memory and st
   }
   CHECK(asked > kRounds / 2 * data::kHeaderBytes);  // for more than may be queued
   CHECK(value == std::vector<float>(kLarge, kRounds + 1));
-#ifndef DT_TSAN  // whose shadow is several times as large
+#ifndef DT_TSAN  // TSan's shadow memory is several times as large
   CHECK(resident_bytes() < before + (std::uint64_t{400} << 20));
 #else
   (void)before;

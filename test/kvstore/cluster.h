@@ -39,7 +39,7 @@ Duration busy_poll_under_test();
 class Cluster {
  public:
   kv::Transport transport = transport_under_test();
-  kv::cuda::LocalGroup::Options replicas;  ///< Of workers with several GPUs.
+  kv::cuda::LocalGroup::Options replicas;  ///< Options of workers with several GPUs.
   /// Has the last word on each worker's options.
   std::function<void(kv::ClientOptions&)> change_worker;
 
@@ -49,28 +49,28 @@ class Cluster {
           bool deterministic = false, bool refuse_nonfinite = false,
           const std::function<void(kv::ServerOptions&)>& change = {});
 
-  /// What a rollback begins with: the servers are gone at once.
+  /// The start of a rollback: the servers end at once.
   void kill_servers() { servers_.clear(); }
-  /// And goes on with: others, which know the contributors, and a new list, which nobody has heard
-  /// of yet. Servers that were not killed go on apart from the cluster.
+  /// Starts new servers, which know the contributors, and a new list, which no worker has yet.
+  /// Servers that were not killed continue outside the cluster.
   void replace_servers(Epoch epoch, const std::function<void(kv::ServerOptions&)>& change);
-  /// The list reaches these workers.
+  /// Sends the list to these workers.
   void tell_servers(const std::vector<WorkerId>& workers);
 
   kv::Server& server(std::size_t i = 0) { return *servers_[i]; }
   [[nodiscard]] Generation generation();
-  /// Workers are told this address instead of the server's own.
+  /// Workers get this address instead of the server's own.
   void redirect(std::size_t server, std::uint16_t port) { addresses_.servers[server].port = port; }
 
   /// The next generation, adopted by every server when this returns.
   void commit(std::vector<WorkerId> contributors);
-  /// What a death in mid-epoch does.
+  /// The effect of a death in mid-epoch.
   void shrink(std::vector<WorkerId> left);
-  /// Who takes part from the next boundary on.
+  /// The contributors from the next boundary on.
   void plan(std::vector<WorkerId> contributors);
-  /// The boundary before this epoch asks for a checkpoint.
+  /// The boundary before this epoch requests a checkpoint.
   void save_at(Epoch epoch) { save_at_ = epoch; }
-  /// What the workers are told to begin with, whatever they say.
+  /// The epoch with which the workers begin, whatever epoch they arrive with.
   void begin_with(Epoch epoch) { first_epoch_ = epoch; }
   [[nodiscard]] std::size_t arrived();
 
@@ -78,8 +78,8 @@ class Cluster {
   std::unique_ptr<kv::Store> open(std::uint32_t worker, const std::string& type = "dist_sync",
                                   bool newcomer = false, std::uint64_t chunk_bytes = 4096);
 
-  /// Runs `body(store, worker)` for workers 0..n-1, each on its own thread, and waits for all. An
-  /// exception that leaves one of them is thrown here.
+  /// Runs `body(store, worker)` for workers 0..n-1, each on its own thread, and waits for all.
+  /// Rethrows an exception of a body.
   void run(std::uint32_t n, const std::function<void(kv::Store&, std::uint32_t)>& body,
            const std::string& type = "dist_sync");
 
@@ -100,7 +100,7 @@ class Cluster {
   Servers addresses_;
   std::mutex mutex_;
   Generation generation_{0};
-  Epoch epoch_;  ///< That began last, or is about to.
+  Epoch epoch_;  ///< The current epoch, or the one about to begin.
   std::vector<WorkerId> contributors_;
   std::optional<std::vector<WorkerId>> planned_;
   std::optional<Epoch> save_at_;
@@ -110,7 +110,7 @@ class Cluster {
   std::map<WorkerId, kv::JobListener*> listeners_;
 };
 
-// Shorthands: throw what went wrong, so that a thread's failure reaches the test.
+// Shorthands: throw errors, so that a thread's failure reaches the test.
 
 inline void must(const kv::Status& status) {
   if (!status) throw std::runtime_error(status.error().message);
@@ -149,8 +149,8 @@ inline void init_everywhere(kv::Store& store) {
   std::vector<float> values(std::size_t{1} << 15, 0);
   init(store, "everywhere", values);
 }
-/// Returns when the servers have handled what this worker handed over before: on a connection
-/// frames of one priority keep their order.
+/// Returns when the servers have handled this worker's earlier requests: on a connection frames of
+/// one priority keep their order.
 inline void said_to_all(kv::Store& store) {
   std::vector<float> values(std::size_t{1} << 15);
   pull(store, "everywhere", values);

@@ -1,6 +1,5 @@
-/// $DT_TEST_DEVICE: the tests run once with servers on the CPU and once with them on a device,
-/// which is the emulated one (test/support/emulated_device), so that every wait that is missing is
-/// seen.
+/// $DT_TEST_DEVICE: the tests run once with servers on the CPU and once with servers on the
+/// emulated device (test/support/emulated_device), which exposes every missing wait.
 #pragma once
 
 #include <cstdlib>
@@ -13,7 +12,7 @@
 
 namespace dt::test {
 
-/// As --device has it; none: the CPU.
+/// The device as in --device; nullopt: the CPU.
 inline std::optional<int> device_under_test() {
   const char* name = std::getenv("DT_TEST_DEVICE");
   const auto choice = parse_device(name ? std::string_view(name) : "cpu");

@@ -12,7 +12,7 @@ namespace {
 
 void boundary(kv::Store& store, std::uint32_t epoch) { must(store.epoch_boundary(Epoch(epoch))); }
 
-/// A round of ones from everybody; the sum tells how many took part.
+/// A round of ones from all workers; the sum is the number of contributors.
 float count_in(kv::Store& store, const std::string& key = "w", std::size_t size = 3000) {
   std::vector<float> ones(size, 1);
   std::vector<float> sum(size);
@@ -60,7 +60,7 @@ TEST_CASE("epochs: who has made its steps holds nobody's up, and shares what all
           auto refused = store.push({"w"}, {array_of(values)}, {});
           if (refused || refused.error().code != kv::Code::kInvalid)
             throw std::runtime_error("a step after the last one");
-          // Twice: statistics, and what comes of them.
+          // Twice: statistics, and their use.
           for (int i = 0; i < 2; ++i) {
             std::vector<float> mine(3000, static_cast<float>(3 * w));
             must(pushpull(store, "mean", mine, statistics, {}));
@@ -98,8 +98,7 @@ TEST_CASE("epochs: a death after the steps completes what the others share", "[e
     }));
   CHECK(all[2].get() == 0);
   REQUIRE(eventually([&] { return shared == 2; }));
-  CHECK(all[0].wait_for(50ms) ==
-        std::future_status::timeout);  // worker 2 may have something to say
+  CHECK(all[0].wait_for(50ms) == std::future_status::timeout);  // worker 2 may still contribute
   cluster.shrink({WorkerId(0), WorkerId(1)});
   CHECK(all[0].get() == 1);
   CHECK(all[1].get() == 1);
@@ -290,7 +289,7 @@ TEST_CASE(
   auto a = std::async(std::launch::async, survive, 0);
   auto b = std::async(std::launch::async, survive, 1);
   {
-    std::vector<float> ones(3000, 1);  // belongs to the library until the store is gone
+    std::vector<float> ones(3000, 1);  // the library uses it until the store ends
     auto store = cluster.open(2);
     init(*store, "w", ones);
     init_everywhere(*store);

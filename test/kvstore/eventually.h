@@ -8,7 +8,7 @@ namespace dt::test {
 
 using namespace std::chrono_literals;
 
-/// Waits for a condition with a deadline; false: it did not come true.
+/// Waits for a condition with a deadline; false if it did not become true.
 template <class Condition>
 bool eventually(Condition condition, std::chrono::milliseconds limit = 20s) {
   const auto deadline = std::chrono::steady_clock::now() + limit;

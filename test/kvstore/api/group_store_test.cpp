@@ -45,7 +45,7 @@ TEST_CASE("replicas: arrays of one key are one contribution, and its value goes 
   std::vector<Values> again(2, filled(-1));
   must(store.wait(must(store.pull({"c", "c"}, {array_of(again[0]), array_of(again[1])}, {})), 30));
   CHECK(again == std::vector<Values>(2, filled(6)));
-  CHECK(one == filled(1));  // what is pushed is only read
+  CHECK(one == filled(1));  // a pushed array is only read
 }
 
 TEST_CASE("replicas: the sum counts with the call's samples beside other workers", "[replicas]") {
@@ -89,7 +89,7 @@ TEST_CASE("replicas: sums stay as they are while their operation is under way", 
   Values out_b[2] = {filled(-1), filled(-1)};
   const auto first = must(store.pushpull({"a", "a"}, {array_of(one), array_of(one)},
                                          {array_of(out_a[0]), array_of(out_a[1])}, {}));
-  // Nobody has pushed beside it: a wait that gives up leaves everything as it was.
+  // No other worker has pushed: a wait that times out changes nothing.
   const auto early = store.wait(first, 0.2);
   REQUIRE_FALSE(early);
   CHECK(early.error().code == kv::Code::kTimeout);

@@ -133,7 +133,7 @@ TEST_CASE("dtbench: streams cover every byte of the list once, on any number of 
 TEST_CASE("dtbench: a stream is gathered from any position, in pieces of any size") {
   Stream stream;
   stream.add(100, 10);
-  stream.add(110, 10);  // goes on where the last one ended
+  stream.add(110, 10);  // begins where the last one ended
   stream.add(500, 5);
   std::vector<std::byte> list(600);
   iovec pieces[2];
@@ -350,7 +350,7 @@ TEST_CASE(
 
 TEST_CASE("dtbench: after so many rounds workers and servers have what they had") {
 #if defined(DT_ASAN) || defined(DT_TSAN)
-  const std::string growth = "1G";  // theirs is what grows
+  const std::string growth = "1G";  // the sanitizers' memory grows
 #else
   const std::string growth = "1M";
 #endif
@@ -385,7 +385,7 @@ TEST_CASE("dtbench: what has grown is named with its process") {
   soak.samples.assign(21, sample);
   CHECK(grown(options, soak).empty());
   soak.samples[0].processes[1] = {};                     // the warm-up may take what it needs
-  soak.samples[10].processes[1].resident = 100'000'000;  // and give back what it took
+  soak.samples[10].processes[1].resident = 100'000'000;  // and release it
   CHECK(grown(options, soak).empty());
   soak.samples.back().processes[1] = {2'000'000 + (2U << 20), 21, 100, 4};
   const auto all = grown(options, soak);

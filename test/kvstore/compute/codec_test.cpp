@@ -73,7 +73,7 @@ struct Format {
   HalfCodec Kernels::*codec;
 
   [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  /// Of the smallest subnormal.
+  /// Exponent of the smallest subnormal.
   [[nodiscard]] int lowest() const { return 1 - bias() - mantissa_bits; }
   [[nodiscard]] std::uint16_t infinity() const {
     return static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
@@ -200,7 +200,7 @@ TEST_CASE("1bit: three steps worked out by hand, byte for byte", "[codec]") {
       for (std::size_t step = 0; step < gradients.size(); ++step) {
         INFO("step " << step);
         std::vector<std::array<std::uint8_t, 4>> codes(words, {0xff, 0xff, 0xff, 0xff});
-        // The others are always below the threshold, and so is what they leave.
+        // The other values are always below the threshold, and so are their residuals.
         const auto gradient = repeated(gradients[step], -2);
         CHECK(codec.encode(codes.data(), residual.data(), gradient.data(), 0, n) == 0);
         for (const auto& word : codes) CHECK(word == bytes[step]);

@@ -17,7 +17,7 @@ using namespace dt::test;
 
 namespace {
 
-/// What a server makes of one worker's gradients, element by element.
+/// A server's result from one worker's gradients, element by element.
 class Reference {
  public:
   Reference(data::Codec codec, std::size_t n) : codec_(codec), residual_(n, 0) {}
@@ -138,7 +138,7 @@ TEST_CASE("compression: 1bit counts what is infinite or NaN, and keeps nothing o
   CHECK(kv::count_nonfinite(how.codec, payload.data(), 4) == 0);
   kv::decode(how.codec, values.data(), payload.data(), 4);
   CHECK(values == std::vector<float>{1, 1, -1, -1});
-  // Whoever sends it: no more than there are.
+  // A foreign payload counts at most all elements.
   std::vector<std::byte> foreign(payload.begin(), payload.end());
   std::fill_n(foreign.begin(), kv::kOneBitHeadBytes, std::byte{0xff});
   CHECK(kv::count_nonfinite(how.codec, foreign.data(), 4) == 4);
@@ -359,7 +359,7 @@ TEST_CASE("compression: sent again after a cut, a gradient counts once and its r
 
 TEST_CASE("compression: residuals stay with their worker across a join and a leave",
           "[compression][elastic]") {
-  // Worker 2 joins at epoch 1, worker 1 leaves at epoch 2; whoever stays goes on with its own.
+  // Worker 2 joins at epoch 1, worker 1 leaves at epoch 2; the others keep their residuals.
   constexpr std::size_t kElements = 5'001;
   constexpr std::uint64_t kRounds = 5;  // an epoch's
   const auto codec = GENERATE(data::Codec::kOneBit, data::Codec::kTwoBit, data::Codec::kBf16);
@@ -374,7 +374,7 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
                             leave_is_planned.get_future().share()};
 
   std::atomic<int> epochs_begun = 0;  // by a member of the first one
-  // Every worker follows all of them.
+  // Every worker computes the reference of all workers.
   const auto train = [&](kv::Store& store, std::uint32_t w, std::uint32_t from) {
     std::vector<Reference> reference(3, Reference(codec, kElements));
     std::vector<float> values(kElements);
@@ -460,7 +460,7 @@ TEST_CASE("compression: a residual that outgrows its gradients is said once per 
         warnings.look_at(encoder, how, key);
       }
   };
-  // Small steps wait until they are a threshold's size: what is kept is less than one code says.
+  // Small steps accumulate up to the threshold: the residual stays below one code's value.
   play("fc1.weight", "2bit threshold=0.5", 0.001F, 400);
   play("fc1.weight", "2bit threshold=0.002", 0.001F, 400);
   play("fc1.weight", "fp16", 1, 400);

@@ -1,4 +1,4 @@
-/// What the tests of kvstore/compute/kernels share.
+/// Shared by the tests of kvstore/compute/kernels.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the object files of kvstore/compute/kernels give the linker. A level's file may give its table only: of
-# a function that two files define, the linker keeps one, which would then run on every machine.
+# Checks the symbols of kvstore/compute/kernels' object files. A level's file may export only its table: if two
+# files define a function, the linker keeps one of them, which would then run on every machine.
 #   kernel_symbols.sh OBJECT...
 set -euo pipefail
 

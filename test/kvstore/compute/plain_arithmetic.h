@@ -1,5 +1,5 @@
-/// What the arithmetic is held against: numbers, plain loops over elements, comparison of bits.
-/// Files that use it are compiled with -ffp-contract=off: each operation rounds once.
+/// The reference of the arithmetic: numbers, plain loops over elements, comparison of bits. Files
+/// that use it are compiled with -ffp-contract=off: each operation rounds once.
 #pragma once
 
 #include <cmath>

@@ -75,7 +75,7 @@ TEST_CASE("gpu check: those asked for, and so many as there must be", "[gpucheck
   CHECK(found.gpus[0].device == 1);
   CHECK_FALSE(found.ring_gb_s);
   CHECK(found.ring_skipped == "there is one GPU");
-  host.driver.says("ecc 0 2");  // of the other one
+  host.driver.says("ecc 0 2");  // errors of the other GPU
   CHECK(host.check().verdict == GpuVerdict::kWell);
   host.driver.says("gpus 3");
   host.options.devices = {2};

@@ -26,7 +26,7 @@ std::shared_ptr<kv::SharedMemory> some_memory(std::size_t size = 10'000) {
   return *memory;
 }
 
-/// What this process has mapped that has a name in /dev/shm. Others have theirs there meanwhile.
+/// This process's mappings of files in /dev/shm; other processes have files there, too.
 std::vector<std::string> mapped_from_dev_shm() {
   std::vector<std::string> mapped;
   std::ifstream maps("/proc/self/maps");
@@ -89,13 +89,13 @@ TEST_CASE("shared memory: what is not the memory spoken of is refused", "[shm]")
   auto nobody = told;
   nobody.pid = 0x7fffffff;
   CHECK_FALSE(kv::SharedMemory::open(nobody));
-  // A file that could still shrink would end whoever maps it.
+  // A file that could still shrink would kill a process that maps it.
   const io::Fd unsealed(::memfd_create("dtkv", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(unsealed.get(), static_cast<off_t>(told.size + 4096)) == 0);
   auto other = told;
   other.fd = static_cast<std::uint32_t>(unsealed.get());
   CHECK_FALSE(kv::SharedMemory::open(other));
-  // No file that is not ours is opened: this one would block for ever.
+  // A file of another kind is not opened: this one would block forever.
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   const io::Fd read_end(ends[0]);
@@ -237,7 +237,7 @@ TEST_CASE("shared memory: what an operation under way uses is not released", "[s
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == kv::Code::kInvalid);
   }
-  proxy.cut();  // what is unanswered is said again, with the memory's number
+  proxy.cut();  // unanswered requests are sent again, with the memory's number
   std::vector<float> ones(kElements, 1);
   must(pushpull(*late, "w", ones, ones, {}));
   must(early->wait(handle, 30));
@@ -257,7 +257,7 @@ TEST_CASE("shared memory: a server that maps it no more after a cut is an error"
   std::vector<float> values(kElements, 0);
   init(*store, "w", values);
   must(pushpull(*store, "w", values, values, {}));
-  // What the server is told of the memory leads elsewhere now.
+  // The descriptor that the server gets now refers to another file.
   const io::Fd other(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int fd : memory_descriptors()) REQUIRE(::dup2(other.get(), fd) == fd);
   proxy.cut();

@@ -20,7 +20,7 @@ namespace {
 
 using Tcp = io::asio::ip::tcp;
 
-/// Answers each frame with kAnswer bytes, as a server does one that asks for a table.
+/// Answers each frame with kAnswer bytes, as a server answers a request for a table.
 class Generous final : public FrameSink {
  public:
   static constexpr std::size_t kAnswer = std::size_t{1} << 20;

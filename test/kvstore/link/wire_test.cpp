@@ -175,7 +175,7 @@ TEST_CASE("connections: in dist_async every update counts once as well, whatever
           std::vector<double> values(kElements, 0);
           init(store, "w", values);
           must(store.barrier());
-          // Several are under way when the connection goes.
+          // Several pushes are in flight when the connection breaks.
           std::vector<double> ones(kElements, w + 1.0);
           std::deque<kv::Handle> under_way;
           for (std::uint64_t i = 0; i < kPushes; ++i) {
@@ -239,7 +239,7 @@ TEST_CASE("connections: a server that drops us after each handshake is lost as w
   CHECK(lost.error().code == kv::Code::kUnavailable);
   CHECK(lost.error().message.find("127.0.0.1 port " + std::to_string(proxy.port())) !=
         std::string::npos);
-  CHECK(proxy.said().size() < 100);  // it did not come back at once each time
+  CHECK(proxy.said().size() < 100);  // it did not reconnect at once each time
 }
 
 TEST_CASE("connections: cuts while nothing is asked lose nobody", "[dist_sync]") {
@@ -249,12 +249,12 @@ TEST_CASE("connections: cuts while nothing is asked lose nobody", "[dist_sync]")
   auto store = cluster.open(0);
   std::vector<float> values(10, 1);
   init(*store, "w", values);
-  init(*store, "v", values);  // the second loop's: there is a connection to each
+  init(*store, "v", values);  // on the second loop: there is a connection to each
   const auto end = std::chrono::steady_clock::now() + 4s;  // longer than a server may be gone
   while (std::chrono::steady_clock::now() < end) {
     const auto before = proxy.handshakes();
     proxy.cut();
-    // To both loops: a handshake that is cut off over and over is a server that is gone.
+    // To both loops: a server whose handshakes are all cut off counts as gone.
     REQUIRE(eventually([&] { return proxy.handshakes() >= before + 2; }));
   }
   must(pushpull(*store, "w", values, values, {}));
@@ -270,7 +270,7 @@ TEST_CASE("connections: a worker connects to a loop when the loop owns a chunk, 
   auto first = cluster.open(0);
   auto second = cluster.open(1);
   CHECK(eventually([&] { return proxy.handshakes() == 2; }));
-  // What all loops are asked reaches those that nobody is connected to.
+  // A request to all loops reaches those without a connection.
   must(first->set_optimizer("sgd"));
   CHECK(eventually([&] { return proxy.handshakes() == 2; }));
   std::vector<float> zeros(10, 0);
@@ -295,7 +295,7 @@ TEST_CASE("connections: a worker connects to a loop when the loop owns a chunk, 
   must(first->epoch_boundary(Epoch(1)));
   finishing.join();
   CHECK(eventually([&] { return proxy.handshakes() == 4; }));
-  // From now on both; the rounds of before are known to the second as well.
+  // From now on both have it; the second also knows the earlier rounds.
   std::thread also([&] {
     init(*second, "on loop 1", zeros);
     init(*second, "on loop 2", zeros);
@@ -324,7 +324,7 @@ TEST_CASE("priorities: what is wanted first is sent first", "[dist_sync]") {
   Proxy proxy(cluster.server().port(), 64 << 10);
   cluster.redirect(0, proxy.port());
   auto store = cluster.open(0, "dist_sync", false, 1 << 20);
-  // Two loops: what one loop's connection carries must come in order of priority.
+  // Two loops: each loop's connection must carry frames in order of priority.
   std::vector<std::string> names;
   std::vector<std::vector<float>> values(64, std::vector<float>(25'000, 1));
   std::vector<kv::Array> arrays;
@@ -438,7 +438,7 @@ TEST_CASE("members: one that asks and does not read is read from no more", "[sec
   const auto frame = data::encode(pull);
   CHECK(member.is_stopped_within(std::size_t{64} << 20, std::string(frame.begin(), frame.end())));
   Stranger other(cluster.server().port());
-  other.authenticate();  // of the same worker: it takes the place of the first one
+  other.authenticate();  // the same worker: it replaces the first connection
   CHECK(other.ask(pull, {}).type == data::Type::kValue);
 }
 
@@ -491,11 +491,11 @@ TEST_CASE("members: memory that is taken back in an open round is read to the ro
   CHECK(is_sum);
 }
 
-// A worker whose store broke closes its connections and then gives memory back to its program.
+// A worker whose store broke closes its connections and then returns memory to its program.
 TEST_CASE("members: a closed connection says that the worker's memory is read no more",
           "[security][shm]") {
   constexpr std::size_t kElements = 100'000;
-  // The end comes with the push, or to a server that has just looked at the connection.
+  // The end arrives with the push, or after the server has just read the connection.
   const bool is_late = GENERATE(false, true);
   Cluster cluster(1, 2);
   Stranger goes(cluster.server().port());

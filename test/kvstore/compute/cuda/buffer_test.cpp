@@ -1,4 +1,4 @@
-/// Memory at places and copies between them, as far as a host without a device goes.
+/// Memory at places and copies between them, on a host without a device.
 #include "kvstore/compute/cuda/buffer.h"
 
 #include <algorithm>

@@ -20,7 +20,7 @@ namespace dt::kv::cuda {
 
 using Random = std::mt19937_64;
 
-/// Where the checks say what is wrong: the first few sentences are kept.
+/// Collects the checks' errors: the first few sentences are kept.
 struct Findings {
   std::vector<std::string> wrong;
   std::uint64_t made = 0;
@@ -38,7 +38,8 @@ struct Findings {
 /// Around an item, the items of a thread, and tiles of each operation.
 inline const std::size_t kLengths[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 1000, 4097, 9001};
 
-/// The largest relative error of a rounding, and the largest where numbers are subnormal.
+/// The largest relative error of rounding normal numbers, and the largest absolute one of
+/// subnormal numbers.
 template <class T>
 constexpr double unit = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
 template <class T>
@@ -151,7 +152,7 @@ void check_add(Findings& findings, Random& random) {
   }
 }
 
-/// Every 16-bit code becomes the number it stands for.
+/// Every 16-bit code is widened to its number.
 template <class Half, class Where>
 void check_widening(Findings& findings, Random&) {
   std::vector<std::uint16_t> all;
@@ -175,7 +176,7 @@ class StepsCheck {
   }
 
   /// plain(w, first, second, gradient): the rule for one element. bound(the same): float64's new w
-  /// and how far off it may be, the gradient's sum being given (check_sum has its bound).
+  /// and its largest error, given the gradient's sum (check_sum has the bound of that).
   template <class Rule, class Bound>
   void step(Operation operation, Rule plain, Bound bound, const std::string& what) {
     std::vector<Tensor> tensors;
@@ -232,7 +233,7 @@ class StepsCheck {
   }
 
  private:
-  /// A tensor, and beside it what must be in it.
+  /// A tensor and its expected content.
   struct Part {
     Part(StepsCheck& check, std::size_t n)
         : size(n),
@@ -293,7 +294,7 @@ void check_sgd(Findings& findings, Random& random) {
           operation.step.nesterov = nesterov;
           const auto step = operation.step;
           const auto plain = [&](Math& w, Math& m, Math&, Math g) { plain_sgd(w, m, g, step); };
-          // Eight operations at most lie between an input and the result.
+          // At most eight operations lie between an input and the result.
           const auto bound = [&](double w, double m, double, double gradient) -> Bounded {
             const double rate = as_double(step.learning_rate);
             const double mu = as_double(step.momentum);
@@ -352,8 +353,8 @@ void check_adam(Findings& findings, Random& random) {
               as_double(step.beta2) * v + as_double(step.rest2) * g_size * g_size;
           const double root = std::sqrt(second) * as_double(step.root_scale);
           const double below = root + as_double(step.eps);
-          // The moments err by 6 and 11 units of their sizes, the root by half of that, relative to
-          // what it is the root of; it, the division, the product and the difference round again.
+          // The moments err by 6 and 11 units of their sizes, the root by half of the second one's
+          // relative error; the root, the division, the product and the difference round again.
           const double first_error = 6 * unit * first_size;
           const double root_error =
               (second > 0 ? 11 * unit * second_size / second : 0) * root + 4 * unit * below;
@@ -371,7 +372,7 @@ void check_adam(Findings& findings, Random& random) {
     }
 }
 
-/// What each element of the codes stands for.
+/// The value of each element of the codes.
 template <class Codec>
 struct PlainCodec;
 template <>
@@ -413,7 +414,7 @@ void check_codes(Findings& findings, Random& random) {
     std::vector<float> added = before;
     for (std::size_t i = 0; i < n; ++i) {
       decoded[i] = Codec::value(bytes[i / Codec::kPerByte], i % Codec::kPerByte);
-      // Nothing is added where nothing was sent: -0 stays -0.
+      // Elements without a code are not added to: -0 stays -0.
       if (decoded[i] != 0) added[i] += weight * decoded[i];
     }
     const std::string what = std::to_string(n) + " codes";
@@ -459,7 +460,7 @@ struct Check {
   void (*run)(Findings&, Random&);
 };
 
-/// All of them, for operations that run at Where.
+/// All checks, for operations that run at Where.
 template <class Where>
 std::vector<Check> all_checks() {
   return {

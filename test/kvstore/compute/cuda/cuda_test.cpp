@@ -16,7 +16,7 @@ using dt::kv::SimdLevel;
 
 constexpr std::uint64_t kSeed = 20260801;
 
-/// Calls test(kernels, n): the machine's best level and what every machine has.
+/// Calls test(kernels, n) for the machine's best level and the baseline.
 template <class Test>
 void against_kernels(Test test) {
   for (const Kernels* kernels : {&dt::kv::kernels(), dt::kv::kernels(SimdLevel::kBaseline)})

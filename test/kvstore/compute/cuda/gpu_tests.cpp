@@ -82,8 +82,8 @@ void check_large(Findings& findings, Random& random) {
   findings.check(out.is_whole(), "written outside");
 }
 
-/// Host, pinned, device, device and back: each copy comes after what is on its areas' streams, and
-/// what is held back comes after the copy.
+/// Host, pinned, device, device and back: each copy runs after the earlier work of its areas'
+/// streams, and work held back for the copy runs after it.
 void check_transfers(Findings& findings, Random& random) {
   constexpr std::size_t kElements = (std::size_t{1} << 24) + 5;
   constexpr std::size_t kSize = kElements * sizeof(float);
@@ -111,7 +111,7 @@ void check_transfers(Findings& findings, Random& random) {
   for (int i = 0; i < kTimes; ++i)
     must(launch(doubled, {array, array, kElements}, nullptr, compute.get()));
   must(out.start(second.area(), first.area(compute.get()), down.get()));
-  // The second copy of the result must not come before the first has been made.
+  // The second copy of the result must run after the first.
   must(home.start(pinned.area(), second.area(down.get()), up.get()));
   must(home.wait());
   for (auto& x : values) x *= 1 << kTimes;
@@ -120,15 +120,15 @@ void check_transfers(Findings& findings, Random& random) {
                 "copies in the order of streams");
 }
 
-/// How many devices there are.
+/// The number of devices.
 int count_devices() {
   int count = 0;
   while (why_no_device(count).empty()) ++count;
   return count;
 }
 
-/// All GPUs of this machine sum and gather arrays: small integers, whose sums are exact in any
-/// order. "" or why it cannot be tried.
+/// All GPUs of this machine sum and gather arrays of small integers, whose sums are exact in any
+/// order. "" or the reason why that cannot be tried.
 std::string check_local_group(Findings& findings, Random& random) {
   static NcclFunctions nccl;
   if (std::string why = open_nccl(nccl); !why.empty()) return why;
@@ -174,7 +174,7 @@ std::string check_local_group(Findings& findings, Random& random) {
     }
   }
   if (devices.size() > 1) return {};
-  // Of one GPU the group makes no communicator: at least it begins, sums and ends.
+  // A group of one GPU has no communicator: here one begins, sums and ends.
   NcclComms::Options alone;
   alone.functions = &nccl;
   alone.devices = devices;
@@ -202,7 +202,7 @@ std::string check_local_group(Findings& findings, Random& random) {
 /// Another process with memory on the same device, begun before this one uses CUDA.
 class Neighbour {
  public:
-  /// Memory of numbers<float>(elements, seed), and what it is to become when it is asked for.
+  /// Requests memory with numbers<float>(elements, seed).
   struct Order {
     int device = 0;
     std::uint32_t seed = 0;
@@ -289,8 +289,8 @@ class Neighbour {
   int out_ = -1;
 };
 
-/// Another process's memory is summed where it lies and written there, and is the same to this
-/// process when the other one has been killed. "" or why it cannot be tried.
+/// Another process's memory is summed and written in place, and stays readable here after the other
+/// one has been killed. "" or the reason why that cannot be tried.
 std::string check_neighbour(Findings& findings, Random& random, Neighbour& neighbour) {
   Neighbour::Order order;
   must(current_device(order.device));

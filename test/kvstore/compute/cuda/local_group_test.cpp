@@ -102,7 +102,7 @@ void sums_and_gathers(NcclType type, std::size_t devices, std::size_t elements) 
   };
   REQUIRE(group.reduce_scatter(arrays.group(), elements, type).empty());
   REQUIRE(group.wait().empty());
-  if (devices == 1 || elements == 0) emulated::flush();  // nothing of ours to wait for
+  if (devices == 1 || elements == 0) emulated::flush();  // the group has nothing to wait for
   bool is_right = true;
   for (std::size_t rank = 0; rank < devices; ++rank) {
     const Part part = part_of(elements, type, devices, rank);
@@ -270,7 +270,7 @@ TEST_CASE("local group: a call that is refused, and an error while it is under w
     CHECK(has(pair.sum(), "NCCL could not sum arrays on devices 0, 1: remote process exited"));
   }
   CHECK(emulated::nccl_counts().aborted == 2);
-  // Nothing more is tried until the group is made anew.
+  // It makes no further call until the group is created again.
   const std::size_t calls = emulated::nccl_counts().calls;
   CHECK_FALSE(pair.sum().empty());
   CHECK_FALSE(pair.group.check().empty());

@@ -1,4 +1,4 @@
-/// Our declarations of NCCL beside those of its own header; compiled where that is found.
+/// Compares our declarations of NCCL with its own header; compiled if that is found.
 #include <nccl.h>
 
 #include <cstddef>
@@ -20,7 +20,7 @@ static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId));
 static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int));
 static_assert(std::is_same_v<Comm, ncclComm_t> && std::is_same_v<Stream, cudaStream_t>);
 
-// Ours is the beginning of theirs, and old enough for what comes after to be left to NCCL.
+// Our config is the beginning of NCCL's, with a version that lets NCCL set the later members.
 static_assert(offsetof(NcclConfig, size) == offsetof(ncclConfig_t, size));
 static_assert(offsetof(NcclConfig, magic) == offsetof(ncclConfig_t, magic));
 static_assert(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
@@ -28,7 +28,7 @@ static_assert(offsetof(NcclConfig, blocking) == offsetof(ncclConfig_t, blocking)
 static_assert(sizeof(NcclConfig) <= sizeof(ncclConfig_t));
 static_assert(NcclConfig().version == NCCL_VERSION(2, 14, 0));
 
-/// The same arguments, where a struct or an enum of theirs is ours of the same size.
+/// The same arguments, with NCCL's structs and enums replaced by ours of the same size.
 template <class Theirs>
 struct Plain {
   using type = std::conditional_t<std::is_enum_v<Theirs>, int, Theirs>;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Without a device each program given says so in one line and ends with 77; none is linked to the driver.
+# Without a device each given program reports that in one line and exits with 77; none is linked to the driver.
 set -euo pipefail
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT

@@ -1,4 +1,4 @@
-/// Where the checks of kvstore/compute/cuda run: on the host, in memory of its own.
+/// The place where the checks of kvstore/compute/cuda run: the host, in its own memory.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ class OnHost {
   }
 };
 
-/// An array where the operations run, `shift` elements off the alignment of items, with a guard on
-/// both sides. Memory that no value was given for is poisoned, and so are the guards.
+/// An array at the place of the operations, `shift` elements off the alignment of items, with a
+/// guard on both sides. Guards and memory without a given value are poisoned.
 template <class T, class Where>
 class GuardedArray {
  public:

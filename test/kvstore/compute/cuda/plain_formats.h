@@ -29,7 +29,7 @@ struct HalfShape<Bf16> {
   static constexpr int kBias = 127;
 };
 
-/// What the code stands for.
+/// The value of the code.
 template <class Half>
 double value_of(std::uint16_t half) {
   constexpr int kFraction = HalfShape<Half>::kFraction;
@@ -63,12 +63,12 @@ std::uint16_t nearest(double x) {
   exponent = std::max(exponent - 1, 1 - kBias);
   // Whole steps of the last place; ties to even is the rounding mode of every program.
   const auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, kFraction - exponent)));
-  // A carry goes into the exponent; a subnormal has one step less of it.
+  // A carry increments the exponent; a subnormal's is one less.
   const int code = ((exponent + kBias - 1) << kFraction) + steps;
   return static_cast<std::uint16_t>(sign | std::min(code, kInfinity));
 }
 
-/// What the checks need of a format: numbers in it and what they are worth.
+/// A format for the checks: its codes and their values.
 template <class Format>
 struct Plain {
   using Element = typename Format::Element;
