@@ -13,7 +13,7 @@ namespace {
 
 using data::Codec;
 
-/// When a residual has outgrown its gradients: so many times as large, for so many gradients.
+/// A residual has outgrown its gradients if it is this many times as large for this many gradients.
 constexpr double kTooMany = 10;
 constexpr std::uint32_t kTooLong = 100;
 constexpr std::uint32_t kCompareEvery = 10;
@@ -30,7 +30,7 @@ TwoBitHead head_of(const std::byte* payload) {
   return head;
 }
 
-/// Of payloads of few bits.
+/// The count in the payload of a codec of few bits.
 std::uint32_t nonfinite_of(Codec codec, const std::byte* payload) {
   if (codec == Codec::kTwoBit) return head_of(payload).nonfinite;
   std::uint32_t count = 0;
@@ -39,7 +39,7 @@ std::uint32_t nonfinite_of(Codec codec, const std::byte* payload) {
   return count;
 }
 
-/// Of payloads of few bits.
+/// Writes the head of the payload of a codec of few bits.
 void put_head(std::byte* out, const Compression& how, std::uint32_t nonfinite) {
   const TwoBitHead head{how.threshold, nonfinite};
   if (how.codec == Codec::kTwoBit)
@@ -195,7 +195,7 @@ std::span<const std::byte> GradientEncoder::encode(const Compression& how, const
   return payload;
 }
 
-/// Of a few thousand elements, which cost little and tell enough.
+/// Compares a few thousand elements: a sufficient sample at little cost.
 void GradientEncoder::compare(const Compression& how, const float* gradient, std::size_t n) {
   constexpr std::size_t kLookedAt = 4096;
   const std::size_t stride = std::max<std::size_t>(1, n / kLookedAt);

@@ -18,8 +18,8 @@ namespace {
 using cuda::Float32;
 using cuda::Float64;
 
-constexpr std::size_t kMostSources = 8;  ///< Of a launch.
-/// Of the host's bytes that wait for the stream; then the loop waits for it.
+constexpr std::size_t kMostSources = 8;  ///< Sources of one launch.
+/// Host bytes kept for the stream from which on the loop waits for it.
 constexpr std::size_t kMostKept = std::size_t{64} << 20;
 constexpr std::size_t kMostPinned = std::size_t{512} << 20;  ///< Spare ones.
 
@@ -56,7 +56,7 @@ cuda::Status launch_sum(const Reduction& reduction, std::byte* out, std::size_t 
   return cuda::launch(operation, tensor, nonfinite, stream);
 }
 
-/// Of up to kMostSources, at least one.
+/// The sum of one to kMostSources addends.
 template <class Format>
 cuda::Status launch_sum(const Reduction& reduction, std::byte* out, std::size_t elements,
                         std::uint64_t* nonfinite, cuda::Stream stream) {
@@ -99,7 +99,7 @@ cuda::Status launch_step(const Constants& constants, const Reduction& gradient, 
 DeviceEngine::DeviceEngine(int number)
     : number_(number),
       host_pool_(std::make_shared<PayloadPool>(Memory::kPinned, kMostPinned)),
-      // What is freed has to wait for the whole device.
+      // Freeing memory waits for the whole device.
       pool_(std::make_shared<PayloadPool>(Memory::kDevice,
                                           std::numeric_limits<std::size_t>::max())) {}
 
@@ -152,7 +152,7 @@ Payload DeviceEngine::take(std::size_t bytes) {
 }
 
 void DeviceEngine::give(Payload payload) {
-  // What is on the stream comes before the next use of the memory.
+  // Work that is on the stream comes before the next use of the memory.
   if (payload.memory() == Memory::kDevice) return pool_->give(std::move(payload));
   keep(std::move(payload));
 }
@@ -345,12 +345,12 @@ void DeviceEngine::decode_add(data::Codec codec, std::byte* into, const Payload&
 
 // ---------------------------------------------------------------- optimizer
 
-/// As optimizer.cpp has it: zeroed at first, a copy if somebody else keeps it and there is room.
+/// As in optimizer.cpp: zeroed at first; a copy if there is another reference and there is room.
 std::byte* DeviceEngine::moments(std::shared_ptr<Payload>& state, std::size_t bytes) {
   if (state && state.use_count() == 1) return state->data();
   if (!goes_on()) return nullptr;
   Payload fresh = take(bytes);
-  if (state && state.use_count() == 1) {  // room was made: whoever kept it has a copy
+  if (state && state.use_count() == 1) {  // take() made room: the checkpoint now has a copy
     give(std::move(fresh));
     if (!is_broken_) failure_.clear();
     return state->data();
@@ -370,7 +370,7 @@ void DeviceEngine::update_as(const OptimizerSpec& spec, OptimizerState& state, d
   using T = typename Format::Math;
   const std::size_t bytes = elements * sizeof(T);
   const bool is_sgd = spec.rule == OptimizerSpec::Rule::kSgd;
-  // All memory first: without it nothing changes.
+  // All memory first: if it cannot be taken, nothing changes.
   const bool has_first = !is_sgd || spec.momentum != 0;
   std::byte* first = has_first ? moments(state.first, bytes) : nullptr;
   std::byte* second = is_sgd ? nullptr : moments(state.second, bytes);

@@ -1,11 +1,11 @@
-/// A device as the place of a loop's chunks: their values, optimizer states and open rounds lie in
-/// its memory, and a stream of the loop's own does the arithmetic.
+/// The engine of a loop whose chunks are on a device: their values, optimizer states and open
+/// rounds lie in its memory, and the loop's own stream does the arithmetic.
 ///
 /// One thread, which uses the device (begin_thread). Calls put work on the stream and return;
-/// wait() blocks the thread until all of it is done, tens of microseconds for a chunk, and for this
-/// stream alone: what other loops do on the device goes on. A failure is kept until it is asked for
-/// by take_failure(), and until then nothing more is done:
-/// - no memory: what was asked for cannot be had, the engine goes on;
+/// wait() blocks the thread until all of it is done, tens of microseconds for a chunk. It waits for
+/// this stream only, not for other loops' work on the device. A failure is kept until
+/// take_failure(), and until then calls do nothing:
+/// - no memory: the call failed, the engine can be used again after take_failure();
 /// - anything else: the device is broken, and every later call fails (is_broken).
 #pragma once
 
@@ -27,19 +27,19 @@ namespace dt::kv {
 
 class DeviceEngine final : public Engine {
  public:
-  /// With a stream on device `number`; kUnavailable says why there is none.
+  /// With a stream on device `number`; kUnavailable contains the reason why it cannot be used.
   [[nodiscard]] static Result<std::shared_ptr<DeviceEngine>> open(int number);
   ~DeviceEngine() override;
 
-  /// What this engine computes with; int64 stays with the host.
+  /// Whether this engine computes with the type; int64 stays on the host.
   [[nodiscard]] static bool computes(data::Dtype dtype) {
     return dtype == data::Dtype::kFloat32 || dtype == data::Dtype::kFloat64;
   }
-  /// To be called once by the thread that uses it, when it is not the one that opened it.
+  /// To be called once by the thread that uses it, if another thread opened it.
   void begin_thread();
 
-  /// Asked when the device has no memory for take(), which tries again if it says that it gave some
-  /// back; it takes none itself.
+  /// Sets the function that take() calls if the device has no memory; take() tries again if it
+  /// returns true: it has freed some. The function must not take any itself.
   void on_no_memory(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
   [[nodiscard]] Payload take(std::size_t bytes) override;
   void give(Payload payload) override;
@@ -50,7 +50,7 @@ class DeviceEngine final : public Engine {
   void wait() override;
   [[nodiscard]] std::string take_failure() override;
   [[nodiscard]] bool goes_on() const override { return failure_.empty(); }
-  /// The device computes no more.
+  /// The device has failed.
   [[nodiscard]] bool is_broken() const { return is_broken_; }
 
   void reduce(data::Dtype dtype, const Reduction& reduction, std::byte* out,
@@ -68,15 +68,15 @@ class DeviceEngine final : public Engine {
                   std::size_t elements) override;
   void add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
                      std::size_t elements) override;
-  /// What wait() has seen.
+  /// Counts up to the last wait().
   [[nodiscard]] std::uint64_t take_nonfinite() override;
 
-  /// Where the host's payloads come from; of the engine's thread.
+  /// The pool of host payloads; for the engine's thread.
   [[nodiscard]] const std::shared_ptr<PayloadPool>& host_pool() const { return host_pool_; }
   [[nodiscard]] int number() const { return number_; }
 
-  /// Copies in the host's memory, null where `from` is, on a stream of their own: any thread, while
-  /// the engine's goes on with other memory. `from` are of device `number`, and complete.
+  /// Copies in host memory, null where `from` is null, made on a stream of their own: any thread,
+  /// while the engine's thread uses other memory. `from` are on device `number`, and complete.
   [[nodiscard]] static Result<std::vector<std::shared_ptr<const Payload>>> fetch(
       int number, const std::vector<const Payload*>& from);
 
@@ -87,7 +87,7 @@ class DeviceEngine final : public Engine {
   void keep(Payload host);
   void expect(cuda::Status status);
   std::byte* moments(std::shared_ptr<Payload>& state, std::size_t bytes);
-  /// Where the device counts what is not finite.
+  /// Where the device counts non-finite elements.
   [[nodiscard]] std::uint64_t* found() const { return static_cast<std::uint64_t*>(found_.data()); }
   void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
            std::size_t elements, std::uint64_t* found);
@@ -105,8 +105,8 @@ class DeviceEngine final : public Engine {
   std::shared_ptr<PayloadPool> pool_;
   cuda::OwnStream stream_;
   cuda::PinnedMemory found_;
-  std::uint64_t told_ = 0;  ///< Of *found().
-  std::uint64_t seen_ = 0;  ///< By wait().
+  std::uint64_t told_ = 0;  ///< *found() at the last wait().
+  std::uint64_t seen_ = 0;  ///< Counted up to the last wait(), and not taken yet.
   std::vector<Payload> kept_;
   std::size_t kept_bytes_ = 0;
   std::string failure_;

@@ -18,7 +18,8 @@ Result<double> parse_value(std::string_view word, std::string_view text) {
   return *value;
 }
 
-/// Memory for `elements` of T: `state`'s, zeroed at first, a copy if somebody else keeps it.
+/// The memory of `state` for `elements` of T: zeroed at first; a copy if there is another
+/// reference.
 template <class T>
 T* moments(std::shared_ptr<Payload>& state, std::size_t elements) {
   const bool is_new = !state;

@@ -15,7 +15,7 @@
 
 namespace dt::kv {
 
-/// What `dtkv_set_optimizer` was given. Two specs are equal when they compute the same.
+/// The parsed argument of `dtkv_set_optimizer`. Two specs are equal if they compute the same.
 struct OptimizerSpec {
   enum class Rule : std::uint8_t { kSgd, kAdam, kAdamW };
   Rule rule = Rule::kSgd;
@@ -33,15 +33,16 @@ struct OptimizerSpec {
 [[nodiscard]] Result<OptimizerSpec> parse_optimizer(std::string_view text);
 [[nodiscard]] std::string to_string(const OptimizerSpec& spec);
 
-/// Momentum and moments of one chunk, in the values' own type; null until the first update. Whoever
-/// else keeps one keeps these very bytes: the next update goes into other memory.
+/// Momentum and moments of one chunk, in the values' own type; null until the first update. While
+/// there is another reference to one of them, its bytes do not change: the next update goes into
+/// other memory.
 struct OptimizerState {
   std::shared_ptr<Payload> first;   ///< SGD: momentum buffer. Adam: first moment.
   std::shared_ptr<Payload> second;  ///< Adam: second moment.
   std::uint64_t updates = 0;
 };
 
-/// What the kernels of a rule take, for T = float and double. `update` counts from 1.
+/// The constants of a rule's kernels, for T = float and double. `update` counts from 1.
 template <class T>
 [[nodiscard]] SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate);
 template <class T>

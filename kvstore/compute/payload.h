@@ -1,4 +1,4 @@
-/// Bytes of a frame: taken without being cleared, given back for the next frame of that size.
+/// A frame's bytes: allocated without being cleared, and reused for the next frame of that size.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 
 namespace dt::kv {
 
-/// Of whom memory is.
+/// The kind of memory.
 enum class Memory : std::uint8_t {
   kHost,
-  kPinned,  ///< Of the host, and devices copy it by themselves.
-  kDevice,  ///< Of the device that was the thread's when it was taken. The host may not touch it.
+  kPinned,  ///< Host memory that devices copy by themselves.
+  kDevice,  ///< Memory of the thread's device at allocation. The host may not touch it.
 };
 
 class Payload {
@@ -33,7 +33,7 @@ class Payload {
   explicit Payload(std::string_view text) : Payload(text.size()) {
     if (!text.empty()) std::memcpy(bytes_.get(), text.data(), text.size());
   }
-  /// Uninitialised. Where nothing more can be pinned it is ordinary memory; where the device has no
+  /// Uninitialised. If no more memory can be pinned it is ordinary memory; if the device has no
   /// more, it is empty.
   Payload(std::size_t size, Memory memory) {
     if (memory != Memory::kHost) elsewhere_ = Elsewhere::of(memory, size);
@@ -65,12 +65,12 @@ class Payload {
   }
 
  private:
-  /// Apart, since payloads of a worker's small messages are moved about by the thousand.
+  /// Allocated apart, to keep Payload small: small messages' payloads are moved by the thousand.
   struct Elsewhere {
     cuda::PinnedMemory pinned;  // one of the two
     cuda::DeviceMemory device;
 
-    /// Null: it is not to be had.
+    /// Null: the allocation failed.
     static std::unique_ptr<Elsewhere> of(Memory memory, std::size_t size) {
       auto made = std::make_unique<Elsewhere>();
       const auto status =
@@ -80,8 +80,8 @@ class Payload {
     [[nodiscard]] void* data() const { return device.data() ? device.data() : pinned.data(); }
   };
 
-  std::unique_ptr<std::byte[]> bytes_;    ///< Of kHost.
-  std::unique_ptr<Elsewhere> elsewhere_;  ///< Of the other kinds.
+  std::unique_ptr<std::byte[]> bytes_;    ///< The memory if it is kHost.
+  std::unique_ptr<Elsewhere> elsewhere_;  ///< The memory of the other kinds.
   std::byte* begin_ = nullptr;
   std::size_t size_ = 0;
 };
@@ -112,7 +112,7 @@ class PayloadPool {
   Payload fresh(std::size_t size) {
     Payload payload(size, memory_);
     if (payload.size() == size || bytes_ == 0) return payload;
-    spare_.clear();  // of other sizes, when nothing is left of this one
+    spare_.clear();  // spare memory of other sizes makes room for this one
     bytes_ = 0;
     return {size, memory_};
   }
@@ -123,7 +123,7 @@ class PayloadPool {
   std::map<std::size_t, std::vector<Payload>> spare_;
 };
 
-/// The payload, which goes back to the pool, if that lives, when the last reference to it ends.
+/// The payload; returned to the pool, if that still exists, when the last reference to it ends.
 [[nodiscard]] inline std::shared_ptr<Payload> share(Payload payload,
                                                     const std::shared_ptr<PayloadPool>& pool) {
   auto back_to_pool = [pool = std::weak_ptr(pool)](Payload* shared) {

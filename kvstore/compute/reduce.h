@@ -1,5 +1,4 @@
-/// Sums of contributions, for values whose type is known when the program runs. The loops are in
-/// kernels/.
+/// Sums of contributions, for values whose type is known at run time. The loops are in kernels/.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@
 
 namespace dt::kv {
 
-/// A contribution and what it is multiplied by.
+/// A contribution and its weight.
 struct Addend {
   const std::byte* data = nullptr;
   double weight = 1;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::align_val_t kHostAlignment{64};
 
-/// Makes sure there is an event.
+/// Creates the event if there is none.
 Status provide(std::unique_ptr<Event>& event) {
   if (event) return {};
   auto fresh = std::make_unique<Event>();

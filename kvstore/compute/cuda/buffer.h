@@ -1,5 +1,5 @@
-/// Memory that says where it is, and copies between any two places that keep to the order of the
-/// caller's streams. Nothing here waits for a whole device.
+/// Memory with its place, and copies between any two places in the order of the caller's streams.
+/// Nothing here waits for a whole device.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace dt::kv::cuda {
 struct Place {
   enum class Kind : std::uint8_t {
     kHost,    ///< ordinary memory
-    kPinned,  ///< of the host, and devices reach it
+    kPinned,  ///< host memory that devices can access
     kDevice,
   };
   Kind kind = Kind::kHost;
-  int device = 0;  ///< of kDevice; else 0
+  int device = 0;  ///< the device's number for kDevice; else 0
 };
 inline bool operator==(Place a, Place b) { return a.kind == b.kind && a.device == b.device; }
 inline bool operator!=(Place a, Place b) { return !(a == b); }
@@ -26,8 +26,8 @@ inline bool operator!=(Place a, Place b) { return !(a == b); }
 /// "host", "pinned", "cuda:1".
 [[nodiscard]] std::string to_string(Place place);
 
-/// Somebody's memory. What was put on `stream` before it is handed over may still be writing it;
-/// null where nothing is, and for memory of the host that only the host writes.
+/// A caller's memory. Work that is on `stream` at the call may still be writing it; null if no work
+/// is, and for host memory that only the host writes.
 struct Area {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -38,7 +38,7 @@ struct Area {
 /// Memory at a place, aligned to 64 bytes at least.
 class Buffer {
  public:
-  /// Instead of what it had; it keeps that if this fails. The content is not defined. The calling
+  /// Replaces the memory, which is kept if this fails. The content is undefined. The calling
   /// thread's current device is the same afterwards.
   Status allocate(Place place, std::size_t bytes);
   [[nodiscard]] Area area(Stream stream = nullptr) const;
@@ -54,22 +54,22 @@ class Buffer {
   DeviceMemory device_;
 };
 
-/// One copy at a time, on a stream that the caller of start gives, of the current device.
+/// One copy at a time, on the stream that start() gets, which is on the current device.
 class Transfer {
  public:
   Transfer() = default;
 
-  /// to = from, after what is on both areas' streams now. Both memories stay untouched until it is
-  /// done. Between ordinary memories it is done at once, by the caller, without CUDA. Not while an
-  /// earlier one is under way.
+  /// to = from, after the work that is on both areas' streams now. Leave both memories unchanged
+  /// until it is done. Between ordinary memories the caller's thread copies at once, without CUDA.
+  /// Not while an earlier copy is under way.
   Status start(const Area& to, const Area& from, Stream own);
-  /// What is put on `stream` from now on comes after the copy; the caller goes on.
+  /// Makes `stream` wait for the copy; the caller does not wait.
   Status hold_back(Stream stream) const;
   /// The caller waits for the copy.
   Status wait() const;
 
  private:
-  /// `own` comes after what is on the area's stream now.
+  /// Makes `own` wait for what is on the area's stream now.
   Status after(const Area& area, Stream own);
 
   std::unique_ptr<Event> before_;

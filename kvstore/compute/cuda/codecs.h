@@ -1,5 +1,5 @@
-/// Decodes 1bit and 2bit gradients, bit by bit as kvstore/compute/kernels (kernels.h, OneBitCodec
-/// and its neighbours, has the rules). Codes of 16 bits are numbers: Sum and Add decode them.
+/// Decodes 1bit and 2bit gradients, with the same bits as kvstore/compute/kernels (the rules are in
+/// kernels.h, OneBitCodec and TwoBitCodec). Codes of 16 bits are numbers: Sum and Add decode them.
 #pragma once
 
 #include "kvstore/compute/cuda/formats.h"
@@ -12,7 +12,7 @@ struct Halves {
   Pack<float, 4> half[2];
   DT_HOST_DEVICE float& at(unsigned k) { return half[k / 4].at[k % 4]; }
 };
-/// Number `item` of an array of `elements`; as load has it.
+/// Item number `item` of an array of `elements`; kWhole as for load.
 template <bool kWhole>
 DT_HOST_DEVICE Halves load_halves(const float* array, std::uint64_t item, std::uint64_t elements) {
   return {
@@ -69,8 +69,8 @@ struct DecodeTwoBit {
   }
 };
 
-/// into += weight*threshold, or its negative, or nothing at all. Any bytes may be given: the code
-/// 01, which nobody sends, means nothing either.
+/// into += weight*threshold, or its negative, or nothing. Any bytes are valid: the code 01, which
+/// no encoder sends, adds nothing either.
 struct AddTwoBit {
   struct Tensor {
     float* into = nullptr;

@@ -13,7 +13,7 @@ namespace {
 
 Status status_of(cudaError_t error) {
   if (error == cudaSuccess) return {};
-  cudaGetLastError();  // told once
+  cudaGetLastError();  // clears the error, which is reported once
   return {cudaGetErrorString(error)};
 }
 
@@ -128,7 +128,7 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
 
 namespace {
 
-/// Bytes of the allocation from `data` on; 0: the driver does not tell. Nothing is linked to
+/// Bytes of the allocation from `data` on; 0: the driver does not report them. Nothing is linked to
 /// libcuda, but CUDA's runtime knows its functions.
 std::size_t bytes_from(void* data) {
   void* found = nullptr;

@@ -1,6 +1,6 @@
 /// CUDA devices, their memory, streams and events, without CUDA's headers. Calls go to the calling
 /// thread's current device. Nothing here is linked to libcuda when a program is loaded: without a
-/// driver every call fails with a sentence, and so it does in a build without CUDA (no_device.cpp).
+/// driver every call fails with an error text, as in a build without CUDA (no_device.cpp).
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace dt::kv::cuda {
 
 using Stream = CUstream_st*;
 
-/// Exit code of programs that need a device where there is none, for which ctest says "skipped".
+/// Exit code of programs that need a device if there is none; ctest reports it as "skipped".
 constexpr int kNoDeviceExit = 77;
 
-/// Null: it went well. Else CUDA's own words, which live for ever.
+/// Null: success. Else CUDA's error text, which is static.
 struct [[nodiscard]] Status {
   const char* error = nullptr;
   [[nodiscard]] bool ok() const { return error == nullptr; }
 };
 
-/// "" where device `number` can be used; else one sentence that says why not.
+/// "" if device `number` can be used; else one sentence with the reason.
 [[nodiscard]] std::string why_no_device(int number = 0);
 /// Name, compute capability, memory: "NVIDIA H200, sm_90, 140 GB".
 [[nodiscard]] std::string describe_device(int number = 0);
@@ -31,17 +31,18 @@ struct [[nodiscard]] Status {
 Status use_device(int number);
 /// The calling thread's current device.
 Status current_device(int& number);
-/// Waits for what was put on the stream before.
+/// Waits for the work that is on the stream.
 Status wait(Stream stream);
-/// Copies between any two places; the memory stays untouched until the stream is there.
+/// Copies between any two places; leave the memory unchanged until the stream has passed the copy.
 Status copy(void* to, const void* from, std::size_t bytes, Stream stream);
 /// Every byte becomes `value`.
 Status fill(void* to, int value, std::size_t bytes, Stream stream);
-/// function(argument) is called once, when what was put on the stream before is done, by a thread
-/// of CUDA's, which may call nothing of this folder; what is put there later waits for its return.
-/// After a failure of the device it is never called: who waits for it asks for the stream's error.
+/// Calls function(argument) once, when the work now on the stream is done, on one of CUDA's
+/// threads, which may not call functions of this folder; later work on the stream waits for its
+/// return. After a failure of the device it is never called: a caller that waits for it must query
+/// the stream.
 Status call_back(Stream stream, void (*function)(void*), void* argument);
-/// What the device of the calling thread has and has left, in bytes.
+/// Free and total memory of the calling thread's device, in bytes.
 Status device_memory(std::size_t& free, std::size_t& total);
 
 /// Device memory, aligned to 256 bytes at least. Freeing it waits for the device.
@@ -86,8 +87,8 @@ class PinnedMemory {
   void* data_ = nullptr;
 };
 
-/// Makes existing memory of the host pinned, for all devices, as long as this lives, which is less
-/// long than the memory. It takes about as long as touching the memory's pages.
+/// Keeps existing host memory pinned for all devices while this object lives; the memory must
+/// outlive it. Pinning takes about as long as touching the memory's pages.
 class PinnedRegistration {
  public:
   PinnedRegistration() = default;
@@ -98,7 +99,7 @@ class PinnedRegistration {
   }
   ~PinnedRegistration();
 
-  /// Instead of what it had. No page is registered twice.
+  /// Replaces the registration. No page may be registered twice.
   Status add(void* data, std::size_t bytes);
 
  private:
@@ -110,12 +111,12 @@ class PinnedRegistration {
 struct MemoryHandle {
   unsigned char bytes[64] = {};
 };
-/// `memory`, of the calling thread's device, is not freed as long as anybody has it open.
+/// `memory` is on the calling thread's device. Do not free it while another process has it open.
 Status export_memory(const DeviceMemory& memory, MemoryHandle& handle);
 
-/// Another process's device memory, as the calling thread's device reaches it: its own, or that of
-/// another device which it has peer access to. A process cannot open what it exported itself. What
-/// was put on streams about it is done before it is closed.
+/// Another process's device memory, opened for the calling thread's device: on that device, or on
+/// another one to which it has peer access. A process cannot open memory that it exported itself.
+/// Close it only when work on streams no longer uses it.
 class ForeignMemory {
  public:
   ForeignMemory() = default;
@@ -126,11 +127,11 @@ class ForeignMemory {
   }
   ~ForeignMemory();
 
-  /// Instead of what it had.
+  /// Closes the memory that was open before.
   Status open(const MemoryHandle& handle);
   /// The allocation's begin.
   [[nodiscard]] void* data() const { return data_; }
-  /// At least the allocation's bytes; 0: the driver does not tell.
+  /// At least the allocation's bytes; 0: the driver does not report them.
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
@@ -139,7 +140,7 @@ class ForeignMemory {
   std::size_t size_ = 0;
 };
 
-/// A stream of its own, which does not wait for the default one.
+/// Owns a stream that does not synchronise with the default stream.
 class OwnStream {
  public:
   OwnStream() = default;
@@ -162,17 +163,17 @@ class Event {
   ~Event();
   Status create();
   Status record(Stream stream);
-  /// What is put on `stream` from now on waits for the recorded point; the caller does not.
+  /// Makes `stream` wait for the recorded point; the caller does not wait.
   Status hold_back(Stream stream) const;
   /// The caller waits for it.
   Status wait() const;
-  /// Whether it has been passed; the caller does not wait. An event that was never recorded has.
+  /// Whether it has passed; the caller does not wait. True for an event that was never recorded.
   Status query(bool& is_done) const;
-  /// From an earlier event to this one, both of them passed.
+  /// From an earlier event to this one; both must have passed.
   Status milliseconds_since(const Event& earlier, float& milliseconds) const;
 
  private:
-  [[maybe_unused]] CUevent_st* event_ = nullptr;  ///< An emulated device has no use for it.
+  [[maybe_unused]] CUevent_st* event_ = nullptr;  ///< Unused by an emulated device.
 };
 
 }  // namespace dt::kv::cuda

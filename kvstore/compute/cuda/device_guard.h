@@ -4,12 +4,12 @@
 
 namespace dt::kv::cuda {
 
-/// Puts the calling thread's current device back at its end. Not for another thread.
+/// Restores the calling thread's current device when it is destroyed, on the same thread.
 class DeviceGuard {
  public:
-  /// The device stays; whatever is made current meanwhile, it comes back.
+  /// Keeps the current device, and restores it if another is made current meanwhile.
   DeviceGuard() : restores_(current_device(before_).ok()) {}
-  /// `device` is the current one as long as this lives.
+  /// Makes `device` the current one while this lives.
   explicit DeviceGuard(int device) : DeviceGuard() {
     restores_ = restores_ && before_ != device;
     if (restores_) (void)use_device(device);

@@ -1,11 +1,11 @@
-/// How numbers lie in memory, and what they are computed in.
+/// The formats of numbers in memory, and the types that they are computed in.
 #pragma once
 
 #include "kvstore/compute/cuda/host_device.h"
 
 namespace dt::kv::cuda {
 
-/// Each format: Element as it lies in memory, Math to compute in; widen is exact.
+/// Each format: Element is the type in memory, Math the type to compute in; widen is exact.
 struct Float32 {
   using Element = float;
   using Math = float;

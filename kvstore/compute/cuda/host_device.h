@@ -1,4 +1,4 @@
-/// What lets one source run on a GPU and on the host with the same bits: functions for both,
+/// The means for one source that gives the same bits on a GPU and on the host: functions for both,
 /// numbers that round after every operation, memory accesses of up to 16 bytes. C++17, for every
 /// nvcc.
 #pragma once
@@ -12,7 +12,7 @@
 #else
 #define DT_HOST_DEVICE inline
 #endif
-/// The loop below it, of a constant length, becomes straight code: on the device its arrays are
+/// Unrolls the loop below it, which has a constant length, so that on the device its arrays are
 /// registers.
 #if defined(__CUDA_ARCH__)
 #define DT_UNROLL _Pragma("unroll")
@@ -25,7 +25,7 @@
 
 namespace dt::kv::cuda {
 
-/// Elements side by side that are read and written at once.
+/// Adjacent elements that are read and written at once.
 template <class Element, unsigned kLanes>
 struct alignas(sizeof(Element) * kLanes)
 #if !defined(__CUDA_ARCH__)
@@ -48,8 +48,8 @@ DT_HOST_DEVICE void assume_global(const Element* array) {
 /// The width of one access, in bytes.
 constexpr unsigned kAccess = 16;
 
-/// Pack number `item` of an array of `elements`. kWhole: it lies in the array as a whole, and the
-/// array is aligned to packs; else one by one, and zero past the end.
+/// Reads pack number `item` of an array of `elements`. kWhole: the whole pack lies in the array,
+/// and the array is aligned to packs; else element by element, with zeros past the end.
 template <bool kWhole, unsigned kLanes, class Element>
 DT_HOST_DEVICE Pack<Element, kLanes> load(const Element* array, std::uint64_t item,
                                           std::uint64_t elements) {
@@ -67,7 +67,7 @@ DT_HOST_DEVICE Pack<Element, kLanes> load(const Element* array, std::uint64_t it
   }
 }
 
-/// The reverse: what lies past the end is not written.
+/// Writes a pack: nothing past the end is written.
 template <bool kWhole, unsigned kLanes, class Element>
 DT_HOST_DEVICE void store(Element* array, std::uint64_t item, std::uint64_t elements,
                           const Pack<Element, kLanes>& pack) {
@@ -124,8 +124,8 @@ DT_HOST_DEVICE std::uint64_t bits_of(double x) {
 #endif
 }
 
-/// A float or double whose every operation is rounded once, to nearest: on the device whatever nvcc
-/// was told of contraction, division and roots; on the host where -ffp-contract=off is given.
+/// A float or double whose every operation is rounded once, to nearest: on the device whatever
+/// nvcc's options for contraction, division and roots; on the host if -ffp-contract=off is given.
 template <class T>
 struct Rounded {
   T value;

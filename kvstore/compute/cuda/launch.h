@@ -1,7 +1,7 @@
-/// Operations on a device, one launch a tensor. Needs no CUDA headers.
+/// Operations on a device, one launch per tensor. Needs no CUDA headers.
 ///
 /// A launch puts work on the caller's stream and returns. `nonfinite` is memory the device can
-/// write to, or null: the count is added to it. The tensor's arrays stay until the stream has
+/// write to, or null: the count is added to it. The tensor's arrays must live until the stream has
 /// passed the launch.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace dt::kv::cuda {
 
-/// launch_list.h has the operations; a linker's error names one that is not there.
+/// launch_list.h lists the operations; the linker reports one that is missing there.
 template <class Operation>
 Status launch(const Operation& operation, const typename Operation::Tensor& tensor,
               std::uint64_t* nonfinite, Stream stream);

@@ -7,14 +7,14 @@
 
 namespace dt::kv::cuda {
 
-/// A block does a tile.
+/// Each block computes a tile.
 template <class Operation>
 __global__ void __launch_bounds__(kThreads)
     run_tiles(const __grid_constant__ Operation operation,
               const __grid_constant__ typename Operation::Tensor tensor,
               unsigned long long* nonfinite) {
   const unsigned found = run_thread(operation, tensor, blockIdx.x, threadIdx.x);
-  // Rare: so no block adds up what its threads found.
+  // Rare: so blocks do not sum their threads' counts first.
   if (found > 0 && nonfinite) atomicAdd(nonfinite, static_cast<unsigned long long>(found));
 }
 

@@ -18,11 +18,11 @@ constexpr int kInternalError = 3;
 constexpr int kInvalidUsage = 5;
 constexpr int kRemoteError = 6;
 
-/// Between two questions whether something is done: NCCL tells nobody. None at first.
+/// The pause between two polls, since NCCL has no notification; there is none at first.
 class Pause {
  public:
   explicit Pause(std::chrono::milliseconds limit) : end_(Clock::now() + limit) {}
-  /// False: the limit is over.
+  /// False: the limit has passed.
   bool operator()() {
     if (Clock::now() >= end_) return false;
     if (++times_ < kBusyTimes) {

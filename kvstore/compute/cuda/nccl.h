@@ -1,6 +1,6 @@
-/// NCCL, the library that GPUs exchange arrays with, opened at run time: nothing of it is needed to
-/// build, link or start a program. Whatever can fail gives "" or one sentence that says what
-/// failed, in NCCL's words, where, and what to do.
+/// NCCL, the library with which GPUs exchange arrays, opened at run time: it is not needed to
+/// build, link or start a program. Calls return "" or one sentence with NCCL's error, the place and
+/// the remedy.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 #include "kvstore/compute/cuda/device.h"
 
-struct ncclComm;  // of nccl.h, as are names and numbers below
+struct ncclComm;  // from NCCL's nccl.h, as are the names and numbers below
 
 namespace dt::kv::cuda {
 
@@ -20,7 +20,7 @@ using Comm = ncclComm*;
 enum class NcclType : int { kInt64 = 4, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBFloat16 = 9 };
 [[nodiscard]] std::size_t size_of(NcclType type);
 
-/// ncclConfig_t as of 2.14, which later ones understand; what it lacks they choose themselves.
+/// ncclConfig_t of NCCL 2.14, which later versions accept; they choose defaults for newer fields.
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
@@ -32,7 +32,7 @@ struct NcclUniqueId {
   char internal[128] = {};
 };
 
-/// What we call, as nccl.h declares it. A result is 0, or kNcclInProgress, or an error.
+/// The functions in use, as nccl.h declares them. A result is 0, or kNcclInProgress, or an error.
 struct NcclFunctions {
   using Result = int;
   Result (*GetVersion)(int* version) = nullptr;
@@ -65,14 +65,14 @@ constexpr int kNcclInProgress = 7;
 /// "2.28.9".
 [[nodiscard]] std::string nccl_version(const NcclFunctions& functions);
 
-/// The communicators of this process, one a device, in a group of nobody else. They never block:
-/// what is not done at once is asked for until a deadline, and then aborted. One thread.
+/// The communicators of this process, one per device, in a group without other processes. They
+/// never block: calls are polled until a deadline, and then aborted. One thread.
 class NcclComms {
  public:
   struct Options {
-    const NcclFunctions* functions = nullptr;    ///< Lives longer than this.
-    std::vector<int> devices;                    ///< Different ones, in rank order.
-    std::chrono::milliseconds deadline{30'000};  ///< Of each wait.
+    const NcclFunctions* functions = nullptr;    ///< Outlives this.
+    std::vector<int> devices;                    ///< All different, in rank order.
+    std::chrono::milliseconds deadline{30'000};  ///< For each wait.
   };
 
   explicit NcclComms(Options options);
@@ -81,10 +81,10 @@ class NcclComms {
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  /// Before anything else, once.
+  /// To be called once, before any other call.
   [[nodiscard]] std::string begin();
-  /// Calls of one group: each returns a result of NCCL's; `doing` names them in a sentence:
-  /// "sum the gradients". Returns when they are on their streams.
+  /// The calls of one NCCL group: each returns an NCCL result; `doing` names them in an error: "sum
+  /// the gradients". Returns when they are on their streams.
   template <class Calls>
   [[nodiscard]] std::string group(const char* doing, Calls calls) {
     if (!failure_.empty()) return failure_;
@@ -97,26 +97,25 @@ class NcclComms {
     const int end = functions().GroupEnd();
     return settle(result == 0 ? end : result, doing);
   }
-  /// Until the events, one a rank, are passed.
+  /// Waits until the events, one per rank, have passed.
   [[nodiscard]] std::string wait_for(const std::vector<std::unique_ptr<Event>>& events,
                                      const char* doing);
-  /// Whether anything has failed until now; does not wait.
+  /// The failure so far; does not wait.
   [[nodiscard]] std::string check(const char* doing);
-  /// Aborts what was not done within the deadline, and says so.
+  /// Aborts the calls that were not done within the deadline; returns the error.
   [[nodiscard]] std::string fail_late(const char* doing);
-  /// Gives up what is under way on all devices. Everything fails from now on with `why`, a
-  /// sentence.
+  /// Aborts the calls under way on all devices. All later calls fail with `why`, a sentence.
   void abort(std::string why);
-  /// "" while nothing has failed. What failed is aborted.
+  /// "" while no call has failed. Calls that fail are aborted.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:
   [[nodiscard]] const NcclFunctions& functions() const { return *options_.functions; }
-  /// NCCL's result for what CUDA said.
+  /// Makes the rank's device current; CUDA's status as an NCCL result.
   [[nodiscard]] int use(std::size_t rank);
-  /// After a call that gave `result`: asks until no communicator is under way any more.
+  /// After a call that returned `result`: polls until no communicator is in progress.
   [[nodiscard]] std::string settle(int result, const char* doing);
-  /// 0, kNcclInProgress, or the first error of any; `rank` is whose.
+  /// Polls all communicators: 0, kNcclInProgress, or the first error, which is that of `rank`.
   [[nodiscard]] int ask(std::size_t& rank);
   [[nodiscard]] std::string fail(int result, std::size_t rank, const char* doing);
   [[nodiscard]] std::string names() const;

@@ -1,5 +1,5 @@
 /// device.h, launch.h and product.h in a build without CUDA: there is no device, and every call
-/// says so.
+/// returns this error.
 #include <utility>
 
 #include "kvstore/compute/cuda/codecs.h"

@@ -1,19 +1,19 @@
-/// What an operation is, and how its work is cut into tiles: once for the device, where a block of
-/// threads does a tile, and for the host, where a loop does.
+/// The definition of an operation, and the division of its work into tiles: once for the device,
+/// where a block of threads computes a tile, and once for the host, where a loop does.
 ///
 /// An operation is a struct of its constants (weights, rates), copied to the device at each launch:
 ///
 ///     Tensor             its arrays and their length, for one tensor of many
 ///     kLanes             elements of an item: what a thread reads and writes at once
 ///     kAtOnce            items that a thread has under way together
-///     items(tensor)      how many there are
+///     items(tensor)      number of items
 ///     is_wide(tensor)    all arrays are aligned to items
-///     read<kWhole>(tensor, item)           what is needed of memory, unchanged
+///     read<kWhole>(tensor, item)           loads what it needs, unchanged
 ///     write<kWhole>(tensor, item, loaded)  computes and stores; returns the non-finite elements
 ///
-/// kWhole: as load and store have it. Nothing but the item itself is read or written, so an array
-/// may be the very one it is computed from. Arrays are aligned to their elements at least: what
-/// is not aligned to items is read element by element, with the same bits, slower.
+/// kWhole: as for load and store. Only the item itself is read or written, so an output may be one
+/// of the inputs. Arrays are aligned to their elements at least; arrays not aligned to items are
+/// read element by element, with the same bits, but slower.
 #pragma once
 
 #include "kvstore/compute/cuda/host_device.h"
@@ -43,7 +43,7 @@ DT_HOST_DEVICE unsigned run_thread(const Operation& operation,
   const bool is_wide = operation.is_wide(tensor);
   unsigned nonfinite = 0;
   if (is_wide && (begin + kTileItems<Operation>)*kLanes <= tensor.elements) {
-    // All are asked for before the first is waited for.
+    // All loads are issued before the first is waited for.
     typename Operation::Loaded loaded[kAtOnce];
     DT_UNROLL
     for (unsigned k = 0; k < kAtOnce; ++k)

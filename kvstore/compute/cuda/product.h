@@ -1,5 +1,5 @@
-/// A matrix product that tells whether a GPU computes: not fast, but every multiplier of it is
-/// used. Its result is exact where the elements are small whole numbers.
+/// A matrix product that tests whether a GPU computes correctly: not fast, but it uses all of the
+/// GPU's multipliers. Its result is exact if the elements are small whole numbers.
 #pragma once
 
 #include <cstddef>

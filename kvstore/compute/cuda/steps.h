@@ -1,4 +1,4 @@
-/// Optimizer steps over gradients that are summed on the way, in one pass over memory. The rules,
+/// Optimizer steps that also sum their gradients, in one pass over memory. The rules,
 /// their constants and the order of operations are those of kvstore/compute/kernels.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace dt::kv::cuda {
 
-/// What both rules have: values and gradients.
+/// The arrays of both rules: values, states and gradients.
 template <class Format, unsigned kMostGradients>
 struct StepOf {
   using Math = typename Format::Math;

@@ -7,8 +7,8 @@
 
 namespace dt::kv::cuda {
 
-/// (weights[0]*source 0 + weights[1]*source 1 + ...) / divisor over up to kMost arrays. The sources
-/// themselves belong to a tensor.
+/// (weights[0]*source 0 + weights[1]*source 1 + ...) / divisor over up to kMost arrays. The source
+/// pointers are in the tensor.
 template <class In, unsigned kMost>
 struct Weighted {
   using Math = typename In::Math;
@@ -139,7 +139,7 @@ struct Add {
   }
   template <bool kWhole>
   DT_HOST_DEVICE unsigned write(const Tensor& t, std::uint64_t item, Loaded loaded) const {
-    unsigned nonfinite = 0;  // past the end lie zeros
+    unsigned nonfinite = 0;  // lanes past the end are zero
     DT_UNROLL
     for (unsigned k = 0; k < kLanes; ++k) {
       const auto from = loaded.from.at[k];

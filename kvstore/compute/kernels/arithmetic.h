@@ -63,7 +63,7 @@ void add_int64(std::int64_t* into, const std::int64_t* from, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) a[i] = a[i] + b[i];
 }
 
-/// Sources of one loop. More of them are added in further loops over the same cached block.
+/// Sources of one loop. Further sources are added in further loops over the same cached block.
 constexpr std::size_t kGroup = 4;
 
 /// out[0..n) = (kContinue ? out : 0) + kCount weighted sources from `at` on. Returns the non-finite
@@ -128,7 +128,7 @@ Bits<T> sum_block(T* out, const WeightedSum<T>& sum, std::size_t at, std::size_t
   return bad;
 }
 
-/// A block on the stack that stays in the first-level cache beside the arrays it is computed from.
+/// A block on the stack that fits into the first-level cache together with its sources.
 constexpr std::size_t kBlockBytes = 4096;
 template <class T>
 constexpr std::size_t kBlock = kBlockBytes / sizeof(T);

@@ -1,6 +1,6 @@
-/// What all kernels share. Only level.h includes this and the other parts: everything is in an
-/// unnamed namespace, for each level's file has its own machine code of the same names, and the
-/// linker must never take one for another. For that reason no library template is used here either.
+/// The parts that all kernels share. Only level.h includes this and the other parts: everything is
+/// in an unnamed namespace, since each level's file has its own machine code of the same names, and
+/// the linker must never merge them. For the same reason no library template is used here.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace dt::kv {
 namespace {
 
-/// T that may lie anywhere, in memory that was received as bytes.
+/// A T without alignment, in memory that was received as bytes.
 template <class T>
 struct [[gnu::packed, gnu::may_alias]] Loose {
   T value;
@@ -57,7 +57,7 @@ Bits<T> is_nonfinite(T x) {
   return (__builtin_bit_cast(Bits<T>, x) & Format<T>::kExponent) == Format<T>::kExponent;
 }
 
-/// Elements that a 32-bit count can not overflow on.
+/// Number of elements whose count cannot overflow 32 bits.
 constexpr std::size_t kCountable = std::size_t{1} << 30;
 
 /// The sum of piece(at, n) over pieces of at most `most` elements.

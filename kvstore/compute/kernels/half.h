@@ -1,8 +1,9 @@
 /// The 16-bit codecs, fp16 (IEEE binary16) and bf16 (the upper half of a float32). Part of level.h.
 ///
-/// Rounding is to nearest, ties to even, in integers as in the processor's own instructions; too
-/// large becomes infinite, a NaN stays one and is made quiet. With a residual what is finite and
-/// too large becomes the largest code, and the rest stays in the residual.
+/// Rounding is to nearest, ties to even, in integers as in the processor's own instructions;
+/// numbers that are too large become infinite, a NaN stays a NaN and is made quiet. With a
+/// residual, finite numbers that are too large become the largest code, and the rest stays in the
+/// residual.
 #pragma once
 
 #include "kvstore/compute/kernels/elements.h"
@@ -76,7 +77,7 @@ struct OneByOne {
   static std::uint16_t load(const LooseHalf* from) { return *from; }
   static void store(LooseHalf* to, std::uint16_t half) { *to = half; }
   static std::uint16_t narrow(float x) { return Half::narrow(x); }
-  /// Finite numbers no larger than a code may be.
+  /// Limits finite numbers to the largest code.
   static float saturate(float value) {
     const std::uint32_t sign = bits_of(value) & 0x8000'0000;
     const std::uint32_t x = bits_of(value) ^ sign;
@@ -211,7 +212,7 @@ std::uint32_t decode_add_lanes(Loose<float>* into, const LooseHalf* codes, float
   return bad;
 }
 
-/// What most of the elements go through; the rest go one by one.
+/// The vectors for most of the elements; the rest are computed one by one.
 template <class Half>
 struct WidestOf {
   using Lanes = OneByOne<Half>;

@@ -10,7 +10,7 @@
 
 namespace dt::kv {
 
-// Each in the file of its level.
+// Each is defined in the file of its level.
 extern const Kernels kBaselineKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;

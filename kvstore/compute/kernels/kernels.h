@@ -1,20 +1,19 @@
 /// The arithmetic of the data plane: sums of gradients, optimizer steps, codecs.
 ///
 /// The same source is compiled once per instruction set, and the best one of this machine is chosen
-/// when the program runs. **Every level gives the same bits**: each element is computed by itself,
-/// in the order of operations written here, each operation rounded once (no fused multiply-add, no
-/// reordering). Only which NaN results where two meet is left open.
+/// at run time. **Every level gives the same bits**: each element is computed by itself, in the
+/// order of operations written here, each operation rounded once (no fused multiply-add, no
+/// reordering). Only which NaN results from two NaNs is undefined.
 ///
 /// For all kernels:
 /// - Pointers need no alignment, not even that of their element; 64 bytes are fastest.
-/// - `n` counts elements and may be 0; then no pointer is looked at.
-/// - What is written may not overlap anything else given, except where a kernel says so.
+/// - `n` counts elements and may be 0; then no pointer is used.
+/// - Outputs may not overlap other arguments, except where a kernel allows it.
 /// - Nothing is allocated, locked, thrown or kept: threads may call at the same time on memory of
 ///   their own.
-/// - A returned count of non-finite elements (infinite or NaN) costs nothing that can be measured
-/// on
-///   memory outside the first-level cache, so it is always made. The values are computed all the
-///   same: who must refuse them asks count_nonfinite first.
+/// - A returned count of non-finite elements (infinite or NaN) has no measurable cost for memory
+///   outside the first-level cache, so it is always made. The values are computed all the same: to
+///   refuse them, call count_nonfinite first.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +33,7 @@ template <class T>
 struct WeightedSum {
   const T* const* sources = nullptr;
   const T* weights = nullptr;  ///< null: all are 1
-  std::size_t count = 0;       ///< of sources; at least 1
+  std::size_t count = 0;       ///< number of sources; at least 1
   T divisor = 1;
 };
 
@@ -65,14 +64,14 @@ struct AdamStep {
   T eps = 0;
 };
 
-/// What a person sets, and which update of these values it is.
+/// The user's settings, and the number of the update of these values.
 struct AdamOptions {
   double learning_rate = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
-  bool decoupled = false;    ///< AdamW: the decay is apart from the gradient
+  bool decoupled = false;    ///< AdamW: the decay is not part of the gradient
   std::uint64_t update = 1;  ///< from 1
 };
 
@@ -96,8 +95,8 @@ struct Arithmetic {
   /// of the result: 0 proves that every source was finite, since no addition heals a NaN or
   /// infinity.
   std::size_t (*sum)(T* out, const WeightedSum<T>& sum, std::size_t n);
-  /// The same past the caches: faster for a result of some megabytes that this core does not read
-  /// next, slower otherwise. `out` is none of the sources.
+  /// The same with non-temporal stores: faster for a result of some megabytes that this core does
+  /// not read next, slower otherwise. `out` is none of the sources.
   std::size_t (*sum_streaming)(T* out, const WeightedSum<T>& sum, std::size_t n);
 
   /// One optimizer step in one pass over memory; the gradient is the sum and is not stored. Values
@@ -111,10 +110,10 @@ struct Arithmetic {
 
 /// Gradients in one bit each. Code 1: +1, 0: -1; eight to a byte, the first element in bit 7.
 struct OneBitCodec {
-  /// residual += gradient; what is above the threshold is sent as +1, all else as -1, NaN too, and
-  /// taken off the residual. Writes all one_bit_bytes(n) of `codes`, the bits past the last element
-  /// 0. The threshold is any finite number. Returns the non-finite residuals: these stay so until
-  /// the caller clears them.
+  /// residual += gradient; elements above the threshold are sent as +1, all others, NaN too, as -1;
+  /// the sent value is subtracted from the residual. Writes all one_bit_bytes(n) of `codes`, the
+  /// bits past the last element 0. The threshold is any finite number. Returns the non-finite
+  /// residuals: these stay so until the caller clears them.
   std::size_t (*encode)(void* codes, float* residual, const float* gradient, float threshold,
                         std::size_t n);
   /// out = what was sent
@@ -129,28 +128,28 @@ struct OneBitCodec {
 /// Gradients in two bits each. Code 11: +threshold, 10: -threshold, 00: nothing; four to a byte,
 /// the first element in bits 7 and 6. The threshold is above 0.
 struct TwoBitCodec {
-  /// residual += gradient; what reaches the threshold is sent and taken off the residual. Writes
-  /// all two_bit_bytes(n) of `codes`. Returns the non-finite residuals: these stay so until the
-  /// caller clears them.
+  /// residual += gradient; elements that reach the threshold are sent as +-threshold, which is
+  /// subtracted from the residual. Writes all two_bit_bytes(n) of `codes`. Returns the non-finite
+  /// residuals: these stay so until the caller clears them.
   std::size_t (*encode)(void* codes, float* residual, const float* gradient, float threshold,
                         std::size_t n);
   /// out = what was sent
   void (*decode)(float* out, const void* codes, float threshold, std::size_t n);
-  /// into += weight*threshold, or its negative, or nothing at all. Any bytes may be given: the code
-  /// 01, which nobody sends, means nothing either.
+  /// into += weight*threshold, or its negative, or nothing. Any bytes are valid: the code 01, which
+  /// no encoder sends, adds nothing either.
   void (*decode_add)(float* into, const void* codes, float threshold, float weight, std::size_t n);
 };
 
 /// The bytes of n codes of two bits: padded to 4.
 [[nodiscard]] constexpr std::size_t two_bit_bytes(std::size_t n) { return (n + 15) / 16 * 4; }
 
-/// Gradients in 16 bits each: fp16 (IEEE binary16) or bf16. Rounded to nearest, ties to even; too
-/// large becomes infinite; a NaN stays one.
+/// Gradients in 16 bits each: fp16 (IEEE binary16) or bf16. Rounded to nearest, ties to even;
+/// numbers that are too large become infinite; a NaN stays a NaN.
 struct HalfCodec {
   /// codes = values. Returns the non-finite codes.
   std::size_t (*encode)(std::uint16_t* codes, const float* values, std::size_t n);
-  /// residual += gradient; codes = residual; residual -= what the codes say. A finite number that
-  /// is too large is sent as the largest code, and the rest stays. Where a code is not finite the
+  /// residual += gradient; codes = residual; residual -= the codes' values. A finite number that is
+  /// too large is sent as the largest code, and the rest stays. If a code is not finite the
   /// residual becomes 0, so that one bad gradient is not sent for ever. Returns the non-finite
   /// codes.
   std::size_t (*encode_residual)(std::uint16_t* codes, float* residual, const float* gradient,
@@ -170,14 +169,14 @@ struct Kernels {
   HalfCodec bf16;
   /// into += from; wraps.
   void (*add_int64)(std::int64_t* into, const std::int64_t* from, std::size_t n);
-  /// memcpy past the caches, for megabytes that this core does not read next.
+  /// memcpy with non-temporal stores, for megabytes that this core does not read next.
   void (*copy_streaming)(void* out, const void* from, std::size_t bytes);
 };
 
 /// The best level of this machine, or the one DT_SIMD=baseline|avx2|avx512 names if that is lower
-/// (to look for trouble). Chosen at the first call.
+/// (for debugging). Chosen at the first call.
 [[nodiscard]] const Kernels& kernels();
-/// The level asked for, or null where the machine or the build lacks it.
+/// The given level, or null if the machine or the build lacks it.
 [[nodiscard]] const Kernels* kernels(SimdLevel level);
 
 }  // namespace dt::kv

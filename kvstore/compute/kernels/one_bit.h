@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t kOneBitWord = 32;
 
-// The reference, which also does what is left over. Loops of one kind of work each, so that the
-// compiler makes vectors of them.
+// The reference, which also computes the remaining elements. Each loop does one kind of work, so
+// that the compiler vectorizes it.
 
-/// kCodes codes, a byte each, into words.
+/// Packs kCodes codes, a byte each, into words.
 template <std::size_t kCodes>
 void pack_bits(LooseWord* words, const std::uint8_t* codes) {
   std::uint8_t bytes[kCodes / 8];
@@ -36,8 +36,8 @@ void unpack_bits(std::uint8_t* codes, const LooseWord* words) {
     for (std::size_t k = 0; k < 8; ++k) codes[8 * b + k] = (bytes[b] >> (7 - k)) & 1;
 }
 
-/// The first `n` of kCodes elements: the bits of the others are 0. Returns the non-finite residuals
-/// of all.
+/// Encodes the first `n` of kCodes elements: the bits of the others are 0. Returns the number of
+/// non-finite residuals among all kCodes.
 template <std::size_t kCodes>
 std::uint32_t encode_bits_plain(LooseWord* words, Loose<float>* residual,
                                 const Loose<float>* gradient, float threshold,
@@ -150,7 +150,7 @@ std::uint32_t encode_bits_block(LooseWord* words, Loose<float>* residual,
   return static_cast<std::uint32_t>(__builtin_popcountll(bad));
 }
 
-/// Eight elements' bits, each in the highest of its lane, where blendv looks.
+/// Eight elements' bits, each moved to the highest bit of its lane, which blendv tests.
 __m256 spread(__m256i word, std::size_t byte) {
   const int first = 24 - 8 * static_cast<int>(byte);  // from bit 8*byte + 7 to bit 31
   const __m256i shifts =

@@ -1,7 +1,7 @@
 /// The 2bit codec. Part of level.h.
 ///
 /// A word of 32 bits holds 16 elements: byte b the elements 4b to 4b+3, the first of them in bits 7
-/// and 6. The high bit of a code says that something is sent, the low one that it is positive.
+/// and 6. The high bit of a code means that a value is sent, the low one that it is positive.
 #pragma once
 
 #include "kvstore/compute/kernels/elements.h"
@@ -16,10 +16,10 @@ constexpr std::size_t kWordElements = 16;
 constexpr std::uint8_t kPositive = 3;
 constexpr std::uint8_t kNegative = 2;
 
-// The reference, which also does what is left over. Loops of one kind of work each, so that the
-// compiler makes vectors of them.
+// The reference, which also computes the remaining elements. Each loop does one kind of work, so
+// that the compiler vectorizes it.
 
-/// kCodes codes, a byte each, into words.
+/// Packs kCodes codes, a byte each, into words.
 template <std::size_t kCodes>
 void pack(LooseWord* words, const std::uint8_t* codes) {
   std::uint8_t bytes[kCodes / 4];
@@ -206,12 +206,12 @@ std::size_t encode_two_bit(void* codes, float* residual, const float* gradient, 
 
 constexpr std::size_t kDecodeElements = kWordElements;
 
-/// What each of a word's codes stands for; `values` has what 00, 01, 10 and 11 do, four times.
+/// The value of each of a word's codes; `values` has the values of 00, 01, 10 and 11, four times.
 __m512 look_up(std::uint32_t word, __m512 values) {
   const __m512i shifts =
       _mm512_setr_epi32(6, 4, 2, 0, 14, 12, 10, 8, 22, 20, 18, 16, 30, 28, 26, 24);
   const __m512i codes = _mm512_srlv_epi32(_mm512_set1_epi32(static_cast<int>(word)), shifts);
-  return _mm512_permutevar_ps(values, codes);  // looks at two bits only
+  return _mm512_permutevar_ps(values, codes);  // uses two bits only
 }
 
 void decode_block(Loose<float>* out, const LooseWord* word, float threshold) {
