@@ -1,5 +1,5 @@
-/// The C++ face of libdtkv: the same calls with ownership and exceptions. Header-only, stands on
-/// the C ABI (dtkv.h) alone, whose comments say what each call means.
+/// The C++ interface of libdtkv: the same calls with ownership and exceptions. Header-only, uses
+/// only the C ABI (dtkv.h), whose comments define each call.
 ///
 ///     dtkv::KVStore kv("dist_sync");
 ///     kv.init({{"w", weights}});
@@ -18,7 +18,7 @@
 
 namespace dtkv {
 
-/// A DTKV_* error and its sentence. DTKV_ROLLBACK: go on with epoch_boundary().
+/// A DTKV_* error and its message. DTKV_ROLLBACK: go on with epoch_boundary().
 class Error : public std::runtime_error {
  public:
   Error(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -94,8 +94,8 @@ class KVStore {
     check(dtkv_pushpull(store_, from.size(), from.keys(), from.arrays(), into.arrays(), &options,
                         handle));
   }
-  /// Memory of `count` T, zeroed, that the servers of this host reach without a copy. The store's:
-  /// until free() or its end.
+  /// Memory for `count` T, zeroed, which the servers of this host access without a copy. Valid
+  /// until free() or the store's end.
   template <class T>
   [[nodiscard]] T* allocate(std::size_t count) {
     void* memory = nullptr;
@@ -118,7 +118,7 @@ class KVStore {
   void barrier() { check(dtkv_barrier(store_)); }
   void finish_steps() { check(dtkv_finish_steps(store_)); }
   void finish_epoch() { check(dtkv_finish_epoch(store_)); }
-  /// Nothing: this worker was removed; stop training and exit 0.
+  /// None: this worker was removed; stop training and exit 0.
   [[nodiscard]] std::optional<dtkv_view> epoch_boundary(std::uint32_t epoch) {
     dtkv_view view{};
     const int code = dtkv_epoch_boundary(store_, epoch, &view);

@@ -1,5 +1,5 @@
-/// What the C ABI stands on: one kvstore of some type, in C++ terms. LocalStore lives in this
-/// process alone, Client (client.h) talks to servers. See dtkv.h for what each call means.
+/// The interface behind the C ABI: one kvstore of some type, in C++ terms. LocalStore is in this
+/// process alone, Client (client.h) talks to servers. dtkv.h defines each call.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace dt::kv {
 
 using data::Code;
 
-/// Why a call failed, and the sentence for dtkv_last_error().
+/// Why a call failed, and the message for dtkv_last_error().
 struct StoreError {
   Code code{};
   std::string message;
@@ -31,7 +31,7 @@ using Handle = std::uint64_t;
 [[nodiscard]] inline tl::unexpected<StoreError> store_error(Code code, std::string message) {
   return tl::unexpected(StoreError{code, std::move(message)});
 }
-/// What a call ends with that met an error of this kind.
+/// The result code of a call for an error of this kind.
 [[nodiscard]] inline Code code_of(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kInvalid:
@@ -57,14 +57,14 @@ struct Array {
   void* data = nullptr;
   std::size_t count = 0;
   data::Dtype dtype{};
-  cuda::Place place{};            ///< Of kPinned: `device` is the stream's.
-  cuda::Stream stream = nullptr;  ///< Of a device's array: null is CUDA's default stream.
+  cuda::Place place{};            ///< For kPinned, `device` is the stream's device.
+  cuda::Stream stream = nullptr;  ///< For an array on a device, null is CUDA's default stream.
   /// Not null: this is the first of these arrays of one key, on different devices of this process,
-  /// which ReplicaGroup takes. What is pushed is their sum, what is pulled goes to all of them.
+  /// which ReplicaGroup takes. A push sends their sum, a pull writes the value to all of them.
   std::shared_ptr<const std::vector<Array>> replicas = nullptr;
 
   [[nodiscard]] bool is_on_device() const { return place.kind == cuda::Place::Kind::kDevice; }
-  /// What is on `stream` at a call goes before it.
+  /// Whether a call waits for the work on `stream`.
   [[nodiscard]] bool is_ordered() const { return is_on_device() || stream != nullptr; }
 };
 
@@ -78,7 +78,7 @@ struct PushOptions {
   std::uint64_t step = 0;
   float learning_rate = 0;
   int priority = 0;
-  bool is_awaited = false;  ///< wait() follows at once.
+  bool is_awaited = false;  ///< The caller calls wait() at once.
 };
 
 struct PullOptions {
@@ -86,7 +86,7 @@ struct PullOptions {
   bool is_awaited = false;
 };
 
-/// Who this worker is in the present view.
+/// This worker's rank, epoch and world size in the present view.
 struct View {
   Generation generation;
   Rank rank;
@@ -96,7 +96,7 @@ struct View {
   bool rolled_back = false;
 };
 
-/// What is wrong with an array for a key; empty: nothing.
+/// Why an array does not fit a key; empty: it fits.
 [[nodiscard]] std::string array_mismatch(WorkerId worker, const data::KeySpec& key,
                                          const Array& array);
 
@@ -122,22 +122,23 @@ class Store {
                                        const std::vector<Array>& values,
                                        const std::vector<Array>& out,
                                        const PushOptions& options) = 0;
-  /// Memory of the store's own: pushes from and pulls into it need no copy where a server is on
+  /// Memory that the store owns: pushes from it and pulls into it need no copy if the server is on
   /// this host. Zeroed, page-aligned; valid until release() or the store's end.
   virtual StoreResult<void*> allocate(std::size_t bytes) = 0;
-  /// What allocate() gave. kInvalid: it did not, or an operation on it is under way.
+  /// Frees memory from allocate(). kInvalid: it is not from allocate(), or an operation on it is
+  /// under way.
   virtual Status release(void* memory) = 0;
   /// <= 0: until it is done or the store breaks.
   virtual Status wait(Handle handle, double timeout_s) = 0;
   virtual Status wait_all(double timeout_s) = 0;
-  /// Until the values are on their way to arrays on devices: what is put on the arrays' streams
-  /// from then on comes after them. The operation is to be waited for all the same.
+  /// Waits until the copies of the values to arrays on devices are on their streams: work that is
+  /// put on the arrays' streams later comes after them. wait() is still needed.
   virtual Status wait_in_stream(Handle handle, double timeout_s) = 0;
   virtual Status set_optimizer(const std::string& spec) = 0;
-  /// From the next push on. What was kept back stays for a later compressed push of the key.
+  /// Applies from the next push on. Residuals stay for later compressed pushes of their keys.
   virtual Status set_gradient_compression(const std::string& spec) = 0;
   virtual Status barrier() = 0;
-  /// Of parameters; auxiliary keys may still be pushed, by everybody.
+  /// The last push of a parameter was made; all workers may still push auxiliary keys.
   virtual Status finish_steps() = 0;
   virtual Status finish_epoch() = 0;
   /// Whether push, pull and pushpull take arrays with replicas.

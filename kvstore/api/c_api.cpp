@@ -1,4 +1,4 @@
-// The C border: checks arguments, turns results into numbers and a sentence, lets no exception out.
+// The C interface: checks arguments, turns results into codes and a message, lets no exception out.
 
 #include <exception>
 #include <string>
@@ -46,7 +46,7 @@ static_assert(int{DTKV_INVALID} == static_cast<int>(Code::kInvalid) &&
 
 int fail(const StoreError& error) { return fail(static_cast<int>(error.code), error.message); }
 
-/// Runs `body`; whatever it throws becomes DTKV_INTERNAL.
+/// Runs `body`; an exception becomes DTKV_INTERNAL.
 template <class Body>
 int guarded(Body body) {
   last_error().clear();
@@ -61,7 +61,7 @@ int guarded(Body body) {
 
 int result(const dt::kv::Status& status) { return status ? DTKV_OK : fail(status.error()); }
 
-/// The caller's keys and arrays in C++ terms; false: `why` says what is wrong.
+/// The caller's keys and arrays in C++ terms; false: `why` is the error.
 bool take_keys(size_t n, const char* const* keys, std::vector<std::string>& out, std::string& why) {
   if (n > 0 && !keys) {
     why = "keys is NULL";
@@ -100,7 +100,7 @@ bool take_arrays(size_t n, const dtkv_array* arrays, std::vector<Array>& out, st
     taken.data = array.data;
     taken.count = array.count;
     taken.dtype = static_cast<dt::data::Dtype>(array.dtype);
-    if (array.device == DTKV_CPU) continue;  // its stream says nothing
+    if (array.device == DTKV_CPU) continue;  // its stream is ignored
     using Kind = dt::kv::cuda::Place::Kind;
     taken.place = {array.device == DTKV_CUDA ? Kind::kDevice : Kind::kPinned, array.device_id};
     taken.stream = static_cast<dt::kv::cuda::Stream>(array.stream);
@@ -108,7 +108,7 @@ bool take_arrays(size_t n, const dtkv_array* arrays, std::vector<Array>& out, st
   return true;
 }
 
-/// "" or what is wrong with the options.
+/// "" or why the options are invalid.
 std::string take_options(const dtkv_push_options* options, dt::kv::PushOptions& out) {
   if (!options) return {};
   if (options->reduce < DTKV_AUTO || options->reduce > DTKV_MEAN) return "unknown reduce";
@@ -124,7 +124,7 @@ std::unique_ptr<dt::kv::Store> with_replicas(std::unique_ptr<dt::kv::Store> stor
   return std::make_unique<dt::kv::ReplicaStore>(std::move(store));
 }
 
-/// Hands the operation's handle to the caller, or waits for it.
+/// Gives the operation's handle to the caller, or waits for it.
 int deliver(dtkv_store* store, const dt::kv::StoreResult<dt::kv::Handle>& started,
             dtkv_handle* handle) {
   if (!started) return fail(started.error());

@@ -50,7 +50,7 @@ std::optional<int> dtype_of(const DataType& type) {
   return std::nullopt;
 }
 
-/// None: a dimension is negative, or they are more than memory has.
+/// None: a dimension is negative, or the product exceeds the address space.
 std::optional<std::size_t> count_of(const Tensor& tensor, std::size_t width) {
   const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 / width;
   std::size_t count = 1;
@@ -65,7 +65,7 @@ std::optional<std::size_t> count_of(const Tensor& tensor, std::size_t width) {
   return is_empty ? 0 : count;
 }
 
-/// One after the other in memory, the last dimension's neighbours beside each other.
+/// Whether the tensor is contiguous in row-major order.
 bool is_compact(const Tensor& tensor) {
   if (!tensor.strides) return true;
   std::int64_t expected = 1;

@@ -1,5 +1,6 @@
 /// DLPack's structs (dmlc/dlpack, include/dlpack/dlpack.h, ABI version 1), declared here by their
-/// layout so that a user's own dlpack.h can be beside dtkv.h; and what an array of ours is of one.
+/// layout so that a user's own dlpack.h can be included next to dtkv.h; and their conversion to a
+/// dtkv_array.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
-/// DLManagedTensorVersioned. What comes after `version` is of its major version.
+/// DLManagedTensorVersioned. The fields after `version` depend on its major version.
 struct ManagedTensor {
   struct {
     std::uint32_t major;
@@ -44,7 +45,7 @@ struct ManagedTensor {
   Tensor tensor;
 };
 constexpr std::uint32_t kMajorVersion = 1;
-constexpr std::uint64_t kReadOnly = 1;  ///< A flag.
+constexpr std::uint64_t kReadOnly = 1;  ///< A bit of `flags`.
 
 static_assert(sizeof(void*) != 8 ||
               (offsetof(Tensor, ndim) == 16 && offsetof(Tensor, shape) == 24 &&
@@ -52,7 +53,7 @@ static_assert(sizeof(void*) != 8 ||
 static_assert(sizeof(void*) != 8 ||
               (offsetof(ManagedTensor, flags) == 24 && offsetof(ManagedTensor, tensor) == 32));
 
-/// Sets `out` to the tensor's memory; "" or one sentence: why not, and what to do.
+/// Sets `out` to the tensor's memory; "" or one sentence with the cause and the remedy.
 [[nodiscard]] std::string to_array(const Tensor& tensor, void* stream, dtkv_array& out);
 
 }  // namespace dt::kv::dlpack

@@ -10,7 +10,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Sums begin at a multiple of this: aligned for any kernel.
+/// Sums begin at a multiple of this many bytes, aligned for any kernel.
 constexpr std::size_t kAlign = 64;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -20,7 +20,7 @@ bool any_ordered(std::span<const Array> arrays) {
                      [](const Array& array) { return array.is_ordered(); });
 }
 
-/// An array like `array`, in the host's memory, behind what is used of it.
+/// An array like `array`, in host memory, after the used part of the block.
 Array place_in(std::byte* memory, std::size_t& used, const Array& array) {
   Array placed = array;
   placed.data = memory + used;
@@ -268,7 +268,7 @@ Status ReplicaStore::wait(Handle handle, double timeout_s) {
 }
 
 Status ReplicaStore::wait_all(double timeout_s) {
-  // One by one: what was good is copied also where another one failed.
+  // One by one: the values of operations that succeeded are copied even if another one failed.
   Status all;
   while (!open_.empty() && (all || all.error().code != Code::kTimeout)) {
     auto done = wait(open_.begin()->first, timeout_s);

@@ -1,11 +1,11 @@
-/// A key given several times in one call: the arrays that the devices of one process have of it.
-/// Pushed ones are added up first and are one contribution; a pulled value goes to all of them.
-/// Any other call goes through as it is.
+/// Calls in which a key is given several times: its arrays on the devices of one process. Pushed
+/// arrays are summed first and are one contribution; a pulled value is written to all of them.
+/// Other calls are forwarded unchanged.
 ///
-/// Keys that several GPUs have go to a store that takes them as they are, and the call returns at
-/// once (Store::takes_replicas). All else waits for the arrays' streams: sums, and values that go
-/// to several arrays, lie in one memory of the store's own for each call, which a server of this
-/// host reads and writes in place. It serves a later call once the operation was waited for.
+/// Keys with arrays on several GPUs are forwarded as they are to a store that takes them, and the
+/// call returns at once (Store::takes_replicas). All others wait for the arrays' streams: sums, and
+/// values for several arrays, lie in one memory of the store per call, which a server of this host
+/// reads and writes in place. The memory is reused after the caller has waited for the operation.
 #pragma once
 
 #include <map>
@@ -62,7 +62,7 @@ class ReplicaStore final : public Store {
   }
 
  private:
-  /// A call's list with each key once, and where the arrays of each are in the caller's list.
+  /// A call's list with each key once, and the positions of its arrays in the caller's list.
   struct Groups {
     std::vector<std::string> keys;
     std::vector<std::size_t> begins;  ///< One more than keys: the last is the list's end.
@@ -72,54 +72,54 @@ class ReplicaStore final : public Store {
       return std::span(arrays).subspan(begins[k], count(k));
     }
   };
-  /// Memory of the store's own for one call.
+  /// The store's memory for one call.
   struct Block {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
     std::size_t used = 0;
   };
-  /// A value that the operation writes, in the host's memory, and where it is to go.
+  /// A value in host memory that the operation writes, and the arrays to copy it to.
   struct Spread {
     Array value;
     std::vector<Array> arrays;
   };
-  /// What is owed when an operation is done.
+  /// What remains to do when an operation is done.
   struct Open {
     Block block;
     std::vector<Spread> spreads;
   };
 
-  /// What the inner store is given.
+  /// The arguments for the inner store.
   struct Lists {
     std::vector<Array> pushed;
     std::vector<Array> pulled;
   };
 
-  /// The inner store adds these up, and writes them, itself.
+  /// Whether the inner store sums and writes these arrays itself.
   [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
     return inner_->takes_replicas() && ReplicaGroup::takes(of_key);
   }
   [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
   [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
-  /// "" or what is wrong with the arrays of a key for being added up or written together.
+  /// "" or why the arrays of a key cannot be summed or written together.
   [[nodiscard]] static std::string mismatch(const Groups& groups, const std::vector<Array>& arrays);
-  /// A call with lists that may be null, which `act` makes with each key once.
+  /// Makes a call, whose lists may be null, by `act`, which gets each key once.
   template <class Act>
   StoreResult<Handle> call(const std::vector<std::string>& keys, const std::vector<Array>* values,
                            const std::vector<Array>* out, Act act);
-  /// Memory for a call, whose lists are null where it has none.
+  /// Memory for a call; a list may be null.
   StoreResult<Block> take(const Groups& groups, const std::vector<Array>* pushed,
                           const std::vector<Array>* pulled);
-  /// What is pushed for each key: its array, or the sum of its arrays.
+  /// The array to push for each key: its array, or the sum of its arrays.
   StoreResult<std::vector<Array>> add_up(const Groups& groups, const std::vector<Array>& arrays,
                                          Block& block);
-  /// Where each key's value is to go first.
+  /// The array into which each key's value is pulled first.
   std::vector<Array> values_of(const Groups& groups, const std::vector<Array>& arrays,
                                Open& open) const;
   Status add_up_on_host(std::span<const Array> arrays, const Array& sum);
   Status spread_from_host(const Spread& spread);
   StoreResult<Handle> opened(StoreResult<Handle> handle, Open open);
-  /// What is owed is done, where the operation was good, and the memory is free again.
+  /// Copies the values to their arrays if the operation succeeded, and frees its memory.
   Status close(Open& open, bool is_good);
 
   std::unique_ptr<Store> inner_;

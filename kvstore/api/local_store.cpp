@@ -21,8 +21,8 @@ std::string array_mismatch(WorkerId worker, const data::KeySpec& key, const Arra
 namespace {
 
 /// A server's shard without a network: its only contributor is this worker, so every round
-/// completes within the call. Arrays on devices pass through the host's memory, whose arithmetic it
-/// is: a call with some waits for their streams.
+/// completes within the call. Arrays on devices are copied through host memory, and the host
+/// computes: a call with such arrays waits for their streams.
 class LocalStore final : public Store, private Answers {
  public:
   explicit LocalStore(std::string type) : type_(std::move(type)), shard_(options(), *this) {
@@ -108,7 +108,7 @@ class LocalStore final : public Store, private Answers {
     const auto& out = into.get();
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto known = keys_.find(keys[i]);
-      if (known == keys_.end()) continue;  // each() says so
+      if (known == keys_.end()) continue;  // each() returns the error
       const std::string wrong = array_mismatch(worker(), known->second.spec, out[i]);
       if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
     }

@@ -18,9 +18,10 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kProducts = 4;  ///< A GPU that is unwell is so more often when it is warm.
+constexpr int kProducts = 4;  ///< Several, since a bad GPU fails more often when it is warm.
 constexpr int kCopies = 8;
-constexpr int kLargest = 4;  ///< Of the elements: 2048 products of 4 * 4 are exact in a float.
+constexpr int kLargest =
+    4;  ///< Largest element: sums of 2048 products of 4 * 4 are exact in a float.
 constexpr int kRings = 4;
 
 std::vector<float> small_numbers(std::size_t count, std::uint32_t seed) {
@@ -41,8 +42,8 @@ std::vector<std::int64_t> times(const std::vector<float>& matrix,
   return out;
 }
 
-/// Rows of c that are not those of a * b, by a vector: c x = a (b x). No factor is 0, so that a
-/// single wrong element is always seen.
+/// Rows of c that differ from those of a * b, tested with a vector: c x = a (b x). No factor is 0,
+/// so that a single wrong element is always detected.
 std::size_t wrong_rows(const std::vector<float>& a, const std::vector<float>& b,
                        const std::vector<float>& c, std::size_t n) {
   std::mt19937 random(1);
@@ -57,7 +58,7 @@ std::size_t wrong_rows(const std::vector<float>& a, const std::vector<float>& b,
   return wrong;
 }
 
-/// The parts, in order. After the first trouble nothing more is done.
+/// The parts, in order. After the first error no part runs.
 class Check {
  public:
   Check(const GpuCheckOptions& options, const std::function<void(const std::string&)>& begins)
@@ -106,14 +107,14 @@ class Check {
     findings_.verdict = verdict;
     findings_.why = std::move(why);
   }
-  /// The next step: a Status is its result.
+  /// Runs the next step, whose result is a Status.
   template <class Step>
   void must(Step step) {
     if (!is_well()) return;
     const Status status = step();
     if (!status.ok()) fail(GpuVerdict::kUnwell, fmt::format("{}: {}", part_, status.error));
   }
-  /// One of the group's: a sentence is its result.
+  /// Runs a step of the group, whose result is an error text.
   template <class Step>
   void linked(Step step) {
     if (!is_well()) return;
@@ -124,7 +125,7 @@ class Check {
     must([&] { return timed.begin.create(); });
     must([&] { return timed.end.create(); });
   }
-  /// Between the two events, once the second has passed.
+  /// Seconds between the two events, once the second has passed.
   double seconds(Timed& timed) {
     float ms = 0;
     must([&] { return timed.end.wait(); });
@@ -144,7 +145,7 @@ class Check {
   GpuFindings findings_;
 };
 
-/// What the driver says of the GPUs that CUDA would show; nothing where there is no driver to ask.
+/// Checks the driver's health report of the GPUs visible to CUDA; skipped without a driver.
 void Check::check_health() {
   auto nvml = io::Nvml::open(options_.nvml);
   if (!nvml && nvml.error().kind == ErrorKind::kUnavailable) return;
@@ -169,7 +170,7 @@ void Check::check_health() {
   }
 }
 
-/// All that CUDA shows, or those asked for; none after a trouble.
+/// The GPUs visible to CUDA, or those of the options; none after an error.
 std::vector<int> Check::find_devices() {
   if (!is_well()) return {};
   if (std::string why = why_no_device(); !why.empty()) fail(GpuVerdict::kNoGpu, std::move(why));
@@ -198,7 +199,7 @@ void Check::check_product(GpuFigures& figures) {
   const Stream stream = timed.stream.get();
   must([&] { return copy(on_a.data(), a.data(), bytes, stream); });
   must([&] { return copy(on_b.data(), b.data(), bytes, stream); });
-  must([&] { return fill(on_c.data(), 0xff, bytes, stream); });  // NaN, should nothing be written
+  must([&] { return fill(on_c.data(), 0xff, bytes, stream); });  // NaN wherever nothing is written
   const auto product = [&] {
     return multiply(static_cast<float*>(on_a.data()), static_cast<float*>(on_b.data()),
                     static_cast<float*>(on_c.data()), options_.matrix, stream);
@@ -235,7 +236,7 @@ void Check::check_copy(GpuFigures& figures) {
   figures.copy_gb_s = bytes / seconds(timed) / 1e9;
 }
 
-/// A sum over all GPUs, gathered again: whole numbers, exact in any order.
+/// Sums over all GPUs and gathers the sum: of whole numbers, exact in any order.
 void Check::check_ring(const std::vector<int>& devices) {
   LocalGroup::Options how;
   how.functions = options_.nccl;

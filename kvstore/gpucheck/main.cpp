@@ -1,6 +1,6 @@
-/// dtgpucheck: whether the GPUs of this host are fit for work. A child does the parts; this process
-/// says what came out, and when a part has not ended in its time: a sick GPU can hold the child in
-/// a wait that nothing ends.
+/// dtgpucheck: tests whether the GPUs of this host work. A child runs the parts; this process
+/// reports the result, and a part that has not ended within its deadline: a bad GPU can block the
+/// child in an endless wait.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -100,13 +100,13 @@ json as_json(const GpuFindings& findings) {
 
 [[noreturn]] void check_and_tell(const GpuCheckOptions& options, int fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);  // as the driver counts
+  ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);  // the driver's order
   const auto begins = [fd](const std::string& part) {
     if (!write_line(fd, {{"begins", part}})) ::_exit(1);
   };
   const GpuFindings findings = dt::kv::check_gpus(options, begins);
   write_line(fd, as_json(findings));
-  // No clean end: a library's can hang.
+  // No destructors: a library's may hang.
   ::_exit(0);
 }
 
@@ -117,11 +117,11 @@ json failed(GpuVerdict verdict, const std::string& why) {
   return as_json(findings);
 }
 
-/// What the child says in the end, or why it says nothing any more.
+/// The child's result, or why there is none.
 json hear(pid_t child, int fd, std::chrono::milliseconds deadline) {
   std::string part = "the start";
   std::string unread;
-  // What waits by itself, with the same deadline, may tell why first.
+  // The child's own waits have the same deadline: their more precise error should come first.
   const auto patience = deadline + std::chrono::seconds(2);
   auto until = Clock::now() + patience;
   for (;;) {
@@ -178,7 +178,7 @@ int check(const CommandLine& line) {
   if (child == 0) check_and_tell(line.check, write_end.get());
   write_end.reset();
   const json found = hear(child, read_end.get(), line.check.deadline);
-  ::kill(child, SIGKILL);  // and never waited for
+  ::kill(child, SIGKILL);  // it may never end, so it is not waited for
   if (line.as_json)
     std::printf("%s\n", found.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
   else
