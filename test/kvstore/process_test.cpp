@@ -32,7 +32,7 @@ namespace {
 
 const std::string kHexSecret(64, 'a');
 
-/// A folder of our own, gone at the end.
+/// A temporary folder, removed at the end.
 class TempFolder {
  public:
   TempFolder() {
@@ -154,7 +154,7 @@ std::multimap<std::string, pid_t> threads_of(pid_t process) {
   return out;
 }
 
-/// The soft limit of this process's descriptors is low as long as this lives.
+/// Lowers this process's soft limit of descriptors for its lifetime.
 class FewDescriptors {
  public:
   FewDescriptors() {
@@ -194,7 +194,7 @@ class StuckThread {
   pid_t thread_ = 0;
 };
 
-/// A port of this machine that somebody listens on; none that the kernel gives to others later.
+/// A port on which this process listens, outside the kernel's ephemeral ports.
 struct TakenPort {
   io::Fd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   std::uint16_t number = static_cast<std::uint16_t>(20'000 + ::getpid() % 12'000);
@@ -256,7 +256,7 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   const auto ready = at_server.hear<ServerReady>();
   CHECK(ready.address == "127.0.0.1");
   CHECK(ready.device == "cpu");
-  CHECK(ready.device_note.empty());  // it was not asked for another
+  CHECK(ready.device_note.empty());  // it was not asked for another device
   ServerCommit commit;
   commit.generation = Generation(1);
   commit.contributors = {WorkerId(3)};
@@ -339,7 +339,7 @@ TEST_CASE("processes: an idle worker tells of which servers it hears, and not of
     at_worker.say(servers);
     return at_worker;
   });
-  const dtkv::KVStore store("dist_sync");  // and nothing more: only beats pass
+  const dtkv::KVStore store("dist_sync");  // without a further call: only heartbeats pass
   auto at_worker = supervisor.get();
   const auto hears = [&](const std::vector<ServerId>& servers) {
     return at_worker.hear<ServersHeard>().servers == servers;
@@ -547,7 +547,7 @@ TEST_CASE("processes: dtserver ends when its agent is gone for the orphan time",
     auto first = agent->accept();
     first.hear<ServerReady>();
   }
-  auto second = agent->accept();  // a cut connection comes back, and says everything again
+  auto second = agent->accept();  // a cut connection is restored, and repeats its messages
   second.hear<Identify>();
   second.hear<ServerReady>();
   CHECK_FALSE(server.ended());

@@ -24,7 +24,7 @@ namespace dt::test {
 
 class Proxy {
  public:
-  /// `receive_buffer`: bytes that the kernel keeps of what is not read; 0: as many as it likes.
+  /// `receive_buffer`: the kernel's buffer of unread bytes; 0: its default.
   explicit Proxy(std::uint16_t to, int receive_buffer = 0)
       : to_(to), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
     if (receive_buffer > 0)
@@ -49,7 +49,7 @@ class Proxy {
   }
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// Ends every connection there is.
+  /// Ends every connection.
   void cut() {
     std::lock_guard lock(mutex_);
     for (auto& pair : pairs_) {
@@ -57,7 +57,7 @@ class Proxy {
       ::shutdown(pair->server.get(), SHUT_RDWR);
     }
   }
-  /// While held, nothing goes from clients to servers, the end of what a client says included.
+  /// While held, no byte passes from clients to servers, nor does a client's end of stream.
   void hold(bool on) {
     {
       std::lock_guard lock(mutex_);
@@ -65,7 +65,7 @@ class Proxy {
     }
     released_.notify_all();
   }
-  /// While held, nothing goes from servers to clients.
+  /// While held, no byte passes from servers to clients.
   void hold_answers(bool on) {
     {
       std::lock_guard lock(mutex_);
@@ -75,7 +75,7 @@ class Proxy {
   }
   /// Connections made from now on end with the first bytes after the handshake.
   void end_after_handshake() { doomed_ = true; }
-  /// What clients said so far, per connection in the order they were made.
+  /// The clients' bytes so far, per connection in the order in which they were made.
   [[nodiscard]] std::vector<std::string> said() {
     std::lock_guard lock(mutex_);
     std::vector<std::string> out;
@@ -83,8 +83,8 @@ class Proxy {
     return out;
   }
 
-  /// Connections made so far whose handshake is over: the client has the server's proof, or will
-  /// read it before the end of a connection that is cut now.
+  /// The number of connections so far whose handshake is over: the client has the server's proof,
+  /// or will read it before the end of a connection that is cut now.
   [[nodiscard]] std::size_t handshakes() {
     std::lock_guard lock(mutex_);
     return static_cast<std::size_t>(
@@ -97,14 +97,14 @@ class Proxy {
   }
 
  private:
-  /// More than a server says in a handshake.
+  /// More bytes than a server sends in a handshake.
   static constexpr std::size_t kHandshake = 4096;
 
   struct Pair {
     io::Fd client;
     io::Fd server;
     std::string said;
-    std::string answered;  ///< What was passed on to the client, its begin at least.
+    std::string answered;  ///< The bytes passed to the client, at least their beginning.
     bool is_doomed = false;
   };
 
@@ -145,7 +145,7 @@ class Proxy {
 
   void pump(Pair* pair, int from, int to, bool to_server) {
     std::string buffer(1 << 16, '\0');
-    bool has_ended = false;  // properly: the other direction goes on
+    bool has_ended = false;  // in an orderly way: the other direction continues
     for (;;) {
       const ssize_t n = ::recv(from, buffer.data(), buffer.size(), 0);
       has_ended = n == 0;

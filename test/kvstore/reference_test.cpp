@@ -1,5 +1,5 @@
-// What a round computes, by the whole way from worker to server and back, against plain loops over
-// elements; and with --deterministic the same bits whoever came first.
+// The result of a round, over the whole path from worker to server and back, compared with plain
+// loops over elements; and with --deterministic the same bits in any order of arrival.
 
 #include <algorithm>
 #include <cstring>
@@ -245,7 +245,7 @@ TEST_CASE("deterministic: the same bits whoever came first, by every way and cod
 }
 
 TEST_CASE("deterministic: without it the order of arrival is seen in the bits", "[deterministic]") {
-  // Else the test above would say nothing.
+  // Otherwise the test above would prove nothing.
   const auto transport = GENERATE(kv::Transport::kTcp, kv::Transport::kSharedMemory);
   for (const std::string codec : {"none", "fp16"})
     CHECK(results_over_orders(false, transport, codec, "") > 1);

@@ -1,4 +1,4 @@
-// A server's report to the supervisor: it comes whatever its loops do.
+// A server's report to the supervisor: it is sent whatever its loops do.
 
 #include <future>
 #include <set>
@@ -55,13 +55,13 @@ TEST_CASE("report: idle loops turn, and only contributors are missed", "[report]
   {
     const auto member = cluster.open(0);
     const auto newcomer = cluster.open(7, "dist_sync", true);
-    std::set<WorkerId> alive;  // each report has those since the last one
+    std::set<WorkerId> alive;  // each report has the workers since the last one
     CHECK(eventually([&] {
       for (const WorkerId worker : server.traffic().alive) alive.insert(worker);
       return alive.size() == 2;
     }));
   }
-  // Were idle loops stuck, they would be for ever.
+  // If idle loops counted as stuck, they would stay so.
   const auto end = std::chrono::steady_clock::now() + 300ms;
   CHECK(eventually([&] {
     const Traffic seen = server.traffic();

@@ -120,7 +120,7 @@ std::vector<float> undisturbed(const std::string& optimizer) {
   return got;
 }
 
-/// Worker 1 stands still before kLost's second step, the first time, until it may go on.
+/// Worker 1 waits before kLost's second step, the first time, until go_on.
 struct Standstill {
   std::promise<void> reached;
   std::promise<void> go_on;
@@ -238,7 +238,7 @@ TEST_CASE("rollback: a worker that waits in the boundary goes back without comin
   job.replace();
   job.cluster.tell_servers(kBoth);
   if (is_killed_again) {
-    // One has arrived, the other one has heard of nothing yet; and once before anybody connects.
+    // One worker has arrived, the other one has no list yet; and again before any worker connects.
     REQUIRE(eventually([&] { return job.cluster.arrived() == 1; }));
     job.kill_servers();
     job.replace();
@@ -297,7 +297,7 @@ TEST_CASE("rollback: whatever is under way ends once, and nothing else begins", 
   auto back = std::async(std::launch::async, [&] { return must(other->epoch_boundary(kSaved)); });
   CHECK(must(one->epoch_boundary(Epoch(77))).epoch == kSaved);
   CHECK(back.get().rolled_back);
-  // The same memory serves with the new servers; what the checkpoint has needs no init.
+  // The same memory is used with the new servers; the checkpoint's keys need no init.
   std::fill(memory, memory + kCount, 3.0F);
   auto theirs = std::async(std::launch::async, [&] {
     std::vector<float> g(kCount, 4);
@@ -379,12 +379,13 @@ TEST_CASE("rollback: what is under way ends when the old servers can write there
   const auto handle =
       must(one->pushpull({"a"}, {array_of(ones)}, {{mine, kCount, data::Dtype::kFloat32}}, {}));
   said_to_all(*one);
-  for (auto& proxy : proxies) proxy->hold(true);  // they do not hear that they were left
+  for (auto& proxy : proxies) proxy->hold(true);  // they do not learn that the workers left
   job.replace();
   job.cluster.tell_servers({WorkerId(0)});
   CHECK_FALSE(is_rollback(one->wait(handle, 0.3)));
   must(pushpull(*other, "a", ones, theirs, {}));
-  CHECK(std::vector<float>(mine, mine + kCount) == theirs);  // as an answer nobody waits for
+  CHECK(std::vector<float>(mine, mine + kCount) ==
+        theirs);  // like an answer that no caller waits for
   // A server that never lets go: this process could not go on with its memory, and would end.
   CHECK(eventually([&] {
     std::lock_guard lock(mutex);

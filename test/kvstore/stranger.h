@@ -1,4 +1,4 @@
-/// A plain socket to a server that says what it likes, authenticated or not.
+/// A plain socket to a server that sends arbitrary bytes, authenticated or not.
 #pragma once
 
 #include <arpa/inet.h>
@@ -32,7 +32,8 @@ class Stranger {
   void say(std::string_view bytes) {
     (void)::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  /// Like say(), but takes what goes without waiting; the number of bytes.
+  /// Like say(), but sends only as much as is possible without waiting; returns the number of
+  /// bytes.
   std::size_t say_some(std::string_view bytes) {
     const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return n > 0 ? static_cast<std::size_t>(n) : 0;
@@ -52,7 +53,7 @@ class Stranger {
     REQUIRE(size >= 2);
     return *wire::parse<Message>(hear(size - 2));
   }
-  /// Reads what is left; true when the other side closed within the limit.
+  /// Reads the rest; true if the other side closed within the limit.
   bool is_closed() {
     for (;;) {
       char byte = 0;
@@ -61,8 +62,8 @@ class Stranger {
       if (n < 0) return errno == ECONNRESET;
     }
   }
-  /// Sends `frame` again and again until the other side takes no more of it for half a second;
-  /// false: it took `limit` bytes.
+  /// Sends `frame` repeatedly until the other side accepts no byte for half a second; false if it
+  /// accepted `limit` bytes.
   bool is_stopped_within(std::size_t limit, const std::string& frame) {
     std::string many;
     while (many.size() < (std::size_t{64} << 10)) many += frame;
@@ -76,7 +77,7 @@ class Stranger {
     }
     return false;
   }
-  /// Says a frame; the header of what is answered, whose payload is read as well.
+  /// Sends a frame and returns the header of the answer, whose payload it also reads.
   data::Header ask(data::Header header, std::string_view payload) {
     tell(header, payload);
     auto answer = data::decode(hear(data::kHeaderBytes));
@@ -90,7 +91,7 @@ class Stranger {
     say(std::string(head.begin(), head.end()).append(payload));
   }
   void hang_up() { ::shutdown(fd_.get(), SHUT_WR); }
-  /// A handshake as a worker with loop 0; what this server answered is read.
+  /// A handshake as a worker with loop 0; reads the server's answers.
   void authenticate(WorkerId worker = WorkerId(0)) {
     const auto challenge = hear_message<data::Challenge>();
     say(wire::frame(prove(challenge.nonce, kSecret, worker)));

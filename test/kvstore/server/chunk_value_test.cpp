@@ -34,8 +34,8 @@ TEST_CASE("chunk value: learning rates that differ are an error naming both, to 
   CHECK(bench.value() == 0);
 }
 
-// A worker that lives on without its connection (its store broke, say) has its memory back and may
-// write anything there while the round is still open.
+// A worker that continues without its connection (its store broke, for example) owns its memory
+// again and may write to it while the round is still open.
 TEST_CASE("chunk value: what a worker contributed is what it was when its connection ended",
           "[shard]") {
   const bool deterministic = GENERATE(false, true);
@@ -68,7 +68,7 @@ TEST_CASE("chunk value: what a worker contributed is what it was when its connec
     memory[worker].assign(kElements, 1000);
   }
   const bool is_back = GENERATE(false, true);
-  if (is_back) contribute(1, 4, true);  // asks again
+  if (is_back) contribute(1, 4, true);  // sends it again
   bench.take();
   contribute(3, 32, others_share);
   CHECK(bench.take().size() == (is_back ? 3u : 2u));
@@ -148,7 +148,7 @@ TEST_CASE("chunk value: asynchronous pushes add up, whoever still holds an earli
     if (shared.out) CHECK(out[kMany - 2] == static_cast<float>(n));
   }
   CHECK(shard.nonfinite() == 1);
-  std::erase(keeper.kept, nullptr);  // what was answered in shared memory
+  std::erase(keeper.kept, nullptr);  // answers in shared memory
   if (!keeper.keeps) return;
   REQUIRE(keeper.kept.size() == (shares ? 2 : 4));
   for (std::size_t i = 0; i < keeper.kept.size(); ++i) {
@@ -162,7 +162,7 @@ TEST_CASE("chunk value: asynchronous pushes add up, whoever still holds an earli
   }
 }
 
-// Memory shared with a worker may lie anywhere: the kernels need no alignment.
+// Memory shared with a worker may have any address: the kernels need no alignment.
 TEST_CASE("chunk value: gradients and places in shared memory need no alignment", "[shard]") {
   const bool deterministic = GENERATE(false, true);
   const auto optimizer = GENERATE(as<std::string>(), "", "sgd momentum=0.5", "adam");
@@ -215,7 +215,7 @@ TEST_CASE("chunk value: elements that are not finite are counted, or refused by 
   refuses.take();
   refuses.say(refuses.push_header(1, 1), ShardBench::bytes({1, nan, 1}));
   CHECK(refuses.take().empty());
-  // The round goes on without it, and the worker is told so; again if it asks again.
+  // The round continues without it, and the worker gets that error, also if it sends again.
   refuses.push(0, 1, 2);
   auto answers = refuses.take();
   REQUIRE(answers.size() == 2);
@@ -291,7 +291,7 @@ TEST_CASE("chunk value: deterministic, the bits do not depend on the order of ar
         const auto n = static_cast<std::uint32_t>(values.size());
         std::vector<std::uint32_t> order(n);
         for (std::uint32_t i = 0; i < n; ++i) order[i] = i;
-        // In unequal weights, and some of them in memory that a worker shares.
+        // With unequal weights, and some in memory that a worker shares.
         const bool is_uneven = n % 2 == 0;
         const std::uint32_t shares = n % 3;
         auto result = [&] {

@@ -1,5 +1,5 @@
-/// Chunks on a device: the bits of the host's, whatever happens in a round, and what becomes of
-/// them when the device has no more memory or breaks. The device is the emulated one.
+/// Chunks on a device: they have the same bits as on the host, whatever happens in a round. Also
+/// the device running out of memory or breaking. The device is the emulated one.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -86,7 +86,7 @@ class Script {
                        is_auxiliary_ ? ", auxiliary" : "");
   }
 
-  /// What can be seen of it: answers, memory of workers, what is saved.
+  /// Its observable results: answers, memory of workers, saved values.
   std::vector<std::string> run(bool uses_device) {
     class Keeper : public Answers {
      public:
@@ -116,7 +116,7 @@ class Script {
     SavedLoop before;
     for (std::uint64_t round = 1; round <= 5; ++round) {
       play(shard, round, keeper);
-      if (round == 3) {  // what is kept of it stays as it is
+      if (round == 3) {  // the saved values do not change afterwards
         commit.generation = commit.generation.next();
         generation_ = commit.generation;
         shard.commit(commit, Time{}, &before);
@@ -368,7 +368,7 @@ TEST_CASE("device chunk: deterministic keeps only what came out of order", "[sha
   };
   play(1, {0, 1, 2, 3, 4, 5, 6, 7});
   play(2, {1, 0, 3, 2, 5, 4, 7, 6});
-  // Nobody waits for one that has finished or was removed.
+  // No round waits for a worker that has finished or was removed.
   bench.finish(0, 0);
   bench.take();
   for (const std::uint32_t worker : {1u, 2u, 3u, 4u, 5u, 6u, 7u}) bench.push(worker, 3, 1);
@@ -407,7 +407,7 @@ TEST_CASE("device chunk: a checkpoint has what was put on the stream before it",
   emulated::restart();
   ShardBench bench(on_device(ShardBench::options()));
   bench.commit(1, {0});
-  bench.init(0, 7);  // and no round that waits for it
+  bench.init(0, 7);  // without a round that waits for it
   SavedLoop saved;
   ServerCommit commit;
   commit.generation = Generation(2);
@@ -437,7 +437,7 @@ TEST_CASE(
     return bench.take().at(0);
   };
   emulated::limit_device_memory(12);  // the value
-  // The number is used up, as the sender learns from the code; asked again it is refused again.
+  // The round number is used up, as the code reports; sent again, the push is refused again.
   for (int time = 0; time < 2; ++time) {
     const auto refused = push(1);
     CHECK(ShardBench::code(refused) == data::Code::kMismatch);
@@ -491,7 +491,7 @@ TEST_CASE("device engine: of the host's memory that waits for the stream there i
           "[shard]") {
   emulated::restart();
   const auto engine = DeviceEngine::open(0).value();
-  constexpr std::size_t kBytes = std::size_t{33} << 20;  // two of them are more
+  constexpr std::size_t kBytes = std::size_t{33} << 20;  // two of them exceed the limit
   engine->give(engine->bring(Payload(kBytes)));
   CHECK(emulated::done().copies == 0);
   engine->give(engine->bring(Payload(kBytes)));

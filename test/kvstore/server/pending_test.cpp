@@ -84,13 +84,13 @@ TEST_CASE("parking: whatever a worker sends, what waits for others is bounded", 
   const std::size_t of_one = inits(1);
   CHECK(of_one > 50);
   CHECK(of_one < 200);
-  CHECK(registers(2) >= 10);  // what one worker fills is not the others'
+  CHECK(registers(2) >= 10);  // one worker's share does not limit the others
   CHECK(optimizers(3) >= 10);
   CHECK(inits(5) <= 1);  // the few bytes by which an optimizer's frame is longer
-  CHECK(inits(4) == 0);  // now there is no room at all
+  CHECK(inits(4) == 0);  // now there is no room left
   bench.shard_.disconnect(WorkerId(3));
   CHECK(inits(4) > 10);
-  // What waits is answered, and leaves room.
+  // Answering pending requests makes room.
   for (std::uint32_t n = 0; n < of_one; ++n) bench.say(init_header(0, n), some_values());
   bench.take();
   CHECK(until_refused(bench, [&](std::uint32_t n) {

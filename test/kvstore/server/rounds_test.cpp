@@ -12,8 +12,8 @@ using namespace dt::test;
 
 TEST_CASE("rounds: any interleaving of contributions, resends, finishes and commits is sound",
           "[shard][property]") {
-  // A second, simpler account of what must hold: every worker adds its own power of two, so a
-  // round's value says exactly whose contributions it has.
+  // A second, simpler model: every worker adds its own power of two, so that a round's value
+  // identifies its contributors.
   const bool holds = rc::check(
       "nothing is lost or doubled and every round ends",
       [](const std::vector<std::uint8_t>& script) {
@@ -33,7 +33,7 @@ TEST_CASE("rounds: any interleaving of contributions, resends, finishes and comm
         std::map<std::uint32_t, std::uint64_t> last;  // each worker's last counted round
         auto settle = [&] {
           // Answers must come exactly when the open round is due, with exactly the counted
-          // ones in.
+          // contributions.
           const bool due = !in.empty() && std::all_of(members.begin(), members.end(), [&](auto w) {
             return in.count(w) || finished.count(w);
           });

@@ -1,5 +1,4 @@
-/// A shard without sockets: frames go in as a test says them, and what was answered to whom is
-/// kept.
+/// A shard without sockets: a test passes frames in, and the answers to each worker are kept.
 #pragma once
 
 #include <cstring>

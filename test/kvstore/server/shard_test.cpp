@@ -12,7 +12,7 @@ using namespace dt::test;
 
 namespace {
 
-/// With worker 0 in generation 1, and room for 1,000 bytes of generations to come.
+/// A shard with worker 0 in generation 1, and room for 1,000 bytes of future generations.
 std::unique_ptr<Shard> shard_of_little_room(ShardBench& bench) {
   auto options = ShardBench::options();
   options.max_held_bytes = 1000;
@@ -49,7 +49,7 @@ TEST_CASE("shard: it can tell who owes a contribution and who waits for others",
     return out;
   };
   using Ids = std::set<WorkerId>;
-  CHECK(debts() == std::pair(Ids{}, Ids{}));  // nobody began: nobody is waited for
+  CHECK(debts() == std::pair(Ids{}, Ids{}));  // no worker began: no round waits
   bench.push(1, 1, 5);
   CHECK(debts() == std::pair(Ids{WorkerId(0), WorkerId(2)}, Ids{WorkerId(1)}));
   bench.finish(2, 0);  // its epoch is over: it owes nothing more
@@ -64,7 +64,7 @@ TEST_CASE("shard: it can tell who owes a contribution and who waits for others",
   barrier.round = Round(1);
   bench.say(barrier);
   CHECK(debts() == std::pair(Ids{WorkerId(1)}, Ids{WorkerId(0)}));
-  bench.commit(2, {0, 2});  // who is gone owes nothing
+  bench.commit(2, {0, 2});  // a removed worker owes nothing
   CHECK(debts() == std::pair(Ids{}, Ids{}));
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("shard: a boundary whose commit was never heard of ends the epoch all 
   bench.finish(0, 0);
   bench.finish(1, 0);
   bench.take();
-  // 2 died, epoch 1 began with 0, 1 and 3, and then 1 died: of all that only the last is heard.
+  // 2 died, epoch 1 began with 0, 1 and 3, and then 1 died: only the last commit arrives.
   bench.commit(4, {0, 3}, 1);
   bench.push(3, 1, 8, 4);
   CHECK(bench.take().empty());
@@ -238,7 +238,7 @@ TEST_CASE("shard: a boundary closes the rounds of the old epoch, so that none le
   CHECK(bench.take().size() == 1);
   CHECK(bench.value() == 4);
   bench.push(0, 2, 1, 2);
-  CHECK(bench.take().empty());  // nobody has finished the new epoch
+  CHECK(bench.take().empty());  // no worker has finished the new epoch
   bench.push(2, 2, 1, 2);
   CHECK(bench.take().size() == 2);
   CHECK(bench.value() == 2);
@@ -266,7 +266,7 @@ TEST_CASE("shard: the optimizer belongs to the first who set it; a newcomer may 
   bench.commit(1, {0, 1});
   bench.init(0, 10);
   bench.take();
-  bench.set_optimizer(7, "sgd momentum=0.5");  // not a member: waits until there is one
+  bench.set_optimizer(7, "sgd momentum=0.5");  // not a member: it waits until it is one
   CHECK(bench.take().empty());
   bench.set_optimizer(0, "sgd momentum=0.5");
   CHECK(bench.take().size() == 2);
@@ -326,9 +326,9 @@ TEST_CASE("shard: a compressed payload of the wrong size or for the wrong chunk 
   }
 }
 
-// A worker whose connection breaks sends again what has no answer. Were the first request answered
-// as well, by the new connection, the second one's answer would overwrite memory that is the
-// worker's again.
+// A worker whose connection breaks sends unanswered requests again. If the first request were also
+// answered, on the new connection, the second one's answer would overwrite memory that the worker
+// owns again.
 TEST_CASE("shard: what was asked on a connection that ended is answered when it is asked again",
           "[shard]") {
   ShardBench bench;
@@ -421,7 +421,7 @@ TEST_CASE("shard: asynchronous pushes count from where the worker began, one by 
   CHECK(is_refused(0, kLast));
   CHECK(is_taken(0, 2));
   CHECK_FALSE(is_taken(0, 2));  // sent again
-  CHECK(is_taken(1, kLast));    // a worker whose number is mad harms itself
+  CHECK(is_taken(1, kLast));    // a worker with an absurd number harms only itself
   CHECK_FALSE(is_taken(1, 1));
   CHECK(is_taken(0, 3));
 }

@@ -65,7 +65,7 @@ TEST_CASE("member: a release says who it is from now on, and whether that is new
 
 TEST_CASE("member: the answer to an earlier arrival releases nobody from a later one", "[member]") {
   auto me = member(0, 1);
-  me.on_release(release(1, 0, 0, 1));  // nobody has arrived
+  me.on_release(release(1, 0, 0, 1));  // the worker has not arrived
   CHECK_FALSE(me.is_answered());
   (void)me.arrive(Epoch(0));
   me.on_release(release(1, 0, 0, 1));
@@ -113,7 +113,7 @@ TEST_CASE("member: a death told of between a release and its taking is not forgo
   shrunk.lead = WorkerId(11);
   me.on_shrunk(shrunk);
   REQUIRE(me.leave_boundary());
-  // Servers may learn of it later than this worker: its frames say what all of them know.
+  // Servers may learn of it later than this worker: its frames carry the generation that all know.
   CHECK(me.generation() == Generation(5));
   CHECK(me.is_lead());
   shrunk.generation = Generation(5);
@@ -128,7 +128,8 @@ TEST_CASE("member: with new servers no earlier release counts", "[member]") {
   me.on_release(release(5, 4, 1, 3));
   REQUIRE(me.leave_boundary());
   CHECK(me.arrive(Epoch(2), Generation(7)).servers == Generation(7));
-  me.on_release(release(6, 5, 1, 3));  // of the boundary that it waited in when a server was lost
+  me.on_release(
+      release(6, 5, 1, 3));  // from the boundary at which it waited when a server was lost
   CHECK_FALSE(me.is_answered());
   auto back = release(7, 2, 1, 3);
   back.verdict = Verdict::kRollback;
@@ -156,7 +157,7 @@ TEST_CASE("chunk: one request at a time, each with the round that is open then",
   const auto third = turns.answered(*second, answer(0));
   REQUIRE(third);
   CHECK(third->header.round == Round(2));
-  // A round whose contributors disagreed is over, one that was refused was never this worker's.
+  // A round whose contributors disagreed is over; a refused one did not use up a number.
   const auto fourth = turns.answered(*third, answer(2, Code::kMismatch));
   REQUIRE(fourth);
   CHECK(fourth->header.round == Round(3));

@@ -93,7 +93,7 @@ TEST_CASE("what begins with a checkpoint goes on bit by bit as if nothing had be
     options.shard.restore = *checkpoint;
   });
   second.begin_with(kSaved);
-  // Initial values that nobody may see.
+  // Initial values that no worker may get.
   CHECK(train_all(second, 2, optimizer, -77.0F) == undisturbed);
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("a damaged array is found when it is wanted, and said by name", "[rest
   REQUIRE_FALSE(failed);
   CHECK(failed.error().message.find("is damaged (its checksum differs)") != std::string::npos);
 
-  // Where the damage is the server's affair, who asked for the array is not answered.
+  // If the server handles the damage, a request for the array is not answered.
   std::vector<std::string> told;
   kv::ShardOptions options = ShardBench::options();
   options.restore = checkpoint;
@@ -231,7 +231,7 @@ TEST_CASE("a volume that stalls delays no step, and its failure is told", "[rest
   Reports reports;
   Cluster cluster(1, 2, true, true, false, saving(folder, reports));
   cluster.save_at(kSaved);
-  // Opening it for writing takes until somebody reads.
+  // Opening it for writing blocks until a process reads.
   const auto partial = folder.path / io::partial_name(kSaved, Generation(2));
   fs::create_directories(partial);
   const std::string path = (partial / io::checkpoint_file(0)).string();
@@ -263,7 +263,7 @@ TEST_CASE("a device without room for a second copy trains on while a checkpoint 
       options.device = 0;
     });
     if (saves) cluster.save_at(kSaved);
-    // Opening it for writing takes until somebody reads: the checkpoint is kept until then.
+    // Opening it for writing blocks until a process reads: the checkpoint is kept until then.
     const auto partial = folder.path / io::partial_name(kSaved, Generation(2));
     fs::create_directories(partial);
     const std::string path = (partial / io::checkpoint_file(0)).string();

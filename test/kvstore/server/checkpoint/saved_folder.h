@@ -1,4 +1,4 @@
-/// A folder that servers save checkpoints in, and what they say of them.
+/// A folder in which servers save checkpoints, and their reports.
 #pragma once
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ struct Folder {
   Folder& operator=(const Folder&) = delete;
 };
 
-/// What the servers said of the checkpoint.
+/// The servers' reports of the checkpoint.
 class Reports {
  public:
   void add(std::uint32_t server, const Saved& saved) {
@@ -59,7 +59,7 @@ inline std::function<void(kv::ServerOptions&)> saving(const Folder& folder, Repo
   };
 }
 
-/// As the supervisor does it.
+/// Seals the checkpoint as the supervisor does.
 inline std::string seal(const Folder& folder, const std::map<std::uint32_t, Saved>& reports) {
   io::Manifest manifest;
   for (const auto& [server, saved] : reports) {

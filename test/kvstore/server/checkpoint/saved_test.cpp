@@ -204,7 +204,7 @@ TEST_CASE("a check names what is wrong with a checkpoint's files") {
   const std::string path = folder.file("server-0.safetensors");
   const std::string good = slurp(path);
   std::string bad = good;
-  bad.back() = static_cast<char>(bad.back() ^ 1);  // of the last array in the data's order
+  bad.back() = static_cast<char>(bad.back() ^ 1);  // in the last array of the data
   spill(path, bad);
   CHECK(has(wrong(), "server-0.safetensors: key2.chunk0 is damaged (its checksum differs)"));
   spill(path, good.substr(0, good.size() - 1));

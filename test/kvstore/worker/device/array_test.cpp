@@ -1,5 +1,5 @@
-// Arrays on devices through a worker's store, on emulated devices, whose streams do everything as
-// late as they may.
+// Arrays on devices through a worker's store, on emulated devices, whose streams do all work as
+// late as is allowed.
 
 #include <algorithm>
 #include <atomic>
@@ -26,7 +26,7 @@ struct Case {
 /// Chunks are of 1024 elements.
 const std::vector<std::size_t> kCounts = {1, 1000, 5001, 12345, 0};
 
-/// What worker 0 has after some rounds of pushpulls, with arrays of one kind or the other.
+/// Worker 0's values after some rounds of pushpulls, with arrays on the device or the host.
 std::vector<std::vector<float>> trained(const Case& the, bool on_device) {
   Cluster cluster(2, the.workers, true, true);
   cluster.transport = the.transport;
@@ -152,7 +152,7 @@ TEST_CASE("device arrays: no wait in the stream ends before the last copy is on 
   gradient.put(std::vector<float>(5000, 3.0F));
   out.put(std::vector<float>(5000, -1.0F));
   must(kv::cuda::wait(stream.get()));
-  // The loop comes to a stop where the last chunk's copy would go onto its stream.
+  // The loop stops before it puts the last chunk's copy on its stream.
   const auto* begin = static_cast<const std::byte*>(out.array().data);
   std::atomic<int> copies = 0;
   std::promise<void> is_there;
@@ -162,7 +162,7 @@ TEST_CASE("device arrays: no wait in the stream ends before the last copy is on 
     const auto* at = static_cast<const std::byte*>(to);
     if (at < begin || at >= begin + 20'000 || ++copies != 5) return;
     is_there.set_value();
-    // Long enough for who does not wait; who does is let through.
+    // Long enough for a call that does not wait for the copy; one that waits continues after it.
     (void)returned.wait_for(200ms);
   });
   const auto pushed =

@@ -30,7 +30,7 @@ inline void must(kv::cuda::Status status) {
   if (!status.ok()) throw std::runtime_error(status.error);
 }
 
-/// A caller's stream, which can be stopped: what is put on it while it is closed waits.
+/// A caller's stream, which can be stopped: work put on it while it is closed waits.
 class CallersStream {
  public:
   CallersStream() { must(stream_.create()); }
@@ -65,14 +65,14 @@ class Tensor {
             {kv::cuda::Place::Kind::kDevice, device_},
             stream_};
   }
-  /// As many bytes as it has.
+  /// `values` must have the array's size.
   template <class T>
   void put(const std::vector<T>& values) {
     must(kv::cuda::wait(stream_));  // the pinned memory is free again
     if (!values.empty()) std::memcpy(pinned_.data(), values.data(), bytes());
     must(kv::cuda::copy(memory_.data(), pinned_.data(), bytes(), stream_));
   }
-  /// What a read sees that is put on the stream now.
+  /// The values that a read put on the stream now returns.
   template <class T = float>
   [[nodiscard]] std::vector<T> get() const {
     must(kv::cuda::copy(pinned_.data(), memory_.data(), bytes(), stream_));

@@ -22,7 +22,7 @@ namespace replica_copies {
 constexpr std::size_t kCount = 5001;  // chunks are of 1024 elements
 using Values = std::vector<float>;
 
-/// Of NCCL, where it does not answer: longer than what does answer takes on a busy machine.
+/// NCCL's deadline in tests where it does not answer: longer than an answer on a busy machine.
 constexpr std::chrono::milliseconds kDeadline = 3s;
 
 /// Arrays of a key, one on each device, each with a stream that can be stopped.
@@ -63,7 +63,7 @@ class Replicas {
     const auto& side = sides_[d];
     must(kv::cuda::copy(side.pinned.data(), side.memory.data(), bytes(), side.stream.get()));
   }
-  /// What device d's read saw.
+  /// The result of device d's read.
   [[nodiscard]] Values answer(std::size_t d) const {
     const auto values = seen(d);
     return {values.begin(), values.end()};
@@ -171,7 +171,7 @@ struct World {
   std::unique_ptr<kv::Store> store;
 };
 
-/// NCCL was asked to sum or gather so many chunks of kCount elements, in calls of a rank each.
+/// Whether NCCL got this number of calls, one for each rank.
 bool nccl_was_asked(std::size_t calls) {
   return eventually([calls] { return emulated::nccl_counts().calls >= calls; });
 }
@@ -240,7 +240,7 @@ TEST_CASE("replicas: a call returns before the devices are there, and holds up n
   Replicas late(2), late_out(2), other(2), other_out(2);
   late.put(1);
   late.close(1);
-  late.put(2);  // behind the gate on one of them
+  late.put(2);  // behind the gate on one of the devices
   other.put(3);
   const auto first = world.pushpull("a", late, late_out, 1);
   CHECK(is_under_way(world.wait(first, 0.05)));
@@ -374,12 +374,12 @@ TEST_CASE("replicas: NCCL's failure in a sum ends all that is under way, and not
   emulated::set_nccl_troubles({});
   b.open(1);
   c.open(1);
-  // Chunks of the first key that came after the failure may have gone their way before its end.
+  // Chunks of the first key after the failure may have been copied before its end.
   out.put(9);
   emulated::flush();
   CHECK(out.get(0) == Values(kCount, 9));
   for (const auto* untouched : {&b_out, &c_out}) CHECK(untouched->are_untouched());
-  // The next call begins anew.
+  // The next call succeeds.
   must(world.wait(world.pushpull("a", a, out)));
   CHECK(out.all_are(3));
   must(world.wait(world.pushpull("b", b, b_out)));
@@ -435,7 +435,7 @@ TEST_CASE("replicas: after a failure a store ends when the caller's streams are 
   const auto first = world.pushpull("a", a, out);
   for (const auto handle : {first, second})
     CHECK(fails_with(world.wait(handle), kv::Code::kUnavailable, "invalid usage"));
-  // Those would call back what is no more.
+  // Pending call_backs would use a destroyed store.
   auto end = std::async(std::launch::async, [&] { world.store.reset(); });
   CHECK(end.wait_for(200ms) == std::future_status::timeout);
   late.open(1);

@@ -1,4 +1,4 @@
-// Which copy between the host and several devices starts next.
+// The order of copies between the host and several devices.
 
 #include "kvstore/worker/device/group_order.h"
 
@@ -18,7 +18,7 @@ ReplicaOrder::Id ready(ReplicaOrder& order, ReplicaOrder::Item item) {
   return id;
 }
 
-/// Those that start now.
+/// The copies that start now.
 std::vector<ReplicaOrder::Id> starts(ReplicaOrder& order) {
   std::vector<ReplicaOrder::Id> ids;
   while (const auto start = order.next()) ids.push_back(start->id);
@@ -63,7 +63,7 @@ TEST_CASE("replica order: sums that are under way have scratch memory of their o
   const auto next = order.next();
   REQUIRE(next);
   CHECK(next->offset == 1024);
-  CHECK(start(1024) == -1);  // too large for what is left between
+  CHECK(start(1024) == -1);  // too large for the gap
   order.remove(under_way[0].id);
   CHECK(order.next()->offset == 0);
 }
@@ -102,7 +102,7 @@ TEST_CASE("replica order: other devices wait for those that are under way", "[re
   const auto others = ready(order, {true, 0, 10, {1, 2}});
   const auto same = ready(order, {true, 0, 10, kBoth});
   CHECK(starts(order) == Ids{first});
-  order.remove(same);  // given up before it began
+  order.remove(same);  // removed before it began
   order.remove(first);
   CHECK_FALSE(order.is_under_way());
   CHECK(starts(order) == Ids{others});

@@ -197,7 +197,7 @@ TEST_CASE("GPUs of one process: an error of NCCL in the middle ends in a sentenc
   REQUIRE_FALSE(failed);
   CHECK(failed.error().code == kv::Code::kUnavailable);
   CHECK_FALSE(failed.error().message.empty());
-  // The next call begins anew.
+  // The next call succeeds.
   must(pushpull(*world.store, {"w", "w"}, {a.array(), b.array()}, {a.array(), b.array()}));
   CHECK(a.read() == Values(kElements, 3));
 }

@@ -1,6 +1,6 @@
-// Workers' device memory at servers that compute on a device of the same host: what is summed and
-// written where it lies, on emulated devices, whose memory is poisoned when it is freed and has
-// another address with each process that opens it.
+// Workers' device memory at servers that compute on a device of the same host: gradients are summed
+// and values written in place, on emulated devices, whose memory is poisoned when it is freed and
+// has another address for each process that opens it.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ namespace {
 
 void compute_on_device(kv::ServerOptions& options) { options.device = 0; }
 
-/// What is said on stderr meanwhile.
+/// Captures stderr during its lifetime.
 class Stderr {
  public:
   Stderr() : before_(::dup(2)), file_(::memfd_create("stderr", MFD_CLOEXEC)) {
@@ -57,7 +57,7 @@ class Stderr {
 
 struct Job {
   std::string type;
-  std::string optimizer;  ///< Empty: none.
+  std::string optimizer;  ///< Empty: no optimizer.
   std::uint32_t workers = 2;
   std::string codec = "none";
   bool refuse_nonfinite = false;
@@ -69,7 +69,7 @@ struct Trained {
   std::size_t opened = 0;
 };
 
-/// Of 1, 1, 5, 13 and no chunks.
+/// Arrays of 1, 1, 5, 13 and no chunks.
 const std::vector<std::size_t> kSizes = {1, 1000, 5001, 12345, 0};
 constexpr std::uint64_t kChunks = 20;
 constexpr std::uint64_t kRounds = 3;
@@ -132,7 +132,7 @@ Trained train(const Job& job, bool is_deterministic = true) {
 /// Some workers, one server on a device, behind a wire; the workers' first calls are over.
 struct Few {
   static constexpr std::size_t kElements = 5000;
-  static constexpr std::uint64_t kParts = 5;  ///< Chunks of it.
+  static constexpr std::uint64_t kParts = 5;  ///< Number of its chunks.
 
   Cluster cluster;
   Proxy proxy{cluster.server().port()};
@@ -152,7 +152,7 @@ struct Few {
     const CallersStream stream;
     const Tensor out(kElements, stream.get());
     for (auto& store : stores) must(store->wait(must(store->pull({"w"}, {out.array()}, {})), 30));
-    CHECK(emulated::alive().foreign_memories == 2 * workers);  // of two loops
+    CHECK(emulated::alive().foreign_memories == 2 * workers);  // for two loops
   }
   [[nodiscard]] std::uint64_t in_place() { return cluster.server().counters().in_place; }
 };
@@ -179,7 +179,7 @@ TEST_CASE("device sharing: the bits of pinned places, and no bus between", "[dev
 
 TEST_CASE("device sharing: contributions in the order they come", "[device][ipc]") {
   const Fresh machine;
-  const Job job{"dist_device_sync", "sgd momentum=0.9", 2};  // of two the order does not matter
+  const Job job{"dist_device_sync", "sgd momentum=0.9", 2};  // the order of two does not matter
   emulated::refuse_foreign("no peer access");
   const auto pinned = train(job, false);
   emulated::refuse_foreign(nullptr);
@@ -339,7 +339,7 @@ TEST_CASE("device sharing: what a worker contributed counts when the worker is g
     CHECK_FALSE(few.stores[2]->wait(must(pushed), 0.1));  // it waits for the others
   }
   const auto memories = emulated::alive();
-  few.stores[2].reset();  // and its memory with it, once the servers have let go
+  few.stores[2].reset();  // and its memory, once the servers have released it
   CHECK(emulated::alive().foreign_memories == memories.foreign_memories - 2);
   CHECK(emulated::done().freed_while_open == 0);
   Tensor ones(Few::kElements, stream.get());
@@ -480,7 +480,7 @@ TEST_CASE("device sharing: a server whose device breaks answers nothing", "[devi
   emulated::break_devices(nullptr);
 }
 
-// By itself, since what is left to the end of the process is never given back.
+// In its own process, since memory abandoned to the end of the process is never freed.
 TEST_CASE("device sharing: memory that a server may still have open is not freed",
           "[.][abandoned]") {
   emulated::restart();
@@ -490,7 +490,7 @@ TEST_CASE("device sharing: memory that a server may still have open is not freed
   gradient.put(std::vector<float>(Few::kElements, 5.0F));
   (void)must(few.stores[1]->push({"w"}, {gradient.array()}, {}));
   said_to_all(*few.stores[1]);
-  few.proxy.hold(true);  // the server hears of no end
+  few.proxy.hold(true);  // the server does not see the end
   const auto before = emulated::alive();
   few.stores[1].reset();
   CHECK(emulated::alive().device_memories == before.device_memories);
@@ -505,11 +505,11 @@ TEST_CASE("device sharing: memory that a server may still have open is not freed
   CHECK(emulated::done().freed_while_open == 0);
 }
 
-// ---------------------------------------------------------------- what is said on the connection
+// ---------------------------------------------------------------- messages on the connection
 
 namespace {
 
-/// A member that says what it likes about a device's memory.
+/// A member that sends arbitrary descriptions of a device's memory.
 class Liar : public Stranger {
  public:
   explicit Liar(Cluster& cluster, WorkerId worker = WorkerId(0))
@@ -612,7 +612,7 @@ TEST_CASE("device sharing: memory that is not what was spoken of is refused",
   const auto answer = member.share(told);
   CHECK(answer.type == (computes_on_device ? data::Type::kDone : kFailed));
   CHECK(emulated::alive().foreign_memories == (computes_on_device ? 1 : 0));
-  // What is said of the host's memory tells which kind of server it is.
+  // The answer for the host's memory shows which kind of server it is.
   const auto shared = kv::SharedMemory::create(1, true);
   REQUIRE(shared);
   const auto flags = member.share((*shared)->describe(4)).flags;

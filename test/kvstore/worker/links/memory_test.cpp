@@ -87,7 +87,7 @@ TEST_CASE("shared places: in place where the server can compute there, else in t
     request.from = from;
     use_shared_memory(request, lies_in, nullptr);
     CHECK((request.header.flags & data::kShared) != 0);
-    // What is copied to the staging keeps its origin.
+    // A request that is copied to the staging keeps its origin.
     CHECK((request.staging != nullptr) == (request.from != nullptr));
     return data::decode_places(request.places);
   };
@@ -98,6 +98,6 @@ TEST_CASE("shared places: in place where the server can compute there, else in t
   CHECK(places_of(memory.begin() + 12, &memory).in == 9);  // half of a double
   std::byte elsewhere[8];
   CHECK(places_of(elsewhere, nullptr).in == 9);
-  chunk.place.owner = {0, 0};  // to whom the memory is not known
+  chunk.place.owner = {0, 0};  // a loop that does not know the memory
   CHECK(places_of(memory.begin() + 16, &memory).in == 9);
 }
