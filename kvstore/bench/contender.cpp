@@ -26,7 +26,7 @@ std::string describe(int status) {
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
-/// In the child, between fork and what it is for.
+/// In the child, between fork and its work.
 void begin_child(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);

@@ -15,7 +15,7 @@
 
 namespace dt::bench {
 
-/// Until a contender's processes are ready, have carried out an order, and have ended.
+/// Limits until a contender's processes are ready, have executed an order, and have ended.
 inline constexpr Duration kStartLimit = std::chrono::seconds(120);
 inline constexpr Duration kOrderLimit = std::chrono::seconds(300);
 inline constexpr Duration kEndLimit = std::chrono::seconds(20);
@@ -35,7 +35,8 @@ class Children {
   Result<void> run(const std::string& name, const std::vector<std::string>& argv);
   /// An error if one has ended.
   Result<void> watch();
-  /// Waits for all to end; who has not after `limit` is killed. An error if one did not end with 0.
+  /// Waits for all to end and kills those that have not after `limit`. An error if one did not end
+  /// with 0.
   Result<void> join(Duration limit);
 
  private:
@@ -46,7 +47,7 @@ class Children {
   std::vector<Child> all_;
 };
 
-/// Removed with all that is in it at the end.
+/// A folder; the destructor removes it with its content.
 class TempFolder {
  public:
   TempFolder() = default;
@@ -66,7 +67,7 @@ struct Contender {
   std::string name;
   Control control;
   TempFolder folder;
-  Children children;  ///< End first.
+  Children children;  ///< Declared last: the children end before the rest is destroyed.
 };
 
 /// The kvstore itself.

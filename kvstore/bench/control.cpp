@@ -47,7 +47,7 @@ struct Control::Head {
   std::uint16_t ports[kMostServers] = {};
 
   Word meeting{0};  ///< Number of meetings that took place.
-  Word met{0};      ///< Who has come to the present one.
+  Word met{0};      ///< Number of workers that have come to the present one.
 
   std::atomic<int> worker_pids[kMostWorkers] = {};
   std::atomic<int> server_pids[kMostServers] = {};

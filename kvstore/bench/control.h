@@ -5,11 +5,11 @@
 ///     await_ready()
 ///     order(kVerify | kTime)  ---->  next() ... do it ... done()
 ///     await_done()            <----
-///     order(kQuit)            ---->  next() says kQuit: exit
+///     order(kQuit)            ---->  next() returns kQuit: exit
 ///
-/// It is a memfd, so that nothing is left behind; a program that is not forked attaches through
-/// /proc/PID/fd/N. All waits are futex waits: nobody who waits uses the processor. A worker waits
-/// without a deadline: it has its parent's death signal.
+/// It is a memfd, so that no file is left behind; a program that is not forked attaches through
+/// /proc/PID/fd/N. All waits are futex waits, which use no CPU. A worker waits without a deadline:
+/// it gets a signal when its parent dies.
 #pragma once
 
 #include <atomic>
@@ -27,14 +27,14 @@ namespace dt::bench {
 
 inline constexpr std::uint32_t kMostWorkers = 64;
 inline constexpr std::uint32_t kMostServers = 64;
-/// Operations that one kTime may ask for: each one's time is kept.
+/// The most operations of one kTime: the time of each is kept.
 inline constexpr std::uint32_t kMostOperations = 8192;
 
 enum class Order : std::uint32_t {
   kNothing,
   kVerify,        ///< One operation on new values, every element of the result checked.
   kTime,          ///< `operations` operations, timed.
-  kTimeVerified,  ///< The same, and around each one, outside of its time, what kVerify does.
+  kTimeVerified,  ///< The same, and each operation is verified as by kVerify, which is not timed.
   kQuit,
 };
 
@@ -49,24 +49,24 @@ class Control {
  public:
   /// For `workers` workers that exchange tensors of these sizes.
   static Result<Control> create(std::uint32_t workers, const std::vector<std::uint64_t>& elements);
-  /// In another program: what path() of the creator says.
+  /// In another program; `path` is the creator's path().
   static Result<Control> attach(const std::string& path);
   Control(Control&& other) noexcept;
   Control& operator=(Control&&) = delete;
   ~Control();
 
-  /// As long as the creator lives.
+  /// Valid while the creator lives.
   [[nodiscard]] std::string path() const;
   [[nodiscard]] std::uint32_t workers() const;
   [[nodiscard]] std::span<const std::uint64_t> elements() const;
 
-  // The coordinator's side. `watch` is called a few times a second and says what is wrong with the
-  // processes, if anything is.
+  // The coordinator's side. `watch` is called a few times a second; its error, for instance that a
+  // process has ended, ends the wait.
   using Watch = std::function<Result<void>()>;
   Result<void> await_ready(Duration limit, const Watch& watch);
   void order(const Command& command);
   Result<void> await_done(Duration limit, const Watch& watch);
-  /// Every process that said who it is: workers by rank, then servers.
+  /// All processes that have registered: workers by rank, then servers.
   [[nodiscard]] std::vector<int> pids() const;
   [[nodiscard]] std::vector<int> server_pids() const;
   /// Seconds of each operation of the last kTime.
@@ -83,12 +83,12 @@ class Control {
   void meet();
   [[nodiscard]] std::span<double> times(std::uint32_t rank);
   void done(std::uint32_t rank, double elapsed, std::uint64_t bad);
-  /// After kQuit: it needs no server any more.
+  /// After kQuit: the worker needs no server any more.
   void leave();
 
-  // A server's side, and who waits for it.
+  // A server's side, and the side of processes that wait for it.
   void server_ready(std::uint32_t server, std::uint16_t port);
-  /// Waits until all of them are.
+  /// Waits until all servers are ready.
   [[nodiscard]] std::vector<std::uint16_t> await_ports(std::uint32_t servers);
   /// Returns when every worker has left.
   void await_leavers();
@@ -104,7 +104,7 @@ class Control {
   io::Fd fd_;
   Head* head_;
   std::size_t bytes_;
-  std::uint32_t seen_ = 0;  ///< The last turn this worker has taken.
+  std::uint32_t seen_ = 0;  ///< Number of the last order that this worker has received.
 };
 
 }  // namespace dt::bench

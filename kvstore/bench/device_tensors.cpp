@@ -14,10 +14,10 @@ namespace dt::bench {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-/// A driver takes seconds to start where nothing keeps it running.
+/// A driver takes seconds to start if no process keeps it running.
 constexpr auto kAskLimit = std::chrono::seconds(60);
 
-/// The devices that are named, each once.
+/// The devices in the options, each once.
 std::vector<int> devices_of(const KvOptions& options) {
   std::vector<int> all = options.devices;
   if (options.server_device) all.push_back(*options.server_device);
@@ -44,7 +44,7 @@ Result<std::string> why_no_devices(const KvOptions& options) {
     for (const int device : devices) {
       const std::string why = kv::cuda::why_no_device(device);
       if (why.empty()) continue;
-      // A sentence fits into the pipe.
+      // The message fits into the pipe's buffer, so this write does not block.
       if (::write(answer->write.get(), why.data(), why.size()) < 0)
         return tl::unexpected(errno_error(errno, "tell of the devices"));
       break;

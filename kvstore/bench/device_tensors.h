@@ -17,8 +17,8 @@ namespace dt::bench {
 
 [[nodiscard]] Result<void> result_of(const kv::cuda::Status& status, const std::string& what);
 
-/// Why a device that the options name cannot be used; empty: all can. A process of its own asks,
-/// since one that has used CUDA cannot be forked any more.
+/// Why a device that the options name cannot be used; empty: all can. A child process checks it,
+/// since a process that has used CUDA cannot fork any more.
 [[nodiscard]] Result<std::string> why_no_devices(const KvOptions& options);
 
 /// Each tensor begins at a multiple of 256 bytes, as a framework's do, and has a mirror in the
@@ -26,18 +26,18 @@ namespace dt::bench {
 class DeviceTensors {
  public:
   DeviceTensors() = default;
-  /// On the calling thread's device, which is `device` afterwards. `stream`, of that device,
-  /// outlives it. Zeros.
+  /// Makes `device` the calling thread's current device. `stream` is on that device and outlives
+  /// the tensors. The tensors are zero.
   static Result<DeviceTensors> make(int device, const TensorList& list, kv::cuda::Stream stream);
 
   [[nodiscard]] std::span<float> mirror() const { return mirror_; }
-  /// The mirror's values are on the device; and back. The caller waits.
+  /// Copies the mirror to the device, or back. The caller waits.
   [[nodiscard]] Result<void> to_device() const;
   [[nodiscard]] Result<void> to_mirror() const;
 
-  /// On the stream.
+  /// The tensor's array, with the stream.
   [[nodiscard]] kv::Array array(std::size_t tensor) const;
-  /// All tensors, with what lies between them.
+  /// All tensors, with the gaps between them.
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_.data()); }
   [[nodiscard]] std::size_t bytes() const { return memory_.size(); }
 

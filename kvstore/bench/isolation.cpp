@@ -18,7 +18,7 @@ namespace dt::bench {
 
 namespace {
 
-// The files under /proc/sys/net are those of the namespace of who opens them.
+// The files under /proc/sys/net belong to the namespace of the process that opens them.
 constexpr const char* kCongestionControl = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 bool bring_loopback_up() {

@@ -20,10 +20,10 @@ namespace dt::bench {
 
 namespace {
 
-/// Times that each worker tells the others of: quantiles of all it measured.
+/// Number of times that each worker sends to the others: quantiles of all its times.
 constexpr std::size_t kQuantiles = 256;
 
-/// What workers tell each other, through the store itself.
+/// Exchanges results between workers, through the store itself.
 class Numbers {
  public:
   Numbers(kv::Store& store, std::size_t size) : store_(store), given_(size, 0.0), sum_(size, 0.0) {
@@ -35,7 +35,7 @@ class Numbers {
     return result_of(store_.init(kKey, array(sum_), data::kAuxiliary));
   }
 
-  /// The sum over all workers of what each gives here; the rest counts as zeros.
+  /// The sum of all workers' arguments; missing elements count as zeros.
   Result<std::vector<double>> add_up(const std::vector<double>& mine) {
     given_ = mine;
     given_.resize(sum_.size());
@@ -119,7 +119,7 @@ class JobMeasurement {
     return sum;
   }
 
-  /// Seconds of an operation, by the slowest worker's account; the same at all.
+  /// Seconds of an operation on the slowest worker; the same number on all workers.
   Result<double> time_together(std::vector<double>& times) {
     const auto mine = time(times);
     if (!mine) return mine;
@@ -153,7 +153,7 @@ class JobMeasurement {
     return {};
   }
 
-  /// Everybody's times and mistakes.
+  /// The times and wrong elements of all workers.
   Result<void> collect() {
     std::vector<double> mine(options_.workers * kQuantiles + 1, 0.0);
     for (std::size_t q = 0; q < kQuantiles; ++q) {
@@ -236,7 +236,7 @@ Error exec_dtlaunch(const KvOptions& options) {
       "-H",
       options.hosts,
       "--no-prefix"};
-  // What the job's servers and their agents must hear of as well.
+  // Options that the job's servers and their agents need as well.
   if (options.transport != kv::Transport::kAuto)
     words.insert(words.end(), {"--transport", to_string(options.transport)});
   if (options.is_deterministic) words.emplace_back("--deterministic");

@@ -12,20 +12,20 @@
 
 namespace dt::bench {
 
-/// Becomes dtlaunch, with the options a job may have; returns only what went wrong.
+/// Replaces this process by dtlaunch, with the options for a job; returns only on an error.
 [[nodiscard]] Error exec_dtlaunch(const KvOptions& options);
 
-/// True where dtlaunch started this process.
+/// Whether dtlaunch started this process.
 [[nodiscard]] bool is_in_job();
 
 struct JobResult {
   std::uint32_t workers = 0;
   std::uint32_t servers = 0;
   kv::Transport transport{};
-  bool is_reporter = false;  ///< Rank 0: the one that prints.
+  bool is_reporter = false;  ///< Rank 0, which prints the results.
   std::vector<Measurement> measurements;
 };
-/// This worker's part of the job, and what all of them measured.
+/// Runs this worker's part of the job; returns the measurements of all workers.
 [[nodiscard]] Result<JobResult> run_in_job(const KvOptions& options);
 
 }  // namespace dt::bench

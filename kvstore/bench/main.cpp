@@ -64,7 +64,7 @@ int report(const KvOptions& options, const Surroundings& around,
   return kExitFailure;
 }
 
-/// As one worker of a job.
+/// Runs as one worker of a job.
 int work(KvOptions options) {
   const auto result = run_in_job(options);
   if (!result) return failed(result.error());
@@ -77,7 +77,7 @@ int work(KvOptions options) {
 }
 
 int run_soak(const KvOptions& options) {
-  // A long run tells where it is.
+  // A long run reports its progress.
   const auto tell = [&options](const Soak& so_far) {
     if (options.json) return;
     if (so_far.samples.size() == 1) fmt::print("{}", soak_head(options, so_far));

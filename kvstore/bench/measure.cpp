@@ -47,7 +47,7 @@ std::uint32_t count_busy(const std::vector<double>& times) {
       std::ranges::count_if(times, [&](double used) { return used > 0 && used >= least; }));
 }
 
-/// A contender, its processes ready, and what it has done so far.
+/// A contender whose processes are ready, and its results so far.
 class Running {
  public:
   Running(Contender contender, const KvOptions& options, const TensorList& list)
@@ -55,7 +55,8 @@ class Running {
     series_.name = contender_.name;
   }
 
-  /// Waits for the processes, checks a round, finds out how many operations fill a repetition.
+  /// Waits for the processes, checks a round, and determines the number of operations per
+  /// repetition.
   Result<void> begin() {
     auto ready = contender_.control.await_ready(kStartLimit, watch());
     if (!ready) return at(ready.error());
@@ -120,7 +121,7 @@ class Running {
     return {};
   }
 
-  /// Seconds of an operation, by the slowest worker's account.
+  /// Seconds of an operation on the slowest worker.
   double slowest() {
     double most = 0;
     for (std::uint32_t w = 0; w < options_.workers; ++w)
@@ -136,7 +137,7 @@ class Running {
   Series series_;
 };
 
-/// Refuses what would send the machine into swapping or worse.
+/// Refuses options that need more memory than the machine has.
 Result<void> check_memory(const KvOptions& options, const TensorList& list) {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -146,7 +147,7 @@ Result<void> check_memory(const KvOptions& options, const TensorList& list) {
     if (name == "MemAvailable:") available = kilobytes * 1024;
     file.ignore(100, '\n');
   }
-  // A worker's gradient and result; a server's value, what it holds of a round, its answers.
+  // A worker's gradient and result; a server's value, its open round, its answers.
   const double copies = 3.0 * options.workers + 2;
   const double wanted =
       static_cast<double>(list.bytes()) * copies * static_cast<double>(1 + options.peers.size());
@@ -171,7 +172,7 @@ Result<Measurement> measure(const KvOptions& options, const TensorList& list) {
   for (const auto& peer : options.peers)
     if (auto added = add(start_peer(peer, options, list)); !added)
       return tl::unexpected(added.error());
-  // Interleaved, and whoever went first goes last: what the machine does meanwhile hits all alike.
+  // Interleaved, in alternating order, so that other load on the machine affects all alike.
   for (std::uint32_t r = 0; r < options.repetitions; ++r) {
     for (std::size_t i = 0; i < all.size(); ++i)
       if (auto done = all[(i + r) % all.size()].repeat(); !done)

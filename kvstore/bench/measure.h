@@ -11,15 +11,15 @@
 
 namespace dt::bench {
 
-/// What one contender did. Times in seconds.
+/// One contender's results. Times in seconds.
 struct Series {
   std::string name;
-  std::vector<double> operation;   ///< Of an operation, slowest worker: one per repetition.
+  std::vector<double> operation;   ///< Mean of an operation on the slowest worker, per repetition.
   std::vector<double> cpu_per_gb;  ///< CPU seconds per 10^9 bytes of payload per worker.
   std::vector<double> single;      ///< Every operation of every worker.
-  std::uint64_t operations = 0;    ///< Timed ones.
+  std::uint64_t operations = 0;    ///< Number of timed operations.
   std::uint64_t bad = 0;           ///< Wrong elements.
-  /// Threads of the servers that did at least a twentieth of what the busiest of them did.
+  /// Server threads with at least a twentieth of the CPU time of the busiest one.
   std::uint32_t busy_loops = 0;
 };
 
@@ -33,8 +33,8 @@ inline constexpr std::uint32_t kMostVerified = 20;
 
 [[nodiscard]] Result<Measurement> measure(const KvOptions& options, const TensorList& list);
 
-/// How many of `wanted` operations a repetition has, 1 to `most`. Where workers take turns at being
-/// late each gets as many turns.
+/// Number of operations of a repetition: `wanted`, limited to 1 to `most`. If workers take turns at
+/// being late, a number for which each gets equally many turns.
 [[nodiscard]] std::uint32_t operations_for(const KvOptions& options, double wanted,
                                            std::uint32_t most);
 

@@ -18,11 +18,11 @@ namespace {
 
 using Value = const std::string&;
 
-/// Where an option means something.
+/// Where an option applies.
 enum class For {
   kAll,
-  kMachine,  ///< Processes of this machine only, not a job's.
-  kStart,    ///< A job's as well, but its workers need not hear of it.
+  kMachine,  ///< Only to processes on this machine, not to a job.
+  kStart,    ///< Also to a job, but not passed to its workers.
 };
 
 /// An option is one line of the table below.
@@ -262,7 +262,7 @@ const Option* find(const std::string& name) {
   return it == kOptions.end() ? nullptr : &*it;
 }
 
-/// What no single option can see.
+/// Checks of several options together.
 Result<void> complete(KvOptions& options) {
   if (options.is_scaling && (!options.peers.empty() || options.soak_rounds > 0 ||
                              options.is_colocated || options.lists.size() > 1))
@@ -346,7 +346,7 @@ const char* to_string(kv::Transport transport) {
 
 Result<Parsed> parse_kv(const std::vector<std::string>& words, bool in_job) {
   Parsed parsed;
-  std::string local;  // an option that means nothing in a job
+  std::string local;  // an option that does not apply to a job
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--") {
       parsed.options.launch_words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1,

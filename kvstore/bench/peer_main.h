@@ -1,4 +1,4 @@
-/// What the programs of peers have in common: they are started by dtbench and take part through its
+/// The common part of the peers' programs: dtbench starts them, and they take part through its
 /// Control.
 #pragma once
 
@@ -17,8 +17,8 @@ struct PeerArguments {
   std::size_t bucket_bytes = 0;
 };
 
-/// `program CONTROL [RANK [FOLDER [BUCKET]]]`. The process dies with who started it. The work's
-/// error ends on stderr and makes the exit code 1.
+/// `program CONTROL [RANK [FOLDER [BUCKET]]]`. The process dies with its parent. The work's error
+/// is written to stderr and makes the exit code 1.
 int peer_main(int argc, char** argv, const char* program,
               Result<void> (*work)(const PeerArguments& arguments));
 

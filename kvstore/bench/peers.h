@@ -1,4 +1,4 @@
-/// Whom the kvstore can be compared with.
+/// Other libraries that the kvstore can be compared with.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@ namespace dt::bench {
 struct Peer {
   const char* name;
   const char* help;
-  const char* program;  ///< Beside dtbench; null: part of it.
-  const char* package;  ///< What the program needs to be built and run.
+  const char* program;  ///< In dtbench's folder; null: part of dtbench.
+  const char* package;  ///< The package that the program needs to be built and run.
   Result<Contender> (*start)(const Peer& peer, const KvOptions& options, const TensorList& list);
 };
 
-/// The kvstore itself without what other options ask of it: the ratio is their price.
+/// The kvstore itself without some of the options: the ratio is their cost.
 inline constexpr const char* kPlainPeer = "plain";
 /// The same without devices.
 inline constexpr const char* kCpuPeer = "cpu";
 [[nodiscard]] KvOptions without_devices(KvOptions options);
 
 [[nodiscard]] const std::vector<Peer>& known_peers();
-/// Known, and there.
+/// An error if the peer is unknown or not installed.
 [[nodiscard]] Result<void> check_peer(const std::string& name);
 /// `peer` has passed check_peer().
 [[nodiscard]] Result<Contender> start_peer(const std::string& peer, const KvOptions& options,

@@ -1,9 +1,9 @@
 // The floor over TCP where every process is a worker and a server: a process owns a share of the
-// list, sums the others' contributions to it into its own gradient's, and sends the sums back. What
-// crosses a socket are the bytes of a ring all-reduce.
+// list, sums the others' contributions into its own gradient's share, and sends the sums back. The
+// sockets carry as many bytes as a ring all-reduce.
 //
-// Two connections per pair of processes, one for each one's part as a server, so that a position
-// says everything here too.
+// Two connections per pair of processes, one for each process's part as a server, so that here too
+// a position in the stream identifies a byte.
 
 #include <sys/socket.h>
 
@@ -21,7 +21,7 @@ namespace dt::bench {
 
 namespace {
 
-/// The connections of a process with another one.
+/// The connections of a process with another process.
 struct Peering {
   io::Fd server;  ///< The other one is the server: our contribution out, its sums in.
   io::Fd client;  ///< We are the server: its contribution in, our sums out.
@@ -83,7 +83,7 @@ class Colocated final : public Exchange {
 
   [[nodiscard]] std::size_t own_bytes() const { return streams_[me_].bytes(); }
 
-  /// Receives what is there.
+  /// Receives the bytes that have arrived.
   bool take(std::size_t p, short server_events, short client_events) {
     Link& link = links_[p];
     const bool sums = (server_events & ~POLLOUT) && link.received < streams_[p].bytes();
@@ -91,7 +91,7 @@ class Colocated final : public Exchange {
     return (!sums || receive(p, link)) && (!contribution || add(p, link));
   }
 
-  /// Sends what is ready and the sockets take.
+  /// Sends what is ready, as far as the sockets accept it.
   bool give(std::size_t p) {
     Link& link = links_[p];
     return send(peers_[p].server, streams_[p], gradient_, link.sent, streams_[p].bytes()) &&
@@ -139,7 +139,8 @@ class Colocated final : public Exchange {
     return true;
   }
 
-  /// Adds what the other one contributes to our share: to our own gradient where it is the first.
+  /// Adds the other process's contribution to this one's share: to this one's gradient if it is
+  /// first.
   bool add(std::size_t p, Link& link) {
     for (std::size_t turn = 0; turn < kTurn && link.added < own_bytes();) {
       const bool is_first = link.added == filled_;
@@ -170,7 +171,7 @@ class Colocated final : public Exchange {
     return true;
   }
 
-  /// How much of our share has everybody's contribution.
+  /// Bytes of this process's share that have all contributions.
   [[nodiscard]] std::size_t complete() const {
     std::size_t least = own_bytes();
     for (std::size_t p = 0; p < links_.size(); ++p)
@@ -190,7 +191,7 @@ class Colocated final : public Exchange {
   std::vector<Peering> peers_;
   Duration busy_;
   std::vector<Link> links_;
-  std::size_t filled_ = 0;  ///< How much of our share has somebody else's contribution.
+  std::size_t filled_ = 0;  ///< Bytes of this process's share with at least one other contribution.
   Buffer scratch_;
   Buffer gradient_;
   Buffer result_;

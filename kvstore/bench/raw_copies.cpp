@@ -116,13 +116,13 @@ class CopyWorker final : public Exchange {
   const TensorList& list_;
   std::uint32_t rank_;
   std::optional<int> device_;
-  std::size_t bytes_ = 0;  ///< Of a copy.
+  std::size_t bytes_ = 0;  ///< Bytes of a copy.
   kv::cuda::OwnStream stream_;
   DeviceTensors gradient_;
   DeviceTensors result_;
   kv::cuda::PinnedMemory out_;
   kv::cuda::PinnedMemory back_;
-  kv::cuda::DeviceMemory server_;  ///< A contribution, and what is answered.
+  kv::cuda::DeviceMemory server_;  ///< A contribution, and the answer.
   std::deque<Copy> copies_;        ///< In the order in which bytes go from gradient to result.
 };
 

@@ -1,21 +1,21 @@
 /// The floor of an exchange with devices: its copies, and nothing else.
 ///
-/// Of a worker, and of the servers for it, each at once in one piece on a stream of its own:
+/// For each worker, and for its share of the servers, each copy in one piece on its own stream:
 ///
 ///     worker's device   gradient ---> pinned          pinned ---> result
 ///     servers' device            pinned ---> memory       memory ---> pinned
 ///
-/// The first line with --device, the second with --server-device. Nothing is added up, and nobody
-/// waits for another but at the end, so that both directions and all devices are busy all the time.
-/// Without sharing device memory no exchange makes do with fewer bytes. run_to_check() makes the
-/// same copies one after the other, after which the result is the worker's own gradient.
+/// The first line with --device, the second with --server-device. Nothing is summed, and the copies
+/// wait for each other only at the end, so that both directions and all devices are always busy.
+/// Without shared device memory every exchange copies at least these bytes. run_to_check() makes
+/// the same copies one after the other; the result is then the worker's own gradient.
 #pragma once
 
 #include "kvstore/bench/contender.h"
 
 namespace dt::bench {
 
-/// What --peer knows it by.
+/// Its name for --peer.
 inline constexpr const char* kCopiesPeer = "copies";
 
 [[nodiscard]] Result<Contender> start_copies(const KvOptions& options, const TensorList& list);

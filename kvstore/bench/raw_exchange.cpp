@@ -3,7 +3,7 @@
 //     worker w, per server: gathers its slices out of one buffer, sends, receives the sums in place
 //     server s: the first contribution to reach a position is received straight into the
 //               accumulator, the others into a buffer that stays in the cache and are added from
-//               there; what all have sent goes back out of the accumulator
+//               there; positions with all contributions are sent back from the accumulator
 //
 // poll(), non-blocking vectored calls, reno (bbr paces, and halves loopback's rate). Two
 // accumulators take turns, since a worker may begin the next round while another still receives
@@ -120,7 +120,7 @@ class RawServer {
     for (auto& round : rounds_) round.sum = Buffer(bytes / sizeof(float));
   }
 
-  /// Until the workers are gone.
+  /// Serves until the workers have ended.
   Result<void> run() {
     std::vector<pollfd> polls(fds_.size());
     for (;;) {
@@ -151,18 +151,18 @@ class RawServer {
     Buffer sum;
   };
   struct Link {
-    std::uint64_t round = 0;  ///< Being received.
+    std::uint64_t round = 0;  ///< The round that is being received.
     std::size_t received = 0;
-    std::array<std::byte, sizeof(float)> torn{};  ///< Of a float to add: not all of it is here yet.
+    std::array<std::byte, sizeof(float)> torn{};  ///< The received bytes of an incomplete float.
     std::size_t torn_bytes = 0;
     std::uint64_t reply_round = 0;
     std::size_t sent = 0;
-    bool is_full = false;  ///< The socket takes no more now.
+    bool is_full = false;  ///< The socket accepts no more now.
   };
 
   Round& round_of(const Link& link) {
     Round& round = rounds_[link.round % 2];
-    if (round.number != link.round) {  // the round before last, which everybody has left
+    if (round.number != link.round) {  // the round before last, which all workers have left
       round.number = link.round;
       round.filled = 0;
       round.writer = kNobody;
@@ -170,12 +170,12 @@ class RawServer {
     return round;
   }
 
-  /// True if what comes next from here goes straight into the sum.
+  /// Whether the next bytes from this connection go straight into the sum.
   bool writes(std::size_t i, const Round& round) const {
     return round.writer == i || (round.writer == kNobody && links_[i].received == round.filled);
   }
 
-  /// How much may be received now: 0 while it would be ahead of a float that another has begun.
+  /// Bytes that may be received now: 0 while they come after a float that another has begun.
   std::size_t readable_bytes(std::size_t i) {
     const Round& round = round_of(links_[i]);
     if (writes(i, round)) return bytes_ - links_[i].received;
@@ -222,7 +222,7 @@ class RawServer {
     link.received += ready;
   }
 
-  /// How much of a round's sum has everybody's contribution.
+  /// Bytes of a round's sum that have all contributions.
   [[nodiscard]] std::size_t complete(std::uint64_t number) const {
     std::size_t least = bytes_;
     for (const auto& link : links_)

@@ -1,6 +1,6 @@
 /// The floors: the exchange a synchronous pushpull makes, with the system calls a fast program
 /// would use and nothing else. No membership, keys, frames, retries or authentication: both ends
-/// know the list, so a position in the byte stream says what a byte is. One thread per process.
+/// know the list, so a byte's position in the stream identifies it. One thread per process.
 #pragma once
 
 #include "kvstore/bench/contender.h"

@@ -46,8 +46,8 @@ Loops best() {
   return {};
 }
 
-/// Measured: with what is under way on a connection in the cache, the exchange costs a tenth less
-/// CPU than with buffers the kernel sizes itself, and than with larger ones.
+/// Measured: if a connection's bytes in flight fit into the cache, the exchange needs a tenth less
+/// CPU than with buffers that the kernel sizes, or with larger ones.
 constexpr int kSocketBuffer = 512 << 10;
 
 void tune(const io::Fd& fd) {
@@ -69,7 +69,7 @@ int wait_for(std::span<pollfd> polls, Duration busy) {
     do {
       const int ready = ::poll(polls.data(), polls.size(), 0);
       if (ready != 0) return ready;
-      ::sched_yield();  // whom we wait for may need this processor
+      ::sched_yield();  // the other process may need this processor
     } while (std::chrono::steady_clock::now() < end);
   }
   return ::poll(polls.data(), polls.size(), -1);

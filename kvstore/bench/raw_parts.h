@@ -1,4 +1,4 @@
-/// What the raw exchanges share: sockets, sizes, sums.
+/// The common parts of the raw exchanges: sockets, sizes, sums.
 #pragma once
 
 #include <poll.h>
@@ -14,9 +14,9 @@ namespace dt::bench {
 
 /// Bytes of a system call. Measured: 256 KB to 4 MB are equal, less is slower.
 inline constexpr std::size_t kCall = std::size_t{512} << 10;
-/// What is added from it is still in the second-level cache.
+/// Bytes that are still in the second-level cache when they are added.
 inline constexpr std::size_t kScratch = std::size_t{256} << 10;
-/// A connection's turn ends after so much, so that the others' positions stay near.
+/// A connection's turn ends after this many bytes, so that the others' positions stay near.
 inline constexpr std::size_t kTurn = std::size_t{1} << 20;
 inline constexpr std::size_t kPieces = 64;
 
@@ -25,7 +25,7 @@ using AddFloats = void (*)(float* __restrict into, const float* __restrict from,
 /// into[i] = a[i] + b[i]
 using SumFloats = void (*)(float* __restrict into, const float* __restrict a,
                            const float* __restrict b, std::size_t n);
-/// The fastest this processor has.
+/// The fastest versions for this processor.
 [[nodiscard]] AddFloats best_add();
 [[nodiscard]] SumFloats best_sum();
 
@@ -39,12 +39,12 @@ struct SocketPair {
 /// poll(), after having polled without sleeping for `busy`.
 int wait_for(std::span<pollfd> polls, Duration busy);
 
-/// What errno says of a socket.
+/// errno as a socket's error.
 [[nodiscard]] Error socket_error();
-/// errno says: not now.
+/// Whether errno is EAGAIN or similar.
 [[nodiscard]] bool would_block();
 
-/// All of these bytes' whole floats.
+/// `bytes`, rounded down to whole floats.
 [[nodiscard]] constexpr std::size_t whole_floats(std::size_t bytes) {
   return bytes & ~(sizeof(float) - 1);
 }

@@ -1,10 +1,10 @@
 // The floor inside a machine: gradients and sums lie in memory that workers and servers share, so
 // nothing is copied; a server reads all gradients and writes the sum, in one pass.
 //
-//     worker  comes to `published`; waits until the servers are through the round; reads the sum
-//     server  waits until all workers have published; sums its slices; says so in `summed`
+//     worker  increments `published`; waits until the servers have finished the round; reads the
+//     sum server  waits until all workers have published; sums its slices; increments `summed`
 //
-// A sum is overwritten when all workers have published the next round, so when nobody reads it.
+// A sum is overwritten when all workers have published the next round, so when no worker reads it.
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -27,7 +27,7 @@ namespace {
 /// A count that only grows, waited for across processes.
 class Count {
  public:
-  /// Wakes who waits when a multiple of `party` is reached.
+  /// Wakes waiting processes when a multiple of `party` is reached.
   void add_one(std::uint32_t party) {
     if ((++value_) % party == 0) wake();
   }
@@ -55,7 +55,7 @@ struct Shared {
   alignas(64) Count summed;
 };
 
-/// Everything that is mapped in all processes.
+/// The memory that all processes map.
 struct SharedTensors {
   SharedTensors(std::uint32_t workers, std::size_t elements)
       : sum(elements, true), counts(sizeof(Shared) / sizeof(float), true) {
@@ -91,7 +91,7 @@ class ShmWorker final : public Exchange {
   std::uint32_t round_ = 0;
 };
 
-/// Blocks that stay in the first-level cache where more than two gradients are added.
+/// Blocks that stay in the first-level cache if more than two gradients are added.
 constexpr std::size_t kBlock = 4096;
 
 void sum_slice(SharedTensors& memory, std::size_t first, std::size_t count, SumFloats sum,

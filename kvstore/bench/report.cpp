@@ -37,7 +37,7 @@ std::vector<std::string> names_of(const std::vector<int>& devices) {
   return names;
 }
 
-/// What the options say of the way bytes go.
+/// The options that concern the transport of bytes.
 std::string how(const KvOptions& options) {
   std::string text = options.is_colocated
                          ? ", colocated"

@@ -1,4 +1,4 @@
-/// What was measured, for people and for programs.
+/// The measurements, as a table for people and as JSON for programs.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace dt::bench {
 struct Surroundings {
   std::string congestion_control;
   unsigned cores = 0;
-  double load = 0;           ///< Of the machine's last minute, before anything was measured.
+  double load = 0;           ///< The machine's load over a minute before the measurements.
   bool is_optimised = true;  ///< Built with optimisation.
 };
 

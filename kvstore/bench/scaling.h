@@ -1,5 +1,5 @@
-/// The same list with more and more workers and servers: what a gigabyte costs, and how even the
-/// servers are loaded.
+/// The same list with increasing numbers of workers and servers: the CPU cost of a gigabyte, and
+/// the balance of the servers' load.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 /// Parts of a run, with a sample after each.
 constexpr std::uint64_t kParts = 20;
 constexpr std::size_t kFirstTenth = kParts / 10;  ///< The sample at its end.
-/// An allocator may take or give back a few after the first tenth; a leak has thousands.
+/// An allocator may add or remove a few after the first tenth; a leak adds thousands.
 constexpr std::uint32_t kMoreMappings = 8;
 
 Result<std::uint32_t> entries_of(const std::string& folder) {
@@ -38,7 +38,7 @@ std::uint64_t chunks_of(const KvOptions& options) {
   return chunks;
 }
 
-/// The kvstore's processes at work.
+/// The running kvstore's processes.
 class Soaking {
  public:
   Soaking(Contender store, const KvOptions& options)
@@ -84,14 +84,14 @@ class Soaking {
     return store_.control.await_done(kOrderLimit, watch());
   }
 
-  /// Up to so many rounds since the start, the last operation of them checked.
+  /// Runs up to this many rounds since the start, and checks the last operation.
   Result<void> operations_until(std::uint64_t rounds) {
     while (rounds_ + chunks_ < rounds) {
       const std::uint64_t left = (rounds - rounds_ - 1) / chunks_;
       const auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, at_once_));
       const double before = now_s();
       if (auto done = order(Order::kTime, now); !done) return done;
-      // Orders of about a second, so that one that hangs is noticed.
+      // Orders of about a second, so that a hang is detected.
       if (now_s() - before < 1) at_once_ = std::min(2 * at_once_, kMostOperations);
     }
     return order(Order::kVerify, 1);
@@ -126,7 +126,7 @@ double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6;
 Result<Usage> usage_of(int pid) {
   const std::string folder = fmt::format("/proc/{}/", pid);
   Usage usage;
-  // VmRSS of status is put together from counters that lag; this one is counted page by page.
+  // VmRSS in status is the sum of counters that lag; this value is counted page by page.
   std::ifstream rollup(folder + "smaps_rollup");
   rollup.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   std::string name;

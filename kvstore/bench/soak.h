@@ -1,5 +1,5 @@
-/// A long run that looks for what grows: memory, descriptors and mappings of every worker and
-/// server, sampled while nothing is under way.
+/// A long run that looks for growth: memory, descriptors and mappings of every worker and server,
+/// sampled while no operation is under way.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace dt::bench {
 
-/// What a process has taken.
+/// The resources of a process.
 struct Usage {
-  std::uint64_t resident = 0;  ///< Bytes of memory, what it shares included.
+  std::uint64_t resident = 0;  ///< Bytes of memory, shared memory included.
   std::uint32_t descriptors = 0;
   std::uint32_t mappings = 0;
   std::uint32_t threads = 0;
@@ -22,7 +22,7 @@ struct Usage {
 [[nodiscard]] Result<Usage> usage_of(int pid);
 
 struct SoakSample {
-  std::uint64_t rounds = 0;      ///< Of chunks, so far.
+  std::uint64_t rounds = 0;      ///< Rounds of chunks so far.
   double seconds = 0;            ///< Since the first round.
   std::vector<Usage> processes;  ///< As in Soak::names.
 };
@@ -33,11 +33,11 @@ struct Soak {
   std::uint64_t bad = 0;            ///< Wrong elements: a round in each part is checked.
 };
 
-/// Calls `report` for every sample, with what there is by then.
+/// Calls `report` after every sample, with all samples so far.
 [[nodiscard]] Result<Soak> soak(const KvOptions& options,
                                 const std::function<void(const Soak&)>& report);
 
-/// What grew too much from the end of the first tenth to the end of the run; nothing: fine.
+/// The resources that grew too much from the end of the first tenth to the end of the run.
 [[nodiscard]] std::vector<std::string> grown(const KvOptions& options, const Soak& soak);
 
 [[nodiscard]] std::string soak_head(const KvOptions& options, const Soak& soak);

@@ -8,7 +8,7 @@ namespace dt::bench {
 namespace {
 
 constexpr float kLearningRate = 0.01F;
-/// Of the weights an optimizer makes, so many are computed again and compared.
+/// Number of an optimizer's weights that are computed again and compared.
 constexpr std::size_t kTracked = 4096;
 
 kv::Array array(std::span<float> values) {
@@ -51,7 +51,7 @@ TensorMemory& TensorMemory::operator=(TensorMemory&& other) noexcept {
 }
 
 TensorMemory::~TensorMemory() {
-  if (store_) (void)store_->release(values_.data());  // it has nothing to say at the end
+  if (store_) (void)store_->release(values_.data());  // errors do not matter at the end
 }
 
 StoreExchange::StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
@@ -145,7 +145,7 @@ Result<void> StoreExchange::run_to_check() {
   } else if (auto ran = run(); !ran) {
     return ran;
   }
-  // What others pushed is there when all have been answered.
+  // The others' pushes are applied when all of them have been answered.
   if (auto met = store_.barrier(); !met) return result_of(met);
   if (auto pulled = finish(store_.pull(keys_, results_, awaited_)); !pulled) return pulled;
   return result_of(store_.barrier());
@@ -170,7 +170,7 @@ Result<void> StoreExchange::finish(const kv::StoreResult<kv::Handle>& handle) {
   return result_of(store_.wait(*handle, kWaitLimit));
 }
 
-/// dist_async without an optimizer: what is pushed adds up, and nothing may be lost.
+/// dist_async without an optimizer: pushes accumulate, and none may be lost.
 std::uint64_t StoreExchange::count_wrong_total(std::uint32_t workers, std::uint32_t round) {
   const auto total = total_->values();
   const float weight = sum_of_ranks(workers);
@@ -182,9 +182,9 @@ std::uint64_t StoreExchange::count_wrong_total(std::uint32_t workers, std::uint3
   return wrong;
 }
 
-/// Every value is above the thresholds of 1bit and 2bit, and so is what is left of it. 16 bits are
-/// as right as the last one of theirs is in the largest value, now and, in the residual, a round
-/// ago.
+/// Every value is above the thresholds of 1bit and 2bit, and so is its residual. Values of 16 bits
+/// are accurate to the last bit of the largest value, in this round and, by the residual, in the
+/// last one.
 std::uint64_t StoreExchange::count_wrong_decoded(std::uint32_t workers, std::uint32_t round) {
   const bool is_of_few_bits = kv::is_of_few_bits(options_.codec);
   const float step = options_.codec == data::Codec::kOneBit ? 1 : kv::Compression().threshold;
@@ -211,7 +211,7 @@ std::uint64_t StoreExchange::count_wrong_weights() {
   return wrong;
 }
 
-/// What the servers do with everybody's gradient, on the tracked weights.
+/// Repeats the servers' update with all workers' gradients on the tracked weights.
 void StoreExchange::repeat_update(std::uint32_t operations) {
   std::vector<float> mean;
   for (const std::size_t i : tracked_)

@@ -1,5 +1,5 @@
-/// A worker's part with the kvstore, through the interface everybody uses: a blocking call on the
-/// whole list of keys.
+/// A worker's part with the kvstore, through the public interface: a blocking call on the whole
+/// list of keys.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr double kWaitLimit = 300;  ///< Seconds, for one operation.
 [[nodiscard]] Error error_of(const kv::StoreError& error);
 [[nodiscard]] Result<void> result_of(const kv::Status& status);
 
-/// Tensors in memory of the store's own, or in the worker's.
+/// Tensors in the store's memory, or in the worker's.
 class TensorMemory {
  public:
   TensorMemory() = default;
@@ -33,16 +33,16 @@ class TensorMemory {
  private:
   std::span<float> values_;
   Buffer own_;
-  kv::Store* store_ = nullptr;  ///< Who is to have it back.
+  kv::Store* store_ = nullptr;  ///< The store that the memory is from; null: it is own_.
 };
 
 class StoreExchange final : public Exchange {
  public:
   /// `options.workers` workers have such a store. Keys are named after `prefix`. With `device` the
-  /// arrays are there, else in the host's memory.
+  /// arrays are on that device, else in host memory.
   StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
                 std::string prefix, std::optional<int> device = {});
-  /// Takes memory and makes the keys; before the first operation.
+  /// Allocates memory and creates the keys; to be called before the first operation.
   Result<void> prepare();
 
   std::span<float> gradient() override {
@@ -79,7 +79,7 @@ class StoreExchange final : public Exchange {
   TensorMemory gradient_;
   TensorMemory result_;
   struct OnDevice {
-    kv::cuda::OwnStream stream;  ///< As a training step's.
+    kv::cuda::OwnStream stream;  ///< Like the stream of a training step.
     DeviceTensors gradient;
     DeviceTensors result;
   };
@@ -89,14 +89,14 @@ class StoreExchange final : public Exchange {
   std::vector<kv::Array> results_;
   kv::PushOptions push_;  ///< wait() follows at once, as in a blocking call.
   kv::PullOptions awaited_;
-  std::optional<Buffer> total_;  ///< Of all pushes, where they add up.
+  std::optional<Buffer> total_;  ///< Sum of all pushes, if the store accumulates them.
 
   // With an optimizer:
   std::optional<kv::OptimizerSpec> spec_;
   std::vector<std::size_t> tracked_;
   std::vector<float> weights_;
   kv::OptimizerState state_;
-  std::uint32_t round_ = 0;  ///< Whose values gradient() has.
+  std::uint32_t round_ = 0;  ///< The round of the values in gradient().
 };
 
 }  // namespace dt::bench

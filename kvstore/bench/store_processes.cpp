@@ -89,7 +89,7 @@ Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options
   StoreExchange exchange(options, list, **store, "tensor", options.device_of(rank));
   if (auto prepared = exchange.prepare(); !prepared) return prepared;
   auto took = take_part(control, rank, exchange);
-  if (!took) (void)(*store)->wait_all(5);  // what is under way may still write to the exchange
+  if (!took) (void)(*store)->wait_all(5);  // operations under way may still write to the exchange
   return took;
 }
 

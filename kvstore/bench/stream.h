@@ -1,5 +1,5 @@
 /// Where the bytes of a headerless stream lie: a worker's slices for one server, one after another.
-/// Both ends know the list, so a position in the stream says everything. Pure.
+/// Both ends know the list, so a byte's position in the stream identifies it. Pure.
 #pragma once
 
 #include <sys/uio.h>
@@ -17,7 +17,7 @@ class Stream {
   [[nodiscard]] std::size_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
 
   /// Fills `pieces` with the memory from `position` on, at most `most` bytes; `base` is where the
-  /// list begins. Returns how many pieces it took.
+  /// list begins. Returns the number of pieces.
   std::size_t gather(std::byte* base, std::size_t position, std::size_t most,
                      std::span<iovec> pieces) const;
 
@@ -36,8 +36,8 @@ class Stream {
  private:
   [[nodiscard]] std::size_t slice_at(std::size_t position) const;
 
-  std::vector<std::size_t> offsets_;  ///< In the list.
-  std::vector<std::size_t> ends_;     ///< In the stream.
+  std::vector<std::size_t> offsets_;  ///< Offsets in the list.
+  std::vector<std::size_t> ends_;     ///< Ends in the stream.
 };
 
 /// The slices of every server: tensors cut into chunks, placed as the kvstore places them.

@@ -1,5 +1,5 @@
-/// What is exchanged in one operation: a list of float32 tensors, a real model's or one of given
-/// sizes. Pure.
+/// The tensors that one operation exchanges: a list of float32 tensors, a real model's or one of
+/// given sizes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dt::bench {
 
 struct TensorList {
   std::string name;
-  std::vector<std::uint64_t> elements;  ///< Of each tensor, in the model's order.
+  std::vector<std::uint64_t> elements;  ///< Elements of each tensor, in the model's order.
 
   [[nodiscard]] std::uint64_t total_elements() const;
   [[nodiscard]] std::uint64_t bytes() const { return total_elements() * sizeof(float); }

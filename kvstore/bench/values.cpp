@@ -44,7 +44,7 @@ Buffer::Buffer(std::size_t elements, bool shared) : elements_(elements) {
   void* at = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
                     (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS, -1, 0);
   DT_CHECK(at != MAP_FAILED, "no memory for the tensors");
-  // The ends that are not needed for the boundary are given back.
+  // Unmap the ends that the alignment does not need.
   auto* first = static_cast<std::byte*>(at);
   const std::size_t ahead = (kHuge - reinterpret_cast<std::uintptr_t>(first) % kHuge) % kHuge;
   if (ahead > 0) ::munmap(first, ahead);

@@ -1,5 +1,5 @@
-/// What workers exchange so that every element of a result can be checked: small whole numbers,
-/// whose sums float32 holds exactly, that differ by worker, round and position.
+/// The workers' values, with which every element of a result can be checked: small whole numbers
+/// that differ by worker, round and position, and whose sums are exact in float32.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace dt::bench {
 
-/// Of a worker's value at `position` in round `round`; worker r pushes (r + 1) times this. 251 is
-/// prime: what lands a chunk's length away from its place is noticed.
+/// The value at `position` in round `round`; worker r pushes (r + 1) times this. 251 is prime, so
+/// that a value at a chunk's distance from its place is detected.
 [[nodiscard]] constexpr float value_at(std::size_t position, std::uint32_t round) {
   return static_cast<float>((position + std::size_t{7} * round) % 251 + 1);
 }
@@ -25,8 +25,8 @@ void fill(std::span<float> values, std::uint32_t rank, std::uint32_t round);
 [[nodiscard]] std::uint64_t count_wrong(std::span<const float> sum, std::uint32_t workers,
                                         std::uint32_t round);
 
-/// Float32 memory as a program that cares gets it: on 2 MB boundaries, huge pages where there are
-/// any, zeroed. `shared`: for children too.
+/// Float32 memory as an optimised program allocates it: zeroed, on 2 MB boundaries, with huge pages
+/// if there are any. `shared`: shared with child processes.
 class Buffer {
  public:
   Buffer() = default;

@@ -18,7 +18,7 @@ Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t wo
   verified.seconds = now_s() - begin;
   if (auto fetched = exchange.fetch(); !fetched) return tl::unexpected(fetched.error());
   verified.bad = exchange.count_bad(workers, round);
-  // Nobody pushes the next round while another reads this one.
+  // No worker pushes the next round while another reads this one.
   if (auto met = meet(); !met) return tl::unexpected(met.error());
   return verified;
 }

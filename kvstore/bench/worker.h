@@ -1,4 +1,4 @@
-/// One worker's part of a measurement, the same for everything that is compared.
+/// One worker's part of a measurement, the same for all contenders.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 
 namespace dt::bench {
 
-/// A worker of whatever is measured. The whole list lies in one buffer, tensor after tensor.
+/// A contender's worker. The whole list lies in one buffer, tensor after tensor.
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  /// What this worker contributes, once load() has been called.
+  /// This worker's contribution, which takes effect by load().
   [[nodiscard]] virtual std::span<float> gradient() = 0;
   /// Where the sum is after fetch(); the same memory as gradient() for an exchange in place.
   [[nodiscard]] virtual std::span<const float> result() = 0;
-  /// gradient() was written: brings it to where run() takes it from, if that is elsewhere.
+  /// gradient() was written: copies it to the place that run() reads, if that is elsewhere.
   virtual Result<void> load() { return {}; }
-  /// Brings to result() what run() made, if that is elsewhere.
+  /// Copies the result of run() to result(), if it is elsewhere.
   virtual Result<void> fetch() { return {}; }
-  /// One operation over the whole list, begun and waited for. This is what is timed.
+  /// One operation over the whole list, with the wait for its end. This is timed.
   virtual Result<void> run() = 0;
 
-  /// run(), and what else brings the sum of this round into result().
+  /// run(), and the further steps that bring this round's sum into result().
   virtual Result<void> run_to_check() { return run(); }
   /// Wrong elements of result() after run_to_check() on the values of `round`.
   virtual std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) {
@@ -60,12 +60,12 @@ struct Straggle {
   void wait(std::size_t operation) const;
 };
 
-/// times.size() operations; each one's seconds, and from the first one's begin to the last one's
-/// end, being late included.
+/// Runs times.size() operations and stores the seconds of each; returns the seconds from the first
+/// one's begin to the last one's end, delays included.
 [[nodiscard]] Result<double> time_operations(Exchange& exchange, std::span<double> times,
                                              const Meet& meet, const Straggle& straggle);
 
-/// Does what the coordinator orders until it says quit. Errors are the exchange's own.
+/// Executes the coordinator's orders until kQuit. Errors are the exchange's.
 Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange);
 
 /// CLOCK_MONOTONIC.
