@@ -1,4 +1,4 @@
-/// How fast the operations of kvstore/compute/cuda are on a device, beside the device's own copy.
+/// The speed of kvstore/compute/cuda's operations on a device, compared with the device's own copy.
 ///
 ///     gpu_bench [--device N] [--reps N] [--mib N]
 ///

@@ -46,7 +46,7 @@ class Run:
         self.rollbacks = self._forget_what_was_rolled_back()
 
     def _forget_what_was_rolled_back(self):
-        """What was trained beyond a checkpoint that the job went back to never happened. How often it did."""
+        """Removes the training beyond a checkpoint to which the job rolled back. Returns the number of rollbacks."""
         back = {}  # generation: the epoch that began again, and when
         for _, line in self.lines("boundary_leave"):
             if line["result"] == "rollback":
@@ -80,14 +80,14 @@ class Run:
 
 
 def workers_started_once(run):
-    """By their own logs: worker_launched may be told again when an agent never got the start."""
+    """Checks the workers' own logs: worker_launched may be repeated when an agent never got the start."""
     for worker, log in run.logs.items():
         if sum(line["event"] == "start" for line in log) > 1:
             yield f"worker {worker} was started twice"
 
 
 def releases(run):
-    """By epoch: its releases in order, each worker: (rank, world). An epoch begins again when nobody is left of it."""
+    """By epoch: its releases in order, each worker: (rank, world). An epoch begins again when no member is left."""
     views = collections.defaultdict(dict)
     for worker, line in run.lines("boundary_leave"):
         if line["result"] == "ok":
@@ -231,7 +231,7 @@ def nobody_waited_too_long(run):
 
 
 def all_ended_together(run, epochs):
-    """Whoever said goodbye had done the last epoch; somebody did."""
+    """Every worker that ended in order had finished the last epoch; at least one did."""
     ended = [w for w, log in run.logs.items() if log and log[-1]["event"] == "end"]
     if not ended:
         yield "no worker came to the end"

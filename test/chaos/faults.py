@@ -128,7 +128,7 @@ class File:
 
 
 class Faults:
-    """Carries out what is due; every fault begun is told in `told`: (begin, end, text), monotonic seconds."""
+    """Carries out due faults; `told` lists every fault begun: (begin, end, text), monotonic seconds."""
 
     def __init__(self, site, file, job_folder, keeper, tell):
         self.site, self.file, self.job_folder, self.keeper, self.tell = site, file, job_folder, keeper, tell

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The first process of a host of a chaos run, in namespaces of its own.
+"""The first process of a host of a chaos run, in its own namespaces.
 
 usage: host_init.py [FOLDER [DISK JOB]]   (FOLDER has sshd.conf; DISK is mounted at JOB through sshfs)
-Says its process id, waits for a line (its network is made meanwhile), says "ready" once its sshd
-listens, and then reaps what nobody else does. Without FOLDER it only keeps a network: the master's.
+Prints its process id, waits for a line (its network is made meanwhile), prints "ready" once its sshd
+listens, and then reaps orphans. Without FOLDER it only keeps a network: the master's.
 """
 import os
 import signal

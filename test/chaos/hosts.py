@@ -1,8 +1,8 @@
-"""The hosts of a chaos run: what carries the job, and what can be done to it from outside.
+"""The hosts of a chaos run, and the faults that can be injected from outside.
 
 Namespaces: as root, every host has its own processes, network, mounts and sshd, on a bridge that can
-be cut; the job's master has a network of its own. They are nobody's by name: when the processes in
-them end, nothing is left of them.
+be cut; the job's master has its own network. They have no names: when the processes in them end,
+nothing is left of them.
 Loopback: without root, the sshds of scripts/sshd-hosts; nothing can be cut or switched off there.
 """
 import ctypes
@@ -38,14 +38,14 @@ def die_with_parent():
 
 
 def private_mounts():
-    """Mounts made from here on are nobody else's; /proc shows the own processes."""
+    """Mounts made from here on are private; /proc shows this namespace's processes."""
     MS_REC, MS_PRIVATE = 0x4000, 0x40000
     mount("none", "/", "none", MS_REC | MS_PRIVATE)
     mount("proc", "/proc", "proc")
 
 
 def forget_mount(where):
-    """Of whoever made this namespace; its owner may not answer."""
+    """Detaches a mount inherited from the parent namespace; its server may not answer."""
     MNT_DETACH = 2
     libc.umount2(where.encode(), MNT_DETACH)
 
@@ -165,7 +165,7 @@ class Namespaces:
         self.spaces = {n: os.readlink(f"/proc/{p}/ns/pid") for n, p in enumerate(self.inits) if n != MASTER and p}
 
     def switch_off(self, number):
-        """Like a power cut: every process ends at once, and no connection is told."""
+        """Like a power cut: every process ends at once, and no connection is closed."""
         pid, self.inits[number] = self.inits[number], None
         self.spaces.pop(number)
         run("ip", "link", "del", f"port{number}")

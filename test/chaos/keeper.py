@@ -1,4 +1,4 @@
-"""Who started the job: follows it to its end, and takes it up again when a fault has left nobody to do so."""
+"""Starts the job, follows it to its end, and takes it over again when a fault has left no process to do so."""
 import glob
 import json
 import os
@@ -80,7 +80,7 @@ class Keeper:
         self.take_up_later(seconds, how)
 
     def supervisor_killed(self, seconds, how):
-        """Its dtlaunch starts it again; without one somebody does, later."""
+        """Its dtlaunch starts it again; without one a command does, later."""
         if not self.process and self.due is None:
             self.take_up_later(seconds, how)
 

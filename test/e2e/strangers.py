@@ -46,7 +46,7 @@ def exactly(link, n):
 
 
 def is_closed(link):
-    """Whether the other side hangs up, whatever it says before; within 20 s."""
+    """Whether the other side closes the connection within 20 s, whatever it sends before."""
     try:
         while link.recv(65536):
             pass
@@ -58,7 +58,7 @@ def is_closed(link):
 
 
 def says(where, data):
-    """A stranger who says so and must be shut out."""
+    """A stranger that sends `data`: its connection must be closed."""
     link = door(where)
     try:
         link.sendall(data)
@@ -74,7 +74,7 @@ def scans(where, n=10):
 
 
 def flood(where, limit):
-    """Says nothing on FLOOD connections. All beyond the limit are shut out at once."""
+    """Sends nothing on FLOOD connections. Those beyond the limit are closed at once."""
     links = []
     for _ in range(FLOOD):
         try:

@@ -1,5 +1,5 @@
-/// Any bytes as host_worker_log: a line that is understood is the same when it is written again;
-/// the file is completed to exactly what the journal says, or left alone.
+/// Any bytes as host_worker_log: a line that parses is the same when it is written again; the file
+/// is completed to exactly the journal's lines, or not changed.
 
 #include <cstdint>
 #include <string>

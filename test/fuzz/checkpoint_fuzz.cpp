@@ -15,7 +15,7 @@ using namespace dt;
 
 namespace {
 
-/// A folder of this process, gone at its end.
+/// A folder of this process, removed at its end.
 struct Folder {
   std::string path = "/tmp/dt-checkpoint-fuzz-XXXXXX";
   Folder() { DT_CHECK(::mkdtemp(path.data()), "a temporary folder"); }
@@ -51,7 +51,7 @@ DT_FUZZ_TARGET(checkpoint)
     kv::Payload values(entry.bytes());
     (void)file->read(entry, values.data());
   }
-  // With a manifest that fits, whatever the file says.
+  // With a manifest that matches the file, whatever it contains.
   io::Manifest manifest;
   if (const auto it = file->metadata().find("epoch"); it != file->metadata().end())
     manifest.epoch =

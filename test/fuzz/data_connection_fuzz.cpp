@@ -1,6 +1,6 @@
-// A member that may say anything, on a real connection: a server, its handshake, a chunk and a
-// memory that is shared, then arbitrary bytes as frames. The server closes the connection or
-// answers, touches nothing outside of the memory, and goes on serving another worker.
+// A member that sends anything, on a real connection: a server, its handshake, a chunk and a
+// shared memory, then arbitrary bytes as frames. The server closes the connection or answers,
+// writes nothing outside of the memory, and continues to serve another worker.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -83,7 +83,7 @@ class Member {
     if (answer->payload > 0) hear(answer->payload);
     return *answer;
   }
-  /// Nothing more is said; what the server still says is read to its end.
+  /// Ends sending; reads the server's remaining answers to their end.
   void finish() {
     ::shutdown(fd_.get(), SHUT_WR);
     char bytes[4096];

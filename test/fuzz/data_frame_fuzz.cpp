@@ -1,5 +1,5 @@
-// A member that may say anything: data frames cut from arbitrary bytes, decoded, checked and
-// handled by a server's shard with two contributors, as kvstore/server/server.cpp does it.
+// A member that sends anything: data frames cut from arbitrary bytes, decoded, checked and
+// handled by a server's shard with two contributors, as in kvstore/server/server.cpp.
 
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-// A stranger on a server's port who may say anything instead of a proof: it gets the challenge and
-// nothing else, is counted, and the server goes on.
+// A stranger on a server's port that sends anything instead of a proof: it gets only the challenge,
+// is counted, and the server continues.
 
 #include <arpa/inet.h>
 #include <openssl/crypto.h>
@@ -21,7 +21,7 @@ using namespace dt;
 
 namespace {
 
-/// Everything the server says to a stranger who says `bytes` and no more.
+/// The server's whole answer to a stranger that sends `bytes` and ends.
 std::string answers_to(std::string_view bytes, std::uint16_t port) {
   const io::Fd fd(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in at{};
@@ -53,7 +53,7 @@ DT_FUZZ_TARGET(handshake)
 (const std::uint8_t* bytes, std::size_t size) {
   static test::QuietLog log;
   static const auto server = [] {
-    // Before the server's threads begin it: what begins last is cleaned up first.
+    // Before the server's threads do it: cleanup runs in reverse order of initialisation.
     OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, nullptr);
     kv::ServerOptions options;
     options.secret = std::string(32, 's');

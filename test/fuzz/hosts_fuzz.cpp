@@ -1,5 +1,5 @@
-/// Any bytes as a hosts file and as host_worker: no crash, bounded memory, what is accepted
-/// survives formatting, and an edit is accepted exactly when it names hosts.
+/// Any bytes as a hosts file and as host_worker: no crash, bounded memory; accepted content
+/// survives formatting, and an edit is accepted exactly if it names hosts.
 
 #include <cstdint>
 #include <string_view>

@@ -19,7 +19,7 @@ using namespace dt;
 
 namespace {
 
-/// A job folder of this process, gone at its end.
+/// A job folder of this process, removed at its end.
 struct JobFolder {
   std::string path = "/tmp/dt-job-fuzz-XXXXXX";
   JobFolder() {

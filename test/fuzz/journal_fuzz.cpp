@@ -1,4 +1,4 @@
-/// Any bytes replay to an answer; what is accepted, written again, is the same file.
+/// Any bytes are replayed or refused; an accepted journal, written again, is the same file.
 
 #include <cstdint>
 #include <string>

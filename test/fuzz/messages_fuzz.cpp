@@ -1,5 +1,5 @@
 /// Any bytes as a control stream: the frames are the same however the stream is cut, and a message
-/// that is understood, written again, is the same bytes. Every message of the agents, the
+/// that parses, written again, is the same bytes. Covers every message of the agents, the
 /// processes, the control socket, the handshake, the volume helper and the journal.
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-/// For targets whose program logs what it refuses.
+/// For targets whose program logs refused input.
 #pragma once
 
 #include <string_view>

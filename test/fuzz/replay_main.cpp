@@ -1,5 +1,5 @@
-/// Runs a fuzz target over every file of the folders given: the committed corpus as an ordinary
-/// test, where libFuzzer is not there to drive it.
+/// Runs a fuzz target over every file of the given folders: replays the committed corpus as an
+/// ordinary test, without libFuzzer.
 
 #include <cstdint>
 #include <cstdio>

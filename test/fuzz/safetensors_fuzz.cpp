@@ -1,5 +1,5 @@
-// A safetensors file made of arbitrary bytes: its header is refused, or says where arrays lie in
-// the file, and is the same when it is written again in either order.
+// A safetensors file of arbitrary bytes: its header is refused, or places arrays inside the file
+// and is the same when it is written again in either order.
 
 #include <cstdint>
 #include <string_view>

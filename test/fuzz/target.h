@@ -1,6 +1,6 @@
-/// What a fuzz target is: a function that takes any bytes, and must not crash. Where libFuzzer
-/// drives it (DT_FUZZER) each target is a program of its own; elsewhere one program,
-/// replay_main.cpp, has all of them and runs their corpora.
+/// A fuzz target is a function that takes any bytes, and must not crash. With libFuzzer (DT_FUZZER)
+/// each target is a separate program; otherwise one program, replay_main.cpp, has all targets and
+/// runs their corpora.
 ///
 ///     DT_FUZZ_TARGET(hosts)
 ///     (const std::uint8_t* bytes, std::size_t size) { ...; return 0; }

@@ -1,6 +1,6 @@
-/// Stories as text: each test/scenario/*.txt is commands, "----", and what the job machine asks of
-/// the world. DT_REWRITE=1 writes the answers anew; commit only what you understand. The commands
-/// are explained in README.md.
+/// Stories as text: each test/scenario/*.txt has commands, "----", and the job machine's effects.
+/// DT_REWRITE=1 rewrites the answers; commit only what you understand. README.md explains the
+/// commands.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -33,7 +33,7 @@ Host host_of(const std::string& name) { return {"", name, 0}; }
 std::uint32_t number(const std::string& s) { return static_cast<std::uint32_t>(std::stoul(s)); }
 Duration seconds_of(const std::string& s) { return from_seconds(std::stod(s)); }
 
-/// What the events of all stories look like: "KIND NAME: FIELDS" by KIND and NAME.
+/// The shapes of all stories' events: "KIND NAME: FIELDS" by KIND and NAME.
 class Shapes {
  public:
   void take(const Note& e) {
@@ -76,7 +76,7 @@ class Story {
     bool runs = true;
     bool opened = false;
     std::optional<WorkerArrived> arrived;
-    Generation servers;  ///< A worker's: those that it knows.
+    Generation servers;  ///< The generation of a worker's servers.
     std::optional<ExitStatus> exit;
   };
   struct Agent {
@@ -272,7 +272,8 @@ class Story {
     for (std::size_t i = 2; i < args.size(); ++i) from.push_back(ServerId(number(args[i])));
   }
 
-  /// rounds W... / W...: from now on server 0 reports whom its rounds wait for, and who waits.
+  /// rounds W... / W...: from now on server 0 reports the workers that its rounds wait for, and the
+  /// workers that wait.
   void rounds(const Words& args) {
     rounds_ = {};
     const auto slash = std::find(args.begin(), args.end(), "/");
@@ -282,7 +283,7 @@ class Story {
     }
   }
 
-  /// Once a second each server that can be heard reports, and so do the agents of workers.
+  /// Once a second each reachable server reports, and so do the agents of workers.
   void report() {
     std::vector<JobEvent> reports;
     for (const auto& [id, p] : processes_) {
@@ -401,7 +402,7 @@ class Story {
             },
             [&](const Note& e) {
               shapes_.take(e);
-              // The ends of processes and of the job are told by the story's own commands and END.
+              // The ends of processes and of the job are in the story's own commands and END.
               const bool is_ending = e.what.ends_with("_ended");
               if (e.kind != Note::Kind::kLaunch && (!is_ending || tells_endings_))
                 line("- {}{}", is_ending ? e.what + ": " : "", e.text);
@@ -446,7 +447,7 @@ class Story {
   std::ostringstream out_;
 };
 
-/// The file again, with every answer replaced by what the machine says now.
+/// The file with every answer replaced by the machine's current one.
 std::string play(std::istream& in, Shapes& shapes) {
   Story story(shapes);
   std::string out;
@@ -484,7 +485,7 @@ TEST_CASE("scenario: every story goes as it is told", "[job][scenario]") {
     if (rewrite) std::ofstream(path) << played;
     CHECK(played == (rewrite ? played : told.str()));
   }
-  // events.jsonl is read by programs: what events are called, their kinds and fields stay.
+  // Programs read events.jsonl: names, kinds and fields of events must not change.
   if (rewrite) std::ofstream(DT_EVENT_SHAPES) << shapes.text();
   std::stringstream golden;
   golden << std::ifstream(DT_EVENT_SHAPES).rdbuf();

@@ -1,6 +1,6 @@
 /// elastic_worker: the worker of the elasticity tests and of the pause benchmark. It trains the
-/// network of mlp_worker through the kvstore's C interface, writes down what it does and when, and
-/// pads, crashes, hangs or delays on request.
+/// network of mlp_worker through the kvstore's C interface, logs its actions with times, and pads,
+/// crashes, hangs or delays on request.
 #include <getopt.h>
 #include <unistd.h>
 
@@ -112,7 +112,7 @@ Options parse(int argc, char** argv) {
   Options o;
   int index = 0;
   for (int c = 0; (c = getopt_long(argc, argv, "", names.data(), &index)) != -1;) {
-    if (c != 0) std::exit(2);  // getopt has said why
+    if (c != 0) std::exit(2);  // getopt has printed the error
     const std::string name = names[static_cast<std::size_t>(index)].name;
     const auto set = [&](auto& field) {
       field = number<std::remove_reference_t<decltype(field)>>(name.c_str(), optarg);
@@ -161,11 +161,11 @@ std::int64_t now_ns() {
   for (;;) pause();
 }
 
-/// The servers were lost: what was asked of them has come to nothing. The next boundary says where
-/// to go on, with the weights that its epoch began with.
+/// The servers were lost: requests to them have failed. The next boundary returns the epoch to
+/// continue with, and the weights that it began with.
 struct ServersLost {};
 
-/// The program's one run; its members are what every step needs.
+/// The program's single run; its members are used in every step.
 class Worker {
  public:
   explicit Worker(Options options) : options_(std::move(options)) {}
@@ -197,7 +197,7 @@ class Worker {
     for (std::uint32_t epoch = 0; epoch < options_.epochs;) {
       try {
         if (!boundary(epoch)) return 0;
-        epoch = view_.epoch;  // a newcomer learns here where the others are
+        epoch = view_.epoch;  // a newcomer gets the job's epoch here
         if (epoch >= options_.epochs) break;
         train(epoch);
         finish(epoch);
@@ -231,7 +231,7 @@ class Worker {
     }
   }
 
-  /// False: told to leave.
+  /// False if the worker is to leave.
   bool boundary(std::uint32_t epoch) {
     note(fmt::format("\"event\":\"boundary_enter\",\"next\":{}", epoch));
     const int code = dtkv_epoch_boundary(store_, epoch, &view_);
@@ -280,9 +280,10 @@ class Worker {
     }
   }
 
-  /// No step of this epoch comes from here any more. In the last epoch a round of a key of its own
-  /// tells when that holds for everyone, so that all pull the same final weights. Its answer is
-  /// waited for after finishing, or others with steps left would wait for us and we for them.
+  /// This worker takes no further step in this epoch. In the last epoch a round on a separate key
+  /// ends when that holds for all workers, so that all pull the same final weights. It waits for
+  /// that answer after finishing: otherwise it and workers with steps left would wait for each
+  /// other.
   void finish(std::uint32_t epoch) {
     dtkv_handle all_done = 0;
     dtkv_push_options push{};
@@ -384,7 +385,7 @@ class Worker {
   void misbehave(std::uint32_t epoch, std::uint32_t step) {
     const std::string here = fmt::format("{}:{}", epoch, step);
     if (const auto at = options_.stop_at.find("," + here + ","); at != std::string::npos) {
-      // An epoch that begins again is not to stop again.
+      // An epoch that begins again must not stop again.
       options_.stop_at.erase(at, here.size() + 1);
       if (is_victim()) std::raise(SIGSTOP);
     }
@@ -409,7 +410,7 @@ class Worker {
     note(fmt::format("\"event\":\"start\",\"pid\":{}", getpid()));
   }
 
-  /// One line of the log: who, where and when, then `more`. t_ns is the monotonic clock.
+  /// Writes one line of the log: worker, place and time, then `more`. t_ns is the monotonic clock.
   void note(const std::string& more) {
     if (log_ == nullptr) return;
     fmt::print(log_, "{{\"t_ns\":{},\"worker\":{},\"rank\":{},\"world\":{},\"epoch\":{},{}}}\n",

@@ -30,7 +30,7 @@ struct DtkvDouble {
   std::size_t servers_lost_after =
       0;  ///< Operations fail from this push to the next boundary; 0: none.
   bool servers_lost = false;
-  std::size_t under_way = 0;        ///< Operations with a handle nobody has waited for.
+  std::size_t under_way = 0;        ///< Operations with a handle that were not waited for.
   std::size_t touched = 0;          ///< Arrays the caller wrote to meanwhile.
   std::size_t memories = 0;         ///< Allocated and not freed.
   std::size_t freed_in_flight = 0;  ///< Freed while an operation was under way.

@@ -101,7 +101,7 @@ class Job:
         return time.monotonic_ns()
 
     def status(self):
-        """dtctl's, or nothing while nobody answers."""
+        """dtctl's status, or None while no supervisor answers."""
         out = subprocess.run(["dtctl", "--job-dir", self.job, "status", "--json"], env=self.env, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.job)
         try:

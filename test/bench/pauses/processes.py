@@ -5,7 +5,7 @@ import time
 
 
 def cpu_s(pid):
-    """What the living threads of a process have used so far, to the nanosecond where the kernel says."""
+    """CPU seconds of a process's living threads so far, from schedstat; 0 if that is missing."""
     try:
         tasks = os.listdir("/proc/%d/task" % pid)
         return sum(int(open("/proc/%d/task/%s/schedstat" % (pid, task)).read().split()[0]) for task in tasks) / 1e9
