@@ -1,4 +1,4 @@
-# Warnings, sanitizers and linker for every target of ours; link dt_options PRIVATE.
+# Warnings, sanitizers and linker for all our targets; link dt_options PRIVATE.
 add_library(dt_options INTERFACE)
 target_compile_options(dt_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual)
@@ -30,7 +30,7 @@ if(DT_SANITIZE)
     add_compile_options(-fsanitize-address-use-after-return=never)
   endif()
   if(DT_SANITIZE MATCHES "thread")
-    # Asio's fences are outside TSan's model; it optimises, so the false alarm above comes here too.
+    # Asio's fences are outside TSan's model; TSan builds are optimised, so the false alarm above occurs here, too.
     add_compile_options(-Wno-tsan -Wno-mismatched-new-delete)
   endif()
 endif()

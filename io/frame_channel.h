@@ -29,7 +29,7 @@ class FrameChannel {
   }
   bool send_bytes(std::string frame);
 
-  /// Writes what is queued until closed; returns after close() or an error of the stream.
+  /// Writes queued frames; returns after close() or an error of the stream.
   awaitable<void> write_loop();
   /// Waits until everything queued so far is written or the channel closed.
   awaitable<void> flush();

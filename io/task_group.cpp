@@ -29,7 +29,7 @@ TaskGroup::TaskGroup(asio::any_io_executor executor)
 TaskGroup::~TaskGroup() { DT_CHECK(tasks_.empty(), "a task group was destroyed with live tasks"); }
 
 /// Asio (1.26) loses the completion of a coroutine that is cancelled before its first step, or that
-/// ends cancelled without ever having waited: its entry point throws once more, uncaught. So a task
+/// ends cancelled without ever having waited: its entry point throws again, uncaught. So a task
 /// is cancelled only once it has begun, and throwing is switched off at its end.
 awaitable<void> TaskGroup::run(Task* self, awaitable<void> task) {
   self->is_started = true;

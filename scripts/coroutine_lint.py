@@ -110,7 +110,7 @@ class Finder:
                     return at
                 depth -= 1
             elif word == ";":
-                # Also inside for (...; ...; ...): each part is a full expression of its own.
+                # Also inside for (...; ...; ...): each part is a separate full expression.
                 close()
                 suspends, hazards = None, []
                 if depth == 0:

@@ -84,7 +84,7 @@ ssh_hosts() {
 }
 new_hosts() {
   local line
-  # Folders of parallel tests need addresses of their own: 127.0.1.2 and up, by pid.
+  # Parallel tests need separate addresses: 127.0.1.2 and up, by pid.
   "$DT_SOURCE/scripts/sshd-hosts" start "$T/ssh" -n "${1:-3}" --first $((250 + $$ % 200 * 100 + 2)) >"$T/ssh.env"
   while read -r line; do
     case $line in
@@ -99,7 +99,7 @@ new_hosts() {
 # one of its jobs.
 left_over() { python3 "$DT_SOURCE/scripts/leftovers.py" "$T" || true; }
 
-# expect_nothing_left [SECONDS]: no process of this test within so long.
+# expect_nothing_left [SECONDS]: waits until no process of this test is left; 10 s by default.
 expect_nothing_left() {
   STEP=0.5 wait_for "${1:-10}" '[ -z "$(left_over | grep -v "sshd")" ]' || fail "left over: $(left_over)"
 }

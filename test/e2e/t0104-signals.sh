@@ -45,7 +45,7 @@ expect_status 130
 expect_output leave 'may still be there; clean up with: dtctl stop --force --job-dir '
 expect_nothing_left
 
-# The supervisor has a session of its own: the terminal's signals reach dtlaunch alone.
+# The supervisor has its own session: only dtlaunch gets the terminal's signals.
 start session "$fake" -n 1 wait gently
 says session 'ready for signals'
 supervisor=$(pgrep -P "$PID" -f "$T/fake/dtsupervisor")

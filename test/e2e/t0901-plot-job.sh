@@ -1,6 +1,6 @@
 # timeout=120
 # scripts/plot-job draws a finished job: the throughput rises at the mark of a join and falls at that of the leave; a
-# killed worker has a mark of its own.
+# killed worker has another mark.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 plot="$DT_SOURCE/scripts/plot-job"

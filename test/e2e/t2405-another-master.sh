@@ -1,6 +1,6 @@
 # timeout=240 cost=35
-# The master is lost, its hosts are not: another one takes the job's folder over. Masters are namespaces here:
-# each has a host name, a boot id and local folders of its own, which no other one sees.
+# The master is lost, its hosts are not: another one takes over the job's folder. Masters are namespaces here:
+# each has its own host name, boot id and local folders, which no other one sees.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 unshare --uts --mount true 2>/dev/null || skip "no namespaces (root is needed)"

@@ -25,7 +25,7 @@ the_state() { value '(s["generation"], s["term"], s["log_lines"], sorted((w["id"
 before=$(the_state)
 memory_before=$(for pid in "$server" "$agent" "$supervisor"; do rss "$pid"; done)
 
-# counted LISTENER REFUSED DROPPED FENCED: at least so many, and shown to people.
+# counted LISTENER REFUSED DROPPED FENCED: waits until at least these numbers are counted and shown to people.
 counted() {
   local kept
   kept="[k for k in s[\"kept_out\"] if k[\"by\"] == \"$1\" and k[\"refused\"] >= $2 and k[\"dropped\"] >= $3 and k[\"fenced\"] >= $4]"

@@ -341,11 +341,11 @@ TEST_CASE("bad input: places outside of shared memory cost their sender's connec
 
 TEST_CASE("bad input: a worker that reads no answers takes bounded memory and stops nobody",
           "[bad-input]") {
-  // Every answer it does not read keeps a value of its own, since the others go on changing it.
+  // Every unread answer holds its own copy of the value, since the other workers keep changing it.
   constexpr std::size_t kLarge = std::size_t{1} << 18;  // 1 MB, one chunk
 #ifndef DT_TSAN
   constexpr std::size_t kRounds = 600;
-#else  // Slow as it is: the kernel closes a connection of which nothing is taken for 20 s.
+#else  // TSan is slow: the kernel closes a connection from which no byte is taken for 20 s.
   constexpr std::size_t kRounds = 30;
 #endif
   Cluster cluster(1, 2);

@@ -143,7 +143,7 @@ void pull(kv::Store& store, const std::string& key, std::vector<T>& out) {
   must(store.wait(must(store.pull({key}, {array_of(out)}, {})), 30));
 }
 
-/// A key of which every loop of every server owns a part; init by all workers, then unused but by
+/// A key with a chunk on every loop of every server; initialised by all workers, then used only by
 /// said_to_all().
 inline void init_everywhere(kv::Store& store) {
   std::vector<float> values(std::size_t{1} << 15, 0);

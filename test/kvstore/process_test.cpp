@@ -170,8 +170,8 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-/// A thread of another process that does not go on, as if in a call of a driver that is dead; the
-/// other threads do. On one thread of the test.
+/// Stops one thread of another process, as a call into a dead driver would; its other threads
+/// continue. Use it from one thread of the test.
 class StuckThread {
  public:
   StuckThread(pid_t process, const std::string& name) {

@@ -384,9 +384,8 @@ TEST_CASE("rollback: what is under way ends when the old servers can write there
   job.cluster.tell_servers({WorkerId(0)});
   CHECK_FALSE(is_rollback(one->wait(handle, 0.3)));
   must(pushpull(*other, "a", ones, theirs, {}));
-  CHECK(std::vector<float>(mine, mine + kCount) ==
-        theirs);  // like an answer that no caller waits for
-  // A server that never lets go: this process could not go on with its memory, and would end.
+  CHECK(std::vector<float>(mine, mine + kCount) == theirs);  // the server still writes it
+  // A server that never releases it: this process could not reuse its memory, and would end.
   CHECK(eventually([&] {
     std::lock_guard lock(mutex);
     return why.find("worker 0: server 0 at 127.0.0.1") == 0 &&

@@ -81,7 +81,7 @@ void Cluster::crash() {
     const std::size_t i = machine(m.host);
     after(rng_.time(0s, 500ms), [this, i, link] { unlink_agent(i, link); });
   }
-  // Now and then it stays away for so long that the agents stop everything.
+  // Sometimes it stays away so long that the agents stop their processes.
   const bool long_away = rng_.chance(0.03);
   if (long_away) excuse();
   after(long_away ? kOrphanTimeout + 5s : rng_.time(200ms, 4s), [this] { begin_supervisor(); });

@@ -54,7 +54,7 @@ struct Loop {
   io::asio::io_context context{1};
   io::TaskGroup group{context.get_executor()};
 
-  /// Runs handlers until `done`, at most so long; false: it never became true.
+  /// Runs handlers until `done` is true, at most for `limit`; false if it did not become true.
   bool until(const std::function<bool()>& done,
              std::chrono::milliseconds limit = std::chrono::seconds(20)) {
     const auto end = std::chrono::steady_clock::now() + limit;

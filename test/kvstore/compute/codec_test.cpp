@@ -66,7 +66,7 @@ bool plain_bit(const std::vector<std::uint8_t>& bytes, std::size_t i) {
   return (bytes[i / 8] & 0x80 >> i % 8) != 0;
 }
 
-/// A 16-bit float with so many bits of exponent and mantissa, in double arithmetic.
+/// A 16-bit float with these bits of exponent and mantissa, in double arithmetic.
 struct Format {
   int exponent_bits;
   int mantissa_bits;
@@ -184,7 +184,7 @@ TEST_CASE("1bit: three steps worked out by hand, byte for byte", "[codec]") {
   const std::vector<std::vector<float>> decoded = {{1, -1, -1, -1, 1, 1, -1, 1, 1},
                                                    {-1, 1, 1, -1, -1, 1, -1, -1, -1},
                                                    {1, -1, -1, 1, 1, 1, 1, 1, -1}};
-  // As it is, and after so many words that every level's widest loop has them too.
+  // One word, and enough words for every level's widest loop.
   for (const auto& level : levels())
     for (const std::size_t words : {1U, 20U}) {
       INFO(level.name << ", " << words << " words");
@@ -339,7 +339,7 @@ TEST_CASE("2bit: three steps worked out by hand, byte for byte", "[codec]") {
   const std::vector<std::vector<float>> decoded = {{0.5F, -0.5F, 0, 0, 0.5F, 0, -0.5F, 0, 0},
                                                    {0, 0, 0.5F, -0.5F, 0.5F, 0.5F, -0.5F, -0.5F, 0},
                                                    {0, 0, 0, 0, 0, 0, -0.5F, 0, 0}};
-  // As it is, and after so many words that every level's widest loop has them too.
+  // One word, and enough words for every level's widest loop.
   for (const auto& level : levels())
     for (const std::size_t words : {1U, 10U}) {
       INFO(level.name << ", " << words << " words");

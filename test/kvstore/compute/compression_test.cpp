@@ -299,7 +299,7 @@ TEST_CASE("compression: gradients in shared memory and gradients in codes meet i
 }
 
 TEST_CASE("compression: contributors that disagree are an error naming both", "[compression]") {
-  // Over shared memory nothing is compressed, and it is an error all the same.
+  // Shared memory has no compression, but the disagreement is an error there, too.
   Cluster cluster(1, 2);
   cluster.transport = GENERATE(kv::Transport::kTcp, kv::Transport::kSharedMemory);
   cluster.run(2, [&](kv::Store& store, std::uint32_t w) {

@@ -463,7 +463,7 @@ TEST_CASE("members: memory that is taken back in an open round is read to the ro
   header.worker = WorkerId(1);
   header.type = data::Type::kShare;
   CHECK(first.ask(header, wire::body_of((*memory)->describe(0))).type == data::Type::kDone);
-  // A device reads it by itself.
+  // A device reads the memory directly.
   CHECK(emulated::alive().registrations == (device_under_test() ? 1 : 0));
   data::SharedPlaces places;
   places.in = 0;

@@ -33,7 +33,7 @@ struct World {
   }
 };
 
-/// An array on each device, with values that depend on device and place, on streams of their own.
+/// An array on each device, on its own stream, with values that depend on device and place.
 template <class Element>
 struct Arrays {
   Arrays(const std::vector<int>& devices, std::size_t count,
@@ -126,7 +126,7 @@ struct Int64 {
   using Math = std::int64_t;
 };
 
-/// Two devices, of which something is to go wrong.
+/// Two devices for injected errors.
 struct Pair : World {
   explicit Pair(std::chrono::milliseconds deadline = 20s) : group(options(deadline)) {}
   std::string sum() {

@@ -17,7 +17,7 @@
 
 namespace dt::test {
 
-/// A machine of its own for each test, left clean.
+/// A new emulated machine for each test, checked for leaks at its end.
 struct Fresh {
   explicit Fresh(int devices = 1) { emulated::restart(devices); }
   ~Fresh() {

@@ -38,7 +38,7 @@ struct World {
   std::unique_ptr<kv::ReplicaStore> store;
 };
 
-/// An array on a device, with a stream of its own.
+/// An array on a device, with its own stream.
 class Tensor {
  public:
   explicit Tensor(int device, std::size_t count = kElements) : device_(device), count_(count) {

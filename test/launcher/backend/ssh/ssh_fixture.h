@@ -1,4 +1,4 @@
-/// An SshBackend on a loop of its own, for tests against a real sshd (test/support/sshd.h).
+/// An SshBackend on its own loop, for tests with a real sshd (test/support/sshd.h).
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,7 @@ class Lines final : public io::Log {
   std::vector<std::string> lines;
 };
 
-/// Targets by an ssh config of its own.
+/// Targets from a given ssh config.
 struct Configured {
   explicit Configured(const std::string& config) {
     options.config_file = folder / "config";
