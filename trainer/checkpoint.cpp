@@ -17,7 +17,7 @@ namespace dt::train {
 namespace {
 
 namespace fs = std::filesystem;
-/// A file being written under a temporary name; removed unless it was put in place.
+/// A file that is being written under a temporary name; removed unless it was renamed.
 class NewFile {
  public:
   explicit NewFile(fs::path path) : path_(std::move(path)) {
@@ -60,7 +60,7 @@ class NewFile {
   int fd_ = -1;
 };
 
-/// `data` is what follows the header.
+/// `data` is the part of the file after the header.
 Result<NamedArray> read_array(const safetensors::Array& entry, std::string_view data) {
   if (entry.dtype != "F32") return fail(ErrorKind::kInvalid, "{} is not of dtype F32", entry.name);
   NamedArray array{entry.name, {entry.shape.begin(), entry.shape.end()}, {}};

@@ -22,11 +22,12 @@ struct NamedArray {
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::string& prefix,
                                                     std::uint32_t epochs);
 
-/// Writes whole or not at all: a temporary file beside `path`, flushed to the disk, then renamed.
+/// Writes the whole file or none: a temporary file next to `path`, synced to the disk, then
+/// renamed.
 [[nodiscard]] Result<void> save_checkpoint(const std::filesystem::path& path,
                                            const std::vector<NamedArray>& arrays);
 
-/// Errors name the file and what is wrong with it.
+/// Errors name the file and the cause.
 [[nodiscard]] Result<std::vector<NamedArray>> load_checkpoint(const std::filesystem::path& path);
 
 /// Writes checkpoints on a thread of its own, in order, so that a slow volume delays no step.
@@ -39,9 +40,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// False, and nothing taken, if kMaxWaiting are not written yet.
+  /// False if kMaxWaiting are not written yet; the checkpoint is then dropped.
   bool submit(std::filesystem::path path, std::vector<NamedArray> arrays);
-  /// What there is to tell since the last call, a line each.
+  /// The messages since the last call, a line each.
   std::vector<std::string> take_messages();
   /// Waits until everything was written.
   void flush();

@@ -15,11 +15,11 @@ using DeviceNumber = int;
 /// "0,1", "cpu,cpu" (copies of the network on the CPU). Empty: one, the CPU. kInvalid.
 [[nodiscard]] Result<std::vector<DeviceNumber>> parse_devices(const std::string& gpus);
 
-/// "2,1": what the devices get of a batch, to each other. Empty: all the same. kInvalid, also where
+/// "2,1": the proportions of the devices' parts of a batch. Empty: all equal. kInvalid, also if
 /// their number is not `devices`.
 [[nodiscard]] Result<std::vector<double>> parse_loads(const std::string& list, std::size_t devices);
 
-/// Samples for each device, in the loads' proportions, `samples` together.
+/// The number of samples for each device, in the loads' proportions; their sum is `samples`.
 [[nodiscard]] std::vector<std::uint32_t> divide(std::uint32_t samples,
                                                 const std::vector<double>& loads);
 

@@ -1,4 +1,5 @@
-/// --log: what a worker did and when, as JSON lines; test/bench/pause_bench reads them.
+/// --log: a worker's boundaries and steps with their times, as JSON lines; test/bench/pause_bench
+/// reads them.
 #pragma once
 
 #include <cstdio>
@@ -24,7 +25,7 @@ class EventLog {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   EventLog(std::FILE* file, std::uint32_t worker_id) : file_(file), worker_id_(worker_id) {}
-  /// Time and worker, then `more`; flushed, so that a killed worker's log is whole.
+  /// Writes time and worker, then `more`, and flushes, so that a killed worker's log is complete.
   void line(std::int64_t t_ns, const std::string& more);
 
   std::unique_ptr<std::FILE, Close> file_;

@@ -10,10 +10,11 @@
 namespace dt::train {
 namespace {
 
-/// Each parameter begins at a multiple of so many floats in the flat arrays: one cache line.
+/// Each parameter begins at a multiple of this many floats in the flat arrays: one cache line.
 constexpr std::int64_t kAlign = 16;
-/// A bucket is full when it has so many bytes: small enough that the last one, for which nobody
-/// computes any more, is short; large enough that a hundred small tensors are a few calls.
+/// A bucket is full when it has this many bytes: small enough that sending the last one, which does
+/// not overlap with computation, is short; large enough that a hundred small tensors are a few
+/// calls.
 constexpr std::int64_t kBucketBytes = 256 << 10;
 
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
@@ -200,7 +201,7 @@ void GradientExchange::take_over(std::size_t at) {
       std::memset(side.gradients_at->data() + bucket.begin, 0, bytes);
       continue;
     }
-    // use() may be said where gradients are recorded: not of these.
+    // forward may call use() while autograd records: do not record these copies.
     const torch::NoGradGuard no_grad;
     values.data().narrow(0, bucket.begin, size).copy_(side.incoming.narrow(0, bucket.begin, size));
     side.gradients.narrow(0, bucket.begin, size).zero_();
@@ -216,7 +217,7 @@ Result<void> GradientExchange::settle() {
 }
 
 void GradientExchange::forget() {
-  if (under_way_ > 0) (void)checked("forget", [this] { kv_.wait_all(); });  // done at once, all
+  if (under_way_ > 0) (void)checked("forget", [this] { kv_.wait_all(); });  // all end at once
   under_way_ = 0;
   for (auto& bucket : buckets_) bucket.handle = 0;
   for (auto& side : sides_) side.gradients.zero_();

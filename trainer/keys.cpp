@@ -19,7 +19,7 @@ dtkv_array array_of(const torch::Tensor& tensor) {
   array.count = static_cast<std::size_t>(tensor.numel());
   array.dtype = is_integer ? DTKV_INT64 : DTKV_FLOAT32;
   if (tensor.is_cuda()) {
-    // What the trainer puts on a device is on libtorch's default stream, which is CUDA's.
+    // The trainer's work on a device is on libtorch's default stream, which is CUDA's.
     array.device = DTKV_CUDA;
     array.device_id = static_cast<int>(tensor.get_device());
   }

@@ -1,4 +1,4 @@
-/// What the trainer's files that talk to the kvstore share.
+/// The common part of the trainer's files that use the kvstore.
 #pragma once
 
 #include <torch/types.h>
@@ -11,10 +11,10 @@
 
 namespace dt::train {
 
-/// "cannot <doing>: <what the library says>". kClosed: the servers were lost (DTKV_ROLLBACK).
+/// "cannot <doing>: <the library's message>". kClosed: the servers were lost (DTKV_ROLLBACK).
 [[nodiscard]] Error error_of(const dtkv::Error& error, const char* doing);
 
-/// What `call` throws of the kvstore's, as a Result.
+/// Turns the kvstore's exception from `call` into a Result.
 template <class Call>
 [[nodiscard]] Result<void> checked(const char* doing, Call call) {
   try {
@@ -25,10 +25,10 @@ template <class Call>
   }
 }
 
-/// The floats or 64-bit integers of a contiguous tensor, where they are.
+/// A view of the floats or 64-bit integers of a contiguous tensor.
 [[nodiscard]] dtkv_array array_of(const torch::Tensor& tensor);
 
-/// Named tensors as the kvstore wants them. The tensors keep their memory as long as this lives.
+/// Named tensors as entries for the kvstore. The tensors keep their memory while this lives.
 struct KeyTable {
   std::vector<std::string> names;
   std::vector<torch::Tensor> tensors;

@@ -1,5 +1,5 @@
-/// The learning rate of every step, as a pure function of what all workers know alike (they must
-/// agree on it to the last bit).
+/// The learning rate of every step, as a pure function of values that all workers share (they must
+/// agree on the rate to the last bit).
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 namespace dt::train {
 
 struct LrOptions {
-  float rate = 0.05F;  ///< For the world the job began with.
+  float rate = 0.05F;  ///< For the job's initial world size.
   float factor = 1.0F;
   /// The rate is multiplied by `factor` at the beginning of each of these epochs.
   std::vector<std::uint32_t> factor_epochs{};
-  /// Batch per worker: the rate follows the world size, since the whole batch does. False when the
-  /// whole batch stays as it is.
+  /// With a batch per worker the rate is proportional to the world size, as the whole batch is.
+  /// False if the whole batch is constant.
   bool follows_world = true;
   /// Steps over which the rate moves to its new value when the world changed. Momentum holds the
   /// noise of the old batch size: a jump hurts (Lin et al., arXiv 1904.12043).
   std::uint32_t smooth_steps = 32;
 };
 
-/// World sizes that matter to an epoch.
+/// The world sizes for an epoch's learning rate.
 struct Worlds {
   std::uint32_t initial = 1;  ///< When the job began.
   std::uint32_t last = 1;     ///< In the epoch before; the initial one for the first.

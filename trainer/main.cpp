@@ -30,8 +30,8 @@ struct Options {
   dt::train::NetworkSpec network;
   std::string gpus;
   std::string work_load_list;
-  std::vector<dt::train::DeviceNumber> devices;  ///< As --gpus says.
-  std::vector<double> loads;                     ///< As --work-load-list says.
+  std::vector<dt::train::DeviceNumber> devices;  ///< --gpus
+  std::vector<double> loads;                     ///< --work-load-list
   std::string kv_store;
   dt::train::BatchOptions batch;
   std::uint32_t num_epochs = 0;
@@ -41,7 +41,7 @@ struct Options {
   float mom = 0;
   float wd = 0;
   std::string gc_type;
-  std::optional<float> gc_threshold;  ///< None: the codec's own.
+  std::optional<float> gc_threshold;  ///< None: the codec's default.
   std::string model_prefix;
   std::optional<std::uint32_t> load_epoch;
   std::uint32_t disp_batches = 0;
@@ -117,7 +117,7 @@ po::options_description describe(Options& o) {
   return all;
 }
 
-/// Nothing: help or version was asked for, and printed.
+/// None: it has printed the help or the version.
 Result<std::optional<Options>> parse(int argc, char** argv) {
   Options o;
   const auto description = describe(o);
@@ -176,7 +176,7 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
 void wait_passively(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
-  execv("/proc/self/exe", argv);  // failing that, slower
+  execv("/proc/self/exe", argv);  // if it fails, training is slower
 }
 
 /// One line of --metrics-json.
@@ -199,7 +199,7 @@ void append_metrics(const std::string& path, const dt::train::EpochEnd& end) {
   if (!file) std::cerr << "dttrain: cannot append to " << path << '\n';
 }
 
-/// Finds out before training, not after the first epoch, that checkpoints have no place.
+/// Checks before training, not after the first epoch, that checkpoints can be written.
 Result<void> make_folder_of(const std::string& model_prefix) {
   const auto folder = std::filesystem::path(model_prefix).parent_path();
   std::error_code ec;

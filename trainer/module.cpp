@@ -17,13 +17,13 @@
 namespace dt::train {
 namespace {
 
-/// Keys of the trainer's own.
+/// The trainer's own keys.
 constexpr const char* kWorldsKey = "dttrain.worlds";  // initial world, world of the last epoch
-constexpr const char* kStepsKey = "dttrain.steps";    // integers, as StepsSum has them
+constexpr const char* kStepsKey = "dttrain.steps";    // integers, indexed by StepsSum
 constexpr const char* kCountsKey = "dttrain.counts";  // integers: pictures evaluated, right ones
-constexpr const char* kLossKey = "dttrain.loss";      // of the evaluation
+constexpr const char* kLossKey = "dttrain.loss";      // the evaluation's mean loss
 
-/// What of an epoch's steps is summed over the workers.
+/// The values of an epoch's steps that are summed over the workers.
 enum StepsSum { kWorkers, kSamples, kSteps, kStepsSquared, kStepsSumSize };
 
 std::int64_t now_ns() {
@@ -73,7 +73,7 @@ struct Batch {
   }
 };
 
-/// Of a replica's part of a batch.
+/// Scores, labels and loss of a replica's part of a batch.
 struct Computed {
   torch::Tensor scores;
   torch::Tensor labels;
@@ -90,12 +90,12 @@ KeyTable statistics_of(const Network& network) {
 
 }  // namespace
 
-/// The network, on one device or several, and what is in it.
+/// The network on one or several devices, with its parameters and statistics.
 struct ModuleParts {
   std::vector<Replica> replicas;
   std::vector<double> loads;             // one each
   std::vector<KeyTable> statistics;      // of BatchNorm, by replica
-  GradientExchange* exchange = nullptr;  // while fit runs: new weights may be on their way
+  GradientExchange* exchange = nullptr;  // while fit runs: new weights may still arrive
 
   ModuleParts(std::vector<std::shared_ptr<Network>> networks, std::vector<double> by_load)
       : loads(std::move(by_load)) {
@@ -109,7 +109,7 @@ struct ModuleParts {
   [[nodiscard]] Network& network() const { return *replicas.front().network; }
   [[nodiscard]] const KeyTable& parameters() const { return replicas.front().flat.parameters; }
 
-  /// The first replica's statistics become the mean over all.
+  /// Sets the first replica's statistics to the mean over all replicas.
   void average_statistics() {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < statistics.front().tensors.size(); ++i) {
@@ -119,7 +119,7 @@ struct ModuleParts {
       if (replicas.size() > 1) sum.div_(static_cast<double>(replicas.size()));
     }
   }
-  /// The others take over the first one's statistics.
+  /// Copies the first replica's statistics to the others.
   void spread_statistics() {
     const torch::NoGradGuard no_grad;
     for (std::size_t r = 1; r < replicas.size(); ++r)
@@ -127,7 +127,7 @@ struct ModuleParts {
         statistics[r].tensors[i].copy_(statistics.front().tensors[i]);
   }
 
-  /// With the first replica's weights and statistics as they are.
+  /// Uses the first replica's present weights and statistics.
   Metrics evaluate(BatchIterator& data) const {
     Metrics metrics;
     const torch::NoGradGuard no_grad;
@@ -188,15 +188,15 @@ class Fit {
       if (end)
         ++epoch;
       else
-        exchange_.forget();  // the next boundary says where to go on
+        exchange_.forget();  // the next boundary returns the epoch to go on with
     }
   }
 
  private:
   static bool are_servers_lost(const Error& error) { return error.kind == ErrorKind::kClosed; }
 
-  /// From the boundary before `epoch` on, which becomes the epoch that was run. Nothing: there are
-  /// more of them.
+  /// Runs one epoch, from its boundary on; `epoch` becomes the epoch that was run. None: there are
+  /// more epochs.
   Result<std::optional<FitEnd>> epoch_or_end(std::uint32_t& epoch) {
     if (epoch < options_.num_epochs) {
       const auto stays = boundary(epoch);
@@ -230,7 +230,7 @@ class Fit {
     if (ok)
       ok = checked("set gradient compression",
                    [&] { kv_.set_gradient_compression(options_.compression); });
-    return ok ? pull() : ok;  // holding the weights is what makes a newcomer warm
+    return ok ? pull() : ok;  // a newcomer is warm when it has the weights
   }
 
   Result<void> init(const KeyTable& table, int flags) {
@@ -251,7 +251,7 @@ class Fit {
     return {};
   }
 
-  /// False: told to leave.
+  /// False: the worker must leave.
   Result<bool> boundary(std::uint32_t epoch) {
     BoundaryEnd end;
     end.enter_ns = now_ns();
@@ -355,7 +355,7 @@ class Fit {
     return {};
   }
 
-  /// Leaves the new weights on their way, unless told not to overlap.
+  /// With overlap, returns before the new weights have arrived.
   Result<Metrics> one_step(std::uint32_t epoch, std::uint32_t step, float rate, DataBatch& batch) {
     Metrics metrics;
     dtkv::Push push;
@@ -380,7 +380,7 @@ class Fit {
     return metrics;
   }
 
-  /// Every replica's part of the batch; those that get nothing of it are left out.
+  /// Computes every replica's part of the batch, without replicas that get no samples.
   std::vector<Computed> forward(DataBatch& batch) {
     std::vector<Computed> all;
     const Batch tensors(batch);
@@ -398,8 +398,8 @@ class Fit {
     return all;
   }
 
-  /// The replicas' gradients together are that of the mean over the batch; those on GPUs compute at
-  /// the same time.
+  /// The sum of the replicas' gradients is the gradient of the mean over the batch; replicas on
+  /// GPUs compute at the same time.
   static void backward(const std::vector<Computed>& computed, std::uint32_t samples) {
     if (computed.empty()) return;
     if (computed.size() == 1) return computed.front().loss.backward();
@@ -409,10 +409,10 @@ class Fit {
     torch::autograd::backward(losses, {});
   }
 
-  /// After an epoch's last step: BatchNorm statistics and the world size become the mean over the
-  /// workers, who has made how many steps is summed. The steps are finished before: the others may
-  /// still have some to make, and those must not wait for this worker; this one waits for theirs,
-  /// and has the weights and statistics that all have afterwards, and that are saved.
+  /// After an epoch's last step: averages BatchNorm statistics and the world size over the workers,
+  /// and sums their numbers of steps. Finishes the steps first, so that other workers' remaining
+  /// steps do not wait for this worker. This worker waits for these steps, and then has the final
+  /// weights and statistics, which are the same on all workers and are saved.
   Result<void> share_statistics(std::uint32_t epoch, EpochEnd& end) {
     parts_.average_statistics();
     worlds_[1] = static_cast<float>(view_.num_workers);
@@ -432,13 +432,14 @@ class Fit {
     end.job_samples = static_cast<std::uint64_t>(sums[kSamples]);
     end.job_seconds = static_cast<double>(now_ns() - steps_began_ns_) * 1e-9;
     parts_.spread_statistics();
-    // Equal numbers of steps that all waited for: this worker's last answer has the others' last.
+    // If all made equally many synchronous steps, the last answer contains all workers' last
+    // pushes.
     const bool are_equal = sums[kWorkers] * sums[kStepsSquared] == sums[kSteps] * sums[kSteps];
     const bool has_all = are_equal && kv_.type() != "dist_async";
     return has_all ? Result<void>{} : pull();
   }
 
-  /// The evaluation's result becomes that of all workers together.
+  /// Combines the evaluation's results of all workers.
   Result<void> share_evaluation(std::uint32_t epoch, Metrics& metrics) {
     auto* counts = counts_.data_ptr<std::int64_t>();
     counts[0] = static_cast<std::int64_t>(metrics.samples);
@@ -461,12 +462,12 @@ class Fit {
     return {};
   }
 
-  /// Of what is exchanged when the epoch's steps are made, each worker counting as one.
+  /// Options of the pushes after the epoch's last step; each worker counts as one sample.
   static dtkv::Push last_push(std::uint32_t epoch) {
     return {.samples = 1, .step = std::uint64_t{epoch} << 32U | 0xffffffffU};
   }
 
-  /// What was evaluated.
+  /// Saves the weights and statistics that were evaluated.
   void save(std::uint32_t epoch) {
     const auto path = checkpoint_path(options_.model_prefix, epoch + 1);
     if (!checkpoints_.submit(path, parts_.named_arrays())) {
@@ -480,8 +481,8 @@ class Fit {
   }
 
   ModuleParts& parts_;
-  KeyTable auxiliary_;   // the statistics, and our own when all steps are made
-  KeyTable evaluation_;  // our own when the evaluation is
+  KeyTable auxiliary_;   // statistics, and the trainer's keys that are exchanged after the steps
+  KeyTable evaluation_;  // the trainer's keys that are exchanged after the evaluation
   torch::Tensor worlds_;
   torch::Tensor steps_;
   torch::Tensor counts_;
@@ -544,7 +545,7 @@ Result<void> Module::load(const std::string& path) {
       found.emplace_back(tensor, at->second);
     }
   }
-  // Only now: a checkpoint that does not fit changes nothing.
+  // Copied only after all checks: a checkpoint that does not fit changes nothing.
   const torch::NoGradGuard no_grad;
   for (auto& [tensor, array] : found) {
     const auto values = torch::tensor(array->values).view(tensor.sizes());

@@ -25,7 +25,7 @@ struct BatchEnd {
   float loss = 0;
   std::int64_t begin_ns = 0;  ///< Monotonic clock, before the batch was fetched.
   std::int64_t end_ns =
-      0;  ///< After its gradients left; without overlap, after the new weights came.
+      0;  ///< After its gradients were sent; without overlap, after the new weights arrived.
 };
 
 struct EpochEnd {
@@ -33,30 +33,30 @@ struct EpochEnd {
   std::uint32_t rank = 0;
   std::uint32_t num_workers = 1;
   bool is_lead = false;
-  std::uint64_t samples = 0;  ///< Of this worker, as the next five.
+  std::uint64_t samples = 0;  ///< This worker's, as are the next five members.
   std::uint32_t steps = 0;
-  double seconds = 0;  ///< Of its steps.
+  double seconds = 0;  ///< Duration of its steps.
   double train_accuracy = 0;
   double train_loss = 0;
-  float learning_rate = 0;        ///< Of the last step.
-  std::uint64_t job_samples = 0;  ///< Of all workers together.
-  double job_seconds = 0;         ///< Until all of them had made their steps.
-  /// Of the whole eval set, all workers together, and of the model that is saved; -1: none.
+  float learning_rate = 0;        ///< The last step's.
+  std::uint64_t job_samples = 0;  ///< Samples of all workers together.
+  double job_seconds = 0;         ///< Until all workers had made their steps.
+  /// On the whole eval set, by all workers together, with the model that is saved; -1: none.
   double eval_accuracy = -1;
   double eval_loss = -1;
   std::int64_t end_ns = 0;  ///< Monotonic clock, evaluation included.
 };
 
-/// What a module makes of a set.
+/// A module's results on a data set.
 struct Evaluation {
   std::uint64_t samples = 0;
-  std::uint64_t right = 0;  ///< The class with the highest score is the sample's.
+  std::uint64_t right = 0;  ///< Samples whose class has the highest score.
   double mean_loss = 0;     ///< Cross entropy.
 };
 
-/// What a boundary brought, and when.
+/// A boundary's result and times.
 struct BoundaryEnd {
-  bool left = false;  ///< Told to leave; the view is not set.
+  bool left = false;  ///< The worker must leave; the view is not set.
   dtkv_view view{};
   std::int64_t enter_ns = 0;
   std::int64_t leave_ns = 0;
@@ -66,16 +66,17 @@ struct FitOptions {
   std::uint32_t begin_epoch = 0;
   std::uint32_t num_epochs = 1;  ///< Epochs begin_epoch..num_epochs-1.
   LrOptions learning_rate{};
-  std::string optimizer = "sgd momentum=0.9";  ///< As dtkv_set_optimizer has it.
-  std::string compression = "none";            ///< As dtkv_set_gradient_compression has it.
-  /// Gradients leave while backward runs, new weights arrive while the next step begins. Without:
-  /// all gradients after backward, and a wait for all weights. The weights are the same.
+  std::string optimizer = "sgd momentum=0.9";  ///< Argument of dtkv_set_optimizer.
+  std::string compression = "none";            ///< Argument of dtkv_set_gradient_compression.
+  /// Gradients are sent while backward runs, new weights arrive while the next step begins. False:
+  /// all gradients are sent after backward, then the step waits for all weights. The weights are
+  /// the same.
   bool overlap = true;
-  std::uint32_t disp_batches = 50;  ///< A progress line every so many steps; 0: none.
+  std::uint32_t disp_batches = 50;  ///< Steps between progress lines; 0: none.
   std::string model_prefix{};       ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
   /// Progress lines, whole, without newline; the default writes to stdout and flushes.
   std::function<void(std::string_view)> say{};
-  /// All on the thread that called fit; may be empty.
+  /// Called on the thread that called fit; may be empty.
   std::function<void(const BoundaryEnd&)> on_boundary{};
   std::function<void(const BatchEnd&)> on_batch_end{};
   std::function<void(const EpochEnd&)> on_epoch_end{};
@@ -88,22 +89,22 @@ enum class FitEnd {
 
 class Module {
  public:
-  /// The network's weights are the initial ones where this worker is the lead of a new job.
+  /// If this worker is the lead of a new job, the network's weights are the job's initial weights.
   explicit Module(std::shared_ptr<Network> network);
   /// The same network several times, each on a device of this process. Each gets a part of every
-  /// batch, by the proportions of `loads` (one each), and they are one worker: the gradient is that
-  /// of the batch. Evaluation, checkpoints and initial weights are the first one's.
+  /// batch, in the proportions of `loads` (one each); together they are one worker, with the
+  /// gradient of the whole batch. Evaluation, checkpoints and initial weights use the first one.
   Module(std::vector<std::shared_ptr<Network>> replicas, std::vector<double> loads);
   ~Module();
   Module(Module&&) noexcept;
 
   /// Trains. At each epoch's start all workers meet in an epoch boundary; there this one may get
-  /// another rank, see another world size, or be told to leave; a newcomer begins with the epoch
-  /// the others are at. When servers are lost, epochs run again. Blocks until the end.
+  /// another rank, see another world size, or have to leave; a newcomer begins with the epoch of
+  /// the others. When servers are lost, epochs run again. Blocks until the end.
   [[nodiscard]] Result<FitEnd> fit(dtkv::KVStore& kv, BaseDataIterator& data,
                                    const FitOptions& options);
 
-  /// The rest of `data`, with the weights and BatchNorm statistics as they are.
+  /// Evaluates the rest of `data` with the present weights and BatchNorm statistics.
   [[nodiscard]] Result<Evaluation> evaluate(BatchIterator& data) const;
 
   /// Weights and BatchNorm statistics to and from a checkpoint. Names and shapes must match.
@@ -116,10 +117,10 @@ class Module {
   std::unique_ptr<ModuleParts> parts_;
 };
 
-/// Threads of one operation, as OMP_NUM_THREADS says; unset: libtorch's choice.
+/// Sets the number of threads of one operation to OMP_NUM_THREADS; unset: libtorch's choice.
 void set_threads_from_environment();
 
-/// "" where libtorch can train on these CUDA devices, else one sentence that says why not.
+/// "" if libtorch can train on these CUDA devices, else one sentence with the reason.
 [[nodiscard]] std::string why_not(const std::vector<DeviceNumber>& devices);
 /// Moves a network's parameters and buffers to a device.
 void move_to(Network& network, DeviceNumber device);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint32_t kIdxImages = 0x803;  // unsigned bytes, 3 dimensions
 constexpr std::uint32_t kIdxLabels = 0x801;  // unsigned bytes, 1 dimension
-/// No data set of this kind is near this; a wrong header must not take all memory.
+/// Far above every data set of this kind: a wrong header must not take all memory.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
 constexpr std::size_t kCifarRecord = 1 + 3 * 32 * 32;
 
@@ -34,7 +34,7 @@ class Reader {
     return Reader(std::move(file), path.string());
   }
 
-  /// Fills `out` wholly or fails.
+  /// Fills all of `out` or fails.
   Result<void> read(std::span<std::uint8_t> out) {
     std::size_t done = 0;
     while (done < out.size()) {
@@ -108,7 +108,7 @@ class Reader {
   std::size_t read_ = 0;
 };
 
-/// The reader behind the header, and the header's dimensions.
+/// The reader, positioned after the header, and the header's dimensions.
 struct IdxFile {
   Reader reader;
   std::vector<std::uint32_t> dimensions;
@@ -139,7 +139,7 @@ Result<IdxFile> open_idx(const fs::path& path, std::uint32_t magic, std::size_t 
   return file;
 }
 
-/// The file itself or its .gz, whichever is there.
+/// The file itself or its .gz, whichever exists.
 std::optional<fs::path> plain_or_gz(const fs::path& path) {
   for (const auto& candidate : {path, fs::path(path.string() + ".gz")}) {
     std::error_code ec;

@@ -1,5 +1,5 @@
 /// Labelled pictures in memory and where they come from: MNIST idx files and CIFAR-10 binary files
-/// (plain or .gz), or digits drawn by the program itself. Knows nothing of workers or batches.
+/// (plain or .gz), or generated digits. Independent of workers and batches.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct Dataset {
   std::uint32_t height = 0;
   std::uint32_t width = 0;
   std::uint32_t classes = 10;
-  /// Of the channels, on the scale 0..1: what normalising subtracts and divides by.
+  /// Mean and deviation per channel, on the scale 0..1, for normalising.
   std::array<float, 3> mean{};
   std::array<float, 3> deviation{1.0F, 1.0F, 1.0F};
   std::vector<std::uint8_t> pixels;
@@ -36,14 +36,14 @@ struct Dataset {
   void normalised(std::uint32_t i, float* out) const;
 };
 
-/// What a training run needs.
+/// The data sets of a training run.
 struct DataPair {
   Dataset train;
   Dataset test;
-  std::string source;  ///< Where it came from, for a person: a folder or "generated digits".
+  std::string source;  ///< The origin, for messages: a folder or "generated digits".
 };
 
-/// One pair of idx files. Errors name the file and what is wrong with it.
+/// One pair of idx files. Errors name the file and the cause.
 [[nodiscard]] Result<Dataset> read_mnist(const std::filesystem::path& images,
                                          const std::filesystem::path& labels);
 /// CIFAR-10 binary files (records of one label byte and 3072 pixel bytes), one after the other.

@@ -8,7 +8,7 @@ namespace {
 constexpr std::uint32_t kEvalBatch = 256;
 constexpr int kMove = 4;  // pixels, as usual for CIFAR-10
 
-/// The picture moved by (dx, dy) and perhaps mirrored; what comes in at the edge is 0, the mean.
+/// The picture moved by (dx, dy) and perhaps mirrored; new pixels at the edge are 0, the mean.
 void moved(const std::array<std::uint32_t, 3>& shape, int dx, int dy, bool mirror,
            const float* from, float* to) {
   const auto [channels, height, width] = shape;
@@ -25,8 +25,8 @@ void moved(const std::array<std::uint32_t, 3>& shape, int dx, int dy, bool mirro
   }
 }
 
-/// What a picture looks like in an epoch is drawn from this alone: whoever shows it, and however
-/// often the epoch begins.
+/// The seed of a picture's augmentation in an epoch: the same on every worker, and each time that
+/// the epoch begins.
 Random random_of(std::uint64_t seed, std::uint32_t epoch, std::uint32_t sample) {
   return Random(Random(Random(seed).next() ^ epoch).next() ^ sample);
 }

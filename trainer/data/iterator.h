@@ -13,10 +13,10 @@
 
 namespace dt::train {
 
-/// What one worker takes in one step. No samples: the worker makes the step with the others but
-/// adds nothing to it.
+/// One worker's samples of one step. No samples: the worker takes part in the step but adds nothing
+/// to it.
 struct DataBatch {
-  std::array<std::uint32_t, 3> shape{};  ///< Of one sample: channels, height, width.
+  std::array<std::uint32_t, 3> shape{};  ///< One sample's channels, height, width.
   std::vector<float> data;               ///< Sample after sample.
   std::vector<std::int64_t> labels;      ///< One for each sample.
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(labels.size()); }
@@ -40,20 +40,20 @@ struct DataIterators {
 class BaseDataIterator {
  public:
   virtual ~BaseDataIterator() = default;
-  /// Makes iterators for part kv.rank() of kv.num_workers(). Called before the first epoch, and
-  /// again at an epoch's boundary whenever one of the two has changed; the earlier ones are gone
-  /// by then. Keep it fast: the others wait in their first step.
+  /// Creates iterators for part kv.rank() of kv.num_workers(). Called before the first epoch, and
+  /// again at an epoch's boundary if one of the two has changed; the earlier iterators are
+  /// destroyed before. Keep it fast: the other workers wait in their first step.
   virtual DataIterators get_data_iterator(const dtkv::KVStore& kv) = 0;
 };
 
 struct BatchOptions {
   std::uint32_t per_worker =
-      64;                    ///< Samples a step of one worker; the whole batch follows the world.
-  std::uint32_t global = 0;  ///< If not 0: samples a step of all together, instead.
+      64;                    ///< Samples per step of one worker; the whole batch grows with them.
+  std::uint32_t global = 0;  ///< If not 0: samples per step of all workers together, instead.
   std::uint32_t per_epoch = 0;  ///< Samples of an epoch; 0: all.
-  std::uint64_t seed = 1;       ///< Of the order and of augmentation; the same on all workers.
-  /// Training pictures moved by up to 4 pixels and mirrored, as seed, epoch and sample alone say:
-  /// however many workers there are, and after a rollback as before.
+  std::uint64_t seed = 1;       ///< For the order and augmentation; the same on all workers.
+  /// Moves training pictures by up to 4 pixels and mirrors them. The result depends only on seed,
+  /// epoch and sample, not on the number of workers, and is the same after a rollback.
   bool augment = false;
 };
 

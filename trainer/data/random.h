@@ -1,5 +1,5 @@
 /// Random numbers that are the same on every machine and compiler, so that all workers shuffle
-/// alike (std:: distributions promise nothing of the sort). Not for secrets.
+/// alike (std:: distributions do not guarantee this). Not for secrets.
 #pragma once
 
 #include <cmath>

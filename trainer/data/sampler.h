@@ -17,17 +17,17 @@ struct Range {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
-/// Part k of n of `count` things in a row. All parts together are everything, once; their sizes
-/// differ by at most one, and where count < n some are empty.
+/// Part k of n of `count` items in a row. The parts are disjoint and cover all items; their sizes
+/// differ by at most one, and if count < n some are empty.
 [[nodiscard]] constexpr Range part_of(std::uint32_t count, std::uint32_t k, std::uint32_t n) {
   const auto edge = [&](std::uint64_t i) { return static_cast<std::uint32_t>(count * i / n); };
   return {edge(k), edge(std::uint64_t{k} + 1)};
 }
 
-/// What one worker's share of an epoch depends on; all workers must agree on all but `rank`.
+/// The inputs for one worker's share of an epoch; all workers must agree on all but `rank`.
 struct SamplerOptions {
-  std::uint32_t samples = 0;       ///< Of the data set.
-  std::uint32_t per_epoch = 0;     ///< Samples in one epoch; 0 or more than there are: all.
+  std::uint32_t samples = 0;       ///< Samples in the data set.
+  std::uint32_t per_epoch = 0;     ///< Samples in one epoch; 0 or more than `samples`: all.
   std::uint32_t global_batch = 1;  ///< Samples of one step, all workers together.
   std::uint32_t rank = 0;
   std::uint32_t world = 1;
@@ -35,9 +35,10 @@ struct SamplerOptions {
   bool shuffle = true;
 };
 
-/// The workers walk one common shuffled order together, `global_batch` samples a step, each taking
-/// its part of the step. So every worker makes the same number of steps (a share of the last,
-/// short one may be empty), and n workers see just what one worker with n times the batch sees.
+/// The workers go through one common shuffled order together, `global_batch` samples per step, and
+/// each takes its part of the step. So every worker makes the same number of steps (a share of the
+/// last, short one may be empty), and n workers see the same samples per step as one worker with n
+/// times the batch.
 class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options) : options_(options) {
@@ -47,7 +48,7 @@ class Sampler {
     if (options.per_epoch != 0 && options.per_epoch < count_) count_ = options.per_epoch;
   }
 
-  /// Takes up the order of an epoch.
+  /// Sets the order of an epoch.
   void begin(std::uint32_t epoch) {
     if (!options_.shuffle) {
       if (order_.empty()) {

@@ -1,4 +1,4 @@
-/// A network small enough to be written out: what the examples train.
+/// The examples' network, small enough to be written out.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class Mlp {
   static constexpr std::size_t kKeys = 4;
   static constexpr std::array<const char*, kKeys> kKeyNames{"w1", "b1", "w2", "b2"};
 
-  /// The parameters, or the gradients, as the kvstore wants them.
+  /// The parameters, or the gradients, as arrays for the kvstore.
   std::array<dtkv_array, kKeys> arrays(std::vector<float>& flat) const {
     std::array<dtkv_array, kKeys> views{};
     for (std::size_t k = 0; k < kKeys; ++k) {

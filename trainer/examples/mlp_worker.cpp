@@ -1,10 +1,11 @@
 /// mlp_worker: an example of a user's own training program, without any framework. A network of one
-/// hidden layer learns digits; gradients meet in the kvstore. Run it by itself or as a worker:
+/// hidden layer learns digits; the kvstore sums the gradients. Run it by itself or as a worker:
 ///
 ///     dtlaunch -n 2 -H hosts --elastic-training-enabled mlp_worker --epochs 10
 ///
 /// Worker::run() is the shape of any elastic program: create the keys, then for every epoch
-/// boundary - pull - steps; where a call says that servers were lost, on from the next boundary.
+/// boundary - pull - steps; if a call reports that servers were lost, it goes on at the next
+/// boundary.
 #include <getopt.h>
 
 #include <array>
@@ -60,7 +61,7 @@ Options parse(int argc, char** argv) {
       option{"help", 0, nullptr, 'h'},          option{nullptr, 0, nullptr, 0}};
   int index = 0;
   for (int c = 0; (c = getopt_long(argc, argv, "", names.data(), &index)) != -1;) {
-    if (c == '?') std::exit(2);  // getopt has said why
+    if (c == '?') std::exit(2);  // getopt has printed the error
     if (c == 'h') std::exit(std::fputs(kUsage, stdout) < 0);
     if (c == 'd') {
       o.data = optarg;
@@ -97,10 +98,10 @@ class Worker {
     std::uint32_t epoch = 0;
     while (epoch < options_.epochs) {
       try {
-        kv_.pull(entries(model_.values()));  // a newcomer is warm when it holds the weights
+        kv_.pull(entries(model_.values()));  // a newcomer is warm when it has the weights
         const auto view = kv_.epoch_boundary(epoch);
         if (!view) return say("told to leave; done");
-        epoch = view->epoch;  // a newcomer learns here where the others are
+        epoch = view->epoch;  // for a newcomer the epoch of the others
         if (epoch >= options_.epochs) return;
         kv_.pull(entries(model_.values()));
         train(*view);
@@ -108,7 +109,8 @@ class Worker {
         report(*view);
         ++epoch;
       } catch (const dtkv::Error& error) {
-        if (error.code() != DTKV_ROLLBACK) throw;  // the next boundary says where to go on
+        if (error.code() != DTKV_ROLLBACK)
+          throw;  // the next boundary returns the epoch to go on with
       }
     }
   }

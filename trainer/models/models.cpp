@@ -59,7 +59,7 @@ nn::Conv2d conv3x3(std::int64_t from, std::int64_t to, std::int64_t stride) {
   return nn::Conv2d(nn::Conv2dOptions(from, to, 3).stride(stride).padding(1).bias(false));
 }
 
-/// Two convolutions beside an identity; where the size changes, the identity drops every other
+/// Two convolutions parallel to an identity; where the size changes, the identity drops every other
 /// pixel and pads channels with zeros (He et al. 2015, option A): it has no parameters.
 class Block final : public nn::Module {
  public:

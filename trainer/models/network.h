@@ -1,4 +1,5 @@
-/// What Module trains. Derive it for a network of your own; only files that do so need libtorch.
+/// The network that Module trains. Derive your own network from it; only files that do so need
+/// libtorch.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,14 +13,14 @@ class Network : public torch::nn::Module {
   /// Samples (n, channels, height, width) to scores (n, classes).
   virtual torch::Tensor forward(torch::Tensor x) = 0;
 
-  /// True: forward says use(part) of each part before it reads the part's parameters. Then a step
-  /// begins while the new weights of later parts are still on their way; else it waits for all.
+  /// True: forward calls use(part) for each part before it reads the part's parameters. Then a step
+  /// begins before the new weights of later parts have arrived; else it waits for all.
   [[nodiscard]] virtual bool says_use() const { return false; }
-  /// Who is told of use(); empty: nobody. Module::fit sets it.
+  /// Sets the function that use() calls; empty: none. Module::fit sets it.
   void on_use(std::function<void(const torch::nn::Module&)> told) { told_ = std::move(told); }
 
  protected:
-  /// `part` (a ModuleHolder or shared_ptr), its parameters arrived: x = use(conv1_)(x).
+  /// Waits for the parameters of `part` (a ModuleHolder or shared_ptr): x = use(conv1_)(x).
   template <class Part>
   Part& use(Part& part) {
     if (told_) told_(*part);
