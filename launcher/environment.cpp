@@ -4,6 +4,7 @@
 #include <map>
 
 #include "io/job/checkpoint_manifest.h"
+#include "io/job/flags.h"
 
 namespace dt::launcher {
 namespace {
@@ -11,7 +12,6 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 std::string text(std::uint64_t number) { return std::to_string(number); }
-std::string seconds(double s) { return fmt::format("{}", s); }
 
 /// For programs of the dmlc tracker.
 void add_dmlc(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
@@ -22,7 +22,7 @@ void add_dmlc(Variables& vars, const io::JobSpec& spec, const ProcessFacts& fact
   vars["DMLC_NUM_WORKER"] = text(facts.num_workers);
   vars["DMLC_NUM_SERVER"] = text(facts.num_servers);
   vars["DMLC_NODE_HOST"] = facts.address;
-  if (!spec.interface.empty()) vars["DMLC_INTERFACE"] = spec.interface;
+  if (!spec.data.interface.empty()) vars["DMLC_INTERFACE"] = spec.data.interface;
   if (!facts.is_scheduler)
     vars[is_server ? "DMLC_SERVER_ID" : "DMLC_WORKER_ID"] = text(facts.process.id);
   vars["PS_VERBOSE"] = "0";
@@ -50,6 +50,16 @@ void add_elastic(Variables& vars, const io::JobSpec& spec, const ProcessFacts& f
   vars["EPOCH_BEGIN"] = text(facts.epoch.value);
 }
 
+/// The options that processes go by; one that is empty is not set.
+void add_options(Variables& vars, io::JobSpec spec, Role role) {
+  for (const io::FlagGroup& group : io::job_flags(spec))
+    for (const io::Flag& flag : group.flags) {
+      if (!flag.variable || (flag.for_servers && role != Role::kServer)) continue;
+      if (std::string value = io::show(flag); !value.empty())
+        vars[flag.variable] = std::move(value);
+    }
+}
+
 void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
   vars["DT_JOB"] = spec.job;
   vars["DT_HOST"] = to_string(facts.host);
@@ -63,16 +73,15 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
       vars["DT_ROLE"] = facts.is_scheduler ? "scheduler" : "server";
       vars["DT_SERVER_ID"] = text(facts.process.id);
       vars["DT_SERVER_INDEX"] = text(facts.index);
-      vars["DT_MAX_WORKERS"] = text(spec.max_workers > 0 ? spec.max_workers : spec.workers.size());
+      const std::uint32_t most = spec.rules.limits.most;
+      vars["DT_MAX_WORKERS"] = text(most > 0 ? most : spec.workers.size());
       if (io::saves_checkpoints(spec)) vars["DT_CHECKPOINTS"] = io::checkpoints_dir(spec);
       const std::string restore = facts.checkpoint ? io::checkpoints_dir(spec) + "/" +
                                                          io::checkpoint_name(*facts.checkpoint)
                                                    : spec.restore;
       if (!restore.empty()) vars["DT_RESTORE"] = restore;
-      vars["DT_SERVER_DEVICE"] = spec.server_device;
-      if (!spec.interface.empty()) vars["DT_INTERFACE"] = spec.interface;
-      const std::uint32_t port = spec.server_port + facts.index_on_host;
-      vars["DT_SERVER_PORT"] = text(spec.server_port == 0 ? 0 : port);
+      const std::uint32_t port = spec.data.server_port + facts.index_on_host;
+      vars["DT_SERVER_PORT"] = text(spec.data.server_port == 0 ? 0 : port);
       break;
     }
     case Role::kWorker:
@@ -85,13 +94,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
   }
   vars["DT_BIND"] = facts.address;
   vars["DT_SECRET"] = facts.secret;
-  vars["DT_TRANSPORT"] = spec.transport;
-  vars["DT_DETERMINISTIC"] = spec.deterministic ? "1" : "0";
-  vars["DT_REFUSE_NONFINITE"] = spec.refuse_nonfinite ? "1" : "0";
-  vars["DT_BUSY_POLL_US"] = text(spec.busy_poll_us);
-  vars["DT_START_TIMEOUT"] = seconds(spec.start_timeout_s);
-  vars["DT_BOUNDARY_TIMEOUT"] = seconds(spec.boundary_timeout_s);
-  vars["DT_ORPHAN_TIMEOUT"] = seconds(spec.orphan_timeout_s);
+  add_options(vars, spec, facts.process.role);
 }
 
 void add_users(Variables& vars, const std::vector<std::pair<std::string, std::string>>& users) {

@@ -61,7 +61,8 @@ std::chrono::seconds orphan_timeout(const fs::path& folder) {
   std::ostringstream text;
   text << file.rdbuf();
   const auto spec = io::spec_from_json(text.str());
-  return std::chrono::seconds(spec ? static_cast<std::int64_t>(spec->orphan_timeout_s) : 0);
+  return spec ? std::chrono::duration_cast<std::chrono::seconds>(spec->rules.orphan_timeout)
+              : std::chrono::seconds();
 }
 
 /// The locks of a job of which nothing lives and nothing changed after `before`; nothing otherwise.

@@ -21,7 +21,7 @@ MAY = {
     "core/protocol": "core/base core/files",
     "core/job": "core/base core/files core/protocol",
     "io": "core/base core/protocol",
-    "io/job": "core/base core/files io",
+    "io/job": "core/base core/files core/job core/protocol io",
     "launcher": "core/base core/files core/protocol io io/job",
     "launcher/agent": "core/base core/protocol io io/job launcher",
     "launcher/backend": "core/base core/files io launcher",
@@ -37,7 +37,7 @@ MAY = {
     "kvstore/compute/kernels": "",
     "kvstore/compute/cuda": "kvstore/compute/kernels/kernels.h",
     "kvstore/compute": "core/base kvstore/protocol kvstore/compute/*",
-    "kvstore/link": "core/base core/protocol io kvstore/protocol kvstore/compute kvstore/compute/cuda",
+    "kvstore/link": "core/base core/protocol io io/job kvstore/protocol kvstore/compute kvstore/compute/cuda",
     "kvstore": "core/base kvstore/protocol kvstore/compute/cuda",  # the public headers and the contract behind them
     "kvstore/worker/links": "core/base core/protocol io kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda"
                             " kvstore/link",
@@ -46,7 +46,7 @@ MAY = {
     "kvstore/worker": "core/base core/protocol io kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda"
                       " kvstore/link kvstore/worker/*",
     "kvstore/server/checkpoint": "core/base core/files io io/job kvstore/protocol kvstore/compute",
-    "kvstore/server": "core/base core/protocol io kvstore/protocol kvstore/compute kvstore/compute/* kvstore/link"
+    "kvstore/server": "core/base core/protocol io io/job kvstore/protocol kvstore/compute kvstore/compute/* kvstore/link"
                       " kvstore/server/checkpoint",
     "kvstore/api": "core/base kvstore kvstore/protocol kvstore/compute kvstore/link kvstore/server kvstore/worker"
                    " kvstore/worker/device",

@@ -3,16 +3,18 @@
 #include <unistd.h>
 
 #include <boost/asio/signal_set.hpp>
-#include <boost/program_options.hpp>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
 #include "io/descriptor_limit.h"
+#include "io/flags.h"
 #include "io/job/control_protocol.h"
 #include "io/subprocess.h"
 #include "launcher/backend/local.h"
@@ -23,7 +25,6 @@
 
 namespace {
 
-namespace po = boost::program_options;
 using namespace dt;
 
 constexpr const char* kHelp =
@@ -31,8 +32,48 @@ constexpr const char* kHelp =
     "\n"
     "Keeps one job alive: starts and stops its processes through an agent on each host, watches\n"
     "host_worker and adds or removes workers at each epoch. dtlaunch starts it and, in the\n"
-    "foreground, restarts it when it dies; `dtsupervisor --spec FILE --resume` does so by hand.\n"
-    "\n";
+    "foreground, restarts it when it dies; `dtsupervisor --spec FILE --resume` does so by hand.\n";
+
+struct CommandLine {
+  std::string spec;
+  bool resume = false;
+  bool owned = false;
+  bool adopt = false;
+  bool take_over = false;
+  std::optional<std::uint32_t> ready_fd;
+  bool volume_helper = false;
+};
+
+io::Flags flags_of(CommandLine& line) {
+  // clang-format off
+  return {{"Options", {
+      {.name = "spec", .value = "FILE", .to = &line.spec,
+       .help = "the job, as dtlaunch wrote it (JSON)",
+       .manual = "The job, as `dtlaunch` wrote it (JSON)."},
+      {.name = "resume", .to = &line.resume,
+       .help = "take up the job where an earlier supervisor left it",
+       .manual = "Take up the job where an earlier supervisor left it; this is how one that died "
+           "is started by hand or by systemd."},
+      {.name = "owned", .to = &line.owned,
+       .help = "with --resume: a dtlaunch is there, and the job stops when that goes",
+       .manual = "With --resume: a dtlaunch in the foreground has started it, and the job stops "
+           "when that goes or does not come."},
+      {.name = "adopt", .to = &line.adopt,
+       .help = "with --resume: end a job of which nothing lives, so that it begins anew",
+       .manual = "With --resume: end a job of which nothing lives any more, so that it begins "
+           "anew from its last checkpoint."},
+      {.name = "take-over", .to = &line.take_over,
+       .help = "take the job folder from a supervisor on a host that is gone"},
+      {.name = "ready-fd", .value = "N", .to = &line.ready_fd, .most = 1 << 20,
+       .help = "tell readiness on this descriptor"},
+      {.name = "volume-helper", .to = &line.volume_helper,
+       .help = "serve the shared volume on standard input (internal)"},
+      {.name = "version", .help = "print the version"},
+      {.name = "help", .letter = 'h', .help = "print this help",
+       .manual = "Print the options."},
+  }}};
+  // clang-format on
+}
 
 Result<io::JobSpec> load_spec(const std::string& file) {
   std::ifstream in(file);
@@ -62,7 +103,7 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
   const io::JobSpec& spec = options.spec;
   if (spec.local) return std::make_unique<launcher::LocalBackend>();
   launcher::SshLimits limits;
-  limits.handshake = from_seconds(2 * spec.ssh.connect_timeout_s);
+  limits.handshake = 2 * spec.ssh.connect_timeout;
   auto ssh = std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh,
                                                     bundle_files(), log, limits);
   if (!spec.sync_dst_dir.empty()) {
@@ -114,50 +155,33 @@ int main(int argc, char** argv) {
   io::raise_descriptor_limit();
   // A dtlaunch or an sshd that has gone shows as an error of the write.
   ::signal(SIGPIPE, SIG_IGN);
-  po::options_description described("Options");
-  auto add = described.add_options();
-  add("spec", po::value<std::string>(), "the job, as dtlaunch wrote it (JSON)");
-  add("resume", "take up the job where an earlier supervisor left it");
-  add("owned", "with --resume: a dtlaunch is there, and the job stops when that goes");
-  add("adopt", "with --resume: end a job of which nothing lives, so that it begins anew");
-  add("take-over", "take the job folder from a supervisor on a host that is gone");
-  add("ready-fd", po::value<int>()->default_value(-1), "tell readiness on this descriptor");
-  add("volume-helper", "serve the shared volume on standard input (internal)");
-  add("version", "print the version");
-  add("help,h", "print this help");
+  CommandLine line;
+  const io::Flags flags = flags_of(line);
+  const io::Program program{
+      .name = "dtsupervisor", .version = version_text("dtsupervisor"), .usage = kHelp};
+  const auto given = io::parse(program, flags, {argv + 1, argv + argc});
+  if (!given) return io::refuse(program, given.error());
+  if (const auto text = io::answer(program, flags, *given))
+    return std::fputs(text->c_str(), stdout) < 0;
   try {
-    po::variables_map given;
-    po::store(po::parse_command_line(argc, argv, described), given);
-    if (given.count("help")) {
-      std::cout << kHelp << described;
-      return kExitOk;
-    }
-    if (given.count("version")) {
-      std::cout << version_text("dtsupervisor");
-      return kExitOk;
-    }
-    if (given.count("volume-helper")) return supervisor::volume_helper(STDIN_FILENO);
-    if (!given.count("spec")) {
-      std::cerr << "dtsupervisor: --spec is missing (dtsupervisor is started by dtlaunch)\n";
-      return kExitUsage;
-    }
-    auto spec = load_spec(given["spec"].as<std::string>());
+    if (line.volume_helper) return supervisor::volume_helper(STDIN_FILENO);
+    if (line.spec.empty())
+      return io::refuse(program, {ErrorKind::kInvalid,
+                                  "--spec is missing (dtsupervisor is started by dtlaunch)"});
+    auto spec = load_spec(line.spec);
     if (!spec) {
       std::cerr << "dtsupervisor: " << spec.error().message << "\n";
       return kExitUsage;
     }
     supervisor::SupervisorOptions options;
     options.spec = std::move(*spec);
-    options.resume = given.count("resume") > 0;
-    options.owned = !options.spec.detached && (!options.resume || given.count("owned") > 0);
-    options.take_over = given.count("take-over") > 0;
-    options.adopt = options.take_over || given.count("adopt") > 0;
-    options.ready_fd = given["ready-fd"].as<int>();
+    options.resume = line.resume;
+    options.owned = !options.spec.detached && (!options.resume || line.owned);
+    options.take_over = line.take_over;
+    options.adopt = line.take_over || line.adopt;
+    if (line.ready_fd) options.ready_fd = static_cast<int>(*line.ready_fd);
     options.volume_helper = {"/proc/self/exe", "--volume-helper"};
     return run_job(std::move(options));
-  } catch (const po::error& e) {
-    std::cerr << "dtsupervisor: " << e.what() << " (see --help)\n";
-    return kExitUsage;
   } catch (const std::exception& e) {
     std::cerr << "dtsupervisor: " << e.what() << "\n";
     return kExitFailure;

@@ -39,30 +39,13 @@ constexpr Duration kLockLook = 2s;  ///< Between looks at who has the folder.
 
 JobOptions job_options(const io::JobSpec& spec) {
   JobOptions o;
+  static_cast<JobRules&>(o) = spec.rules;
   o.workers = spec.workers;
   o.servers = spec.servers;
   o.opaque_servers = spec.dmlc_roles;
   if (spec.dmlc_roles) o.servers.push_back(spec.workers.front());  // the scheduler
   o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared;
-  o.max_restarts = spec.max_restarts;
-  o.restart_refill = from_seconds(spec.restart_refill_s);
-  o.max_futile_restarts = spec.max_futile_restarts;
   o.seed = std::random_device{}();
-  o.start_timeout = from_seconds(spec.start_timeout_s);
-  o.limits = {spec.min_workers, spec.max_workers};
-  o.min_workers_timeout = from_seconds(spec.min_workers_timeout_s);
-  o.is_start_timeout_set = spec.is_start_timeout_set;
-  o.leave_timeout = from_seconds(spec.leave_timeout_s);
-  o.stop_grace = from_seconds(spec.stop_timeout_s);
-  o.orphan_timeout = from_seconds(spec.orphan_timeout_s);
-  o.boundary_timeout = from_seconds(spec.boundary_timeout_s);
-  o.hang_timeout = from_seconds(spec.hang_timeout_s);
-  o.liveness.suspect_after = from_seconds(spec.suspect_after_s);
-  o.liveness.dead_after = from_seconds(spec.dead_after_s);
-  o.server_dead_after = from_seconds(spec.server_dead_after_s);
-  o.checkpoint_every = spec.checkpoint_every;
-  o.checkpoint_interval = from_seconds(spec.checkpoint_interval_s);
-  o.keep_checkpoints = spec.keep_checkpoints;
   o.is_elastic = spec.elastic;
   o.rolls_back = io::saves_checkpoints(spec) || !spec.restore.empty();
   if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
@@ -107,7 +90,10 @@ Result<std::string> job_secret(const std::string& path) {
 
 }  // namespace
 
-std::uint32_t milliseconds(double s) { return static_cast<std::uint32_t>(s * 1000); }
+std::uint32_t milliseconds(Duration d) {
+  return static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
+}
 
 Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
                        std::unique_ptr<launcher::Backend> backend)
@@ -177,7 +163,7 @@ awaitable<int> Supervisor::live() {
     group_.spawn(change_log_->run());
     for (EventsFile* file : story_files_->files()) group_.spawn(file->run());
     group_.spawn(journal_copy_->run());
-    if (spec_.checkpoint_interval_s > 0 && !spec_.servers.empty())
+    if (spec_.rules.checkpoint_interval > Duration{} && !spec_.servers.empty())
       group_.spawn(watch_checkpoint_place());
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(term_, now()));
@@ -326,7 +312,7 @@ awaitable<Result<void>> Supervisor::open_files() {
   tell_past_changes(*told);
   HostWorker::Options watch;
   watch.folder = spec_.job_dir;
-  watch.watch.poll = from_seconds(spec_.poll_interval_s);
+  watch.watch.poll = spec_.poll_interval;
   watch.accepted = format_host_worker(spec_.workers);
   if (options_.resume) {
     // The list in force is the journal's; a file that says the same again is no news to the job.
@@ -436,7 +422,7 @@ void Supervisor::notice_silence(Time now) {
       continue;
     }
     const Time since = std::max(h.link->heard_at(), listens_since_);
-    const bool silent = now - since >= from_seconds(spec_.suspect_after_s);
+    const bool silent = now - since >= spec_.rules.liveness.suspect_after;
     if (silent == std::exchange(h.silent, silent)) continue;
     if (silent)
       post(AgentSilent{host, journal_room_.job_time(since)});
@@ -459,9 +445,7 @@ void Supervisor::kill(std::string why) {
     if (h.link) h.link->shut_down(0);
 }
 
-Duration Supervisor::last_reach() const {
-  return std::max(kLastReach, from_seconds(spec_.ssh.connect_timeout_s));
-}
+Duration Supervisor::last_reach() const { return std::max(kLastReach, spec_.ssh.connect_timeout); }
 
 bool Supervisor::awaits_agents(Time since) const {
   const Duration waited = io::steady_now() - since;
@@ -506,7 +490,7 @@ awaitable<void> Supervisor::shut_down() {
       console_->warn(
           "{} did not say that everything there has ended; what is left there stops by itself "
           "after {:.0f} s (--orphan-timeout)",
-          host, spec_.orphan_timeout_s);
+          host, seconds(spec_.rules.orphan_timeout));
   }
   tell_goodput();
   if (end_->exit_code == 0)

@@ -64,7 +64,7 @@ struct SupervisorOptions {
 };
 
 // The few helpers that every part needs.
-[[nodiscard]] std::uint32_t milliseconds(double seconds);
+[[nodiscard]] std::uint32_t milliseconds(Duration d);
 
 /// One thread, that of `context`.
 class Supervisor {

@@ -106,7 +106,7 @@ void Supervisor::end_unwritten(int exit_code, std::string why) {
   Note ended{Note::Kind::kMeasure, "job_ended", why};
   ended.numbers.emplace_back("code", exit_code);
   act(ended);
-  act(End{exit_code, std::move(why), from_seconds(spec_.stop_timeout_s)});
+  act(End{exit_code, std::move(why), spec_.rules.stop_grace});
 }
 
 void Supervisor::act(const Attach& e) {
@@ -118,7 +118,7 @@ void Supervisor::act(const Attach& e) {
 
 void Supervisor::act(const ReleaseHost& e) {
   HostShell& h = shell(e.host);
-  if (h.link) h.link->shut_down(milliseconds(spec_.stop_timeout_s));
+  if (h.link) h.link->shut_down(milliseconds(spec_.rules.stop_grace));
   h.leaving = true;
   forget_prepares(e.host);
 }
@@ -210,7 +210,8 @@ io::awaitable<void> Supervisor::seal(Checkpoints::Saving what) {
   post(CheckpointSealed{what.generation, done ? "" : done.error().message});
   // The job may have gone back meanwhile: then it needs an older one.
   if (!done || job_->checkpoints().newest() != what.epoch) co_return;
-  auto pruned = co_await prune_checkpoints(volume_, folder, spec_.keep_checkpoints, what.epoch);
+  auto pruned =
+      co_await prune_checkpoints(volume_, folder, spec_.rules.keep_checkpoints, what.epoch);
   if (!pruned) own_log_.warn("old checkpoints stay for now: {}", pruned.error().message);
 }
 
@@ -240,8 +241,9 @@ io::awaitable<void> Supervisor::watch_checkpoint_place() {
         if (shell(host).is_attached()) look_for_place(host, {});
       auto free = co_await volume_.room(io::job_files_dir(spec_));
       const Checkpoints& known = job_->checkpoints();
-      const std::uint64_t copies = spec_.keep_checkpoints + 1 -
-                                   std::min<std::uint64_t>(known.count(), spec_.keep_checkpoints);
+      const std::uint64_t copies =
+          spec_.rules.keep_checkpoints + 1 -
+          std::min<std::uint64_t>(known.count(), spec_.rules.keep_checkpoints);
       if (free) checkpoint_place_->room(*free, known.bytes() * copies);
     }
     const auto why_not = checkpoint_place_->why_not();

@@ -31,10 +31,10 @@ AgentLink& Supervisor::make_link(const Host& host) {
     return known->second.place;
   };
   options.seed = std::random_device{}();
-  options.orphan_timeout_ms = milliseconds(spec_.orphan_timeout_s);
+  options.orphan_timeout_ms = milliseconds(spec_.rules.orphan_timeout);
   // A silent link is broken only when liveness has decided, or waits for something else.
   options.silence_limit =
-      std::max(options.silence_limit, from_seconds(spec_.dead_after_s) + std::chrono::seconds(2));
+      std::max(options.silence_limit, spec_.rules.liveness.dead_after + std::chrono::seconds(2));
   AgentLink::Callbacks callbacks;
   callbacks.attached = [this, host](const AgentState& state) { attached(host, state); };
   callbacks.frame = [this, host](const wire::Frame& frame) { heard(host, frame); };
@@ -369,8 +369,7 @@ io::awaitable<void> Supervisor::prepare(Host host) {
   const ProcessId process{Role::kPrepare, id};
   PrepareRun& run = prepares_[id];
   run.host = host;
-  run.ended =
-      std::make_unique<io::asio::steady_timer>(executor_, from_seconds(spec_.prepare_timeout_s));
+  run.ended = std::make_unique<io::asio::steady_timer>(executor_, spec_.prepare_timeout);
   StartProcess start;
   start.process = process;
   start.argv = {"/bin/sh", "-c", spec_.prepare_data};
@@ -396,7 +395,7 @@ io::awaitable<void> Supervisor::prepare(Host host) {
   } else if (!ec) {
     send(host, StopProcess{process, 0});
     result.why =
-        fmt::format("not done within {:.0f} s (--prepare-timeout)", spec_.prepare_timeout_s);
+        fmt::format("not done within {:.0f} s (--prepare-timeout)", seconds(spec_.prepare_timeout));
   }
   if (!result.ok && !run.tail.empty()) result.why += last_lines(run.tail);
   send(host, AckExit{process});

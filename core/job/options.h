@@ -13,23 +13,18 @@
 
 namespace dt {
 
-struct JobOptions {
-  std::vector<Host> workers;  ///< Base workers, id 0 first.
-  std::vector<Host> servers;  ///< Server 0 first; may be empty.
-  /// Servers are the user's own programs: they are started and stopped, and do not know the
-  /// protocol.
-  bool opaque_servers = false;
-  bool needs_prepare = false;      ///< Hosts have a data check before their first worker.
+/// What a user can set of a job's course, by dtlaunch's options of these names. The defaults are
+/// here and nowhere else.
+struct JobRules {
   std::uint32_t max_restarts = 3;  ///< Restarts after members' deaths, per wanted worker of a host.
   Duration restart_refill = std::chrono::seconds(600);  ///< Time without a death that forgives one.
   /// Restarts without a completed epoch between them; 0: ten, or three per worker if that is more.
   std::uint32_t max_futile_restarts = 0;
-  std::uint64_t seed = 0;  ///< Seed of the jitter: jobs that lose the same host retry apart.
   Duration start_timeout = std::chrono::seconds(600);
   /// The user set start_timeout: it applies to a command that opens no kvstore, too.
   bool is_start_timeout_set = false;
   Duration leave_timeout = std::chrono::seconds(30);
-  Duration stop_grace = std::chrono::seconds(10);
+  Duration stop_grace = std::chrono::seconds(10);  ///< --stop-timeout
   /// A server that sends no reports, and from which no worker gets data, is lost after that.
   Duration server_dead_after = std::chrono::seconds(3);
   Duration boundary_timeout = std::chrono::seconds(600);  ///< After the first one's arrival.
@@ -41,7 +36,18 @@ struct JobOptions {
   Duration min_workers_timeout = std::chrono::seconds(600);
   std::uint32_t checkpoint_every = 0;  ///< Epochs; 0: not by epochs.
   Duration checkpoint_interval{};      ///< Without checkpoint_every: by time; 0: no checkpoints.
-  std::uint32_t keep_checkpoints = 3;  ///< How many of the newest are kept.
+  std::uint32_t keep_checkpoints = 2;  ///< How many of the newest are kept.
+  Liveness::Limits liveness;
+};
+
+struct JobOptions : JobRules {
+  std::vector<Host> workers;  ///< Base workers, id 0 first.
+  std::vector<Host> servers;  ///< Server 0 first; may be empty.
+  /// Servers are the user's own programs: they are started and stopped, and do not know the
+  /// protocol.
+  bool opaque_servers = false;
+  bool needs_prepare = false;  ///< Hosts have a data check before their first worker.
+  std::uint64_t seed = 0;      ///< Seed of the jitter: jobs that lose the same host retry apart.
   /// The epoch the job begins with, whatever epoch its workers pass: that of the checkpoint the
   /// servers load.
   std::optional<Epoch> first_epoch;
@@ -52,7 +58,6 @@ struct JobOptions {
   bool is_adopted = false;
   /// There is a host_worker: empty places can be filled.
   bool is_elastic = true;
-  Liveness::Limits liveness;
 };
 
 }  // namespace dt

@@ -5,13 +5,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "core/base/number.h"
+#include "io/job/flags.h"
 #include "io/job/master_folders.h"
 #include "io/json_number.h"
 
@@ -28,32 +33,16 @@ static void from_json(const nlohmann::json& j, Host& h) {
 
 namespace io {
 
-NLOHMANN_JSON_SERIALIZE_ENUM(HostKeyPolicy, {{HostKeyPolicy::kStrict, "strict"},
-                                             {HostKeyPolicy::kAcceptNew, "accept-new"},
-                                             {HostKeyPolicy::kOff, "off"},
-                                             {HostKeyPolicy::kFromConfig, "config"}})
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SshOptions, known_hosts, forward_agent, port, user, config_file,
-                                   identities, connect_timeout_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
-    JobSpec, job, job_dir, state_dir, socket, command, cwd, env, env_server, env_worker, dmlc_roles,
-    local, elastic, detached, workers, servers, added, known_hosts, prepare_data, require_prepared,
-    sync_dst_dir, server_port, interface, transport, deterministic, refuse_nonfinite, busy_poll_us,
-    server_device, checkpoint_every, checkpoint_interval_s, keep_checkpoints, restore,
-    restore_epoch, is_env_elsewhere, log_limit, max_restarts, restart_refill_s, max_futile_restarts,
-    min_workers, min_workers_timeout_s, max_workers, start_timeout_s, is_start_timeout_set,
-    prepare_timeout_s, leave_timeout_s, stop_timeout_s, orphan_timeout_s, boundary_timeout_s,
-    hang_timeout_s, suspect_after_s, dead_after_s, server_dead_after_s, poll_interval_s, ssh, quiet,
-    prefix, no_shared_folder)
+// What is no option of dtlaunch; job_flags() has the rest.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, command, cwd, env,
+                                   env_server, env_worker, local, workers, servers, added,
+                                   known_hosts, restore, restore_epoch, is_env_elsewhere)
 
 namespace {
 
 using nlohmann::json;
 
 constexpr const char* kBytes = "bytes";
-/// Keys that specs of earlier versions lack.
-constexpr const char* kNewer[] = {"checkpoint_interval_s", "dmlc_roles",
-                                  "is_env_elsewhere",      "log_limit",
-                                  "no_shared_folder",      "server_dead_after_s"};
 /// A spec's env: object, list, pair, wrapped text.
 constexpr int kDeepest = 4;
 
@@ -94,26 +83,75 @@ void unwrap_bytes(json& node) {
   }
 }
 
-/// Throws if `kinds` has a whole number where `node` has none.
-void check_numbers(const json& kinds, const json& node) {
-  if (!kinds.is_object() || !node.is_object()) return;
-  for (const auto& [name, kind] : kinds.items()) {
-    const auto found = node.find(name);
-    if (found == node.end()) continue;
-    if (name == "port" || name == "server_port")
-      (void)whole_number<std::uint16_t>(*found);
-    else if (name == "log_limit")
-      (void)whole_number<std::uint64_t>(*found);
-    else if (kind.is_number_integer())
-      (void)whole_number<std::uint32_t>(*found);
-    check_numbers(kind, *found);
+struct ToJson {
+  json operator()(Off off) const { return *off.into; }
+  json operator()(Truth truthful) const { return *truthful.into; }
+  json operator()(Bytes bytes) const { return *bytes.into; }
+  json operator()(Duration* time) const { return seconds(*time); }
+  json operator()(const Choice& choice) const { return choice.words[choice.get()]; }
+  json operator()(std::optional<std::uint32_t>* number) const { return number->value_or(0); }
+  template <class Field>
+  json operator()(Field* field) const {
+    return *field;
   }
+  template <class Other>
+  json operator()(const Other&) const {
+    throw std::logic_error("a flag without a field is no part of a spec");
+  }
+};
+
+struct FromJson {
+  const json& from;
+
+  void operator()(bool* into) const { from.get_to(*into); }
+  void operator()(Off off) const { from.get_to(*off.into); }
+  void operator()(Truth truthful) const { from.get_to(*truthful.into); }
+  void operator()(Bytes bytes) const { *bytes.into = whole_number<std::uint64_t>(from); }
+  void operator()(std::string* into) const { from.get_to(*into); }
+  void operator()(Words* into) const { from.get_to(*into); }
+  void operator()(Duration* into) const {
+    constexpr double kMost_s = 1e9;
+    const auto time = from.get<double>();
+    if (!(time >= 0 && time <= kMost_s))
+      throw std::runtime_error(fmt::format("{} is no time in seconds", from.dump()));
+    // In microseconds it is the same number whenever it is written and read.
+    *into = std::chrono::microseconds(std::llround(time * 1e6));
+  }
+  void operator()(const Choice& choice) const {
+    const auto word = from.get<std::string>();
+    const auto found = std::find(choice.words.begin(), choice.words.end(), word);
+    if (found == choice.words.end())
+      throw std::runtime_error(
+          fmt::format("{} is none of {}", word, fmt::join(choice.words, ", ")));
+    choice.set(static_cast<std::size_t>(found - choice.words.begin()));
+  }
+  template <std::unsigned_integral Number>
+  void operator()(Number* into) const {
+    *into = whole_number<Number>(from);
+  }
+  template <class Other>
+  void operator()(const Other&) const {}
+};
+
+json::json_pointer path_of(const Flag& flag) {
+  return json::json_pointer(fmt::format("/{}", flag.json));
+}
+
+/// The flags that are part of a spec.
+template <class Visit>
+void each_field(JobSpec& spec, Visit visit) {
+  for (const FlagGroup& group : job_flags(spec))
+    for (const Flag& flag : group.flags)
+      if (flag.json) visit(flag);
 }
 
 }  // namespace
 
 std::string to_json(const JobSpec& spec) {
-  json tree(spec);
+  JobSpec copy = spec;
+  json tree(copy);
+  tree["is_start_timeout_set"] = copy.rules.is_start_timeout_set;
+  each_field(copy, [&](const Flag& flag) { tree[path_of(flag)] = std::visit(ToJson{}, flag.to); });
   wrap_bytes(tree);
   return tree.dump(2);
 }
@@ -131,11 +169,16 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; };
     json tree = json::parse(text, shallow);
     unwrap_bytes(tree);
-    static const json kKinds = JobSpec();
-    check_numbers(kKinds, tree);
-    for (const char* name : kNewer)
-      if (tree.is_object() && !tree.contains(name)) tree[name] = kKinds.at(name);
-    return tree.get<JobSpec>();
+    if (tree.is_object())
+      tree.emplace("is_env_elsewhere", false);  // specs of earlier versions lack it
+    auto spec = tree.get<JobSpec>();
+    spec.restore_epoch = whole_number<std::uint32_t>(tree.at("restore_epoch"));
+    spec.rules.is_start_timeout_set = tree.value("is_start_timeout_set", false);
+    // An option that is newer than the spec has its default.
+    each_field(spec, [&](const Flag& flag) {
+      if (tree.contains(path_of(flag))) std::visit(FromJson{tree.at(path_of(flag))}, flag.to);
+    });
+    return spec;
   } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "job spec: {}", e.what());
   }

@@ -2,6 +2,7 @@
 /// the supervisor as JSON. Also the paths of a job's files.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,8 +11,13 @@
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
+#include "core/job/options.h"
+#include "io/job/data_options.h"
 
 namespace dt::io {
+
+/// The most workers, or servers, that a job may ask for.
+inline constexpr std::uint32_t kMostWorkers = 65536;
 
 /// What to do with an unknown host key: refuse, remember, accept, or follow the ssh config
 /// (remember if it has no entry).
@@ -24,7 +30,7 @@ struct SshOptions {
   std::string user;         ///< For hosts without one; empty: ssh config, else this user.
   std::string config_file;  ///< Empty: ~/.ssh/config; "none": no config.
   std::vector<std::string> identities;  ///< Key files; empty: ssh config, agent, default files.
-  double connect_timeout_s = 10;
+  Duration connect_timeout = std::chrono::seconds(10);
 };
 
 struct JobSpec {
@@ -60,38 +66,13 @@ struct JobSpec {
   /// Hosts need not have `cwd`: where it is missing, processes start in the home folder.
   bool no_shared_folder = false;
 
-  std::uint16_t server_port = 0;      ///< First port for servers on a host; 0: any free one.
-  std::string interface;              ///< Bind data connections to this interface only.
-  std::string transport = "auto";     ///< auto, tcp or shm.
-  bool deterministic = false;         ///< Servers sum in worker id order.
-  bool refuse_nonfinite = false;      ///< Servers refuse gradients with infinite or NaN elements.
-  std::string server_device = "cpu";  ///< cpu, auto or cuda:N (core/protocol/device_choice.h).
-  std::uint32_t busy_poll_us = 0;     ///< Workers and servers poll for this time before they sleep.
-
-  std::uint32_t checkpoint_every = 0;  ///< Epochs between checkpoints; 0: not by epochs.
-  double checkpoint_interval_s = 0;    ///< Least time between them; 0: not by time.
-  std::uint32_t keep_checkpoints = 2;
+  DataOptions data;
+  JobRules rules;
   std::string restore;              ///< Folder of the checkpoint the job begins with, or empty.
   std::uint32_t restore_epoch = 0;  ///< The epoch that begins with it.
 
-  std::uint32_t max_restarts = 3;
-  double restart_refill_s = 600;
-  std::uint32_t max_futile_restarts = 0;  ///< 0: ten, or three per worker if that is more.
-  std::uint32_t min_workers = 0;          ///< Fewer do not begin an epoch; 0: any number.
-  double min_workers_timeout_s = 600;
-  std::uint32_t max_workers = 0;  ///< No more are started; 0: any number.
-  double start_timeout_s = 600;
-  bool is_start_timeout_set = false;  ///< Set by the user: applies to any command.
-  double prepare_timeout_s = 3600;
-  double leave_timeout_s = 30;
-  double stop_timeout_s = 10;  ///< From SIGTERM to SIGKILL when a job is stopped.
-  double orphan_timeout_s = 300;
-  double boundary_timeout_s = 600;
-  double hang_timeout_s = 600;
-  double suspect_after_s = 1;  ///< Silence of a host until it is suspected.
-  double dead_after_s = 3;
-  double server_dead_after_s = 3;  ///< Silence of a server until it is lost.
-  double poll_interval_s = 1;      ///< Interval of reading host_worker.
+  Duration prepare_timeout = std::chrono::hours(1);
+  Duration poll_interval = std::chrono::seconds(1);  ///< Interval of reading host_worker.
 
   SshOptions ssh;
   bool quiet = false;
@@ -101,7 +82,7 @@ struct JobSpec {
 
 /// Whether servers save checkpoints at all.
 [[nodiscard]] inline bool saves_checkpoints(const JobSpec& spec) {
-  return spec.checkpoint_every > 0 || spec.checkpoint_interval_s > 0;
+  return spec.rules.checkpoint_every > 0 || spec.rules.checkpoint_interval > Duration{};
 }
 
 [[nodiscard]] std::string to_json(const JobSpec& spec);

@@ -195,7 +195,7 @@ kv::StoreResult<std::unique_ptr<kv::Store>> open_store(const KvOptions& options,
   client.secret = env.secret;
   client.start_limit = env.start_timeout;
   client.transport = env.transport;
-  client.busy_poll = env.busy_poll;
+  client.busy_poll = env.busy_poll();
   client.chunk_bytes = options.chunk_bytes;
   return kv::open_client(std::move(client), kv::make_agent_link(env.agent));
 }

@@ -136,7 +136,7 @@ int run_kv(const std::vector<std::string>& words) {
   const bool in_job = is_in_job();
   const auto parsed = parse_kv(words, in_job);
   if (!parsed) return usage(parsed.error().message);
-  if (parsed->wish == Wish::kHelp) return std::fputs(kv_help().c_str(), stdout) < 0;
+  if (parsed->answer) return std::fputs(parsed->answer->c_str(), stdout) < 0;
   if (in_job) return work(parsed->options);
   if (!parsed->options.hosts.empty()) return failed(exec_dtlaunch(parsed->options));
   return run_here(parsed->options);

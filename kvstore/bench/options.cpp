@@ -16,29 +16,15 @@ namespace dt::bench {
 
 namespace {
 
+using io::FlagGroup;
+using io::one_of;
+using io::Reader;
 using Value = const std::string&;
-
-/// Where an option applies.
-enum class For {
-  kAll,
-  kMachine,  ///< Only to processes on this machine, not to a job.
-  kStart,    ///< Also to a job, but not passed to its workers.
-};
-
-/// An option is one line of the table below.
-struct Option {
-  const char* name;
-  char letter;        ///< 0: none.
-  const char* shown;  ///< Its value in --help; empty: it takes none.
-  const char* help;
-  For where;
-  std::function<Result<void>(Parsed&, Value)> take;
-};
 
 Result<void> number(Value text, std::uint32_t least, std::uint32_t most, std::uint32_t& into) {
   const auto value = parse_number<std::uint32_t>(text);
   if (!value || *value < least || *value > most)
-    return fail(ErrorKind::kInvalid, "'{}': a number {} to {} was expected", text, least, most);
+    return fail(ErrorKind::kInvalid, "a number {} to {} was expected", least, most);
   into = *value;
   return {};
 }
@@ -46,7 +32,7 @@ Result<void> number(Value text, std::uint32_t least, std::uint32_t most, std::ui
 Result<void> seconds(Value text, double& into) {
   const auto value = parse_number<double>(text);
   if (!value || !(*value >= 0) || *value > 60)
-    return fail(ErrorKind::kInvalid, "'{}': seconds, 0 to 60, were expected", text);
+    return fail(ErrorKind::kInvalid, "seconds, 0 to 60, were expected");
   into = *value;
   return {};
 }
@@ -65,37 +51,11 @@ Result<void> milliseconds(Value text, double& into) {
   return {};
 }
 
-Result<void> rounds(Value text, std::uint64_t& into) {
-  std::uint32_t count = 0;
-  if (auto read = number(text, 100, 4'000'000'000U, count); !read) return read;
-  into = count;
-  return {};
-}
-
 Result<void> bytes(Value text, std::uint64_t& into) {
   const auto parsed = parse_bytes(text);
   if (!parsed) return tl::unexpected(parsed.error());
   into = *parsed;
   return {};
-}
-
-Result<void> flag(bool& into) {
-  into = true;
-  return {};
-}
-
-template <class Target>
-Result<void> choice(Value text, const std::vector<std::pair<std::string, Target>>& choices,
-                    Target& into) {
-  std::vector<std::string> names;
-  for (const auto& [name, target] : choices) {
-    if (name == text) {
-      into = target;
-      return {};
-    }
-    names.push_back(name);
-  }
-  return fail(ErrorKind::kInvalid, "'{}': one of {} was expected", text, fmt::join(names, ", "));
 }
 
 std::vector<std::string> split(Value text) {
@@ -118,10 +78,9 @@ Result<void> lists(Value text, Read read, std::vector<TensorList>& into) {
   return {};
 }
 
-Result<void> optimizer(Value text, std::string& into) {
+Result<void> check_optimizer(Value text) {
   const auto spec = kv::parse_optimizer(text);
   if (!spec) return tl::unexpected(spec.error());
-  into = text;
   return {};
 }
 
@@ -129,7 +88,7 @@ Result<void> chunk(Value text, std::uint64_t& into) {
   if (auto read = bytes(text, into); !read) return read;
   constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
   if (into % 64 != 0 || into > kMost)
-    return fail(ErrorKind::kInvalid, "'{}': a multiple of 64 bytes up to 256M was expected", text);
+    return fail(ErrorKind::kInvalid, "a multiple of 64 bytes up to 256M was expected");
   return {};
 }
 
@@ -145,7 +104,7 @@ Result<void> cuda_device(Value text, std::vector<int>& into) {
   const auto device = parse_device(text);
   if (!device) return tl::unexpected(device.error());
   if (device->kind != DeviceChoice::Kind::kCuda)
-    return fail(ErrorKind::kInvalid, "'{}': cuda:0, cuda:1, ... was expected", text);
+    return fail(ErrorKind::kInvalid, "cuda:0, cuda:1, ... was expected");
   into.push_back(device->number);
   return {};
 }
@@ -164,102 +123,221 @@ Result<void> server_device(Value text, std::optional<int>& into) {
   return {};
 }
 
-const std::vector<std::pair<std::string, Operation>> kOperations = {
+const std::vector<std::pair<const char*, Operation>> kOperations = {
     {"pushpull", Operation::kPushPull}, {"push", Operation::kPush}, {"pull", Operation::kPull}};
-const std::vector<std::pair<std::string, kv::Transport>> kTransports = {
+const std::vector<std::pair<const char*, kv::Transport>> kTransports = {
     {"auto", kv::Transport::kAuto},
     {"tcp", kv::Transport::kTcp},
     {"shm", kv::Transport::kSharedMemory}};
-const std::vector<std::pair<std::string, data::Codec>> kCodecs = {{"none", data::Codec::kNone},
+const std::vector<std::pair<const char*, data::Codec>> kCodecs = {{"none", data::Codec::kNone},
                                                                   {"1bit", data::Codec::kOneBit},
                                                                   {"2bit", data::Codec::kTwoBit},
                                                                   {"fp16", data::Codec::kFp16},
                                                                   {"bf16", data::Codec::kBf16}};
-const std::vector<std::pair<std::string, Memory>> kMemories = {{"store", Memory::kStore},
+const std::vector<std::pair<const char*, Memory>> kMemories = {{"store", Memory::kStore},
                                                                {"private", Memory::kPrivate}};
-const std::vector<std::pair<std::string, std::string>> kTypes = {{"dist_sync", "dist_sync"},
-                                                                 {"dist_async", "dist_async"}};
+/// What a job's workers get, too.
+FlagGroup measured_flags(KvOptions& o) {
+  // clang-format off
+  return {"What is measured", {
+      {.name = "list", .value = "NAME[,NAME]",
+       .to = Reader([&o](Value v) { return lists(v, model_list, o.lists); }),
+       .help = "a model's tensors: resnet50 (default), bert-base, embedding (1 GB)",
+       .manual = "A model's tensors: `resnet50` (default), `bert-base`, `embedding` (one tensor "
+           "of 1 GB)."},
+      {.name = "sizes", .value = "SIZE[,SIZE]",
+       .to = Reader([&o](Value v) { return lists(v, list_of_sizes, o.lists); }),
+       .help = "tensors of given sizes instead: 1K, 64M, 1000x1K, 64M+100x4K; a comma separates "
+           "measurements",
+       .manual = "Tensors of given sizes instead: 1K, 64M; 1000x1K is a thousand of them; "
+           "64M+100x4K is one list of both. K, M and G are powers of 1024. A comma separates "
+           "measurements."},
+      {.name = "op", .value = "pushpull|push|pull", .to = one_of(o.operation, kOperations),
+       .help = "pushpull (default), push or pull, of the whole list at once",
+       .manual = "Operation; of the whole list at once."},
+      {.name = "type", .value = "dist_sync|dist_async",
+       .to = one_of(o.type, {"dist_sync", "dist_async"}),
+       .help = "dist_sync (default) or dist_async",
+       .manual = "Type of the kvstore."},
+      {.name = "optimizer", .value = "SPEC", .to = &o.optimizer, .check = check_optimizer,
+       .help = "the servers update weights, e.g. \"sgd momentum=0.9\"; default: sums",
+       .manual = "The servers update weights, e.g. \"sgd momentum=0.9\" or \"adam\"; default: "
+           "sums. A sample of the weights is then checked, and none with dist_async, where they "
+           "depend on the order of arrival."},
+      {.name = "chunk", .value = "BYTES",
+       .to = Reader([&o](Value v) { return chunk(v, o.chunk_bytes); }),
+       .help = "slice of a tensor that travels on its own (1M)"},
+      {.name = "transport", .value = "auto|tcp|shm", .to = one_of(o.transport, kTransports),
+       .help = "auto (default: shared memory, all being on this machine), tcp or shm",
+       .manual = "What chunks travel by; auto, the default, is shared memory where all processes "
+           "are on this machine. Compare tcp with raw, shm with raw-shm."},
+      {.name = "codec", .value = "none|1bit|2bit|fp16|bf16", .to = one_of(o.codec, kCodecs),
+       .help = "gradients are compressed: none (default), 1bit, 2bit, fp16 or bf16; with "
+           "--transport tcp",
+       .manual = "What gradients are compressed with on their way to a server; results come back "
+           "whole. With --transport tcp. Bytes and GB/s count what is exchanged uncompressed."},
+      {.name = "memory", .value = "store|private", .to = one_of(o.memory, kMemories),
+       .help = "gradients and results lie in memory of the store's (default) or are private, and "
+           "then copied where it is shared",
+       .manual = "Whether gradients and results lie in memory that the store gave (the default; "
+           "servers of the same machine then read and write it) or in the worker's own, from "
+           "which shared memory needs a copy each way."},
+      {.name = "in-place", .to = &o.is_in_place, .help = "the result overwrites the gradient"},
+      {.name = "deterministic", .to = &o.is_deterministic,
+       .help = "servers add in the workers' order, not as contributions come"},
+      {.name = "busy-poll", .value = "US",
+       .to = Reader([&o](Value v) { return microseconds(v, o.busy_poll); }),
+       .help = "who waits polls for so many microseconds before it sleeps (0)",
+       .manual = "Who waits polls for so many microseconds before it sleeps; raw and "
+           "raw-colocated too (0)."},
+      {.name = "reps", .value = "N", .to = &o.repetitions, .least = 1, .most = 1000,
+       .help = "repetitions (7; with --scaling 3)",
+       .manual = "Repetitions (7)."},
+      {.name = "seconds", .value = "S",
+       .to = Reader([&o](Value v) { return seconds(v, o.seconds); }),
+       .help = "how long a repetition takes, one operation at least (0.3)",
+       .manual = "How long a repetition takes; one operation at least (0.3)."},
+      {.name = "check", .to = &o.verify_all,
+       .help = "new values for every operation, and every element of each result checked; CPU is "
+           "not measured then",
+       .manual = "New values for every operation, and every element of each result checked. CPU "
+           "time is not measured then."},
+      {.name = "straggle", .value = "MS",
+       .to = Reader([&o](Value v) { return milliseconds(v, o.straggle); }),
+       .help = "before every operation one worker, each in its turn, is so many ms late",
+       .manual = "Before every operation one worker, each in its turn, is so many milliseconds "
+           "late."},
+      {.name = "json", .to = &o.json, .help = "one JSON object instead of a table"},
+  }};
+  // clang-format on
+}
 
-// clang-format off
-const std::vector<Option> kOptions = {
-    {"list", 0, "NAME[,NAME]", "a model's tensors: resnet50 (default), bert-base, embedding (1 GB)",
-     For::kAll, [](Parsed& p, Value v) { return lists(v, model_list, p.options.lists); }},
-    {"sizes", 0, "SIZE[,SIZE]", "tensors of given sizes instead: 1K, 64M, 1000x1K, 64M+100x4K; "
-                                "a comma separates measurements",
-     For::kAll, [](Parsed& p, Value v) { return lists(v, list_of_sizes, p.options.lists); }},
-    {"op", 0, "OP", "pushpull (default), push or pull, of the whole list at once",
-     For::kAll, [](Parsed& p, Value v) { return choice(v, kOperations, p.options.operation); }},
-    {"workers", 'w', "N", "worker processes (2)",
-     For::kStart, [](Parsed& p, Value v) { return number(v, 1, kMostWorkers, p.options.workers); }},
-    {"servers", 's', "N", "server processes (1)",
-     For::kStart, [](Parsed& p, Value v) { return number(v, 1, kMostServers, p.options.servers); }},
-    {"loops", 0, "N", "event loops of a server (one per core, at most 8)",
-     For::kMachine, [](Parsed& p, Value v) { return number(v, 1, 64, p.options.loops); }},
-    {"type", 0, "TYPE", "dist_sync (default) or dist_async",
-     For::kAll, [](Parsed& p, Value v) { return choice(v, kTypes, p.options.type); }},
-    {"device", 0, "cuda:N[,cuda:N]", "workers' gradients and results are in the memory of these CUDA devices, "
-                                     "in turn, and the type is dist_device_sync",
-     For::kMachine, [](Parsed& p, Value v) { return devices(v, p.options.devices); }},
-    {"server-device", 0, "cuda:N", "servers keep their values on this CUDA device and compute there",
-     For::kMachine, [](Parsed& p, Value v) { return server_device(v, p.options.server_device); }},
-    {"optimizer", 0, "SPEC", "the servers update weights, e.g. \"sgd momentum=0.9\"; default: sums",
-     For::kAll, [](Parsed& p, Value v) { return optimizer(v, p.options.optimizer); }},
-    {"chunk", 0, "BYTES", "slice of a tensor that travels on its own (1M)",
-     For::kAll, [](Parsed& p, Value v) { return chunk(v, p.options.chunk_bytes); }},
-    {"transport", 0, "WAY", "auto (default: shared memory, all being on this machine), tcp or shm",
-     For::kAll, [](Parsed& p, Value v) { return choice(v, kTransports, p.options.transport); }},
-    {"codec", 0, "CODEC", "gradients are compressed: none (default), 1bit, 2bit, fp16 or bf16; "
-                          "with --transport tcp",
-     For::kAll, [](Parsed& p, Value v) { return choice(v, kCodecs, p.options.codec); }},
-    {"memory", 0, "WHOSE", "gradients and results lie in memory of the store's (default) or are "
-                           "private, and then copied where it is shared",
-     For::kAll, [](Parsed& p, Value v) { return choice(v, kMemories, p.options.memory); }},
-    {"in-place", 0, "", "the result overwrites the gradient",
-     For::kAll, [](Parsed& p, Value) { return flag(p.options.is_in_place); }},
-    {"colocated", 0, "", "as many servers as workers, and each worker as if alone on a machine with one",
-     For::kMachine, [](Parsed& p, Value) { return flag(p.options.is_colocated); }},
-    {"deterministic", 0, "", "servers add in the workers' order, not as contributions come",
-     For::kAll, [](Parsed& p, Value) { return flag(p.options.is_deterministic); }},
-    {"busy-poll", 0, "US", "who waits polls for so many microseconds before it sleeps (0)",
-     For::kAll, [](Parsed& p, Value v) { return microseconds(v, p.options.busy_poll); }},
-    {"peer", 0, "PEER[,PEER]", "measure these in turn with the kvstore, and print the ratio (below)",
-     For::kMachine, [](Parsed& p, Value v) { return peers(v, p.options.peers); }},
-    {"pairs", 0, "N", "with --peer: repetitions of each, interleaved (7)",
-     For::kMachine, [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
-    {"reps", 0, "N", "repetitions (7; with --scaling 3)",
-     For::kAll, [](Parsed& p, Value v) { return number(v, 1, 1000, p.options.repetitions); }},
-    {"seconds", 0, "S", "how long a repetition takes, one operation at least (0.3)",
-     For::kAll, [](Parsed& p, Value v) { return seconds(v, p.options.seconds); }},
-    {"check", 0, "", "new values for every operation, and every element of each result checked; "
-                     "CPU is not measured then",
-     For::kAll, [](Parsed& p, Value) { return flag(p.options.verify_all); }},
-    {"straggle", 0, "MS", "before every operation one worker, each in its turn, is so many ms late",
-     For::kAll, [](Parsed& p, Value v) { return milliseconds(v, p.options.straggle); }},
-    {"scaling", 0, "", "1 to 16 workers and 1 to 8 servers instead: a line for each, and how even "
-                       "servers are loaded",
-     For::kMachine, [](Parsed& p, Value) { return flag(p.options.is_scaling); }},
-    {"soak", 0, "ROUNDS", "so many rounds of chunks, and not their time but every process's memory, "
-                          "descriptors and mappings: fails if they grow",
-     For::kMachine, [](Parsed& p, Value v) { return rounds(v, p.options.soak_rounds); }},
-    {"growth", 0, "BYTES", "with --soak: what a process's memory may grow by after the first tenth (1M)",
-     For::kMachine, [](Parsed& p, Value v) { return bytes(v, p.options.soak_growth); }},
-    {"json", 0, "", "one JSON object instead of a table",
-     For::kAll, [](Parsed& p, Value) { return flag(p.options.json); }},
-    {"hosts", 'H', "FILE", "workers and servers on these hosts instead, started by dtlaunch; "
-                           "words after -- are more of its options",
-     For::kStart, [](Parsed& p, Value v) -> Result<void> { p.options.hosts = v; return {}; }},
-    {"help", 'h', "", "this",
-     For::kAll, [](Parsed& p, Value) -> Result<void> { p.wish = Wish::kHelp; return {}; }},
-};
-// clang-format on
+/// A job gets these, and not its workers.
+FlagGroup process_flags(KvOptions& o) {
+  // clang-format off
+  return {"By which processes", {
+      {.name = "workers", .letter = 'w', .value = "N", .to = &o.workers, .least = 1,
+       .most = kMostWorkers, .help = "worker processes ({})"},
+      {.name = "servers", .letter = 's', .value = "N", .to = &o.servers, .least = 1,
+       .most = kMostServers, .help = "server processes ({})"},
+      {.name = "hosts", .letter = 'H', .value = "FILE", .to = &o.hosts,
+       .help = "workers and servers on these hosts instead, started by dtlaunch; words after -- "
+           "are more of its options",
+       .manual = "Workers and servers on these hosts, as dtlaunch -H takes them. Words after "
+           "`--` are more options for dtlaunch."},
+      {.name = "help", .letter = 'h', .help = "this",
+       .manual = "Show the options."},
+  }};
+  // clang-format on
+}
 
-const Option* find(const std::string& name) {
-  const auto same = [&](const Option& o) {
-    return name == fmt::format("--{}", o.name) ||
-           (o.letter && name == fmt::format("-{}", o.letter));
-  };
-  const auto it = std::ranges::find_if(kOptions, same);
-  return it == kOptions.end() ? nullptr : &*it;
+FlagGroup machine_flags(KvOptions& o) {
+  // clang-format off
+  return {"On this machine, not with -H", {
+      {.name = "loops", .value = "N", .to = &o.loops, .least = 1, .most = 64,
+       .help = "event loops of a server (one per core, at most 8)"},
+      {.name = "device", .value = "cuda:N[,cuda:N]",
+       .to = Reader([&o](Value v) { return devices(v, o.devices); }),
+       .help = "workers' gradients and results are in the memory of these CUDA devices, in turn, "
+           "and the type is dist_device_sync",
+       .manual = "Gradients and results of the workers are in the memory of these CUDA devices, "
+           "the first worker's of the first device and so on in turn; the type is then "
+           "dist_device_sync. Values are checked by copying them."},
+      {.name = "server-device", .value = "cuda:N",
+       .to = Reader([&o](Value v) { return server_device(v, o.server_device); }),
+       .help = "servers keep their values on this CUDA device and compute there"},
+      {.name = "colocated", .to = &o.is_colocated,
+       .help = "as many servers as workers, and each worker as if alone on a machine with one",
+       .manual = "As many servers as workers, and each worker as if alone on a machine with one "
+           "of them: that one by shared memory, the others by TCP. Compare with raw-colocated."},
+      {.name = "peer", .value = "PEER[,PEER]",
+       .to = Reader([&o](Value v) { return peers(v, o.peers); }),
+       .help = "measure these in turn with the kvstore, and print the ratio (below)",
+       .manual = "Measure these in turn with the kvstore. See `PEERS`."},
+      {.name = "pairs", .value = "N", .to = &o.repetitions, .least = 1, .most = 1000,
+       .help = "with --peer: repetitions of each, interleaved (7)"},
+      {.name = "scaling", .to = &o.is_scaling,
+       .help = "1 to 16 workers and 1 to 8 servers instead: a line for each, and how even "
+           "servers are loaded",
+       .manual = "1 to 16 workers and 1 to 8 servers instead: a line for each, with what a "
+           "gigabyte costs, how even the servers are loaded and how many of their loops did work."},
+      {.name = "soak", .value = "ROUNDS", .to = &o.soak_rounds, .least = 100,
+       .most = 4'000'000'000,
+       .help = "so many rounds of chunks, and not their time but every process's memory, "
+           "descriptors and mappings: fails if they grow",
+       .manual = "So many rounds of chunks, and not their time but the memory, descriptors, "
+           "mappings and threads of every process: fails if they grow."},
+      {.name = "growth", .value = "BYTES",
+       .to = Reader([&o](Value v) { return bytes(v, o.soak_growth); }),
+       .help = "with --soak: what a process's memory may grow by after the first tenth (1M)",
+       .manual = "With --soak: what the memory of a process may grow by after the first tenth "
+           "(1M)."},
+  }};
+  // clang-format on
+}
+
+constexpr const char* kUsage =
+    R"(usage: dtbench kv [OPTION]...
+
+Measures the kvstore: worker and server processes on this machine, or with -H on others, one
+operation over a whole list of tensors at a time, the way a training step exchanges its gradients.
+The results are checked.
+)";
+
+/// Behind the options: peers, what is printed, examples.
+std::string explanations() {
+  std::string text = "\nPeers:\n";
+  for (const auto& peer : known_peers()) text += fmt::format("  {:<12} {}\n", peer.name, peer.help);
+  return text + R"(
+What is printed, per contender:
+  ms          time of one operation, of the slowest worker; median, least and most over repetitions
+  GB/s        bytes of the list / median time, per worker and direction (GB = 10^9): higher is better
+  CPU s/GB    processor seconds of all processes per GB of payload per worker: lower is better
+  p50 ...     percentiles of the time of single operations, of all workers
+  bad         wrong elements found: anything but 0 is an error
+  ops/s       operations of one worker in a second
+  ratio       kvstore / peer, median over pairs that ran one after the other: below 1 is better
+
+Examples:
+  dtbench kv                                         ResNet-50, 2 workers, 1 server
+  dtbench kv --transport tcp --peer raw --pairs 9    how far from what the kernel allows
+  dtbench kv -s 2 --peer raw-shm,mpi-shm             inside a machine
+  dtbench kv --colocated --peer raw-colocated,gloo,mpi
+  dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
+  dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
+  dtbench kv --deterministic --peer plain            what an option costs: the ratio
+  dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
+  dtbench kv --device cuda:0 --server-device cuda:0 --peer copies,cpu
+  dtbench kv --scaling --transport tcp               CPU per gigabyte is to stay level
+  dtbench kv --sizes 1K --soak 10000000              does anything leak?
+  dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster
+
+Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage, 77 there is no such CUDA device.
+)";
+}
+
+/// The options that a job's workers are to have.
+io::Words words_for_job(const FlagGroup& group, const io::Given& given) {
+  io::Words all;
+  for (const io::Flag& flag : group.flags) {
+    const auto found = given.values.find(flag.name);
+    if (found == given.values.end()) continue;
+    for (const std::string& value : found->second)
+      all.push_back(*flag.value ? fmt::format("--{}={}", flag.name, value)
+                                : fmt::format("--{}", flag.name));
+  }
+  return all;
+}
+
+/// One of the group's that was given; null: none was.
+const char* given_of(const FlagGroup& group, const io::Given& given) {
+  for (const io::Flag& flag : group.flags)
+    if (given.has(flag.name)) return flag.name;
+  return nullptr;
+}
+
+tl::unexpected<Error> not_of_a_job(const char* name) {
+  return fail(ErrorKind::kInvalid, "--{} is for processes of this machine, not for a job's", name);
 }
 
 /// Checks of several options together.
@@ -344,95 +422,29 @@ const char* to_string(kv::Transport transport) {
   return "";
 }
 
-Result<Parsed> parse_kv(const std::vector<std::string>& words, bool in_job) {
+Result<Parsed> parse_kv(const io::Words& words, bool in_job) {
   Parsed parsed;
-  std::string local;  // an option that does not apply to a job
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--") {
-      parsed.options.launch_words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                                         words.end());
-      break;
-    }
-    std::string name = words[i];
-    std::string value;
-    const auto equals = name.find('=');
-    const bool joined = name.starts_with("--") && equals != std::string::npos;
-    if (joined) {
-      value = name.substr(equals + 1);
-      name.resize(equals);
-    }
-    const bool attached = name.size() > 2 && name[0] == '-' && name[1] != '-';
-    if (attached) {  // -w2
-      value = name.substr(2);
-      name.resize(2);
-    }
-    const Option* option = find(name);
-    if (!option) return fail(ErrorKind::kInvalid, "unknown option {}", words[i]);
-    const bool takes_value = *option->shown != '\0';
-    if (!takes_value && (joined || attached))
-      return fail(ErrorKind::kInvalid, "{} takes no value", name);
-    if (takes_value && !joined && !attached) {
-      if (++i == words.size()) return fail(ErrorKind::kInvalid, "{} needs a value", name);
-      value = words[i];
-    }
-    if (auto taken = option->take(parsed, value); !taken)
-      return tl::unexpected(taken.error().at(name));
-    if (option->where == For::kMachine || (in_job && option->where == For::kStart)) local = name;
-    if (option->where == For::kAll)
-      parsed.options.job_words.push_back(
-          fmt::format("--{}{}", option->name, takes_value ? "=" + value : ""));
-  }
-  if (!local.empty() && (in_job || !parsed.options.hosts.empty()))
-    return fail(ErrorKind::kInvalid, "{} is for processes of this machine, not for a job's", local);
-  if (parsed.options.hosts.empty() && !parsed.options.launch_words.empty())
+  KvOptions& options = parsed.options;
+  const io::Flags flags = {measured_flags(options), process_flags(options), machine_flags(options)};
+  const io::Program program{.name = "dtbench kv",
+                            .version = "",
+                            .usage = kUsage,
+                            .more = explanations(),
+                            .free = io::Free::kAfterDashes};
+  const auto given = io::parse(program, flags, words);
+  if (!given) return tl::unexpected(given.error());
+  parsed.answer = io::answer(program, flags, *given);
+  if (parsed.answer) return parsed;
+  options.launch_words = given->words;
+  options.job_words = words_for_job(flags[0], *given);
+  if (in_job || !options.hosts.empty())
+    if (const char* local = given_of(flags[2], *given)) return not_of_a_job(local);
+  if (in_job)
+    if (const char* local = given_of(flags[1], *given)) return not_of_a_job(local);
+  if (options.hosts.empty() && !options.launch_words.empty())
     return fail(ErrorKind::kInvalid, "--: options of dtlaunch need -H");
-  if (auto good = complete(parsed.options); !good) return tl::unexpected(good.error());
+  if (auto good = complete(options); !good) return tl::unexpected(good.error());
   return parsed;
-}
-
-std::string kv_help() {
-  std::string text =
-      R"(usage: dtbench kv [OPTION]...
-
-Measures the kvstore: worker and server processes on this machine, or with -H on others, one
-operation over a whole list of tensors at a time, the way a training step exchanges its gradients.
-The results are checked.
-
-)";
-  for (const auto& option : kOptions) {
-    const std::string letter = option.letter ? fmt::format("-{}, ", option.letter) : "    ";
-    const std::string name = fmt::format("{}--{} {}", letter, option.name, option.shown);
-    text += fmt::format("  {:<28} {}\n", name, option.help);
-  }
-  text += "\nPeers:\n";
-  for (const auto& peer : known_peers()) text += fmt::format("  {:<12} {}\n", peer.name, peer.help);
-  text += R"(
-What is printed, per contender:
-  ms          time of one operation, of the slowest worker; median, least and most over repetitions
-  GB/s        bytes of the list / median time, per worker and direction (GB = 10^9): higher is better
-  CPU s/GB    processor seconds of all processes per GB of payload per worker: lower is better
-  p50 ...     percentiles of the time of single operations, of all workers
-  bad         wrong elements found: anything but 0 is an error
-  ops/s       operations of one worker in a second
-  ratio       kvstore / peer, median over pairs that ran one after the other: below 1 is better
-
-Examples:
-  dtbench kv                                         ResNet-50, 2 workers, 1 server
-  dtbench kv --transport tcp --peer raw --pairs 9    how far from what the kernel allows
-  dtbench kv -s 2 --peer raw-shm,mpi-shm             inside a machine
-  dtbench kv --colocated --peer raw-colocated,gloo,mpi
-  dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
-  dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
-  dtbench kv --deterministic --peer plain            what an option costs: the ratio
-  dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
-  dtbench kv --device cuda:0 --server-device cuda:0 --peer copies,cpu
-  dtbench kv --scaling --transport tcp               CPU per gigabyte is to stay level
-  dtbench kv --sizes 1K --soak 10000000              does anything leak?
-  dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster
-
-Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage, 77 there is no such CUDA device.
-)";
-  return text;
 }
 
 }  // namespace dt::bench

@@ -8,6 +8,7 @@
 
 #include "core/base/result.h"
 #include "core/base/time.h"
+#include "io/flags.h"
 #include "kvstore/bench/tensor_list.h"
 #include "kvstore/compute/compression.h"
 #include "kvstore/worker/client.h"
@@ -68,14 +69,12 @@ struct KvOptions {
   }
 };
 
-enum class Wish { kRun, kHelp };
 struct Parsed {
-  Wish wish = Wish::kRun;
+  std::optional<std::string> answer;  ///< What --help or --manual print: that is all.
   KvOptions options;
 };
 
 /// The words after `dtbench kv`; `in_job`: this is a worker of a job. The error names the option.
-[[nodiscard]] Result<Parsed> parse_kv(const std::vector<std::string>& words, bool in_job);
-[[nodiscard]] std::string kv_help();
+[[nodiscard]] Result<Parsed> parse_kv(const io::Words& words, bool in_job);
 
 }  // namespace dt::bench

@@ -13,13 +13,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/base/number.h"
-#include "core/base/time.h"
 #include "core/base/version.h"
 #include "io/fd.h"
+#include "io/flags.h"
 #include "kvstore/gpucheck/gpu_check.h"
 
 namespace {
@@ -30,51 +31,68 @@ using dt::kv::GpuVerdict;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kHelp = R"(dtgpucheck: whether the GPUs of this host are fit for work.
+constexpr const char* kUsage = R"(dtgpucheck: whether the GPUs of this host are fit for work.
 What the driver says of them, a matrix product with a known result and a copy on each, and a sum over all of
 them (NCCL). Prints a line a GPU; the first thing that is wrong, in one sentence, to stderr.
 
   dtgpucheck [OPTIONS]
-
-  --gpus LIST        these only, as CUDA counts what CUDA_VISIBLE_DEVICES leaves: 0,1 (all)
-  --count N          so many there must be
-  --timeout SECONDS  of each part (30)
-  --json             one JSON object to stdout instead of lines
-  --version
-  --help
-
+)";
+constexpr const char* kExitCodes = R"(
 Exit codes: 0 all is well, 2 wrong usage, 3 a GPU is missing or unwell, 4 a part did not end in its time,
 5 the GPUs cannot exchange arrays, 77 no GPU that could be used.
 )";
 
 struct CommandLine {
-  GpuCheckOptions check;
+  std::vector<int> gpus;
+  std::optional<std::uint32_t> count;
+  dt::Duration timeout = GpuCheckOptions().deadline;
   bool as_json = false;
+
+  [[nodiscard]] GpuCheckOptions check() const {
+    GpuCheckOptions options;
+    options.devices = gpus;
+    if (count) options.count = static_cast<int>(*count);
+    options.deadline = std::chrono::duration_cast<std::chrono::milliseconds>(timeout);
+    return options;
+  }
 };
 
-int usage(const std::string& why) {
-  std::fprintf(stderr, "dtgpucheck: %s (see dtgpucheck --help)\n", why.c_str());
-  return static_cast<int>(GpuVerdict::kUsage);
-}
-
-template <class Number>
-bool parse(std::string_view text, Number least, Number most, Number& into) {
-  const auto number = dt::parse_number<Number>(text);
-  if (!number || *number < least || *number > most) return false;
-  into = *number;
-  return true;
-}
-
-bool parse_list(std::string_view text, std::vector<int>& into) {
+dt::Result<void> read_list(std::string_view text, std::vector<int>& into) {
   for (;;) {
     const std::size_t comma = text.find(',');
-    int number = 0;
-    if (!parse(text.substr(0, comma), 0, 1023, number)) return false;
-    if (std::find(into.begin(), into.end(), number) != into.end()) return false;
-    into.push_back(number);
-    if (comma == std::string_view::npos) return true;
+    const auto number = dt::parse_number<int>(text.substr(0, comma));
+    if (!number || *number < 0 || *number > 1023 ||
+        std::find(into.begin(), into.end(), *number) != into.end())
+      return dt::fail(dt::ErrorKind::kInvalid, "different numbers with commas were expected");
+    into.push_back(*number);
+    if (comma == std::string_view::npos) return {};
     text.remove_prefix(comma + 1);
   }
+}
+
+dt::io::Flags flags_of(CommandLine& line) {
+  const auto read_gpus = [&line](const std::string& text) { return read_list(text, line.gpus); };
+  // clang-format off
+  return {{"Options", {
+      {.name = "gpus", .value = "LIST", .to = dt::io::Reader(read_gpus),
+       .help = "these only, as CUDA counts what CUDA_VISIBLE_DEVICES leaves: 0,1 (all)",
+       .manual = "Only these, as CUDA counts, by place on the bus, those that "
+           "`CUDA_VISIBLE_DEVICES` leaves: 0,1."},
+      {.name = "count", .value = "N", .to = &line.count, .most = 1024,
+       .help = "so many there must be",
+       .manual = "There must be so many: a GPU that has fallen off the bus is often just not "
+           "there."},
+      {.name = "timeout", .value = "TIME", .to = &line.timeout, .most = 3600,
+       .help = "of each part ({})",
+       .manual = "Of each part ({}). A part that has not ended by then, and 2 s more, is given "
+           "up: what hangs is left behind and nobody waits for it."},
+      {.name = "json", .to = &line.as_json, .help = "one JSON object to stdout instead of lines",
+       .manual = "One object: exit_code, why, gpus (gpu, name, teraflops, copy_gb_s), ring_gb_s, "
+           "ring_skipped."},
+      {.name = "version", .help = "show the version"},
+      {.name = "help", .help = "show this"},
+  }}};
+  // clang-format on
 }
 
 bool write_line(int fd, const json& object) {
@@ -168,16 +186,21 @@ void print(const json& found) {
   if (!why.empty()) std::fprintf(stderr, "dtgpucheck: %s\n", why.c_str());
 }
 
+int no_check(const char* why) {
+  std::fprintf(stderr, "dtgpucheck: %s\n", why);
+  return static_cast<int>(GpuVerdict::kUsage);
+}
+
 int check(const CommandLine& line) {
   int ends[2];
-  if (::pipe(ends) != 0) return usage("no pipe");
+  if (::pipe(ends) != 0) return no_check("no pipe");
   const dt::io::Fd read_end(ends[0]);
   dt::io::Fd write_end(ends[1]);
   const pid_t child = ::fork();
-  if (child < 0) return usage("no process");
-  if (child == 0) check_and_tell(line.check, write_end.get());
+  if (child < 0) return no_check("no process");
+  if (child == 0) check_and_tell(line.check(), write_end.get());
   write_end.reset();
-  const json found = hear(child, read_end.get(), line.check.deadline);
+  const json found = hear(child, read_end.get(), line.check().deadline);
   ::kill(child, SIGKILL);  // it may never end, so it is not waited for
   if (line.as_json)
     std::printf("%s\n", found.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
@@ -190,31 +213,14 @@ int check(const CommandLine& line) {
 
 int main(int argc, char** argv) {
   CommandLine line;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const std::string_view value = i + 1 < argc ? argv[i + 1] : "";
-    if (word == "--version") return std::fputs(dt::version_text("dtgpucheck").c_str(), stdout) < 0;
-    if (word == "--help") return std::fputs(kHelp, stdout) < 0;
-    if (word == "--json") {
-      line.as_json = true;
-      continue;
-    }
-    ++i;
-    int number = 0;
-    if (word == "--gpus" && parse_list(value, line.check.devices)) continue;
-    if (word == "--count" && parse(value, 0, 1024, number)) {
-      line.check.count = number;
-      continue;
-    }
-    if (word == "--timeout" && parse(value, 1, 3600, number)) {
-      line.check.deadline = std::chrono::seconds(number);
-      continue;
-    }
-    if (word == "--gpus" || word == "--count" || word == "--timeout")
-      return usage(fmt::format("{} needs {}, not '{}'", word,
-                               word == "--gpus" ? "different numbers with commas" : "a number",
-                               value));
-    return usage(fmt::format("unknown word '{}'", word));
-  }
+  const dt::io::Flags flags = flags_of(line);
+  const dt::io::Program program{.name = "dtgpucheck",
+                                .version = dt::version_text("dtgpucheck"),
+                                .usage = kUsage,
+                                .more = kExitCodes};
+  const auto given = dt::io::parse(program, flags, {argv + 1, argv + argc});
+  if (!given) return dt::io::refuse(program, given.error());
+  if (const auto text = dt::io::answer(program, flags, *given))
+    return std::fputs(text->c_str(), stdout) < 0;
   return check(line);
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/base/number.h"
+#include "io/flags.h"
 #include "kvstore/link/handshake.h"
 
 namespace dt::kv {
@@ -32,21 +33,23 @@ class Variables {
       if (required) wrong(name, "is not set");
       return;
     }
-    const auto found = parse_number<Number>(value);
-    if (found)
-      out = *found;
-    else
-      wrong(name, "is not a number in range");
-  }
-  void flag(const char* name, bool& out) {
-    unsigned value = 0;
-    number(name, value, false);
-    out = value != 0;
+    const auto read = parse_number<Number>(value);
+    if (!read) return wrong(name, "is not a number in range");
+    out = *read;
   }
   void seconds(const char* name, Duration& out) {
     double value = -1;
     number(name, value, false);
     if (value >= 0 && value < 1e9) out = from_seconds(value);
+  }
+  /// Those that dtlaunch has options of the same meaning for.
+  void options(io::DataOptions& data) {
+    for (const io::Flag& flag : io::data_flags(data).flags) {
+      const char* value = flag.variable ? std::getenv(flag.variable) : nullptr;
+      if (!value || !*value) continue;
+      if (const auto good = io::read_shown(flag, value); !good)
+        wrong(flag.variable, fmt::format("is {}: {}", value, good.error().message));
+    }
   }
   void wrong(const char* name, std::string_view what) {
     if (!error_)
@@ -98,21 +101,15 @@ Result<JobEnvironment> read_environment(Role role) {
   else
     variables.wrong("DT_SECRET", "is not 64 hexadecimal digits");
   variables.seconds("DT_START_TIMEOUT", env.start_timeout);
-  std::uint32_t busy_poll_us = 0;
-  variables.number("DT_BUSY_POLL_US", busy_poll_us, false);
-  env.busy_poll = std::chrono::microseconds(busy_poll_us);
+  variables.options(env.data);
   if (role == Role::kServer) {
-    variables.flag("DT_DETERMINISTIC", env.deterministic);
-    variables.flag("DT_REFUSE_NONFINITE", env.refuse_nonfinite);
     variables.number("DT_SERVER_ID", env.id, true);
     env.server_index = env.id;
     variables.number("DT_SERVER_INDEX", env.server_index, false);
-    variables.number("DT_SERVER_PORT", env.server_port, false);
+    variables.number("DT_SERVER_PORT", env.data.server_port, false);
     variables.number("DT_NUM_WORKERS", env.num_workers, false);
     variables.number("DT_MAX_WORKERS", env.max_workers, false);
     env.bind = variables.text("DT_BIND");
-    if (const char* name = std::getenv("DT_INTERFACE")) env.interface = name;
-    if (const char* device = std::getenv("DT_SERVER_DEVICE")) env.device = device;
     variables.number("DT_NUM_SERVERS", env.num_servers, false);
     if (const char* folder = std::getenv("DT_CHECKPOINTS")) env.checkpoints = folder;
     if (const char* folder = std::getenv("DT_RESTORE")) env.restore = folder;
@@ -124,14 +121,8 @@ Result<JobEnvironment> read_environment(Role role) {
     variables.number("DT_NUM_SERVERS", env.num_servers, true);
     variables.number("DT_NEWCOMER", newcomer, false);
     env.newcomer = newcomer != 0;
-    const char* transport = std::getenv("DT_TRANSPORT");
-    const std::string_view name = transport && *transport ? transport : "auto";
-    if (name == "tcp")
-      env.transport = Transport::kTcp;
-    else if (name == "shm")
-      env.transport = Transport::kSharedMemory;
-    else if (name != "auto")
-      variables.wrong("DT_TRANSPORT", "is none of auto, tcp, shm");
+    if (env.data.transport == "tcp") env.transport = Transport::kTcp;
+    if (env.data.transport == "shm") env.transport = Transport::kSharedMemory;
   }
   env.agent.process.role = role;
   env.agent.process.id = env.id;

@@ -7,6 +7,7 @@
 
 #include "core/base/result.h"
 #include "core/protocol/control_messages.h"
+#include "io/job/data_options.h"
 #include "kvstore/link/transport.h"
 
 namespace dt::kv {
@@ -29,17 +30,14 @@ struct JobEnvironment {
   std::uint32_t num_servers = 0;
   std::uint32_t server_index = 0;  ///< Index among the job's servers.
   bool newcomer = false;
-  std::string bind;       ///< Literal address that a server binds and the workers connect to.
-  std::string interface;  ///< If not empty: the address of this interface instead.
-  std::uint16_t server_port = 0;
+  std::string bind;         ///< Literal address that a server binds and the workers connect to.
   std::string checkpoints;  ///< A server's folder for checkpoints; empty: none are written.
   std::string restore;      ///< The folder of the checkpoint a server begins with; empty: none.
   Transport transport = Transport::kAuto;
-  bool deterministic = false;
-  bool refuse_nonfinite = false;
-  std::string device = "cpu";  ///< Input of parse_device.
-  Duration busy_poll{};
+  io::DataOptions data;  ///< Its server_port is this server's own.
   Duration start_timeout = std::chrono::seconds(600);
+
+  [[nodiscard]] Duration busy_poll() const { return std::chrono::microseconds(data.busy_poll_us); }
 };
 
 /// The IPv4 address of a network interface of this machine, else a global IPv6 one.

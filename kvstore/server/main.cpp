@@ -1,7 +1,5 @@
 // dtserver: a kvstore server of a job. Started by the host's agent; everything it needs is in its
-// environment. `--loops N`: event loops (default: one per usable core, at most 8 and at most 4096
-// connections, as every worker has one to each). `--device cpu|auto|cuda:N`: where values are
-// (default: DT_SERVER_DEVICE).
+// environment.
 
 #include <unistd.h>
 
@@ -18,14 +16,13 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
-#include <string_view>
 #include <thread>
 
-#include "core/base/number.h"
 #include "core/base/version.h"
 #include "core/protocol/device_choice.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
+#include "io/flags.h"
 #include "io/log.h"
 #include "io/task_group.h"
 #include "kvstore/compute/cuda/device.h"
@@ -129,8 +126,8 @@ class ServerProcess {
   }
 
   Result<void> start(std::shared_ptr<const kv::Checkpoint> checkpoint, const DeviceChoice& device) {
-    if (!env_.interface.empty()) {
-      auto address = kv::interface_address(env_.interface);
+    if (!env_.data.interface.empty()) {
+      auto address = kv::interface_address(env_.data.interface);
       if (!address) return tl::unexpected(address.error());
       env_.bind = std::move(*address);
     }
@@ -138,12 +135,12 @@ class ServerProcess {
     options.id = ServerId(env_.id);
     options.index = env_.server_index;
     options.bind = env_.bind;
-    options.port = env_.server_port;
+    options.port = env_.data.server_port;
     options.secret = env_.secret;
     options.loops = loops_;
-    options.busy_poll = env_.busy_poll;
-    options.shard.deterministic = env_.deterministic;
-    options.shard.refuse_nonfinite = env_.refuse_nonfinite;
+    options.busy_poll = env_.busy_poll();
+    options.shard.deterministic = env_.data.deterministic;
+    options.shard.refuse_nonfinite = env_.data.refuse_nonfinite;
     options.servers = std::max(1U, env_.num_servers);
     options.checkpoints = env_.checkpoints;
     options.on_saved = [this](Saved saved) {
@@ -179,7 +176,7 @@ class ServerProcess {
       started = start(*checkpoint, *device);
     else if (device)
       give_up(checkpoint.error().message, true);
-    const bool is_replacement = env_.id != env_.server_index && env_.server_port != 0;
+    const bool is_replacement = env_.id != env_.server_index && env_.data.server_port != 0;
     for (int i = 0; i < kPortTries && is_replacement && is_in_use(started); ++i) {
       co_await io::sleep_for(kPortPause);
       started = start(*checkpoint, *device);
@@ -276,56 +273,58 @@ class ServerProcess {
   int exit_code_ = 0;
 };
 
-struct Arguments {
+struct CommandLine {
   std::uint32_t loops = 0;  ///< 0: as many as suit the machine and the job.
   std::string device;       ///< Empty: taken from the environment.
 };
 
-/// None: the arguments are wrong.
-std::optional<Arguments> parse_arguments(int argc, char** argv) {
-  Arguments out;
-  for (int i = 1; i < argc; i += 2) {
-    if (i + 1 == argc) return std::nullopt;
-    const std::string_view name = argv[i];
-    const std::string_view text = argv[i + 1];
-    if (name == "--device") {
-      out.device = text;
-      continue;
-    }
-    const auto loops = parse_number<decltype(out.loops)>(text);
-    if (name != "--loops" || !loops || *loops < 1 || *loops > 1024) return std::nullopt;
-    out.loops = *loops;
-  }
-  return out;
+io::Flags flags_of(CommandLine& line) {
+  // clang-format off
+  return {{"Options", {
+      {.name = "loops", .value = "N", .to = &line.loops, .least = 1, .most = 1024,
+       .help = "event loops; default: one per usable core, at most 8 and so few that workers "
+           "have at most 4096 connections",
+       .manual = "Event loops, each with its own chunks: one per usable core, at most 8, and so "
+           "few that the connections of all workers that may come (--max-workers, else -n) to "
+           "all loops are at most 4096."},
+      {.name = "device", .value = "cpu|auto|cuda:N", .to = &line.device, .check = io::check_device,
+       .help = "where values are; default: the variable DT_SERVER_DEVICE, else cpu",
+       .manual = "Where values, optimizer states and sums are kept and computed, as "
+           "--server-device of `dtlaunch`(1) has it; default: the variable DT_SERVER_DEVICE, "
+           "else cpu."},
+      {.name = "version"},
+      {.name = "help"},
+  }}};
+  // clang-format on
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string_view(argv[1]) == "--version")
-    return std::fputs(version_text("dtserver").c_str(), stdout) < 0;
+  CommandLine line;
+  const io::Flags flags = flags_of(line);
+  const io::Program program{.name = "dtserver",
+                            .version = version_text("dtserver"),
+                            .usage =
+                                "Usage: dtserver [OPTIONS]\n"
+                                "A kvstore server of a job. The host's agent starts it; everything "
+                                "else it needs is in its\n"
+                                "environment.\n"};
+  const auto given = io::parse(program, flags, {argv + 1, argv + argc});
+  if (!given) return io::refuse(program, given.error());
+  if (const auto text = io::answer(program, flags, *given))
+    return std::fputs(text->c_str(), stdout) < 0;
   io::FdLog log(STDERR_FILENO);
-  const auto arguments = parse_arguments(argc, argv);
-  if (!arguments) {
-    log.error(
-        "usage: dtserver [--loops N] [--device cpu|auto|cuda:N]   (started by dtlaunch; N of loops "
-        "from 1 to 1024)");
-    return 2;
-  }
   auto env = kv::read_environment(Role::kServer);
   if (!env) {
     log.error("dtserver: {}", env.error().message);
-    return 2;
+    return kExitUsage;
   }
   const std::uint32_t workers = std::max(env->num_workers, env->max_workers);
   const std::uint32_t loops =
-      arguments->loops > 0 ? arguments->loops : kv::loops_for(workers, kv::usable_cores());
+      line.loops > 0 ? line.loops : kv::loops_for(workers, kv::usable_cores());
   const auto lack = kv::lacking_descriptors(kv::raise_descriptor_limit(), workers, loops);
   if (!lack.empty()) log.warn("server {}: {}", env->id, lack);
-  const auto device = parse_device(arguments->device.empty() ? env->device : arguments->device);
-  if (!device) {
-    log.error("dtserver: {}", device.error().message);
-    return 2;
-  }
+  const auto device = parse_device(line.device.empty() ? env->data.server_device : line.device);
   return ServerProcess(std::move(*env), loops, *device, log).run();
 }

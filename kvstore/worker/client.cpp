@@ -561,7 +561,7 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   options.secret = env->secret;
   options.start_limit = env->start_timeout;
   options.transport = env->transport;
-  options.busy_poll = env->busy_poll;
+  options.busy_poll = env->busy_poll();
   return open_client(std::move(options), make_agent_link(std::move(env->agent)));
 }
 

@@ -106,7 +106,7 @@ class Console {
   /// A supervisor that ends with a reason, such as a stalled volume, is started again as long as
   /// the hosts go on without one.
   io::awaitable<Started> start_again(std::chrono::steady_clock::time_point since) {
-    const auto until = since + from_seconds(spec_.orphan_timeout_s);
+    const auto until = since + spec_.rules.orphan_timeout;
     std::string told;
     for (;;) {
       auto again = co_await SupervisorProcess::start(spec_, SupervisorStart::kResume);
@@ -117,7 +117,7 @@ class Console {
         say(Level::kWarning,
             "The supervisor cannot go on yet: {}; it is tried again as long as the hosts go on "
             "without one ({} s, --orphan-timeout)",
-            again.error().why, spec_.orphan_timeout_s);
+            again.error().why, seconds(spec_.rules.orphan_timeout));
       co_await io::sleep_for(kNextTry);
     }
   }
@@ -193,7 +193,7 @@ class Console {
     if (count == 1)
       say(Level::kWarning,
           "Stopping the job: processes get TERM and up to {} s; Ctrl-C again kills them at once",
-          spec_.stop_timeout_s);
+          seconds(spec_.rules.stop_grace));
     if (count == 2) say(Level::kWarning, "Killing every process of the job");
     if (count >= 3) leave();
     stop_wanted_.cancel();
@@ -249,7 +249,7 @@ class Console {
     say(Level::kError,
         "The supervisor is lost: {}; its log is {}. Hosts stop everything by themselves within "
         "{} s (--orphan-timeout)",
-        why, supervisor_log(spec_), spec_.orphan_timeout_s);
+        why, supervisor_log(spec_), seconds(spec_.rules.orphan_timeout));
     return kExitSupervisorLost;
   }
 

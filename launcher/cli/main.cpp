@@ -22,7 +22,6 @@
 #include "io/job/master_folders.h"
 #include "io/log.h"
 #include "launcher/cli/console.h"
-#include "launcher/cli/option_table.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/resume.h"
 #include "launcher/cli/supervisor_process.h"
@@ -53,6 +52,7 @@ Surroundings surroundings() {
     const char* value = std::getenv(name.c_str());
     return value ? std::optional<std::string>(value) : std::nullopt;
   };
+  around.version = version_text("dtlaunch");
   return around;
 }
 
@@ -269,12 +269,8 @@ int run(const std::vector<std::string>& words) {
   }
   auto options = parse_options(words, surroundings());
   if (!options) return refuse(options.error());
-  if (options->wish == Wish::kHelp) {
-    fmt::print("{}", help());
-    return kExitOk;
-  }
-  if (options->wish == Wish::kVersion) {
-    fmt::print("{}", version_text("dtlaunch"));
+  if (options->answer) {
+    fmt::print("{}", *options->answer);
     return kExitOk;
   }
   if (options->wish == Wish::kResume) return resume(*options);

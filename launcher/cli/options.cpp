@@ -1,107 +1,184 @@
 #include "launcher/cli/options.h"
 
 #include <algorithm>
-#include <boost/program_options/variables_map.hpp>
 #include <cctype>
-#include <cmath>
 
-#include "core/base/number.h"
-#include "core/protocol/device_choice.h"
-#include "launcher/cli/option_scan.h"
+#include "core/protocol/exit_code.h"
+#include "io/job/flags.h"
 
 namespace dt::launcher {
 namespace {
 
-namespace po = boost::program_options;
-
-constexpr std::uint32_t kMostWorkers = 65536;
 constexpr std::size_t kLastPort = 65535;
 /// Few servers carry most models, and each is a host whose loss costs the time since a checkpoint.
 constexpr std::size_t kMostServersByDefault = 64;
-constexpr double kCheckpointInterval_s = 60;
+constexpr const char* kElastic = "elastic-training-enabled";
 
-/// Reads values out of the parsed options; the first mistake is kept and everything after it is
-/// skipped.
-class Values {
+io::FlagGroup size_group(Options& o) {
+  // clang-format off
+  return {"Job", {
+      {.name = "num-workers", .letter = 'n', .value = "N", .to = &o.num_workers, .least = 1,
+       .most = io::kMostWorkers, .help = "workers to start (required)",
+       .manual = "Workers to start; required."},
+      {.name = "num-servers", .letter = 's', .value = "N", .to = &o.num_servers,
+       .most = io::kMostWorkers,
+       .help = "kvstore servers; default: one per host that gets a worker, up to 64; 0: none",
+       .manual = "Servers; by default one for each base host, up to 64; 0 for none."},
+      {.name = "hostfile", .letter = 'H', .value = "FILE", .to = &o.hostfile,
+       .help = "hosts, one per line: [user@]host[:port] [slots=N]",
+       .manual = "Hosts, see `FILES`."},
+      {.name = "launcher", .value = "ssh|local", .to = io::one_of(o.launcher, {"ssh", "local"}),
+       .help = "default: ssh with -H, else local (this machine, no ssh)",
+       .manual = "By default ssh with -H, else local."},
+  }};
+  // clang-format on
+}
+
+io::FlagGroup env_group(Options& o) {
+  // clang-format off
+  return {"Data and environment", {
+      {.name = "env", .value = "NAME[=VALUE]", .to = &o.env,
+       .help = "give every process this variable; NAME alone: with its value here",
+       .manual = "Give every process this variable; without a value: with the one it has here. "
+           "May be repeated."},
+      {.name = "env-server", .value = "NAME[=VALUE]", .to = &o.env_server,
+       .help = "the same for servers",
+       .manual = "The same for servers only."},
+      {.name = "env-worker", .value = "NAME[=VALUE]", .to = &o.env_worker,
+       .help = "the same for workers",
+       .manual = "The same for workers only."},
+  }};
+  // clang-format on
+}
+
+io::FlagGroup resume_group(Options& o) {
+  // clang-format off
+  return {"Job", {
+      {.name = "resume", .value = "DIR", .to = &o.resume,
+       .help = "go on with the last job of this job folder: with its processes where they live, "
+           "else from its newest checkpoint; no command and no other options",
+       .manual = "Go on with the last job of this job folder, as it was started: no command and "
+           "no other options. Where its processes live and its journal is on this machine they "
+           "are taken over, and nothing restarts. Else, also on another master (see "
+           "--take-over), it begins anew with its newest checkpoint: the workers of the launch, "
+           "the weights, the optimizer's state and the epoch. Workers that the last accepted "
+           "host_worker had added are lines of the new one: they join at an epoch's start, as "
+           "they did before. Every checksum of a checkpoint is compared before anything is "
+           "started; one that is damaged is passed over for the one before it."},
+      {.name = "take-over", .to = &o.take_over,
+       .help = "with --resume: the machine whose dtlaunch ran it is surely gone, whatever the "
+           "folder's lock says",
+       .manual = "With --resume: go on although the folder's lock names a supervisor of which "
+           "this machine can see nothing. Only for a master that is surely gone: what lives of "
+           "its job is stopped first, on every host that the journal's copy on the volume knows "
+           "and this machine reaches, and agents there obey nobody of an earlier term any more; "
+           "others stop by themselves after --orphan-timeout. Should the old supervisor live "
+           "after all and see the folder, it notices within 2 s, stops everything of its own and "
+           "touches no file any more; the new one waits 4 s for that. A job that lives on this "
+           "machine is never taken over so."},
+      {.name = "again", .to = &o.again,
+       .help = "with --resume: also a job that has finished, from its newest checkpoint",
+       .manual = "With --resume: also a job that has finished, from its newest checkpoint. "
+           "Without it nothing is done, and the exit status is 0."},
+      {.name = "env-file", .value = "FILE", .to = &o.env_file,
+       .help = "with --resume on another machine: values of the job's --env names, a NAME=VALUE "
+           "per line; the others are taken from the environment",
+       .manual = "With --resume: the job folder has the names of --env, and not their values, "
+           "which lie beside the journal. On another machine a value is taken from this file, a "
+           "NAME=VALUE per line, or else from the environment. Where one is missing, all that "
+           "are missing are named, and nothing is started."},
+      {.name = "dry-run", .to = &o.dry_run, .help = "show who would run where, and start nothing"},
+  }};
+  // clang-format on
+}
+
+io::FlagGroup last_group() {
+  // clang-format off
+  return {"Output", {
+      {.name = "version", .help = "show the version"},
+      {.name = "help", .letter = 'h', .help = "show this"},
+  }};
+  // clang-format on
+}
+
+io::Flags flags_of(Options& o) {
+  io::Flags all = {size_group(o), env_group(o)};
+  for (io::FlagGroup& group : io::job_flags(o.spec)) all.push_back(std::move(group));
+  all.push_back(resume_group(o));
+  all.push_back(last_group());
+  return all;
+}
+
+const char* const kUsage =
+    "Usage: dtlaunch -n N [options] command [arguments]\n"
+    "Runs command as N workers on this machine or, with -H, on hosts over ssh, beside the\n"
+    "kvstore servers they exchange gradients through. Everything from the command's first\n"
+    "word on belongs to the command; \"--\" ends the options.\n\n"
+    "What the command must be:\n"
+    "  to join and leave while it trains   a program that trains through the kvstore and "
+    "says\n"
+    "                                      where its epochs begin (dttrain, or yours with\n"
+    "                                      dtkv_epoch_boundary), with\n"
+    "                                      --elastic-training-enabled\n"
+    "  to be started, watched and stopped  any other one; it finds RANK, WORLD_SIZE,\n"
+    "                                      MASTER_ADDR and MASTER_PORT in its environment "
+    "(man\n"
+    "                                      dtlaunch), and -s 0 leaves the servers out\n\n"
+    "Examples:\n"
+    "  dtlaunch -n 2 dttrain                              two workers on this machine\n"
+    "  dtlaunch -n 2 -s 0 python3 ddp.py                  the same of a torch.distributed "
+    "script\n"
+    "  dtlaunch -n 2 -H hosts --elastic-training-enabled dttrain --network lenet\n"
+    "  echo 10.0.1.9 >> host_worker                       one more, from the next epoch on\n"
+    "  dtctl status                                       how the job in this folder is "
+    "doing\n";
+
+std::string exit_codes() {
+  return "\nCtrl-C stops the job; a second Ctrl-C kills it at once; a third leaves without "
+         "waiting.\n"
+         "\nExit codes:\n"
+         "  0     every worker of the last view ended well (with --detach: the supervisor is "
+         "ready)\n" +
+         fmt::format(
+             "  {:<5} wrong option or file, nothing was started\n"
+             "  {:<5} a base host could not be reached or prepared\n"
+             "  {:<5} a base worker did not reach its first epoch in time\n"
+             "  {:<5} a kvstore server was lost and there was no checkpoint to go back to\n"
+             "  {:<5} a job is running in this folder already\n"
+             "  {:<5} the supervisor died and could not be restarted\n"
+             "  {:<5} restart after restart and no epoch completed: do not requeue\n"
+             "  {:<5} fewer workers than --min-workers for too long\n"
+             "  {:<5} a server lacks the device that --server-device asks for\n"
+             "  {:<5} the command could not be executed\n"
+             "  {:<5} stopped by Ctrl-C, TERM or dtctl stop\n",
+             static_cast<int>(kExitUsage), static_cast<int>(kExitUnreachable),
+             static_cast<int>(kExitStartTimeout), static_cast<int>(kExitServerLost),
+             static_cast<int>(kExitJobRunning), static_cast<int>(kExitSupervisorLost),
+             static_cast<int>(kExitNoProgress), static_cast<int>(kExitTooFewWorkers),
+             static_cast<int>(kExitNoServerDevice), static_cast<int>(kExitCommandFailed),
+             static_cast<int>(kExitInterrupted)) +
+         "  else  the first failing worker's exit code, or 128 + the signal that killed it\n";
+}
+
+io::Program program(std::string version) {
+  return {.name = "dtlaunch",
+          .version = std::move(version),
+          .usage = kUsage,
+          .more = exit_codes(),
+          .free = io::Free::kCommand};
+}
+
+/// The first mistake.
+class Mistake {
  public:
-  explicit Values(const po::variables_map& map) : map_(map) {}
-
-  [[nodiscard]] bool has(const char* name) const { return map_.count(name) > 0; }
-  [[nodiscard]] bool flag(const char* name) const { return map_[name].as<bool>(); }
-  [[nodiscard]] Words list(const char* name) const {
-    return has(name) ? map_[name].as<Words>() : Words();
+  template <class... Args>
+  void refuse(fmt::format_string<Args...> format, Args&&... args) {
+    if (!error_)
+      error_ = Error{ErrorKind::kInvalid, fmt::format(format, std::forward<Args>(args)...)};
   }
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
 
-  template <class... Args>
-  void refuse(fmt::format_string<Args...> format, Args&&... args) {
-    if (error_) return;
-    error_ = Error{ErrorKind::kInvalid, fmt::format(format, std::forward<Args>(args)...)};
-  }
-
-  void text(const char* name, std::string& into) {
-    if (!has(name)) return;
-    into = map_[name].as<std::string>();
-    if (into.empty()) refuse("--{} is empty", name);
-  }
-
-  template <std::unsigned_integral T>
-  void number(const char* name, T& into, std::uint64_t least, std::uint64_t most) {
-    if (!has(name)) return;
-    const auto& shown = map_[name].as<std::string>();
-    const auto value = parse_number<std::uint64_t>(shown);
-    if (!value || *value < least || *value > most)
-      return refuse("--{} {}: a number {} to {} was expected", name, shown, least, most);
-    into = static_cast<T>(*value);
-  }
-
-  /// Seconds, or a number with ms, s, m or h.
-  void time(const char* name, double& into) {
-    if (!has(name)) return;
-    constexpr double kLongest = 49.0 * 24 * 3600;  // in milliseconds it fits into 32 bits
-    const auto& shown = map_[name].as<std::string>();
-    std::string_view unit = shown;
-    const auto number = take_number<double>(unit);
-    const double scale = unit.empty() || unit == "s" ? 1
-                         : unit == "ms"              ? 1e-3
-                         : unit == "m"               ? 60
-                         : unit == "h"               ? 3600
-                                                     : 0;
-    const double value = number.value_or(0) * scale;
-    if (std::isfinite(value) && value > kLongest)
-      return refuse("--{} {}: at most 1176h (49 days) were expected", name, shown);
-    if (!std::isfinite(value) || !(value > 0))
-      return refuse("--{} {}: a time was expected, such as 30, 500ms, 10m or 2h", name, shown);
-    into = value;
-  }
-
-  /// Bytes, or a number with k, M, G or T (of 1024).
-  void size(const char* name, std::uint64_t& into) {
-    if (!has(name)) return;
-    const auto& shown = map_[name].as<std::string>();
-    std::string_view unit = shown;
-    const auto value = take_number<std::uint64_t>(unit);
-    constexpr std::string_view kUnits = "kMGT";
-    const std::size_t which = unit.size() == 1 ? kUnits.find(unit[0]) : std::string_view::npos;
-    const std::size_t shift = unit.empty() ? 0 : 10 * (which + 1);
-    if (!value || (!unit.empty() && which == std::string_view::npos) ||
-        (*value << shift) >> shift != *value)
-      return refuse("--{} {}: a size was expected, such as 500M or 2G", name, shown);
-    into = *value << shift;
-  }
-
-  /// One of the words, whose index is returned; `otherwise` when the option is not given.
-  std::size_t choice(const char* name, const Words& words, std::size_t otherwise) {
-    if (!has(name)) return otherwise;
-    const auto& shown = map_[name].as<std::string>();
-    const auto found = std::find(words.begin(), words.end(), shown);
-    if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
-    refuse("--{} {}: one of {} was expected", name, shown, fmt::join(words, ", "));
-    return otherwise;
-  }
-
  private:
-  const po::variables_map& map_;
   std::optional<Error> error_;
 };
 
@@ -113,208 +190,141 @@ bool is_variable_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), good);
 }
 
-std::vector<std::pair<std::string, std::string>> variables(Values& values, const char* option,
+std::vector<std::pair<std::string, std::string>> variables(Mistake& mistake, const char* option,
+                                                           const io::Words& words,
                                                            const Surroundings& around) {
   std::vector<std::pair<std::string, std::string>> all;
-  for (const std::string& word : values.list(option)) {
+  for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     if (!is_variable_name(name)) {
-      values.refuse("--{} {}: NAME or NAME=VALUE was expected", option, word);
+      mistake.refuse("--{} {}: NAME or NAME=VALUE was expected", option, word);
     } else if (name.starts_with("DT_")) {
-      values.refuse("--{} {}: names that begin with DT_ are dtlaunch's own", option, name);
+      mistake.refuse("--{} {}: names that begin with DT_ are dtlaunch's own", option, name);
     } else if (equals != std::string::npos) {
       all.emplace_back(name, word.substr(equals + 1));
     } else if (auto value = around.variable(name)) {
       all.emplace_back(name, std::move(*value));
     } else {
-      values.refuse("--{} {}: {} is not set here; write {}=VALUE", option, name, name, name);
+      mistake.refuse("--{} {}: {} is not set here; write {}=VALUE", option, name, name, name);
     }
   }
   return all;
 }
 
-void read_ssh(Values& values, const Surroundings& around, io::SshOptions& ssh) {
-  values.number("ssh-port", ssh.port, 1, 65535);
-  values.text("ssh-user", ssh.user);
-  ssh.identities = values.list("ssh-identity");
+void complete_ssh(io::SshOptions& ssh, const Surroundings& around) {
   // A shell leaves the ~ of --option=~/file alone; who reads the file expands it.
   const auto from_here = [&around](std::string& file) {
     if (!file.starts_with('/') && !file.starts_with("~/")) file = around.cwd + "/" + file;
   };
   for (auto& file : ssh.identities) from_here(file);
-  values.text("ssh-config", ssh.config_file);
   if (!ssh.config_file.empty() && ssh.config_file != "none") from_here(ssh.config_file);
-  constexpr io::HostKeyPolicy kPolicies[] = {io::HostKeyPolicy::kStrict,
-                                             io::HostKeyPolicy::kAcceptNew, io::HostKeyPolicy::kOff,
-                                             io::HostKeyPolicy::kFromConfig};
-  ssh.known_hosts =
-      kPolicies[values.choice("ssh-known-hosts", {"strict", "accept-new", "off", "config"}, 3)];
-  ssh.forward_agent = values.flag("forward-agent");
-  values.time("ssh-connect-timeout", ssh.connect_timeout_s);
 }
 
-/// Of the number of workers while the job runs.
-void read_limits(Values& values, Options& options) {
+/// The number of workers while the job runs.
+void check_limits(Mistake& mistake, const Options& options, const io::Given& given) {
+  const WorkerLimits& limits = options.spec.rules.limits;
+  if (limits.most != 0 && limits.least > limits.most)
+    mistake.refuse("--min-workers {} is more than --max-workers {}", limits.least, limits.most);
+  if (limits.least > options.num_workers)
+    mistake.refuse("--min-workers {}: the job starts with -n {}; give that many or fewer",
+                   limits.least, options.num_workers);
+  if (limits.most != 0 && limits.most < options.num_workers)
+    mistake.refuse("--max-workers {}: the job starts with -n {}; give that many or more",
+                   limits.most, options.num_workers);
+  if (limits.most != 0 && !options.spec.elastic)
+    mistake.refuse("--max-workers needs --{}: without it no worker is ever added", kElastic);
+  if (given.has("min-workers-timeout") && limits.least == 0)
+    mistake.refuse("--min-workers-timeout has no meaning without --min-workers");
+}
+
+void complete_times(Mistake& mistake, JobRules& rules, const io::Given& given) {
+  if (given.has("checkpoint-every") && given.has("checkpoint-interval"))
+    mistake.refuse("--checkpoint-every counts epochs and knows no --checkpoint-interval: give one");
+  if (given.has("checkpoint-every")) rules.checkpoint_interval = {};
+  rules.is_start_timeout_set = given.has("start-timeout");
+  if (rules.server_dead_after < std::chrono::seconds(1))
+    mistake.refuse(
+        "--server-dead-after {} s is too short: servers report four times a second, 1 s is the "
+        "least",
+        seconds(rules.server_dead_after));
+  if (rules.liveness.suspect_after > rules.liveness.dead_after)
+    mistake.refuse("--suspect-after {} s is longer than --dead-after {} s",
+                   seconds(rules.liveness.suspect_after), seconds(rules.liveness.dead_after));
+}
+
+void complete_job(Mistake& mistake, Options& options, const io::Given& given,
+                  const Surroundings& around) {
   io::JobSpec& spec = options.spec;
-  values.number("min-workers", spec.min_workers, 1, kMostWorkers);
-  values.number("max-workers", spec.max_workers, 1, kMostWorkers);
-  values.time("min-workers-timeout", spec.min_workers_timeout_s);
-  if (spec.max_workers != 0 && spec.min_workers > spec.max_workers)
-    values.refuse("--min-workers {} is more than --max-workers {}", spec.min_workers,
-                  spec.max_workers);
-  if (spec.min_workers > options.num_workers)
-    values.refuse("--min-workers {}: the job starts with -n {}; give that many or fewer",
-                  spec.min_workers, options.num_workers);
-  if (spec.max_workers != 0 && spec.max_workers < options.num_workers)
-    values.refuse("--max-workers {}: the job starts with -n {}; give that many or more",
-                  spec.max_workers, options.num_workers);
-  if (spec.max_workers != 0 && !spec.elastic)
-    values.refuse("--max-workers needs --{}: without it no worker is ever added", kElastic);
-  if (values.has("min-workers-timeout") && spec.min_workers == 0)
-    values.refuse("--min-workers-timeout has no meaning without --min-workers");
-}
-
-void read_times(Values& values, io::JobSpec& spec) {
-  values.number("max-restarts", spec.max_restarts, 0, 1'000'000);
-  values.time("restart-refill", spec.restart_refill_s);
-  values.number("max-futile-restarts", spec.max_futile_restarts, 1, 1'000'000);
-  values.number("checkpoint-every", spec.checkpoint_every, 0, 1'000'000);
-  if (!values.has("checkpoint-every")) spec.checkpoint_interval_s = kCheckpointInterval_s;
-  if (values.has("checkpoint-every") && values.has("checkpoint-interval"))
-    values.refuse("--checkpoint-every counts epochs and knows no --checkpoint-interval: give one");
-  values.time("checkpoint-interval", spec.checkpoint_interval_s);
-  values.number("keep-checkpoints", spec.keep_checkpoints, 1, 1'000'000);
-  values.time("start-timeout", spec.start_timeout_s);
-  spec.is_start_timeout_set = values.has("start-timeout");
-  values.time("prepare-timeout", spec.prepare_timeout_s);
-  values.time("boundary-timeout", spec.boundary_timeout_s);
-  values.time("hang-timeout", spec.hang_timeout_s);
-  values.time("leave-timeout", spec.leave_timeout_s);
-  values.time("stop-timeout", spec.stop_timeout_s);
-  values.time("suspect-after", spec.suspect_after_s);
-  values.time("dead-after", spec.dead_after_s);
-  values.time("server-dead-after", spec.server_dead_after_s);
-  if (spec.server_dead_after_s < 1)
-    values.refuse(
-        "--server-dead-after {} s is too short: servers report four times a second, 1 s "
-        "is the least",
-        spec.server_dead_after_s);
-  if (spec.suspect_after_s > spec.dead_after_s)
-    values.refuse("--suspect-after {} s is longer than --dead-after {} s", spec.suspect_after_s,
-                  spec.dead_after_s);
-  values.time("orphan-timeout", spec.orphan_timeout_s);
-  values.time("poll-interval", spec.poll_interval_s);
-}
-
-void read_elastic(Values& values, io::JobSpec& spec) {
-  std::string shown = "False";
-  values.text(kElastic, shown);
-  const auto enabled = truth(shown);
-  if (!enabled) values.refuse("--{}={}: True or False was expected", kElastic, shown);
-  spec.elastic = enabled.value_or(false);
-}
-
-void read_job(Values& values, const Surroundings& around, Options& options) {
-  io::JobSpec& spec = options.spec;
-  values.number("num-workers", options.num_workers, 1, kMostWorkers);
-  if (!values.has("num-workers")) values.refuse("-n is missing: how many workers are wanted?");
-  if (values.has("num-servers")) {
-    std::uint32_t servers = 0;
-    values.number("num-servers", servers, 0, kMostWorkers);
-    options.num_servers = servers;
-  }
-  values.text("hostfile", options.hostfile);
-  const bool has_hosts = values.has("hostfile");
-  spec.local = values.choice("launcher", {"ssh", "local"}, has_hosts ? 0 : 1) == 1;
-  if (!spec.local && !has_hosts) values.refuse("--launcher ssh needs hosts: give -H FILE");
-  read_elastic(values, spec);
-  spec.dmlc_roles = values.flag("dmlc-roles");
+  if (!given.has("num-workers")) mistake.refuse("-n is missing: how many workers are wanted?");
+  const bool has_hosts = given.has("hostfile");
+  spec.local = given.has("launcher") ? options.launcher == "local" : !has_hosts;
+  if (!spec.local && !has_hosts) mistake.refuse("--launcher ssh needs hosts: give -H FILE");
   if (spec.dmlc_roles && spec.elastic)
-    values.refuse("--dmlc-roles and --{} do not go together: there is no kvstore server", kElastic);
-  spec.job_dir = around.cwd;
-  values.text("job-dir", spec.job_dir);
+    mistake.refuse("--dmlc-roles and --{} do not go together: there is no kvstore server",
+                   kElastic);
+  if (spec.job_dir.empty()) spec.job_dir = around.cwd;
   if (!spec.job_dir.starts_with('/')) spec.job_dir = around.cwd + "/" + spec.job_dir;
-  spec.detached = values.flag("detach");
 }
 
-void read_data(Values& values, const Surroundings& around, io::JobSpec& spec) {
-  spec.env = variables(values, "env", around);
-  spec.env_server = variables(values, "env-server", around);
-  spec.env_worker = variables(values, "env-worker", around);
-  spec.cwd = around.cwd;
-  values.text("sync-dst-dir", spec.sync_dst_dir);
-  if (!spec.sync_dst_dir.empty()) {
-    if (!spec.sync_dst_dir.starts_with('/'))
-      values.refuse("--sync-dst-dir {}: give the folder with its full path", spec.sync_dst_dir);
-    spec.cwd = spec.sync_dst_dir;
-  }
-  spec.no_shared_folder = values.flag("no-shared-folder");
-  values.text("prepare-data", spec.prepare_data);
-  spec.require_prepared = values.flag("require-prepared");
-  values.text("interface", spec.interface);
-  values.number("server-port", spec.server_port, 1, 65535);
-  constexpr std::array kTransports = {"auto", "tcp", "shm"};
-  spec.deterministic = values.flag("deterministic");
-  spec.refuse_nonfinite = values.flag("refuse-nonfinite");
-  values.text("server-device", spec.server_device);
-  if (const auto device = parse_device(spec.server_device); !device)
-    values.refuse("--server-device: {}", device.error().message);
-  values.number("busy-poll", spec.busy_poll_us, 0, 1'000'000);
-  spec.transport = kTransports[values.choice("transport", {"auto", "tcp", "shm"}, 0)];
+void complete_data(Mistake& mistake, Options& options, const Surroundings& around) {
+  io::JobSpec& spec = options.spec;
+  spec.env = variables(mistake, "env", options.env, around);
+  spec.env_server = variables(mistake, "env-server", options.env_server, around);
+  spec.env_worker = variables(mistake, "env-worker", options.env_worker, around);
+  spec.cwd = spec.sync_dst_dir.empty() ? around.cwd : spec.sync_dst_dir;
+  if (!spec.cwd.starts_with('/'))
+    mistake.refuse("--sync-dst-dir {}: give the folder with its full path", spec.sync_dst_dir);
+}
+
+void complete_resume(Mistake& mistake, Options& options, const io::Given& given,
+                     const Surroundings& around) {
+  options.wish = Wish::kResume;
+  if (!options.resume.starts_with('/')) options.resume = around.cwd + "/" + options.resume;
+  const auto known =
+      given.has("resume") + given.has("take-over") + given.has("again") + given.has("env-file");
+  if (given.values.size() > static_cast<std::size_t>(known) || !given.words.empty())
+    mistake.refuse("--resume takes the job as it was started: no command and no other options");
+}
+
+void complete(Mistake& mistake, Options& options, const io::Given& given,
+              const Surroundings& around) {
+  for (const char* name : {"take-over", "again", "env-file"})
+    if (given.has(name)) mistake.refuse("--{} belongs to --resume", name);
+  if (options.dry_run) options.wish = Wish::kDryRun;
+  options.spec.command = given.words;
+  complete_job(mistake, options, given, around);
+  check_limits(mistake, options, given);
+  complete_data(mistake, options, around);
+  complete_ssh(options.spec.ssh, around);
+  complete_times(mistake, options.spec.rules, given);
+  if (options.spec.command.empty() || options.spec.command.front().empty())
+    mistake.refuse("the command to run is missing: dtlaunch -n N [options] command [arguments]");
 }
 
 }  // namespace
 
-Result<Options> parse_options(const std::vector<std::string>& words, const Surroundings& around) {
-  const auto table = all_options();
-  auto scan = scan_options(table, words);
-  if (!scan) return tl::unexpected(scan.error());
-  po::variables_map map;
-  po::store(scan->options, map);
-  Values values(map);
+Options::Options() { spec.rules.checkpoint_interval = std::chrono::seconds(60); }
 
+std::string help() {
   Options options;
-  if (values.flag("help")) {
-    options.wish = Wish::kHelp;
-    return options;
-  }
-  if (values.flag("version")) {
-    options.wish = Wish::kVersion;
-    return options;
-  }
-  if (values.has("resume")) {
-    options.wish = Wish::kResume;
-    values.text("resume", options.resume);
-    if (!options.resume.starts_with('/')) options.resume = around.cwd + "/" + options.resume;
-    const auto given = std::count_if(map.begin(), map.end(),
-                                     [](const auto& one) { return !one.second.defaulted(); });
-    options.take_over = values.flag("take-over");
-    options.again = values.flag("again");
-    values.text("env-file", options.env_file);
-    const int known = 1 + (options.take_over ? 1 : 0) + (options.again ? 1 : 0) +
-                      (options.env_file.empty() ? 0 : 1);
-    if (given > known || !scan->command.empty())
-      values.refuse("--resume takes the job as it was started: no command and no other options");
-    if (values.error()) return tl::unexpected(*values.error());
-    return options;
-  }
-  if (values.flag("take-over")) values.refuse("--take-over belongs to --resume");
-  if (values.flag("again")) values.refuse("--again belongs to --resume");
-  if (values.has("env-file")) values.refuse("--env-file belongs to --resume");
-  if (values.flag("dry-run")) options.wish = Wish::kDryRun;
-  options.spec.command = std::move(scan->command);
-  read_job(values, around, options);
-  read_limits(values, options);
-  read_data(values, around, options.spec);
-  read_ssh(values, around, options.spec.ssh);
-  read_times(values, options.spec);
-  options.spec.quiet = values.flag("quiet");
-  values.size("log-limit", options.spec.log_limit);
-  options.spec.prefix = !values.flag("no-prefix");
-  if (options.spec.command.empty() || options.spec.command.front().empty())
-    values.refuse("the command to run is missing: dtlaunch -n N [options] command [arguments]");
-  if (values.error()) return tl::unexpected(*values.error());
+  return io::help(program(""), flags_of(options));
+}
+
+Result<Options> parse_options(const io::Words& words, const Surroundings& around) {
+  Options options;
+  const io::Flags flags = flags_of(options);
+  const io::Program dtlaunch = program(around.version);
+  const auto given = io::parse(dtlaunch, flags, words);
+  if (!given) return tl::unexpected(given.error());
+  options.answer = io::answer(dtlaunch, flags, *given);
+  if (options.answer) return options;
+  Mistake mistake;
+  if (given->has("resume"))
+    complete_resume(mistake, options, *given, around);
+  else
+    complete(mistake, options, *given, around);
+  if (mistake.error()) return tl::unexpected(*mistake.error());
   return options;
 }
 
@@ -346,11 +356,11 @@ Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text) {
       static_cast<std::uint32_t>(std::min(base.size(), kMostServersByDefault)));
   for (std::size_t i = 0; i < servers; ++i) spec.servers.push_back(base[i % base.size()]);
   const std::size_t most = (servers + base.size() - 1) / base.size();
-  if (spec.server_port != 0 && most > 1 && spec.server_port + most - 1 > kLastPort)
+  if (spec.data.server_port != 0 && most > 1 && spec.data.server_port + most - 1 > kLastPort)
     return fail(ErrorKind::kInvalid,
                 "--server-port {}: host {} gets {} servers, which need ports up to {}; give {} or "
                 "less",
-                spec.server_port, base.front(), most, spec.server_port + most - 1,
+                spec.data.server_port, base.front(), most, spec.data.server_port + most - 1,
                 kLastPort - most + 1);
   return spec;
 }

@@ -1,4 +1,5 @@
-/// The command line of dtlaunch: words in, a wish out. Reads no file and starts nothing.
+/// The command line of dtlaunch: words in, what is to be done out. Reads no file and starts
+/// nothing.
 #pragma once
 
 #include <cstdint>
@@ -6,27 +7,34 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
+#include "io/flags.h"
 #include "io/job/spec.h"
 
 namespace dt::launcher {
 
 /// What the user wants done.
-enum class Wish { kRun, kResume, kDryRun, kHelp, kVersion };
+enum class Wish { kRun, kResume, kDryRun };
 
+/// What its flags set, and what parse_options() makes of it.
 struct Options {
+  Options();  ///< What dtlaunch does without options.
+
   Wish wish = Wish::kRun;
+  std::optional<std::string> answer;  ///< What --help, --version or --manual print: that is all.
   std::uint32_t num_workers = 0;
   std::optional<std::uint32_t> num_servers;  ///< Not given: one per base host.
+  std::string hostfile;                      ///< Empty: this machine.
+  std::string launcher;                      ///< ssh or local.
+  io::Words env, env_server, env_worker;     ///< NAME or NAME=VALUE.
   std::string resume;                        ///< kResume: the job folder; absolute.
   bool take_over = false;                    ///< kResume: from a master that is gone.
   bool again = false;                        ///< kResume: though the job has finished.
   std::string env_file;                      ///< kResume: values of --env's names; or empty.
-  std::string hostfile;                      ///< Empty: this machine.
-  /// Everything said by options alone. Job name, folders, workers and servers are filled in by
+  bool dry_run = false;
+  /// Everything that options alone decide. Job name, folders, workers and servers are filled in by
   /// plan() and by the caller.
   io::JobSpec spec;
 };
@@ -35,13 +43,16 @@ struct Options {
 struct Surroundings {
   std::string cwd;  ///< Absolute.
   std::function<std::optional<std::string>(const std::string&)> variable;
+  std::string version;  ///< What --version prints.
 };
+
+/// The text of --help.
+[[nodiscard]] std::string help();
 
 /// Understands the words after the program's name. Options end at the first word that is neither an
 /// option nor an option's value: from there on everything is the command, untouched. Errors are
 /// kInvalid and say what to write instead.
-[[nodiscard]] Result<Options> parse_options(const std::vector<std::string>& words,
-                                            const Surroundings& around);
+[[nodiscard]] Result<Options> parse_options(const io::Words& words, const Surroundings& around);
 
 /// The job's spec: who runs where. `hosts_text` is the content of the hosts file, unread without
 /// one.

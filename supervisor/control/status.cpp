@@ -238,8 +238,8 @@ json hosts_json(const StatusInput& in) {
 
 json checkpoint_json(const StatusInput& in) {
   const Checkpoints& checkpoints = in.job.checkpoints();
-  json out{{"every", in.spec.checkpoint_every},
-           {"interval_s", in.spec.checkpoint_interval_s},
+  json out{{"every", in.spec.rules.checkpoint_every},
+           {"interval_s", seconds(in.spec.rules.checkpoint_interval)},
            {"none_because", in.no_checkpoints},
            {"newest", nullptr},
            {"writing", nullptr},
@@ -288,8 +288,8 @@ std::string status_json(const StatusInput& in) {
            {"generation", view.generation().value},
            {"epoch", nullptr},
            {"world_size", view.members().size()},
-           {"min_workers", in.spec.min_workers},
-           {"max_workers", in.spec.max_workers},
+           {"min_workers", in.spec.rules.limits.least},
+           {"max_workers", in.spec.rules.limits.most},
            {"uptime_s", in.uptime_s},
            {"supervisor_s", in.supervisor_s},
            {"waiting", in.job.pending_reason()},

@@ -15,19 +15,19 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/base/number.h"
 #include "core/base/version.h"
 #include "core/files/hosts.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
+#include "io/flags.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
 #include "io/job/spec.h"
 #include "io/line_prefixer.h"
 #include "io/log.h"
+#include "io/spelling.h"
 #include "io/within.h"
-#include "launcher/cli/spelling.h"
 #include "launcher/cli/supervisor_process.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/job_pointer.h"
@@ -77,7 +77,7 @@ constexpr const char* kHelp =
     "console and stop end with 0 when they saw the job's end.\n";
 
 struct Arguments {
-  std::string job_dir;
+  std::string job_dir = ".";
   std::string command;
   std::vector<std::string> words;  ///< What follows the command.
   bool json = false;
@@ -85,7 +85,7 @@ struct Arguments {
   bool force = false;
   bool follow = false;
   bool start = false;
-  std::optional<Duration> timeout;
+  Duration timeout{};  ///< 0: none.
 };
 
 struct Usage {
@@ -94,61 +94,36 @@ struct Usage {
 
 // ---------------------------------------------------------------- command line
 
-/// Seconds, or a number with ms, s, m or h.
-Duration parse_timeout(const std::string& text) {
-  constexpr double kLongest = 49.0 * 24 * 3600;
-  std::string_view unit = text;
-  const auto number = take_number<double>(unit);
-  const double scale = unit.empty() || unit == "s" ? 1
-                       : unit == "ms"              ? 1e-3
-                       : unit == "m"               ? 60
-                       : unit == "h"               ? 3600
-                                                   : 0;
-  const double value = number.value_or(0) * scale;
-  if (!(value > 0) || value > kLongest)
-    throw Usage{
-        fmt::format("--timeout {}: a time was expected, such as 30, 500ms, 10m or 2h", text)};
-  return from_seconds(value);
+const io::Program& program() {
+  static const io::Program kProgram{.name = "dtctl",
+                                    .version = version_text("dtctl"),
+                                    .usage = kHelp,
+                                    .free = io::Free::kAnywhere};
+  return kProgram;
 }
 
-Arguments parse(const std::vector<std::string>& given) {
-  Arguments args;
-  const std::map<std::string, bool Arguments::*> flags = {
-      {"--json", &Arguments::json},   {"--watch", &Arguments::watch},
-      {"-w", &Arguments::watch},      {"--force", &Arguments::force},
-      {"-f", &Arguments::follow},     {"--follow", &Arguments::follow},
-      {"--start", &Arguments::start},
-  };
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const std::string& word = given[i];
-    if (const auto flag = flags.find(word); flag != flags.end()) {
-      args.*flag->second = true;
-    } else if (word == "--job-dir") {
-      if (++i == given.size()) throw Usage{"--job-dir needs a folder"};
-      args.job_dir = given[i];
-    } else if (word.starts_with("--job-dir=")) {
-      args.job_dir = word.substr(std::string_view("--job-dir=").size());
-    } else if (word == "--timeout") {
-      if (++i == given.size()) throw Usage{"--timeout needs a time"};
-      args.timeout = parse_timeout(given[i]);
-    } else if (word.starts_with("--timeout=")) {
-      args.timeout = parse_timeout(word.substr(std::string_view("--timeout=").size()));
-    } else if (word == "-h" || word == "--help") {
-      args.command = "help";
-      return args;
-    } else if (word == "--version") {
-      args.command = "version";
-      return args;
-    } else if (word.size() > 1 && word[0] == '-') {
-      throw Usage{fmt::format("unknown option {}", word)};
-    } else if (args.command.empty()) {
-      args.command = word;
-    } else {
-      args.words.push_back(word);
-    }
-  }
-  if (args.command.empty()) throw Usage{"a command is missing"};
-  if (args.job_dir.empty()) args.job_dir = ".";
+/// The commands' lines of kHelp say what they do.
+io::Flags flags_of(Arguments& args) {
+  // clang-format off
+  return {{"Options", {
+      {.name = "job-dir", .value = "DIR", .to = &args.job_dir},
+      {.name = "json", .to = &args.json},
+      {.name = "watch", .letter = 'w', .to = &args.watch},
+      {.name = "force", .to = &args.force},
+      {.name = "follow", .letter = 'f', .to = &args.follow},
+      {.name = "start", .to = &args.start},
+      {.name = "timeout", .value = "TIME", .to = &args.timeout},
+      {.name = "version"},
+      {.name = "help", .letter = 'h'},
+  }}};
+  // clang-format on
+}
+
+/// What is left to do after the options: the command and its folder.
+Arguments complete(Arguments args, const io::Given& given) {
+  if (given.words.empty()) throw Usage{"a command is missing"};
+  args.command = given.words.front();
+  args.words.assign(given.words.begin() + 1, given.words.end());
   args.job_dir = fs::absolute(args.job_dir).lexically_normal().string();
   if (args.job_dir.size() > 1 && args.job_dir.back() == '/') args.job_dir.pop_back();
   return args;
@@ -398,7 +373,7 @@ io::awaitable<int> wait(Arguments args) {
   if (args.words.empty()) throw Usage{"wait CONDITION..."};
   WaitOptions options;
   options.job_dir = args.job_dir;
-  options.timeout = args.timeout;
+  if (args.timeout > Duration{}) options.timeout = args.timeout;
   options.for_start = args.start;
   for (const std::string& word : args.words) {
     auto condition = Condition::parse(word);
@@ -562,13 +537,21 @@ const std::map<std::string, Command>& commands() {
 Usage unknown_command(const std::string& given) {
   std::vector<std::string> names;
   for (const auto& [name, command] : commands()) names.push_back(name);
-  const auto meant = launcher::nearest_name(given, names);
+  const auto meant = io::nearest_name(given, names);
   return {fmt::format("unknown command {}{}", given,
                       meant ? fmt::format("; did you mean {}?", *meant) : "")};
 }
 
-int run(const std::vector<std::string>& words) {
-  const Arguments args = parse(words);
+int run(const io::Words& words) {
+  Arguments given_args;
+  const io::Flags flags = flags_of(given_args);
+  const auto given = io::parse(program(), flags, words);
+  if (!given) return io::refuse(program(), given.error());
+  if (const auto text = io::answer(program(), flags, *given)) {
+    fmt::print("{}", *text);
+    return kExitOk;
+  }
+  const Arguments args = complete(std::move(given_args), *given);
   const auto found = commands().find(args.command);
   if (found == commands().end()) throw unknown_command(args.command);
   const Command& command = found->second;
@@ -595,8 +578,7 @@ int main(int argc, char** argv) {
   try {
     return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const dt::supervisor::Usage& usage) {
-    fmt::print(stderr, "dtctl: {}; see dtctl --help\n", usage.why);
-    return dt::kExitUsage;
+    return dt::io::refuse(dt::supervisor::program(), {dt::ErrorKind::kInvalid, usage.why});
   } catch (const std::exception& e) {
     // Not fmt::print, which would throw again if stderr itself is what failed.
     std::fputs(fmt::format("dtctl: {}\n", e.what()).c_str(), stderr);

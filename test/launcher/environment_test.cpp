@@ -13,8 +13,8 @@ using Variables = std::map<std::string, std::string>;
 io::JobSpec a_spec() {
   io::JobSpec spec;
   spec.job = "j1";
-  spec.start_timeout_s = 600;
-  spec.boundary_timeout_s = 1.5;
+  spec.rules.start_timeout = std::chrono::seconds(600);
+  spec.rules.boundary_timeout = std::chrono::milliseconds(1500);
   return spec;
 }
 
@@ -157,7 +157,7 @@ TEST_CASE("environment: servers of one host take successive ports", "[environmen
   CHECK(vars.at("DT_SERVER_DEVICE") == "cpu");
   CHECK(vars.count("DMLC_WORKER_ID") == 0);
   CHECK(vars.count("RANK") == 0);
-  spec.server_port = 9000;
+  spec.data.server_port = 9000;
   CHECK(env_of(spec, facts).at("DT_SERVER_PORT") == "9002");
 }
 

@@ -32,11 +32,12 @@ struct Jobs {
     const timespec times[] = {then, then};
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0);
   }
-  std::string make(const std::string& name, int days, double orphan_timeout_s = 300) const {
+  std::string make(const std::string& name, int days,
+                   std::chrono::seconds orphan_timeout = std::chrono::minutes(5)) const {
     const std::string folder = dir / name;
     fs::create_directory(folder);
     io::JobSpec spec;
-    spec.orphan_timeout_s = orphan_timeout_s;
+    spec.rules.orphan_timeout = orphan_timeout;
     test::write_file(folder + "/spec.json", to_json(spec));
     test::write_file(folder + "/journal", "records");
     for (const char* file : {"/spec.json", "/journal", ""}) age(folder + file, days);
@@ -54,8 +55,10 @@ TEST_CASE("prune: what a job left goes a week after its end, and nothing else do
   const std::string logging = jobs.make("20261101-120002-0123abcd", 8);
   test::write_file(logging + "/supervisor.log", "a word of today");
   jobs.age(logging, 8);
-  const std::string patient = jobs.make("20261101-120003-0123abcd", 20, 14.0 * 86400);
-  const std::string patient_too = jobs.make("20261101-120004-0123abcd", 22, 14.0 * 86400);
+  const std::string patient =
+      jobs.make("20261101-120003-0123abcd", 20, std::chrono::hours(14 * 24));
+  const std::string patient_too =
+      jobs.make("20261101-120004-0123abcd", 22, std::chrono::hours(14 * 24));
   const std::string other = jobs.make("my own folder", 800);
   const std::string elsewhere = jobs.make("elsewhere", 800);
   const std::string link = jobs.dir / "20261101-120005-0123abcd";

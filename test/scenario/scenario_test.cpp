@@ -60,7 +60,7 @@ class Shapes {
 /// processes, servers that listen and acknowledge at once.
 class Story {
  public:
-  explicit Story(Shapes& shapes) : shapes_(shapes) {}
+  explicit Story(Shapes& shapes) : shapes_(shapes) { options_.keep_checkpoints = 3; }
 
   std::string command(const std::string& line) {
     out_.str("");

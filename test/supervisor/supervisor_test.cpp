@@ -16,7 +16,7 @@ using supervisor::SupervisorOptions;
 
 namespace {
 
-constexpr double kStopTimeout_s = 60;
+constexpr auto kStopTimeout = 60s;
 
 /// A job of one worker under the real supervisor. The agents, and the network, are the test's.
 struct Supervised : Loop {
@@ -62,7 +62,7 @@ struct Supervised : Loop {
     spec.elastic = true;
     spec.detached = true;
     spec.workers = spec.known_hosts = {Host{"", "a", 0}};
-    spec.stop_timeout_s = kStopTimeout_s;
+    spec.rules.stop_grace = kStopTimeout;
     options.volume_helper = {DT_SUPERVISOR_PROGRAM, "--volume-helper"};
     job_dir = spec.job_dir;
     journal_path = spec.state_dir + "/journal";
@@ -172,7 +172,7 @@ TEST_CASE("supervisor: a stop leaves processes their time, whoever asks again an
   job.supervisor->stop("once");
   job.supervisor->stop("by somebody else, too");
   job.refuses = false;
-  CHECK(job.told(1, Shutdown::kType).grace == static_cast<std::uint32_t>(kStopTimeout_s * 1000));
+  CHECK(job.told(1, Shutdown::kType).grace == 60'000);
 }
 
 TEST_CASE("supervisor: an agent of an earlier term is attached though its address was not found") {
@@ -200,7 +200,7 @@ TEST_CASE(
 TEST_CASE("supervisor: a job's end waits for a host as long as a connection may take") {
   Supervised job;
   job.slow = 5500ms;
-  job.spec.ssh.connect_timeout_s = 20;
+  job.spec.ssh.connect_timeout = 20s;
   auto records = begun();
   records.emplace_back(JobEnding{5, "worker 0 failed"});
   job.resume(records);
@@ -399,7 +399,7 @@ TEST_CASE(
     "supervisor: a base host that lacks the folder of the processes is named, nothing starts") {
   Supervised job;
   job.spec.local = false;
-  job.spec.start_timeout_s = 5;
+  job.spec.rules.start_timeout = 5s;
   job.start();
   AgentEnd& agent = job.told(0, CheckFolder::kType);
   agent.channel.send(FolderChecked{"/", ENOENT});

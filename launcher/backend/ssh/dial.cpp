@@ -82,7 +82,7 @@ std::string jump_command(const std::string& jump, const io::SshOptions& options)
 
 }  // namespace
 
-Duration Dialer::timeout() const { return from_seconds(options_->connect_timeout_s); }
+Duration Dialer::timeout() const { return options_->connect_timeout; }
 
 awaitable<Result<Endpoints>> Dialer::resolve(Target target) {
   boost::system::error_code ec;

@@ -106,7 +106,7 @@ std::vector<std::string> Targets::ssh_command(const Host& host) const {
     words.push_back(std::move(text));
   };
   option("ServerAliveInterval=5");
-  option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, options_.connect_timeout_s)));
+  option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, seconds(options_.connect_timeout))));
   switch (find(host).host_keys) {
     case io::HostKeyPolicy::kFromConfig:
     case io::HostKeyPolicy::kStrict:

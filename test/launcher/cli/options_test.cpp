@@ -5,18 +5,19 @@
 #include <cstdlib>
 #include <map>
 
-#include "launcher/cli/option_table.h"
 #include "launcher/cli/resume.h"
 #include "test/support/catch.h"
 
 using namespace dt;
-using launcher::Words;
+using io::Words;
+using namespace std::chrono_literals;
 
 namespace {
 
 Result<launcher::Options> parse(const Words& words) {
   launcher::Surroundings around;
   around.cwd = "/job";
+  around.version = "dtlaunch 1\n";
   around.variable = [](const std::string& name) -> std::optional<std::string> {
     if (name == "HERE") return "here's \"it\"\n";
     if (name == "EMPTY") return "";
@@ -274,33 +275,33 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.ssh.config_file == "none");
   CHECK(spec.ssh.known_hosts == io::HostKeyPolicy::kStrict);
   CHECK(spec.ssh.forward_agent);
-  CHECK(spec.ssh.connect_timeout_s == 0.5);
-  CHECK(spec.server_port == 9000);
-  CHECK(spec.interface == "eth1");
-  CHECK(spec.transport == "shm");
-  CHECK(spec.deterministic);
-  CHECK(spec.refuse_nonfinite);
-  CHECK(spec.server_device == "cuda:1");
-  CHECK(spec.busy_poll_us == 50);
-  CHECK(spec.max_restarts == 0);
-  CHECK(spec.restart_refill_s == 7200);
-  CHECK(spec.max_futile_restarts == 9);
+  CHECK(spec.ssh.connect_timeout == 500ms);
+  CHECK(spec.data.server_port == 9000);
+  CHECK(spec.data.interface == "eth1");
+  CHECK(spec.data.transport == "shm");
+  CHECK(spec.data.deterministic);
+  CHECK(spec.data.refuse_nonfinite);
+  CHECK(spec.data.server_device == "cuda:1");
+  CHECK(spec.data.busy_poll_us == 50);
+  CHECK(spec.rules.max_restarts == 0);
+  CHECK(spec.rules.restart_refill == 2h);
+  CHECK(spec.rules.max_futile_restarts == 9);
   CHECK(spec.elastic);
-  CHECK(spec.min_workers == 2);
-  CHECK(spec.max_workers == 5);
-  CHECK(spec.min_workers_timeout_s == 9);
-  CHECK(spec.start_timeout_s == 120);
-  CHECK(spec.is_start_timeout_set);
-  CHECK(spec.prepare_timeout_s == 3600);
-  CHECK(spec.leave_timeout_s == 1.5);
-  CHECK(spec.stop_timeout_s == 3);
-  CHECK(spec.orphan_timeout_s == 4);
-  CHECK(spec.boundary_timeout_s == 5);
-  CHECK(spec.hang_timeout_s == 6);
-  CHECK(spec.suspect_after_s == 7);
-  CHECK(spec.dead_after_s == 8);
-  CHECK(spec.server_dead_after_s == 9);
-  CHECK(spec.poll_interval_s == 0.25);
+  CHECK(spec.rules.limits.least == 2);
+  CHECK(spec.rules.limits.most == 5);
+  CHECK(spec.rules.min_workers_timeout == 9s);
+  CHECK(spec.rules.start_timeout == 120s);
+  CHECK(spec.rules.is_start_timeout_set);
+  CHECK(spec.prepare_timeout == 1h);
+  CHECK(spec.rules.leave_timeout == 1500ms);
+  CHECK(spec.rules.stop_grace == 3s);
+  CHECK(spec.rules.orphan_timeout == 4s);
+  CHECK(spec.rules.boundary_timeout == 5s);
+  CHECK(spec.rules.hang_timeout == 6s);
+  CHECK(spec.rules.liveness.suspect_after == 7s);
+  CHECK(spec.rules.liveness.dead_after == 8s);
+  CHECK(spec.rules.server_dead_after == 9s);
+  CHECK(spec.poll_interval == 250ms);
   CHECK_FALSE(spec.prefix);
   CHECK(spec.quiet);
 }
@@ -312,14 +313,14 @@ TEST_CASE("options: without a word of them the defaults are those of the spec", 
   expected.command = {"t"};
   expected.cwd = "/job";
   expected.job_dir = "/job";
-  expected.checkpoint_interval_s = 60;  // not in specs of earlier versions
+  expected.rules.checkpoint_interval = 60s;  // not in specs of earlier versions
   CHECK(to_json(spec) == to_json(expected));
 }
 
 TEST_CASE("options: --help and --version need nothing else and win", "[options]") {
-  CHECK(good({"-h"}).wish == launcher::Wish::kHelp);
-  CHECK(good({"--help", "-n", "0"}).wish == launcher::Wish::kHelp);
-  CHECK(good({"--version"}).wish == launcher::Wish::kVersion);
+  CHECK(good({"-h"}).answer == launcher::help());
+  CHECK(good({"--help", "-n", "0"}).answer == launcher::help());
+  CHECK(good({"--version"}).answer == "dtlaunch 1\n");
   CHECK(good({"-n", "1", "--dry-run", "t"}).wish == launcher::Wish::kDryRun);
   CHECK(good({"-n", "1", "t", "-h"}).wish == launcher::Wish::kRun);
 }
@@ -382,7 +383,7 @@ TEST_CASE("options: a home folder that the shell did not see is left for later",
 }
 
 TEST_CASE("options: a time has to fit into 32 bits of milliseconds", "[options]") {
-  CHECK(good({"-n", "1", "--orphan-timeout", "1176h", "t"}).spec.orphan_timeout_s == 49 * 86400);
+  CHECK(good({"-n", "1", "--orphan-timeout", "1176h", "t"}).spec.rules.orphan_timeout == 1176h);
   CHECK(error_of({"-n", "1", "--orphan-timeout", "1177h", "t"}) ==
         "--orphan-timeout 1177h: at most 1176h (49 days) were expected");
 }
@@ -398,12 +399,13 @@ TEST_CASE("plan: servers whose ports would not be ports are refused", "[options]
 }
 
 TEST_CASE("options: checkpoints are saved by time unless epochs are asked for", "[options]") {
-  CHECK(good({"-n", "1", "t"}).spec.checkpoint_interval_s == 60);
-  CHECK(good({"-n", "1", "--checkpoint-interval", "5m", "t"}).spec.checkpoint_interval_s == 300);
+  CHECK(good({"-n", "1", "t"}).spec.rules.checkpoint_interval == 60s);
+  CHECK(good({"-n", "1", "--checkpoint-interval", "5m", "t"}).spec.rules.checkpoint_interval ==
+        5min);
   for (const char* every : {"0", "3"}) {
     const io::JobSpec spec = good({"-n", "1", "--checkpoint-every", every, "t"}).spec;
-    CHECK(spec.checkpoint_interval_s == 0);
-    CHECK(io::saves_checkpoints(spec) == (spec.checkpoint_every == 3));
+    CHECK(spec.rules.checkpoint_interval == 0s);
+    CHECK(io::saves_checkpoints(spec) == (spec.rules.checkpoint_every == 3));
   }
   CHECK(good({"-n", "1", "--log-limit", "2G", "t"}).spec.log_limit == std::uint64_t{2} << 30);
 }

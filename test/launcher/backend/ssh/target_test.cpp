@@ -92,7 +92,7 @@ TEST_CASE("ssh target: a keyword without effect is warned of once for all hosts"
 TEST_CASE("ssh target: the ssh command line connects as the backend does", "[ssh_config]") {
   Configured configured("");
   configured.options.port = 2200;
-  configured.options.connect_timeout_s = 3;
+  configured.options.connect_timeout = 3s;
   configured.options.identities = {"/keys/given"};
   configured.options.known_hosts = io::HostKeyPolicy::kStrict;
   const auto words = configured.targets().ssh_command(Host{"alice", "node", 0});

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dt::launcher {
+namespace dt::io {
 
 /// Letters to change, leave out or add to make one of the other.
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
@@ -17,4 +17,4 @@ namespace dt::launcher {
 [[nodiscard]] std::optional<std::string> nearest_name(std::string_view word,
                                                       const std::vector<std::string>& names);
 
-}  // namespace dt::launcher
+}  // namespace dt::io

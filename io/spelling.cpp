@@ -1,10 +1,10 @@
-#include "launcher/cli/spelling.h"
+#include "io/spelling.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-namespace dt::launcher {
+namespace dt::io {
 namespace {
 
 /// Shorter words differ from every name by a few letters only.
@@ -57,4 +57,4 @@ std::optional<std::string> nearest_name(std::string_view word,
   return best;
 }
 
-}  // namespace dt::launcher
+}  // namespace dt::io

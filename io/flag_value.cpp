@@ -1,0 +1,155 @@
+// What each kind of value is in text.
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+
+#include "core/base/number.h"
+#include "io/flags.h"
+
+namespace dt::io {
+namespace {
+
+constexpr std::uint32_t kLongest = 49 * 24 * 3600;  // in milliseconds it fits into 32 bits
+
+struct Read {
+  const Flag& flag;
+  const std::string& text;
+
+  Result<void> operator()(std::monostate) const { return {}; }
+  Result<void> operator()(bool* into) const {
+    *into = true;
+    return {};
+  }
+  Result<void> operator()(Off off) const {
+    *off.into = false;
+    return {};
+  }
+  Result<void> operator()(Truth truthful) const {
+    const auto value = truth(text);
+    if (!value) return fail(ErrorKind::kInvalid, "True or False was expected");
+    *truthful.into = *value;
+    return {};
+  }
+  template <std::unsigned_integral Number>
+  Result<void> operator()(Number* into) const {
+    const std::uint64_t most = std::min<std::uint64_t>(flag.most, Number(-1));
+    const auto value = parse_number<std::uint64_t>(text);
+    if (!value || *value < flag.least || *value > most)
+      return fail(ErrorKind::kInvalid, "a number {} to {} was expected", flag.least, most);
+    *into = static_cast<Number>(*value);
+    return {};
+  }
+  Result<void> operator()(std::optional<std::uint32_t>* into) const {
+    std::uint32_t value = 0;
+    auto done = (*this)(&value);
+    if (done) *into = value;
+    return done;
+  }
+  Result<void> operator()(Duration* into) const {
+    std::string_view unit = text;
+    const auto number = take_number<double>(unit);
+    const double scale = unit.empty() || unit == "s" ? 1
+                         : unit == "ms"              ? 1e-3
+                         : unit == "m"               ? 60
+                         : unit == "h"               ? 3600
+                                                     : 0;
+    const double value = number.value_or(0) * scale;
+    if (!std::isfinite(value) || value < 1e-6)
+      return fail(ErrorKind::kInvalid, "a time was expected, such as 30, 500ms, 10m or 2h");
+    if (value > static_cast<double>(std::min<std::uint64_t>(kLongest, flag.most)))
+      return flag.most > kLongest
+                 ? fail(ErrorKind::kInvalid, "at most 1176h (49 days) were expected")
+                 : fail(ErrorKind::kInvalid, "at most {} s were expected", flag.most);
+    *into = std::chrono::microseconds(std::llround(value * 1e6));
+    return {};
+  }
+  Result<void> operator()(Bytes bytes) const {
+    constexpr std::string_view kUnits = "kMGT";
+    std::string_view unit = text;
+    const auto number = take_number<std::uint64_t>(unit);
+    const std::size_t which = unit.size() == 1 ? kUnits.find(unit[0]) : kUnits.npos;
+    const std::size_t shift = unit.empty() ? 0 : 10 * (which + 1);
+    if (!number || (!unit.empty() && which == kUnits.npos) ||
+        (*number << shift) >> shift != *number)
+      return fail(ErrorKind::kInvalid, "a size was expected, such as 500M or 2G");
+    *bytes.into = *number << shift;
+    return {};
+  }
+  Result<void> operator()(std::string* into) const {
+    if (text.empty()) return fail(ErrorKind::kInvalid, "a text was expected");
+    *into = text;
+    return {};
+  }
+  Result<void> operator()(Words* into) const {
+    into->push_back(text);
+    return {};
+  }
+  Result<void> operator()(const Choice& choice) const {
+    const auto found = std::find(choice.words.begin(), choice.words.end(), text);
+    if (found == choice.words.end())
+      return fail(ErrorKind::kInvalid, "one of {} was expected", fmt::join(choice.words, ", "));
+    choice.set(static_cast<std::size_t>(found - choice.words.begin()));
+    return {};
+  }
+  Result<void> operator()(const Reader& reader) const { return reader(text); }
+};
+
+struct Show {
+  std::string operator()(std::monostate) const { return ""; }
+  std::string operator()(const bool* value) const { return *value ? "1" : "0"; }
+  std::string operator()(Off off) const { return (*this)(off.into); }
+  std::string operator()(Truth truthful) const { return (*this)(truthful.into); }
+  template <std::unsigned_integral Number>
+  std::string operator()(const Number* value) const {
+    return std::to_string(*value);
+  }
+  std::string operator()(const std::optional<std::uint32_t>* value) const {
+    return *value ? std::to_string(**value) : "";
+  }
+  std::string operator()(const Duration* value) const { return fmt::format("{}", seconds(*value)); }
+  std::string operator()(Bytes bytes) const { return std::to_string(*bytes.into); }
+  std::string operator()(const std::string* value) const { return *value; }
+  std::string operator()(const Words* value) const {
+    return fmt::format("{}", fmt::join(*value, " "));
+  }
+  std::string operator()(const Choice& choice) const { return choice.words[choice.get()]; }
+  std::string operator()(const Reader&) const { return ""; }
+};
+
+}  // namespace
+
+Choice one_of(std::string& into, Words words) {
+  Choice choice;
+  choice.words = std::move(words);
+  choice.set = [&into, words = choice.words](std::size_t i) { into = words[i]; };
+  choice.get = [&into, words = choice.words] {
+    const auto found = std::find(words.begin(), words.end(), into);
+    return found == words.end() ? 0 : static_cast<std::size_t>(found - words.begin());
+  };
+  return choice;
+}
+
+Result<void> read(const Flag& flag, const std::string& text) {
+  if (flag.check)
+    if (auto good = flag.check(text); !good) return good;
+  return std::visit(Read{flag, text}, flag.to);
+}
+
+Result<void> read_shown(const Flag& flag, const std::string& text) {
+  if (auto* const* switch_of = std::get_if<bool*>(&flag.to))
+    return Read{flag, text}(Truth{*switch_of});
+  return read(flag, text);
+}
+
+std::string show(const Flag& flag) { return std::visit(Show{}, flag.to); }
+
+std::optional<bool> truth(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (lower == "true" || lower == "1") return true;
+  if (lower == "false" || lower == "0") return false;
+  return std::nullopt;
+}
+
+}  // namespace dt::io

@@ -1,0 +1,276 @@
+#include "io/job/flags.h"
+
+#include <utility>
+
+namespace dt::io {
+namespace {
+
+const std::vector<std::pair<const char*, HostKeyPolicy>> kPolicies = {
+    {"strict", HostKeyPolicy::kStrict},
+    {"accept-new", HostKeyPolicy::kAcceptNew},
+    {"off", HostKeyPolicy::kOff},
+    {"config", HostKeyPolicy::kFromConfig}};
+constexpr const char* kTimes = "Time and failure (TIME: seconds, or with ms, s, m, h)";
+
+FlagGroup job_group(JobSpec& spec) {
+  // clang-format off
+  return {"Job", {
+      {.name = "dmlc-roles", .to = &spec.dmlc_roles,
+       .help = "for programs with roles of their own (ps-lite): servers, and a scheduler on the "
+           "first host, run the command too, with DMLC_ROLE=server and scheduler",
+       .manual = "For programs that have the roles of dmlc's tracker themselves, such as those "
+           "of ps-lite: the servers, and a scheduler on the first base host, run *command* too. "
+           "`DMLC_ROLE` is then worker, server or scheduler, and `DMLC_PS_ROOT_URI` and "
+           "`DMLC_PS_ROOT_PORT` are where the scheduler may listen. Servers and scheduler that "
+           "have not ended --stop-timeout after the last worker are stopped; one that fails ends "
+           "the job with 67. Not with --elastic-training-enabled.", .json = "dmlc_roles"},
+      {.name = "elastic-training-enabled", .value = "[True|False]", .to = Truth{&spec.elastic},
+       .help = "watch host_worker in the job folder: editing it adds and removes workers",
+       .manual = "Watch host_worker. True, False, 1 or 0 (any case) is the value only when "
+           "another word follows it.", .json = "elastic"},
+      {.name = "min-workers", .value = "N", .to = &spec.rules.limits.least, .least = 1,
+       .most = kMostWorkers,
+       .help = "an epoch begins with at least so many; with fewer the job waits for restarts and "
+           "added hosts",
+       .manual = "An epoch begins with at least so many workers; at most -n. When members died "
+           "and are not replaced yet, those that are left go on to the end of their epoch with "
+           "the work of those alone, and wait there for restarts and added hosts; status, the "
+           "events and the causes of lost time (below-min-workers) say so. A worker that is told "
+           "to leave stays meanwhile if it is needed. After --min-workers-timeout the job ends "
+           "with exit status 71. The job's last epoch, once somebody has come to the end of the "
+           "program, is not held up.", .json = "min_workers"},
+      {.name = "max-workers", .value = "N", .to = &spec.rules.limits.most, .least = 1,
+       .most = kMostWorkers,
+       .help = "no more are started, whatever host_worker asks for; its first lines come first",
+       .manual = "No more workers are wanted at a time; at least -n. What host_worker asks for "
+           "beyond it is accepted and waits: base workers come first, then hosts in the order in "
+           "which the file first names them, and the next one is started when lines before it "
+           "are removed. A host that is given up or cannot be reached keeps its place until its "
+           "line is removed. `dtctl status` and `dtctl why` name who waits.",
+       .json = "max_workers"},
+      {.name = "job-dir", .value = "DIR", .to = &spec.job_dir,
+       .help = "folder of host_worker, host_worker_log and logs, on a volume that all hosts see; "
+           "default: the present folder",
+       .manual = "Folder of host_worker and host_worker_log, and of .dtlaunch with everything "
+           "else; by default the present one. On a cluster it lies on a volume all hosts see."},
+      {.name = "detach", .to = &spec.detached,
+       .help = "return as soon as the job's supervisor is ready; see dtctl",
+       .manual = "Return 0 as soon as the job's supervisor is ready; follow the job with "
+           "`dtctl`(1). Nobody then starts a supervisor again that has died.", .json = "detached"},
+  }};
+  // clang-format on
+}
+
+FlagGroup folder_group(JobSpec& spec) {
+  // clang-format off
+  return {"Data and environment", {
+      {.name = "sync-dst-dir", .value = "DIR", .to = &spec.sync_dst_dir,
+       .help = "copy the present folder to DIR on all hosts and run there",
+       .manual = "Copy the present folder to *DIR* on every host first, and run the command "
+           "there.", .json = "sync_dst_dir"},
+      {.name = "no-shared-folder", .to = &spec.no_shared_folder,
+       .help = "hosts need not have the present folder: workers start in the home folder where "
+           "it is missing",
+       .manual = "Hosts need not have the present folder: a process starts in the home folder "
+           "where it is missing. Otherwise such a host is refused; a base host ends the job with "
+           "65.", .json = "no_shared_folder"},
+      {.name = "prepare-data", .value = "CMD", .to = &spec.prepare_data,
+       .help = "run by a shell on each host before its first worker",
+       .manual = "Run by a shell on every host before its first worker. A host whose preparation "
+           "fails gets no worker; it is tried again later. `dtgpucheck`(1) is there for it: "
+           "'dtgpucheck --count 8'.", .json = "prepare_data"},
+      {.name = "require-prepared", .to = &spec.require_prepared,
+       .help = "without --prepare-data: an added host waits for its prepare_data_success file",
+       .manual = "Without --prepare-data: an added host waits for its file "
+           "prepare_data_success_*address*.", .json = "require_prepared"},
+  }};
+  // clang-format on
+}
+
+FlagGroup ssh_group(SshOptions& ssh) {
+  // clang-format off
+  return {"ssh", {
+      {.name = "ssh-port", .value = "PORT", .to = &ssh.port, .least = 1,
+       .help = "for hosts that give none", .json = "ssh/port"},
+      {.name = "ssh-user", .value = "USER", .to = &ssh.user, .help = "for hosts that give none",
+       .json = "ssh/user"},
+      {.name = "ssh-identity", .letter = 'i', .value = "FILE", .to = &ssh.identities,
+       .help = "private key; may be given again",
+       .manual = "A private key; may be repeated.", .json = "ssh/identities"},
+      {.name = "ssh-config", .value = "FILE", .to = &ssh.config_file,
+       .help = "instead of ~/.ssh/config; \"none\": no file",
+       .manual = "Instead of ~/.ssh/config; \"none\" for no file.", .json = "ssh/config_file"},
+      {.name = "ssh-known-hosts", .value = "strict|accept-new|off|config",
+       .to = one_of<HostKeyPolicy>(ssh.known_hosts, kPolicies),
+       .help = "what to do with a host's key that is not known; default: what the ssh config "
+           "says, else accept-new",
+       .manual = "A host whose key is unknown is refused, remembered, or accepted without a "
+           "word. A changed key is refused by the first two. *config*, the default, is what "
+           "StrictHostKeyChecking of the ssh config says, and *accept-new* where it says "
+           "nothing. Nobody is asked: *ask* is *strict*.", .json = "ssh/known_hosts"},
+      {.name = "forward-agent", .letter = 'A', .to = &ssh.forward_agent,
+       .help = "forward the ssh agent to the hosts",
+       .manual = "Forward the ssh agent.", .json = "ssh/forward_agent"},
+      {.name = "ssh-connect-timeout", .value = "TIME", .to = &ssh.connect_timeout,
+       .help = "{}; twice that for key exchange and login",
+       .manual = "For looking up a host and connecting to it ({}), and twice that for key "
+           "exchange and login.", .json = "ssh/connect_timeout_s"},
+  }};
+  // clang-format on
+}
+
+FlagGroup restart_group(JobRules& rules) {
+  // clang-format off
+  return {kTimes, {
+      {.name = "max-restarts", .value = "N", .to = &rules.max_restarts, .most = 1'000'000,
+       .help = "restarts of failed members, per worker a host is to have ({})",
+       .manual = "Restarts of workers that failed as members, for each worker a host is to have "
+           "({}). A host that needs more is given up until its line is removed and added again. "
+           "Before each restart it cools, from one second up to a minute, longer with every "
+           "failure.", .json = "max_restarts"},
+      {.name = "restart-refill", .value = "TIME", .to = &rules.restart_refill,
+       .help = "without a failure on a host gives it a restart back ({})",
+       .manual = "So long without a failure gives a host one of its restarts back, and shortens "
+           "its cooling ({}).", .json = "restart_refill_s"},
+      {.name = "max-futile-restarts", .value = "N", .to = &rules.max_futile_restarts, .least = 1,
+       .most = 1'000'000,
+       .help = "restarts without a completed epoch between them, before the job ends with code "
+           "70 (10, or 3 per worker)",
+       .manual = "Restarts in the whole job without a completed epoch between them; one more "
+           "failure then ends it with exit status 70. By default 10, or three for each worker if "
+           "that is more.", .json = "max_futile_restarts"},
+      {.name = "min-workers-timeout", .value = "TIME", .to = &rules.min_workers_timeout,
+       .help = "with fewer than --min-workers, before the job ends with code 71 ({})",
+       .manual = "How long the start of an epoch waits for --min-workers ({}). A supervisor that "
+           "is started again begins to count anew.", .json = "min_workers_timeout_s"},
+  }};
+  // clang-format on
+}
+
+FlagGroup timeout_group(JobSpec& spec) {
+  // clang-format off
+  return {kTimes, {
+      {.name = "start-timeout", .value = "TIME", .to = &spec.rules.start_timeout,
+       .help = "from a base worker's start to its first epoch ({})",
+       .manual = "From a base worker's start to its first epoch ({}). A command that never opens "
+           "a kvstore has no epochs and may run for ever, unless this option is given. A script "
+           "that opens one and calls no epoch boundary is late when it has not used its store "
+           "for so long.", .json = "start_timeout_s", .variable = "DT_START_TIMEOUT"},
+      {.name = "prepare-timeout", .value = "TIME", .to = &spec.prepare_timeout,
+       .help = "for --prepare-data on a host ({})",
+       .manual = "For the preparation of a host ({}).", .json = "prepare_timeout_s"},
+      {.name = "boundary-timeout", .value = "TIME", .to = &spec.rules.boundary_timeout,
+       .help = "waiting for a member at an epoch's start ({})",
+       .manual = "For a member to reach the start of the next epoch when the others have ({}).",
+       .json = "boundary_timeout_s", .variable = "DT_BOUNDARY_TIMEOUT"},
+      {.name = "hang-timeout", .value = "TIME", .to = &spec.rules.hang_timeout,
+       .help = "for a member that does nothing while others wait for it in a step ({})",
+       .manual = "For a member that does nothing in the middle of an epoch while others wait for "
+           "its gradients ({}). It is named in `dtctl status` and in the events at half of that "
+           "time, with what the kernel says of its process; then it is killed, logged REMOVED "
+           "and restarted as after any failure. Between a worker's last step of an epoch and its "
+           "arrival at the next --boundary-timeout rules.", .json = "hang_timeout_s"},
+      {.name = "leave-timeout", .value = "TIME", .to = &spec.rules.leave_timeout,
+       .help = "for a removed worker to end by itself ({})", .json = "leave_timeout_s"},
+      {.name = "stop-timeout", .value = "TIME", .to = &spec.rules.stop_grace,
+       .help = "between TERM and KILL when the job is stopped ({})",
+       .manual = "From TERM to KILL when the job is stopped ({}).", .json = "stop_timeout_s"},
+  }};
+  // clang-format on
+}
+
+FlagGroup silence_group(JobRules& rules) {
+  // clang-format off
+  return {kTimes, {
+      {.name = "suspect-after", .value = "TIME", .to = &rules.liveness.suspect_after,
+       .help = "of a host's silence: nothing is begun there ({})",
+       .manual = "A host whose agent says nothing for so long is suspect ({}), and none of its "
+           "newcomers is waited for.", .json = "suspect_after_s"},
+      {.name = "dead-after", .value = "TIME", .to = &rules.liveness.dead_after,
+       .help = "of a host's silence: it counts as lost ({})",
+       .manual = "A host whose agent says nothing for so long counts as lost ({}) unless its "
+           "workers' gradients still flow. A lost host that comes back is stopped, and may join "
+           "again.", .json = "dead_after_s"},
+      {.name = "server-dead-after", .value = "TIME", .to = &rules.server_dead_after,
+       .help = "of a kvstore server's silence: it counts as lost ({})",
+       .manual = "A kvstore server that says nothing for so long is lost ({}, at least 1 s), "
+           "whether its host is heard or not, unless a worker still gets data from it. A server "
+           "that shows some sign of life and yet does not go on (one of its loops does not turn, "
+           "or it does not acknowledge a commit) is lost after ten times as long, and so is a "
+           "server that nobody else could see: all servers' hosts are silent, or no worker is "
+           "connected to it. While a server is silent no worker counts as hung.",
+       .json = "server_dead_after_s"},
+  }};
+  // clang-format on
+}
+
+FlagGroup checkpoint_group(JobRules& rules) {
+  // clang-format off
+  return {kTimes, {
+      {.name = "checkpoint-interval", .value = "TIME", .to = &rules.checkpoint_interval,
+       .help = "save the servers' state at the first epoch's end, then at the first one after so "
+           "long, or 20 times what the last one took ({}); where all base hosts see the job "
+           "folder",
+       .manual = "The servers save what they have, while training goes on: at the end of the "
+           "first epoch, then at the first epoch's end after so long ({}), or after 20 times "
+           "what the last one took. The job folder has to be a place for it: every base host "
+           "sees it, which is tried, and there is room for three of them. Where it is none, a "
+           "line at the start and `dtctl status` say why, and that the loss of a host with a "
+           "server ends the job.", .json = "checkpoint_interval_s"},
+      {.name = "checkpoint-every", .value = "N", .to = &rules.checkpoint_every, .most = 1'000'000,
+       .help = "instead, before every so many epochs; 0: never",
+       .manual = "Instead, before every epoch whose number is a multiple of N, whatever the time "
+           "(0: never). When a server is lost the job goes back to the newest checkpoint by "
+           "itself: new servers begin with it, and the same workers run its epoch again. A "
+           "checkpoint that turns out to be damaged then is passed over for the one before it; "
+           "events and `dtctl status` name it. A checkpoint that cannot be written, because the "
+           "volume is full or stalls, costs nothing but itself; events and `dtctl status` tell "
+           "why.", .json = "checkpoint_every"},
+      {.name = "keep-checkpoints", .value = "N", .to = &rules.keep_checkpoints, .least = 1,
+       .most = 1'000'000, .help = "the newest so many stay ({})", .json = "keep_checkpoints"},
+  }};
+  // clang-format on
+}
+
+FlagGroup other_times_group(JobSpec& spec) {
+  // clang-format off
+  return {kTimes, {
+      {.name = "orphan-timeout", .value = "TIME", .to = &spec.rules.orphan_timeout,
+       .help = "hosts stop everything after so long unsupervised ({})",
+       .manual = "A host on its own for so long stops everything ({}).",
+       .json = "orphan_timeout_s", .variable = "DT_ORPHAN_TIMEOUT"},
+      {.name = "poll-interval", .value = "TIME", .to = &spec.poll_interval,
+       .help = "between looks at host_worker ({})",
+       .manual = "Between two looks at host_worker ({}).", .json = "poll_interval_s"},
+  }};
+  // clang-format on
+}
+
+FlagGroup output_group(JobSpec& spec) {
+  // clang-format off
+  return {"Output", {
+      {.name = "no-prefix", .to = Off{&spec.prefix}, .help = "show processes' lines as they are",
+       .manual = "Processes' lines without \"[worker 1 10.0.0.7]\".", .json = "prefix"},
+      {.name = "log-limit", .value = "SIZE", .to = Bytes{&spec.log_limit},
+       .help = "a process's output in the job folder, 500M or 2G: the older half goes (no limit)",
+       .manual = "A process's output in the job folder has at most about so many bytes (500M, "
+           "2G; no limit): at half of it the file is set aside as *name*.log.1, and what was set "
+           "aside before goes.", .json = "log_limit"},
+      {.name = "quiet", .letter = 'q', .to = &spec.quiet,
+       .help = "only warnings and errors on the terminal",
+       .manual = "Only warnings and errors: neither processes' lines nor the job's own INFO "
+           "lines.", .json = "quiet"},
+  }};
+  // clang-format on
+}
+
+}  // namespace
+
+Flags job_flags(JobSpec& spec) {
+  return {job_group(spec),           folder_group(spec),           ssh_group(spec.ssh),
+          data_flags(spec.data),     restart_group(spec.rules),    timeout_group(spec),
+          silence_group(spec.rules), checkpoint_group(spec.rules), other_times_group(spec),
+          output_group(spec)};
+}
+
+}  // namespace dt::io
