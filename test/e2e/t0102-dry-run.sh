@@ -14,3 +14,14 @@ expect_output plan "^  ELASTIC_TRAINING_ENABLED=1$"
 expect_output plan "over ssh, elastic"
 [ "$(ls -A)" = hosts ] || fail "the job folder was touched: $(ls -A)"
 [ -z "$(find "$T/state" "$T/run" -mindepth 1)" ] || fail "state was written"
+# Completion knows the options, and what follows them, from --help.
+. "$DT_SOURCE/packaging/completions/dtlaunch"
+completes() {  # EXPECTED WORD BEFORE
+  COMPREPLY=()
+  _dtlaunch dtlaunch "$2" "$3" || true  # compgen fails where it finds nothing
+  [ "${COMPREPLY[*]}" = "$1" ] || fail "completion of '$2' after $3: ${COMPREPLY[*]}"
+}
+completes 'auto tcp shm' '' --transport
+completes hosts '' -H
+completes --num-workers --num-w dtlaunch
+completes True Tr --elastic-training-enabled
