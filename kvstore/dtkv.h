@@ -152,7 +152,7 @@ DTKV_API int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, con
 DTKV_API int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys,
                            const dtkv_array* values, const dtkv_array* out,
                            const dtkv_push_options* options, dtkv_handle* handle);
-/* init by rank 0's values, then everyone pulls into `values`. */
+/* init by rank 0's values, then every worker pulls into `values`. */
 DTKV_API int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys,
                             const dtkv_array* values);
 /* Memory for gradients and values, zeroed and page-aligned. Pushes from it and pulls into it need

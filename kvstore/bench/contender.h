@@ -1,4 +1,4 @@
-/// What is measured: a group of processes that share a Control.
+/// A contender of a measurement: a group of processes that share a Control.
 #pragma once
 
 #include <sys/types.h>

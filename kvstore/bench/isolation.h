@@ -1,4 +1,4 @@
-/// A network of our own for a fair comparison on one machine.
+/// A separate network namespace for a fair comparison on one machine.
 #pragma once
 
 #include <string>

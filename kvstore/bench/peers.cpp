@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBucketBytes = 25'000'000;  ///< What DistributedDataParallel takes.
+constexpr std::size_t kBucketBytes = 25'000'000;  ///< DistributedDataParallel's size.
 
 Result<Contender> with_control(const Peer& peer, const KvOptions& options, const TensorList& list) {
   auto control = Control::create(options.workers, list.elements);

@@ -395,7 +395,7 @@ void DeviceEngine::update(const OptimizerSpec& spec, OptimizerState& state, data
     });
     return;
   }
-  // The gradient in memory of its own: the same bits.
+  // Sums the gradient into separate memory first, which gives the same bits.
   Payload sum = take(elements * data::element_bytes(dtype));
   if (!goes_on()) return;
   const Addend whole{sum.data(), 1};

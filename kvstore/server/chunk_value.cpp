@@ -12,7 +12,7 @@ namespace dt::kv {
 
 namespace {
 
-/// Elements that stay in the cache while they are computed and handed out.
+/// Elements that stay in the cache while they are computed and written to the shared places.
 constexpr std::size_t kBlock = 4096;
 
 /// How the payload of a contribution is compressed.

@@ -266,7 +266,7 @@ class ServerProcess {
   io::TaskGroup group_;
   kv::AgentSocket agent_;
   std::unique_ptr<kv::Server> server_;
-  ServerReady ready_;  ///< As far as it is known.
+  ServerReady ready_;  ///< The fields that are known so far.
   KeptOut kept_out_told_;
   std::uint64_t nonfinite_told_ = 0;
   std::chrono::steady_clock::time_point tell_nonfinite_at_{};

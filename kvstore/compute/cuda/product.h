@@ -14,7 +14,7 @@ constexpr int kProductTile = 32;
 /// c = a * b, of `size` rows and columns each, row by row; on the stream.
 Status multiply(const float* a, const float* b, float* c, int size, Stream stream);
 
-/// The same by the host.
+/// The same on the host.
 inline void multiply_on_host(const float* a, const float* b, float* c, int size) {
   const auto n = static_cast<std::size_t>(size);
   for (std::size_t row = 0; row < n; ++row)

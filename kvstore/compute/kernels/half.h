@@ -67,7 +67,7 @@ struct Bf16 {
   }
 };
 
-/// One element at a time; the compiler makes vectors of it.
+/// One element at a time; the compiler vectorizes it.
 template <class Half>
 struct OneByOne {
   static constexpr std::size_t kLanes = 1;

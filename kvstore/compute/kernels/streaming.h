@@ -36,7 +36,7 @@ void end_streaming() {
 #endif
 }
 
-/// Followed, at some time, by end_streaming.
+/// The caller calls end_streaming afterwards.
 void stream_bytes(void* out, const void* from, std::size_t bytes) {
 #if defined(__x86_64__)
   constexpr std::size_t kCacheLine = 64;

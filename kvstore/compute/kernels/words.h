@@ -1,4 +1,4 @@
-/// What the codecs of a few bits share: words of codes. Part of level.h.
+/// The common part of the codecs of a few bits: words of codes. Part of level.h.
 #pragma once
 
 #include "kvstore/compute/kernels/elements.h"

@@ -1,5 +1,5 @@
 /// A file of named arrays of one dimension in the safetensors format (core/files/safetensors.h),
-/// with checksums; what is ours lies in its metadata.
+/// with checksums, which are in its metadata.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,7 @@ struct WrittenFile {
                                                     Metadata metadata,
                                                     const std::function<bool()>& give_up = {});
 
-/// One of these files for reading. Any bytes are either refused with what is wrong or read as what
-/// was written.
+/// A tensor file opened for reading. Any damage is an error that names the cause.
 class TensorFile {
  public:
   struct Entry {

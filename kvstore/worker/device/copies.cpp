@@ -31,7 +31,7 @@ struct DeviceLane {
   int device = 0;
   cuda::OwnStream in;
   cuda::OwnStream out;
-  cuda::OwnStream bell;  ///< What calls back is here: copies do not wait for its end.
+  cuda::OwnStream bell;  ///< For callbacks, so that copies do not wait for their end.
 
   // The loop's.
   std::map<std::int64_t, DeviceCopies::Queue> waiting;  ///< By -priority.

@@ -299,7 +299,7 @@ Status ReplicaGroup::prepare(const Copy& copy, std::size_t offset) {
     }
     const std::size_t bytes = std::max(kScratch, bytes_of(copy));
     if (!copy.is_sum || lane.scratch.size() >= offset + bytes_of(copy)) continue;
-    // Only a sum that is alone needs more than there is.
+    // Only a sum that is alone needs more scratch memory than kScratch.
     if (const auto status = lane.scratch.allocate(bytes); !status.ok())
       return store_error(Code::kInternal,
                          fmt::format("CUDA device {}: {} bytes to add gradients up in: {}",
