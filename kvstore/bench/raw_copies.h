@@ -1,6 +1,6 @@
 /// The floor of an exchange with devices: its copies, and nothing else.
 ///
-/// For each worker, and for its share of the servers, each copy in one piece on its own stream:
+/// For each worker, and for the servers on its behalf, each copy in one piece on its own stream:
 ///
 ///     worker's device   gradient ---> pinned          pinned ---> result
 ///     servers' device            pinned ---> memory       memory ---> pinned
