@@ -88,6 +88,10 @@ bool Boundary::all_acked(const std::vector<ServerId>& servers) const {
   return std::all_of(servers.begin(), servers.end(), [this](ServerId id) { return has_acked(id); });
 }
 
+bool Boundary::contributes(WorkerId worker) const {
+  return std::find(contributors_.begin(), contributors_.end(), worker) != contributors_.end();
+}
+
 std::optional<Rank> Boundary::rank_of(WorkerId worker) const {
   const auto it = std::find(members_.begin(), members_.end(), worker);
   if (it == members_.end()) return std::nullopt;

@@ -75,6 +75,7 @@ class Boundary {
   [[nodiscard]] bool awaits_release(WorkerId worker) const { return unreleased_.count(worker) > 0; }
   /// Since when the complete boundary waits for more members; nothing: it does not.
   [[nodiscard]] const std::optional<Time>& below_least_since() const { return below_least_since_; }
+  [[nodiscard]] bool contributes(WorkerId worker) const;
   [[nodiscard]] std::optional<Rank> rank_of(WorkerId worker) const;
 
  private:

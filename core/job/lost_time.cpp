@@ -40,7 +40,7 @@ Goodput LostTime::so_far() const {
     return std::clamp(job_.boundary.below_least_since().value_or(now), from, std::max(from, now));
   };
   for (const auto& [id, at] : arrived_) {
-    if (!is_contributor(id)) continue;
+    if (!job_.boundary.contributes(id)) continue;
     lose_open("boundary", below(at) - at);
     lose_open(kBelowLeast, now - below(at));
   }
@@ -57,11 +57,6 @@ Goodput LostTime::so_far() const {
   if (recovering_since_)
     lose_open(kServerRecovery, (now - *recovering_since_) * static_cast<Duration::rep>(members()));
   return all;
-}
-
-bool LostTime::is_contributor(WorkerId worker) const {
-  const auto& all = job_.boundary.contributors();
-  return std::find(all.begin(), all.end(), worker) != all.end();
 }
 
 std::size_t LostTime::members() const {
@@ -188,7 +183,7 @@ void LostTime::end_at_boundary() {
 void LostTime::recovery_begins() {
   end_death(job_.now());
   for (const auto& [id, at] : arrived_)
-    if (is_contributor(id)) lose_at_boundary(at, job_.now());
+    if (job_.boundary.contributes(id)) lose_at_boundary(at, job_.now());
   arrived_.clear();
   if (nobody_since_) lose("death", job_.now() - *nobody_since_);
   nobody_since_.reset();
@@ -225,7 +220,7 @@ void LostTime::released(WorkerId worker) {
   const bool returned = resumed_at_ && arrived->second - *resumed_at_ < kReturn;
   lose(returned ? "supervisor" : "boundary", complete - arrived->second);
   // Who leaves is no member any more.
-  if (is_contributor(worker))
+  if (job_.boundary.contributes(worker))
     lose(returned ? "supervisor" : boundary_cause_, job_.now() - complete);
   arrived_.erase(arrived);
 }

@@ -74,7 +74,6 @@ class LostTime {
   void end_death(Time until);
   void pass() { sums_.pass(job_.initial() ? 0 : members(), job_.now()); }
   [[nodiscard]] bool is_recovering() const { return recovering_since_.has_value(); }
-  [[nodiscard]] bool is_contributor(WorkerId worker) const;
   /// The contributors, but at least one: an empty job loses the time of one worker.
   [[nodiscard]] std::size_t members() const;
 

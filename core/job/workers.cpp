@@ -410,7 +410,7 @@ void Workers::apply(const WorkerGone& r) {
   Worker* w = membership_.find(r.worker);
   if (!w) return;
   const std::string reason = r.why.empty() ? to_string(r.status) : r.why;
-  const bool contributes = is_contributor(r.worker);
+  const bool contributes = job_.boundary.contributes(r.worker);
   // A member that ends well and was not removed has come to its program's end.
   if (contributes && r.status.clean() && r.why.empty()) job_.exits.ended(r.worker, w->host);
   if (contributes && !r.status.clean()) {
@@ -467,11 +467,6 @@ std::vector<WorkerId> Workers::live_on(const Host& host) const {
   for (const auto& [id, w] : membership_.workers())
     if (w.host == host && w.state != WorkerState::kGone) out.push_back(id);
   return out;
-}
-
-bool Workers::is_contributor(WorkerId worker) const {
-  const auto& all = job_.boundary.contributors();
-  return std::find(all.begin(), all.end(), worker) != all.end();
 }
 
 bool Workers::anyone_runs() const {

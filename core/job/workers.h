@@ -114,7 +114,6 @@ class Workers {
   /// Its process has ended, or counts as ended.
   void process_ended(const ProcessEnded& e);
   [[nodiscard]] std::vector<WorkerId> live_on(const Host& host) const;
-  [[nodiscard]] bool is_contributor(WorkerId worker) const;
   [[nodiscard]] bool a_newcomer_runs() const;
   /// A base worker or server of this host was not started yet.
   [[nodiscard]] bool start_waits_for(const Host& host) const;
