@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "core/job/boundary.h"
@@ -40,6 +41,7 @@ struct JobContext {
     return {log_lines, added, host, out.now().wall_ns};
   }
 
+  void apply(const JobEnding& r) { ending = r; }
   /// Ends the job, once; processes get `grace` between TERM and KILL.
   void end(int exit_code, std::string message, Duration grace) {
     if (ending) return;
@@ -53,5 +55,15 @@ struct JobContext {
     end(exit_code, std::move(message), options.stop_grace);
   }
 };
+
+/// Gives the record to each machine that applies its type, in this order of theirs.
+template <class R, class... Machine>
+void apply_to(const R& r, Machine&... machines) {
+  static_assert(std::is_same_v<R, TermBegan> || (requires { machines.apply(r); } || ...));
+  const auto give = [&r](auto& machine) {
+    if constexpr (requires { machine.apply(r); }) machine.apply(r);
+  };
+  (give(machines), ...);
+}
 
 }  // namespace dt

@@ -174,41 +174,11 @@ void Job::replay(const Record& r) {
 }
 
 void Job::apply(const Record& r) {
-  std::visit([this](const auto& one) { apply_one(one); }, r);
-}
-
-void Job::apply_one(const JobBegan& r) {
-  workers_.apply(r);
-  servers_.apply(r);
-}
-
-void Job::apply_one(const Committed& r) {
-  workers_.apply(r);
-  servers_.apply(r);
-  views_.apply(r);
-  if (!r.boundary) return;
-  stragglers_.epoch_begins();
-  workers_.forget_past();
-}
-
-void Job::apply_one(const EpochBegan& r) {
-  workers_.apply(r);
-  servers_.apply(r);
-  views_.apply(r);
-  stragglers_.epoch_begins();
-  workers_.forget_past();
-}
-
-void Job::apply_one(const WorkerGone& r) {
-  workers_.apply(r);
-  stragglers_.apply(r);
-}
-
-void Job::apply_one(const RolledBack& r) {
-  servers_.apply(r);
-  views_.apply(r);
-  stragglers_.apply(r);
-  workers_.apply(r);
+  std::visit(
+      [this](const auto& one) {
+        apply_to(one, job_, hosts_, servers_, views_, stragglers_, workers_, lost_time_);
+      },
+      r);
 }
 
 // ---------------------------------------------------------------- the job's end

@@ -110,23 +110,6 @@ class Job {
 
   void replay(const Record& record);
   void apply(const Record& record);
-  void apply_one(const JobBegan& r);
-  void apply_one(const TermBegan&) {}
-  void apply_one(const FileTaken& r) { workers_.apply(r); }
-  void apply_one(const WorkerAllotted& r) { workers_.apply(r); }
-  void apply_one(const HostPrepared& r) { hosts_.apply(r); }
-  void apply_one(const Committed& r);
-  void apply_one(const EpochBegan& r);
-  void apply_one(const WorkerGone& r);
-  void apply_one(const AgentKnown& r) { hosts_.apply(r); }
-  void apply_one(const AgentPlaced& r) { hosts_.apply(r); }
-  void apply_one(const JobEnding& r) { job_.ending = r; }
-  void apply_one(const CheckpointTaken& r) { servers_.apply(r); }
-  void apply_one(const CheckpointTimed& r) { servers_.apply(r); }
-  void apply_one(const RolledBack& r);
-  void apply_one(const MemberLeft& r) { workers_.apply(r); }
-  void apply_one(const PlacesWanted& r) { workers_.apply(r); }
-  void apply_one(const TimeSpent& r) { lost_time_.apply(r); }
 
   /// Decides after an event, until nothing moves.
   void settle();

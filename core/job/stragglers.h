@@ -33,14 +33,18 @@ class Stragglers {
   void check_boundary_timeout();
   void check_hangs();
 
+  void apply(const Committed& r) {
+    if (r.boundary) epoch_begins();
+  }
+  void apply(const EpochBegan&) { epoch_begins(); }
   void apply(const WorkerGone& r);
   void apply(const RolledBack& r);
-  void epoch_begins();
 
   [[nodiscard]] const Stalls& stalls() const { return stalls_; }
   [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
 
  private:
+  void epoch_begins();
   /// Contributors that the others wait for at the boundary, without those that wait in a round.
   [[nodiscard]] std::vector<WorkerId> late() const;
   void warn(WorkerId worker, Stalls::Stall& stall);

@@ -392,6 +392,7 @@ void Workers::apply(const Committed& r) {
   if (!r.boundary) return;
   if (!job_.finishing()) failure_ = {};  // earlier deaths are of no member of this view
   membership_.swaps_done(r.members, r.leavers);
+  forget_past();
 }
 
 void Workers::apply(const EpochBegan&) {
@@ -399,6 +400,7 @@ void Workers::apply(const EpochBegan&) {
   for (const WorkerId id : job_.boundary.contributors())
     if (const Worker* w = find(id)) membership_.advance(id, WorkerEvent::kCommitted, w->since);
   if (!job_.finishing()) failure_ = {};
+  forget_past();
 }
 
 void Workers::forget_past() {

@@ -78,8 +78,6 @@ class Workers {
   void apply(const MemberLeft& r);
   void apply(const PlacesWanted& r);
   void apply(const RolledBack& r);
-  /// Workers of earlier views are not kept.
-  void forget_past();
 
   /// The first member of the present view that failed.
   struct Failure {
@@ -105,6 +103,8 @@ class Workers {
   [[nodiscard]] std::uint32_t futile_limit() const;
 
  private:
+  /// Workers of earlier views are not kept.
+  void forget_past();
   void joined(Worker& w, Epoch epoch);
   [[nodiscard]] bool member_arrived(Worker& w, const WorkerArrived& e);
   /// Its agent runs it.

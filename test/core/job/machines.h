@@ -1,8 +1,7 @@
-/// The machines of a job, built in Job's order, for tests that call one of them directly. A record
-/// reaches every machine that applies it, as in Job; nothing else happens by itself.
+/// The machines of a job, built in Job's order, for tests that call one of them directly. Records
+/// reach them as in Job; nothing else happens by itself.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <variant>
@@ -31,8 +30,13 @@ inline JobOptions job_on(std::vector<Host> workers, std::vector<Host> servers = 
 
 struct Machines {
   explicit Machines(JobOptions options = job_on({kHostA, kHostB}))
-      : job(std::move(options),
-            [this](const Record& r) { std::visit([this](const auto& one) { apply(one); }, r); }) {
+      : job(std::move(options), [this](const Record& r) {
+          std::visit(
+              [this](const auto& one) {
+                apply_to(one, job, hosts, servers, views, stragglers, workers, lost_time);
+              },
+              r);
+        }) {
     at(0s);
     job.out.record(JobBegan{job.options.workers, job.options.servers});
   }
@@ -97,19 +101,6 @@ struct Machines {
     return {{Role::kServer, id}, status, ""};
   }
   WorkerState state(std::uint32_t id) const { return workers.find(WorkerId(id))->state; }
-
-  template <typename R>
-  void apply(const R& r) {
-    const auto give = [&r](auto& machine) {
-      if constexpr (requires { machine.apply(r); }) machine.apply(r);
-    };
-    give(hosts);
-    give(servers);
-    give(views);
-    give(stragglers);
-    give(workers);
-    if constexpr (std::is_same_v<R, JobEnding>) job.ending = r;
-  }
 
   JobContext job;
   LostTime lost_time{job};

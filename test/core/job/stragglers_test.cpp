@@ -63,7 +63,7 @@ TEST_CASE("stragglers: any sign of work begins the count again", "[stragglers]")
   CHECK(m.stalled(1) == 7s);
   SECTION("a request") { m.report({WorkerId(1)}, {}, {WorkerId(1)}); }
   SECTION("a step") { m.stragglers.progress({WorkerId(1), Epoch(0), 5}); }
-  SECTION("an epoch") { m.stragglers.epoch_begins(); }
+  SECTION("an epoch") { m.job.out.record(EpochBegan{Epoch(1)}); }
   m.pass(7500ms, 8s);
   CHECK(m.stalled(1) == 1s);
 }
