@@ -366,6 +366,18 @@ Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines, std:
   return workers;
 }
 
+std::string at_host(const Host& host, const std::string& why) {
+  const std::string name = to_string(host);
+  return why.starts_with(name + ":") ? why : fmt::format("{}: {}", name, why);
+}
+
+std::string join_hosts(const std::vector<HostSlots>& hosts) {
+  std::vector<std::string> out;
+  for (const HostSlots& s : hosts)
+    out.push_back(s.slots == 1 ? to_string(s.host) : fmt::format("{} x{}", s.host, s.slots));
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
 std::string format_host_worker(const std::vector<Host>& workers) {
   std::string text;
   for (const Host& worker : workers) text += to_string(worker) + "\n";

@@ -70,6 +70,12 @@ struct HostSlots {
 [[nodiscard]] Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines,
                                                       std::uint32_t count);
 
+/// "host: why", unless the reason names the host already.
+[[nodiscard]] std::string at_host(const Host& host, const std::string& why);
+
+/// "a, b x2"
+[[nodiscard]] std::string join_hosts(const std::vector<HostSlots>& hosts);
+
 /// The text of `host_worker`: one line per worker, newline-terminated.
 [[nodiscard]] std::string format_host_worker(const std::vector<Host>& workers);
 

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "core/job/job_text.h"
-
 namespace dt {
 
 CheckpointSaver::CheckpointSaver(JobContext& job)

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/job/job_text.h"
-
 namespace dt {
 
 void Goodput::pass(std::size_t members, Time now) {

@@ -3,7 +3,6 @@
 #include <functional>
 #include <utility>
 
-#include "core/job/job_text.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/job/job_text.h"
-
 namespace dt {
 
 std::optional<HostWatch::Lost> HostWatch::tick() {

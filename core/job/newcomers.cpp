@@ -4,8 +4,6 @@
 #include <set>
 #include <vector>
 
-#include "core/job/job_text.h"
-
 namespace dt {
 
 void Newcomers::stop_unwanted() {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/job/job_text.h"
-
 namespace dt {
 namespace {
 

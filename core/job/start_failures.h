@@ -12,7 +12,6 @@
 
 #include "core/base/time.h"
 #include "core/files/hosts.h"
-#include "core/job/job_text.h"
 
 namespace dt {
 

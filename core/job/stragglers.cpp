@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/job/job_text.h"
-
 namespace dt {
 namespace {
 

@@ -4,11 +4,18 @@
 #include <set>
 #include <utility>
 
-#include "core/job/job_text.h"
 #include "core/job/notes.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {
+namespace {
+
+/// "0, 3, 4"
+std::string join_ids(const std::vector<WorkerId>& ids) {
+  return fmt::format("{}", fmt::join(ids, ", "));
+}
+
+}  // namespace
 
 void Views::shrink() {
   if (job_.ending || job_.initial()) return;

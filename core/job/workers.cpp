@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/job/job_text.h"
 #include "core/job/notes.h"
 #include "core/protocol/exit_code.h"
 

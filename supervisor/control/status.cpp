@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/time.h"
-#include "core/job/job_text.h"
 #include "core/protocol/gpu_health.h"
 
 namespace dt::supervisor {
