@@ -12,10 +12,10 @@ constexpr Duration kReturn = std::chrono::seconds(15);
 constexpr Duration kSaveEvery = std::chrono::seconds(30);
 constexpr const char* kBelowLeast = "below-min-workers";
 /// A smaller sum gets no event.
-constexpr Duration kWorthTelling = std::chrono::milliseconds(50);
+constexpr Duration kLeastNoted = std::chrono::milliseconds(50);
 /// Members always wait a moment for the slowest at the boundary: a sum of that cause alone gets an
 /// event from here on.
-constexpr Duration kSlownessWorthTelling = std::chrono::seconds(10);
+constexpr Duration kLeastSlowness = std::chrono::seconds(10);
 constexpr const char* kBoundary = "boundary";
 constexpr const char* kServerRecovery = "server recovery";
 
@@ -227,7 +227,7 @@ void LostTime::report() {
   Duration sum{};
   for (const auto& [cause, time] : unreported_) sum += time;
   const bool is_slowness = unreported_.size() == 1 && unreported_.count(kBoundary) == 1;
-  if (sum < (is_slowness ? kSlownessWorthTelling : kWorthTelling)) return;
+  if (sum < (is_slowness ? kLeastSlowness : kLeastNoted)) return;
   Note lost{Note::Kind::kMeasure, "time_lost",
             fmt::format("{:.3f} worker-seconds lost:", seconds(sum))};
   for (const auto& [cause, time] : unreported_) {

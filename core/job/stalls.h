@@ -22,8 +22,8 @@ class Stalls {
   struct Stall {
     Duration lasted{};
     bool is_waited_for = false;  ///< A round of others lacks its part. Otherwise: no sign of life.
-    bool told = false;           ///< Half of the time is over: there is a note.
-    bool asked = false;          ///< The last query of its process's state was sent.
+    bool is_noted = false;       ///< Half of the time is over: there is a note.
+    bool is_queried = false;     ///< The last query of its process's state was sent.
     std::string process;         ///< Its state in the kernel; empty until known.
   };
 

@@ -79,15 +79,15 @@ void Stragglers::check_hangs() {
 void Stragglers::warn(WorkerId worker, Stalls::Stall& stall) {
   const Host& host = workers_.find(worker)->host;
   const Duration left = job_.options.hang_timeout - stall.lasted;
-  const bool tells = !stall.told && left <= job_.options.hang_timeout / 2;
+  const bool is_half = !stall.is_noted && left <= job_.options.hang_timeout / 2;
   // Once more when there is just time for the answer.
   const Duration shortly =
       std::min<Duration>(std::chrono::seconds(2), job_.options.hang_timeout / 4);
-  const bool asks = !stall.asked && left <= shortly;
-  if (tells || asks) job_.out.add(Inspect{{Role::kWorker, worker.value}, host});
-  if (asks) stall.asked = true;
-  if (!tells) return;
-  stall.told = true;
+  const bool is_last = !stall.is_queried && left <= shortly;
+  if (is_half || is_last) job_.out.add(Inspect{{Role::kWorker, worker.value}, host});
+  if (is_last) stall.is_queried = true;
+  if (!is_half) return;
+  stall.is_noted = true;
   job_.out.note(
       Note::Kind::kFailure, "worker_stalls",
       fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
