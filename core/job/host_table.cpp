@@ -244,7 +244,7 @@ bool HostTable::cut_off() const {
   bool any = false;
   for (const auto& [host, h] : hosts_) {
     if (is_heard(host)) return false;
-    if (h.link == Link::kDown || h.link == Link::kUp) any = true;
+    any = any || h.is_attached();
   }
   return any;
 }

@@ -43,6 +43,7 @@ struct HostState {
   /// When it was last kept although it was silent for too long: this supervisor is cut off.
   std::optional<Time> spared_at;
 
+  [[nodiscard]] bool is_attached() const { return link == Link::kUp || link == Link::kDown; }
   /// Processes of the job may exist here.
   [[nodiscard]] bool has_agent() const { return incarnation != 0; }
 };

@@ -8,8 +8,7 @@ std::optional<HostWatch::Lost> HostWatch::tick() {
   const bool alone = hosts_.cut_off();
   const bool blind = servers_.are_unseen();
   for (const auto& [host, h] : hosts_.all()) {
-    const bool is_attached = h.link == HostTable::Link::kDown || h.link == HostTable::Link::kUp;
-    if (!is_attached || hosts_.is_heard(host)) continue;
+    if (!h.is_attached() || hosts_.is_heard(host)) continue;
     const Time down_since = hosts_.liveness().down_since(host).value_or(job_.now());
     const Duration down = job_.now() - down_since;
     const bool serves = servers_.serves(host);

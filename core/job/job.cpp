@@ -188,9 +188,8 @@ void Job::let_hosts_go() {
   const std::set<Host> with_workers = workers_.hosts();
   std::vector<Host> unused;
   for (const auto& [host, h] : hosts_.all()) {
-    const bool is_attached = h.link == HostTable::Link::kUp || h.link == HostTable::Link::kDown;
-    if (is_attached && workers_.membership().wanted(host) == 0 && with_workers.count(host) == 0 &&
-        !servers_.serves(host))
+    if (h.is_attached() && workers_.membership().wanted(host) == 0 &&
+        with_workers.count(host) == 0 && !servers_.serves(host))
       unused.push_back(host);
   }
   for (const Host& host : unused) hosts_.let_go(host);

@@ -267,10 +267,8 @@ void ServerGroup::reach_hosts() {
     if (!waits) hosts_.reach(s.host);
   }
   if (!job_.options.opaque_servers || hosts_.knows_ports()) return;
-  const bool one_waits = std::any_of(servers_.begin(), servers_.end(), [this](const auto& s) {
-    return !s.second.started && hosts_.is_up(s.second.host);
-  });
-  if (one_waits) hosts_.reach_first();
+  if (any([this](const ServerState& s) { return !s.started && hosts_.is_up(s.host); }))
+    hosts_.reach_first();
 }
 
 void ServerGroup::stop_retired(const Host& host, const std::vector<ProcessReport>& there) {
@@ -345,19 +343,16 @@ std::set<Host> ServerGroup::hosts() const {
 }
 
 bool ServerGroup::serves(const Host& host) const {
-  return std::any_of(servers_.begin(), servers_.end(),
-                     [&host](const auto& s) { return s.second.host == host; });
+  return any([&host](const ServerState& s) { return s.host == host; });
 }
 
 bool ServerGroup::awaits_start_on(const Host& host) const {
-  return std::any_of(servers_.begin(), servers_.end(),
-                     [&host](const auto& s) { return s.second.host == host && !s.second.started; });
+  return any([&host](const ServerState& s) { return s.host == host && !s.started; });
 }
 
 bool ServerGroup::all_listen() const {
   return job_.options.opaque_servers ||
-         std::all_of(servers_.begin(), servers_.end(),
-                     [](const auto& s) { return !s.second.address.empty(); });
+         !any([](const ServerState& s) { return s.address.empty(); });
 }
 
 std::vector<ServerId> ServerGroup::acknowledging() const {
@@ -378,15 +373,13 @@ Servers ServerGroup::list() const {
 }
 
 bool ServerGroup::are_unseen() const {
-  return !servers_.empty() && std::none_of(servers_.begin(), servers_.end(), [this](const auto& s) {
-    return hosts_.is_heard(s.second.host);
-  });
+  return !servers_.empty() &&
+         !any([this](const ServerState& s) { return hosts_.is_heard(s.host); });
 }
 
 bool ServerGroup::awaits_opaque(Time last_worker) const {
-  const bool all_ended =
-      std::all_of(servers_.begin(), servers_.end(), [](const auto& s) { return s.second.ended; });
-  return job_.options.opaque_servers && !all_ended &&
+  const bool one_runs = any([](const ServerState& s) { return !s.ended; });
+  return job_.options.opaque_servers && one_runs &&
          job_.now() - last_worker < job_.options.stop_grace;
 }
 

@@ -6,6 +6,7 @@
 /// only; the job cannot go on without one that failed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -125,6 +126,11 @@ class ServerGroup {
     bool is_inherited = false;  ///< The checkpoint that the job began with.
   };
 
+  template <class Is>
+  [[nodiscard]] bool any(Is is) const {
+    return std::any_of(servers_.begin(), servers_.end(),
+                       [&is](const auto& s) { return is(s.second); });
+  }
   /// Goes back to the newest checkpoint, or ends the job where it cannot.
   void lost(const Loss& loss);
   void roll_back(const Loss& loss, const Origin& origin);

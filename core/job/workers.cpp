@@ -239,7 +239,9 @@ void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
 void Workers::host_failed(const Host& host, std::string check, const std::string& why) {
   if (membership_.wanted(host) == 0 && !job_.initial()) return;  // no worker is wanted there
   // While a newcomer's process runs, the job does not depend on a host that cannot be reached.
-  const bool keeps_waiting = check == "start" || !a_newcomer_runs();
+  const bool newcomer_runs =
+      any([](const Worker& w) { return on_the_way(w.state) && may_run(w.state); });
+  const bool keeps_waiting = check == "start" || !newcomer_runs;
   if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
     job_.futile.add(at_host(host, why));
   hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host));
@@ -471,14 +473,12 @@ std::vector<WorkerId> Workers::live_on(const Host& host) const {
 }
 
 bool Workers::anyone_runs() const {
-  return std::any_of(membership_.workers().begin(), membership_.workers().end(),
-                     [](const auto& w) { return w.second.state != WorkerState::kGone; });
+  return any([](const Worker& w) { return w.state != WorkerState::kGone; });
 }
 
 bool Workers::anyone_leaves() const {
-  const auto& workers = membership_.workers();
-  return std::any_of(workers.begin(), workers.end(), [](const auto& w) {
-    return w.second.state == WorkerState::kLeaving || w.second.state == WorkerState::kStopping;
+  return any([](const Worker& w) {
+    return w.state == WorkerState::kLeaving || w.state == WorkerState::kStopping;
   });
 }
 
@@ -488,22 +488,12 @@ Time Workers::last_change() const {
   return last;
 }
 
-bool Workers::a_newcomer_runs() const {
-  const auto& workers = membership_.workers();
-  return std::any_of(workers.begin(), workers.end(), [](const auto& w) {
-    return on_the_way(w.second.state) && may_run(w.second.state);
-  });
-}
-
 bool Workers::start_waits_for(const Host& host) const {
-  const auto& workers = membership_.workers();
-  return std::any_of(workers.begin(), workers.end(),
-                     [&host](const auto& w) {
-                       return w.second.base && w.second.host == host &&
-                              (w.second.state == WorkerState::kSeen ||
-                               w.second.state == WorkerState::kPreparing);
-                     }) ||
-         servers_.awaits_start_on(host);
+  const auto waits = [&host](const Worker& w) {
+    return w.base && w.host == host &&
+           (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing);
+  };
+  return any(waits) || servers_.awaits_start_on(host);
 }
 
 bool Workers::hears_a_contributor() const {

@@ -2,6 +2,7 @@
 /// Newcomers are started by core/job/newcomers.h, views are decided by core/job/views.h. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -114,7 +115,11 @@ class Workers {
   /// Its process has ended, or counts as ended.
   void process_ended(const ProcessEnded& e);
   [[nodiscard]] std::vector<WorkerId> live_on(const Host& host) const;
-  [[nodiscard]] bool a_newcomer_runs() const;
+  template <class Is>
+  [[nodiscard]] bool any(Is is) const {
+    const auto& all = membership_.workers();
+    return std::any_of(all.begin(), all.end(), [&is](const auto& w) { return is(w.second); });
+  }
   /// A base worker or server of this host was not started yet.
   [[nodiscard]] bool start_waits_for(const Host& host) const;
   /// That a place of the host stays empty, and what fills it.
