@@ -27,7 +27,7 @@ MAY = {
     "launcher/backend": "core/base core/files io launcher",
     "launcher/backend/ssh": "core/base core/files io io/job launcher launcher/backend",
     "launcher/cli": "core/* io io/job launcher",
-    "supervisor/hosts": "core/base core/files core/protocol io launcher/backend",
+    "supervisor/hosts": "core/* io io/job launcher/backend",
     "supervisor/volume": "core/* io io/job",
     "supervisor/control": "core/* io io/job",
     "supervisor/dtctl": "core/base core/files core/protocol io io/job launcher/cli",

@@ -1,0 +1,49 @@
+/// Seals the job's checkpoints, prunes old ones, and finds out whether the job folder is a place
+/// for them: a volume that every base host sees, with room.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/job/job.h"
+#include "io/asio.h"
+#include "supervisor/hosts/checkpoint_place.h"
+#include "supervisor/hosts/host_links.h"
+#include "supervisor/prepare_runs.h"
+#include "supervisor/shell.h"
+
+namespace dt::supervisor {
+
+/// One thread. Everything given outlives it.
+class CheckpointKeeper {
+ public:
+  CheckpointKeeper(Shell& shell, HostLinks& links, PrepareRuns& prepares, const Job& job)
+      : shell_(shell), links_(links), prepares_(prepares), job_(job) {}
+
+  /// Makes a checkpoint count, then removes those beyond --keep-checkpoints. Answered by
+  /// CheckpointSealed.
+  io::awaitable<void> seal(Checkpoints::Saving what);
+  /// Looks for a place, and again now and then. Posts CheckpointPlaceSeen.
+  io::awaitable<void> watch_place(Term term);
+
+  /// A process that looks at a host for the place: its output and end come here.
+  [[nodiscard]] bool owns(ProcessId process) const { return place_ && place_->is_ours(process); }
+  void output(ProcessId process, std::string_view bytes) { place_->output(process, bytes); }
+  void ended(ProcessId process, ExitStatus status, const std::string& why);
+  /// Has the host look for the place, if it has not yet; `known`: the processes its agent knows.
+  void look_on(const Host& host, const std::vector<ProcessReport>& known);
+
+ private:
+  io::awaitable<void> look();
+
+  Shell& shell_;
+  HostLinks& links_;
+  PrepareRuns& prepares_;
+  const Job& job_;
+  std::optional<CheckpointPlace> place_;
+};
+
+}  // namespace dt::supervisor

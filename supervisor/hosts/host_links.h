@@ -1,0 +1,138 @@
+/// The links to all agents of a job: reaches hosts, checks that they have the working folder,
+/// notices silence, and says goodbye at the end. What arrives goes to a listener.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/job/job.h"
+#include "io/asio.h"
+#include "io/job/spec.h"
+#include "io/log.h"
+#include "io/task_group.h"
+#include "launcher/backend/backend.h"
+#include "supervisor/hosts/agent_link.h"
+#include "supervisor/hosts/folder_checks.h"
+
+namespace dt::supervisor {
+
+/// What a link has learnt of a host.
+struct HostLink {
+  std::unique_ptr<AgentLink> link;
+  std::string address;  ///< Literal; empty until known.
+  std::uint32_t cores = 0;
+  std::string machine;
+  std::string reach_command;  ///< Repeats the last failed connection by hand.
+  bool ever_attached = false;
+  bool leaving = false;  ///< Let go: its link closes when the agent has ended.
+  bool silent = false;   ///< AgentSilent was posted.
+
+  [[nodiscard]] bool is_attached() const { return link && link->up() && ever_attached; }
+  /// The host is still part of the job.
+  [[nodiscard]] bool is_kept() const { return link && !leaving; }
+};
+
+/// One thread. Everything given outlives it.
+class HostLinks {
+ public:
+  struct Listener {
+    /// The agent is attached and has the working folder; before AgentAttached is posted.
+    virtual void admitted(const Host& host, const AgentState& state) = 0;
+    /// The same, after it.
+    virtual void attached(const Host& host, const AgentState& state) = 0;
+    virtual void frame(const Host& host, const wire::Frame& frame) = 0;
+    /// No agent is there: what ran there is gone.
+    virtual void agent_gone(const Host& host) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  struct Options {
+    Term term;
+    /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
+    std::function<io::awaitable<Result<void>>(Host)> sync;
+  };
+  using Post = std::function<void(JobEvent)>;
+
+  HostLinks(io::asio::any_io_executor executor, const io::JobSpec& spec, launcher::Backend& backend,
+            io::TaskGroup& tasks, Post post);
+
+  /// Before anything else: the job whose hosts these are, and who hears of them.
+  void begin(const Job& job, Listener& listener, Options options);
+
+  /// Makes the link to a host's agent, and starts one if `start` and none is there. Answered by
+  /// AgentAttached or AttachFailed.
+  void attach(const Host& host, bool start);
+  /// The agent stops everything and ends.
+  void release(const Host& host);
+  template <class Message>
+  void send(const Host& host, const Message& message) {
+    if (HostLink& h = hosts_[host]; h.link) h.link->send(message);
+  }
+  /// What the agent answers to CheckFolder.
+  void folder_checked(const Host& host, const FolderChecked& answer);
+  /// Posts which agents have fallen silent and which are heard again; gives up hosts whose folder
+  /// does not answer. `job_time` translates times into the job's.
+  void tick(const std::function<Time(Time)>& job_time);
+  /// Every agent kills what it runs and ends.
+  void kill_all();
+  /// The job ends: no host is reached any more.
+  void stop_reaching() { is_ending_ = true; }
+  /// Every agent ends, with `grace` for its processes, or without any if they are killed; waits for
+  /// them. Returns the hosts that did not confirm it.
+  io::awaitable<std::vector<Host>> shut_down(Duration grace, bool is_killed);
+
+  [[nodiscard]] const std::map<Host, HostLink>& all() const { return hosts_; }
+  /// An unknown host is like one that was never reached.
+  [[nodiscard]] const HostLink& at(const Host& host) const;
+  /// A host's address; its name while that is not known.
+  [[nodiscard]] std::string address_of(const Host& host) const;
+
+ private:
+  HostLink& of(const Host& host) { return hosts_[host]; }
+  AgentLink& make_link(const Host& host);
+  /// Makes the link to an agent of an earlier term.
+  io::awaitable<void> reattach(Host host);
+  /// It is not lost meanwhile; at the job's end each agent has to receive the end.
+  [[nodiscard]] bool awaits_agent_of_earlier_term(const Host& host) const;
+  /// Makes the link to a host's agent and starts one if none is there.
+  io::awaitable<void> reach(Host host);
+  /// What keeps the host from being linked; nothing: it can be.
+  io::awaitable<Result<void>> get_ready(Host host);
+  void cannot_attach(const Host& host, std::string why);
+  void attached(const Host& host, const AgentState& state);
+  void admitted(const Host& host, const AgentState& state);
+  /// The host lacks the working folder, or does not answer.
+  void kept_away(const Host& host, std::string why);
+  void broke(const Host& host, const Error& error, bool gone);
+  void notice_silence(Time now, const std::function<Time(Time)>& job_time);
+  /// At the end: hosts that an earlier term gave up as lost, where it could not send the end.
+  void reach_all_once_more();
+  /// How long hosts whose link is not up are tried at the end. As long as one connection may take,
+  /// so that nothing runs on there next to whoever takes the job up.
+  [[nodiscard]] Duration last_reach() const;
+  [[nodiscard]] bool awaits_agents(Duration waited, Duration grace) const;
+
+  io::asio::any_io_executor executor_;
+  const io::JobSpec& spec_;
+  launcher::Backend& backend_;
+  io::TaskGroup& tasks_;
+  Post post_;
+  const Job* job_ = nullptr;      ///< Set by begin().
+  Listener* listener_ = nullptr;  ///< Set by begin().
+  Options options_;
+  std::map<Host, HostLink> hosts_;
+  FolderChecks folder_checks_;
+  std::set<Host> synced_;
+  std::uint32_t reattaching_ = 0;  ///< Agents of an earlier term whose link is not made yet.
+  bool is_ending_ = false;
+  Time ticked_at_;
+  Time listens_since_;  ///< Before that nothing could be heard: this process did not run.
+};
+
+}  // namespace dt::supervisor

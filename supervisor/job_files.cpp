@@ -1,0 +1,226 @@
+#include "supervisor/job_files.h"
+
+#include <fcntl.h>
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/files/hosts.h"
+#include "core/files/journal.h"
+#include "io/clock.h"
+#include "io/fd.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// After the job's end: how long the volume may take for the files' last lines.
+constexpr Duration kLastLines = 10s;
+/// What a supervisor that is started again bears of the shared volume: training needs it back. Less
+/// than dtlaunch waits for its readiness.
+constexpr Duration kStallAtResume = 50s;
+/// Until a killed predecessor has let go of the journal: it may be waiting for its disk.
+constexpr Duration kPredecessor = 20s;
+
+/// 64 hex digits, kept in a 0600 file beside the journal so that the next term has the same.
+Result<std::string> job_secret(const std::string& path) {
+  if (std::ifstream in(path); in) {
+    std::string text;
+    in >> text;
+    if (text.size() == 64) return text;
+  }
+  unsigned char raw[32];
+  if (RAND_bytes(raw, sizeof raw) != 1)
+    return fail(ErrorKind::kIo, "no random bytes for the job's secret");
+  std::string hex;
+  for (const unsigned char byte : raw) hex += fmt::format("{:02x}", byte);
+  const io::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd || ::write(fd.get(), hex.data(), hex.size()) != static_cast<ssize_t>(hex.size()) ||
+      ::fsync(fd.get()) != 0)
+    return tl::unexpected(errno_error(errno, "write " + path));
+  return hex;
+}
+
+/// In an elastic job, the name by which people look for the events.
+std::optional<std::string> events_seen_at(const Shell& shell) {
+  if (!shell.spec.elastic) return std::nullopt;
+  return shell.path("events.jsonl");
+}
+
+}  // namespace
+
+JobFiles::JobFiles(Shell& shell)
+    : shell_(shell),
+      journal_bytes_(journal::kHeader),
+      events_(shell.executor, shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
+              events_seen_at(shell)),
+      change_log_(shell.executor, shell.volume, shell.path("host_worker_log")),
+      usual_deadline_(shell.volume.deadline()) {}
+
+// ---------------------------------------------------------------- open
+
+awaitable<Result<JobFiles::State>> JobFiles::open_state(Mode mode) {
+  auto made = io::make_private_dir(shell_.spec.state_dir);
+  if (!made) co_return tl::unexpected(made.error());
+  auto frames = co_await open_journal();
+  if (!frames) co_return tl::unexpected(frames.error());
+  // Before any of the folder's files: a second job there must not touch what the first one has.
+  auto locked = co_await take_lock(mode);
+  if (!locked) co_return tl::unexpected(locked.error());
+  State state;
+  for (const wire::Frame& frame : *frames) {
+    journal_bytes_ += journal::append_bytes(frame.type, frame.body);
+    auto record = record_from(frame);
+    if (!record) co_return tl::unexpected(record.error().at(journal_->path()));
+    if (const auto* t = std::get_if<TermBegan>(&*record)) state.term = t->term;
+    state.records.push_back(std::move(*record));
+  }
+  state.term = state.term.next();
+  auto secret = job_secret(shell_.spec.state_dir + "/secret");
+  if (!secret) co_return tl::unexpected(secret.error());
+  state.secret = std::move(*secret);
+  co_return state;
+}
+
+awaitable<Result<std::vector<wire::Frame>>> JobFiles::open_journal() {
+  const std::string path = shell_.spec.state_dir + "/journal";
+  std::vector<wire::Frame> frames;
+  auto store = Store::open(path, frames);
+  for (const Time until = io::steady_now() + kPredecessor;
+       !store && store.error().kind == ErrorKind::kDenied && io::steady_now() < until;) {
+    co_await io::sleep_for(50ms);
+    store = Store::open(path, frames);
+  }
+  is_refused_ = !store && store.error().kind == ErrorKind::kDenied;
+  if (!store) co_return tl::unexpected(store.error());
+  journal_.emplace(std::move(*store));
+  co_return frames;
+}
+
+awaitable<Result<void>> JobFiles::take_lock(Mode mode) {
+  if (!mode.is_new) shell_.volume.set_deadline(kStallAtResume);
+  LockHolder me = this_process(shell_.spec.job);
+  auto locked = co_await take_job_lock(shell_.volume, shell_.spec.job_dir, me, mode.by_force);
+  is_refused_ = !locked && locked.error().kind == ErrorKind::kDenied;
+  if (!locked) co_return tl::unexpected(locked.error());
+  lock_.emplace(std::move(me));
+  if (*locked) {
+    shell_.log.warn("{} is taken over; a supervisor that still has it is given time to notice",
+                    shell_.spec.job_dir);
+    co_await io::sleep_for(2 * kLockLook);
+  }
+  co_return Result<void>();
+}
+
+awaitable<Result<ToldEvents>> JobFiles::open_volume(Mode mode, const State& state, io::Log& console,
+                                                    const std::string& master_address) {
+  master_address_ = master_address;
+  if (mode.is_new) {
+    auto files = co_await make_files(console);
+    if (!files) co_return tl::unexpected(files.error());
+  }
+  events_.on_error([&console](const Error& error) {
+    console.warn("events.jsonl cannot be written now, it will catch up: {}", error.message);
+  });
+  auto told = co_await events_.open(mode.is_new, shell_.log);
+  if (!told) co_return told;
+  auto logs = co_await shell_.volume.make_dirs(io::job_files_dir(shell_.spec) + "/logs");
+  if (!logs) co_return tl::unexpected(logs.error());
+  const std::optional<End> not_ended;
+  auto pointed = co_await point_here(not_ended);
+  if (!pointed) co_return tl::unexpected(pointed.error());
+  shell_.volume.set_deadline(usual_deadline_);
+
+  if (shell_.spec.elastic) change_log_.add(log_lines(state.records));
+  change_log_.on_error = [&console](const Error& error) {
+    console.warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
+  };
+  journal_copy_.emplace(shell_.executor, shell_.volume, io::journal_copy_file(shell_.spec),
+                        std::move(journal_bytes_));
+  journal_copy_->on_error = [this](const Error& error) {
+    shell_.log.warn("the journal's copy cannot be written now, it will catch up: {}",
+                    error.message);
+  };
+  co_return told;
+}
+
+awaitable<Result<void>> JobFiles::make_files(io::Log& console) {
+  const io::JobSpec& spec = shell_.spec;
+  auto moved = co_await set_old_files_aside(shell_.volume, spec.job_dir, spec.job);
+  if (!moved) co_return tl::unexpected(moved.error());
+  auto dirs = co_await shell_.volume.make_dirs(io::job_files_dir(spec));
+  if (!dirs) co_return dirs;
+  auto written = co_await shell_.volume.replace(io::job_files_dir(spec) + "/spec.json",
+                                                io::to_json_without_values(spec) + "\n", 0600);
+  if (!written || !spec.elastic) co_return written;
+  // What the watch has not accepted yet joins as if it was written a moment later.
+  const std::string hosts = format_host_worker(spec.workers) + format_host_worker(spec.added);
+  auto workers = co_await shell_.volume.replace(shell_.path("host_worker"), hosts);
+  if (!workers) co_return workers;
+  console.info("Created worker host file {}", shell_.path("host_worker"));
+  auto log = co_await shell_.volume.replace(shell_.path("host_worker_log"), "");
+  if (log) console.info("Created worker host log file {}", shell_.path("host_worker_log"));
+  co_return log;
+}
+
+awaitable<Result<void>> JobFiles::point_here(std::optional<End> end) {
+  const io::JobSpec& spec = shell_.spec;
+  nlohmann::json pointer{
+      {"job", spec.job},       {"master", master_address_},   {"pid", ::getpid()},
+      {"socket", spec.socket}, {"state_dir", spec.state_dir}, {"ended", nullptr}};
+  if (end) pointer["ended"] = {{"exit_code", end->exit_code}, {"message", end->message}};
+  auto written =
+      co_await shell_.volume.replace(io::pointer_file(spec.job_dir), pointer.dump() + "\n");
+  co_return written;
+}
+
+// ---------------------------------------------------------------- while the job runs
+
+void JobFiles::run() {
+  shell_.tasks.spawn(change_log_.run());
+  for (EventsFile* file : events_.files()) shell_.tasks.spawn(file->run());
+  shell_.tasks.spawn(journal_copy_->run());
+}
+
+void JobFiles::journalled(const Record& record, const wire::Frame& frame) {
+  journal_copy_->add(journal::append_bytes(frame.type, frame.body));
+  if (shell_.spec.elastic) change_log_.add(log_lines({record}));
+}
+
+awaitable<std::optional<LockHolder>> JobFiles::other_holder() {
+  auto holder = co_await job_lock_holder(shell_.volume, shell_.spec.job_dir);
+  if (holder && *holder == *lock_) holder.reset();
+  co_return holder;
+}
+
+// ---------------------------------------------------------------- close
+
+awaitable<void> JobFiles::close(const End& end, io::Log& console) {
+  const Time until = io::steady_now() + kLastLines;
+  if (!co_await change_log_.finish(kLastLines))
+    console.warn("{} lacks its last lines: it cannot be written", shell_.path("host_worker_log"));
+  if (!co_await events_.finish(until - io::steady_now()))
+    console.warn("{} lacks its last lines: it cannot be written", events_.path());
+  static_cast<void>(co_await journal_copy_->finish(until - io::steady_now()));
+  if (co_await shell_.volume.drain(kLastLines)) {
+    const std::optional<End> ended(end);
+    static_cast<void>(co_await point_here(ended));
+    co_await drop_lock();
+  } else {
+    console.warn("the shared volume does not answer: logs in {} may lack their end",
+                 shell_.spec.job_dir);
+  }
+}
+
+awaitable<void> JobFiles::drop_lock() {
+  static_cast<void>(co_await drop_job_lock(shell_.volume, shell_.spec.job_dir, *lock_));
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,82 @@
+/// The files of one job: the journal and the secret on the master's disk; lock, spec, pointer,
+/// events, host_worker_log, the journal's copy and the processes' logs on the shared volume. Opens
+/// them in the order in which they protect each other, and closes them at the job's end.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/job/job.h"
+#include "io/asio.h"
+#include "supervisor/control/event_log.h"
+#include "supervisor/journal_file.h"
+#include "supervisor/shell.h"
+#include "supervisor/volume/change_log_file.h"
+#include "supervisor/volume/job_lock.h"
+#include "supervisor/volume/journal_copy.h"
+#include "supervisor/volume/story_files.h"
+
+namespace dt::supervisor {
+
+/// One thread. `shell` outlives it. open_state(), then open_volume(), then run().
+class JobFiles {
+ public:
+  explicit JobFiles(Shell& shell);
+
+  struct State {
+    std::vector<Record> records;  ///< Of earlier terms.
+    Term term;                    ///< This one's.
+    std::string secret;
+  };
+  struct Mode {
+    bool is_new = true;     ///< Otherwise the journal of an earlier life is taken up.
+    bool by_force = false;  ///< The lock is taken from a supervisor of which nothing can be seen.
+  };
+  /// Opens the journal and takes the folder's lock.
+  io::awaitable<Result<State>> open_state(Mode mode);
+  /// Makes what a new job needs on the volume, and opens what is written while it runs. `console`
+  /// gets the names of the files that people look for. Returns which events are written already.
+  io::awaitable<Result<ToldEvents>> open_volume(Mode mode, const State& state, io::Log& console,
+                                                const std::string& master_address);
+  /// Writes to the volume until cancelled.
+  void run();
+  /// The last lines of all files; the lock goes.
+  io::awaitable<void> close(const End& end, io::Log& console);
+  io::awaitable<void> drop_lock();
+  /// Whoever holds the folder's lock, if it is another one now.
+  io::awaitable<std::optional<LockHolder>> other_holder();
+
+  /// Another job has the folder, or another supervisor this job.
+  [[nodiscard]] bool is_refused() const { return is_refused_; }
+  [[nodiscard]] bool has_lock() const { return lock_.has_value(); }
+  [[nodiscard]] Store& journal() { return *journal_; }
+  [[nodiscard]] const Store& journal() const { return *journal_; }
+  /// A record is in the journal: its copy and host_worker_log follow.
+  void journalled(const Record& record, const wire::Frame& frame);
+  /// A line of events.jsonl, with its newline.
+  void add_event(const std::string& line) { events_.add(line); }
+
+  /// Between looks at who has the folder.
+  static constexpr Duration kLockLook = std::chrono::seconds(2);
+
+ private:
+  io::awaitable<Result<std::vector<wire::Frame>>> open_journal();
+  io::awaitable<Result<void>> take_lock(Mode mode);
+  io::awaitable<Result<void>> make_files(io::Log& console);
+  io::awaitable<Result<void>> point_here(std::optional<End> end);
+
+  Shell& shell_;
+  std::optional<Store> journal_;
+  std::string journal_bytes_;  ///< Until its copy begins.
+  std::optional<LockHolder> lock_;
+  bool is_refused_ = false;
+  StoryFiles events_;
+  ChangeLogFile change_log_;
+  std::optional<JournalCopy> journal_copy_;
+  std::string master_address_;
+  Duration usual_deadline_;  ///< The volume's, once the job's files are open.
+};
+
+}  // namespace dt::supervisor

@@ -1,0 +1,62 @@
+#include "supervisor/process_facts.h"
+
+#include <algorithm>
+
+namespace dt::supervisor {
+namespace {
+
+/// Rank 0's host: that of the worker that is going to be rank 0 when everybody who is gone has left
+/// the view; `host` if nobody is there.
+const Host& host_of_rank_0(const Job& job, const Host& host) {
+  for (const WorkerId id : job.boundary().contributors()) {
+    const auto worker = job.membership().workers().find(id);
+    if (worker != job.membership().workers().end() && worker->second.state != WorkerState::kGone)
+      return worker->second.host;
+  }
+  return host;
+}
+
+AgentPlace place_of(const Job& job, const Host& host) {
+  const auto there = job.hosts().find(host);
+  return there == job.hosts().end() ? AgentPlace{} : there->second.place;
+}
+
+}  // namespace
+
+launcher::ProcessFacts process_facts(const io::JobSpec& spec, const Job& job,
+                                     const HostLinks& links, const std::string& secret,
+                                     ProcessId process, const Host& host) {
+  launcher::ProcessFacts facts;
+  facts.process = process;
+  facts.host = host;
+  facts.secret = secret;
+  facts.num_workers = static_cast<std::uint32_t>(job.boundary().members().size());
+  facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
+  const Host& first = spec.workers.front();
+  facts.root = {links.address_of(first), place_of(job, first).root_port};
+  const HostLink& here = links.at(host);
+  facts.address = here.address;
+  facts.cores = here.cores;
+  const Host& leads = host_of_rank_0(job, host);
+  facts.master = {links.address_of(leads), place_of(job, leads).master_port};
+  std::uint32_t on_host = 0;
+  std::uint32_t on_machine = 0;
+  for (const auto& [id, w] : job.membership().workers()) {
+    if (w.state == WorkerState::kGone) continue;
+    if (w.host == host) {
+      if (process == ProcessId{Role::kWorker, id.value}) facts.local_rank = on_host;
+      ++on_host;
+    }
+    const bool is_neighbour = !here.machine.empty() && links.at(w.host).machine == here.machine;
+    if (w.host == host || is_neighbour) ++on_machine;
+  }
+  facts.local_world_size = std::max(1U, on_host);
+  facts.workers_on_machine = std::max(1U, on_machine);
+  for (const auto& [id, s] : job.servers()) {
+    if (process == ProcessId{Role::kServer, id.value}) break;
+    if (s.host == host && process.role == Role::kServer) ++facts.index_on_host;
+  }
+  return facts;
+}
+
+}  // namespace dt::supervisor
