@@ -155,6 +155,7 @@ int main(int argc, char** argv) {
   io::raise_descriptor_limit();
   // A dtlaunch or an sshd that has gone shows as an error of the write.
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write, like a full disk
   CommandLine line;
   const io::Flags flags = flags_of(line);
   const io::Program program{

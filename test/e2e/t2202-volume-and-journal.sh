@@ -31,9 +31,8 @@ expect_output job 'WARNING the shared volume does not answer'
 expect_nothing_left
 
 say 'the journal has no room'
-# A file-size limit stands for a full disk. Its signal is ignored.
+# A file-size limit stands for a full disk. The supervisor ignores the signal that comes with it.
 rm -f "$T"/w*.jsonl
-trap '' XFSZ
 train -n 1 --
 state=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["state_dir"])')
 worker=$(pgrep -f "elastic_worker --log $T/w%i" | head -n 1)
