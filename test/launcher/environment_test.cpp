@@ -199,7 +199,7 @@ TEST_CASE("environment: OpenMP threads are shared by the workers of a machine, u
   CHECK(env_of(spec, facts).at("OMP_NUM_THREADS") == "16");
 }
 
-TEST_CASE("environment: the user's values arrive as they are and by role; DT_* stay ours",
+TEST_CASE("environment: the user's values arrive as they are and by role, and DT_* stay ours",
           "[environment]") {
   auto spec = a_spec();
   const std::string odd = "a \"b\" 'c' $d `e`\\\n\tf=g\xff";

@@ -120,6 +120,18 @@ struct Supervised : Loop {
   std::string host_worker() { return slurp(job_dir + "/host_worker"); }
 };
 
+/// Worker 0 opens a kvstore: workers may join from now on.
+void open_store(Supervised& job, AgentEnd& agent) {
+  FromProcess opened;
+  opened.process = {Role::kWorker, 0};
+  opened.type = OpenedKvStore::kType;
+  opened.body = wire::body_of(OpenedKvStore{"dist_sync"});
+  agent.channel.send(opened);
+  REQUIRE(job.until([&] {
+    return job.wait(job.ask(R"({"op":"status"})")).find(R"("not_open":"")") != std::string::npos;
+  }));
+}
+
 /// The first records of a job's journal.
 std::vector<Record> begun() {
   const Host host{"", "a", 0};
@@ -325,14 +337,7 @@ TEST_CASE("supervisor: whoever adds a host to a job without a kvstore hears that
   }));
   CHECK(job.wait(job.ask(R"({"op":"status"})")).find("until one does, nothing joins") !=
         std::string::npos);
-  FromProcess opened;
-  opened.process = {Role::kWorker, 0};
-  opened.type = OpenedKvStore::kType;
-  opened.body = wire::body_of(OpenedKvStore{"dist_sync"});
-  agent.channel.send(opened);
-  REQUIRE(job.until([&] {
-    return job.wait(job.ask(R"({"op":"status"})")).find(R"("not_open":"")") != std::string::npos;
-  }));
+  open_store(job, agent);
   CHECK(job.wait(job.ask(R"({"op":"add","host":"c"})")) == R"({"ok":true})");
 }
 
@@ -557,10 +562,10 @@ bool says(const std::string& status, const char* words) {
 
 }  // namespace
 
-TEST_CASE("supervisor: while the journal's disk is full nothing is decided; then it goes on") {
+TEST_CASE("supervisor: while the journal's disk is full nothing is decided, and then it goes on") {
   Supervised job;
   job.start();
-  job.told(0, StartProcess::kType);
+  open_store(job, job.told(0, StartProcess::kType));
   std::optional<FullDisk> full(std::in_place, job.journal_path);
   CHECK(job.wait(job.ask(R"({"op":"add","host":"b"})")) == R"({"ok":true})");
   std::string status;

@@ -32,7 +32,7 @@ TEST_CASE("a growing world moves the learning rate smoothly, never past its new 
   CHECK(near(learning_rate(options, 4, 0, {.initial = 2, .last = 4, .now = 4}), 0.2));
 }
 
-TEST_CASE("a shrinking world moves it down; a fixed whole batch leaves it alone") {
+TEST_CASE("a shrinking world moves it down, and a fixed whole batch leaves it alone") {
   dt::train::LrOptions options{.rate = 0.1F, .smooth_steps = 4};
   const dt::train::Worlds shrunk{.initial = 2, .last = 3, .now = 1};
   CHECK(learning_rate(options, 1, 0, shrunk) < 0.15F);

@@ -54,7 +54,7 @@ TEST_CASE("checkpoints: by time, one that was given up is tried again after the 
   CHECK_FALSE(checkpoints.is_wanted(Epoch(2), at(60s)));
 }
 
-TEST_CASE("checkpoints: by time, one that is late is told once; by epochs each time",
+TEST_CASE("checkpoints: by time, one that is late is told once, and by epochs each time",
           "[checkpoints]") {
   for (const std::uint32_t every : {0U, 1U}) {
     Checkpoints checkpoints({every, 60s, 2});

@@ -492,7 +492,8 @@ TEST_CASE("half: encoding takes the nearest code, ties to even, too large to inf
   }
 }
 
-TEST_CASE("half: every size and address; a residual keeps what a code could not say", "[codec]") {
+TEST_CASE("half: every size and address, and a residual keeps what a code could not say",
+          "[codec]") {
   for (const Format& format : {kFp16, kBf16})
     for (const auto& level : levels())
       for (const std::size_t n : kSizes)

@@ -181,7 +181,7 @@ TEST_CASE("compression: rounds of two workers are those of the reference, residu
   });
 }
 
-TEST_CASE("compression: the optimizer steps by what was sent; asynchronously nothing is lost",
+TEST_CASE("compression: the optimizer steps by what was sent, and asynchronously nothing is lost",
           "[compression]") {
   const std::string type = GENERATE("dist_sync", "dist_async");
   Cluster cluster(1, 2);

@@ -260,7 +260,7 @@ TEST_CASE("shard: finish marks are cleared once everybody finished, and old ones
   CHECK(bench.take().size() == 2);
 }
 
-TEST_CASE("shard: the optimizer belongs to the first who set it; a newcomer may only agree",
+TEST_CASE("shard: the optimizer belongs to the first who set it, and a newcomer may only agree",
           "[shard]") {
   ShardBench bench;
   bench.commit(1, {0, 1});

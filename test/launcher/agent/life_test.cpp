@@ -353,7 +353,7 @@ TEST_CASE("agent: out of descriptors it refuses a process by name, keeps the oth
 }
 #endif
 
-TEST_CASE("agent: many processes need more descriptors than the soft limit; they keep theirs",
+TEST_CASE("agent: many processes need more descriptors than the soft limit, and they keep theirs",
           "[agent]") {
   Site site;
   rlimit before{};

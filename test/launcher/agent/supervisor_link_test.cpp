@@ -74,8 +74,9 @@ TEST_CASE("agent: a newer supervisor replaces an older one, a lower term is refu
   CHECK_FALSE(second->ended);
 }
 
-TEST_CASE("agent: messages go both ways unread; the latest of each type waits for who is not there",
-          "[agent]") {
+TEST_CASE(
+    "agent: messages go both ways unread, and the latest of each type waits for who is not there",
+    "[agent]") {
   Site site;
   auto link = site.attach();
   const std::string f = site.folder;

@@ -172,7 +172,7 @@ TEST_CASE("control: the owner's going is noticed, another console's is not", "[c
   CHECK(served.until([&] { return served.owner_gone; }));
 }
 
-TEST_CASE("control: a console that does not read loses lines with a count; others lose none",
+TEST_CASE("control: a console that does not read loses lines with a count, and others lose none",
           "[control]") {
   Served served(100'000);
   Peer slow(served, false);

@@ -105,7 +105,7 @@ TEST_CASE("checkpoints: one that never counted, of a later epoch, is not kept fo
   CHECK(w.names() == Names{"epoch-000003"});
 }
 
-TEST_CASE("checkpoints: the oldest go, and what was given up; what is no checkpoint stays",
+TEST_CASE("checkpoints: the oldest go and what was given up, what is no checkpoint stays",
           "[checkpoints]") {
   Written w;
   REQUIRE(w.seal());

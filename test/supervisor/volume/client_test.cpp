@@ -124,8 +124,9 @@ TEST_CASE("volume: an append that knows the size before may be repeated, even af
   }
 }
 
-TEST_CASE("volume: stalled, a call fails at its deadline; afterwards everything is done in order",
-          "[volume]") {
+TEST_CASE(
+    "volume: stalled, a call fails at its deadline, and afterwards everything is done in order",
+    "[volume]") {
   TempDir dir;
   supervisor::VolumeClient::Options options;
   options.deadline = 500ms;

@@ -72,7 +72,8 @@ TEST_CASE("job lock: a holder that has ended and whose parent did not notice is 
   ::waitpid(pid, nullptr, 0);
 }
 
-TEST_CASE("job lock: one of another host is never taken over; the remedy is named", "[job_lock]") {
+TEST_CASE("job lock: one of another host is never taken over, and the remedy is named",
+          "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;
   LockHolder far = holder_of_job("far");

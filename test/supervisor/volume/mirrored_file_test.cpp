@@ -64,7 +64,7 @@ TEST_CASE("host_worker_log: trouble is told once, and what is missing is written
   CHECK(loop.wait(log.finish(10s)));
 }
 
-TEST_CASE("journal's copy: it follows the journal; what was there or is changed is replaced") {
+TEST_CASE("journal's copy: it follows the journal, and what was there or is changed is replaced") {
   TempDir dir;
   VolumeLoop loop;
   const std::string path = dir / "journal";

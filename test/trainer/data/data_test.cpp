@@ -144,7 +144,7 @@ TEST_CASE("a damaged MNIST file is refused by name") {
   }
 }
 
-TEST_CASE("an MNIST folder may mix plain and gzipped files; what is missing is named") {
+TEST_CASE("an MNIST folder may mix plain and gzipped files, and what is missing is named") {
   DataFolder folder;
   folder.write("train-images-idx3-ubyte", kImages);
   folder.write_gz("train-labels-idx1-ubyte.gz", kLabels);
