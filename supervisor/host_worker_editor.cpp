@@ -14,7 +14,7 @@ using io::awaitable;
 
 namespace {
 
-/// Of one request; a host_worker with more is refused as well.
+/// Most workers of one request; a host_worker with more is refused as well.
 constexpr std::uint64_t kMostAdded = 65'536;
 
 void add_lines(std::string& text, const Host& host, std::uint32_t count) {

@@ -23,13 +23,13 @@ namespace {
 
 /// After the job's end: how long the volume may take for the files' last lines.
 constexpr Duration kLastLines = 10s;
-/// What a supervisor that is started again bears of the shared volume: training needs it back. Less
-/// than dtlaunch waits for its readiness.
+/// How long a restarted supervisor tolerates a stall of the shared volume: training needs it back.
+/// Less than dtlaunch waits for its readiness.
 constexpr Duration kStallAtResume = 50s;
-/// Until a killed predecessor has let go of the journal: it may be waiting for its disk.
+/// For a killed predecessor to release the journal: it may be waiting for its disk.
 constexpr Duration kPredecessor = 20s;
 
-/// 64 hex digits, kept in a 0600 file beside the journal so that the next term has the same.
+/// 64 hex digits, kept in a 0600 file next to the journal so that the next term has the same.
 Result<std::string> job_secret(const std::string& path) {
   if (std::ifstream in(path); in) {
     std::string text;
@@ -71,7 +71,7 @@ awaitable<Result<JobFiles::State>> JobFiles::open_state(Mode mode) {
   if (!made) co_return tl::unexpected(made.error());
   auto frames = co_await open_journal();
   if (!frames) co_return tl::unexpected(frames.error());
-  // Before any of the folder's files: a second job there must not touch what the first one has.
+  // Before any of the folder's files: a second job must not touch the first one's.
   auto locked = co_await take_lock(mode);
   if (!locked) co_return tl::unexpected(locked.error());
   State state;

@@ -105,7 +105,7 @@ tl::unexpected<Error> Store::failed(int number, std::string_view doing, bool is_
   Error error = errno_error(number, fmt::format("{} journal {}", doing, path_));
   is_full_ = is_want_of_room(number);
   // A part of a record followed by a whole one would be damage. What an earlier sync brought to the
-  // disk is there; this record's pages are written anew.
+  // disk is there; this record's pages are written again.
   (void)cut(size_);
   if (is_sync && !is_full_) broken_ = true;
   return tl::unexpected(std::move(error));

@@ -19,9 +19,9 @@ class Store {
   [[nodiscard]] static Result<Store> open(const std::string& path,
                                           std::vector<wire::Frame>& records);
 
-  /// On success the record is on the disk. For want of room (is_full()) the file is as before and
-  /// the next append may succeed; after another failed sync nothing is known and every later append
-  /// fails.
+  /// On success the record is on the disk. If the disk is full (is_full()) the file is unchanged
+  /// and the next append may succeed; after another failed sync its state is unknown and every
+  /// later append fails.
   [[nodiscard]] Result<void> append(std::uint16_t type, std::string_view body);
   template <class Message>
   [[nodiscard]] Result<void> append(const Message& message) {
@@ -33,7 +33,7 @@ class Store {
   /// Why less than kAhead could be kept ahead the last time; empty: enough is, or the file system
   /// cannot keep any.
   [[nodiscard]] const std::string& shortage() const { return shortage_; }
-  /// Keeps up to kAhead bytes of the disk for later records, unless half of it is kept already.
+  /// Reserves up to kAhead bytes of the disk for later records, unless half of it is reserved.
   void keep_ahead();
   static constexpr std::uint64_t kAhead = std::uint64_t{1} << 20;
 

@@ -1,7 +1,7 @@
-/// What the supervisor does while the journal's disk has no room: nothing that is not journalled.
-/// Effects wait in their order from the record on that could not be written, events wait for them,
-/// and the job's clock stands, so that no deadline passes meanwhile. Training goes on to the next
-/// boundary, as it does while the supervisor is dead. Pure.
+/// While the journal's disk is full the supervisor does nothing that is not journalled. Effects
+/// wait in order from the first record that could not be written, events wait for them, and the
+/// job's clock stands still, so that no deadline passes. Training continues to the next boundary,
+/// as it does while the supervisor is dead. Pure.
 #pragma once
 
 #include <string>
@@ -25,9 +25,9 @@ class JournalRoom {
   /// It is time to try the record again.
   [[nodiscard]] bool is_due(Time now) const { return is_out() && now >= next_try_; }
   void put_off(std::string why, Time now);
-  /// The record is written: what waited behind it is to be carried out.
+  /// The record is written: returns the effects that waited behind it.
   [[nodiscard]] std::vector<Effect> let_go(Time now);
-  /// Nothing of it will ever be carried out.
+  /// Discards the waiting effects.
   void drop() { held_.clear(); }
 
   /// The job's time: without the times in which its clock stood.
@@ -36,11 +36,10 @@ class JournalRoom {
   [[nodiscard]] Duration waited(Time now) const { return is_out() ? now - since_ : Duration{}; }
   [[nodiscard]] const std::string& why() const { return why_; }
 
-  /// What less room than usual is to be told of: once each time that it begins. Empty: nothing.
+  /// A message about a shortage, once each time that one begins; otherwise empty.
   [[nodiscard]] std::string news(const std::string& shortage);
 
-  /// Whether the event is still worth something after the wait. What is said again every moment is
-  /// not.
+  /// Whether the event still matters after the wait. Events that repeat all the time do not.
   [[nodiscard]] static bool matters(const JobEvent& event);
 
  private:

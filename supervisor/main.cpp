@@ -85,8 +85,8 @@ Result<io::JobSpec> load_spec(const std::string& file) {
   return spec;
 }
 
-/// What a host needs: the programs that lie beside this one. They need no library that a host with
-/// glibc and an sshd lacks.
+/// The programs for hosts, from this program's folder. They need no library that a host with glibc
+/// and an sshd lacks.
 std::vector<std::string> bundle_files() {
   const auto folder = io::program_folder();
   std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
@@ -153,7 +153,7 @@ int run_job(supervisor::SupervisorOptions options) {
 
 int main(int argc, char** argv) {
   io::raise_descriptor_limit();
-  // A dtlaunch or an sshd that has gone shows as an error of the write.
+  // A dtlaunch or an sshd that has ended shows as an error of the write.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write, like a full disk
   CommandLine line;

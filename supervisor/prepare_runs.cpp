@@ -10,7 +10,7 @@ using io::awaitable;
 
 namespace {
 
-/// Output kept of a data check, to tell why it failed.
+/// Output kept of a data check, to report why it failed.
 constexpr std::size_t kTail = 2000;
 
 }  // namespace

@@ -363,7 +363,7 @@ void Supervisor::pump() {
     const std::vector<Effect> effects = job_->step(event, then);
     carry_out(effects);
     pulse_.look(*job_, io::steady_now());
-    // A tick without an effect changes nothing that anybody can wait for.
+    // A tick without an effect changes nothing that a client can wait for.
     if (!effects.empty() || !std::holds_alternative<Tick>(event)) changes_.note();
     if (journal_failed_) events_.clear();
   }

@@ -43,15 +43,15 @@ namespace dt::supervisor {
 
 struct SupervisorOptions {
   io::JobSpec spec;
-  bool resume = false;  ///< The journal of an earlier life is to be taken up.
+  bool resume = false;  ///< Continue from the journal of an earlier supervisor.
   /// The folder is taken from a supervisor of which nothing can be seen from here.
   bool take_over = false;
   bool adopt = false;  ///< JobOptions::is_adopted
-  /// A dtlaunch is there or comes, and the job stops when that goes.
+  /// A dtlaunch owns the job, or will: the job stops when that ends.
   bool owned = false;
-  int ready_fd = -1;  ///< "READY\n" or "ERROR <exit code> <sentence>\n" is written here.
+  int ready_fd = -1;                       ///< Gets "READY\n" or "ERROR <exit code> <sentence>\n".
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
-  /// A foreground job whose dtlaunch has not come for its console by then is stopped.
+  /// A foreground job is stopped if its dtlaunch has not connected to the console by then.
   Duration owner_comes = std::chrono::seconds(30);
   /// Between lines that show how the job goes on, at first; after ten of them ten times that.
   Duration heartbeat = std::chrono::minutes(1);
@@ -94,10 +94,10 @@ class Supervisor {
   io::awaitable<void> notice_failure();
   /// Looks whether another master has taken the folder over: then nothing is left to be done here.
   io::awaitable<void> watch_lock();
-  /// Ends a foreground job whose dtlaunch died before it came for its console.
+  /// Ends a foreground job whose dtlaunch died before it connected to the console.
   io::awaitable<void> expect_owner();
   io::awaitable<void> shut_down();
-  /// What share of the members' time was not lost, and by what the rest was.
+  /// Reports the share of the members' time that was not lost, and the causes of the rest.
   void note_goodput();
   void show_end();
   /// Writes the line to the starter; false if that is gone.

@@ -1,4 +1,4 @@
-/// Who waits for a change of the job's state, on the control socket: {"op":"changes"}.
+/// Waiters for a change of the job's state, on the control socket: {"op":"changes"}.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace dt::supervisor {
 
-/// Numbers the changes of a job and wakes those who wait for the next one. One thread.
+/// Numbers the changes of a job and wakes the waiters at the next one. One thread.
 class Changes {
  public:
   explicit Changes(io::asio::any_io_executor executor);

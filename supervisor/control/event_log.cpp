@@ -41,7 +41,7 @@ void Story::tell(const Note& note, const Place& place) {
   if (note.worker) event["worker"] = note.worker->value;
   if (note.host) event["host"] = to_string(*note.host);
   if (note.line) event["seq"] = note.line->seq;
-  // Output of a user's command may stand in a text: bytes that are no UTF-8 are replaced.
+  // A text may contain output of a user's command: bytes that are not UTF-8 are replaced.
   std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   append_event_(line + "\n");
   events_.push_back(std::move(line));

@@ -20,15 +20,15 @@ class Story {
   Story(io::Log& console, std::function<void(std::string)> append_event)
       : console_(console), append_event_(std::move(append_event)) {}
 
-  /// Where in the job's time an event belongs.
+  /// The place of an event in the job's time.
   struct Place {
-    std::int64_t wall_ns = 0;  ///< Since 1970.
+    std::int64_t wall_ns = 0;  ///< Nanoseconds since 1970.
     std::uint64_t generation = 0;
     std::optional<std::uint32_t> epoch;
-    std::optional<std::uint32_t> rank;  ///< Of the event's worker.
+    std::optional<std::uint32_t> rank;  ///< Rank of the event's worker.
   };
   void tell(const Note& note, const Place& place);
-  /// An earlier term has told so many events already. Before the first one of this term.
+  /// Sets the number of earlier terms' events. Call it before the first event of this term.
   void go_on_from(std::uint64_t events) { first_ = events; }
 
   /// {"ok":true,"events":[...],"next":N}: events from number `from` on that are still kept.

@@ -8,7 +8,7 @@ namespace dt::supervisor {
 namespace {
 
 constexpr std::size_t kBoundaries = 11;  ///< Ten epochs are averaged over.
-/// A rate is that of so long at least: positions come about once a second.
+/// Shortest time of a rate: positions come about once a second.
 constexpr Duration kRateOver = std::chrono::seconds(5);
 
 std::string plural(std::uint64_t n, std::string_view what) {
@@ -44,7 +44,7 @@ void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
   const auto [at, is_new] = rates_.try_emplace(worker, Rate{step, 0, now, std::nullopt});
   Rate& rate = at->second;
   if (is_new) return;
-  // A smaller one counts anew, as some programs do in every epoch.
+  // A smaller step starts again at 0, as in programs that count per epoch.
   rate.steps += step >= rate.last ? step - rate.last : step;
   rate.last = step;
   if (now - rate.since < kRateOver) return;

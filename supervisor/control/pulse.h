@@ -1,6 +1,5 @@
-/// How a job goes on, for people who look now and then: the time an epoch takes, the age of the
-/// last boundary and checkpoint, restarts; and of each process its rate, memory and last output. It
-/// only observes.
+/// A job's progress, for people: the duration of an epoch, the age of the last boundary and
+/// checkpoint, restarts; and each process's rate, memory and last output. It only observes.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +15,10 @@ namespace dt::supervisor {
 /// One thread. Times are those of the job machine.
 class Pulse {
  public:
-  // What happened.
-  /// The job machine has taken in events.
+  // Input.
+  /// Call it after the job machine has handled events.
   void look(const Job& job, Time now);
-  /// Counts the restarts that notes tell of.
+  /// Counts the restarts in notes.
   void told(const Note& note);
   void progress(WorkerId worker, std::uint64_t step, Time now);
   void output(ProcessId process, Time now);
@@ -27,8 +26,8 @@ class Pulse {
   void resident(ProcessId process, std::uint64_t bytes);
   void forget(ProcessId process);
 
-  // What is known. Nothing: it has not happened yet in this supervisor's life.
-  /// Seconds that one of the last epochs took from boundary to boundary, on average.
+  // Results; nullopt until the event has happened in this supervisor's life.
+  /// Mean seconds of the last epochs, from boundary to boundary.
   [[nodiscard]] std::optional<double> epoch_s() const;
   [[nodiscard]] std::optional<double> boundary_age_s(Time now) const;
   [[nodiscard]] std::optional<double> checkpoint_age_s(Time now) const;
@@ -38,18 +37,18 @@ class Pulse {
   [[nodiscard]] std::optional<std::uint64_t> resident(ProcessId process) const;
 
   /// "epoch 31, 4 workers, 2.6 s/epoch, last boundary 3 s ago, checkpoint of epoch 30 (8 s ago),
-  /// goodput 99.7 %, 2 restarts"; what is not known is left out.
+  /// goodput 99.7 %, 2 restarts"; without unknown parts.
   [[nodiscard]] std::string line(const Job& job, Time now, double uptime_s) const;
 
  private:
   struct Rate {
-    std::uint64_t last = 0;   ///< Step that was said last.
+    std::uint64_t last = 0;   ///< Step reported last.
     std::uint64_t steps = 0;  ///< Made since then.
     Time since{};
     std::optional<double> per_s;
   };
 
-  std::deque<Time> boundaries_;  ///< Of epochs that followed each other, the newest last.
+  std::deque<Time> boundaries_;  ///< Boundaries of consecutive epochs, the newest last.
   std::optional<Epoch> epoch_;
   std::optional<Epoch> checkpoint_;
   std::optional<Time> checkpoint_at_;  ///< It was seen to become the newest.

@@ -1,4 +1,4 @@
-/// What a request on the control socket asks for (io/job/control_protocol.h): its JSON, read once.
+/// A parsed request of the control socket (io/job/control_protocol.h).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace dt::supervisor {
 
-/// Fields that are missing or of another type than theirs keep what stands here.
+/// Fields that are missing or of a wrong type keep these defaults.
 struct ControlAsk {
   std::string op;
   bool force = false;               ///< "stop"
-  std::string why = "on request";   ///< "stop": who or what asks for it, as one short line.
+  std::string why = "on request";   ///< "stop": the requester and the reason, as one short line.
   bool owner = false;               ///< "console"
   std::uint64_t from = 0;           ///< "events", "changes"
   std::optional<std::string> host;  ///< "add", "remove"

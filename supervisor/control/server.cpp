@@ -50,7 +50,7 @@ struct ControlServer::Client {
   io::FrameChannel channel;
   bool console = false;
   bool owner = false;
-  std::uint64_t lost = 0;  ///< Bytes not told since the last that were.
+  std::uint64_t lost = 0;  ///< Bytes dropped since the last ones sent.
 };
 
 ControlServer::ControlServer(asio::any_io_executor executor, Options options, Handler handler)
@@ -97,7 +97,7 @@ awaitable<void> ControlServer::run() {
       ++kept_out_.refused;
       continue;
     }
-    // Room for replies beside the console's own limit.
+    // Room for replies besides the console's own limit.
     auto client = std::make_shared<Client>(executor_, std::move(socket),
                                            options_.console_limit + (std::size_t{64} << 20));
     clients_.push_back(client);

@@ -1,5 +1,5 @@
 /// The server of a job's control socket (io/job/control_protocol.h): requests of dtctl and
-/// dtlaunch, and the console that those follow who want to.
+/// dtlaunch, and the console, which clients may follow.
 #pragma once
 
 #include <boost/asio/local/stream_protocol.hpp>
@@ -17,8 +17,8 @@
 
 namespace dt::supervisor {
 
-/// One thread. Only processes of the same user are served. A console that does not read loses lines
-/// and is told how many bytes; it never holds up anything.
+/// One thread. Serves only processes of the same user. A console that does not read loses lines and
+/// gets the number of lost bytes; it never blocks anything.
 class ControlServer {
  public:
   struct Options {
@@ -33,20 +33,20 @@ class ControlServer {
   ControlServer(io::asio::any_io_executor executor, Options options, Handler handler);
   ~ControlServer();
 
-  /// Makes the socket, 0600; one that nobody listens on any more is replaced. Once, before run().
+  /// Makes the socket, 0600; replaces one without a listener. Once, before run().
   [[nodiscard]] Result<void> listen();
   /// Serves until stop() or cancelled, then removes the socket.
   io::awaitable<void> run();
   void stop();
 
-  /// To every console, in order, from its coming on. What was said before the first owner came is
-  /// kept for that one.
+  /// Sends to every console, in order, from the time it connects. Output before the first owner
+  /// connects is kept for that one.
   void console(std::string_view bytes, bool is_stderr = false);
-  /// The last word: told to every console, now and later; waits until they have it, at most
+  /// Sends the last message to every console, now and later; waits until they have it, at most
   /// `limit`.
   io::awaitable<void> end(io::JobEnded ended, Duration limit);
 
-  /// The console with "owner": true has gone (before end()).
+  /// The console with "owner": true has disconnected (before end()).
   std::function<void()> on_owner_gone;
   [[nodiscard]] bool has_owner() const { return owners_ > 0; }
   [[nodiscard]] const KeptOut& kept_out() const { return kept_out_; }

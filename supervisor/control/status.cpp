@@ -100,7 +100,7 @@ json pulse_json(const StatusInput& in) {
   return out;
 }
 
-/// What a worker on its way waits for, where the job machine has no word on it.
+/// Why a starting worker waits, if the job machine has no reason.
 std::string why_not_yet(const StatusInput& in, const Worker& w) {
   const auto host = in.job.hosts().find(w.host);
   if (host == in.job.hosts().end()) return "";
@@ -183,7 +183,7 @@ json servers_json(const StatusInput& in) {
   return out;
 }
 
-/// Workers of the host that host_worker asks for beyond --max-workers.
+/// Workers of the host in host_worker beyond --max-workers.
 std::uint32_t beyond_limit(const StatusInput& in, const Host& host) {
   for (const HostSlots& s : in.job.membership().beyond_limit())
     if (s.host == host) return s.slots;
@@ -331,7 +331,7 @@ std::string status_json(const StatusInput& in) {
                  {"kept", std::move(kept)},
                  {"beyond_limit", std::move(beyond)},
                  {"refused", std::move(refused)}};
-  // Names come from drivers: bytes that are no UTF-8 are replaced.
+  // Names come from drivers: bytes that are not UTF-8 are replaced.
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

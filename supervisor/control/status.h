@@ -54,10 +54,10 @@
 
 namespace dt::supervisor {
 
-/// What the shell knows of a process beside the machine's state.
+/// The supervisor's notes on a process, besides the machine's state.
 struct ProcessNotes {
   std::int32_t pid = 0;
-  KeptOut kept_out;    ///< What a server kept out.
+  KeptOut kept_out;    ///< Connections that a server kept out.
   std::string device;  ///< A server's device, once it listens (core/protocol/control_messages.h,
                        ///< ServerReady).
   std::string device_note;
@@ -71,20 +71,20 @@ struct StatusInput {
   std::uint64_t term = 0;
   bool stopping = false;
   Time now;                 ///< The job's.
-  Time pulse_now;           ///< The pulse's, which goes on where the job's time stands.
+  Time pulse_now;           ///< The pulse's time, which runs while the job's time stands still.
   double uptime_s = 0;      ///< The job's.
   double supervisor_s = 0;  ///< The supervisor's, of this term.
   std::optional<std::string> file_refusal;
-  std::string no_checkpoints;   ///< That there is no place for them, and what that means; or empty.
+  std::string no_checkpoints;   ///< Why there is no place for them, and the consequence; or empty.
   double journal_waits_s = 0;   ///< Nothing is decided: the journal's disk has no room.
   std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
   double volume_stalled_s = 0;
   std::uint64_t volume_dropped = 0;
-  const Pulse* pulse = nullptr;                  ///< None: nothing was observed.
-  std::map<std::string, const GpuHealth*> gpus;  ///< By host, as its agent last said.
-  std::map<std::string, KeptOut> kept_out;  ///< By who listens: "agent of HOST", "control socket".
+  const Pulse* pulse = nullptr;                  ///< Null if nothing was observed.
+  std::map<std::string, const GpuHealth*> gpus;  ///< By host, from its agent's last report.
+  std::map<std::string, KeptOut> kept_out;  ///< By listener: "agent of HOST", "control socket".
   std::function<std::string(const Host&)> reach_command;  ///< See launcher::Backend.
-  /// What is done to reach hosts, by host (launcher/backend/backend.h, Backend::doing).
+  /// The current action to reach each host (launcher/backend/backend.h, Backend::doing).
   std::map<std::string, std::string> reaching = {};
 };
 

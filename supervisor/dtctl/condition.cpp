@@ -250,7 +250,7 @@ class Condition::Reader {
 
 Result<Condition> Condition::parse(std::string_view text) { return Reader(text).read(); }
 
-/// What the step leads to: at most one value, or of a list one for each item.
+/// The values that the step selects: at most one, or one for each item of a list.
 std::vector<json> Condition::select(const json& from, const Step& step) {
   std::vector<json> out;
   if (!from.is_object()) return out;

@@ -1,4 +1,4 @@
-/// What `dtctl wait` waits for, as its user writes it:
+/// The conditions of `dtctl wait`, as the user writes them:
 ///
 ///     epoch>=3  workers=2  newcomers=0  servers=1  checkpoint>=2  generation>4  term=2
 ///
@@ -33,24 +33,24 @@
 
 namespace dt::supervisor {
 
-/// One condition and what was last seen of it. Reads nothing itself.
+/// One condition and its last observed value. Reads nothing itself.
 class Condition {
  public:
-  /// kInvalid, with what could be written instead.
+  /// kInvalid, with valid alternatives.
   [[nodiscard]] static Result<Condition> parse(std::string_view text);
 
   /// The job's status, or null while no supervisor answers. kInvalid if the condition names a field
   /// that no status has.
   [[nodiscard]] Result<void> see_status(const nlohmann::json& status);
-  /// An event of the job's story: its line in events.jsonl. Each once.
+  /// An event of the job: its line in events.jsonl. Each once.
   void see_event(const std::string& line);
   /// The job has ended.
   void see_end(int exit_code);
 
-  /// By what was last seen.
+  /// Whether the last observed value satisfies the condition.
   [[nodiscard]] bool holds() const;
   [[nodiscard]] bool is_about_events() const { return subject_ == Subject::kEvents; }
-  /// The condition and what holds instead: "epoch>=3 (now 1)".
+  /// The condition and the current value: "epoch>=3 (now 1)".
   [[nodiscard]] std::string shown() const;
 
  private:
@@ -62,7 +62,7 @@ class Condition {
     std::string value;
   };
   struct Step {
-    std::string field;            ///< "length" of a list: how many it has.
+    std::string field;            ///< "length" of a list: its number of items.
     std::vector<Filter> filters;  ///< The list's items that pass them all.
   };
 
@@ -78,7 +78,7 @@ class Condition {
   std::string value_;
   std::optional<std::regex> pattern_;  ///< For kMatches, and of an event's line.
 
-  std::optional<std::string> now_;  ///< What value_ is compared with; none: not known.
+  std::optional<std::string> now_;  ///< The value to compare with value_; nullopt if unknown.
   std::uint64_t events_ = 0;
 };
 

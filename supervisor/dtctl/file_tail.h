@@ -14,8 +14,8 @@ class FileTail {
 
   explicit FileTail(std::string path) : path_(std::move(path)) {}
 
-  /// The next piece, at most kPiece bytes; empty: there is nothing more now. When the file was set
-  /// aside and another one made, that follows behind its end.
+  /// The next piece, at most kPiece bytes; empty if there is nothing more now. After the end of a
+  /// rotated file the new one follows.
   [[nodiscard]] std::string more();
 
  private:
@@ -24,12 +24,12 @@ class FileTail {
   std::uint64_t at_ = 0;
 };
 
-/// Text for a terminal: what a terminal would obey is shown, as by io::printable(), but for ends of
-/// lines. Whole characters: up to three bytes may wait for the next piece.
+/// Text for a terminal: control characters are shown as by io::printable(), except ends of lines.
+/// Only whole characters: up to three bytes may wait for the next piece.
 class ScreenText {
  public:
   [[nodiscard]] std::string feed(std::string piece);
-  /// What still waits.
+  /// The bytes that still wait.
   [[nodiscard]] std::string finish();
 
  private:

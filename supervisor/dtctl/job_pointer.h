@@ -1,4 +1,4 @@
-/// The pointer file of a job folder: which job ran or runs there, and where its supervisor is.
+/// The pointer file of a job folder: its current or last job, and the address of its supervisor.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ struct JobPointer {
     std::string message;
   };
   std::string job;
-  std::string master;     ///< Address of the machine where the supervisor is.
-  std::int64_t pid = 0;   ///< Of the supervisor.
+  std::string master;     ///< Address of the supervisor's machine.
+  std::int64_t pid = 0;   ///< Pid of the supervisor.
   std::string socket;     ///< Its control socket on that machine.
   std::string state_dir;  ///< On that machine.
   std::optional<Ended> ended;
 };
 
-/// What `<job_dir>/.dtlaunch/current.json` says; kUnavailable when no job was ever started there.
+/// Reads `<job_dir>/.dtlaunch/current.json`; kUnavailable if no job was ever started there.
 [[nodiscard]] Result<JobPointer> read_job_pointer(const std::string& job_dir);
 
 }  // namespace dt::supervisor

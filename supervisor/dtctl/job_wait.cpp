@@ -52,7 +52,7 @@ class JobWait {
     }
   }
 
-  /// The conditions that do not hold, and what holds instead.
+  /// The conditions that do not hold, and their current values.
   [[nodiscard]] std::string missing() const {
     std::string out;
     for (const Condition& c : options_.conditions)
@@ -92,7 +92,7 @@ class JobWait {
     auto client = co_await io::ControlClient::connect(std::move(socket));
     if (!client) co_return std::nullopt;
     for (std::uint64_t change = 0;;) {
-      // The number first: what changes after it is known is seen by the next round.
+      // The number first: later changes are seen in the next round.
       json ask_changes{{"op", "changes"}, {"from", change}};
       auto changes = co_await ask(client->get(), std::move(ask_changes));
       if (!changes) co_return std::nullopt;
@@ -131,7 +131,7 @@ class JobWait {
     const auto list = reply.find("events");
     if (list == reply.end() || !list->is_array()) return;
     if (!list->empty()) {
-      // A supervisor keeps what it has told itself, and of that the newest.
+      // A supervisor keeps only its own events, and only the newest.
       const std::uint64_t first = list->front().value("n", next_event_);
       if (first > next_event_) read_events(first);
     }
@@ -147,7 +147,7 @@ class JobWait {
   }
 
   static constexpr std::uint64_t kAllEvents = ~std::uint64_t{0};
-  /// Those of events.jsonl that were not seen, up to number `end`.
+  /// Reads the unseen events of events.jsonl, up to number `end`.
   void read_events(std::uint64_t end) {
     const auto job = read_job_pointer(options_.job_dir);
     if (!job) return;
@@ -159,7 +159,7 @@ class JobWait {
   }
 
   WaitOptions options_;
-  std::string earlier_;  ///< A job that had ended before we came, while another is to start.
+  std::string earlier_;  ///< A job that had ended before, while another one is to start.
   bool counts_events_ = false;
   std::uint64_t next_event_ = 0;
 };

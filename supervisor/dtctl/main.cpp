@@ -79,7 +79,7 @@ constexpr const char* kHelp =
 struct Arguments {
   std::string job_dir = ".";
   std::string command;
-  std::vector<std::string> words;  ///< What follows the command.
+  std::vector<std::string> words;  ///< The arguments after the command.
   bool json = false;
   bool watch = false;
   bool force = false;
@@ -136,7 +136,7 @@ int complain(const Error& error, int code = kExitFailure) {
   return code;
 }
 
-/// The name of the user whose job this is, if that is another one; root may look at any.
+/// The name of the job's user, if it is another one; root may look at any job.
 std::optional<std::string> other_owner(const std::string& job_dir) {
   struct stat st {};
   if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
@@ -146,7 +146,7 @@ std::optional<std::string> other_owner(const std::string& job_dir) {
   return user ? user->pw_name : fmt::format("user {}", st.st_uid);
 }
 
-/// Why nobody answers on a job's control socket, and what to do.
+/// Why no supervisor answers on a job's control socket, and the remedy.
 Error no_answer(const Arguments& args, const JobPointer& job) {
   if (const auto owner = other_owner(args.job_dir); owner && !job.ended)
     return {ErrorKind::kDenied,
@@ -256,7 +256,7 @@ io::awaitable<int> why(Arguments args) {
   co_return kExitOk;
 }
 
-/// Waits for JobEnded, showing what comes before it if wanted.
+/// Waits for JobEnded; shows the console before it if `show`.
 io::awaitable<int> watch_console(Connected to, bool show) {
   for (;;) {
     auto frame = co_await to.client->receive();
@@ -286,8 +286,8 @@ io::awaitable<int> console(Arguments args) {
   co_return co_await watch_console(std::move(*connected), true);
 }
 
-/// Brings a supervisor back that died with nobody there to start it again. Its lock keeps a second
-/// one from getting ready.
+/// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
+/// from getting ready.
 io::awaitable<Result<void>> revive(Arguments args) {
   auto job = read_job_pointer(args.job_dir);
   if (!job) co_return tl::unexpected(job.error());
@@ -319,7 +319,7 @@ io::awaitable<int> resume(Arguments args) {
   co_return kExitOk;
 }
 
-/// "dtctl stop by root on pts/3": what the job's end is put down to.
+/// "dtctl stop by root on pts/3": the reason of the job's end.
 std::string who_stops(bool force) {
   const passwd* user = ::getpwuid(::getuid());
   std::string who = user ? user->pw_name : fmt::format("user {}", ::getuid());
@@ -399,8 +399,8 @@ io::awaitable<int> wait(Arguments args) {
 
 // ---------------------------------------------------------------- files of the job folder
 
-/// Gives a file's text to `show`, piece by piece, and goes on while the job runs if wanted. What
-/// was set aside of a log (--log-limit) comes first.
+/// Passes a file's text to `show`, piece by piece, and follows it while the job runs if wanted. A
+/// log's rotated part (--log-limit) comes first.
 io::awaitable<int> show_file(Arguments args, std::string path,
                              std::function<void(std::string)> show) {
   const std::string older = path + io::kOlder;
@@ -503,7 +503,7 @@ io::awaitable<int> events(Arguments args) {
       rest->erase(0, end + 1);
       fmt::print("{}\n", as_json ? event_json(line) : event_text(line));
     }
-    if (rest->size() > kLongestEvent) rest->clear();  // no line of ours is so long
+    if (rest->size() > kLongestEvent) rest->clear();  // not a line of ours: those are shorter
   };
   auto shown = show_file(args, io::events_file(args.job_dir, job->job), std::move(show));
   co_return co_await std::move(shown);
@@ -580,7 +580,7 @@ int main(int argc, char** argv) {
   } catch (const dt::supervisor::Usage& usage) {
     return dt::io::refuse(dt::supervisor::program(), {dt::ErrorKind::kInvalid, usage.why});
   } catch (const std::exception& e) {
-    // Not fmt::print, which would throw again if stderr itself is what failed.
+    // Not fmt::print, which would throw again if stderr itself failed.
     std::fputs(fmt::format("dtctl: {}\n", e.what()).c_str(), stderr);
     return dt::kExitFailure;
   }

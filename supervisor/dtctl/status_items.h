@@ -1,4 +1,4 @@
-/// What the readers of a status in JSON share.
+/// Shared by the readers of a status in JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace dt::supervisor {
 
-/// The elements of the array `key` of `object`; none when it is missing or no array.
+/// The elements of the array `key` of `object`; none if it is missing or no array.
 [[nodiscard]] inline std::vector<nlohmann::json> items(const nlohmann::json& object,
                                                        const char* key) {
   const auto found = object.find(key);

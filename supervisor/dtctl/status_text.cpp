@@ -48,7 +48,7 @@ std::string table(const std::vector<Row>& rows) {
   return out;
 }
 
-/// Why a worker is where it is. Others always wait a moment for the slowest: that is no news.
+/// The reason of a worker's state. Short stalls are usual and left out.
 std::string why_of(const json& worker) {
   constexpr double kNews = 3;
   const json& stalls = part(worker, "stalls");
@@ -113,7 +113,7 @@ std::string servers(const json& status) {
   return rows.size() == 1 ? "" : "\n" + table(rows);
 }
 
-/// Hosts that need a word: cooling, given up, or with something to say.
+/// Hosts with trouble: cooling, given up, or with a reason.
 std::string troubled_hosts(const json& status) {
   std::vector<Row> rows = {{"HOST", "WANTED", "LINK", "ATTEMPTS", "RESTARTS", "NEXT TRY", "WHY"}};
   for (const json& h : items(status, "hosts")) {
@@ -201,7 +201,7 @@ std::string checkpoint(const json& status) {
   return out + "\n";
 }
 
-/// A line for each listener that kept somebody out.
+/// A line for each listener that kept connections out.
 std::string kept_out(const json& status) {
   std::string out;
   for (const json& k : items(status, "kept_out"))

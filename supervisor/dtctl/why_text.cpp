@@ -48,7 +48,7 @@ Result<json> find_host(const json& status, const Host& wanted) {
   return found.front();
 }
 
-/// What has to be so for the failed check to pass.
+/// How to make the failed check pass.
 std::string advice(const json& entry) {
   const std::string check = text(entry, "check");
   const std::string host = text(entry, "host");
@@ -70,7 +70,7 @@ std::string advice(const json& entry) {
   return "";
 }
 
-/// What is known of the host itself.
+/// The state of the host itself.
 std::string host_state(const json& host) {
   const std::string link = text(host, "link");
   if (link == "attaching") return "it is being reached";

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A hello every five seconds tells the agent that its supervisor lives.
+/// A hello every five seconds shows the agent that its supervisor is alive.
 constexpr std::uint32_t kBeatsPerHello = 20;
 
 /// 0, then 0.2 s doubling to 10 s, each times 0.75 to 1.25.
@@ -112,7 +112,7 @@ io::awaitable<Result<void>> AgentLink::converse() {
     auto frame = co_await io::within(options_.silence_limit, channel_->receive(), "the agent");
     if (!frame) {
       Error error = frame.error();
-      // A stream that ended says nothing of the agent: the next attach finds out.
+      // A stream that ended does not show the agent's state: the next attach finds out.
       if (error.kind == ErrorKind::kClosed) error.kind = ErrorKind::kUnavailable;
       co_return tl::unexpected(std::move(error));
     }

@@ -24,43 +24,43 @@ class AgentLink {
     std::string job;
     Host host;
     Term term;
-    /// What is known of earlier agents there; nothing if there was none.
+    /// The place of the host's earlier agent; nullopt if there was none.
     std::function<std::optional<AgentPlace>()> last_place;
-    std::uint64_t seed = 0;  ///< Of the jitter before it is attached again.
+    std::uint64_t seed = 0;  ///< Seed of the jitter before it is attached again.
     std::uint32_t orphan_timeout_ms = 300'000;
     Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.
-    Duration silence_limit = std::chrono::seconds(5);     ///< Beats come four times a second.
+    Duration silence_limit = std::chrono::seconds(5);     ///< Heartbeats come four times a second.
   };
   struct Callbacks {
     std::function<void(const AgentState&)> attached;
     std::function<void(const wire::Frame&)> frame;
-    /// The link broke or could not be made. `gone`: no agent is there. After a failed attach(true)
-    /// or `gone` nothing is tried until attach() is called again; otherwise it is attached again,
-    /// with growing delay.
+    /// The link broke or could not be made. `gone`: the host has no agent. After a failed
+    /// attach(true) or `gone` it waits for the next attach(); otherwise it attaches again, with
+    /// growing delay.
     std::function<void(const Error&, bool gone)> down;
   };
 
   AgentLink(io::asio::any_io_executor executor, launcher::Backend& backend, Options options,
             Callbacks callbacks);
 
-  /// Until shut_down() has come to its end, or cancelled.
+  /// Returns when shut_down() is complete, or when cancelled.
   io::awaitable<void> run();
-  /// Reach the agent; start one if `start` and none is there. Nothing to do when the link is up.
+  /// Reaches the agent; starts one if `start` and none runs. No effect if the link is up.
   void attach(bool start);
-  /// Queues a message; dropped when the link is down (the agent's report tells what it missed).
+  /// Queues a message; drops it if the link is down (the agent's report shows what it missed).
   template <class Message>
   void send(const Message& message) {
     if (up_) channel_->send(message);
   }
-  /// The agent stops everything and ends; then the link ends. A link that is being made goes on
-  /// until it can say so, or until there is no agent, or until cancelled: behind a connection that
-  /// is not up yet an agent may have processes, or have been started a moment ago.
+  /// The agent stops its processes and ends; then the link ends. A link that is being made
+  /// continues until it can send that, or finds no agent, or is cancelled: behind a connection that
+  /// is not up yet an agent may have processes, or may have just been started.
   void shut_down(std::uint32_t grace_ms);
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool up() const { return up_; }
-  /// While the link is up: when the agent last said something.
+  /// While the link is up: the time of the agent's last message.
   [[nodiscard]] Time heard_at() const { return heard_at_; }
-  /// shut_down() was called, and there is nobody left to be told.
+  /// shut_down() was called, and no agent is left to send it to.
   [[nodiscard]] bool has_parted() const { return closing_ && !last_word_; }
 
  private:

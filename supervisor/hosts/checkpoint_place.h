@@ -16,10 +16,10 @@ namespace dt::supervisor {
 
 class CheckpointPlace {
  public:
-  /// Without a known size of a checkpoint at least so much room is there.
+  /// Least free space while the size of a checkpoint is unknown.
   static constexpr std::uint64_t kLeastRoom = std::uint64_t{16} << 20;
 
-  /// `hosts` are to see `file`, whose content is `word`. `is_local`: they all are this machine.
+  /// `hosts` must see `file` with the content `word`. `is_local`: all are this machine.
   CheckpointPlace(std::string file, std::string word, std::set<Host> hosts, bool is_local);
 
   [[nodiscard]] const std::string& file() const { return file_; }
@@ -27,29 +27,30 @@ class CheckpointPlace {
   /// The file is there (an empty text), or why it could not be written.
   void written(std::string why_not);
   [[nodiscard]] bool is_written() const { return not_written_ == ""; }
-  /// What is to be run on this host, which is attached and knows of `known` alone; nothing if it
-  /// has said, or is to say, what it sees, or is not asked. `id` becomes the process's.
+  /// The process to start on this host to look for the file; its agent is attached and reports only
+  /// `known`. nullopt if the host has answered, is answering, or is not asked. `id` becomes the
+  /// process's.
   [[nodiscard]] std::optional<StartProcess> ask(const Host& host, std::uint32_t id,
                                                 const std::vector<ProcessReport>& known);
   [[nodiscard]] bool is_ours(ProcessId process) const;
-  /// Hosts that did not see the file may be asked again: a volume can come back. Returns them.
+  /// Lets hosts that did not see the file check again, since a volume can come back. Returns them.
   std::vector<Host> look_again();
   void output(ProcessId process, std::string_view bytes);
-  /// Where it was.
+  /// Returns the host of the process.
   Host ended(ProcessId process, ExitStatus status, const std::string& why);
-  /// What is free on the volume, and what further checkpoints need.
+  /// Sets the free space on the volume, and the space that further checkpoints need.
   void room(std::uint64_t free, std::uint64_t needed);
 
-  /// Empty: it is one. Nothing: that is not known yet.
+  /// Why it is no place for checkpoints; empty if it is one, nullopt if unknown yet.
   [[nodiscard]] std::optional<std::string> why_not() const;
 
  private:
   struct Look {
     std::uint32_t id = 0;
-    bool is_asked = false;  ///< And has not said yet.
-    bool is_due = false;    ///< What it said last is old.
+    bool is_asked = false;  ///< Asked, and has not answered yet.
+    bool is_due = false;    ///< Its last answer is old.
     std::string text;
-    std::optional<std::string> why_not;  ///< What it said last; empty: it sees the file.
+    std::optional<std::string> why_not;  ///< Its last answer; empty: it sees the file.
   };
   std::string file_;
   std::string word_;

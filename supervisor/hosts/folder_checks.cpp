@@ -19,7 +19,7 @@ constexpr const char* kRemedy =
 bool FolderChecks::begin(const Host& host, const AgentState& state, Time now) {
   const auto before = passed_.find(host);
   const bool is_known = before != passed_.end() && before->second == state.incarnation;
-  // What runs there already was started in its folder.
+  // Processes that already run there were started in the folder.
   if (folder_.empty() || is_known || !state.processes.empty()) return false;
   asked_.insert_or_assign(host, Asked{state, now});
   return true;

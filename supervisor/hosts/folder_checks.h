@@ -16,20 +16,20 @@ namespace dt::supervisor {
 /// Bookkeeping alone: the supervisor asks the agents and acts. One thread.
 class FolderChecks {
  public:
-  /// `folder`: empty, and nothing is ever asked.
+  /// `folder`: if empty, no agent is asked.
   explicit FolderChecks(std::string folder) : folder_(std::move(folder)) {}
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
-  /// An agent is attached. True: it has to be asked, and `state` is kept until it has answered.
+  /// An agent is attached. True if it must be asked; `state` is kept until it has answered.
   [[nodiscard]] bool begin(const Host& host, const AgentState& state, Time now);
-  /// The agent that waits on this host for its answer: what it said when it was attached. Once.
+  /// The kept state of the agent whose answer is pending on this host. Once.
   [[nodiscard]] std::optional<AgentState> take(const Host& host);
-  /// The host has the folder: its present agent is not asked again.
+  /// The host has the folder: its current agent is not asked again.
   void passed(const Host& host, const AgentState& state);
-  /// Hosts that were asked and have not answered for so long that their volume must be stalled.
+  /// Hosts whose answer is so late that their volume must be stalled.
   [[nodiscard]] std::vector<Host> overdue(Time now) const;
 
-  /// Why a host cannot serve, and what to do; `error`: of the agent's try to enter the folder.
+  /// Why a host cannot be used, and the remedy; `error`: errno of the agent's entering the folder.
   [[nodiscard]] std::string trouble(int error) const;
   [[nodiscard]] std::string silence() const;
 
@@ -40,7 +40,7 @@ class FolderChecks {
   };
   std::string folder_;
   std::map<Host, Asked> asked_;
-  std::map<Host, std::uint64_t> passed_;  ///< Incarnation of the agent that said so.
+  std::map<Host, std::uint64_t> passed_;  ///< Incarnation of the agent that answered.
 };
 
 }  // namespace dt::supervisor

@@ -17,16 +17,16 @@ namespace {
 constexpr Duration kLateTick = 500ms;
 /// How long the agent of an earlier stay may take to end before the host counts as failed.
 constexpr Duration kFarewell = 30s;
-/// After the processes' own grace: how long agents may take to report that everything is gone.
+/// After the processes' own grace: how long agents may take to report that all have ended.
 constexpr Duration kGoodbye = 10s;
-constexpr Duration kLastReach = 5s;  ///< At the end at least, for hosts whose link is not up.
+constexpr Duration kLastReach = 5s;  ///< Least time at the end for hosts whose link is not up.
 
 std::uint32_t milliseconds(Duration d) {
   return static_cast<std::uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
-/// What every host needs before processes start there; empty: it may lack it.
+/// The folder that every host needs before processes start there; empty if none is needed.
 std::string folder_to_check(const io::JobSpec& spec) {
   const bool is_shared = !spec.local && !spec.no_shared_folder && spec.sync_dst_dir.empty();
   return is_shared ? spec.cwd : std::string();

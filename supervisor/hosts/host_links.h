@@ -29,7 +29,7 @@ struct HostLink {
   std::string machine;
   std::string reach_command;  ///< Repeats the last failed connection by hand.
   bool ever_attached = false;
-  bool leaving = false;  ///< Let go: its link closes when the agent has ended.
+  bool leaving = false;  ///< Released: its link closes when the agent has ended.
   bool silent = false;   ///< AgentSilent was posted.
 
   [[nodiscard]] bool is_attached() const { return link && link->up() && ever_attached; }
@@ -100,7 +100,7 @@ class HostLinks {
   io::awaitable<void> reattach(Host host);
   /// It is not lost meanwhile; at the job's end each agent has to receive the end.
   [[nodiscard]] bool awaits_agent_of_earlier_term(const Host& host) const;
-  /// Makes the link to a host's agent and starts one if none is there.
+  /// Makes the link to a host's agent and starts one if none runs.
   io::awaitable<void> reach(Host host);
   /// What keeps the host from being linked; nothing: it can be.
   io::awaitable<Result<void>> get_ready(Host host);
@@ -129,7 +129,8 @@ class HostLinks {
   std::map<Host, HostLink> hosts_;
   FolderChecks folder_checks_;
   std::set<Host> synced_;
-  std::uint32_t reattaching_ = 0;  ///< Agents of an earlier term whose link is not made yet.
+  std::uint32_t reattaching_ =
+      0;  ///< Number of agents of an earlier term whose link is not made yet.
   bool is_ending_ = false;
   Time ticked_at_;
   Time listens_since_;  ///< Before that nothing could be heard: this process did not run.

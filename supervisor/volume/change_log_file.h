@@ -1,4 +1,4 @@
-/// host_worker_log on the shared volume, kept equal to what the journal says: written in order,
+/// host_worker_log on the shared volume, kept equal to the journal: lines are written in order,
 /// never lost or doubled.
 #pragma once
 

@@ -47,7 +47,7 @@ io::awaitable<Result<void>> seal_checkpoint(VolumeClient& volume, std::string fo
                      partial, file.name);
   }
   auto done = co_await volume.replace(manifest_in(partial), to_json(manifest));
-  // What is left of one whose replacement was interrupted has no manifest.
+  // The rest of a checkpoint whose replacement was interrupted has no manifest.
   auto is_there = co_await volume.exists(whole);
   if (done && !is_there) done = tl::unexpected(is_there.error());
   if (done && *is_there) done = co_await remove_folder(volume, whole);

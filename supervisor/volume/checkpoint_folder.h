@@ -10,14 +10,14 @@
 
 namespace dt::supervisor {
 
-/// Writes the manifest and renames the folder. Doing it again, after a crash or a deadline that
-/// passed, is harmless. A checkpoint of that epoch from before the job went back, with a lower
-/// generation, is replaced. kInvalid: a server's file is not there, which no repetition will change
-/// for long, or one of a higher generation is.
+/// Writes the manifest and renames the folder. Repeating it, after a crash or a deadline, is
+/// harmless. Replaces a checkpoint of that epoch with a lower generation, from before a rollback.
+/// kInvalid if a server's file is missing, which repetition will not change, or if there is a
+/// checkpoint of a higher generation.
 io::awaitable<Result<void>> seal_checkpoint(VolumeClient& volume, std::string folder,
                                             io::Manifest manifest);
 
-/// Removes what io::outdated_checkpoints names; `newest` is the one that counts.
+/// Removes the folders of io::outdated_checkpoints; `newest` is the current checkpoint.
 io::awaitable<Result<void>> prune_checkpoints(VolumeClient& volume, std::string folder,
                                               std::size_t keep, Epoch newest);
 

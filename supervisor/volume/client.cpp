@@ -61,7 +61,7 @@ tl::unexpected<Error> helper_gone(const std::string& path) {
 
 }  // namespace
 
-/// A request, kept alive by the queue and by who waits for it.
+/// A request, kept alive by the queue and by its waiter.
 struct VolumeClient::Entry {
   Entry(const asio::any_io_executor& executor, VolumeRequest q)
       : request(std::move(q)), done(executor) {}
@@ -69,7 +69,7 @@ struct VolumeClient::Entry {
   VolumeRequest request;
   asio::steady_timer done;  ///< Cancelled when `outcome` is there.
   std::optional<Result<VolumeReply>> outcome;
-  bool awaited = true;     ///< Somebody waits: not a queue_append.
+  bool awaited = true;     ///< A coroutine waits for it: not a queue_append.
   bool droppable = false;  ///< Counted in droppable_ as long as it is in the queue.
   bool begun = false;      ///< Was given to a helper.
   bool again = false;      ///< May be given to the next helper when one died over it.
@@ -100,7 +100,7 @@ VolumeClient::~VolumeClient() {
 }
 
 awaitable<void> VolumeClient::run() {
-  // Cancelled, it ends as by stop(): what is left is answered, nothing is torn.
+  // Cancelled, it ends as by stop(): the remaining requests are answered, none is torn.
   co_await asio::this_coro::throw_if_cancelled(false);
   while (!stopped_) {
     const auto state = co_await asio::this_coro::cancellation_state;

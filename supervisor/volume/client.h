@@ -1,5 +1,5 @@
-/// Every touch of the shared volume: one helper process, requests in order, and deadlines on our
-/// side. A volume that stalls delays what lies on it and nothing else.
+/// All access to the shared volume: one helper process, requests in order, and deadlines on our
+/// side. A volume that stalls delays only access to its files.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,7 @@ class VolumeClient {
   /// For calls from here on.
   void set_deadline(Duration deadline) { options_.deadline = deadline; }
 
-  /// The file's content, nothing if there is none; more than `most` bytes is an error.
+  /// The file's content, nullopt if it does not exist; more than `most` bytes is an error.
   io::awaitable<Result<std::optional<std::string>>> read(std::string path,
                                                          std::size_t most = std::size_t{1} << 20);
   io::awaitable<Result<bool>> exists(std::string path);
@@ -60,16 +60,17 @@ class VolumeClient {
   io::awaitable<Result<void>> truncate(std::string path, std::uint64_t size);
   io::awaitable<Result<void>> make_dirs(std::string path);
   io::awaitable<Result<void>> rename(std::string from, std::string to);
-  /// Makes `path` a symbolic link to `target`, whatever was there; false where the volume has none.
+  /// Makes `path` a symbolic link to `target`, replacing any file; false if the volume has no
+  /// links.
   io::awaitable<Result<bool>> link(std::string path, std::string target);
   io::awaitable<Result<void>> remove(std::string path);
   io::awaitable<Result<std::vector<std::string>>> list(std::string path);
 
-  /// Free bytes where the folder is, for this user.
+  /// Free bytes for this user on the folder's file system.
   io::awaitable<Result<std::uint64_t>> room(std::string folder);
 
   enum class Loss {
-    kDropOldest,  ///< Over the queue limit the oldest goes; a line in the file says how much.
+    kDropOldest,  ///< Over the queue limit drops the oldest; a line in the file reports how much.
     kNever,
   };
   /// Fire and forget, in order, however long the volume stalls. An error goes to on_append_error.
@@ -84,12 +85,12 @@ class VolumeClient {
   std::function<void()> on_hint;
   std::function<void(const std::string& path, const Error&)> on_append_error;
 
-  /// How long the present request has been waiting for the volume; 0 when none is.
+  /// How long the current request has been waiting for the volume; 0 without one.
   [[nodiscard]] Duration stalled_for() const;
   [[nodiscard]] std::uint64_t dropped_bytes() const { return dropped_bytes_; }
-  /// Waits until everything queued so far is done, at most so long; false if it was not.
+  /// Waits until all requests queued so far are done, at most `limit`; false if they are not.
   io::awaitable<bool> drain(Duration limit);
-  /// Of the present helper; -1 when none runs. For tests.
+  /// The current helper's pid; -1 if none runs. For tests.
   [[nodiscard]] int helper_pid() const;
 
  private:
@@ -118,7 +119,7 @@ class VolumeClient {
   io::asio::steady_timer wake_;
   io::asio::steady_timer pause_;
   std::optional<std::chrono::steady_clock::time_point> asked_;
-  std::map<std::string, std::uint64_t> dropped_;  ///< By path, not yet said in the file.
+  std::map<std::string, std::uint64_t> dropped_;  ///< By path, not yet reported in the file.
   std::uint64_t dropped_bytes_ = 0;
   std::size_t droppable_ = 0;  ///< Bytes of droppable appends in the queue.
   std::string watched_folder_;

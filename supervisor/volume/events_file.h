@@ -11,14 +11,14 @@
 
 namespace dt::supervisor {
 
-/// What earlier terms have told in the file.
+/// The events of earlier terms in the file.
 struct ToldEvents {
-  std::uint64_t bytes = 0;  ///< Of its whole lines; half of one more may follow.
+  std::uint64_t bytes = 0;  ///< Bytes of its whole lines; a part of one more may follow.
   std::uint64_t next = 0;   ///< Number of the next event.
   /// SEQs of the lines of host_worker_log that have their event.
   std::set<std::uint64_t> log_lines;
 };
-/// `text`: all of the file. A line that is none of ours counts as one.
+/// `text`: the whole file. A foreign line counts as an event.
 [[nodiscard]] ToldEvents told_events(std::string_view text);
 
 /// One thread. `volume` outlives it.
@@ -37,8 +37,8 @@ class EventsFile final : public CatchingUp {
 
   VolumeClient& volume_;
   std::string path_;
-  std::uint64_t size_;   ///< kAnySize, too, once somebody else has changed the file.
-  std::string missing_;  ///< After a failure a part of it may be there.
+  std::uint64_t size_;   ///< kAnySize, too, once another process has changed the file.
+  std::string missing_;  ///< Not yet written; after a failure a part of it may be in the file.
 };
 
 }  // namespace dt::supervisor

@@ -53,7 +53,7 @@ Outcome<void> write_all(int fd, std::string_view bytes, const std::string& path)
   return {};
 }
 
-/// At most `most` bytes from where the descriptor stands.
+/// At most `most` bytes from the descriptor's offset.
 Outcome<std::string> read_some(int fd, std::size_t most, const std::string& path) {
   std::string out;
   while (out.size() < most) {
@@ -91,7 +91,7 @@ Outcome<void> write_synced(const std::string& path, int flags, const VolumeReque
   return {};
 }
 
-/// Gives what was written a second name, if that is free. NFS may have done what it then denies.
+/// Gives the file a second name, if that is free. NFS may report failure of a link that it made.
 Outcome<bool> link_new(const std::string& from, const std::string& to) {
   if (::link(from.c_str(), to.c_str()) == 0) return true;
   if (errno != EEXIST) return trouble("create", to);
@@ -111,7 +111,7 @@ std::string new_name(const std::string& path) {
 Outcome<VolumeReply> write_new(const VolumeRequest& q) {
   const std::string temporary = new_name(q.path);
   VolumeReply reply;
-  ::unlink(temporary.c_str());  // of one who was killed: it may be the file itself
+  ::unlink(temporary.c_str());  // left by a killed helper: it may be the file itself
   auto done = write_synced(temporary, O_EXCL, q);
   if (done) {
     auto linked = link_new(temporary, q.path);
@@ -145,7 +145,7 @@ Outcome<VolumeReply> replace(const VolumeRequest& q) {
 Outcome<VolumeReply> make_link(const VolumeRequest& q) {
   const std::string temporary = fmt::format("{}.{}.tmp", q.path, ::getpid());
   VolumeReply reply;
-  ::unlink(temporary.c_str());  // of one who was killed
+  ::unlink(temporary.c_str());  // left by a killed helper
   if (::symlink(q.path2.c_str(), temporary.c_str()) != 0) {
     const bool has_links = errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP;
     if (has_links) return trouble("link", q.path);
@@ -158,7 +158,7 @@ Outcome<VolumeReply> make_link(const VolumeRequest& q) {
   return failed;
 }
 
-/// With the size before given, doing it again is harmless: what an earlier try wrote counts.
+/// With a given size, repeating it is harmless: bytes of an earlier try count.
 Outcome<VolumeReply> append(const VolumeRequest& q) {
   const Fd fd(::open(q.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd) return trouble("open", q.path);
@@ -310,7 +310,7 @@ class Helper {
     return std::max(0, static_cast<int>(left.count()));
   }
 
-  /// What happened to the file does not matter: someone should look. Lost events count as one.
+  /// Whatever happened to the file, the supervisor should look. Lost events count as one.
   void pass_hint() {
     next_look_ = Clock::now() + kHintRest;
     alignas(inotify_event) char events[4096];

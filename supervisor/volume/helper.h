@@ -1,5 +1,5 @@
-/// The process that touches the shared volume. A call on a volume that does not answer leaves its
-/// thread in an unkillable state; in a process of its own that holds up nobody.
+/// The process that accesses the shared volume. A call on a volume that does not answer leaves its
+/// thread in an unkillable state; in a separate process that blocks no other part.
 #pragma once
 
 namespace dt::supervisor {

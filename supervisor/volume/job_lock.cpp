@@ -38,14 +38,14 @@ Error refusal(const std::string& job_dir, const LockHolder& holder, const LockHo
                       lock_path(job_dir))};
 }
 
-/// kDenied is kept for a folder that somebody else holds.
+/// kDenied is reserved for a folder that another job holds.
 Error trouble(Error error) {
   if (error.kind == ErrorKind::kDenied) error.kind = ErrorKind::kIo;
   return error;
 }
 
-/// The lock's text. It is made first and filled then: one that says nothing sensible is looked at
-/// again for a while.
+/// The lock's text. A lock is created first and filled then: an invalid one is read again for a
+/// while.
 awaitable<Result<std::optional<std::string>>> read_lock(VolumeClient& volume, std::string path) {
   for (int look = 1;; ++look) {
     auto text = co_await volume.read(path);
@@ -88,7 +88,7 @@ awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir,
     if (!moved) continue;
     auto what = co_await volume.read(aside);
     if (what && *what && **what != **text) {
-      // Between our look and the move somebody else took it over: it is theirs.
+      // Between our look and the move another job took it over: it is theirs.
       co_await volume.rename(aside, path);
       continue;
     }
@@ -136,7 +136,7 @@ awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::st
     auto there = co_await volume.exists(from);
     if (!there) co_return tl::unexpected(there.error());
     if (!*there) continue;
-    // The old job's story lies there already: here is a link to it, or a copy.
+    // The old job's events are there already: here is a link to them, or a copy.
     auto again = co_await volume.exists(fmt::format("{}/{}", folder, name));
     if (!again) co_return tl::unexpected(again.error());
     if (*again) {

@@ -1,5 +1,5 @@
-/// The journal's copy on the shared volume, for a master that is lost with its disk. Never waited
-/// for; but what is there is the beginning of the journal, without gaps.
+/// The journal's copy on the shared volume, for a master that is lost with its disk. Nothing waits
+/// for it, but it is always a prefix of the journal, without gaps.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace dt::supervisor {
 /// One thread. `volume` outlives it.
 class JournalCopy final : public CatchingUp {
  public:
-  /// `bytes`: the journal as it is now. Whatever the file holds is replaced by it.
+  /// `bytes`: the current journal, which replaces the file's content.
   JournalCopy(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
               std::string bytes);
 
-  /// What was appended to the journal.
+  /// Adds bytes appended to the journal.
   void add(std::string_view bytes);
 
  private:

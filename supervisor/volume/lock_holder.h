@@ -1,4 +1,4 @@
-/// Who holds a job folder's lock, as its file says, and whether that process can still live.
+/// The holder of a job folder's lock, from the lock file, and whether it can still be alive.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace dt::supervisor {
 
-/// What the lock file says.
+/// The content of the lock file.
 struct LockHolder {
   std::string job;
   std::string host;     ///< Its name: several machines may have the same one.
-  std::string machine;  ///< /etc/machine-id; empty where there is none.
-  std::string boot_id;  ///< Of the running kernel: no two machines have the same one.
+  std::string machine;  ///< /etc/machine-id; empty without one.
+  std::string boot_id;  ///< Id of the kernel's boot: no two machines have the same one.
   std::int64_t pid = 0;
   std::uint64_t start = 0;  ///< The process's start time in its boot's clock ticks.
-  /// The PID namespace's inode (/proc/self/ns/pid): what the pid is valid in. 0: not known.
+  /// The inode of the pid's PID namespace (/proc/self/ns/pid); 0 if unknown.
   std::uint64_t pid_namespace = 0;
 
   friend bool operator==(const LockHolder&, const LockHolder&) = default;
@@ -30,8 +30,8 @@ struct LockHolder {
 /// Start time of a process of this machine in clock ticks; 0: no such process, or a zombie.
 [[nodiscard]] std::uint64_t process_start(std::int64_t pid);
 
-/// The same running kernel, and the same view of its processes: those of another PID namespace
-/// cannot be seen. Where an older lock names none, the host's name decides.
+/// Whether both have the same running kernel and PID namespace: processes of another one cannot be
+/// seen. If an older lock names none, the host's name decides.
 [[nodiscard]] bool same_boot(const LockHolder& a, const LockHolder& b);
 
 /// Whether the holder, seen from `me`, is surely gone. With the same view (same_boot): it has no

@@ -1,5 +1,5 @@
-/// A file on the shared volume that is kept equal to what the journal says, however long the volume
-/// stalls: what its kinds have in common, which is when to write.
+/// A file on the shared volume that is kept equal to the journal, however long the volume stalls.
+/// This base class decides when to write.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@ class CatchingUp {
   explicit CatchingUp(io::asio::any_io_executor executor);
   virtual ~CatchingUp() = default;
 
-  /// Writes what is missing until finish(); failures are tried again. Calls on_error once per kind
-  /// of trouble.
+  /// Writes missing content until finish(), and repeats after failures. Calls on_error once per
+  /// kind of trouble.
   io::awaitable<void> run();
-  /// Waits until everything is written, at most so long, and ends run(); false if it was not.
+  /// Waits until everything is written, at most `limit`, and ends run(); false if it is not.
   io::awaitable<bool> finish(Duration limit);
 
   std::function<void(const Error&)> on_error;
@@ -29,7 +29,7 @@ class CatchingUp {
 
  private:
   [[nodiscard]] virtual bool is_behind() const = 0;
-  /// Writes all there is at its beginning. Called again after a failure.
+  /// Writes all content that is missing when it begins. Called again after a failure.
   virtual io::awaitable<Result<void>> catch_up() = 0;
 
   io::asio::steady_timer wake_;

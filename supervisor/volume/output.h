@@ -15,7 +15,7 @@
 namespace dt::supervisor {
 
 /// One thread. `volume` outlives it. A stalled volume costs bounded memory: the oldest output is
-/// dropped then, and the file says how much.
+/// dropped then, and the file reports how much.
 class ProcessOutput {
  public:
   struct Options {

@@ -1,4 +1,4 @@
-/// What travels between VolumeClient and its helper process, one request at a time.
+/// Messages between VolumeClient and its helper process, one request at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ enum class VolumeOp : std::uint8_t {
   kRename,    ///< To `path2`.
   kRemove,    ///< A file or an empty folder; absent is fine.
   kList,      ///
-  kLink,      ///< A symbolic link to `path2` in place of what is there; `yes`: it was made.
-  kRoom,      ///< Free bytes where the folder is.
+  kLink,      ///< A symbolic link to `path2` replaces `path`; `yes`: it was made.
+  kRoom,      ///< Free bytes on the folder's file system.
   kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
 };
 
@@ -47,7 +47,7 @@ struct VolumeRequest {
 
 struct VolumeReply {
   static constexpr std::uint16_t kType = 2;
-  std::int32_t error = 0;  ///< errno, with `text` saying what was done to which file.
+  std::int32_t error = 0;  ///< errno; `text` names the operation and the file.
   std::string text;
   bool yes = false;  ///< kRead, kExists: it is there. kWriteNew, kLink: it was made.
   std::string bytes;

@@ -1,5 +1,5 @@
-/// Where a job's story lies: events.jsonl among the job's files and, of an elastic job, the name by
-/// which people look for it in the job folder.
+/// The files of a job's events: events.jsonl among the job's files and, for an elastic job, the
+/// name by which people look for it in the job folder.
 #pragma once
 
 #include <functional>
@@ -16,23 +16,23 @@ namespace dt::supervisor {
 /// One thread. `volume` outlives it.
 class StoryFiles {
  public:
-  /// `file`: .dtlaunch/<job>/events.jsonl. `seen_at`: the same in the job folder, a relative link
-  /// to `file`, or a copy of it where the volume has no links; none: there is no such name.
+  /// `file`: .dtlaunch/<job>/events.jsonl. `seen_at`: its name in the job folder, a relative link
+  /// to `file`, or a copy of it if the volume has no links; nullopt without such a name.
   StoryFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
              std::optional<std::string> seen_at);
 
-  /// Makes the file empty for a new job, else cuts off what is no whole line; then the other name.
-  /// What the file holds: `bytes` is kAnySize where it cannot be read, which `log` is told.
-  /// kTimeout when the volume does not answer. Once, before anything else.
+  /// Empties the file for a new job, else cuts off an incomplete line; then makes the other name.
+  /// Returns the file's events: `bytes` is kAnySize if it cannot be read, which it logs. kTimeout
+  /// if the volume does not answer. Once, before any other call.
   io::awaitable<Result<ToldEvents>> open(bool is_new, io::Log& log);
-  /// Called with what keeps a file from being written, when that changes.
+  /// Calls `told` with the error that keeps a file from being written, when that changes.
   void on_error(std::function<void(const Error&)> told) { told_ = std::move(told); }
 
   /// A line, with its newline.
   void add(std::string_view line);
-  /// Those whose run() is to be running. Valid after open().
+  /// The files whose run() must be running. Valid after open().
   [[nodiscard]] std::vector<EventsFile*> files();
-  /// Waits until everything is written, at most so long; false if it is not.
+  /// Waits until everything is written, at most `limit`; false if it is not.
   io::awaitable<bool> finish(Duration limit);
   [[nodiscard]] const std::string& path() const { return path_; }
 
