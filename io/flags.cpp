@@ -43,7 +43,7 @@ std::string with_default(const Flag& flag, std::string text) {
   return text;
 }
 
-/// Every value is taken as text: read() says better than a cast what was expected.
+/// Every value is taken as text: the errors of read() name what was expected.
 const po::value_semantic* semantic(const Flag& flag) {
   if (is_switch(flag)) return new po::untyped_value(true);
   if (is_repeatable(flag)) return po::value<Words>()->value_name(flag.value);

@@ -48,11 +48,11 @@ struct Choice {
   std::function<void(std::size_t)> set;
   std::function<std::size_t()> get;
 };
-/// Any other value. The error says what was expected.
+/// Any other value. The error names what was expected.
 using Reader = std::function<Result<void>(const std::string& text)>;
 
-/// Where a value goes; the type says how it is read. Nothing: a switch that only Given knows of. A
-/// Duration is read in seconds, or with ms, s, m or h. Words may be given again and again.
+/// Where a value goes; the type decides how it is read. Nothing: a switch that only Given knows of.
+/// A Duration is read in seconds, or with ms, s, m or h. Words may be given again and again.
 using Target = std::variant<std::monostate, bool*, Off, Truth, std::uint16_t*, std::uint32_t*,
                             std::uint64_t*, std::optional<std::uint32_t>*, Duration*, Bytes,
                             std::string*, Words*, Choice, Reader>;
@@ -80,13 +80,13 @@ struct Flag {
   char letter = 0;         ///< 0: none.
   const char* value = "";  ///< What --help shows for the value: "FILE", "auto|tcp|shm".
   Target to = {};
-  std::uint64_t least = 0;  ///< Of numbers.
+  std::uint64_t least = 0;  ///< Smallest number allowed.
   std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
   Result<void> (*check)(const std::string& text) = nullptr;  ///< What else a text has to be.
   const char* help = "";       ///< One line; "{}" in it is the default. Empty: --help is silent.
   const char* manual = "";     ///< The manual's text, see manual(); empty: `help` as a sentence.
   const char* json = nullptr;  ///< Its path in spec.json: "ssh/port".
-  bool for_servers = false;    ///< Of processes only servers get `variable`.
+  bool for_servers = false;    ///< Only servers get `variable`.
   const char* variable = nullptr;  ///< The variable by which processes of a job get it: "DT_...".
 };
 
@@ -108,7 +108,7 @@ enum class Free {
 struct Program {
   const char* name = "";
   std::string version;    ///< What --version prints.
-  std::string usage;      ///< What --help says before the options,
+  std::string usage;      ///< What --help prints before the options,
   std::string more = {};  ///< and behind them.
   Free free = Free::kNone;
 };
@@ -136,7 +136,7 @@ int refuse(const Program& program, const Error& why);
 /// and a line that begins with a dot is roff already.
 [[nodiscard]] std::string manual(const Flags& flags);
 
-/// One value; the error says what was expected.
+/// One value; the error names what was expected.
 [[nodiscard]] Result<void> read(const Flag& flag, const std::string& text);
 /// The value that the field has now, as a variable has it: "1", "0.5", "auto".
 [[nodiscard]] std::string show(const Flag& flag);

@@ -26,7 +26,7 @@ class JobFiles {
   explicit JobFiles(Shell& shell);
 
   struct State {
-    std::vector<Record> records;  ///< Of earlier terms.
+    std::vector<Record> records;  ///< What earlier terms have journalled.
     Term term;                    ///< This one's.
     std::string secret;
   };

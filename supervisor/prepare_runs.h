@@ -1,5 +1,5 @@
-/// The data checks of hosts: runs --prepare-data, or waits for the success file that somebody else
-/// makes (--require-prepared). Each ends in PrepareEnded, or is forgotten with its host.
+/// The data checks of hosts: runs --prepare-data, or waits for the success file that another
+/// program makes (--require-prepared). Each ends in PrepareEnded, or is forgotten with its host.
 #pragma once
 
 #include <cstdint>

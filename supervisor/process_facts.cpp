@@ -5,8 +5,7 @@
 namespace dt::supervisor {
 namespace {
 
-/// Rank 0's host: that of the worker that is going to be rank 0 when everybody who is gone has left
-/// the view; `host` if nobody is there.
+/// Rank 0's host: that of the first contributor that is not gone; `host` if there is none.
 const Host& host_of_rank_0(const Job& job, const Host& host) {
   for (const WorkerId id : job.boundary().contributors()) {
     const auto worker = job.membership().workers().find(id);

@@ -1,4 +1,4 @@
-/// What the environment of a process says about the job, at the moment of its start.
+/// The facts about a job that go into the environment of a process when it starts.
 #pragma once
 
 #include <string>

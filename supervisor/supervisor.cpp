@@ -216,7 +216,7 @@ void Supervisor::watch_host_worker() {
   watch.watch.poll = spec_.poll_interval;
   watch.accepted = format_host_worker(spec_.workers);
   if (options_.resume) {
-    // The list in force is the journal's; a file that says the same again is no news to the job.
+    // The list in force is the journal's; a file with the same content is no event.
     std::vector<Host> accepted;
     for (const HostSlots& s : job_->membership().file())
       accepted.insert(accepted.end(), s.slots, s.host);

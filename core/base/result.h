@@ -15,8 +15,8 @@ enum class ErrorKind {
   kUnavailable,  ///< The other side is not there now; a retry may help.
   kDenied,       ///< Refused: credentials, host key, permission.
   kTimeout,      ///< A deadline passed.
-  kIo,           ///< The operating system said no.
-  kProtocol,     ///< The peer said something it may not say.
+  kIo,           ///< The operating system refused.
+  kProtocol,     ///< The peer broke the protocol.
   kClosed,       ///< The peer closed, or we are stopping.
 };
 

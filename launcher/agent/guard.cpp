@@ -69,7 +69,7 @@ void nap(int milliseconds) {
 }
 
 /// Also waits for a process that the kernel cannot end (a stalled volume): no later process of the
-/// job may run beside it.
+/// job may run at the same time.
 void end_everything(const std::set<pid_t>& groups, const std::string& mark) {
   for (int pass = 0;; ++pass) {
     // Only at first: later on, a group's number may have been reused.

@@ -167,8 +167,8 @@ int refuse(const Error& error) {
   return kExitUsage;
 }
 
-/// What the supervisor opens for `spec`: a connection and files for each host, logs and links
-/// beside.
+/// What the supervisor opens for `spec`: a connection and files for each host, and some logs and
+/// links.
 std::string lacking_descriptors(const io::JobSpec& spec) {
   constexpr std::size_t kBeside = 64;
   constexpr std::size_t kPerHost = 4;

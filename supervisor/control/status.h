@@ -28,14 +28,14 @@
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],
 ///              "beyond_limit":["host"...],"refused":{"why"}|null},
 ///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, the job's: what members
-///                waited for beside each other's gradients, in worker-seconds: boundary (the
+///                waited for besides gradients, in worker-seconds: boundary (the
 ///                slowest), join, leave, death, below-min-workers, supervisor, server,
 ///                server recovery,
 ///      "gpus":[{"host","index":n|null,"uuid","name","workers":[id...],"busy_percent",
 ///               "memory_used","memory_total":bytes,"temperature_c","power_w","ecc_recent",
 ///               "ecc_ever","retired_pages","remapped_rows","xid_errors","last_xid",
 ///               "held_back":NVML's bits,"trouble":["sentence"...]}]
-///                 null: the driver does not tell; index null: what is said of all of the host,
+///                 null: the driver does not report it; index null: what holds for all of the host,
 ///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
 ///                 of those that kept out anything (core/protocol/control_messages.h, KeptOut),
 ///      "journal":{"waits_s","trouble"}, for how long its disk has had no room (0: it has),

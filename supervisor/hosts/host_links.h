@@ -1,5 +1,5 @@
 /// The links to all agents of a job: reaches hosts, checks that they have the working folder,
-/// notices silence, and says goodbye at the end. What arrives goes to a listener.
+/// notices silence, and ends the agents at the end. What arrives goes to a listener.
 #pragma once
 
 #include <cstdint>
@@ -114,7 +114,7 @@ class HostLinks {
   /// At the end: hosts that an earlier term gave up as lost, where it could not send the end.
   void reach_all_once_more();
   /// How long hosts whose link is not up are tried at the end. As long as one connection may take,
-  /// so that nothing runs on there next to whoever takes the job up.
+  /// so that nothing runs on there next to a resumed job.
   [[nodiscard]] Duration last_reach() const;
   [[nodiscard]] bool awaits_agents(Duration waited, Duration grace) const;
 
