@@ -67,6 +67,7 @@ std::string Supervisor::status() const {
 io::awaitable<std::string> Supervisor::answer(std::string request) {
   auto ask = control_ask_from_json(request);
   if (!ask) co_return error_reply(ask.error().message);
+  if (const std::string why = ask->version_conflict(); !why.empty()) co_return error_reply(why);
   const std::string op = ask->op;
   if (op == "stop") {
     if (ask->force)

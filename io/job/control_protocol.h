@@ -10,6 +10,9 @@
 ///                                         newest change, is not N; after 1 s in any case
 ///     {"op":"console","owner":true}    -> {"ok":true}, then Console frames, then JobEnded
 /// Errors: {"ok":false,"error":"..."}.
+///
+/// A request that changes the job may contain "control":N, the sender's kControlVersion; with
+/// another one than the supervisor's it is refused.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,9 @@
 #include "core/base/wire.h"
 
 namespace dt::io {
+
+/// Rises when a request or a reply changes its meaning.
+inline constexpr std::uint32_t kControlVersion = 1;
 
 struct ControlRequest {
   static constexpr std::uint16_t kType = 160;

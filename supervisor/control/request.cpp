@@ -11,6 +11,15 @@ constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are
 
 }  // namespace
 
+std::string ControlAsk::version_conflict() const {
+  const bool changes_job = op == "stop" || op == "add" || op == "remove";
+  if (!changes_job || control == io::kControlVersion) return "";
+  return fmt::format(
+      "this program uses version {} of the control protocol, the job's supervisor version {}: "
+      "nothing is changed; use the dtctl that belongs to the job's dtlaunch",
+      control, io::kControlVersion);
+}
+
 Result<ControlAsk> control_ask_from_json(std::string_view text) {
   using nlohmann::json;
   // A deep value would be copied and freed by as deep a recursion: only the object's own are kept.
@@ -40,6 +49,7 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
     ask.why = io::printable(why->get_ref<const std::string&>().substr(0, kLongestWhy));
   ask.from = number("from", ask.from);
   ask.slots = number("slots", ask.slots);
+  ask.control = number("control", ask.control);
   if (const json* host = field("host"); host != nullptr && host->is_string())
     ask.host = host->get<std::string>();
   return ask;

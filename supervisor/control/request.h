@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/result.h"
+#include "io/job/control_protocol.h"
 
 namespace dt::supervisor {
 
@@ -19,6 +20,10 @@ struct ControlAsk {
   std::uint64_t from = 0;           ///< "events", "changes"
   std::optional<std::string> host;  ///< "add", "remove"
   std::uint64_t slots = 1;          ///< "add"
+  std::uint64_t control = io::kControlVersion;
+
+  /// Why the request is refused: it changes the job and is of another version. Empty: it is not.
+  [[nodiscard]] std::string version_conflict() const;
 };
 
 /// kInvalid when it is no object with a text "op". Takes no more memory than a few times the text,

@@ -344,7 +344,10 @@ io::awaitable<int> stop(Arguments args) {
   json follow{{"op", "console"}, {"owner", false}};
   auto followed = co_await ask(follower->client.get(), std::move(follow));
   if (!followed) co_return complain(followed.error());
-  json request{{"op", "stop"}, {"force", args.force}, {"why", who_stops(args.force)}};
+  json request{{"op", "stop"},
+               {"force", args.force},
+               {"why", who_stops(args.force)},
+               {"control", io::kControlVersion}};
   auto reply = co_await ask(connected->client.get(), std::move(request));
   if (!reply) co_return complain(reply.error());
   co_return co_await watch_console(std::move(*follower), false);
@@ -359,7 +362,7 @@ io::awaitable<int> edit(Arguments args) {
   if (!parsed) co_return complain(parsed.error(), kExitUsage);
   auto connected = co_await connect(args);
   if (!connected) co_return complain(connected.error(), kExitNoJob);
-  json request{{"op", args.command}, {"host", line}};
+  json request{{"op", args.command}, {"host", line}, {"control", io::kControlVersion}};
   auto reply = co_await ask(connected->client.get(), std::move(request));
   if (!reply) co_return complain(reply.error());
   const json answer = json::parse(*reply, nullptr, false);

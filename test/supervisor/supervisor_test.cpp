@@ -341,6 +341,25 @@ TEST_CASE("supervisor: whoever adds a host to a job without a kvstore hears that
   CHECK(job.wait(job.ask(R"({"op":"add","host":"c"})")) == R"({"ok":true})");
 }
 
+TEST_CASE(
+    "supervisor: a dtctl of another control version reads both versions, and changes nothing") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  const std::string before = job.host_worker();
+  for (const char* request :
+       {R"({"op":"add","host":"b","control":99})", R"({"op":"stop","control":99})"}) {
+    const std::string reply = job.wait(job.ask(request));
+    CHECK(reply.find("version 99") != std::string::npos);
+    CHECK(reply.find(fmt::format("supervisor version {}", io::kControlVersion)) !=
+          std::string::npos);
+  }
+  CHECK(job.host_worker() == before);
+  CHECK_FALSE(job.code);
+  CHECK(job.wait(job.ask(R"({"op":"status","control":99})")).find(R"("job":"j")") !=
+        std::string::npos);
+}
+
 TEST_CASE("supervisor: a job that is not elastic leaves nothing in its folder but .dtlaunch") {
   Supervised job;
   job.spec.elastic = false;
