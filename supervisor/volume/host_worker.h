@@ -1,5 +1,5 @@
-/// Watches host_worker: reads it through the volume helper when core/file_watch wants to look,
-/// sooner on a hint, and passes decisions on.
+/// Watches host_worker: reads it through the volume helper when core/files/file_watch.h wants to
+/// look, sooner on a hint, and passes decisions on.
 #pragma once
 
 #include <functional>

@@ -59,7 +59,8 @@ inline std::unique_ptr<io::ByteStream> connect_agent(Loop& loop,
   io::UnixSocket ours(loop.context);
   io::UnixSocket theirs(loop.context);
   io::asio::local::connect_pair(ours, theirs);
-  const bool started = command.argv.back() == "--start";
+  const bool started =
+      std::find(command.argv.begin(), command.argv.end(), "--start") != command.argv.end();
   ends.push_back(std::make_unique<AgentEnd>(loop, std::move(theirs), started, obeys));
   return io::unix_stream(std::move(ours));
 }
