@@ -35,9 +35,9 @@ FlagGroup job_group(JobSpec& spec) {
        .manual = "An epoch begins with at least so many workers; at most -n. When members died "
            "and are not replaced yet, those that are left go on to the end of their epoch with "
            "the work of those alone, and wait there for restarts and added hosts; status, the "
-           "events and the causes of lost time (below-min-workers) say so. A worker that is told "
-           "to leave stays meanwhile if it is needed. After --min-workers-timeout the job ends "
-           "with exit status 71. The job's last epoch, once somebody has come to the end of the "
+           "events and the causes of lost time (below-min-workers) show it. A worker that is to "
+           "leave stays meanwhile if it is needed. After --min-workers-timeout the job ends "
+           "with exit status 71. The job's last epoch, once a worker has come to the end of the "
            "program, is not held up.", .json = "min_workers"},
       {.name = "max-workers", .value = "N", .to = &spec.rules.limits.most, .least = 1,
        .most = kMostWorkers,
@@ -142,7 +142,7 @@ FlagGroup restart_group(JobRules& rules) {
       {.name = "min-workers-timeout", .value = "TIME", .to = &rules.min_workers_timeout,
        .help = "with fewer than --min-workers, before the job ends with code 71 ({})",
        .manual = "How long the start of an epoch waits for --min-workers ({}). A supervisor that "
-           "is started again begins to count anew.", .json = "min_workers_timeout_s"},
+           "is started again counts from zero.", .json = "min_workers_timeout_s"},
   }};
   // clang-format on
 }

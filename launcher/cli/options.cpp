@@ -60,7 +60,7 @@ io::FlagGroup resume_group(Options& o) {
        .manual = "Go on with the last job of this job folder, as it was started: no command and "
            "no other options. Where its processes live and its journal is on this machine they "
            "are taken over, and nothing restarts. Else, also on another master (see "
-           "--take-over), it begins anew with its newest checkpoint: the workers of the launch, "
+           "--take-over), it begins again with its newest checkpoint: the workers of the launch, "
            "the weights, the optimizer's state and the epoch. Workers that the last accepted "
            "host_worker had added are lines of the new one: they join at an epoch's start, as "
            "they did before. Every checksum of a checkpoint is compared before anything is "
