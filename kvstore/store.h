@@ -60,8 +60,8 @@ struct Array {
   cuda::Place place{};            ///< For kPinned, `device` is the stream's device.
   cuda::Stream stream = nullptr;  ///< For an array on a device, null is CUDA's default stream.
   /// Not null: this is the first of these arrays of one key, on different devices of this process,
-  /// which ReplicaGroup takes. A push sends their sum, a pull writes the value to all of them.
-  std::shared_ptr<const std::vector<Array>> replicas = nullptr;
+  /// which DeviceGroup takes. A push sends their sum, a pull writes the value to all of them.
+  std::shared_ptr<const std::vector<Array>> group = nullptr;
 
   [[nodiscard]] bool is_on_device() const { return place.kind == cuda::Place::Kind::kDevice; }
   /// Whether a call waits for the work on `stream`.
@@ -141,8 +141,8 @@ class Store {
   /// The last push of a parameter was made; all workers may still push auxiliary keys.
   virtual Status finish_steps() = 0;
   virtual Status finish_epoch() = 0;
-  /// Whether push, pull and pushpull take arrays with replicas.
-  [[nodiscard]] virtual bool takes_replicas() const { return false; }
+  /// Whether push, pull and pushpull take an array of several devices (Array::group).
+  [[nodiscard]] virtual bool takes_groups() const { return false; }
   virtual StoreResult<View> epoch_boundary(Epoch epoch) = 0;
   virtual Status progress(Epoch epoch, std::uint64_t step) = 0;
 };

@@ -29,7 +29,7 @@ std::uint32_t remove_host(std::string& text, const Host& host, const std::vector
   std::uint32_t removed = 0;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
-    const auto hosts = adopt(parse_hosts(line, "host_worker").value(), known);
+    const auto hosts = with_known_ports(parse_hosts(line, "host_worker").value(), known);
     const auto names_it = [&host](const HostLine& h) { return h.host == host; };
     if (std::none_of(hosts.begin(), hosts.end(), names_it)) {
       kept += line + "\n";
@@ -66,7 +66,7 @@ awaitable<Result<void>> HostWorkerEditor::rewrite(std::string op, std::string ho
   if (wanted->empty()) co_return fail(ErrorKind::kInvalid, "\"{}\" names no host", host);
   auto text = co_await read();
   if (!text) co_return tl::unexpected(text.error());
-  const auto lines = adopt(*wanted, shell_.spec.known_hosts);
+  const auto lines = with_known_ports(*wanted, shell_.spec.known_hosts);
   auto edited = op == "add" ? add(*text, lines, slots, host) : remove(*text, lines);
   if (!edited) co_return edited;
   auto written = co_await shell_.volume.replace(shell_.path("host_worker"), std::move(*text));

@@ -92,15 +92,15 @@ awaitable<Result<JobFiles::State>> JobFiles::open_state(Mode mode) {
 awaitable<Result<std::vector<wire::Frame>>> JobFiles::open_journal() {
   const std::string path = shell_.spec.state_dir + "/journal";
   std::vector<wire::Frame> frames;
-  auto store = Store::open(path, frames);
+  auto journal = JournalFile::open(path, frames);
   for (const Time until = io::steady_now() + kPredecessor;
-       !store && store.error().kind == ErrorKind::kDenied && io::steady_now() < until;) {
+       !journal && journal.error().kind == ErrorKind::kDenied && io::steady_now() < until;) {
     co_await io::sleep_for(50ms);
-    store = Store::open(path, frames);
+    journal = JournalFile::open(path, frames);
   }
-  is_refused_ = !store && store.error().kind == ErrorKind::kDenied;
-  if (!store) co_return tl::unexpected(store.error());
-  journal_.emplace(std::move(*store));
+  is_refused_ = !journal && journal.error().kind == ErrorKind::kDenied;
+  if (!journal) co_return tl::unexpected(journal.error());
+  journal_.emplace(std::move(*journal));
   co_return frames;
 }
 
@@ -119,8 +119,9 @@ awaitable<Result<void>> JobFiles::take_lock(Mode mode) {
   co_return Result<void>();
 }
 
-awaitable<Result<ToldEvents>> JobFiles::open_volume(Mode mode, const State& state, io::Log& console,
-                                                    const std::string& master_address) {
+awaitable<Result<KnownEvents>> JobFiles::open_volume(Mode mode, const State& state,
+                                                     io::Log& console,
+                                                     const std::string& master_address) {
   master_address_ = master_address;
   if (mode.is_new) {
     auto files = co_await make_files(console);

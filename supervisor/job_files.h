@@ -14,9 +14,9 @@
 #include "supervisor/journal_file.h"
 #include "supervisor/shell.h"
 #include "supervisor/volume/change_log_file.h"
+#include "supervisor/volume/event_files.h"
 #include "supervisor/volume/job_lock.h"
 #include "supervisor/volume/journal_copy.h"
-#include "supervisor/volume/story_files.h"
 
 namespace dt::supervisor {
 
@@ -38,8 +38,8 @@ class JobFiles {
   io::awaitable<Result<State>> open_state(Mode mode);
   /// Makes what a new job needs on the volume, and opens what is written while it runs. `console`
   /// gets the names of the files that people look for. Returns which events are written already.
-  io::awaitable<Result<ToldEvents>> open_volume(Mode mode, const State& state, io::Log& console,
-                                                const std::string& master_address);
+  io::awaitable<Result<KnownEvents>> open_volume(Mode mode, const State& state, io::Log& console,
+                                                 const std::string& master_address);
   /// Writes to the volume until cancelled.
   void run();
   /// The last lines of all files; the lock goes.
@@ -51,8 +51,8 @@ class JobFiles {
   /// Another job has the folder, or another supervisor this job.
   [[nodiscard]] bool is_refused() const { return is_refused_; }
   [[nodiscard]] bool has_lock() const { return lock_.has_value(); }
-  [[nodiscard]] Store& journal() { return *journal_; }
-  [[nodiscard]] const Store& journal() const { return *journal_; }
+  [[nodiscard]] JournalFile& journal() { return *journal_; }
+  [[nodiscard]] const JournalFile& journal() const { return *journal_; }
   /// A record is in the journal: its copy and host_worker_log follow.
   void journalled(const Record& record, const wire::Frame& frame);
   /// A line of events.jsonl, with its newline.
@@ -68,11 +68,11 @@ class JobFiles {
   io::awaitable<Result<void>> point_here(std::optional<End> end);
 
   Shell& shell_;
-  std::optional<Store> journal_;
+  std::optional<JournalFile> journal_;
   std::string journal_bytes_;  ///< Until its copy begins.
   std::optional<LockHolder> lock_;
   bool is_refused_ = false;
-  StoryFiles events_;
+  EventFiles events_;
   ChangeLogFile change_log_;
   std::optional<JournalCopy> journal_copy_;
   std::string master_address_;

@@ -37,7 +37,7 @@ Result<void> sync_folder_of(const std::string& path) {
 
 }  // namespace
 
-Result<Store> Store::open(const std::string& path, std::vector<wire::Frame>& records) {
+Result<JournalFile> JournalFile::open(const std::string& path, std::vector<wire::Frame>& records) {
   DT_CHECK(path.starts_with('/'), "the journal's path is absolute");
   io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return tl::unexpected(errno_error(errno, "open journal " + path));
@@ -51,27 +51,27 @@ Result<Store> Store::open(const std::string& path, std::vector<wire::Frame>& rec
   auto replay = journal::replay(*bytes);
   if (replay.error) return tl::unexpected(replay.error->at(path));
 
-  Store store(path, std::move(fd));
-  store.size_ = bytes->size();
+  JournalFile journal(path, std::move(fd));
+  journal.size_ = bytes->size();
   if (replay.good_size != bytes->size())
-    if (auto done = store.cut(replay.good_size); !done) return tl::unexpected(done.error());
-  if (store.size_ == 0) {
-    if (auto done = store.write_synced(journal::kHeader); !done)
+    if (auto done = journal.cut(replay.good_size); !done) return tl::unexpected(done.error());
+  if (journal.size_ == 0) {
+    if (auto done = journal.write_synced(journal::kHeader); !done)
       return tl::unexpected(done.error());
     if (auto done = sync_folder_of(path); !done) return tl::unexpected(done.error());
   }
-  store.keep_ahead();
+  journal.keep_ahead();
   records = std::move(replay.records);
-  return store;
+  return journal;
 }
 
-Result<void> Store::append(std::uint16_t type, std::string_view body) {
+Result<void> JournalFile::append(std::uint16_t type, std::string_view body) {
   auto written = write_synced(journal::append_bytes(type, body));
   if (written) keep_ahead();
   return written;
 }
 
-void Store::keep_ahead() {
+void JournalFile::keep_ahead() {
   if (size_ + kAhead / 2 <= kept_until_) return;
   int number = 0;
   for (std::uint64_t ahead = kAhead; ahead >= kLeastAhead; ahead /= 2) {
@@ -91,7 +91,7 @@ void Store::keep_ahead() {
                             (std::max(kept_until_, size_) - size_) >> 10);
 }
 
-Result<void> Store::cut(std::uint64_t size) {
+Result<void> JournalFile::cut(std::uint64_t size) {
   if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) {
     broken_ = true;
     return tl::unexpected(errno_error(errno, "truncate journal " + path_));
@@ -101,7 +101,7 @@ Result<void> Store::cut(std::uint64_t size) {
   return {};
 }
 
-tl::unexpected<Error> Store::failed(int number, std::string_view doing, bool is_sync) {
+tl::unexpected<Error> JournalFile::failed(int number, std::string_view doing, bool is_sync) {
   Error error = errno_error(number, fmt::format("{} journal {}", doing, path_));
   is_full_ = is_want_of_room(number);
   // A part of a record followed by a whole one would be damage. What an earlier sync brought to the
@@ -111,7 +111,7 @@ tl::unexpected<Error> Store::failed(int number, std::string_view doing, bool is_
   return tl::unexpected(std::move(error));
 }
 
-Result<void> Store::write_synced(std::string_view bytes) {
+Result<void> JournalFile::write_synced(std::string_view bytes) {
   is_full_ = false;
   if (broken_) return fail(ErrorKind::kIo, "journal {} failed before and is not trusted", path_);
   std::uint64_t at = size_;

@@ -12,12 +12,12 @@
 namespace dt::supervisor {
 
 /// Blocking calls: commits wait for this disk by design. One thread.
-class Store {
+class JournalFile {
  public:
   /// Opens or makes (0600) the file, locks it against a second supervisor of the job (kDenied),
   /// replays it into `records` and cuts a torn tail. A damaged journal is kInvalid, untouched.
-  [[nodiscard]] static Result<Store> open(const std::string& path,
-                                          std::vector<wire::Frame>& records);
+  [[nodiscard]] static Result<JournalFile> open(const std::string& path,
+                                                std::vector<wire::Frame>& records);
 
   /// On success the record is on the disk. If the disk is full (is_full()) the file is unchanged
   /// and the next append may succeed; after another failed sync its state is unknown and every
@@ -41,7 +41,7 @@ class Store {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  Store(std::string path, io::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  JournalFile(std::string path, io::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   Result<void> cut(std::uint64_t size);
   Result<void> write_synced(std::string_view bytes);
   /// A write or a sync failed with this errno: the file is made as it was, if that is possible.

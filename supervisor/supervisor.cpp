@@ -87,7 +87,7 @@ Supervisor::Supervisor(io::asio::io_context& context, SupervisorOptions options,
       control_(executor_, control_options(spec_),
                [this](std::string request) { return answer(std::move(request)); }),
       console_(control_, own_log_, spec_.quiet),
-      story_(console_, [this](const std::string& line) { files_.add_event(line); }),
+      event_log_(console_, [this](const std::string& line) { files_.add_event(line); }),
       changes_(executor_),
       output_(executor_, volume_, output_options(spec_),
               [this](bool is_stderr, std::string_view text) {
@@ -178,7 +178,7 @@ awaitable<Result<void>> Supervisor::open_files() {
   if (!listening) co_return listening;
   auto noted = co_await files_.open_volume(mode, *state, console_, master_address_);
   if (!noted) co_return tl::unexpected(noted.error());
-  story_.go_on_from(noted->next);
+  event_log_.go_on_from(noted->next);
   begin_job(*state);
   note_past_changes(*noted);
   watch_host_worker();
@@ -224,7 +224,7 @@ void Supervisor::watch_host_worker() {
   }
   const auto on_change = [this](FileWatchResult result) {
     if (const auto* ok = std::get_if<FileAccepted>(&result)) {
-      post(HostsAccepted{sum_slots(adopt(ok->lines, spec_.known_hosts))});
+      post(HostsAccepted{sum_slots(with_known_ports(ok->lines, spec_.known_hosts))});
     } else if (const auto* no = std::get_if<FileRefused>(&result)) {
       act(Note{Note::Kind::kRefusal, "file_refused", no->why});
     } else if (std::holds_alternative<FileCleared>(result)) {
@@ -234,16 +234,16 @@ void Supervisor::watch_host_worker() {
   host_worker_ = std::make_unique<HostWorker>(executor_, volume_, std::move(watch), on_change);
 }
 
-void Supervisor::note_past_changes(const ToldEvents& noted) {
+void Supervisor::note_past_changes(const KnownEvents& noted) {
   if (noted.bytes == kAnySize) return;
   for (const PastChange& past : job_->past_changes()) {
     if (noted.log_lines.count(past.note.line->seq) > 0) continue;
-    Story::Place place;
+    EventLog::Place place;
     place.wall_ns = past.note.line->wall_ns;
     place.generation = past.generation.value;
     if (past.epoch) place.epoch = past.epoch->value;
     if (past.rank) place.rank = past.rank->value;
-    story_.tell(past.note, place);
+    event_log_.tell(past.note, place);
   }
 }
 
@@ -494,7 +494,7 @@ void Supervisor::act(const Acknowledge& e) {
 }
 
 void Supervisor::act(const Note& e) {
-  Story::Place place;
+  EventLog::Place place;
   place.wall_ns = e.line ? e.line->wall_ns : io::wall_now();
   if (job_) {
     const Boundary& view = job_->boundary();
@@ -504,7 +504,7 @@ void Supervisor::act(const Note& e) {
       place.rank = rank->value;
   }
   pulse_.told(e);
-  story_.tell(e, place);
+  event_log_.tell(e, place);
   changes_.note();
 }
 

@@ -85,7 +85,7 @@ class Supervisor {
   void begin_job(const JobFiles::State& state);
   void watch_host_worker();
   /// Notes changes that an earlier term has journalled and not noted.
-  void note_past_changes(const ToldEvents& noted);
+  void note_past_changes(const KnownEvents& noted);
   void begin_tasks();
   io::awaitable<void> tick_loop();
   /// A line now and then that shows how the job goes on.
@@ -124,10 +124,10 @@ class Supervisor {
   void act(const Stop& e);
   void act(const Inspect& e) { links_.send(e.host, AskProcess{e.process}); }
   void act(const Acknowledge& e);
-  void act(const TellServers& e) { send_to({Role::kWorker, e.worker.value}, e); }
-  void act(const TellRelease& e) { send_to({Role::kWorker, e.worker.value}, e); }
-  void act(const TellShrunk& e) { send_to({Role::kWorker, e.worker.value}, e); }
-  void act(const TellCommit& e) { send_to({Role::kServer, e.server.value}, e); }
+  void act(const SendServers& e) { send_to({Role::kWorker, e.worker.value}, e); }
+  void act(const SendRelease& e) { send_to({Role::kWorker, e.worker.value}, e); }
+  void act(const SendShrunk& e) { send_to({Role::kWorker, e.worker.value}, e); }
+  void act(const SendCommit& e) { send_to({Role::kServer, e.server.value}, e); }
   void act(const SealCheckpoint& e) { group_.spawn(checkpoints_->seal(e.what)); }
   void act(const Note& e);
   void act(const End& e);
@@ -160,7 +160,7 @@ class Supervisor {
   JournalRoom journal_room_;
   ControlServer control_;
   ConsoleLog console_;
-  Story story_;
+  EventLog event_log_;
   Changes changes_;
   Pulse pulse_;
   ProcessOutput output_;

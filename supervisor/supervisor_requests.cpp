@@ -82,7 +82,7 @@ io::awaitable<std::string> Supervisor::answer(std::string request) {
     const std::uint64_t number = co_await changes_.after(ask->from, kLongestWait);
     co_return nlohmann::json{{"ok", true}, {"changes", number}}.dump();
   }
-  if (op == "events") co_return story_.events_json(ask->from);
+  if (op == "events") co_return event_log_.events_json(ask->from);
   if (op == "add" || op == "remove") {
     if (!ask->host) co_return error_reply("\"host\" is missing");
     if (ask->slots < 1 || ask->slots > kMostSlots)

@@ -322,7 +322,8 @@ std::vector<HostSlots> sum_slots(const std::vector<HostLine>& lines) {
   return sums;
 }
 
-std::vector<HostLine> adopt(std::vector<HostLine> lines, const std::vector<Host>& known) {
+std::vector<HostLine> with_known_ports(std::vector<HostLine> lines,
+                                       const std::vector<Host>& known) {
   std::map<Text, const Host*> by_name;  // null: several hosts have the name
   for (const Host& host : known) {
     const auto [entry, is_new] = by_name.try_emplace(host.name, &host);

@@ -61,8 +61,8 @@ struct HostSlots {
 /// A line that gives no user or port takes them from the `known` host of the same name, if exactly
 /// one host has that name. So `host_worker` may give just the address of a host whose port `hosts`
 /// has.
-[[nodiscard]] std::vector<HostLine> adopt(std::vector<HostLine> lines,
-                                          const std::vector<Host>& known);
+[[nodiscard]] std::vector<HostLine> with_known_ports(std::vector<HostLine> lines,
+                                                     const std::vector<Host>& known);
 
 /// The hosts of `count` workers, worker 0 first: round robin over the hosts, each host at most
 /// `slots` times. When no line gives slots the hosts are cycled without limit. More workers than

@@ -206,22 +206,22 @@ struct Acknowledge {
   ProcessId process;
   Host host;
 };
-struct TellServers {
+struct SendServers {
   WorkerId worker;
   Host host;
   Servers message;
 };
-struct TellRelease {
+struct SendRelease {
   WorkerId worker;
   Host host;
   Release message;
 };
-struct TellShrunk {
+struct SendShrunk {
   WorkerId worker;
   Host host;
   Shrunk message;
 };
-struct TellCommit {
+struct SendCommit {
   ServerId server;
   Host host;
   ServerCommit message;
@@ -257,7 +257,7 @@ struct End {
 };
 
 using Effect = std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop,
-                            Inspect, Acknowledge, TellServers, TellRelease, TellShrunk, TellCommit,
+                            Inspect, Acknowledge, SendServers, SendRelease, SendShrunk, SendCommit,
                             SealCheckpoint, Note, End>;
 
 }  // namespace dt

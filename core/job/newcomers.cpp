@@ -85,7 +85,7 @@ void Newcomers::start(WorkerId worker) {
   job_.out.note(Note::Kind::kLaunch, "worker_launched",
                 fmt::format("Launching worker node at ip: {}", w.host.name), worker, w.host);
   job_.out.add(start);
-  if (servers_.all_listen()) job_.out.add(TellServers{worker, w.host, servers_.list()});
+  if (servers_.all_listen()) job_.out.add(SendServers{worker, w.host, servers_.list()});
 }
 
 }  // namespace dt

@@ -297,7 +297,7 @@ void ServerGroup::tell_commit(ServerId id) {
   m.boundary = view.members() == view.contributors();
   m.contributors = view.contributors();
   m.checkpoint = saver_.commit_that_saves();
-  job_.out.add(TellCommit{id, servers_.at(id).host, std::move(m)});
+  job_.out.add(SendCommit{id, servers_.at(id).host, std::move(m)});
 }
 
 // ---------------------------------------------------------------- records

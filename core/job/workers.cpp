@@ -73,12 +73,12 @@ void Workers::confirmed(WorkerId worker) {
     membership_.advance(worker, WorkerEvent::kHostChosen, job_.now());
   if (w.state == WorkerState::kPreparing)
     membership_.advance(worker, WorkerEvent::kStartSent, job_.now());
-  if (servers_.all_listen()) job_.out.add(TellServers{worker, w.host, servers_.list()});
+  if (servers_.all_listen()) job_.out.add(SendServers{worker, w.host, servers_.list()});
   const bool enforced = leave_enforced_.count(worker) > 0;
   if (w.state == WorkerState::kStopping || enforced)
     job_.out.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.stop_grace});
   if (w.state == WorkerState::kMember && job_.boundary.members() != job_.boundary.contributors())
-    job_.out.add(TellShrunk{
+    job_.out.add(SendShrunk{
         worker, w.host, Shrunk{job_.boundary.generation(), job_.boundary.contributors().front()}});
 }
 
@@ -271,7 +271,7 @@ void Workers::host_lost(const Host& host, const std::string& why) {
 void Workers::servers_listen() {
   for (const auto& [id, w] : membership_.workers()) {
     if (!may_run(w.state)) continue;
-    job_.out.add(TellServers{id, w.host, servers_.list()});
+    job_.out.add(SendServers{id, w.host, servers_.list()});
     // Only now it can connect.
     if (w.state == WorkerState::kStarting) membership_.find(id)->since = job_.now();
   }

@@ -120,8 +120,8 @@ std::string take_options(const dtkv_push_options* options, dt::kv::PushOptions& 
   return {};
 }
 
-std::unique_ptr<dt::kv::Store> with_replicas(std::unique_ptr<dt::kv::Store> store) {
-  return std::make_unique<dt::kv::ReplicaStore>(std::move(store));
+std::unique_ptr<dt::kv::Store> with_groups(std::unique_ptr<dt::kv::Store> store) {
+  return std::make_unique<dt::kv::GroupStore>(std::move(store));
 }
 
 /// Gives the operation's handle to the caller, or waits for it.
@@ -154,12 +154,12 @@ int dtkv_create(const char* type, dtkv_store** out) {
     const std::string name(type);
     auto made = std::make_unique<dtkv_store>();
     if (name == "local" || name == "device") {
-      made->store = with_replicas(dt::kv::make_local_store(name));
+      made->store = with_groups(dt::kv::make_local_store(name));
     } else if (name == "dist_sync" || name == "dist_device_sync" || name == "dist_sync_device" ||
                name == "dist_async") {
       auto opened = dt::kv::open_client_from_environment(name);
       if (!opened) return fail(opened.error());
-      made->store = with_replicas(std::move(*opened));
+      made->store = with_groups(std::move(*opened));
     } else {
       return fail(DTKV_INVALID, "kvstore type '" + name +
                                     "' is none of local, device, dist_sync, dist_device_sync, "

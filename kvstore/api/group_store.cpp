@@ -30,19 +30,19 @@ Array place_in(std::byte* memory, std::size_t& used, const Array& array) {
   return placed;
 }
 
-Array with_replicas(std::span<const Array> arrays) {
+Array with_groups(std::span<const Array> arrays) {
   Array all = arrays.front();
-  all.replicas = std::make_shared<const std::vector<Array>>(arrays.begin(), arrays.end());
+  all.group = std::make_shared<const std::vector<Array>>(arrays.begin(), arrays.end());
   return all;
 }
 
 }  // namespace
 
-bool ReplicaStore::has_repeats(const std::vector<std::string>& keys) {
+bool GroupStore::has_repeats(const std::vector<std::string>& keys) {
   return std::adjacent_find(keys.begin(), keys.end()) != keys.end();
 }
 
-ReplicaStore::Groups ReplicaStore::group(const std::vector<std::string>& keys) {
+GroupStore::Groups GroupStore::group(const std::vector<std::string>& keys) {
   Groups groups;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (i > 0 && keys[i] == keys[i - 1]) continue;
@@ -53,7 +53,7 @@ ReplicaStore::Groups ReplicaStore::group(const std::vector<std::string>& keys) {
   return groups;
 }
 
-std::string ReplicaStore::mismatch(const Groups& groups, const std::vector<Array>& arrays) {
+std::string GroupStore::mismatch(const Groups& groups, const std::vector<Array>& arrays) {
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto& first = arrays[groups.begins[k]];
     for (std::size_t i = groups.begins[k]; i < groups.begins[k + 1]; ++i)
@@ -66,9 +66,9 @@ std::string ReplicaStore::mismatch(const Groups& groups, const std::vector<Array
   return {};
 }
 
-StoreResult<ReplicaStore::Block> ReplicaStore::take(const Groups& groups,
-                                                    const std::vector<Array>* pushed,
-                                                    const std::vector<Array>* pulled) {
+StoreResult<GroupStore::Block> GroupStore::take(const Groups& groups,
+                                                const std::vector<Array>* pushed,
+                                                const std::vector<Array>* pulled) {
   std::size_t bytes = 0;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     if (groups.count(k) == 1) continue;
@@ -90,11 +90,10 @@ StoreResult<ReplicaStore::Block> ReplicaStore::take(const Groups& groups,
   return Block{static_cast<std::byte*>(*memory), bytes, 0};
 }
 
-StoreResult<std::vector<Array>> ReplicaStore::add_up(const Groups& groups,
-                                                     const std::vector<Array>& arrays,
-                                                     Block& block) {
+StoreResult<std::vector<Array>> GroupStore::add_up(const Groups& groups,
+                                                   const std::vector<Array>& arrays, Block& block) {
   std::vector<Array> sums;
-  std::vector<ReplicaGroup::Key> on_devices;
+  std::vector<DeviceGroup::Key> on_devices;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto of_key = groups.of(k, arrays);
     if (of_key.size() == 1) {
@@ -102,11 +101,11 @@ StoreResult<std::vector<Array>> ReplicaStore::add_up(const Groups& groups,
       continue;
     }
     if (is_for_inner(of_key)) {
-      sums.push_back(with_replicas(of_key));
+      sums.push_back(with_groups(of_key));
       continue;
     }
     sums.push_back(place_in(block.data, block.used, of_key.front()));
-    if (ReplicaGroup::takes(of_key))
+    if (DeviceGroup::takes(of_key))
       on_devices.push_back({of_key, static_cast<std::byte*>(sums.back().data)});
     else if (auto added = add_up_on_host(of_key, sums.back()); !added)
       return store_error(added.error().code,
@@ -118,7 +117,7 @@ StoreResult<std::vector<Array>> ReplicaStore::add_up(const Groups& groups,
   return sums;
 }
 
-Status ReplicaStore::add_up_on_host(std::span<const Array> arrays, const Array& sum) {
+Status GroupStore::add_up_on_host(std::span<const Array> arrays, const Array& sum) {
   if (!is_supported(sum.dtype))
     return store_error(Code::kMismatch, "arrays of this type cannot be added up on the host");
   const std::vector<Array> all(arrays.begin(), arrays.end());
@@ -133,15 +132,15 @@ Status ReplicaStore::add_up_on_host(std::span<const Array> arrays, const Array& 
   return {};
 }
 
-std::vector<Array> ReplicaStore::values_of(const Groups& groups, const std::vector<Array>& arrays,
-                                           Open& open) const {
+std::vector<Array> GroupStore::values_of(const Groups& groups, const std::vector<Array>& arrays,
+                                         Open& open) const {
   std::vector<Array> values;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto of_key = groups.of(k, arrays);
     values.push_back(of_key.front());
     if (of_key.size() == 1) continue;
     if (is_for_inner(of_key)) {
-      values.back() = with_replicas(of_key);
+      values.back() = with_groups(of_key);
       continue;
     }
     const bool are_on_host = !any_ordered(of_key);
@@ -152,7 +151,7 @@ std::vector<Array> ReplicaStore::values_of(const Groups& groups, const std::vect
   return values;
 }
 
-Status ReplicaStore::spread_from_host(const Spread& spread) {
+Status GroupStore::spread_from_host(const Spread& spread) {
   HostArrays on_host(spread.arrays);
   if (auto made = on_host.make(devices_, false); !made) return made;
   for (const auto& array : on_host.get())
@@ -160,7 +159,7 @@ Status ReplicaStore::spread_from_host(const Spread& spread) {
   return on_host.write();
 }
 
-StoreResult<Handle> ReplicaStore::opened(StoreResult<Handle> handle, Open open) {
+StoreResult<Handle> GroupStore::opened(StoreResult<Handle> handle, Open open) {
   const bool is_owed = open.block.data || !open.spreads.empty();
   if (handle && is_owed)
     open_.emplace(*handle, std::move(open));
@@ -169,12 +168,12 @@ StoreResult<Handle> ReplicaStore::opened(StoreResult<Handle> handle, Open open) 
   return handle;
 }
 
-Status ReplicaStore::close(Open& open, bool is_good) {
+Status GroupStore::close(Open& open, bool is_good) {
   Status all;
   if (is_good) {
-    std::vector<ReplicaGroup::Key> on_devices;
+    std::vector<DeviceGroup::Key> on_devices;
     for (const auto& spread : open.spreads) {
-      if (ReplicaGroup::takes(spread.arrays))
+      if (DeviceGroup::takes(spread.arrays))
         on_devices.push_back({spread.arrays, static_cast<std::byte*>(spread.value.data)});
       else if (auto done = spread_from_host(spread); !done && all)
         all = std::move(done);
@@ -191,8 +190,8 @@ Status ReplicaStore::close(Open& open, bool is_good) {
 
 // ---------------------------------------------------------------- the calls
 
-Status ReplicaStore::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                          std::uint8_t flags) {
+Status GroupStore::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                        std::uint8_t flags) {
   if (!has_repeats(keys)) return inner_->init(keys, values, flags);
   const Groups groups = group(keys);
   if (auto wrong = mismatch(groups, values); !wrong.empty())
@@ -203,27 +202,26 @@ Status ReplicaStore::init(const std::vector<std::string>& keys, const std::vecto
   return inner_->init(groups.keys, firsts, flags);
 }
 
-StoreResult<Handle> ReplicaStore::push(const std::vector<std::string>& keys,
-                                       const std::vector<Array>& values,
-                                       const PushOptions& options) {
+StoreResult<Handle> GroupStore::push(const std::vector<std::string>& keys,
+                                     const std::vector<Array>& values, const PushOptions& options) {
   if (!has_repeats(keys)) return inner_->push(keys, values, options);
   return call(keys, &values, nullptr, [&](const Groups& groups, const Lists& lists) {
     return inner_->push(groups.keys, lists.pushed, options);
   });
 }
 
-StoreResult<Handle> ReplicaStore::pull(const std::vector<std::string>& keys,
-                                       const std::vector<Array>& out, const PullOptions& how) {
+StoreResult<Handle> GroupStore::pull(const std::vector<std::string>& keys,
+                                     const std::vector<Array>& out, const PullOptions& how) {
   if (!has_repeats(keys)) return inner_->pull(keys, out, how);
   return call(keys, nullptr, &out, [&](const Groups& groups, const Lists& lists) {
     return inner_->pull(groups.keys, lists.pulled, how);
   });
 }
 
-StoreResult<Handle> ReplicaStore::pushpull(const std::vector<std::string>& keys,
-                                           const std::vector<Array>& values,
-                                           const std::vector<Array>& out,
-                                           const PushOptions& options) {
+StoreResult<Handle> GroupStore::pushpull(const std::vector<std::string>& keys,
+                                         const std::vector<Array>& values,
+                                         const std::vector<Array>& out,
+                                         const PushOptions& options) {
   if (!has_repeats(keys)) return inner_->pushpull(keys, values, out, options);
   return call(keys, &values, &out, [&](const Groups& groups, const Lists& lists) {
     return inner_->pushpull(groups.keys, lists.pushed, lists.pulled, options);
@@ -231,9 +229,9 @@ StoreResult<Handle> ReplicaStore::pushpull(const std::vector<std::string>& keys,
 }
 
 template <class Act>
-StoreResult<Handle> ReplicaStore::call(const std::vector<std::string>& keys,
-                                       const std::vector<Array>* values,
-                                       const std::vector<Array>* out, Act act) {
+StoreResult<Handle> GroupStore::call(const std::vector<std::string>& keys,
+                                     const std::vector<Array>* values,
+                                     const std::vector<Array>* out, Act act) {
   const Groups groups = group(keys);
   for (const auto* arrays : {values, out})
     if (arrays)
@@ -257,7 +255,7 @@ StoreResult<Handle> ReplicaStore::call(const std::vector<std::string>& keys,
   return opened(std::move(handle), std::move(open));
 }
 
-Status ReplicaStore::wait(Handle handle, double timeout_s) {
+Status GroupStore::wait(Handle handle, double timeout_s) {
   auto done = inner_->wait(handle, timeout_s);
   const auto found = open_.find(handle);
   if (found == open_.end()) return done;
@@ -267,7 +265,7 @@ Status ReplicaStore::wait(Handle handle, double timeout_s) {
   return done ? closed : done;
 }
 
-Status ReplicaStore::wait_all(double timeout_s) {
+Status GroupStore::wait_all(double timeout_s) {
   // One by one: the values of operations that succeeded are copied even if another one failed.
   Status all;
   while (!open_.empty() && (all || all.error().code != Code::kTimeout)) {

@@ -3,7 +3,7 @@
 /// Other calls are forwarded unchanged.
 ///
 /// Keys with arrays on several GPUs are forwarded as they are to a store that takes them, and the
-/// call returns at once (Store::takes_replicas). All others wait for the arrays' streams: sums, and
+/// call returns at once (Store::takes_groups). All others wait for the arrays' streams: sums, and
 /// values for several arrays, lie in one memory of the store per call, which a server of this host
 /// reads and writes in place. The memory is reused after the caller has waited for the operation.
 #pragma once
@@ -20,9 +20,9 @@
 
 namespace dt::kv {
 
-class ReplicaStore final : public Store {
+class GroupStore final : public Store {
  public:
-  explicit ReplicaStore(std::unique_ptr<Store> inner, cuda::LocalGroup::Options group = {})
+  explicit GroupStore(std::unique_ptr<Store> inner, cuda::LocalGroup::Options group = {})
       : inner_(std::move(inner)), group_(std::move(group)) {}
 
   [[nodiscard]] const std::string& type() const override { return inner_->type(); }
@@ -97,7 +97,7 @@ class ReplicaStore final : public Store {
 
   /// Whether the inner store sums and writes these arrays itself.
   [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
-    return inner_->takes_replicas() && ReplicaGroup::takes(of_key);
+    return inner_->takes_groups() && DeviceGroup::takes(of_key);
   }
   [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
   [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
@@ -126,7 +126,7 @@ class ReplicaStore final : public Store {
   std::map<Handle, Open> open_;
   std::vector<Block> free_;  ///< The smallest first.
   KnownDevices devices_;
-  ReplicaGroup group_;
+  DeviceGroup group_;
 };
 
 }  // namespace dt::kv

@@ -11,7 +11,7 @@
 
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/store_exchange.h"
-#include "kvstore/link/agent_link.h"
+#include "kvstore/link/agent_socket.h"
 #include "kvstore/link/environment.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/worker/client.h"
@@ -197,7 +197,7 @@ kv::StoreResult<std::unique_ptr<kv::Store>> open_store(const KvOptions& options,
   client.transport = env.transport;
   client.busy_poll = env.busy_poll();
   client.chunk_bytes = options.chunk_bytes;
-  return kv::open_client(std::move(client), kv::make_agent_link(env.agent));
+  return kv::open_client(std::move(client), kv::make_job_control(env.agent));
 }
 
 Result<JobResult> measure_all(KvOptions options, std::uint32_t servers, kv::Store& store) {

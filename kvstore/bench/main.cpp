@@ -31,15 +31,15 @@ constexpr const char* kHelp = R"(usage: dtbench COMMAND [OPTION]...
 `dtbench kv --help` has its options.
 )";
 
-Surroundings look_around() {
-  Surroundings around;
-  around.cores = std::thread::hardware_concurrency();
-  (void)::getloadavg(&around.load, 1);
-  around.congestion_control = congestion_control();
+Environment environment() {
+  Environment env;
+  env.cores = std::thread::hardware_concurrency();
+  (void)::getloadavg(&env.load, 1);
+  env.congestion_control = congestion_control();
 #ifndef __OPTIMIZE__
-  around.is_optimised = false;
+  env.is_optimised = false;
 #endif
-  return around;
+  return env;
 }
 
 int usage(const std::string& why) {
@@ -52,9 +52,8 @@ int failed(const Error& error) {
   return kExitFailure;
 }
 
-int report(const KvOptions& options, const Surroundings& around,
-           const std::vector<Measurement>& all) {
-  const auto text = options.json ? as_json(options, around, all) : as_table(options, around, all);
+int report(const KvOptions& options, const Environment& env, const std::vector<Measurement>& all) {
+  const auto text = options.json ? as_json(options, env, all) : as_table(options, env, all);
   if (std::fputs(text.c_str(), stdout) < 0) return kExitFailure;
   std::uint64_t bad = 0;
   for (const auto& one : all)
@@ -73,7 +72,7 @@ int work(KvOptions options) {
   options.servers = result->servers;
   options.transport = result->transport;
   options.loops = 0;
-  return report(options, look_around(), result->measurements);
+  return report(options, environment(), result->measurements);
 }
 
 int run_soak(const KvOptions& options) {
@@ -121,15 +120,15 @@ int run_here(const KvOptions& options) {
   }
   if (options.soak_rounds > 0) return run_soak(options);
   if (options.is_scaling) return run_scaling(options);
-  Surroundings around = look_around();
-  if (!options.peers.empty()) around.congestion_control = isolate_network();
+  Environment env = environment();
+  if (!options.peers.empty()) env.congestion_control = isolate_network();
   std::vector<Measurement> all;
   for (const auto& list : options.lists) {
     auto measurement = measure(options, list);
     if (!measurement) return failed(measurement.error());
     all.push_back(std::move(*measurement));
   }
-  return report(options, around, all);
+  return report(options, env, all);
 }
 
 int run_kv(const std::vector<std::string>& words) {

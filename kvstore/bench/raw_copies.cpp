@@ -69,7 +69,7 @@ class CopyWorker final : public Exchange {
   struct Copy {
     void* to = nullptr;
     const void* from = nullptr;
-    kv::cuda::OwnStream stream;
+    kv::cuda::UniqueStream stream;
   };
 
   Result<void> take_tensors() {
@@ -117,7 +117,7 @@ class CopyWorker final : public Exchange {
   std::uint32_t rank_;
   std::optional<int> device_;
   std::size_t bytes_ = 0;  ///< Bytes of a copy.
-  kv::cuda::OwnStream stream_;
+  kv::cuda::UniqueStream stream_;
   DeviceTensors gradient_;
   DeviceTensors result_;
   kv::cuda::PinnedMemory out_;

@@ -116,18 +116,17 @@ nlohmann::json json_of(const TensorList& list, const Series& series) {
 
 }  // namespace
 
-std::string as_table(const KvOptions& options, const Surroundings& around,
+std::string as_table(const KvOptions& options, const Environment& env,
                      const std::vector<Measurement>& all) {
-  std::string text =
-      fmt::format("dtbench kv: {}, load {:.1f} before, congestion control {}\n",
-                  plural(around.cores, "core"), around.load, around.congestion_control);
-  if (!around.is_optimised)
+  std::string text = fmt::format("dtbench kv: {}, load {:.1f} before, congestion control {}\n",
+                                 plural(env.cores, "core"), env.load, env.congestion_control);
+  if (!env.is_optimised)
     text += "NOTE: built without optimisation; these figures say nothing (use a release build)\n";
   for (const auto& one : all) text += table_of(options, one);
   return text;
 }
 
-std::string as_json(const KvOptions& options, const Surroundings& around,
+std::string as_json(const KvOptions& options, const Environment& env,
                     const std::vector<Measurement>& all) {
   nlohmann::json measurements = nlohmann::json::array();
   std::uint64_t bad = 0;
@@ -154,10 +153,10 @@ std::string as_json(const KvOptions& options, const Surroundings& around,
   }
   nlohmann::json whole = {
       {"program", "dtbench kv"},
-      {"cores", around.cores},
-      {"load", around.load},
-      {"congestion_control", around.congestion_control},
-      {"optimised_build", around.is_optimised},
+      {"cores", env.cores},
+      {"load", env.load},
+      {"congestion_control", env.congestion_control},
+      {"optimised_build", env.is_optimised},
       {"op", to_string(options.operation)},
       {"workers", options.workers},
       {"servers", options.servers},

@@ -79,7 +79,7 @@ class StoreExchange final : public Exchange {
   TensorMemory gradient_;
   TensorMemory result_;
   struct OnDevice {
-    kv::cuda::OwnStream stream;  ///< Like the stream of a training step.
+    kv::cuda::UniqueStream stream;  ///< Like the stream of a training step.
     DeviceTensors gradient;
     DeviceTensors result;
   };

@@ -6,7 +6,7 @@
 #include "io/log.h"
 #include "kvstore/bench/contender.h"
 #include "kvstore/bench/store_exchange.h"
-#include "kvstore/link/agent_link.h"
+#include "kvstore/link/agent_socket.h"
 #include "kvstore/link/handshake.h"
 #include "kvstore/server/server.h"
 #include "kvstore/worker/client.h"
@@ -23,9 +23,9 @@ std::string fresh_secret() {
 }
 
 /// The supervisor's part, as far as a worker that never changes epoch needs it.
-class FixedLink final : public kv::JobLink {
+class FixedControl final : public kv::JobControl {
  public:
-  explicit FixedLink(Servers servers) : servers_(std::move(servers)) {}
+  explicit FixedControl(Servers servers) : servers_(std::move(servers)) {}
   io::awaitable<void> run(io::TaskGroup& /*group*/, kv::JobListener& listener) override {
     listener.on_servers(servers_);
     io::asio::steady_timer forever(co_await io::asio::this_coro::executor,
@@ -57,9 +57,9 @@ Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
   ServerCommit commit;
   commit.generation = Generation(1);
   for (std::uint32_t w = 0; w < options.workers; ++w) commit.contributors.emplace_back(w);
-  std::promise<bool> adopted;
-  (*server)->commit(commit, [&adopted](bool yes) { adopted.set_value(yes); });
-  DT_CHECK(adopted.get_future().get(), "a server's first commit is adopted");
+  std::promise<bool> applied;
+  (*server)->commit(commit, [&applied](bool yes) { applied.set_value(yes); });
+  DT_CHECK(applied.get_future().get(), "a server's first commit is applied");
   control.server_ready(id, (*server)->port());
   control.await_leavers();
   return {};
@@ -84,7 +84,8 @@ Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options
   if (options.is_colocated)
     client.may_share = [rank](std::uint32_t server) { return server == rank; };
   client.start_limit = std::chrono::seconds(60);
-  auto store = kv::open_client(std::move(client), std::make_unique<FixedLink>(std::move(servers)));
+  auto store =
+      kv::open_client(std::move(client), std::make_unique<FixedControl>(std::move(servers)));
   if (!store) return tl::unexpected(error_of(store.error()));
   StoreExchange exchange(options, list, **store, "tensor", options.device_of(rank));
   if (auto prepared = exchange.prepare(); !prepared) return prepared;

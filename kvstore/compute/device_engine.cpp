@@ -414,7 +414,7 @@ void DeviceEngine::update(const OptimizerSpec& spec, OptimizerState& state, data
 Result<std::vector<std::shared_ptr<const Payload>>> DeviceEngine::fetch(
     int number, const std::vector<const Payload*>& from) {
   std::vector<std::shared_ptr<const Payload>> out;
-  cuda::OwnStream stream;
+  cuda::UniqueStream stream;
   cuda::Status status = cuda::use_device(number);
   if (status.ok()) status = stream.create();
   for (const Payload* ours : from) {

@@ -103,7 +103,7 @@ class DeviceEngine final : public Engine {
   int number_;
   std::shared_ptr<PayloadPool> host_pool_;
   std::shared_ptr<PayloadPool> pool_;
-  cuda::OwnStream stream_;
+  cuda::UniqueStream stream_;
   cuda::PinnedMemory found_;
   std::uint64_t told_ = 0;  ///< *found() at the last wait().
   std::uint64_t seen_ = 0;  ///< Counted up to the last wait(), and not taken yet.

@@ -92,7 +92,7 @@ class Check {
 
  private:
   struct Timed {
-    OwnStream stream;
+    UniqueStream stream;
     Event begin, end;
   };
 

@@ -31,7 +31,7 @@ class EventLoop::Registered {
   std::list<Reader>::iterator at_;
 };
 
-io::awaitable<Error> EventLoop::receive(TcpLink& link, FrameSink& sink) {
+io::awaitable<Error> EventLoop::receive(TcpConnection& link, FrameSink& sink) {
   const Registered registered(readers_, Reader{&link, &sink});
   co_return co_await link.receive(sink);
 }

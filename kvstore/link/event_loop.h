@@ -29,7 +29,7 @@
 namespace dt::kv {
 
 class FrameSink;
-class TcpLink;
+class TcpConnection;
 
 class EventLoop {
  public:
@@ -53,8 +53,8 @@ class EventLoop {
   // ---- the loop
   void spawn(io::awaitable<void> task) { tasks_.spawn(std::move(task)); }
   [[nodiscard]] io::TaskGroup& tasks() { return tasks_; }
-  /// TcpLink::receive() of a connection that is read while the loop polls as well.
-  io::awaitable<Error> receive(TcpLink& link, FrameSink& sink);
+  /// TcpConnection::receive() of a connection that is read while the loop polls as well.
+  io::awaitable<Error> receive(TcpConnection& link, FrameSink& sink);
 
   // ---- a server's thread
   /// Returns when no task is left.
@@ -74,7 +74,7 @@ class EventLoop {
 
  private:
   struct Reader {
-    TcpLink* link;
+    TcpConnection* link;
     FrameSink* sink;
   };
   class Registered;

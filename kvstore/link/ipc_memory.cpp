@@ -32,7 +32,7 @@ Result<std::unique_ptr<SharedDeviceMemory>> SharedDeviceMemory::create(int numbe
 cuda::Status SharedDeviceMemory::start(std::size_t size) {
   size_ = size;
   token_ = fresh_nonce();
-  cuda::OwnStream stream;
+  cuda::UniqueStream stream;
   auto status = memory_.allocate(kHead + size);
   if (status.ok()) status = cuda::export_memory(memory_, handle_);
   if (status.ok()) status = stream.create();
@@ -84,7 +84,7 @@ Result<std::shared_ptr<OpenedDeviceMemory>> OpenedDeviceMemory::open(const data:
 
 OpenedDeviceMemory::~OpenedDeviceMemory() {
   const cuda::DeviceGuard here(number_);
-  memory_ = cuda::ForeignMemory();
+  memory_ = cuda::IpcMemory();
 }
 
 std::span<std::byte> OpenedDeviceMemory::bytes() const {

@@ -62,7 +62,7 @@ class OpenedDeviceMemory {
   explicit OpenedDeviceMemory(int number) : number_(number) {}
 
   int number_;
-  cuda::ForeignMemory memory_;
+  cuda::IpcMemory memory_;
   std::size_t size_ = 0;
 };
 

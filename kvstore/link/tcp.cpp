@@ -49,7 +49,7 @@ void tune(TcpSocket& socket) {
     (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
-TcpLink::TcpLink(TcpSocket socket)
+TcpConnection::TcpConnection(TcpSocket socket)
     : socket_(std::move(socket)),
       buffer_(kReadBuffer, '\0'),
       wake_(socket_.get_executor(), io::asio::steady_timer::time_point::max()),
@@ -58,7 +58,7 @@ TcpLink::TcpLink(TcpSocket socket)
   socket_.native_non_blocking(true, ec);
 }
 
-io::awaitable<Result<void>> TcpLink::read(void* into, std::size_t size) {
+io::awaitable<Result<void>> TcpConnection::read(void* into, std::size_t size) {
   char* to = static_cast<char*>(into);
   for (;;) {
     const std::size_t have = std::min(size, buffered());
@@ -75,7 +75,7 @@ io::awaitable<Result<void>> TcpLink::read(void* into, std::size_t size) {
   }
 }
 
-io::awaitable<Result<wire::Frame>> TcpLink::read_frame(std::size_t max_body) {
+io::awaitable<Result<wire::Frame>> TcpConnection::read_frame(std::size_t max_body) {
   std::array<char, wire::kFrameHeader> head{};
   auto got = co_await read(head.data(), head.size());
   if (!got) co_return tl::unexpected(got.error());
@@ -93,7 +93,7 @@ io::awaitable<Result<wire::Frame>> TcpLink::read_frame(std::size_t max_body) {
   co_return std::move(frame);
 }
 
-io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
+io::awaitable<Error> TcpConnection::receive(FrameSink& sink) {
   for (;;) {
     auto drained = drain(sink);
     const bool has_stopped = is_over_limit() || is_turn_over();
@@ -112,9 +112,9 @@ io::awaitable<Error> TcpLink::receive(FrameSink& sink) {
   }
 }
 
-bool TcpLink::is_turn_over() const { return turn_frames_ >= kTurnFrames; }
+bool TcpConnection::is_turn_over() const { return turn_frames_ >= kTurnFrames; }
 
-bool TcpLink::read_now(FrameSink& sink) {
+bool TcpConnection::read_now(FrameSink& sink) {
   if (!open_ || !is_waiting_ || failure_ || is_over_limit()) return false;
   const std::uint64_t before = bytes_read_;
   const bool has_rest = buffered() > 0;
@@ -134,7 +134,7 @@ bool TcpLink::read_now(FrameSink& sink) {
   return has_read;
 }
 
-Result<void> TcpLink::drain(FrameSink& sink) {
+Result<void> TcpConnection::drain(FrameSink& sink) {
   const std::uint64_t turn_ends = bytes_read_ + kTurn;
   turn_frames_ = 0;
   for (;;) {
@@ -147,7 +147,7 @@ Result<void> TcpLink::drain(FrameSink& sink) {
   }
 }
 
-Result<void> TcpLink::parse(FrameSink& sink) {
+Result<void> TcpConnection::parse(FrameSink& sink) {
   for (;;) {
     if (!arriving_.is_open) {
       if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
@@ -175,7 +175,7 @@ Result<void> TcpLink::parse(FrameSink& sink) {
   }
 }
 
-Result<bool> TcpLink::fill() {
+Result<bool> TcpConnection::fill() {
   if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
   if (buffer_begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
@@ -208,7 +208,7 @@ Result<bool> TcpLink::fill() {
   }
 }
 
-void TcpLink::send_text(std::string text) {
+void TcpConnection::send_text(std::string text) {
   if (!open_ || is_finished_) return;
   auto keep = std::make_shared<const std::string>(std::move(text));
   Outgoing& out = queue_.emplace_back();
@@ -218,8 +218,8 @@ void TcpLink::send_text(std::string text) {
   out.keep = std::move(keep);
 }
 
-void TcpLink::send(const data::Header& header, const void* data, std::size_t size,
-                   std::shared_ptr<const void> keep) {
+void TcpConnection::send(const data::Header& header, const void* data, std::size_t size,
+                         std::shared_ptr<const void> keep) {
   if (!open_ || is_finished_) return;
   Outgoing& out = queue_.emplace_back();
   out.head = data::encode(header);
@@ -230,7 +230,7 @@ void TcpLink::send(const data::Header& header, const void* data, std::size_t siz
   queued_bytes_ += out.head_size + size;
 }
 
-bool TcpLink::write_some() {
+bool TcpConnection::write_some() {
   while (!queue_.empty()) {
     std::array<iovec, kMaxPieces> pieces;
     std::size_t count = 0;
@@ -269,13 +269,13 @@ bool TcpLink::write_some() {
   return true;
 }
 
-void TcpLink::write_now() {
+void TcpConnection::write_now() {
   if (!open_ || is_full_ || queue_.empty()) return;
   if (!write_some()) return close();
   if (is_full_) wake_.cancel();
 }
 
-io::awaitable<Result<void>> TcpLink::flush() {
+io::awaitable<Result<void>> TcpConnection::flush() {
   while (open_ && write_some()) {
     if (queue_.empty()) co_return Result<void>{};
     auto [ec] = co_await socket_.async_wait(TcpSocket::wait_write, io::tok);
@@ -285,7 +285,7 @@ io::awaitable<Result<void>> TcpLink::flush() {
   co_return fail(ErrorKind::kClosed, "the connection was closed");
 }
 
-io::awaitable<void> TcpLink::write_loop() {
+io::awaitable<void> TcpConnection::write_loop() {
   while (open_) {
     if (!is_full_) {
       co_await wake_.async_wait(io::tok);
@@ -299,7 +299,7 @@ io::awaitable<void> TcpLink::write_loop() {
   close();
 }
 
-void TcpLink::finish() {
+void TcpConnection::finish() {
   if (!open_) return;
   is_finished_ = true;
   queue_.clear();
@@ -309,7 +309,7 @@ void TcpLink::finish() {
   socket_.shutdown(TcpSocket::shutdown_send, ec);
 }
 
-void TcpLink::close() {
+void TcpConnection::close() {
   if (!open_) return;
   open_ = false;
   boost::system::error_code ec;
@@ -319,7 +319,7 @@ void TcpLink::close() {
   room_.cancel();
 }
 
-int TcpLink::release() {
+int TcpConnection::release() {
   open_ = false;
   wake_.cancel();
   boost::system::error_code ec;

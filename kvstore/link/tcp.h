@@ -1,6 +1,6 @@
 /// One data connection: frames in, straight into the receiver's memory, and a queue of frames out.
-/// Asio reports when the socket is ready; TcpLink makes its own vectored system calls, since Asio's
-/// composed operations limit each call to 64 KB.
+/// Asio reports when the socket is ready; TcpConnection makes its own vectored system calls, since
+/// Asio's composed operations limit each call to 64 KB.
 #pragma once
 
 #include <array>
@@ -41,9 +41,9 @@ class FrameSink {
 
 /// One thread at a time. First the handshake with read_frame(), send_text() and flush(); then one
 /// coroutine in receive() and one in write_loop(), and any code on the thread may call send().
-class TcpLink {
+class TcpConnection {
  public:
-  explicit TcpLink(TcpSocket socket);
+  explicit TcpConnection(TcpSocket socket);
 
   /// A small wire frame (the handshake's), of at most `max_body` bytes.
   io::awaitable<Result<wire::Frame>> read_frame(std::size_t max_body);

@@ -33,11 +33,12 @@ void hand_out(std::byte* place, std::span<const Addend> read, const std::byte* b
 
 }  // namespace
 
-ChunkValue::ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
-                       Payload value)
-    : bench_(bench),
-      engine_(bench.device && DeviceEngine::computes(dtype) ? static_cast<Engine&>(*bench.device)
-                                                            : bench.host),
+ChunkValue::ChunkValue(ShardContext& context, data::Dtype dtype, bool is_auxiliary,
+                       std::size_t elements, Payload value)
+    : context_(context),
+      engine_(context.device && DeviceEngine::computes(dtype)
+                  ? static_cast<Engine&>(*context.device)
+                  : context.host),
       dtype_(dtype),
       is_auxiliary_(is_auxiliary),
       elements_(elements),
@@ -53,7 +54,7 @@ data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
 
 Payload ChunkValue::take(std::size_t bytes) {
   if (sum_.empty() && !spare_.empty()) return std::exchange(spare_, Payload());
-  return bench_.pool->take(bytes);
+  return context_.pool->take(bytes);
 }
 
 Payload ChunkValue::take_ours() {
@@ -84,7 +85,7 @@ std::string ChunkValue::refusal(const data::Header& header, const Payload& paylo
 
 std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& payload,
                                      const SharedBuffers& shared) {
-  if (!bench_.refuse_nonfinite || header.samples == 0) return {};
+  if (!context_.refuse_nonfinite || header.samples == 0) return {};
   const data::Codec codec = payload_codec(header);
   std::size_t count = 0;
   if (shared.in && shared.in_is_on_device)
@@ -94,7 +95,7 @@ std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& 
   else
     count = count_nonfinite(codec, payload.data(), elements_);
   if (count == 0) return {};
-  bench_.nonfinite += count;
+  context_.nonfinite += count;
   return fmt::format(
       "worker {}: {} of {} elements of chunk {} of its gradient are infinite or NaN "
       "(--refuse-nonfinite)",
@@ -116,22 +117,22 @@ std::size_t ChunkValue::nonfinite_at(const std::byte* values) {
 void ChunkValue::contribute(const data::Header& header, Payload payload, SharedBuffers shared,
                             bool is_last) {
   if (wrong_.empty()) wrong_ = disagreement(header);
-  if (uses_optimizer()) bench_.step = std::max(bench_.step, header.step);
+  if (uses_optimizer()) context_.step = std::max(context_.step, header.step);
   const bool adds = header.samples > 0 && elements_ > 0 && wrong_.empty();
   if (!adds) shared.in = nullptr;
   const bool is_read_later = shared.in && (!is_on_device() || shared.in_is_on_device);
   const bool is_copied = !is_read_later;
-  const bool keeps = adds && is_copied && (shared.in || bench_.deterministic);
+  const bool keeps = adds && is_copied && (shared.in || context_.deterministic);
   const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
   const bool is_compressed = codec != data::Codec::kNone;
   const bool adds_codes = is_compressed && !keeps && !sum_.empty();
   if (is_of_few_bits(codec))  // its values are finite: they are not counted with the sum
-    bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
+    context_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
   if (is_compressed && !adds_codes)
     payload = decoded(codec, std::move(payload));
   else if (adds && !is_compressed && is_copied)
     payload = bring(std::move(payload), shared.in);
-  if (is_read_later && shared.in_is_on_device) ++bench_.in_place;
+  if (is_read_later && shared.in_is_on_device) ++context_.in_place;
   const bool is_mean = reduce_of(header.reduce) == data::Reduce::kMean;
   if (adds_codes)
     sum_.add_compressed(engine_, codec, payload, is_mean, header.samples);
@@ -203,7 +204,7 @@ void ChunkValue::detach(WorkerId worker) {
     part.shared = {};
     if (!wrong_.empty()) {
       engine_.give(std::move(copy));
-    } else if (bench_.deterministic) {
+    } else if (context_.deterministic) {
       part.bytes = std::move(copy);
     } else {
       const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
@@ -247,7 +248,7 @@ ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
   applied.wrong = std::exchange(wrong_, {});
   if (applied.wrong.empty()) applied.is_there = apply_parts(places);
   if (is_on_device()) finish_on_device(places, applied);
-  bench_.nonfinite += engine_.take_nonfinite();
+  context_.nonfinite += engine_.take_nonfinite();
   auto [sum, last] = sum_.take();
   engine_.give(std::move(sum));
   engine_.give(std::move(last));
@@ -290,13 +291,13 @@ void ChunkValue::write_to(const SharedBuffers& shared) {
 }
 
 void ChunkValue::show() {
-  Payload host = bench_.pool->take(bytes());
+  Payload host = context_.pool->take(bytes());
   engine_.copy(host.data(), value_->data(), bytes());
-  shown_ = bench_.host.share(std::move(host));
+  shown_ = context_.host.share(std::move(host));
 }
 
 bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
-  if (bench_.deterministic) prepare_in_order();
+  if (context_.deterministic) prepare_in_order();
   const Reduction reduction = contributions();
   if (reduction.addends.empty()) return false;
   const auto& first = parts_.front();
@@ -331,16 +332,16 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
 /// which holds the lowest ids, comes first.
 Reduction ChunkValue::contributions() {
   const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
-  auto& addends = bench_.addends;
+  auto& addends = context_.addends;
   addends.clear();
-  double samples = bench_.deterministic ? sum_.append_to(addends, is_mean) : 0;
+  double samples = context_.deterministic ? sum_.append_to(addends, is_mean) : 0;
   for (const auto& part : parts_) {
     if (part.values() == nullptr) continue;
     const auto n = static_cast<double>(part.header.samples);
     addends.push_back({part.values(), is_mean ? n : 1});
     samples += n;
   }
-  if (!bench_.deterministic) samples += sum_.append_to(addends, is_mean);
+  if (!context_.deterministic) samples += sum_.append_to(addends, is_mean);
   Reduction reduction;
   reduction.addends = addends;
   if (!is_mean || addends.empty()) return reduction;
@@ -367,19 +368,19 @@ void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* con
   part.divisor = reduction.divisor;
   for (std::size_t at = 0; at < whole; at += kBytes) {
     const std::size_t bytes = std::min(kBytes, whole - at);
-    bench_.block.assign(reduction.addends.begin(), reduction.addends.end());
-    for (auto& addend : bench_.block) addend.data += at;
-    part.addends = bench_.block;
-    bench_.nonfinite += reduce(dtype_, part, result.data(), bytes / width);
-    for (std::byte* place : places) hand_out(place + at, bench_.block, result.data(), bytes);
+    context_.block.assign(reduction.addends.begin(), reduction.addends.end());
+    for (auto& addend : context_.block) addend.data += at;
+    part.addends = context_.block;
+    context_.nonfinite += reduce(dtype_, part, result.data(), bytes / width);
+    for (std::byte* place : places) hand_out(place + at, context_.block, result.data(), bytes);
     kernels().copy_streaming(value_->data() + at, result.data(), bytes);
   }
 }
 
 void ChunkValue::update_with(const Reduction& gradient, float learning_rate) {
-  engine_.update(*bench_.optimizer, state_, dtype_, static_cast<double>(learning_rate),
+  engine_.update(*context_.optimizer, state_, dtype_, static_cast<double>(learning_rate),
                  writable().data(), gradient, elements_);
-  bench_.has_state = true;
+  context_.has_state = true;
 }
 
 bool ChunkValue::apply_async(const data::Header& header, Payload payload,
@@ -388,19 +389,19 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
   if (header.samples > 0 && elements_ > 0) {
     const data::Codec codec = payload_codec(header);
     if (is_of_few_bits(codec))
-      bench_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
+      context_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
     if (codec != data::Codec::kNone)
       payload = decoded(codec, std::move(payload));
     else if (!shared.in_is_on_device)
       payload = bring(std::move(payload), shared.in);
-    if (shared.in_is_on_device) ++bench_.in_place;
+    if (shared.in_is_on_device) ++context_.in_place;
     const std::byte* gradient = payload.empty() ? shared.in : payload.data();
     if (uses_optimizer()) {
       const Addend whole{gradient, 1};
       Reduction reduction;
       reduction.addends = std::span(&whole, 1);
       update_with(reduction, header.learning_rate);
-      bench_.step = std::max(bench_.step, header.step);
+      context_.step = std::max(context_.step, header.step);
     } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
       // The mean of one contribution is that contribution.
       if (payload.empty()) payload = copy_of(gradient);
@@ -414,7 +415,7 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
   }
   engine_.give(std::move(payload));
   engine_.wait();  // afterwards the memory that it read is free
-  bench_.nonfinite += engine_.take_nonfinite();
+  context_.nonfinite += engine_.take_nonfinite();
   return is_there;
 }
 
@@ -432,7 +433,7 @@ void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
       Reduction sum;
       sum.addends = both;
       const bool is_finite = reduce(dtype_, sum, value, n) == 0;
-      if (!is_finite) bench_.nonfinite += count_nonfinite(dtype_, more, n);
+      if (!is_finite) context_.nonfinite += count_nonfinite(dtype_, more, n);
     } else {
       engine_.add_and_count(dtype_, value, more, n);
     }
@@ -444,7 +445,7 @@ void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
 
 void ChunkValue::restore(OptimizerState state) {
   DT_CHECK(parts_.empty(), "restored before the first contribution");
-  if (state.updates > 0) bench_.has_state = true;
+  if (state.updates > 0) context_.has_state = true;
   state_ = std::move(state);
   for (auto* moments : {&state_.first, &state_.second})
     if (*moments) *moments = engine_.share(engine_.bring(std::move(**moments)));

@@ -10,8 +10,8 @@
 /// detach() then copies the contribution. Deterministic: contributions are added in worker id
 /// order; one that arrives out of order is kept until those before it have arrived.
 ///
-/// With a device (Workbench::device) values, states and open rounds lie in its memory, except those
-/// of types it does not compute with. Contributions are copied there as they arrive, those in
+/// With a device (ShardContext::device) values, states and open rounds lie in its memory, except
+/// those of types it does not compute with. Contributions are copied there as they arrive, those in
 /// shared host memory too; apply() and detach() read contributions in a worker's device memory in
 /// place. Both return when the device is done. The order of operations, and so the bits, are the
 /// same as on the host.
@@ -47,8 +47,8 @@ struct SharedBuffers {
 };
 
 /// Engines, memory pools and counters that all chunks of a shard share. One thread; outlives them.
-struct Workbench {
-  explicit Workbench(std::shared_ptr<DeviceEngine> on_device)
+struct ShardContext {
+  explicit ShardContext(std::shared_ptr<DeviceEngine> on_device)
       : device(std::move(on_device)),
         pool(device ? device->host_pool() : std::make_shared<PayloadPool>()),
         host(pool) {}
@@ -70,7 +70,7 @@ struct Workbench {
 class ChunkValue {
  public:
   /// `value` holds `elements` of `dtype`. Construction may fail: see failure().
-  ChunkValue(Workbench& bench, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
+  ChunkValue(ShardContext& context, data::Dtype dtype, bool is_auxiliary, std::size_t elements,
              Payload value);
 
   /// Sets a saved optimizer state. To be called before the first contribution.
@@ -90,7 +90,7 @@ class ChunkValue {
   [[nodiscard]] std::size_t elements() const { return elements_; }
   [[nodiscard]] std::size_t bytes() const { return elements_ * data::element_bytes(dtype_); }
   /// Whether a device computes it.
-  [[nodiscard]] bool is_on_device() const { return &engine_ != &bench_.host; }
+  [[nodiscard]] bool is_on_device() const { return &engine_ != &context_.host; }
   /// The present value, written to `shared.out`.
   void write_to(const SharedBuffers& shared);
   /// The present value. While a reference is held, these bytes do not change: a round that is
@@ -145,7 +145,7 @@ class ChunkValue {
     }
   };
 
-  [[nodiscard]] bool uses_optimizer() const { return bench_.optimizer && is_parameter(); }
+  [[nodiscard]] bool uses_optimizer() const { return context_.optimizer && is_parameter(); }
   [[nodiscard]] data::Reduce reduce_of(data::Reduce asked) const;
   /// Why `header` does not fit the round's first part; empty: it does.
   [[nodiscard]] std::string disagreement(const data::Header& header) const;
@@ -185,7 +185,7 @@ class ChunkValue {
   /// Begins to copy the value to host memory, from which answers are sent.
   void show();
 
-  Workbench& bench_;
+  ShardContext& context_;
   Engine& engine_;
   data::Dtype dtype_;
   bool is_auxiliary_;

@@ -62,13 +62,13 @@ io::awaitable<void> Listener::accept() {
       strangers_.front()->close();
       strangers_.pop_front();
     }
-    auto link = std::make_shared<TcpLink>(std::move(std::get<1>(accepted)));
+    auto link = std::make_shared<TcpConnection>(std::move(std::get<1>(accepted)));
     strangers_.push_back(link);
     loop_.spawn(admit(std::move(link)));
   }
 }
 
-io::awaitable<void> Listener::admit(std::shared_ptr<TcpLink> link) {
+io::awaitable<void> Listener::admit(std::shared_ptr<TcpConnection> link) {
   auto work = authenticate(link);
   auto proof = co_await io::within(options_.handshake_limit, std::move(work), "handshake");
   std::erase(strangers_, link);
@@ -82,7 +82,8 @@ io::awaitable<void> Listener::admit(std::shared_ptr<TcpLink> link) {
   on_admitted_(admitted);
 }
 
-io::awaitable<Result<data::ClientProof>> Listener::authenticate(std::shared_ptr<TcpLink> link) {
+io::awaitable<Result<data::ClientProof>> Listener::authenticate(
+    std::shared_ptr<TcpConnection> link) {
   data::Challenge challenge;
   challenge.nonce = fresh_nonce();
   link->send_text(wire::frame(challenge));

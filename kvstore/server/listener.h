@@ -46,14 +46,14 @@ class Listener {
  private:
   Result<void> listen();
   io::awaitable<void> accept();
-  io::awaitable<void> admit(std::shared_ptr<TcpLink> link);
-  io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpLink> link);
+  io::awaitable<void> admit(std::shared_ptr<TcpConnection> link);
+  io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpConnection> link);
 
   const ServerOptions& options_;
   EventLoop& loop_;
   OnAdmitted on_admitted_;
   io::asio::ip::tcp::acceptor acceptor_;
-  std::deque<std::shared_ptr<TcpLink>> strangers_;  ///< Oldest first.
+  std::deque<std::shared_ptr<TcpConnection>> strangers_;  ///< Oldest first.
   std::atomic<std::uint64_t> refused_ = 0;
   std::uint16_t port_ = 0;
 };

@@ -26,7 +26,7 @@
 #include "io/log.h"
 #include "io/task_group.h"
 #include "kvstore/compute/cuda/device.h"
-#include "kvstore/link/agent_link.h"
+#include "kvstore/link/agent_socket.h"
 #include "kvstore/link/descriptors.h"
 #include "kvstore/link/environment.h"
 #include "kvstore/server/server.h"
@@ -194,8 +194,8 @@ class ServerProcess {
     if (frame.type != ServerCommit::kType || !server_) return;
     const auto commit = wire::parse<ServerCommit>(frame.body);
     if (!commit) return log_.warn("server {}: {}", env_.id, commit.error().message);
-    server_->commit(*commit, [this, generation = commit->generation](bool adopted) {
-      if (!adopted) return;
+    server_->commit(*commit, [this, generation = commit->generation](bool applied) {
+      if (!applied) return;
       io::asio::post(context_, [this, generation] {
         CommitAck ack;
         ack.generation = generation;

@@ -4,16 +4,18 @@
 
 namespace dt::kv {
 
-Parking::What Parking::what(const data::Header& header) {
+PendingRequests::What PendingRequests::what(const data::Header& header) {
   const bool is_of_a_chunk = header.type == data::Type::kInit;
   const std::uint64_t key = header.key.value;
   return {header.type, is_of_a_chunk ? (key << 32) | header.chunk : 0};
 }
 
 /// Bytes of a frame, with an allowance for the containers' overhead.
-std::size_t Parking::cost(const Frame& frame) { return 2 * sizeof(Frame) + frame.payload.size(); }
+std::size_t PendingRequests::cost(const Frame& frame) {
+  return 2 * sizeof(Frame) + frame.payload.size();
+}
 
-bool Parking::put(const data::Header& header, Payload payload) {
+bool PendingRequests::put(const data::Header& header, Payload payload) {
   Frame frame{header, std::move(payload)};
   const std::size_t bytes = cost(frame);
   std::size_t& of_worker = worker_bytes_[header.worker];
@@ -27,21 +29,21 @@ bool Parking::put(const data::Header& header, Payload payload) {
   return true;
 }
 
-void Parking::leaves(const Frame& frame) {
+void PendingRequests::leaves(const Frame& frame) {
   const auto of_worker = worker_bytes_.find(frame.header.worker);
   of_worker->second -= cost(frame);
   if (of_worker->second == 0) worker_bytes_.erase(of_worker);
   bytes_ -= cost(frame);
 }
 
-std::vector<Parking::Frame> Parking::take(const data::Header& header) {
+std::vector<PendingRequests::Frame> PendingRequests::take(const data::Header& header) {
   auto found = frames_.extract(what(header));
   if (!found) return {};
   for (const Frame& frame : found.mapped()) leaves(frame);
   return std::move(found.mapped());
 }
 
-std::vector<Parking::Frame> Parking::take_all() {
+std::vector<PendingRequests::Frame> PendingRequests::take_all() {
   std::vector<Frame> all;
   for (auto& [what, frames] : frames_)
     all.insert(all.end(), std::make_move_iterator(frames.begin()),
@@ -52,7 +54,7 @@ std::vector<Parking::Frame> Parking::take_all() {
   return all;
 }
 
-void Parking::forget(WorkerId worker) {
+void PendingRequests::forget(WorkerId worker) {
   if (!worker_bytes_.contains(worker)) return;
   for (auto it = frames_.begin(); it != frames_.end();) {
     std::erase_if(it->second, [&](const Frame& frame) {

@@ -13,7 +13,7 @@
 
 namespace dt::kv {
 
-class Parking {
+class PendingRequests {
  public:
   struct Limits {
     std::size_t worker_bytes = std::size_t{64} << 20;  ///< Room for 380'000 requests of a worker.
@@ -24,7 +24,7 @@ class Parking {
     Payload payload;
   };
 
-  explicit Parking(Limits limits) : limits_(limits) {}
+  explicit PendingRequests(Limits limits) : limits_(limits) {}
   /// False: a limit would be exceeded; the request is not kept.
   [[nodiscard]] bool put(const data::Header& header, Payload payload);
   /// Takes out all requests of `header`'s type; of a kInit, those for the same chunk.

@@ -7,10 +7,10 @@
 
 namespace dt::kv {
 
-Members::Adopted Members::adopt(const ServerCommit& commit) {
-  if (commit.term < term_ || commit.generation < generation_) return Adopted::kStale;
+Members::Applied Members::apply(const ServerCommit& commit) {
+  if (commit.term < term_ || commit.generation < generation_) return Applied::kStale;
   term_ = commit.term;
-  if (commit.generation == generation_) return Adopted::kSame;
+  if (commit.generation == generation_) return Applied::kSame;
   const bool ends_epoch = std::any_of(stepped_.begin(), stepped_.end(), [&](const auto& mark) {
     return mark.second <= commit.epoch;
   });
@@ -24,7 +24,7 @@ Members::Adopted Members::adopt(const ServerCommit& commit) {
   sorted_ = std::move(sorted);
   for (auto* marks : {&finished_, &stepped_})
     std::erase_if(*marks, [this](const auto& mark) { return !contains(mark.first); });
-  return ends_epoch ? Adopted::kBoundary : Adopted::kYes;
+  return ends_epoch ? Applied::kBoundary : Applied::kYes;
 }
 
 bool Members::contains(WorkerId worker) const {

@@ -25,9 +25,9 @@ namespace dt::kv {
 /// The present contributors, and which of them have finished the epoch. One per server loop.
 class Members {
  public:
-  enum class Adopted : std::uint8_t {
+  enum class Applied : std::uint8_t {
     kYes,
-    kBoundary,  ///< Adopted, and contributors had finished the epoch that it ends.
+    kBoundary,  ///< Applied, and contributors had finished the epoch that it ends.
     kSame,      ///< Already known: acknowledge again.
     kStale,     ///< A lower (term, generation): refuse.
   };
@@ -38,7 +38,7 @@ class Members {
   ///
   /// It is a boundary if a finish mark is of an earlier epoch than the commit. The last commit's
   /// epoch does not decide it: an epoch may begin without a commit, and commits may be missed.
-  Adopted adopt(const ServerCommit& commit);
+  Applied apply(const ServerCommit& commit);
   [[nodiscard]] bool contains(WorkerId worker) const;
   /// True for the contributor that gives initial values.
   [[nodiscard]] bool is_first(WorkerId worker) const;
@@ -88,8 +88,9 @@ enum class Admission : std::uint8_t {
   kPast,       ///< Counted before, its round is complete: drop, answer now.
   kHeld,       ///< Its generation is not learnt yet: keep it until the commit or a deadline.
   kFenced,     ///< Not a member: refuse, change nothing.
-  kMissed,     ///< Its round completed without it (the worker had finished, or did not adopt).
-  kAhead,      ///< A number that is not due yet: the sender did not adopt the rounds, or skips one.
+  kMissed,     ///< Its round completed without it (the worker had finished, or did not apply the
+               ///< commit).
+  kAhead,      ///< A number that is not due yet: the sender missed the rounds, or skips one.
 };
 
 /// The rounds of one chunk (or of the barrier).

@@ -60,7 +60,7 @@ class Server::Loop final : public Answers {
   }
 
   /// An authenticated connection; replaces the worker's earlier one.
-  void adopt(TcpSocket socket, WorkerId worker) {
+  void add_connection(TcpSocket socket, WorkerId worker) {
     auto connection = std::make_shared<Connection>(*this, std::move(socket), worker);
     auto& present = connections_[worker];
     if (present) end(*present);
@@ -69,8 +69,8 @@ class Server::Loop final : public Answers {
     events_.spawn(serve(connection));
   }
 
-  void commit(const ServerCommit& commit, std::atomic<bool>& adopted, SavedLoop* saved) {
-    if (shard_.commit(commit, io::steady_now(), saved) == Members::Adopted::kStale) adopted = false;
+  void commit(const ServerCommit& commit, std::atomic<bool>& applied, SavedLoop* saved) {
+    if (shard_.commit(commit, io::steady_now(), saved) == Members::Applied::kStale) applied = false;
     write_answers();
   }
 
@@ -82,7 +82,7 @@ class Server::Loop final : public Answers {
     if (header.key == data::kForLoop && it->second->handed_over > 0) --it->second->handed_over;
     const void* bytes = payload ? payload->data() : nullptr;
     const std::size_t size = payload ? payload->size() : 0;
-    TcpLink& link = it->second->link;
+    TcpConnection& link = it->second->link;
     if (!it->second->has_answers) {
       it->second->has_answers = true;
       to_write_.push_back(it->second);
@@ -204,7 +204,7 @@ class Server::Loop final : public Answers {
 
     Loop& loop;
     WorkerId worker;
-    TcpLink link;
+    TcpConnection link;
     bool has_answers = false;     ///< Is in to_write_.
     std::size_t handed_over = 0;  ///< Requests passed to other loops that are not answered.
     bool is_busy = false;         ///< Since the last publish(): frames other than beats came.
@@ -322,7 +322,7 @@ struct Server::Impl {
       loops.push_back(std::make_unique<Loop>(i, loops, shard, options.busy_poll, counters));
     }
     listener.emplace(options, loops[0]->events(),
-                     [this](const Listener::Admitted& admitted) { adopt(admitted); });
+                     [this](const Listener::Admitted& admitted) { add_connection(admitted); });
     if (!options.checkpoints.empty())
       writer.emplace([this](SavedWriter::Task task, Result<WrittenFile> written) {
         finish_saving(std::move(task), written);
@@ -355,7 +355,7 @@ struct Server::Impl {
     return false;
   }
 
-  /// On a loop's thread. `is_current`: no loop has adopted a later commit.
+  /// On a loop's thread. `is_current`: no loop has applied a later commit.
   void save(const ServerCommit& commit, std::vector<SavedLoop> saved, bool is_current) {
     SavedWriter::Task task;
     task.by = {commit.epoch, *commit.checkpoint, index(), options.servers};
@@ -385,7 +385,7 @@ struct Server::Impl {
   }
 
   /// On the first loop's thread: an authenticated connection for one of the loops.
-  void adopt(const Listener::Admitted& admitted) {
+  void add_connection(const Listener::Admitted& admitted) {
     Loop* loop = loops[admitted.loop].get();
     loop->events().post([loop, admitted] {
       boost::system::error_code ec;
@@ -393,7 +393,7 @@ struct Server::Impl {
       socket.assign(admitted.protocol, admitted.descriptor, ec);
       if (ec) return;
       tune(socket);
-      loop->adopt(std::move(socket), admitted.worker);
+      loop->add_connection(std::move(socket), admitted.worker);
     });
   }
 
@@ -448,7 +448,7 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
   struct Shared {
     std::function<void(bool)> done;
     std::atomic<std::size_t> left;
-    std::atomic<bool> adopted = true;
+    std::atomic<bool> applied = true;
     std::vector<SavedLoop> saved;  ///< Empty: no checkpoint is written.
   };
   auto shared = std::make_shared<Shared>();
@@ -458,10 +458,10 @@ void Server::commit(const ServerCommit& commit, std::function<void(bool)> done) 
   for (std::size_t i = 0; i < impl_->loops.size(); ++i) {
     Loop* loop = impl_->loops[i].get();
     loop->events().post([this, loop, i, commit, shared] {
-      loop->commit(commit, shared->adopted, shared->saved.empty() ? nullptr : &shared->saved[i]);
+      loop->commit(commit, shared->applied, shared->saved.empty() ? nullptr : &shared->saved[i]);
       if (--shared->left > 0) return;
-      if (!shared->saved.empty()) impl_->save(commit, std::move(shared->saved), shared->adopted);
-      if (shared->done) shared->done(shared->adopted);
+      if (!shared->saved.empty()) impl_->save(commit, std::move(shared->saved), shared->applied);
+      if (shared->done) shared->done(shared->applied);
     });
   }
 }

@@ -64,7 +64,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] std::uint16_t port() const;
-  /// Any thread. `done` is called once, on a loop's thread, when every loop has adopted the commit
+  /// Any thread. `done` is called once, on a loop's thread, when every loop has applied the commit
   /// or knew it already; false: it was refused because a later one is known.
   void commit(const ServerCommit& commit, std::function<void(bool)> done);
   /// Any thread. Makes the loops publish their reports for the next traffic(); waits for none.

@@ -54,18 +54,18 @@ std::string cannot_hold(const data::Header& header, const std::string& why) {
 }  // namespace
 
 Shard::Shard(ShardOptions options, Answers& answers)
-    : options_(options), answers_(answers), bench_(options.device), parking_(options.parking) {
-  bench_.deterministic = options.deterministic;
-  bench_.refuse_nonfinite = options.refuse_nonfinite;
-  if (bench_.device) bench_.device->on_no_memory([this] { return make_room(); });
+    : options_(options), answers_(answers), context_(options.device), pending_(options.pending) {
+  context_.deterministic = options.deterministic;
+  context_.refuse_nonfinite = options.refuse_nonfinite;
+  if (context_.device) context_.device->on_no_memory([this] { return make_room(); });
   if (!options_.restore) return;
   if (const auto& text = options_.restore->optimizer(); !text.empty()) {
     const auto spec = parse_optimizer(text);
     DT_CHECK(spec, "a server refuses a checkpoint whose optimizer it does not know");
-    bench_.optimizer = *spec;
-    bench_.has_state = true;
+    context_.optimizer = *spec;
+    context_.has_state = true;
   }
-  bench_.step = options_.restore->manifest().step;
+  context_.step = options_.restore->manifest().step;
   if (!options_.is_registrar) return;
   for (const auto& key : options_.restore->keys()) {
     key_index_.emplace(key.name, keys_.size());
@@ -75,7 +75,7 @@ Shard::Shard(ShardOptions options, Answers& answers)
 }
 
 Shard::~Shard() {
-  if (bench_.device) bench_.device->on_no_memory({});
+  if (context_.device) context_.device->on_no_memory({});
 }
 
 Shard::Chunk* Shard::find(const data::Header& header) {
@@ -207,17 +207,17 @@ void Shard::handle_unchecked(const data::Header& header, Payload payload, Time n
   handle(header, std::move(payload), now);
 }
 
-Members::Adopted Shard::commit(const ServerCommit& commit, Time now, SavedLoop* saved) {
-  const auto adopted = members_.adopt(commit);
-  const bool ends_epoch = adopted == Members::Adopted::kBoundary;
-  if (adopted != Members::Adopted::kYes && !ends_epoch) return adopted;
+Members::Applied Shard::commit(const ServerCommit& commit, Time now, SavedLoop* saved) {
+  const auto applied = members_.apply(commit);
+  const bool ends_epoch = applied == Members::Applied::kBoundary;
+  if (applied != Members::Applied::kYes && !ends_epoch) return applied;
   recheck(ends_epoch);
   if (!members_.departed().empty()) {
     for (auto& [key, chunk] : chunks_) chunk.rounds.forget(members_.departed());
     barrier_.forget(members_.departed());
   }
   if (saved) *saved = save();
-  retry(parking_.take_all());
+  retry(pending_.take_all());
   held_bytes_ = 0;
   for (auto& [deadline, frame] : std::exchange(held_, {})) {
     if (is_early(frame.header))
@@ -225,21 +225,21 @@ Members::Adopted Shard::commit(const ServerCommit& commit, Time now, SavedLoop* 
     else
       handle(frame.header, std::move(frame.payload), now, std::move(frame.shared));
   }
-  return adopted;
+  return applied;
 }
 
 SavedLoop Shard::save() {
   SavedLoop saved;
-  if (bench_.device) {
-    bench_.device->wait();
-    saved.device = bench_.device->number();
+  if (context_.device) {
+    context_.device->wait();
+    saved.device = context_.device->number();
     saved.guard = std::make_shared<std::mutex>();
     saved_guard_ = saved.guard;
     saved_.clear();
   }
   saved.keys = keys_;
-  saved.step = bench_.step;
-  if (bench_.optimizer) saved.optimizer = to_string(*bench_.optimizer);
+  saved.step = context_.step;
+  if (context_.optimizer) saved.optimizer = to_string(*context_.optimizer);
   saved.chunks.reserve(chunks_.size());
   for (const auto& [key, chunk] : chunks_) {
     SavedChunk one = chunk.value.save();
@@ -263,7 +263,7 @@ bool Shard::make_room() {
     // No chunk references it any more; only this thread changes the count.
     const auto array = std::const_pointer_cast<Payload>(kept.lock());
     if (array && array->memory() == Memory::kDevice)
-      bench_.device->give(bench_.device->swap_out(*array, *guard));
+      context_.device->give(context_.device->swap_out(*array, *guard));
   }
   return true;
 }
@@ -273,7 +273,7 @@ void Shard::disconnect(WorkerId worker) {
     std::erase_if(chunk->waiting, [&](const auto& w) { return w.header.worker == worker; });
     chunk->value.detach(worker);
   }
-  parking_.forget(worker);
+  pending_.forget(worker);
   for (auto& [key, waiting] : restoring_)
     std::erase_if(waiting, [&](const auto& header) { return header.worker == worker; });
   held_bytes_ = 0;
@@ -347,7 +347,7 @@ void Shard::on_register(const data::Header& header, Payload payload) {
   } else {
     park(header, std::move(payload));
   }
-  if (created) retry(parking_.take(header));
+  if (created) retry(pending_.take(header));
 }
 
 void Shard::on_init(const data::Header& header, Payload payload) {
@@ -372,8 +372,8 @@ void Shard::on_init(const data::Header& header, Payload payload) {
     return refuse(header, data::Code::kInvalid, "float32, float64 and int64 keys are supported");
   if (chunks_.size() >= kMaxChunks) return refuse(header, data::Code::kInvalid, "too many chunks");
   const bool is_auxiliary = (header.flags & data::kAuxiliary) != 0;
-  ChunkValue value(bench_, header.dtype, is_auxiliary, header.samples, std::move(payload));
-  if (add_chunk(header, std::move(value))) retry(parking_.take(header));
+  ChunkValue value(context_, header.dtype, is_auxiliary, header.samples, std::move(payload));
+  if (add_chunk(header, std::move(value))) retry(pending_.take(header));
 }
 
 bool Shard::add_chunk(const data::Header& header, ChunkValue value) {
@@ -397,8 +397,8 @@ Shard::Chunk& Shard::keep_chunk(const data::Header& header, ChunkValue value) {
 }
 
 bool Shard::has_lost_device() {
-  if (!bench_.device || !bench_.device->is_broken()) return false;
-  if (options_.on_device_lost) options_.on_device_lost(bench_.device->take_failure());
+  if (!context_.device || !context_.device->is_broken()) return false;
+  if (options_.on_device_lost) options_.on_device_lost(context_.device->take_failure());
   return true;
 }
 
@@ -443,7 +443,7 @@ void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) 
   state.second = shared(std::move(slice->state2));
   state.updates = slice->updates;
   const bool is_auxiliary = (key.flags & data::kAuxiliary) != 0;
-  ChunkValue value(bench_, key.dtype, is_auxiliary, asked.samples, std::move(slice->value));
+  ChunkValue value(context_, key.dtype, is_auxiliary, asked.samples, std::move(slice->value));
   value.restore(std::move(state));
   const auto why = value.failure();
   if (has_lost_device()) return;
@@ -521,14 +521,14 @@ void Shard::on_sync(const data::Header& header) {
 void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
   const auto spec = parse_optimizer(payload.text());
   if (!spec) return refuse(header, data::Code::kInvalid, spec.error().message);
-  if (bench_.optimizer == *spec) return answer(header, data::Type::kDone);
+  if (context_.optimizer == *spec) return answer(header, data::Type::kDone);
   const bool is_member = members_.contains(header.worker);
-  if (!bench_.optimizer && !is_member) return park(header, std::move(payload));
-  const bool may_replace = is_member && !bench_.has_state && optimizer_by_ == header.worker;
-  if (bench_.optimizer && !may_replace)
+  if (!context_.optimizer && !is_member) return park(header, std::move(payload));
+  const bool may_replace = is_member && !context_.has_state && optimizer_by_ == header.worker;
+  if (context_.optimizer && !may_replace)
     return refuse(header, data::Code::kMismatch,
                   fmt::format("the optimizer is '{}'; worker {} asks for '{}'",
-                              to_string(*bench_.optimizer), header.worker, to_string(*spec)));
+                              to_string(*context_.optimizer), header.worker, to_string(*spec)));
   const bool is_between_rounds = std::none_of(
       open_.begin(), open_.end(), [](const Chunk* c) { return c->value.is_parameter(); });
   if (!is_between_rounds)
@@ -537,24 +537,24 @@ void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
                               "have pushed without it: set it before the first push",
                               header.worker));
   if (!(header.flags & data::kCheckOnly)) {
-    bench_.optimizer = *spec;
+    context_.optimizer = *spec;
     optimizer_by_ = header.worker;
   }
   answer(header, data::Type::kDone);
-  if (!(header.flags & data::kCheckOnly)) retry(parking_.take(header));
+  if (!(header.flags & data::kCheckOnly)) retry(pending_.take(header));
 }
 
 // ---------------------------------------------------------------- waiting and answering
 
 void Shard::park(const data::Header& header, Payload payload) {
-  if (parking_.put(header, std::move(payload))) return;
+  if (pending_.put(header, std::move(payload))) return;
   refuse(header, data::Code::kInvalid,
          fmt::format("too many requests, of worker {} or of all workers, wait for the worker with "
                      "rank 0 to create keys and chunks or for a member to set the optimizer",
                      header.worker));
 }
 
-void Shard::retry(std::vector<Parking::Frame> frames) {
+void Shard::retry(std::vector<PendingRequests::Frame> frames) {
   for (auto& frame : frames) handle(frame.header, std::move(frame.payload), Time{});
 }
 

@@ -66,7 +66,7 @@ struct ShardOptions {
   /// have computed get no answer.
   std::function<void(std::string why)> on_device_lost;
   Duration hold_limit = std::chrono::seconds(30);
-  Parking::Limits parking;
+  PendingRequests::Limits pending;
 };
 
 class Shard {
@@ -87,9 +87,9 @@ class Shard {
   /// Whether a device computes the frame's chunk.
   [[nodiscard]] bool is_on_device(const data::Header& header);
   /// Changes the contributor set; kStale: the commit was refused.
-  /// `saved`, if given, becomes the state when the commit is adopted: all earlier rounds are in it,
+  /// `saved`, if given, becomes the state when the commit is applied: all earlier rounds are in it,
   /// and no later ones.
-  Members::Adopted commit(const ServerCommit& commit, Time now, SavedLoop* saved = nullptr);
+  Members::Applied commit(const ServerCommit& commit, Time now, SavedLoop* saved = nullptr);
   /// The worker's connection ended. Its pending requests are answered only when it sends them
   /// again: an answer to the old one would change memory that the worker may have reused since. Its
   /// contributions in shared memory are copied, for the same reason. So call this before the
@@ -104,9 +104,9 @@ class Shard {
   /// worker that hangs.
   void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
   /// Elements of gradients that were infinite or NaN.
-  [[nodiscard]] std::uint64_t nonfinite() const { return bench_.nonfinite; }
+  [[nodiscard]] std::uint64_t nonfinite() const { return context_.nonfinite; }
   /// Contributions that were read in the device memory of their worker.
-  [[nodiscard]] std::uint64_t in_place() const { return bench_.in_place; }
+  [[nodiscard]] std::uint64_t in_place() const { return context_.in_place; }
   /// Requests refused because their worker is not a member.
   [[nodiscard]] std::uint64_t fenced() const { return fenced_; }
 
@@ -174,7 +174,7 @@ class Shard {
   void recheck(bool epoch_ends);
   /// Keeps a request until another worker has created its key, chunk or optimizer, or refuses it.
   void park(const data::Header& header, Payload payload);
-  void retry(std::vector<Parking::Frame> frames);
+  void retry(std::vector<PendingRequests::Frame> frames);
   void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
   void answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
                     bool is_there);
@@ -185,7 +185,7 @@ class Shard {
   ShardOptions options_;
   Answers& answers_;
   Members members_;
-  Workbench bench_;
+  ShardContext context_;
   std::unordered_map<ChunkKey, Chunk> chunks_;
   ChunkKey last_key_ = 0;  ///< Key of last_found_.
   Chunk* last_found_ = nullptr;
@@ -207,7 +207,7 @@ class Shard {
   std::vector<std::weak_ptr<const Payload>> saved_;
   std::weak_ptr<std::mutex> saved_guard_;
 
-  Parking parking_;                          ///< A commit may change which worker creates them.
+  PendingRequests pending_;                  ///< A commit may change which worker creates them.
   std::vector<std::pair<Time, Held>> held_;  ///< Frames that wait for a generation.
   std::size_t held_bytes_ = 0;
   std::uint64_t fenced_ = 0;

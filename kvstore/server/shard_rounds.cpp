@@ -25,17 +25,17 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
       }
       const bool is_last = chunk.rounds.is_complete(members_);
       chunk.value.contribute(counted, std::move(payload), std::move(shared), is_last);
-      if (!is_last && bench_.deterministic)
+      if (!is_last && context_.deterministic)
         chunk.value.add_in_order(chunk.rounds.lowest_missing(members_));
       if (!is_last) return;
       close(chunk);
       return complete(chunk);
     }
     case Admission::kDuplicate:
-      bench_.pool->give(std::move(payload));
+      context_.pool->give(std::move(payload));
       return wait_for_round(chunk, header, shared);
     case Admission::kPast:
-      bench_.pool->give(std::move(payload));
+      context_.pool->give(std::move(payload));
       if (chunk.failed && chunk.failed->first == header.round)
         return refuse(header, data::Code::kMismatch, chunk.failed->second);
       if (const Refused* refused = find_refused(chunk, header))
@@ -53,7 +53,7 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
     case Admission::kFenced:
     case Admission::kMissed:
     case Admission::kAhead:
-      bench_.pool->give(std::move(payload));
+      context_.pool->give(std::move(payload));
       return admission_failed(header, admission, chunk.rounds);
   }
 }
@@ -64,7 +64,7 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
 bool Shard::is_gone(const Chunk& chunk, Round round) const {
   const bool is_last = round.next() == chunk.rounds.open();
   const bool is_state =
-      chunk.value.is_auxiliary() || (bench_.optimizer && chunk.value.is_parameter());
+      chunk.value.is_auxiliary() || (context_.optimizer && chunk.value.is_parameter());
   return !is_last && !is_state;
 }
 
@@ -72,7 +72,7 @@ Payload Shard::take(const data::Header& header) {
   const bool contributes = header.type == data::Type::kPush || header.type == data::Type::kPushPull;
   const bool is_plain = contributes && data::codec_of(header) == data::Codec::kNone;
   Chunk* chunk = is_plain ? find(header) : nullptr;
-  return chunk ? chunk->value.take(header.payload) : bench_.pool->take(header.payload);
+  return chunk ? chunk->value.take(header.payload) : context_.pool->take(header.payload);
 }
 
 void Shard::open(Chunk& chunk) {
@@ -135,7 +135,7 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
     std::erase_if(chunk.refused, [&](const Refused& r) { return r.worker == header.worker; });
     if (auto bad = chunk.value.nonfinite_in(header, payload, shared); !bad.empty()) {
       chunk.refused.push_back({header.worker, header.round, std::move(bad)});
-      bench_.pool->give(std::move(payload));
+      context_.pool->give(std::move(payload));
     } else {
       is_there = chunk.value.apply_async(header, std::move(payload), shared);
     }
@@ -143,7 +143,7 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
       chunk.refused.push_back(
           {header.worker, header.round, std::move(failure), data::Code::kMismatch});
   } else {
-    bench_.pool->give(std::move(payload));
+    context_.pool->give(std::move(payload));
   }
   if (has_lost_device()) return;
   if (admission == Admission::kAhead)

@@ -10,7 +10,7 @@
 namespace dt::kv {
 
 StoreResult<std::vector<ArrayCalls::Call>> ArrayCalls::begin(
-    const std::vector<const KeyBook::Key*>& keys, const std::vector<Array>* values,
+    const std::vector<const KeyTable::Key*>& keys, const std::vector<Array>* values,
     const std::vector<Array>* out) {
   std::vector<Call> calls;
   std::vector<MemorySharing::OnDevice> on_device;
@@ -25,7 +25,7 @@ StoreResult<std::vector<ArrayCalls::Call>> ArrayCalls::begin(
       const Array& array = (*arrays)[i];
       if (!array.is_on_device()) continue;
       on_device.push_back(
-          {keys[i], array.replicas ? std::nullopt : std::optional(array.place.device)});
+          {keys[i], array.group ? std::nullopt : std::optional(array.place.device)});
     }
   }
   if (auto done = memory_.reach(on_device); !done) return tl::unexpected(done.error());
@@ -47,8 +47,8 @@ StoreResult<std::vector<ArrayCalls::Call>> ArrayCalls::begin(
   const auto begin_all = [&](const Array& array, std::shared_ptr<DeviceCall>& call,
                              DeviceCalls& all) -> Status {
     if (!array.is_ordered()) return {};
-    if (!array.replicas) return begin_one(array, call);
-    for (const auto& one : *array.replicas)
+    if (!array.group) return begin_one(array, call);
+    for (const auto& one : *array.group)
       if (auto done = begin_one(one, all.emplace_back()); !done) return done;
     return {};
   };
@@ -65,8 +65,7 @@ void ArrayCalls::attach(Request& request, const Call& call, const Array* value, 
   if (!call.in && !call.out && call.ins.empty() && call.outs.empty()) return;
   const DevicePlace& place = request.chunk->on_device;
   const auto is_elsewhere = [&place](const Array* array) {
-    return array && array->is_on_device() &&
-           (array->replicas || array->place.device != place.device);
+    return array && array->is_on_device() && (array->group || array->place.device != place.device);
   };
   const bool is_there = place.at && !is_elsewhere(value) && !is_elsewhere(out);
   auto ends = std::make_shared<DeviceEnds>();
@@ -75,11 +74,11 @@ void ArrayCalls::attach(Request& request, const Call& call, const Array* value, 
   ends->place = is_there ? place.at : request.chunk->pinned;
   const auto ends_of = [&request](const DeviceCalls& calls, const Array& array) {
     const std::size_t offset = request.chunk->place.first * data::element_bytes(array.dtype);
-    std::vector<ReplicaEnd> all;
+    std::vector<GroupEnd> all;
     for (std::size_t rank = 0; rank < calls.size() && request.into_bytes > 0; ++rank) {
       const auto& begun = calls[rank];
       all.push_back({begun->device,
-                     static_cast<std::byte*>((*array.replicas)[rank].data) + offset,
+                     static_cast<std::byte*>((*array.group)[rank].data) + offset,
                      {begun, &begun->begin},
                      DeviceCopies::stream_out(*begun)});
     }

@@ -28,12 +28,12 @@ class ArrayCalls {
   struct Call {
     std::shared_ptr<DeviceCall> in;
     std::shared_ptr<DeviceCall> out;
-    DeviceCalls ins;  ///< Instead of `in` and `out`: one call per replica.
+    DeviceCalls ins;  ///< Instead of `in` and `out`: one call per device.
     DeviceCalls outs;
   };
   /// One Call for each key, whose arrays are `values`, `out` or both; empty: all arrays are in
   /// ordinary host memory. May wait for the servers' answers.
-  StoreResult<std::vector<Call>> begin(const std::vector<const KeyBook::Key*>& keys,
+  StoreResult<std::vector<Call>> begin(const std::vector<const KeyTable::Key*>& keys,
                                        const std::vector<Array>* values,
                                        const std::vector<Array>* out);
   /// Arrays on devices are copied to and from the chunk's place: its place on their device, if all

@@ -51,7 +51,7 @@ struct ChunkState {
     [[nodiscard]] std::deque<Request> take_waiting();
     /// Sets the round that is open at the server: before an epoch, and when the chunk was created.
     /// The round never decreases: an answer may be older than this worker's last request.
-    void adopt(Round open) { next_ = std::max(next_, open); }
+    void advance_to(Round open) { next_ = std::max(next_, open); }
 
    private:
     Request begin(Request request);

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "io/log.h"
-#include "kvstore/link/agent_link.h"
+#include "kvstore/link/agent_socket.h"
 #include "kvstore/link/descriptors.h"
 #include "kvstore/link/environment.h"
 #include "kvstore/link/event_loop.h"
@@ -51,26 +51,26 @@ Request with_text(data::Type type, std::string text) {
 
 class Client final : public Store, private JobListener, private ServerLink::Owner {
  public:
-  Client(ClientOptions options, std::unique_ptr<JobLink> job)
+  Client(ClientOptions options, std::unique_ptr<JobControl> job)
       : options_(std::move(options)),
         loop_(options_.busy_poll),
         job_(std::move(job)),
         member_({options_.worker, options_.rank, options_.num_workers, options_.newcomer}),
         links_({options_.worker, options_.secret, options_.lost_limit}, *this, loop_),
-        dispatch_(options_.worker, links_, loop_, options_.replicas,
-                  [this] { change_.on_ended(); }),
+        dispatch_(options_.worker, links_, loop_, options_.device_group,
+                  [this] { failover_.on_ended(); }),
         memory_({options_.worker, options_.transport, options_.share_from, options_.may_share,
                  options_.start_limit, options_.lost_limit},
                 links_),
         keys_(options_.chunk_bytes),
-        setup_(
+        key_init_(
             {options_.worker, options_.start_limit}, keys_, links_, dispatch_, memory_, member_,
             [this](const StoreError& error) { loop_.post([this, error] { break_store(error); }); },
             [this] { return await_servers(deadline_after(options_.start_limit)); }),
-        change_({options_.chunk_bytes, options_.worker, options_.let_go_limit,
-                 options_.end_process ? options_.end_process : end_process},
-                links_, dispatch_, keys_, memory_, setup_, loop_,
-                [this] { return await_servers(std::nullopt); }) {}
+        failover_({options_.chunk_bytes, options_.worker, options_.let_go_limit,
+                   options_.end_process ? options_.end_process : end_process},
+                  links_, dispatch_, keys_, memory_, key_init_, loop_,
+                  [this] { return await_servers(std::nullopt); }) {}
 
   ~Client() override;
 
@@ -81,7 +81,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   WorkerId worker() const override { return options_.worker; }
   bool is_newcomer() const override { return options_.newcomer; }
   bool is_lead() const override { return member_.is_lead(); }
-  bool takes_replicas() const override { return options_.chunk_bytes % ReplicaGroup::kItem == 0; }
+  bool takes_groups() const override { return options_.chunk_bytes % DeviceGroup::kItem == 0; }
 
   Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
               std::uint8_t flags) override;
@@ -94,7 +94,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     PushOptions options;
     options.priority = how.priority;
     options.is_awaited = how.is_awaited;
-    return renewing([&] { return submit(data::Type::kPull, keys, nullptr, &out, options); });
+    return with_failover([&] { return submit(data::Type::kPull, keys, nullptr, &out, options); });
   }
   StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
                                const std::vector<Array>& values, const std::vector<Array>& out,
@@ -138,7 +138,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     links_.note_trouble(link, trouble);
   }
   void on_lost(ServerLink& link, const std::string& why) override;
-  void on_ended(ServerLink& /*link*/) override { change_.on_ended(); }
+  void on_ended(ServerLink& /*link*/) override { failover_.on_ended(); }
   Generation generation() const override { return member_.generation(); }
   void on_encoded(const ChunkState& chunk, GradientEncoder& encoder,
                   const Compression& how) override {
@@ -152,10 +152,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   // The caller's thread.
   void close_device_places();
   Status may_contribute() const;
-  StoreResult<std::vector<const KeyBook::Key*>> find(data::Type type,
-                                                     const std::vector<std::string>& names,
-                                                     const std::vector<Array>* values,
-                                                     const std::vector<Array>* out) const;
+  StoreResult<std::vector<const KeyTable::Key*>> find(data::Type type,
+                                                      const std::vector<std::string>& names,
+                                                      const std::vector<Array>* values,
+                                                      const std::vector<Array>* out) const;
   StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& names,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
@@ -166,11 +166,11 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Status await_servers(Deadline deadline);
   /// A newcomer is in no epoch from which it could roll back: its calls go to the present servers.
   template <class Call>
-  auto renewing(Call call) -> decltype(call()) {
+  auto with_failover(Call call) -> decltype(call()) {
     for (;;) {
       auto done = call();
       if (done || done.error().code != Code::kRollback || member_.is_member()) return done;
-      if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
+      if (auto renewed = failover_.reconnect(); !renewed) return tl::unexpected(renewed.error());
     }
   }
   Status send_optimizer(const std::string& spec);
@@ -183,7 +183,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
 
   ClientOptions options_;
   EventLoop loop_;
-  std::unique_ptr<JobLink> job_;  ///< The loop's.
+  std::unique_ptr<JobControl> job_;  ///< The loop's.
   io::FdLog stderr_{2};
   ThresholdWarnings warnings_{stderr_};  ///< The loop's.
   MemberState member_;
@@ -194,9 +194,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   KnownDevices devices_;
   MemorySharing memory_;
   ArrayCalls array_calls_{devices_, dispatch_, memory_};
-  KeyBook keys_;
-  KeySetup setup_;
-  ServerChange change_;
+  KeyTable keys_;
+  KeyInit key_init_;
+  Failover failover_;
   Compression compression_;
   Round barrier_{1};
   Finished finished_ = Finished::kNothing;
@@ -213,7 +213,7 @@ Status Client::open() {
   loop_.spawn(beat());
   loop_.start();
   auto connected = await_servers(SteadyClock::now() + options_.start_limit);
-  if (!connected && connected.error().code == Code::kRollback) return change_.renew();
+  if (!connected && connected.error().code == Code::kRollback) return failover_.reconnect();
   return connected;
 }
 
@@ -299,7 +299,7 @@ void Client::on_lost(ServerLink& link, const std::string& why) {
 // ---------------------------------------------------------------- the supervisor's messages
 
 void Client::on_servers(Servers servers) {
-  loop_.post([this, servers = std::move(servers)] { change_.on_servers(servers); });
+  loop_.post([this, servers = std::move(servers)] { failover_.on_servers(servers); });
 }
 
 void Client::on_release(Release release) {
@@ -336,14 +336,14 @@ Status Client::may_contribute() const {
 }
 
 /// The keys of these names, if the call may be made on them with these arrays.
-StoreResult<std::vector<const KeyBook::Key*>> Client::find(data::Type type,
-                                                           const std::vector<std::string>& names,
-                                                           const std::vector<Array>* values,
-                                                           const std::vector<Array>* out) const {
-  std::vector<const KeyBook::Key*> found;
+StoreResult<std::vector<const KeyTable::Key*>> Client::find(data::Type type,
+                                                            const std::vector<std::string>& names,
+                                                            const std::vector<Array>* values,
+                                                            const std::vector<Array>* out) const {
+  std::vector<const KeyTable::Key*> found;
   found.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const KeyBook::Key* key = keys_.find(names[i]);
+    const KeyTable::Key* key = keys_.find(names[i]);
     if (!key)
       return store_error(Code::kInvalid, fmt::format("worker {}: key '{}' was not initialised",
                                                      options_.worker, names[i]));
@@ -400,11 +400,11 @@ Status Client::init(const std::vector<std::string>& keys, const std::vector<Arra
                     std::uint8_t flags) {
   HostArrays on_host(values);
   if (auto made = on_host.make(devices_, true); !made) return made;
-  return renewing([&] { return setup_.init(keys, on_host.get(), flags); });
+  return with_failover([&] { return key_init_.init(keys, on_host.get(), flags); });
 }
 
 Status Client::set_optimizer(const std::string& spec) {
-  return renewing([&] { return send_optimizer(spec); });
+  return with_failover([&] { return send_optimizer(spec); });
 }
 
 Status Client::send_optimizer(const std::string& spec) {
@@ -456,7 +456,7 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
     const bool again = !view && view.error().code == Code::kRollback;
     if (view && is_replaced) view->rolled_back = true;
     if (!again) return view;
-    if (auto renewed = change_.renew(); !renewed) return tl::unexpected(renewed.error());
+    if (auto renewed = failover_.reconnect(); !renewed) return tl::unexpected(renewed.error());
     finished_ = Finished::kEpoch;  // nothing was pushed to these servers
     epoch = links_.began_with();
   }
@@ -493,28 +493,28 @@ Status Client::sync_rounds() {
   request.header.type = data::Type::kSync;
   auto answers = links_.ask_all(request, Duration::zero());
   if (!answers) return tl::unexpected(answers.error());
-  struct Adopted {
+  struct OpenRounds {
     ServerLink* link;
     std::uint64_t phase;
     std::vector<std::pair<ChunkState*, Round>> rounds;
   };
-  std::vector<Adopted> all;
+  std::vector<OpenRounds> all;
   for (const auto& answer : *answers) {
     const auto state = wire::parse<data::SyncState>(answer->outcome.text);
     if (!state) return store_error(state.error());
     if (answer->link == &links_.first()) barrier_ = state->barrier;
-    Adopted& adopted = all.emplace_back(Adopted{answer->link, state->phase, {}});
+    OpenRounds& state_of_loop = all.emplace_back(OpenRounds{answer->link, state->phase, {}});
     for (const auto& round : state->chunks) {
       ChunkState* chunk = keys_.chunk(round.key, round.chunk);
       // The round of an asynchronous key is the worker's own count of pushes, which goes on.
       if (chunk && !is_async(options_.async, keys_.at(round.key).spec))
-        adopted.rounds.emplace_back(chunk, round.open);
+        state_of_loop.rounds.emplace_back(chunk, round.open);
     }
   }
   auto take = [all = std::move(all)] {
-    for (const auto& adopted : all) {
-      adopted.link->phase = adopted.phase;
-      for (const auto& [chunk, open] : adopted.rounds) chunk->turns.adopt(open);
+    for (const auto& state_of_loop : all) {
+      state_of_loop.link->phase = state_of_loop.phase;
+      for (const auto& [chunk, open] : state_of_loop.rounds) chunk->turns.advance_to(open);
     }
   };
   loop_.post(std::move(take));
@@ -535,7 +535,7 @@ Status Client::progress(Epoch epoch, std::uint64_t step) {
 }  // namespace
 
 StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
-                                                std::unique_ptr<JobLink> job) {
+                                                std::unique_ptr<JobControl> job) {
   auto client = std::make_unique<Client>(std::move(options), std::move(job));
   auto opened = client->open();
   if (!opened) return tl::unexpected(opened.error());
@@ -562,7 +562,7 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   options.start_limit = env->start_timeout;
   options.transport = env->transport;
   options.busy_poll = env->busy_poll();
-  return open_client(std::move(options), make_agent_link(std::move(env->agent)));
+  return open_client(std::move(options), make_job_control(std::move(env->agent)));
 }
 
 }  // namespace dt::kv

@@ -23,7 +23,7 @@
 
 namespace dt::kv {
 
-class JobLink;
+class JobControl;
 
 struct ClientOptions {
   std::string type = "dist_sync";
@@ -51,14 +51,14 @@ struct ClientOptions {
   Duration let_go_limit = std::chrono::seconds(30);
   /// Ends this process; none: writes the reason to stderr and exits with 1 at once.
   std::function<void(const std::string& why)> end_process;
-  cuda::LocalGroup::Options replicas{};  ///< For sums over several GPUs of this process.
-  Duration busy_poll{};                  ///< How long a waiting caller polls before it sleeps.
+  cuda::LocalGroup::Options device_group{};  ///< For sums over several GPUs of this process.
+  Duration busy_poll{};                      ///< How long a waiting caller polls before it sleeps.
   Duration report_every = std::chrono::seconds(10);  ///< Between reports of waits, on stderr.
 };
 
 /// Sends OpenedKvStore, waits for the servers, connects to all of their loops.
 [[nodiscard]] StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
-                                                              std::unique_ptr<JobLink> job);
+                                                              std::unique_ptr<JobControl> job);
 
 /// The same from the environment that the supervisor and the agent gave this process.
 [[nodiscard]] StoreResult<std::unique_ptr<Store>> open_client_from_environment(

@@ -15,12 +15,12 @@ using SteadyClock = std::chrono::steady_clock;
 }  // namespace
 
 Dispatch::Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop,
-                   cuda::LocalGroup::Options replicas, std::function<void()> on_copied)
+                   cuda::LocalGroup::Options group, std::function<void()> on_copied)
     : links_(links),
       loop_(loop),
       on_copied_(std::move(on_copied)),
       copies_(worker, loop.context(), *this),
-      replicas_(loop.context(), *this, std::move(replicas)) {}
+      group_copies_(loop.context(), *this, std::move(group)) {}
 
 // ---------------------------------------------------------------- the caller
 
@@ -51,7 +51,7 @@ Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
   if (!is_over() && !loop_.run_until(is_over, deadline_after(limit))) return not_done(timeout_s);
   if (operations_.is_done(handle)) return wait(handle, timeout_s);
   loop_.nudge();
-  return copies_.hold_back(operations_.calls(handle));
+  return copies_.make_wait(operations_.calls(handle));
 }
 
 Status Dispatch::not_done(double timeout_s) const {
@@ -97,7 +97,7 @@ void Dispatch::start(Handle handle, std::vector<Request> requests) {
 void Dispatch::send(std::optional<Request> request) {
   if (!request) return;
   const DeviceEnds* ends = request->device.get();
-  if (ends && !ends->all_from.empty()) return replicas_.bring_in(std::move(*request));
+  if (ends && !ends->all_from.empty()) return group_copies_.bring_in(std::move(*request));
   if (ends && (ends->in || (ends->out && !ends->into)))
     return copies_.bring_in(std::move(*request));
   ServerLink& owner = *request->chunk->owner;
@@ -105,9 +105,9 @@ void Dispatch::send(std::optional<Request> request) {
 }
 
 void Dispatch::on_answer(Request request, Outcome outcome) {
-  if (request.question) {
-    request.question->outcome = std::move(outcome);
-    request.question->is_answered = true;
+  if (request.query) {
+    request.query->outcome = std::move(outcome);
+    request.query->is_answered = true;
     return;
   }
   if (outcome.header.type == data::Type::kNeedValues && request.from) {
@@ -119,11 +119,11 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
   if (outcome.header.type == data::Type::kNeedValues)
     outcome.error = StoreError{Code::kInternal, "its values are not in the servers' checkpoint"};
   if (request.header.type == data::Type::kInit && !outcome.error)
-    request.chunk->turns.adopt(outcome.header.round);
+    request.chunk->turns.advance_to(outcome.header.round);
   const DeviceEnds* ends = request.device.get();
   const bool goes_out = outcome.header.type == data::Type::kValue && ends;
   if (goes_out && !ends->all_into.empty())
-    return replicas_.bring_out(std::move(request), std::move(outcome));
+    return group_copies_.bring_out(std::move(request), std::move(outcome));
   if (goes_out && ends->into) return copies_.bring_out(std::move(request), std::move(outcome));
   finish(request, outcome, outcome.error, false);
 }

@@ -17,10 +17,10 @@
 
 namespace dt::kv {
 
-class Dispatch final : private ReplicaCopies::Owner {
+class Dispatch final : private GroupCopies::Owner {
  public:
   /// `on_copied` is called on the loop when copies to or from devices have ended.
-  Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop, cuda::LocalGroup::Options replicas,
+  Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop, cuda::LocalGroup::Options group,
            std::function<void()> on_copied);
 
   // ---- the caller
@@ -45,7 +45,7 @@ class Dispatch final : private ReplicaCopies::Owner {
   void give_up(const std::vector<Request>& unanswered, const StoreError& error);
   /// Requests are being copied to or from arrays on devices. They end by themselves, with the
   /// links' error if there is one.
-  [[nodiscard]] bool is_copying() const { return !copies_.is_idle() || !replicas_.is_idle(); }
+  [[nodiscard]] bool is_copying() const { return !copies_.is_idle() || !group_copies_.is_idle(); }
 
  private:
   void on_in(Request request, std::optional<StoreError> error) override;
@@ -65,7 +65,7 @@ class Dispatch final : private ReplicaCopies::Owner {
   Operations operations_;
   std::function<void()> on_copied_;
   DeviceCopies copies_;
-  ReplicaCopies replicas_;
+  GroupCopies group_copies_;
 };
 
 }  // namespace dt::kv

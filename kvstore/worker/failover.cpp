@@ -19,7 +19,7 @@ io::awaitable<void> call_after(Duration limit, std::function<void()> work) {
 
 }  // namespace
 
-void ServerChange::on_servers(const Servers& servers) {
+void Failover::on_servers(const Servers& servers) {
   if (!links_.learn(servers)) return;
   error_ = {Code::kRollback,
             fmt::format("a server was lost, and the job goes back to the checkpoint "
@@ -33,7 +33,7 @@ void ServerChange::on_servers(const Servers& servers) {
   loop_.spawn(call_after(options_.let_go_limit, std::move(work)));
 }
 
-void ServerChange::end_if_held(unsigned change) {
+void Failover::end_if_held(unsigned change) {
   if (!is_leaving_ || change != changes_) return;
   const std::string whose = links_.held_by();
   options_.end_process(fmt::format(
@@ -45,14 +45,14 @@ void ServerChange::end_if_held(unsigned change) {
       seconds(options_.let_go_limit)));
 }
 
-void ServerChange::on_ended() {
+void Failover::on_ended() {
   if (!is_leaving_ || !links_.have_ended() || dispatch_.is_copying()) return;
   is_leaving_ = false;
   const auto unanswered = std::exchange(unanswered_, {});
   dispatch_.give_up(unanswered, error_);
 }
 
-Status ServerChange::renew() {
+Status Failover::reconnect() {
   for (;;) {
     auto done = begin_anew();
     const bool is_replaced = !done && done.error().code == Code::kRollback;
@@ -60,17 +60,17 @@ Status ServerChange::renew() {
   }
 }
 
-Status ServerChange::begin_anew() {
+Status Failover::begin_anew() {
   const auto has_left = [this] { return !is_leaving_; };
   (void)loop_.run_until(has_left, std::nullopt);
   bool has_begun = false;
   loop_.post([this, &has_begun] {
-    links_.connect_anew();
+    links_.connect_again();
     has_begun = true;
   });
   (void)loop_.run_until([&has_begun] { return has_begun; }, std::nullopt);
   // The caller's earlier posts have run: nothing refers to the old chunks any more.
-  keys_ = KeyBook(options_.chunk_bytes);
+  keys_ = KeyTable(options_.chunk_bytes);
   memory_.forget_servers();
   auto done = connected_();
   if (done) done = memory_.share_again();

@@ -4,7 +4,7 @@
 ///
 ///     connected --a newer list--> leaving --the old connections have ended--> left
 ///         ^                          all calls: DTKV_ROLLBACK                   |
-///         `------------- renew(): connect, keys, memory, chunks ----------------'
+///         `------------- reconnect(): connect, keys, memory, chunks ----------------'
 ///
 /// A list that comes at any point takes the place of the one before it.
 #pragma once
@@ -20,7 +20,7 @@ namespace dt::kv {
 
 class EventLoop;
 
-class ServerChange {
+class Failover {
  public:
   /// Waits, on the caller's thread, until the servers are connected; else an error with the reason.
   using Connected = std::function<Status()>;
@@ -35,8 +35,8 @@ class ServerChange {
     std::function<void(const std::string& why)> end_process;
   };
 
-  ServerChange(Options options, ServerLinks& links, Dispatch& dispatch, KeyBook& keys,
-               MemorySharing& memory, KeySetup& setup, EventLoop& loop, Connected connected)
+  Failover(Options options, ServerLinks& links, Dispatch& dispatch, KeyTable& keys,
+           MemorySharing& memory, KeyInit& setup, EventLoop& loop, Connected connected)
       : options_(std::move(options)),
         links_(links),
         dispatch_(dispatch),
@@ -55,7 +55,7 @@ class ServerChange {
   // ---- the caller
   /// After DTKV_ROLLBACK: connects to the newest servers. Compression residuals are dropped; the
   /// keys are those that the servers know.
-  Status renew();
+  Status reconnect();
 
  private:
   Status begin_anew();
@@ -64,9 +64,9 @@ class ServerChange {
   Options options_;
   ServerLinks& links_;
   Dispatch& dispatch_;
-  KeyBook& keys_;
+  KeyTable& keys_;
   MemorySharing& memory_;
-  KeySetup& setup_;
+  KeyInit& setup_;
   EventLoop& loop_;
   Connected connected_;
 

@@ -27,8 +27,8 @@ Request creation(const data::KeySpec& key, ChunkState& chunk) {
 
 }  // namespace
 
-Status KeySetup::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                      std::uint8_t flags) {
+Status KeyInit::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                     std::uint8_t flags) {
   data::RegisterKeys wanted;
   wanted.known = keys_.size();
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -43,7 +43,7 @@ Status KeySetup::init(const std::vector<std::string>& keys, const std::vector<Ar
   const bool is_lead = member_.is_lead();
   std::vector<Request> requests;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const KeyBook::Key* key = keys_.find(keys[i]);
+    const KeyTable::Key* key = keys_.find(keys[i]);
     if (!key) return store_error(Code::kInternal, "the server's key table lacks a key");
     const std::size_t width = data::element_bytes(key->spec.dtype);
     for (const auto& chunk : key->chunks) {
@@ -56,7 +56,7 @@ Status KeySetup::init(const std::vector<std::string>& keys, const std::vector<Ar
   return create(std::move(requests));
 }
 
-Status KeySetup::learn_all() {
+Status KeyInit::learn_all() {
   data::RegisterKeys wanted;
   wanted.known = keys_.size();
   if (auto done = register_keys(wanted); !done) return done;
@@ -67,7 +67,7 @@ Status KeySetup::learn_all() {
   return create(std::move(requests));
 }
 
-Status KeySetup::register_keys(const data::RegisterKeys& wanted) {
+Status KeyInit::register_keys(const data::RegisterKeys& wanted) {
   Request request;
   request.keep = std::make_shared<const std::string>(wire::body_of(wanted));
   request.from = request.keep->data();
@@ -93,7 +93,7 @@ Status KeySetup::register_keys(const data::RegisterKeys& wanted) {
   return {};
 }
 
-Status KeySetup::reach_owners(std::span<const KeyBook::Key> keys) {
+Status KeyInit::reach_owners(std::span<const KeyTable::Key> keys) {
   std::vector<ServerLink*> owners;
   for (const auto& key : keys)
     for (const auto& chunk : key.chunks) owners.push_back(chunk->owner);
@@ -103,7 +103,7 @@ Status KeySetup::reach_owners(std::span<const KeyBook::Key> keys) {
   return memory_.share_with(owners);
 }
 
-Status KeySetup::create(std::vector<Request> requests) {
+Status KeyInit::create(std::vector<Request> requests) {
   auto handle = dispatch_.hand_over(std::move(requests));
   if (!handle) return tl::unexpected(handle.error());
   auto done = dispatch_.wait(*handle, seconds(options_.start_limit));

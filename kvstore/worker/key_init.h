@@ -20,7 +20,7 @@ namespace dt::kv {
 class Dispatch;
 class ServerLinks;
 
-class KeySetup {
+class KeyInit {
  public:
   struct Options {
     WorkerId worker;
@@ -32,9 +32,9 @@ class KeySetup {
   /// reason.
   using Connected = std::function<Status()>;
 
-  KeySetup(Options options, KeyBook& keys, ServerLinks& links, Dispatch& dispatch,
-           MemorySharing& memory, const MemberState& member, BreakStore break_store,
-           Connected connected)
+  KeyInit(Options options, KeyTable& keys, ServerLinks& links, Dispatch& dispatch,
+          MemorySharing& memory, const MemberState& member, BreakStore break_store,
+          Connected connected)
       : options_(options),
         keys_(keys),
         links_(links),
@@ -54,11 +54,11 @@ class KeySetup {
   /// Afterwards the keys are complete, except that their chunks may not exist on the servers yet.
   Status register_keys(const data::RegisterKeys& wanted);
   /// Connects to the loops that own chunks of these keys.
-  Status reach_owners(std::span<const KeyBook::Key> keys);
+  Status reach_owners(std::span<const KeyTable::Key> keys);
   Status create(std::vector<Request> requests);
 
   Options options_;
-  KeyBook& keys_;
+  KeyTable& keys_;
   ServerLinks& links_;
   Dispatch& dispatch_;
   MemorySharing& memory_;

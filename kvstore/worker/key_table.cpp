@@ -10,8 +10,8 @@ constexpr std::uint64_t kMostElements = std::uint64_t{1} << 40;
 
 }  // namespace
 
-Result<std::span<const KeyBook::Key>> KeyBook::learn(const data::KeyTable& table,
-                                                     const Owners& owners) {
+Result<std::span<const KeyTable::Key>> KeyTable::learn(const data::KeyTable& table,
+                                                       const Owners& owners) {
   if (!layout_) {
     std::vector<std::uint32_t> loops;
     for (const auto& server : owners) loops.push_back(static_cast<std::uint32_t>(server.size()));
@@ -47,12 +47,12 @@ Result<std::span<const KeyBook::Key>> KeyBook::learn(const data::KeyTable& table
   return std::span<const Key>(keys_).subspan(settled_);
 }
 
-const KeyBook::Key* KeyBook::find(const std::string& name) const {
+const KeyTable::Key* KeyTable::find(const std::string& name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &keys_[found->second];
 }
 
-ChunkState* KeyBook::chunk(KeyId key, std::uint32_t index) const {
+ChunkState* KeyTable::chunk(KeyId key, std::uint32_t index) const {
   const bool is_known = key.value < keys_.size() && index < keys_[key.value].chunks.size();
   return is_known ? keys_[key.value].chunks[index].get() : nullptr;
 }

@@ -18,7 +18,7 @@
 
 namespace dt::kv {
 
-class KeyBook {
+class KeyTable {
  public:
   struct Key {
     data::KeySpec spec;
@@ -27,7 +27,7 @@ class KeyBook {
   /// [server][loop]: the links to the chunks' owners.
   using Owners = std::vector<std::vector<ServerLink*>>;
 
-  explicit KeyBook(std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
+  explicit KeyTable(std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
   /// Adds the table's new keys. Returns all keys added since settled(). `owners` must be the same
   /// at each call.

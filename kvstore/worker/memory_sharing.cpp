@@ -120,8 +120,8 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
   return agreed;
 }
 
-StoreResult<Questions> MemorySharing::tell(const std::vector<ServerLink*>& asked,
-                                           const data::ShareMemory& what) {
+StoreResult<Queries> MemorySharing::tell(const std::vector<ServerLink*>& asked,
+                                         const data::ShareMemory& what) {
   Request request;
   request.header.type = data::Type::kShare;
   request.header.chunk = what.number;
@@ -134,7 +134,7 @@ StoreResult<Questions> MemorySharing::tell(const std::vector<ServerLink*>& asked
   return answers;
 }
 
-Status MemorySharing::stage(std::span<const KeyBook::Key> keys) {
+Status MemorySharing::stage(std::span<const KeyTable::Key> keys) {
   const bool shares = options_.transport != Transport::kTcp && (!sharers_ || !sharers_->empty());
   if (!shares) return {};
   std::size_t total = 0;

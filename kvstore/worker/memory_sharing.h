@@ -54,10 +54,10 @@ class MemorySharing {
   Status share_with(const std::vector<ServerLink*>& links);
   /// Allocates staging places for the large chunks of new keys whose servers share memory with this
   /// worker. The kernel assigns pages when they are first used.
-  Status stage(std::span<const KeyBook::Key> keys);
+  Status stage(std::span<const KeyTable::Key> keys);
   /// An array of a key that is on a device.
   struct OnDevice {
-    const KeyBook::Key* key = nullptr;
+    const KeyTable::Key* key = nullptr;
     std::optional<int> device;  ///< None: several of them.
   };
   /// Gives each chunk of these arrays a place that the array's device can access: on the device
@@ -79,7 +79,7 @@ class MemorySharing {
   /// Returns the links whose servers map the memory from now on.
   StoreResult<std::vector<ServerLink*>> share(ClientMemory& memory,
                                               const std::vector<ServerLink*>& asked);
-  StoreResult<Questions> tell(const std::vector<ServerLink*>& asked, const data::ShareMemory& what);
+  StoreResult<Queries> tell(const std::vector<ServerLink*>& asked, const data::ShareMemory& what);
   [[nodiscard]] bool wants_place(const OnDevice& array, const ChunkState& chunk) const;
   Status place_on(int device, const std::vector<ChunkState*>& chunks);
   Status open_at_servers(int device, DevicePlaces::Memory& memory);

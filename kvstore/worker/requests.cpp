@@ -58,7 +58,7 @@ std::vector<Request> make_requests(const KeyedCall& call, const MemorySharing& m
   std::vector<Request> requests;
   requests.reserve(call.keys.size());
   for (std::size_t k = 0; k < call.keys.size(); ++k) {
-    const KeyBook::Key& key = *call.keys[k];
+    const KeyTable::Key& key = *call.keys[k];
     const std::size_t bytes = key.spec.count * data::element_bytes(key.spec.dtype);
     const ClientMemory* from =
         call.values ? memory.holding((*call.values)[k].data, bytes) : nullptr;

@@ -21,7 +21,7 @@ namespace dt::kv {
 
 struct KeyedCall {
   data::Type type{};
-  const std::vector<const KeyBook::Key*>& keys;
+  const std::vector<const KeyTable::Key*>& keys;
   const std::vector<Array>* values;                 ///< One per key; null: none are sent.
   const std::vector<Array>* out;                    ///< The same; null: none are fetched.
   const std::vector<ArrayCalls::Call>& on_devices;  ///< One per key, or empty.

@@ -45,15 +45,15 @@ std::string present_folder() {
   return fs::current_path(ec).string();
 }
 
-Surroundings surroundings() {
-  Surroundings around;
-  around.cwd = present_folder();
-  around.variable = [](const std::string& name) -> std::optional<std::string> {
+Environment environment() {
+  Environment env;
+  env.cwd = present_folder();
+  env.variable = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
     return value ? std::optional<std::string>(value) : std::nullopt;
   };
-  around.version = version_text("dtlaunch");
-  return around;
+  env.version = version_text("dtlaunch");
+  return env;
 }
 
 /// The hosts file's text; empty without a file.
@@ -227,7 +227,7 @@ int resume(const Options& options) {
         job->spec.job);
     return kExitOk;
   }
-  if (auto found = find_env_values(*job, options.env_file, surroundings().variable); !found)
+  if (auto found = find_env_values(*job, options.env_file, environment().variable); !found)
     return refuse(found.error());
   if (job->has_ended && job->is_running) wait_for_end(*job, kLastWord);
   if (job->is_running && !job->has_ended) {
@@ -267,19 +267,19 @@ int run(const std::vector<std::string>& words) {
     fmt::print(stderr, "{}", help());
     return kExitUsage;
   }
-  auto options = parse_options(words, surroundings());
+  auto options = parse_options(words, environment());
   if (!options) return refuse(options.error());
   if (options->answer) {
     fmt::print("{}", *options->answer);
     return kExitOk;
   }
-  if (options->wish == Wish::kResume) return resume(*options);
+  if (options->action == Action::kResume) return resume(*options);
   const auto hosts = read_hosts(options->hostfile);
   if (!hosts) return refuse(hosts.error());
   auto spec = plan(*options, *hosts);
   if (!spec) return refuse(spec.error());
   if (auto folder = check_folder(*spec); !folder) return refuse(folder.error());
-  if (options->wish == Wish::kDryRun) {
+  if (options->action == Action::kDryRun) {
     print_plan(*spec);
     return kExitOk;
   }

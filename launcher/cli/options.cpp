@@ -192,7 +192,7 @@ bool is_variable_name(std::string_view name) {
 
 std::vector<std::pair<std::string, std::string>> variables(Mistake& mistake, const char* option,
                                                            const io::Words& words,
-                                                           const Surroundings& around) {
+                                                           const Environment& env) {
   std::vector<std::pair<std::string, std::string>> all;
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
@@ -203,7 +203,7 @@ std::vector<std::pair<std::string, std::string>> variables(Mistake& mistake, con
       mistake.refuse("--{} {}: names that begin with DT_ are dtlaunch's own", option, name);
     } else if (equals != std::string::npos) {
       all.emplace_back(name, word.substr(equals + 1));
-    } else if (auto value = around.variable(name)) {
+    } else if (auto value = env.variable(name)) {
       all.emplace_back(name, std::move(*value));
     } else {
       mistake.refuse("--{} {}: {} is not set here; write {}=VALUE", option, name, name, name);
@@ -212,10 +212,10 @@ std::vector<std::pair<std::string, std::string>> variables(Mistake& mistake, con
   return all;
 }
 
-void complete_ssh(io::SshOptions& ssh, const Surroundings& around) {
+void complete_ssh(io::SshOptions& ssh, const Environment& env) {
   // A shell leaves the ~ of --option=~/file alone; who reads the file expands it.
-  const auto from_here = [&around](std::string& file) {
-    if (!file.starts_with('/') && !file.starts_with("~/")) file = around.cwd + "/" + file;
+  const auto from_here = [&env](std::string& file) {
+    if (!file.starts_with('/') && !file.starts_with("~/")) file = env.cwd + "/" + file;
   };
   for (auto& file : ssh.identities) from_here(file);
   if (!ssh.config_file.empty() && ssh.config_file != "none") from_here(ssh.config_file);
@@ -254,7 +254,7 @@ void complete_times(Mistake& mistake, JobRules& rules, const io::Given& given) {
 }
 
 void complete_job(Mistake& mistake, Options& options, const io::Given& given,
-                  const Surroundings& around) {
+                  const Environment& env) {
   io::JobSpec& spec = options.spec;
   if (!given.has("num-workers")) mistake.refuse("-n is missing: how many workers are wanted?");
   const bool has_hosts = given.has("hostfile");
@@ -263,40 +263,39 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   if (spec.dmlc_roles && spec.elastic)
     mistake.refuse("--dmlc-roles and --{} do not go together: there is no kvstore server",
                    kElastic);
-  if (spec.job_dir.empty()) spec.job_dir = around.cwd;
-  if (!spec.job_dir.starts_with('/')) spec.job_dir = around.cwd + "/" + spec.job_dir;
+  if (spec.job_dir.empty()) spec.job_dir = env.cwd;
+  if (!spec.job_dir.starts_with('/')) spec.job_dir = env.cwd + "/" + spec.job_dir;
 }
 
-void complete_data(Mistake& mistake, Options& options, const Surroundings& around) {
+void complete_data(Mistake& mistake, Options& options, const Environment& env) {
   io::JobSpec& spec = options.spec;
-  spec.env = variables(mistake, "env", options.env, around);
-  spec.env_server = variables(mistake, "env-server", options.env_server, around);
-  spec.env_worker = variables(mistake, "env-worker", options.env_worker, around);
-  spec.cwd = spec.sync_dst_dir.empty() ? around.cwd : spec.sync_dst_dir;
+  spec.env = variables(mistake, "env", options.env, env);
+  spec.env_server = variables(mistake, "env-server", options.env_server, env);
+  spec.env_worker = variables(mistake, "env-worker", options.env_worker, env);
+  spec.cwd = spec.sync_dst_dir.empty() ? env.cwd : spec.sync_dst_dir;
   if (!spec.cwd.starts_with('/'))
     mistake.refuse("--sync-dst-dir {}: give the folder with its full path", spec.sync_dst_dir);
 }
 
 void complete_resume(Mistake& mistake, Options& options, const io::Given& given,
-                     const Surroundings& around) {
-  options.wish = Wish::kResume;
-  if (!options.resume.starts_with('/')) options.resume = around.cwd + "/" + options.resume;
+                     const Environment& env) {
+  options.action = Action::kResume;
+  if (!options.resume.starts_with('/')) options.resume = env.cwd + "/" + options.resume;
   const auto known =
       given.has("resume") + given.has("take-over") + given.has("again") + given.has("env-file");
   if (given.values.size() > static_cast<std::size_t>(known) || !given.words.empty())
     mistake.refuse("--resume takes the job as it was started: no command and no other options");
 }
 
-void complete(Mistake& mistake, Options& options, const io::Given& given,
-              const Surroundings& around) {
+void complete(Mistake& mistake, Options& options, const io::Given& given, const Environment& env) {
   for (const char* name : {"take-over", "again", "env-file"})
     if (given.has(name)) mistake.refuse("--{} belongs to --resume", name);
-  if (options.dry_run) options.wish = Wish::kDryRun;
+  if (options.dry_run) options.action = Action::kDryRun;
   options.spec.command = given.words;
-  complete_job(mistake, options, given, around);
+  complete_job(mistake, options, given, env);
   check_limits(mistake, options, given);
-  complete_data(mistake, options, around);
-  complete_ssh(options.spec.ssh, around);
+  complete_data(mistake, options, env);
+  complete_ssh(options.spec.ssh, env);
   complete_times(mistake, options.spec.rules, given);
   if (options.spec.command.empty() || options.spec.command.front().empty())
     mistake.refuse("the command to run is missing: dtlaunch -n N [options] command [arguments]");
@@ -311,19 +310,19 @@ std::string help() {
   return io::help(program(""), flags_of(options));
 }
 
-Result<Options> parse_options(const io::Words& words, const Surroundings& around) {
+Result<Options> parse_options(const io::Words& words, const Environment& env) {
   Options options;
   const io::Flags flags = flags_of(options);
-  const io::Program dtlaunch = program(around.version);
+  const io::Program dtlaunch = program(env.version);
   const auto given = io::parse(dtlaunch, flags, words);
   if (!given) return tl::unexpected(given.error());
   options.answer = io::answer(dtlaunch, flags, *given);
   if (options.answer) return options;
   Mistake mistake;
   if (given->has("resume"))
-    complete_resume(mistake, options, *given, around);
+    complete_resume(mistake, options, *given, env);
   else
-    complete(mistake, options, *given, around);
+    complete(mistake, options, *given, env);
   if (mistake.error()) return tl::unexpected(*mistake.error());
   return options;
 }

@@ -16,13 +16,13 @@
 namespace dt::launcher {
 
 /// What the user wants done.
-enum class Wish { kRun, kResume, kDryRun };
+enum class Action { kRun, kResume, kDryRun };
 
 /// What its flags set, and what parse_options() makes of it.
 struct Options {
   Options();  ///< What dtlaunch does without options.
 
-  Wish wish = Wish::kRun;
+  Action action = Action::kRun;
   std::optional<std::string> answer;  ///< What --help, --version or --manual print: that is all.
   std::uint32_t num_workers = 0;
   std::optional<std::uint32_t> num_servers;  ///< Not given: one per base host.
@@ -40,7 +40,7 @@ struct Options {
 };
 
 /// The world outside that a command line refers to.
-struct Surroundings {
+struct Environment {
   std::string cwd;  ///< Absolute.
   std::function<std::optional<std::string>(const std::string&)> variable;
   std::string version;  ///< What --version prints.
@@ -52,7 +52,7 @@ struct Surroundings {
 /// Understands the words after the program's name. Options end at the first word that is neither an
 /// option nor an option's value: from there on everything is the command, untouched. Errors are
 /// kInvalid and say what to write instead.
-[[nodiscard]] Result<Options> parse_options(const io::Words& words, const Surroundings& around);
+[[nodiscard]] Result<Options> parse_options(const io::Words& words, const Environment& env);
 
 /// The job's spec: who runs where. `hosts_text` is the content of the hosts file, unread without
 /// one.

@@ -13,7 +13,7 @@ class Changes {
  public:
   explicit Changes(io::asio::any_io_executor executor);
 
-  /// Something has changed that the status or the story shows.
+  /// Something has changed that the status or the event log shows.
   void note();
   /// Waits until the newest change is another than number `seen`, at most `limit`; its number. The
   /// first change has number 1, so that 0 never waits.

@@ -27,7 +27,7 @@ std::string_view name_of(Note::Kind kind) {
 
 }  // namespace
 
-void Story::tell(const Note& note, const Place& place) {
+void EventLog::tell(const Note& note, const Place& place) {
   const bool bad = note.kind == Note::Kind::kFailure || note.kind == Note::Kind::kRefusal;
   if (note.kind != Note::Kind::kMeasure)
     console_.line(bad ? io::Level::kWarning : io::Level::kInfo, note.text);
@@ -51,7 +51,7 @@ void Story::tell(const Note& note, const Place& place) {
   }
 }
 
-std::string Story::events_json(std::uint64_t from) const {
+std::string EventLog::events_json(std::uint64_t from) const {
   const std::uint64_t end = first_ + events_.size();
   const std::uint64_t begin = std::clamp(from, first_, end);
   std::string out = R"({"ok":true,"events":[)";

@@ -1,4 +1,4 @@
-/// The job's story: every note of the machine as a line on the console, in events.jsonl, and in
+/// The job's event log: every note of the machine as a line on the console, in events.jsonl, and in
 /// memory for `dtctl events`.
 #pragma once
 
@@ -14,10 +14,10 @@
 namespace dt::supervisor {
 
 /// One thread.
-class Story {
+class EventLog {
  public:
   /// `append_event`: a line (with newline) of events.jsonl. `console`: the supervisor's own log.
-  Story(io::Log& console, std::function<void(std::string)> append_event)
+  EventLog(io::Log& console, std::function<void(std::string)> append_event)
       : console_(console), append_event_(std::move(append_event)) {}
 
   /// The place of an event in the job's time.

@@ -60,8 +60,8 @@ void HostLinks::attach(const Host& host, bool start) {
   tasks_.spawn(reattach(host));
 }
 
-AgentLink& HostLinks::make_link(const Host& host) {
-  AgentLink::Options options;
+AgentConnection& HostLinks::make_link(const Host& host) {
+  AgentConnection::Options options;
   options.job = spec_.job;
   options.host = host;
   options.term = options_.term;
@@ -74,13 +74,13 @@ AgentLink& HostLinks::make_link(const Host& host) {
   options.orphan_timeout_ms = milliseconds(spec_.rules.orphan_timeout);
   // A silent link is broken only when liveness has decided, or waits for something else.
   options.silence_limit = std::max(options.silence_limit, spec_.rules.liveness.dead_after + 2s);
-  AgentLink::Callbacks callbacks;
+  AgentConnection::Callbacks callbacks;
   callbacks.attached = [this, host](const AgentState& state) { attached(host, state); };
   callbacks.frame = [this, host](const wire::Frame& frame) { listener_->frame(host, frame); };
   callbacks.down = [this, host](const Error& error, bool gone) { broke(host, error, gone); };
   HostLink& h = of(host);
-  h.link =
-      std::make_unique<AgentLink>(executor_, backend_, std::move(options), std::move(callbacks));
+  h.link = std::make_unique<AgentConnection>(executor_, backend_, std::move(options),
+                                             std::move(callbacks));
   h.ever_attached = false;
   h.leaving = false;
   tasks_.spawn(h.link->run());

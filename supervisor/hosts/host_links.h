@@ -16,14 +16,14 @@
 #include "io/log.h"
 #include "io/task_group.h"
 #include "launcher/backend/backend.h"
-#include "supervisor/hosts/agent_link.h"
+#include "supervisor/hosts/agent_connection.h"
 #include "supervisor/hosts/folder_checks.h"
 
 namespace dt::supervisor {
 
 /// What a link has learnt of a host.
 struct HostLink {
-  std::unique_ptr<AgentLink> link;
+  std::unique_ptr<AgentConnection> link;
   std::string address;  ///< Literal; empty until known.
   std::uint32_t cores = 0;
   std::string machine;
@@ -95,7 +95,7 @@ class HostLinks {
 
  private:
   HostLink& of(const Host& host) { return hosts_[host]; }
-  AgentLink& make_link(const Host& host);
+  AgentConnection& make_link(const Host& host);
   /// Makes the link to an agent of an earlier term.
   io::awaitable<void> reattach(Host host);
   /// It is not lost meanwhile; at the job's end each agent has to receive the end.

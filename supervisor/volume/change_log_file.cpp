@@ -9,7 +9,7 @@ constexpr std::size_t kMostLog = std::size_t{64} << 20;
 
 ChangeLogFile::ChangeLogFile(io::asio::any_io_executor executor, VolumeClient& volume,
                              std::string path)
-    : CatchingUp(std::move(executor)), volume_(volume), path_(std::move(path)) {}
+    : MirroredFile(std::move(executor)), volume_(volume), path_(std::move(path)) {}
 
 void ChangeLogFile::add(const std::vector<LogLine>& lines) {
   lines_.insert(lines_.end(), lines.begin(), lines.end());

@@ -13,7 +13,7 @@
 namespace dt::supervisor {
 
 /// One thread. `volume` outlives it.
-class ChangeLogFile final : public CatchingUp {
+class ChangeLogFile final : public MirroredFile {
  public:
   ChangeLogFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path);
 

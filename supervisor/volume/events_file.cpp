@@ -5,8 +5,8 @@
 
 namespace dt::supervisor {
 
-ToldEvents told_events(std::string_view text) {
-  ToldEvents told;
+KnownEvents told_events(std::string_view text) {
+  KnownEvents told;
   for (;;) {
     const std::size_t end = text.find('\n', told.bytes);
     if (end == std::string_view::npos) return told;
@@ -24,7 +24,7 @@ ToldEvents told_events(std::string_view text) {
 
 EventsFile::EventsFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
                        std::uint64_t size)
-    : CatchingUp(std::move(executor)), volume_(volume), path_(std::move(path)), size_(size) {}
+    : MirroredFile(std::move(executor)), volume_(volume), path_(std::move(path)), size_(size) {}
 
 void EventsFile::add(std::string_view line) {
   missing_ += line;

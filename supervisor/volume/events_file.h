@@ -12,17 +12,17 @@
 namespace dt::supervisor {
 
 /// The events of earlier terms in the file.
-struct ToldEvents {
+struct KnownEvents {
   std::uint64_t bytes = 0;  ///< Bytes of its whole lines; a part of one more may follow.
   std::uint64_t next = 0;   ///< Number of the next event.
   /// SEQs of the lines of host_worker_log that have their event.
   std::set<std::uint64_t> log_lines;
 };
 /// `text`: the whole file. A foreign line counts as an event.
-[[nodiscard]] ToldEvents told_events(std::string_view text);
+[[nodiscard]] KnownEvents told_events(std::string_view text);
 
 /// One thread. `volume` outlives it.
-class EventsFile final : public CatchingUp {
+class EventsFile final : public MirroredFile {
  public:
   /// `size`: of the file; kAnySize if that could not be learnt.
   EventsFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,

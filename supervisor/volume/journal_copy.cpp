@@ -6,7 +6,7 @@ namespace dt::supervisor {
 
 JournalCopy::JournalCopy(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
                          std::string bytes)
-    : CatchingUp(std::move(executor)),
+    : MirroredFile(std::move(executor)),
       volume_(volume),
       path_(std::move(path)),
       bytes_(std::move(bytes)) {}

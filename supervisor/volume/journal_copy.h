@@ -11,7 +11,7 @@
 namespace dt::supervisor {
 
 /// One thread. `volume` outlives it.
-class JournalCopy final : public CatchingUp {
+class JournalCopy final : public MirroredFile {
  public:
   /// `bytes`: the current journal, which replaces the file's content.
   JournalCopy(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,

@@ -6,10 +6,10 @@ namespace {
 constexpr Duration kRetry = std::chrono::seconds(1);
 }
 
-CatchingUp::CatchingUp(io::asio::any_io_executor executor)
+MirroredFile::MirroredFile(io::asio::any_io_executor executor)
     : wake_(executor, io::asio::steady_timer::time_point::max()) {}
 
-io::awaitable<void> CatchingUp::run() {
+io::awaitable<void> MirroredFile::run() {
   while (!ended_) {
     if (!is_behind()) {
       if (finishing_) break;
@@ -30,7 +30,7 @@ io::awaitable<void> CatchingUp::run() {
   ended_ = true;
 }
 
-io::awaitable<bool> CatchingUp::finish(Duration limit) {
+io::awaitable<bool> MirroredFile::finish(Duration limit) {
   finishing_ = true;
   wake_.cancel();
   const auto deadline = std::chrono::steady_clock::now() + limit;

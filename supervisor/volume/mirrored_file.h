@@ -10,10 +10,10 @@
 namespace dt::supervisor {
 
 /// One thread.
-class CatchingUp {
+class MirroredFile {
  public:
-  explicit CatchingUp(io::asio::any_io_executor executor);
-  virtual ~CatchingUp() = default;
+  explicit MirroredFile(io::asio::any_io_executor executor);
+  virtual ~MirroredFile() = default;
 
   /// Writes missing content until finish(), and repeats after failures. Calls on_error once per
   /// kind of trouble.

@@ -282,7 +282,7 @@ int main(int argc, char** argv) {
   }
   must(use_device(options.device));
   std::printf("gpu_bench: %s\n", describe_device(options.device).c_str());
-  OwnStream stream;
+  UniqueStream stream;
   must(stream.create());
   Bench bench(stream.get(), options);
   run(bench, stream.get());

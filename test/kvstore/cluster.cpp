@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/number.h"
-#include "kvstore/link/agent_link.h"
+#include "kvstore/link/agent_socket.h"
 #include "test/kvstore/device_under_test.h"
 
 namespace dt::test {
@@ -24,7 +24,7 @@ Duration busy_poll_under_test() {
   return std::chrono::microseconds(text ? parse_number<unsigned>(text).value_or(0) : 0);
 }
 
-class Cluster::Link final : public kv::JobLink {
+class Cluster::Link final : public kv::JobControl {
  public:
   Link(Cluster& cluster, WorkerId worker) : cluster_(cluster), worker_(worker) {}
   io::awaitable<void> run(io::TaskGroup& /*group*/, kv::JobListener& listener) override {
@@ -136,7 +136,7 @@ std::unique_ptr<kv::Store> Cluster::open(std::uint32_t worker, const std::string
   options.secret = kSecret;
   options.chunk_bytes = chunk_bytes;
   options.transport = transport;
-  options.replicas = replicas;
+  options.device_group = device_group;
   options.busy_poll = busy_poll_under_test();
   options.share_from = 1;
   options.start_limit = 20s;

@@ -39,7 +39,7 @@ Duration busy_poll_under_test();
 class Cluster {
  public:
   kv::Transport transport = transport_under_test();
-  kv::cuda::LocalGroup::Options replicas;  ///< Options of workers with several GPUs.
+  kv::cuda::LocalGroup::Options device_group;  ///< Options of workers with several GPUs.
   /// Has the last word on each worker's options.
   std::function<void(kv::ClientOptions&)> change_worker;
 

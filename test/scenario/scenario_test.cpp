@@ -379,16 +379,16 @@ class Story {
             [&](const Acknowledge& e) {
               if (agents_[e.host].attached) processes_.erase(e.process);
             },
-            [&](const TellServers& e) { process(e.worker).servers = e.message.since; },
-            [&](const TellRelease& e) {
+            [&](const SendServers& e) { process(e.worker).servers = e.message.since; },
+            [&](const SendRelease& e) {
               const Release& r = e.message;
               if (r.verdict == Verdict::kLeave) return line("worker {}: leave", e.worker);
               line("worker {}: {}epoch {}, rank {} of {}, generation {}{}", e.worker,
                    r.verdict == Verdict::kRollback ? "back to " : "", r.epoch, r.rank, r.world_size,
                    r.generation, r.newcomer ? ", new" : "");
             },
-            [&](const TellShrunk& e) { line("worker {}: lead is {}", e.worker, e.message.lead); },
-            [&](const TellCommit& e) {
+            [&](const SendShrunk& e) { line("worker {}: lead is {}", e.worker, e.message.lead); },
+            [&](const SendCommit& e) {
               line("server {}: generation {} of {}{}{}", e.server, e.message.generation,
                    fmt::join(e.message.contributors, ","), e.message.boundary ? "" : " (shrunk)",
                    e.message.checkpoint

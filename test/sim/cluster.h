@@ -80,10 +80,10 @@ class Cluster {
   void act(const Stop& e);
   void act(const Inspect& e);
   void act(const Acknowledge& e);
-  void act(const TellServers& e);
-  void act(const TellRelease& e);
-  void act(const TellShrunk&);
-  void act(const TellCommit& e);
+  void act(const SendServers& e);
+  void act(const SendRelease& e);
+  void act(const SendShrunk&);
+  void act(const SendCommit& e);
   void act(const SealCheckpoint& e);
   void act(const Note& e);
   void act(const End& e);

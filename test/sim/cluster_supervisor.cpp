@@ -244,12 +244,12 @@ void Cluster::act(const Acknowledge& e) {
   });
 }
 
-void Cluster::act(const TellServers& e) {
+void Cluster::act(const SendServers& e) {
   to_process(machine(e.host), {Role::kWorker, e.worker.value},
              [this, servers = e.message](std::size_t p) { told_servers(p, servers); });
 }
 
-void Cluster::act(const TellRelease& e) {
+void Cluster::act(const SendRelease& e) {
   // A first arrival names the worker's own epoch, which it may reach later.
   if (const auto heard = heard_.find(e.worker);
       heard != heard_.end() && heard->second.epoch != e.message.epoch)
@@ -264,9 +264,9 @@ void Cluster::act(const TellRelease& e) {
              [this, r](std::size_t p) { released(p, r); });
 }
 
-void Cluster::act(const TellShrunk&) {}
+void Cluster::act(const SendShrunk&) {}
 
-void Cluster::act(const TellCommit& e) {
+void Cluster::act(const SendCommit& e) {
   trace(12, e.message.generation.value, "  commit to server {}: generation {} [{}]{}", e.server,
         e.message.generation, fmt::join(e.message.contributors, ","),
         e.message.boundary ? "" : " shrunk");

@@ -52,10 +52,9 @@ struct AgentEnd {
 };
 
 /// A backend's open(): a connection whose other end is appended to `ends`.
-inline std::unique_ptr<io::ByteStream> connect_agent(Loop& loop,
-                                                     const launcher::AgentCommand& command,
-                                                     std::vector<std::unique_ptr<AgentEnd>>& ends,
-                                                     bool obeys = false) {
+inline std::unique_ptr<io::ByteStream> make_job_control(
+    Loop& loop, const launcher::AgentCommand& command, std::vector<std::unique_ptr<AgentEnd>>& ends,
+    bool obeys = false) {
   io::UnixSocket ours(loop.context);
   io::UnixSocket theirs(loop.context);
   io::asio::local::connect_pair(ours, theirs);

@@ -8,28 +8,28 @@
 
 using namespace dt;
 using namespace dt::test;
-using supervisor::Store;
+using supervisor::JournalFile;
 
 namespace {
 
 std::vector<wire::Frame> replayed(const std::string& path) {
   std::vector<wire::Frame> records;
-  const auto store = Store::open(path, records);
-  REQUIRE(store);
+  const auto journal = JournalFile::open(path, records);
+  REQUIRE(journal);
   return records;
 }
 
 }  // namespace
 
-TEST_CASE("store: records come back, from a private file", "[store]") {
+TEST_CASE("journal: records come back, from a private file", "[journal]") {
   TempDir dir;
   {
     std::vector<wire::Frame> records;
-    auto store = Store::open(dir / "journal", records);
-    REQUIRE(store);
+    auto journal = JournalFile::open(dir / "journal", records);
+    REQUIRE(journal);
     CHECK(records.empty());
-    CHECK(store->append(1, "one"));
-    CHECK(store->append(2, ""));
+    CHECK(journal->append(1, "one"));
+    CHECK(journal->append(2, ""));
   }
   CHECK(replayed(dir / "journal") == std::vector<wire::Frame>{{1, "one"}, {2, ""}});
   struct stat st {};
@@ -37,7 +37,7 @@ TEST_CASE("store: records come back, from a private file", "[store]") {
   CHECK((st.st_mode & 0777) == 0600);
 }
 
-TEST_CASE("store: a torn tail is cut and what follows is whole", "[store]") {
+TEST_CASE("journal: a torn tail is cut and what follows is whole", "[journal]") {
   TempDir dir;
   const std::string path = dir / "journal";
   const std::string one = journal::append_bytes(1, "one");
@@ -45,76 +45,77 @@ TEST_CASE("store: a torn tail is cut and what follows is whole", "[store]") {
     spill(path, (std::string(journal::kHeader) + one).substr(0, cut));
     {
       std::vector<wire::Frame> records;
-      auto store = Store::open(path, records);
-      REQUIRE(store);
+      auto journal = JournalFile::open(path, records);
+      REQUIRE(journal);
       REQUIRE(records.empty());
-      REQUIRE(store->append(7, "seven"));
+      REQUIRE(journal->append(7, "seven"));
     }
     REQUIRE(replayed(path) == std::vector<wire::Frame>{{7, "seven"}});
   }
 }
 
-TEST_CASE("store: a damaged journal is refused by name and left as it is", "[store]") {
+TEST_CASE("journal: a damaged journal is refused by name and left as it is", "[journal]") {
   TempDir dir;
   std::string bytes = std::string(journal::kHeader) + journal::append_bytes(1, "one") +
                       journal::append_bytes(2, "");
   bytes[journal::kHeader.size() + 10] ^= 1;
   spill(dir / "journal", bytes);
   std::vector<wire::Frame> records;
-  const auto store = Store::open(dir / "journal", records);
-  REQUIRE_FALSE(store);
-  CHECK(store.error().message.find(dir / "journal") == 0);
-  CHECK(store.error().message.find("byte 19") != std::string::npos);
+  const auto journal = JournalFile::open(dir / "journal", records);
+  REQUIRE_FALSE(journal);
+  CHECK(journal.error().message.find(dir / "journal") == 0);
+  CHECK(journal.error().message.find("byte 19") != std::string::npos);
   CHECK(slurp(dir / "journal") == bytes);
 }
 
-TEST_CASE("store: one supervisor at a time", "[store]") {
+TEST_CASE("journal: one supervisor at a time", "[journal]") {
   TempDir dir;
   std::vector<wire::Frame> records;
-  auto first = Store::open(dir / "journal", records);
+  auto first = JournalFile::open(dir / "journal", records);
   REQUIRE(first);
-  const auto second = Store::open(dir / "journal", records);
+  const auto second = JournalFile::open(dir / "journal", records);
   REQUIRE_FALSE(second);
   CHECK(second.error().kind == ErrorKind::kDenied);
 }
 
-TEST_CASE("store: a full disk is an exact error, and the journal stays whole", "[store]") {
+TEST_CASE("journal: a full disk is an exact error, and the journal stays whole", "[journal]") {
   TempDir dir;
   {
     std::vector<wire::Frame> records;
-    auto store = Store::open(dir / "journal", records);
-    REQUIRE(store);
-    REQUIRE(store->append(1, "one"));
+    auto journal = JournalFile::open(dir / "journal", records);
+    REQUIRE(journal);
+    REQUIRE(journal->append(1, "one"));
     rlimit old{};
     ::getrlimit(RLIMIT_FSIZE, &old);
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit tiny = old;
-    tiny.rlim_cur = store->size() + 20;
+    tiny.rlim_cur = journal->size() + 20;
     ::setrlimit(RLIMIT_FSIZE, &tiny);
-    const auto done = store->append(2, std::string(100, 'x'));
+    const auto done = journal->append(2, std::string(100, 'x'));
     ::setrlimit(RLIMIT_FSIZE, &old);
     REQUIRE_FALSE(done);
     CHECK(done.error().message == "write journal " + (dir / "journal") + ": File too large");
-    CHECK(store->is_full());
-    REQUIRE(store->append(3, "three"));
-    CHECK_FALSE(store->is_full());
+    CHECK(journal->is_full());
+    REQUIRE(journal->append(3, "three"));
+    CHECK_FALSE(journal->is_full());
   }
   CHECK(replayed(dir / "journal") == std::vector<wire::Frame>{{1, "one"}, {3, "three"}});
 }
 
-TEST_CASE("store: the disk keeps room for the next records", "[store]") {
+TEST_CASE("journal: the disk keeps room for the next records", "[journal]") {
   TempDir dir;
   std::vector<wire::Frame> records;
-  auto store = Store::open(dir / "journal", records);
-  REQUIRE(store);
+  auto journal = JournalFile::open(dir / "journal", records);
+  REQUIRE(journal);
   struct stat st {};
   REQUIRE(::stat((dir / "journal").c_str(), &st) == 0);
   if (st.st_blocks < 8) return;  // this file system keeps no room ahead
-  CHECK(st.st_size == static_cast<off_t>(store->size()));
-  CHECK(st.st_blocks * 512 >= static_cast<blkcnt_t>(Store::kAhead));
+  CHECK(st.st_size == static_cast<off_t>(journal->size()));
+  CHECK(st.st_blocks * 512 >= static_cast<blkcnt_t>(JournalFile::kAhead));
   // Used up by more than half, it is filled up again.
-  for (int i = 0; i < 3; ++i) REQUIRE(store->append(1, std::string(Store::kAhead / 4, 'x')));
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(journal->append(1, std::string(JournalFile::kAhead / 4, 'x')));
   REQUIRE(::stat((dir / "journal").c_str(), &st) == 0);
-  CHECK(st.st_blocks * 512 >= st.st_size + static_cast<blkcnt_t>(Store::kAhead) / 2);
-  CHECK(store->shortage().empty());
+  CHECK(st.st_blocks * 512 >= st.st_size + static_cast<blkcnt_t>(JournalFile::kAhead) / 2);
+  CHECK(journal->shortage().empty());
 }

@@ -41,7 +41,7 @@ struct Supervised : Loop {
       if (test.slow > Duration::zero()) co_await io::sleep_for(test.slow);
       if (std::chrono::steady_clock::now() < there) co_return fail(ErrorKind::kClosed, "given up");
       if (test.refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
-      co_return connect_agent(test, command, test.ends, true);
+      co_return make_job_control(test, command, test.ends, true);
     }
     io::awaitable<Result<std::string>> address(Host) override {
       if (test.unnamed == 0) co_return "127.0.0.1";

@@ -87,7 +87,7 @@ Area Buffer::area(Stream stream) const {
 Status Transfer::after(const Area& area, Stream own) {
   if (!area.stream || area.stream == own) return {};
   if (const Status status = before_->record(area.stream); !status.ok()) return status;
-  return before_->hold_back(own);
+  return before_->make_wait(own);
 }
 
 Status Transfer::start(const Area& to, const Area& from, Stream own) {
@@ -108,8 +108,8 @@ Status Transfer::start(const Area& to, const Area& from, Stream own) {
   return {};
 }
 
-Status Transfer::hold_back(Stream stream) const {
-  return is_under_way_ ? done_->hold_back(stream) : Status{};
+Status Transfer::make_wait(Stream stream) const {
+  return is_under_way_ ? done_->make_wait(stream) : Status{};
 }
 
 Status Transfer::wait() const { return is_under_way_ ? done_->wait() : Status{}; }

@@ -64,7 +64,7 @@ class Transfer {
   /// Not while an earlier copy is under way.
   Status start(const Area& to, const Area& from, Stream own);
   /// Makes `stream` wait for the copy; the caller does not wait.
-  Status hold_back(Stream stream) const;
+  Status make_wait(Stream stream) const;
   /// The caller waits for the copy.
   Status wait() const;
 

@@ -57,7 +57,7 @@ Status copy(void* to, const void* from, std::size_t bytes, Stream stream) {
 Status fill(void* to, int value, std::size_t bytes, Stream stream) {
   return status_of(cudaMemsetAsync(to, value, bytes, stream));
 }
-Status call_back(Stream stream, void (*function)(void*), void* argument) {
+Status add_callback(Stream stream, void (*function)(void*), void* argument) {
   return status_of(cudaLaunchHostFunc(stream, function, argument));
 }
 Status device_memory(std::size_t& free, std::size_t& total) {
@@ -151,17 +151,17 @@ std::size_t bytes_from(void* data) {
 
 }  // namespace
 
-ForeignMemory::~ForeignMemory() {
+IpcMemory::~IpcMemory() {
   if (data_) cudaIpcCloseMemHandle(data_);
 }
-void ForeignMemory::swap(ForeignMemory& other) noexcept {
+void IpcMemory::swap(IpcMemory& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
 }
-Status ForeignMemory::open(const MemoryHandle& handle) {
+Status IpcMemory::open(const MemoryHandle& handle) {
   cudaIpcMemHandle_t told{};
   std::memcpy(&told, handle.bytes, sizeof told);
-  ForeignMemory fresh;
+  IpcMemory fresh;
   const Status status =
       status_of(cudaIpcOpenMemHandle(&fresh.data_, told, cudaIpcMemLazyEnablePeerAccess));
   if (!status.ok()) {
@@ -173,10 +173,10 @@ Status ForeignMemory::open(const MemoryHandle& handle) {
   return {};
 }
 
-OwnStream::~OwnStream() {
+UniqueStream::~UniqueStream() {
   if (stream_) cudaStreamDestroy(stream_);
 }
-Status OwnStream::create() {
+Status UniqueStream::create() {
   return status_of(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
@@ -185,7 +185,7 @@ Event::~Event() {
 }
 Status Event::create() { return status_of(cudaEventCreate(&event_)); }
 Status Event::record(Stream stream) { return status_of(cudaEventRecord(event_, stream)); }
-Status Event::hold_back(Stream stream) const {
+Status Event::make_wait(Stream stream) const {
   return status_of(cudaStreamWaitEvent(stream, event_, 0));
 }
 Status Event::wait() const { return status_of(cudaEventSynchronize(event_)); }

@@ -41,7 +41,7 @@ Status fill(void* to, int value, std::size_t bytes, Stream stream);
 /// threads, which may not call functions of this folder; later work on the stream waits for its
 /// return. After a failure of the device it is never called: a caller that waits for it must query
 /// the stream.
-Status call_back(Stream stream, void (*function)(void*), void* argument);
+Status add_callback(Stream stream, void (*function)(void*), void* argument);
 /// Free and total memory of the calling thread's device, in bytes.
 Status device_memory(std::size_t& free, std::size_t& total);
 
@@ -117,15 +117,15 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle);
 /// Another process's device memory, opened for the calling thread's device: on that device, or on
 /// another one to which it has peer access. A process cannot open memory that it exported itself.
 /// Close it only when work on streams no longer uses it.
-class ForeignMemory {
+class IpcMemory {
  public:
-  ForeignMemory() = default;
-  ForeignMemory(ForeignMemory&& other) noexcept { swap(other); }
-  ForeignMemory& operator=(ForeignMemory&& other) noexcept {
+  IpcMemory() = default;
+  IpcMemory(IpcMemory&& other) noexcept { swap(other); }
+  IpcMemory& operator=(IpcMemory&& other) noexcept {
     swap(other);
     return *this;
   }
-  ~ForeignMemory();
+  ~IpcMemory();
 
   /// Closes the memory that was open before.
   Status open(const MemoryHandle& handle);
@@ -135,18 +135,18 @@ class ForeignMemory {
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  void swap(ForeignMemory& other) noexcept;
+  void swap(IpcMemory& other) noexcept;
   void* data_ = nullptr;
   std::size_t size_ = 0;
 };
 
 /// Owns a stream that does not synchronise with the default stream.
-class OwnStream {
+class UniqueStream {
  public:
-  OwnStream() = default;
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  ~OwnStream();
+  UniqueStream() = default;
+  UniqueStream(const UniqueStream&) = delete;
+  UniqueStream& operator=(const UniqueStream&) = delete;
+  ~UniqueStream();
   Status create();
   [[nodiscard]] Stream get() const { return stream_; }
 
@@ -164,7 +164,7 @@ class Event {
   Status create();
   Status record(Stream stream);
   /// Makes `stream` wait for the recorded point; the caller does not wait.
-  Status hold_back(Stream stream) const;
+  Status make_wait(Stream stream) const;
   /// The caller waits for it.
   Status wait() const;
   /// Whether it has passed; the caller does not wait. True for an event that was never recorded.

@@ -23,7 +23,7 @@ Status current_device(int&) { return kWithoutCuda; }
 Status wait(Stream) { return kWithoutCuda; }
 Status copy(void*, const void*, std::size_t, Stream) { return kWithoutCuda; }
 Status fill(void*, int, std::size_t, Stream) { return kWithoutCuda; }
-Status call_back(Stream, void (*)(void*), void*) { return kWithoutCuda; }
+Status add_callback(Stream, void (*)(void*), void*) { return kWithoutCuda; }
 Status device_memory(std::size_t&, std::size_t&) { return kWithoutCuda; }
 
 DeviceMemory::~DeviceMemory() = default;
@@ -42,20 +42,20 @@ void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(da
 Status PinnedRegistration::add(void*, std::size_t) { return kWithoutCuda; }
 
 Status export_memory(const DeviceMemory&, MemoryHandle&) { return kWithoutCuda; }
-ForeignMemory::~ForeignMemory() = default;
-void ForeignMemory::swap(ForeignMemory& other) noexcept {
+IpcMemory::~IpcMemory() = default;
+void IpcMemory::swap(IpcMemory& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
 }
-Status ForeignMemory::open(const MemoryHandle&) { return kWithoutCuda; }
+Status IpcMemory::open(const MemoryHandle&) { return kWithoutCuda; }
 
-OwnStream::~OwnStream() = default;
-Status OwnStream::create() { return kWithoutCuda; }
+UniqueStream::~UniqueStream() = default;
+Status UniqueStream::create() { return kWithoutCuda; }
 
 Event::~Event() = default;
 Status Event::create() { return kWithoutCuda; }
 Status Event::record(Stream) { return kWithoutCuda; }
-Status Event::hold_back(Stream) const { return kWithoutCuda; }
+Status Event::make_wait(Stream) const { return kWithoutCuda; }
 Status Event::wait() const { return kWithoutCuda; }
 Status Event::query(bool&) const { return kWithoutCuda; }
 Status Event::milliseconds_since(const Event&, float&) const { return kWithoutCuda; }

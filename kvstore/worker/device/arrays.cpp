@@ -18,8 +18,8 @@ tl::unexpected<StoreError> failed(const Array& array, const char* what) {
 Status KnownDevices::check(const std::vector<Array>& arrays) {
   for (const auto& array : arrays) {
     if (!array.is_ordered()) continue;
-    if (array.replicas)
-      if (auto known = check(*array.replicas); !known) return known;
+    if (array.group)
+      if (auto known = check(*array.group); !known) return known;
     const int number = array.place.device;
     auto known = why_not_.find(number);
     if (known == why_not_.end())

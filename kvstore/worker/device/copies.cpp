@@ -29,9 +29,9 @@ struct DeviceCopies::Copy {
 struct DeviceLane {
   // Fixed.
   int device = 0;
-  cuda::OwnStream in;
-  cuda::OwnStream out;
-  cuda::OwnStream bell;  ///< For callbacks, so that copies do not wait for their end.
+  cuda::UniqueStream in;
+  cuda::UniqueStream out;
+  cuda::UniqueStream bell;  ///< For callbacks, so that copies do not wait for their end.
 
   // The loop's.
   std::map<std::int64_t, DeviceCopies::Queue> waiting;  ///< By -priority.
@@ -83,13 +83,13 @@ StoreResult<std::shared_ptr<DeviceCall>> DeviceCopies::begin_call(const Array& a
 
 cuda::Stream DeviceCopies::stream_out(const DeviceCall& call) { return call.lane->out.get(); }
 
-Status DeviceCopies::hold_back(const DeviceCalls& calls) {
+Status DeviceCopies::make_wait(const DeviceCalls& calls) {
   for (const auto& call : calls) {
     const cuda::DeviceGuard here(call->device);
     cuda::Event event;
     auto status = event.create();
     if (status.ok()) status = event.record(call->lane->out.get());
-    if (status.ok()) status = event.hold_back(call->stream);
+    if (status.ok()) status = event.make_wait(call->stream);
     if (!status.ok()) return tl::unexpected(error_of(call->device, status.error));
   }
   return {};
@@ -157,18 +157,18 @@ cuda::Status DeviceCopies::put(DeviceLane& lane, Copy& copy, bool is_in) {
   copy.passed = std::move(lane.spare.back());
   lane.spare.pop_back();
   cuda::Status status;
-  if (is_in && ends.in) status = ends.in->begin.hold_back(stream);
+  if (is_in && ends.in) status = ends.in->begin.make_wait(stream);
   // A request whose answer goes into an array is not sent before the caller's stream has finished
   // with that array; an array on a device is written after that stream, and need not wait here.
   const bool out_waits = ends.out && (is_in ? !ends.into : true);
-  if (status.ok() && out_waits) status = ends.out->begin.hold_back(stream);
+  if (status.ok() && out_waits) status = ends.out->begin.make_wait(stream);
   if (!status.ok()) return status;
   if (is_in && ends.from) status = cuda::copy(ends.place, ends.from, bytes, stream);
   if (!is_in) status = cuda::copy(ends.into, ends.place, bytes, stream);
   if (status.ok()) status = copy.passed->record(stream);
-  if (status.ok()) status = copy.passed->hold_back(lane.bell.get());
+  if (status.ok()) status = copy.passed->make_wait(lane.bell.get());
   const auto call = [](void* self) { static_cast<DeviceCopies*>(self)->ring(); };
-  if (status.ok()) status = cuda::call_back(lane.bell.get(), call, this);
+  if (status.ok()) status = cuda::add_callback(lane.bell.get(), call, this);
   if (!status.ok()) (void)cuda::wait(stream);
   return status;
 }

@@ -34,7 +34,7 @@ class DeviceCopies {
     /// The request's bytes are in its place; else the error.
     virtual void on_in(Request request, std::optional<StoreError> error) = 0;
     /// The answer's copy is on its stream, or CUDA refused it. Always comes before on_out(). From
-    /// now on work that must come after the copy may be put on a stream (hold_back()).
+    /// now on work that must come after the copy may be put on a stream (make_wait()).
     virtual void on_out_started(const Request& request) = 0;
     /// The answer is in the array; else the error.
     virtual void on_out(Request request, Outcome outcome, std::optional<StoreError> error) = 0;
@@ -56,10 +56,10 @@ class DeviceCopies {
   /// Records an event on the array's stream: the call's copies come after what is on the stream
   /// now.
   StoreResult<std::shared_ptr<DeviceCall>> begin_call(const Array& array);
-  /// The stream of the copies to the call's array. hold_back() waits for what is on this stream.
+  /// The stream of the copies to the call's array. make_wait() waits for what is on this stream.
   [[nodiscard]] static cuda::Stream stream_out(const DeviceCall& call);
   /// Makes the calls' streams wait for the copies to arrays that are on a stream now.
-  Status hold_back(const DeviceCalls& calls);
+  Status make_wait(const DeviceCalls& calls);
 
   // ---- the loop
   /// Copies by priority, and in order of arrival within a priority. Ends with on_in().

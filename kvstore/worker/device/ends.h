@@ -10,7 +10,7 @@
 namespace dt::kv {
 
 /// One array of several on different devices, or a part of it.
-struct ReplicaEnd {
+struct GroupEnd {
   int device = 0;
   std::byte* data = nullptr;  ///< At a multiple of 16 bytes.
   /// Recorded on the caller's stream: the array is not touched before the event has passed.
@@ -42,8 +42,8 @@ struct DeviceEnds {
   std::byte* into = nullptr;
   std::byte* place = nullptr;
   /// Arrays on several devices, instead of `from` and `into` (group_copies.h).
-  std::vector<ReplicaEnd> all_from;
-  std::vector<ReplicaEnd> all_into;
+  std::vector<GroupEnd> all_from;
+  std::vector<GroupEnd> all_into;
 };
 
 }  // namespace dt::kv

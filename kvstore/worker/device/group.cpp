@@ -48,11 +48,11 @@ Status in_group(std::string why) {
   return store_error(Code::kUnavailable, std::move(why));
 }
 
-std::size_t bytes_of(const ReplicaGroup::Copy& copy) {
+std::size_t bytes_of(const DeviceGroup::Copy& copy) {
   return copy.count * data::element_bytes(copy.dtype);
 }
 
-std::vector<int> devices_of(const ReplicaGroup::Copy& copy) {
+std::vector<int> devices_of(const DeviceGroup::Copy& copy) {
   std::vector<int> devices;
   for (const auto& end : copy.ends) devices.push_back(end.device);
   return devices;
@@ -64,7 +64,7 @@ struct Bytes {
   std::size_t size = 0;
 };
 
-Bytes part_of(const ReplicaGroup::Copy& copy, std::size_t rank) {
+Bytes part_of(const DeviceGroup::Copy& copy, std::size_t rank) {
   const auto part = cuda::part_of(copy.count, type_of(copy.dtype), copy.ends.size(), rank);
   const std::size_t width = data::element_bytes(copy.dtype);
   return {part.begin * width, part.size * width};
@@ -72,10 +72,10 @@ Bytes part_of(const ReplicaGroup::Copy& copy, std::size_t rank) {
 
 }  // namespace
 
-ReplicaGroup::ReplicaGroup(cuda::LocalGroup::Options options)
+DeviceGroup::DeviceGroup(cuda::LocalGroup::Options options)
     : group_(options), deadline_(options.deadline), order_(kScratch) {}
 
-ReplicaGroup::~ReplicaGroup() {
+DeviceGroup::~DeviceGroup() {
   if (!thread_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
@@ -85,7 +85,7 @@ ReplicaGroup::~ReplicaGroup() {
   thread_.join();
 }
 
-bool ReplicaGroup::takes(std::span<const Array> arrays) {
+bool DeviceGroup::takes(std::span<const Array> arrays) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (!arrays[i].is_on_device()) return false;
     if (reinterpret_cast<std::uintptr_t>(arrays[i].data) % kItem != 0) return false;
@@ -97,7 +97,7 @@ bool ReplicaGroup::takes(std::span<const Array> arrays) {
 
 // ---------------------------------------------------------------- any thread
 
-void ReplicaGroup::start(Copy copy) {
+void DeviceGroup::start(Copy copy) {
   {
     std::lock_guard lock(mutex_);
     fresh_.push_back(std::move(copy));
@@ -106,7 +106,7 @@ void ReplicaGroup::start(Copy copy) {
   changed_.notify_all();
 }
 
-Status ReplicaGroup::run(const std::vector<Key>& keys, bool is_sum) {
+Status DeviceGroup::run(const std::vector<Key>& keys, bool is_sum) {
   std::vector<std::promise<std::optional<StoreError>>> ends;
   std::vector<Copy> copies;
   for (const auto& key : keys) {
@@ -145,7 +145,7 @@ Status ReplicaGroup::run(const std::vector<Key>& keys, bool is_sum) {
 }
 
 /// On one of CUDA's threads.
-void ReplicaGroup::ring() {
+void DeviceGroup::ring() {
   std::lock_guard lock(mutex_);
   is_rung_ = true;
   changed_.notify_all();  // under the mutex: the woken thread may destroy this object
@@ -153,7 +153,7 @@ void ReplicaGroup::ring() {
 
 // ---------------------------------------------------------------- the thread
 
-void ReplicaGroup::serve() {
+void DeviceGroup::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
     auto fresh = std::exchange(fresh_, {});
@@ -178,8 +178,8 @@ void ReplicaGroup::serve() {
   }
 }
 
-void ReplicaGroup::take(Copy copy) {
-  ReplicaOrder::Item item;
+void DeviceGroup::take(Copy copy) {
+  GroupOrder::Item item;
   item.is_sum = copy.is_sum;
   item.priority = copy.priority;
   item.bytes = bytes_of(copy);
@@ -193,24 +193,24 @@ void ReplicaGroup::take(Copy copy) {
     if ((*lane)->asked == one.begin) continue;
     (*lane)->asked = one.begin;
     const cuda::DeviceGuard here(one.device);
-    auto status = one.begin->hold_back((*lane)->door.get());
-    if (status.ok()) status = call_back((*lane)->door.get());
+    auto status = one.begin->make_wait((*lane)->door.get());
+    if (status.ok()) status = add_callback((*lane)->door.get());
     if (auto asked = on_device(one.device, status); !asked) return end(at, asked.error());
   }
 }
 
-cuda::Status ReplicaGroup::call_back(cuda::Stream stream) {
-  const auto call = [](void* self) { static_cast<ReplicaGroup*>(self)->ring(); };
-  return cuda::call_back(stream, call, this);
+cuda::Status DeviceGroup::add_callback(cuda::Stream stream) {
+  const auto call = [](void* self) { static_cast<DeviceGroup*>(self)->ring(); };
+  return cuda::add_callback(stream, call, this);
 }
 
-void ReplicaGroup::look() {
+void DeviceGroup::look() {
   look_who_has_passed();
   look_who_is_ready();
   start_more();
 }
 
-void ReplicaGroup::look_who_has_passed() {
+void DeviceGroup::look_who_has_passed() {
   if (under_way_.empty()) return;
   std::vector<Works::iterator> passed;
   for (const Id id : under_way_) {
@@ -233,7 +233,7 @@ void ReplicaGroup::look_who_has_passed() {
   for (const auto at : passed) end(at, {});
 }
 
-void ReplicaGroup::look_who_is_ready() {
+void DeviceGroup::look_who_is_ready() {
   std::set<const cuda::Event*> not_passed;  // many copies wait for few events
   for (auto next = not_ready_.begin(); next != not_ready_.end();) {
     const auto at = works_.find(*next++);
@@ -256,7 +256,7 @@ void ReplicaGroup::look_who_is_ready() {
   }
 }
 
-void ReplicaGroup::start_more() {
+void DeviceGroup::start_more() {
   for (;;) {
     const auto start = order_.next();
     if (!start) return;
@@ -275,7 +275,7 @@ void ReplicaGroup::start_more() {
   }
 }
 
-StoreResult<ReplicaGroup::Lane*> ReplicaGroup::lane_of(int device) {
+StoreResult<DeviceGroup::Lane*> DeviceGroup::lane_of(int device) {
   const auto found = lanes_.find(device);
   if (found != lanes_.end()) return &found->second;
   const cuda::DeviceGuard here(device);
@@ -289,7 +289,7 @@ StoreResult<ReplicaGroup::Lane*> ReplicaGroup::lane_of(int device) {
 }
 
 /// Prepares the memory for a copy. Puts nothing on a stream.
-Status ReplicaGroup::prepare(const Copy& copy, std::size_t offset) {
+Status DeviceGroup::prepare(const Copy& copy, std::size_t offset) {
   for (const auto& one : copy.ends) {
     auto& lane = lanes_.at(one.device);
     const cuda::DeviceGuard here(one.device);
@@ -308,7 +308,7 @@ Status ReplicaGroup::prepare(const Copy& copy, std::size_t offset) {
   return {};
 }
 
-Status ReplicaGroup::put_sum(Work& work, std::size_t offset) {
+Status DeviceGroup::put_sum(Work& work, std::size_t offset) {
   const auto& copy = work.copy;
   std::vector<cuda::LocalGroup::Array> arrays;
   for (const auto& one : copy.ends) {
@@ -336,7 +336,7 @@ Status ReplicaGroup::put_sum(Work& work, std::size_t offset) {
   return {};
 }
 
-Status ReplicaGroup::put_value(Work& work) {
+Status DeviceGroup::put_value(Work& work) {
   const auto& copy = work.copy;
   std::vector<cuda::LocalGroup::Array> arrays;
   for (std::size_t rank = 0; rank < copy.ends.size(); ++rank) {
@@ -357,32 +357,32 @@ Status ReplicaGroup::put_value(Work& work) {
     const auto& one = copy.ends[rank];
     const cuda::DeviceGuard here(one.device);
     auto done = note_end(work, rank, lanes_.at(one.device).exchange.get());
-    if (done && one.behind) done = on_device(one.device, work.passed.back()->hold_back(one.behind));
+    if (done && one.behind) done = on_device(one.device, work.passed.back()->make_wait(one.behind));
     if (!done) return done;
   }
   return {};
 }
 
 /// Makes `then` wait for what is on `first` now.
-Status ReplicaGroup::order(Lane& lane, int device, cuda::Stream first, cuda::Stream then) {
+Status DeviceGroup::order(Lane& lane, int device, cuda::Stream first, cuda::Stream then) {
   auto status = lane.step.record(first);
-  if (status.ok()) status = lane.step.hold_back(then);
+  if (status.ok()) status = lane.step.make_wait(then);
   return on_device(device, status);
 }
 
 /// Records that the copy has ended for this rank when `stream` has come to this point.
-Status ReplicaGroup::note_end(Work& work, std::size_t rank, cuda::Stream stream) {
+Status DeviceGroup::note_end(Work& work, std::size_t rank, cuda::Stream stream) {
   const int device = work.copy.ends[rank].device;
   auto& lane = lanes_.at(device);
   work.passed.push_back(std::move(lane.spare.back()));
   lane.spare.pop_back();
   auto status = work.passed.back()->record(stream);
-  if (status.ok()) status = work.passed.back()->hold_back(lane.bell.get());
-  if (status.ok()) status = call_back(lane.bell.get());
+  if (status.ok()) status = work.passed.back()->make_wait(lane.bell.get());
+  if (status.ok()) status = add_callback(lane.bell.get());
   return on_device(device, status);
 }
 
-void ReplicaGroup::end(Works::iterator at, std::optional<StoreError> error) {
+void DeviceGroup::end(Works::iterator at, std::optional<StoreError> error) {
   Work work = std::move(at->second);
   order_.remove(at->first);
   not_ready_.erase(at->first);
@@ -395,7 +395,7 @@ void ReplicaGroup::end(Works::iterator at, std::optional<StoreError> error) {
 }
 
 /// After a failure. No GPU touches the caller's memory after an operation has ended.
-void ReplicaGroup::end_all(const StoreError& error) {
+void DeviceGroup::end_all(const StoreError& error) {
   group_.abort();
   for (const auto& [device, lane] : lanes_) {
     const cuda::DeviceGuard here(device);

@@ -8,7 +8,7 @@
 ///
 /// The group's own thread puts all work on the group's own streams: NCCL calls may take long, and
 /// must be in the same order on all GPUs. A copy starts when the caller's streams have passed its
-/// begin events, in ReplicaOrder's order; several are under way at a time.
+/// begin events, in GroupOrder's order; several are under way at a time.
 ///
 /// NCCL calls that do not end within the deadline are aborted. After a failure all copies started
 /// until then end with its error, once no GPU writes any more; the next copy creates new
@@ -35,15 +35,15 @@
 
 namespace dt::kv {
 
-class ReplicaGroup {
+class DeviceGroup {
  public:
   static constexpr std::size_t kItem = 16;  ///< Bytes a thread of a GPU moves at once.
 
   struct Copy {
-    bool is_sum = false;           ///< Else a value.
-    std::vector<ReplicaEnd> ends;  ///< By rank, of different devices.
-    std::byte* place = nullptr;    ///< If it is not pinned memory, the host waits for its copies.
-    std::size_t count = 0;         ///< Elements.
+    bool is_sum = false;         ///< Else a value.
+    std::vector<GroupEnd> ends;  ///< By rank, of different devices.
+    std::byte* place = nullptr;  ///< If it is not pinned memory, the host waits for its copies.
+    std::size_t count = 0;       ///< Elements.
     data::Dtype dtype{};
     int priority = 0;
     // Called on the group's thread; they must not wait.
@@ -56,11 +56,11 @@ class ReplicaGroup {
     std::byte* host = nullptr;
   };
 
-  explicit ReplicaGroup(cuda::LocalGroup::Options options);
+  explicit DeviceGroup(cuda::LocalGroup::Options options);
   /// Waits for the copies under way.
-  ~ReplicaGroup();
-  ReplicaGroup(const ReplicaGroup&) = delete;
-  ReplicaGroup& operator=(const ReplicaGroup&) = delete;
+  ~DeviceGroup();
+  DeviceGroup(const DeviceGroup&) = delete;
+  DeviceGroup& operator=(const DeviceGroup&) = delete;
 
   /// Whether this class can copy the arrays: each is on a device of its own, at a multiple of 16
   /// bytes.
@@ -75,15 +75,15 @@ class ReplicaGroup {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Id = ReplicaOrder::Id;
+  using Id = GroupOrder::Id;
   /// The streams of a device.
   struct Lane {
-    cuda::OwnStream exchange;  ///< NCCL's calls.
-    cuda::OwnStream down;      ///< To the host.
-    cuda::OwnStream up;
-    cuda::OwnStream door;  ///< Calls back when the caller's streams have passed a begin event.
-    cuda::OwnStream bell;  ///< Calls back when copies have ended.
-    cuda::Event step;      ///< Orders one stream after another; used at once.
+    cuda::UniqueStream exchange;  ///< NCCL's calls.
+    cuda::UniqueStream down;      ///< To the host.
+    cuda::UniqueStream up;
+    cuda::UniqueStream door;  ///< Calls back when the caller's streams have passed a begin event.
+    cuda::UniqueStream bell;  ///< Calls back when copies have ended.
+    cuda::Event step;         ///< Orders one stream after another; used at once.
     cuda::DeviceMemory scratch;
     std::shared_ptr<const cuda::Event> asked;  ///< The last begin event that `door` waits for.
     std::vector<std::unique_ptr<cuda::Event>> spare;
@@ -111,7 +111,7 @@ class ReplicaGroup {
   StoreResult<Lane*> lane_of(int device);
   Status order(Lane& lane, int device, cuda::Stream first, cuda::Stream then);
   Status note_end(Work& work, std::size_t rank, cuda::Stream stream);
-  cuda::Status call_back(cuda::Stream stream);
+  cuda::Status add_callback(cuda::Stream stream);
   void end(Works::iterator at, std::optional<StoreError> error);
   void end_all(const StoreError& error);
 
@@ -119,7 +119,7 @@ class ReplicaGroup {
   std::map<int, Lane> lanes_;  ///< By device.
   cuda::LocalGroup group_;
   std::chrono::milliseconds deadline_;
-  ReplicaOrder order_;
+  GroupOrder order_;
   Works works_;
   std::set<Id> not_ready_;
   std::set<Id> under_way_;

@@ -5,29 +5,29 @@
 
 namespace dt::kv {
 
-struct ReplicaCopies::Moved {
+struct GroupCopies::Moved {
   Request request;
   Outcome outcome;
   bool has_started = false;
 };
 
-void ReplicaCopies::bring_in(Request request) {
+void GroupCopies::bring_in(Request request) {
   auto moved = std::make_shared<Moved>();
   moved->request = std::move(request);
   start(std::move(moved), true);
 }
 
-void ReplicaCopies::bring_out(Request request, Outcome outcome) {
+void GroupCopies::bring_out(Request request, Outcome outcome) {
   auto moved = std::make_shared<Moved>();
   moved->request = std::move(request);
   moved->outcome = std::move(outcome);
   start(std::move(moved), false);
 }
 
-void ReplicaCopies::start(std::shared_ptr<Moved> moved, bool is_sum) {
+void GroupCopies::start(std::shared_ptr<Moved> moved, bool is_sum) {
   const auto& request = moved->request;
   const auto& ends = *request.device;
-  ReplicaGroup::Copy copy;
+  DeviceGroup::Copy copy;
   copy.is_sum = is_sum;
   copy.ends = is_sum ? ends.all_from : ends.all_into;
   copy.place = ends.place;
@@ -47,12 +47,12 @@ void ReplicaCopies::start(std::shared_ptr<Moved> moved, bool is_sum) {
   group_.start(std::move(copy));
 }
 
-void ReplicaCopies::note_start(Moved& moved) {
+void GroupCopies::note_start(Moved& moved) {
   moved.has_started = true;
   owner_.on_out_started(moved.request);
 }
 
-void ReplicaCopies::finish(Moved& moved, bool is_sum, std::optional<StoreError> error) {
+void GroupCopies::finish(Moved& moved, bool is_sum, std::optional<StoreError> error) {
   if (!is_sum && !moved.has_started) note_start(moved);
   if (--busy_ == 0) guard_.reset();
   if (is_sum)

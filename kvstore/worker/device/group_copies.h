@@ -1,6 +1,6 @@
 /// Requests for keys whose arrays are on several devices of this process: the arrays' sum is copied
 /// to the chunk's place before the request is sent, and the answer from the place to all devices,
-/// as in copies.h. ReplicaGroup makes the copies.
+/// as in copies.h. DeviceGroup makes the copies.
 ///
 /// Calls are on the loop; the copies are on the group's thread.
 #pragma once
@@ -16,12 +16,12 @@
 
 namespace dt::kv {
 
-class ReplicaCopies {
+class GroupCopies {
  public:
   using Owner = DeviceCopies::Owner;
 
   /// All of them outlive the copies. Destroyed once is_idle().
-  ReplicaCopies(io::asio::io_context& context, Owner& owner, cuda::LocalGroup::Options options)
+  GroupCopies(io::asio::io_context& context, Owner& owner, cuda::LocalGroup::Options options)
       : context_(context), owner_(owner), group_(std::move(options)) {}
 
   /// Ends with on_in().
@@ -42,7 +42,7 @@ class ReplicaCopies {
   Owner& owner_;
   std::size_t busy_ = 0;        ///< Requests whose copy has not ended.
   std::optional<Guard> guard_;  ///< Keeps the loop running while there are any.
-  ReplicaGroup group_;
+  DeviceGroup group_;
 };
 
 }  // namespace dt::kv

@@ -11,7 +11,7 @@ constexpr std::size_t kAligned = 256;
 
 }  // namespace
 
-ReplicaOrder::Id ReplicaOrder::add(Item item) {
+GroupOrder::Id GroupOrder::add(Item item) {
   const Id id = ++last_;
   const Rank rank{-item.priority, item.is_sum, id};
   item.bytes = (item.bytes + kAligned - 1) / kAligned * kAligned;
@@ -20,9 +20,9 @@ ReplicaOrder::Id ReplicaOrder::add(Item item) {
   return id;
 }
 
-void ReplicaOrder::set_ready(Id id) { waiting_.at(ranks_.at(id)).is_ready = true; }
+void GroupOrder::set_ready(Id id) { waiting_.at(ranks_.at(id)).is_ready = true; }
 
-std::optional<ReplicaOrder::Start> ReplicaOrder::next() {
+std::optional<GroupOrder::Start> GroupOrder::next() {
   bool are_held[2] = {false, false};  // values, sums
   for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
     const Item& item = at->second.item;
@@ -44,7 +44,7 @@ std::optional<ReplicaOrder::Start> ReplicaOrder::next() {
   return {};
 }
 
-std::optional<std::size_t> ReplicaOrder::room_for(const Item& item) const {
+std::optional<std::size_t> GroupOrder::room_for(const Item& item) const {
   if (!item.is_sum) {
     if (value_bytes_ > 0 && value_bytes_ + item.bytes > window_) return {};
     return 0;
@@ -59,7 +59,7 @@ std::optional<std::size_t> ReplicaOrder::room_for(const Item& item) const {
   return {};
 }
 
-void ReplicaOrder::remove(Id id) {
+void GroupOrder::remove(Id id) {
   if (const auto waits = ranks_.find(id); waits != ranks_.end()) {
     waiting_.erase(waits->second);
     ranks_.erase(waits);

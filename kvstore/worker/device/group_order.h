@@ -15,7 +15,7 @@
 
 namespace dt::kv {
 
-class ReplicaOrder {
+class GroupOrder {
  public:
   using Id = std::uint64_t;
   struct Item {
@@ -31,7 +31,7 @@ class ReplicaOrder {
 
   /// Sums under way share `window` bytes of scratch memory; at most `window` bytes of values are
   /// under way. A larger copy is under way without others of its kind.
-  explicit ReplicaOrder(std::size_t window) : window_(window) {}
+  explicit GroupOrder(std::size_t window) : window_(window) {}
 
   Id add(Item item);
   void set_ready(Id id);

@@ -17,7 +17,7 @@ namespace dt::kv {
 class ServerLink;
 struct ChunkState;
 struct DeviceEnds;
-struct Question;
+struct Query;
 
 struct Request {
   data::Header header;
@@ -37,7 +37,7 @@ struct Request {
   std::shared_ptr<const DeviceEnds> device;
   Handle handle = 0;            ///< Part of this operation of the caller ...
   ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
-  std::shared_ptr<Question> question;
+  std::shared_ptr<Query> query;
   std::shared_ptr<const std::string> keep;
 };
 
@@ -49,12 +49,12 @@ struct Outcome {
 };
 
 /// A request to one link whose answer the caller waits for.
-struct Question {
+struct Query {
   ServerLink* link = nullptr;
   bool is_answered = false;
   Outcome outcome;
 };
 
-using Questions = std::vector<std::shared_ptr<Question>>;
+using Queries = std::vector<std::shared_ptr<Query>>;
 
 }  // namespace dt::kv

@@ -58,7 +58,8 @@ io::awaitable<Result<TcpSocket>> ServerLink::connect() {
   co_return std::move(socket);
 }
 
-io::awaitable<Result<std::shared_ptr<TcpLink>>> ServerLink::prove(std::shared_ptr<TcpLink> link) {
+io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::prove(
+    std::shared_ptr<TcpConnection> link) {
   auto frame = co_await link->read_frame(data::kMaxHandshakeFrame);
   if (!frame) co_return tl::unexpected(frame.error());
   auto challenge = wire::parse<data::Challenge>(frame->body);
@@ -95,18 +96,18 @@ io::awaitable<Result<std::shared_ptr<TcpLink>>> ServerLink::prove(std::shared_pt
   co_return std::move(link);
 }
 
-io::awaitable<Result<std::shared_ptr<TcpLink>>> ServerLink::dial() {
+io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::dial() {
   auto connecting = connect();
   auto socket = co_await io::within(kDialLimit, std::move(connecting), "connect");
   if (!socket) co_return tl::unexpected(socket.error());
   tune(*socket);
   (void)::setsockopt(socket->native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
                      sizeof kUnsentInKernel);
-  auto proving = prove(std::make_shared<TcpLink>(std::move(*socket)));
+  auto proving = prove(std::make_shared<TcpConnection>(std::move(*socket)));
   co_return co_await io::within(kDialLimit, std::move(proving), "handshake");
 }
 
-io::awaitable<void> ServerLink::write(std::shared_ptr<TcpLink> link) {
+io::awaitable<void> ServerLink::write(std::shared_ptr<TcpConnection> link) {
   co_await link->write_loop();
 }
 
@@ -148,7 +149,7 @@ io::awaitable<void> ServerLink::run() {
 }
 
 /// Serves one connection until it ends; returns the reason.
-io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpLink> link) {
+io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpConnection> link) {
   link_ = link;
   is_heard_ = false;
   awaits_beat_ = false;
@@ -338,7 +339,7 @@ Result<void> ServerLink::end() {
     std::memcpy(request.into, request.staging, request.into_bytes);
   if (request.header.type == data::Type::kShare && arriving_.type == data::Type::kDone) {
     Request again = request;
-    again.question.reset();
+    again.query.reset();
     again.header.request = 0;
     shared_[again.header.chunk] = std::move(again);
   }

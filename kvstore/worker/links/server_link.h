@@ -96,11 +96,11 @@ class ServerLink final : private FrameSink {
   Result<void> end() override;
   void idle() override;
 
-  io::awaitable<Result<std::shared_ptr<TcpLink>>> dial();
+  io::awaitable<Result<std::shared_ptr<TcpConnection>>> dial();
   io::awaitable<Result<TcpSocket>> connect();
-  io::awaitable<Result<std::shared_ptr<TcpLink>>> prove(std::shared_ptr<TcpLink> link);
-  io::awaitable<Error> talk(std::shared_ptr<TcpLink> link);
-  io::awaitable<void> write(std::shared_ptr<TcpLink> link);
+  io::awaitable<Result<std::shared_ptr<TcpConnection>>> prove(std::shared_ptr<TcpConnection> link);
+  io::awaitable<Error> talk(std::shared_ptr<TcpConnection> link);
+  io::awaitable<void> write(std::shared_ptr<TcpConnection> link);
   std::vector<Request> take_unanswered();
   void share_again();
   void shared_again(const Outcome& outcome);
@@ -111,7 +111,7 @@ class ServerLink final : private FrameSink {
   Options options_;
   Owner& owner_;
   EventLoop& loop_;
-  std::shared_ptr<TcpLink> link_;  ///< Null while it is not connected.
+  std::shared_ptr<TcpConnection> link_;  ///< Null while it is not connected.
   bool was_connected_ = false;
   bool is_closed_ = false;
 

@@ -20,11 +20,11 @@ bool ServerLinks::learn(const Servers& servers) {
     newest_ = servers;
     if (!is_first) return !std::exchange(is_replaced_, true);
   }
-  connect_anew();
+  connect_again();
   return false;
 }
 
-void ServerLinks::connect_anew() {
+void ServerLinks::connect_again() {
   std::size_t count = 0;
   {
     std::lock_guard lock(mutex_);
@@ -129,13 +129,13 @@ std::vector<Request> ServerLinks::leave(const StoreError& error) {
   return give_up(std::move(unanswered), error);
 }
 
-/// Answers the questions among them; the others come back.
+/// Answers the queries among them; the others come back.
 std::vector<Request> ServerLinks::give_up(std::vector<Request> unanswered,
                                           const StoreError& error) {
   std::erase_if(unanswered, [&error](const Request& request) {
-    if (!request.question) return false;
-    request.question->outcome.error = error;
-    request.question->is_answered = true;
+    if (!request.query) return false;
+    request.query->outcome.error = error;
+    request.query->is_answered = true;
     return true;
   });
   return unanswered;
@@ -242,67 +242,67 @@ void ServerLinks::connect_to(const std::vector<ServerLink*>& links) {
   });
 }
 
-StoreResult<Questions> ServerLinks::tell(const std::vector<ServerLink*>& links,
-                                         const Request& request) {
+StoreResult<Queries> ServerLinks::tell(const std::vector<ServerLink*>& links,
+                                       const Request& request) {
   if (auto broken = error()) return tl::unexpected(std::move(*broken));
-  Questions questions;
+  Queries queries;
   std::vector<ServerLink*> ways;
   for (ServerLink* to : links) {
-    questions.push_back(std::make_shared<Question>());
-    questions.back()->link = to;
+    queries.push_back(std::make_shared<Query>());
+    queries.back()->link = to;
     ways.push_back(is_used(*to) ? to : &at({to->server(), 0}));
     DT_CHECK(ways.back() == to || data::may_be_for_loop(request.header.type),
              "a request to a loop without a connection");
   }
-  auto start = [this, questions, ways = std::move(ways), request] {
+  auto start = [this, queries, ways = std::move(ways), request] {
     const auto broken = error();
-    for (std::size_t i = 0; i < questions.size(); ++i) {
-      const auto& question = questions[i];
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+      const auto& query = queries[i];
       Request copy = request;
-      copy.question = question;
-      if (copy.header.type == data::Type::kFinish) copy.header.round = Round(question->link->phase);
-      if (ways[i] != question->link) {
+      copy.query = query;
+      if (copy.header.type == data::Type::kFinish) copy.header.round = Round(query->link->phase);
+      if (ways[i] != query->link) {
         copy.header.key = data::kForLoop;
-        copy.header.chunk = question->link->loop();
+        copy.header.chunk = query->link->loop();
       }
-      question->outcome.error = broken;
-      question->is_answered = broken.has_value();
+      query->outcome.error = broken;
+      query->is_answered = broken.has_value();
       if (!broken) send(*ways[i], std::move(copy));
     }
     push_out();
   };
   loop_.post(std::move(start));
-  return questions;
+  return queries;
 }
 
-StoreResult<Questions> ServerLinks::ask(const std::vector<ServerLink*>& links,
-                                        const Request& request, Duration limit) {
+StoreResult<Queries> ServerLinks::ask(const std::vector<ServerLink*>& links, const Request& request,
+                                      Duration limit) {
   auto told = tell(links, request);
   if (!told) return told;
-  const Questions& questions = *told;
+  const Queries& queries = *told;
   std::size_t answered = 0;
   const auto is_done = [&] {
-    while (answered < questions.size() && questions[answered]->is_answered) ++answered;
-    return answered == questions.size();
+    while (answered < queries.size() && queries[answered]->is_answered) ++answered;
+    return answered == queries.size();
   };
   if (loop_.run_until(is_done, deadline_after(limit))) return told;
   return tl::unexpected(StoreError{
       Code::kTimeout, fmt::format("server {} gave no answer within {:.0f} s",
-                                  questions[answered]->link->address().server, seconds(limit))});
+                                  queries[answered]->link->address().server, seconds(limit))});
 }
 
-StoreResult<Questions> ServerLinks::ask_all(const Request& request, Duration limit) {
-  auto questions = ask(all(), request, limit);
-  if (!questions) return questions;
-  for (const auto& question : *questions)
-    if (question->outcome.error) return tl::unexpected(*question->outcome.error);
-  return questions;
+StoreResult<Queries> ServerLinks::ask_all(const Request& request, Duration limit) {
+  auto queries = ask(all(), request, limit);
+  if (!queries) return queries;
+  for (const auto& query : *queries)
+    if (query->outcome.error) return tl::unexpected(*query->outcome.error);
+  return queries;
 }
 
 StoreResult<Outcome> ServerLinks::ask_first(const Request& request, Duration limit) {
-  const auto questions = ask({&first()}, request, limit);
-  if (!questions) return tl::unexpected(questions.error());
-  Outcome& outcome = questions->front()->outcome;
+  const auto queries = ask({&first()}, request, limit);
+  if (!queries) return tl::unexpected(queries.error());
+  Outcome& outcome = queries->front()->outcome;
   if (outcome.error) return tl::unexpected(*outcome.error);
   return std::move(outcome);
 }

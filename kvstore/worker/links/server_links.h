@@ -7,7 +7,7 @@
 ///
 /// Threads: "the loop" is the thread that runs the event loop (event_loop.h), "the caller" is the
 /// store's caller. The set of connections is fixed once is_connected() has returned true, until
-/// connect_anew().
+/// connect_again().
 #pragma once
 
 #include <map>
@@ -39,10 +39,10 @@ class ServerLinks {
 
   // ---- the loop
   /// The servers' addresses. Connects to the servers of the first list. True: the list replaces the
-  /// present servers: call leave(), then connect_anew().
+  /// present servers: call leave(), then connect_again().
   [[nodiscard]] bool learn(const Servers& servers);
   /// Connects to the first loop of each server of the newest list and drops the old links.
-  void connect_anew();
+  void connect_again();
   /// The server has so many loops.
   void add_loops(std::uint32_t server, std::uint32_t loops);
   void note_trouble(const ServerLink& link, const std::string& trouble);
@@ -55,7 +55,7 @@ class ServerLinks {
   [[nodiscard]] std::vector<ServerId> take_heard();
   /// Ends all connections for good. Returns the unanswered requests; the error answers queries.
   [[nodiscard]] std::vector<Request> close(const StoreError& error);
-  /// The same until connect_anew(). A server that maps this worker's memory may touch it until
+  /// The same until connect_again(). A server that maps this worker's memory may touch it until
   /// have_ended().
   [[nodiscard]] std::vector<Request> leave(const StoreError& error);
   [[nodiscard]] bool have_ended() const;
@@ -89,12 +89,12 @@ class ServerLinks {
   /// Begins to connect these; is_connected() is false until all are connected.
   void connect_to(const std::vector<ServerLink*>& links);
   /// Sends the request to each of the links and does not wait for the answers.
-  StoreResult<Questions> tell(const std::vector<ServerLink*>& links, const Request& request);
+  StoreResult<Queries> tell(const std::vector<ServerLink*>& links, const Request& request);
   /// Waits for the answers as well. kTimeout: an answer is missing after the limit (0: no limit).
-  StoreResult<Questions> ask(const std::vector<ServerLink*>& links, const Request& request,
-                             Duration limit);
+  StoreResult<Queries> ask(const std::vector<ServerLink*>& links, const Request& request,
+                           Duration limit);
   /// Sends to all links; an error among the answers is the result.
-  StoreResult<Questions> ask_all(const Request& request, Duration limit);
+  StoreResult<Queries> ask_all(const Request& request, Duration limit);
   StoreResult<Outcome> ask_first(const Request& request, Duration limit);
 
  private:

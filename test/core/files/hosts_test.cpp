@@ -162,7 +162,7 @@ TEST_CASE("hosts: a bare address takes user and port from the hosts file", "[hos
     std::vector<Host> known;
     for (const auto& line : *known_lines) known.push_back(line.host);
     std::vector<Host> hosts;
-    for (const auto& line : adopt(*parse_hosts(text, "host_worker"), known))
+    for (const auto& line : with_known_ports(*parse_hosts(text, "host_worker"), known))
       hosts.push_back(line.host);
     return join(hosts);
   };

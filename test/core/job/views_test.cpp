@@ -27,7 +27,7 @@ TEST_CASE("views: a death makes the contributors fewer, and ranks stay until the
   m.workers.ended(m.worker_ends(1));
   m.at(1s);
   m.views.shrink();
-  const auto informed = m.took<TellShrunk>();
+  const auto informed = m.took<SendShrunk>();
   CHECK(informed.size() == 2);
   CHECK(m.job.boundary.contributors() == ids({0, 2}));
   CHECK(m.job.boundary.rank_of(WorkerId(2)) == Rank(2));
@@ -69,7 +69,7 @@ TEST_CASE("views: workers are released when all servers know the commit, where a
   const auto released = [&m] {
     m.at(1s);
     m.views.release();
-    return m.took<TellRelease>();
+    return m.took<SendRelease>();
   };
   m.views.cross_boundary();
   CHECK(m.job.boundary.members() == ids({0, 1, 2}));
@@ -99,7 +99,7 @@ TEST_CASE("views: a boundary without a change is no commit", "[views]") {
   CHECK(m.views.pending_reason().empty());
   CHECK(m.job.boundary.epoch() == Epoch(1));
   CHECK(m.job.boundary.generation() == before);
-  CHECK(m.took<TellCommit>().empty());
+  CHECK(m.took<SendCommit>().empty());
 }
 
 TEST_CASE("views: base workers that begin with other epochs end the job", "[views]") {

@@ -12,19 +12,17 @@
 using namespace dt;
 using namespace dt::test;
 
-namespace replica_store {
+namespace group_store_tests {
 
 constexpr std::size_t kElements = 3'000;
 using Values = std::vector<float>;
 
 Values filled(float value) { return Values(kElements, value); }
 
-kv::ReplicaStore over(std::unique_ptr<kv::Store> inner) {
-  return kv::ReplicaStore(std::move(inner));
-}
+kv::GroupStore over(std::unique_ptr<kv::Store> inner) { return kv::GroupStore(std::move(inner)); }
 
-TEST_CASE("replicas: arrays of one key are one contribution, and its value goes to all of them",
-          "[replicas]") {
+TEST_CASE("device group: arrays of one key are one contribution, and its value goes to all of them",
+          "[device-group]") {
   auto store = over(kv::make_local_store("device"));
   Values one = filled(1);
   Values two = filled(2);
@@ -48,7 +46,8 @@ TEST_CASE("replicas: arrays of one key are one contribution, and its value goes 
   CHECK(one == filled(1));  // a pushed array is only read
 }
 
-TEST_CASE("replicas: the sum counts with the call's samples beside other workers", "[replicas]") {
+TEST_CASE("device group: the sum counts with the call's samples beside other workers",
+          "[device-group]") {
   Cluster cluster(1, 2);
   auto work = [&cluster](std::uint32_t worker) {
     auto store = over(cluster.open(worker));
@@ -74,7 +73,8 @@ TEST_CASE("replicas: the sum counts with the call's samples beside other workers
   other.get();
 }
 
-TEST_CASE("replicas: sums stay as they are while their operation is under way", "[replicas]") {
+TEST_CASE("device group: sums stay as they are while their operation is under way",
+          "[device-group]") {
   Cluster cluster(1, 2);
   auto store = over(cluster.open(0));
   auto peer = cluster.open(1);
@@ -109,7 +109,8 @@ TEST_CASE("replicas: sums stay as they are while their operation is under way", 
   CHECK(out_b[1] == filled(14));
 }
 
-TEST_CASE("replicas: arrays that do not fit together are refused by their key", "[replicas]") {
+TEST_CASE("device group: arrays that do not fit together are refused by their key",
+          "[device-group]") {
   auto store = over(kv::make_local_store("device"));
   Values whole = filled(1);
   Values part(kElements - 1, 1);
@@ -125,7 +126,7 @@ TEST_CASE("replicas: arrays that do not fit together are refused by their key", 
   CHECK(wider.error().message.find("of different types") != std::string::npos);
 }
 
-TEST_CASE("replicas: wait_all completes what was not waited for", "[replicas]") {
+TEST_CASE("device group: wait_all completes what was not waited for", "[device-group]") {
   auto store = over(kv::make_local_store("device"));
   Values zero = filled(0);
   Values one = filled(1);
@@ -139,4 +140,4 @@ TEST_CASE("replicas: wait_all completes what was not waited for", "[replicas]") 
   CHECK(out[3] == filled(2));
 }
 
-}  // namespace replica_store
+}  // namespace group_store_tests

@@ -25,7 +25,7 @@ class Generous final : public FrameSink {
  public:
   static constexpr std::size_t kAnswer = std::size_t{1} << 20;
 
-  explicit Generous(TcpLink& link) : link_(link) {}
+  explicit Generous(TcpConnection& link) : link_(link) {}
   Result<std::byte*> begin(const data::Header& header) override {
     header_ = header;
     return nullptr;
@@ -42,7 +42,7 @@ class Generous final : public FrameSink {
   std::size_t most_queued = 0;
 
  private:
-  TcpLink& link_;
+  TcpConnection& link_;
   data::Header header_;
   std::string bytes_ = std::string(kAnswer, '.');
 };
@@ -65,8 +65,10 @@ class Counting final : public FrameSink {
   std::size_t in_turn_ = 0;
 };
 
-io::awaitable<void> receive(TcpLink& link, FrameSink& sink) { (void)co_await link.receive(sink); }
-io::awaitable<void> write(TcpLink& link) { co_await link.write_loop(); }
+io::awaitable<void> receive(TcpConnection& link, FrameSink& sink) {
+  (void)co_await link.receive(sink);
+}
+io::awaitable<void> write(TcpConnection& link) { co_await link.write_loop(); }
 
 }  // namespace
 
@@ -85,7 +87,7 @@ TEST_CASE("link: many small requests are answered as the answers are read, not a
   for (std::size_t i = 0; i < kRequests; ++i) requests.append(bytes.begin(), bytes.end());
   io::asio::write(peer, io::asio::buffer(requests));
 
-  TcpLink link(acceptor.accept());
+  TcpConnection link(acceptor.accept());
   link.limit_queue(kLimit);
   Generous sink(link);
   io::TaskGroup group(context.get_executor());
@@ -119,7 +121,7 @@ TEST_CASE(
   const auto bytes = data::encode(request);
   std::string frames;
   for (std::size_t i = 0; i < kFrames; ++i) frames.append(bytes.begin(), bytes.end());
-  TcpLink link(acceptor.accept());
+  TcpConnection link(acceptor.accept());
   Counting sink;
   io::TaskGroup group(context.get_executor());
   group.spawn(receive(link, sink));

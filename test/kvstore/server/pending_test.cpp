@@ -50,7 +50,7 @@ std::size_t until_refused(ShardBench& bench, Say say) {
 
 }  // namespace
 
-TEST_CASE("parking: a worker that may not give values is asked for them when it may", "[shard]") {
+TEST_CASE("pending: a worker that may not give values is asked for them when it may", "[shard]") {
   ShardBench bench;
   bench.commit(1, {0, 1});
   bench.say(init_header(1, 0), some_values());
@@ -62,10 +62,10 @@ TEST_CASE("parking: a worker that may not give values is asked for them when it 
   CHECK(bench.value() == 7);
 }
 
-TEST_CASE("parking: whatever a worker sends, what waits for others is bounded", "[shard]") {
+TEST_CASE("pending: whatever a worker sends, what waits for others is bounded", "[shard]") {
   ShardOptions options = ShardBench::options();
-  options.parking.worker_bytes = 20'000;
-  options.parking.all_bytes = 50'000;
+  options.pending.worker_bytes = 20'000;
+  options.pending.all_bytes = 50'000;
   ShardBench bench(options);
   bench.commit(1, {0, 1});
   const std::string long_name(1000, 'n');
@@ -98,7 +98,7 @@ TEST_CASE("parking: whatever a worker sends, what waits for others is bounded", 
         }) == of_one);
 }
 
-TEST_CASE("parking: what waited is answered once, a worker's that is gone not at all", "[shard]") {
+TEST_CASE("pending: what waited is answered once, a worker's that is gone not at all", "[shard]") {
   ShardBench bench;
   bench.commit(1, {0, 1});
   for (const std::uint32_t worker : {1u, 7u}) {
@@ -139,8 +139,8 @@ TEST_CASE("keys: what no key can be is refused, and nobody learns of it", "[shar
 }
 
 TEST_CASE("keys: a worker does not take over a table with what no key can be", "[shard]") {
-  KeyBook keys(4096);
-  const KeyBook::Owners owners(1, std::vector<ServerLink*>(1, nullptr));
+  KeyTable keys(4096);
+  const KeyTable::Owners owners(1, std::vector<ServerLink*>(1, nullptr));
   for (const auto& bad : {data::KeySpec{"w", 3, static_cast<data::Dtype>(99), 0},
                           data::KeySpec{"w", ~std::uint64_t{0}, data::Dtype::kFloat32, 0}}) {
     data::KeyTable table;
@@ -152,8 +152,8 @@ TEST_CASE("keys: a worker does not take over a table with what no key can be", "
 }
 
 TEST_CASE("keys: what was not set up is named again", "[shard]") {
-  KeyBook keys(4096);
-  const KeyBook::Owners owners(1, std::vector<ServerLink*>(1, nullptr));
+  KeyTable keys(4096);
+  const KeyTable::Owners owners(1, std::vector<ServerLink*>(1, nullptr));
   data::KeyTable table;
   const auto learns = [&](const char* name) {
     table.keys.push_back({name, 3, data::Dtype::kFloat32, 0});
@@ -166,7 +166,7 @@ TEST_CASE("keys: what was not set up is named again", "[shard]") {
   CHECK(learns("c") == 1);
 }
 
-TEST_CASE("parking: the key table stays small enough to be told", "[shard]") {
+TEST_CASE("pending: the key table stays small enough to be told", "[shard]") {
   ShardBench bench;
   bench.commit(1, {0});
   const std::string long_name(std::size_t{8} << 20, 'n');
@@ -181,7 +181,7 @@ TEST_CASE("parking: the key table stays small enough to be told", "[shard]") {
   CHECK(taken == 7);
 }
 
-TEST_CASE("parking: no optimizer needs a long text", "[shard]") {
+TEST_CASE("pending: no optimizer needs a long text", "[shard]") {
   ShardBench bench;
   data::Header header;
   header.type = data::Type::kSetOptimizer;

@@ -43,7 +43,7 @@ class ShardBench : public Answers {
   /// The answers since the last call.
   std::vector<Answer> take() { return std::exchange(answers, {}); }
 
-  Members::Adopted commit(std::uint64_t generation, std::vector<std::uint32_t> workers,
+  Members::Applied commit(std::uint64_t generation, std::vector<std::uint32_t> workers,
                           std::uint32_t epoch = 0) {
     ServerCommit commit;
     commit.generation = Generation(generation);

@@ -162,16 +162,16 @@ TEST_CASE("shard: an older generation alone refuses nothing", "[shard]") {
 TEST_CASE("shard: a commit of a lower term or generation is refused, the same one is not",
           "[shard]") {
   ShardBench bench;
-  CHECK(bench.commit(3, {0, 1}) == Members::Adopted::kYes);
-  CHECK(bench.commit(3, {0, 1}) == Members::Adopted::kSame);
-  CHECK(bench.commit(2, {0}) == Members::Adopted::kStale);
+  CHECK(bench.commit(3, {0, 1}) == Members::Applied::kYes);
+  CHECK(bench.commit(3, {0, 1}) == Members::Applied::kSame);
+  CHECK(bench.commit(2, {0}) == Members::Applied::kStale);
   ServerCommit commit;
   commit.term = Term(4);
   commit.generation = Generation(3);
-  CHECK(bench.shard_.commit(commit, Time{}) == Members::Adopted::kSame);
+  CHECK(bench.shard_.commit(commit, Time{}) == Members::Applied::kSame);
   commit.term = Term(3);
   commit.generation = Generation(9);
-  CHECK(bench.shard_.commit(commit, Time{}) == Members::Adopted::kStale);
+  CHECK(bench.shard_.commit(commit, Time{}) == Members::Applied::kStale);
 }
 
 TEST_CASE("shard: a boundary whose commit was never heard of ends the epoch all the same",
@@ -212,7 +212,7 @@ TEST_CASE("rounds: workers that are no members any more are forgotten", "[shard]
   for (std::uint32_t i = 0; i < 100; ++i) {
     commit.generation = commit.generation.next();
     commit.contributors = {WorkerId(i + 1), WorkerId(i)};
-    members.adopt(commit);
+    members.apply(commit);
     rounds.forget(members.departed());
     for (const std::uint32_t w : {i + 1, i}) {
       const Round open = rounds.open();

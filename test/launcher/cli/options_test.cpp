@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 namespace {
 
 Result<launcher::Options> parse(const Words& words) {
-  launcher::Surroundings around;
+  launcher::Environment around;
   around.cwd = "/job";
   around.version = "dtlaunch 1\n";
   around.variable = [](const std::string& name) -> std::optional<std::string> {
@@ -321,13 +321,13 @@ TEST_CASE("options: --help and --version need nothing else and win", "[options]"
   CHECK(good({"-h"}).answer == launcher::help());
   CHECK(good({"--help", "-n", "0"}).answer == launcher::help());
   CHECK(good({"--version"}).answer == "dtlaunch 1\n");
-  CHECK(good({"-n", "1", "--dry-run", "t"}).wish == launcher::Wish::kDryRun);
-  CHECK(good({"-n", "1", "t", "-h"}).wish == launcher::Wish::kRun);
+  CHECK(good({"-n", "1", "--dry-run", "t"}).action == launcher::Action::kDryRun);
+  CHECK(good({"-n", "1", "t", "-h"}).action == launcher::Action::kRun);
 }
 
 TEST_CASE("options: --resume takes a folder and nothing else", "[options]") {
   const auto options = good({"--resume", "folder"});
-  CHECK(options.wish == launcher::Wish::kResume);
+  CHECK(options.action == launcher::Action::kResume);
   CHECK(options.resume == "/job/folder");
   CHECK(good({"--resume=/abs"}).resume == "/abs");
 }

@@ -15,7 +15,7 @@ using dt::test::emulated::Point;
 using dt::test::emulated::Queue;
 using dt::test::emulated::Work;
 
-/// The state of an OwnStream.
+/// The state of a UniqueStream.
 struct CUstream_st {
   std::shared_ptr<Queue> queue;
   int device = 0;
@@ -120,9 +120,9 @@ Status fill(void* to, int value, std::size_t bytes, Stream stream) {
   });
 }
 
-Status call_back(Stream stream, void (*function)(void*), void* argument) {
+Status add_callback(Stream stream, void (*function)(void*), void* argument) {
   if (const Status status = machine().status(); !status.ok()) return status;
-  machine().count([](auto&, auto& done) { ++done.call_backs; });
+  machine().count([](auto&, auto& done) { ++done.callbacks; });
   machine().put(queue_of(stream), {Work::Kind::kCallBack, [=] { function(argument); }, {}});
   return {};
 }
@@ -193,19 +193,19 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
   return machine().status();
 }
 
-ForeignMemory::~ForeignMemory() {
+IpcMemory::~IpcMemory() {
   if (data_) machine().close(data_);
 }
-void ForeignMemory::swap(ForeignMemory& other) noexcept {
+void IpcMemory::swap(IpcMemory& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
 }
-Status ForeignMemory::open(const MemoryHandle& handle) {
+Status IpcMemory::open(const MemoryHandle& handle) {
   Exported told;
   std::memcpy(&told, handle.bytes, sizeof told);
   if (const Status status = machine().status(); !status.ok()) return status;
   if (told.process != getpid()) return {"invalid resource handle"};
-  ForeignMemory fresh;
+  IpcMemory fresh;
   const Status status = machine().open(told.name, fresh.data_, fresh.size_);
   if (status.ok()) swap(fresh);
   return status;
@@ -213,12 +213,12 @@ Status ForeignMemory::open(const MemoryHandle& handle) {
 
 // ---------------------------------------------------------------- streams, events
 
-OwnStream::~OwnStream() {
+UniqueStream::~UniqueStream() {
   if (!stream_) return;
   machine().destroy_stream(std::move(stream_->queue));
   delete stream_;
 }
-Status OwnStream::create() {
+Status UniqueStream::create() {
   if (const Status status = machine().status(); !status.ok()) return status;
   stream_ = new CUstream_st{machine().create_stream(), the_device};
   return {};
@@ -245,7 +245,7 @@ Status Event::record(Stream stream) {
   event_->is_asked = false;
   return {};
 }
-Status Event::hold_back(Stream stream) const {
+Status Event::make_wait(Stream stream) const {
   if (const Status status = machine().status(); !status.ok()) return status;
   if (event_->record)
     machine().put(queue_of(stream), {Work::Kind::kWait, {}, event_->record->point});

@@ -13,7 +13,7 @@
 ///   the device, as CUDA does: every later call fails with the same message.
 /// - A launch on a stream of a device other than the thread's current one is refused.
 /// - Removing a registration of memory that is already unmapped ends the program.
-/// - A call_back runs on a thread of the emulation, soon; if it calls device.h the program is
+/// - A callback runs on a thread of the emulation, soon; if it calls device.h the program is
 ///   ended.
 /// - Foreign memory has its own address, which is unmapped once it is closed. Unlike CUDA's, it is
 ///   opened only in the process that exported it, since tests run workers and servers in one
@@ -49,7 +49,7 @@ void spoil_products(std::optional<std::size_t> element);
 /// From now on each copy calls `call` with its destination, on the thread that requests the copy
 /// and before it is on its stream; empty: no call.
 void before_copies(std::function<void(const void* to)> call);
-/// Does all work. Not while a call_back waits for the caller.
+/// Does all work. Not while a callback waits for the caller.
 void flush();
 
 /// Resources that have not been released.
@@ -70,7 +70,7 @@ struct Alive {
 struct Done {
   std::size_t copies = 0;
   std::size_t launches = 0;
-  std::size_t call_backs = 0;
+  std::size_t callbacks = 0;
   std::size_t allocations = 0;    ///< Successful ones, of device and pinned memory.
   std::size_t waits_for_all = 0;  ///< Frees of memory, which wait for the devices.
   std::size_t opened = 0;         ///< Foreign memories.

@@ -51,7 +51,7 @@ TEST_CASE("emulated device: who does not wait sees what was there before", "[emu
   const Fresh machine;
   const Pinned from(kOnes);
   const Pinned to(kZeros);
-  OwnStream stream;
+  UniqueStream stream;
   REQUIRE(stream.create().ok());
   REQUIRE(copy(to.data(), from.data(), 400, stream.get()).ok());
   CHECK(to.values() == kZeros);
@@ -83,7 +83,7 @@ TEST_CASE("emulated device: an event does the work before it and none after it",
   const Pinned ones(kOnes);
   const Pinned twos(std::vector<float>(100, 2.0F));
   const Pinned to(kZeros);
-  OwnStream stream;
+  UniqueStream stream;
   REQUIRE(stream.create().ok());
   Event event;
   REQUIRE(event.create().ok());
@@ -101,8 +101,8 @@ TEST_CASE("emulated device: streams wait for each other where they are told to",
   const Pinned from(kOnes);
   const Pinned between(kZeros);
   const Pinned to(kZeros);
-  OwnStream first;
-  OwnStream second;
+  UniqueStream first;
+  UniqueStream second;
   REQUIRE(first.create().ok());
   REQUIRE(second.create().ok());
   REQUIRE(copy(between.data(), from.data(), 400, first.get()).ok());
@@ -111,7 +111,7 @@ TEST_CASE("emulated device: streams wait for each other where they are told to",
     Event event;  // destroyed before any work is done
     REQUIRE(event.create().ok());
     REQUIRE(event.record(first.get()).ok());
-    REQUIRE(event.hold_back(second.get()).ok());
+    REQUIRE(event.make_wait(second.get()).ok());
   }
   REQUIRE(copy(to.data(), between.data(), 400, second.get()).ok());
   REQUIRE(wait(second.get()).ok());
@@ -126,7 +126,7 @@ TEST_CASE("emulated device: a launch computes, and breaks the device on ordinary
   DeviceMemory out;
   REQUIRE(out.allocate(400).ok());
   const Pinned back(kZeros);
-  OwnStream stream;
+  UniqueStream stream;
   REQUIRE(stream.create().ok());
   Sum<Float32, 2> sum;
   sum.sum.count = 2;
@@ -171,7 +171,7 @@ TEST_CASE("emulated device: memory is poisoned, limited and counted", "[emulated
 TEST_CASE("emulated device: without a device every call says so", "[emulated]") {
   const Fresh machine(0);
   CHECK(why_no_device() == "no CUDA device on this machine");
-  CHECK_FALSE(OwnStream().create().ok());
+  CHECK_FALSE(UniqueStream().create().ok());
   CHECK_FALSE(DeviceMemory().allocate(8).ok());
   CHECK_FALSE(PinnedMemory().allocate(8).ok());
 }
@@ -191,7 +191,7 @@ TEST_CASE("emulated device: each thread has its own current device", "[emulated]
 TEST_CASE("emulated device: a launch is refused on a stream of a device that is not the thread's",
           "[emulated]") {
   const Fresh machine(2);
-  OwnStream stream;
+  UniqueStream stream;
   REQUIRE(stream.create().ok());
   const Pinned values(kOnes);
   const auto add = [&] {
@@ -214,7 +214,7 @@ TEST_CASE(
   const Pinned ones(kOnes);
   const Pinned between(kZeros);
   const Pinned to(kZeros);
-  OwnStream stream;
+  UniqueStream stream;
   REQUIRE(stream.create().ok());
   REQUIRE(copy(between.data(), ones.data(), 400, stream.get()).ok());
   struct Seen {
@@ -228,7 +228,7 @@ TEST_CASE(
     into.thread = std::this_thread::get_id();
     into.between.data()[0] = 7;
   };
-  REQUIRE(call_back(stream.get(), look, &seen).ok());
+  REQUIRE(add_callback(stream.get(), look, &seen).ok());
   REQUIRE(copy(to.data(), between.data(), 400, stream.get()).ok());
   REQUIRE(wait(stream.get()).ok());
   CHECK(seen.values == kOnes);
@@ -244,22 +244,22 @@ TEST_CASE("emulated device: a call back comes though nobody waits", "[emulated]"
     bool is_told = false;
   } told;
   {
-    OwnStream other;  // its work is done although it is destroyed
-    OwnStream stream;
+    UniqueStream other;  // its work is done although it is destroyed
+    UniqueStream stream;
     REQUIRE(other.create().ok());
     REQUIRE(stream.create().ok());
     Event event;
     REQUIRE(event.create().ok());
     REQUIRE(fill(nullptr, 0, 0, other.get()).ok());
     REQUIRE(event.record(other.get()).ok());
-    REQUIRE(event.hold_back(stream.get()).ok());
+    REQUIRE(event.make_wait(stream.get()).ok());
     const auto tell = [](void* argument) {
       auto& it = *static_cast<Told*>(argument);
       const std::lock_guard lock(it.mutex);
       it.is_told = true;
       it.changed.notify_all();
     };
-    REQUIRE(call_back(stream.get(), tell, &told).ok());
+    REQUIRE(add_callback(stream.get(), tell, &told).ok());
   }
   std::unique_lock lock(told.mutex);
   CHECK(told.changed.wait_for(lock, std::chrono::seconds(20), [&] { return told.is_told; }));
@@ -269,7 +269,7 @@ TEST_CASE("emulated device: threads on streams that wait for each other all get 
   const Fresh machine;
   constexpr int kStreams = 4;
   constexpr int kRounds = 200;
-  std::vector<OwnStream> streams(kStreams);
+  std::vector<UniqueStream> streams(kStreams);
   std::vector<Event> events(kStreams);
   for (auto& stream : streams) REQUIRE(stream.create().ok());
   for (auto& event : events) REQUIRE(event.create().ok());
@@ -285,10 +285,10 @@ TEST_CASE("emulated device: threads on streams that wait for each other all get 
         {
           const std::lock_guard lock(order);
           failed += events[mine].record(streams[mine].get()).ok() ? 0 : 1;
-          failed += events[mine].hold_back(streams[next].get()).ok() ? 0 : 1;
+          failed += events[mine].make_wait(streams[next].get()).ok() ? 0 : 1;
         }
         const auto count = [](void* argument) { ++*static_cast<std::atomic<int>*>(argument); };
-        failed += call_back(streams[mine].get(), count, &called).ok() ? 0 : 1;
+        failed += add_callback(streams[mine].get(), count, &called).ok() ? 0 : 1;
         if (round % 3 == 0) failed += wait(streams[mine].get()).ok() ? 0 : 1;
       }
     });
@@ -305,7 +305,7 @@ TEST_CASE("emulated device: memory is named to others and found by the name", "[
   MemoryHandle handle;
   REQUIRE(export_memory(memory, handle).ok());
   {
-    ForeignMemory foreign;
+    IpcMemory foreign;
     REQUIRE(foreign.open(handle).ok());
     CHECK(foreign.data() != memory.data());
     CHECK(foreign.size() == 5000);
@@ -315,10 +315,10 @@ TEST_CASE("emulated device: memory is named to others and found by the name", "[
   }
   CHECK(emulated::alive().foreign_memories == 0);
   emulated::refuse_foreign("invalid device context");
-  CHECK(ForeignMemory().open(handle).error == std::string_view("invalid device context"));
+  CHECK(IpcMemory().open(handle).error == std::string_view("invalid device context"));
   emulated::refuse_foreign(nullptr);
   memory = DeviceMemory();
-  CHECK_FALSE(ForeignMemory().open(handle).ok());
+  CHECK_FALSE(IpcMemory().open(handle).ok());
 }
 
 TEST_CASE("emulated device: who frees what others have open is told of", "[emulated]") {
@@ -329,12 +329,12 @@ TEST_CASE("emulated device: who frees what others have open is told of", "[emula
     std::memset(memory.data(), 0, 64);
     MemoryHandle handle;
     REQUIRE(export_memory(memory, handle).ok());
-    ForeignMemory foreign;
+    IpcMemory foreign;
     REQUIRE(foreign.open(handle).ok());
     memory = DeviceMemory();
     CHECK(static_cast<unsigned char*>(foreign.data())[63] == emulated::kPoison);
     CHECK(emulated::done().freed_while_open == 1);
-    foreign = ForeignMemory();
+    foreign = IpcMemory();
     CHECK(emulated::leaks() == "1 memories freed while they were open");
     emulated::restart();
   }
@@ -344,7 +344,7 @@ TEST_CASE("emulated device: who frees what others have open is told of", "[emula
 TEST_CASE("emulated device: who asks is not kept by a stream that is busy before a gate",
           "[emulated]") {
   const Fresh machine;
-  OwnStream stream;
+  UniqueStream stream;
   REQUIRE(stream.create().ok());
   std::promise<void> begun;
   std::promise<void> goes_on;

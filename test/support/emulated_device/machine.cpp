@@ -20,8 +20,8 @@ namespace {
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kAlignment = 256;
 
-thread_local bool serves_call_backs = false;
-thread_local bool is_in_call_back = false;
+thread_local bool serves_callbacks = false;
+thread_local bool is_in_callback = false;
 
 [[noreturn]] void give_up(const char* why) {
   std::fprintf(stderr, "emulated device: %s\n", why);
@@ -71,7 +71,7 @@ void unmap_pages(void* at, std::size_t bytes) {
 
 Machine& Machine::get() {
   static Machine machine;
-  if (is_in_call_back) give_up("a call_back calls device.h, which CUDA forbids");
+  if (is_in_callback) give_up("a callback calls device.h, which CUDA forbids");
   return machine;
 }
 
@@ -80,7 +80,7 @@ Machine::Machine() : device_limit_(kNoLimit), pinned_limit_(kNoLimit) {
     devices_ = static_cast<int>(std::strtoul(devices, nullptr, 10));
   if (const char* bytes = std::getenv("DT_EMULATED_BYTES"))
     device_limit_ = std::strtoull(bytes, nullptr, 10);
-  thread_ = std::thread([this] { serve_call_backs(); });
+  thread_ = std::thread([this] { serve_callbacks(); });
 }
 
 Machine::~Machine() {
@@ -154,10 +154,10 @@ std::shared_ptr<Queue> Machine::default_stream() {
 
 Point Machine::put(const std::shared_ptr<Queue>& queue, Work work) {
   std::lock_guard lock(mutex_);
-  const bool is_call_back = work.kind == Work::Kind::kCallBack;
+  const bool is_callback = work.kind == Work::Kind::kCallBack;
   queue->work.push_back(std::move(work));
   const Point point{queue, ++queue->put};
-  if (is_call_back) {
+  if (is_callback) {
     asked_.push_back(point);
     changed_.notify_all();
   }
@@ -222,19 +222,19 @@ void Machine::run_until(const Point& point) {
       lock.lock();
       continue;
     }
-    if (first.kind == Work::Kind::kCallBack && !serves_call_backs) {
-      changed_.wait(lock);  // the thread of the call_backs does it
+    if (first.kind == Work::Kind::kCallBack && !serves_callbacks) {
+      changed_.wait(lock);  // the thread of the callbacks does it
       continue;
     }
     const Work work = std::move(first);
     queue.work.pop_front();
-    const bool is_call_back = work.kind == Work::Kind::kCallBack;
-    const bool runs = work.run && !(error_ && is_call_back);
+    const bool is_callback = work.kind == Work::Kind::kCallBack;
+    const bool runs = work.run && !(error_ && is_callback);
     queue.is_busy = true;
     lock.unlock();
-    is_in_call_back = is_call_back;
+    is_in_callback = is_callback;
     if (runs) work.run();
-    is_in_call_back = false;
+    is_in_callback = false;
     lock.lock();
     queue.is_busy = false;
     ++queue.done;
@@ -254,8 +254,8 @@ void Machine::run_all() {
                 [](const auto& queue) { return queue->is_destroyed && queue->done == queue->put; });
 }
 
-void Machine::serve_call_backs() {
-  serves_call_backs = true;
+void Machine::serve_callbacks() {
+  serves_callbacks = true;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return is_stopping_ || !asked_.empty(); });

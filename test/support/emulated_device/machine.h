@@ -111,7 +111,7 @@ class Machine {
 
   Machine();
   ~Machine();
-  void serve_call_backs();
+  void serve_callbacks();
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -124,7 +124,7 @@ class Machine {
   std::map<std::uintptr_t, Memory> memories_;
   std::set<std::shared_ptr<Queue>> queues_;
   std::shared_ptr<Queue> default_;
-  std::deque<Point> asked_;  ///< Points that the thread for call_backs is to reach.
+  std::deque<Point> asked_;  ///< Points that the thread for callbacks is to reach.
   bool is_stopping_ = false;
   Alive alive_;
   Done done_;

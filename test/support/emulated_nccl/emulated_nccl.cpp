@@ -162,13 +162,13 @@ void start(const std::vector<Call>& calls) {
   for (const Call& call : calls) {
     Event* ready = add();
     (void)ready->record(call.stream);
-    (void)ready->hold_back(leader);
+    (void)ready->make_wait(leader);
   }
   const int damaged_rank = world().troubles.damaged_rank;
   (void)put(leader, [calls, damaged_rank] { compute(calls, damaged_rank); });
   Event* done = add();
   (void)done->record(leader);
-  for (const Call& call : calls) (void)done->hold_back(call.stream);
+  for (const Call& call : calls) (void)done->make_wait(call.stream);
 }
 
 int end_calls() {

@@ -34,7 +34,7 @@ TEST_CASE("cuda: memory of the host is aligned, and copied without a device", "[
   std::copy(bytes.begin(), bytes.end(), static_cast<unsigned char*>(from.area().data));
   Transfer transfer;
   REQUIRE(transfer.start(to.area(), from.area(), nullptr).ok());
-  CHECK(transfer.hold_back(nullptr).ok());
+  CHECK(transfer.make_wait(nullptr).ok());
   CHECK(transfer.wait().ok());
   const auto* got = static_cast<const unsigned char*>(to.area().data);
   CHECK(std::vector<unsigned char>(got, got + bytes.size()) == bytes);

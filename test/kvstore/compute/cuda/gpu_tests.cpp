@@ -47,7 +47,7 @@ class OnDevice {
   template <class Operation>
   static std::uint64_t run(const Operation& operation,
                            const std::vector<typename Operation::Tensor>& tensors) {
-    OwnStream stream;
+    UniqueStream stream;
     must(stream.create());
     DeviceMemory count;
     must(count.allocate(sizeof(std::uint64_t)));
@@ -96,7 +96,7 @@ void check_transfers(Findings& findings, Random& random) {
   must(pinned.allocate({Place::Kind::kPinned, 0}, kSize));
   must(first.allocate(on_device, kSize));
   must(second.allocate(on_device, kSize));
-  OwnStream compute, up, down;
+  UniqueStream compute, up, down;
   must(compute.create());
   must(up.create());
   must(down.create());
@@ -104,7 +104,7 @@ void check_transfers(Findings& findings, Random& random) {
   Transfer in, over, out, home;
   must(in.start(pinned.area(), host.area(), up.get()));
   must(over.start(first.area(), pinned.area(up.get()), up.get()));
-  must(over.hold_back(compute.get()));
+  must(over.make_wait(compute.get()));
   Add<Float32> doubled;
   auto* array = static_cast<float*>(first.area().data);
   constexpr int kTimes = 8;
@@ -146,7 +146,7 @@ std::string check_local_group(Findings& findings, Random& random) {
        {std::size_t{1}, std::size_t{1003}, (std::size_t{1} << 24) + 7}) {
     std::vector<float> sum(elements);
     std::vector<DeviceMemory> memory(devices.size());
-    std::vector<std::unique_ptr<OwnStream>> streams;
+    std::vector<std::unique_ptr<UniqueStream>> streams;
     std::vector<LocalGroup::Array> arrays;
     for (std::size_t i = 0; i < devices.size(); ++i) {
       std::vector<float> values(elements);
@@ -155,7 +155,7 @@ std::string check_local_group(Findings& findings, Random& random) {
         sum[e] += values[e];
       }
       must(use_device(devices[i]));
-      streams.push_back(std::make_unique<OwnStream>());
+      streams.push_back(std::make_unique<UniqueStream>());
       must(streams.back()->create());
       must(memory[i].allocate(elements * sizeof(float)));
       must(copy(memory[i].data(), values.data(), elements * sizeof(float), streams[i]->get()));
@@ -182,7 +182,7 @@ std::string check_local_group(Findings& findings, Random& random) {
   std::string why = comms.begin();
   DeviceMemory memory;
   must(memory.allocate(1 << 20));
-  OwnStream stream;
+  UniqueStream stream;
   must(stream.create());
   must(fill(memory.data(), 0, memory.size(), stream.get()));
   if (why.empty())
@@ -299,7 +299,7 @@ std::string check_neighbour(Findings& findings, Random& random, Neighbour& neigh
   const std::size_t bytes = order.elements * sizeof(float);
   const auto named = neighbour.order(order);
   if (named.why[0] != '\0') return named.why;
-  ForeignMemory foreign;
+  IpcMemory foreign;
   if (const Status status = foreign.open(named.handle); !status.ok()) {
     findings.check(false, std::string("it is not opened: ") + status.error);
     return {};
@@ -307,7 +307,7 @@ std::string check_neighbour(Findings& findings, Random& random, Neighbour& neigh
   findings.check(foreign.size() >= bytes, "the driver tells " + std::to_string(foreign.size()) +
                                               " of " + std::to_string(bytes) + " bytes");
   {
-    ForeignMemory again;
+    IpcMemory again;
     findings.check(again.open(named.handle).ok(), "it is not opened twice");
   }
   auto sum = Neighbour::numbers(order, 0);

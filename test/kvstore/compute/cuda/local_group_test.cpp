@@ -41,7 +41,7 @@ struct Arrays {
       : elements(count), memory(devices.size()), values(devices.size()) {
     for (std::size_t i = 0; i < devices.size(); ++i) {
       REQUIRE(use_device(devices[i]).ok());
-      streams.push_back(std::make_unique<OwnStream>());
+      streams.push_back(std::make_unique<UniqueStream>());
       REQUIRE(streams.back()->create().ok());
       REQUIRE(memory[i].allocate(count * sizeof(Element) + kGuard).ok());
       for (std::size_t e = 0; e < count; ++e) values[i].push_back(value(devices[i], e));
@@ -72,7 +72,7 @@ struct Arrays {
   std::size_t elements;
   std::vector<DeviceMemory> memory;
   std::vector<std::vector<Element>> values;
-  std::vector<std::unique_ptr<OwnStream>> streams;
+  std::vector<std::unique_ptr<UniqueStream>> streams;
 };
 
 std::vector<int> first_devices(std::size_t count) {

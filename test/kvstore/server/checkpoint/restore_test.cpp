@@ -120,7 +120,7 @@ TEST_CASE("a chunk is read elsewhere: nobody waits for it but those who asked", 
   ask(1);  // again
   CHECK(reading.size() == 1);
   CHECK(bench.take().empty());
-  CHECK(bench.commit(2, {0, 1}) == kv::Members::Adopted::kYes);
+  CHECK(bench.commit(2, {0, 1}) == kv::Members::Applied::kYes);
   bench.shard_.disconnect(WorkerId(2));
   const auto there = reading.at(0)();
   CHECK(bench.take().empty());
@@ -295,7 +295,7 @@ TEST_CASE("what was saved stays as it was while rounds go on", "[restore]") {
     commit.generation = Generation(2);
     commit.contributors = {WorkerId(0)};
     kv::SavedLoop saved;
-    REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Adopted::kYes);
+    REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Applied::kYes);
     REQUIRE(saved.chunks.size() == 1);
     const auto bytes = [](const std::shared_ptr<const kv::Payload>& payload) {
       return payload ? std::string(payload->text()) : std::string();
@@ -321,7 +321,7 @@ TEST_CASE("a contribution held for the commit comes after what it saves", "[rest
   commit.generation = Generation(2);
   commit.contributors = {WorkerId(0)};
   kv::SavedLoop saved;
-  REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Adopted::kYes);
+  REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Applied::kYes);
   CHECK(ShardBench::floats(std::string(saved.chunks.at(0).value->text())) ==
         std::vector<float>(kElements, 5.0F));
   CHECK(bench.value() == 7.0F);

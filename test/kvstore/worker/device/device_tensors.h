@@ -44,7 +44,7 @@ class CallersStream {
   }
 
  private:
-  kv::cuda::OwnStream stream_;
+  kv::cuda::UniqueStream stream_;
   std::function<void()> open_;
 };
 

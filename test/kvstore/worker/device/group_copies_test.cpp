@@ -17,7 +17,7 @@
 using namespace dt;
 using namespace dt::test;
 
-namespace replica_copies {
+namespace group_copies_tests {
 
 constexpr std::size_t kCount = 5001;  // chunks are of 1024 elements
 using Values = std::vector<float>;
@@ -26,9 +26,9 @@ using Values = std::vector<float>;
 constexpr std::chrono::milliseconds kDeadline = 3s;
 
 /// Arrays of a key, one on each device, each with a stream that can be stopped.
-class Replicas {
+class DeviceArrays {
  public:
-  explicit Replicas(int devices, std::size_t count = kCount)
+  explicit DeviceArrays(int devices, std::size_t count = kCount)
       : count_(count), sides_(static_cast<std::size_t>(devices)) {
     for (int d = 0; d < devices; ++d) {
       auto& side = sides_[static_cast<std::size_t>(d)];
@@ -38,11 +38,11 @@ class Replicas {
       must(side.pinned.allocate(bytes() + 16));
     }
   }
-  ~Replicas() {
+  ~DeviceArrays() {
     for (std::size_t d = 0; d < sides_.size(); ++d) open(d);
   }
-  Replicas(const Replicas&) = delete;
-  Replicas& operator=(const Replicas&) = delete;
+  DeviceArrays(const DeviceArrays&) = delete;
+  DeviceArrays& operator=(const DeviceArrays&) = delete;
 
   void close(std::size_t d) { sides_[d].gate = emulated::hold(sides_[d].stream.get()); }
   void open(std::size_t d) {
@@ -106,7 +106,7 @@ class Replicas {
 
  private:
   struct Side {
-    kv::cuda::OwnStream stream;
+    kv::cuda::UniqueStream stream;
     kv::cuda::DeviceMemory memory;
     kv::cuda::PinnedMemory pinned;
     std::function<void()> gate;
@@ -137,11 +137,11 @@ struct World {
     cluster.emplace(1, 1);
     proxy.emplace(cluster->server().port());
     cluster->transport = transport;
-    cluster->replicas.functions = &emulated::nccl();
-    cluster->replicas.deadline = deadline;
+    cluster->group.functions = &emulated::nccl();
+    cluster->group.deadline = deadline;
     cluster->redirect(0, proxy->port());
-    store = std::make_unique<kv::ReplicaStore>(
-        cluster->open(0, "dist_device_sync", false, chunk_bytes));
+    store =
+        std::make_unique<kv::GroupStore>(cluster->open(0, "dist_device_sync", false, chunk_bytes));
     Values zero(kCount, 0);
     for (const char* key : {"a", "b", "c"}) init(*store, key, zero);
     (void)must(store->epoch_boundary(Epoch(0)));
@@ -153,13 +153,13 @@ struct World {
     CHECK(emulated::leaks().empty());
     CHECK(emulated::nccl_counts().alive == 0);
   }
-  kv::Handle pushpull(const std::string& key, const Replicas& values, const Replicas& out,
+  kv::Handle pushpull(const std::string& key, const DeviceArrays& values, const DeviceArrays& out,
                       int priority = 0) {
     kv::PushOptions options;
     options.priority = priority;
     return must(store->pushpull(values.keys(key), values.arrays(), out.arrays(), options));
   }
-  kv::Handle pull(const std::string& key, const Replicas& out) {
+  kv::Handle pull(const std::string& key, const DeviceArrays& out) {
     return must(store->pull(out.keys(key), out.arrays(), {}));
   }
   kv::Status wait(kv::Handle handle, double timeout_s = 30) {
@@ -193,14 +193,14 @@ bool fails_with(const kv::Status& status, kv::Code code, const std::string& word
   return fits;
 }
 
-TEST_CASE("replicas: all devices' arrays are one contribution, and all have the value",
-          "[device][replicas]") {
+TEST_CASE("device group: all devices' arrays are one contribution, and all have the value",
+          "[device][device-group]") {
   const int devices = GENERATE(2, 3);
   World world({devices, any_transport()});
   const std::string codec = GENERATE("none", "bf16");
   must(world.store->set_gradient_compression(codec));
   const auto sum = static_cast<float>(devices * (devices + 1) / 2);
-  Replicas a(devices), b(devices), out(devices), pulled(devices);
+  DeviceArrays a(devices), b(devices), out(devices), pulled(devices);
   for (float round = 1; round < 4; ++round) {
     a.put(round);
     b.put(round * 2);
@@ -214,9 +214,9 @@ TEST_CASE("replicas: all devices' arrays are one contribution, and all have the 
   }
 }
 
-TEST_CASE("replicas: a call with other keys, and in place", "[device][replicas]") {
+TEST_CASE("device group: a call with other keys, and in place", "[device][device-group]") {
   World world;
-  Replicas a(2), b(2);
+  DeviceArrays a(2), b(2);
   a.put(1);
   b.put(2);
   auto keys = a.keys("a");
@@ -234,10 +234,10 @@ TEST_CASE("replicas: a call with other keys, and in place", "[device][replicas]"
   CHECK(host == Values(kCount, 7));
 }
 
-TEST_CASE("replicas: a call returns before the devices are there, and holds up no other",
-          "[device][replicas]") {
+TEST_CASE("device group: a call returns before the devices are there, and holds up no other",
+          "[device][device-group]") {
   World world({2, any_transport()});
-  Replicas late(2), late_out(2), other(2), other_out(2);
+  DeviceArrays late(2), late_out(2), other(2), other_out(2);
   late.put(1);
   late.close(1);
   late.put(2);  // behind the gate on one of the devices
@@ -253,10 +253,10 @@ TEST_CASE("replicas: a call returns before the devices are there, and holds up n
   CHECK(late_out.all_are(6));
 }
 
-TEST_CASE("replicas: a value waits for what the streams still do with the arrays",
-          "[device][replicas]") {
+TEST_CASE("device group: a value waits for what the streams still do with the arrays",
+          "[device][device-group]") {
   World world({2, any_transport()});
-  Replicas out(2);
+  DeviceArrays out(2);
   out.close(1);
   const auto pulled = world.pull("a", out);
   CHECK(is_under_way(world.wait(pulled, 0.1)));
@@ -266,9 +266,10 @@ TEST_CASE("replicas: a value waits for what the streams still do with the arrays
   CHECK(out.all_are(0));
 }
 
-TEST_CASE("replicas: keys are added up while others are on the network", "[device][replicas]") {
+TEST_CASE("device group: keys are added up while others are on the network",
+          "[device][device-group]") {
   World world;
-  Replicas a(2), a_out(2), b(2), b_out(2);
+  DeviceArrays a(2), a_out(2), b(2), b_out(2);
   world.proxy->hold(true);
   a.put(1);
   const auto first = world.pushpull("a", a, a_out);
@@ -285,10 +286,10 @@ TEST_CASE("replicas: keys are added up while others are on the network", "[devic
   CHECK(b_out.all_are(6));
 }
 
-TEST_CASE("replicas: what comes on the streams after wait_in_stream sees the value",
-          "[device][replicas]") {
+TEST_CASE("device group: what comes on the streams after wait_in_stream sees the value",
+          "[device][device-group]") {
   World world({2, any_transport()});
-  Replicas a(2), out(2);
+  DeviceArrays a(2), out(2);
   a.put(2);
   must(world.wait(must(world.store->push(a.keys("a"), a.arrays(), {}))));
   const auto go_on = emulated::hold_nccl();
@@ -304,10 +305,10 @@ TEST_CASE("replicas: what comes on the streams after wait_in_stream sees the val
   must(world.store->wait_in_stream(pulled, 30));  // nothing any more
 }
 
-TEST_CASE("replicas: NCCL's deadline begins when the caller's streams are there",
-          "[device][replicas]") {
+TEST_CASE("device group: NCCL's deadline begins when the caller's streams are there",
+          "[device][device-group]") {
   World world({2, kv::Transport::kTcp, kDeadline});
-  Replicas a(2), out(2);
+  DeviceArrays a(2), out(2);
   a.close(0);
   a.put(1);
   const auto pushed = world.pushpull("a", a, out);
@@ -317,9 +318,9 @@ TEST_CASE("replicas: NCCL's deadline begins when the caller's streams are there"
   CHECK(out.all_are(3));
 }
 
-TEST_CASE("replicas: a key's next round waits for its turn", "[device][replicas]") {
+TEST_CASE("device group: a key's next round waits for its turn", "[device][device-group]") {
   World world({2, any_transport()});
-  Replicas a(2), b(2), out(2), later(2);
+  DeviceArrays a(2), b(2), out(2), later(2);
   a.put(1);
   b.put(2);
   const auto first = world.pushpull("a", a, out);
@@ -354,12 +355,13 @@ Trouble any_trouble() {
   return it;
 }
 
-TEST_CASE("replicas: NCCL's failure in a sum ends all that is under way, and nothing is written",
-          "[device][replicas]") {
+TEST_CASE(
+    "device group: NCCL's failure in a sum ends all that is under way, and nothing is written",
+    "[device][device-group]") {
   const auto [troubles, words, deadline] = any_trouble();
   CAPTURE(words);
   World world({2, any_transport(), deadline});
-  Replicas a(2), b(2), c(2), out(2), b_out(2), c_out(2);
+  DeviceArrays a(2), b(2), c(2), out(2), b_out(2), c_out(2);
   for (auto* late : {&b, &c}) {
     late->close(1);
     late->put(2);
@@ -386,9 +388,10 @@ TEST_CASE("replicas: NCCL's failure in a sum ends all that is under way, and not
   CHECK(b_out.all_are(6));
 }
 
-TEST_CASE("replicas: what breaks while GPUs exchange is found out at once", "[device][replicas]") {
+TEST_CASE("device group: what breaks while GPUs exchange is found out at once",
+          "[device][device-group]") {
   World world;
-  Replicas a(2), b(2), out(2), b_out(2);
+  DeviceArrays a(2), b(2), out(2), b_out(2);
   a.put(1);
   b.put(1);
   const auto go_on = emulated::hold_nccl();
@@ -404,9 +407,9 @@ TEST_CASE("replicas: what breaks while GPUs exchange is found out at once", "[de
   CHECK(out.are_untouched());
 }
 
-TEST_CASE("replicas: NCCL that never begins is said", "[device][replicas]") {
+TEST_CASE("device group: NCCL that never begins is said", "[device][device-group]") {
   World world({2, kv::Transport::kTcp, kDeadline});
-  Replicas a(2), b(2), out(2), b_out(2);
+  DeviceArrays a(2), b(2), out(2), b_out(2);
   emulated::NcclTroubles troubles;
   troubles.begin_never_ends = true;
   emulated::set_nccl_troubles(troubles);
@@ -422,10 +425,10 @@ TEST_CASE("replicas: NCCL that never begins is said", "[device][replicas]") {
   CHECK(out.all_are(3));
 }
 
-TEST_CASE("replicas: after a failure a store ends when the caller's streams are there",
-          "[device][replicas]") {
+TEST_CASE("device group: after a failure a store ends when the caller's streams are there",
+          "[device][device-group]") {
   World world;
-  Replicas a(2), late(2), out(2), late_out(2);
+  DeviceArrays a(2), late(2), out(2), late_out(2);
   late.close(1);
   emulated::NcclTroubles troubles;
   troubles.call_fails = 5;
@@ -435,19 +438,19 @@ TEST_CASE("replicas: after a failure a store ends when the caller's streams are 
   const auto first = world.pushpull("a", a, out);
   for (const auto handle : {first, second})
     CHECK(fails_with(world.wait(handle), kv::Code::kUnavailable, "invalid usage"));
-  // Pending call_backs would use a destroyed store.
+  // Pending callbacks would use a destroyed store.
   auto end = std::async(std::launch::async, [&] { world.store.reset(); });
   CHECK(end.wait_for(200ms) == std::future_status::timeout);
   late.open(1);
   end.get();
 }
 
-TEST_CASE("replicas: NCCL's failure on the way back ends the operation, and nothing is written",
-          "[device][replicas]") {
+TEST_CASE("device group: NCCL's failure on the way back ends the operation, and nothing is written",
+          "[device][device-group]") {
   const auto [troubles, words, deadline] = any_trouble();
   CAPTURE(words);
   World world({2, any_transport(), deadline});
-  Replicas a(2), out(2);
+  DeviceArrays a(2), out(2);
   world.proxy->hold(true);
   a.put(1);
   const auto pushed = world.pushpull("a", a, out);
@@ -465,10 +468,10 @@ TEST_CASE("replicas: NCCL's failure on the way back ends the operation, and noth
   CHECK(out.all_are(3));
 }
 
-TEST_CASE("replicas: a device that breaks ends the operation", "[device][replicas]") {
+TEST_CASE("device group: a device that breaks ends the operation", "[device][device-group]") {
   World world;
   {
-    Replicas a(2), out(2);
+    DeviceArrays a(2), out(2);
     a.put(1);
     a.close(0);
     a.put(1);
@@ -483,9 +486,10 @@ TEST_CASE("replicas: a device that breaks ends the operation", "[device][replica
   must(pushpull(*world.store, "a", ones, ones, {}));
 }
 
-TEST_CASE("replicas: no memory to add up in is said, and nothing has begun", "[device][replicas]") {
+TEST_CASE("device group: no memory to add up in is said, and nothing has begun",
+          "[device][device-group]") {
   World world;
-  Replicas a(2), out(2);
+  DeviceArrays a(2), out(2);
   a.put(1);
   emulated::limit_device_memory(emulated::alive().device_bytes + 1000);
   fails_with(world.wait(world.pushpull("a", a, out)), kv::Code::kInternal,
@@ -495,14 +499,14 @@ TEST_CASE("replicas: no memory to add up in is said, and nothing has begun", "[d
   CHECK(out.all_are(3));
 }
 
-TEST_CASE("replicas: the memory to add up in is bounded", "[device][replicas]") {
+TEST_CASE("device group: the memory to add up in is bounded", "[device][device-group]") {
   World world({2, kv::Transport::kSharedMemory, 30s, std::uint64_t{1} << 20});
   const auto before = emulated::alive().device_bytes;
   {
     constexpr std::size_t kMany = std::size_t{5} << 20;  // 20 MiB
     Values zero(kMany, 0);
     init(*world.store, "many", zero);
-    Replicas many(2, kMany);
+    DeviceArrays many(2, kMany);
     many.put(1);
     must(world.wait(world.pushpull("many", many, many)));
     CHECK(many.get(1) == Values(kMany, 3));
@@ -510,9 +514,9 @@ TEST_CASE("replicas: the memory to add up in is bounded", "[device][replicas]") 
   CHECK(emulated::alive().device_bytes - before <= 2 * (std::size_t{16} << 20));
 }
 
-TEST_CASE("replicas: a store ends while calls are under way", "[device][replicas]") {
+TEST_CASE("device group: a store ends while calls are under way", "[device][device-group]") {
   World world({2, any_transport(), kDeadline});
-  Replicas a(2), a_out(2), b(2), b_out(2);
+  DeviceArrays a(2), a_out(2), b(2), b_out(2);
   a.put(1);
   b.put(2);
   const int what = GENERATE(0, 1, 2);
@@ -531,14 +535,15 @@ TEST_CASE("replicas: a store ends while calls are under way", "[device][replicas
   for (auto* out : {&a_out, &b_out}) CHECK(out->get(1) == Values(kCount, 18));
 }
 
-TEST_CASE("replicas: after a rollback nothing touches the caller's memory", "[device][replicas]") {
+TEST_CASE("device group: after a rollback nothing touches the caller's memory",
+          "[device][device-group]") {
   World world({2, any_transport()});
-  Replicas a(2), a_out(2), b(2), b_out(2);
+  DeviceArrays a(2), a_out(2), b(2), b_out(2);
   a.put(1);
   b.put(2);
   const bool is_on_the_way_out = GENERATE(false, true);
   CAPTURE(is_on_the_way_out);
-  Replicas& late = is_on_the_way_out ? a_out : a;
+  DeviceArrays& late = is_on_the_way_out ? a_out : a;
   late.close(1);
   const auto begun = is_on_the_way_out ? world.pull("a", a_out) : world.pushpull("a", a, a_out);
   const auto behind = world.pushpull("a", b, b_out);
@@ -561,4 +566,4 @@ TEST_CASE("replicas: after a rollback nothing touches the caller's memory", "[de
   for (auto* out : {&a_out, &b_out}) CHECK(out->get(1) == Values(kCount, 18));
 }
 
-}  // namespace replica_copies
+}  // namespace group_copies_tests

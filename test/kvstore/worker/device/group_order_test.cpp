@@ -4,14 +4,14 @@
 
 #include "test/support/catch.h"
 
-using dt::kv::ReplicaOrder;
+using dt::kv::GroupOrder;
 
-namespace replica_order {
+namespace group_order_tests {
 
 constexpr std::size_t kWindow = 4096;
 const std::vector<int> kBoth = {0, 1};
 
-ReplicaOrder::Id ready(ReplicaOrder& order, ReplicaOrder::Item item) {
+GroupOrder::Id ready(GroupOrder& order, GroupOrder::Item item) {
   if (item.devices.empty()) item.devices = kBoth;
   const auto id = order.add(std::move(item));
   order.set_ready(id);
@@ -19,16 +19,16 @@ ReplicaOrder::Id ready(ReplicaOrder& order, ReplicaOrder::Item item) {
 }
 
 /// The copies that start now.
-std::vector<ReplicaOrder::Id> starts(ReplicaOrder& order) {
-  std::vector<ReplicaOrder::Id> ids;
+std::vector<GroupOrder::Id> starts(GroupOrder& order) {
+  std::vector<GroupOrder::Id> ids;
   while (const auto start = order.next()) ids.push_back(start->id);
   return ids;
 }
 
-using Ids = std::vector<ReplicaOrder::Id>;
+using Ids = std::vector<GroupOrder::Id>;
 
-TEST_CASE("replica order: by priority, values before sums, then in turn", "[replica-order]") {
-  ReplicaOrder order(kWindow);
+TEST_CASE("group order: by priority, values before sums, then in turn", "[group-order]") {
+  GroupOrder order(kWindow);
   const auto sum = ready(order, {true, 0, 100, {}});
   const auto value = ready(order, {false, 0, 100, {}});
   const auto urgent = ready(order, {true, 5, 100, {}});
@@ -36,8 +36,8 @@ TEST_CASE("replica order: by priority, values before sums, then in turn", "[repl
   CHECK(starts(order) == Ids{urgent, value, sum, later});
 }
 
-TEST_CASE("replica order: what is not ready holds nothing up", "[replica-order]") {
-  ReplicaOrder order(kWindow);
+TEST_CASE("group order: what is not ready holds nothing up", "[group-order]") {
+  GroupOrder order(kWindow);
   const auto late = order.add({true, 9, 100, kBoth});
   const auto other = ready(order, {true, 0, 100, {}});
   CHECK(starts(order) == Ids{other});
@@ -45,10 +45,10 @@ TEST_CASE("replica order: what is not ready holds nothing up", "[replica-order]"
   CHECK(starts(order) == Ids{late});
 }
 
-TEST_CASE("replica order: sums that are under way have scratch memory of their own",
-          "[replica-order]") {
-  ReplicaOrder order(kWindow);
-  std::vector<ReplicaOrder::Start> under_way;
+TEST_CASE("group order: sums that are under way have scratch memory of their own",
+          "[group-order]") {
+  GroupOrder order(kWindow);
+  std::vector<GroupOrder::Start> under_way;
   const auto start = [&](std::size_t bytes) {
     (void)ready(order, {true, 0, bytes, {}});
     const auto next = order.next();
@@ -68,9 +68,9 @@ TEST_CASE("replica order: sums that are under way have scratch memory of their o
   CHECK(order.next()->offset == 0);
 }
 
-TEST_CASE("replica order: what has no room is not overtaken by its kind, and holds up no other",
-          "[replica-order]") {
-  ReplicaOrder order(kWindow);
+TEST_CASE("group order: what has no room is not overtaken by its kind, and holds up no other",
+          "[group-order]") {
+  GroupOrder order(kWindow);
   const auto first = ready(order, {true, 0, 3000, {}});
   const auto large = ready(order, {true, 0, 2000, {}});
   const auto small = ready(order, {true, 0, 10, {}});
@@ -83,8 +83,8 @@ TEST_CASE("replica order: what has no room is not overtaken by its kind, and hol
   CHECK(starts(order) == Ids{no_room});
 }
 
-TEST_CASE("replica order: more than the window is under way alone", "[replica-order]") {
-  ReplicaOrder order(kWindow);
+TEST_CASE("group order: more than the window is under way alone", "[group-order]") {
+  GroupOrder order(kWindow);
   const auto small = ready(order, {true, 1, 10, {}});
   const auto huge = ready(order, {true, 0, 9000, {}});
   CHECK(starts(order) == Ids{small});
@@ -96,8 +96,8 @@ TEST_CASE("replica order: more than the window is under way alone", "[replica-or
   CHECK(starts(order) == Ids{next});
 }
 
-TEST_CASE("replica order: other devices wait for those that are under way", "[replica-order]") {
-  ReplicaOrder order(kWindow);
+TEST_CASE("group order: other devices wait for those that are under way", "[group-order]") {
+  GroupOrder order(kWindow);
   const auto first = ready(order, {true, 0, 10, kBoth});
   const auto others = ready(order, {true, 0, 10, {1, 2}});
   const auto same = ready(order, {true, 0, 10, kBoth});
@@ -108,4 +108,4 @@ TEST_CASE("replica order: other devices wait for those that are under way", "[re
   CHECK(starts(order) == Ids{others});
 }
 
-}  // namespace replica_order
+}  // namespace group_order_tests

@@ -13,7 +13,7 @@
 using namespace dt;
 namespace emulated = dt::test::emulated;
 
-namespace replica_group {
+namespace device_group_tests {
 
 constexpr std::size_t kElements = 3'001;  // no multiple of the devices' items
 using Values = std::vector<float>;
@@ -27,7 +27,7 @@ struct World {
     kv::cuda::LocalGroup::Options group;
     group.functions = &emulated::nccl();
     group.deadline = std::chrono::seconds(30);
-    store = std::make_unique<kv::ReplicaStore>(kv::make_local_store("device"), group);
+    store = std::make_unique<kv::GroupStore>(kv::make_local_store("device"), group);
   }
   ~World() {
     store.reset();
@@ -35,7 +35,7 @@ struct World {
     CHECK(emulated::leaks().empty());
     CHECK(emulated::nccl_counts().alive == 0);
   }
-  std::unique_ptr<kv::ReplicaStore> store;
+  std::unique_ptr<kv::GroupStore> store;
 };
 
 /// An array on a device, with its own stream.
@@ -79,7 +79,7 @@ class Tensor {
   [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(float); }
   int device_;
   std::size_t count_;
-  kv::cuda::OwnStream stream_;
+  kv::cuda::UniqueStream stream_;
   kv::cuda::DeviceMemory memory_;
   Values values_;
 };
@@ -110,7 +110,7 @@ kv::Status pushpull(kv::Store& store, const std::vector<std::string>& keys,
 }
 
 TEST_CASE("GPUs of one process: their arrays are one contribution, each carries its own part",
-          "[replicas]") {
+          "[device-group]") {
   for (const int devices : {2, 3, 4}) {
     World world(devices);
     init(*world.store, "w");
@@ -146,7 +146,7 @@ TEST_CASE("GPUs of one process: their arrays are one contribution, each carries 
   }
 }
 
-TEST_CASE("GPUs of one process: others than before, and a pull to all of them", "[replicas]") {
+TEST_CASE("GPUs of one process: others than before, and a pull to all of them", "[device-group]") {
   World world(3);
   init(*world.store, "w");
   Tensor a(0), b(1), c(2);
@@ -164,7 +164,7 @@ TEST_CASE("GPUs of one process: others than before, and a pull to all of them", 
 }
 
 TEST_CASE("GPUs of one process: with an array on the host, or one that begins askew, by the host",
-          "[replicas]") {
+          "[device-group]") {
   World world(2);
   init(*world.store, "w");
   init(*world.store, "askew", kElements - 1);
@@ -185,7 +185,8 @@ TEST_CASE("GPUs of one process: with an array on the host, or one that begins as
   CHECK(b.read() == expected);
 }
 
-TEST_CASE("GPUs of one process: an error of NCCL in the middle ends in a sentence", "[replicas]") {
+TEST_CASE("GPUs of one process: an error of NCCL in the middle ends in a sentence",
+          "[device-group]") {
   World world(2);
   init(*world.store, "w");
   Tensor a(0), b(1);
@@ -202,7 +203,7 @@ TEST_CASE("GPUs of one process: an error of NCCL in the middle ends in a sentenc
   CHECK(a.read() == Values(kElements, 3));
 }
 
-TEST_CASE("GPUs of one process: a device that is not there is named", "[replicas]") {
+TEST_CASE("GPUs of one process: a device that is not there is named", "[device-group]") {
   World world(1);
   init(*world.store, "w");
   Tensor a(0);
@@ -215,4 +216,4 @@ TEST_CASE("GPUs of one process: a device that is not there is named", "[replicas
   CHECK(failed.error().message.find("device 1") != std::string::npos);
 }
 
-}  // namespace replica_group
+}  // namespace device_group_tests

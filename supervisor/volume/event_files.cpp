@@ -1,4 +1,4 @@
-#include "supervisor/volume/story_files.h"
+#include "supervisor/volume/event_files.h"
 
 #include <filesystem>
 #include <utility>
@@ -11,21 +11,21 @@ namespace {
 constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes, of earlier terms.
 }  // namespace
 
-StoryFiles::StoryFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
+EventFiles::EventFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
                        std::optional<std::string> seen_at)
     : executor_(std::move(executor)),
       volume_(volume),
       path_(std::move(file)),
       seen_at_(std::move(seen_at)) {}
 
-awaitable<Result<ToldEvents>> StoryFiles::open(bool is_new, io::Log& log) {
+awaitable<Result<KnownEvents>> EventFiles::open(bool is_new, io::Log& log) {
   if (is_new) {
     auto made = co_await volume_.replace(path_, "");
     if (!made) co_return tl::unexpected(made.error());
   }
   auto text = co_await read(log);
   if (!text) co_return tl::unexpected(text.error());
-  ToldEvents told{kAnySize, 0, {}};
+  KnownEvents told{kAnySize, 0, {}};
   if (*text) {
     told = told_events(**text);
     if (told.bytes < (*text)->size()) {
@@ -43,7 +43,7 @@ awaitable<Result<ToldEvents>> StoryFiles::open(bool is_new, io::Log& log) {
   co_return std::move(told);
 }
 
-awaitable<Result<std::optional<std::string>>> StoryFiles::read(io::Log& log) {
+awaitable<Result<std::optional<std::string>>> EventFiles::read(io::Log& log) {
   auto text = co_await volume_.read(path_, kMostEvents);
   if (text) co_return text->value_or("");
   if (text.error().kind == ErrorKind::kTimeout) co_return tl::unexpected(text.error());
@@ -51,7 +51,7 @@ awaitable<Result<std::optional<std::string>>> StoryFiles::read(io::Log& log) {
   co_return std::nullopt;
 }
 
-awaitable<Result<void>> StoryFiles::show(std::optional<std::string> text) {
+awaitable<Result<void>> EventFiles::show(std::optional<std::string> text) {
   // Relative: the job folder may be mounted elsewhere on other machines.
   const std::string folder = std::filesystem::path(*seen_at_).parent_path().string();
   auto linked = co_await volume_.link(*seen_at_, path_.substr(folder.size() + 1));
@@ -65,18 +65,18 @@ awaitable<Result<void>> StoryFiles::show(std::optional<std::string> text) {
   co_return Result<void>();
 }
 
-void StoryFiles::add(std::string_view line) {
+void EventFiles::add(std::string_view line) {
   for (EventsFile* file : files()) file->add(line);
 }
 
-std::vector<EventsFile*> StoryFiles::files() {
+std::vector<EventsFile*> EventFiles::files() {
   std::vector<EventsFile*> all;
   if (file_) all.push_back(&*file_);
   if (copy_) all.push_back(&*copy_);
   return all;
 }
 
-awaitable<bool> StoryFiles::finish(Duration limit) {
+awaitable<bool> EventFiles::finish(Duration limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   bool done = true;
   for (EventsFile* file : files())

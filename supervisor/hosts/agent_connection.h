@@ -18,7 +18,7 @@
 namespace dt::supervisor {
 
 /// One thread. run() must be running; it returns once the link has ended.
-class AgentLink {
+class AgentConnection {
  public:
   struct Options {
     std::string job;
@@ -40,8 +40,8 @@ class AgentLink {
     std::function<void(const Error&, bool gone)> down;
   };
 
-  AgentLink(io::asio::any_io_executor executor, launcher::Backend& backend, Options options,
-            Callbacks callbacks);
+  AgentConnection(io::asio::any_io_executor executor, launcher::Backend& backend, Options options,
+                  Callbacks callbacks);
 
   /// Returns when shut_down() is complete, or when cancelled.
   io::awaitable<void> run();

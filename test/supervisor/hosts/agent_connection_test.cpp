@@ -1,11 +1,11 @@
-#include "supervisor/hosts/agent_link.h"
+#include "supervisor/hosts/agent_connection.h"
 
 #include "test/supervisor/agent_end.h"
 
 using namespace dt;
 using namespace dt::test;
 using namespace std::chrono_literals;
-using supervisor::AgentLink;
+using supervisor::AgentConnection;
 
 namespace {
 
@@ -16,16 +16,16 @@ struct Linked : Loop, launcher::Backend {
   int attached = 0;
   std::vector<std::string> downs;
   bool gone = false;
-  std::unique_ptr<AgentLink> link;
+  std::unique_ptr<AgentConnection> link;
 
   /// Shorter limits are for silent agents; the default ones allow for a busy machine.
   explicit Linked(Duration answer_deadline = 20s, Duration silence_limit = 20s) {
-    AgentLink::Options options;
+    AgentConnection::Options options;
     options.job = "j";
     options.host.name = "a";
     options.answer_deadline = answer_deadline;
     options.silence_limit = silence_limit;
-    AgentLink::Callbacks callbacks;
+    AgentConnection::Callbacks callbacks;
     callbacks.attached = [this](const AgentState& state) {
       CHECK(state.incarnation == 7);
       ++attached;
@@ -35,8 +35,8 @@ struct Linked : Loop, launcher::Backend {
       downs.push_back(error.message);
       gone = is_gone;
     };
-    link = std::make_unique<AgentLink>(context.get_executor(), *this, std::move(options),
-                                       std::move(callbacks));
+    link = std::make_unique<AgentConnection>(context.get_executor(), *this, std::move(options),
+                                             std::move(callbacks));
     group.spawn(link->run());
   }
   ~Linked() override {
@@ -50,7 +50,7 @@ struct Linked : Loop, launcher::Backend {
       Host, launcher::AgentCommand command) override {
     ++tries;
     if (refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
-    co_return connect_agent(*this, command, ends);
+    co_return make_job_control(*this, command, ends);
   }
   io::awaitable<Result<std::string>> address(Host) override { co_return "127.0.0.1"; }
 

@@ -1,4 +1,4 @@
-#include "supervisor/hosts/agent_link.h"
+#include "supervisor/hosts/agent_connection.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,15 +26,15 @@ Duration reattach_delay(std::uint32_t failures, std::uint64_t salt) {
 
 }  // namespace
 
-AgentLink::AgentLink(io::asio::any_io_executor executor, launcher::Backend& backend,
-                     Options options, Callbacks callbacks)
+AgentConnection::AgentConnection(io::asio::any_io_executor executor, launcher::Backend& backend,
+                                 Options options, Callbacks callbacks)
     : executor_(executor),
       backend_(backend),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
       wake_(executor, io::asio::steady_timer::time_point::max()) {}
 
-void AgentLink::attach(bool start) {
+void AgentConnection::attach(bool start) {
   if (up_) return;
   wanted_ = true;
   start_ = start;
@@ -42,7 +42,7 @@ void AgentLink::attach(bool start) {
   wake_.cancel();
 }
 
-void AgentLink::shut_down(std::uint32_t grace_ms) {
+void AgentConnection::shut_down(std::uint32_t grace_ms) {
   closing_ = true;
   if (up_)
     channel_->send(Shutdown{grace_ms});
@@ -51,7 +51,7 @@ void AgentLink::shut_down(std::uint32_t grace_ms) {
   wake_.cancel();
 }
 
-io::awaitable<void> AgentLink::run() {
+io::awaitable<void> AgentConnection::run() {
   // Cancellation shows as errors of the operations: the connection is always ended in order.
   co_await io::asio::this_coro::throw_if_cancelled(false);
   for (;;) {
@@ -74,7 +74,7 @@ io::awaitable<void> AgentLink::run() {
   ended_ = true;
 }
 
-io::awaitable<void> AgentLink::one_connection(bool start) {
+io::awaitable<void> AgentConnection::one_connection(bool start) {
   launcher::AgentCommand command;
   command.argv = {"dtagent", "--attach", "--job", options_.job, "--host", to_string(options_.host)};
   if (start) command.argv.emplace_back("--start");
@@ -97,7 +97,7 @@ io::awaitable<void> AgentLink::one_connection(bool start) {
   if (!end) lost(end.error(), gone);
 }
 
-io::awaitable<Result<void>> AgentLink::converse() {
+io::awaitable<Result<void>> AgentConnection::converse() {
   auto state = co_await io::within(options_.answer_deadline, greet(), "waiting for the agent");
   if (!state) co_return tl::unexpected(state.error());
   up_ = true;
@@ -122,7 +122,7 @@ io::awaitable<Result<void>> AgentLink::converse() {
   }
 }
 
-void AgentLink::say_hello() {
+void AgentConnection::say_hello() {
   AgentHello hello;
   hello.job = options_.job;
   hello.host = to_string(options_.host);
@@ -133,7 +133,7 @@ void AgentLink::say_hello() {
   beats_ = 0;
 }
 
-void AgentLink::note(const wire::Frame& frame) {
+void AgentConnection::note(const wire::Frame& frame) {
   if (frame.type == Output::kType) {
     if (const auto output = wire::parse<Output>(frame.body))
       received_[output->process] = output->offset + output->bytes.size();
@@ -145,7 +145,7 @@ void AgentLink::note(const wire::Frame& frame) {
   }
 }
 
-io::awaitable<Result<AgentState>> AgentLink::greet() {
+io::awaitable<Result<AgentState>> AgentConnection::greet() {
   say_hello();
   for (;;) {
     auto frame = co_await channel_->receive();
@@ -165,7 +165,7 @@ io::awaitable<Result<AgentState>> AgentLink::greet() {
   }
 }
 
-void AgentLink::lost(const Error& error, bool gone) {
+void AgentConnection::lost(const Error& error, bool gone) {
   ++failures_;
   const bool first_try = start_;
   if (closing_) {

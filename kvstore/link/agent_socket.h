@@ -60,10 +60,11 @@ class JobListener {
   virtual void on_lost(Error error) = 0;
 };
 
-/// A worker's link to the supervisor; tests implement their own. Used on one loop's thread.
-class JobLink {
+/// A worker's control messages to and from the supervisor; tests implement their own. Used on one
+/// loop's thread.
+class JobControl {
  public:
-  virtual ~JobLink() = default;
+  virtual ~JobControl() = default;
   /// Serves until it is cancelled or the agent is lost. `group` outlives this object.
   virtual io::awaitable<void> run(io::TaskGroup& group, JobListener& listener) = 0;
   virtual void opened(const OpenedKvStore& message) = 0;
@@ -74,6 +75,6 @@ class JobLink {
   virtual void heard(const ServersHeard& message) = 0;
 };
 
-[[nodiscard]] std::unique_ptr<JobLink> make_agent_link(AgentAddress address);
+[[nodiscard]] std::unique_ptr<JobControl> make_job_control(AgentAddress address);
 
 }  // namespace dt::kv

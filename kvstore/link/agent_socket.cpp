@@ -1,4 +1,4 @@
-#include "kvstore/link/agent_link.h"
+#include "kvstore/link/agent_socket.h"
 
 #include <algorithm>
 
@@ -63,9 +63,9 @@ io::awaitable<void> AgentSocket::flush() {
 
 namespace {
 
-class AgentLink final : public JobLink {
+class AgentJobControl final : public JobControl {
  public:
-  explicit AgentLink(AgentAddress address) : address_(std::move(address)) {}
+  explicit AgentJobControl(AgentAddress address) : address_(std::move(address)) {}
 
   io::awaitable<void> run(io::TaskGroup& group, JobListener& listener) override {
     auto executor = co_await io::asio::this_coro::executor;
@@ -112,8 +112,8 @@ class AgentLink final : public JobLink {
 
 }  // namespace
 
-std::unique_ptr<JobLink> make_agent_link(AgentAddress address) {
-  return std::make_unique<AgentLink>(std::move(address));
+std::unique_ptr<JobControl> make_job_control(AgentAddress address) {
+  return std::make_unique<AgentJobControl>(std::move(address));
 }
 
 }  // namespace dt::kv

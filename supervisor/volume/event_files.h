@@ -14,17 +14,17 @@
 namespace dt::supervisor {
 
 /// One thread. `volume` outlives it.
-class StoryFiles {
+class EventFiles {
  public:
   /// `file`: .dtlaunch/<job>/events.jsonl. `seen_at`: its name in the job folder, a relative link
   /// to `file`, or a copy of it if the volume has no links; nullopt without such a name.
-  StoryFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
+  EventFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
              std::optional<std::string> seen_at);
 
   /// Empties the file for a new job, else cuts off an incomplete line; then makes the other name.
   /// Returns the file's events: `bytes` is kAnySize if it cannot be read, which it logs. kTimeout
   /// if the volume does not answer. Once, before any other call.
-  io::awaitable<Result<ToldEvents>> open(bool is_new, io::Log& log);
+  io::awaitable<Result<KnownEvents>> open(bool is_new, io::Log& log);
   /// Calls `told` with the error that keeps a file from being written, when that changes.
   void on_error(std::function<void(const Error&)> told) { told_ = std::move(told); }
 
