@@ -85,7 +85,7 @@ struct Supervised : Loop {
     options.resume = true;
     REQUIRE(io::make_private_dir(spec.state_dir));
     std::vector<wire::Frame> none;
-    auto store = supervisor::Store::open(journal_path, none);
+    auto store = supervisor::JournalFile::open(journal_path, none);
     REQUIRE(store);
     for (const Record& record : records) {
       const wire::Frame frame = to_frame(record);
