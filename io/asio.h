@@ -1,5 +1,5 @@
-/// How this project uses Boost.Asio's coroutines. Include it in .cpp files; in headers prefer a
-/// forward declaration.
+/// How this project uses Boost.Asio's coroutines. Include it in .cpp files; in headers prefer
+/// io/awaitable.h.
 ///
 /// g++ 12 rule (scripts/coroutine_lint.py): in an expression with co_await no braced temporaries
 /// and no capturing lambdas: name them on the line above.
@@ -15,11 +15,11 @@
 
 #include "core/base/result.h"
 #include "core/base/time.h"
+#include "io/awaitable.h"
 
 namespace dt::io {
 
 namespace asio = boost::asio;
-using asio::awaitable;
 
 /// The completion token of every operation. It returns errors as values:
 /// `auto [ec, n] = co_await s.async_read_some(b, tok)`.

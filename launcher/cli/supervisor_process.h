@@ -4,13 +4,13 @@
 
 #include <sys/types.h>
 
-#include <boost/asio/awaitable.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
+#include "io/awaitable.h"
 #include "io/fd.h"
 #include "io/job/spec.h"
 
@@ -35,12 +35,12 @@ class SupervisorProcess {
   /// Runs `dtsupervisor --spec <state_dir>/spec.json --ready-fd N [--resume [--owned] [--adopt |
   /// --take-over]]`, its output appended to <state_dir>/supervisor.log, and waits for its
   /// READY or ERROR, or its end.
-  static boost::asio::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>
-  start(io::JobSpec spec, SupervisorStart how);
+  static io::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>> start(
+      io::JobSpec spec, SupervisorStart how);
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   /// Waits for its end and reaps it; nothing when it is still there after `limit`.
-  boost::asio::awaitable<std::optional<ExitStatus>> wait(Duration limit);
+  io::awaitable<std::optional<ExitStatus>> wait(Duration limit);
 
  private:
   SupervisorProcess(pid_t pid, io::Fd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
