@@ -39,7 +39,8 @@ void append_clean(std::string& out, std::string_view text) {
   }
 }
 
-/// Where to cut `text` so that no UTF-8 character is torn: at its size or up to 3 bytes before.
+}  // namespace
+
 std::size_t whole_characters(std::string_view text) {
   std::size_t back = 0;
   while (back < 3 && back + 1 < text.size() &&
@@ -49,8 +50,6 @@ std::size_t whole_characters(std::string_view text) {
   const std::size_t needs = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
   return needs > back + 1 ? text.size() - 1 - back : text.size();
 }
-
-}  // namespace
 
 std::string printable(std::string_view text) {
   std::string out;

@@ -11,6 +11,10 @@ namespace dt::io {
 /// `text` with control characters, except tabs and colours, as \xNN. UTF-8 stays.
 [[nodiscard]] std::string printable(std::string_view text);
 
+/// Where to cut `text`, which is not empty, so that no UTF-8 character is torn: at its size or up
+/// to 3 bytes before.
+[[nodiscard]] std::size_t whole_characters(std::string_view text);
+
 /// One per process and stream (stdout and stderr are cut into lines apart from each other).
 ///
 /// - "\r\n" ends a line as "\n" does. Text before a lone "\r" (a progress bar drawing over itself)

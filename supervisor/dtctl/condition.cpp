@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "core/base/number.h"
+#include "supervisor/dtctl/status_items.h"
 
 namespace dt::supervisor {
 namespace {
@@ -14,6 +17,18 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kSpaces = " \t\n";
+
+/// Short names of fields of the status.
+const std::map<std::string_view, std::string_view> kFacts{
+    {"epoch", ".epoch"},
+    {"generation", ".generation"},
+    {"term", ".term"},
+    {"state", ".state"},
+    {"workers", ".world_size"},
+    {"checkpoint", ".checkpoint.newest"},
+    {"members", ".workers[state=MEMBER].id"},
+    {"newcomers", ".workers[state!=MEMBER,state!=LEAVING,state!=STOPPING].length"},
+    {"servers", ".servers[state=listening].length"}};
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kSpaces);
@@ -38,14 +53,6 @@ std::string in_upper_case(std::string_view text) {
 
 bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-}
-
-std::string text_of(const json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return value.dump(-1, ' ', false, json::error_handler_t::replace);
-  std::string out;
-  for (const json& item : value) out += (out.empty() ? "" : ",") + text_of(item);
-  return out;
 }
 
 }  // namespace
@@ -80,73 +87,47 @@ class Condition::Reader {
       out_.value_ = "0";
       return {};
     }
-    if (!fact(word))
+    const auto fact = kFacts.find(word);
+    if (fact == kFacts.end())
       return refuse(
           "not a condition. Write epoch, workers, newcomers, members, servers, checkpoint, "
           "generation, term or state with a value, as in epoch>=3; \"worker 3 member\"; \"server 0 "
           "listening\"; \"host 10.0.0.3 lost\"; \"event worker_added\"; ended; or a field of dtctl "
           "status --json, as in .volume.stalled_s>2");
+    const std::string_view value = std::exchange(rest_, fact->second);
+    static_cast<void>(fields());
+    rest_ = value;
     return comparison();
-  }
-
-  /// A short name of something in the status.
-  bool fact(std::string_view name) {
-    const auto count = [this](const char* list, std::vector<Filter> filters) {
-      out_.path_ = {{list, std::move(filters)}, {"length", {}}};
-    };
-    if (name == "epoch" || name == "generation" || name == "term" || name == "state")
-      out_.path_ = {{std::string(name), {}}};
-    else if (name == "workers")
-      out_.path_ = {{"world_size", {}}};
-    else if (name == "checkpoint")
-      out_.path_ = {{"checkpoint", {}}, {"newest", {}}};
-    else if (name == "members")
-      out_.path_ = {{"workers", {{"state", true, "MEMBER"}}}, {"id", {}}};
-    else if (name == "newcomers")
-      count(
-          "workers",
-          {{"state", false, "MEMBER"}, {"state", false, "LEAVING"}, {"state", false, "STOPPING"}});
-    else if (name == "servers")
-      count("servers", {{"state", true, "listening"}});
-    else
-      return false;
-    return true;
   }
 
   Result<void> thing(std::string_view kind) {
     const std::string_view name = take_word(rest_);
     const std::string_view state = take_word(rest_);
+    const bool is_host = kind == "host";
     if (state.empty() || !rest_.empty())
       return refuse(fmt::format("{} and its state were expected, as in \"{}\"",
-                                kind == "host" ? "a host" : "a number",
-                                kind == "host"     ? "host 10.0.0.3 lost"
+                                is_host ? "a host" : "a number",
+                                is_host            ? "host 10.0.0.3 lost"
                                 : kind == "server" ? "server 0 listening"
                                                    : "worker 3 member"));
-    if (kind != "host" && !is_number(name))
+    if (!is_host && !is_number(name))
       return refuse(fmt::format("the {}'s number was expected, not {}", kind, name));
-    static const std::set<std::string, std::less<>> kLife{"alive", "suspect", "lost"};
-    static const std::set<std::string, std::less<>> kLink{"none", "attaching", "up", "down"};
-    static const std::set<std::string, std::less<>> kServer{"starting", "listening", "silent"};
-    static const std::set<std::string, std::less<>> kWorker{
-        "SEEN", "PREPARING", "STARTING", "WARM", "MEMBER", "LEAVING", "STOPPING"};
-    out_.value_ = state;
-    std::string field = "state";
-    if (kind == "worker") {
-      out_.value_ = in_upper_case(state);
-      if (kWorker.count(out_.value_) == 0)
-        return refuse(
-            fmt::format("{} is no state of a worker: {} are", state, fmt::join(kWorker, ", ")));
-    } else if (kind == "server") {
-      if (kServer.count(state) == 0)
-        return refuse(
-            fmt::format("{} is no state of a server: {} are", state, fmt::join(kServer, ", ")));
-    } else {
-      if (kLife.count(state) == 0 && kLink.count(state) == 0)
-        return refuse(fmt::format("{} is no state of a host: {}, and of its link {} are", state,
-                                  fmt::join(kLife, ", "), fmt::join(kLink, ", ")));
-      field = kLife.count(state) > 0 ? "life" : "link";
-    }
-    const std::string by = kind == "host" ? "host" : "id";
+    using Words = std::set<std::string, std::less<>>;
+    static const Words kLife{"alive", "suspect", "lost"};
+    static const Words kLink{"none", "attaching", "up", "down"};
+    static const Words kServer{"starting", "listening", "silent"};
+    static const Words kWorker{"SEEN",   "PREPARING", "STARTING", "WARM",
+                               "MEMBER", "LEAVING",   "STOPPING"};
+    const Words& known = kind == "worker" ? kWorker : kServer;
+    out_.value_ = kind == "worker" ? in_upper_case(state) : std::string(state);
+    if (is_host && !kLife.contains(state) && !kLink.contains(state))
+      return refuse(fmt::format("{} is no state of a host: {}, and of its link {} are", state,
+                                fmt::join(kLife, ", "), fmt::join(kLink, ", ")));
+    if (!is_host && !known.contains(out_.value_))
+      return refuse(
+          fmt::format("{} is no state of a {}: {} are", state, kind, fmt::join(known, ", ")));
+    const std::string field = !is_host ? "state" : kLife.contains(state) ? "life" : "link";
+    const std::string by = is_host ? "host" : "id";
     out_.path_ = {{std::string(kind) + "s", {{by, true, std::string(name)}}}, {field, {}}};
     return {};
   }
@@ -172,8 +153,14 @@ class Condition::Reader {
     return regular_expression(trimmed(pattern.substr(1)));
   }
 
-  /// .field[filter,...].field... OP VALUE
   Result<void> path() {
+    if (auto done = fields(); !done) return done;
+    rest_ = trimmed(rest_);
+    return comparison();
+  }
+
+  /// .field[filter,...].field...
+  Result<void> fields() {
     constexpr std::string_view kEnds = ".[=!<>~ \t";
     while (rest_.starts_with('.')) {
       rest_.remove_prefix(1);
@@ -191,8 +178,7 @@ class Condition::Reader {
       }
       out_.path_.push_back(std::move(step));
     }
-    rest_ = trimmed(rest_);
-    return comparison();
+    return {};
   }
 
   static bool filters(std::string_view text, std::vector<Filter>& into) {

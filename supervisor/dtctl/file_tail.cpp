@@ -39,21 +39,14 @@ std::string FileTail::more() {
 std::string ScreenText::feed(std::string piece) {
   constexpr std::size_t kLongestColour = 32;  // an escape at the end may be the begin of one
   std::string text = std::exchange(rest_, "") + std::move(piece);
-  std::size_t keep = 0;
-  // A character's first bytes: one that begins, with fewer behind it than it has.
-  for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
-    const auto c = static_cast<unsigned char>(text[text.size() - back]);
-    if ((c & 0xc0) == 0x80) continue;
-    const std::size_t length = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
-    if (length > back) keep = back;
-    break;
-  }
+  if (text.empty()) return "";
+  std::size_t end = io::whole_characters(text);
   const std::size_t escape = text.rfind('\x1b');
   if (escape != std::string::npos && text.size() - escape < kLongestColour &&
       text.find_first_not_of("0123456789;[", escape + 1) == std::string::npos)
-    keep = text.size() - escape;
-  rest_ = text.substr(text.size() - keep);
-  return screen_text(std::string_view(text).substr(0, text.size() - keep));
+    end = escape;
+  rest_ = text.substr(end);
+  return screen_text(std::string_view(text).substr(0, end));
 }
 
 std::string ScreenText::finish() { return screen_text(std::exchange(rest_, "")); }

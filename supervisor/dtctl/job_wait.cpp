@@ -4,6 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/protocol/exit_code.h"
+#include "io/asio.h"
 #include "io/job/control_client.h"
 #include "io/job/spec.h"
 #include "io/within.h"
@@ -67,8 +69,8 @@ class JobWait {
   }
 
   [[nodiscard]] Waited no_job(const Result<JobPointer>& job) const {
-    if (!job) return {WaitEnd::kNoJob, job.error().message};
-    return {WaitEnd::kNoJob, fmt::format("no job is running in {}", options_.job_dir)};
+    if (!job) return {kExitNoJob, job.error().message};
+    return {kExitNoJob, fmt::format("no job is running in {}", options_.job_dir)};
   }
 
   Waited ended(const JobPointer& job) {
@@ -76,7 +78,7 @@ class JobWait {
     if (counts_events_) read_events(kAllEvents);
     for (Condition& c : options_.conditions) c.see_end(job.ended->exit_code);
     if (all_hold()) return {};
-    return {WaitEnd::kNoJob,
+    return {kExitNoJob,
             fmt::format("job {} in {} ended with exit code {} ({}); not seen: {}", job.job,
                         options_.job_dir, job.ended->exit_code, job.ended->message, missing())};
   }
@@ -110,7 +112,7 @@ class JobWait {
       // One that is just starting refuses, and has no status yet.
       if (status->value("ok", true)) {
         if (auto seen = see_status(*status); !seen)
-          co_return Waited{WaitEnd::kNotUsable, seen.error().message};
+          co_return Waited{kExitUsage, seen.error().message};
         if (all_hold()) co_return Waited{};
       }
       co_await io::sleep_for(can_tell ? Duration(kPause) : Duration(kLook));
@@ -174,7 +176,7 @@ io::awaitable<Waited> wait_for_conditions(WaitOptions options) {
   }
   auto followed = co_await io::within(*timeout, std::move(following), "the conditions");
   if (followed) co_return std::move(*followed);
-  Waited late{WaitEnd::kTimeout, wait.missing()};
+  Waited late{kExitLate, "waited in vain for " + wait.missing()};
   co_return std::move(late);
 }
 

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "io/asio.h"
+#include "core/base/time.h"
+#include "io/awaitable.h"
 #include "supervisor/dtctl/condition.h"
 
 namespace dt::supervisor {
@@ -17,16 +18,13 @@ struct WaitOptions {
   bool for_start = false;             ///< Waits also for a job that does not exist yet.
 };
 
-enum class WaitEnd {
-  kHold,      ///< All conditions held.
-  kTimeout,   ///< Not in time.
-  kNoJob,     ///< No job is running there, or it ended before they held.
-  kNotUsable  ///< A condition names a field that no status has.
-};
+inline constexpr int kExitNoJob = 3;  ///< No job is running there, or it ended before they held.
+inline constexpr int kExitLate = 4;   ///< Not in time.
 
 struct Waited {
-  WaitEnd end = WaitEnd::kHold;
-  std::string why;  ///< The reason; empty for kHold.
+  /// kExitOk: all conditions held. kExitUsage: one of them names a field that no status has.
+  int exit_code = 0;
+  std::string why = {};  ///< They did not hold.
 };
 
 /// Requests the status whenever the supervisor reports a change (io/job/control_protocol.h,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/use_future.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -42,8 +43,6 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int kExitNoJob = 3;
-constexpr int kExitLate = 4;
 constexpr auto kReplyLimit = 30s;
 constexpr std::size_t kLongestEvent = std::size_t{16} << 20;
 constexpr auto kLook = 500ms;  ///< Between looks at a growing file.
@@ -88,9 +87,21 @@ struct Arguments {
   Duration timeout{};  ///< 0: none.
 };
 
+/// The command line is wrong.
 struct Usage {
   std::string why;
 };
+/// The command cannot go on.
+struct Failed {
+  Error error;
+  int exit_code;
+};
+
+template <class T>
+T need(Result<T> result, int exit_code = kExitFailure) {
+  if (!result) throw Failed{result.error(), exit_code};
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
 
 // ---------------------------------------------------------------- command line
 
@@ -136,14 +147,18 @@ int complain(const Error& error, int code = kExitFailure) {
   return code;
 }
 
+std::string user_name(uid_t id) {
+  const passwd* user = ::getpwuid(id);
+  return user ? user->pw_name : fmt::format("user {}", id);
+}
+
 /// The name of the job's user, if it is another one; root may look at any job.
 std::optional<std::string> other_owner(const std::string& job_dir) {
   struct stat st {};
   if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
       st.st_uid == ::geteuid())
     return std::nullopt;
-  const passwd* user = ::getpwuid(st.st_uid);
-  return user ? user->pw_name : fmt::format("user {}", st.st_uid);
+  return user_name(st.st_uid);
 }
 
 /// Why no supervisor answers on a job's control socket, and the remedy.
@@ -176,15 +191,15 @@ io::awaitable<Result<Connected>> connect(Arguments args) {
   if (job->ended) co_return tl::unexpected(no_answer(args, *job));
   auto client = co_await io::ControlClient::connect(job->socket);
   if (!client) co_return tl::unexpected(no_answer(args, *job));
-  Connected connected;
-  connected.job = std::move(*job);
-  connected.client = std::move(*client);
+  Connected connected{std::move(*job), std::move(*client)};
   co_return std::move(connected);
 }
 
-/// The reply to a request; a refusal is an error with the supervisor's own words.
-io::awaitable<Result<std::string>> ask(io::ControlClient* client, json request) {
-  auto asking = client->ask(request.dump());
+/// The reply to a request; a refusal, kDenied, has the supervisor's own words.
+io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op,
+                                       json request = json::object()) {
+  request["op"] = std::move(op);
+  auto asking = client.ask(request.dump());
   auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
   if (!reply) co_return reply;
   const json answer = json::parse(*reply, nullptr, false);
@@ -225,15 +240,13 @@ io::awaitable<int> status(Arguments args) {
   for (;;) {
     auto connected = co_await connect(args);
     if (!connected) co_return complain_of_status(args, connected.error());
-    json request{{"op", "status"}};
-    auto reply = co_await ask(connected->client.get(), std::move(request));
+    auto reply = co_await ask(*connected->client, "status");
     if (!reply && reply.error().kind == ErrorKind::kClosed)
       co_return complain_of_status(args, no_answer(args, connected->job));
-    if (!reply) co_return complain(reply.error());
-    auto text = args.json ? Result<std::string>(event_json(*reply) + "\n") : status_text(*reply);
-    if (!text) co_return complain(text.error());
+    const std::string status = need(std::move(reply));
+    const std::string text = args.json ? event_json(status) + "\n" : need(status_text(status));
     const bool is_screen = args.watch && !args.json && ::isatty(STDOUT_FILENO) != 0;
-    fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", *text);
+    fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", text);
     std::fflush(stdout);
     if (!args.watch) co_return kExitOk;
     co_await io::sleep_for(1s);
@@ -242,17 +255,11 @@ io::awaitable<int> status(Arguments args) {
 
 io::awaitable<int> why(Arguments args) {
   if (args.words.size() != 1) throw Usage{"why HOST"};
-  const auto parsed = parse_hosts(args.words[0], "why");
-  if (!parsed) co_return complain(parsed.error(), kExitUsage);
-  if (parsed->size() != 1) throw Usage{"why takes one host"};
-  auto connected = co_await connect(args);
-  if (!connected) co_return complain(connected.error(), kExitNoJob);
-  json request{{"op", "status"}};
-  auto reply = co_await ask(connected->client.get(), std::move(request));
-  if (!reply) co_return complain(reply.error());
-  auto text = why_text(*reply, parsed->front().host);
-  if (!text) co_return complain(text.error());
-  fmt::print("{}", *text);
+  const auto parsed = need(parse_hosts(args.words[0], "why"), kExitUsage);
+  if (parsed.size() != 1) throw Usage{"why takes one host"};
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  const std::string status = need(co_await ask(*to.client, "status"));
+  fmt::print("{}", need(why_text(status, parsed.front().host)));
   co_return kExitOk;
 }
 
@@ -262,28 +269,23 @@ io::awaitable<int> watch_console(Connected to, bool show) {
     auto frame = co_await to.client->receive();
     if (!frame) co_return complain(frame.error().at("job " + to.job.job));
     if (frame->type == io::Console::kType && show) {
-      const auto text = wire::parse<io::Console>(frame->body);
-      if (!text) co_return complain(text.error());
-      FILE* out = text->is_stderr ? stderr : stdout;
-      std::fwrite(text->bytes.data(), 1, text->bytes.size(), out);
+      const auto text = need(wire::parse<io::Console>(frame->body));
+      FILE* out = text.is_stderr ? stderr : stdout;
+      std::fwrite(text.bytes.data(), 1, text.bytes.size(), out);
       std::fflush(out);
     }
     if (frame->type != io::JobEnded::kType) continue;
-    const auto ended = wire::parse<io::JobEnded>(frame->body);
-    if (!ended) co_return complain(ended.error());
-    fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended->exit_code,
-               io::printable(ended->message));
+    const auto ended = need(wire::parse<io::JobEnded>(frame->body));
+    fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended.exit_code,
+               io::printable(ended.message));
     co_return kExitOk;
   }
 }
 
 io::awaitable<int> console(Arguments args) {
-  auto connected = co_await connect(args);
-  if (!connected) co_return complain(connected.error(), kExitNoJob);
-  json request{{"op", "console"}, {"owner", false}};
-  auto reply = co_await ask(connected->client.get(), std::move(request));
-  if (!reply) co_return complain(reply.error());
-  co_return co_await watch_console(std::move(*connected), true);
+  Connected to = need(co_await connect(args), kExitNoJob);
+  need(co_await ask(*to.client, "console"));
+  co_return co_await watch_console(std::move(to), true);
 }
 
 /// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
@@ -295,9 +297,8 @@ io::awaitable<Result<void>> revive(Arguments args) {
   auto client = co_await io::ControlClient::connect(job->socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.
-    auto asking = (*client)->ask(R"({"op":"status"})");
-    auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
-    if (reply) co_return Result<void>();
+    auto reply = co_await ask(**client, "status");
+    if (reply || reply.error().kind == ErrorKind::kDenied) co_return Result<void>();
     if (reply.error().kind != ErrorKind::kClosed) co_return tl::unexpected(reply.error());
   }
   std::ifstream file(job->state_dir + "/spec.json");
@@ -314,15 +315,13 @@ io::awaitable<Result<void>> revive(Arguments args) {
 }
 
 io::awaitable<int> resume(Arguments args) {
-  auto revived = co_await revive(args);
-  if (!revived) co_return complain(revived.error(), kExitNoJob);
+  need(co_await revive(args), kExitNoJob);
   co_return kExitOk;
 }
 
 /// "dtctl stop by root on pts/3": the reason of the job's end.
 std::string who_stops(bool force) {
-  const passwd* user = ::getpwuid(::getuid());
-  std::string who = user ? user->pw_name : fmt::format("user {}", ::getuid());
+  std::string who = user_name(::getuid());
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     const char* terminal = ::ttyname(fd);
     if (terminal == nullptr) continue;
@@ -335,22 +334,14 @@ std::string who_stops(bool force) {
 }
 
 io::awaitable<int> stop(Arguments args) {
-  auto revived = co_await revive(args);
-  if (!revived) co_return complain(revived.error(), kExitNoJob);
-  auto follower = co_await connect(args);
-  if (!follower) co_return complain(follower.error(), kExitNoJob);
-  auto connected = co_await connect(args);
-  if (!connected) co_return complain(connected.error(), kExitNoJob);
-  json follow{{"op", "console"}, {"owner", false}};
-  auto followed = co_await ask(follower->client.get(), std::move(follow));
-  if (!followed) co_return complain(followed.error());
-  json request{{"op", "stop"},
-               {"force", args.force},
-               {"why", who_stops(args.force)},
-               {"control", io::kControlVersion}};
-  auto reply = co_await ask(connected->client.get(), std::move(request));
-  if (!reply) co_return complain(reply.error());
-  co_return co_await watch_console(std::move(*follower), false);
+  need(co_await revive(args), kExitNoJob);
+  Connected follower = need(co_await connect(args), kExitNoJob);
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  need(co_await ask(*follower.client, "console"));
+  json request{
+      {"force", args.force}, {"why", who_stops(args.force)}, {"control", io::kControlVersion}};
+  need(co_await ask(*to.client, "stop", std::move(request)));
+  co_return co_await watch_console(std::move(follower), false);
 }
 
 io::awaitable<int> edit(Arguments args) {
@@ -358,14 +349,11 @@ io::awaitable<int> edit(Arguments args) {
     throw Usage{fmt::format("{} HOST{}", args.command, args.command == "add" ? " [slots=N]" : "")};
   std::string line = args.words[0];
   if (args.words.size() > 1) line += " " + args.words[1];
-  const auto parsed = parse_hosts(line, args.command);
-  if (!parsed) co_return complain(parsed.error(), kExitUsage);
-  auto connected = co_await connect(args);
-  if (!connected) co_return complain(connected.error(), kExitNoJob);
-  json request{{"op", args.command}, {"host", line}, {"control", io::kControlVersion}};
-  auto reply = co_await ask(connected->client.get(), std::move(request));
-  if (!reply) co_return complain(reply.error());
-  const json answer = json::parse(*reply, nullptr, false);
+  need(parse_hosts(line, args.command), kExitUsage);
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  json request{{"host", line}, {"control", io::kControlVersion}};
+  const std::string reply = need(co_await ask(*to.client, args.command, std::move(request)));
+  const json answer = json::parse(reply, nullptr, false);
   const std::string note = answer.is_object() ? answer.value("note", "") : "";
   fmt::print("host_worker was changed; {}\n",
              note.empty() ? "it takes effect at the next epoch" : io::printable(note));
@@ -378,26 +366,11 @@ io::awaitable<int> wait(Arguments args) {
   options.job_dir = args.job_dir;
   if (args.timeout > Duration{}) options.timeout = args.timeout;
   options.for_start = args.start;
-  for (const std::string& word : args.words) {
-    auto condition = Condition::parse(word);
-    if (!condition) co_return complain(condition.error(), kExitUsage);
-    options.conditions.push_back(std::move(*condition));
-  }
+  for (const std::string& word : args.words)
+    options.conditions.push_back(need(Condition::parse(word), kExitUsage));
   const Waited waited = co_await wait_for_conditions(std::move(options));
-  switch (waited.end) {
-    case WaitEnd::kHold:
-      co_return kExitOk;
-    case WaitEnd::kTimeout:
-      fmt::print(stderr, "dtctl: waited in vain for {}\n", waited.why);
-      co_return kExitLate;
-    case WaitEnd::kNoJob:
-      fmt::print(stderr, "dtctl: {}\n", waited.why);
-      co_return kExitNoJob;
-    case WaitEnd::kNotUsable:
-      fmt::print(stderr, "dtctl: {}\n", waited.why);
-      co_return kExitUsage;
-  }
-  co_return kExitFailure;
+  if (waited.exit_code != kExitOk) fmt::print(stderr, "dtctl: {}\n", waited.why);
+  co_return waited.exit_code;
 }
 
 // ---------------------------------------------------------------- files of the job folder
@@ -454,25 +427,19 @@ int show_all_logs(const std::string& folder) {
 }
 
 io::awaitable<int> logs(Arguments args) {
-  const auto job = read_job_pointer(args.job_dir);
-  if (!job) co_return complain(job.error(), kExitNoJob);
-  const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job->job);
+  const JobPointer job = need(read_job_pointer(args.job_dir), kExitNoJob);
+  const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job.job);
   if (args.words.size() > 1) throw Usage{"logs takes one name at most"};
   if (args.words.empty()) co_return show_all_logs(folder);
   std::string name = args.words[0];
   if (name.find('/') != name.npos) throw Usage{fmt::format("{}: a name such as worker-3", name)};
   if (name.find_first_not_of("0123456789") == name.npos) name = "worker-" + name;
   if (name.ends_with(".log")) name.resize(name.size() - 4);
-  const auto screen = std::make_shared<ScreenText>();
-  const auto print = [](const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-  };
-  std::function<void(std::string)> show = [screen, print](std::string text) {
-    print(screen->feed(std::move(text)));
-  };
-  auto shown = show_file(args, fmt::format("{}/{}.log", folder, name), std::move(show));
+  ScreenText screen;
+  const auto show = [&screen](std::string text) { fmt::print("{}", screen.feed(std::move(text))); };
+  auto shown = show_file(args, fmt::format("{}/{}.log", folder, name), show);
   const int code = co_await std::move(shown);
-  print(screen->finish());
+  fmt::print("{}", screen.finish());
   co_return code;
 }
 
@@ -495,20 +462,18 @@ std::string event_text(const std::string& line) {
 }
 
 io::awaitable<int> events(Arguments args) {
-  const auto job = read_job_pointer(args.job_dir);
-  if (!job) co_return complain(job.error(), kExitNoJob);
-  auto rest = std::make_shared<std::string>();
-  const bool as_json = args.json;
-  std::function<void(std::string)> show = [rest, as_json](std::string text) {
-    *rest += text;
-    for (std::size_t end; (end = rest->find('\n')) != std::string::npos;) {
-      const std::string line = rest->substr(0, end);
-      rest->erase(0, end + 1);
-      fmt::print("{}\n", as_json ? event_json(line) : event_text(line));
+  const JobPointer job = need(read_job_pointer(args.job_dir), kExitNoJob);
+  std::string rest;
+  const auto show = [&](const std::string& text) {
+    rest += text;
+    for (std::size_t end; (end = rest.find('\n')) != std::string::npos;) {
+      const std::string line = rest.substr(0, end);
+      rest.erase(0, end + 1);
+      fmt::print("{}\n", args.json ? event_json(line) : event_text(line));
     }
-    if (rest->size() > kLongestEvent) rest->clear();  // not a line of ours: those are shorter
+    if (rest.size() > kLongestEvent) rest.clear();  // not a line of ours: those are shorter
   };
-  auto shown = show_file(args, io::events_file(args.job_dir, job->job), std::move(show));
+  auto shown = show_file(args, io::events_file(args.job_dir, job.job), show);
   co_return co_await std::move(shown);
 }
 
@@ -562,15 +527,9 @@ int run(const io::Words& words) {
     throw Usage{fmt::format("{} takes no \"{}\"{}", args.command, args.words.front(),
                             args.command == "status" ? "; of one host: dtctl why HOST" : "")};
   io::asio::io_context context(1);
-  int code = kExitFailure;
-  std::exception_ptr error;
-  io::asio::co_spawn(context, command.run(args), [&](std::exception_ptr thrown, int exit_code) {
-    error = thrown;
-    code = exit_code;
-  });
+  auto code = io::asio::co_spawn(context, command.run(args), io::asio::use_future);
   context.run();
-  if (error) std::rethrow_exception(error);
-  return code;
+  return code.get();
 }
 
 }  // namespace
@@ -582,6 +541,8 @@ int main(int argc, char** argv) {
     return dt::supervisor::run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const dt::supervisor::Usage& usage) {
     return dt::io::refuse(dt::supervisor::program(), {dt::ErrorKind::kInvalid, usage.why});
+  } catch (const dt::supervisor::Failed& failed) {
+    return dt::supervisor::complain(failed.error, failed.exit_code);
   } catch (const std::exception& e) {
     // Not fmt::print, which would throw again if stderr itself failed.
     std::fputs(fmt::format("dtctl: {}\n", e.what()).c_str(), stderr);

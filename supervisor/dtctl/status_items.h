@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 namespace dt::supervisor {
@@ -12,6 +13,22 @@ namespace dt::supervisor {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array()) return {};
   return found->get<std::vector<nlohmann::json>>();
+}
+
+/// A text as it is, a list with commas, anything else in JSON.
+[[nodiscard]] inline std::string text_of(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array())
+    return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string out;
+  for (const nlohmann::json& item : value) out += (out.empty() ? "" : ",") + text_of(item);
+  return out;
+}
+
+/// The number `key` of `object`; 0 if it is missing or none.
+[[nodiscard]] inline double number(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
 }  // namespace dt::supervisor

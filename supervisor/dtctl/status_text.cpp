@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "core/base/time.h"
@@ -14,21 +15,25 @@ namespace {
 using nlohmann::json;
 using Row = std::vector<std::string>;
 
-/// A value as text; "-" when it is missing, null or empty.
-std::string shown(const json& object, const char* key) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  if (found == object.end() || found->is_null()) return "-";
-  if (found->is_number_float()) return fmt::format("{:.0f}", found->get<double>());
-  const std::string text = found->is_string()
-                               ? found->get<std::string>()
-                               : found->dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.empty() ? "-" : text;
-}
-
 const json& part(const json& object, const char* key) {
   static const json kNothing;
   const auto found = object.find(key);
   return found == object.end() ? kNothing : *found;
+}
+
+/// A value as text; "-" when it is missing, null or empty.
+std::string shown(const json& object, const char* key) {
+  const json& value = part(object, key);
+  const std::string text = value.is_null()           ? ""
+                           : value.is_number_float() ? fmt::format("{:.0f}", value.get<double>())
+                                                     : text_of(value);
+  return text.empty() ? "-" : text;
+}
+
+/// A number as `format` has it; "-" when there is none.
+std::string shown(const json& object, const char* key, auto format) {
+  const json& value = part(object, key);
+  return value.is_number() ? format(value.get<double>()) : "-";
 }
 
 /// Columns as wide as their widest cell, the last one as it is.
@@ -52,10 +57,10 @@ std::string table(const std::vector<Row>& rows) {
 std::string why_of(const json& worker) {
   constexpr double kNews = 3;
   const json& stalls = part(worker, "stalls");
-  const json& time = part(stalls, "for_s");
-  if (!time.is_number() || time.get<double>() < kNews) return shown(worker, "why");
+  const double time = number(stalls, "for_s");
+  if (time < kNews) return shown(worker, "why");
   const std::string process = shown(stalls, "process");
-  return fmt::format("does nothing for {}{}{}", duration_text(time.get<double>()),
+  return fmt::format("does nothing for {}{}{}", duration_text(time),
                      shown(stalls, "waited_for") == "true" ? " while others wait for it" : "",
                      process == "-" ? "" : "; " + process);
 }
@@ -65,24 +70,15 @@ std::string state_of(const json& worker) {
   return shown(worker, "leaves_next") == "true" ? "LEAVING" : shown(worker, "state");
 }
 
-std::string rate_of(const json& worker) {
-  const json& rate = part(worker, "steps_per_s");
-  return rate.is_number() ? fmt::format("{:.1f}", rate.get<double>()) : "-";
-}
+std::string rate_text(double steps_per_s) { return fmt::format("{:.1f}", steps_per_s); }
 
 /// "812 MB", "3.4 GB".
-std::string resident_of(const json& worker) {
-  const json& bytes = part(worker, "resident_bytes");
-  if (!bytes.is_number()) return "-";
-  const double mb = bytes.get<double>() / 1e6;
+std::string memory_text(double bytes) {
+  const double mb = bytes / 1e6;
   return mb < 1000 ? fmt::format("{:.0f} MB", mb) : fmt::format("{:.1f} GB", mb / 1000);
 }
 
-/// How long ago it printed something.
-std::string age_of_output(const json& worker) {
-  const json& age = part(worker, "output_age_s");
-  return age.is_number() ? duration_text(age.get<double>()) + " ago" : "-";
-}
+std::string ago_text(double seconds) { return duration_text(seconds) + " ago"; }
 
 std::string workers(const json& status) {
   std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "STEPS/S", "RSS",
@@ -90,8 +86,9 @@ std::string workers(const json& status) {
   for (const json& w : items(status, "workers")) {
     const json& progress = part(w, "progress");
     rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), state_of(w),
-                    shown(progress, "epoch"), shown(progress, "step"), rate_of(w), resident_of(w),
-                    age_of_output(w), shown(w, "pid"), why_of(w)});
+                    shown(progress, "epoch"), shown(progress, "step"),
+                    shown(w, "steps_per_s", rate_text), shown(w, "resident_bytes", memory_text),
+                    shown(w, "output_age_s", ago_text), shown(w, "pid"), why_of(w)});
   }
   return table(rows);
 }
@@ -147,9 +144,7 @@ std::string with_unit(const json& object, const char* key, const char* unit) {
 
 std::string joined(const json& object, const char* key, const char* between) {
   std::string out;
-  for (const json& item : items(object, key))
-    out +=
-        (out.empty() ? "" : between) + (item.is_string() ? item.get<std::string>() : item.dump());
+  for (const json& item : items(object, key)) out += (out.empty() ? "" : between) + text_of(item);
   return out.empty() ? "-" : out;
 }
 
@@ -168,15 +163,12 @@ std::string host_file(const json& status) {
   if (shown(status, "elastic") != "true") return "\nnot elastic: nothing joins or leaves\n";
   const json& file = part(status, "file");
   std::string out = fmt::format("\n{}, last accepted:", shown(file, "path"));
-  for (const json& host : items(file, "accepted"))
-    out += " " + (host.is_string() ? host.get<std::string>() : host.dump());
+  for (const json& host : items(file, "accepted")) out += " " + text_of(host);
   out += "\n";
   for (const json& host : items(file, "kept"))
-    out += fmt::format("{} is a host of the initial launch: its workers stay\n",
-                       host.is_string() ? host.get<std::string>() : host.dump());
+    out += fmt::format("{} is a host of the initial launch: its workers stay\n", text_of(host));
   std::string beyond;
-  for (const json& host : items(file, "beyond_limit"))
-    beyond += " " + (host.is_string() ? host.get<std::string>() : host.dump());
+  for (const json& host : items(file, "beyond_limit")) beyond += " " + text_of(host);
   if (!beyond.empty())
     out += fmt::format("beyond --max-workers {}, started when others go:{}\n",
                        shown(status, "max_workers"), beyond);
@@ -188,8 +180,7 @@ std::string host_file(const json& status) {
 
 std::string checkpoint(const json& status) {
   const json& said = part(status, "checkpoint");
-  const json& interval = part(said, "interval_s");
-  const bool is_by_time = interval.is_number() && interval.get<double>() > 0;
+  const bool is_by_time = number(said, "interval_s") > 0;
   if (!said.is_object() || (shown(said, "every") == "0" && !is_by_time)) return "";
   if (shown(said, "none_because") != "-") return shown(said, "none_because") + "\n";
   std::string out = shown(said, "newest") == "-"
@@ -216,22 +207,19 @@ std::string kept_out(const json& status) {
 std::string journal(const json& status) {
   const json& said = part(status, "journal");
   const std::string trouble = shown(said, "trouble");
-  const json& waits = part(said, "waits_s");
+  const double waits = number(said, "waits_s");
   if (trouble == "-") return "";
-  if (!waits.is_number() || waits.get<double>() <= 0) return trouble + "\n";
+  if (waits <= 0) return trouble + "\n";
   return fmt::format("{}: nothing is decided for {}; training waits at the next boundary\n",
-                     trouble, duration_text(waits.get<double>()));
+                     trouble, duration_text(waits));
 }
 
 std::string head(const json& status) {
-  const json& uptime = part(status, "uptime_s");
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
-                                uptime.is_number() ? duration_text(uptime.get<double>()) : "-");
-  const json& own = part(status, "supervisor_s");
-  if (const json& term = part(status, "term");
-      own.is_number() && term.is_number_unsigned() && term.get<std::uint64_t>() > 1)
-    out += fmt::format("its supervisor is number {}, since {}\n", term.get<std::uint64_t>(),
-                       duration_text(own.get<double>()));
+                                shown(status, "uptime_s", duration_text));
+  if (number(status, "term") > 1 && part(status, "supervisor_s").is_number())
+    out += fmt::format("its supervisor is number {}, since {}\n", shown(status, "term"),
+                       shown(status, "supervisor_s", duration_text));
   if (const json& pulse = part(status, "pulse"); pulse.is_object())
     out += shown(pulse, "text") + "\n";
   out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",
@@ -246,10 +234,8 @@ std::string head(const json& status) {
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
   out += journal(status);
-  const json& stalled = part(part(status, "volume"), "stalled_s");
-  if (stalled.is_number() && stalled.get<double>() >= 1)
-    out += fmt::format("the shared volume has not answered for {}\n",
-                       duration_text(stalled.get<double>()));
+  if (const double stalled = number(part(status, "volume"), "stalled_s"); stalled >= 1)
+    out += fmt::format("the shared volume has not answered for {}\n", duration_text(stalled));
   return out + checkpoint(status) + kept_out(status) + "\n";
 }
 

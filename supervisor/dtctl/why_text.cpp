@@ -16,10 +16,6 @@ std::string text(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
-double number(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
-}
 
 bool is_named(const std::string& written, const Host& wanted) {
   if (written == to_string(wanted)) return true;
