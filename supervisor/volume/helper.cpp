@@ -1,6 +1,5 @@
 #include "supervisor/volume/helper.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,8 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <memory>
-#include <optional>
+#include <filesystem>
 
 #include "io/fd.h"
 #include "io/job/spec.h"
@@ -29,6 +27,9 @@ using Clock = std::chrono::steady_clock;
 /// Between looks at the watched folder, whose other files may be written to all the time.
 constexpr std::chrono::milliseconds kHintRest{50};
 
+constexpr std::uint32_t kChanges =
+    IN_CLOSE_WRITE | IN_MODIFY | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ONLYDIR;
+
 /// An errno on its way to the reply.
 struct Trouble {
   int number;
@@ -41,6 +42,12 @@ using Outcome = tl::expected<T, Trouble>;
 tl::unexpected<Trouble> trouble(std::string_view doing, const std::string& path) {
   const int number = errno;
   return tl::unexpected(Trouble{number, fmt::format("{} {}", doing, path)});
+}
+
+/// What a call of the system that gives nothing but success or -1 comes to.
+Outcome<VolumeReply> as_reply(int result, std::string_view doing, const std::string& path) {
+  if (result < 0) return trouble(doing, path);
+  return VolumeReply();
 }
 
 Outcome<void> write_all(int fd, std::string_view bytes, const std::string& path) {
@@ -188,9 +195,7 @@ Outcome<VolumeReply> append(const VolumeRequest& q) {
 Outcome<VolumeReply> room(const std::string& path) {
   struct statvfs fs {};
   if (::statvfs(path.c_str(), &fs) != 0) return trouble("look at the room of", path);
-  VolumeReply reply;
-  reply.number = static_cast<std::uint64_t>(fs.f_bavail) * fs.f_frsize;
-  return reply;
+  return VolumeReply{.number = static_cast<std::uint64_t>(fs.f_bavail) * fs.f_frsize};
 }
 
 Outcome<VolumeReply> make_dirs(const std::string& path) {
@@ -205,18 +210,13 @@ Outcome<VolumeReply> make_dirs(const std::string& path) {
   return VolumeReply();
 }
 
-struct CloseDir {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-
 Outcome<VolumeReply> list(const std::string& path) {
-  const std::unique_ptr<DIR, CloseDir> dir(::opendir(path.c_str()));
-  if (!dir) return trouble("list", path);
   VolumeReply reply;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") reply.names.push_back(name);
-  }
+  std::error_code ec;
+  std::filesystem::directory_iterator entry(path, ec);
+  for (; !ec && entry != std::filesystem::directory_iterator(); entry.increment(ec))
+    reply.names.push_back(entry->path().filename());
+  if (ec) return tl::unexpected(Trouble{ec.value(), "list " + path});
   std::sort(reply.names.begin(), reply.names.end());
   return reply;
 }
@@ -252,10 +252,7 @@ class Helper {
   VolumeReply answer(const VolumeRequest& q) {
     auto outcome = execute(q);
     if (outcome) return std::move(*outcome);
-    VolumeReply reply;
-    reply.error = outcome.error().number;
-    reply.text = outcome.error().doing;
-    return reply;
+    return {.error = outcome.error().number, .text = outcome.error().doing};
   }
 
   Outcome<VolumeReply> execute(const VolumeRequest& q) {
@@ -275,15 +272,13 @@ class Helper {
       case VolumeOp::kAppend:
         return append(q);
       case VolumeOp::kTruncate:
-        if (::truncate(q.path.c_str(), static_cast<off_t>(q.number)) != 0)
-          return trouble("truncate", q.path);
-        return VolumeReply();
+        return as_reply(::truncate(q.path.c_str(), static_cast<off_t>(q.number)), "truncate",
+                        q.path);
       case VolumeOp::kMakeDirs:
         return make_dirs(q.path);
       case VolumeOp::kRename:
-        if (::rename(q.path.c_str(), q.path2.c_str()) != 0)
-          return trouble("rename", fmt::format("{} to {}", q.path, q.path2));
-        return VolumeReply();
+        return as_reply(::rename(q.path.c_str(), q.path2.c_str()), "rename",
+                        fmt::format("{} to {}", q.path, q.path2));
       case VolumeOp::kRemove:
         if (::remove(q.path.c_str()) != 0 && errno != ENOENT) return trouble("remove", q.path);
         return VolumeReply();
@@ -295,11 +290,8 @@ class Helper {
         return room(q.path);
       case VolumeOp::kWatch:
         watched_ = q.path2;
-        if (::inotify_add_watch(inotify_.get(), q.path.c_str(),
-                                IN_CLOSE_WRITE | IN_MODIFY | IN_MOVED_TO | IN_MOVED_FROM |
-                                    IN_CREATE | IN_DELETE | IN_ONLYDIR) < 0)
-          return trouble("watch", q.path);
-        return VolumeReply();
+        return as_reply(::inotify_add_watch(inotify_.get(), q.path.c_str(), kChanges), "watch",
+                        q.path);
     }
     return tl::unexpected(Trouble{ENOSYS, "an unknown request"});
   }

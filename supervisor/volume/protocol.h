@@ -36,9 +36,9 @@ inline constexpr std::int32_t kConflict = -1;
 struct VolumeRequest {
   static constexpr std::uint16_t kType = 1;
   VolumeOp op = VolumeOp::kRead;
-  std::string path;
-  std::string path2;
-  std::string bytes;
+  std::string path = {};
+  std::string path2 = {};
+  std::string bytes = {};
   std::uint64_t number = 0;
   bool sync = false;
   std::uint64_t limit = 0;
@@ -48,10 +48,10 @@ struct VolumeRequest {
 struct VolumeReply {
   static constexpr std::uint16_t kType = 2;
   std::int32_t error = 0;  ///< errno; `text` names the operation and the file.
-  std::string text;
+  std::string text = {};
   bool yes = false;  ///< kRead, kExists: it is there. kWriteNew, kLink: it was made.
-  std::string bytes;
-  std::vector<std::string> names;
+  std::string bytes = {};
+  std::vector<std::string> names = {};
   std::uint64_t number = 0;  ///< kRoom
   DT_FIELDS(error, text, yes, bytes, names, number)
 };
