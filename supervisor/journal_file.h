@@ -23,10 +23,6 @@ class JournalFile {
   /// and the next append may succeed; after another failed sync its state is unknown and every
   /// later append fails.
   [[nodiscard]] Result<void> append(std::uint16_t type, std::string_view body);
-  template <class Message>
-  [[nodiscard]] Result<void> append(const Message& message) {
-    return append(Message::kType, wire::body_of(message));
-  }
 
   /// The last append failed because the disk, a quota or a limit leaves no room.
   [[nodiscard]] bool is_full() const { return is_full_; }
@@ -37,7 +33,6 @@ class JournalFile {
   void keep_ahead();
   static constexpr std::uint64_t kAhead = std::uint64_t{1} << 20;
 
-  [[nodiscard]] std::uint64_t size() const { return size_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
