@@ -1,9 +1,15 @@
 #include "supervisor/agent_reports.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "io/clock.h"
+#include "supervisor/checkpoint_keeper.h"
+#include "supervisor/control/pulse.h"
+#include "supervisor/host_links.h"
+#include "supervisor/prepare_runs.h"
+#include "supervisor/volume/output.h"
 
 namespace dt::supervisor {
 
@@ -31,7 +37,7 @@ void AgentReports::attached(const Host& host, const AgentState& state) {
     for (const auto& [type, body] : p.said) {
       // A sign of life must be of now.
       const bool is_past = type == Traffic::kType || type == ServersHeard::kType;
-      if (!is_past) from_process(host, p.process, type, body);
+      if (!is_past) on(host, FromProcess{p.process, type, body});
     }
     if (p.exit) ended(p.process, *p.exit, "", false);
   }
@@ -40,38 +46,29 @@ void AgentReports::attached(const Host& host, const AgentState& state) {
 
 // ---------------------------------------------------------------- messages of agents
 
-template <class Message>
-bool AgentReports::dispatch(const Host& host, const wire::Frame& frame) {
-  if (frame.type != Message::kType) return false;
-  const auto m = wire::parse<Message>(frame.body);
-  if (m)
-    on(host, *m);
-  else
-    shell_.log.warn("{}: {}", host, m.error().message);
-  return true;
+template <class... Messages>
+void AgentReports::dispatch(const Host& host, const auto& from, const auto& frame) {
+  const auto take = [&]<class Message>(std::type_identity<Message>) {
+    if (frame.type != Message::kType) return;
+    if (const auto m = wire::parse<Message>(frame.body))
+      on(from, *m);
+    else
+      shell_.log.warn("{}: {}", host, m.error().message);
+  };
+  (take(std::type_identity<Messages>()), ...);
 }
 
 void AgentReports::frame(const Host& host, const wire::Frame& frame) {
   // Beat is not among them: the link has noted that the agent lives.
-  static_cast<void>(dispatch<FromProcess>(host, frame) || dispatch<dt::Output>(host, frame) ||
-                    dispatch<ProcessStarted>(host, frame) || dispatch<ProcessFailed>(host, frame) ||
-                    dispatch<ProcessExited>(host, frame) || dispatch<FolderChecked>(host, frame) ||
-                    dispatch<Usage>(host, frame) || dispatch<ProcessState>(host, frame) ||
-                    dispatch<AgentPlace>(host, frame) || dispatch<GpuHealth>(host, frame) ||
-                    dispatch<KeptOut>(host, frame));
+  dispatch<FromProcess, dt::Output, ProcessStarted, ProcessFailed, ProcessExited, FolderChecked,
+           Usage, ProcessState, AgentPlace, GpuHealth, KeptOut>(host, host, frame);
 }
+
+void AgentReports::agent_gone(const Host& host) { prepares_.forget(host); }
 
 void AgentReports::on(const Host&, const ProcessStarted& m) {
   processes_[m.process].pid = m.pid;
   if (m.process.role == Role::kWorker) shell_.post(WorkerStarted{WorkerId(m.process.id)});
-}
-
-void AgentReports::on(const Host&, const ProcessFailed& m) {
-  ended(m.process, ExitStatus{127, 0}, m.why, true);
-}
-
-void AgentReports::on(const Host&, const ProcessExited& m) {
-  ended(m.process, m.status, "", false);
 }
 
 void AgentReports::on(const Host&, const dt::Output& m) {
@@ -81,13 +78,11 @@ void AgentReports::on(const Host&, const dt::Output& m) {
   output_.write(m);
 }
 
+void AgentReports::on(const Host& host, const FolderChecked& m) { links_.folder_checked(host, m); }
+
 void AgentReports::on(const Host&, const Usage& m) {
   for (const auto& [process, bytes] : m.resident)
     if (processes_.count(process) > 0) pulse_.resident(process, bytes);
-}
-
-void AgentReports::on(const Host&, const ProcessState& m) {
-  shell_.post(ProcessInspected{m.process, m.text});
 }
 
 void AgentReports::on(const Host& host, const GpuHealth& m) {
@@ -112,53 +107,34 @@ void AgentReports::on(const Host& host, const GpuHealth& m) {
 
 // ---------------------------------------------------------------- messages of processes
 
-void AgentReports::from_process(const Host& host, ProcessId process, std::uint16_t type,
-                                const std::string& body) {
-  if (process.role == Role::kWorker)
-    from_worker(WorkerId(process.id), type, body);
-  else if (process.role == Role::kServer)
-    from_server(process, type, body);
-  if (type != GivingUp::kType) return;
-  if (const auto m = wire::parse<GivingUp>(body)) gave_up(host, process, *m);
+void AgentReports::on(const Host& host, const FromProcess& m) {
+  const auto [role, id] = m.process;
+  if (role == Role::kWorker)
+    dispatch<OpenedKvStore, Arrive, Progress, ServersHeard>(host, WorkerId(id), m);
+  else if (role == Role::kServer)
+    dispatch<ServerReady, CommitAck, Saved, Traffic, KeptOut>(host, ServerId(id), m);
+  if (m.type != GivingUp::kType) return;
+  if (const auto last = wire::parse<GivingUp>(m.body)) gave_up(host, m.process, *last);
 }
 
-void AgentReports::from_worker(WorkerId worker, std::uint16_t type, const std::string& body) {
-  if (type == OpenedKvStore::kType) {
-    shell_.post(StoreOpened{worker});
-  } else if (type == Arrive::kType) {
-    if (const auto m = wire::parse<Arrive>(body))
-      shell_.post(WorkerArrived{worker, m->epoch, m->join, m->servers});
-  } else if (type == Progress::kType) {
-    if (const auto m = wire::parse<Progress>(body)) {
-      pulse_.progress(worker, m->step, io::steady_now());
-      shell_.post(WorkerProgress{worker, m->epoch, m->step});
-    }
-  } else if (type == ServersHeard::kType) {
-    if (auto m = wire::parse<ServersHeard>(body))
-      shell_.post(ServerDataSeen{worker, std::move(m->servers)});
-  }
+void AgentReports::on(WorkerId worker, const Arrive& m) {
+  shell_.post(WorkerArrived{worker, m.epoch, m.join, m.servers});
 }
 
-void AgentReports::from_server(ProcessId process, std::uint16_t type, const std::string& body) {
-  const ServerId server(process.id);
-  if (type == ServerReady::kType) {
-    if (const auto m = wire::parse<ServerReady>(body)) {
-      processes_[process].device = m->device;
-      processes_[process].device_note = m->device_note;
-      shell_.post(ServerListening{server, m->address, m->port});
-    }
-  } else if (type == CommitAck::kType) {
-    if (const auto m = wire::parse<CommitAck>(body))
-      shell_.post(CommitAcked{server, m->generation});
-  } else if (type == Saved::kType) {
-    if (auto m = wire::parse<Saved>(body)) shell_.post(ServerSaved{server, std::move(*m)});
-  } else if (type == Traffic::kType) {
-    if (const auto m = wire::parse<Traffic>(body))
-      shell_.post(TrafficSeen{
-          server, m->alive, {m->busy, m->owing, m->waiting}, m->disconnected, m->stuck});
-  } else if (type == KeptOut::kType) {
-    if (const auto m = wire::parse<KeptOut>(body)) processes_[process].kept_out = *m;
-  }
+void AgentReports::on(WorkerId worker, const Progress& m) {
+  pulse_.progress(worker, m.step, io::steady_now());
+  shell_.post(WorkerProgress{worker, m.epoch, m.step});
+}
+
+void AgentReports::on(ServerId server, const ServerReady& m) {
+  ProcessNotes& notes = processes_[{Role::kServer, server.value}];
+  notes.device = m.device;
+  notes.device_note = m.device_note;
+  shell_.post(ServerListening{server, m.address, m.port});
+}
+
+void AgentReports::on(ServerId server, const Traffic& m) {
+  shell_.post(TrafficSeen{server, m.alive, {m.busy, m.owing, m.waiting}, m.disconnected, m.stuck});
 }
 
 void AgentReports::gave_up(const Host& host, ProcessId process, const GivingUp& m) {

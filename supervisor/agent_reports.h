@@ -9,18 +9,19 @@
 
 #include "core/protocol/control_messages.h"
 #include "core/protocol/gpu_health.h"
-#include "supervisor/checkpoint_keeper.h"
-#include "supervisor/control/pulse.h"
 #include "supervisor/control/status.h"
-#include "supervisor/hosts/host_links.h"
-#include "supervisor/prepare_runs.h"
 #include "supervisor/shell.h"
-#include "supervisor/volume/output.h"
 
 namespace dt::supervisor {
 
+class CheckpointKeeper;
+class HostLinks;
+class PrepareRuns;
+class ProcessOutput;
+class Pulse;
+
 /// One thread. Everything given outlives it.
-class AgentReports final : public HostLinks::Listener {
+class AgentReports {
  public:
   AgentReports(Shell& shell, HostLinks& links, PrepareRuns& prepares, CheckpointKeeper& checkpoints,
                ProcessOutput& output, Pulse& pulse)
@@ -31,10 +32,13 @@ class AgentReports final : public HostLinks::Listener {
         output_(output),
         pulse_(pulse) {}
 
-  void admitted(const Host& host, const AgentState& state) override;
-  void attached(const Host& host, const AgentState& state) override;
-  void frame(const Host& host, const wire::Frame& frame) override;
-  void agent_gone(const Host& host) override { prepares_.forget(host); }
+  /// The agent is attached and has the working folder; before AgentAttached is posted.
+  void admitted(const Host& host, const AgentState& state);
+  /// The same, after it.
+  void attached(const Host& host, const AgentState& state);
+  void frame(const Host& host, const wire::Frame& frame);
+  /// No agent is there: what ran there is gone.
+  void agent_gone(const Host& host);
 
   /// The process's end is journalled.
   void forget(ProcessId process) { processes_.erase(process); }
@@ -51,24 +55,35 @@ class AgentReports final : public HostLinks::Listener {
  private:
   // Messages of the agent.
   void on(const Host& host, const ProcessStarted& m);
-  void on(const Host& host, const ProcessFailed& m);
-  void on(const Host& host, const ProcessExited& m);
+  void on(const Host&, const ProcessFailed& m) { ended(m.process, {127, 0}, m.why, true); }
+  void on(const Host&, const ProcessExited& m) { ended(m.process, m.status, "", false); }
   void on(const Host& host, const dt::Output& m);
-  void on(const Host& host, const FolderChecked& m) { links_.folder_checked(host, m); }
+  void on(const Host& host, const FolderChecked& m);
   void on(const Host& host, const Usage& m);
-  void on(const Host& host, const ProcessState& m);
-  void on(const Host& host, const FromProcess& m) { from_process(host, m.process, m.type, m.body); }
+  void on(const Host&, const ProcessState& m) { shell_.post(ProcessInspected{m.process, m.text}); }
+  void on(const Host& host, const FromProcess& m);
   void on(const Host& host, const AgentPlace& m) { shell_.post(AgentMoved{host, m}); }
   void on(const Host& host, const GpuHealth& m);
   void on(const Host& host, const KeptOut& m) { hosts_[host].kept_out = m; }
-  /// Calls on() if the frame has this type; true if it had.
-  template <class Message>
-  bool dispatch(const Host& host, const wire::Frame& frame);
+  // Messages of a worker.
+  void on(WorkerId worker, const OpenedKvStore&) { shell_.post(StoreOpened{worker}); }
+  void on(WorkerId worker, const Arrive& m);
+  void on(WorkerId worker, const Progress& m);
+  void on(WorkerId worker, const ServersHeard& m) {
+    shell_.post(ServerDataSeen{worker, m.servers});
+  }
+  // Messages of a server.
+  void on(ServerId server, const ServerReady& m);
+  void on(ServerId server, const CommitAck& m) { shell_.post(CommitAcked{server, m.generation}); }
+  void on(ServerId server, const Saved& m) { shell_.post(ServerSaved{server, m}); }
+  void on(ServerId server, const Traffic& m);
+  void on(ServerId server, const KeptOut& m) {
+    processes_[{Role::kServer, server.value}].kept_out = m;
+  }
+  /// Calls on() with the frame's message, if it is one of these.
+  template <class... Messages>
+  void dispatch(const Host& host, const auto& from, const auto& frame);
 
-  void from_process(const Host& host, ProcessId process, std::uint16_t type,
-                    const std::string& body);
-  void from_worker(WorkerId worker, std::uint16_t type, const std::string& body);
-  void from_server(ProcessId process, std::uint16_t type, const std::string& body);
   void gave_up(const Host& host, ProcessId process, const GivingUp& m);
   void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran);
 

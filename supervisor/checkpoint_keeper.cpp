@@ -5,9 +5,14 @@
 #include <set>
 #include <utility>
 
+#include "core/job/job.h"
+#include "io/asio.h"
 #include "io/clock.h"
 #include "io/job/checkpoint_manifest.h"
+#include "supervisor/host_links.h"
+#include "supervisor/prepare_runs.h"
 #include "supervisor/volume/checkpoint_folder.h"
+#include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
 
@@ -34,20 +39,20 @@ awaitable<void> CheckpointKeeper::seal(Checkpoints::Saving what) {
   }
   shell_.post(CheckpointSealed{what.generation, done ? "" : done.error().message});
   // The job may have gone back meanwhile: then it needs an older one.
-  if (!done || job_.checkpoints().newest() != what.epoch) co_return;
+  if (!done || shell_.job->checkpoints().newest() != what.epoch) co_return;
   auto pruned = co_await prune_checkpoints(shell_.volume, folder,
                                            shell_.spec.rules.keep_checkpoints, what.epoch);
   if (!pruned) shell_.log.warn("old checkpoints stay for now: {}", pruned.error().message);
 }
 
-awaitable<void> CheckpointKeeper::watch_place(Term term) {
+awaitable<void> CheckpointKeeper::watch_place() {
   constexpr Duration kLook = std::chrono::milliseconds(100);
   constexpr Duration kNextLook = std::chrono::seconds(30);
   const io::JobSpec& spec = shell_.spec;
   std::random_device random;
   std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
   hosts.insert(spec.servers.begin(), spec.servers.end());
-  place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec), term),
+  place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec), shell_.term),
                  fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts), spec.local);
   std::optional<std::string> reported;
   for (Time next = io::steady_now();; co_await io::sleep_for(kLook)) {
@@ -74,7 +79,7 @@ awaitable<void> CheckpointKeeper::look() {
   for (const Host& host : place_->look_again())
     if (links_.at(host).is_attached()) look_on(host, {});
   auto free = co_await shell_.volume.room(io::job_files_dir(shell_.spec));
-  const Checkpoints& known = job_.checkpoints();
+  const Checkpoints& known = shell_.job->checkpoints();
   const std::uint64_t keep = shell_.spec.rules.keep_checkpoints;
   const std::uint64_t copies = keep + 1 - std::min<std::uint64_t>(known.count(), keep);
   if (free) place_->room(*free, known.bytes() * copies);
@@ -82,9 +87,9 @@ awaitable<void> CheckpointKeeper::look() {
 
 void CheckpointKeeper::look_on(const Host& host, const std::vector<ProcessReport>& known) {
   if (!place_) return;
-  const auto start = place_->ask(host, prepares_.peek_id(), known);
+  const auto start = place_->ask(host, prepares_.next_id(), known);
   if (!start) return;
-  prepares_.next_id();
+  prepares_.take_id();
   links_.send(host, *start);
 }
 

@@ -2,32 +2,30 @@
 /// for them: a volume that every base host sees, with room.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/job/job.h"
-#include "io/asio.h"
 #include "supervisor/hosts/checkpoint_place.h"
-#include "supervisor/hosts/host_links.h"
-#include "supervisor/prepare_runs.h"
 #include "supervisor/shell.h"
 
 namespace dt::supervisor {
 
+class HostLinks;
+class PrepareRuns;
+
 /// One thread. Everything given outlives it.
 class CheckpointKeeper {
  public:
-  CheckpointKeeper(Shell& shell, HostLinks& links, PrepareRuns& prepares, const Job& job)
-      : shell_(shell), links_(links), prepares_(prepares), job_(job) {}
+  CheckpointKeeper(Shell& shell, HostLinks& links, PrepareRuns& prepares)
+      : shell_(shell), links_(links), prepares_(prepares) {}
 
   /// Makes a checkpoint count, then removes those beyond --keep-checkpoints. Answered by
   /// CheckpointSealed.
   io::awaitable<void> seal(Checkpoints::Saving what);
   /// Looks for a place, and again now and then. Posts CheckpointPlaceSeen.
-  io::awaitable<void> watch_place(Term term);
+  io::awaitable<void> watch_place();
 
   /// A process that looks at a host for the place: its output and end come here.
   [[nodiscard]] bool owns(ProcessId process) const { return place_ && place_->is_ours(process); }
@@ -42,7 +40,6 @@ class CheckpointKeeper {
   Shell& shell_;
   HostLinks& links_;
   PrepareRuns& prepares_;
-  const Job& job_;
   std::optional<CheckpointPlace> place_;
 };
 

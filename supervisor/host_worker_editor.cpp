@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/files/hosts.h"
+#include "core/job/job.h"
+#include "io/asio.h"
+#include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
 
@@ -93,7 +95,7 @@ Result<void> HostWorkerEditor::add(std::string& text, const std::vector<HostLine
   for (const HostLine& line : lines) {
     std::uint32_t count = line.slots.value_or(slots);
     // Places whose workers have left by themselves come first: their lines are there.
-    const std::uint32_t empty = std::min(count, job_.membership().empty_places(line.host));
+    const std::uint32_t empty = std::min(count, shell_.job->membership().empty_places(line.host));
     if (empty > 0) shell_.post(PlacesAsked{line.host, empty});
     count -= empty;
     if (count == 0) continue;
@@ -107,7 +109,7 @@ Result<void> HostWorkerEditor::add(std::string& text, const std::vector<HostLine
 
 Result<void> HostWorkerEditor::remove(std::string& text, const std::vector<HostLine>& lines) const {
   for (const HostLine& line : lines) {
-    const auto base = job_.membership().base_count(line.host);
+    const auto base = shell_.job->membership().base_count(line.host);
     const std::uint32_t removed = remove_host(text, line.host, shell_.spec.known_hosts);
     if (base > 0 && removed <= base)
       return fail(ErrorKind::kInvalid, "{} is a host of the initial launch: its workers stay",

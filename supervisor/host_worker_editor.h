@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
-#include "core/job/job.h"
-#include "io/asio.h"
+#include "core/files/hosts.h"
 #include "supervisor/shell.h"
 
 namespace dt::supervisor {
@@ -16,7 +15,7 @@ namespace dt::supervisor {
 /// One thread. Everything given outlives it.
 class HostWorkerEditor {
  public:
-  HostWorkerEditor(Shell& shell, const Job& job) : shell_(shell), job_(job) {}
+  explicit HostWorkerEditor(Shell& shell) : shell_(shell) {}
 
   /// `op`: "add" or "remove"; `host` may name several in the hosts file's grammar; `slots` where a
   /// name has none. One edit after the other.
@@ -31,7 +30,6 @@ class HostWorkerEditor {
   [[nodiscard]] Result<void> remove(std::string& text, const std::vector<HostLine>& lines) const;
 
   Shell& shell_;
-  const Job& job_;
   bool is_editing_ = false;
 };
 

@@ -4,15 +4,19 @@
 #include <openssl/rand.h>
 #include <unistd.h>
 
+#include <boost/asio/ip/udp.hpp>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/files/hosts.h"
 #include "core/files/journal.h"
+#include "io/asio.h"
 #include "io/clock.h"
 #include "io/fd.h"
+#include "io/task_group.h"
 
 namespace dt::supervisor {
 
@@ -48,6 +52,24 @@ Result<std::string> job_secret(const std::string& path) {
   return hex;
 }
 
+/// The address other machines most likely reach this one by: the source address of a packet that
+/// would go out (none is sent); loopback without a network.
+std::string own_address(const io::asio::any_io_executor& executor) {
+  boost::system::error_code ec;
+  io::asio::ip::udp::socket socket(executor);
+  socket.open(io::asio::ip::udp::v4(), ec);
+  if (!ec) socket.connect({io::asio::ip::make_address_v4("10.255.255.255"), 9}, ec);
+  if (!ec) return socket.local_endpoint(ec).address().to_string();
+  return "127.0.0.1";
+}
+
+/// Reports why a file is behind for now.
+std::function<void(const Error&)> warns(io::Log& log, const char* file) {
+  return [&log, file](const Error& error) {
+    log.warn("{} cannot be written now, it will catch up: {}", file, error.message);
+  };
+}
+
 /// In an elastic job, the name by which people look for the events.
 std::optional<std::string> events_seen_at(const Shell& shell) {
   if (!shell.spec.elastic) return std::nullopt;
@@ -56,37 +78,39 @@ std::optional<std::string> events_seen_at(const Shell& shell) {
 
 }  // namespace
 
-JobFiles::JobFiles(Shell& shell)
+JobFiles::JobFiles(Shell& shell, Mode mode)
     : shell_(shell),
+      mode_(mode),
       journal_bytes_(journal::kHeader),
-      events_(shell.executor, shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
+      events_(shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
               events_seen_at(shell)),
-      change_log_(shell.executor, shell.volume, shell.path("host_worker_log")),
+      change_log_(shell.volume, shell.path("host_worker_log")),
       usual_deadline_(shell.volume.deadline()) {}
 
 // ---------------------------------------------------------------- open
 
-awaitable<Result<JobFiles::State>> JobFiles::open_state(Mode mode) {
+awaitable<Result<std::vector<Record>>> JobFiles::open_state() {
   auto made = io::make_private_dir(shell_.spec.state_dir);
   if (!made) co_return tl::unexpected(made.error());
   auto frames = co_await open_journal();
   if (!frames) co_return tl::unexpected(frames.error());
   // Before any of the folder's files: a second job must not touch the first one's.
-  auto locked = co_await take_lock(mode);
+  auto locked = co_await take_lock();
   if (!locked) co_return tl::unexpected(locked.error());
-  State state;
+  std::vector<Record> records;
+  Term last;
   for (const wire::Frame& frame : *frames) {
     journal_bytes_ += journal::append_bytes(frame.type, frame.body);
     auto record = record_from(frame);
     if (!record) co_return tl::unexpected(record.error().at(journal_->path()));
-    if (const auto* t = std::get_if<TermBegan>(&*record)) state.term = t->term;
-    state.records.push_back(std::move(*record));
+    if (const auto* t = std::get_if<TermBegan>(&*record)) last = t->term;
+    records.push_back(std::move(*record));
   }
-  state.term = state.term.next();
+  shell_.term = last.next();
   auto secret = job_secret(shell_.spec.state_dir + "/secret");
   if (!secret) co_return tl::unexpected(secret.error());
-  state.secret = std::move(*secret);
-  co_return state;
+  shell_.secret = std::move(*secret);
+  co_return records;
 }
 
 awaitable<Result<std::vector<wire::Frame>>> JobFiles::open_journal() {
@@ -104,10 +128,10 @@ awaitable<Result<std::vector<wire::Frame>>> JobFiles::open_journal() {
   co_return frames;
 }
 
-awaitable<Result<void>> JobFiles::take_lock(Mode mode) {
-  if (!mode.is_new) shell_.volume.set_deadline(kStallAtResume);
+awaitable<Result<void>> JobFiles::take_lock() {
+  if (!mode_.is_new) shell_.volume.set_deadline(kStallAtResume);
   LockHolder me = this_process(shell_.spec.job);
-  auto locked = co_await take_job_lock(shell_.volume, shell_.spec.job_dir, me, mode.by_force);
+  auto locked = co_await take_job_lock(shell_.volume, shell_.spec.job_dir, me, mode_.by_force);
   is_refused_ = !locked && locked.error().kind == ErrorKind::kDenied;
   if (!locked) co_return tl::unexpected(locked.error());
   lock_.emplace(std::move(me));
@@ -119,40 +143,30 @@ awaitable<Result<void>> JobFiles::take_lock(Mode mode) {
   co_return Result<void>();
 }
 
-awaitable<Result<KnownEvents>> JobFiles::open_volume(Mode mode, const State& state,
-                                                     io::Log& console,
-                                                     const std::string& master_address) {
-  master_address_ = master_address;
-  if (mode.is_new) {
-    auto files = co_await make_files(console);
+awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& records) {
+  master_address_ = shell_.spec.local ? "127.0.0.1" : own_address(shell_.executor);
+  if (mode_.is_new) {
+    auto files = co_await make_files();
     if (!files) co_return tl::unexpected(files.error());
   }
-  events_.on_error([&console](const Error& error) {
-    console.warn("events.jsonl cannot be written now, it will catch up: {}", error.message);
-  });
-  auto told = co_await events_.open(mode.is_new, shell_.log);
-  if (!told) co_return told;
+  auto on_error = warns(shell_.console, "events.jsonl");
+  auto known = co_await events_.open(mode_.is_new, shell_.log, std::move(on_error));
+  if (!known) co_return known;
   auto logs = co_await shell_.volume.make_dirs(io::job_files_dir(shell_.spec) + "/logs");
   if (!logs) co_return tl::unexpected(logs.error());
-  const std::optional<End> not_ended;
-  auto pointed = co_await point_here(not_ended);
+  auto pointed = co_await point_here(nullptr);
   if (!pointed) co_return tl::unexpected(pointed.error());
   shell_.volume.set_deadline(usual_deadline_);
 
-  if (shell_.spec.elastic) change_log_.add(log_lines(state.records));
-  change_log_.on_error = [&console](const Error& error) {
-    console.warn("host_worker_log cannot be written now, it will catch up: {}", error.message);
-  };
-  journal_copy_.emplace(shell_.executor, shell_.volume, io::journal_copy_file(shell_.spec),
+  if (shell_.spec.elastic) change_log_.add(log_lines(records));
+  change_log_.on_error = warns(shell_.console, "host_worker_log");
+  journal_copy_.emplace(shell_.volume, io::journal_copy_file(shell_.spec),
                         std::move(journal_bytes_));
-  journal_copy_->on_error = [this](const Error& error) {
-    shell_.log.warn("the journal's copy cannot be written now, it will catch up: {}",
-                    error.message);
-  };
-  co_return told;
+  journal_copy_->on_error = warns(shell_.log, "the journal's copy");
+  co_return known;
 }
 
-awaitable<Result<void>> JobFiles::make_files(io::Log& console) {
+awaitable<Result<void>> JobFiles::make_files() {
   const io::JobSpec& spec = shell_.spec;
   auto moved = co_await set_old_files_aside(shell_.volume, spec.job_dir, spec.job);
   if (!moved) co_return tl::unexpected(moved.error());
@@ -165,13 +179,13 @@ awaitable<Result<void>> JobFiles::make_files(io::Log& console) {
   const std::string hosts = format_host_worker(spec.workers) + format_host_worker(spec.added);
   auto workers = co_await shell_.volume.replace(shell_.path("host_worker"), hosts);
   if (!workers) co_return workers;
-  console.info("Created worker host file {}", shell_.path("host_worker"));
+  shell_.console.info("Created worker host file {}", shell_.path("host_worker"));
   auto log = co_await shell_.volume.replace(shell_.path("host_worker_log"), "");
-  if (log) console.info("Created worker host log file {}", shell_.path("host_worker_log"));
+  if (log) shell_.console.info("Created worker host log file {}", shell_.path("host_worker_log"));
   co_return log;
 }
 
-awaitable<Result<void>> JobFiles::point_here(std::optional<End> end) {
+awaitable<Result<void>> JobFiles::point_here(const End* end) {
   const io::JobSpec& spec = shell_.spec;
   nlohmann::json pointer{
       {"job", spec.job},       {"master", master_address_},   {"pid", ::getpid()},
@@ -186,7 +200,7 @@ awaitable<Result<void>> JobFiles::point_here(std::optional<End> end) {
 
 void JobFiles::run() {
   shell_.tasks.spawn(change_log_.run());
-  for (EventsFile* file : events_.files()) shell_.tasks.spawn(file->run());
+  for (EventsFile& file : events_.files()) shell_.tasks.spawn(file.run());
   shell_.tasks.spawn(journal_copy_->run());
 }
 
@@ -203,20 +217,20 @@ awaitable<std::optional<LockHolder>> JobFiles::other_holder() {
 
 // ---------------------------------------------------------------- close
 
-awaitable<void> JobFiles::close(const End& end, io::Log& console) {
+awaitable<void> JobFiles::close(const End& end) {
   const Time until = io::steady_now() + kLastLines;
   if (!co_await change_log_.finish(kLastLines))
-    console.warn("{} lacks its last lines: it cannot be written", shell_.path("host_worker_log"));
+    shell_.console.warn("{} lacks its last lines: it cannot be written",
+                        shell_.path("host_worker_log"));
   if (!co_await events_.finish(until - io::steady_now()))
-    console.warn("{} lacks its last lines: it cannot be written", events_.path());
+    shell_.console.warn("{} lacks its last lines: it cannot be written", events_.path());
   static_cast<void>(co_await journal_copy_->finish(until - io::steady_now()));
   if (co_await shell_.volume.drain(kLastLines)) {
-    const std::optional<End> ended(end);
-    static_cast<void>(co_await point_here(ended));
+    static_cast<void>(co_await point_here(&end));
     co_await drop_lock();
   } else {
-    console.warn("the shared volume does not answer: logs in {} may lack their end",
-                 shell_.spec.job_dir);
+    shell_.console.warn("the shared volume does not answer: logs in {} may lack their end",
+                        shell_.spec.job_dir);
   }
 }
 

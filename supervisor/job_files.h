@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/job/job.h"
-#include "io/asio.h"
-#include "supervisor/control/event_log.h"
+#include "core/job/events.h"
 #include "supervisor/journal_file.h"
 #include "supervisor/shell.h"
 #include "supervisor/volume/change_log_file.h"
@@ -23,27 +21,22 @@ namespace dt::supervisor {
 /// One thread. `shell` outlives it. open_state(), then open_volume(), then run().
 class JobFiles {
  public:
-  explicit JobFiles(Shell& shell);
-
-  struct State {
-    std::vector<Record> records;  ///< What earlier terms have journalled.
-    Term term;                    ///< This one's.
-    std::string secret;
-  };
   struct Mode {
     bool is_new = true;     ///< Otherwise the journal of an earlier life is taken up.
     bool by_force = false;  ///< The lock is taken from a supervisor of which nothing can be seen.
   };
-  /// Opens the journal and takes the folder's lock.
-  io::awaitable<Result<State>> open_state(Mode mode);
-  /// Makes what a new job needs on the volume, and opens what is written while it runs. `console`
-  /// gets the names of the files that people look for. Returns which events are written already.
-  io::awaitable<Result<KnownEvents>> open_volume(Mode mode, const State& state, io::Log& console,
-                                                 const std::string& master_address);
+  JobFiles(Shell& shell, Mode mode);
+
+  /// Opens the journal and takes the folder's lock; the shell gets term and secret. Returns what
+  /// earlier terms have journalled.
+  io::awaitable<Result<std::vector<Record>>> open_state();
+  /// Makes what a new job needs on the volume, and opens what is written while it runs. Returns
+  /// which events are written already.
+  io::awaitable<Result<KnownEvents>> open_volume(const std::vector<Record>& records);
   /// Writes to the volume until cancelled.
   void run();
   /// The last lines of all files; the lock goes.
-  io::awaitable<void> close(const End& end, io::Log& console);
+  io::awaitable<void> close(const End& end);
   io::awaitable<void> drop_lock();
   /// Whoever holds the folder's lock, if it is another one now.
   io::awaitable<std::optional<LockHolder>> other_holder();
@@ -63,11 +56,12 @@ class JobFiles {
 
  private:
   io::awaitable<Result<std::vector<wire::Frame>>> open_journal();
-  io::awaitable<Result<void>> take_lock(Mode mode);
-  io::awaitable<Result<void>> make_files(io::Log& console);
-  io::awaitable<Result<void>> point_here(std::optional<End> end);
+  io::awaitable<Result<void>> take_lock();
+  io::awaitable<Result<void>> make_files();
+  io::awaitable<Result<void>> point_here(const End* end);
 
   Shell& shell_;
+  Mode mode_;
   std::optional<JournalFile> journal_;
   std::string journal_bytes_;  ///< Until its copy begins.
   std::optional<LockHolder> lock_;

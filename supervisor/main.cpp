@@ -13,6 +13,7 @@
 
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
+#include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/flags.h"
 #include "io/job/control_protocol.h"
@@ -36,10 +37,7 @@ constexpr const char* kHelp =
 
 struct CommandLine {
   std::string spec;
-  bool resume = false;
-  bool owned = false;
-  bool adopt = false;
-  bool take_over = false;
+  supervisor::SupervisorOptions options;
   std::optional<std::uint32_t> ready_fd;
   bool volume_helper = false;
 };
@@ -50,19 +48,19 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "spec", .value = "FILE", .to = &line.spec,
        .help = "the job, as dtlaunch wrote it (JSON)",
        .manual = "The job, as `dtlaunch` wrote it (JSON)."},
-      {.name = "resume", .to = &line.resume,
+      {.name = "resume", .to = &line.options.resume,
        .help = "take up the job where an earlier supervisor left it",
        .manual = "Take up the job where an earlier supervisor left it; this is how one that died "
            "is started by hand or by systemd."},
-      {.name = "owned", .to = &line.owned,
+      {.name = "owned", .to = &line.options.owned,
        .help = "with --resume: a dtlaunch is there, and the job stops when that goes",
        .manual = "With --resume: a dtlaunch in the foreground has started it, and the job stops "
            "when that goes or does not come."},
-      {.name = "adopt", .to = &line.adopt,
+      {.name = "adopt", .to = &line.options.adopt,
        .help = "with --resume: end a job of which nothing lives, so that it begins anew",
        .manual = "With --resume: end a job of which nothing lives any more, so that it begins "
            "anew from its last checkpoint."},
-      {.name = "take-over", .to = &line.take_over,
+      {.name = "take-over", .to = &line.options.take_over,
        .help = "take the job folder from a supervisor on a host that is gone"},
       {.name = "ready-fd", .value = "N", .to = &line.ready_fd, .most = 1 << 20,
        .help = "tell readiness on this descriptor"},
@@ -121,7 +119,8 @@ int run_job(supervisor::SupervisorOptions options) {
   io::asio::io_context context(1);
   io::FdLog log(STDERR_FILENO);
   auto backend = make_backend(context, options, log);
-  supervisor::Supervisor supervisor(context, std::move(options), std::move(backend));
+  const auto supervisor =
+      supervisor::make_supervisor(context, std::move(options), std::move(backend));
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
   bool is_stopping = false;  // by a signal: a second one kills
   std::function<void()> wait_for_signal = [&] {
@@ -129,16 +128,16 @@ int run_job(supervisor::SupervisorOptions options) {
       if (ec) return;
       const std::string why = fmt::format("stopped by signal {}", signal);
       if (std::exchange(is_stopping, true))
-        supervisor.kill(why);
+        supervisor->kill(why);
       else
-        supervisor.stop(why);
+        supervisor->stop(why);
       wait_for_signal();
     });
   };
   wait_for_signal();
   int code = kExitFailure;
   std::exception_ptr failure;
-  boost::asio::co_spawn(context, supervisor.run(), [&](std::exception_ptr error, int exit_code) {
+  boost::asio::co_spawn(context, supervisor->run(), [&](std::exception_ptr error, int exit_code) {
     failure = error;
     code = exit_code;
     // The backend's idle connections would keep the loop alive.
@@ -174,12 +173,10 @@ int main(int argc, char** argv) {
       std::cerr << "dtsupervisor: " << spec.error().message << "\n";
       return kExitUsage;
     }
-    supervisor::SupervisorOptions options;
+    supervisor::SupervisorOptions options = std::move(line.options);
     options.spec = std::move(*spec);
-    options.resume = line.resume;
-    options.owned = !options.spec.detached && (!options.resume || line.owned);
-    options.take_over = line.take_over;
-    options.adopt = line.take_over || line.adopt;
+    options.owned = !options.spec.detached && (!options.resume || options.owned);
+    options.adopt = options.adopt || options.take_over;
     if (line.ready_fd) options.ready_fd = static_cast<int>(*line.ready_fd);
     options.volume_helper = {"/proc/self/exe", "--volume-helper"};
     return run_job(std::move(options));

@@ -4,6 +4,11 @@
 #include <chrono>
 #include <utility>
 
+#include "supervisor/host_links.h"
+#include "supervisor/process_facts.h"
+#include "supervisor/volume/client.h"
+#include "supervisor/volume/output.h"
+
 namespace dt::supervisor {
 
 using io::awaitable;
@@ -13,12 +18,8 @@ namespace {
 /// Output kept of a data check, to report why it failed.
 constexpr std::size_t kTail = 2000;
 
-}  // namespace
-
-std::string prepared_file(const std::string& job_dir, const std::string& address) {
-  return job_dir + "/prepare_data_success_" + address;
-}
-
+/// ": last words" for an error message: the last lines of a command's output on one line, at most
+/// 300 bytes.
 std::string last_lines(std::string_view tail) {
   constexpr std::size_t kMost = 300;
   while (!tail.empty() && (tail.back() == '\n' || tail.back() == '\r')) tail.remove_suffix(1);
@@ -27,6 +28,8 @@ std::string last_lines(std::string_view tail) {
   for (const char c : tail) out += c == '\n' ? std::string(" | ") : std::string(1, c);
   return tail.empty() ? std::string() : out;
 }
+
+}  // namespace
 
 void PrepareRuns::forget(const Host& host) {
   for (auto& [id, run] : runs_) {
@@ -67,14 +70,15 @@ void PrepareRuns::ended(ProcessId process, ExitStatus status, std::string why, b
   run->second.ended->cancel();
 }
 
-awaitable<void> PrepareRuns::prepare(Host host) {
+awaitable<void> PrepareRuns::run(Host host) {
   const io::JobSpec& spec = shell_.spec;
-  const std::string mark = prepared_file(spec.job_dir, links_.at(host).address);
+  const std::string mark = shell_.path("prepare_data_success_" + links_.at(host).address);
   if (spec.prepare_data.empty()) {
     co_await wait_for(std::move(host), mark);
     co_return;
   }
   const std::uint32_t id = next_id();
+  take_id();
   Run& run = runs_[id];
   run.host = host;
   run.ended = std::make_unique<io::asio::steady_timer>(shell_.executor, spec.prepare_timeout);
@@ -111,7 +115,7 @@ void PrepareRuns::start(const Host& host, ProcessId process) {
   StartProcess start;
   start.process = process;
   start.argv = {"/bin/sh", "-c", shell_.spec.prepare_data};
-  start.env = launcher::environment(shell_.spec, facts_(process, host));
+  start.env = launcher::environment(shell_.spec, process_facts(shell_, links_, process, host));
   start.cwd = shell_.folder();
   output_.open(process, host);
   links_.send(host, start);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,35 +12,26 @@
 
 #include "core/protocol/control_messages.h"
 #include "io/asio.h"
-#include "launcher/environment.h"
-#include "supervisor/hosts/host_links.h"
 #include "supervisor/shell.h"
-#include "supervisor/volume/output.h"
 
 namespace dt::supervisor {
 
-/// `<job_dir>/prepare_data_success_<address>`
-[[nodiscard]] std::string prepared_file(const std::string& job_dir, const std::string& address);
-
-/// ": last words" for an error message: the last lines of a command's output on one line, at most
-/// 300 bytes.
-[[nodiscard]] std::string last_lines(std::string_view tail);
+class HostLinks;
+class ProcessOutput;
 
 /// One thread. Everything given outlives it.
 class PrepareRuns {
  public:
-  using Facts = std::function<launcher::ProcessFacts(ProcessId, const Host&)>;
+  PrepareRuns(Shell& shell, HostLinks& links, ProcessOutput& output)
+      : shell_(shell), links_(links), output_(output) {}
 
-  PrepareRuns(Shell& shell, HostLinks& links, ProcessOutput& output, Facts facts)
-      : shell_(shell), links_(links), output_(output), facts_(std::move(facts)) {}
+  /// The id of the next process of this kind; take_id() takes it. No other term uses it.
+  [[nodiscard]] std::uint32_t next_id() const {
+    return (static_cast<std::uint32_t>(shell_.term.value) << 16) + taken_;
+  }
+  void take_id() { ++taken_; }
 
-  /// A term's checks have ids that no other term uses.
-  void begin(Term term) { next_ = static_cast<std::uint32_t>(term.value) << 16; }
-  /// The id of the next process of this kind; next_id() takes it.
-  [[nodiscard]] std::uint32_t peek_id() const { return next_; }
-  std::uint32_t next_id() { return next_++; }
-
-  void run(const Host& host) { shell_.tasks.spawn(prepare(host)); }
+  io::awaitable<void> run(Host host);
   /// Nobody waits any more for the checks that run there.
   void forget(const Host& host);
   /// An agent is attached that runs these processes: a check may have got lost.
@@ -61,7 +51,6 @@ class PrepareRuns {
     std::unique_ptr<io::asio::steady_timer> ended;
   };
 
-  io::awaitable<void> prepare(Host host);
   /// Waits for the success file; base hosts are trusted.
   io::awaitable<void> wait_for(Host host, std::string mark);
   void start(const Host& host, ProcessId process);
@@ -72,10 +61,9 @@ class PrepareRuns {
   Shell& shell_;
   HostLinks& links_;
   ProcessOutput& output_;
-  Facts facts_;
   std::map<std::uint32_t, Run> runs_;
   std::set<Host> waits_noted_;
-  std::uint32_t next_ = 0;
+  std::uint32_t taken_ = 0;  ///< Ids.
 };
 
 }  // namespace dt::supervisor

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "core/job/job.h"
+#include "supervisor/host_links.h"
+
 namespace dt::supervisor {
 namespace {
 
@@ -22,13 +25,14 @@ AgentPlace place_of(const Job& job, const Host& host) {
 
 }  // namespace
 
-launcher::ProcessFacts process_facts(const io::JobSpec& spec, const Job& job,
-                                     const HostLinks& links, const std::string& secret,
-                                     ProcessId process, const Host& host) {
+launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links, ProcessId process,
+                                     const Host& host) {
+  const io::JobSpec& spec = shell.spec;
+  const Job& job = *shell.job;
   launcher::ProcessFacts facts;
   facts.process = process;
   facts.host = host;
-  facts.secret = secret;
+  facts.secret = shell.secret;
   facts.num_workers = static_cast<std::uint32_t>(job.boundary().members().size());
   facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
   const Host& first = spec.workers.front();

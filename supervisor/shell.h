@@ -1,27 +1,41 @@
-/// What the parts of the supervisor share: the job's spec, the shared volume, and the ways to post
-/// events and to tell people. All of it outlives the parts.
+/// What the parts of the supervisor share: the job and its spec, the shared volume, and the ways to
+/// post events and to tell people. All of it outlives the parts.
 #pragma once
 
 #include <functional>
 #include <string>
 
+#include "core/base/id.h"
 #include "core/job/events.h"
-#include "io/asio.h"
+#include "io/awaitable.h"
 #include "io/job/spec.h"
 #include "io/log.h"
-#include "io/task_group.h"
-#include "supervisor/volume/client.h"
+
+namespace dt {
+class Job;
+}
+namespace dt::io {
+class TaskGroup;
+}
 
 namespace dt::supervisor {
 
+class VolumeClient;
+
 struct Shell {
-  io::asio::any_io_executor executor;
+  const boost::asio::any_io_executor& executor;
   const io::JobSpec& spec;
   VolumeClient& volume;
   io::TaskGroup& tasks;
-  io::Log& log;  ///< The supervisor's own, supervisor.log.
+  io::Log& log;      ///< The supervisor's own, supervisor.log.
+  io::Log& console;  ///< The same, and the consoles that follow.
   std::function<void(JobEvent)> post;
-  std::function<void(Note)> note;
+  std::function<void(const Note&)> note;
+
+  // Once the journal is read.
+  const Job* job = nullptr;
+  Term term = {};
+  std::string secret = {};
 
   /// A file of the job folder.
   [[nodiscard]] std::string path(const std::string& name) const {

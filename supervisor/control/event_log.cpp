@@ -8,21 +8,9 @@ namespace dt::supervisor {
 namespace {
 
 std::string_view name_of(Note::Kind kind) {
-  switch (kind) {
-    case Note::Kind::kInfo:
-      return "info";
-    case Note::Kind::kLaunch:
-      return "launch";
-    case Note::Kind::kCommit:
-      return "commit";
-    case Note::Kind::kRefusal:
-      return "refusal";
-    case Note::Kind::kFailure:
-      return "failure";
-    case Note::Kind::kMeasure:
-      return "measure";
-  }
-  return "info";
+  constexpr std::string_view kNames[] = {"info",    "launch",  "commit",
+                                         "refusal", "failure", "measure"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 }  // namespace
@@ -32,11 +20,14 @@ void EventLog::tell(const Note& note, const Place& place) {
   if (note.kind != Note::Kind::kMeasure)
     console_.line(bad ? io::Level::kWarning : io::Level::kInfo, note.text);
 
-  nlohmann::json event{
-      {"n", first_ + events_.size()}, {"time_ns", place.wall_ns}, {"kind", name_of(note.kind)},
-      {"event", note.what},           {"text", note.text},        {"generation", place.generation}};
-  if (place.epoch) event["epoch"] = *place.epoch;
-  if (place.rank) event["rank"] = *place.rank;
+  nlohmann::json event{{"n", first_ + events_.size()},
+                       {"time_ns", place.wall_ns},
+                       {"kind", name_of(note.kind)},
+                       {"event", note.what},
+                       {"text", note.text},
+                       {"generation", place.generation.value}};
+  if (place.epoch) event["epoch"] = place.epoch->value;
+  if (place.rank) event["rank"] = place.rank->value;
   for (const auto& [name, value] : note.numbers) event[name] = std::round(value * 1000) / 1000;
   if (note.worker) event["worker"] = note.worker->value;
   if (note.host) event["host"] = to_string(*note.host);

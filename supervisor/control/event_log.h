@@ -23,9 +23,9 @@ class EventLog {
   /// The place of an event in the job's time.
   struct Place {
     std::int64_t wall_ns = 0;  ///< Nanoseconds since 1970.
-    std::uint64_t generation = 0;
-    std::optional<std::uint32_t> epoch;
-    std::optional<std::uint32_t> rank;  ///< Rank of the event's worker.
+    Generation generation = {};
+    std::optional<Epoch> epoch = {};
+    std::optional<Rank> rank = {};  ///< Rank of the event's worker.
   };
   void tell(const Note& note, const Place& place);
   /// Sets the number of earlier terms' events. Call it before the first event of this term.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/time.h"
+#include "core/job/job.h"
 
 namespace dt::supervisor {
 namespace {
@@ -41,25 +41,16 @@ void Pulse::told(const Note& note) {
 }
 
 void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
-  const auto [at, is_new] = rates_.try_emplace(worker, Rate{step, 0, now, std::nullopt});
-  Rate& rate = at->second;
-  if (is_new) return;
+  Observed& observed = processes_[{Role::kWorker, worker.value}];
+  if (!observed.progress) observed.progress = Progress{step, 0, now};
+  Progress& made = *observed.progress;
   // A smaller step starts again at 0, as in programs that count per epoch.
-  rate.steps += step >= rate.last ? step - rate.last : step;
-  rate.last = step;
-  if (now - rate.since < kRateOver) return;
-  rate.per_s = static_cast<double>(rate.steps) / seconds(now - rate.since);
-  rate.steps = 0;
-  rate.since = now;
-}
-
-void Pulse::output(ProcessId process, Time now) { outputs_[process] = now; }
-void Pulse::resident(ProcessId process, std::uint64_t bytes) { resident_[process] = bytes; }
-
-void Pulse::forget(ProcessId process) {
-  if (process.role == Role::kWorker) rates_.erase(WorkerId(process.id));
-  outputs_.erase(process);
-  resident_.erase(process);
+  made.steps += step >= made.last ? step - made.last : step;
+  made.last = step;
+  if (now - made.since < kRateOver) return;
+  observed.steps_per_s = static_cast<double>(made.steps) / seconds(now - made.since);
+  made.steps = 0;
+  made.since = now;
 }
 
 std::optional<double> Pulse::epoch_s() const {
@@ -78,20 +69,10 @@ std::optional<double> Pulse::checkpoint_age_s(Time now) const {
   return seconds(now - *checkpoint_at_);
 }
 
-std::optional<double> Pulse::steps_per_s(WorkerId worker) const {
-  const auto at = rates_.find(worker);
-  return at == rates_.end() ? std::nullopt : at->second.per_s;
-}
-
-std::optional<double> Pulse::output_age_s(ProcessId process, Time now) const {
-  const auto at = outputs_.find(process);
-  if (at == outputs_.end()) return std::nullopt;
-  return seconds(now - at->second);
-}
-
-std::optional<std::uint64_t> Pulse::resident(ProcessId process) const {
-  const auto at = resident_.find(process);
-  return at == resident_.end() ? std::nullopt : std::optional(at->second);
+Pulse::Process Pulse::of(ProcessId process) const {
+  const auto observed = processes_.find(process);
+  if (observed == processes_.end()) return {};
+  return observed->second;
 }
 
 std::string Pulse::line(const Job& job, Time now, double uptime_s) const {

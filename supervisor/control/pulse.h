@@ -8,7 +8,14 @@
 #include <optional>
 #include <string>
 
-#include "core/job/job.h"
+#include "core/base/id.h"
+#include "core/base/time.h"
+#include "core/protocol/control_messages.h"
+
+namespace dt {
+class Job;
+struct Note;
+}  // namespace dt
 
 namespace dt::supervisor {
 
@@ -21,10 +28,9 @@ class Pulse {
   /// Counts the restarts in notes.
   void told(const Note& note);
   void progress(WorkerId worker, std::uint64_t step, Time now);
-  void output(ProcessId process, Time now);
-  /// Its memory, in bytes.
-  void resident(ProcessId process, std::uint64_t bytes);
-  void forget(ProcessId process);
+  void output(ProcessId process, Time now) { processes_[process].output_at = now; }
+  void resident(ProcessId process, std::uint64_t bytes) { processes_[process].resident = bytes; }
+  void forget(ProcessId process) { processes_.erase(process); }
 
   // Results; nullopt until the event has happened in this supervisor's life.
   /// Mean seconds of the last epochs, from boundary to boundary.
@@ -32,20 +38,26 @@ class Pulse {
   [[nodiscard]] std::optional<double> boundary_age_s(Time now) const;
   [[nodiscard]] std::optional<double> checkpoint_age_s(Time now) const;
   [[nodiscard]] std::uint64_t restarts() const { return restarts_; }
-  [[nodiscard]] std::optional<double> steps_per_s(WorkerId worker) const;
-  [[nodiscard]] std::optional<double> output_age_s(ProcessId process, Time now) const;
-  [[nodiscard]] std::optional<std::uint64_t> resident(ProcessId process) const;
+  struct Process {
+    std::optional<double> steps_per_s;
+    std::optional<Time> output_at;
+    std::optional<std::uint64_t> resident;  ///< Its memory, in bytes.
+  };
+  [[nodiscard]] Process of(ProcessId process) const;
 
   /// "epoch 31, 4 workers, 2.6 s/epoch, last boundary 3 s ago, checkpoint of epoch 30 (8 s ago),
   /// goodput 99.7 %, 2 restarts"; without unknown parts.
   [[nodiscard]] std::string line(const Job& job, Time now, double uptime_s) const;
 
  private:
-  struct Rate {
+  /// How far a worker came since its rate was last known.
+  struct Progress {
     std::uint64_t last = 0;   ///< Step reported last.
     std::uint64_t steps = 0;  ///< Made since then.
     Time since{};
-    std::optional<double> per_s;
+  };
+  struct Observed : Process {
+    std::optional<Progress> progress;
   };
 
   std::deque<Time> boundaries_;  ///< Boundaries of consecutive epochs, the newest last.
@@ -54,9 +66,7 @@ class Pulse {
   std::optional<Time> checkpoint_at_;  ///< It was seen to become the newest.
   bool has_looked_ = false;
   std::uint64_t restarts_ = 0;
-  std::map<WorkerId, Rate> rates_;
-  std::map<ProcessId, Time> outputs_;
-  std::map<ProcessId, std::uint64_t> resident_;
+  std::map<ProcessId, Observed> processes_;
 };
 
 }  // namespace dt::supervisor

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/job/control_protocol.h"
 #include "io/line_prefixer.h"
 
 namespace dt::supervisor {
@@ -11,13 +12,9 @@ constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are
 
 }  // namespace
 
-std::string ControlAsk::version_conflict() const {
-  const bool changes_job = op == "stop" || op == "add" || op == "remove";
-  if (!changes_job || control == io::kControlVersion) return "";
-  return fmt::format(
-      "this program uses version {} of the control protocol, the job's supervisor version {}: "
-      "nothing is changed; use the dtctl that belongs to the job's dtlaunch",
-      control, io::kControlVersion);
+std::string error_reply(std::string_view why) {
+  return nlohmann::json{{"ok", false}, {"error", why}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Result<ControlAsk> control_ask_from_json(std::string_view text) {
@@ -49,9 +46,15 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
     ask.why = io::printable(why->get_ref<const std::string&>().substr(0, kLongestWhy));
   ask.from = number("from", ask.from);
   ask.slots = number("slots", ask.slots);
-  ask.control = number("control", ask.control);
   if (const json* host = field("host"); host != nullptr && host->is_string())
     ask.host = host->get<std::string>();
+  const std::uint64_t control = number("control", io::kControlVersion);
+  const bool changes_job = ask.op == "stop" || ask.op == "add" || ask.op == "remove";
+  if (changes_job && control != io::kControlVersion)
+    return fail(ErrorKind::kInvalid,
+                "this program uses version {} of the control protocol, the job's supervisor "
+                "version {}: nothing is changed; use the dtctl that belongs to the job's dtlaunch",
+                control, io::kControlVersion);
   return ask;
 }
 

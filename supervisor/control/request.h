@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "core/base/result.h"
-#include "io/job/control_protocol.h"
 
 namespace dt::supervisor {
 
@@ -20,14 +19,12 @@ struct ControlAsk {
   std::uint64_t from = 0;           ///< "events", "changes"
   std::optional<std::string> host;  ///< "add", "remove"
   std::uint64_t slots = 1;          ///< "add"
-  std::uint64_t control = io::kControlVersion;
-
-  /// Why the request is refused: it changes the job and is of another version. Empty: it is not.
-  [[nodiscard]] std::string version_conflict() const;
 };
 
-/// kInvalid when it is no object with a text "op". Takes no more memory than a few times the text,
-/// however deep it is nested.
+/// kInvalid when it is no object with a text "op", or changes the job and is of another version.
+/// Takes no more memory than a few times the text, however deep it is nested.
 [[nodiscard]] Result<ControlAsk> control_ask_from_json(std::string_view text);
+
+[[nodiscard]] std::string error_reply(std::string_view why);
 
 }  // namespace dt::supervisor

@@ -2,15 +2,10 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "io/frame_channel.h"
 #include "io/job/master_folders.h"
-#include "supervisor/control/request.h"
 
 namespace dt::supervisor {
 
@@ -21,25 +16,16 @@ namespace asio = io::asio;
 
 namespace {
 
-/// Longest name of a unix socket, without its zero.
-constexpr std::size_t kLongestSocket = sizeof(sockaddr_un::sun_path) - 1;
-
-std::string reply_with_error(std::string_view why) {
-  return nlohmann::json({{"ok", false}, {"error", why}}).dump();
+io::Console lost_note(std::uint64_t bytes) {
+  return {false,
+          fmt::format("[{} bytes were not shown here: this terminal was too slow]\n", bytes)};
 }
 
-std::string lost_note(std::uint64_t bytes) {
-  return fmt::format("[{} bytes were not shown here: this terminal was too slow]\n", bytes);
-}
-
-Result<void> same_user(int fd) {
+bool is_same_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return tl::unexpected(errno_error(errno, "SO_PEERCRED"));
-  if (peer.uid != ::getuid() && peer.uid != 0)
-    return fail(ErrorKind::kDenied, "user {} may not control this job", peer.uid);
-  return {};
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == ::getuid() || peer.uid == 0);
 }
 
 }  // namespace
@@ -93,7 +79,7 @@ awaitable<void> ControlServer::run() {
       co_await io::sleep_for(100ms);
       continue;
     }
-    if (!same_user(socket.native_handle()) || clients_.size() >= options_.connections) {
+    if (!is_same_user(socket.native_handle()) || clients_.size() >= options_.connections) {
       ++kept_out_.refused;
       continue;
     }
@@ -144,19 +130,13 @@ awaitable<void> ControlServer::requests(std::shared_ptr<Client> client) {
       ++kept_out_.dropped;
       co_return;
     }
-    const auto ask = control_ask_from_json(request->json);
-    io::ControlReply reply;
-    if (!ask) {
-      reply.json = reply_with_error(ask.error().message);
-    } else if (ask->op == "console") {
-      reply.json = R"({"ok":true})";
-      client->channel.send(reply);
-      subscribe(*client, ask->owner);
-      continue;
-    } else {
-      reply.json = co_await handler_(std::move(request->json));
-    }
+    auto ask = control_ask_from_json(request->json);
+    const bool is_console = ask && ask->op == "console";
+    io::ControlReply reply{R"({"ok":true})"};
+    if (!ask) reply.json = error_reply(ask.error().message);
+    if (ask && !is_console) reply.json = co_await handler_(*ask);
     client->channel.send(reply);
+    if (is_console) subscribe(*client, ask->owner);
   }
 }
 
@@ -180,18 +160,14 @@ void ControlServer::tell(Client& client, const io::Console& text) {
     return;
   }
   if (client.lost > 0) {
-    io::Console note;
-    note.bytes = lost_note(client.lost);
+    client.channel.send(lost_note(client.lost));
     client.lost = 0;
-    client.channel.send(note);
   }
   client.channel.send(text);
 }
 
 void ControlServer::console(std::string_view bytes, bool is_stderr) {
-  io::Console text;
-  text.is_stderr = is_stderr;
-  text.bytes = bytes;
+  io::Console text{is_stderr, std::string(bytes)};
   for (const auto& client : clients_)
     if (client->console) tell(*client, text);
   if (had_owner_) return;
@@ -208,11 +184,7 @@ awaitable<void> ControlServer::end(io::JobEnded ended, Duration limit) {
   ended_ = std::move(ended);
   for (const auto& client : clients_) {
     if (!client->console) continue;
-    if (client->lost > 0) {
-      io::Console note;
-      note.bytes = lost_note(client->lost);
-      client->channel.send(note);
-    }
+    if (client->lost > 0) client->channel.send(lost_note(client->lost));
     client->channel.send(*ended_);
   }
   const auto until = std::chrono::steady_clock::now() + limit;

@@ -14,6 +14,7 @@
 #include "io/asio.h"
 #include "io/job/control_protocol.h"
 #include "io/task_group.h"
+#include "supervisor/control/request.h"
 
 namespace dt::supervisor {
 
@@ -28,7 +29,7 @@ class ControlServer {
     std::size_t connections = 64;                      ///< At once; more are turned away.
   };
   /// Answers every request but "console" with the reply's JSON. May take its time.
-  using Handler = std::function<io::awaitable<std::string>(std::string request)>;
+  using Handler = std::function<io::awaitable<std::string>(ControlAsk request)>;
 
   ControlServer(io::asio::any_io_executor executor, Options options, Handler handler);
   ~ControlServer();

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/base/time.h"
+#include "core/job/job.h"
 #include "core/protocol/gpu_health.h"
+#include "supervisor/control/pulse.h"
 
 namespace dt::supervisor {
 namespace {
@@ -12,30 +13,34 @@ namespace {
 using nlohmann::json;
 
 std::string_view name_of(HostState::Link link) {
-  switch (link) {
-    case HostState::Link::kNone:
-      return "none";
-    case HostState::Link::kAttaching:
-      return "attaching";
-    case HostState::Link::kUp:
-      return "up";
-    case HostState::Link::kDown:
-      return "down";
-  }
-  return "none";
+  constexpr std::string_view kNames[] = {"none", "attaching", "up", "down"};
+  return kNames[static_cast<std::size_t>(link)];
 }
 
 std::string_view name_of(Life life) {
-  switch (life) {
-    case Life::kAlive:
-    case Life::kUnsupervised:
-      return "alive";
-    case Life::kSuspect:
-      return "suspect";
-    case Life::kDead:
-      return "lost";
-  }
-  return "alive";
+  constexpr std::string_view kNames[] = {"alive", "alive", "suspect", "lost"};
+  return kNames[static_cast<std::size_t>(life)];
+}
+
+/// The value, an id as its number; null for none.
+template <class T>
+json or_null(const std::optional<T>& value) {
+  if (!value) return nullptr;
+  if constexpr (requires { value->value; })
+    return value->value;
+  else
+    return *value;
+}
+
+/// How long ago that was, in seconds.
+json age(const std::optional<Time>& then, Time now) {
+  return then ? json(seconds(now - *then)) : json(nullptr);
+}
+
+const ProcessNotes& notes_of(const StatusInput& in, ProcessId process) {
+  static const ProcessNotes kNone;
+  const auto notes = in.processes.find(process);
+  return notes == in.processes.end() ? kNone : notes->second;
 }
 
 /// The numbers of the GPUs that a worker sees.
@@ -48,31 +53,27 @@ json gpus_of(const StatusInput& in, const std::string& host, WorkerId worker) {
 }
 
 json gpu_json(const std::string& host, const GpuReport& gpu, const GpuHealth& all) {
-  const auto shown = [](const auto& value) { return value ? json(*value) : json(nullptr); };
   json workers = json::array();
   for (const auto& [id, gpus] : all.workers)
     if (std::find(gpus.begin(), gpus.end(), gpu.index) != gpus.end()) workers.push_back(id.value);
-  json entry{{"host", host},
-             {"index", gpu.index},
-             {"uuid", gpu.uuid},
-             {"name", gpu.name},
-             {"workers", std::move(workers)},
-             {"busy_percent", shown(gpu.busy_percent)},
-             {"memory_used", shown(gpu.memory_used)},
-             {"memory_total", shown(gpu.memory_total)},
-             {"temperature_c", shown(gpu.temperature_c)},
-             {"power_w", nullptr},
-             {"ecc_recent", shown(gpu.ecc_recent)},
-             {"ecc_ever", shown(gpu.ecc_ever)},
-             {"retired_pages", shown(gpu.retired_pages)},
-             {"remapped_rows", shown(gpu.remapped_rows)},
-             {"xid_errors", gpu.xid_errors},
-             {"last_xid", nullptr},
-             {"held_back", gpu.held_back},
-             {"trouble", troubles_of(gpu)}};
-  if (gpu.power_mw) entry["power_w"] = *gpu.power_mw / 1000.0;
-  if (gpu.xid_errors > 0) entry["last_xid"] = gpu.last_xid;
-  return entry;
+  return {{"host", host},
+          {"index", gpu.index},
+          {"uuid", gpu.uuid},
+          {"name", gpu.name},
+          {"workers", std::move(workers)},
+          {"busy_percent", or_null(gpu.busy_percent)},
+          {"memory_used", or_null(gpu.memory_used)},
+          {"memory_total", or_null(gpu.memory_total)},
+          {"temperature_c", or_null(gpu.temperature_c)},
+          {"power_w", gpu.power_mw ? json(*gpu.power_mw / 1000.0) : json(nullptr)},
+          {"ecc_recent", or_null(gpu.ecc_recent)},
+          {"ecc_ever", or_null(gpu.ecc_ever)},
+          {"retired_pages", or_null(gpu.retired_pages)},
+          {"remapped_rows", or_null(gpu.remapped_rows)},
+          {"xid_errors", gpu.xid_errors},
+          {"last_xid", gpu.xid_errors > 0 ? json(gpu.last_xid) : json(nullptr)},
+          {"held_back", gpu.held_back},
+          {"trouble", troubles_of(gpu)}};
 }
 
 json gpus_json(const StatusInput& in) {
@@ -85,19 +86,12 @@ json gpus_json(const StatusInput& in) {
   return out;
 }
 
-template <class T>
-void set(json& object, const char* key, const std::optional<T>& value) {
-  object[key] = value ? json(*value) : json(nullptr);
-}
-
 json pulse_json(const StatusInput& in) {
-  if (!in.pulse) return nullptr;
-  json out{{"text", in.pulse->line(in.job, in.pulse_now, in.uptime_s)},
-           {"restarts", in.pulse->restarts()}};
-  set(out, "epoch_s", in.pulse->epoch_s());
-  set(out, "boundary_age_s", in.pulse->boundary_age_s(in.pulse_now));
-  set(out, "checkpoint_age_s", in.pulse->checkpoint_age_s(in.pulse_now));
-  return out;
+  return {{"text", in.pulse.line(in.job, in.pulse_now, in.uptime_s)},
+          {"epoch_s", or_null(in.pulse.epoch_s())},
+          {"boundary_age_s", or_null(in.pulse.boundary_age_s(in.pulse_now))},
+          {"checkpoint_age_s", or_null(in.pulse.checkpoint_age_s(in.pulse_now))},
+          {"restarts", in.pulse.restarts()}};
 }
 
 /// Why a starting worker waits, if the job machine has no reason.
@@ -114,49 +108,46 @@ std::string why_not_yet(const StatusInput& in, const Worker& w) {
   return doing == in.reaching.end() ? "its host is being reached" : doing->second;
 }
 
+json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leaves_next) {
+  const ProcessId process{Role::kWorker, id.value};
+  const Pulse::Process seen = in.pulse.of(process);
+  const Stragglers& stragglers = in.job.stragglers();
+  json entry{{"id", id.value},
+             {"rank", nullptr},
+             {"host", to_string(w.host)},
+             {"state", name(w.state)},
+             {"why", !w.why.empty() ? w.why
+                     : leaves_next  ? "leaves at the next epoch"
+                                    : why_not_yet(in, w)},
+             {"leaves_next", leaves_next},
+             {"pid", notes_of(in, process).pid},
+             {"steps_per_s", or_null(seen.steps_per_s)},
+             {"resident_bytes", or_null(seen.resident)},
+             {"output_age_s", age(seen.output_at, in.pulse_now)},
+             {"stalls", nullptr},
+             {"opened", w.opened},
+             {"progress", nullptr},
+             {"gpus", gpus_of(in, to_string(w.host), id)}};
+  if (w.state == WorkerState::kMember) entry["rank"] = or_null(in.job.boundary().rank_of(id));
+  if (const auto at = stragglers.hang_watch().position(id))
+    entry["progress"] = {
+        {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", age(at->since, in.now)}};
+  const auto& stalls = stragglers.stalls().all();
+  if (const auto s = stalls.find(id); s != stalls.end() && s->second.lasted > Duration{})
+    entry["stalls"] = {{"for_s", seconds(s->second.lasted)},
+                       {"waited_for", s->second.is_waited_for},
+                       {"process", s->second.process}};
+  return entry;
+}
+
 json workers_json(const StatusInput& in) {
   json out = json::array();
-  const auto since = [&in](Time then) { return seconds(in.now - then); };
   const std::vector<WorkerId> leaves =
       in.job.membership().plan(in.job.boundary().contributors(), in.now).leaves;
   for (const auto& [id, w] : in.job.membership().workers()) {
     if (w.state == WorkerState::kGone) continue;
     const bool leaves_next = std::find(leaves.begin(), leaves.end(), id) != leaves.end();
-    json entry{{"id", id.value},
-               {"rank", nullptr},
-               {"host", to_string(w.host)},
-               {"state", name(w.state)},
-               {"why", !w.why.empty() ? w.why
-                       : leaves_next  ? "leaves at the next epoch"
-                                      : why_not_yet(in, w)},
-               {"leaves_next", leaves_next},
-               {"pid", 0},
-               {"stalls", nullptr},
-               {"opened", w.opened},
-               {"progress", nullptr},
-               {"gpus", gpus_of(in, to_string(w.host), id)}};
-    if (w.state == WorkerState::kMember) {
-      if (const auto rank = in.job.boundary().rank_of(id)) entry["rank"] = rank->value;
-    }
-    if (const auto p = in.processes.find({Role::kWorker, id.value}); p != in.processes.end()) {
-      entry["pid"] = p->second.pid;
-    }
-    for (const char* key : {"steps_per_s", "resident_bytes", "output_age_s"}) entry[key] = nullptr;
-    if (in.pulse) {
-      const ProcessId process{Role::kWorker, id.value};
-      set(entry, "steps_per_s", in.pulse->steps_per_s(id));
-      set(entry, "resident_bytes", in.pulse->resident(process));
-      set(entry, "output_age_s", in.pulse->output_age_s(process, in.pulse_now));
-    }
-    if (const auto at = in.job.stragglers().hang_watch().position(id))
-      entry["progress"] = {
-          {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", since(at->since)}};
-    const auto& stalls = in.job.stragglers().stalls().all();
-    if (const auto s = stalls.find(id); s != stalls.end() && s->second.lasted > Duration{})
-      entry["stalls"] = {{"for_s", seconds(s->second.lasted)},
-                         {"waited_for", s->second.is_waited_for},
-                         {"process", s->second.process}};
-    out.push_back(std::move(entry));
+    out.push_back(worker_json(in, id, w, leaves_next));
   }
   return out;
 }
@@ -164,16 +155,16 @@ json workers_json(const StatusInput& in) {
 json servers_json(const StatusInput& in) {
   json out = json::array();
   for (const auto& [id, s] : in.job.servers()) {
-    const auto p = in.processes.find({Role::kServer, id.value});
-    const ProcessNotes notes = p == in.processes.end() ? ProcessNotes() : p->second;
-    const auto silence = in.job.server_group().watch().silence(id);
+    const ProcessNotes& notes = notes_of(in, {Role::kServer, id.value});
+    const ServerWatch& watch = in.job.server_group().watch();
+    const auto silence = watch.silence(id);
     out.push_back({{"id", id.value},
                    {"host", to_string(s.host)},
                    {"state", s.address.empty() ? "starting"
                              : silence         ? "silent"
                                                : "listening"},
                    {"silent_s", silence ? json(seconds(*silence)) : json(nullptr)},
-                   {"process", in.job.server_group().watch().process(id)},
+                   {"process", watch.process(id)},
                    {"address", s.address},
                    {"port", s.port},
                    {"pid", notes.pid},
@@ -192,44 +183,41 @@ std::uint32_t beyond_limit(const StatusInput& in, const Host& host) {
 
 json hosts_json(const StatusInput& in) {
   json out = json::array();
+  const Membership& membership = in.job.membership();
+  const auto add_new = [&](const Host& host) {
+    out.push_back({{"host", to_string(host)},
+                   {"wanted", membership.wanted(host)},
+                   {"beyond_limit", beyond_limit(in, host)},
+                   {"link", "none"},
+                   {"life", "alive"}});
+  };
   const auto is_known = [&in](const Host& host) { return in.job.hosts().count(host) != 0; };
   // Hosts that the job has nothing to do with yet.
-  for (const HostSlots& s : in.job.membership().beyond_limit())
-    if (!is_known(s.host) && in.job.membership().wanted(s.host) == 0)
-      out.push_back({{"host", to_string(s.host)},
-                     {"wanted", 0},
-                     {"beyond_limit", s.slots},
-                     {"link", "none"},
-                     {"life", "alive"}});
-  for (const Host& host : in.job.membership().hosts())
-    if (!is_known(host) && in.job.membership().wanted(host) > 0)
-      out.push_back({{"host", to_string(host)},
-                     {"wanted", in.job.membership().wanted(host)},
-                     {"beyond_limit", beyond_limit(in, host)},
-                     {"link", "none"},
-                     {"life", "alive"}});
+  for (const HostSlots& s : membership.beyond_limit())
+    if (!is_known(s.host) && membership.wanted(s.host) == 0) add_new(s.host);
+  for (const Host& host : membership.hosts())
+    if (!is_known(host) && membership.wanted(host) > 0) add_new(host);
   for (const auto& [host, h] : in.job.hosts()) {
-    const std::uint32_t wanted = in.job.membership().wanted(host);
+    const std::uint32_t wanted = membership.wanted(host);
     const std::uint32_t beyond = beyond_limit(in, host);
-    if (wanted == 0 && beyond == 0 && h.link == HostState::Link::kNone &&
-        in.job.membership().empty_places(host) == 0)
-      continue;
-    json entry{{"host", to_string(host)},
-               {"wanted", wanted},
-               {"beyond_limit", beyond},
-               {"empty_places", in.job.membership().empty_places(host)},
-               {"link", name_of(h.link)},
-               {"life", name_of(in.job.life(host, in.now))},
-               {"prepared", h.prepared},
-               {"cooling_until_s", nullptr},
-               {"given_up", h.given_up},
-               {"why", h.why},
-               {"check", h.check},
-               {"attempts", h.attempts},
-               {"restarts", h.restarts.count()}};
-    if (h.check == "reach" && in.reach_command) entry["reach_command"] = in.reach_command(host);
-    if (h.cooling_until && *h.cooling_until > in.now)
-      entry["cooling_until_s"] = seconds(*h.cooling_until - in.now);
+    const std::uint32_t empty = membership.empty_places(host);
+    if (wanted + beyond + empty == 0 && h.link == HostState::Link::kNone) continue;
+    const bool is_cooling = h.cooling_until && *h.cooling_until > in.now;
+    json entry{
+        {"host", to_string(host)},
+        {"wanted", wanted},
+        {"beyond_limit", beyond},
+        {"empty_places", empty},
+        {"link", name_of(h.link)},
+        {"life", name_of(in.job.life(host, in.now))},
+        {"prepared", h.prepared},
+        {"cooling_until_s", is_cooling ? json(seconds(*h.cooling_until - in.now)) : json(nullptr)},
+        {"given_up", h.given_up},
+        {"why", h.why},
+        {"check", h.check},
+        {"attempts", h.attempts},
+        {"restarts", h.restarts.count()}};
+    if (h.check == "reach") entry["reach_command"] = in.reach_command(host);
     out.push_back(std::move(entry));
   }
   return out;
@@ -237,15 +225,13 @@ json hosts_json(const StatusInput& in) {
 
 json checkpoint_json(const StatusInput& in) {
   const Checkpoints& checkpoints = in.job.checkpoints();
-  json out{{"every", in.spec.rules.checkpoint_every},
-           {"interval_s", seconds(in.spec.rules.checkpoint_interval)},
-           {"none_because", in.no_checkpoints},
-           {"newest", nullptr},
-           {"writing", nullptr},
-           {"trouble", in.job.server_group().saver().trouble()}};
-  if (checkpoints.newest()) out["newest"] = checkpoints.newest()->value;
-  if (checkpoints.saving()) out["writing"] = checkpoints.saving()->epoch.value;
-  return out;
+  const auto& saving = checkpoints.saving();
+  return {{"every", in.spec.rules.checkpoint_every},
+          {"interval_s", seconds(in.spec.rules.checkpoint_interval)},
+          {"none_because", in.job.server_group().no_checkpoints()},
+          {"newest", or_null(checkpoints.newest())},
+          {"writing", saving ? json(saving->epoch.value) : json(nullptr)},
+          {"trouble", in.job.server_group().saver().trouble()}};
 }
 
 /// The job is going back to a checkpoint: to which epoch, and why.
@@ -269,6 +255,37 @@ json kept_out_json(const StatusInput& in) {
   return out;
 }
 
+json goodput_json(const Goodput& time) {
+  if (!time.share()) return nullptr;
+  json lost = json::object();
+  for (const auto& [cause, d] : time.by_cause()) lost[cause] = seconds(d);
+  return {{"share", *time.share()},
+          {"worker_s", seconds(time.total())},
+          {"lost_s", std::move(lost)},
+          {"text", time.summary()}};
+}
+
+/// The lines of a host_worker.
+json lines_of(const std::vector<HostSlots>& hosts) {
+  json out = json::array();
+  for (const HostSlots& s : hosts) out.insert(out.end(), s.slots, to_string(s.host));
+  return out;
+}
+
+json file_json(const StatusInput& in) {
+  const Membership& membership = in.job.membership();
+  json kept = json::array();
+  for (const Host& host : membership.refused_removals(membership.file()))
+    kept.push_back(to_string(host));
+  json refused = nullptr;
+  if (in.file_refusal) refused = {{"why", *in.file_refusal}};
+  return {{"path", in.spec.job_dir + "/host_worker"},
+          {"accepted", lines_of(membership.file())},
+          {"kept", std::move(kept)},
+          {"beyond_limit", lines_of(membership.beyond_limit())},
+          {"refused", std::move(refused)}};
+}
+
 }  // namespace
 
 std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s) {
@@ -279,58 +296,35 @@ std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s) {
 
 std::string status_json(const StatusInput& in) {
   const Boundary& view = in.job.boundary();
-  json out{{"job", in.spec.job},
-           {"state", in.stopping ? "stopping" : std::string(in.job.phase())},
-           {"elastic", in.spec.elastic},
-           {"opaque", !in.job.opened()},
-           {"term", in.term},
-           {"generation", view.generation().value},
-           {"epoch", nullptr},
-           {"world_size", view.members().size()},
-           {"min_workers", in.spec.rules.limits.least},
-           {"max_workers", in.spec.rules.limits.most},
-           {"uptime_s", in.uptime_s},
-           {"supervisor_s", in.supervisor_s},
-           {"waiting", in.job.pending_reason()},
-           {"pulse", pulse_json(in)},
-           {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
-           {"goodput", nullptr},
-           {"workers", workers_json(in)},
-           {"servers", servers_json(in)},
-           {"hosts", hosts_json(in)},
-           {"checkpoint", checkpoint_json(in)},
-           {"rolling_back", rolling_back_json(in.job)},
-           {"gpus", gpus_json(in)},
-           {"kept_out", kept_out_json(in)},
-           {"log_lines", in.job.log_lines()},
-           {"logs", io::job_files_dir(in.spec) + "/logs"},
-           {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},
-           {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
-  if (view.epoch()) out["epoch"] = view.epoch()->value;
-  if (const Goodput time = in.job.goodput(); time.share()) {
-    json lost = json::object();
-    for (const auto& [cause, d] : time.by_cause()) lost[cause] = seconds(d);
-    out["goodput"] = {{"share", *time.share()},
-                      {"worker_s", seconds(time.total())},
-                      {"lost_s", std::move(lost)},
-                      {"text", time.summary()}};
-  }
-  json accepted = json::array();
-  for (const HostSlots& s : in.job.membership().file())
-    for (std::uint32_t i = 0; i < s.slots; ++i) accepted.push_back(to_string(s.host));
-  json kept = json::array();
-  for (const Host& host : in.job.membership().refused_removals(in.job.membership().file()))
-    kept.push_back(to_string(host));
-  json beyond = json::array();
-  for (const HostSlots& s : in.job.membership().beyond_limit())
-    for (std::uint32_t i = 0; i < s.slots; ++i) beyond.push_back(to_string(s.host));
-  json refused = nullptr;
-  if (in.file_refusal) refused = {{"why", *in.file_refusal}};
-  out["file"] = {{"path", in.spec.job_dir + "/host_worker"},
-                 {"accepted", std::move(accepted)},
-                 {"kept", std::move(kept)},
-                 {"beyond_limit", std::move(beyond)},
-                 {"refused", std::move(refused)}};
+  const json out{
+      {"job", in.spec.job},
+      {"state", in.stopping ? "stopping" : std::string(in.job.phase())},
+      {"elastic", in.spec.elastic},
+      {"opaque", !in.job.opened()},
+      {"term", in.term},
+      {"generation", view.generation().value},
+      {"epoch", or_null(view.epoch())},
+      {"world_size", view.members().size()},
+      {"min_workers", in.spec.rules.limits.least},
+      {"max_workers", in.spec.rules.limits.most},
+      {"uptime_s", in.uptime_s},
+      {"supervisor_s", in.supervisor_s},
+      {"waiting", in.job.pending_reason()},
+      {"pulse", pulse_json(in)},
+      {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
+      {"goodput", goodput_json(in.job.goodput())},
+      {"workers", workers_json(in)},
+      {"servers", servers_json(in)},
+      {"hosts", hosts_json(in)},
+      {"checkpoint", checkpoint_json(in)},
+      {"file", file_json(in)},
+      {"rolling_back", rolling_back_json(in.job)},
+      {"gpus", gpus_json(in)},
+      {"kept_out", kept_out_json(in)},
+      {"log_lines", in.job.log_lines()},
+      {"logs", io::job_files_dir(in.spec) + "/logs"},
+      {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},
+      {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
   // Names come from drivers: bytes that are not UTF-8 are replaced.
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }

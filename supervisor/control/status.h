@@ -48,11 +48,17 @@
 #include <optional>
 #include <string>
 
-#include "core/job/job.h"
+#include "core/base/time.h"
+#include "core/protocol/control_messages.h"
 #include "io/job/spec.h"
-#include "supervisor/control/pulse.h"
+
+namespace dt {
+class Job;
+}
 
 namespace dt::supervisor {
+
+class Pulse;
 
 /// The supervisor's notes on a process, besides the machine's state.
 struct ProcessNotes {
@@ -75,12 +81,11 @@ struct StatusInput {
   double uptime_s = 0;      ///< The job's.
   double supervisor_s = 0;  ///< The supervisor's, of this term.
   std::optional<std::string> file_refusal;
-  std::string no_checkpoints;   ///< Why there is no place for them, and the consequence; or empty.
   double journal_waits_s = 0;   ///< Nothing is decided: the journal's disk has no room.
   std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
   double volume_stalled_s = 0;
   std::uint64_t volume_dropped = 0;
-  const Pulse* pulse = nullptr;                  ///< Null if nothing was observed.
+  const Pulse& pulse;
   std::map<std::string, const GpuHealth*> gpus;  ///< By host, from its agent's last report.
   std::map<std::string, KeptOut> kept_out;  ///< By listener: "agent of HOST", "control socket".
   std::function<std::string(const Host&)> reach_command;  ///< See launcher::Backend.

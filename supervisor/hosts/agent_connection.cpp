@@ -109,17 +109,20 @@ io::awaitable<Result<void>> AgentConnection::converse() {
   else
     callbacks_.attached(*state);
   for (;;) {
-    auto frame = co_await io::within(options_.silence_limit, channel_->receive(), "the agent");
-    if (!frame) {
-      Error error = frame.error();
-      // A stream that ended does not show the agent's state: the next attach finds out.
-      if (error.kind == ErrorKind::kClosed) error.kind = ErrorKind::kUnavailable;
-      co_return tl::unexpected(std::move(error));
-    }
+    auto frame = co_await io::within(options_.silence_limit, receive(), "the agent");
+    if (!frame) co_return tl::unexpected(frame.error());
     heard_at_ = io::steady_now();
     note(*frame);
     callbacks_.frame(*frame);
   }
+}
+
+io::awaitable<Result<wire::Frame>> AgentConnection::receive() {
+  auto frame = co_await channel_->receive();
+  // A stream that ended does not show the agent's state: the next attach finds out.
+  if (!frame && frame.error().kind == ErrorKind::kClosed)
+    frame.error().kind = ErrorKind::kUnavailable;
+  co_return frame;
 }
 
 void AgentConnection::say_hello() {
@@ -148,12 +151,8 @@ void AgentConnection::note(const wire::Frame& frame) {
 io::awaitable<Result<AgentState>> AgentConnection::greet() {
   say_hello();
   for (;;) {
-    auto frame = co_await channel_->receive();
-    if (!frame) {
-      Error error = frame.error();
-      if (error.kind == ErrorKind::kClosed) error.kind = ErrorKind::kUnavailable;
-      co_return tl::unexpected(std::move(error));
-    }
+    auto frame = co_await receive();
+    if (!frame) co_return tl::unexpected(frame.error());
     if (frame->type == NoAgent::kType)
       co_return fail(ErrorKind::kClosed, "no agent of the job runs there");
     if (frame->type == Refused::kType) {

@@ -67,6 +67,7 @@ class AgentConnection {
   io::awaitable<void> one_connection(bool start);
   io::awaitable<Result<void>> converse();
   io::awaitable<Result<AgentState>> greet();
+  io::awaitable<Result<wire::Frame>> receive();
   void say_hello();
   void note(const wire::Frame& frame);
   void lost(const Error& error, bool gone);

@@ -7,10 +7,6 @@ namespace {
 constexpr std::size_t kMostLog = std::size_t{64} << 20;
 }  // namespace
 
-ChangeLogFile::ChangeLogFile(io::asio::any_io_executor executor, VolumeClient& volume,
-                             std::string path)
-    : MirroredFile(std::move(executor)), volume_(volume), path_(std::move(path)) {}
-
 void ChangeLogFile::add(const std::vector<LogLine>& lines) {
   lines_.insert(lines_.end(), lines.begin(), lines.end());
   if (!lines.empty()) wake();

@@ -7,15 +7,14 @@
 
 #include "core/files/change_log.h"
 #include "core/job/records.h"
-#include "supervisor/volume/client.h"
 #include "supervisor/volume/mirrored_file.h"
 
 namespace dt::supervisor {
 
-/// One thread. `volume` outlives it.
+/// One thread.
 class ChangeLogFile final : public MirroredFile {
  public:
-  ChangeLogFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path);
+  using MirroredFile::MirroredFile;
 
   /// More lines of the journal, in order.
   void add(const std::vector<LogLine>& lines);
@@ -24,8 +23,6 @@ class ChangeLogFile final : public MirroredFile {
   [[nodiscard]] bool is_behind() const override { return written_ < lines_.size(); }
   io::awaitable<Result<void>> catch_up() override;
 
-  VolumeClient& volume_;
-  std::string path_;
   std::vector<LogLine> lines_;
   std::size_t written_ = 0;  ///< Lines known to be in the file.
 };

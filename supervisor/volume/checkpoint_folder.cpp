@@ -1,5 +1,7 @@
 #include "supervisor/volume/checkpoint_folder.h"
 
+#include "supervisor/volume/client.h"
+
 namespace dt::supervisor {
 namespace {
 

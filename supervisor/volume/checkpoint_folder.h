@@ -4,11 +4,12 @@
 
 #include <string>
 
-#include "io/asio.h"
+#include "io/awaitable.h"
 #include "io/job/checkpoint_manifest.h"
-#include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
+
+class VolumeClient;
 
 /// Writes the manifest and renames the folder. Repeating it, after a crash or a deadline, is
 /// harmless. Replaces a checkpoint of that epoch with a lower generation, from before a rollback.

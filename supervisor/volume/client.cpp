@@ -26,25 +26,8 @@ constexpr int kMaxTries = 3;
 
 /// Done twice it is as if done once.
 bool repeatable(const VolumeRequest& q) {
-  switch (q.op) {
-    case VolumeOp::kRead:
-    case VolumeOp::kExists:
-    case VolumeOp::kReplace:
-    case VolumeOp::kTruncate:
-    case VolumeOp::kMakeDirs:
-    case VolumeOp::kRemove:
-    case VolumeOp::kList:
-    case VolumeOp::kLink:
-    case VolumeOp::kRoom:
-    case VolumeOp::kWatch:
-      return true;
-    case VolumeOp::kAppend:
-      return q.number != kAnySize;
-    case VolumeOp::kWriteNew:
-    case VolumeOp::kRename:
-      return false;
-  }
-  return false;
+  if (q.op == VolumeOp::kAppend) return q.number != kAnySize;
+  return q.op != VolumeOp::kWriteNew && q.op != VolumeOp::kRename;
 }
 
 Error reply_error(const VolumeReply& reply) {
@@ -69,11 +52,13 @@ struct VolumeClient::Entry {
   VolumeRequest request;
   asio::steady_timer done;  ///< Cancelled when `outcome` is there.
   std::optional<Result<VolumeReply>> outcome;
-  bool awaited = true;     ///< A coroutine waits for it: not a queue_append.
-  bool droppable = false;  ///< Counted in droppable_ as long as it is in the queue.
-  bool begun = false;      ///< Was given to a helper.
-  bool again = false;      ///< May be given to the next helper when one died over it.
+  bool awaited = true;  ///< A coroutine waits for it.
+  bool begun = false;   ///< Was given to a helper.
+  bool again = false;   ///< May be given to the next helper when one died over it.
   int tries = 0;
+
+  /// A queue_append: counted in droppable_ as long as it is in the queue.
+  [[nodiscard]] bool is_droppable() const { return !awaited && request.op == VolumeOp::kAppend; }
 };
 
 struct VolumeClient::Helper {
@@ -117,7 +102,7 @@ awaitable<void> VolumeClient::run() {
         continue;
       }
     }
-    if (!entry->begun && entry->droppable) {
+    if (!entry->begun && entry->is_droppable()) {
       if (auto lost = dropped_.extract(entry->request.path)) {
         const std::string note = fmt::format(
             "[{} bytes are missing here: the shared volume did not take them]\n", lost.mapped());
@@ -225,7 +210,7 @@ void VolumeClient::forget(const Entry& entry) {
   const auto at = std::find_if(queue_.begin(), queue_.end(),
                                [&entry](const auto& e) { return e.get() == &entry; });
   if (at == queue_.end()) return;
-  if (entry.droppable) droppable_ -= entry.request.bytes.size();
+  if (entry.is_droppable()) droppable_ -= entry.request.bytes.size();
   queue_.erase(at);
 }
 
@@ -238,7 +223,7 @@ void VolumeClient::finish(Entry& entry, Result<VolumeReply> outcome) {
 }
 
 void VolumeClient::enqueue(std::shared_ptr<Entry> entry) {
-  if (entry->droppable) droppable_ += entry->request.bytes.size();
+  if (entry->is_droppable()) droppable_ += entry->request.bytes.size();
   queue_.push_back(std::move(entry));
   if (droppable_ > options_.queue_limit) drop_oldest();
   wake_.cancel();
@@ -247,7 +232,7 @@ void VolumeClient::enqueue(std::shared_ptr<Entry> entry) {
 void VolumeClient::drop_oldest() {
   for (auto at = queue_.begin(); at != queue_.end() && droppable_ > options_.queue_limit;) {
     const Entry& entry = **at;
-    if (!entry.droppable || entry.begun) {
+    if (!entry.is_droppable() || entry.begun) {
       ++at;
       continue;
     }
@@ -259,39 +244,24 @@ void VolumeClient::drop_oldest() {
   }
 }
 
-awaitable<Result<std::uint64_t>> VolumeClient::room(std::string folder) {
-  VolumeRequest q;
-  q.op = VolumeOp::kRoom;
-  q.path = std::move(folder);
-  auto reply = co_await call(std::move(q));
-  if (!reply) co_return tl::unexpected(reply.error());
-  co_return reply->number;
-}
-
-void VolumeClient::queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at,
-                                std::uint64_t limit) {
+void VolumeClient::queue_append(std::string path, std::string bytes, std::uint64_t limit) {
   if (stopped_) return;
-  VolumeRequest q;
-  q.op = VolumeOp::kAppend;
-  q.path = std::move(path);
-  q.bytes = std::move(bytes);
-  q.number = at;
-  q.limit = limit;
-  auto entry = std::make_shared<Entry>(executor_, std::move(q));
+  auto entry = std::make_shared<Entry>(executor_, VolumeRequest{.op = VolumeOp::kAppend,
+                                                                .path = std::move(path),
+                                                                .bytes = std::move(bytes),
+                                                                .number = kAnySize,
+                                                                .limit = limit});
   entry->awaited = false;
-  entry->droppable = loss == Loss::kDropOldest;
-  entry->again = true;  // better a batch of output twice than lost; `at` rules that out
+  entry->again = true;  // better a batch of output twice than lost
   enqueue(std::move(entry));
 }
 
 void VolumeClient::watch(std::string folder, std::string name) {
   watched_folder_ = folder;
   watched_name_ = name;
-  VolumeRequest q;
-  q.op = VolumeOp::kWatch;
-  q.path = std::move(folder);
-  q.path2 = std::move(name);
-  auto entry = std::make_shared<Entry>(executor_, std::move(q));
+  auto entry = std::make_shared<Entry>(
+      executor_,
+      VolumeRequest{.op = VolumeOp::kWatch, .path = std::move(folder), .path2 = std::move(name)});
   entry->awaited = false;
   // The request that started this helper is the queue's front already.
   enqueue(std::move(entry));
@@ -316,107 +286,78 @@ awaitable<Result<void>> VolumeClient::call_void(VolumeRequest request) {
   co_return Result<void>();
 }
 
+template <class T>
+awaitable<Result<T>> VolumeClient::call_for(T VolumeReply::*part, VolumeRequest request) {
+  auto reply = co_await call(std::move(request));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return std::move(*reply.*part);
+}
+
 awaitable<Result<std::optional<std::string>>> VolumeClient::read(std::string path,
                                                                  std::size_t most) {
-  VolumeRequest q;
-  q.op = VolumeOp::kRead;
-  q.path = std::move(path);
-  q.number = most;
-  auto reply = co_await call(std::move(q));
+  VolumeRequest request{.op = VolumeOp::kRead, .path = std::move(path), .number = most};
+  auto reply = co_await call(std::move(request));
   if (!reply) co_return tl::unexpected(reply.error());
   if (!reply->yes) co_return std::nullopt;
   co_return std::move(reply->bytes);
 }
 
 awaitable<Result<bool>> VolumeClient::exists(std::string path) {
-  VolumeRequest q;
-  q.op = VolumeOp::kExists;
-  q.path = std::move(path);
-  auto reply = co_await call(std::move(q));
-  if (!reply) co_return tl::unexpected(reply.error());
-  co_return reply->yes;
+  return call_for(&VolumeReply::yes, {.op = VolumeOp::kExists, .path = std::move(path)});
 }
 
 awaitable<Result<bool>> VolumeClient::write_new(std::string path, std::string bytes,
                                                 std::uint32_t mode) {
-  VolumeRequest q;
-  q.op = VolumeOp::kWriteNew;
-  q.path = std::move(path);
-  q.bytes = std::move(bytes);
-  q.number = mode;
-  auto reply = co_await call(std::move(q));
-  if (!reply) co_return tl::unexpected(reply.error());
-  co_return reply->yes;
+  return call_for(&VolumeReply::yes, {.op = VolumeOp::kWriteNew,
+                                      .path = std::move(path),
+                                      .bytes = std::move(bytes),
+                                      .number = mode});
 }
 
 awaitable<Result<void>> VolumeClient::replace(std::string path, std::string bytes,
                                               std::uint32_t mode) {
-  VolumeRequest q;
-  q.op = VolumeOp::kReplace;
-  q.path = std::move(path);
-  q.bytes = std::move(bytes);
-  q.number = mode;
-  return call_void(std::move(q));
+  return call_void({.op = VolumeOp::kReplace,
+                    .path = std::move(path),
+                    .bytes = std::move(bytes),
+                    .number = mode});
 }
 
 awaitable<Result<void>> VolumeClient::append(std::string path, std::string bytes, std::uint64_t at,
                                              bool sync) {
-  VolumeRequest q;
-  q.op = VolumeOp::kAppend;
-  q.path = std::move(path);
-  q.bytes = std::move(bytes);
-  q.number = at;
-  q.sync = sync;
-  return call_void(std::move(q));
+  return call_void({.op = VolumeOp::kAppend,
+                    .path = std::move(path),
+                    .bytes = std::move(bytes),
+                    .number = at,
+                    .sync = sync});
 }
 
 awaitable<Result<void>> VolumeClient::truncate(std::string path, std::uint64_t size) {
-  VolumeRequest q;
-  q.op = VolumeOp::kTruncate;
-  q.path = std::move(path);
-  q.number = size;
-  return call_void(std::move(q));
+  return call_void({.op = VolumeOp::kTruncate, .path = std::move(path), .number = size});
 }
 
 awaitable<Result<void>> VolumeClient::make_dirs(std::string path) {
-  VolumeRequest q;
-  q.op = VolumeOp::kMakeDirs;
-  q.path = std::move(path);
-  return call_void(std::move(q));
+  return call_void({.op = VolumeOp::kMakeDirs, .path = std::move(path)});
 }
 
 awaitable<Result<void>> VolumeClient::rename(std::string from, std::string to) {
-  VolumeRequest q;
-  q.op = VolumeOp::kRename;
-  q.path = std::move(from);
-  q.path2 = std::move(to);
-  return call_void(std::move(q));
+  return call_void({.op = VolumeOp::kRename, .path = std::move(from), .path2 = std::move(to)});
 }
 
 awaitable<Result<bool>> VolumeClient::link(std::string path, std::string target) {
-  VolumeRequest q;
-  q.op = VolumeOp::kLink;
-  q.path = std::move(path);
-  q.path2 = std::move(target);
-  auto reply = co_await call(std::move(q));
-  if (!reply) co_return tl::unexpected(reply.error());
-  co_return reply->yes;
+  return call_for(&VolumeReply::yes,
+                  {.op = VolumeOp::kLink, .path = std::move(path), .path2 = std::move(target)});
 }
 
 awaitable<Result<void>> VolumeClient::remove(std::string path) {
-  VolumeRequest q;
-  q.op = VolumeOp::kRemove;
-  q.path = std::move(path);
-  return call_void(std::move(q));
+  return call_void({.op = VolumeOp::kRemove, .path = std::move(path)});
 }
 
 awaitable<Result<std::vector<std::string>>> VolumeClient::list(std::string path) {
-  VolumeRequest q;
-  q.op = VolumeOp::kList;
-  q.path = std::move(path);
-  auto reply = co_await call(std::move(q));
-  if (!reply) co_return tl::unexpected(reply.error());
-  co_return std::move(reply->names);
+  return call_for(&VolumeReply::names, {.op = VolumeOp::kList, .path = std::move(path)});
+}
+
+awaitable<Result<std::uint64_t>> VolumeClient::room(std::string folder) {
+  return call_for(&VolumeReply::number, {.op = VolumeOp::kRoom, .path = std::move(folder)});
 }
 
 Duration VolumeClient::stalled_for() const {

@@ -39,6 +39,7 @@ class VolumeClient {
   /// Works through the queue until stop(). A dead helper is started again and the queue resumes.
   io::awaitable<void> run();
   void stop();
+  [[nodiscard]] const io::asio::any_io_executor& executor() const { return executor_; }
   [[nodiscard]] Duration deadline() const { return options_.deadline; }
   /// For calls from here on.
   void set_deadline(Duration deadline) { options_.deadline = deadline; }
@@ -69,14 +70,10 @@ class VolumeClient {
   /// Free bytes for this user on the folder's file system.
   io::awaitable<Result<std::uint64_t>> room(std::string folder);
 
-  enum class Loss {
-    kDropOldest,  ///< Over the queue limit drops the oldest; a line in the file reports how much.
-    kNever,
-  };
-  /// Fire and forget, in order, however long the volume stalls. An error goes to on_append_error.
-  /// With a `limit` the file and its older part, io::kOlder, have at most about so many bytes.
-  void queue_append(std::string path, std::string bytes, Loss loss, std::uint64_t at = kAnySize,
-                    std::uint64_t limit = 0);
+  /// Fire and forget, in order, however long the volume stalls. Over the queue limit the oldest is
+  /// dropped, and a line in the file reports how much. An error goes to on_append_error. With a
+  /// `limit` the file and its older part, io::kOlder, have at most about so many bytes.
+  void queue_append(std::string path, std::string bytes, std::uint64_t limit = 0);
 
   /// Calls on_hint when this file of this folder changes, best effort (other clients' changes are
   /// not seen), also after a helper's restart. One watch at most.
@@ -99,6 +96,8 @@ class VolumeClient {
 
   io::awaitable<Result<VolumeReply>> call(VolumeRequest request);
   io::awaitable<Result<void>> call_void(VolumeRequest request);
+  template <class T>
+  io::awaitable<Result<T>> call_for(T VolumeReply::*part, VolumeRequest request);
   io::awaitable<Result<VolumeReply>> ask_helper(const VolumeRequest& request);
   io::awaitable<void> read_hints(std::shared_ptr<Helper> helper);
   io::awaitable<void> pause(Duration duration);

@@ -11,14 +11,8 @@ namespace {
 constexpr std::size_t kMostEvents = std::size_t{64} << 20;  ///< Bytes, of earlier terms.
 }  // namespace
 
-EventFiles::EventFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
-                       std::optional<std::string> seen_at)
-    : executor_(std::move(executor)),
-      volume_(volume),
-      path_(std::move(file)),
-      seen_at_(std::move(seen_at)) {}
-
-awaitable<Result<KnownEvents>> EventFiles::open(bool is_new, io::Log& log) {
+awaitable<Result<KnownEvents>> EventFiles::open(bool is_new, io::Log& log,
+                                                std::function<void(const Error&)> on_error) {
   if (is_new) {
     auto made = co_await volume_.replace(path_, "");
     if (!made) co_return tl::unexpected(made.error());
@@ -34,12 +28,12 @@ awaitable<Result<KnownEvents>> EventFiles::open(bool is_new, io::Log& log) {
       (*text)->resize(told.bytes);
     }
   }
-  file_.emplace(executor_, volume_, path_, told.bytes);
+  files_.emplace_back(volume_, path_, told.bytes);
   if (seen_at_) {
     auto shown = co_await show(std::move(*text));
     if (!shown) co_return tl::unexpected(shown.error());
   }
-  for (EventsFile* file : files()) file->on_error = told_;
+  for (EventsFile& file : files_) file.on_error = on_error;
   co_return std::move(told);
 }
 
@@ -61,26 +55,19 @@ awaitable<Result<void>> EventFiles::show(std::optional<std::string> text) {
     auto copied = co_await volume_.replace(*seen_at_, *text);
     if (!copied) co_return copied;
   }
-  copy_.emplace(executor_, volume_, *seen_at_, text ? text->size() : kAnySize);
+  files_.emplace_back(volume_, *seen_at_, text ? text->size() : kAnySize);
   co_return Result<void>();
 }
 
 void EventFiles::add(std::string_view line) {
-  for (EventsFile* file : files()) file->add(line);
-}
-
-std::vector<EventsFile*> EventFiles::files() {
-  std::vector<EventsFile*> all;
-  if (file_) all.push_back(&*file_);
-  if (copy_) all.push_back(&*copy_);
-  return all;
+  for (EventsFile& file : files_) file.add(line);
 }
 
 awaitable<bool> EventFiles::finish(Duration limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   bool done = true;
-  for (EventsFile* file : files())
-    done &= co_await file->finish(until - std::chrono::steady_clock::now());
+  for (EventsFile& file : files_)
+    done &= co_await file.finish(until - std::chrono::steady_clock::now());
   co_return done;
 }
 

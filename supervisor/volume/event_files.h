@@ -3,10 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "io/log.h"
 #include "supervisor/volume/events_file.h"
@@ -18,20 +18,19 @@ class EventFiles {
  public:
   /// `file`: .dtlaunch/<job>/events.jsonl. `seen_at`: its name in the job folder, a relative link
   /// to `file`, or a copy of it if the volume has no links; nullopt without such a name.
-  EventFiles(io::asio::any_io_executor executor, VolumeClient& volume, std::string file,
-             std::optional<std::string> seen_at);
+  EventFiles(VolumeClient& volume, std::string file, std::optional<std::string> seen_at)
+      : volume_(volume), path_(std::move(file)), seen_at_(std::move(seen_at)) {}
 
   /// Empties the file for a new job, else cuts off an incomplete line; then makes the other name.
   /// Returns the file's events: `bytes` is kAnySize if it cannot be read, which it logs. kTimeout
-  /// if the volume does not answer. Once, before any other call.
-  io::awaitable<Result<KnownEvents>> open(bool is_new, io::Log& log);
-  /// Calls `told` with the error that keeps a file from being written, when that changes.
-  void on_error(std::function<void(const Error&)> told) { told_ = std::move(told); }
+  /// if the volume does not answer. Once, before any other call. `on_error`: see MirroredFile.
+  io::awaitable<Result<KnownEvents>> open(bool is_new, io::Log& log,
+                                          std::function<void(const Error&)> on_error);
 
   /// A line, with its newline.
   void add(std::string_view line);
   /// The files whose run() must be running. Valid after open().
-  [[nodiscard]] std::vector<EventsFile*> files();
+  [[nodiscard]] std::list<EventsFile>& files() { return files_; }
   /// Waits until everything is written, at most `limit`; false if it is not.
   io::awaitable<bool> finish(Duration limit);
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -41,13 +40,10 @@ class EventFiles {
   io::awaitable<Result<std::optional<std::string>>> read(io::Log& log);
   io::awaitable<Result<void>> show(std::optional<std::string> text);
 
-  io::asio::any_io_executor executor_;
   VolumeClient& volume_;
   std::string path_;
   std::optional<std::string> seen_at_;
-  std::function<void(const Error&)> told_;
-  std::optional<EventsFile> file_;
-  std::optional<EventsFile> copy_;
+  std::list<EventsFile> files_;  ///< The file, and its copy if there is one.
 };
 
 }  // namespace dt::supervisor

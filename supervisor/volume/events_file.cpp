@@ -1,7 +1,6 @@
 #include "supervisor/volume/events_file.h"
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 namespace dt::supervisor {
 
@@ -21,10 +20,6 @@ KnownEvents told_events(std::string_view text) {
       told.log_lines.insert(seq->get<std::uint64_t>());
   }
 }
-
-EventsFile::EventsFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
-                       std::uint64_t size)
-    : MirroredFile(std::move(executor)), volume_(volume), path_(std::move(path)), size_(size) {}
 
 void EventsFile::add(std::string_view line) {
   missing_ += line;

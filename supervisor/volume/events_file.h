@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "supervisor/volume/client.h"
 #include "supervisor/volume/mirrored_file.h"
 
 namespace dt::supervisor {
@@ -21,12 +21,12 @@ struct KnownEvents {
 /// `text`: the whole file. A foreign line counts as an event.
 [[nodiscard]] KnownEvents told_events(std::string_view text);
 
-/// One thread. `volume` outlives it.
+/// One thread.
 class EventsFile final : public MirroredFile {
  public:
   /// `size`: of the file; kAnySize if that could not be learnt.
-  EventsFile(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
-             std::uint64_t size);
+  EventsFile(VolumeClient& volume, std::string path, std::uint64_t size)
+      : MirroredFile(volume, std::move(path)), size_(size) {}
 
   /// A line, with its newline.
   void add(std::string_view line);
@@ -35,8 +35,6 @@ class EventsFile final : public MirroredFile {
   [[nodiscard]] bool is_behind() const override { return !missing_.empty(); }
   io::awaitable<Result<void>> catch_up() override;
 
-  VolumeClient& volume_;
-  std::string path_;
   std::uint64_t size_;   ///< kAnySize, too, once another process has changed the file.
   std::string missing_;  ///< Not yet written; after a failure a part of it may be in the file.
 };

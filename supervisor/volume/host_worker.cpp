@@ -13,13 +13,13 @@ constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 
 }  // namespace
 
-HostWorker::HostWorker(io::asio::any_io_executor executor, VolumeClient& volume, Options options,
+HostWorker::HostWorker(VolumeClient& volume, Options options,
                        std::function<void(FileWatchResult)> decided)
     : volume_(volume),
       path_(options.folder + "/" + options.watch.name),
       machine_(std::move(options.accepted), options.watch),
       decided_(std::move(decided)),
-      wake_(executor) {
+      wake_(volume.executor()) {
   volume_.on_hint = [this] { nudge(); };
   volume_.watch(options.folder, options.watch.name);
 }

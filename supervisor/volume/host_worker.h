@@ -17,12 +17,11 @@ class HostWorker {
   struct Options {
     std::string folder;  ///< The job folder; the file in it is FileWatch::Options::name.
     std::string accepted;
-    FileWatch::Options watch;
+    FileWatch::Options watch = {};
   };
 
   /// `decided` is called for accepted, refused and cleared edits only.
-  HostWorker(io::asio::any_io_executor executor, VolumeClient& volume, Options options,
-             std::function<void(FileWatchResult)> decided);
+  HostWorker(VolumeClient& volume, Options options, std::function<void(FileWatchResult)> decided);
 
   /// Until stop() or cancelled.
   io::awaitable<void> run();

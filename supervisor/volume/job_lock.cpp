@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/job/spec.h"
+#include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
 
@@ -116,8 +117,8 @@ awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir,
   co_return removed;
 }
 
-awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
-                                                   std::string new_job) {
+awaitable<Result<void>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
+                                            std::string new_job) {
   std::string old_job;
   auto pointer = co_await volume.read(io::pointer_file(job_dir));
   if (!pointer) co_return tl::unexpected(pointer.error());
@@ -130,7 +131,6 @@ awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::st
       old_job.starts_with('.'))
     old_job = "before-" + new_job;
   const std::string folder = io::marker_dir(job_dir) + "/" + old_job;
-  bool moved_any = false;
   for (const char* name : kJobFiles) {
     const std::string from = fmt::format("{}/{}", job_dir, name);
     auto there = co_await volume.exists(from);
@@ -141,16 +141,15 @@ awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::st
     if (!again) co_return tl::unexpected(again.error());
     if (*again) {
       auto removed = co_await volume.remove(from);
-      if (!removed) co_return tl::unexpected(removed.error());
+      if (!removed) co_return removed;
       continue;
     }
     auto made = co_await volume.make_dirs(folder);
-    if (!made) co_return tl::unexpected(made.error());
+    if (!made) co_return made;
     auto moved = co_await volume.rename(from, fmt::format("{}/{}", folder, name));
-    if (!moved) co_return tl::unexpected(moved.error());
-    moved_any = true;
+    if (!moved) co_return moved;
   }
-  co_return moved_any ? folder : std::string();
+  co_return Result<void>();
 }
 
 }  // namespace dt::supervisor

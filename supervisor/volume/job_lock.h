@@ -4,11 +4,12 @@
 #include <optional>
 #include <string>
 
-#include "io/asio.h"
-#include "supervisor/volume/client.h"
+#include "io/awaitable.h"
 #include "supervisor/volume/lock_holder.h"
 
 namespace dt::supervisor {
+
+class VolumeClient;
 
 /// Makes the lock, or takes over a stale one. If its holder is another job that is alive, or that
 /// cannot be observed from here, kDenied with the holder and the remedy; trouble with the volume is
@@ -25,9 +26,8 @@ io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_
 
 /// Moves host_worker, host_worker_log and events.jsonl of an earlier job to `.dtlaunch/<its name>/`
 /// (named by the pointer file, else after the new job); files that are there already are only
-/// removed here. Only for a new job, with the lock held. Returns the folder, empty if there were no
-/// files.
-io::awaitable<Result<std::string>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
-                                                       std::string new_job);
+/// removed here. Only for a new job, with the lock held.
+io::awaitable<Result<void>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
+                                                std::string new_job);
 
 }  // namespace dt::supervisor

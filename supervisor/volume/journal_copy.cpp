@@ -4,13 +4,6 @@
 
 namespace dt::supervisor {
 
-JournalCopy::JournalCopy(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
-                         std::string bytes)
-    : MirroredFile(std::move(executor)),
-      volume_(volume),
-      path_(std::move(path)),
-      bytes_(std::move(bytes)) {}
-
 void JournalCopy::add(std::string_view bytes) {
   bytes_ += bytes;
   wake();

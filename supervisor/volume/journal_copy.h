@@ -4,18 +4,18 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "supervisor/volume/client.h"
 #include "supervisor/volume/mirrored_file.h"
 
 namespace dt::supervisor {
 
-/// One thread. `volume` outlives it.
+/// One thread.
 class JournalCopy final : public MirroredFile {
  public:
   /// `bytes`: the current journal, which replaces the file's content.
-  JournalCopy(io::asio::any_io_executor executor, VolumeClient& volume, std::string path,
-              std::string bytes);
+  JournalCopy(VolumeClient& volume, std::string path, std::string bytes)
+      : MirroredFile(volume, std::move(path)), bytes_(std::move(bytes)) {}
 
   /// Adds bytes appended to the journal.
   void add(std::string_view bytes);
@@ -24,8 +24,6 @@ class JournalCopy final : public MirroredFile {
   [[nodiscard]] bool is_behind() const override { return !is_whole_ || written_ < bytes_.size(); }
   io::awaitable<Result<void>> catch_up() override;
 
-  VolumeClient& volume_;
-  std::string path_;
   std::string bytes_;
   std::size_t written_ = 0;
   bool is_whole_ = false;  ///< The file is known to hold the first written_ bytes, and no others.

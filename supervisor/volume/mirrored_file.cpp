@@ -6,8 +6,10 @@ namespace {
 constexpr Duration kRetry = std::chrono::seconds(1);
 }
 
-MirroredFile::MirroredFile(io::asio::any_io_executor executor)
-    : wake_(executor, io::asio::steady_timer::time_point::max()) {}
+MirroredFile::MirroredFile(VolumeClient& volume, std::string path)
+    : volume_(volume),
+      path_(std::move(path)),
+      wake_(volume.executor(), io::asio::steady_timer::time_point::max()) {}
 
 io::awaitable<void> MirroredFile::run() {
   while (!ended_) {

@@ -5,14 +5,15 @@
 #include <functional>
 #include <string>
 
-#include "io/asio.h"
+#include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
 
 /// One thread.
 class MirroredFile {
  public:
-  explicit MirroredFile(io::asio::any_io_executor executor);
+  /// `volume` outlives it.
+  MirroredFile(VolumeClient& volume, std::string path);
   virtual ~MirroredFile() = default;
 
   /// Writes missing content until finish(), and repeats after failures. Calls on_error once per
@@ -26,6 +27,9 @@ class MirroredFile {
  protected:
   /// There is more to write.
   void wake() { wake_.cancel(); }
+
+  VolumeClient& volume_;
+  std::string path_;
 
  private:
   [[nodiscard]] virtual bool is_behind() const = 0;

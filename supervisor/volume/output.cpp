@@ -1,5 +1,8 @@
 #include "supervisor/volume/output.h"
 
+#include "io/asio.h"
+#include "supervisor/volume/client.h"
+
 namespace dt::supervisor {
 namespace {
 
@@ -7,25 +10,11 @@ constexpr Duration kBatchTime = std::chrono::milliseconds(200);
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 
 std::string file_of(ProcessId process, const Host& host) {
-  switch (process.role) {
-    case Role::kServer:
-      return fmt::format("server-{}.log", process.id);
-    case Role::kWorker:
-      return fmt::format("worker-{}.log", process.id);
-    case Role::kPrepare:
-      return fmt::format("prepare-{}.log", host.name);
-  }
-  return "other.log";
+  if (process.role == Role::kPrepare) return fmt::format("prepare-{}.log", host.name);
+  return fmt::format("{}-{}.log", process.role == Role::kServer ? "server" : "worker", process.id);
 }
 
 }  // namespace
-
-ProcessOutput::ProcessOutput(io::asio::any_io_executor executor, VolumeClient& volume,
-                             Options options, Console console)
-    : executor_(executor),
-      volume_(volume),
-      options_(std::move(options)),
-      console_(std::move(console)) {}
 
 void ProcessOutput::open(ProcessId process, const Host& host) {
   std::string prefix;
@@ -76,8 +65,7 @@ io::awaitable<void> ProcessOutput::run() {
 
 void ProcessOutput::store(Stream& stream) {
   if (stream.collected.empty()) return;
-  volume_.queue_append(stream.file, std::move(stream.collected), VolumeClient::Loss::kDropOldest,
-                       kAnySize, options_.limit);
+  volume_.queue_append(stream.file, std::move(stream.collected), options_.limit);
   stream.collected.clear();
 }
 

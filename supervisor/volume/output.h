@@ -5,14 +5,16 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "core/files/hosts.h"
 #include "core/protocol/control_messages.h"
-#include "io/asio.h"
+#include "io/awaitable.h"
 #include "io/line_prefixer.h"
-#include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
+
+class VolumeClient;
 
 /// One thread. `volume` outlives it. A stalled volume costs bounded memory: the oldest output is
 /// dropped then, and the file reports how much.
@@ -25,8 +27,8 @@ class ProcessOutput {
   };
   using Console = std::function<void(bool is_stderr, std::string_view text)>;
 
-  ProcessOutput(io::asio::any_io_executor executor, VolumeClient& volume, Options options,
-                Console console);
+  ProcessOutput(VolumeClient& volume, Options options, Console console)
+      : volume_(volume), options_(std::move(options)), console_(std::move(console)) {}
 
   /// Before a process's first output; harmless if it is open already. Files: worker-3.log,
   /// server-0.log, prepare-<host>.log. Prefix: "[worker 3 10.0.0.7] ".
@@ -51,7 +53,6 @@ class ProcessOutput {
     if (!text.empty()) console_(is_stderr, text);
   }
 
-  io::asio::any_io_executor executor_;
   VolumeClient& volume_;
   Options options_;
   Console console_;

@@ -3,9 +3,11 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "core/job/records.h"
 #include "core/protocol/exit_code.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
+#include "supervisor/journal_file.h"
 #include "test/supervisor/agent_end.h"
 
 using namespace dt;
@@ -95,7 +97,7 @@ struct Supervised : Loop {
   void start() {
     job_dir = spec.job_dir;
     supervisor =
-        std::make_unique<Supervisor>(context, std::move(options), std::make_unique<Network>(*this));
+        supervisor::make_supervisor(context, std::move(options), std::make_unique<Network>(*this));
     group.spawn(live());
   }
   io::awaitable<void> live() {

@@ -24,7 +24,7 @@ TEST_CASE("events.jsonl: what a volume did not take is written afterwards, once"
   TempDir dir;
   VolumeLoop loop;
   const std::string path = dir / "gone/events.jsonl";
-  EventsFile events(loop.context.get_executor(), loop.volume, path, 0);
+  EventsFile events(loop.volume, path, 0);
   int troubles = 0;
   events.on_error = [&](const Error&) { ++troubles; };
   events.add("one\n");
@@ -44,7 +44,7 @@ TEST_CASE("events.jsonl: a file that somebody has changed is gone on with") {
   VolumeLoop loop;
   const std::string path = dir / "events.jsonl";
   const std::string before = GENERATE("", "mine\n", "one\nand mine\n");
-  EventsFile events(loop.context.get_executor(), loop.volume, path, 4);
+  EventsFile events(loop.volume, path, 4);
   spill(path, before);
   loop.group.spawn(events.run());
   events.add("two\n");

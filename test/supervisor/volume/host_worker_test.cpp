@@ -25,8 +25,7 @@ struct Watched {
     options.folder = dir.path();
     options.accepted = kStart;
     auto note = [this](FileWatchResult result) { said.push_back(show(result)); };
-    watch = std::make_unique<supervisor::HostWorker>(loop.context.get_executor(), loop.volume,
-                                                     options, note);
+    watch = std::make_unique<supervisor::HostWorker>(loop.volume, options, note);
     loop.group.spawn(watch->run());
     // Watched and read once.
     (void)loop.wait(loop.volume.read(file()));

@@ -35,7 +35,7 @@ TEST_CASE("host_worker_log: lines that are missing are appended, also to a long 
   const auto known = GENERATE(std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{40'000});
   spill(path, text(lines(0, known)));
   const std::string want = text(lines(0, known + 2));  // made once: it takes longer than a turn
-  ChangeLogFile log(loop.context.get_executor(), loop.volume, path);
+  ChangeLogFile log(loop.volume, path);
   log.add(lines(0, known + 2));
   loop.group.spawn(log.run());
   REQUIRE(loop.until([&] { return slurp(path) == want; }));
@@ -48,7 +48,7 @@ TEST_CASE("host_worker_log: trouble is told once, and what is missing is written
   TempDir dir;
   VolumeLoop loop;
   const std::string path = dir / "gone/host_worker_log";
-  ChangeLogFile log(loop.context.get_executor(), loop.volume, path);
+  ChangeLogFile log(loop.volume, path);
   int told = 0;
   log.on_error = [&](const Error& error) {
     ++told;
@@ -69,7 +69,7 @@ TEST_CASE("journal's copy: it follows the journal, and what was there or is chan
   VolumeLoop loop;
   const std::string path = dir / "journal";
   spill(path, "one, of which an earlier supervisor could not write all");
-  JournalCopy copy(loop.context.get_executor(), loop.volume, path, "one two ");
+  JournalCopy copy(loop.volume, path, "one two ");
   loop.group.spawn(copy.run());
   REQUIRE(loop.until([&] { return slurp(path) == "one two "; }));
   CHECK((fs::status(path).permissions() & fs::perms::mask) == fs::perms(0600));

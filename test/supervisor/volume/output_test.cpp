@@ -21,7 +21,7 @@ struct Shown : VolumeLoop {
       console += (is_stderr ? "E " : "O ");
       console += text;
     };
-    output = std::make_unique<ProcessOutput>(context.get_executor(), volume, options, show);
+    output = std::make_unique<ProcessOutput>(volume, options, show);
     group.spawn(output->run());
   }
   ~Shown() {

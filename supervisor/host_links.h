@@ -1,36 +1,38 @@
 /// The links to all agents of a job: reaches hosts, checks that they have the working folder,
-/// notices silence, and ends the agents at the end. What arrives goes to a listener.
+/// notices silence, and ends the agents at the end. What arrives goes to AgentReports.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/job/job.h"
-#include "io/asio.h"
-#include "io/job/spec.h"
-#include "io/log.h"
-#include "io/task_group.h"
 #include "launcher/backend/backend.h"
 #include "supervisor/hosts/agent_connection.h"
-#include "supervisor/hosts/folder_checks.h"
+#include "supervisor/shell.h"
 
 namespace dt::supervisor {
+
+class AgentReports;
 
 /// What a link has learnt of a host.
 struct HostLink {
   std::unique_ptr<AgentConnection> link;
   std::string address;  ///< Literal; empty until known.
+  bool synced = false;  ///< The working folder was brought there.
   std::uint32_t cores = 0;
   std::string machine;
   std::string reach_command;  ///< Repeats the last failed connection by hand.
   bool ever_attached = false;
   bool leaving = false;  ///< Released: its link closes when the agent has ended.
   bool silent = false;   ///< AgentSilent was posted.
+  /// The state of an agent that was asked for the working folder and has not answered.
+  std::optional<AgentState> asked;
+  Time asked_at;
+  std::optional<std::uint64_t> has_folder;  ///< Incarnation of the agent that has the folder.
 
   [[nodiscard]] bool is_attached() const { return link && link->up() && ever_attached; }
   /// The host is still part of the job.
@@ -40,30 +42,10 @@ struct HostLink {
 /// One thread. Everything given outlives it.
 class HostLinks {
  public:
-  struct Listener {
-    /// The agent is attached and has the working folder; before AgentAttached is posted.
-    virtual void admitted(const Host& host, const AgentState& state) = 0;
-    /// The same, after it.
-    virtual void attached(const Host& host, const AgentState& state) = 0;
-    virtual void frame(const Host& host, const wire::Frame& frame) = 0;
-    /// No agent is there: what ran there is gone.
-    virtual void agent_gone(const Host& host) = 0;
+  /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
+  using Sync = std::function<io::awaitable<Result<void>>(Host)>;
 
-   protected:
-    ~Listener() = default;
-  };
-  struct Options {
-    Term term;
-    /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
-    std::function<io::awaitable<Result<void>>(Host)> sync;
-  };
-  using Post = std::function<void(JobEvent)>;
-
-  HostLinks(io::asio::any_io_executor executor, const io::JobSpec& spec, launcher::Backend& backend,
-            io::TaskGroup& tasks, Post post);
-
-  /// Before anything else: the job whose hosts these are, and who hears of them.
-  void begin(const Job& job, Listener& listener, Options options);
+  HostLinks(Shell& shell, launcher::Backend& backend, AgentReports& reports, Sync sync);
 
   /// Makes the link to a host's agent, and starts one if `start` and none is there. Answered by
   /// AgentAttached or AttachFailed.
@@ -77,8 +59,8 @@ class HostLinks {
   /// What the agent answers to CheckFolder.
   void folder_checked(const Host& host, const FolderChecked& answer);
   /// Posts which agents have fallen silent and which are heard again; gives up hosts whose folder
-  /// does not answer. `job_time` translates times into the job's.
-  void tick(const std::function<Time(Time)>& job_time);
+  /// does not answer. `job_now`: the job's time.
+  void tick(Time now, Time job_now);
   /// Every agent kills what it runs and ends.
   void kill_all();
   /// The job ends: no host is reached any more.
@@ -94,7 +76,6 @@ class HostLinks {
   [[nodiscard]] std::string address_of(const Host& host) const;
 
  private:
-  HostLink& of(const Host& host) { return hosts_[host]; }
   AgentConnection& make_link(const Host& host);
   /// Makes the link to an agent of an earlier term.
   io::awaitable<void> reattach(Host host);
@@ -110,27 +91,16 @@ class HostLinks {
   /// The host lacks the working folder, or does not answer.
   void kept_away(const Host& host, std::string why);
   void broke(const Host& host, const Error& error, bool gone);
-  void notice_silence(Time now, const std::function<Time(Time)>& job_time);
-  /// At the end: hosts that an earlier term gave up as lost, where it could not send the end.
-  void reach_all_once_more();
-  /// How long hosts whose link is not up are tried at the end. As long as one connection may take,
-  /// so that nothing runs on there next to a resumed job.
-  [[nodiscard]] Duration last_reach() const;
-  [[nodiscard]] bool awaits_agents(Duration waited, Duration grace) const;
+  void notice_silence(const Host& host, HostLink& h, Time now, Time job_now);
 
-  io::asio::any_io_executor executor_;
+  Shell& shell_;
   const io::JobSpec& spec_;
   launcher::Backend& backend_;
-  io::TaskGroup& tasks_;
-  Post post_;
-  const Job* job_ = nullptr;      ///< Set by begin().
-  Listener* listener_ = nullptr;  ///< Set by begin().
-  Options options_;
+  AgentReports& reports_;
+  Sync sync_;
+  std::string folder_;  ///< What every host needs before processes start there; empty: nothing.
   std::map<Host, HostLink> hosts_;
-  FolderChecks folder_checks_;
-  std::set<Host> synced_;
-  std::uint32_t reattaching_ =
-      0;  ///< Number of agents of an earlier term whose link is not made yet.
+  std::uint32_t reattaching_ = 0;  ///< Agents of an earlier term whose link is not made yet.
   bool is_ending_ = false;
   Time ticked_at_;
   Time listens_since_;  ///< Before that nothing could be heard: this process did not run.

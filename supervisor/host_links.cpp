@@ -1,11 +1,16 @@
-#include "supervisor/hosts/host_links.h"
+#include "supervisor/host_links.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <random>
 #include <utility>
 
+#include "core/job/job.h"
 #include "io/clock.h"
+#include "io/task_group.h"
+#include "supervisor/agent_reports.h"
 
 namespace dt::supervisor {
 
@@ -20,6 +25,7 @@ constexpr Duration kFarewell = 30s;
 /// After the processes' own grace: how long agents may take to report that all have ended.
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< Least time at the end for hosts whose link is not up.
+constexpr Duration kFolderAnswersWithin = 30s;
 
 std::uint32_t milliseconds(Duration d) {
   return static_cast<std::uint32_t>(
@@ -32,42 +38,45 @@ std::string folder_to_check(const io::JobSpec& spec) {
   return is_shared ? spec.cwd : std::string();
 }
 
+/// Why a host cannot be used, and the remedy; `error`: errno of the agent's entering the folder.
+std::string trouble_with(const std::string& folder, int error) {
+  constexpr const char* kRemedy =
+      "where hosts share no folder: --sync-dst-dir, or --no-shared-folder for programs that need "
+      "none";
+  if (error == ENOENT || error == ENOTDIR)
+    return fmt::format("{} is not there (is the volume mounted? {})", folder, kRemedy);
+  return fmt::format("{} cannot be entered: {} ({})", folder, std::strerror(error), kRemedy);
+}
+
 }  // namespace
 
-HostLinks::HostLinks(io::asio::any_io_executor executor, const io::JobSpec& spec,
-                     launcher::Backend& backend, io::TaskGroup& tasks, Post post)
-    : executor_(std::move(executor)),
-      spec_(spec),
+HostLinks::HostLinks(Shell& shell, launcher::Backend& backend, AgentReports& reports, Sync sync)
+    : shell_(shell),
+      spec_(shell.spec),
       backend_(backend),
-      tasks_(tasks),
-      post_(std::move(post)),
-      folder_checks_(folder_to_check(spec)),
+      reports_(reports),
+      sync_(std::move(sync)),
+      folder_(folder_to_check(spec_)),
       ticked_at_(io::steady_now()),
       listens_since_(ticked_at_) {}
-
-void HostLinks::begin(const Job& job, Listener& listener, Options options) {
-  job_ = &job;
-  listener_ = &listener;
-  options_ = std::move(options);
-}
 
 // ---------------------------------------------------------------- links are made
 
 void HostLinks::attach(const Host& host, bool start) {
-  if (start) return tasks_.spawn(reach(host));
+  if (start) return shell_.tasks.spawn(reach(host));
   // Counted at once: an end that is carried out next has to know of it.
   ++reattaching_;
-  tasks_.spawn(reattach(host));
+  shell_.tasks.spawn(reattach(host));
 }
 
 AgentConnection& HostLinks::make_link(const Host& host) {
   AgentConnection::Options options;
   options.job = spec_.job;
   options.host = host;
-  options.term = options_.term;
+  options.term = shell_.term;
   options.last_place = [this, host]() -> std::optional<AgentPlace> {
-    const auto known = job_->hosts().find(host);
-    if (known == job_->hosts().end() || !known->second.had_agent) return std::nullopt;
+    const auto known = shell_.job->hosts().find(host);
+    if (known == shell_.job->hosts().end() || !known->second.had_agent) return std::nullopt;
     return known->second.place;
   };
   options.seed = std::random_device{}();
@@ -76,34 +85,36 @@ AgentConnection& HostLinks::make_link(const Host& host) {
   options.silence_limit = std::max(options.silence_limit, spec_.rules.liveness.dead_after + 2s);
   AgentConnection::Callbacks callbacks;
   callbacks.attached = [this, host](const AgentState& state) { attached(host, state); };
-  callbacks.frame = [this, host](const wire::Frame& frame) { listener_->frame(host, frame); };
+  callbacks.frame = [this, host](const wire::Frame& frame) { reports_.frame(host, frame); };
   callbacks.down = [this, host](const Error& error, bool gone) { broke(host, error, gone); };
-  HostLink& h = of(host);
-  h.link = std::make_unique<AgentConnection>(executor_, backend_, std::move(options),
+  HostLink& h = hosts_[host];
+  h.link = std::make_unique<AgentConnection>(shell_.executor, backend_, std::move(options),
                                              std::move(callbacks));
   h.ever_attached = false;
   h.leaving = false;
-  tasks_.spawn(h.link->run());
+  shell_.tasks.spawn(h.link->run());
   return *h.link;
 }
 
 bool HostLinks::awaits_agent_of_earlier_term(const Host& host) const {
-  return job_->ending() || job_->hosts().at(host).link == HostState::Link::kDown;
+  const Job& job = *shell_.job;
+  return job.ending() || job.hosts().at(host).link == HostState::Link::kDown;
 }
 
 awaitable<void> HostLinks::reattach(Host host) {
+  HostLink& h = hosts_[host];
   // Processes may run there: it is tried until they count as lost.
-  while (of(host).address.empty() && awaits_agent_of_earlier_term(host)) {
+  while (h.address.empty() && awaits_agent_of_earlier_term(host)) {
     auto address = co_await backend_.address(host);
     if (address)
-      of(host).address = *address;
+      h.address = *address;
     else
       co_await io::sleep_for(1s);
   }
   if (awaits_agent_of_earlier_term(host)) {
-    if (!of(host).link) make_link(host);
-    of(host).ever_attached = true;  // an earlier term was
-    of(host).link->attach(false);
+    if (!h.link) make_link(host);
+    h.ever_attached = true;  // an earlier term was
+    h.link->attach(false);
   }
   --reattaching_;
 }
@@ -112,25 +123,25 @@ awaitable<void> HostLinks::reach(Host host) {
   auto ready = co_await get_ready(host);
   if (!ready) co_return cannot_attach(host, ready.error().message);
   if (is_ending_) co_return;
-  if (of(host).link && of(host).link->ended()) of(host).link.reset();
-  if (!of(host).link) make_link(host);
-  of(host).link->attach(true);
+  HostLink& h = hosts_[host];
+  if (!h.link || h.link->ended()) make_link(host);
+  h.link->attach(true);
 }
 
 awaitable<Result<void>> HostLinks::get_ready(Host host) {
-  if (of(host).address.empty()) {
+  HostLink& h = hosts_[host];
+  if (h.address.empty()) {
     auto address = co_await backend_.address(host);
     if (!address) co_return tl::unexpected(address.error());
-    of(host).address = *address;
+    h.address = *address;
   }
-  if (options_.sync && synced_.count(host) == 0) {
-    auto synced = co_await options_.sync(host);
+  if (sync_ && !h.synced) {
+    auto synced = co_await sync_(host);
     if (!synced) co_return synced;
-    synced_.insert(host);
+    h.synced = true;
   }
   // The link of an earlier stay may still be ending.
-  for (const Time until = io::steady_now() + kFarewell;
-       of(host).link && of(host).leaving && !of(host).link->ended();) {
+  for (const Time until = io::steady_now() + kFarewell; h.link && h.leaving && !h.link->ended();) {
     if (io::steady_now() >= until)
       co_return fail(ErrorKind::kTimeout, "the host's previous agent has not ended");
     co_await io::sleep_for(20ms);
@@ -140,86 +151,86 @@ awaitable<Result<void>> HostLinks::get_ready(Host host) {
 
 void HostLinks::cannot_attach(const Host& host, std::string why) {
   // Now, and not when status is asked for: it reads ssh's configuration.
-  of(host).reach_command = backend_.reach_command(host);
-  post_(AttachFailed{host, std::move(why)});
+  hosts_[host].reach_command = backend_.reach_command(host);
+  shell_.post(AttachFailed{host, std::move(why)});
 }
 
 // ---------------------------------------------------------------- links are up, and break
 
 void HostLinks::attached(const Host& host, const AgentState& state) {
-  if (!folder_checks_.begin(host, state, io::steady_now())) return admitted(host, state);
-  send(host, CheckFolder{folder_checks_.folder()});
+  HostLink& h = hosts_[host];
+  // Processes that already run there were started in the folder.
+  const bool is_known = h.has_folder == state.incarnation || !state.processes.empty();
+  if (folder_.empty() || is_known) return admitted(host, state);
+  h.asked = state;
+  h.asked_at = io::steady_now();
+  send(host, CheckFolder{folder_});
 }
 
 void HostLinks::folder_checked(const Host& host, const FolderChecked& answer) {
-  if (answer.folder != folder_checks_.folder()) return;
-  if (answer.error != 0) return kept_away(host, folder_checks_.trouble(answer.error));
-  if (const auto state = folder_checks_.take(host)) admitted(host, *state);
+  if (answer.folder != folder_) return;
+  if (answer.error != 0) return kept_away(host, trouble_with(folder_, answer.error));
+  if (const auto state = std::exchange(hosts_[host].asked, std::nullopt)) admitted(host, *state);
 }
 
 void HostLinks::admitted(const Host& host, const AgentState& state) {
-  folder_checks_.passed(host, state);
-  HostLink& h = of(host);
+  HostLink& h = hosts_[host];
+  h.has_folder = state.incarnation;
   h.ever_attached = true;
   h.cores = state.cores;
   h.machine = state.machine;
-  listener_->admitted(host, state);
-  post_(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
-  listener_->attached(host, state);
+  reports_.admitted(host, state);
+  shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
+  reports_.attached(host, state);
 }
 
 void HostLinks::kept_away(const Host& host, std::string why) {
-  if (!folder_checks_.take(host)) return;
-  HostLink& h = of(host);
-  if (!h.is_kept()) return;
+  HostLink& h = hosts_[host];
+  if (!std::exchange(h.asked, std::nullopt) || !h.is_kept()) return;
   h.link->shut_down(0);
   h.leaving = true;
   why = fmt::format("{}: {}", host, why);
   if (h.ever_attached)
-    post_(AgentDetached{host, std::move(why), true});
+    shell_.post(AgentDetached{host, std::move(why), true});
   else
     cannot_attach(host, std::move(why));
 }
 
 void HostLinks::broke(const Host& host, const Error& error, bool gone) {
-  if (gone) listener_->agent_gone(host);
-  static_cast<void>(folder_checks_.take(host));
-  const HostLink& h = of(host);
+  if (gone) reports_.agent_gone(host);
+  HostLink& h = hosts_[host];
+  h.asked.reset();
   if (h.leaving) return;
   if (h.ever_attached || gone)
-    post_(AgentDetached{host, error.message, gone});
+    shell_.post(AgentDetached{host, error.message, gone});
   else
     cannot_attach(host, error.message);
 }
 
-void HostLinks::tick(const std::function<Time(Time)>& job_time) {
-  notice_silence(io::steady_now(), job_time);
-  for (const Host& host : folder_checks_.overdue(io::steady_now()))
-    kept_away(host, folder_checks_.silence());
-}
-
-void HostLinks::notice_silence(Time now, const std::function<Time(Time)>& job_time) {
+void HostLinks::tick(Time now, Time job_now) {
   // Stopped, swapped out, waiting for a disk: what agents sent meanwhile is still to be read.
   if (now - std::exchange(ticked_at_, now) > kLateTick) listens_since_ = now;
-  for (auto& [host, h] : hosts_) {
-    if (!h.link || !h.link->up() || h.leaving) {
-      h.silent = false;
-      continue;
-    }
-    const Time since = std::max(h.link->heard_at(), listens_since_);
-    const bool silent = now - since >= spec_.rules.liveness.suspect_after;
-    if (silent == std::exchange(h.silent, silent)) continue;
-    if (silent)
-      post_(AgentSilent{host, job_time(since)});
-    else
-      post_(AgentHeard{host});
-  }
+  for (auto& [host, h] : hosts_) notice_silence(host, h, now, job_now);
+  for (auto& [host, h] : hosts_)
+    if (h.asked && now - h.asked_at > kFolderAnswersWithin)
+      kept_away(host, fmt::format("{} does not answer there (is the volume stalled?)", folder_));
+}
+
+void HostLinks::notice_silence(const Host& host, HostLink& h, Time now, Time job_now) {
+  const bool listens = h.link && h.link->up() && !h.leaving;
+  const Duration silence = listens ? now - std::max(h.link->heard_at(), listens_since_) : 0s;
+  const bool is_silent = listens && silence >= spec_.rules.liveness.suspect_after;
+  if (is_silent == std::exchange(h.silent, is_silent) || !listens) return;
+  if (is_silent)
+    shell_.post(AgentSilent{host, job_now - silence});
+  else
+    shell_.post(AgentHeard{host});
 }
 
 // ---------------------------------------------------------------- links end
 
 void HostLinks::release(const Host& host) {
-  HostLink& h = of(host);
+  HostLink& h = hosts_[host];
   if (h.link) h.link->shut_down(milliseconds(spec_.rules.stop_grace));
   h.leaving = true;
 }
@@ -229,36 +240,33 @@ void HostLinks::kill_all() {
     if (h.link) h.link->shut_down(0);
 }
 
-void HostLinks::reach_all_once_more() {
-  for (const auto& [host, state] : job_->hosts())
-    if (state.had_agent && !of(host).link) make_link(host).attach(false);
-}
-
 awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed) {
+  // Hosts whose link is not up are tried as long as one connection may take, so that nothing runs
+  // on there next to a resumed job.
+  const Duration last_reach = std::max(kLastReach, spec_.ssh.connect_timeout);
   // Agents of an earlier term are there already: their links have to be made to send the end.
-  for (const Time until = io::steady_now() + last_reach();
+  for (const Time until = io::steady_now() + last_reach;
        reattaching_ > 0 && io::steady_now() < until;)
     co_await io::sleep_for(10ms);
-  reach_all_once_more();
+  // Hosts that an earlier term gave up as lost, where it could not send the end.
+  for (const auto& [host, state] : shell_.job->hosts())
+    if (state.had_agent && !hosts_[host].link) make_link(host).attach(false);
   for (auto& [host, h] : hosts_)
     if (h.link) h.link->shut_down(is_killed ? 0 : milliseconds(grace));
   const Time begin = io::steady_now();
-  while (awaits_agents(io::steady_now() - begin, grace)) co_await io::sleep_for(20ms);
+  for (bool awaits = true; awaits;) {
+    awaits = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
+      const auto& link = entry.second.link;
+      if (!link || link->ended()) return false;
+      return io::steady_now() - begin < (link->up() ? grace + kGoodbye : last_reach);
+    });
+    if (awaits) co_await io::sleep_for(20ms);
+  }
   std::vector<Host> unconfirmed;
   for (const auto& [host, h] : hosts_)
     if (h.link && h.ever_attached && !h.link->ended()) unconfirmed.push_back(host);
   co_return unconfirmed;
 }
-
-bool HostLinks::awaits_agents(Duration waited, Duration grace) const {
-  return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
-    const auto& link = entry.second.link;
-    if (!link || link->ended()) return false;
-    return waited < (link->up() ? grace + kGoodbye : last_reach());
-  });
-}
-
-Duration HostLinks::last_reach() const { return std::max(kLastReach, spec_.ssh.connect_timeout); }
 
 // ---------------------------------------------------------------- questions
 
