@@ -4,8 +4,11 @@
 
 #include "io/asio.h"
 #include "io/job/control_protocol.h"
+#include "io/within.h"
 
 namespace dt::io {
+
+constexpr Duration kReplyLimit = std::chrono::seconds(30);
 
 ControlClient::ControlClient(std::unique_ptr<ByteStream> stream)
     : stream_(std::move(stream)), buffer_(std::size_t{64} << 10, '\0') {}
@@ -43,6 +46,10 @@ awaitable<Result<wire::Frame>> ControlClient::receive() {
 }
 
 awaitable<Result<std::string>> ControlClient::ask(std::string json) {
+  return within(kReplyLimit, exchange(std::move(json)), "the supervisor's reply");
+}
+
+awaitable<Result<std::string>> ControlClient::exchange(std::string json) {
   auto sent = co_await send(std::move(json));
   if (!sent) co_return tl::unexpected(sent.error());
   for (;;) {

@@ -20,13 +20,15 @@ class ControlClient {
   boost::asio::awaitable<Result<void>> send(std::string json);
   /// The next frame: ControlReply, Console or JobEnded. kClosed at the end.
   boost::asio::awaitable<Result<wire::Frame>> receive();
-  /// Sends a request and waits for the reply's JSON. Other frames before it are dropped.
+  /// Sends a request and waits for the reply's JSON, at most 30 s. Other frames before it are
+  /// dropped.
   boost::asio::awaitable<Result<std::string>> ask(std::string json);
   /// Ends pending calls. Idempotent.
   void close() { stream_->close(); }
 
  private:
   explicit ControlClient(std::unique_ptr<ByteStream> stream);
+  boost::asio::awaitable<Result<std::string>> exchange(std::string json);
 
   std::unique_ptr<ByteStream> stream_;
   wire::FrameDecoder decoder_;

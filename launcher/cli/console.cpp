@@ -13,7 +13,6 @@
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
 #include "io/task_group.h"
-#include "io/within.h"
 #include "launcher/cli/supervisor_process.h"
 #include "launcher/cli/terminal.h"
 #include "launcher/shell_word.h"
@@ -27,7 +26,6 @@ using io::Level;
 constexpr std::size_t kMostRestarts = 5;
 constexpr auto kRestartWindow = 60s;
 constexpr auto kNextTry = 2s;
-constexpr auto kReplyLimit = 30s;
 constexpr auto kReapLimit = 20s;
 
 using Started = tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>;
@@ -127,8 +125,7 @@ class Console {
     auto connected = co_await io::ControlClient::connect(spec_.socket);
     if (!connected) co_return std::nullopt;
     client_ = std::move(*connected);
-    auto asking = client_->ask(R"({"op":"console","owner":true})");
-    auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+    auto reply = co_await client_->ask(R"({"op":"console","owner":true})");
     std::optional<io::JobEnded> ended;
     if (reply) {
       stops_sent_ = 0;  // a new supervisor may not know that its predecessor was to stop

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <compare>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -310,16 +311,11 @@ bool Condition::compare(const std::string& value) const {
     return is_equal == (operator_ == Operator::kEqual);
   }
   if (!left || !right) return false;
-  switch (operator_) {
-    case Operator::kLess:
-      return *left < *right;
-    case Operator::kAtMost:
-      return *left <= *right;
-    case Operator::kMore:
-      return *left > *right;
-    default:
-      return *left >= *right;
-  }
+  const auto order = *left <=> *right;
+  return operator_ == Operator::kLess     ? order < 0
+         : operator_ == Operator::kAtMost ? order <= 0
+         : operator_ == Operator::kMore   ? order > 0
+                                          : order >= 0;
 }
 
 std::string Condition::shown() const {

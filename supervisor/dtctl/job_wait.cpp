@@ -17,7 +17,6 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr auto kReplyLimit = 30s;
 constexpr auto kLook = 100ms;  ///< Between looks for a supervisor that does not answer.
 /// At least between two looks at a job: one that changes all the time costs no processor.
 constexpr auto kPause = 10ms;
@@ -39,7 +38,9 @@ class JobWait {
     for (;;) {
       const auto job = read_job_pointer(options_.job_dir);
       const bool is_there = job && !(job->ended && job->job == earlier_);
-      if (!is_there && !options_.for_start) co_return no_job(job);
+      if (!is_there && !options_.for_start)
+        co_return Waited{kExitNoJob, job ? fmt::format("no job is running in {}", options_.job_dir)
+                                         : job.error().message};
       if (is_there && job->ended) co_return ended(*job);
       if (is_there) {
         auto watched = co_await watch(job->socket);
@@ -68,11 +69,6 @@ class JobWait {
                        [](const Condition& c) { return c.holds(); });
   }
 
-  [[nodiscard]] Waited no_job(const Result<JobPointer>& job) const {
-    if (!job) return {kExitNoJob, job.error().message};
-    return {kExitNoJob, fmt::format("no job is running in {}", options_.job_dir)};
-  }
-
   Waited ended(const JobPointer& job) {
     static_cast<void>(see_status(nullptr));
     if (counts_events_) read_events(kAllEvents);
@@ -95,19 +91,16 @@ class JobWait {
     if (!client) co_return std::nullopt;
     for (std::uint64_t change = 0;;) {
       // The number first: later changes are seen in the next round.
-      json ask_changes{{"op", "changes"}, {"from", change}};
-      auto changes = co_await ask(client->get(), std::move(ask_changes));
+      auto changes = co_await ask(client->get(), "changes", change);
       if (!changes) co_return std::nullopt;
       const bool can_tell = changes->value("ok", false);
       if (can_tell) change = changes->value("changes", change);
       if (counts_events_) {
-        json ask_events{{"op", "events"}, {"from", next_event_}};
-        auto events = co_await ask(client->get(), std::move(ask_events));
+        auto events = co_await ask(client->get(), "events", next_event_);
         if (!events) co_return std::nullopt;
         see_events(*events);
       }
-      json ask_status{{"op", "status"}};
-      auto status = co_await ask(client->get(), std::move(ask_status));
+      auto status = co_await ask(client->get(), "status", 0);
       if (!status) co_return std::nullopt;
       // One that is just starting refuses, and has no status yet.
       if (status->value("ok", true)) {
@@ -120,9 +113,10 @@ class JobWait {
   }
 
   /// An object; nothing if the supervisor does not answer.
-  static io::awaitable<std::optional<json>> ask(io::ControlClient* client, json request) {
-    auto asking = client->ask(request.dump());
-    auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+  static io::awaitable<std::optional<json>> ask(io::ControlClient* client, std::string op,
+                                                std::uint64_t from) {
+    const json request{{"op", std::move(op)}, {"from", from}};
+    auto reply = co_await client->ask(request.dump());
     if (!reply) co_return std::nullopt;
     json answer = json::parse(*reply, nullptr, false);
     if (!answer.is_object()) co_return std::nullopt;

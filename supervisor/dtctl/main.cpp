@@ -28,7 +28,6 @@
 #include "io/line_prefixer.h"
 #include "io/log.h"
 #include "io/spelling.h"
-#include "io/within.h"
 #include "launcher/cli/supervisor_process.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/job_pointer.h"
@@ -43,7 +42,6 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr auto kReplyLimit = 30s;
 constexpr std::size_t kLongestEvent = std::size_t{16} << 20;
 constexpr auto kLook = 500ms;  ///< Between looks at a growing file.
 
@@ -199,8 +197,7 @@ io::awaitable<Result<Connected>> connect(Arguments args) {
 io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op,
                                        json request = json::object()) {
   request["op"] = std::move(op);
-  auto asking = client.ask(request.dump());
-  auto reply = co_await io::within(kReplyLimit, std::move(asking), "the supervisor's reply");
+  auto reply = co_await client.ask(request.dump());
   if (!reply) co_return reply;
   const json answer = json::parse(*reply, nullptr, false);
   if (answer.is_object() && answer.value("ok", true) == false)
@@ -290,32 +287,29 @@ io::awaitable<int> console(Arguments args) {
 
 /// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
 /// from getting ready.
-io::awaitable<Result<void>> revive(Arguments args) {
-  auto job = read_job_pointer(args.job_dir);
-  if (!job) co_return tl::unexpected(job.error());
-  if (job->ended || other_owner(args.job_dir)) co_return tl::unexpected(no_answer(args, *job));
-  auto client = co_await io::ControlClient::connect(job->socket);
+io::awaitable<void> revive(Arguments args) {
+  const JobPointer job = need(read_job_pointer(args.job_dir), kExitNoJob);
+  if (job.ended || other_owner(args.job_dir)) throw Failed{no_answer(args, job), kExitNoJob};
+  auto client = co_await io::ControlClient::connect(job.socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.
     auto reply = co_await ask(**client, "status");
-    if (reply || reply.error().kind == ErrorKind::kDenied) co_return Result<void>();
-    if (reply.error().kind != ErrorKind::kClosed) co_return tl::unexpected(reply.error());
+    if (reply || reply.error().kind == ErrorKind::kDenied) co_return;
+    if (reply.error().kind != ErrorKind::kClosed) throw Failed{reply.error(), kExitNoJob};
   }
-  std::ifstream file(job->state_dir + "/spec.json");
-  if (!file) co_return tl::unexpected(no_answer(args, *job));
+  std::ifstream file(job.state_dir + "/spec.json");
+  if (!file) throw Failed{no_answer(args, job), kExitNoJob};
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  auto spec = io::spec_from_json(text);
-  if (!spec) co_return tl::unexpected(spec.error());
+  const io::JobSpec spec = need(io::spec_from_json(text), kExitNoJob);
   auto started =
-      co_await launcher::SupervisorProcess::start(*spec, launcher::SupervisorStart::kRevive);
-  if (!started) co_return fail(ErrorKind::kUnavailable, "{}", started.error().why);
-  fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job->job,
+      co_await launcher::SupervisorProcess::start(spec, launcher::SupervisorStart::kRevive);
+  if (!started) throw Failed{{ErrorKind::kUnavailable, started.error().why}, kExitNoJob};
+  fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job.job,
              (*started)->pid());
-  co_return Result<void>();
 }
 
 io::awaitable<int> resume(Arguments args) {
-  need(co_await revive(args), kExitNoJob);
+  co_await revive(args);
   co_return kExitOk;
 }
 
@@ -334,7 +328,7 @@ std::string who_stops(bool force) {
 }
 
 io::awaitable<int> stop(Arguments args) {
-  need(co_await revive(args), kExitNoJob);
+  co_await revive(args);
   Connected follower = need(co_await connect(args), kExitNoJob);
   const Connected to = need(co_await connect(args), kExitNoJob);
   need(co_await ask(*follower.client, "console"));
