@@ -44,12 +44,6 @@ class AgentReports {
   void forget(ProcessId process) { processes_.erase(process); }
 
   [[nodiscard]] const std::map<ProcessId, ProcessNotes>& processes() const { return processes_; }
-  /// What the agent of each host has reported of itself.
-  struct HostNotes {
-    KeptOut kept_out;
-    GpuHealth gpus;
-    std::map<std::string, std::vector<std::string>> gpu_troubles;  ///< Noted, by GPU.
-  };
   [[nodiscard]] const std::map<Host, HostNotes>& hosts() const { return hosts_; }
 
  private:

@@ -43,8 +43,7 @@ Result<std::string> job_secret(const std::string& path) {
   unsigned char raw[32];
   if (RAND_bytes(raw, sizeof raw) != 1)
     return fail(ErrorKind::kIo, "no random bytes for the job's secret");
-  std::string hex;
-  for (const unsigned char byte : raw) hex += fmt::format("{:02x}", byte);
+  const std::string hex = fmt::format("{:02x}", fmt::join(raw, ""));
   const io::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd || ::write(fd.get(), hex.data(), hex.size()) != static_cast<ssize_t>(hex.size()) ||
       ::fsync(fd.get()) != 0)
@@ -70,12 +69,6 @@ std::function<void(const Error&)> warns(io::Log& log, const char* file) {
   };
 }
 
-/// In an elastic job, the name by which people look for the events.
-std::optional<std::string> events_seen_at(const Shell& shell) {
-  if (!shell.spec.elastic) return std::nullopt;
-  return shell.path("events.jsonl");
-}
-
 }  // namespace
 
 JobFiles::JobFiles(Shell& shell, Mode mode)
@@ -83,7 +76,7 @@ JobFiles::JobFiles(Shell& shell, Mode mode)
       mode_(mode),
       journal_bytes_(journal::kHeader),
       events_(shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
-              events_seen_at(shell)),
+              shell.spec.elastic ? std::optional(shell.path("events.jsonl")) : std::nullopt),
       change_log_(shell.volume, shell.path("host_worker_log")),
       usual_deadline_(shell.volume.deadline()) {}
 

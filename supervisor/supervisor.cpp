@@ -141,7 +141,12 @@ class Loop final : public Supervisor {
  private:
   /// run(), without the end of what it began.
   awaitable<int> live() {
-    auto opened = co_await try_open_files();
+    Result<void> opened;
+    try {
+      opened = co_await open_files();
+    } catch (const std::exception& e) {
+      opened = fail(ErrorKind::kIo, "the supervisor cannot start: {}", e.what());
+    }
     if (!opened) {
       const int code = files_.is_refused() ? kExitJobRunning : kExitFailure;
       own_log_.error("{}", opened.error().message);
@@ -184,16 +189,6 @@ class Loop final : public Supervisor {
     if (options_.ready_fd < 0) return true;
     const io::Fd fd(std::exchange(options_.ready_fd, -1));
     return ::write(fd.get(), line.data(), line.size()) >= 0;
-  }
-
-  /// open_files(); what it throws is an error, too.
-  awaitable<Result<void>> try_open_files() {
-    try {
-      auto opened = co_await open_files();
-      co_return opened;
-    } catch (const std::exception& e) {
-      co_return fail(ErrorKind::kIo, "the supervisor cannot start: {}", e.what());
-    }
   }
 
   awaitable<Result<void>> open_files() {
@@ -539,36 +534,29 @@ class Loop final : public Supervisor {
     const double own = uptime_s();
     const auto began = io::job_began(spec_.job);
     const double wall_s = static_cast<double>(io::wall_now()) / 1e9;
-    StatusInput in{
-        .spec = spec_,
-        .job = *job_,
-        .processes = reports_.processes(),
-        .term = shell_.term.value,
-        .stopping = end_.has_value(),
-        .now = journal_room_.job_time(at),
-        .pulse_now = at,
-        .uptime_s = began ? std::max(own, wall_s - static_cast<double>(*began)) : own,
-        .supervisor_s = own,
-        .file_refusal = host_worker_->state().refusal(),
-        .journal_waits_s = seconds(journal_room_.waited(at)),
-        .journal_trouble =
-            journal_room_.is_out() ? journal_room_.why() : files_.journal().shortage(),
-        .volume_stalled_s = seconds(volume_.stalled_for()),
-        .volume_dropped = volume_.dropped_bytes(),
-        .pulse = pulse_,
-        .gpus = {},
-        .kept_out = {{"control socket", control_.kept_out()}},
-        .reach_command = [this](const Host& host) { return links_.at(host).reach_command; }};
-    for (const auto& [host, link] : links_.all()) {
-      const std::string name = to_string(host);
-      if (std::string doing = backend_->doing(host); !doing.empty())
-        in.reaching[name] = std::move(doing);
-      const auto notes = reports_.hosts().find(host);
-      if (notes == reports_.hosts().end()) continue;
-      in.kept_out["agent of " + name] = notes->second.kept_out;
-      if (link.link && link.link->up()) in.gpus[name] = &notes->second.gpus;
-    }
-    return status_json(in);
+    return status_json(
+        {.spec = spec_,
+         .job = *job_,
+         .processes = reports_.processes(),
+         .hosts = reports_.hosts(),
+         .term = shell_.term.value,
+         .stopping = end_.has_value(),
+         .now = journal_room_.job_time(at),
+         .pulse_now = at,
+         .uptime_s = began ? std::max(own, wall_s - static_cast<double>(*began)) : own,
+         .supervisor_s = own,
+         .file_refusal = host_worker_->state().refusal(),
+         .journal_waits_s = seconds(journal_room_.waited(at)),
+         .journal_trouble =
+             journal_room_.is_out() ? journal_room_.why() : files_.journal().shortage(),
+         .volume_stalled_s = seconds(volume_.stalled_for()),
+         .volume_dropped = volume_.dropped_bytes(),
+         .pulse = pulse_,
+         .kept_out = control_.kept_out(),
+         .reach = [this](const Host& host) -> HostReach {
+           const HostLink& h = links_.at(host);
+           return {h.link && h.link->up(), backend_->doing(host), h.reach_command};
+         }});
   }
 
   awaitable<std::string> answer(ControlAsk ask) {

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "io/frame_channel.h"
 #include "io/job/master_folders.h"
 
@@ -188,13 +190,13 @@ awaitable<void> ControlServer::end(io::JobEnded ended, Duration limit) {
     client->channel.send(*ended_);
   }
   const auto until = std::chrono::steady_clock::now() + limit;
-  while (unwritten() && std::chrono::steady_clock::now() < until) co_await io::sleep_for(5ms);
-}
-
-bool ControlServer::unwritten() const {
-  for (const auto& client : clients_)
-    if (client->channel.is_open() && client->channel.queued_bytes() > 0) return true;
-  return false;
+  while (std::chrono::steady_clock::now() < until) {
+    const bool all_written = std::all_of(clients_.begin(), clients_.end(), [](const auto& c) {
+      return !c->channel.is_open() || c->channel.queued_bytes() == 0;
+    });
+    if (all_written) break;
+    co_await io::sleep_for(5ms);
+  }
 }
 
 }  // namespace dt::supervisor

@@ -56,7 +56,6 @@ class ControlServer {
   struct Client;
 
   io::awaitable<void> write(std::shared_ptr<Client> client);
-  [[nodiscard]] bool unwritten() const;
   io::awaitable<void> serve(std::shared_ptr<Client> client);
   io::awaitable<void> requests(std::shared_ptr<Client> client);
   void subscribe(Client& client, bool owner);

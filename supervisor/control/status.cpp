@@ -44,10 +44,10 @@ const ProcessNotes& notes_of(const StatusInput& in, ProcessId process) {
 }
 
 /// The numbers of the GPUs that a worker sees.
-json gpus_of(const StatusInput& in, const std::string& host, WorkerId worker) {
-  const auto found = in.gpus.find(host);
-  if (found == in.gpus.end()) return json::array();
-  for (const auto& [id, gpus] : found->second->workers)
+json gpus_of(const StatusInput& in, const Host& host, WorkerId worker) {
+  const auto notes = in.hosts.find(host);
+  if (notes == in.hosts.end() || !in.reach(host).is_up) return json::array();
+  for (const auto& [id, gpus] : notes->second.gpus.workers)
     if (id == worker) return gpus;
   return json::array();
 }
@@ -78,10 +78,12 @@ json gpu_json(const std::string& host, const GpuReport& gpu, const GpuHealth& al
 
 json gpus_json(const StatusInput& in) {
   json out = json::array();
-  for (const auto& [host, health] : in.gpus) {
-    for (const GpuReport& gpu : health->gpus) out.push_back(gpu_json(host, gpu, *health));
-    if (!health->trouble.empty())
-      out.push_back({{"host", host}, {"index", nullptr}, {"trouble", {health->trouble}}});
+  for (const auto& [host, notes] : in.hosts) {
+    if (!in.reach(host).is_up) continue;
+    const GpuHealth& health = notes.gpus;
+    for (const GpuReport& gpu : health.gpus) out.push_back(gpu_json(to_string(host), gpu, health));
+    if (!health.trouble.empty())
+      out.push_back({{"host", to_string(host)}, {"index", nullptr}, {"trouble", {health.trouble}}});
   }
   return out;
 }
@@ -104,8 +106,8 @@ std::string why_not_yet(const StatusInput& in, const Worker& w) {
   if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) return "";
   if (h.preparing) return "the host's data check runs";
   if (h.link == HostState::Link::kUp) return "about to be started";
-  const auto doing = in.reaching.find(to_string(w.host));
-  return doing == in.reaching.end() ? "its host is being reached" : doing->second;
+  const std::string doing = in.reach(w.host).doing;
+  return doing.empty() ? "its host is being reached" : doing;
 }
 
 json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leaves_next) {
@@ -127,7 +129,7 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
              {"stalls", nullptr},
              {"opened", w.opened},
              {"progress", nullptr},
-             {"gpus", gpus_of(in, to_string(w.host), id)}};
+             {"gpus", gpus_of(in, w.host, id)}};
   if (w.state == WorkerState::kMember) entry["rank"] = or_null(in.job.boundary().rank_of(id));
   if (const auto at = stragglers.hang_watch().position(id))
     entry["progress"] = {
@@ -217,7 +219,7 @@ json hosts_json(const StatusInput& in) {
         {"check", h.check},
         {"attempts", h.attempts},
         {"restarts", h.restarts.count()}};
-    if (h.check == "reach") entry["reach_command"] = in.reach_command(host);
+    if (h.check == "reach") entry["reach_command"] = in.reach(host).command;
     out.push_back(std::move(entry));
   }
   return out;
@@ -251,7 +253,8 @@ json kept_out_json(const StatusInput& in) {
                    {"fenced", what.fenced}});
   };
   for (const auto& [process, notes] : in.processes) tell(to_string(process), notes.kept_out);
-  for (const auto& [by, what] : in.kept_out) tell(by, what);
+  for (const auto& [host, notes] : in.hosts) tell("agent of " + to_string(host), notes.kept_out);
+  tell("control socket", in.kept_out);
   return out;
 }
 

@@ -47,6 +47,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
@@ -70,10 +71,25 @@ struct ProcessNotes {
   std::string last_words;  ///< Why it gave up, in its own words.
 };
 
+/// What the agent of a host has reported of itself and its machine.
+struct HostNotes {
+  KeptOut kept_out;
+  GpuHealth gpus;
+  std::map<std::string, std::vector<std::string>> gpu_troubles;  ///< Noted, by GPU.
+};
+
+/// How a host is reached, see launcher::Backend.
+struct HostReach {
+  bool is_up = false;   ///< Its agent is connected.
+  std::string doing;    ///< What delays it.
+  std::string command;  ///< Repeats it by hand.
+};
+
 struct StatusInput {
   const io::JobSpec& spec;
   const Job& job;
   const std::map<ProcessId, ProcessNotes>& processes;
+  const std::map<Host, HostNotes>& hosts;
   std::uint64_t term = 0;
   bool stopping = false;
   Time now;                 ///< The job's.
@@ -86,11 +102,8 @@ struct StatusInput {
   double volume_stalled_s = 0;
   std::uint64_t volume_dropped = 0;
   const Pulse& pulse;
-  std::map<std::string, const GpuHealth*> gpus;  ///< By host, from its agent's last report.
-  std::map<std::string, KeptOut> kept_out;  ///< By listener: "agent of HOST", "control socket".
-  std::function<std::string(const Host&)> reach_command;  ///< See launcher::Backend.
-  /// The current action to reach each host (launcher/backend/backend.h, Backend::doing).
-  std::map<std::string, std::string> reaching = {};
+  KeptOut kept_out;  ///< By the control socket.
+  std::function<HostReach(const Host&)> reach;
 };
 
 /// Why nothing joins an elastic job that is up for so long: no worker has opened a kvstore. Empty

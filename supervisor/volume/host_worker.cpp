@@ -36,16 +36,9 @@ void HostWorker::stop() {
 
 awaitable<Observation> HostWorker::look() {
   auto content = co_await volume_.read(path_, kMostBytes);
-  Observation seen;
-  if (!content) {
-    seen.kind = Observation::Kind::kUnreadable;
-    seen.text = content.error().message;
-  } else if (!*content) {
-    seen.kind = Observation::Kind::kAbsent;
-  } else {
-    seen.text = std::move(**content);
-  }
-  co_return seen;
+  if (!content) co_return Observation{Observation::Kind::kUnreadable, content.error().message};
+  if (!*content) co_return Observation{Observation::Kind::kAbsent, ""};
+  co_return Observation{Observation::Kind::kContent, std::move(**content)};
 }
 
 awaitable<void> HostWorker::run() {
