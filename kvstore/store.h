@@ -11,7 +11,8 @@
 #include "core/base/id.h"
 #include "core/base/result.h"
 #include "core/base/time.h"
-#include "kvstore/compute/cuda/buffer.h"
+#include "kvstore/compute/cuda/device.h"
+#include "kvstore/compute/cuda/place.h"
 #include "kvstore/protocol/messages.h"
 
 namespace dt::kv {

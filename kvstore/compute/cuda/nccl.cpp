@@ -6,6 +6,8 @@
 #include <mutex>
 #include <thread>
 
+#include "kvstore/compute/cuda/device_guard.h"
+
 namespace dt::kv::cuda {
 
 namespace {
@@ -91,7 +93,6 @@ std::string open_nccl(NcclFunctions& f, const std::string& library) {
            ": install it (libnccl2), or name its folder in LD_LIBRARY_PATH";
   }
   const bool has_all =
-      find(handle, "ncclGetVersion", f.GetVersion) &&
       find(handle, "ncclGetUniqueId", f.GetUniqueId) &&
       find(handle, "ncclCommInitRankConfig", f.CommInitRankConfig) &&
       find(handle, "ncclCommFinalize", f.CommFinalize) &&
@@ -109,19 +110,11 @@ std::string open_nccl(NcclFunctions& f, const std::string& library) {
   return path + " is no NCCL, or one before 2.14: install a later one (libnccl2)";
 }
 
-std::string nccl_version(const NcclFunctions& functions) {
-  int v = 0;
-  if (functions.GetVersion(&v) != 0) return "unknown";
-  return std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) + "." +
-         std::to_string(v % 100);
-}
-
 NcclComms::NcclComms(Options options) : options_(std::move(options)) {}
 
 NcclComms::~NcclComms() {
   if (comms_.empty()) return;
-  int before = 0;
-  const bool had_device = current_device(before).ok();
+  const DeviceGuard keep;
   int result = 0;
   for (std::size_t rank = 0; result == 0 && rank < comms_.size(); ++rank) {
     result = use(rank);
@@ -131,7 +124,6 @@ NcclComms::~NcclComms() {
   if (settle(result, "end").empty())
     for (std::size_t rank = 0; rank < comms_.size(); ++rank)
       if (use(rank) == 0) (void)functions().CommDestroy(comms_[rank]);
-  if (had_device) (void)use_device(before);
 }
 
 std::string NcclComms::begin() {
@@ -184,15 +176,13 @@ std::string NcclComms::check(const char* doing) {
 void NcclComms::abort(std::string why) {
   if (!failure_.empty()) return;
   failure_ = std::move(why);
-  int before = 0;
-  const bool had_device = current_device(before).ok();
+  const DeviceGuard keep;
   for (std::size_t rank = 0; rank < comms_.size(); ++rank) {
     if (comms_[rank] == nullptr) continue;
     (void)use(rank);
     (void)functions().CommAbort(comms_[rank]);
   }
   comms_.clear();
-  if (had_device) (void)use_device(before);
 }
 
 int NcclComms::use(std::size_t rank) {

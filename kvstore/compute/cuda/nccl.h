@@ -35,7 +35,6 @@ struct NcclUniqueId {
 /// The functions in use, as nccl.h declares them. A result is 0, or kNcclInProgress, or an error.
 struct NcclFunctions {
   using Result = int;
-  Result (*GetVersion)(int* version) = nullptr;
   Result (*GetUniqueId)(NcclUniqueId* id) = nullptr;
   Result (*CommInitRankConfig)(Comm* comm, int ranks, NcclUniqueId id, int rank,
                                NcclConfig* config) = nullptr;
@@ -62,8 +61,6 @@ constexpr int kNcclInProgress = 7;
 /// The functions of libnccl.so.2, or of the file given. Once open it stays so until the process
 /// ends.
 [[nodiscard]] std::string open_nccl(NcclFunctions& functions, const std::string& library = {});
-/// "2.28.9".
-[[nodiscard]] std::string nccl_version(const NcclFunctions& functions);
 
 /// The communicators of this process, one per device, in a group without other processes. They
 /// never block: calls are polled until a deadline, and then aborted. One thread.

@@ -13,7 +13,6 @@
 #include <random>
 #include <string_view>
 
-#include "kvstore/compute/cuda/buffer.h"
 #include "kvstore/compute/cuda/launch.h"
 #include "kvstore/compute/cuda/local_group.h"
 #include "test/kvstore/compute/cuda/checks.h"
@@ -82,40 +81,45 @@ void check_large(Findings& findings, Random& random) {
   findings.check(out.is_whole(), "written outside");
 }
 
-/// Host, pinned, device, device and back: each copy runs after the earlier work of its areas'
-/// streams, and work held back for the copy runs after it.
+/// Work that is put on `stream` from now on comes after what is on `earlier` now.
+void put_after(Stream stream, Stream earlier) {
+  Event event;
+  must(event.create());
+  must(event.record(earlier));
+  must(event.make_wait(stream));
+}
+
+/// Host, pinned, device, device and back: each copy runs after the earlier work of the streams of
+/// its two ends, and work that waits for the copy runs after it.
 void check_transfers(Findings& findings, Random& random) {
   constexpr std::size_t kElements = (std::size_t{1} << 24) + 5;
   constexpr std::size_t kSize = kElements * sizeof(float);
-  int device = 0;
-  must(current_device(device));
-  const Place on_device = {Place::Kind::kDevice, device};
   auto values = dt::kv::numbers<float>(kElements, static_cast<std::uint32_t>(random()), false);
-  Buffer host, pinned, first, second;
-  must(host.allocate({}, kSize));
-  must(pinned.allocate({Place::Kind::kPinned, 0}, kSize));
-  must(first.allocate(on_device, kSize));
-  must(second.allocate(on_device, kSize));
+  PinnedMemory pinned;
+  DeviceMemory first, second;
+  must(pinned.allocate(kSize));
+  must(first.allocate(kSize));
+  must(second.allocate(kSize));
   UniqueStream compute, up, down;
   must(compute.create());
   must(up.create());
   must(down.create());
-  std::memcpy(host.area().data, values.data(), kSize);
-  Transfer in, over, out, home;
-  must(in.start(pinned.area(), host.area(), up.get()));
-  must(over.start(first.area(), pinned.area(up.get()), up.get()));
-  must(over.make_wait(compute.get()));
+  must(copy(pinned.data(), values.data(), kSize, up.get()));
+  must(copy(first.data(), pinned.data(), kSize, up.get()));
+  put_after(compute.get(), up.get());
   Add<Float32> doubled;
-  auto* array = static_cast<float*>(first.area().data);
+  auto* array = static_cast<float*>(first.data());
   constexpr int kTimes = 8;
   for (int i = 0; i < kTimes; ++i)
     must(launch(doubled, {array, array, kElements}, nullptr, compute.get()));
-  must(out.start(second.area(), first.area(compute.get()), down.get()));
+  put_after(down.get(), compute.get());
+  must(copy(second.data(), first.data(), kSize, down.get()));
   // The second copy of the result must run after the first.
-  must(home.start(pinned.area(), second.area(down.get()), up.get()));
-  must(home.wait());
+  put_after(up.get(), down.get());
+  must(copy(pinned.data(), second.data(), kSize, up.get()));
+  must(wait(up.get()));
   for (auto& x : values) x *= 1 << kTimes;
-  const auto* got = static_cast<const float*>(pinned.area().data);
+  const auto* got = static_cast<const float*>(pinned.data());
   findings.same(dt::kv::difference(std::vector<float>(got, got + kElements), values),
                 "copies in the order of streams");
 }
@@ -132,7 +136,6 @@ int count_devices() {
 std::string check_local_group(Findings& findings, Random& random) {
   static NcclFunctions nccl;
   if (std::string why = open_nccl(nccl); !why.empty()) return why;
-  std::printf("       NCCL %s\n", nccl_version(nccl).c_str());
   std::vector<int> devices(static_cast<std::size_t>(count_devices()));
   for (std::size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int>(i);
   LocalGroup::Options options;

@@ -335,6 +335,5 @@ TEST_CASE("nccl: the library that is found, or why none is", "[local_group]") {
     WARN("SKIPPED: " << why);
     return;
   }
-  CHECK(nccl_version(functions).find('.') != std::string::npos);
   CHECK(std::string(functions.GetErrorString(6)).size() > 5);
 }

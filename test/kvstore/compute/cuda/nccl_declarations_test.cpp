@@ -54,7 +54,6 @@ auto plain(Result (*)(Args...)) -> typename Plain<Result>::type (*)(typename Pla
 
 #define DT_SAME(name) \
   static_assert(std::is_same_v<decltype(NcclFunctions::name), decltype(plain(nccl##name))>)
-DT_SAME(GetVersion);
 DT_SAME(GetUniqueId);
 DT_SAME(CommInitRankConfig);
 DT_SAME(CommFinalize);
