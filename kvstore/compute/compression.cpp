@@ -184,8 +184,7 @@ std::span<const std::byte> GradientEncoder::encode(const Compression& how, const
     nonfinite =
         kernels().two_bit.encode(out + kTwoBitHeadBytes, residual, gradient, how.threshold, n);
   else if (adds)
-    half_codec(how.codec).encode_residual(reinterpret_cast<std::uint16_t*>(out), residual, gradient,
-                                          n);
+    half_codec(how.codec).encode(reinterpret_cast<std::uint16_t*>(out), residual, gradient, n);
   if (nonfinite > 0)
     std::replace_if(
         residual, residual + n, [](float r) { return !std::isfinite(r); }, 0.0f);

@@ -107,12 +107,8 @@ std::vector<Kernel> all_kernels() {
       {"add_weighted", 12,
        [=](const Kernels& k, std::size_t n) { k.f32.add_weighted(w, a, 0.5F, n); }},
       {"sum of 2", 12, [=](const Kernels& k, std::size_t n) { k.f32.sum(w, sum_of(2, 1), n); }},
-      {"sum of 2, streaming", 12,
-       [=](const Kernels& k, std::size_t n) { k.f32.sum_streaming(w, sum_of(2, 1), n); }},
       {"mean of 2", 12, [=](const Kernels& k, std::size_t n) { k.f32.sum(w, sum_of(2, 64), n); }},
       {"sum of 4", 20, [=](const Kernels& k, std::size_t n) { k.f32.sum(w, sum_of(4, 1), n); }},
-      {"sum of 4, streaming", 20,
-       [=](const Kernels& k, std::size_t n) { k.f32.sum_streaming(w, sum_of(4, 1), n); }},
       {"sgd", 12,
        [=](const Kernels& k, std::size_t n) { k.f32.sgd(w, nullptr, sum_of(1, 1), sgd, n); }},
       {"sgd momentum", 20,
@@ -146,10 +142,8 @@ std::vector<Kernel> all_kernels() {
        }},
   };
   const auto add_half = [&](const std::string& name, HalfCodec Kernels::*codec) {
-    kernels.push_back({name + " encode", 6,
-                       [=](const Kernels& k, std::size_t n) { (k.*codec).encode(codes, a, n); }});
-    kernels.push_back({name + " encode_residual", 14, [=](const Kernels& k, std::size_t n) {
-                         (k.*codec).encode_residual(codes, r, a, n);
+    kernels.push_back({name + " encode", 14, [=](const Kernels& k, std::size_t n) {
+                         (k.*codec).encode(codes, r, a, n);
                        }});
     kernels.push_back({name + " decode", 6,
                        [=](const Kernels& k, std::size_t n) { (k.*codec).decode(w, codes, n); }});
@@ -157,7 +151,7 @@ std::vector<Kernel> all_kernels() {
                          (k.*codec).decode_add(w, codes, 1, n);
                        }});
     kernels.push_back({name + " encode + decode_add", 24, [=](const Kernels& k, std::size_t n) {
-                         (k.*codec).encode_residual(codes, r, a, n);
+                         (k.*codec).encode(codes, r, a, n);
                          (k.*codec).decode_add(w, codes, 1, n);
                        }});
   };

@@ -3,13 +3,13 @@
 
 #include "kvstore/compute/kernels/elements.h"
 #include "kvstore/compute/kernels/kernels.h"
-#include "kvstore/compute/kernels/streaming.h"
 
 namespace dt::kv {
 namespace {
 
-template <class T>
-std::size_t add(T* into, const T* from, std::size_t n) {
+/// into[i] += term(from[i])
+template <class T, class Term>
+std::size_t add_terms(T* into, const T* from, std::size_t n, Term term) {
   return in_pieces(n, kCountable, [&](std::size_t at, std::size_t piece) {
     auto* a = loose(into) + at;
     const auto* b = loose(from) + at;
@@ -18,26 +18,20 @@ std::size_t add(T* into, const T* from, std::size_t n) {
     for (std::size_t i = 0; i < piece; ++i) {
       const T x = b[i];
       bad += is_nonfinite(x);
-      a[i] = a[i] + x;
+      a[i] = a[i] + term(x);
     }
     return bad;
   });
 }
 
 template <class T>
+std::size_t add(T* into, const T* from, std::size_t n) {
+  return add_terms(into, from, n, [](T x) { return x; });
+}
+
+template <class T>
 std::size_t add_weighted(T* into, const T* from, T weight, std::size_t n) {
-  return in_pieces(n, kCountable, [&](std::size_t at, std::size_t piece) {
-    auto* a = loose(into) + at;
-    const auto* b = loose(from) + at;
-    Bits<T> bad = 0;
-    DT_INDEPENDENT
-    for (std::size_t i = 0; i < piece; ++i) {
-      const T x = b[i];
-      bad += is_nonfinite(x);
-      a[i] = a[i] + weight * x;
-    }
-    return bad;
-  });
+  return add_terms(into, from, n, [weight](T x) { return weight * x; });
 }
 
 template <class T>
@@ -139,18 +133,6 @@ std::size_t sum(T* out, const WeightedSum<T>& sum, std::size_t n) {
   return in_pieces(n, piece, [&](std::size_t at, std::size_t elements) {
     return sum_block(reinterpret_cast<T*>(loose(out) + at), sum, at, elements);
   });
-}
-
-template <class T>
-std::size_t sum_streaming(T* out, const WeightedSum<T>& sum, std::size_t n) {
-  alignas(64) T block[kBlock<T>];
-  const std::size_t bad = in_pieces(n, kBlock<T>, [&](std::size_t at, std::size_t elements) {
-    const Bits<T> bad_here = sum_block(block, sum, at, elements);
-    stream_bytes(loose(out) + at, block, elements * sizeof(T));
-    return bad_here;
-  });
-  end_streaming();
-  return bad;
 }
 
 }  // namespace

@@ -162,23 +162,12 @@ struct Vectors {
 };
 #endif
 
-// n is a multiple of the lanes. They return the non-finite codes.
+// n is a multiple of the lanes.
 
+/// Returns the non-finite codes.
 template <class L>
-std::uint32_t encode_lanes(LooseHalf* codes, const Loose<float>* values, std::size_t n) {
-  std::uint32_t bad = 0;
-  DT_INDEPENDENT
-  for (std::size_t i = 0; i < n; i += L::kLanes) {
-    const auto code = L::narrow(L::load(values + i));
-    L::store(codes + i, code);
-    bad += L::count(L::nonfinite(code));
-  }
-  return bad;
-}
-
-template <class L>
-std::uint32_t encode_residual_lanes(LooseHalf* codes, Loose<float>* residual,
-                                    const Loose<float>* gradient, std::size_t n) {
+std::uint32_t encode_lanes(LooseHalf* codes, Loose<float>* residual, const Loose<float>* gradient,
+                           std::size_t n) {
   std::uint32_t bad = 0;
   DT_INDEPENDENT
   for (std::size_t i = 0; i < n; i += L::kLanes) {
@@ -199,17 +188,11 @@ void decode_lanes(Loose<float>* out, const LooseHalf* codes, std::size_t n) {
 }
 
 template <class L>
-std::uint32_t decode_add_lanes(Loose<float>* into, const LooseHalf* codes, float weight,
-                               std::size_t n) {
+void decode_add_lanes(Loose<float>* into, const LooseHalf* codes, float weight, std::size_t n) {
   const auto w = L::all(weight);
-  std::uint32_t bad = 0;
   DT_INDEPENDENT
-  for (std::size_t i = 0; i < n; i += L::kLanes) {
-    const auto code = L::load(codes + i);
-    bad += L::count(L::nonfinite(code));
-    L::store(into + i, L::load(into + i) + w * L::widen(code));
-  }
-  return bad;
+  for (std::size_t i = 0; i < n; i += L::kLanes)
+    L::store(into + i, L::load(into + i) + w * L::widen(L::load(codes + i)));
 }
 
 /// The vectors for most of the elements; the rest are computed one by one.
@@ -225,28 +208,16 @@ struct WidestOf<Fp16> {
 #endif
 
 template <class Half>
-std::size_t encode_half(std::uint16_t* codes, const float* values, std::size_t n) {
-  using Widest = typename WidestOf<Half>::Lanes;
-  return in_pieces(n, kCountable, [&](std::size_t at, std::size_t piece) -> std::size_t {
-    const std::size_t whole = piece - piece % Widest::kLanes;
-    auto* c = loose(codes) + at;
-    const auto* v = loose(values) + at;
-    return encode_lanes<Widest>(c, v, whole) +
-           encode_lanes<OneByOne<Half>>(c + whole, v + whole, piece - whole);
-  });
-}
-
-template <class Half>
-std::size_t encode_half_residual(std::uint16_t* codes, float* residual, const float* gradient,
-                                 std::size_t n) {
+std::size_t encode_half(std::uint16_t* codes, float* residual, const float* gradient,
+                        std::size_t n) {
   using Widest = typename WidestOf<Half>::Lanes;
   return in_pieces(n, kCountable, [&](std::size_t at, std::size_t piece) -> std::size_t {
     const std::size_t whole = piece - piece % Widest::kLanes;
     auto* c = loose(codes) + at;
     auto* r = loose(residual) + at;
     const auto* g = loose(gradient) + at;
-    return encode_residual_lanes<Widest>(c, r, g, whole) +
-           encode_residual_lanes<OneByOne<Half>>(c + whole, r + whole, g + whole, piece - whole);
+    return encode_lanes<Widest>(c, r, g, whole) +
+           encode_lanes<OneByOne<Half>>(c + whole, r + whole, g + whole, piece - whole);
   });
 }
 
@@ -261,15 +232,13 @@ void decode_half(float* out, const std::uint16_t* codes, std::size_t n) {
 }
 
 template <class Half>
-std::size_t decode_add_half(float* into, const std::uint16_t* codes, float weight, std::size_t n) {
+void decode_add_half(float* into, const std::uint16_t* codes, float weight, std::size_t n) {
   using Widest = typename WidestOf<Half>::Lanes;
-  return in_pieces(n, kCountable, [&](std::size_t at, std::size_t piece) -> std::size_t {
-    const std::size_t whole = piece - piece % Widest::kLanes;
-    auto* a = loose(into) + at;
-    const auto* c = loose(codes) + at;
-    return decode_add_lanes<Widest>(a, c, weight, whole) +
-           decode_add_lanes<OneByOne<Half>>(a + whole, c + whole, weight, piece - whole);
-  });
+  const std::size_t whole = n - n % Widest::kLanes;
+  auto* a = loose(into);
+  const auto* c = loose(codes);
+  decode_add_lanes<Widest>(a, c, weight, whole);
+  decode_add_lanes<OneByOne<Half>>(a + whole, c + whole, weight, n - whole);
 }
 
 }  // namespace

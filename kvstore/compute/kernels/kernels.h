@@ -95,9 +95,6 @@ struct Arithmetic {
   /// of the result: 0 proves that every source was finite, since no addition heals a NaN or
   /// infinity.
   std::size_t (*sum)(T* out, const WeightedSum<T>& sum, std::size_t n);
-  /// The same with non-temporal stores: faster for a result of some megabytes that this core does
-  /// not read next, slower otherwise. `out` is none of the sources.
-  std::size_t (*sum_streaming)(T* out, const WeightedSum<T>& sum, std::size_t n);
 
   /// One optimizer step in one pass over memory; the gradient is the sum and is not stored. Values
   /// and state are in T. The same bits as `sum` followed by a step of its result. Returns the
@@ -143,20 +140,18 @@ struct TwoBitCodec {
 /// The bytes of n codes of two bits: padded to 4.
 [[nodiscard]] constexpr std::size_t two_bit_bytes(std::size_t n) { return (n + 15) / 16 * 4; }
 
-/// Gradients in 16 bits each: fp16 (IEEE binary16) or bf16. Rounded to nearest, ties to even;
-/// numbers that are too large become infinite; a NaN stays a NaN.
+/// Gradients in 16 bits each: fp16 (IEEE binary16) or bf16. Rounded to nearest, ties to even; a NaN
+/// stays a NaN.
 struct HalfCodec {
-  /// codes = values. Returns the non-finite codes.
-  std::size_t (*encode)(std::uint16_t* codes, const float* values, std::size_t n);
   /// residual += gradient; codes = residual; residual -= the codes' values. A finite number that is
   /// too large is sent as the largest code, and the rest stays. If a code is not finite the
   /// residual becomes 0, so that one bad gradient is not sent for ever. Returns the non-finite
   /// codes.
-  std::size_t (*encode_residual)(std::uint16_t* codes, float* residual, const float* gradient,
-                                 std::size_t n);
+  std::size_t (*encode)(std::uint16_t* codes, float* residual, const float* gradient,
+                        std::size_t n);
   void (*decode)(float* out, const std::uint16_t* codes, std::size_t n);
-  /// into += weight*code, the product rounded first. Returns the non-finite codes.
-  std::size_t (*decode_add)(float* into, const std::uint16_t* codes, float weight, std::size_t n);
+  /// into += weight*code, the product rounded first.
+  void (*decode_add)(float* into, const std::uint16_t* codes, float weight, std::size_t n);
 };
 
 struct Kernels {

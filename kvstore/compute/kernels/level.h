@@ -22,7 +22,6 @@ constexpr Arithmetic<T> arithmetic_of() {
       .scale = scale<T>,
       .count_nonfinite = count_nonfinite<T>,
       .sum = sum<T>,
-      .sum_streaming = sum_streaming<T>,
       .sgd = sgd<T>,
       .adam = adam<T>,
   };
@@ -32,7 +31,6 @@ template <class Half>
 constexpr HalfCodec codec_of() {
   return {
       .encode = encode_half<Half>,
-      .encode_residual = encode_half_residual<Half>,
       .decode = decode_half<Half>,
       .decode_add = decode_add_half<Half>,
   };

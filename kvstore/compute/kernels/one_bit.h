@@ -36,12 +36,10 @@ void unpack_bits(std::uint8_t* codes, const LooseWord* words) {
     for (std::size_t k = 0; k < 8; ++k) codes[8 * b + k] = (bytes[b] >> (7 - k)) & 1;
 }
 
-/// Encodes the first `n` of kCodes elements: the bits of the others are 0. Returns the number of
-/// non-finite residuals among all kCodes.
+/// Returns the non-finite residuals.
 template <std::size_t kCodes>
 std::uint32_t encode_bits_plain(LooseWord* words, Loose<float>* residual,
-                                const Loose<float>* gradient, float threshold,
-                                std::size_t n = kCodes) {
+                                const Loose<float>* gradient, float threshold) {
   std::uint8_t codes[kCodes];
   std::uint32_t bad = 0;
   DT_INDEPENDENT
@@ -52,16 +50,15 @@ std::uint32_t encode_bits_plain(LooseWord* words, Loose<float>* residual,
     codes[i] = r > threshold ? 1 : 0;
     bad += is_nonfinite(left);
   }
-  for (std::size_t i = n; i < kCodes; ++i) codes[i] = 0;
   pack_bits<kCodes>(words, codes);
   return bad;
 }
 
 template <std::size_t kCodes>
-void decode_bits_plain(Loose<float>* out, const LooseWord* words) {
+void decode_bits_plain(Loose<float>* out, const LooseWord* words, float value) {
   std::uint8_t codes[kCodes];
   unpack_bits<kCodes>(codes, words);
-  for (std::size_t i = 0; i < kCodes; ++i) out[i] = codes[i] != 0 ? 1.0F : -1.0F;
+  for (std::size_t i = 0; i < kCodes; ++i) out[i] = codes[i] != 0 ? value : -value;
 }
 
 template <std::size_t kCodes>
@@ -107,13 +104,13 @@ std::uint32_t encode_bits_block(LooseWord* words, Loose<float>* residual,
   return static_cast<std::uint32_t>(__builtin_popcountll(bad));
 }
 
-void decode_bits_block(Loose<float>* out, const LooseWord* words) {
+void decode_bits_block(Loose<float>* out, const LooseWord* words, float value) {
   const std::uint64_t positive = reverse_in_bytes(*reinterpret_cast<const TwoWords*>(words));
-  const __m512 one = _mm512_set1_ps(1.0F);
-  const __m512 minus_one = _mm512_set1_ps(-1.0F);
+  const __m512 plus = _mm512_set1_ps(value);
+  const __m512 minus = _mm512_set1_ps(-value);
   for (std::size_t i = 0; i < kOneBitBlock; i += 16)
     store(out + i,
-          _mm512_mask_blend_ps(static_cast<__mmask16>(positive >> i & 0xffff), minus_one, one));
+          _mm512_mask_blend_ps(static_cast<__mmask16>(positive >> i & 0xffff), minus, plus));
 }
 
 void add_bits_block(Loose<float>* into, const LooseWord* words, float weight) {
@@ -158,13 +155,13 @@ __m256 spread(__m256i word, std::size_t byte) {
   return _mm256_castsi256_ps(_mm256_sllv_epi32(word, shifts));
 }
 
-void decode_bits_block(Loose<float>* out, const LooseWord* words) {
-  const __m256 one = _mm256_set1_ps(1.0F);
-  const __m256 minus_one = _mm256_set1_ps(-1.0F);
+void decode_bits_block(Loose<float>* out, const LooseWord* words, float value) {
+  const __m256 plus = _mm256_set1_ps(value);
+  const __m256 minus = _mm256_set1_ps(-value);
   for (std::size_t i = 0; i < kOneBitBlock; i += 8) {
     const __m256i word = _mm256_set1_epi32(static_cast<int>(words[i / kOneBitWord]));
     const __m256 p = spread(word, i % kOneBitWord / 8);
-    store(out + i, _mm256_blendv_ps(minus_one, one, p));
+    store(out + i, _mm256_blendv_ps(minus, plus, p));
   }
 }
 
@@ -181,74 +178,27 @@ void add_bits_block(Loose<float>* into, const LooseWord* words, float weight) {
 #else
 
 constexpr std::size_t kOneBitBlock = kPlainElements;
-
-std::uint32_t encode_bits_block(LooseWord* words, Loose<float>* residual,
-                                const Loose<float>* gradient, float threshold) {
-  return encode_bits_plain<kOneBitBlock>(words, residual, gradient, threshold);
-}
-void decode_bits_block(Loose<float>* out, const LooseWord* words) {
-  decode_bits_plain<kOneBitBlock>(out, words);
-}
-void add_bits_block(Loose<float>* into, const LooseWord* words, float weight) {
-  add_bits_plain<kOneBitBlock>(into, words, weight);
-}
+constexpr auto encode_bits_block = encode_bits_plain<kOneBitBlock>;
+constexpr auto decode_bits_block = decode_bits_plain<kOneBitBlock>;
+constexpr auto add_bits_block = add_bits_plain<kOneBitBlock>;
 
 #endif
 
 std::size_t encode_one_bit(void* codes, float* residual, const float* gradient, float threshold,
                            std::size_t n) {
-  auto* words = reinterpret_cast<LooseWord*>(codes);
-  auto* r = loose(residual);
-  const auto* g = loose(gradient);
-  std::size_t bad = 0;
-  std::size_t i = 0;
-  for (; i + kOneBitBlock <= n; i += kOneBitBlock) {
-    prefetch_next_page<kOneBitBlock>(r + i);
-    prefetch_next_page<kOneBitBlock>(g + i);
-    bad += encode_bits_block(words + i / kOneBitWord, r + i, g + i, threshold);
-  }
-  for (; i < n; i += kOneBitWord) {
-    const std::size_t some = n - i < kOneBitWord ? n - i : kOneBitWord;
-    Loose<float> last_residual[kOneBitWord] = {};
-    Loose<float> last_gradient[kOneBitWord] = {};
-    for (std::size_t k = 0; k < some; ++k) {
-      last_residual[k] = r[i + k];
-      last_gradient[k] = g[i + k];
-    }
-    bad += encode_bits_plain<kOneBitWord>(words + i / kOneBitWord, last_residual, last_gradient,
-                                          threshold, some);
-    for (std::size_t k = 0; k < some; ++k) r[i + k] = last_residual[k];
-  }
-  return bad;
+  // No threshold is below the lowest number, so that its code is 0.
+  return encode_words<kOneBitBlock, kOneBitWord, encode_bits_block, encode_bits_plain<kOneBitWord>>(
+      codes, residual, gradient, threshold, -__FLT_MAX__, n);
 }
 
 void decode_one_bit(float* out, const void* codes, std::size_t n) {
-  const auto* words = reinterpret_cast<const LooseWord*>(codes);
-  auto* o = loose(out);
-  std::size_t i = 0;
-  for (; i + kOneBitBlock <= n; i += kOneBitBlock)
-    decode_bits_block(o + i, words + i / kOneBitWord);
-  for (; i < n; i += kOneBitWord) {
-    Loose<float> last[kOneBitWord];
-    decode_bits_plain<kOneBitWord>(last, words + i / kOneBitWord);
-    for (std::size_t k = i; k < n && k < i + kOneBitWord; ++k) o[k] = last[k - i];
-  }
+  decode_words<false, kOneBitBlock, kOneBitWord, decode_bits_block, decode_bits_plain<kOneBitWord>>(
+      out, codes, 1, n);
 }
 
 void decode_add_one_bit(float* into, const void* codes, float weight, std::size_t n) {
-  const auto* words = reinterpret_cast<const LooseWord*>(codes);
-  auto* o = loose(into);
-  std::size_t i = 0;
-  for (; i + kOneBitBlock <= n; i += kOneBitBlock) {
-    prefetch_next_page<kOneBitBlock>(o + i);
-    add_bits_block(o + i, words + i / kOneBitWord, weight);
-  }
-  for (; i < n; i += kOneBitWord) {
-    Loose<float> last[kOneBitWord] = {};
-    for (std::size_t k = i; k < n && k < i + kOneBitWord; ++k) last[k - i] = o[k];
-    add_bits_plain<kOneBitWord>(last, words + i / kOneBitWord, weight);
-    for (std::size_t k = i; k < n && k < i + kOneBitWord; ++k) o[k] = last[k - i];
-  }
+  decode_words<true, kOneBitBlock, kOneBitWord, add_bits_block, add_bits_plain<kOneBitWord>>(
+      into, codes, weight, n);
 }
 
 }  // namespace

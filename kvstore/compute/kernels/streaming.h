@@ -29,15 +29,7 @@ Line load(const std::byte* from) {
 void stream(std::byte* to, Line line) { _mm_stream_si128(reinterpret_cast<Line*>(to), line); }
 #endif
 
-/// Streamed stores become visible to others in order again.
-void end_streaming() {
-#if defined(__x86_64__)
-  _mm_sfence();
-#endif
-}
-
-/// The caller calls end_streaming afterwards.
-void stream_bytes(void* out, const void* from, std::size_t bytes) {
+void copy_streaming(void* out, const void* from, std::size_t bytes) {
 #if defined(__x86_64__)
   constexpr std::size_t kCacheLine = 64;
   auto* to = static_cast<std::byte*>(out);
@@ -51,14 +43,10 @@ void stream_bytes(void* out, const void* from, std::size_t bytes) {
     for (std::size_t i = 0; i < kCacheLine; i += sizeof(Line))
       stream(to + at + i, load(of + at + i));
   if (at < bytes) __builtin_memcpy(to + at, of + at, bytes - at);
+  _mm_sfence();  // streamed stores become visible to others in order again
 #else
   if (bytes > 0) __builtin_memcpy(out, from, bytes);
 #endif
-}
-
-void copy_streaming(void* out, const void* from, std::size_t bytes) {
-  stream_bytes(out, from, bytes);
-  end_streaming();
 }
 
 }  // namespace

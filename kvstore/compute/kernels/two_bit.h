@@ -166,40 +166,14 @@ std::uint32_t encode_block(LooseWord* words, Loose<float>* residual, const Loose
 #else
 
 constexpr std::size_t kEncodeElements = kPlainElements;
-
-std::uint32_t encode_block(LooseWord* words, Loose<float>* residual, const Loose<float>* gradient,
-                           float threshold) {
-  return encode_plain<kPlainElements>(words, residual, gradient, threshold);
-}
+constexpr auto encode_block = encode_plain<kPlainElements>;
 
 #endif
 
 std::size_t encode_two_bit(void* codes, float* residual, const float* gradient, float threshold,
                            std::size_t n) {
-  auto* words = reinterpret_cast<LooseWord*>(codes);
-  auto* r = loose(residual);
-  const auto* g = loose(gradient);
-  std::size_t bad = 0;
-  std::size_t i = 0;
-  for (; i + kEncodeElements <= n; i += kEncodeElements) {
-    prefetch_next_page<kEncodeElements>(r + i);
-    prefetch_next_page<kEncodeElements>(g + i);
-    bad += encode_block(words + i / kWordElements, r + i, g + i, threshold);
-  }
-  for (; i + kWordElements <= n; i += kWordElements)
-    bad += encode_plain<kWordElements>(words + i / kWordElements, r + i, g + i, threshold);
-  if (i < n) {  // zeros in the last word are not sent
-    Loose<float> last_residual[kWordElements] = {};
-    Loose<float> last_gradient[kWordElements] = {};
-    for (std::size_t k = i; k < n; ++k) {
-      last_residual[k - i] = r[k];
-      last_gradient[k - i] = g[k];
-    }
-    bad += encode_plain<kWordElements>(words + i / kWordElements, last_residual, last_gradient,
-                                       threshold);
-    for (std::size_t k = i; k < n; ++k) r[k] = last_residual[k - i];
-  }
-  return bad;
+  return encode_words<kEncodeElements, kWordElements, encode_block, encode_plain<kWordElements>>(
+      codes, residual, gradient, threshold, 0, n);  // zeros are not sent
 }
 
 #if defined(__AVX512BW__)
@@ -256,45 +230,20 @@ void decode_add_block(Loose<float>* into, const LooseWord* word, float value) {
 #else
 
 constexpr std::size_t kDecodeElements = kPlainElements;
-
-void decode_block(Loose<float>* out, const LooseWord* words, float threshold) {
-  decode_plain<kPlainElements>(out, words, threshold);
-}
-void decode_add_block(Loose<float>* into, const LooseWord* words, float value) {
-  decode_add_plain<kPlainElements>(into, words, value);
-}
+constexpr auto decode_block = decode_plain<kPlainElements>;
+constexpr auto decode_add_block = decode_add_plain<kPlainElements>;
 
 #endif
 
 void decode_two_bit(float* out, const void* codes, float threshold, std::size_t n) {
-  const auto* words = reinterpret_cast<const LooseWord*>(codes);
-  auto* o = loose(out);
-  std::size_t i = 0;
-  for (; i + kDecodeElements <= n; i += kDecodeElements)
-    decode_block(o + i, words + i / kWordElements, threshold);
-  for (; i < n; i += kWordElements) {
-    Loose<float> last[kWordElements];
-    decode_plain<kWordElements>(last, words + i / kWordElements, threshold);
-    for (std::size_t k = i; k < n && k < i + kWordElements; ++k) o[k] = last[k - i];
-  }
+  decode_words<false, kDecodeElements, kWordElements, decode_block, decode_plain<kWordElements>>(
+      out, codes, threshold, n);
 }
 
 void decode_add_two_bit(float* into, const void* codes, float threshold, float weight,
                         std::size_t n) {
-  const auto* words = reinterpret_cast<const LooseWord*>(codes);
-  auto* o = loose(into);
-  const float value = weight * threshold;
-  std::size_t i = 0;
-  for (; i + kDecodeElements <= n; i += kDecodeElements) {
-    prefetch_next_page<kDecodeElements>(o + i);
-    decode_add_block(o + i, words + i / kWordElements, value);
-  }
-  for (; i < n; i += kWordElements) {
-    Loose<float> last[kWordElements] = {};
-    for (std::size_t k = i; k < n && k < i + kWordElements; ++k) last[k - i] = o[k];
-    decode_add_plain<kWordElements>(last, words + i / kWordElements, value);
-    for (std::size_t k = i; k < n && k < i + kWordElements; ++k) o[k] = last[k - i];
-  }
+  decode_words<true, kDecodeElements, kWordElements, decode_add_block,
+               decode_add_plain<kWordElements>>(into, codes, weight * threshold, n);
 }
 
 }  // namespace

@@ -42,8 +42,9 @@ class Reference {
       return r >= kThreshold ? kThreshold : r <= -kThreshold ? -kThreshold : 0;
     const auto& half = codec_ == data::Codec::kFp16 ? kv::kernels().fp16 : kv::kernels().bf16;
     std::uint16_t code = 0;
+    float rest = 0;
     float out = 0;
-    half.encode(&code, &r, 1);
+    half.encode(&code, &rest, &r, 1);
     half.decode(&out, &code, 1);
     return out;
   }

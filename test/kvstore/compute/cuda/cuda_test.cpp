@@ -1,6 +1,7 @@
 /// The host form of kvstore/compute/cuda: its checks, and the bits of the CPU's kernels.
 #include <random>
 
+#include "kvstore/compute/cuda/device.h"
 #include "kvstore/compute/kernels/kernels.h"
 #include "test/kvstore/compute/cuda/checks.h"
 #include "test/support/catch.h"
@@ -184,7 +185,8 @@ TEMPLATE_TEST_CASE("cuda: 16-bit codes become what the CPU's codec makes of them
     const auto& codec = std::is_same_v<TestType, Fp16> ? kernels.fp16 : kernels.bf16;
     const auto gradient = numbers<float>(n, 1);
     std::vector<std::uint16_t> codes(n);
-    codec.encode(codes.data(), gradient.data(), n);
+    std::vector<float> residual(n);
+    codec.encode(codes.data(), residual.data(), gradient.data(), n);
     std::vector<float> out(n);
     std::vector<float> their_out(n);
     OnHost::run(Sum<TestType, 1>(), {{{codes.data()}, out.data(), n}});
@@ -192,8 +194,26 @@ TEMPLATE_TEST_CASE("cuda: 16-bit codes become what the CPU's codec makes of them
     CHECK(difference(out, their_out) == "");
     Add<TestType> add;
     add.weight = 0.7F;
-    CHECK(OnHost::run(add, {{out.data(), codes.data(), n}}) ==
-          codec.decode_add(their_out.data(), codes.data(), 0.7F, n));
+    const auto bad = std::count_if(codes.begin(), codes.end(), TestType::is_nonfinite);
+    CHECK(OnHost::run(add, {{out.data(), codes.data(), n}}) == static_cast<std::uint64_t>(bad));
+    codec.decode_add(their_out.data(), codes.data(), 0.7F, n);
     CHECK(difference(out, their_out) == "");
   });
+}
+
+TEST_CASE("cuda: without a device memory is refused with a sentence", "[cuda]") {
+  const std::string why = why_no_device();
+  if (why.empty()) {
+    WARN("SKIPPED: there is a device");
+    return;
+  }
+  CHECK(why.find("no CUDA device") == 0);
+  PinnedMemory pinned;
+  DeviceMemory device;
+  for (const Status status : {pinned.allocate(64), device.allocate(64)}) {
+    REQUIRE_FALSE(status.ok());
+    CHECK_FALSE(std::string(status.error).empty());
+  }
+  CHECK(pinned.data() == nullptr);
+  CHECK(device.data() == nullptr);
 }
