@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace dt::kv::cuda {
 
@@ -64,57 +63,31 @@ Status device_memory(std::size_t& free, std::size_t& total) {
   return status_of(cudaMemGetInfo(&free, &total));
 }
 
-DeviceMemory::~DeviceMemory() {
-  if (data_) cudaFree(data_);
-}
-void DeviceMemory::swap(DeviceMemory& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-}
+void DeviceMemory::Free::operator()(void* data) const { cudaFree(data); }
 Status DeviceMemory::allocate(std::size_t bytes) {
-  DeviceMemory fresh;
-  if (bytes > 0) {
-    const Status status = status_of(cudaMalloc(&fresh.data_, bytes));
-    if (!status.ok()) {
-      fresh.data_ = nullptr;
-      return status;
-    }
-    fresh.size_ = bytes;
-  }
-  swap(fresh);
+  void* fresh = nullptr;
+  const Status status = bytes > 0 ? status_of(cudaMalloc(&fresh, bytes)) : Status{};
+  if (!status.ok()) return status;
+  data_.reset(fresh);
+  size_ = bytes;
   return {};
 }
 
-PinnedMemory::~PinnedMemory() {
-  if (data_) cudaFreeHost(data_);
-}
-void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
+void PinnedMemory::Free::operator()(void* data) const { cudaFreeHost(data); }
 Status PinnedMemory::allocate(std::size_t bytes) {
-  PinnedMemory fresh;
-  if (bytes > 0) {
-    const Status status = status_of(cudaHostAlloc(&fresh.data_, bytes, cudaHostAllocPortable));
-    if (!status.ok()) {
-      fresh.data_ = nullptr;
-      return status;
-    }
-  }
-  swap(fresh);
-  return {};
+  void* fresh = nullptr;
+  const Status status =
+      bytes > 0 ? status_of(cudaHostAlloc(&fresh, bytes, cudaHostAllocPortable)) : Status{};
+  if (status.ok()) data_.reset(fresh);
+  return status;
 }
 
-PinnedRegistration::~PinnedRegistration() {
-  if (data_) cudaHostUnregister(data_);
-}
-void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(data_, other.data_); }
+void PinnedRegistration::End::operator()(void* data) const { cudaHostUnregister(data); }
 Status PinnedRegistration::add(void* data, std::size_t bytes) {
-  PinnedRegistration fresh;
-  if (bytes > 0) {
-    const Status status = status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable));
-    if (!status.ok()) return status;
-    fresh.data_ = data;
-  }
-  swap(fresh);
-  return {};
+  const Status status =
+      bytes > 0 ? status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable)) : Status{};
+  if (status.ok()) data_.reset(bytes > 0 ? data : nullptr);
+  return status;
 }
 
 static_assert(sizeof(MemoryHandle) == sizeof(cudaIpcMemHandle_t));
@@ -151,25 +124,16 @@ std::size_t bytes_from(void* data) {
 
 }  // namespace
 
-IpcMemory::~IpcMemory() {
-  if (data_) cudaIpcCloseMemHandle(data_);
-}
-void IpcMemory::swap(IpcMemory& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-}
+void IpcMemory::Close::operator()(void* data) const { cudaIpcCloseMemHandle(data); }
 Status IpcMemory::open(const MemoryHandle& handle) {
   cudaIpcMemHandle_t told{};
   std::memcpy(&told, handle.bytes, sizeof told);
-  IpcMemory fresh;
+  void* fresh = nullptr;
   const Status status =
-      status_of(cudaIpcOpenMemHandle(&fresh.data_, told, cudaIpcMemLazyEnablePeerAccess));
-  if (!status.ok()) {
-    fresh.data_ = nullptr;
-    return status;
-  }
-  fresh.size_ = bytes_from(fresh.data_);
-  swap(fresh);
+      status_of(cudaIpcOpenMemHandle(&fresh, told, cudaIpcMemLazyEnablePeerAccess));
+  if (!status.ok()) return status;
+  data_.reset(fresh);
+  size_ = bytes_from(fresh);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 // cudaStream_t and cudaEvent_t.
@@ -48,63 +49,45 @@ Status device_memory(std::size_t& free, std::size_t& total);
 /// Device memory, aligned to 256 bytes at least. Freeing it waits for the device.
 class DeviceMemory {
  public:
-  DeviceMemory() = default;
-  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~DeviceMemory();
-
   /// Instead of what it had; 0 bytes are none. Its content is not defined.
   Status allocate(std::size_t bytes);
-  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] void* data() const { return data_.get(); }
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  void swap(DeviceMemory& other) noexcept;
-  void* data_ = nullptr;
+  struct Free {
+    void operator()(void* data) const;
+  };
+  std::unique_ptr<void, Free> data_;
   std::size_t size_ = 0;
 };
 
 /// Host memory that devices read and write themselves, for all of them. Freeing it waits for them.
 class PinnedMemory {
  public:
-  PinnedMemory() = default;
-  PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~PinnedMemory();
-
   /// Instead of what it had; 0 bytes are none. Its content is not defined.
   Status allocate(std::size_t bytes);
-  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] void* data() const { return data_.get(); }
 
  private:
-  void swap(PinnedMemory& other) noexcept;
-  void* data_ = nullptr;
+  struct Free {
+    void operator()(void* data) const;
+  };
+  std::unique_ptr<void, Free> data_;
 };
 
 /// Keeps existing host memory pinned for all devices while this object lives; the memory must
 /// outlive it. Pinning takes about as long as touching the memory's pages.
 class PinnedRegistration {
  public:
-  PinnedRegistration() = default;
-  PinnedRegistration(PinnedRegistration&& other) noexcept { swap(other); }
-  PinnedRegistration& operator=(PinnedRegistration&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~PinnedRegistration();
-
   /// Replaces the registration. No page may be registered twice.
   Status add(void* data, std::size_t bytes);
 
  private:
-  void swap(PinnedRegistration& other) noexcept;
-  void* data_ = nullptr;
+  struct End {
+    void operator()(void* data) const;
+  };
+  std::unique_ptr<void, End> data_;
 };
 
 /// Names an allocation of device memory to another process of the host.
@@ -119,24 +102,18 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle);
 /// Close it only when work on streams no longer uses it.
 class IpcMemory {
  public:
-  IpcMemory() = default;
-  IpcMemory(IpcMemory&& other) noexcept { swap(other); }
-  IpcMemory& operator=(IpcMemory&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~IpcMemory();
-
   /// Closes the memory that was open before.
   Status open(const MemoryHandle& handle);
   /// The allocation's begin.
-  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] void* data() const { return data_.get(); }
   /// At least the allocation's bytes; 0: the driver does not report them.
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  void swap(IpcMemory& other) noexcept;
-  void* data_ = nullptr;
+  struct Close {
+    void operator()(void* data) const;
+  };
+  std::unique_ptr<void, Close> data_;
   std::size_t size_ = 0;
 };
 

@@ -1,7 +1,5 @@
 /// device.h, launch.h and product.h in a build without CUDA: there is no device, and every call
 /// returns this error.
-#include <utility>
-
 #include "kvstore/compute/cuda/codecs.h"
 #include "kvstore/compute/cuda/device.h"
 #include "kvstore/compute/cuda/launch.h"
@@ -26,27 +24,17 @@ Status fill(void*, int, std::size_t, Stream) { return kWithoutCuda; }
 Status add_callback(Stream, void (*)(void*), void*) { return kWithoutCuda; }
 Status device_memory(std::size_t&, std::size_t&) { return kWithoutCuda; }
 
-DeviceMemory::~DeviceMemory() = default;
-void DeviceMemory::swap(DeviceMemory& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-}
+void DeviceMemory::Free::operator()(void*) const {}
 Status DeviceMemory::allocate(std::size_t) { return kWithoutCuda; }
 
-PinnedMemory::~PinnedMemory() = default;
-void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
+void PinnedMemory::Free::operator()(void*) const {}
 Status PinnedMemory::allocate(std::size_t) { return kWithoutCuda; }
 
-PinnedRegistration::~PinnedRegistration() = default;
-void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(data_, other.data_); }
+void PinnedRegistration::End::operator()(void*) const {}
 Status PinnedRegistration::add(void*, std::size_t) { return kWithoutCuda; }
 
 Status export_memory(const DeviceMemory&, MemoryHandle&) { return kWithoutCuda; }
-IpcMemory::~IpcMemory() = default;
-void IpcMemory::swap(IpcMemory& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-}
+void IpcMemory::Close::operator()(void*) const {}
 Status IpcMemory::open(const MemoryHandle&) { return kWithoutCuda; }
 
 UniqueStream::~UniqueStream() = default;

@@ -135,55 +135,38 @@ Status device_memory(std::size_t& free, std::size_t& total) {
 
 // ---------------------------------------------------------------- memory
 
-DeviceMemory::~DeviceMemory() {
-  if (data_) machine().free(Machine::Kind::kDevice, data_);
-}
-void DeviceMemory::swap(DeviceMemory& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
+void DeviceMemory::Free::operator()(void* data) const {
+  machine().free(Machine::Kind::kDevice, data);
 }
 Status DeviceMemory::allocate(std::size_t bytes) {
-  DeviceMemory fresh;
-  if (const Status status = machine().status(); !status.ok()) return status;
-  if (bytes > 0) {
-    const Status status =
-        machine().allocate(Machine::Kind::kDevice, the_device, bytes, fresh.data_);
-    if (!status.ok()) return status;
-    fresh.size_ = bytes;
-  }
-  swap(fresh);
+  void* fresh = nullptr;
+  Status status = machine().status();
+  if (status.ok() && bytes > 0)
+    status = machine().allocate(Machine::Kind::kDevice, the_device, bytes, fresh);
+  if (!status.ok()) return status;
+  data_.reset(fresh);
+  size_ = bytes;
   return {};
 }
 
-PinnedMemory::~PinnedMemory() {
-  if (data_) machine().free(Machine::Kind::kPinned, data_);
+void PinnedMemory::Free::operator()(void* data) const {
+  machine().free(Machine::Kind::kPinned, data);
 }
-void PinnedMemory::swap(PinnedMemory& other) noexcept { std::swap(data_, other.data_); }
 Status PinnedMemory::allocate(std::size_t bytes) {
-  PinnedMemory fresh;
-  if (const Status status = machine().status(); !status.ok()) return status;
-  if (bytes > 0) {
-    const Status status = machine().allocate(Machine::Kind::kPinned, 0, bytes, fresh.data_);
-    if (!status.ok()) return status;
-  }
-  swap(fresh);
-  return {};
+  void* fresh = nullptr;
+  Status status = machine().status();
+  if (status.ok() && bytes > 0)
+    status = machine().allocate(Machine::Kind::kPinned, 0, bytes, fresh);
+  if (status.ok()) data_.reset(fresh);
+  return status;
 }
 
-PinnedRegistration::~PinnedRegistration() {
-  if (data_) machine().remove_registration(data_);
-}
-void PinnedRegistration::swap(PinnedRegistration& other) noexcept { std::swap(data_, other.data_); }
+void PinnedRegistration::End::operator()(void* data) const { machine().remove_registration(data); }
 Status PinnedRegistration::add(void* data, std::size_t bytes) {
-  PinnedRegistration fresh;
-  if (const Status status = machine().status(); !status.ok()) return status;
-  if (bytes > 0) {
-    const Status status = machine().add_registration(data, bytes);
-    if (!status.ok()) return status;
-    fresh.data_ = data;
-  }
-  swap(fresh);
-  return {};
+  Status status = machine().status();
+  if (status.ok() && bytes > 0) status = machine().add_registration(data, bytes);
+  if (status.ok()) data_.reset(bytes > 0 ? data : nullptr);
+  return status;
 }
 
 Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
@@ -193,22 +176,19 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
   return machine().status();
 }
 
-IpcMemory::~IpcMemory() {
-  if (data_) machine().close(data_);
-}
-void IpcMemory::swap(IpcMemory& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-}
+void IpcMemory::Close::operator()(void* data) const { machine().close(data); }
 Status IpcMemory::open(const MemoryHandle& handle) {
   Exported told;
   std::memcpy(&told, handle.bytes, sizeof told);
   if (const Status status = machine().status(); !status.ok()) return status;
   if (told.process != getpid()) return {"invalid resource handle"};
-  IpcMemory fresh;
-  const Status status = machine().open(told.name, fresh.data_, fresh.size_);
-  if (status.ok()) swap(fresh);
-  return status;
+  void* fresh = nullptr;
+  std::size_t size = 0;
+  const Status status = machine().open(told.name, fresh, size);
+  if (!status.ok()) return status;
+  data_.reset(fresh);
+  size_ = size;
+  return {};
 }
 
 // ---------------------------------------------------------------- streams, events
