@@ -58,34 +58,24 @@ std::size_t wrong_rows(const std::vector<float>& a, const std::vector<float>& b,
   return wrong;
 }
 
-/// The parts, in order. After the first error no part runs.
+/// The first error, which ends the check.
+struct Failure {
+  GpuVerdict verdict;
+  std::string why;
+};
+
+/// The parts, in order.
 class Check {
  public:
   Check(const GpuCheckOptions& options, const std::function<void(const std::string&)>& begins)
       : options_(options), begins_(begins) {}
 
   GpuFindings run() {
-    begin("the driver's word on the GPUs");
-    check_health();
-    begin("CUDA's start");
-    const std::vector<int> devices = find_devices();
-    for (const int device : devices) {
-      if (!is_well()) break;
-      GpuFigures figures;
-      figures.device = device;
-      figures.name = describe_device(device);
-      must([&] { return use_device(device); });
-      begin(fmt::format("a matrix product on GPU {}", device));
-      check_product(figures);
-      begin(fmt::format("a copy in the memory of GPU {}", device));
-      check_copy(figures);
-      if (is_well()) findings_.gpus.push_back(std::move(figures));
-    }
-    if (devices.size() > 1) {
-      begin(fmt::format("a sum over {} GPUs", devices.size()));
-      check_ring(devices);
-    } else if (is_well()) {
-      findings_.ring_skipped = "there is one GPU";
+    try {
+      run_parts();
+    } catch (Failure& failure) {
+      findings_.verdict = failure.verdict;
+      findings_.why = std::move(failure.why);
     }
     return std::move(findings_);
   }
@@ -96,47 +86,59 @@ class Check {
     Event begin, end;
   };
 
-  [[nodiscard]] bool is_well() const { return findings_.verdict == GpuVerdict::kWell; }
+  void run_parts() {
+    begin("the driver's word on the GPUs");
+    check_health();
+    begin("CUDA's start");
+    const std::vector<int> devices = find_devices();
+    for (const int device : devices) {
+      GpuFigures figures;
+      figures.device = device;
+      figures.name = describe_device(device);
+      must(use_device(device));
+      begin(fmt::format("a matrix product on GPU {}", device));
+      check_product(figures);
+      begin(fmt::format("a copy in the memory of GPU {}", device));
+      check_copy(figures);
+      findings_.gpus.push_back(std::move(figures));
+    }
+    if (devices.size() > 1) {
+      begin(fmt::format("a sum over {} GPUs", devices.size()));
+      check_ring(devices);
+    } else {
+      findings_.ring_skipped = "there is one GPU";
+    }
+  }
+
   void begin(std::string part) {
-    if (!is_well()) return;
     part_ = std::move(part);
     begins_(part_);
   }
-  void fail(GpuVerdict verdict, std::string why) {
-    if (!is_well()) return;
-    findings_.verdict = verdict;
-    findings_.why = std::move(why);
+  void must(Status status) const {
+    if (!status.ok())
+      throw Failure{GpuVerdict::kUnwell, fmt::format("{}: {}", part_, status.error)};
   }
-  /// Runs the next step, whose result is a Status.
-  template <class Step>
-  void must(Step step) {
-    if (!is_well()) return;
-    const Status status = step();
-    if (!status.ok()) fail(GpuVerdict::kUnwell, fmt::format("{}: {}", part_, status.error));
+  /// After a step of the group, whose result is an error text.
+  static void linked(std::string why) {
+    if (!why.empty()) throw Failure{GpuVerdict::kNoLink, std::move(why)};
   }
-  /// Runs a step of the group, whose result is an error text.
-  template <class Step>
-  void linked(Step step) {
-    if (!is_well()) return;
-    if (std::string why = step(); !why.empty()) fail(GpuVerdict::kNoLink, std::move(why));
-  }
-  void prepare(Timed& timed) {
-    must([&] { return timed.stream.create(); });
-    must([&] { return timed.begin.create(); });
-    must([&] { return timed.end.create(); });
+  void prepare(Timed& timed) const {
+    must(timed.stream.create());
+    must(timed.begin.create());
+    must(timed.end.create());
   }
   /// Seconds between the two events, once the second has passed.
-  double seconds(Timed& timed) {
+  double seconds(Timed& timed) const {
     float ms = 0;
-    must([&] { return timed.end.wait(); });
-    must([&] { return timed.end.milliseconds_since(timed.begin, ms); });
+    must(timed.end.wait());
+    must(timed.end.milliseconds_since(timed.begin, ms));
     return ms > 0 ? ms / 1e3 : 1e-9;
   }
 
-  void check_health();
-  std::vector<int> find_devices();
-  void check_product(GpuFigures& figures);
-  void check_copy(GpuFigures& figures);
+  void check_health() const;
+  std::vector<int> find_devices() const;
+  void check_product(GpuFigures& figures) const;
+  void check_copy(GpuFigures& figures) const;
   void check_ring(const std::vector<int>& devices);
 
   const GpuCheckOptions& options_;
@@ -146,17 +148,18 @@ class Check {
 };
 
 /// Checks the driver's health report of the GPUs visible to CUDA; skipped without a driver.
-void Check::check_health() {
+void Check::check_health() const {
   auto nvml = io::Nvml::open(options_.nvml);
   if (!nvml && nvml.error().kind == ErrorKind::kUnavailable) return;
-  if (!nvml) return fail(GpuVerdict::kUnwell, nvml.error().message);
+  if (!nvml) throw Failure{GpuVerdict::kUnwell, nvml.error().message};
   const auto gpus = (*nvml)->read();
   const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
   const auto visible =
       visible_gpus(variable ? std::optional<std::string>(variable) : std::nullopt, gpus);
   if (options_.count && visible.size() < static_cast<std::size_t>(*options_.count))
-    fail(GpuVerdict::kUnwell, fmt::format("the driver has {} of the {} GPUs that must be there",
-                                          visible.size(), *options_.count));
+    throw Failure{GpuVerdict::kUnwell,
+                  fmt::format("the driver has {} of the {} GPUs that must be there", visible.size(),
+                              *options_.count)};
   for (std::size_t device = 0; device < visible.size(); ++device) {
     const auto& asked = options_.devices;
     if (!asked.empty() &&
@@ -164,74 +167,74 @@ void Check::check_health() {
       continue;
     const GpuReport& gpu = gpus[visible[device]];
     if (const auto troubles = troubles_of(gpu); !troubles.empty())
-      fail(GpuVerdict::kUnwell,
-           fmt::format("GPU {}{}: {}", device, gpu.uuid.empty() ? "" : " (" + gpu.uuid + ")",
-                       fmt::join(troubles, "; ")));
+      throw Failure{GpuVerdict::kUnwell, fmt::format("GPU {}{}: {}", device,
+                                                     gpu.uuid.empty() ? "" : " (" + gpu.uuid + ")",
+                                                     fmt::join(troubles, "; "))};
   }
 }
 
-/// The GPUs visible to CUDA, or those of the options; none after an error.
-std::vector<int> Check::find_devices() {
-  if (!is_well()) return {};
-  if (std::string why = why_no_device(); !why.empty()) fail(GpuVerdict::kNoGpu, std::move(why));
+/// The GPUs visible to CUDA, or those of the options.
+std::vector<int> Check::find_devices() const {
+  if (std::string why = why_no_device(); !why.empty())
+    throw Failure{GpuVerdict::kNoGpu, std::move(why)};
   std::vector<int> devices = options_.devices;
   if (devices.empty())
     for (int number = 0; why_no_device(number).empty(); ++number) devices.push_back(number);
   for (const int device : devices)
     if (std::string why = why_no_device(device); !why.empty())
-      fail(GpuVerdict::kUnwell, std::move(why));
+      throw Failure{GpuVerdict::kUnwell, std::move(why)};
   if (options_.count && devices.size() < static_cast<std::size_t>(*options_.count))
-    fail(GpuVerdict::kUnwell, fmt::format("CUDA has {} of the {} GPUs that must be there",
-                                          devices.size(), *options_.count));
-  return is_well() ? devices : std::vector<int>();
+    throw Failure{GpuVerdict::kUnwell, fmt::format("CUDA has {} of the {} GPUs that must be there",
+                                                   devices.size(), *options_.count)};
+  return devices;
 }
 
-void Check::check_product(GpuFigures& figures) {
+void Check::check_product(GpuFigures& figures) const {
   const auto n = static_cast<std::size_t>(options_.matrix);
   const std::size_t bytes = n * n * sizeof(float);
   const auto a = small_numbers(n * n, 2);
   const auto b = small_numbers(n * n, 3);
   std::vector<float> c(n * n);
   DeviceMemory on_a, on_b, on_c;
-  for (DeviceMemory* memory : {&on_a, &on_b, &on_c}) must([&] { return memory->allocate(bytes); });
+  for (DeviceMemory* memory : {&on_a, &on_b, &on_c}) must(memory->allocate(bytes));
   Timed timed;
   prepare(timed);
   const Stream stream = timed.stream.get();
-  must([&] { return copy(on_a.data(), a.data(), bytes, stream); });
-  must([&] { return copy(on_b.data(), b.data(), bytes, stream); });
-  must([&] { return fill(on_c.data(), 0xff, bytes, stream); });  // NaN wherever nothing is written
+  must(copy(on_a.data(), a.data(), bytes, stream));
+  must(copy(on_b.data(), b.data(), bytes, stream));
+  must(fill(on_c.data(), 0xff, bytes, stream));  // NaN wherever nothing is written
   const auto product = [&] {
     return multiply(static_cast<float*>(on_a.data()), static_cast<float*>(on_b.data()),
                     static_cast<float*>(on_c.data()), options_.matrix, stream);
   };
-  must(product);
-  must([&] { return timed.begin.record(stream); });
-  for (int i = 0; i < kProducts; ++i) must(product);
-  must([&] { return timed.end.record(stream); });
-  must([&] { return copy(c.data(), on_c.data(), bytes, stream); });
-  must([&] { return wait(stream); });
+  must(product());
+  must(timed.begin.record(stream));
+  for (int i = 0; i < kProducts; ++i) must(product());
+  must(timed.end.record(stream));
+  must(copy(c.data(), on_c.data(), bytes, stream));
+  must(wait(stream));
   const double operations = 2.0 * kProducts * static_cast<double>(n * n) * static_cast<double>(n);
   figures.teraflops = operations / seconds(timed) / 1e12;
-  if (!is_well()) return;
   if (const std::size_t wrong = wrong_rows(a, b, c, n); wrong > 0)
-    fail(GpuVerdict::kUnwell,
-         fmt::format("{}: {} of {} rows are wrong: the GPU does not compute right, replace it",
-                     part_, wrong, n));
+    throw Failure{
+        GpuVerdict::kUnwell,
+        fmt::format("{}: {} of {} rows are wrong: the GPU does not compute right, replace it",
+                    part_, wrong, n)};
 }
 
-void Check::check_copy(GpuFigures& figures) {
+void Check::check_copy(GpuFigures& figures) const {
   DeviceMemory from, to;
-  must([&] { return from.allocate(options_.copied_bytes); });
-  must([&] { return to.allocate(options_.copied_bytes); });
+  must(from.allocate(options_.copied_bytes));
+  must(to.allocate(options_.copied_bytes));
   Timed timed;
   prepare(timed);
   const Stream stream = timed.stream.get();
   const auto once = [&] { return copy(to.data(), from.data(), from.size(), stream); };
-  must([&] { return fill(from.data(), 1, from.size(), stream); });
-  must(once);
-  must([&] { return timed.begin.record(stream); });
-  for (int i = 0; i < kCopies; ++i) must(once);
-  must([&] { return timed.end.record(stream); });
+  must(fill(from.data(), 1, from.size(), stream));
+  must(once());
+  must(timed.begin.record(stream));
+  for (int i = 0; i < kCopies; ++i) must(once());
+  must(timed.end.record(stream));
   const double bytes = 2.0 * kCopies * static_cast<double>(from.size());
   figures.copy_gb_s = bytes / seconds(timed) / 1e9;
 }
@@ -242,7 +245,7 @@ void Check::check_ring(const std::vector<int>& devices) {
   how.functions = options_.nccl;
   how.deadline = options_.deadline;
   LocalGroup group(how);
-  linked([&] { return group.use(devices); });
+  linked(group.use(devices));
   const std::size_t elements = options_.ring_elements;
   const std::size_t bytes = elements * sizeof(float);
   std::vector<float> sum(elements);
@@ -252,38 +255,38 @@ void Check::check_ring(const std::vector<int>& devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const auto values = small_numbers(elements, static_cast<std::uint32_t>(i));
     for (std::size_t e = 0; e < elements; ++e) sum[e] += values[e];
-    must([&] { return use_device(devices[i]); });
-    must([&] { return memory[i].allocate(bytes); });
+    must(use_device(devices[i]));
+    must(memory[i].allocate(bytes));
     timed.push_back(std::make_unique<Timed>());
     prepare(*timed[i]);
     const Stream stream = timed[i]->stream.get();
-    must([&] { return copy(memory[i].data(), values.data(), bytes, stream); });
-    must([&] { return wait(stream); });
+    must(copy(memory[i].data(), values.data(), bytes, stream));
+    must(wait(stream));
     arrays.push_back({memory[i].data(), stream});
   }
   const auto round = [&] {
-    linked([&] { return group.reduce_scatter(arrays, elements, NcclType::kFloat32); });
-    linked([&] { return group.all_gather(arrays, elements, NcclType::kFloat32); });
+    linked(group.reduce_scatter(arrays, elements, NcclType::kFloat32));
+    linked(group.all_gather(arrays, elements, NcclType::kFloat32));
   };
   round();
-  linked([&] { return group.wait(); });
+  linked(group.wait());
   for (std::size_t i = 0; i < devices.size(); ++i) {
     std::vector<float> got(elements);
-    must([&] { return use_device(devices[i]); });
-    must([&] { return copy(got.data(), memory[i].data(), bytes, arrays[i].stream); });
-    must([&] { return wait(arrays[i].stream); });
-    if (is_well() && got != sum)
-      fail(GpuVerdict::kNoLink,
-           fmt::format("{}: that on GPU {} is wrong: a link between two GPUs damages data", part_,
-                       devices[i]));
+    must(use_device(devices[i]));
+    must(copy(got.data(), memory[i].data(), bytes, arrays[i].stream));
+    must(wait(arrays[i].stream));
+    if (got != sum)
+      throw Failure{GpuVerdict::kNoLink,
+                    fmt::format("{}: that on GPU {} is wrong: a link between two GPUs damages data",
+                                part_, devices[i])};
   }
-  must([&] { return use_device(devices[0]); });
-  must([&] { return timed[0]->begin.record(arrays[0].stream); });
+  must(use_device(devices[0]));
+  must(timed[0]->begin.record(arrays[0].stream));
   for (int i = 0; i < kRings; ++i) round();
-  must([&] { return timed[0]->end.record(arrays[0].stream); });
-  linked([&] { return group.wait(); });
+  must(timed[0]->end.record(arrays[0].stream));
+  linked(group.wait());
   const double took = seconds(*timed[0]);
-  if (is_well()) findings_.ring_gb_s = kRings * static_cast<double>(bytes) / took / 1e9;
+  findings_.ring_gb_s = kRings * static_cast<double>(bytes) / took / 1e9;
 }
 
 }  // namespace
