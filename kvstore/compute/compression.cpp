@@ -68,19 +68,13 @@ Result<Compression> parse_compression(std::string_view text) {
     text.remove_prefix(found.size());
     return found;
   };
-  Compression how;
   const auto name = word();
-  if (name == "1bit")
-    how = {Codec::kOneBit, 0};
-  else if (name == "2bit")
-    how.codec = Codec::kTwoBit;
-  else if (name == "fp16")
-    how.codec = Codec::kFp16;
-  else if (name == "bf16")
-    how.codec = Codec::kBf16;
-  else if (name != "none")
+  const auto known = std::ranges::find(kCodecs, name, &NamedCodec::first);
+  if (known == std::end(kCodecs))
     return fail(ErrorKind::kInvalid,
                 "gradient compression: '{}' is none of none, 1bit, 2bit, fp16, bf16", name);
+  Compression how{.codec = known->second};
+  if (how.codec == Codec::kOneBit) how.threshold = 0;
   for (auto option = word(); !option.empty(); option = word()) {
     constexpr std::string_view kThreshold = "threshold=";
     if (!is_of_few_bits(how.codec) || !option.starts_with(kThreshold))
@@ -97,34 +91,14 @@ Result<Compression> parse_compression(std::string_view text) {
 }
 
 std::string_view name_of(Codec codec) {
-  switch (codec) {
-    case Codec::kNone:
-      return "none";
-    case Codec::kOneBit:
-      return "1bit";
-    case Codec::kTwoBit:
-      return "2bit";
-    case Codec::kFp16:
-      return "fp16";
-    case Codec::kBf16:
-      return "bf16";
-  }
-  return "?";
+  const auto known = std::ranges::find(kCodecs, codec, &NamedCodec::second);
+  return known != std::end(kCodecs) ? known->first : "?";
 }
 
 std::size_t compressed_bytes(Codec codec, std::size_t n) {
-  switch (codec) {
-    case Codec::kNone:
-      return n * sizeof(float);
-    case Codec::kOneBit:
-      return kOneBitHeadBytes + one_bit_bytes(n);
-    case Codec::kTwoBit:
-      return sizeof(TwoBitHead) + two_bit_bytes(n);
-    case Codec::kFp16:
-    case Codec::kBf16:
-      return n * sizeof(std::uint16_t);
-  }
-  return 0;
+  if (codec == Codec::kOneBit) return kOneBitHeadBytes + one_bit_bytes(n);
+  if (codec == Codec::kTwoBit) return kTwoBitHeadBytes + two_bit_bytes(n);
+  return n * (codec == Codec::kNone ? sizeof(float) : sizeof(std::uint16_t));
 }
 
 std::string_view payload_error(Codec codec, const std::byte* payload) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/base/result.h"
 #include "kvstore/protocol/messages.h"
@@ -26,6 +27,12 @@ struct Compression {
 
 /// "none", "1bit threshold=0" (or "1bit"), "2bit threshold=0.5" (or "2bit"), "fp16", "bf16".
 [[nodiscard]] Result<Compression> parse_compression(std::string_view text);
+using NamedCodec = std::pair<const char*, data::Codec>;
+inline constexpr NamedCodec kCodecs[] = {{"none", data::Codec::kNone},
+                                         {"1bit", data::Codec::kOneBit},
+                                         {"2bit", data::Codec::kTwoBit},
+                                         {"fp16", data::Codec::kFp16},
+                                         {"bf16", data::Codec::kBf16}};
 [[nodiscard]] std::string_view name_of(data::Codec codec);
 
 /// Codes of 1bit and 2bit represent only finite numbers: the encoder counts the others.

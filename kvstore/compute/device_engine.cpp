@@ -215,15 +215,12 @@ void DeviceEngine::reduce_as(const Reduction& reduction, std::byte* out, std::si
   Payload before = take(elements * sizeof(typename Format::Element));
   std::vector<Addend> addends(reduction.addends.begin(), reduction.addends.end());
   while (goes_on() && addends.size() > kMostSources) {
-    Reduction part;
-    part.addends = std::span(addends).first(kMostSources);
+    const Reduction part{std::span(addends).first(kMostSources)};
     expect(launch_sum<Format>(part, before.data(), elements, nullptr, stream_.get()));
     addends.erase(addends.begin() + 1, addends.begin() + kMostSources);
     addends.front() = {before.data(), 1};
   }
-  Reduction rest;
-  rest.addends = addends;
-  rest.divisor = reduction.divisor;
+  const Reduction rest{addends, reduction.divisor};
   if (goes_on()) expect(launch_sum<Format>(rest, out, elements, found, stream_.get()));
   give(std::move(before));
 }
@@ -237,9 +234,7 @@ void DeviceEngine::reduce(data::Dtype dtype, const Reduction& reduction, std::by
 
 void DeviceEngine::count(data::Dtype dtype, std::byte* values, std::size_t elements) {
   const Addend whole{values, 1};
-  Reduction itself;
-  itself.addends = std::span(&whole, 1);
-  reduce(dtype, itself, values, elements);
+  reduce(dtype, {{&whole, 1}}, values, elements);
 }
 
 void DeviceEngine::add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
@@ -270,11 +265,9 @@ void DeviceEngine::scale(data::Dtype dtype, std::byte* values, double factor,
                          std::size_t elements) {
   if (!goes_on() || elements == 0) return;
   const Addend whole{values, factor};
-  Reduction scaled;
-  scaled.addends = std::span(&whole, 1);
   as_format(dtype, [&](auto format) {
     using Format = decltype(format);
-    expect(launch_sum<Format>(scaled, values, elements, nullptr, stream_.get()));
+    expect(launch_sum<Format>({{&whole, 1}}, values, elements, nullptr, stream_.get()));
   });
 }
 
@@ -305,8 +298,7 @@ void DeviceEngine::decode(data::Codec codec, std::byte* out, const Payload& code
       return expect(cuda::launch(operation, tensor, nullptr, stream_.get()));
     }
     const Addend whole{ours, 1};
-    Reduction cast;
-    cast.addends = std::span(&whole, 1);
+    const Reduction cast{{&whole, 1}};
     expect(codec == data::Codec::kFp16
                ? launch_sum<cuda::Fp16, 1>(cast, out, elements, nullptr, stream_.get())
                : launch_sum<cuda::Bf16, 1>(cast, out, elements, nullptr, stream_.get()));
@@ -399,8 +391,7 @@ void DeviceEngine::update(const OptimizerSpec& spec, OptimizerState& state, data
   Payload sum = take(elements * data::element_bytes(dtype));
   if (!goes_on()) return;
   const Addend whole{sum.data(), 1};
-  Reduction summed;
-  summed.addends = std::span(&whole, 1);
+  const Reduction summed{{&whole, 1}};
   as_format(dtype, [&](auto format) {
     using Format = decltype(format);
     reduce_as<Format>(gradient, sum.data(), elements, nullptr);
