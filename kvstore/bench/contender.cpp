@@ -15,10 +15,16 @@
 
 #include "io/fd.h"
 #include "io/process_tree.h"
+#include "kvstore/bench/failure.h"
 
 namespace dt::bench {
 
 namespace {
+
+// Limits until a contender's processes are ready, have executed an order, and have ended.
+constexpr Duration kStartLimit = std::chrono::seconds(120);
+constexpr Duration kOrderLimit = std::chrono::seconds(300);
+constexpr Duration kEndLimit = std::chrono::seconds(20);
 
 /// "ended with exit code 1", "was killed by signal 9".
 std::string describe(int status) {
@@ -33,17 +39,14 @@ void begin_child(pid_t parent) {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-int run_body(const std::string& name, const std::function<Result<void>()>& body) {
-  std::string why;
+int run_body(const std::string& name, const std::function<void()>& body) {
   try {
-    const auto done = body();
-    if (done) return 0;
-    why = done.error().message;
+    body();
+    return 0;
   } catch (const std::exception& e) {
-    why = e.what();
+    fmt::print(stderr, "dtbench: {}: {}\n", name, e.what());
+    return 1;
   }
-  fmt::print(stderr, "dtbench: {}: {}\n", name, why);
-  return 1;
 }
 
 }  // namespace
@@ -55,11 +58,11 @@ Children::~Children() {
     }
 }
 
-Result<void> Children::fork(const std::string& name, const std::function<Result<void>()>& body) {
+void Children::fork(const std::string& name, const std::function<void()>& body) {
   const pid_t parent = ::getpid();
   std::fflush(nullptr);
   const pid_t pid = ::fork();
-  if (pid < 0) return tl::unexpected(errno_error(errno, "start " + name));
+  if (pid < 0) throw Failure(errno_error(errno, "start " + name));
   if (pid == 0) {
     all_.clear();  // the parent's
     begin_child(parent);
@@ -68,31 +71,35 @@ Result<void> Children::fork(const std::string& name, const std::function<Result<
     ::_exit(code);
   }
   all_.push_back({name, pid});
-  return {};
 }
 
-Result<void> Children::run(const std::string& name, const std::vector<std::string>& argv) {
+void Children::fork(const std::string& name, std::uint32_t count,
+                    const std::function<void(std::uint32_t)>& body) {
+  for (std::uint32_t i = 0; i < count; ++i)
+    fork(fmt::format("{} {}", name, i), [&body, i] { body(i); });
+}
+
+void Children::run(const std::string& name, const std::vector<std::string>& argv) {
   std::vector<char*> words;
   for (const auto& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  return fork(name, [&words]() -> Result<void> {
+  fork(name, [&words] {
     ::execvp(words[0], words.data());
-    return tl::unexpected(errno_error(errno, fmt::format("run {}", words[0])));
+    throw Failure(errno_error(errno, fmt::format("run {}", words[0])));
   });
 }
 
-Result<void> Children::watch() {
+void Children::watch() {
   for (auto it = all_.begin(); it != all_.end(); ++it) {
     int status = 0;
     if (::waitpid(it->pid, &status, WNOHANG) != it->pid) continue;
     const std::string name = it->name;
     all_.erase(it);
-    return fail(ErrorKind::kClosed, "{} {}", name, describe(status));
+    throw Failure("{} {}", name, describe(status));
   }
-  return {};
 }
 
-Result<void> Children::join(Duration limit) {
+void Children::join(Duration limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!all_.empty()) {
     const Child child = all_.front();
@@ -102,18 +109,33 @@ Result<void> Children::join(Duration limit) {
     pollfd look{ended.get(), POLLIN, 0};
     const int ready = ::poll(&look, 1, static_cast<int>(std::max<long>(left.count(), 0)));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return fail(ErrorKind::kTimeout, "{} did not end", child.name);
+    if (ready <= 0) throw Failure("{} did not end", child.name);
     int status = 0;
     (void)::waitpid(child.pid, &status, 0);
     all_.erase(all_.begin());
-    if (status != 0) return fail(ErrorKind::kClosed, "{} {}", child.name, describe(status));
+    if (status != 0) throw Failure("{} {}", child.name, describe(status));
   }
-  return {};
 }
 
-TempFolder::~TempFolder() {
+void RemoveFolder::operator()(const std::string* path) const {
   std::error_code ec;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ec);
+  std::filesystem::remove_all(*path, ec);
+  delete path;
+}
+
+void Contender::await_ready() {
+  control.await_ready(kStartLimit, [this] { children.watch(); });
+}
+
+void Contender::order(const Command& command) {
+  control.order(command);
+  control.await_done(kOrderLimit, [this] { children.watch(); });
+}
+
+std::uint64_t Contender::quit() {
+  control.order({.order = Order::kQuit});
+  children.join(kEndLimit);
+  return control.bad();
 }
 
 }  // namespace dt::bench

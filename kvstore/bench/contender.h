@@ -4,40 +4,39 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/base/result.h"
+#include "core/base/time.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/options.h"
 
 namespace dt::bench {
 
-/// Limits until a contender's processes are ready, have executed an order, and have ended.
-inline constexpr Duration kStartLimit = std::chrono::seconds(120);
-inline constexpr Duration kOrderLimit = std::chrono::seconds(300);
-inline constexpr Duration kEndLimit = std::chrono::seconds(20);
-
 /// Child processes that end with this object: killed and reaped, if they have not ended before.
 class Children {
  public:
   Children() = default;
-  Children(Children&& other) noexcept : all_(std::move(other.all_)) { other.all_.clear(); }
-  Children& operator=(Children&&) = delete;
+  Children(Children&&) noexcept = default;
   ~Children();
 
-  /// Forks; `body` gives the child's exit code. Its error ends on stderr as "dtbench: NAME: ...".
-  /// The child dies with its parent. Only while this process has one thread.
-  Result<void> fork(const std::string& name, const std::function<Result<void>()>& body);
+  /// Forks; the child ends after body(): an exception ends on stderr as "dtbench: NAME: ..." and
+  /// makes the exit code 1. The child dies with its parent. Only while this process has one thread.
+  void fork(const std::string& name, const std::function<void()>& body);
+  /// Forks "NAME 0", "NAME 1" and so on; each calls body(number).
+  void fork(const std::string& name, std::uint32_t count,
+            const std::function<void(std::uint32_t)>& body);
   /// Runs a program.
-  Result<void> run(const std::string& name, const std::vector<std::string>& argv);
-  /// An error if one has ended.
-  Result<void> watch();
-  /// Waits for all to end and kills those that have not after `limit`. An error if one did not end
+  void run(const std::string& name, const std::vector<std::string>& argv);
+  /// Throws if one has ended.
+  void watch();
+  /// Waits for all to end and kills those that have not after `limit`. Throws if one did not end
   /// with 0.
-  Result<void> join(Duration limit);
+  void join(Duration limit);
 
  private:
   struct Child {
@@ -47,23 +46,22 @@ class Children {
   std::vector<Child> all_;
 };
 
-/// A folder; the destructor removes it with its content.
-class TempFolder {
- public:
-  TempFolder() = default;
-  explicit TempFolder(std::string path) : path_(std::move(path)) {}
-  TempFolder(TempFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  TempFolder& operator=(TempFolder&& other) noexcept {
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  ~TempFolder();
-
- private:
-  std::string path_;
+/// Removes a folder with its content.
+struct RemoveFolder {
+  void operator()(const std::string* path) const;
 };
+using TempFolder = std::unique_ptr<const std::string, RemoveFolder>;
 
 struct Contender {
+  Contender(std::string its_name, const KvOptions& options, const TensorList& list)
+      : name(std::move(its_name)), control(options.workers, list.elements) {}
+
+  void await_ready();
+  /// Returns when all workers have executed it.
+  void order(const Command& command);
+  /// Waits for the end of all processes; the number of wrong elements that they found.
+  std::uint64_t quit();
+
   std::string name;
   Control control;
   TempFolder folder;
@@ -71,6 +69,6 @@ struct Contender {
 };
 
 /// The kvstore itself.
-[[nodiscard]] Result<Contender> start_store(const KvOptions& options, const TensorList& list);
+[[nodiscard]] Contender start_store(const KvOptions& options, const TensorList& list);
 
 }  // namespace dt::bench

@@ -14,6 +14,8 @@
 #include <iterator>
 #include <new>
 
+#include "kvstore/bench/failure.h"
+
 namespace dt::bench {
 
 namespace {
@@ -62,54 +64,36 @@ std::size_t bytes_for(std::size_t head, std::uint64_t workers, std::uint64_t ten
   return head + tensors * sizeof(std::uint64_t) + workers * kMostOperations * sizeof(double);
 }
 
-Result<void*> map(const io::Fd& fd, std::size_t bytes) {
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (at == MAP_FAILED) return tl::unexpected(errno_error(errno, "map the control memory"));
-  return at;
-}
-
 }  // namespace
 
-Result<Control> Control::create(std::uint32_t workers, const std::vector<std::uint64_t>& elements) {
-  io::Fd fd(::memfd_create("dtbench", MFD_CLOEXEC));
-  if (!fd) return tl::unexpected(errno_error(errno, "make the control memory"));
+void Control::Unmap::operator()(Head* head) const { ::munmap(head, bytes); }
+
+void Control::map(std::size_t bytes) {
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (at == MAP_FAILED) throw Failure(errno_error(errno, "map the control memory"));
+  head_ = {static_cast<Head*>(at), Unmap{bytes}};
+}
+
+Control::Control(std::uint32_t workers, const std::vector<std::uint64_t>& elements)
+    : fd_(::memfd_create("dtbench", MFD_CLOEXEC)) {
   const std::size_t bytes = bytes_for(sizeof(Head), workers, elements.size());
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    return tl::unexpected(errno_error(errno, "make the control memory"));
-  const auto at = map(fd, bytes);
-  if (!at) return tl::unexpected(at.error());
-  auto* head = new (*at) Head;
-  head->workers = workers;
-  head->tensors = static_cast<std::uint32_t>(elements.size());
-  std::ranges::copy(elements, reinterpret_cast<std::uint64_t*>(head + 1));
-  return Control(std::move(fd), head, bytes);
+  if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0)
+    throw Failure(errno_error(errno, "make the control memory"));
+  map(bytes);
+  new (head_.get()) Head;
+  head_->workers = workers;
+  head_->tensors = static_cast<std::uint32_t>(elements.size());
+  std::ranges::copy(elements, reinterpret_cast<std::uint64_t*>(head_.get() + 1));
 }
 
-Result<Control> Control::attach(const std::string& path) {
-  io::Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+Control::Control(const std::string& path) : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
   struct stat about {};
-  if (!fd || ::fstat(fd.get(), &about) != 0)
-    return tl::unexpected(errno_error(errno, "open " + path));
+  if (!fd_ || ::fstat(fd_.get(), &about) != 0) throw Failure(errno_error(errno, "open " + path));
   const auto bytes = static_cast<std::size_t>(about.st_size);
-  if (bytes < sizeof(Head)) return fail(ErrorKind::kProtocol, "{} is not dtbench's", path);
-  const auto at = map(fd, bytes);
-  if (!at) return tl::unexpected(at.error());
-  auto* head = static_cast<Head*>(*at);
-  if (head->magic != kMagic || bytes != bytes_for(sizeof(Head), head->workers, head->tensors)) {
-    ::munmap(*at, bytes);
-    return fail(ErrorKind::kProtocol, "{} is not of this version of dtbench", path);
-  }
-  return Control(std::move(fd), head, bytes);
-}
-
-Control::Control(Control&& other) noexcept
-    : fd_(std::move(other.fd_)),
-      head_(std::exchange(other.head_, nullptr)),
-      bytes_(other.bytes_),
-      seen_(other.seen_) {}
-
-Control::~Control() {
-  if (head_) ::munmap(head_, bytes_);
+  if (bytes < sizeof(Head)) throw Failure("{} is not dtbench's", path);
+  map(bytes);
+  if (head_->magic != kMagic || bytes != bytes_for(sizeof(Head), head_->workers, head_->tensors))
+    throw Failure("{} is not of this version of dtbench", path);
 }
 
 std::string Control::path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd_.get()); }
@@ -117,33 +101,30 @@ std::string Control::path() const { return fmt::format("/proc/{}/fd/{}", ::getpi
 std::uint32_t Control::workers() const { return head_->workers; }
 
 std::span<const std::uint64_t> Control::elements() const {
-  return {reinterpret_cast<const std::uint64_t*>(head_ + 1), head_->tensors};
+  return {reinterpret_cast<const std::uint64_t*>(head_.get() + 1), head_->tensors};
 }
 
-double* Control::samples(std::uint32_t rank) const {
-  auto* first = reinterpret_cast<std::uint64_t*>(head_ + 1) + head_->tensors;
-  return reinterpret_cast<double*>(first) + std::size_t{rank} * kMostOperations;
+std::span<double> Control::times(std::uint32_t rank) const {
+  auto* first = reinterpret_cast<std::uint64_t*>(head_.get() + 1) + head_->tensors;
+  return {reinterpret_cast<double*>(first) + std::size_t{rank} * kMostOperations, kMostOperations};
 }
 
 // ---------------------------------------------------------------- coordinator
 
-Result<void> Control::await(Word& count, std::uint32_t wanted, Duration limit, const Watch& watch) {
+void Control::await(Word& count, Duration limit, const Watch& watch) {
+  const std::uint32_t wanted = head_->workers;
   const auto deadline = std::chrono::steady_clock::now() + limit;
   const timespec look{0, std::chrono::nanoseconds(kLook).count()};
-  for (;;) {
-    const std::uint32_t have = count.load();
-    if (have >= wanted) return {};
-    if (auto good = watch(); !good) return good;
+  for (std::uint32_t have = count; have < wanted; have = count) {
+    watch();
     if (std::chrono::steady_clock::now() > deadline)
-      return fail(ErrorKind::kTimeout, "{} of {} workers gave no sign for {:.0f} s", wanted - have,
-                  wanted, seconds(limit));
+      throw Failure("{} of {} workers gave no sign for {:.0f} s", wanted - have, wanted,
+                    seconds(limit));
     wait_while(count, have, &look);
   }
 }
 
-Result<void> Control::await_ready(Duration limit, const Watch& watch) {
-  return await(head_->ready, head_->workers, limit, watch);
-}
+void Control::await_ready(Duration limit, const Watch& watch) { await(head_->ready, limit, watch); }
 
 void Control::order(const Command& command) {
   head_->command = command;
@@ -152,9 +133,7 @@ void Control::order(const Command& command) {
   wake_all(head_->turn);
 }
 
-Result<void> Control::await_done(Duration limit, const Watch& watch) {
-  return await(head_->done, head_->workers, limit, watch);
-}
+void Control::await_done(Duration limit, const Watch& watch) { await(head_->done, limit, watch); }
 
 std::vector<int> Control::pids() const {
   std::vector<int> all;
@@ -169,10 +148,6 @@ std::vector<int> Control::server_pids() const {
   for (const auto& pid : head_->server_pids)
     if (pid) all.push_back(pid);
   return all;
-}
-
-std::span<const double> Control::times(std::uint32_t rank, std::uint32_t operations) const {
-  return {samples(rank), operations};
 }
 
 double Control::elapsed(std::uint32_t rank) const { return head_->elapsed[rank]; }
@@ -202,8 +177,6 @@ void Control::meet() {
   }
   while (head_->meeting == meeting) wait_while(head_->meeting, meeting);
 }
-
-std::span<double> Control::times(std::uint32_t rank) { return {samples(rank), kMostOperations}; }
 
 void Control::done(std::uint32_t rank, double elapsed, std::uint64_t bad) {
   head_->elapsed[rank] = elapsed;

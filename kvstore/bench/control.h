@@ -15,11 +15,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/base/result.h"
 #include "core/base/time.h"
 #include "io/fd.h"
 
@@ -31,15 +31,13 @@ inline constexpr std::uint32_t kMostServers = 64;
 inline constexpr std::uint32_t kMostOperations = 8192;
 
 enum class Order : std::uint32_t {
-  kNothing,
-  kVerify,        ///< One operation on new values, every element of the result checked.
-  kTime,          ///< `operations` operations, timed.
-  kTimeVerified,  ///< The same, and each operation is verified as by kVerify, which is not timed.
+  kTime,    ///< `operations` operations, timed.
+  kVerify,  ///< The same, each on new values; every element of the result is checked, untimed.
   kQuit,
 };
 
 struct Command {
-  Order order = Order::kNothing;
+  Order order = Order::kQuit;
   std::uint32_t operations = 0;
   std::uint32_t round = 0;  ///< Number of the first operation's values.
   double straggle = 0;      ///< Seconds that one worker, in turn, is late before an operation.
@@ -48,29 +46,26 @@ struct Command {
 class Control {
  public:
   /// For `workers` workers that exchange tensors of these sizes.
-  static Result<Control> create(std::uint32_t workers, const std::vector<std::uint64_t>& elements);
+  Control(std::uint32_t workers, const std::vector<std::uint64_t>& elements);
   /// In another program; `path` is the creator's path().
-  static Result<Control> attach(const std::string& path);
-  Control(Control&& other) noexcept;
-  Control& operator=(Control&&) = delete;
-  ~Control();
+  explicit Control(const std::string& path);
 
   /// Valid while the creator lives.
   [[nodiscard]] std::string path() const;
   [[nodiscard]] std::uint32_t workers() const;
   [[nodiscard]] std::span<const std::uint64_t> elements() const;
+  /// Seconds of each operation of the worker's last order, kMostOperations at most.
+  [[nodiscard]] std::span<double> times(std::uint32_t rank) const;
 
-  // The coordinator's side. `watch` is called a few times a second; its error, for instance that a
-  // process has ended, ends the wait.
-  using Watch = std::function<Result<void>()>;
-  Result<void> await_ready(Duration limit, const Watch& watch);
+  // The coordinator's side. `watch` is called a few times a second; its exception, for instance
+  // that a process has ended, ends the wait.
+  using Watch = std::function<void()>;
+  void await_ready(Duration limit, const Watch& watch);
   void order(const Command& command);
-  Result<void> await_done(Duration limit, const Watch& watch);
+  void await_done(Duration limit, const Watch& watch);
   /// All processes that have registered: workers by rank, then servers.
   [[nodiscard]] std::vector<int> pids() const;
   [[nodiscard]] std::vector<int> server_pids() const;
-  /// Seconds of each operation of the last kTime.
-  [[nodiscard]] std::span<const double> times(std::uint32_t rank, std::uint32_t operations) const;
   /// Seconds from the first operation's begin to the last one's end.
   [[nodiscard]] double elapsed(std::uint32_t rank) const;
   /// Elements found wrong, by all workers since the start.
@@ -81,7 +76,6 @@ class Control {
   [[nodiscard]] Command next();
   /// Returns when every worker has called it.
   void meet();
-  [[nodiscard]] std::span<double> times(std::uint32_t rank);
   void done(std::uint32_t rank, double elapsed, std::uint64_t bad);
   /// After kQuit: the worker needs no server any more.
   void leave();
@@ -95,15 +89,15 @@ class Control {
 
  private:
   struct Head;
-  Control(io::Fd fd, Head* head, std::size_t bytes)
-      : fd_(std::move(fd)), head_(head), bytes_(bytes) {}
-  [[nodiscard]] double* samples(std::uint32_t rank) const;
-  Result<void> await(std::atomic<std::uint32_t>& count, std::uint32_t wanted, Duration limit,
-                     const Watch& watch);
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(Head* head) const;
+  };
+  void map(std::size_t bytes);
+  void await(std::atomic<std::uint32_t>& count, Duration limit, const Watch& watch);
 
   io::Fd fd_;
-  Head* head_;
-  std::size_t bytes_;
+  std::unique_ptr<Head, Unmap> head_;
   std::uint32_t seen_ = 0;  ///< Number of the last order that this worker has received.
 };
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/result.h"
 #include "kvstore/bench/options.h"
 #include "kvstore/bench/tensor_list.h"
 #include "kvstore/compute/cuda/device.h"
@@ -15,11 +14,12 @@
 
 namespace dt::bench {
 
-[[nodiscard]] Result<void> result_of(const kv::cuda::Status& status, const std::string& what);
+/// Throws the call's error.
+void must(kv::cuda::Status status, const std::string& what);
 
 /// Why a device that the options name cannot be used; empty: all can. A child process checks it,
 /// since a process that has used CUDA cannot fork any more.
-[[nodiscard]] Result<std::string> why_no_devices(const KvOptions& options);
+[[nodiscard]] std::string why_no_devices(const KvOptions& options);
 
 /// Each tensor begins at a multiple of 256 bytes, as a framework's do, and has a mirror in the
 /// host's memory, where the tensors follow each other without gaps.
@@ -28,12 +28,12 @@ class DeviceTensors {
   DeviceTensors() = default;
   /// Makes `device` the calling thread's current device. `stream` is on that device and outlives
   /// the tensors. The tensors are zero.
-  static Result<DeviceTensors> make(int device, const TensorList& list, kv::cuda::Stream stream);
+  DeviceTensors(int device, const TensorList& list, kv::cuda::Stream stream);
 
   [[nodiscard]] std::span<float> mirror() const { return mirror_; }
   /// Copies the mirror to the device, or back. The caller waits.
-  [[nodiscard]] Result<void> to_device() const;
-  [[nodiscard]] Result<void> to_mirror() const;
+  void to_device() const { copy_all(true); }
+  void to_mirror() const { copy_all(false); }
 
   /// The tensor's array, with the stream.
   [[nodiscard]] kv::Array array(std::size_t tensor) const;
@@ -47,7 +47,7 @@ class DeviceTensors {
     std::size_t first = 0;   ///< Element of the mirror.
     std::size_t count = 0;
   };
-  [[nodiscard]] Result<void> copy_all(bool to_device) const;
+  void copy_all(bool to_device) const;
 
   int device_ = 0;
   kv::cuda::Stream stream_ = nullptr;

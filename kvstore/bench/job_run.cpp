@@ -8,10 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 
 #include "kvstore/bench/control.h"
+#include "kvstore/bench/failure.h"
 #include "kvstore/bench/store_exchange.h"
-#include "kvstore/link/agent_socket.h"
 #include "kvstore/link/environment.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/worker/client.h"
@@ -28,23 +29,18 @@ class Numbers {
  public:
   Numbers(kv::Store& store, std::size_t size) : store_(store), given_(size, 0.0), sum_(size, 0.0) {
     push_.reduce = data::Reduce::kSum;
-  }
-
-  Result<void> prepare() {
     // Auxiliary: no optimizer touches it, and in dist_async too it is a round of all workers.
-    return result_of(store_.init(kKey, array(sum_), data::kAuxiliary));
+    must(store_.init(kKey, array(sum_), data::kAuxiliary));
   }
 
   /// The sum of all workers' arguments; missing elements count as zeros.
-  Result<std::vector<double>> add_up(const std::vector<double>& mine) {
+  std::vector<double> add_up(const std::vector<double>& mine) {
     given_ = mine;
     given_.resize(sum_.size());
-    if (auto done = finish(store_.push(kKey, array(given_), push_)); !done)
-      return tl::unexpected(done.error());
-    if (auto met = store_.barrier(); !met) return tl::unexpected(error_of(met.error()));
-    if (auto done = finish(store_.pull(kKey, array(sum_), {})); !done)
-      return tl::unexpected(done.error());
-    if (auto met = store_.barrier(); !met) return tl::unexpected(error_of(met.error()));
+    wait(store_.push(kKey, array(given_), push_));
+    must(store_.barrier());
+    wait(store_.pull(kKey, array(sum_), {}));
+    must(store_.barrier());
     return sum_;
   }
 
@@ -52,9 +48,8 @@ class Numbers {
   static std::vector<kv::Array> array(std::vector<double>& values) {
     return {{values.data(), values.size(), data::Dtype::kFloat64}};
   }
-  Result<void> finish(const kv::StoreResult<kv::Handle>& handle) {
-    if (!handle) return tl::unexpected(error_of(handle.error()));
-    return result_of(store_.wait(*handle, kWaitLimit));
+  void wait(const kv::StoreResult<kv::Handle>& handle) {
+    must(store_.wait(must(handle), kWaitLimit));
   }
 
   const std::vector<std::string> kKey = {"dtbench"};
@@ -78,83 +73,60 @@ class JobMeasurement {
     series_.name = "kvstore";
   }
 
-  Result<Measurement> run() {
-    if (auto done = measure(); !done) return tl::unexpected(done.error());
-    Measurement measurement;
-    measurement.list = list_;
-    measurement.series.push_back(std::move(series_));
-    return measurement;
+  Measurement run() {
+    verify_one();
+    choose_operations();
+    for (std::uint32_t r = 0; r < options_.repetitions; ++r) repeat();
+    verify_one();
+    collect();
+    return {list_, {std::move(series_)}};
   }
 
  private:
-  Result<void> measure() {
-    if (auto done = exchange_.prepare(); !done) return done;
-    if (auto done = verify_one(); !done) return done;
-    if (auto done = choose_operations(); !done) return done;
-    for (std::uint32_t r = 0; r < options_.repetitions; ++r)
-      if (auto done = repeat(); !done) return done;
-    if (auto done = verify_one(); !done) return done;
-    return collect();
-  }
-
   Meet meet() {
-    return [this] { return result_of(store_.barrier()); };
+    return [this] { must(store_.barrier()); };
   }
 
-  Result<void> verify_one(double* seconds = nullptr) {
-    const auto found = verify(exchange_, rank_, options_.workers, round_++, meet());
-    if (!found) return tl::unexpected(found.error());
-    bad_ += found->bad;
-    if (seconds) *seconds = found->seconds;
-    return {};
+  /// Seconds of the operation.
+  double verify_one() {
+    const Verified found = verify(exchange_, rank_, options_.workers, round_++, meet());
+    bad_ += found.bad;
+    return found.seconds;
   }
 
-  Result<double> time(std::vector<double>& times) {
+  double time(std::vector<double>& times) {
     if (!options_.verify_all) return time_operations(exchange_, times, meet(), straggle_);
-    double sum = 0;
-    for (double& one : times) {
-      if (auto done = verify_one(&one); !done) return tl::unexpected(done.error());
-      sum += one;
-    }
-    return sum;
+    for (double& one : times) one = verify_one();
+    return std::accumulate(times.begin(), times.end(), 0.0);
   }
 
   /// Seconds of an operation on the slowest worker; the same number on all workers.
-  Result<double> time_together(std::vector<double>& times) {
-    const auto mine = time(times);
-    if (!mine) return mine;
+  double time_together(std::vector<double>& times) {
     std::vector<double> slot(options_.workers, 0.0);
-    slot[rank_] = *mine;
-    auto all = numbers_.add_up(slot);
-    if (!all) return tl::unexpected(all.error());
-    return *std::max_element(all->begin(), all->begin() + options_.workers) /
+    slot[rank_] = time(times);
+    const auto all = numbers_.add_up(slot);
+    return *std::max_element(all.begin(), all.begin() + options_.workers) /
            static_cast<double>(times.size());
   }
 
-  Result<void> choose_operations() {
+  void choose_operations() {
     for (const std::uint32_t most : {64U, kMostOperations}) {
       std::vector<double> times(options_.verify_all ? 1 : operations_);
-      const auto slowest = time_together(times);
-      if (!slowest) return tl::unexpected(slowest.error());
-      const double wanted = options_.seconds / std::max(*slowest, 1e-9);
+      const double wanted = options_.seconds / std::max(time_together(times), 1e-9);
       operations_ = operations_for(options_, wanted, most);
     }
     if (options_.verify_all) operations_ = std::min(operations_, kMostVerified);
-    return {};
   }
 
-  Result<void> repeat() {
+  void repeat() {
     std::vector<double> times(operations_);
-    const auto slowest = time_together(times);
-    if (!slowest) return tl::unexpected(slowest.error());
-    series_.operation.push_back(*slowest);
+    series_.operation.push_back(time_together(times));
     singles_.insert(singles_.end(), times.begin(), times.end());
     series_.operations += operations_;
-    return {};
   }
 
   /// The times and wrong elements of all workers.
-  Result<void> collect() {
+  void collect() {
     std::vector<double> mine(options_.workers * kQuantiles + 1, 0.0);
     for (std::size_t q = 0; q < kQuantiles; ++q) {
       const double part = (static_cast<double>(q) + 0.5) / static_cast<double>(kQuantiles);
@@ -162,10 +134,8 @@ class JobMeasurement {
     }
     mine.back() = static_cast<double>(bad_);
     const auto all = numbers_.add_up(mine);
-    if (!all) return tl::unexpected(all.error());
-    series_.single.assign(all->begin(), all->end() - 1);
-    series_.bad = static_cast<std::uint64_t>(all->back());
-    return {};
+    series_.single.assign(all.begin(), all.end() - 1);
+    series_.bad = static_cast<std::uint64_t>(all.back());
   }
 
   const KvOptions& options_;
@@ -182,48 +152,25 @@ class JobMeasurement {
   Series series_;
 };
 
-/// As kv::open_client_from_environment(), with chunks of another size.
-kv::StoreResult<std::unique_ptr<kv::Store>> open_store(const KvOptions& options,
-                                                       const kv::JobEnvironment& env) {
-  kv::ClientOptions client;
-  client.type = options.type;
-  client.async = options.is_async();
-  client.worker = WorkerId(env.id);
-  client.rank = Rank(env.rank);
-  client.num_workers = env.num_workers;
-  client.newcomer = env.newcomer;
-  client.secret = env.secret;
-  client.start_limit = env.start_timeout;
-  client.transport = env.transport;
-  client.busy_poll = env.busy_poll();
-  client.chunk_bytes = options.chunk_bytes;
-  return kv::open_client(std::move(client), kv::make_job_control(env.agent));
-}
-
-Result<JobResult> measure_all(KvOptions options, std::uint32_t servers, kv::Store& store) {
-  const auto view = store.epoch_boundary(Epoch(0));
-  if (!view) return tl::unexpected(error_of(view.error()));
-  if (store.is_newcomer())
-    return fail(ErrorKind::kInvalid, "a worker was added: dtbench measures a job of one size");
+JobResult measure_all(KvOptions options, std::uint32_t servers, kv::Store& store) {
+  const auto view = must(store.epoch_boundary(Epoch(0)));
+  if (store.is_newcomer()) throw Failure("a worker was added: dtbench measures a job of one size");
   JobResult result;
-  result.workers = options.workers = view->num_workers;
+  result.workers = options.workers = view.num_workers;
   result.servers = servers;
-  result.is_reporter = view->rank == Rank(0);
+  result.is_reporter = view.rank == Rank(0);
   Numbers numbers(store, options.workers * kQuantiles + 1);
-  if (auto ready = numbers.prepare(); !ready) return tl::unexpected(ready.error());
   for (std::size_t i = 0; i < options.lists.size(); ++i) {
     const std::string prefix = fmt::format("list{}.tensor", i);
     JobMeasurement one(options, options.lists[i], store, numbers, prefix);
-    auto measurement = one.run();
-    if (!measurement) return tl::unexpected(measurement.error());
-    result.measurements.push_back(std::move(*measurement));
+    result.measurements.push_back(one.run());
   }
   return result;
 }
 
 }  // namespace
 
-Error exec_dtlaunch(const KvOptions& options) {
+void exec_dtlaunch(const KvOptions& options) {
   std::error_code ec;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
   const auto beside = self.parent_path() / "dtlaunch";
@@ -251,20 +198,22 @@ Error exec_dtlaunch(const KvOptions& options) {
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execvp(argv[0], argv.data());
-  return errno_error(errno, "-H: run " + words[0]);
+  throw Failure(errno_error(errno, "-H: run " + words[0]));
 }
 
 bool is_in_job() { return std::getenv("DT_AGENT_SOCKET") != nullptr; }
 
-Result<JobResult> run_in_job(const KvOptions& options) {
-  const auto env = kv::read_environment(Role::kWorker);
-  if (!env) return tl::unexpected(env.error());
-  auto store = open_store(options, *env);
-  if (!store) return tl::unexpected(error_of(store.error()));
-  auto result = measure_all(options, env->num_servers, **store);
-  if (!result) (void)(*store)->wait_all(5);
-  if (result) result->transport = env->transport;
-  return result;
+JobResult run_in_job(const KvOptions& options) {
+  const auto env = must(kv::read_environment(Role::kWorker));
+  const auto store = must(kv::open_client_from_environment(options.type, options.chunk_bytes));
+  try {
+    JobResult result = measure_all(options, env.num_servers, *store);
+    result.transport = env.transport;
+    return result;
+  } catch (...) {
+    (void)store->wait_all(5);
+    throw;
+  }
 }
 
 }  // namespace dt::bench

@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "core/base/result.h"
 #include "kvstore/bench/measure.h"
 #include "kvstore/bench/options.h"
 
 namespace dt::bench {
 
-/// Replaces this process by dtlaunch, with the options for a job; returns only on an error.
-[[nodiscard]] Error exec_dtlaunch(const KvOptions& options);
+/// Replaces this process by dtlaunch, with the options for a job.
+[[noreturn]] void exec_dtlaunch(const KvOptions& options);
 
 /// Whether dtlaunch started this process.
 [[nodiscard]] bool is_in_job();
@@ -26,6 +25,6 @@ struct JobResult {
   std::vector<Measurement> measurements;
 };
 /// Runs this worker's part of the job; returns the measurements of all workers.
-[[nodiscard]] Result<JobResult> run_in_job(const KvOptions& options);
+[[nodiscard]] JobResult run_in_job(const KvOptions& options);
 
 }  // namespace dt::bench

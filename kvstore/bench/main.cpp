@@ -47,8 +47,9 @@ int usage(const std::string& why) {
   return kExitUsage;
 }
 
-int failed(const Error& error) {
-  fmt::print(stderr, "dtbench: {}\n", error.message);
+int exit_code(std::uint64_t bad) {
+  if (bad == 0) return 0;
+  fmt::print(stderr, "dtbench: {} elements of results were wrong\n", bad);
   return kExitFailure;
 }
 
@@ -58,21 +59,18 @@ int report(const KvOptions& options, const Environment& env, const std::vector<M
   std::uint64_t bad = 0;
   for (const auto& one : all)
     for (const auto& series : one.series) bad += series.bad;
-  if (bad == 0) return 0;
-  fmt::print(stderr, "dtbench: {} elements of results were wrong\n", bad);
-  return kExitFailure;
+  return exit_code(bad);
 }
 
 /// Runs as one worker of a job.
 int work(KvOptions options) {
-  const auto result = run_in_job(options);
-  if (!result) return failed(result.error());
-  if (!result->is_reporter) return 0;
-  options.workers = result->workers;
-  options.servers = result->servers;
-  options.transport = result->transport;
+  const JobResult result = run_in_job(options);
+  if (!result.is_reporter) return 0;
+  options.workers = result.workers;
+  options.servers = result.servers;
+  options.transport = result.transport;
   options.loops = 0;
-  return report(options, environment(), result->measurements);
+  return report(options, environment(), result.measurements);
 }
 
 int run_soak(const KvOptions& options) {
@@ -83,14 +81,12 @@ int run_soak(const KvOptions& options) {
     fmt::print("{}", soak_line(so_far.samples.back()));
     std::fflush(stdout);
   };
-  const auto whole = soak(options, tell);
-  if (!whole) return failed(whole.error());
-  if (options.json) fmt::print("{}", soak_json(options, *whole));
-  const auto wrong = grown(options, *whole);
+  const Soak whole = soak(options, tell);
+  if (options.json) fmt::print("{}", soak_json(options, whole));
+  const auto wrong = grown(options, whole);
   for (const auto& one : wrong) fmt::print(stderr, "dtbench: {}\n", one);
-  if (whole->bad > 0)
-    fmt::print(stderr, "dtbench: {} elements of results were wrong\n", whole->bad);
-  return wrong.empty() && whole->bad == 0 ? 0 : kExitFailure;
+  const int code = exit_code(whole.bad);
+  return wrong.empty() ? code : kExitFailure;
 }
 
 int run_scaling(const KvOptions& options) {
@@ -99,23 +95,18 @@ int run_scaling(const KvOptions& options) {
   if (!options.json) fmt::print("{}", scaling_head(options));
   for (const std::uint32_t workers : kScalingWorkers)
     for (const std::uint32_t servers : kScalingServers) {
-      auto step = measure_step(options, workers, servers);
-      if (!step) return failed(step.error());
-      bad += step->series.bad;
-      if (!options.json) fmt::print("{}", scaling_line(*step));
+      all.push_back(measure_step(options, workers, servers));
+      bad += all.back().series.bad;
+      if (!options.json) fmt::print("{}", scaling_line(all.back()));
       std::fflush(stdout);
-      all.push_back(std::move(*step));
     }
   if (options.json) fmt::print("{}", scaling_json(options, all));
-  if (bad > 0) fmt::print(stderr, "dtbench: {} elements of results were wrong\n", bad);
-  return bad == 0 ? 0 : kExitFailure;
+  return exit_code(bad);
 }
 
 int run_here(const KvOptions& options) {
-  const auto why = why_no_devices(options);
-  if (!why) return failed(why.error());
-  if (!why->empty()) {
-    fmt::print(stderr, "dtbench: {}\n", *why);
+  if (const std::string why = why_no_devices(options); !why.empty()) {
+    fmt::print(stderr, "dtbench: {}\n", why);
     return kv::cuda::kNoDeviceExit;
   }
   if (options.soak_rounds > 0) return run_soak(options);
@@ -123,11 +114,7 @@ int run_here(const KvOptions& options) {
   Environment env = environment();
   if (!options.peers.empty()) env.congestion_control = isolate_network();
   std::vector<Measurement> all;
-  for (const auto& list : options.lists) {
-    auto measurement = measure(options, list);
-    if (!measurement) return failed(measurement.error());
-    all.push_back(std::move(*measurement));
-  }
+  for (const auto& list : options.lists) all.push_back(measure(options, list));
   return report(options, env, all);
 }
 
@@ -136,9 +123,14 @@ int run_kv(const std::vector<std::string>& words) {
   const auto parsed = parse_kv(words, in_job);
   if (!parsed) return usage(parsed.error().message);
   if (parsed->answer) return std::fputs(parsed->answer->c_str(), stdout) < 0;
-  if (in_job) return work(parsed->options);
-  if (!parsed->options.hosts.empty()) return failed(exec_dtlaunch(parsed->options));
-  return run_here(parsed->options);
+  try {
+    if (in_job) return work(parsed->options);
+    if (!parsed->options.hosts.empty()) exec_dtlaunch(parsed->options);
+    return run_here(parsed->options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "dtbench: {}\n", error.what());
+    return kExitFailure;
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "kvstore/bench/contender.h"
+#include "kvstore/bench/failure.h"
 #include "kvstore/bench/peers.h"
 
 namespace dt::bench {
@@ -50,75 +51,49 @@ std::uint32_t count_busy(const std::vector<double>& times) {
 /// A contender whose processes are ready, and its results so far.
 class Running {
  public:
+  /// Waits for the processes, checks a round, and determines the number of operations per
+  /// repetition.
   Running(Contender contender, const KvOptions& options, const TensorList& list)
       : contender_(std::move(contender)), options_(options), bytes_(list.bytes()) {
     series_.name = contender_.name;
-  }
-
-  /// Waits for the processes, checks a round, and determines the number of operations per
-  /// repetition.
-  Result<void> begin() {
-    auto ready = contender_.control.await_ready(kStartLimit, watch());
-    if (!ready) return at(ready.error());
-    contender_.folder = TempFolder();  // they have met
-    if (auto done = order(Order::kVerify, 1); !done) return done;
+    at(series_.name, [this] { contender_.await_ready(); });
+    contender_.folder.reset();  // they have met
+    order(Order::kVerify, 1);
     // Twice, since the first times are those of cold caches and connections.
-    operations_ = 1;
     for (const std::uint32_t most : {64U, kMostOperations}) {
-      if (auto done = order(Order::kTime, operations_); !done) return done;
+      order(Order::kTime, operations_);
       const double wanted = options_.seconds / std::max(slowest(), 1e-9);
       operations_ = operations_for(options_, wanted, most);
     }
     if (options_.verify_all) operations_ = std::min(operations_, kMostVerified);
-    return {};
   }
 
-  Result<void> repeat() {
+  void repeat() {
     const auto pids = contender_.control.pids();
     const double cpu = cpu_of(pids);
-    if (auto done = order(options_.verify_all ? Order::kTimeVerified : Order::kTime, operations_);
-        !done)
-      return done;
+    order(options_.verify_all ? Order::kVerify : Order::kTime, operations_);
     const double payload = static_cast<double>(bytes_) * options_.workers * operations_ / 1e9;
     if (!options_.verify_all) series_.cpu_per_gb.push_back((cpu_of(pids) - cpu) / payload);
     series_.operation.push_back(slowest());
     for (std::uint32_t w = 0; w < options_.workers; ++w) {
-      const auto times = std::as_const(contender_.control).times(w, operations_);
+      const auto times = contender_.control.times(w).first(operations_);
       series_.single.insert(series_.single.end(), times.begin(), times.end());
     }
     series_.operations += operations_;
-    return {};
   }
 
-  Result<Series> end() {
-    if (auto done = order(Order::kVerify, 1); !done) return tl::unexpected(done.error());
+  Series end() {
+    order(Order::kVerify, 1);
     series_.busy_loops = count_busy(thread_times(contender_.control.server_pids()));
-    Command quit;
-    quit.order = Order::kQuit;
-    contender_.control.order(quit);
-    if (auto joined = contender_.children.join(kEndLimit); !joined)
-      return tl::unexpected(joined.error().at(series_.name));
-    series_.bad = contender_.control.bad();
+    series_.bad = at(series_.name, [this] { return contender_.quit(); });
     return std::move(series_);
   }
 
  private:
-  Control::Watch watch() {
-    return [this] { return contender_.children.watch(); };
-  }
-  Result<void> at(const Error& error) { return tl::unexpected(error.at(series_.name)); }
-
-  Result<void> order(Order what, std::uint32_t operations) {
-    Command command;
-    command.order = what;
-    command.operations = operations;
-    command.round = next_round_;
-    command.straggle = options_.straggle;
+  void order(Order what, std::uint32_t operations) {
+    const Command command{what, operations, next_round_, options_.straggle};
     if (what != Order::kTime) next_round_ += operations;
-    contender_.control.order(command);
-    auto done = contender_.control.await_done(kOrderLimit, watch());
-    if (!done) return at(done.error());
-    return {};
+    at(series_.name, [&] { contender_.order(command); });
   }
 
   /// Seconds of an operation on the slowest worker.
@@ -138,7 +113,7 @@ class Running {
 };
 
 /// Refuses options that need more memory than the machine has.
-Result<void> check_memory(const KvOptions& options, const TensorList& list) {
+void check_memory(const KvOptions& options, const TensorList& list) {
   std::ifstream file("/proc/meminfo");
   std::string name;
   double kilobytes = 0;
@@ -152,39 +127,25 @@ Result<void> check_memory(const KvOptions& options, const TensorList& list) {
   const double wanted =
       static_cast<double>(list.bytes()) * copies * static_cast<double>(1 + options.peers.size());
   if (available > 0 && wanted > available)
-    return fail(ErrorKind::kInvalid,
-                "{} with {} workers needs about {:.1f} GB of memory, and {:.1f} GB are free: take "
-                "fewer workers, peers or a smaller list",
-                list.name, options.workers, wanted / 1e9, available / 1e9);
-  return {};
+    throw Failure(
+        "{} with {} workers needs about {:.1f} GB of memory, and {:.1f} GB are free: take fewer "
+        "workers, peers or a smaller list",
+        list.name, options.workers, wanted / 1e9, available / 1e9);
 }
 
 }  // namespace
 
-Result<Measurement> measure(const KvOptions& options, const TensorList& list) {
-  if (auto enough = check_memory(options, list); !enough) return tl::unexpected(enough.error());
+Measurement measure(const KvOptions& options, const TensorList& list) {
+  check_memory(options, list);
   std::deque<Running> all;
-  auto add = [&](Result<Contender> started) -> Result<void> {
-    if (!started) return tl::unexpected(started.error());
-    return all.emplace_back(std::move(*started), options, list).begin();
-  };
-  if (auto added = add(start_store(options, list)); !added) return tl::unexpected(added.error());
+  all.emplace_back(start_store(options, list), options, list);
   for (const auto& peer : options.peers)
-    if (auto added = add(start_peer(peer, options, list)); !added)
-      return tl::unexpected(added.error());
+    all.emplace_back(start_peer(peer, options, list), options, list);
   // Interleaved, in alternating order, so that other load on the machine affects all alike.
-  for (std::uint32_t r = 0; r < options.repetitions; ++r) {
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (auto done = all[(i + r) % all.size()].repeat(); !done)
-        return tl::unexpected(done.error());
-  }
-  Measurement measurement;
-  measurement.list = list;
-  for (auto& running : all) {
-    auto series = running.end();
-    if (!series) return tl::unexpected(series.error());
-    measurement.series.push_back(std::move(*series));
-  }
+  for (std::uint32_t r = 0; r < options.repetitions; ++r)
+    for (std::size_t i = 0; i < all.size(); ++i) all[(i + r) % all.size()].repeat();
+  Measurement measurement{list, {}};
+  for (auto& running : all) measurement.series.push_back(running.end());
   return measurement;
 }
 
@@ -194,6 +155,10 @@ std::uint32_t operations_for(const KvOptions& options, double wanted, std::uint3
   if (options.straggle <= 0) return whole;
   const std::uint32_t turns = (whole + options.workers - 1) / options.workers;
   return std::min(turns, most / options.workers) * options.workers;
+}
+
+double Series::gigabytes_per_s(std::uint64_t bytes) const {
+  return static_cast<double>(bytes) / 1e9 / median(operation);
 }
 
 double median(std::vector<double> values) {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/result.h"
 #include "kvstore/bench/options.h"
 
 namespace dt::bench {
@@ -21,6 +20,9 @@ struct Series {
   std::uint64_t bad = 0;           ///< Wrong elements.
   /// Server threads with at least a twentieth of the CPU time of the busiest one.
   std::uint32_t busy_loops = 0;
+
+  /// For operations that exchange so many bytes.
+  [[nodiscard]] double gigabytes_per_s(std::uint64_t bytes) const;
 };
 
 struct Measurement {
@@ -31,7 +33,7 @@ struct Measurement {
 /// With every round filled and checked, more operations in a repetition only take longer.
 inline constexpr std::uint32_t kMostVerified = 20;
 
-[[nodiscard]] Result<Measurement> measure(const KvOptions& options, const TensorList& list);
+[[nodiscard]] Measurement measure(const KvOptions& options, const TensorList& list);
 
 /// Number of operations of a repetition: `wanted`, limited to 1 to `most`. If workers take turns at
 /// being late, a number for which each gets equally many turns.

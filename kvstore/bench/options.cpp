@@ -10,6 +10,7 @@
 #include "kvstore/bench/peers.h"
 #include "kvstore/bench/raw_copies.h"
 #include "kvstore/bench/scaling.h"
+#include "kvstore/compute/compression.h"
 #include "kvstore/compute/optimizer.h"
 
 namespace dt::bench {
@@ -123,19 +124,21 @@ Result<void> server_device(Value text, std::optional<int>& into) {
   return {};
 }
 
-const std::vector<std::pair<const char*, Operation>> kOperations = {
+template <class T>
+using Words = std::vector<std::pair<const char*, T>>;
+const Words<Operation> kOperations = {
     {"pushpull", Operation::kPushPull}, {"push", Operation::kPush}, {"pull", Operation::kPull}};
-const std::vector<std::pair<const char*, kv::Transport>> kTransports = {
-    {"auto", kv::Transport::kAuto},
-    {"tcp", kv::Transport::kTcp},
-    {"shm", kv::Transport::kSharedMemory}};
-const std::vector<std::pair<const char*, data::Codec>> kCodecs = {{"none", data::Codec::kNone},
-                                                                  {"1bit", data::Codec::kOneBit},
-                                                                  {"2bit", data::Codec::kTwoBit},
-                                                                  {"fp16", data::Codec::kFp16},
-                                                                  {"bf16", data::Codec::kBf16}};
-const std::vector<std::pair<const char*, Memory>> kMemories = {{"store", Memory::kStore},
-                                                               {"private", Memory::kPrivate}};
+const Words<kv::Transport> kTransports = {{"auto", kv::Transport::kAuto},
+                                          {"tcp", kv::Transport::kTcp},
+                                          {"shm", kv::Transport::kSharedMemory}};
+const Words<data::Codec> kCodecs(std::begin(kv::kCodecs), std::end(kv::kCodecs));
+const Words<Memory> kMemories = {{"store", Memory::kStore}, {"private", Memory::kPrivate}};
+
+template <class T>
+const char* word_of(const Words<T>& words, T value) {
+  return std::ranges::find(words, value, &std::pair<const char*, T>::second)->first;
+}
+
 /// What a job's workers get, too.
 FlagGroup measured_flags(KvOptions& o) {
   // clang-format off
@@ -388,39 +391,9 @@ Result<void> complete(KvOptions& options) {
 
 }  // namespace
 
-const char* to_string(Operation operation) {
-  switch (operation) {
-    case Operation::kPushPull:
-      return "pushpull";
-    case Operation::kPush:
-      return "push";
-    case Operation::kPull:
-      return "pull";
-  }
-  return "";
-}
-
-const char* to_string(Memory memory) {
-  switch (memory) {
-    case Memory::kStore:
-      return "store";
-    case Memory::kPrivate:
-      return "private";
-  }
-  return "";
-}
-
-const char* to_string(kv::Transport transport) {
-  switch (transport) {
-    case kv::Transport::kAuto:
-      return "auto";
-    case kv::Transport::kTcp:
-      return "tcp";
-    case kv::Transport::kSharedMemory:
-      return "shm";
-  }
-  return "";
-}
+const char* to_string(Operation operation) { return word_of(kOperations, operation); }
+const char* to_string(Memory memory) { return word_of(kMemories, memory); }
+const char* to_string(kv::Transport transport) { return word_of(kTransports, transport); }
 
 Result<Parsed> parse_kv(const io::Words& words, bool in_job) {
   Parsed parsed;

@@ -46,7 +46,7 @@ class GlooExchange final : public Exchange {
   std::span<float> gradient() override { return values_.values(); }
   std::span<const float> result() override { return values_.values(); }
 
-  Result<void> run() override {
+  void run() override {
     for (const auto& bucket : buckets_) {
       float* values = values_.values().data() + bucket.first;
       float* reduced = bucket.tensors > 1 ? together_.values().data() : values;
@@ -60,7 +60,6 @@ class GlooExchange final : public Exchange {
       gloo::allreduce(options);
       if (reduced != values) std::memcpy(values, reduced, bytes);
     }
-    return {};
   }
 
  private:
@@ -75,19 +74,18 @@ class GlooExchange final : public Exchange {
   Buffer together_;
 };
 
-Result<void> work(const PeerArguments& arguments) {
-  auto control = Control::attach(arguments.control);
-  if (!control) return tl::unexpected(control.error());
+void work(const PeerArguments& arguments) {
+  Control control(arguments.control);
   gloo::transport::tcp::attr loopback;
   loopback.hostname = "127.0.0.1";
   std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(loopback);
-  const auto ranks = static_cast<int>(control->workers());
+  const auto ranks = static_cast<int>(control.workers());
   auto context =
       std::make_shared<gloo::rendezvous::Context>(static_cast<int>(arguments.rank), ranks);
   gloo::rendezvous::FileStore store(arguments.folder);
   context->connectFullMesh(store, device);
-  GlooExchange exchange(context, control->elements(), arguments.bucket_bytes);
-  return take_part(*control, arguments.rank, exchange);
+  GlooExchange exchange(context, control.elements(), arguments.bucket_bytes);
+  take_part(control, arguments.rank, exchange);
 }
 
 }  // namespace

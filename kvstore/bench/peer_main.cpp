@@ -23,7 +23,7 @@ bool read(std::string_view text, Number& into) {
 }  // namespace
 
 int peer_main(int argc, char** argv, const char* program,
-              Result<void> (*work)(const PeerArguments& arguments)) {
+              void (*work)(const PeerArguments& arguments)) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   PeerArguments arguments;
   const bool good = argc >= 2 && argc <= 5 && (argc < 3 || read(argv[2], arguments.rank)) &&
@@ -34,16 +34,13 @@ int peer_main(int argc, char** argv, const char* program,
   }
   arguments.control = argv[1];
   if (argc > 3) arguments.folder = argv[3];
-  std::string why;
   try {
-    const auto done = work(arguments);
-    if (done) return 0;
-    why = done.error().message;
+    work(arguments);
+    return 0;
   } catch (const std::exception& e) {
-    why = e.what();
+    fmt::print(stderr, "{}: {}\n", program, e.what());
+    return 1;
   }
-  fmt::print(stderr, "{}: {}\n", program, why);
-  return 1;
 }
 
 }  // namespace dt::bench

@@ -17,9 +17,9 @@ struct PeerArguments {
   std::size_t bucket_bytes = 0;
 };
 
-/// `program CONTROL [RANK [FOLDER [BUCKET]]]`. The process dies with its parent. The work's error
-/// is written to stderr and makes the exit code 1.
+/// `program CONTROL [RANK [FOLDER [BUCKET]]]`. The process dies with its parent. The work's
+/// exception is written to stderr and makes the exit code 1.
 int peer_main(int argc, char** argv, const char* program,
-              Result<void> (*work)(const PeerArguments& arguments));
+              void (*work)(const PeerArguments& arguments));
 
 }  // namespace dt::bench

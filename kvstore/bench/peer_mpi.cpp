@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include "kvstore/bench/failure.h"
 #include "kvstore/bench/peer_main.h"
 #include "kvstore/bench/worker.h"
 
@@ -24,15 +25,14 @@ class MpiExchange final : public Exchange {
   std::span<float> gradient() override { return values_.values(); }
   std::span<const float> result() override { return values_.values(); }
 
-  Result<void> run() override {
+  void run() override {
     float* values = values_.values().data();
     for (const std::uint64_t count : elements_) {
       const int code = MPI_Allreduce(MPI_IN_PLACE, values, static_cast<int>(count), MPI_FLOAT,
                                      MPI_SUM, MPI_COMM_WORLD);
-      if (code != MPI_SUCCESS) return fail(ErrorKind::kIo, "MPI_Allreduce gave {}", code);
+      if (code != MPI_SUCCESS) throw Failure("MPI_Allreduce gave {}", code);
       values += count;
     }
-    return {};
   }
 
  private:
@@ -40,17 +40,16 @@ class MpiExchange final : public Exchange {
   Buffer values_;
 };
 
-Result<void> work(const PeerArguments& arguments) {
-  auto control = Control::attach(arguments.control);
-  if (!control) return tl::unexpected(control.error());
+void work(const PeerArguments& arguments) {
+  Control control(arguments.control);
   int rank = 0;
   int ranks = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (ranks != static_cast<int>(control->workers()))
-    return fail(ErrorKind::kInvalid, "{} MPI ranks for {} workers", ranks, control->workers());
-  MpiExchange exchange(control->elements());
-  return take_part(*control, static_cast<std::uint32_t>(rank), exchange);
+  if (ranks != static_cast<int>(control.workers()))
+    throw Failure("{} MPI ranks for {} workers", ranks, control.workers());
+  MpiExchange exchange(control.elements());
+  take_part(control, static_cast<std::uint32_t>(rank), exchange);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "io/subprocess.h"
+#include "kvstore/bench/failure.h"
 #include "kvstore/bench/raw_copies.h"
 #include "kvstore/bench/raw_exchange.h"
 
@@ -18,32 +19,21 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBucketBytes = 25'000'000;  ///< DistributedDataParallel's size.
 
-Result<Contender> with_control(const Peer& peer, const KvOptions& options, const TensorList& list) {
-  auto control = Control::create(options.workers, list.elements);
-  if (!control) return tl::unexpected(control.error());
-  return Contender{peer.name, std::move(*control), {}, {}};
-}
-
-Result<Contender> start_gloo(const Peer& peer, const KvOptions& options, const TensorList& list) {
-  auto contender = with_control(peer, options, list);
-  if (!contender) return contender;
+Contender start_gloo(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  Contender gloo(peer.name, options, list);
   std::string folder = (fs::temp_directory_path() / "dtbench-XXXXXX").string();
-  if (!::mkdtemp(folder.data())) return tl::unexpected(errno_error(errno, "make " + folder));
-  contender->folder = TempFolder(folder);
+  if (!::mkdtemp(folder.data())) throw Failure(errno_error(errno, "make " + folder));
+  gloo.folder = TempFolder(new std::string(folder));
   const bool per_tensor = std::string(peer.name) == "gloo-tensor";
-  for (std::uint32_t r = 0; r < options.workers; ++r) {
-    auto started = contender->children.run(
-        fmt::format("rank {}", r),
-        {(io::program_folder() / peer.program).string(), contender->control.path(),
-         std::to_string(r), folder, std::to_string(per_tensor ? 0 : kBucketBytes)});
-    if (!started) return tl::unexpected(started.error());
-  }
-  return contender;
+  for (std::uint32_t r = 0; r < options.workers; ++r)
+    gloo.children.run(fmt::format("rank {}", r),
+                      {(io::program_folder() / peer.program).string(), gloo.control.path(),
+                       std::to_string(r), folder, std::to_string(per_tensor ? 0 : kBucketBytes)});
+  return gloo;
 }
 
-Result<Contender> start_mpi(const Peer& peer, const KvOptions& options, const TensorList& list) {
-  auto contender = with_control(peer, options, list);
-  if (!contender) return contender;
+Contender start_mpi(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  Contender mpi(peer.name, options, list);
   const bool is_shm = std::string(peer.name) == "mpi-shm";
   std::vector<std::string> argv = {
       "mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(options.workers)};
@@ -57,14 +47,19 @@ Result<Contender> start_mpi(const Peer& peer, const KvOptions& options, const Te
   set("oob_tcp_if_include", "lo");
   set("mpi_yield_when_idle", "1");  // ranks spin; with fewer cores than ranks they would starve
   if (::geteuid() == 0) argv.emplace_back("--allow-run-as-root");
-  argv.insert(argv.end(),
-              {(io::program_folder() / peer.program).string(), contender->control.path()});
-  if (auto started = contender->children.run("mpirun", argv); !started)
-    return tl::unexpected(started.error());
-  return contender;
+  argv.insert(argv.end(), {(io::program_folder() / peer.program).string(), mpi.control.path()});
+  mpi.children.run("mpirun", argv);
+  return mpi;
 }
 
-Result<Contender> start_plain(const Peer& peer, const KvOptions& options, const TensorList& list) {
+/// The kvstore with other options.
+Contender start_store_as(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  Contender store = start_store(options, list);
+  store.name = peer.name;
+  return store;
+}
+
+Contender start_plain(const Peer& peer, const KvOptions& options, const TensorList& list) {
   const KvOptions usual;
   KvOptions plain = options;
   plain.type = options.devices.empty() ? usual.type : "dist_device_sync";
@@ -73,21 +68,15 @@ Result<Contender> start_plain(const Peer& peer, const KvOptions& options, const 
   plain.codec = usual.codec;
   plain.memory = usual.memory;
   plain.is_in_place = usual.is_in_place;
-  auto started = start_store(plain, list);
-  if (started) started->name = peer.name;
-  return started;
+  return start_store_as(peer, plain, list);
 }
 
-Result<Contender> start_cpu(const Peer& peer, const KvOptions& options, const TensorList& list) {
-  const KvOptions host = without_devices(options);
-  auto started = start_store(host, list);
-  if (started) started->name = peer.name;
-  return started;
+Contender start_cpu(const Peer& peer, const KvOptions& options, const TensorList& list) {
+  return start_store_as(peer, without_devices(options), list);
 }
 
-template <Result<Contender> (*Start)(const KvOptions&, const TensorList&)>
-Result<Contender> start_ours(const Peer& /*peer*/, const KvOptions& options,
-                             const TensorList& list) {
+template <Contender (*Start)(const KvOptions&, const TensorList&)>
+Contender start_ours(const Peer& /*peer*/, const KvOptions& options, const TensorList& list) {
   return Start(options, list);
 }
 
@@ -146,8 +135,7 @@ Result<void> check_peer(const std::string& name) {
   return fail(ErrorKind::kInvalid, "'{}': one of {} was expected", name, fmt::join(names, ", "));
 }
 
-Result<Contender> start_peer(const std::string& name, const KvOptions& options,
-                             const TensorList& list) {
+Contender start_peer(const std::string& name, const KvOptions& options, const TensorList& list) {
   const auto same = [&](const Peer& peer) { return name == peer.name; };
   const auto peer = std::ranges::find_if(known_peers(), same);
   DT_CHECK(peer != known_peers().end(), "the options know the peers");

@@ -14,7 +14,7 @@ struct Peer {
   const char* help;
   const char* program;  ///< In dtbench's folder; null: part of dtbench.
   const char* package;  ///< The package that the program needs to be built and run.
-  Result<Contender> (*start)(const Peer& peer, const KvOptions& options, const TensorList& list);
+  Contender (*start)(const Peer& peer, const KvOptions& options, const TensorList& list);
 };
 
 /// The kvstore itself without some of the options: the ratio is their cost.
@@ -27,7 +27,7 @@ inline constexpr const char* kCpuPeer = "cpu";
 /// An error if the peer is unknown or not installed.
 [[nodiscard]] Result<void> check_peer(const std::string& name);
 /// `peer` has passed check_peer().
-[[nodiscard]] Result<Contender> start_peer(const std::string& peer, const KvOptions& options,
-                                           const TensorList& list);
+[[nodiscard]] Contender start_peer(const std::string& peer, const KvOptions& options,
+                                   const TensorList& list);
 
 }  // namespace dt::bench

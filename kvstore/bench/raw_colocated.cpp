@@ -42,30 +42,29 @@ class Colocated final : public Exchange {
   std::span<float> gradient() override { return gradient_.values(); }
   std::span<const float> result() override { return result_.values(); }
 
-  Result<void> run() override {
+  void run() override {
     if (peers_.size() == 1) {
       std::ranges::copy(gradient_.values(), result_.values().begin());
-      return {};
+      return;
     }
     filled_ = 0;
     links_.assign(peers_.size(), Link());
     std::vector<pollfd> polls(2 * peers_.size(), pollfd{-1, 0, 0});
     for (;;) {
       for (std::size_t p = 0; p < peers_.size(); ++p)
-        if (p != me_ && !take(p, polls[2 * p].revents, polls[2 * p + 1].revents))
-          return tl::unexpected(socket_error());
+        if (p != me_) take(p, polls[2 * p].revents, polls[2 * p + 1].revents);
       bool is_done = true;
       for (std::size_t p = 0; p < peers_.size(); ++p) {
         if (p == me_) continue;
-        if (!give(p)) return tl::unexpected(socket_error());
+        give(p);
         is_done = is_done && is_through(p);
         polls[2 * p] = ask(peers_[p].server, links_[p].received < streams_[p].bytes(),
                            links_[p].sent < streams_[p].bytes());
         polls[2 * p + 1] =
             ask(peers_[p].client, links_[p].added<own_bytes(), worth_sending(links_[p])> 0);
       }
-      if (is_done) return {};
-      if (wait_for(polls, busy_) < 0 && errno != EINTR) return tl::unexpected(socket_error());
+      if (is_done) return;
+      wait_for(polls, busy_);
     }
   }
 
@@ -84,19 +83,18 @@ class Colocated final : public Exchange {
   [[nodiscard]] std::size_t own_bytes() const { return streams_[me_].bytes(); }
 
   /// Receives the bytes that have arrived.
-  bool take(std::size_t p, short server_events, short client_events) {
-    Link& link = links_[p];
-    const bool sums = (server_events & ~POLLOUT) && link.received < streams_[p].bytes();
-    const bool contribution = (client_events & ~POLLOUT) && link.added < own_bytes();
-    return (!sums || receive(p, link)) && (!contribution || add(p, link));
+  void take(std::size_t p, short server_events, short client_events) {
+    if (server_events & ~POLLOUT)
+      receive(peers_[p].server, streams_[p], result_, links_[p].received);
+    if (client_events & ~POLLOUT) add(p, links_[p]);
   }
 
   /// Sends what is ready, as far as the sockets accept it.
-  bool give(std::size_t p) {
+  void give(std::size_t p) {
     Link& link = links_[p];
-    return send(peers_[p].server, streams_[p], gradient_, link.sent, streams_[p].bytes()) &&
-           send(peers_[p].client, streams_[me_], result_, link.replied,
-                link.replied + worth_sending(link));
+    send(peers_[p].server, streams_[p], gradient_, link.sent, streams_[p].bytes());
+    send(peers_[p].client, streams_[me_], result_, link.replied,
+         link.replied + worth_sending(link));
   }
 
   [[nodiscard]] bool is_through(std::size_t p) const {
@@ -111,44 +109,17 @@ class Colocated final : public Exchange {
             0};
   }
 
-  static bool send(const io::Fd& fd, const Stream& stream, const Buffer& from, std::size_t& sent,
-                   std::size_t end) {
-    std::array<iovec, kPieces> pieces;
-    while (sent < end) {
-      msghdr message{};
-      message.msg_iov = pieces.data();
-      message.msg_iovlen = stream.gather(from.bytes(), sent, std::min(kCall, end - sent), pieces);
-      const auto n = ::sendmsg(fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n < 0) return would_block();
-      sent += static_cast<std::size_t>(n);
-    }
-    return true;
-  }
-
-  bool receive(std::size_t p, Link& link) {
-    std::array<iovec, kPieces> pieces;
-    for (std::size_t turn = 0; turn < kTurn && link.received < streams_[p].bytes();) {
-      msghdr message{};
-      message.msg_iov = pieces.data();
-      message.msg_iovlen = streams_[p].gather(result_.bytes(), link.received, kCall, pieces);
-      const auto n = ::recvmsg(peers_[p].server.get(), &message, MSG_DONTWAIT);
-      if (n <= 0) return n < 0 && would_block();
-      link.received += static_cast<std::size_t>(n);
-      turn += static_cast<std::size_t>(n);
-    }
-    return true;
-  }
-
   /// Adds the other process's contribution to this one's share: to this one's gradient if it is
   /// first.
-  bool add(std::size_t p, Link& link) {
+  void add(std::size_t p, Link& link) {
     for (std::size_t turn = 0; turn < kTurn && link.added < own_bytes();) {
       const bool is_first = link.added == filled_;
       const std::size_t end = is_first ? own_bytes() : filled_;
       const std::size_t room = std::min(kScratch, end - link.added) - link.torn_bytes;
       const auto n =
           ::recv(peers_[p].client.get(), scratch_.bytes() + link.torn_bytes, room, MSG_DONTWAIT);
-      if (n <= 0) return n < 0 && would_block();
+      if (n < 0 && would_block()) return;
+      if (n <= 0) fail_socket(n < 0 ? errno : ECONNRESET);
       std::memcpy(scratch_.bytes(), link.torn.data(), link.torn_bytes);
       const std::size_t have = link.torn_bytes + static_cast<std::size_t>(n);
       const std::size_t ready = whole_floats(have);
@@ -168,7 +139,6 @@ class Colocated final : public Exchange {
       if (is_first) filled_ = link.added;
       turn += static_cast<std::size_t>(n);
     }
-    return true;
   }
 
   /// Bytes of this process's share that have all contributions.
@@ -201,10 +171,8 @@ class Colocated final : public Exchange {
 
 }  // namespace
 
-Result<Contender> start_raw_colocated(const KvOptions& options, const TensorList& list) {
-  auto control = Control::create(options.workers, list.elements);
-  if (!control) return tl::unexpected(control.error());
-  Contender raw{"raw-colocated", std::move(*control), {}, {}};
+Contender start_raw_colocated(const KvOptions& options, const TensorList& list) {
+  Contender raw("raw-colocated", options, list);
   const std::size_t size = options.workers;
   const auto streams = streams_of(list.elements, options.workers, options.chunk_bytes);
   std::vector<std::vector<Peering>> all(size);  // [process][other]
@@ -212,22 +180,17 @@ Result<Contender> start_raw_colocated(const KvOptions& options, const TensorList
   for (std::size_t a = 0; a < size; ++a) {
     for (std::size_t b = 0; b < size; ++b) {
       if (a == b) continue;
-      auto pair = connected_pair();
-      if (!pair) return tl::unexpected(pair.error());
-      all[a][b].server = std::move(pair->connected);
-      all[b][a].client = std::move(pair->accepted);
+      SocketPair pair = connected_pair();
+      all[a][b].server = std::move(pair.connected);
+      all[b][a].client = std::move(pair.accepted);
     }
   }
-  for (std::uint32_t w = 0; w < options.workers; ++w) {
-    auto body = [&]() -> Result<void> {
-      std::vector<Peering> mine = std::move(all[w]);
-      all.clear();
-      Colocated process(streams, w, std::move(mine), list.total_elements(), options.busy_poll);
-      return take_part(raw.control, w, process);
-    };
-    if (auto started = raw.children.fork(fmt::format("raw process {}", w), body); !started)
-      return tl::unexpected(started.error());
-  }
+  raw.children.fork("raw process", options.workers, [&](std::uint32_t w) {
+    std::vector<Peering> mine = std::move(all[w]);
+    all.clear();
+    Colocated process(streams, w, std::move(mine), list.total_elements(), options.busy_poll);
+    take_part(raw.control, w, process);
+  });
   return raw;
 }
 

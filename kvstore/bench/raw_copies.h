@@ -18,6 +18,6 @@ namespace dt::bench {
 /// Its name for --peer.
 inline constexpr const char* kCopiesPeer = "copies";
 
-[[nodiscard]] Result<Contender> start_copies(const KvOptions& options, const TensorList& list);
+[[nodiscard]] Contender start_copies(const KvOptions& options, const TensorList& list);
 
 }  // namespace dt::bench

@@ -43,23 +43,22 @@ class RawWorker final : public Exchange {
   std::span<float> gradient() override { return gradient_.values(); }
   std::span<const float> result() override { return result_.values(); }
 
-  Result<void> run() override {
+  void run() override {
     std::vector<Position> at(fds_.size());
     std::vector<pollfd> polls(fds_.size());
     for (;;) {
       bool is_done = true;
       for (std::size_t s = 0; s < fds_.size(); ++s) {
         const std::size_t bytes = streams_[s].bytes();
-        if (at[s].sent < bytes && !send(s, at[s])) return tl::unexpected(socket_error());
-        if (at[s].received < bytes && polls[s].revents != 0 && !receive(s, at[s]))
-          return tl::unexpected(socket_error());
+        send(fds_[s], streams_[s], gradient_, at[s].sent, bytes);
+        if (polls[s].revents != 0) receive(fds_[s], streams_[s], result_, at[s].received);
         const int wanted =
             (at[s].received < bytes ? POLLIN : 0) | (at[s].sent < bytes ? POLLOUT : 0);
         polls[s] = {wanted ? fds_[s].get() : -1, static_cast<short>(wanted), 0};
         if (wanted) is_done = false;
       }
-      if (is_done) return {};
-      if (wait_for(polls, busy_) < 0 && errno != EINTR) return tl::unexpected(socket_error());
+      if (is_done) return;
+      wait_for(polls, busy_);
     }
   }
 
@@ -68,37 +67,6 @@ class RawWorker final : public Exchange {
     std::size_t sent = 0;
     std::size_t received = 0;
   };
-
-  bool send(std::size_t s, Position& at) {
-    std::array<iovec, kPieces> pieces;
-    while (at.sent < streams_[s].bytes()) {
-      msghdr message{};
-      message.msg_iov = pieces.data();
-      message.msg_iovlen = streams_[s].gather(gradient_.bytes(), at.sent, kCall, pieces);
-      const auto n = ::sendmsg(fds_[s].get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n < 0) return would_block();
-      at.sent += static_cast<std::size_t>(n);
-    }
-    return true;
-  }
-
-  bool receive(std::size_t s, Position& at) {
-    std::array<iovec, kPieces> pieces;
-    for (std::size_t turn = 0; turn < kTurn && at.received < streams_[s].bytes();) {
-      msghdr message{};
-      message.msg_iov = pieces.data();
-      message.msg_iovlen = streams_[s].gather(result_.bytes(), at.received, kCall, pieces);
-      const auto n = ::recvmsg(fds_[s].get(), &message, MSG_DONTWAIT);
-      if (n < 0) return would_block();
-      if (n == 0) {
-        errno = ECONNRESET;
-        return false;
-      }
-      at.received += static_cast<std::size_t>(n);
-      turn += static_cast<std::size_t>(n);
-    }
-    return true;
-  }
 
   const std::vector<Stream>& streams_;
   std::vector<io::Fd> fds_;
@@ -121,20 +89,20 @@ class RawServer {
   }
 
   /// Serves until the workers have ended.
-  Result<void> run() {
+  void run() {
     std::vector<pollfd> polls(fds_.size());
     for (;;) {
       for (std::size_t i = 0; i < fds_.size(); ++i) {
         const int wanted = (readable_bytes(i) > 0 ? POLLIN : 0) | (links_[i].is_full ? POLLOUT : 0);
         polls[i] = {fds_[i].get(), static_cast<short>(wanted), 0};
       }
-      if (wait_for(polls, busy_) < 0 && errno != EINTR) return tl::unexpected(socket_error());
+      wait_for(polls, busy_);
       for (std::size_t i = 0; i < fds_.size(); ++i) {
         if (polls[i].revents & POLLOUT) links_[i].is_full = false;
-        if (polls[i].revents & (POLLHUP | POLLERR)) return {};
-        if ((polls[i].revents & POLLIN) && !receive(i)) return {};
+        if (polls[i].revents & (POLLHUP | POLLERR)) return;
+        if ((polls[i].revents & POLLIN) && !receive(i)) return;
         for (std::size_t to = 0; to < fds_.size(); ++to)
-          if (!links_[to].is_full && !reply(to)) return {};
+          if (!links_[to].is_full && !reply(to)) return;
       }
     }
   }
@@ -264,42 +232,27 @@ class RawServer {
 
 }  // namespace
 
-Result<Contender> start_raw(const KvOptions& options, const TensorList& list) {
-  auto control = Control::create(options.workers, list.elements);
-  if (!control) return tl::unexpected(control.error());
-  Contender raw{"raw", std::move(*control), {}, {}};
+Contender start_raw(const KvOptions& options, const TensorList& list) {
+  Contender raw("raw", options, list);
   const auto streams = streams_of(list.elements, options.servers, options.chunk_bytes);
   std::vector<std::vector<SocketPair>> pairs(options.workers);  // [worker][server]
-  for (auto& row : pairs) {
-    for (std::uint32_t s = 0; s < options.servers; ++s) {
-      auto pair = connected_pair();
-      if (!pair) return tl::unexpected(pair.error());
-      row.push_back(std::move(*pair));
-    }
-  }
+  for (auto& row : pairs)
+    for (std::uint32_t s = 0; s < options.servers; ++s) row.push_back(connected_pair());
   // A child takes its own ends and closes all others, or an end would never be seen.
-  for (std::uint32_t s = 0; s < options.servers; ++s) {
-    auto body = [&]() -> Result<void> {
-      std::vector<io::Fd> mine;
-      for (auto& row : pairs) mine.push_back(std::move(row[s].accepted));
-      pairs.clear();
-      raw.control.server_ready(s, 0);
-      return RawServer(streams[s].bytes(), std::move(mine), options.busy_poll).run();
-    };
-    if (auto started = raw.children.fork(fmt::format("raw server {}", s), body); !started)
-      return tl::unexpected(started.error());
-  }
-  for (std::uint32_t w = 0; w < options.workers; ++w) {
-    auto body = [&]() -> Result<void> {
-      std::vector<io::Fd> mine;
-      for (auto& pair : pairs[w]) mine.push_back(std::move(pair.connected));
-      pairs.clear();
-      RawWorker worker(streams, std::move(mine), list.total_elements(), options.busy_poll);
-      return take_part(raw.control, w, worker);
-    };
-    if (auto started = raw.children.fork(fmt::format("raw worker {}", w), body); !started)
-      return tl::unexpected(started.error());
-  }
+  raw.children.fork("raw server", options.servers, [&](std::uint32_t s) {
+    std::vector<io::Fd> mine;
+    for (auto& row : pairs) mine.push_back(std::move(row[s].accepted));
+    pairs.clear();
+    raw.control.server_ready(s, 0);
+    RawServer(streams[s].bytes(), std::move(mine), options.busy_poll).run();
+  });
+  raw.children.fork("raw worker", options.workers, [&](std::uint32_t w) {
+    std::vector<io::Fd> mine;
+    for (auto& pair : pairs[w]) mine.push_back(std::move(pair.connected));
+    pairs.clear();
+    RawWorker worker(streams, std::move(mine), list.total_elements(), options.busy_poll);
+    take_part(raw.control, w, worker);
+  });
   return raw;
 }
 

@@ -8,11 +8,10 @@
 namespace dt::bench {
 
 /// TCP between workers and servers.
-[[nodiscard]] Result<Contender> start_raw(const KvOptions& options, const TensorList& list);
+[[nodiscard]] Contender start_raw(const KvOptions& options, const TensorList& list);
 /// The same where every process is a worker and a server: its own share crosses no socket.
-[[nodiscard]] Result<Contender> start_raw_colocated(const KvOptions& options,
-                                                    const TensorList& list);
+[[nodiscard]] Contender start_raw_colocated(const KvOptions& options, const TensorList& list);
 /// Shared memory, nothing copied.
-[[nodiscard]] Result<Contender> start_raw_shm(const KvOptions& options, const TensorList& list);
+[[nodiscard]] Contender start_raw_shm(const KvOptions& options, const TensorList& list);
 
 }  // namespace dt::bench

@@ -5,8 +5,12 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+
+#include "kvstore/bench/failure.h"
 
 namespace dt::bench {
 
@@ -58,28 +62,58 @@ void tune(const io::Fd& fd) {
   (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
+/// Pieces of a system call.
+constexpr std::size_t kPieces = 64;
+
 }  // namespace
+
+void fail_socket(int number) { throw Failure(errno_error(number, "raw exchange: socket")); }
 
 AddFloats best_add() { return best().add; }
 SumFloats best_sum() { return best().sum; }
 
-int wait_for(std::span<pollfd> polls, Duration busy) {
+void wait_for(std::span<pollfd> polls, Duration busy) {
   if (busy > Duration::zero()) {
     const auto end = std::chrono::steady_clock::now() + busy;
     do {
-      const int ready = ::poll(polls.data(), polls.size(), 0);
-      if (ready != 0) return ready;
+      if (::poll(polls.data(), polls.size(), 0) != 0) return;
       ::sched_yield();  // the other process may need this processor
     } while (std::chrono::steady_clock::now() < end);
   }
-  return ::poll(polls.data(), polls.size(), -1);
+  if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) fail_socket(errno);
 }
 
-Error socket_error() { return errno_error(errno, "raw exchange: socket"); }
+void send(const io::Fd& fd, const Stream& stream, const Buffer& from, std::size_t& sent,
+          std::size_t end) {
+  std::array<iovec, kPieces> pieces;
+  while (sent < end) {
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = stream.gather(from.bytes(), sent, std::min(kCall, end - sent), pieces);
+    const auto n = ::sendmsg(fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && would_block()) return;
+    if (n < 0) fail_socket(errno);
+    sent += static_cast<std::size_t>(n);
+  }
+}
+
+void receive(const io::Fd& fd, const Stream& stream, const Buffer& into, std::size_t& received) {
+  std::array<iovec, kPieces> pieces;
+  for (const std::size_t turn_end = received + kTurn;
+       received < std::min(turn_end, stream.bytes());) {
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = stream.gather(into.bytes(), received, kCall, pieces);
+    const auto n = ::recvmsg(fd.get(), &message, MSG_DONTWAIT);
+    if (n < 0 && would_block()) return;
+    if (n <= 0) fail_socket(n < 0 ? errno : ECONNRESET);
+    received += static_cast<std::size_t>(n);
+  }
+}
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-Result<SocketPair> connected_pair() {
+SocketPair connected_pair() {
   const io::Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -89,14 +123,13 @@ Result<SocketPair> connected_pair() {
   tune(listener);
   if (!listener || ::bind(listener.get(), address, size) != 0 || ::listen(listener.get(), 1) != 0 ||
       ::getsockname(listener.get(), address, &size) != 0)
-    return tl::unexpected(socket_error());
+    fail_socket(errno);
   SocketPair pair;
   pair.connected = io::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   tune(pair.connected);
-  if (!pair.connected || ::connect(pair.connected.get(), address, size) != 0)
-    return tl::unexpected(socket_error());
+  if (!pair.connected || ::connect(pair.connected.get(), address, size) != 0) fail_socket(errno);
   pair.accepted = io::Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!pair.accepted) return tl::unexpected(socket_error());
+  if (!pair.accepted) fail_socket(errno);
   tune(pair.accepted);
   return pair;
 }

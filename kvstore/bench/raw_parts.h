@@ -6,9 +6,10 @@
 #include <cstddef>
 #include <span>
 
-#include "core/base/result.h"
 #include "core/base/time.h"
 #include "io/fd.h"
+#include "kvstore/bench/stream.h"
+#include "kvstore/bench/values.h"
 
 namespace dt::bench {
 
@@ -18,7 +19,6 @@ inline constexpr std::size_t kCall = std::size_t{512} << 10;
 inline constexpr std::size_t kScratch = std::size_t{256} << 10;
 /// A connection's turn ends after this many bytes, so that the others' positions stay near.
 inline constexpr std::size_t kTurn = std::size_t{1} << 20;
-inline constexpr std::size_t kPieces = 64;
 
 /// into[i] += from[i]
 using AddFloats = void (*)(float* __restrict into, const float* __restrict from, std::size_t n);
@@ -34,13 +34,19 @@ struct SocketPair {
   io::Fd connected;
   io::Fd accepted;
 };
-[[nodiscard]] Result<SocketPair> connected_pair();
+[[nodiscard]] SocketPair connected_pair();
 
-/// poll(), after having polled without sleeping for `busy`.
-int wait_for(std::span<pollfd> polls, Duration busy);
+/// poll(), after having polled without sleeping for `busy`. A signal ends it as well.
+void wait_for(std::span<pollfd> polls, Duration busy);
 
-/// errno as a socket's error.
-[[nodiscard]] Error socket_error();
+/// Sends the stream's bytes from `sent` to `end`, as many as the socket accepts now.
+void send(const io::Fd& fd, const Stream& stream, const Buffer& from, std::size_t& sent,
+          std::size_t end);
+/// Receives the stream's bytes from `received` on that have arrived; ends after kTurn bytes.
+void receive(const io::Fd& fd, const Stream& stream, const Buffer& into, std::size_t& received);
+
+/// Throws errno's value as a socket's error.
+[[noreturn]] void fail_socket(int number);
 /// Whether errno is EAGAIN or similar.
 [[nodiscard]] bool would_block();
 

@@ -77,11 +77,10 @@ class ShmWorker final : public Exchange {
   std::span<float> gradient() override { return memory_.gradients[rank_].values(); }
   std::span<const float> result() override { return memory_.sum.values(); }
 
-  Result<void> run() override {
+  void run() override {
     ++round_;
     memory_.shared->published.add_one(static_cast<std::uint32_t>(memory_.gradients.size()));
     memory_.shared->summed.await(round_ * servers_);
-    return {};
   }
 
  private:
@@ -110,12 +109,11 @@ void sum_slice(SharedTensors& memory, std::size_t first, std::size_t count, SumF
   }
 }
 
-Result<void> serve(SharedTensors& memory, const Stream& stream, std::uint32_t servers) {
+void serve(SharedTensors& memory, const Stream& stream, std::uint32_t servers) {
   const SumFloats sum = best_sum();
   const AddFloats add = best_add();
   const auto workers = static_cast<std::uint32_t>(memory.gradients.size());
-  for (std::uint32_t round = 1;; ++round) {
-    if (!memory.shared->published.await(round * workers)) return {};
+  for (std::uint32_t round = 1; memory.shared->published.await(round * workers); ++round) {
     stream.for_each(0, stream.bytes(), [&](std::size_t offset, std::size_t bytes) {
       sum_slice(memory, offset / sizeof(float), bytes / sizeof(float), sum, add);
     });
@@ -125,28 +123,18 @@ Result<void> serve(SharedTensors& memory, const Stream& stream, std::uint32_t se
 
 }  // namespace
 
-Result<Contender> start_raw_shm(const KvOptions& options, const TensorList& list) {
-  auto control = Control::create(options.workers, list.elements);
-  if (!control) return tl::unexpected(control.error());
-  Contender raw{"raw-shm", std::move(*control), {}, {}};
+Contender start_raw_shm(const KvOptions& options, const TensorList& list) {
+  Contender raw("raw-shm", options, list);
   const auto streams = streams_of(list.elements, options.servers, options.chunk_bytes);
   SharedTensors memory(options.workers, list.total_elements());
-  for (std::uint32_t s = 0; s < options.servers; ++s) {
-    auto body = [&]() -> Result<void> {
-      raw.control.server_ready(s, 0);
-      return serve(memory, streams[s], options.servers);
-    };
-    if (auto started = raw.children.fork(fmt::format("raw server {}", s), body); !started)
-      return tl::unexpected(started.error());
-  }
-  for (std::uint32_t w = 0; w < options.workers; ++w) {
-    auto body = [&]() -> Result<void> {
-      ShmWorker worker(memory, w, options.servers);
-      return take_part(raw.control, w, worker);
-    };
-    if (auto started = raw.children.fork(fmt::format("raw worker {}", w), body); !started)
-      return tl::unexpected(started.error());
-  }
+  raw.children.fork("raw server", options.servers, [&](std::uint32_t s) {
+    raw.control.server_ready(s, 0);
+    serve(memory, streams[s], options.servers);
+  });
+  raw.children.fork("raw worker", options.workers, [&](std::uint32_t w) {
+    ShmWorker worker(memory, w, options.servers);
+    take_part(raw.control, w, worker);
+  });
   return raw;
 }
 

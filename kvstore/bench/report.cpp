@@ -27,10 +27,6 @@ std::string plural(std::uint64_t n, const std::string& word) {
   return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s");
 }
 
-double gigabytes_per_s(const TensorList& list, const Series& series) {
-  return static_cast<double>(list.bytes()) / 1e9 / median(series.operation);
-}
-
 std::vector<std::string> names_of(const std::vector<int>& devices) {
   std::vector<std::string> names;
   for (const int device : devices) names.push_back(fmt::format("cuda:{}", device));
@@ -72,7 +68,7 @@ std::string table_of(const KvOptions& options, const Measurement& one) {
     text += fmt::format(
         "  {:<14}{:>10}{:>10}{:>10}{:>10.1f}{:>9.3f}{:>10}{:>10}{:>10}{:>10}{:>6}\n", series.name,
         ms(median(series.operation)), ms(least), ms(most), 1 / median(series.operation),
-        gigabytes_per_s(one.list, series),
+        series.gigabytes_per_s(one.list.bytes()),
         series.cpu_per_gb.empty() ? "-" : fmt::format("{:.3f}", median(series.cpu_per_gb)),
         ms(percentile(series.single, 0.5)), ms(percentile(series.single, 0.9)),
         ms(percentile(series.single, 0.99)), series.bad);
@@ -104,7 +100,7 @@ nlohmann::json json_of(const TensorList& list, const Series& series) {
         {"p90", percentile(series.single, 0.9) * 1e3},
         {"p99", percentile(series.single, 0.99) * 1e3}}},
       {"operations_per_s", 1 / median(series.operation)},
-      {"gb_per_s_per_worker", gigabytes_per_s(list, series)},
+      {"gb_per_s_per_worker", series.gigabytes_per_s(list.bytes())},
       {"cpu_s_per_gb", nullptr},
       {"repetitions", series.operation.size()},
       {"operations", series.operations},

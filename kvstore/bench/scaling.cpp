@@ -4,18 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "kvstore/bench/failure.h"
 #include "kvstore/compute/compression.h"
 #include "kvstore/protocol/layout.h"
 
 namespace dt::bench {
-
-namespace {
-
-double gigabytes_per_s(const ScalingStep& step) {
-  return static_cast<double>(step.bytes) / 1e9 / median(step.series.operation);
-}
-
-}  // namespace
 
 double imbalance_of(const KvOptions& options, const TensorList& list) {
   Layout layout(std::vector(options.servers, options.loops), options.chunk_bytes);
@@ -25,23 +18,15 @@ double imbalance_of(const KvOptions& options, const TensorList& list) {
   return static_cast<double>(most) * options.servers / static_cast<double>(list.bytes());
 }
 
-Result<ScalingStep> measure_step(const KvOptions& options, std::uint32_t workers,
-                                 std::uint32_t servers) {
+ScalingStep measure_step(const KvOptions& options, std::uint32_t workers, std::uint32_t servers) {
   KvOptions here = options;
   here.workers = workers;
   here.servers = servers;
   const TensorList& list = options.lists.front();
-  auto measured = measure(here, list);
-  if (!measured)
-    return tl::unexpected(
-        measured.error().at(fmt::format("{} workers, {} servers", workers, servers)));
-  ScalingStep step;
-  step.workers = workers;
-  step.servers = servers;
-  step.imbalance = imbalance_of(here, list);
-  step.bytes = list.bytes();
-  step.series = std::move(measured->series.front());
-  return step;
+  Measurement measured = at(fmt::format("{} workers, {} servers", workers, servers),
+                            [&] { return measure(here, list); });
+  return {workers, servers, imbalance_of(here, list), list.bytes(),
+          std::move(measured.series.front())};
 }
 
 std::string scaling_head(const KvOptions& options) {
@@ -56,7 +41,7 @@ std::string scaling_head(const KvOptions& options) {
 }
 
 std::string scaling_line(const ScalingStep& step) {
-  const double rate = gigabytes_per_s(step);
+  const double rate = step.series.gigabytes_per_s(step.bytes);
   const auto& cpu = step.series.cpu_per_gb;
   return fmt::format("{:>8}{:>9}{:>11.2f}{:>9.3f}{:>10.3f}{:>10}{:>16.3f}{:>12}{:>5}\n",
                      step.workers, step.servers, median(step.series.operation) * 1e3, rate,
@@ -72,7 +57,7 @@ std::string scaling_json(const KvOptions& options, const std::vector<ScalingStep
     steps.push_back({{"workers", step.workers},
                      {"servers", step.servers},
                      {"ms", median(step.series.operation) * 1e3},
-                     {"gb_per_s_per_worker", gigabytes_per_s(step)},
+                     {"gb_per_s_per_worker", step.series.gigabytes_per_s(step.bytes)},
                      {"cpu_s_per_gb", median(step.series.cpu_per_gb)},
                      {"server_bytes_max_over_mean", step.imbalance},
                      {"busy_loops", step.series.busy_loops},

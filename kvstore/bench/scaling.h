@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/result.h"
 #include "kvstore/bench/measure.h"
 #include "kvstore/bench/options.h"
 
@@ -25,8 +24,8 @@ struct ScalingStep {
   Series series;
 };
 
-[[nodiscard]] Result<ScalingStep> measure_step(const KvOptions& options, std::uint32_t workers,
-                                               std::uint32_t servers);
+[[nodiscard]] ScalingStep measure_step(const KvOptions& options, std::uint32_t workers,
+                                       std::uint32_t servers);
 /// Bytes of the most loaded server / mean over servers, as the workers place the list's chunks.
 [[nodiscard]] double imbalance_of(const KvOptions& options, const TensorList& list);
 

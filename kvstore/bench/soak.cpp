@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kvstore/bench/contender.h"
+#include "kvstore/bench/failure.h"
 #include "kvstore/bench/worker.h"
 #include "kvstore/compute/compression.h"
 
@@ -22,12 +23,29 @@ constexpr std::size_t kFirstTenth = kParts / 10;  ///< The sample at its end.
 /// An allocator may add or remove a few after the first tenth; a leak adds thousands.
 constexpr std::uint32_t kMoreMappings = 8;
 
-Result<std::uint32_t> entries_of(const std::string& folder) {
+std::uint32_t entries_of(const std::string& folder) {
   std::error_code ec;
-  std::uint32_t count = 0;
-  for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec)) ++count;
-  if (ec) return fail(ErrorKind::kUnavailable, "read {}: {}", folder, ec.message());
-  return count;
+  const fs::directory_iterator entries(folder, ec);
+  if (ec) throw Failure("read {}: {}", folder, ec.message());
+  return static_cast<std::uint32_t>(std::distance(begin(entries), end(entries)));
+}
+
+Usage usage_of(int pid) {
+  const std::string folder = fmt::format("/proc/{}/", pid);
+  Usage usage;
+  // VmRSS in status is the sum of counters that lag; this value is counted page by page.
+  std::ifstream rollup(folder + "smaps_rollup");
+  rollup.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  std::string name;
+  std::uint64_t kilobytes = 0;
+  if (!(rollup >> name >> kilobytes) || name != "Rss:")
+    throw Failure("{}smaps_rollup says nothing of Rss", folder);
+  usage.resident = kilobytes * 1024;
+  std::ifstream maps(folder + "maps");
+  for (std::string line; std::getline(maps, line);) ++usage.mappings;
+  usage.descriptors = entries_of(folder + "fd");
+  usage.threads = entries_of(folder + "task");
+  return usage;
 }
 
 std::uint64_t chunks_of(const KvOptions& options) {
@@ -49,65 +67,44 @@ class Soaking {
       result_.names.push_back(fmt::format("server {}", s));
   }
 
-  Result<Soak> run(const std::function<void(const Soak&)>& report) {
-    if (auto ready = store_.control.await_ready(kStartLimit, watch()); !ready)
-      return tl::unexpected(ready.error());
+  Soak run(const std::function<void(const Soak&)>& report) {
+    store_.await_ready();
     begin_ = now_s();
     for (std::uint64_t part = 0; part <= kParts; ++part) {
-      if (auto done = operations_until(options_.soak_rounds * part / kParts); !done)
-        return tl::unexpected(done.error());
-      if (auto taken = take_sample(); !taken) return tl::unexpected(taken.error());
+      operations_until(options_.soak_rounds * part / kParts);
+      take_sample();
       report(result_);
     }
-    Command quit;
-    quit.order = Order::kQuit;
-    store_.control.order(quit);
-    if (auto joined = store_.children.join(kEndLimit); !joined)
-      return tl::unexpected(joined.error());
-    result_.bad = store_.control.bad();
+    result_.bad = store_.quit();
     return std::move(result_);
   }
 
  private:
-  Control::Watch watch() {
-    return [this] { return store_.children.watch(); };
-  }
-
-  Result<void> order(Order what, std::uint32_t operations) {
-    Command command;
-    command.order = what;
-    command.operations = operations;
-    command.round = static_cast<std::uint32_t>(result_.samples.size()) + 1;
-    command.straggle = options_.straggle;
-    store_.control.order(command);
+  void order(Order what, std::uint32_t operations) {
+    const auto round = static_cast<std::uint32_t>(result_.samples.size()) + 1;
+    store_.order({what, operations, round, options_.straggle});
     rounds_ += operations * chunks_;
-    return store_.control.await_done(kOrderLimit, watch());
   }
 
   /// Runs up to this many rounds since the start, and checks the last operation.
-  Result<void> operations_until(std::uint64_t rounds) {
+  void operations_until(std::uint64_t rounds) {
     while (rounds_ + chunks_ < rounds) {
       const std::uint64_t left = (rounds - rounds_ - 1) / chunks_;
       const auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, at_once_));
       const double before = now_s();
-      if (auto done = order(Order::kTime, now); !done) return done;
+      order(Order::kTime, now);
       // Orders of about a second, so that a hang is detected.
       if (now_s() - before < 1) at_once_ = std::min(2 * at_once_, kMostOperations);
     }
-    return order(Order::kVerify, 1);
+    order(Order::kVerify, 1);
   }
 
-  Result<void> take_sample() {
+  void take_sample() {
     SoakSample sample;
     sample.rounds = rounds_;
     sample.seconds = now_s() - begin_;
-    for (const int pid : store_.control.pids()) {
-      auto usage = usage_of(pid);
-      if (!usage) return tl::unexpected(usage.error());
-      sample.processes.push_back(*usage);
-    }
+    for (const int pid : store_.control.pids()) sample.processes.push_back(usage_of(pid));
     result_.samples.push_back(std::move(sample));
-    return {};
   }
 
   Contender store_;
@@ -123,32 +120,8 @@ double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6;
 
 }  // namespace
 
-Result<Usage> usage_of(int pid) {
-  const std::string folder = fmt::format("/proc/{}/", pid);
-  Usage usage;
-  // VmRSS in status is the sum of counters that lag; this value is counted page by page.
-  std::ifstream rollup(folder + "smaps_rollup");
-  rollup.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  std::string name;
-  std::uint64_t kilobytes = 0;
-  if (!(rollup >> name >> kilobytes) || name != "Rss:")
-    return fail(ErrorKind::kUnavailable, "{}smaps_rollup says nothing of Rss", folder);
-  usage.resident = kilobytes * 1024;
-  std::ifstream maps(folder + "maps");
-  for (std::string line; std::getline(maps, line);) ++usage.mappings;
-  const auto descriptors = entries_of(folder + "fd");
-  if (!descriptors) return tl::unexpected(descriptors.error());
-  usage.descriptors = *descriptors;
-  const auto threads = entries_of(folder + "task");
-  if (!threads) return tl::unexpected(threads.error());
-  usage.threads = *threads;
-  return usage;
-}
-
-Result<Soak> soak(const KvOptions& options, const std::function<void(const Soak&)>& report) {
-  auto store = start_store(options, options.lists.front());
-  if (!store) return tl::unexpected(store.error());
-  return Soaking(std::move(*store), options).run(report);
+Soak soak(const KvOptions& options, const std::function<void(const Soak&)>& report) {
+  return Soaking(start_store(options, options.lists.front()), options).run(report);
 }
 
 std::vector<std::string> grown(const KvOptions& options, const Soak& soak) {
@@ -159,15 +132,14 @@ std::vector<std::string> grown(const KvOptions& options, const Soak& soak) {
     if (to.resident > from.resident + options.soak_growth)
       all.push_back(fmt::format("{}: memory grew from {:.2f} to {:.2f} MB (--growth)",
                                 soak.names[i], megabytes(from.resident), megabytes(to.resident)));
-    if (to.descriptors > from.descriptors)
-      all.push_back(fmt::format("{}: descriptors grew from {} to {}", soak.names[i],
-                                from.descriptors, to.descriptors));
-    if (to.mappings > from.mappings + kMoreMappings)
-      all.push_back(fmt::format("{}: mappings grew from {} to {}", soak.names[i], from.mappings,
-                                to.mappings));
-    if (to.threads > from.threads)
-      all.push_back(
-          fmt::format("{}: threads grew from {} to {}", soak.names[i], from.threads, to.threads));
+    const auto look_at = [&](const char* what, std::uint32_t Usage::*count, std::uint32_t more) {
+      if (to.*count > from.*count + more)
+        all.push_back(
+            fmt::format("{}: {} grew from {} to {}", soak.names[i], what, from.*count, to.*count));
+    };
+    look_at("descriptors", &Usage::descriptors, 0);
+    look_at("mappings", &Usage::mappings, kMoreMappings);
+    look_at("threads", &Usage::threads, 0);
   }
   return all;
 }

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/result.h"
 #include "kvstore/bench/options.h"
 
 namespace dt::bench {
@@ -19,7 +18,6 @@ struct Usage {
   std::uint32_t mappings = 0;
   std::uint32_t threads = 0;
 };
-[[nodiscard]] Result<Usage> usage_of(int pid);
 
 struct SoakSample {
   std::uint64_t rounds = 0;      ///< Rounds of chunks so far.
@@ -34,8 +32,7 @@ struct Soak {
 };
 
 /// Calls `report` after every sample, with all samples so far.
-[[nodiscard]] Result<Soak> soak(const KvOptions& options,
-                                const std::function<void(const Soak&)>& report);
+[[nodiscard]] Soak soak(const KvOptions& options, const std::function<void(const Soak&)>& report);
 
 /// The resources that grew too much from the end of the first tenth to the end of the run.
 [[nodiscard]] std::vector<std::string> grown(const KvOptions& options, const Soak& soak);

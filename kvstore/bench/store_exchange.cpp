@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kvstore/bench/failure.h"
+
 namespace dt::bench {
 
 namespace {
@@ -17,138 +19,101 @@ kv::Array array(std::span<float> values) {
 
 }  // namespace
 
-Error error_of(const kv::StoreError& error) { return {ErrorKind::kUnavailable, error.message}; }
-
-Result<void> result_of(const kv::Status& status) {
-  if (!status) return tl::unexpected(error_of(status.error()));
-  return {};
-}
-
-Result<TensorMemory> TensorMemory::make(Memory whose, std::size_t elements, kv::Store& store) {
-  TensorMemory memory;
+TensorMemory::TensorMemory(Memory whose, std::size_t elements, kv::Store& store) {
   if (whose == Memory::kPrivate) {
-    memory.own_ = Buffer(elements);
-    memory.values_ = memory.own_.values();
-    return memory;
+    own_ = Buffer(elements);
+    values_ = own_.values();
+    return;
   }
-  const auto given = store.allocate(elements * sizeof(float));
-  if (!given) return tl::unexpected(error_of(given.error()));
-  memory.values_ = {static_cast<float*>(*given), elements};
-  memory.store_ = &store;
-  return memory;
+  given_ = {static_cast<float*>(must(store.allocate(elements * sizeof(float)))), Release{&store}};
+  values_ = {given_.get(), elements};
 }
 
-TensorMemory::TensorMemory(TensorMemory&& other) noexcept
-    : values_(std::exchange(other.values_, {})),
-      own_(std::move(other.own_)),
-      store_(std::exchange(other.store_, nullptr)) {}
-
-TensorMemory& TensorMemory::operator=(TensorMemory&& other) noexcept {
-  std::swap(values_, other.values_);
-  std::swap(own_, other.own_);
-  std::swap(store_, other.store_);
-  return *this;
-}
-
-TensorMemory::~TensorMemory() {
-  if (store_) (void)store_->release(values_.data());  // errors do not matter at the end
+void TensorMemory::Release::operator()(float* memory) const {
+  (void)store->release(memory);  // errors do not matter at the end
 }
 
 StoreExchange::StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
-                             std::string prefix, std::optional<int> device)
-    : options_(options), list_(list), store_(store), prefix_(std::move(prefix)), device_(device) {
+                             const std::string& prefix, std::optional<int> device)
+    : options_(options), list_(list), store_(store), device_(device) {
   push_.learning_rate = kLearningRate;
   push_.is_awaited = awaited_.is_awaited = true;
+  if (device_)
+    take_device_memory();
+  else
+    take_memory();
+  for (std::size_t i = 0; i < list_.elements.size(); ++i)
+    keys_.push_back(fmt::format("{}{}", prefix, i));
+  must(store_.init(keys_, results_, 0));
+  if (options_.codec != data::Codec::kNone)
+    must(store_.set_gradient_compression(std::string(kv::name_of(options_.codec))));
+  const std::size_t size = list_.total_elements();
+  if (options_.optimizer.empty()) {
+    if (options_.is_async()) total_.emplace(size);
+    return;
+  }
+  spec_ = *kv::parse_optimizer(options_.optimizer);
+  const std::size_t stride = std::max<std::size_t>(1, size / kTracked);
+  for (std::size_t i = 0; i < size; i += stride) tracked_.push_back(i);
+  weights_.assign(tracked_.size(), 0.0F);
+  must(store_.set_optimizer(options_.optimizer));
 }
 
-Result<void> StoreExchange::take_memory() {
-  for (auto* memory : {&gradient_, &result_}) {
-    if (memory == &result_ && options_.is_in_place) continue;
-    auto made = TensorMemory::make(options_.memory, list_.total_elements(), store_);
-    if (!made) return tl::unexpected(made.error());
-    *memory = std::move(*made);
-  }
+void StoreExchange::take_memory() {
+  gradient_ = TensorMemory(options_.memory, list_.total_elements(), store_);
+  if (!options_.is_in_place)
+    result_ = TensorMemory(options_.memory, list_.total_elements(), store_);
   std::size_t first = 0;
   for (const std::uint64_t count : list_.elements) {
     gradients_.push_back(array(gradient_.values().subspan(first, count)));
     results_.push_back(array(results().subspan(first, count)));
     first += count;
   }
-  return {};
 }
 
-Result<void> StoreExchange::take_device_memory() {
+void StoreExchange::take_device_memory() {
   const std::string where = fmt::format("cuda:{}", *device_);
-  if (auto used = result_of(kv::cuda::use_device(*device_), where); !used) return used;
-  if (auto made = result_of(on_device_.stream.create(), where); !made) return made;
-  for (auto* tensors : {&on_device_.gradient, &on_device_.result}) {
-    if (tensors == &on_device_.result && options_.is_in_place) continue;
-    auto made = DeviceTensors::make(*device_, list_, on_device_.stream.get());
-    if (!made) return tl::unexpected(made.error());
-    *tensors = std::move(*made);
-  }
-  const auto& result = options_.is_in_place ? on_device_.gradient : on_device_.result;
+  must(kv::cuda::use_device(*device_), where);
+  must(on_device_.stream.create(), where);
+  on_device_.gradient = DeviceTensors(*device_, list_, on_device_.stream.get());
+  if (!options_.is_in_place)
+    on_device_.result = DeviceTensors(*device_, list_, on_device_.stream.get());
   for (std::size_t i = 0; i < list_.elements.size(); ++i) {
     gradients_.push_back(on_device_.gradient.array(i));
-    results_.push_back(result.array(i));
+    results_.push_back(device_result().array(i));
   }
-  return {};
 }
 
-Result<void> StoreExchange::prepare() {
-  if (auto taken = device_ ? take_device_memory() : take_memory(); !taken) return taken;
-  for (std::size_t i = 0; i < list_.elements.size(); ++i)
-    keys_.push_back(fmt::format("{}{}", prefix_, i));
-  if (auto made = store_.init(keys_, results_, 0); !made) return result_of(made);
-  if (options_.codec != data::Codec::kNone) {
-    const auto set = store_.set_gradient_compression(std::string(kv::name_of(options_.codec)));
-    if (!set) return result_of(set);
-  }
-  const std::size_t size = list_.total_elements();
-  if (options_.optimizer.empty()) {
-    if (options_.is_async()) total_.emplace(size);
-    return {};
-  }
-  spec_ = *kv::parse_optimizer(options_.optimizer);
-  const std::size_t stride = std::max<std::size_t>(1, size / kTracked);
-  for (std::size_t i = 0; i < size; i += stride) tracked_.push_back(i);
-  weights_.assign(tracked_.size(), 0.0F);
-  return result_of(store_.set_optimizer(options_.optimizer));
+void StoreExchange::load() {
+  if (device_) on_device_.gradient.to_device();
 }
 
-Result<void> StoreExchange::load() {
-  return device_ ? on_device_.gradient.to_device() : Result<void>();
+void StoreExchange::fetch() {
+  if (device_) device_result().to_mirror();
 }
 
-Result<void> StoreExchange::fetch() {
-  if (!device_) return {};
-  return (options_.is_in_place ? on_device_.gradient : on_device_.result).to_mirror();
-}
-
-Result<void> StoreExchange::run() {
+void StoreExchange::run() {
   switch (options_.operation) {
     case Operation::kPushPull:
-      return finish(store_.pushpull(keys_, gradients_, results_, push_));
+      return wait(store_.pushpull(keys_, gradients_, results_, push_));
     case Operation::kPush:
-      return finish(store_.push(keys_, gradients_, push_));
+      return wait(store_.push(keys_, gradients_, push_));
     case Operation::kPull:
-      return finish(store_.pull(keys_, results_, awaited_));
+      return wait(store_.pull(keys_, results_, awaited_));
   }
-  return {};
 }
 
-Result<void> StoreExchange::run_to_check() {
+void StoreExchange::run_to_check() {
   const bool is_whole = options_.operation == Operation::kPushPull && !options_.is_async();
   if (is_whole) return run();
-  if (options_.operation == Operation::kPull) {
-    if (auto pushed = finish(store_.push(keys_, gradients_, push_)); !pushed) return pushed;
-  } else if (auto ran = run(); !ran) {
-    return ran;
-  }
+  if (options_.operation == Operation::kPull)
+    wait(store_.push(keys_, gradients_, push_));
+  else
+    run();
   // The others' pushes are applied when all of them have been answered.
-  if (auto met = store_.barrier(); !met) return result_of(met);
-  if (auto pulled = finish(store_.pull(keys_, results_, awaited_)); !pulled) return pulled;
-  return result_of(store_.barrier());
+  must(store_.barrier());
+  wait(store_.pull(keys_, results_, awaited_));
+  must(store_.barrier());
 }
 
 std::uint64_t StoreExchange::count_bad(std::uint32_t workers, std::uint32_t round) {
@@ -165,9 +130,8 @@ void StoreExchange::was_repeated(std::uint32_t operations) {
   if (spec_ && !options_.is_async()) repeat_update(operations);
 }
 
-Result<void> StoreExchange::finish(const kv::StoreResult<kv::Handle>& handle) {
-  if (!handle) return tl::unexpected(error_of(handle.error()));
-  return result_of(store_.wait(*handle, kWaitLimit));
+void StoreExchange::wait(const kv::StoreResult<kv::Handle>& handle) {
+  must(store_.wait(must(handle), kWaitLimit));
 }
 
 /// dist_async without an optimizer: pushes accumulate, and none may be lost.
@@ -218,8 +182,7 @@ void StoreExchange::repeat_update(std::uint32_t operations) {
     mean.push_back(sum_of_ranks(options_.workers) * value_at(i, round_) /
                    static_cast<float>(options_.workers));
   const kv::Addend whole{reinterpret_cast<const std::byte*>(mean.data()), 1};
-  kv::Reduction gradient;
-  gradient.addends = std::span(&whole, 1);
+  const kv::Reduction gradient{{&whole, 1}};
   for (std::uint32_t n = 0; n < operations; ++n)
     kv::update(*spec_, state_, data::Dtype::kFloat32, static_cast<double>(kLearningRate),
                reinterpret_cast<std::byte*>(weights_.data()), gradient, mean.size());

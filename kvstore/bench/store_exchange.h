@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,42 +18,38 @@ namespace dt::bench {
 
 inline constexpr double kWaitLimit = 300;  ///< Seconds, for one operation.
 
-[[nodiscard]] Error error_of(const kv::StoreError& error);
-[[nodiscard]] Result<void> result_of(const kv::Status& status);
-
 /// Tensors in the store's memory, or in the worker's.
 class TensorMemory {
  public:
   TensorMemory() = default;
-  static Result<TensorMemory> make(Memory whose, std::size_t elements, kv::Store& store);
-  TensorMemory(TensorMemory&& other) noexcept;
-  TensorMemory& operator=(TensorMemory&& other) noexcept;
-  ~TensorMemory();
+  TensorMemory(Memory whose, std::size_t elements, kv::Store& store);
   [[nodiscard]] std::span<float> values() const { return values_; }
 
  private:
+  struct Release {
+    kv::Store* store;
+    void operator()(float* memory) const;
+  };
   std::span<float> values_;
   Buffer own_;
-  kv::Store* store_ = nullptr;  ///< The store that the memory is from; null: it is own_.
+  std::unique_ptr<float, Release> given_;  ///< The memory if it is the store's.
 };
 
 class StoreExchange final : public Exchange {
  public:
-  /// `options.workers` workers have such a store. Keys are named after `prefix`. With `device` the
-  /// arrays are on that device, else in host memory.
+  /// Allocates memory and creates the keys. `options.workers` workers have such a store. Keys are
+  /// named after `prefix`. With `device` the arrays are on that device, else in host memory.
   StoreExchange(const KvOptions& options, const TensorList& list, kv::Store& store,
-                std::string prefix, std::optional<int> device = {});
-  /// Allocates memory and creates the keys; to be called before the first operation.
-  Result<void> prepare();
+                const std::string& prefix, std::optional<int> device = {});
 
   std::span<float> gradient() override {
     return device_ ? on_device_.gradient.mirror() : gradient_.values();
   }
   std::span<const float> result() override { return results(); }
-  Result<void> load() override;
-  Result<void> fetch() override;
-  Result<void> run() override;
-  Result<void> run_to_check() override;
+  void load() override;
+  void fetch() override;
+  void run() override;
+  void run_to_check() override;
   std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) override;
   void was_repeated(std::uint32_t operations) override;
   bool grows() override { return total_.has_value() || options_.is_in_place; }
@@ -62,9 +59,12 @@ class StoreExchange final : public Exchange {
     if (options_.is_in_place) return gradient();
     return device_ ? on_device_.result.mirror() : result_.values();
   }
-  Result<void> take_memory();
-  Result<void> take_device_memory();
-  Result<void> finish(const kv::StoreResult<kv::Handle>& handle);
+  [[nodiscard]] DeviceTensors& device_result() {
+    return options_.is_in_place ? on_device_.gradient : on_device_.result;
+  }
+  void take_memory();
+  void take_device_memory();
+  void wait(const kv::StoreResult<kv::Handle>& handle);
   std::uint64_t count_wrong_total(std::uint32_t workers, std::uint32_t round);
   std::uint64_t count_wrong_weights();
   std::uint64_t count_wrong_decoded(std::uint32_t workers, std::uint32_t round);
@@ -73,7 +73,6 @@ class StoreExchange final : public Exchange {
   const KvOptions& options_;
   const TensorList& list_;
   kv::Store& store_;
-  std::string prefix_;
   std::optional<int> device_;
   // Where the arrays are; in place there is no result.
   TensorMemory gradient_;

@@ -5,6 +5,7 @@
 
 #include "io/log.h"
 #include "kvstore/bench/contender.h"
+#include "kvstore/bench/failure.h"
 #include "kvstore/bench/store_exchange.h"
 #include "kvstore/link/agent_socket.h"
 #include "kvstore/link/handshake.h"
@@ -42,8 +43,8 @@ class FixedControl final : public kv::JobControl {
   Servers servers_;
 };
 
-Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
-                   const std::string& secret) {
+void serve(Control& control, std::uint32_t id, const KvOptions& options,
+           const std::string& secret) {
   io::FdLog log(2, io::Level::kWarning);
   kv::ServerOptions server_options;
   server_options.id = ServerId(id);
@@ -52,21 +53,26 @@ Result<void> serve(Control& control, std::uint32_t id, const KvOptions& options,
   server_options.busy_poll = options.busy_poll;
   server_options.shard.deterministic = options.is_deterministic;
   server_options.device = options.server_device;
-  auto server = kv::Server::start(std::move(server_options), log);
-  if (!server) return tl::unexpected(server.error());
+  const auto server = must(kv::Server::start(std::move(server_options), log));
   ServerCommit commit;
   commit.generation = Generation(1);
   for (std::uint32_t w = 0; w < options.workers; ++w) commit.contributors.emplace_back(w);
   std::promise<bool> applied;
-  (*server)->commit(commit, [&applied](bool yes) { applied.set_value(yes); });
+  server->commit(commit, [&applied](bool yes) { applied.set_value(yes); });
   DT_CHECK(applied.get_future().get(), "a server's first commit is applied");
-  control.server_ready(id, (*server)->port());
+  control.server_ready(id, server->port());
   control.await_leavers();
-  return {};
 }
 
-Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options,
-                  const TensorList& list, const std::string& secret) {
+/// The worker needs no server any more when this ends.
+struct Leaving {
+  Control& control;
+  ~Leaving() { control.leave(); }
+};
+
+void work(Control& control, std::uint32_t rank, const KvOptions& options, const TensorList& list,
+          const std::string& secret) {
+  const Leaving leaving{control};
   const auto ports = control.await_ports(options.servers);
   Servers servers;
   for (std::uint32_t s = 0; s < options.servers; ++s)
@@ -84,37 +90,26 @@ Result<void> work(Control& control, std::uint32_t rank, const KvOptions& options
   if (options.is_colocated)
     client.may_share = [rank](std::uint32_t server) { return server == rank; };
   client.start_limit = std::chrono::seconds(60);
-  auto store =
-      kv::open_client(std::move(client), std::make_unique<FixedControl>(std::move(servers)));
-  if (!store) return tl::unexpected(error_of(store.error()));
-  StoreExchange exchange(options, list, **store, "tensor", options.device_of(rank));
-  if (auto prepared = exchange.prepare(); !prepared) return prepared;
-  auto took = take_part(control, rank, exchange);
-  if (!took) (void)(*store)->wait_all(5);  // operations under way may still write to the exchange
-  return took;
+  const auto store =
+      must(kv::open_client(std::move(client), std::make_unique<FixedControl>(std::move(servers))));
+  StoreExchange exchange(options, list, *store, "tensor", options.device_of(rank));
+  try {
+    take_part(control, rank, exchange);
+  } catch (...) {
+    (void)store->wait_all(5);  // operations under way may still write to the exchange
+    throw;
+  }
 }
 
 }  // namespace
 
-Result<Contender> start_store(const KvOptions& options, const TensorList& list) {
-  auto control = Control::create(options.workers, list.elements);
-  if (!control) return tl::unexpected(control.error());
-  Contender store{"kvstore", std::move(*control), {}, {}};
+Contender start_store(const KvOptions& options, const TensorList& list) {
+  Contender store("kvstore", options, list);
   const std::string secret = fresh_secret();
-  for (std::uint32_t s = 0; s < options.servers; ++s) {
-    auto body = [&] { return serve(store.control, s, options, secret); };
-    if (auto started = store.children.fork(fmt::format("server {}", s), body); !started)
-      return tl::unexpected(started.error());
-  }
-  for (std::uint32_t w = 0; w < options.workers; ++w) {
-    auto body = [&] {
-      auto worked = work(store.control, w, options, list, secret);
-      store.control.leave();
-      return worked;
-    };
-    if (auto started = store.children.fork(fmt::format("worker {}", w), body); !started)
-      return tl::unexpected(started.error());
-  }
+  store.children.fork("server", options.servers,
+                      [&](std::uint32_t s) { serve(store.control, s, options, secret); });
+  store.children.fork("worker", options.workers,
+                      [&](std::uint32_t w) { work(store.control, w, options, list, secret); });
   return store;
 }
 

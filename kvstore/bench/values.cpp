@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <utility>
 
 #include "core/base/result.h"
 
@@ -40,8 +39,7 @@ std::uint64_t count_wrong(std::span<const float> sum, std::uint32_t workers, std
 Buffer::Buffer(std::size_t elements, bool shared) : elements_(elements) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t bytes = (elements * sizeof(float) + kHuge - 1) / kHuge * kHuge;
-  mapped_ = bytes + kHuge;
-  void* at = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
+  void* at = ::mmap(nullptr, bytes + kHuge, PROT_READ | PROT_WRITE,
                     (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS, -1, 0);
   DT_CHECK(at != MAP_FAILED, "no memory for the tensors");
   // Unmap the ends that the alignment does not need.
@@ -49,26 +47,11 @@ Buffer::Buffer(std::size_t elements, bool shared) : elements_(elements) {
   const std::size_t ahead = (kHuge - reinterpret_cast<std::uintptr_t>(first) % kHuge) % kHuge;
   if (ahead > 0) ::munmap(first, ahead);
   if (ahead < kHuge) ::munmap(first + ahead + bytes, kHuge - ahead);
-  mapped_ = bytes;
-  data_ = reinterpret_cast<float*>(first + ahead);
-  (void)::madvise(data_, mapped_, MADV_HUGEPAGE);
-  std::memset(data_, 0, mapped_);
+  data_ = {reinterpret_cast<float*>(first + ahead), Unmap{bytes}};
+  (void)::madvise(data_.get(), bytes, MADV_HUGEPAGE);
+  std::memset(data_.get(), 0, bytes);
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      elements_(std::exchange(other.elements_, 0)),
-      mapped_(std::exchange(other.mapped_, 0)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(elements_, other.elements_);
-  std::swap(mapped_, other.mapped_);
-  return *this;
-}
-
-Buffer::~Buffer() {
-  if (data_) ::munmap(data_, mapped_);
-}
+void Buffer::Unmap::operator()(float* data) const { ::munmap(data, bytes); }
 
 }  // namespace dt::bench

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace dt::bench {
@@ -31,17 +32,17 @@ class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(std::size_t elements, bool shared = false);
-  Buffer(Buffer&& other) noexcept;
-  Buffer& operator=(Buffer&& other) noexcept;
-  ~Buffer();
 
-  [[nodiscard]] std::span<float> values() const { return {data_, elements_}; }
-  [[nodiscard]] std::byte* bytes() const { return reinterpret_cast<std::byte*>(data_); }
+  [[nodiscard]] std::span<float> values() const { return {data_.get(), elements_}; }
+  [[nodiscard]] std::byte* bytes() const { return reinterpret_cast<std::byte*>(data_.get()); }
 
  private:
-  float* data_ = nullptr;
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(float* data) const;
+  };
+  std::unique_ptr<float, Unmap> data_;
   std::size_t elements_ = 0;
-  std::size_t mapped_ = 0;
 };
 
 }  // namespace dt::bench

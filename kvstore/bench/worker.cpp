@@ -7,19 +7,19 @@
 
 namespace dt::bench {
 
-Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers,
-                        std::uint32_t round, const Meet& meet) {
+Verified verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers, std::uint32_t round,
+                const Meet& meet) {
   fill(exchange.gradient(), rank, round);
-  if (auto loaded = exchange.load(); !loaded) return tl::unexpected(loaded.error());
-  if (auto met = meet(); !met) return tl::unexpected(met.error());
+  exchange.load();
+  meet();
   const double begin = now_s();
-  if (auto done = exchange.run_to_check(); !done) return tl::unexpected(done.error());
+  exchange.run_to_check();
   Verified verified;
   verified.seconds = now_s() - begin;
-  if (auto fetched = exchange.fetch(); !fetched) return tl::unexpected(fetched.error());
+  exchange.fetch();
   verified.bad = exchange.count_bad(workers, round);
   // No worker pushes the next round while another reads this one.
-  if (auto met = meet(); !met) return tl::unexpected(met.error());
+  meet();
   return verified;
 }
 
@@ -31,18 +31,18 @@ void Straggle::wait(std::size_t operation) const {
   }
 }
 
-Result<double> time_operations(Exchange& exchange, std::span<double> times, const Meet& meet,
-                               const Straggle& straggle) {
+double time_operations(Exchange& exchange, std::span<double> times, const Meet& meet,
+                       const Straggle& straggle) {
   if (exchange.grows()) {
     std::ranges::fill(exchange.gradient(), 0.0F);
-    if (auto loaded = exchange.load(); !loaded) return tl::unexpected(loaded.error());
+    exchange.load();
   }
-  if (auto met = meet(); !met) return tl::unexpected(met.error());
+  meet();
   const double begin = now_s();
   double last = begin;
   for (std::size_t i = 0; i < times.size(); ++i) {
     straggle.wait(i);
-    if (auto done = exchange.run(); !done) return tl::unexpected(done.error());
+    exchange.run();
     const double now = now_s();
     times[i] = now - last;
     last = now;
@@ -57,46 +57,30 @@ double now_s() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange) {
-  const Meet meet = [&control]() -> Result<void> {
-    control.meet();
-    return {};
-  };
+void take_part(Control& control, std::uint32_t rank, Exchange& exchange) {
+  const std::uint32_t workers = control.workers();
+  const Meet meet = [&control] { control.meet(); };
   control.ready(rank);
   for (;;) {
     const Command command = control.next();
-    double elapsed = 0;
-    std::uint64_t bad = 0;
+    const auto times = control.times(rank).first(command.operations);
+    Verified all;
     switch (command.order) {
-      case Order::kNothing:
-        break;
       case Order::kQuit:
-        return {};
-      case Order::kVerify: {
-        const auto found = verify(exchange, rank, control.workers(), command.round, meet);
-        if (!found) return tl::unexpected(found.error());
-        bad = found->bad;
+        return;
+      case Order::kTime:
+        all.seconds = time_operations(exchange, times, meet, {command.straggle, rank, workers});
         break;
-      }
-      case Order::kTime: {
-        const auto times = control.times(rank).first(command.operations);
-        const auto took =
-            time_operations(exchange, times, meet, {command.straggle, rank, control.workers()});
-        if (!took) return tl::unexpected(took.error());
-        elapsed = *took;
-        break;
-      }
-      case Order::kTimeVerified:
+      case Order::kVerify:
         for (std::uint32_t i = 0; i < command.operations; ++i) {
-          const auto found = verify(exchange, rank, control.workers(), command.round + i, meet);
-          if (!found) return tl::unexpected(found.error());
-          control.times(rank)[i] = found->seconds;
-          bad += found->bad;
-          elapsed += found->seconds;
+          const Verified one = verify(exchange, rank, workers, command.round + i, meet);
+          times[i] = one.seconds;
+          all.bad += one.bad;
+          all.seconds += one.seconds;
         }
         break;
     }
-    control.done(rank, elapsed, bad);
+    control.done(rank, all.seconds, all.bad);
   }
 }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <span>
 
-#include "core/base/result.h"
 #include "kvstore/bench/control.h"
 #include "kvstore/bench/values.h"
 
@@ -21,14 +20,14 @@ class Exchange {
   /// Where the sum is after fetch(); the same memory as gradient() for an exchange in place.
   [[nodiscard]] virtual std::span<const float> result() = 0;
   /// gradient() was written: copies it to the place that run() reads, if that is elsewhere.
-  virtual Result<void> load() { return {}; }
+  virtual void load() {}
   /// Copies the result of run() to result(), if it is elsewhere.
-  virtual Result<void> fetch() { return {}; }
+  virtual void fetch() {}
   /// One operation over the whole list, with the wait for its end. This is timed.
-  virtual Result<void> run() = 0;
+  virtual void run() = 0;
 
   /// run(), and the further steps that bring this round's sum into result().
-  virtual Result<void> run_to_check() { return run(); }
+  virtual void run_to_check() { run(); }
   /// Wrong elements of result() after run_to_check() on the values of `round`.
   virtual std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) {
     return count_wrong(result(), workers, round);
@@ -40,15 +39,15 @@ class Exchange {
 };
 
 /// Returns when every worker has called it.
-using Meet = std::function<Result<void>()>;
+using Meet = std::function<void()>;
 
 struct Verified {
   std::uint64_t bad = 0;
   double seconds = 0;
 };
 /// One operation on the values of `round`, the result checked.
-[[nodiscard]] Result<Verified> verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers,
-                                      std::uint32_t round, const Meet& meet);
+[[nodiscard]] Verified verify(Exchange& exchange, std::uint32_t rank, std::uint32_t workers,
+                              std::uint32_t round, const Meet& meet);
 /// Before every operation one worker is late, each in its turn, as if its computation had taken
 /// longer than the others'.
 struct Straggle {
@@ -62,11 +61,11 @@ struct Straggle {
 
 /// Runs times.size() operations and stores the seconds of each; returns the seconds from the first
 /// one's begin to the last one's end, delays included.
-[[nodiscard]] Result<double> time_operations(Exchange& exchange, std::span<double> times,
-                                             const Meet& meet, const Straggle& straggle);
+[[nodiscard]] double time_operations(Exchange& exchange, std::span<double> times, const Meet& meet,
+                                     const Straggle& straggle);
 
-/// Executes the coordinator's orders until kQuit. Errors are the exchange's.
-Result<void> take_part(Control& control, std::uint32_t rank, Exchange& exchange);
+/// Executes the coordinator's orders until kQuit.
+void take_part(Control& control, std::uint32_t rank, Exchange& exchange);
 
 /// CLOCK_MONOTONIC.
 [[nodiscard]] double now_s();

@@ -542,7 +542,8 @@ StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
   return client;
 }
 
-StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::string& type) {
+StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::string& type,
+                                                                 std::uint64_t chunk_bytes) {
   (void)raise_descriptor_limit();
   auto env = read_environment(Role::kWorker);
   if (!env) return store_error(env.error().at("kvstore " + type));
@@ -562,6 +563,7 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   options.start_limit = env->start_timeout;
   options.transport = env->transport;
   options.busy_poll = env->busy_poll();
+  options.chunk_bytes = chunk_bytes;
   return open_client(std::move(options), make_job_control(std::move(env->agent)));
 }
 

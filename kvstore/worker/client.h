@@ -62,6 +62,6 @@ struct ClientOptions {
 
 /// The same from the environment that the supervisor and the agent gave this process.
 [[nodiscard]] StoreResult<std::unique_ptr<Store>> open_client_from_environment(
-    const std::string& type);
+    const std::string& type, std::uint64_t chunk_bytes = ClientOptions().chunk_bytes);
 
 }  // namespace dt::kv
