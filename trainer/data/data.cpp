@@ -19,124 +19,68 @@ constexpr std::uint32_t kIdxLabels = 0x801;  // unsigned bytes, 1 dimension
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
 constexpr std::size_t kCifarRecord = 1 + 3 * 32 * 32;
 
+using Bytes = std::vector<std::uint8_t>;
+
 struct GzClose {
   void operator()(gzFile_s* file) const { gzclose(file); }
 };
-using GzHandle = std::unique_ptr<gzFile_s, GzClose>;
 
-/// A file read from begin to end; zlib passes a plain one through.
-class Reader {
- public:
-  static Result<Reader> open(const fs::path& path) {
-    GzHandle file(gzopen(path.c_str(), "rbe"));
-    if (file == nullptr) return tl::unexpected(errno_error(errno, "open " + path.string()));
-    gzbuffer(file.get(), 1U << 17U);
-    return Reader(std::move(file), path.string());
+/// What a file has, at most kMaxBytes; zlib passes a plain one through.
+Result<Bytes> read_file(const fs::path& path) {
+  const std::unique_ptr<gzFile_s, GzClose> file(gzopen(path.c_str(), "rbe"));
+  if (file == nullptr) return tl::unexpected(errno_error(errno, "open " + path.string()));
+  gzbuffer(file.get(), 1U << 17U);
+  Bytes all;
+  std::array<std::uint8_t, 1U << 16U> piece;
+  for (;;) {
+    const int got = gzread(file.get(), piece.data(), piece.size());
+    int code = Z_OK;
+    const char* why = gzerror(file.get(), &code);
+    if (code == Z_ERRNO) return tl::unexpected(errno_error(errno, "read " + path.string()));
+    if (got < 0 || (code != Z_OK && code != Z_STREAM_END))
+      return fail(ErrorKind::kInvalid, "{}: damaged or cut short ({}); fetch it again",
+                  path.string(), why);
+    if (got == 0) return all;
+    all.insert(all.end(), piece.begin(), piece.begin() + got);
+    if (all.size() > kMaxBytes) return fail(ErrorKind::kInvalid, "{}: too large", path.string());
   }
+}
 
-  /// Fills all of `out` or fails.
-  Result<void> read(std::span<std::uint8_t> out) {
-    std::size_t done = 0;
-    while (done < out.size()) {
-      const auto want = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1U << 30U));
-      const int got = gzread(file_.get(), out.data() + done, want);
-      if (got < 0) return corrupt();
-      if (got == 0) {
-        int code = Z_OK;
-        gzerror(file_.get(), &code);
-        if (code != Z_OK && code != Z_STREAM_END) return corrupt();
-        return fail(ErrorKind::kInvalid,
-                    "{}: ends after {} bytes where {} more were promised; fetch it again", name_,
-                    read_ + done, out.size() - done);
-      }
-      done += static_cast<std::size_t>(got);
-    }
-    read_ += done;
-    return {};
-  }
-
-  Result<std::uint32_t> big_endian() {
-    std::array<std::uint8_t, 4> b{};
-    if (auto ok = read(b); !ok) return tl::unexpected(ok.error());
+/// The elements of an idx file; fills its dimensions.
+Result<Bytes> read_idx(const fs::path& path, std::uint32_t magic,
+                       std::span<std::uint32_t> dimensions) {
+  auto bytes = read_file(path);
+  if (!bytes) return bytes;
+  const auto number = [&](std::size_t i) {
+    const std::uint8_t* b = bytes->data() + 4 * i;
     return static_cast<std::uint32_t>(b[0]) << 24U | static_cast<std::uint32_t>(b[1]) << 16U |
            static_cast<std::uint32_t>(b[2]) << 8U | b[3];
-  }
-
-  /// Everything up to the end, at most kMaxBytes.
-  Result<std::vector<std::uint8_t>> rest() {
-    std::vector<std::uint8_t> all;
-    std::array<std::uint8_t, 1U << 16U> piece;
-    for (;;) {
-      const int got = gzread(file_.get(), piece.data(), piece.size());
-      int code = Z_OK;
-      if (got == 0) gzerror(file_.get(), &code);
-      if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {
-        return tl::unexpected(corrupt().error());
-      }
-      if (got == 0) return all;
-      all.insert(all.end(), piece.begin(), piece.begin() + got);
-      if (all.size() > kMaxBytes) return fail(ErrorKind::kInvalid, "{}: too large", name_);
-    }
-  }
-
-  /// Fails if anything is left.
-  Result<void> end() {
-    std::uint8_t byte = 0;
-    const int got = gzread(file_.get(), &byte, 1);
-    if (got < 0) return corrupt();
-    if (got > 0) {
-      return fail(ErrorKind::kInvalid, "{}: has bytes beyond the {} its header promises", name_,
-                  read_);
-    }
-    return {};
-  }
-
-  [[nodiscard]] const std::string& name() const { return name_; }
-
- private:
-  Reader(GzHandle file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
-
-  Result<void> corrupt() {
-    int code = Z_OK;
-    const std::string why = gzerror(file_.get(), &code);
-    if (code == Z_ERRNO) return tl::unexpected(errno_error(errno, "read " + name_));
-    return fail(ErrorKind::kInvalid, "{}: damaged or cut short ({}); fetch it again", name_, why);
-  }
-
-  GzHandle file_;
-  std::string name_;
-  std::size_t read_ = 0;
-};
-
-/// The reader, positioned after the header, and the header's dimensions.
-struct IdxFile {
-  Reader reader;
-  std::vector<std::uint32_t> dimensions;
-};
-
-Result<IdxFile> open_idx(const fs::path& path, std::uint32_t magic, std::size_t dimensions) {
-  auto reader = Reader::open(path);
-  if (!reader) return tl::unexpected(reader.error());
-  auto found = reader->big_endian();
-  if (!found) return tl::unexpected(found.error());
-  if (*found != magic) {
+  };
+  const auto ends_early = [&](std::size_t promised) {
+    return fail(ErrorKind::kInvalid,
+                "{}: ends after {} bytes where {} more were promised; fetch it again",
+                path.string(), bytes->size(), promised - bytes->size());
+  };
+  const std::size_t header = 4 * (1 + dimensions.size());
+  if (bytes->size() < header) return ends_early(header);
+  if (number(0) != magic)
     return fail(ErrorKind::kInvalid,
                 "{}: not an MNIST {} file (starts with {:#010x}, not {:#010x})", path.string(),
-                magic == kIdxImages ? "image" : "label", *found, magic);
-  }
-  IdxFile file{std::move(*reader), {}};
-  std::uint64_t bytes = 1;
-  for (std::size_t i = 0; i < dimensions; ++i) {
-    auto n = file.reader.big_endian();
-    if (!n) return tl::unexpected(n.error());
+                magic == kIdxImages ? "image" : "label", number(0), magic);
+  std::uint64_t elements = 1;
+  for (std::size_t i = 0; i < dimensions.size(); ++i) {
+    dimensions[i] = number(1 + i);
     // Checked one by one: the product of three 32-bit numbers overflows.
-    bytes = *n == 0 ? kMaxBytes + 1 : bytes * *n;
-    if (bytes > kMaxBytes) {
+    elements = dimensions[i] == 0 ? kMaxBytes + 1 : elements * dimensions[i];
+    if (elements > kMaxBytes)
       return fail(ErrorKind::kInvalid, "{}: its header gives impossible dimensions", path.string());
-    }
-    file.dimensions.push_back(*n);
   }
-  return file;
+  if (bytes->size() < header + elements) return ends_early(header + elements);
+  if (bytes->size() > header + elements)
+    return fail(ErrorKind::kInvalid, "{}: has bytes beyond the {} its header promises",
+                path.string(), header + elements);
+  bytes->erase(bytes->begin(), bytes->begin() + static_cast<std::ptrdiff_t>(header));
+  return bytes;
 }
 
 /// The file itself or its .gz, whichever exists.
@@ -231,26 +175,23 @@ void Dataset::normalised(std::uint32_t i, float* out) const {
 }
 
 Result<Dataset> read_mnist(const fs::path& images, const fs::path& labels) {
-  auto pictures = open_idx(images, kIdxImages, 3);
-  if (!pictures) return tl::unexpected(pictures.error());
-  auto digits = open_idx(labels, kIdxLabels, 1);
+  std::array<std::uint32_t, 3> shape{};  // pictures, rows, columns
+  auto pixels = read_idx(images, kIdxImages, shape);
+  if (!pixels) return tl::unexpected(pixels.error());
+  std::array<std::uint32_t, 1> count{};
+  auto digits = read_idx(labels, kIdxLabels, count);
   if (!digits) return tl::unexpected(digits.error());
-  if (pictures->dimensions[0] != digits->dimensions[0]) {
+  if (shape[0] != count[0]) {
     return fail(ErrorKind::kInvalid,
                 "{} has {} images but {} has {} labels: they do not belong together",
-                images.string(), pictures->dimensions[0], labels.string(), digits->dimensions[0]);
+                images.string(), shape[0], labels.string(), count[0]);
   }
   Dataset set;
-  set.height = pictures->dimensions[1];
-  set.width = pictures->dimensions[2];
+  set.height = shape[1];
+  set.width = shape[2];
   set_mnist_scale(set);
-  set.pixels.resize(pictures->dimensions[0] * set.image_size());
-  set.labels.resize(digits->dimensions[0]);
-  for (auto [file, bytes] : {std::pair(&pictures->reader, std::span(set.pixels)),
-                             std::pair(&digits->reader, std::span(set.labels))}) {
-    if (auto ok = file->read(bytes); !ok) return tl::unexpected(ok.error());
-    if (auto ok = file->end(); !ok) return tl::unexpected(ok.error());
-  }
+  set.pixels = std::move(*pixels);
+  set.labels = std::move(*digits);
   if (std::ranges::any_of(set.labels, [](std::uint8_t label) { return label > 9; })) {
     return fail(ErrorKind::kInvalid, "{}: has labels above 9", labels.string());
   }
@@ -264,9 +205,7 @@ Result<Dataset> read_cifar10(const std::vector<fs::path>& files) {
   set.mean = {0.4914F, 0.4822F, 0.4465F};
   set.deviation = {0.2470F, 0.2435F, 0.2616F};
   for (const auto& path : files) {
-    auto reader = Reader::open(path);
-    if (!reader) return tl::unexpected(reader.error());
-    auto bytes = reader->rest();
+    const auto bytes = read_file(path);
     if (!bytes) return tl::unexpected(bytes.error());
     if (bytes->empty() || bytes->size() % kCifarRecord != 0) {
       return fail(ErrorKind::kInvalid,
