@@ -165,6 +165,7 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
   o.loads = std::move(*loads);
   o.lr.follows_world = o.batch.global == 0;
   o.batch.seed = o.network.seed;
+  o.batch.evaluates = !o.no_eval;
   if (o.dataset.empty()) o.dataset = o.data.empty() ? "generated" : "mnist";
   if (o.optimizer.empty())
     o.optimizer = fmt::format("sgd momentum={} weight_decay={}", o.mom, o.wd);
@@ -209,20 +210,6 @@ Result<void> make_folder_of(const std::string& model_prefix) {
   return fail(ErrorKind::kIo, "--model-prefix: cannot create {}: {}", folder.string(),
               ec.message());
 }
-
-/// Evaluation switched off.
-class WithoutEval final : public dt::train::BaseDataIterator {
- public:
-  explicit WithoutEval(dt::train::BaseDataIterator& inner) : inner_(inner) {}
-  dt::train::DataIterators get_data_iterator(const dtkv::KVStore& kv) override {
-    auto iterators = inner_.get_data_iterator(kv);
-    iterators.eval = nullptr;
-    return iterators;
-  }
-
- private:
-  dt::train::BaseDataIterator& inner_;
-};
 
 Result<dtkv::KVStore> open_kvstore(const std::string& type) {
   try {
@@ -286,9 +273,7 @@ Result<dt::train::FitEnd> train(Options o) {
     if (end.is_lead && !o.metrics_json.empty()) append_metrics(o.metrics_json, end);
   };
   dt::train::DatasetIterator iterators(*data, o.batch);
-  WithoutEval without_eval(iterators);
-  return module.fit(
-      *kv, o.no_eval ? static_cast<dt::train::BaseDataIterator&>(without_eval) : iterators, fit);
+  return module.fit(*kv, iterators, fit);
 }
 
 }  // namespace

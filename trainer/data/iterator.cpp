@@ -95,7 +95,7 @@ DataIterators DatasetIterator::get_data_iterator(const dtkv::KVStore& kv) {
                             .world = world,
                             .shuffle = false};
   return {std::make_unique<DatasetPart>(data_.train, train, options_.augment),
-          std::make_unique<DatasetPart>(data_.test, eval, false)};
+          options_.evaluates ? std::make_unique<DatasetPart>(data_.test, eval, false) : nullptr};
 }
 
 }  // namespace dt::train

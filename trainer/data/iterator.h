@@ -55,6 +55,7 @@ struct BatchOptions {
   /// Moves training pictures by up to 4 pixels and mirrors them. The result depends only on seed,
   /// epoch and sample, not on the number of workers, and is the same after a rollback.
   bool augment = false;
+  bool evaluates = true;  ///< False: there is no iterator for the test set.
 };
 
 /// Parts of a data set in memory.
