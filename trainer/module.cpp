@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <stdexcept>
 
 #include "core/base/number.h"
 #include "trainer/checkpoint.h"
@@ -45,6 +46,11 @@ struct Metrics {
     samples += n;
     right += static_cast<std::uint64_t>(scores.argmax(1).eq(labels).sum().item<std::int64_t>());
     loss += static_cast<double>(mean_loss) * static_cast<double>(n);
+  }
+  void operator+=(const Metrics& more) {
+    samples += more.samples;
+    right += more.right;
+    loss += more.loss;
   }
   [[nodiscard]] double accuracy() const {
     return samples == 0 ? 0 : static_cast<double>(right) / static_cast<double>(samples);
@@ -162,6 +168,15 @@ struct ModuleParts {
 
 namespace {
 
+/// An error of a step of Fit, which ends it; kClosed: the servers were lost.
+struct Failure : std::runtime_error {
+  explicit Failure(Error why) : std::runtime_error(why.message), error(std::move(why)) {}
+  Error error;
+};
+void must(const Result<void>& result) {
+  if (!result) throw Failure(result.error());
+}
+
 /// One call of Module::fit.
 class Fit {
  public:
@@ -178,42 +193,46 @@ class Fit {
   Fit(const Fit&) = delete;
   Fit& operator=(const Fit&) = delete;
 
-  Result<FitEnd> run() {
-    if (auto ok = prepare(); !ok && !are_servers_lost(ok.error()))
-      return tl::unexpected(ok.error());
+  FitEnd run() {
+    unless_servers_are_lost([&] { prepare(); });
     for (std::uint32_t epoch = options_.begin_epoch;;) {
-      const auto end = epoch_or_end(epoch);
-      if (end && *end) return **end;
-      if (!end && !are_servers_lost(end.error())) return tl::unexpected(end.error());
-      if (end)
+      std::optional<FitEnd> end;
+      if (unless_servers_are_lost([&] { end = epoch_or_end(epoch); }))
         ++epoch;
       else
         exchange_.forget();  // the next boundary returns the epoch to go on with
+      if (end) return *end;
     }
   }
 
  private:
-  static bool are_servers_lost(const Error& error) { return error.kind == ErrorKind::kClosed; }
+  template <class Step>
+  static bool unless_servers_are_lost(Step step) {
+    try {
+      step();
+      return true;
+    } catch (const Failure& failure) {
+      if (failure.error.kind != ErrorKind::kClosed) throw;
+      return false;
+    }
+  }
 
   /// Runs one epoch, from its boundary on; `epoch` becomes the epoch that was run. None: there are
   /// more epochs.
-  Result<std::optional<FitEnd>> epoch_or_end(std::uint32_t& epoch) {
+  std::optional<FitEnd> epoch_or_end(std::uint32_t& epoch) {
     if (epoch < options_.num_epochs) {
-      const auto stays = boundary(epoch);
-      if (!stays) return tl::unexpected(stays.error());
-      if (!*stays) return FitEnd::kLeft;
+      if (!boundary(epoch)) return FitEnd::kLeft;
       epoch = view_.epoch;
     }
-    if (epoch < options_.num_epochs)
-      if (auto ok = one_epoch(epoch); !ok) return tl::unexpected(ok.error());
+    if (epoch < options_.num_epochs) one_epoch(epoch);
     if (epoch + 1 < options_.num_epochs) return std::nullopt;
-    if (auto ok = pull(); !ok) return tl::unexpected(ok.error());
+    pull();
     checkpoints_.flush();
     tell_checkpoints();
     return FitEnd::kFinished;
   }
 
-  Result<void> prepare() {
+  void prepare() {
     worlds_ = torch::full({2}, static_cast<float>(kv_.num_workers()));
     steps_ = torch::zeros({kStepsSumSize}, torch::kLong);
     counts_ = torch::zeros({2}, torch::kLong);
@@ -223,21 +242,20 @@ class Fit {
     auxiliary_.add(kStepsKey, steps_);
     evaluation_.add(kCountsKey, counts_);
     evaluation_.add(kLossKey, loss_);
-    if (auto ok = init(parts_.parameters(), DTKV_KEY_PARAMETER); !ok) return ok;
-    if (auto ok = init(auxiliary_, DTKV_KEY_AUXILIARY); !ok) return ok;
-    if (auto ok = init(evaluation_, DTKV_KEY_AUXILIARY); !ok) return ok;
-    auto ok = checked("set the optimizer", [&] { kv_.set_optimizer(options_.optimizer); });
-    if (ok)
-      ok = checked("set gradient compression",
-                   [&] { kv_.set_gradient_compression(options_.compression); });
-    return ok ? pull() : ok;  // a newcomer is warm when it has the weights
+    init(parts_.parameters(), DTKV_KEY_PARAMETER);
+    init(auxiliary_, DTKV_KEY_AUXILIARY);
+    init(evaluation_, DTKV_KEY_AUXILIARY);
+    must(checked("set the optimizer", [&] { kv_.set_optimizer(options_.optimizer); }));
+    must(checked("set gradient compression",
+                 [&] { kv_.set_gradient_compression(options_.compression); }));
+    pull();  // a newcomer is warm when it has the weights
   }
 
-  Result<void> init(const KeyTable& table, int flags) {
-    return checked("create the parameters' keys", [&] { kv_.init(table.entries(), flags); });
+  void init(const KeyTable& table, int flags) {
+    must(checked("create the parameters' keys", [&] { kv_.init(table.entries(), flags); }));
   }
 
-  Result<void> pull() {
+  void pull() {
     // Weights to every replica: a key is named once for each of them.
     std::vector<dtkv::Entry> all;
     const auto& names = parts_.parameters().names;
@@ -246,20 +264,17 @@ class Fit {
         all.emplace_back(names[i], array_of(replica.flat.parameters.tensors[i]));
     const auto auxiliary = auxiliary_.entries();
     all.insert(all.end(), auxiliary.begin(), auxiliary.end());
-    if (auto ok = checked("pull the weights", [&] { kv_.pull(all); }); !ok) return ok;
+    must(checked("pull the weights", [&] { kv_.pull(all); }));
     parts_.spread_statistics();
-    return {};
   }
 
   /// False: the worker must leave.
-  Result<bool> boundary(std::uint32_t epoch) {
+  bool boundary(std::uint32_t epoch) {
     BoundaryEnd end;
     end.enter_ns = now_ns();
     std::optional<dtkv_view> view;
-    const auto passed =
-        checked("pass the epoch boundary", [&] { view = kv_.epoch_boundary(epoch); });
+    must(checked("pass the epoch boundary", [&] { view = kv_.epoch_boundary(epoch); }));
     end.leave_ns = now_ns();
-    if (!passed) return tl::unexpected(passed.error());
     end.left = !view;
     end.view = view.value_or(dtkv_view{});
     if (options_.on_boundary) options_.on_boundary(end);
@@ -268,7 +283,7 @@ class Fit {
     view_ = end.view;
     if (view_.rolled_back != 0)
       options_.say(fmt::format("Epoch[{}] Servers were lost: it begins again", view_.epoch));
-    if (auto ok = pull(); !ok) return tl::unexpected(ok.error());
+    pull();
     if (first || view_.changed != 0) {
       options_.say(fmt::format("Epoch[{}] World: rank {} of {} (generation {})", view_.epoch,
                                view_.rank, view_.num_workers, view_.generation));
@@ -279,19 +294,19 @@ class Fit {
     return true;
   }
 
-  Result<void> one_epoch(std::uint32_t epoch) {
+  void one_epoch(std::uint32_t epoch) {
     EpochEnd end;
     end.epoch = epoch;
     end.rank = view_.rank;
     end.num_workers = view_.num_workers;
-    if (auto ok = train(epoch, end); !ok) return ok;
-    if (auto ok = share_statistics(epoch, end); !ok) return ok;
+    train(epoch, end);
+    share_statistics(epoch, end);
     Metrics metrics;
     if (iterators_.eval != nullptr) {
       iterators_.eval->begin(epoch);
       metrics = parts_.evaluate(*iterators_.eval);
     }
-    if (auto ok = share_evaluation(epoch, metrics); !ok) return ok;
+    share_evaluation(epoch, metrics);
     if (iterators_.eval != nullptr) {
       end.eval_accuracy = metrics.accuracy();
       end.eval_loss = metrics.mean_loss();
@@ -302,10 +317,9 @@ class Fit {
     tell_checkpoints();
     end.end_ns = now_ns();
     if (options_.on_epoch_end) options_.on_epoch_end(end);
-    return {};
   }
 
-  Result<void> train(std::uint32_t epoch, EpochEnd& end) {
+  void train(std::uint32_t epoch, EpochEnd& end) {
     for (auto& replica : parts_.replicas) replica.network->train();
     iterators_.train->begin(epoch);
     const Worlds worlds{static_cast<std::uint32_t>(worlds_[0].item<float>() + 0.5F),
@@ -321,20 +335,16 @@ class Fit {
       DataBatch batch;
       if (!iterators_.train->next(batch)) break;
       end.learning_rate = learning_rate(options_.learning_rate, epoch, step, worlds);
-      auto metrics = one_step(epoch, step, end.learning_rate, batch);
-      if (!metrics) return tl::unexpected(metrics.error());
+      const Metrics metrics = one_step(epoch, step, end.learning_rate, batch);
       end.steps = step + 1;
       batch_end.end_ns = now_ns();
       batch_end.epoch = epoch;
       batch_end.step = step;
       batch_end.samples = batch.size();
-      batch_end.loss = static_cast<float>(metrics->mean_loss());
+      batch_end.loss = static_cast<float>(metrics.mean_loss());
       if (options_.on_batch_end) options_.on_batch_end(batch_end);
-      for (Metrics* sum : {&all, &shown}) {
-        sum->samples += metrics->samples;
-        sum->right += metrics->right;
-        sum->loss += metrics->loss;
-      }
+      all += metrics;
+      shown += metrics;
       if (options_.disp_batches != 0 && (step + 1) % options_.disp_batches == 0) {
         const double seconds = static_cast<double>(batch_end.end_ns - shown_at) * 1e-9;
         options_.say(fmt::format(
@@ -345,38 +355,32 @@ class Fit {
         shown_at = batch_end.end_ns;
       }
     }
-    if (auto ok = exchange_.settle(); !ok) return ok;
+    must(exchange_.settle());
     end.seconds = static_cast<double>(now_ns() - steps_began_ns_) * 1e-9;
     end.samples = all.samples;
     end.train_accuracy = all.accuracy();
     end.train_loss = all.mean_loss();
     options_.say(fmt::format("Epoch[{}] Train-accuracy={:.4f}", epoch, end.train_accuracy));
     options_.say(fmt::format("Epoch[{}] Time cost={:.3f}", epoch, end.seconds));
-    return {};
   }
 
   /// With overlap, returns before the new weights have arrived.
-  Result<Metrics> one_step(std::uint32_t epoch, std::uint32_t step, float rate, DataBatch& batch) {
+  Metrics one_step(std::uint32_t epoch, std::uint32_t step, float rate, DataBatch& batch) {
     Metrics metrics;
     dtkv::Push push;
     push.samples = batch.size();
     push.step = std::uint64_t{epoch} << 32U | step;
     push.learning_rate = rate;
-    if (batch.size() > 0 && !parts_.network().says_use()) {
-      if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
-    }
+    if (batch.size() > 0 && !parts_.network().says_use()) must(exchange_.settle());
     const auto computed = forward(batch);
-    if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
+    must(exchange_.settle());
     exchange_.begin(push);
     backward(computed, batch.size());
-    if (auto ok = exchange_.push_rest(); !ok) return tl::unexpected(ok.error());
+    must(exchange_.push_rest());
     for (const auto& part : computed)
       metrics.add(part.scores.detach(), part.labels, part.loss.item<float>());
-    if (!options_.overlap) {
-      if (auto ok = exchange_.settle(); !ok) return tl::unexpected(ok.error());
-    }
-    if (auto ok = checked("report progress", [&] { kv_.progress(epoch, step); }); !ok)
-      return tl::unexpected(ok.error());
+    if (!options_.overlap) must(exchange_.settle());
+    must(checked("report progress", [&] { kv_.progress(epoch, step); }));
     return metrics;
   }
 
@@ -413,7 +417,7 @@ class Fit {
   /// and sums their numbers of steps. Finishes the steps first, so that other workers' remaining
   /// steps do not wait for this worker. This worker waits for these steps, and then has the final
   /// weights and statistics, which are the same on all workers and are saved.
-  Result<void> share_statistics(std::uint32_t epoch, EpochEnd& end) {
+  void share_statistics(std::uint32_t epoch, EpochEnd& end) {
     parts_.average_statistics();
     worlds_[1] = static_cast<float>(view_.num_workers);
     const auto steps = static_cast<std::int64_t>(end.steps);
@@ -422,30 +426,26 @@ class Fit {
     sums[kSamples] = static_cast<std::int64_t>(end.samples);
     sums[kSteps] = steps;
     sums[kStepsSquared] = steps * steps;
-    if (auto ok = checked("finish the steps of the epoch", [&] { kv_.finish_steps(); }); !ok)
-      return ok;
+    must(checked("finish the steps of the epoch", [&] { kv_.finish_steps(); }));
     const auto entries = auxiliary_.entries();
-    if (auto ok = checked("exchange statistics at the end of the epoch",
-                          [&] { kv_.pushpull(entries, entries, last_push(epoch)); });
-        !ok)
-      return ok;
+    must(checked("exchange statistics at the end of the epoch",
+                 [&] { kv_.pushpull(entries, entries, last_push(epoch)); }));
     end.job_samples = static_cast<std::uint64_t>(sums[kSamples]);
     end.job_seconds = static_cast<double>(now_ns() - steps_began_ns_) * 1e-9;
     parts_.spread_statistics();
     // If all made equally many synchronous steps, the last answer contains all workers' last
     // pushes.
     const bool are_equal = sums[kWorkers] * sums[kStepsSquared] == sums[kSteps] * sums[kSteps];
-    const bool has_all = are_equal && kv_.type() != "dist_async";
-    return has_all ? Result<void>{} : pull();
+    if (!are_equal || kv_.type() == "dist_async") pull();
   }
 
   /// Combines the evaluation's results of all workers.
-  Result<void> share_evaluation(std::uint32_t epoch, Metrics& metrics) {
+  void share_evaluation(std::uint32_t epoch, Metrics& metrics) {
     auto* counts = counts_.data_ptr<std::int64_t>();
     counts[0] = static_cast<std::int64_t>(metrics.samples);
     counts[1] = static_cast<std::int64_t>(metrics.right);
     loss_[0] = metrics.mean_loss();
-    const auto exchange = [&] {
+    must(checked("exchange the evaluation's result", [&] {
       std::vector<dtkv_handle> handles;
       for (const auto& entry : evaluation_.entries()) {
         dtkv::Push push = last_push(epoch);
@@ -454,12 +454,10 @@ class Fit {
       }
       kv_.finish_epoch();
       for (const dtkv_handle handle : handles) kv_.wait(handle);
-    };
-    if (auto ok = checked("exchange the evaluation's result", exchange); !ok) return ok;
+    }));
     metrics.samples = static_cast<std::uint64_t>(counts[0]);
     metrics.right = static_cast<std::uint64_t>(counts[1]);
     metrics.loss = loss_[0].item<double>() * static_cast<double>(metrics.samples);
-    return {};
   }
 
   /// Options of the pushes after the epoch's last step; each worker counts as one sample.
@@ -509,6 +507,8 @@ Result<FitEnd> Module::fit(dtkv::KVStore& kv, BaseDataIterator& data, const FitO
   try {
     Fit fit(*parts_, kv, data, options);
     return fit.run();
+  } catch (const Failure& failure) {
+    return tl::unexpected(failure.error);
   } catch (const c10::Error& error) {
     return fail(ErrorKind::kInvalid, "libtorch: {}", error.what_without_backtrace());
   } catch (const dtkv::Error& error) {
