@@ -3,13 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdio>
 #include <cstring>
-#include <deque>
 #include <fstream>
-#include <mutex>
-#include <thread>
 
 #include "core/files/safetensors.h"
 
@@ -121,60 +117,47 @@ Result<std::vector<NamedArray>> load_checkpoint(const fs::path& path) {
   return arrays;
 }
 
-struct CheckpointWriter::State {
-  std::mutex mutex;  // guards all but the thread
-  std::condition_variable changed;
-  std::deque<std::pair<fs::path, std::vector<NamedArray>>> waiting;  // the first is being written
-  std::vector<std::string> messages;
-  bool stopping = false;
-  std::thread thread;
-
-  void run() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [this] { return stopping || !waiting.empty(); });
-      if (waiting.empty()) return;
-      const auto& [path, arrays] = waiting.front();  // a deque's elements stay where they are
-      lock.unlock();
-      const auto ok = save_checkpoint(path, arrays);
-      lock.lock();
-      messages.push_back(ok ? fmt::format("Saved checkpoint to \"{}\"", path.string())
-                            : fmt::format("Warning: {}", ok.error().message));
-      waiting.pop_front();
-      changed.notify_all();
-    }
+void CheckpointWriter::write_all() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return is_ending_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    const auto& [path, arrays] = waiting_.front();  // a deque's elements stay where they are
+    lock.unlock();
+    const auto ok = save_checkpoint(path, arrays);
+    lock.lock();
+    messages_.push_back(ok ? fmt::format("Saved checkpoint to \"{}\"", path.string())
+                           : fmt::format("Warning: {}", ok.error().message));
+    waiting_.pop_front();
+    changed_.notify_all();
   }
-};
-
-CheckpointWriter::CheckpointWriter() : state_(std::make_unique<State>()) {
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
 CheckpointWriter::~CheckpointWriter() {
   {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
   }
-  state_->changed.notify_all();
-  state_->thread.join();
+  changed_.notify_all();
+  thread_.join();
 }
 
 bool CheckpointWriter::submit(fs::path path, std::vector<NamedArray> arrays) {
-  const std::lock_guard lock(state_->mutex);
-  if (state_->waiting.size() >= kMaxWaiting) return false;
-  state_->waiting.emplace_back(std::move(path), std::move(arrays));
-  state_->changed.notify_all();
+  const std::lock_guard lock(mutex_);
+  if (waiting_.size() >= kMaxWaiting) return false;
+  waiting_.emplace_back(std::move(path), std::move(arrays));
+  changed_.notify_all();
   return true;
 }
 
 std::vector<std::string> CheckpointWriter::take_messages() {
-  const std::lock_guard lock(state_->mutex);
-  return std::exchange(state_->messages, {});
+  const std::lock_guard lock(mutex_);
+  return std::exchange(messages_, {});
 }
 
 void CheckpointWriter::flush() {
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [this] { return state_->waiting.empty(); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return waiting_.empty(); });
 }
 
 }  // namespace dt::train

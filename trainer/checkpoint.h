@@ -2,10 +2,14 @@
 /// reads with safetensors.torch.load_file. Needs no libtorch.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
-#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -33,7 +37,7 @@ struct NamedArray {
 /// Writes checkpoints on a thread of its own, in order, so that a slow volume delays no step.
 class CheckpointWriter {
  public:
-  CheckpointWriter();
+  CheckpointWriter() : thread_([this] { write_all(); }) {}
   /// Waits until everything was written, however slow the volume: the weights are the job's
   /// result.
   ~CheckpointWriter();
@@ -50,8 +54,15 @@ class CheckpointWriter {
   static constexpr std::size_t kMaxWaiting = 4;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  void write_all();
+
+  std::mutex mutex_;  ///< Protects all members below but the thread.
+  std::condition_variable changed_;
+  /// The first is being written.
+  std::deque<std::pair<std::filesystem::path, std::vector<NamedArray>>> waiting_;
+  std::vector<std::string> messages_;
+  bool is_ending_ = false;
+  std::thread thread_;
 };
 
 }  // namespace dt::train

@@ -11,19 +11,6 @@
 
 namespace dt::train {
 
-struct Range {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
-  [[nodiscard]] std::uint32_t size() const { return end - begin; }
-};
-
-/// Part k of n of `count` items in a row. The parts are disjoint and cover all items; their sizes
-/// differ by at most one, and if count < n some are empty.
-[[nodiscard]] constexpr Range part_of(std::uint32_t count, std::uint32_t k, std::uint32_t n) {
-  const auto edge = [&](std::uint64_t i) { return static_cast<std::uint32_t>(count * i / n); };
-  return {edge(k), edge(std::uint64_t{k} + 1)};
-}
-
 /// The inputs for one worker's share of an epoch; all workers must agree on all but `rank`.
 struct SamplerOptions {
   std::uint32_t samples = 0;       ///< Samples in the data set.
@@ -69,8 +56,12 @@ class Sampler {
     if (step >= steps()) return {};
     const std::uint32_t first = step * options_.global_batch;
     const std::uint32_t whole = std::min(options_.global_batch, count_ - first);
-    const Range mine = part_of(whole, options_.rank, options_.world);
-    return std::span(order_).subspan(first + mine.begin, mine.size());
+    // The parts' sizes differ by at most one, and if the step is smaller than the world some are
+    // empty.
+    const auto edge = [&](std::uint64_t rank) { return whole * rank / options_.world; };
+    const std::uint64_t begin = edge(options_.rank);
+    const std::uint64_t end = edge(std::uint64_t{options_.rank} + 1);
+    return std::span(order_).subspan(first + begin, end - begin);
   }
 
  private:

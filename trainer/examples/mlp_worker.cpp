@@ -116,13 +116,12 @@ class Worker {
   }
 
  private:
-  static std::vector<dtkv::Entry> entries(Mlp& model, std::vector<float>& flat) {
+  std::vector<dtkv::Entry> entries(std::vector<float>& flat) const {
     std::vector<dtkv::Entry> all;
-    const auto arrays = model.arrays(flat);
+    const auto arrays = model_.arrays(flat);
     for (std::size_t k = 0; k < Mlp::kKeys; ++k) all.emplace_back(Mlp::kKeyNames[k], arrays[k]);
     return all;
   }
-  std::vector<dtkv::Entry> entries(std::vector<float>& flat) { return entries(model_, flat); }
 
   void train(const dtkv_view& view) {
     Sampler sampler({.samples = data_.train.size(),
