@@ -137,8 +137,8 @@ struct World {
     cluster.emplace(1, 1);
     proxy.emplace(cluster->server().port());
     cluster->transport = transport;
-    cluster->group.functions = &emulated::nccl();
-    cluster->group.deadline = deadline;
+    cluster->device_group.functions = &emulated::nccl();
+    cluster->device_group.deadline = deadline;
     cluster->redirect(0, proxy->port());
     store =
         std::make_unique<kv::GroupStore>(cluster->open(0, "dist_device_sync", false, chunk_bytes));
