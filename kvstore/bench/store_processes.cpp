@@ -3,7 +3,6 @@
 #include <future>
 #include <memory>
 
-#include "io/log.h"
 #include "kvstore/bench/contender.h"
 #include "kvstore/bench/failure.h"
 #include "kvstore/bench/store_exchange.h"
@@ -45,7 +44,6 @@ class FixedControl final : public kv::JobControl {
 
 void serve(Control& control, std::uint32_t id, const KvOptions& options,
            const std::string& secret) {
-  io::FdLog log(2, io::Level::kWarning);
   kv::ServerOptions server_options;
   server_options.id = ServerId(id);
   server_options.secret = secret;
@@ -53,7 +51,7 @@ void serve(Control& control, std::uint32_t id, const KvOptions& options,
   server_options.busy_poll = options.busy_poll;
   server_options.shard.deterministic = options.is_deterministic;
   server_options.device = options.server_device;
-  const auto server = must(kv::Server::start(std::move(server_options), log));
+  const auto server = must(kv::Server::start(std::move(server_options)));
   ServerCommit commit;
   commit.generation = Generation(1);
   for (std::uint32_t w = 0; w < options.workers; ++w) commit.contributors.emplace_back(w);

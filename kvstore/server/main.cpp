@@ -7,16 +7,13 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <stop_token>
-#include <thread>
 
 #include "core/base/version.h"
 #include "core/protocol/device_choice.h"
@@ -47,22 +44,6 @@ constexpr auto kEndLimit = 5s;
 constexpr auto kPortTries = 50;
 constexpr auto kPortPause = 100ms;
 
-/// Calls `act` if it still exists after kEndLimit.
-class LastResort {
- public:
-  explicit LastResort(std::function<void()> act)
-      : thread_([this, act = std::move(act)](const std::stop_token& stop) {
-          std::unique_lock lock(mutex_);
-          woken_.wait_for(lock, stop, kEndLimit, [] { return false; });
-          if (!stop.stop_requested()) act();
-        }) {}
-
- private:
-  std::mutex mutex_;
-  std::condition_variable_any woken_;
-  std::jthread thread_;
-};
-
 /// Between the agent and the server's loops; one thread.
 class ServerProcess {
  public:
@@ -78,13 +59,11 @@ class ServerProcess {
     group_.spawn(serve());
     group_.spawn(stop_on_signal());
     context_.run();
-    const LastResort last_resort([this] {
-      log_.warn("server {}: its threads have not ended for {} s, it ends without them", env_.id,
-                std::chrono::seconds(kEndLimit).count());
-      std::_Exit(exit_code_);
-    });
-    server_.reset();
-    return exit_code_;
+    const auto ended = std::async(std::launch::async, [this] { server_.reset(); });
+    if (ended.wait_for(kEndLimit) == std::future_status::ready) return exit_code_;
+    log_.warn("server {}: its threads have not ended for {} s, it ends without them", env_.id,
+              std::chrono::seconds(kEndLimit).count());
+    std::_Exit(exit_code_);
   }
 
  private:
@@ -154,7 +133,7 @@ class ServerProcess {
     options.shard.on_device_lost = [this](std::string why) {
       io::asio::post(context_, [this, why = std::move(why)] { give_up(why, false); });
     };
-    auto started = kv::Server::start(std::move(options), log_);
+    auto started = kv::Server::start(std::move(options));
     if (!started) return tl::unexpected(started.error());
     server_ = std::move(*started);
     ready_.address = env_.bind;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <boost/asio/thread_pool.hpp>
 #include <map>
 #include <thread>
 #include <utility>
@@ -10,7 +11,6 @@
 #include "io/clock.h"
 #include "kvstore/link/event_loop.h"
 #include "kvstore/link/tcp.h"
-#include "kvstore/server/checkpoint/loader.h"
 #include "kvstore/server/checkpoint/writer.h"
 #include "kvstore/server/listener.h"
 #include "kvstore/server/loop_report.h"
@@ -18,24 +18,15 @@
 
 namespace dt::kv {
 
-struct Server::AtomicCounters {
-  std::atomic<std::uint64_t> dropped_connections = 0;
-  std::atomic<std::uint64_t> nonfinite = 0;
-  std::atomic<std::uint64_t> fenced = 0;
-  std::atomic<std::uint64_t> in_place = 0;
-};
-
 /// One of the server's event loops. Everything except posting runs on its thread.
 class Server::Loop final : public Answers {
  public:
   using All = std::vector<std::unique_ptr<Loop>>;
 
   /// `all`: the server's loops, this one among them.
-  Loop(std::uint32_t index, const All& all, ShardOptions options, Duration busy_poll,
-       AtomicCounters& counters)
+  Loop(std::uint32_t index, const All& all, ShardOptions options, Duration busy_poll)
       : index_(index),
         all_(all),
-        counters_(counters),
         events_(busy_poll),
         device_(options.device),
         shard_(options, *this) {
@@ -102,9 +93,9 @@ class Server::Loop final : public Answers {
 
   /// Sends the answers that were queued since the last call.
   void write_answers() {
-    count(shard_.nonfinite(), nonfinite_told_, counters_.nonfinite);
-    count(shard_.fenced(), fenced_told_, counters_.fenced);
-    count(shard_.in_place(), in_place_told_, counters_.in_place);
+    nonfinite_.store(shard_.nonfinite(), std::memory_order_relaxed);
+    fenced_.store(shard_.fenced(), std::memory_order_relaxed);
+    in_place_.store(shard_.in_place(), std::memory_order_relaxed);
     for (auto& connection : to_write_) {
       connection->has_answers = false;
       connection->link.write_now();
@@ -112,6 +103,13 @@ class Server::Loop final : public Answers {
     to_write_.clear();
   }
 
+  /// Any thread.
+  void add_counts(ServerCounters& to) const {
+    to.dropped_connections += dropped_connections_;
+    to.nonfinite += nonfinite_;
+    to.fenced += fenced_;
+    to.in_place += in_place_;
+  }
   [[nodiscard]] LoopReport& report() { return report_; }
   /// Publishes the report that is_to_ask() requested.
   void publish() {
@@ -230,10 +228,6 @@ class Server::Loop final : public Answers {
     });
   }
 
-  static void count(std::uint64_t now, std::uint64_t& told, std::atomic<std::uint64_t>& sum) {
-    if (now != told) sum += now - std::exchange(told, now);
-  }
-
   io::awaitable<void> tick() {
     for (;;) {
       co_await io::sleep_for(std::chrono::seconds(1));
@@ -249,7 +243,7 @@ class Server::Loop final : public Answers {
   io::awaitable<void> serve(std::shared_ptr<Connection> connection) {
     bytes_told_.try_emplace(connection->worker, 0);
     const Error why = co_await events_.receive(connection->link, *connection);
-    if (why.kind == ErrorKind::kProtocol) ++counters_.dropped_connections;
+    if (why.kind == ErrorKind::kProtocol) ++dropped_connections_;
     const auto it = connections_.find(connection->worker);
     const bool is_present = it != connections_.end() && it->second == connection;
     if (!is_present) co_return;  // a newer connection replaced it
@@ -267,16 +261,17 @@ class Server::Loop final : public Answers {
 
   std::uint32_t index_;
   const All& all_;
-  AtomicCounters& counters_;
   LoopReport report_;
   EventLoop events_;
   std::shared_ptr<DeviceEngine> device_;  ///< Null: there is none.
   Shard shard_;
   std::map<WorkerId, std::shared_ptr<Connection>> connections_;
   std::vector<std::shared_ptr<Connection>> to_write_;  ///< Have answers that were not written.
-  std::uint64_t nonfinite_told_ = 0;
-  std::uint64_t fenced_told_ = 0;
-  std::uint64_t in_place_told_ = 0;
+  std::atomic<std::uint64_t> dropped_connections_ = 0;
+  // The shard's counts at the last write_answers():
+  std::atomic<std::uint64_t> nonfinite_ = 0;
+  std::atomic<std::uint64_t> fenced_ = 0;
+  std::atomic<std::uint64_t> in_place_ = 0;
   std::map<WorkerId, std::uint64_t> bytes_told_;  ///< Bytes moved up to the last publish().
   std::jthread thread_;
 };
@@ -311,15 +306,15 @@ Result<SharedBuffers> Server::Loop::Connection::find_shared() {
 
 struct Server::Impl {
   /// `devices`: one for each loop, or none.
-  Impl(ServerOptions o, const std::vector<std::shared_ptr<DeviceEngine>>& devices, io::Log& l)
-      : options(std::move(o)), log(l) {
-    if (options.shard.restore) loader.emplace();
+  Impl(ServerOptions o, const std::vector<std::shared_ptr<DeviceEngine>>& devices)
+      : options(std::move(o)) {
+    if (options.shard.restore) loader.emplace(1);
     for (std::uint32_t i = 0; i < options.loops; ++i) {
       ShardOptions shard = options.shard;
       if (loader) shard.offload = [this, i](auto work) { offload(i, std::move(work)); };
       shard.is_registrar = index() == 0 && i == 0;
       if (!devices.empty()) shard.device = devices[i];
-      loops.push_back(std::make_unique<Loop>(i, loops, shard, options.busy_poll, counters));
+      loops.push_back(std::make_unique<Loop>(i, loops, shard, options.busy_poll));
     }
     listener.emplace(options, loops[0]->events(),
                      [this](const Listener::Admitted& admitted) { add_connection(admitted); });
@@ -331,7 +326,7 @@ struct Server::Impl {
 
   /// ShardOptions::offload of a loop: runs the work on the loader's thread.
   void offload(std::uint32_t loop, std::function<std::function<void()>()> work) {
-    loader->submit([this, loop, work = std::move(work)] {
+    io::asio::post(*loader, [this, loop, work = std::move(work)] {
       loops[loop]->events().post([loop = loops[loop].get(), then = work()] {
         then();
         loop->write_answers();
@@ -398,19 +393,18 @@ struct Server::Impl {
   }
 
   ServerOptions options;
-  io::Log& log;
-  AtomicCounters counters;
   std::atomic<bool> stopping = false;
   std::vector<std::unique_ptr<Loop>> loops;
   std::optional<Listener> listener;              ///< The first loop's thread, once started.
   std::atomic<std::uint64_t> asked_to_save = 0;  ///< The last generation that asked for one.
   std::optional<SavedWriter> writer;             ///< None without a folder for checkpoints.
-  std::optional<Loader> loader;                  ///< None without a checkpoint to begin with.
+  /// Reads the checkpoint to begin with, if there is one: a loop must not wait for a slow volume.
+  std::optional<io::asio::thread_pool> loader;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& log) {
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   DT_CHECK(options.loops > 0, "a server needs a loop");
   std::vector<std::shared_ptr<DeviceEngine>> devices;  // each loop has a stream of its own
   for (std::uint32_t i = 0; options.device && i < options.loops; ++i) {
@@ -418,7 +412,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& lo
     if (!opened) return tl::unexpected(opened.error());
     devices.push_back(std::move(*opened));
   }
-  auto impl = std::make_unique<Impl>(std::move(options), devices, log);
+  auto impl = std::make_unique<Impl>(std::move(options), devices);
   const auto listening = impl->listener->start();
   auto* raw = impl.get();
   std::unique_ptr<Server> server(new Server(std::move(impl)));
@@ -430,7 +424,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, io::Log& lo
 Server::~Server() {
   impl_->stopping = true;
   impl_->writer.reset();  // it posts to the loops
-  if (impl_->loader) impl_->loader->stop();
+  if (impl_->loader) {
+    impl_->loader->stop();  // what has not begun is dropped
+    impl_->loader->join();
+  }
   for (auto& loop : impl_->loops) {
     const bool accepts = &loop == &impl_->loops.front();
     loop->events().post([this, &loop, accepts] {
@@ -507,9 +504,9 @@ Traffic Server::traffic() {
 }
 
 ServerCounters Server::counters() const {
-  const auto& counters = impl_->counters;
-  return {impl_->listener->refused(), counters.dropped_connections, counters.nonfinite,
-          counters.fenced, counters.in_place};
+  ServerCounters counters{.refused_strangers = impl_->listener->refused()};
+  for (const auto& loop : impl_->loops) loop->add_counts(counters);
+  return counters;
 }
 
 }  // namespace dt::kv

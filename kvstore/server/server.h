@@ -15,7 +15,6 @@
 #include "core/base/result.h"
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
-#include "io/log.h"
 #include "kvstore/server/shard.h"
 
 namespace dt::kv {
@@ -57,7 +56,7 @@ class Server {
  public:
   /// Listens and starts the loops' threads; kUnavailable names the address and port that are in
   /// use, or why the device cannot be used.
-  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options, io::Log& log);
+  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options);
   /// Closes everything and joins the threads.
   ~Server();
   Server(const Server&) = delete;
@@ -75,7 +74,6 @@ class Server {
   [[nodiscard]] ServerCounters counters() const;
 
  private:
-  struct AtomicCounters;
   class Loop;
   struct Impl;
   explicit Server(std::unique_ptr<Impl> impl);

@@ -19,7 +19,6 @@
 #include "kvstore/link/shared_memory.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/server/server.h"
-#include "test/fuzz/quiet_log.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;
@@ -123,10 +122,10 @@ data::Header header_of(data::Type type, WorkerId worker) {
   return header;
 }
 
-std::unique_ptr<kv::Server> start_server(io::Log& log) {
+std::unique_ptr<kv::Server> start_server() {
   kv::ServerOptions options;
   options.secret = kSecret;
-  auto server = kv::Server::start(options, log);
+  auto server = kv::Server::start(options);
   DT_CHECK(server, "a server starts");
   ServerCommit commit;
   commit.generation = Generation(1);
@@ -141,9 +140,8 @@ std::unique_ptr<kv::Server> start_server(io::Log& log) {
 
 DT_FUZZ_TARGET(data_connection)
 (const std::uint8_t* bytes, std::size_t size) {
-  static test::QuietLog log;
   static const auto memory = *kv::SharedMemory::create(kMemoryBytes, true);
-  const auto server = start_server(log);
+  const auto server = start_server();
   {
     Member member(server->port(), WorkerId(0));
     auto init = header_of(data::Type::kInit, WorkerId(0));

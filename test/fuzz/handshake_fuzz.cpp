@@ -14,7 +14,6 @@
 #include "io/log.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/server/server.h"
-#include "test/fuzz/quiet_log.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;
@@ -51,14 +50,13 @@ std::string answers_to(std::string_view bytes, std::uint16_t port) {
 
 DT_FUZZ_TARGET(handshake)
 (const std::uint8_t* bytes, std::size_t size) {
-  static test::QuietLog log;
   static const auto server = [] {
     // Before the server's threads do it: cleanup runs in reverse order of initialisation.
     OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, nullptr);
     kv::ServerOptions options;
     options.secret = std::string(32, 's');
     options.loops = 2;
-    return std::move(*kv::Server::start(options, log));
+    return std::move(*kv::Server::start(options));
   }();
   static std::uint64_t strangers = 0;
   const std::string said = answers_to({reinterpret_cast<const char*>(bytes), size}, server->port());

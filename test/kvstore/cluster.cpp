@@ -174,7 +174,7 @@ void Cluster::start_servers(const std::function<void(kv::ServerOptions&)>& chang
     options.id = next_server_;
     next_server_ = next_server_.next();
     if (change) change(options);
-    auto started = kv::Server::start(options, log_);
+    auto started = kv::Server::start(options);
     if (!started) throw std::runtime_error(started.error().message);
     ServerAddress address;
     address.server = options.id;

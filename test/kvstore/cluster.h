@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/protocol/control_messages.h"
-#include "io/log.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/server/server.h"
 #include "kvstore/worker/client.h"
@@ -24,11 +23,6 @@ class JobListener;
 namespace dt::test {
 
 inline const std::string kSecret(32, 's');
-
-class QuietLog final : public io::Log {
- public:
-  void line(io::Level, std::string_view) override {}
-};
 
 /// $DT_TEST_TRANSPORT: the tests run once over TCP and once over shared memory ("shm").
 kv::Transport transport_under_test();
@@ -92,7 +86,6 @@ class Cluster {
   void arrive(WorkerId worker, const Arrive& message);
   void release_if_complete();
 
-  QuietLog log_;
   kv::ServerOptions options_;
   ServerId next_server_;
   std::vector<std::unique_ptr<kv::Server>> servers_;

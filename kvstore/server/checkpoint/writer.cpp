@@ -1,6 +1,7 @@
 #include "kvstore/server/checkpoint/writer.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <filesystem>
 #include <utility>
 
@@ -54,37 +55,18 @@ Result<WrittenFile> write_task(const SavedWriter::Task& task, const std::atomic<
 
 }  // namespace
 
-SavedWriter::SavedWriter(Done done) : done_(std::move(done)), thread_([this] { run(); }) {}
-
 SavedWriter::~SavedWriter() {
   stopping_ = true;
-  {
-    const std::lock_guard lock(mutex_);
-    task_.reset();
-  }
-  wake_.notify_all();
+  thread_.stop();
   thread_.join();
 }
 
 void SavedWriter::submit(Task task) {
-  {
-    const std::lock_guard lock(mutex_);
-    task_ = std::move(task);
-  }
-  wake_.notify_all();
-}
-
-void SavedWriter::run() {
-  for (;;) {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return stopping_ || task_; });
-    if (stopping_) return;
-    Task task = *std::exchange(task_, std::nullopt);
-    lock.unlock();
+  io::asio::post(thread_, [this, task = std::move(task)]() mutable {
     auto written = write_task(task, stopping_);
     busy_ = false;
     done_(std::move(task), std::move(written));
-  }
+  });
 }
 
 }  // namespace dt::kv

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
+#include <boost/asio/thread_pool.hpp>
 #include <functional>
-#include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
+#include "io/asio.h"
 #include "kvstore/server/checkpoint/saved.h"
 
 namespace dt::kv {
@@ -24,7 +23,7 @@ class SavedWriter {
   /// Called on the writer's thread; release the loops' references on the threads that took them.
   using Done = std::function<void(Task task, Result<WrittenFile> written)>;
 
-  explicit SavedWriter(Done done);
+  explicit SavedWriter(Done done) : done_(std::move(done)) {}
   /// Cancels the checkpoint that is being written; blocks while a call hangs on the volume.
   ~SavedWriter();
   SavedWriter(const SavedWriter&) = delete;
@@ -36,15 +35,10 @@ class SavedWriter {
   void cancel() { busy_ = false; }
 
  private:
-  void run();
-
   Done done_;
   std::atomic<bool> busy_ = false;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::optional<Task> task_;  ///< Under mutex_.
-  std::thread thread_;
+  io::asio::thread_pool thread_{1};
 };
 
 }  // namespace dt::kv
