@@ -456,9 +456,7 @@ SavedChunk ChunkValue::save() const {
   saved.dtype = dtype_;
   saved.elements = elements_;
   saved.updates = state_.updates;
-  saved.value = value_;
-  saved.state1 = state_.first;
-  saved.state2 = state_.second;
+  saved.arrays = {value_, state_.first, state_.second};
   return saved;
 }
 

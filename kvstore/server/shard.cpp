@@ -245,7 +245,7 @@ SavedLoop Shard::save() {
     SavedChunk one = chunk.value.save();
     one.key = KeyId(static_cast<std::uint32_t>(key >> 32));
     one.chunk = static_cast<std::uint32_t>(key);
-    for (const auto& array : {one.value, one.state1, one.state2})
+    for (const auto& array : one.arrays)
       if (array && array->memory() == Memory::kDevice) saved_.emplace_back(array);
     saved.chunks.push_back(std::move(one));
   }
@@ -439,11 +439,12 @@ void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) 
     return bytes.empty() ? nullptr : std::make_shared<Payload>(std::move(bytes));
   };
   OptimizerState state;
-  state.first = shared(std::move(slice->state1));
-  state.second = shared(std::move(slice->state2));
+  auto& [bytes, first, second] = slice->arrays;
+  state.first = shared(std::move(first));
+  state.second = shared(std::move(second));
   state.updates = slice->updates;
   const bool is_auxiliary = (key.flags & data::kAuxiliary) != 0;
-  ChunkValue value(context_, key.dtype, is_auxiliary, asked.samples, std::move(slice->value));
+  ChunkValue value(context_, key.dtype, is_auxiliary, asked.samples, std::move(bytes));
   value.restore(std::move(state));
   const auto why = value.failure();
   if (has_lost_device()) return;

@@ -1,6 +1,7 @@
 #include "kvstore/server/checkpoint/saved.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -80,11 +81,10 @@ std::vector<data::KeySpec> parse_keys(const Metadata& metadata) {
     data::KeySpec key;
     key.name = unescape(one.at(0).get<std::string>());
     key.count = io::whole_number<std::uint64_t>(one.at(1));
-    const auto dtype = one.at(2).get<std::string>();
-    int number = 0;
-    while (safetensors_name(static_cast<data::Dtype>(number)) != dtype)
-      if (++number > 4) wrong("a key's dtype is " + dtype);
-    key.dtype = static_cast<data::Dtype>(number);
+    const auto name = one.at(2).get<std::string>();
+    const auto dtype = dtype_of(name);
+    if (!dtype) wrong("a key's dtype is " + name);
+    key.dtype = *dtype;
     key.flags = one.at(3).get<bool>() ? data::kAuxiliary : 0;
     keys.push_back(std::move(key));
   }
@@ -103,18 +103,21 @@ std::map<ChunkName, std::uint64_t> parse_updates(const Metadata& metadata) {
   return updates;
 }
 
+/// The ends of the names of SavedChunk::arrays.
+constexpr std::array<std::string_view, 3> kSuffixes = {"", ".state1", ".state2"};
+
 /// "key3.chunk0.state1" in its parts.
 struct ArrayName {
   ChunkName chunk;
-  int state = 0;  ///< 0: the values.
+  std::size_t array = 0;  ///< Index in SavedChunk::arrays.
 };
 
 ArrayName parse_name(std::string_view name) {
   const std::string_view whole = name;
   ArrayName out;
-  if (name.ends_with(".state1")) out.state = 1;
-  if (name.ends_with(".state2")) out.state = 2;
-  if (out.state != 0) name.remove_suffix(7);
+  for (const std::size_t state : {1U, 2U})
+    if (name.ends_with(kSuffixes[state])) out.array = state;
+  name.remove_suffix(kSuffixes[out.array].size());
   const auto dot = name.find('.');
   const bool is_ours = name.starts_with("key") && dot != std::string_view::npos &&
                        name.substr(dot).starts_with(".chunk");
@@ -155,11 +158,10 @@ Result<WrittenFile> write_saved(const std::string& path, const SavedBy& by,
     if (!loop.optimizer.empty()) metadata["optimizer"] = loop.optimizer;
     for (const SavedChunk& chunk : loop.chunks) {
       const std::string name = fmt::format("key{}.chunk{}", chunk.key, chunk.chunk);
-      tensors.push_back({name, chunk.dtype, chunk.elements, chunk.value->data()});
-      if (chunk.state1)
-        tensors.push_back({name + ".state1", chunk.dtype, chunk.elements, chunk.state1->data()});
-      if (chunk.state2)
-        tensors.push_back({name + ".state2", chunk.dtype, chunk.elements, chunk.state2->data()});
+      for (std::size_t i = 0; i < kSuffixes.size(); ++i)
+        if (const auto& array = chunk.arrays[i])
+          tensors.push_back({fmt::format("{}{}", name, kSuffixes[i]), chunk.dtype, chunk.elements,
+                             array->data()});
       if (chunk.updates > 0) updates.push_back({chunk.key.value, chunk.chunk, chunk.updates});
     }
   }
@@ -230,14 +232,15 @@ void Checkpoint::take_pieces(const TensorFile& file) {
     if (entry.dtype != keys_[name.chunk.first].dtype) wrong(entry.name + " has another dtype");
     Piece& piece = found[name.chunk];
     piece.file = &file;
-    (name.state == 0 ? piece.value : name.state == 1 ? piece.state1 : piece.state2) = &entry;
+    piece.entries[name.array] = &entry;
   }
   const auto updates = parse_updates(file.metadata());
   for (auto& [name, piece] : found) {
-    if (!piece.value) wrong(fmt::format("key{}.chunk{} has no values", name.first, name.second));
-    for (const auto* state : {piece.state1, piece.state2})
-      if (state && state->elements != piece.value->elements)
-        wrong(state->name + " has another size than its values");
+    const auto* value = piece.entries[0];
+    if (!value) wrong(fmt::format("key{}.chunk{} has no values", name.first, name.second));
+    for (const auto* array : piece.entries)
+      if (array && array->elements != value->elements)
+        wrong(array->name + " has another size than its values");
     piece.chunk = name.second;
     if (const auto it = updates.find(name); it != updates.end()) piece.updates = it->second;
     pieces_[name.first].push_back(piece);
@@ -255,7 +258,7 @@ void Checkpoint::arrange() {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (pieces[i].chunk != i) wrong(fmt::format("key '{}' has gaps", escape(keys_[key].name)));
       pieces[i].first = first;
-      first += pieces[i].value->elements;
+      first += pieces[i].entries[0]->elements;
     }
     if (first != keys_[key].count || pieces.empty())
       wrong(fmt::format("key '{}' has {} elements of {}", escape(keys_[key].name), first,
@@ -272,34 +275,27 @@ Result<RestoredSlice> Checkpoint::load(KeyId key, std::uint64_t first, std::uint
   const std::size_t bytes = count * data::element_bytes(spec.dtype);
   const auto& pieces = pieces_[key.value];
   const auto overlaps = [&](const Piece& piece) {
-    return piece.first < first + count && first < piece.first + piece.value->elements;
+    return piece.first < first + count && first < piece.first + piece.entries[0]->elements;
   };
   RestoredSlice slice;
-  slice.value = Payload(bytes);
-  const auto make_state = [bytes](Payload& state) {
-    if (!state.empty() || bytes == 0) return;
-    state = Payload(bytes);
-    std::memset(state.data(), 0, bytes);  // for pieces without a state
-  };
+  slice.arrays[0] = Payload(bytes);
   auto piece = std::upper_bound(pieces.begin(), pieces.end(), first,
                                 [](std::uint64_t at, const Piece& p) { return at < p.first; });
   if (piece != pieces.begin()) --piece;
   for (; piece != pieces.end() && piece->first < first + count; ++piece) {
     if (!overlaps(*piece)) continue;
     slice.updates = std::max(slice.updates, piece->updates);
-    auto ok =
-        copy_slice(*piece->file, *piece->value, piece->first, first, count, slice.value.data());
-    if (ok && piece->state1) {
-      make_state(slice.state1);
-      ok =
-          copy_slice(*piece->file, *piece->state1, piece->first, first, count, slice.state1.data());
+    for (std::size_t i = 0; i < piece->entries.size(); ++i) {
+      const auto* entry = piece->entries[i];
+      if (!entry) continue;
+      Payload& array = slice.arrays[i];
+      if (array.empty() && bytes > 0) {
+        array = Payload(bytes);
+        std::memset(array.data(), 0, bytes);  // for pieces without a state
+      }
+      const auto ok = copy_slice(*piece->file, *entry, piece->first, first, count, array.data());
+      if (!ok) return tl::unexpected(ok.error());
     }
-    if (ok && piece->state2) {
-      make_state(slice.state2);
-      ok =
-          copy_slice(*piece->file, *piece->state2, piece->first, first, count, slice.state2.data());
-    }
-    if (!ok) return tl::unexpected(ok.error());
   }
   return slice;
 }

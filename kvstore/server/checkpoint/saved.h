@@ -14,6 +14,7 @@
 /// the key's values.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,9 +37,8 @@ struct SavedChunk {
   data::Dtype dtype{};
   std::uint64_t elements = 0;
   std::uint64_t updates = 0;  ///< By the optimizer.
-  std::shared_ptr<const Payload> value;
-  std::shared_ptr<const Payload> state1;  ///< Null: none.
-  std::shared_ptr<const Payload> state2;
+  /// The value and the optimizer's two states; null: there is none.
+  std::array<std::shared_ptr<const Payload>, 3> arrays;
 };
 
 /// One loop's saved state.
@@ -68,9 +68,7 @@ struct SavedBy {
 
 /// A slice of a key, read from a checkpoint.
 struct RestoredSlice {
-  Payload value;
-  Payload state1;  ///< Empty: none.
-  Payload state2;
+  std::array<Payload, 3> arrays;  ///< As SavedChunk::arrays; empty: there is none.
   std::uint64_t updates = 0;
 };
 
@@ -96,9 +94,7 @@ class Checkpoint {
     std::uint64_t first = 0;
     std::uint64_t updates = 0;
     const TensorFile* file = nullptr;
-    const TensorFile::Entry* value = nullptr;
-    const TensorFile::Entry* state1 = nullptr;
-    const TensorFile::Entry* state2 = nullptr;
+    std::array<const TensorFile::Entry*, 3> entries{};  ///< As SavedChunk::arrays.
   };
   Checkpoint() = default;
   void take_file(const io::Manifest::File& named, const std::string& folder);

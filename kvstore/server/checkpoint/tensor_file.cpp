@@ -17,8 +17,9 @@ namespace {
 /// Bytes written between two calls of give_up.
 constexpr std::size_t kStride = std::size_t{1} << 20;
 
-constexpr std::array kDtypes = {data::Dtype::kFloat32, data::Dtype::kFloat64, data::Dtype::kFloat16,
-                                data::Dtype::kBfloat16, data::Dtype::kInt64};
+/// By the dtype's number.
+constexpr std::array<const char*, data::kDtypes.size()> kNames = {"F32", "F64", "F16", "BF16",
+                                                                  "I64"};
 
 std::string_view text_of(const std::byte* bytes, std::size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
@@ -75,12 +76,6 @@ std::vector<safetensors::Array> places_of(std::span<const Tensor> tensors) {
   return arrays;
 }
 
-std::optional<data::Dtype> parse_dtype(const std::string& name) {
-  for (const data::Dtype dtype : kDtypes)
-    if (name == safetensors_name(dtype)) return dtype;
-  return std::nullopt;
-}
-
 /// `data_at`: where the arrays begin in the file.
 Result<std::vector<TensorFile::Entry>> entries_of(const safetensors::Header& header,
                                                   std::uint64_t data_at) {
@@ -88,7 +83,7 @@ Result<std::vector<TensorFile::Entry>> entries_of(const safetensors::Header& hea
   if (!checksums) return tl::unexpected(checksums.error());
   std::vector<TensorFile::Entry> entries;
   for (const auto& array : header.arrays) {
-    const auto dtype = parse_dtype(array.dtype);
+    const auto dtype = dtype_of(array.dtype);
     if (!dtype) return fail(ErrorKind::kInvalid, "dtype {}", array.dtype);
     if (array.shape.size() != 1)
       return fail(ErrorKind::kInvalid, "{} has not one dimension", array.name);
@@ -98,35 +93,30 @@ Result<std::vector<TensorFile::Entry>> entries_of(const safetensors::Header& hea
   return entries;
 }
 
-Result<std::string> read_at(int fd, std::uint64_t at, std::size_t size, const std::string& path) {
-  std::string out(size, '\0');
-  std::size_t done = 0;
-  while (done < size) {
-    const ssize_t n = ::pread(fd, out.data() + done, size - done, static_cast<off_t>(at + done));
+Result<void> read_at(const io::Fd& fd, std::uint64_t at, std::span<std::byte> into,
+                     const std::string& path) {
+  while (!into.empty()) {
+    const ssize_t n = ::pread(fd.get(), into.data(), into.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return tl::unexpected(errno_error(errno, "read " + path));
     if (n == 0) return fail(ErrorKind::kInvalid, "{}: cut short", path);
-    done += static_cast<std::size_t>(n);
+    into = into.subspan(static_cast<std::size_t>(n));
+    at += static_cast<std::uint64_t>(n);
   }
-  return out;
+  return {};
 }
 
 }  // namespace
 
 const char* safetensors_name(data::Dtype dtype) {
-  switch (dtype) {
-    case data::Dtype::kFloat32:
-      return "F32";
-    case data::Dtype::kFloat64:
-      return "F64";
-    case data::Dtype::kFloat16:
-      return "F16";
-    case data::Dtype::kBfloat16:
-      return "BF16";
-    case data::Dtype::kInt64:
-      return "I64";
-  }
-  return nullptr;
+  const auto number = static_cast<std::size_t>(dtype);
+  return number < kNames.size() ? kNames[number] : nullptr;
+}
+
+std::optional<data::Dtype> dtype_of(std::string_view safetensors_name) {
+  const auto found = std::ranges::find(kNames, safetensors_name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<data::Dtype>(found - kNames.begin());
 }
 
 Result<WrittenFile> write_tensor_file(const std::string& path, std::span<const Tensor> tensors,
@@ -171,17 +161,17 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
   if (::fstat(file.fd_.get(), &now) != 0) return tl::unexpected(errno_error(errno, "stat " + path));
   if (!S_ISREG(now.st_mode)) return fail(ErrorKind::kInvalid, "{}: not a file", path);
   file.bytes_ = static_cast<std::uint64_t>(now.st_size);
-  const std::uint64_t length_bytes =
-      std::min<std::uint64_t>(safetensors::kLengthBytes, file.bytes_);
-  auto length = read_at(file.fd_.get(), 0, length_bytes, path);
-  if (!length) return tl::unexpected(length.error());
-  const auto header_bytes = safetensors::parse_length(*length, file.bytes_);
+  std::string length(std::min<std::uint64_t>(safetensors::kLengthBytes, file.bytes_), '\0');
+  auto read = read_at(file.fd_, 0, std::as_writable_bytes(std::span(length)), path);
+  if (!read) return tl::unexpected(read.error());
+  const auto header_bytes = safetensors::parse_length(length, file.bytes_);
   if (!header_bytes) return tl::unexpected(header_bytes.error().at(path));
-  auto text = read_at(file.fd_.get(), safetensors::kLengthBytes, *header_bytes, path);
-  if (!text) return tl::unexpected(text.error());
-  file.header_crc_ = crc32c(crc32c(0, *length), *text);
+  std::string text(*header_bytes, '\0');
+  read = read_at(file.fd_, length.size(), std::as_writable_bytes(std::span(text)), path);
+  if (!read) return tl::unexpected(read.error());
+  file.header_crc_ = crc32c(crc32c(0, length), text);
   const std::uint64_t data_at = safetensors::kLengthBytes + *header_bytes;
-  auto header = safetensors::parse_header(*text, file.bytes_ - data_at);
+  auto header = safetensors::parse_header(text, file.bytes_ - data_at);
   auto entries = header ? entries_of(*header, data_at) : tl::unexpected(header.error());
   if (!entries)
     return fail(ErrorKind::kInvalid, "{}: damaged, or none of ours ({})", path,
@@ -192,15 +182,8 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
 }
 
 Result<void> TensorFile::read(const Entry& entry, std::byte* into) const {
-  const std::uint64_t size = entry.bytes();
-  for (std::uint64_t done = 0; done < size;) {
-    const ssize_t n =
-        ::pread(fd_.get(), into + done, size - done, static_cast<off_t>(entry.at + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return tl::unexpected(errno_error(errno, "read " + path_));
-    if (n == 0) return fail(ErrorKind::kInvalid, "{}: cut short", path_);
-    done += static_cast<std::uint64_t>(n);
-  }
+  const std::size_t size = entry.bytes();
+  if (auto ok = read_at(fd_, entry.at, {into, size}, path_); !ok) return ok;
   if (crc32c(0, text_of(into, size)) != entry.crc)
     return fail(ErrorKind::kInvalid, "{}: {} is damaged (its checksum differs)", path_, entry.name);
   return {};

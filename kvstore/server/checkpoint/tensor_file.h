@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
@@ -20,6 +22,7 @@ using safetensors::Metadata;
 
 /// "F32" and so on; null for a number that is no dtype.
 [[nodiscard]] const char* safetensors_name(data::Dtype dtype);
+[[nodiscard]] std::optional<data::Dtype> dtype_of(std::string_view safetensors_name);
 
 /// An array to be written.
 struct Tensor {

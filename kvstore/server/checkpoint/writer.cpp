@@ -20,20 +20,15 @@ Result<SavedLoop> on_host(const SavedLoop& saved) {
     const std::size_t end = std::min(begin + kAtOnce, out.chunks.size());
     const std::lock_guard lock(*saved.guard);
     std::vector<const Payload*> ours;
-    const auto look = [&ours](const std::shared_ptr<const Payload>& array) {
-      ours.push_back(array && array->memory() == Memory::kDevice ? array.get() : nullptr);
-    };
-    for (std::size_t i = begin; i < end; ++i) {
-      look(out.chunks[i].value);
-      look(out.chunks[i].state1);
-      look(out.chunks[i].state2);
-    }
+    for (std::size_t i = begin; i < end; ++i)
+      for (const auto& array : out.chunks[i].arrays)
+        ours.push_back(array && array->memory() == Memory::kDevice ? array.get() : nullptr);
     auto fetched = DeviceEngine::fetch(saved.device, ours);
     if (!fetched) return tl::unexpected(fetched.error());
     auto next = fetched->begin();
     for (std::size_t i = begin; i < end; ++i)
-      for (auto* array : {&out.chunks[i].value, &out.chunks[i].state1, &out.chunks[i].state2})
-        if (auto copy = std::move(*next++)) *array = std::move(copy);
+      for (auto& array : out.chunks[i].arrays)
+        if (auto copy = std::move(*next++)) array = std::move(copy);
   }
   return out;
 }

@@ -128,7 +128,7 @@ class Script {
     for (const auto& saved : {before, after})
       for (const auto& chunk : saved.chunks) {
         keeper.seen.push_back("saved " + std::to_string(chunk.updates));
-        for (const auto& array : {chunk.value, chunk.state1, chunk.state2})
+        for (const auto& array : chunk.arrays)
           keeper.seen.push_back(without_nans(dtype_, text_of(array)));
       }
     keeper.seen.push_back("nonfinite " + std::to_string(shard.nonfinite()));
@@ -414,7 +414,7 @@ TEST_CASE("device chunk: a checkpoint has what was put on the stream before it",
   commit.contributors = {WorkerId(0)};
   bench.shard_.commit(commit, Time{}, &saved);
   REQUIRE(saved.chunks.size() == 1);
-  CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({7, 7, 7}).text()));
+  CHECK(text_of(saved.chunks[0].arrays[0]) == std::string(ShardBench::bytes({7, 7, 7}).text()));
 }
 
 TEST_CASE(
@@ -444,12 +444,12 @@ TEST_CASE(
     CHECK(refused.payload.find("out of memory") != std::string::npos);
   }
   CHECK(bench.value() == 5);
-  CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({5, 5, 5}).text()));
+  CHECK(text_of(saved.chunks[0].arrays[0]) == std::string(ShardBench::bytes({5, 5, 5}).text()));
   emulated::limit_device_memory(1000);
   bench.take();
   CHECK(push(2).header.type == data::Type::kValue);
   CHECK(bench.value() == 6);
-  CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({5, 5, 5}).text()));
+  CHECK(text_of(saved.chunks[0].arrays[0]) == std::string(ShardBench::bytes({5, 5, 5}).text()));
 }
 
 TEST_CASE("device engine: it computes on its own device, and so does who saves", "[shard]") {
@@ -516,13 +516,13 @@ TEST_CASE("device chunk: a checkpoint is copied by its writer, rounds go on mean
   bench.shard_.commit(commit, Time{}, &saved);
   CHECK(emulated::done().copies == copies);
   REQUIRE(saved.chunks.size() == 1);
-  CHECK(saved.chunks[0].value->memory() == Memory::kDevice);
+  CHECK(saved.chunks[0].arrays[0]->memory() == Memory::kDevice);
   header.round = Round(2);
   header.generation = Generation(2);
   bench.say(header, ShardBench::bytes({4, 4, 4}));
   CHECK(bench.value() == 10);
-  CHECK(text_of(saved.chunks[0].value) == std::string(ShardBench::bytes({4, 4, 4}).text()));
-  CHECK(text_of(saved.chunks[0].state1) == std::string(ShardBench::bytes({4, 4, 4}).text()));
+  CHECK(text_of(saved.chunks[0].arrays[0]) == std::string(ShardBench::bytes({4, 4, 4}).text()));
+  CHECK(text_of(saved.chunks[0].arrays[1]) == std::string(ShardBench::bytes({4, 4, 4}).text()));
 }
 
 TEST_CASE("device chunk: a checkpoint gives its memory up when rounds need it", "[shard]") {
@@ -570,8 +570,7 @@ TEST_CASE("device chunk: a checkpoint gives its memory up when rounds need it", 
     const auto look = [&] {
       std::vector<std::string> out;
       for (const auto& chunk : saved.chunks)
-        for (const auto& array : {chunk.value, chunk.state1, chunk.state2})
-          out.push_back(text_of(array));
+        for (const auto& array : chunk.arrays) out.push_back(text_of(array));
       return out;
     };
     kept = look();

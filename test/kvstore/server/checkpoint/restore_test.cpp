@@ -301,11 +301,11 @@ TEST_CASE("what was saved stays as it was while rounds go on", "[restore]") {
       return payload ? std::string(payload->text()) : std::string();
     };
     const auto& chunk = saved.chunks[0];
-    const std::vector<std::string> before = {bytes(chunk.value), bytes(chunk.state1),
-                                             bytes(chunk.state2)};
+    const std::vector<std::string> before = {bytes(chunk.arrays[0]), bytes(chunk.arrays[1]),
+                                             bytes(chunk.arrays[2])};
     for (std::uint64_t round = 2; round < 5; ++round) bench.push(0, round, 3.0F, 2);
-    CHECK(before ==
-          std::vector<std::string>{bytes(chunk.value), bytes(chunk.state1), bytes(chunk.state2)});
+    CHECK(before == std::vector<std::string>{bytes(chunk.arrays[0]), bytes(chunk.arrays[1]),
+                                             bytes(chunk.arrays[2])});
     CHECK(before[0] != std::string(ShardBench::bytes({bench.value()}).text()));
     CHECK(chunk.updates == (*optimizer ? 1 : 0));
   }
@@ -322,7 +322,7 @@ TEST_CASE("a contribution held for the commit comes after what it saves", "[rest
   commit.contributors = {WorkerId(0)};
   kv::SavedLoop saved;
   REQUIRE(bench.shard_.commit(commit, Time{}, &saved) == kv::Members::Applied::kYes);
-  CHECK(ShardBench::floats(std::string(saved.chunks.at(0).value->text())) ==
+  CHECK(ShardBench::floats(std::string(saved.chunks.at(0).arrays[0]->text())) ==
         std::vector<float>(kElements, 5.0F));
   CHECK(bench.value() == 7.0F);
 }

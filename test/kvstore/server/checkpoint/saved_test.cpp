@@ -61,8 +61,8 @@ SavedChunk chunk(std::uint32_t key, std::uint32_t index, float from, std::size_t
   saved.chunk = index;
   saved.elements = count;
   saved.updates = updates;
-  saved.value = floats(ramp(from, count));
-  if (updates > 0) saved.state1 = floats(ramp(from + 1000, count));
+  saved.arrays[0] = floats(ramp(from, count));
+  if (updates > 0) saved.arrays[1] = floats(ramp(from + 1000, count));
   return saved;
 }
 
@@ -243,17 +243,17 @@ TEST_CASE("slices come out of a checkpoint however they lay in it") {
     for (std::uint64_t count = 0; first + count <= 10; ++count) {
       const auto slice = checkpoint.load(KeyId(0), first, count);
       REQUIRE(slice);
-      CHECK(floats_of(slice->value) == ramp(static_cast<float>(first), count));
+      CHECK(floats_of(slice->arrays[0]) == ramp(static_cast<float>(first), count));
       if (count == 0) continue;
-      CHECK(floats_of(slice->state1) == ramp(static_cast<float>(first) + 1000, count));
-      CHECK(slice->state2.empty());
+      CHECK(floats_of(slice->arrays[1]) == ramp(static_cast<float>(first) + 1000, count));
+      CHECK(slice->arrays[2].empty());
       CHECK(slice->updates == 7);
     }
   }
   const auto auxiliary = checkpoint.load(KeyId(2), 0, 3);
   REQUIRE(auxiliary);
-  CHECK(floats_of(auxiliary->value) == ramp(50, 3));
-  CHECK(auxiliary->state1.empty());
+  CHECK(floats_of(auxiliary->arrays[0]) == ramp(50, 3));
+  CHECK(auxiliary->arrays[1].empty());
   CHECK(checkpoint.load(KeyId(1), 0, 0));
   CHECK_FALSE(checkpoint.load(KeyId(0), 8, 3));
   CHECK_FALSE(checkpoint.load(KeyId(0), ~std::uint64_t{0}, 2));
