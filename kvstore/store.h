@@ -73,6 +73,7 @@ struct Array {
   return array.count * data::element_bytes(array.dtype);
 }
 
+/// Options of a call; a pull uses `priority` and `is_awaited`.
 struct PushOptions {
   data::Reduce reduce = data::Reduce::kAuto;
   std::uint64_t samples = 1;
@@ -80,11 +81,6 @@ struct PushOptions {
   float learning_rate = 0;
   int priority = 0;
   bool is_awaited = false;  ///< The caller calls wait() at once.
-};
-
-struct PullOptions {
-  int priority = 0;
-  bool is_awaited = false;
 };
 
 /// This worker's rank, epoch and world size in the present view.
@@ -114,15 +110,23 @@ class Store {
 
   virtual Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
                       std::uint8_t flags) = 0;
-  virtual StoreResult<Handle> push(const std::vector<std::string>& keys,
-                                   const std::vector<Array>& values,
-                                   const PushOptions& options) = 0;
-  virtual StoreResult<Handle> pull(const std::vector<std::string>& keys,
-                                   const std::vector<Array>& out, const PullOptions& how) = 0;
-  virtual StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
-                                       const std::vector<Array>& values,
-                                       const std::vector<Array>& out,
-                                       const PushOptions& options) = 0;
+  /// Begins a push of `values`, a pull into `out`, or both in one; null: not this one.
+  virtual StoreResult<Handle> begin(const std::vector<std::string>& keys,
+                                    const std::vector<Array>* values, const std::vector<Array>* out,
+                                    const PushOptions& options) = 0;
+  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
+                           const PushOptions& options) {
+    return begin(keys, &values, nullptr, options);
+  }
+  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
+                           const PushOptions& options) {
+    return begin(keys, nullptr, &out, options);
+  }
+  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
+                               const std::vector<Array>& values, const std::vector<Array>& out,
+                               const PushOptions& options) {
+    return begin(keys, &values, &out, options);
+  }
   /// Memory that the store owns: pushes from it and pulls into it need no copy if the server is on
   /// this host. Zeroed, page-aligned; valid until release() or the store's end.
   virtual StoreResult<void*> allocate(std::size_t bytes) = 0;

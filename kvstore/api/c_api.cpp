@@ -1,6 +1,7 @@
 // The C interface: checks arguments, turns results into codes and a message, lets no exception out.
 
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct dtkv_store {
 namespace {
 
 using dt::kv::Array;
+using dt::kv::PushOptions;
+using dt::kv::Status;
+using dt::kv::Store;
 using dt::kv::StoreError;
 
 std::string& last_error() {
@@ -46,12 +50,19 @@ static_assert(int{DTKV_INVALID} == static_cast<int>(Code::kInvalid) &&
 
 int fail(const StoreError& error) { return fail(static_cast<int>(error.code), error.message); }
 
-/// Runs `body`; an exception becomes DTKV_INTERNAL.
+/// A caller's mistake.
+struct Misuse : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Runs `body`, which returns a code; an exception becomes DTKV_INVALID or DTKV_INTERNAL.
 template <class Body>
 int guarded(Body body) {
   last_error().clear();
   try {
     return body();
+  } catch (const Misuse& e) {
+    return fail(DTKV_INVALID, e.what());
   } catch (const std::exception& e) {
     return fail(DTKV_INTERNAL, e.what());
   } catch (...) {
@@ -59,43 +70,42 @@ int guarded(Body body) {
   }
 }
 
-int result(const dt::kv::Status& status) { return status ? DTKV_OK : fail(status.error()); }
-
-/// The caller's keys and arrays in C++ terms; false: `why` is the error.
-bool take_keys(size_t n, const char* const* keys, std::vector<std::string>& out, std::string& why) {
-  if (n > 0 && !keys) {
-    why = "keys is NULL";
-    return false;
-  }
-  for (size_t i = 0; i < n; ++i) {
-    if (!keys[i]) {
-      why = "a key is NULL";
-      return false;
-    }
-    out.emplace_back(keys[i]);
-  }
-  return true;
+int result(const Status& status) {
+  if (!status) return fail(status.error());
+  return DTKV_OK;
 }
 
-bool take_arrays(size_t n, const dtkv_array* arrays, std::vector<Array>& out, std::string& why) {
-  if (n > 0 && !arrays) {
-    why = "the list of arrays is NULL";
-    return false;
+/// Runs `body`, which returns a Status, with the store.
+template <class Body>
+int with_store(dtkv_store* store, Body body) {
+  return guarded([&]() -> int {
+    if (!store) throw Misuse("no store");
+    return result(body(*store->store));
+  });
+}
+
+// The caller's arguments in C++ terms.
+
+std::vector<std::string> keys_of(size_t n, const char* const* keys) {
+  if (n > 0 && !keys) throw Misuse("keys is NULL");
+  std::vector<std::string> out;
+  for (size_t i = 0; i < n; ++i) {
+    if (!keys[i]) throw Misuse("a key is NULL");
+    out.emplace_back(keys[i]);
   }
+  return out;
+}
+
+std::vector<Array> arrays_of(size_t n, const dtkv_array* arrays) {
+  if (n > 0 && !arrays) throw Misuse("the list of arrays is NULL");
+  std::vector<Array> out;
   for (size_t i = 0; i < n; ++i) {
     const auto& array = arrays[i];
-    if (array.device < DTKV_CPU || array.device > DTKV_CUDA_HOST) {
-      why = "an array is on an unknown kind of device";
-      return false;
-    }
-    if (array.dtype < DTKV_FLOAT32 || array.dtype > DTKV_INT64) {
-      why = "an array has an unknown dtype";
-      return false;
-    }
-    if (!array.data && array.count > 0) {
-      why = "an array has no data";
-      return false;
-    }
+    if (array.device < DTKV_CPU || array.device > DTKV_CUDA_HOST)
+      throw Misuse("an array is on an unknown kind of device");
+    if (array.dtype < DTKV_FLOAT32 || array.dtype > DTKV_INT64)
+      throw Misuse("an array has an unknown dtype");
+    if (!array.data && array.count > 0) throw Misuse("an array has no data");
     Array& taken = out.emplace_back();
     taken.data = array.data;
     taken.count = array.count;
@@ -105,32 +115,33 @@ bool take_arrays(size_t n, const dtkv_array* arrays, std::vector<Array>& out, st
     taken.place = {array.device == DTKV_CUDA ? Kind::kDevice : Kind::kPinned, array.device_id};
     taken.stream = static_cast<dt::kv::cuda::Stream>(array.stream);
   }
-  return true;
+  return out;
 }
 
-/// "" or why the options are invalid.
-std::string take_options(const dtkv_push_options* options, dt::kv::PushOptions& out) {
-  if (!options) return {};
-  if (options->reduce < DTKV_AUTO || options->reduce > DTKV_MEAN) return "unknown reduce";
+PushOptions options_of(const dtkv_push_options* options, const dtkv_handle* handle) {
+  PushOptions out;
+  out.is_awaited = handle == nullptr;
+  if (!options) return out;
+  if (options->reduce < DTKV_AUTO || options->reduce > DTKV_MEAN) throw Misuse("unknown reduce");
   out.reduce = static_cast<dt::data::Reduce>(options->reduce);
   out.samples = options->samples;
   out.step = options->step;
   out.learning_rate = options->learning_rate;
   out.priority = options->priority;
-  return {};
+  return out;
 }
 
-std::unique_ptr<dt::kv::Store> with_groups(std::unique_ptr<dt::kv::Store> store) {
+std::unique_ptr<Store> with_groups(std::unique_ptr<Store> store) {
   return std::make_unique<dt::kv::GroupStore>(std::move(store));
 }
 
 /// Gives the operation's handle to the caller, or waits for it.
-int deliver(dtkv_store* store, const dt::kv::StoreResult<dt::kv::Handle>& started,
-            dtkv_handle* handle) {
-  if (!started) return fail(started.error());
-  if (!handle) return result(store->store->wait(*started, 0));
+Status deliver(Store& store, const dt::kv::StoreResult<dt::kv::Handle>& started,
+               dtkv_handle* handle) {
+  if (!started) return tl::unexpected(started.error());
+  if (!handle) return store.wait(*started, 0);
   *handle = *started;
-  return DTKV_OK;
+  return {};
 }
 
 void give_view(const dt::kv::View& view, dtkv_view* out) {
@@ -148,8 +159,8 @@ void give_view(const dt::kv::View& view, dtkv_view* out) {
 extern "C" {
 
 int dtkv_create(const char* type, dtkv_store** out) {
-  return guarded([&] {
-    if (!type || !out) return fail(DTKV_INVALID, "dtkv_create needs a type and a place");
+  return guarded([&]() -> int {
+    if (!type || !out) throw Misuse("dtkv_create needs a type and a place");
     *out = nullptr;
     const std::string name(type);
     auto made = std::make_unique<dtkv_store>();
@@ -166,14 +177,14 @@ int dtkv_create(const char* type, dtkv_store** out) {
                                     "dist_async");
     }
     *out = made.release();
-    return static_cast<int>(DTKV_OK);
+    return DTKV_OK;
   });
 }
 
 void dtkv_destroy(dtkv_store* store) {
-  guarded([&] {
+  guarded([&]() -> int {
     delete store;
-    return static_cast<int>(DTKV_OK);
+    return DTKV_OK;
   });
 }
 
@@ -194,20 +205,20 @@ int dtkv_is_newcomer(const dtkv_store* store) { return store && store->store->is
 int dtkv_is_lead(const dtkv_store* store) { return store && store->store->is_lead(); }
 
 int dtkv_array_from_dlpack(const void* tensor, void* stream, dtkv_array* out) {
-  return guarded([&] {
-    if (!tensor || !out)
-      return fail(DTKV_INVALID, "dtkv_array_from_dlpack needs a tensor and a place");
+  return guarded([&]() -> int {
+    if (!tensor || !out) throw Misuse("dtkv_array_from_dlpack needs a tensor and a place");
     const auto& from = *static_cast<const dt::kv::dlpack::Tensor*>(tensor);
-    auto wrong = dt::kv::dlpack::to_array(from, stream, *out);
-    return wrong.empty() ? static_cast<int>(DTKV_OK) : fail(DTKV_INVALID, std::move(wrong));
+    const auto wrong = dt::kv::dlpack::to_array(from, stream, *out);
+    if (!wrong.empty()) throw Misuse(wrong);
+    return DTKV_OK;
   });
 }
 
 int dtkv_array_from_dlpack_versioned(const DLManagedTensorVersioned* tensor, void* stream,
                                      dtkv_array* out, int* is_read_only) {
-  return guarded([&] {
+  return guarded([&]() -> int {
     if (!tensor || !out)
-      return fail(DTKV_INVALID, "dtkv_array_from_dlpack_versioned needs a tensor and a place");
+      throw Misuse("dtkv_array_from_dlpack_versioned needs a tensor and a place");
     const auto& from = *reinterpret_cast<const dt::kv::dlpack::ManagedTensor*>(tensor);
     if (from.version.major != dt::kv::dlpack::kMajorVersion)
       return fail(DTKV_INVALID, "a DLPack tensor is of major version " +
@@ -220,71 +231,49 @@ int dtkv_array_from_dlpack_versioned(const DLManagedTensorVersioned* tensor, voi
                   "a DLPack tensor is read-only: pass a place for is_read_only if "
                   "nothing will be pulled into it");
     if (is_read_only) *is_read_only = is_fixed ? 1 : 0;
-    auto wrong = dt::kv::dlpack::to_array(from.tensor, stream, *out);
-    return wrong.empty() ? static_cast<int>(DTKV_OK) : fail(DTKV_INVALID, std::move(wrong));
+    const auto wrong = dt::kv::dlpack::to_array(from.tensor, stream, *out);
+    if (!wrong.empty()) throw Misuse(wrong);
+    return DTKV_OK;
   });
 }
 
 int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
               int key_flags) {
-  return guarded([&] {
-    std::vector<std::string> names;
-    std::vector<Array> arrays;
-    std::string why;
-    if (!store) return fail(DTKV_INVALID, "no store");
-    if (!take_keys(n, keys, names, why) || !take_arrays(n, values, arrays, why))
-      return fail(DTKV_INVALID, why);
+  return with_store(store, [&](Store& in) {
+    const auto names = keys_of(n, keys);
+    const auto arrays = arrays_of(n, values);
     if (key_flags != DTKV_KEY_PARAMETER && key_flags != DTKV_KEY_AUXILIARY)
-      return fail(DTKV_INVALID, "unknown key flags");
-    return result(store->store->init(names, arrays, static_cast<std::uint8_t>(key_flags)));
+      throw Misuse("unknown key flags");
+    return in.init(names, arrays, static_cast<std::uint8_t>(key_flags));
   });
 }
 
 int dtkv_push(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
               const dtkv_push_options* options, dtkv_handle* handle) {
-  return guarded([&] {
-    std::vector<std::string> names;
-    std::vector<Array> arrays;
-    dt::kv::PushOptions push;
-    std::string why = take_options(options, push);
-    if (!store) return fail(DTKV_INVALID, "no store");
-    if (!why.empty() || !take_keys(n, keys, names, why) || !take_arrays(n, values, arrays, why))
-      return fail(DTKV_INVALID, why);
-    push.is_awaited = handle == nullptr;
-    return deliver(store, store->store->push(names, arrays, push), handle);
+  return with_store(store, [&](Store& in) {
+    const auto push = options_of(options, handle);
+    const auto names = keys_of(n, keys);
+    return deliver(in, in.push(names, arrays_of(n, values), push), handle);
   });
 }
 
 int dtkv_pull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* out,
               int priority, dtkv_handle* handle) {
-  return guarded([&] {
-    std::vector<std::string> names;
-    std::vector<Array> arrays;
-    std::string why;
-    if (!store) return fail(DTKV_INVALID, "no store");
-    if (!take_keys(n, keys, names, why) || !take_arrays(n, out, arrays, why))
-      return fail(DTKV_INVALID, why);
-    dt::kv::PullOptions pull;
+  return with_store(store, [&](Store& in) {
+    auto pull = options_of(nullptr, handle);
     pull.priority = priority;
-    pull.is_awaited = handle == nullptr;
-    return deliver(store, store->store->pull(names, arrays, pull), handle);
+    const auto names = keys_of(n, keys);
+    return deliver(in, in.pull(names, arrays_of(n, out), pull), handle);
   });
 }
 
 int dtkv_pushpull(dtkv_store* store, size_t n, const char* const* keys, const dtkv_array* values,
                   const dtkv_array* out, const dtkv_push_options* options, dtkv_handle* handle) {
-  return guarded([&] {
-    std::vector<std::string> names;
-    std::vector<Array> from;
-    std::vector<Array> into;
-    dt::kv::PushOptions push;
-    std::string why = take_options(options, push);
-    if (!store) return fail(DTKV_INVALID, "no store");
-    if (!why.empty() || !take_keys(n, keys, names, why) || !take_arrays(n, values, from, why) ||
-        !take_arrays(n, out, into, why))
-      return fail(DTKV_INVALID, why);
-    push.is_awaited = handle == nullptr;
-    return deliver(store, store->store->pushpull(names, from, into, push), handle);
+  return with_store(store, [&](Store& in) {
+    const auto push = options_of(options, handle);
+    const auto names = keys_of(n, keys);
+    const auto from = arrays_of(n, values);
+    return deliver(in, in.pushpull(names, from, arrays_of(n, out), push), handle);
   });
 }
 
@@ -294,96 +283,69 @@ int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys, const d
 }
 
 int dtkv_allocate(dtkv_store* store, size_t bytes, void** out) {
-  return guarded([&] {
-    if (!store || !out) return fail(DTKV_INVALID, "dtkv_allocate needs a store and a place");
+  return guarded([&]() -> int {
+    if (!store || !out) throw Misuse("dtkv_allocate needs a store and a place");
     *out = nullptr;
     const auto memory = store->store->allocate(bytes);
     if (!memory) return fail(memory.error());
     *out = *memory;
-    return static_cast<int>(DTKV_OK);
+    return DTKV_OK;
   });
 }
 
 int dtkv_free(dtkv_store* store, void* memory) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    if (!memory) return static_cast<int>(DTKV_OK);
-    return result(store->store->release(memory));
-  });
+  return with_store(store, [&](Store& in) { return memory ? in.release(memory) : Status(); });
 }
 
 int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    return result(store->store->wait(handle, timeout_s));
-  });
+  return with_store(store, [&](Store& in) { return in.wait(handle, timeout_s); });
 }
 
 int dtkv_wait_all(dtkv_store* store, double timeout_s) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    return result(store->store->wait_all(timeout_s));
-  });
+  return with_store(store, [&](Store& in) { return in.wait_all(timeout_s); });
 }
 
 int dtkv_wait_in_stream(dtkv_store* store, dtkv_handle handle, double timeout_s) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    return result(store->store->wait_in_stream(handle, timeout_s));
-  });
+  return with_store(store, [&](Store& in) { return in.wait_in_stream(handle, timeout_s); });
 }
 
 int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
   return guarded([&] {
-    if (!store || !spec) return fail(DTKV_INVALID, "dtkv_set_optimizer needs a store and a text");
+    if (!store || !spec) throw Misuse("dtkv_set_optimizer needs a store and a text");
     return result(store->store->set_optimizer(spec));
   });
 }
 
 int dtkv_set_gradient_compression(dtkv_store* store, const char* spec) {
   return guarded([&] {
-    if (!store || !spec)
-      return fail(DTKV_INVALID, "dtkv_set_gradient_compression needs a store and a text");
+    if (!store || !spec) throw Misuse("dtkv_set_gradient_compression needs a store and a text");
     return result(store->store->set_gradient_compression(spec));
   });
 }
 
 int dtkv_barrier(dtkv_store* store) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    return result(store->store->barrier());
-  });
+  return with_store(store, [](Store& in) { return in.barrier(); });
 }
 
 int dtkv_finish_steps(dtkv_store* store) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    return result(store->store->finish_steps());
-  });
+  return with_store(store, [](Store& in) { return in.finish_steps(); });
 }
 
 int dtkv_finish_epoch(dtkv_store* store) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    return result(store->store->finish_epoch());
-  });
+  return with_store(store, [](Store& in) { return in.finish_epoch(); });
 }
 
 int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    const auto brought = store->store->epoch_boundary(dt::Epoch(epoch));
-    if (!brought) return fail(brought.error());
+  return with_store(store, [&](Store& in) -> Status {
+    const auto brought = in.epoch_boundary(dt::Epoch(epoch));
+    if (!brought) return tl::unexpected(brought.error());
     give_view(*brought, view);
-    return static_cast<int>(DTKV_OK);
+    return {};
   });
 }
 
 int dtkv_progress(dtkv_store* store, uint32_t epoch, uint64_t step) {
-  return guarded([&] {
-    if (!store) return fail(DTKV_INVALID, "no store");
-    return result(store->store->progress(dt::Epoch(epoch), step));
-  });
+  return with_store(store, [&](Store& in) { return in.progress(dt::Epoch(epoch), step); });
 }
 
 const char* dtkv_version(void) { return DT_VERSION; }

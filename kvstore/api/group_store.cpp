@@ -78,10 +78,8 @@ StoreResult<GroupStore::Block> GroupStore::take(const Groups& groups,
       bytes += rounded(bytes_of((*pulled)[groups.begins[k]]));
   }
   if (bytes == 0) return Block{};
-  const auto fits = std::find_if(free_.begin(), free_.end(),
-                                 [bytes](const Block& block) { return block.bytes >= bytes; });
-  if (fits != free_.end()) {
-    const Block block = *fits;
+  if (const auto fits = free_.lower_bound(bytes); fits != free_.end()) {
+    const Block block{fits->second, fits->first, 0};
     free_.erase(fits);
     return block;
   }
@@ -159,15 +157,6 @@ Status GroupStore::spread_from_host(const Spread& spread) {
   return on_host.write();
 }
 
-StoreResult<Handle> GroupStore::opened(StoreResult<Handle> handle, Open open) {
-  const bool is_owed = open.block.data || !open.spreads.empty();
-  if (handle && is_owed)
-    open_.emplace(*handle, std::move(open));
-  else if (!handle)
-    (void)close(open, false);
-  return handle;
-}
-
 Status GroupStore::close(Open& open, bool is_good) {
   Status all;
   if (is_good) {
@@ -180,11 +169,7 @@ Status GroupStore::close(Open& open, bool is_good) {
     }
     if (all && !on_devices.empty()) all = group_.spread(on_devices);
   }
-  if (!open.block.data) return all;
-  open.block.used = 0;
-  const auto at = std::find_if(free_.begin(), free_.end(),
-                               [&](const Block& block) { return block.bytes >= open.block.bytes; });
-  free_.insert(at, open.block);
+  if (open.block.data) free_.emplace(open.block.bytes, open.block.data);
   return all;
 }
 
@@ -202,36 +187,10 @@ Status GroupStore::init(const std::vector<std::string>& keys, const std::vector<
   return inner_->init(groups.keys, firsts, flags);
 }
 
-StoreResult<Handle> GroupStore::push(const std::vector<std::string>& keys,
-                                     const std::vector<Array>& values, const PushOptions& options) {
-  if (!has_repeats(keys)) return inner_->push(keys, values, options);
-  return call(keys, &values, nullptr, [&](const Groups& groups, const Lists& lists) {
-    return inner_->push(groups.keys, lists.pushed, options);
-  });
-}
-
-StoreResult<Handle> GroupStore::pull(const std::vector<std::string>& keys,
-                                     const std::vector<Array>& out, const PullOptions& how) {
-  if (!has_repeats(keys)) return inner_->pull(keys, out, how);
-  return call(keys, nullptr, &out, [&](const Groups& groups, const Lists& lists) {
-    return inner_->pull(groups.keys, lists.pulled, how);
-  });
-}
-
-StoreResult<Handle> GroupStore::pushpull(const std::vector<std::string>& keys,
-                                         const std::vector<Array>& values,
-                                         const std::vector<Array>& out,
-                                         const PushOptions& options) {
-  if (!has_repeats(keys)) return inner_->pushpull(keys, values, out, options);
-  return call(keys, &values, &out, [&](const Groups& groups, const Lists& lists) {
-    return inner_->pushpull(groups.keys, lists.pushed, lists.pulled, options);
-  });
-}
-
-template <class Act>
-StoreResult<Handle> GroupStore::call(const std::vector<std::string>& keys,
-                                     const std::vector<Array>* values,
-                                     const std::vector<Array>* out, Act act) {
+StoreResult<Handle> GroupStore::begin(const std::vector<std::string>& keys,
+                                      const std::vector<Array>* values,
+                                      const std::vector<Array>* out, const PushOptions& options) {
+  if (!has_repeats(keys)) return inner_->begin(keys, values, out, options);
   const Groups groups = group(keys);
   for (const auto* arrays : {values, out})
     if (arrays)
@@ -241,18 +200,25 @@ StoreResult<Handle> GroupStore::call(const std::vector<std::string>& keys,
   if (!block) return tl::unexpected(block.error());
   Open open;
   open.block = *block;
-  Lists lists;
+  std::vector<Array> pushed;
   if (values) {
     auto sums = add_up(groups, *values, open.block);
     if (!sums) {
       (void)close(open, false);
       return tl::unexpected(sums.error());
     }
-    lists.pushed = std::move(*sums);
+    pushed = std::move(*sums);
   }
-  if (out) lists.pulled = values_of(groups, *out, open);
-  auto handle = act(groups, lists);
-  return opened(std::move(handle), std::move(open));
+  std::vector<Array> pulled;
+  if (out) pulled = values_of(groups, *out, open);
+  auto handle =
+      inner_->begin(groups.keys, values ? &pushed : nullptr, out ? &pulled : nullptr, options);
+  const bool is_owed = open.block.data || !open.spreads.empty();
+  if (handle && is_owed)
+    open_.emplace(*handle, std::move(open));
+  else if (!handle)
+    (void)close(open, false);
+  return handle;
 }
 
 Status GroupStore::wait(Handle handle, double timeout_s) {

@@ -33,13 +33,8 @@ class GroupStore final : public Store {
 
   Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
               std::uint8_t flags) override;
-  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                           const PushOptions& options) override;
-  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
-                           const PullOptions& how) override;
-  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
-                               const std::vector<Array>& values, const std::vector<Array>& out,
-                               const PushOptions& options) override;
+  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
+                            const std::vector<Array>* out, const PushOptions& options) override;
   Status wait(Handle handle, double timeout_s) override;
   Status wait_all(double timeout_s) override;
   Status wait_in_stream(Handle handle, double timeout_s) override {
@@ -89,12 +84,6 @@ class GroupStore final : public Store {
     std::vector<Spread> spreads;
   };
 
-  /// The arguments for the inner store.
-  struct Lists {
-    std::vector<Array> pushed;
-    std::vector<Array> pulled;
-  };
-
   /// Whether the inner store sums and writes these arrays itself.
   [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
     return inner_->takes_groups() && DeviceGroup::takes(of_key);
@@ -103,10 +92,6 @@ class GroupStore final : public Store {
   [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
   /// "" or why the arrays of a key cannot be summed or written together.
   [[nodiscard]] static std::string mismatch(const Groups& groups, const std::vector<Array>& arrays);
-  /// Makes a call, whose lists may be null, by `act`, which gets each key once.
-  template <class Act>
-  StoreResult<Handle> call(const std::vector<std::string>& keys, const std::vector<Array>* values,
-                           const std::vector<Array>* out, Act act);
   /// Memory for a call; a list may be null.
   StoreResult<Block> take(const Groups& groups, const std::vector<Array>* pushed,
                           const std::vector<Array>* pulled);
@@ -118,13 +103,12 @@ class GroupStore final : public Store {
                                Open& open) const;
   Status add_up_on_host(std::span<const Array> arrays, const Array& sum);
   Status spread_from_host(const Spread& spread);
-  StoreResult<Handle> opened(StoreResult<Handle> handle, Open open);
   /// Copies the values to their arrays if the operation succeeded, and frees its memory.
   Status close(Open& open, bool is_good);
 
   std::unique_ptr<Store> inner_;
   std::map<Handle, Open> open_;
-  std::vector<Block> free_;  ///< The smallest first.
+  std::multimap<std::size_t, std::byte*> free_;  ///< Memory for blocks, by its bytes.
   KnownDevices devices_;
   DeviceGroup group_;
 };

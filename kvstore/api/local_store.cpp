@@ -74,48 +74,32 @@ class LocalStore final : public Store, private Answers {
     return {};
   }
 
-  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& given,
-                           const PushOptions& options) override {
-    HostArrays on_host(given);
-    if (auto made = on_host.make(devices_, true); !made) return tl::unexpected(made.error());
-    const auto& values = on_host.get();
-    return each(keys, values, [&](Key& key, std::size_t i) {
-      return contribute(key, values[i], nullptr, options);
-    });
-  }
-  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& wanted,
-                           const PullOptions& /*how*/) override {
-    HostArrays on_host(wanted);
-    if (auto made = on_host.make(devices_, false); !made) return tl::unexpected(made.error());
-    const auto& out = on_host.get();
-    auto pulled = each(keys, out, [&](Key& key, std::size_t i) {
-      data::Header header;
-      header.type = data::Type::kPull;
-      header.key = key.id;
-      header.dtype = key.spec.dtype;
-      return ask(header, Payload(), &out[i]);
-    });
-    return written(pulled, on_host);
-  }
-  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
-                               const std::vector<Array>& given, const std::vector<Array>& wanted,
-                               const PushOptions& options) override {
-    HostArrays from(given);
-    HostArrays into(wanted);
+  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
+                            const std::vector<Array>* out, const PushOptions& options) override {
+    const std::vector<Array> none;
+    HostArrays from(values ? *values : none);
+    HostArrays into(out ? *out : none);
     if (auto made = from.make(devices_, true); !made) return tl::unexpected(made.error());
     if (auto made = into.make(devices_, false); !made) return tl::unexpected(made.error());
-    const auto& values = from.get();
-    const auto& out = into.get();
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto known = keys_.find(keys[i]);
-      if (known == keys_.end()) continue;  // each() returns the error
-      const std::string wrong = array_mismatch(worker(), known->second.spec, out[i]);
-      if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
+      if (known == keys_.end())
+        return store_error(Code::kInvalid, fmt::format("key '{}' was not initialised", keys[i]));
+      for (const auto* arrays : {values, out}) {
+        if (!arrays) continue;
+        const std::string wrong = array_mismatch(worker(), known->second.spec, (*arrays)[i]);
+        if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
+      }
     }
-    auto pushed = each(keys, values, [&](Key& key, std::size_t i) {
-      return contribute(key, values[i], &out[i], options);
-    });
-    return written(pushed, into);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      Key& key = keys_.at(keys[i]);
+      const Array* place = out ? &into.get()[i] : nullptr;
+      const Status done =
+          values ? contribute(key, from.get()[i], place, options) : fetch(key, *place);
+      if (!done) return tl::unexpected(done.error());
+    }
+    if (auto written = into.write(); !written) return tl::unexpected(written.error());
+    return ++last_handle_;
   }
   StoreResult<void*> allocate(std::size_t bytes) override {
     auto memory = SharedMemory::create(bytes, true);
@@ -166,11 +150,6 @@ class LocalStore final : public Store, private Answers {
     options.is_registrar = true;
     return options;
   }
-  static StoreResult<Handle> written(StoreResult<Handle> done, const HostArrays& arrays) {
-    if (!done) return done;
-    if (auto status = arrays.write(); !status) return tl::unexpected(status.error());
-    return done;
-  }
   Payload bytes(data::Header& header, const Array& array) {
     const std::size_t size = array.count * data::element_bytes(array.dtype);
     header.payload = static_cast<std::uint32_t>(size);
@@ -179,19 +158,12 @@ class LocalStore final : public Store, private Answers {
     return payload;
   }
 
-  template <class Each>
-  StoreResult<Handle> each(const std::vector<std::string>& keys, const std::vector<Array>& arrays,
-                           Each act) {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const auto known = keys_.find(keys[i]);
-      if (known == keys_.end())
-        return store_error(Code::kInvalid, fmt::format("key '{}' was not initialised", keys[i]));
-      const std::string wrong = array_mismatch(worker(), known->second.spec, arrays[i]);
-      if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
-      Status done = act(known->second, i);
-      if (!done) return tl::unexpected(done.error());
-    }
-    return ++last_handle_;
+  Status fetch(const Key& key, const Array& out) {
+    data::Header header;
+    header.type = data::Type::kPull;
+    header.key = key.id;
+    header.dtype = key.spec.dtype;
+    return ask(header, Payload(), &out);
   }
 
   Status contribute(Key& key, const Array& value, const Array* out, const PushOptions& options) {

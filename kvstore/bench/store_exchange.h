@@ -87,7 +87,7 @@ class StoreExchange final : public Exchange {
   std::vector<kv::Array> gradients_;
   std::vector<kv::Array> results_;
   kv::PushOptions push_;  ///< wait() follows at once, as in a blocking call.
-  kv::PullOptions awaited_;
+  kv::PushOptions awaited_;
   std::optional<Buffer> total_;  ///< Sum of all pushes, if the store accumulates them.
 
   // With an optimizer:

@@ -47,8 +47,7 @@ std::vector<Stream> streams_of(std::span<const std::uint64_t> elements, std::uin
   std::vector<Stream> streams(servers);
   std::size_t offset = 0;
   for (const std::uint64_t count : elements) {
-    const KeyId key = layout.add_key(count, sizeof(float));
-    for (const auto& place : layout.chunks(key))
+    for (const auto& place : layout.add_key(count, sizeof(float)))
       streams[place.owner.server].add(offset + place.first * sizeof(float),
                                       place.count * sizeof(float));
     offset += count * sizeof(float);

@@ -15,28 +15,26 @@ io::awaitable<void> write(std::shared_ptr<io::FrameChannel> channel) {
 
 }  // namespace
 
-AgentSocket::AgentSocket(io::TaskGroup& group, io::asio::any_io_executor executor,
-                         AgentAddress address)
-    : group_(group), executor_(std::move(executor)), address_(std::move(address)) {}
-
-io::awaitable<Error> AgentSocket::run(std::function<void(const wire::Frame&)> on_frame) {
+io::awaitable<Error> AgentSocket::run(io::TaskGroup& group,
+                                      std::function<void(const wire::Frame&)> on_frame) {
   using Clock = std::chrono::steady_clock;
+  const auto executor = co_await io::asio::this_coro::executor;
   auto seen = Clock::now();
   Duration pause = kFirstRetry;
   for (;;) {
-    io::UnixSocket socket(executor_);
+    io::UnixSocket socket(executor);
     const io::asio::local::stream_protocol::endpoint at(address_.path);
     auto [ec] = co_await socket.async_connect(at, io::tok);
     if (!ec) {
       auto channel =
-          std::make_shared<io::FrameChannel>(executor_, io::unix_stream(std::move(socket)));
+          std::make_shared<io::FrameChannel>(executor, io::unix_stream(std::move(socket)));
       Identify identify;
       identify.process = address_.process;
       identify.token = address_.token;
       channel->send(identify);
       for (const auto& [type, frame] : latest_) channel->send_bytes(frame);
       channel_ = channel;
-      group_.spawn(write(channel));
+      group.spawn(write(channel));
       for (;;) {
         auto frame = co_await channel->receive();
         if (!frame) break;
@@ -65,36 +63,23 @@ namespace {
 
 class AgentJobControl final : public JobControl {
  public:
-  explicit AgentJobControl(AgentAddress address) : address_(std::move(address)) {}
+  explicit AgentJobControl(AgentAddress address) : socket_(std::move(address)) {}
 
   io::awaitable<void> run(io::TaskGroup& group, JobListener& listener) override {
-    auto executor = co_await io::asio::this_coro::executor;
-    socket_ = std::make_unique<AgentSocket>(group, executor, address_);
-    for (auto& message : early_) message();
-    early_.clear();
-    auto on_frame = [this, &listener](const wire::Frame& frame) { take(frame, listener); };
-    std::function<void(const wire::Frame&)> handler = on_frame;
-    Error error = co_await socket_->run(std::move(handler));
+    std::function<void(const wire::Frame&)> on_frame = [this, &listener](const wire::Frame& frame) {
+      take(frame, listener);
+    };
+    Error error = co_await socket_.run(group, std::move(on_frame));
     listener.on_lost(std::move(error));
   }
 
-  void opened(const OpenedKvStore& message) override { send(message); }
-  void arrive(const Arrive& message) override { send(message); }
-  void released() override {
-    if (socket_) socket_->forget<Arrive>();
-  }
-  void progress(const Progress& message) override { send(message); }
-  void heard(const ServersHeard& message) override { send(message); }
+  void opened(const OpenedKvStore& message) override { socket_.send(message); }
+  void arrive(const Arrive& message) override { socket_.send(message); }
+  void released() override { socket_.forget<Arrive>(); }
+  void progress(const Progress& message) override { socket_.send(message); }
+  void heard(const ServersHeard& message) override { socket_.send(message); }
 
  private:
-  template <class Message>
-  void send(const Message& message) {
-    if (socket_)
-      socket_->send(message);
-    else
-      early_.push_back([this, message] { socket_->send(message); });
-  }
-
   void take(const wire::Frame& frame, JobListener& listener) {
     if (frame.type == Servers::kType) {
       if (auto message = wire::parse<Servers>(frame.body)) listener.on_servers(*message);
@@ -105,9 +90,7 @@ class AgentJobControl final : public JobControl {
     }
   }
 
-  AgentAddress address_;
-  std::unique_ptr<AgentSocket> socket_;
-  std::vector<std::function<void()>> early_;
+  AgentSocket socket_;
 };
 
 }  // namespace

@@ -18,15 +18,15 @@ namespace dt::kv {
 /// A connection to the agent that reconnects by itself. One thread.
 class AgentSocket {
  public:
-  /// `group` runs the writers and outlives this.
-  AgentSocket(io::TaskGroup& group, io::asio::any_io_executor executor, AgentAddress address);
+  explicit AgentSocket(AgentAddress address) : address_(std::move(address)) {}
 
   /// Connects, identifies, passes every frame to `on_frame`; reconnects when the connection ends.
-  /// Returns when no agent could be reached for the orphan limit.
-  io::awaitable<Error> run(std::function<void(const wire::Frame&)> on_frame);
+  /// Returns when no agent could be reached for the orphan limit. `group` runs the writers and
+  /// outlives this.
+  io::awaitable<Error> run(io::TaskGroup& group, std::function<void(const wire::Frame&)> on_frame);
 
-  /// Sends now; after each reconnection the latest message of each type is sent again. Messages are
-  /// idempotent, so a repetition is harmless.
+  /// Sends now if there is a connection; each later connection begins with the latest message of
+  /// each type. Messages are idempotent, so a repetition is harmless.
   template <class Message>
   void send(const Message& message) {
     std::string frame = wire::frame(message);
@@ -42,8 +42,6 @@ class AgentSocket {
   io::awaitable<void> flush();
 
  private:
-  io::TaskGroup& group_;
-  io::asio::any_io_executor executor_;
   AgentAddress address_;
   std::map<std::uint16_t, std::string> latest_;
   std::shared_ptr<io::FrameChannel> channel_;  ///< Null while there is no connection.

@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
+#include <boost/algorithm/hex.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
@@ -12,7 +13,6 @@
 
 #include "core/base/number.h"
 #include "io/flags.h"
-#include "kvstore/link/handshake.h"
 
 namespace dt::kv {
 
@@ -25,6 +25,17 @@ class Variables {
     const char* value = std::getenv(name);
     if (!value || !*value) wrong(name, "is not set");
     return value ? value : "";
+  }
+  /// The 32 bytes of 64 hexadecimal digits.
+  std::string secret(const char* name) {
+    std::string bytes;
+    try {
+      bytes = boost::algorithm::unhex(text(name));
+    } catch (const boost::algorithm::hex_decode_error&) {
+      bytes.clear();
+    }
+    if (bytes.size() != 32) wrong(name, "is not 64 hexadecimal digits");
+    return bytes;
   }
   template <class Number>
   void number(const char* name, Number& out, bool required) {
@@ -95,11 +106,7 @@ Result<JobEnvironment> read_environment(Role role) {
   env.agent.path = variables.text("DT_AGENT_SOCKET");
   env.agent.token = variables.text("DT_TOKEN");
   variables.seconds("DT_ORPHAN_TIMEOUT", env.agent.orphan_limit);
-  const auto secret = secret_from_hex(variables.text("DT_SECRET"));
-  if (secret)
-    env.secret = *secret;
-  else
-    variables.wrong("DT_SECRET", "is not 64 hexadecimal digits");
+  env.secret = variables.secret("DT_SECRET");
   variables.seconds("DT_START_TIMEOUT", env.start_timeout);
   variables.options(env.data);
   if (role == Role::kServer) {

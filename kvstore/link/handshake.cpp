@@ -34,13 +34,6 @@ std::string text_of(std::string_view role, const Transcript& t) {
   return w.take();
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 }  // namespace
 
 std::string fresh_nonce() {
@@ -63,19 +56,6 @@ std::string server_mac(std::string_view secret, const Transcript& transcript, st
 
 bool same_mac(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-Result<std::string> secret_from_hex(std::string_view hex) {
-  std::string secret;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-    const int high = hex_digit(hex[i]);
-    const int low = hex_digit(hex[i + 1]);
-    if (high < 0 || low < 0) break;
-    secret.push_back(static_cast<char>(high * 16 + low));
-  }
-  if (hex.size() != 64 || secret.size() != 32)
-    return fail(ErrorKind::kInvalid, "DT_SECRET is not 64 hexadecimal digits");
-  return secret;
 }
 
 }  // namespace dt::kv

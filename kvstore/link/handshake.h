@@ -33,7 +33,4 @@ struct Transcript {
 /// Takes a time that does not depend on where they differ.
 [[nodiscard]] bool same_mac(std::string_view a, std::string_view b);
 
-/// The 32 bytes of $DT_SECRET's 64 hexadecimal digits.
-[[nodiscard]] Result<std::string> secret_from_hex(std::string_view hex);
-
 }  // namespace dt::kv

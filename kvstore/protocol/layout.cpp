@@ -26,10 +26,9 @@ LoopId Layout::place(std::uint64_t bytes) {
   return {static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(loop - loop_bytes_[s].begin())};
 }
 
-KeyId Layout::add_key(std::uint64_t elements, std::uint32_t element_bytes) {
+std::vector<ChunkPlace> Layout::add_key(std::uint64_t elements, std::uint32_t element_bytes) {
   DT_CHECK(element_bytes > 0, "elements have a size");
-  const KeyId key(static_cast<std::uint32_t>(keys_.size()));
-  auto& chunks = keys_.emplace_back();
+  std::vector<ChunkPlace> chunks;
   const std::uint64_t per_chunk = chunk_bytes_ / element_bytes;
   std::uint64_t first = 0;
   do {
@@ -37,12 +36,7 @@ KeyId Layout::add_key(std::uint64_t elements, std::uint32_t element_bytes) {
     chunks.push_back({first, count, place(count * element_bytes)});
     first += count;
   } while (first < elements);
-  return key;
-}
-
-const std::vector<ChunkPlace>& Layout::chunks(KeyId key) const {
-  DT_CHECK(key.value < keys_.size(), "no such key");
-  return keys_[key.value];
+  return chunks;
 }
 
 std::uint64_t Layout::server_bytes(std::uint32_t server) const {

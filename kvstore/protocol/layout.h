@@ -38,12 +38,9 @@ class Layout {
   /// `loops[s]`: number of loops of server s, each at least 1; at least one server.
   explicit Layout(std::vector<std::uint32_t> loops, std::uint64_t chunk_bytes = kDefaultChunkBytes);
 
-  /// Places the next key; its KeyId is the number of keys placed before. An array of no elements
-  /// has one empty chunk, so that its rounds exist.
-  KeyId add_key(std::uint64_t elements, std::uint32_t element_bytes);
-
-  [[nodiscard]] const std::vector<ChunkPlace>& chunks(KeyId key) const;
-  [[nodiscard]] std::size_t keys() const { return keys_.size(); }
+  /// Places the chunks of the next key. An array of no elements has one empty chunk, so that its
+  /// rounds exist.
+  std::vector<ChunkPlace> add_key(std::uint64_t elements, std::uint32_t element_bytes);
   /// Bytes placed on a server so far.
   [[nodiscard]] std::uint64_t server_bytes(std::uint32_t server) const;
 
@@ -53,7 +50,6 @@ class Layout {
   std::uint64_t chunk_bytes_;
   std::vector<std::vector<std::uint64_t>> loop_bytes_;  ///< [server][loop]
   std::vector<std::uint64_t> server_bytes_;
-  std::vector<std::vector<ChunkPlace>> keys_;
 };
 
 }  // namespace dt

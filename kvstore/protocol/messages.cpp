@@ -1,6 +1,5 @@
 #include "kvstore/protocol/messages.h"
 
-#include <bit>
 #include <cstring>
 
 namespace dt::data {
@@ -8,67 +7,25 @@ namespace dt::data {
 namespace {
 
 bool is_type(Type type) {
-  switch (type) {
-    case Type::kRegister:
-    case Type::kInit:
-    case Type::kPush:
-    case Type::kPushPull:
-    case Type::kPull:
-    case Type::kFinish:
-    case Type::kBarrier:
-    case Type::kSetOptimizer:
-    case Type::kSync:
-    case Type::kBeat:
-    case Type::kShare:
-    case Type::kUnshare:
-    case Type::kDone:
-    case Type::kValue:
-    case Type::kFailed:
-    case Type::kNeedValues:
-      return true;
-  }
-  return false;
+  return (type >= Type::kRegister && type <= Type::kUnshare) ||
+         (type >= Type::kDone && type <= Type::kNeedValues);
 }
 
 }  // namespace
 
 std::string name_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return "float32";
-    case Dtype::kFloat64:
-      return "float64";
-    case Dtype::kFloat16:
-      return "float16";
-    case Dtype::kBfloat16:
-      return "bfloat16";
-    case Dtype::kInt64:
-      return "int64";
-  }
-  return fmt::format("dtype {}", static_cast<int>(dtype));
+  const auto number = static_cast<std::size_t>(dtype);
+  return number < kDtypes.size() ? kDtypes[number].name : fmt::format("dtype {}", number);
 }
 
 std::array<char, kHeaderBytes> encode(const Header& header) {
-  std::array<char, kHeaderBytes> bytes;
-  if constexpr (std::endian::native == std::endian::little) {
-    std::memcpy(bytes.data(), &header, bytes.size());
-  } else {
-    const std::string body = wire::body_of(header);
-    DT_CHECK(body.size() == bytes.size(), "kHeaderBytes is not the size of a header");
-    std::memcpy(bytes.data(), body.data(), bytes.size());
-  }
-  return bytes;
+  return std::bit_cast<std::array<char, kHeaderBytes>>(header);
 }
 
 Result<Header> decode(std::string_view bytes) {
   Header header;
   if (bytes.size() != kHeaderBytes) return fail(ErrorKind::kProtocol, "not a data frame");
-  if constexpr (std::endian::native == std::endian::little) {
-    std::memcpy(&header, bytes.data(), bytes.size());
-  } else {
-    wire::Reader reader(bytes);
-    reader.get(header);
-  }
+  std::memcpy(&header, bytes.data(), bytes.size());
   if (header.magic != kMagic) return fail(ErrorKind::kProtocol, "not a data frame");
   if (header.payload > kMaxPayload)
     return fail(ErrorKind::kProtocol, "a data frame of {} bytes (at most {} are allowed)",
@@ -77,15 +34,6 @@ Result<Header> decode(std::string_view bytes) {
       codec_of(header) > Codec::kOneBit)
     return fail(ErrorKind::kProtocol, "a data frame with an unknown type");
   return header;
-}
-
-// Both ends of a shared memory are on one machine: its own byte order will do.
-std::array<char, kSharedPlacesBytes> encode(const SharedPlaces& places) {
-  return std::bit_cast<std::array<char, kSharedPlacesBytes>>(places);
-}
-
-SharedPlaces decode_places(const std::array<char, kSharedPlacesBytes>& bytes) {
-  return std::bit_cast<SharedPlaces>(bytes);
 }
 
 }  // namespace dt::data

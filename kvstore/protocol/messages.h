@@ -28,6 +28,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -71,22 +72,21 @@ enum class Dtype : std::uint8_t {
   kInt64 = 4,
 };
 
+struct DtypeFacts {
+  const char* name;
+  std::uint32_t bytes;  ///< Of an element.
+};
+/// By the dtype's number.
+inline constexpr std::array<DtypeFacts, 5> kDtypes = {
+    {{"float32", 4}, {"float64", 8}, {"float16", 2}, {"bfloat16", 2}, {"int64", 8}}};
+
 /// "float32"; "dtype 9" for a number that is none.
 [[nodiscard]] std::string name_of(Dtype dtype);
 
 /// Bytes of an element; 0 for a number that is no dtype.
 [[nodiscard]] constexpr std::uint32_t element_bytes(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return 4;
-    case Dtype::kFloat64:
-    case Dtype::kInt64:
-      return 8;
-    case Dtype::kFloat16:
-    case Dtype::kBfloat16:
-      return 2;
-  }
-  return 0;
+  const auto number = static_cast<std::size_t>(dtype);
+  return number < kDtypes.size() ? kDtypes[number].bytes : 0;
 }
 
 /// The numbers of dtkv_reduce.
@@ -158,9 +158,10 @@ constexpr void set_codec(Header& header, Codec codec) {
 }
 
 inline constexpr std::size_t kHeaderBytes = 72;
-/// A header in memory is a header on the wire (on a little-endian machine): there is nothing to
-/// convert for each of a thousand small frames.
-static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == kHeaderBytes);
+/// A header in memory is a header on the wire: there is nothing to convert for each of a thousand
+/// small frames.
+static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == kHeaderBytes &&
+              std::endian::native == std::endian::little);
 /// Limit of every frame's payload, in bytes.
 inline constexpr std::uint32_t kMaxPayload = std::uint32_t{64} << 20;
 
@@ -230,10 +231,8 @@ struct SharedPlaces {
   std::uint64_t in_offset = 0;
   std::uint64_t out_offset = 0;
 };
-static_assert(std::is_trivially_copyable_v<SharedPlaces>);
-inline constexpr std::uint32_t kSharedPlacesBytes = 24;
-[[nodiscard]] std::array<char, kSharedPlacesBytes> encode(const SharedPlaces& places);
-[[nodiscard]] SharedPlaces decode_places(const std::array<char, kSharedPlacesBytes>& bytes);
+/// Travels as it is in memory: both ends of a shared memory are on one machine.
+static_assert(std::is_trivially_copyable_v<SharedPlaces> && sizeof(SharedPlaces) == 24);
 
 struct Failure {
   static constexpr std::uint16_t kType = 213;

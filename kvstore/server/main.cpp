@@ -53,7 +53,7 @@ class ServerProcess {
         device_(device),
         log_(log),
         group_(context_.get_executor()),
-        agent_(group_, context_.get_executor(), env_.agent) {}
+        agent_(env_.agent) {}
 
   int run() {
     group_.spawn(serve());
@@ -161,9 +161,10 @@ class ServerProcess {
       started = start(*checkpoint, *device);
     }
     if (!started) give_up(started.error().message, false);
-    auto on_frame = [this](const wire::Frame& frame) { take(frame); };
-    std::function<void(const wire::Frame&)> handler = on_frame;
-    const Error error = co_await agent_.run(std::move(handler));
+    std::function<void(const wire::Frame&)> handler = [this](const wire::Frame& frame) {
+      take(frame);
+    };
+    const Error error = co_await agent_.run(group_, std::move(handler));
     log_.error("server {}: {}; the job is over", env_.id, error.message);
     exit_code_ = 1;
     group_.cancel();

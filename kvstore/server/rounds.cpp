@@ -61,35 +61,10 @@ void Members::begin_epoch() {
   ++phase_;
 }
 
-std::size_t RoundMachine::Latest::place_of(WorkerId worker) const {
-  const auto it = std::lower_bound(all_.begin(), all_.end(), worker,
-                                   [](const auto& e, WorkerId w) { return e.first < w; });
-  return static_cast<std::size_t>(it - all_.begin());
-}
-
-Round RoundMachine::Latest::of(WorkerId worker) const {
-  const std::size_t at = place_of(worker);
-  return at < all_.size() && all_[at].first == worker ? all_[at].second : Round();
-}
-
-void RoundMachine::Latest::set(WorkerId worker, Round round) {
-  const std::size_t at = place_of(worker);
-  if (at == all_.size() || all_[at].first != worker)
-    all_.emplace(all_.begin() + static_cast<std::ptrdiff_t>(at), worker, round);
-  else
-    all_[at].second = round;
-}
-
-void RoundMachine::Latest::forget(WorkerId worker) {
-  const std::size_t at = place_of(worker);
-  if (at < all_.size() && all_[at].first == worker)
-    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(at));
-}
-
 void RoundMachine::forget(const std::vector<WorkerId>& workers) {
   for (const WorkerId worker : workers) {
-    rounds_.forget(worker);
-    pushes_.forget(worker);
+    rounds_.erase(worker);
+    pushes_.erase(worker);
   }
 }
 
@@ -100,7 +75,7 @@ Admission RoundMachine::admit(const Members& members, WorkerId worker, Generatio
   if (round < open_) return has_counted(worker, round) ? Admission::kPast : Admission::kMissed;
   if (round > open_) return Admission::kAhead;
   if (has_counted(worker, round)) return Admission::kDuplicate;
-  rounds_.set(worker, round);
+  rounds_[worker] = round;
   ++counted_;
   return Admission::kCounted;
 }
@@ -109,10 +84,10 @@ Admission RoundMachine::admit_async(const Members& members, WorkerId worker, Gen
                                     Round push) {
   if (generation > members.generation()) return Admission::kHeld;
   if (!members.contains(worker)) return Admission::kFenced;
-  const Round latest = pushes_.of(worker);
+  Round& latest = pushes_[worker];
   if (push <= latest) return Admission::kPast;
   if (latest != Round() && push != latest.next()) return Admission::kAhead;
-  pushes_.set(worker, push);
+  latest = push;
   return Admission::kCounted;
 }
 

@@ -11,6 +11,7 @@
 /// when a commit removes its worker before the round completes.
 #pragma once
 
+#include <boost/container/flat_map.hpp>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -121,29 +122,17 @@ class RoundMachine {
 
  private:
   /// Each worker's latest number; 0, which no round has, for a worker without one.
-  class Latest {
-   public:
-    [[nodiscard]] Round of(WorkerId worker) const;
-    void set(WorkerId worker, Round round);
-    void forget(WorkerId worker);
-    [[nodiscard]] std::size_t size() const { return all_.size(); }
-
-   private:
-    using All = std::vector<std::pair<WorkerId, Round>>;
-
-    std::size_t place_of(WorkerId worker) const;
-
-    All all_;  ///< Sorted.
-  };
+  using ByWorker = boost::container::flat_map<WorkerId, Round>;
   [[nodiscard]] bool has_counted(WorkerId worker, Round round) const {
-    return rounds_.of(worker) >= round;
+    const auto latest = rounds_.find(worker);
+    return (latest == rounds_.end() ? Round() : latest->second) >= round;
   }
 
   Members::Part until_;
   Round open_{1};
   std::size_t counted_ = 0;
-  Latest rounds_;  ///< Last counted rounds.
-  Latest pushes_;  ///< Last asynchronous pushes.
+  ByWorker rounds_;  ///< Last counted rounds.
+  ByWorker pushes_;  ///< Last asynchronous pushes.
 };
 
 }  // namespace dt::kv

@@ -157,7 +157,7 @@ class Server::Loop final : public Answers {
       }
       auto checked = loop.shard_.check(next);
       if (!checked) return tl::unexpected(checked.error());
-      if (is_shared()) return reinterpret_cast<std::byte*>(places.data());
+      if (is_shared()) return reinterpret_cast<std::byte*>(&places);
       payload = next.payload > 0 ? loop.shard_.take(next) : Payload();
       return payload.data();
     }
@@ -208,7 +208,7 @@ class Server::Loop final : public Answers {
     bool is_busy = false;         ///< Since the last publish(): frames other than beats came.
     data::Header header;
     Payload payload;  ///< Payload of the arriving frame; an incomplete frame has no effect.
-    std::array<char, data::kSharedPlacesBytes> places{};  ///< Payload of an arriving kShared frame.
+    data::SharedPlaces places;  ///< Payload of an arriving kShared frame.
     WorkerMemories memories;
   };
 
@@ -300,8 +300,8 @@ void Server::Loop::Connection::change_memories() {
 }
 
 Result<SharedBuffers> Server::Loop::Connection::find_shared() {
-  return memories.find(data::decode_places(places), loop.shard_.chunk_bytes(header),
-                       loop.shard_.is_on_device(header), header.type != data::Type::kPull);
+  return memories.find(places, loop.shard_.chunk_bytes(header), loop.shard_.is_on_device(header),
+                       header.type != data::Type::kPull);
 }
 
 struct Server::Impl {

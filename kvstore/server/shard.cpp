@@ -114,13 +114,13 @@ Result<void> Shard::check(const data::Header& header) {
       const data::Codec codec = data::codec_of(header);
       if (codec != data::Codec::kNone && !is_compressible(value.dtype(), value.is_auxiliary()))
         return fail(ErrorKind::kProtocol, "a compressed push to a chunk that takes none");
-      least = most = header.flags & data::kShared  ? data::kSharedPlacesBytes
+      least = most = header.flags & data::kShared  ? sizeof(data::SharedPlaces)
                      : codec == data::Codec::kNone ? value.bytes()
                                                    : compressed_bytes(codec, value.elements());
       break;
     }
     case data::Type::kPull:
-      if (header.flags & data::kShared) least = most = data::kSharedPlacesBytes;
+      if (header.flags & data::kShared) least = most = sizeof(data::SharedPlaces);
       break;
     case data::Type::kFinish:
     case data::Type::kBarrier:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "kvstore/worker/chunk.h"
@@ -9,83 +10,89 @@
 
 namespace dt::kv {
 
-StoreResult<std::vector<ArrayCalls::Call>> ArrayCalls::begin(
-    const std::vector<const KeyTable::Key*>& keys, const std::vector<Array>* values,
-    const std::vector<Array>* out) {
-  std::vector<Call> calls;
+namespace {
+
+/// The device calls for the arrays of one key, one for each device; empty: the array is in host
+/// memory.
+struct OnDevices {
+  DeviceCalls in;
+  DeviceCalls out;
+};
+
+/// One for each key; empty: all arrays are in ordinary host memory.
+StoreResult<std::vector<OnDevices>> begin_calls(const KeyedCall& call, KnownDevices& devices,
+                                                Dispatch& dispatch, MemorySharing& memory) {
+  std::vector<OnDevices> calls;
   std::vector<MemorySharing::OnDevice> on_device;
-  for (const auto* arrays : {values, out}) {
+  for (const auto* arrays : {call.values, call.out}) {
     if (!arrays) continue;
     const auto first = std::find_if(arrays->begin(), arrays->end(),
                                     [](const Array& array) { return array.is_ordered(); });
     if (first == arrays->end()) continue;
-    if (auto known = devices_.check(*arrays); !known) return tl::unexpected(known.error());
-    calls.resize(keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (auto known = devices.check(*arrays); !known) return tl::unexpected(known.error());
+    calls.resize(call.keys.size());
+    for (std::size_t i = 0; i < call.keys.size(); ++i) {
       const Array& array = (*arrays)[i];
       if (!array.is_on_device()) continue;
       on_device.push_back(
-          {keys[i], array.group ? std::nullopt : std::optional(array.place.device)});
+          {call.keys[i], array.group ? std::nullopt : std::optional(array.place.device)});
     }
   }
-  if (auto done = memory_.reach(on_device); !done) return tl::unexpected(done.error());
+  if (auto done = memory.reach(on_device); !done) return tl::unexpected(done.error());
   // There are few streams, mostly one of each device.
   DeviceCalls begun;
-  const auto begin_one = [&](const Array& array, std::shared_ptr<DeviceCall>& call) -> Status {
-    const auto is_same = [&](const std::shared_ptr<DeviceCall>& one) {
-      return one->stream == array.stream && one->device == array.place.device;
-    };
-    auto found = std::find_if(begun.begin(), begun.end(), is_same);
-    if (found == begun.end()) {
-      auto fresh = dispatch_.begin_call(array);
-      if (!fresh) return tl::unexpected(fresh.error());
-      found = begun.insert(begun.end(), std::move(*fresh));
-    }
-    call = *found;
-    return {};
-  };
-  const auto begin_all = [&](const Array& array, std::shared_ptr<DeviceCall>& call,
-                             DeviceCalls& all) -> Status {
+  const auto begin = [&](const Array& array, DeviceCalls& all) -> Status {
     if (!array.is_ordered()) return {};
-    if (!array.group) return begin_one(array, call);
-    for (const auto& one : *array.group)
-      if (auto done = begin_one(one, all.emplace_back()); !done) return done;
+    for (const Array& one : array.group ? std::span(*array.group) : std::span(&array, 1)) {
+      const auto is_same = [&](const std::shared_ptr<DeviceCall>& other) {
+        return other->stream == one.stream && other->device == one.place.device;
+      };
+      auto found = std::find_if(begun.begin(), begun.end(), is_same);
+      if (found == begun.end()) {
+        auto fresh = dispatch.begin_call(one);
+        if (!fresh) return tl::unexpected(fresh.error());
+        found = begun.insert(begun.end(), std::move(*fresh));
+      }
+      all.push_back(*found);
+    }
     return {};
   };
   for (std::size_t i = 0; i < calls.size(); ++i) {
     Status done;
-    if (values) done = begin_all((*values)[i], calls[i].in, calls[i].ins);
-    if (done && out) done = begin_all((*out)[i], calls[i].out, calls[i].outs);
+    if (call.values) done = begin((*call.values)[i], calls[i].in);
+    if (done && call.out) done = begin((*call.out)[i], calls[i].out);
     if (!done) return tl::unexpected(done.error());
   }
   return calls;
 }
 
-void ArrayCalls::attach(Request& request, const Call& call, const Array* value, const Array* out) {
-  if (!call.in && !call.out && call.ins.empty() && call.outs.empty()) return;
-  const DevicePlace& place = request.chunk->on_device;
+/// Arrays on devices are copied to and from the chunk's place: its place on their device, if all
+/// are on one device and the chunk has a place there, else its pinned place.
+void attach(Request& request, const OnDevices& calls, const Array* value, const Array* out) {
+  if (calls.in.empty() && calls.out.empty()) return;
+  const MemoryPlace& place = request.chunk->on_device;
   const auto is_elsewhere = [&place](const Array* array) {
     return array && array->is_on_device() && (array->group || array->place.device != place.device);
   };
   const bool is_there = place.at && !is_elsewhere(value) && !is_elsewhere(out);
   auto ends = std::make_shared<DeviceEnds>();
-  ends->in = call.in;
-  ends->out = call.out;
   ends->place = is_there ? place.at : request.chunk->pinned;
-  const auto ends_of = [&request](const DeviceCalls& calls, const Array& array) {
-    const std::size_t offset = request.chunk->place.first * data::element_bytes(array.dtype);
-    std::vector<GroupEnd> all;
-    for (std::size_t rank = 0; rank < calls.size() && request.into_bytes > 0; ++rank) {
-      const auto& begun = calls[rank];
-      all.push_back({begun->device,
-                     static_cast<std::byte*>((*array.group)[rank].data) + offset,
-                     {begun, &begun->begin},
-                     DeviceCopies::stream_out(*begun)});
+  const auto take = [&request](const DeviceCalls& begun, const Array* array,
+                               std::shared_ptr<DeviceCall>& single, std::vector<GroupEnd>& group) {
+    if (begun.empty()) return;
+    if (!array->group) {
+      single = begun.front();
+      return;
     }
-    return all;
+    const std::size_t offset = request.chunk->place.first * data::element_bytes(array->dtype);
+    for (std::size_t rank = 0; rank < begun.size() && request.into_bytes > 0; ++rank)
+      group.push_back({begun[rank]->device,
+                       static_cast<std::byte*>((*array->group)[rank].data) + offset,
+                       {begun[rank], &begun[rank]->begin},
+                       DeviceCopies::stream_out(*begun[rank])});
   };
-  if (value) ends->all_from = ends_of(call.ins, *value);
-  if (out) ends->all_into = ends_of(call.outs, *out);
+  take(calls.in, value, ends->in, ends->all_from);
+  take(calls.out, out, ends->out, ends->all_into);
   if (value && value->is_on_device() && request.into_bytes > 0)
     ends->from = static_cast<const std::byte*>(std::exchange(request.from, ends->place));
   if (out && out->is_on_device() && request.into_bytes > 0)
@@ -93,12 +100,81 @@ void ArrayCalls::attach(Request& request, const Call& call, const Array* value, 
   request.device = std::move(ends);
 }
 
-void ArrayCalls::add_uses(const std::vector<Call>& calls, DeviceCalls& uses) {
-  for (const auto& call : calls) {
-    for (const auto& one : {call.in, call.out})
-      if (one) uses.push_back(one);
-    uses.insert(uses.end(), call.outs.begin(), call.outs.end());
+/// Over shared memory compression would only cost time; the server gets the setting all the same.
+void compress(Request& request, const data::KeySpec& key, const Compression& compression) {
+  const bool auxiliary = (key.flags & data::kAuxiliary) != 0;
+  if (compression.codec == data::Codec::kNone || !is_compressible(key.dtype, auxiliary)) return;
+  data::set_codec(request.header, compression.codec);
+  if (request.chunk->staging.at) return;
+  request.encoder = &request.chunk->encoder;
+  request.compression = compression;
+  request.header.payload =
+      static_cast<std::uint32_t>(compressed_bytes(compression.codec, request.chunk->place.count));
+}
+
+/// The request for the chunk of key number `k` of the call; `calls`: null, or the key's.
+Request make_request(const KeyedCall& call, std::size_t k, ChunkState& chunk,
+                     const OnDevices* calls) {
+  const data::KeySpec& key = call.keys[k]->spec;
+  const Array* value = call.values ? &(*call.values)[k] : nullptr;
+  const Array* out = call.out ? &(*call.out)[k] : nullptr;
+  const std::size_t offset = chunk.place.first * data::element_bytes(key.dtype);
+  Request request;
+  request.chunk = &chunk;
+  request.header.type = call.type;
+  request.header.dtype = key.dtype;
+  request.header.reduce = call.options.reduce;
+  request.header.flags = is_async(call.is_async, key) ? data::kAsync : 0;
+  request.header.priority = call.options.priority;
+  request.header.key = chunk.key;
+  request.header.chunk = chunk.index;
+  request.header.step = call.options.step;
+  request.header.samples = call.options.samples;
+  request.header.learning_rate = call.options.learning_rate;
+  if (value) {
+    request.from = static_cast<const std::byte*>(value->data) + offset;
+    request.header.payload = static_cast<std::uint32_t>(chunk.bytes);
   }
+  request.into_bytes = chunk.bytes;
+  if (out) request.into = static_cast<std::byte*>(out->data) + offset;
+  if (calls) attach(request, *calls, value, out);
+  if (contributes(call.type)) compress(request, key, call.compression);
+  return request;
+}
+
+}  // namespace
+
+bool is_async(bool is_async_store, const data::KeySpec& key) {
+  return is_async_store && (key.flags & data::kAuxiliary) == 0;
+}
+
+StoreResult<std::vector<Request>> make_requests(const KeyedCall& call, KnownDevices& devices,
+                                                Dispatch& dispatch, MemorySharing& memory,
+                                                Operations::Uses& uses) {
+  const auto calls = begin_calls(call, devices, dispatch, memory);
+  if (!calls) return tl::unexpected(calls.error());
+  for (const auto& of_key : *calls) {
+    if (of_key.in.size() == 1) uses.calls.push_back(of_key.in.front());
+    uses.calls.insert(uses.calls.end(), of_key.out.begin(), of_key.out.end());
+  }
+  std::vector<Request> requests;
+  requests.reserve(call.keys.size());
+  for (std::size_t k = 0; k < call.keys.size(); ++k) {
+    const KeyTable::Key& key = *call.keys[k];
+    const std::size_t bytes = key.spec.count * data::element_bytes(key.spec.dtype);
+    const ClientMemory* from =
+        call.values ? memory.holding((*call.values)[k].data, bytes) : nullptr;
+    const ClientMemory* into = call.out ? memory.holding((*call.out)[k].data, bytes) : nullptr;
+    for (const ClientMemory* one : {from, into})
+      if (one && (uses.memories.empty() || uses.memories.back() != one->number))
+        uses.memories.push_back(one->number);
+    for (const auto& chunk : key.chunks) {
+      const OnDevices* on_devices = calls->empty() ? nullptr : &(*calls)[k];
+      Request& request = requests.emplace_back(make_request(call, k, *chunk, on_devices));
+      if (chunk->staging.at) use_shared_memory(request, from, into);
+    }
+  }
+  return requests;
 }
 
 }  // namespace dt::kv

@@ -35,17 +35,12 @@ std::deque<Request> ChunkState::Turns::take_waiting() { return std::exchange(wai
 
 void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into) {
   const ChunkState& chunk = *request.chunk;
-  data::SharedPlaces places;
   const auto locate = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
                           std::uint64_t& offset) {
-    if (data == chunk.on_device.at) {
-      number = chunk.on_device.memory;
-      offset = chunk.on_device.offset;
-      return false;
-    }
-    if (data == chunk.staging.at) {
-      number = chunk.staging.memory;
-      offset = chunk.staging.offset;
+    for (const MemoryPlace* place : {&chunk.on_device, &chunk.staging}) {
+      if (data != place->at) continue;
+      number = place->memory;
+      offset = place->offset;
       return false;
     }
     const bool is_there = memory && memory->shared_with.contains(chunk.place.owner) &&
@@ -56,14 +51,14 @@ void use_shared_memory(Request& request, const ClientMemory* from, const ClientM
   };
   bool copies_in = false;
   bool copies_out = false;
+  data::SharedPlaces& places = request.places;
   if (request.from) copies_in = locate(request.from, from, places.in, places.in_offset);
   if (request.into) copies_out = locate(request.into, into, places.out, places.out_offset);
   if (!copies_in) request.from = nullptr;
   if (!copies_out) request.into = nullptr;
   if (copies_in || copies_out) request.staging = chunk.staging.at;
   request.header.flags |= data::kShared;
-  request.header.payload = data::kSharedPlacesBytes;
-  request.places = data::encode(places);
+  request.header.payload = sizeof places;
 }
 
 }  // namespace dt::kv

@@ -11,7 +11,6 @@
 
 #include "kvstore/compute/compression.h"
 #include "kvstore/protocol/layout.h"
-#include "kvstore/worker/device/places.h"
 #include "kvstore/worker/links/memory.h"
 #include "kvstore/worker/links/request.h"
 
@@ -35,9 +34,9 @@ struct ChunkState {
   ServerLink* owner = nullptr;
 
   // The caller's thread.
-  StagingPlace staging;
+  MemoryPlace staging;
   std::byte* pinned = nullptr;  ///< Pinned memory: `staging`, or a place of the same size.
-  DevicePlace on_device;        ///< For arrays on its device. Only if there is `staging` as well.
+  MemoryPlace on_device;        ///< For arrays on its device. Only if there is `staging` as well.
   GradientEncoder encoder;      ///< The loop's.
 
   /// The loop's.

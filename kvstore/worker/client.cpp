@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 
 #include "io/log.h"
@@ -20,7 +19,6 @@
 #include "kvstore/worker/links/server_links.h"
 #include "kvstore/worker/member_state.h"
 #include "kvstore/worker/memory_sharing.h"
-#include "kvstore/worker/requests.h"
 #include "kvstore/worker/threshold_warnings.h"
 
 namespace dt::kv {
@@ -55,22 +53,18 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
       : options_(std::move(options)),
         loop_(options_.busy_poll),
         job_(std::move(job)),
-        member_({options_.worker, options_.rank, options_.num_workers, options_.newcomer}),
+        member_(options_),
         links_({options_.worker, options_.secret, options_.lost_limit}, *this, loop_),
         dispatch_(options_.worker, links_, loop_, options_.device_group,
                   [this] { failover_.on_ended(); }),
-        memory_({options_.worker, options_.transport, options_.share_from, options_.may_share,
-                 options_.start_limit, options_.lost_limit},
-                links_),
+        memory_(options_, links_),
         keys_(options_.chunk_bytes),
-        key_init_(
-            {options_.worker, options_.start_limit}, keys_, links_, dispatch_, memory_, member_,
-            [this](const StoreError& error) { loop_.post([this, error] { break_store(error); }); },
-            [this] { return await_servers(deadline_after(options_.start_limit)); }),
-        failover_({options_.chunk_bytes, options_.worker, options_.let_go_limit,
-                   options_.end_process ? options_.end_process : end_process},
-                  links_, dispatch_, keys_, memory_, key_init_, loop_,
-                  [this] { return await_servers(std::nullopt); }) {}
+        key_init_(options_, keys_, links_, dispatch_, memory_, member_,
+                  [this] { return await_servers(deadline_after(options_.start_limit)); }),
+        failover_(options_, links_, dispatch_, keys_, memory_, key_init_, loop_,
+                  [this] { return await_servers(std::nullopt); }) {
+    if (!options_.end_process) options_.end_process = end_process;
+  }
 
   ~Client() override;
 
@@ -85,21 +79,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
 
   Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
               std::uint8_t flags) override;
-  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                           const PushOptions& options) override {
-    return submit(data::Type::kPush, keys, &values, nullptr, options);
-  }
-  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
-                           const PullOptions& how) override {
-    PushOptions options;
-    options.priority = how.priority;
-    options.is_awaited = how.is_awaited;
-    return with_failover([&] { return submit(data::Type::kPull, keys, nullptr, &out, options); });
-  }
-  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
-                               const std::vector<Array>& values, const std::vector<Array>& out,
-                               const PushOptions& options) override {
-    return submit(data::Type::kPushPull, keys, &values, &out, options);
+  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
+                            const std::vector<Array>* out, const PushOptions& options) override {
+    const auto call = [&] { return submit(keys, values, out, options); };
+    return values ? call() : with_failover(call);
   }
   StoreResult<void*> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   Status release(void* memory) override;
@@ -124,7 +107,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   void on_release(Release release) override;
   void on_shrunk(Shrunk shrunk) override { member_.on_shrunk(shrunk); }
   void on_lost(Error error) override;
-  std::optional<Error> job_lost() const;
 
   // On the loop.
   void on_answer(ServerLink& /*link*/, Request request, Outcome outcome) override {
@@ -132,7 +114,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   }
   void on_idle() override { links_.push_out(); }
   void on_loops(ServerLink& link, std::uint32_t loops) override {
-    links_.add_loops(link.server(), loops);
+    links_.add_loops(link.to().server, loops);
   }
   void on_trouble(ServerLink& link, const std::string& trouble) override {
     links_.note_trouble(link, trouble);
@@ -146,7 +128,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   }
   io::awaitable<void> serve_job();
   io::awaitable<void> beat();
-  void break_store(const StoreError& error);
   void shut_down();
 
   // The caller's thread.
@@ -156,7 +137,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
                                                       const std::vector<std::string>& names,
                                                       const std::vector<Array>* values,
                                                       const std::vector<Array>* out) const;
-  StoreResult<Handle> submit(data::Type type, const std::vector<std::string>& names,
+  StoreResult<Handle> submit(const std::vector<std::string>& names,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
   template <class Done>
@@ -193,7 +174,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   // The caller's thread.
   KnownDevices devices_;
   MemorySharing memory_;
-  ArrayCalls array_calls_{devices_, dispatch_, memory_};
   KeyTable keys_;
   KeyInit key_init_;
   Failover failover_;
@@ -201,9 +181,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Round barrier_{1};
   Finished finished_ = Finished::kNothing;
   SteadyClock::time_point last_progress_{};
-
-  mutable std::mutex mutex_;
-  std::optional<Error> job_lost_;  ///< Under mutex_.
 };
 
 // ---------------------------------------------------------------- opening and closing
@@ -221,13 +198,13 @@ Status Client::await_servers(Deadline deadline) {
   for (;;) {
     const auto report = SteadyClock::now() + options_.report_every;
     const auto settled = [this] {
-      return links_.error() || job_lost() || member_.must_leave() || links_.has_no_servers() ||
+      return links_.error() || member_.lost() || member_.must_leave() || links_.has_no_servers() ||
              links_.is_connected();
     };
     const bool is_settled = wait_for(settled, deadline ? std::min(*deadline, report) : report);
     if (member_.must_leave()) return leaving();
     if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
-    if (const auto lost = job_lost()) return store_error(*lost);
+    if (const auto lost = member_.lost()) return store_error(*lost);
     if (links_.has_no_servers())
       return store_error(
           Code::kInvalid,
@@ -265,7 +242,8 @@ void Client::close_device_places() {
 }
 
 void Client::shut_down() {
-  break_store({Code::kUnavailable, "the kvstore was closed"});
+  const StoreError closed{Code::kUnavailable, "the kvstore was closed"};
+  dispatch_.give_up(links_.close(closed), closed);
   loop_.tasks().cancel();
 }
 
@@ -289,11 +267,9 @@ io::awaitable<void> Client::beat() {
   }
 }
 
-void Client::break_store(const StoreError& error) { dispatch_.give_up(links_.close(error), error); }
-
 void Client::on_lost(ServerLink& link, const std::string& why) {
-  break_store({Code::kUnavailable, fmt::format("server {} at {} port {} {}", link.address().server,
-                                               link.address().address, link.address().port, why)});
+  const StoreError lost{Code::kUnavailable, fmt::format("{} {}", link.name(), why)};
+  dispatch_.give_up(links_.close(lost), lost);
 }
 
 // ---------------------------------------------------------------- the supervisor's messages
@@ -308,16 +284,8 @@ void Client::on_release(Release release) {
 }
 
 void Client::on_lost(Error error) {
-  {
-    std::lock_guard lock(mutex_);
-    job_lost_ = std::move(error);
-  }
+  member_.on_lost(std::move(error));
   loop_.post([] {});
-}
-
-std::optional<Error> Client::job_lost() const {
-  std::lock_guard lock(mutex_);
-  return job_lost_;
 }
 
 // ---------------------------------------------------------------- operations
@@ -363,22 +331,20 @@ StoreResult<std::vector<const KeyTable::Key*>> Client::find(data::Type type,
   return found;
 }
 
-StoreResult<Handle> Client::submit(data::Type type, const std::vector<std::string>& names,
+StoreResult<Handle> Client::submit(const std::vector<std::string>& names,
                                    const std::vector<Array>* values, const std::vector<Array>* out,
                                    const PushOptions& options) {
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+  const auto type = !values ? data::Type::kPull : out ? data::Type::kPushPull : data::Type::kPush;
   if (contributes(type))
     if (auto may = may_contribute(); !may) return tl::unexpected(may.error());
   const auto keys = find(type, names, values, out);
   if (!keys) return tl::unexpected(keys.error());
-  auto on_devices = array_calls_.begin(*keys, values, out);
-  if (!on_devices) return tl::unexpected(on_devices.error());
-  const KeyedCall call{type,        *keys,   values,       out,
-                       *on_devices, options, compression_, options_.async};
+  const KeyedCall call{type, *keys, values, out, options, compression_, options_.async};
   Operations::Uses uses;
-  auto requests = make_requests(call, memory_, uses.memories);
-  ArrayCalls::add_uses(*on_devices, uses.calls);
-  auto handle = dispatch_.hand_over(std::move(requests), std::move(uses));
+  auto requests = make_requests(call, devices_, dispatch_, memory_, uses);
+  if (!requests) return tl::unexpected(requests.error());
+  auto handle = dispatch_.hand_over(std::move(*requests), std::move(uses));
   if (handle && !options.is_awaited) loop_.nudge();
   return handle;
 }
@@ -475,13 +441,13 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
   if (member_.must_leave()) return leaving();
   const Arrive arrive = member_.arrive(epoch, links_.since());
   loop_.post([this, arrive] { job_->arrive(arrive); });
-  const auto is_over = [this] { return member_.is_answered() || links_.error() || job_lost(); };
+  const auto is_over = [this] { return member_.is_answered() || links_.error() || member_.lost(); };
   (void)wait_for(is_over, std::nullopt);
   loop_.post([this] { job_->released(); });
   const auto view = member_.leave_boundary();
   if (member_.must_leave()) return leaving();
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
-  if (!view) return store_error(Code::kUnavailable, job_lost().value_or(Error{}).message);
+  if (!view) return store_error(Code::kUnavailable, member_.lost().value_or(Error{}).message);
   auto synced = sync_rounds();
   if (!synced) return tl::unexpected(synced.error());
   finished_ = Finished::kNothing;

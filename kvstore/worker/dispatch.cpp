@@ -19,8 +19,7 @@ Dispatch::Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop,
     : links_(links),
       loop_(loop),
       on_copied_(std::move(on_copied)),
-      copies_(worker, loop.context(), *this),
-      group_copies_(loop.context(), *this, std::move(group)) {}
+      copies_(worker, loop.context(), *this, std::move(group)) {}
 
 // ---------------------------------------------------------------- the caller
 
@@ -74,6 +73,10 @@ Status Dispatch::wait_all(double timeout_s) {
   return result;
 }
 
+void Dispatch::break_store(const StoreError& error) {
+  loop_.post([this, error] { give_up(links_.close(error), error); });
+}
+
 // ---------------------------------------------------------------- the loop
 
 void Dispatch::start(Handle handle, std::vector<Request> requests) {
@@ -97,8 +100,7 @@ void Dispatch::start(Handle handle, std::vector<Request> requests) {
 void Dispatch::send(std::optional<Request> request) {
   if (!request) return;
   const DeviceEnds* ends = request->device.get();
-  if (ends && !ends->all_from.empty()) return group_copies_.bring_in(std::move(*request));
-  if (ends && (ends->in || (ends->out && !ends->into)))
+  if (ends && (ends->in || !ends->all_from.empty() || (ends->out && !ends->into)))
     return copies_.bring_in(std::move(*request));
   ServerLink& owner = *request->chunk->owner;
   links_.send(owner, std::move(*request));
@@ -121,10 +123,8 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
   if (request.header.type == data::Type::kInit && !outcome.error)
     request.chunk->turns.advance_to(outcome.header.round);
   const DeviceEnds* ends = request.device.get();
-  const bool goes_out = outcome.header.type == data::Type::kValue && ends;
-  if (goes_out && !ends->all_into.empty())
-    return group_copies_.bring_out(std::move(request), std::move(outcome));
-  if (goes_out && ends->into) return copies_.bring_out(std::move(request), std::move(outcome));
+  const bool goes_out = outcome.header.type == data::Type::kValue && ends && ends->into;
+  if (goes_out) return copies_.bring_out(std::move(request), std::move(outcome));
   finish(request, outcome, outcome.error, false);
 }
 

@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "kvstore/worker/device/copies.h"
-#include "kvstore/worker/device/group_copies.h"
 #include "kvstore/worker/links/request.h"
 #include "kvstore/worker/links/server_links.h"
 #include "kvstore/worker/operations.h"
 
 namespace dt::kv {
 
-class Dispatch final : private GroupCopies::Owner {
+class Dispatch final : private DeviceCopies::Owner {
  public:
   /// `on_copied` is called on the loop when copies to or from devices have ended.
   Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop, cuda::LocalGroup::Options group,
@@ -38,6 +37,9 @@ class Dispatch final : private GroupCopies::Owner {
     return operations_.user_of(memory);
   }
 
+  /// Completes everything with the error, for good. Any thread.
+  void break_store(const StoreError& error);
+
   // ---- the loop
   void on_answer(Request request, Outcome outcome);
   /// The requests that the links returned, and those that wait for a turn behind them, complete
@@ -45,7 +47,7 @@ class Dispatch final : private GroupCopies::Owner {
   void give_up(const std::vector<Request>& unanswered, const StoreError& error);
   /// Requests are being copied to or from arrays on devices. They end by themselves, with the
   /// links' error if there is one.
-  [[nodiscard]] bool is_copying() const { return !copies_.is_idle() || !group_copies_.is_idle(); }
+  [[nodiscard]] bool is_copying() const { return !copies_.is_idle(); }
 
  private:
   void on_in(Request request, std::optional<StoreError> error) override;
@@ -65,7 +67,6 @@ class Dispatch final : private GroupCopies::Owner {
   Operations operations_;
   std::function<void()> on_copied_;
   DeviceCopies copies_;
-  GroupCopies group_copies_;
 };
 
 }  // namespace dt::kv

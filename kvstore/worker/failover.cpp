@@ -74,7 +74,7 @@ Status Failover::begin_anew() {
   memory_.forget_servers();
   auto done = connected_();
   if (done) done = memory_.share_again();
-  if (done) done = setup_.learn_all();
+  if (done) done = key_init_.learn_all();
   return done;
 }
 

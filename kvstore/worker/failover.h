@@ -25,24 +25,15 @@ class Failover {
   /// Waits, on the caller's thread, until the servers are connected; else an error with the reason.
   using Connected = std::function<Status()>;
 
-  struct Options {
-    std::uint64_t chunk_bytes = 0;
-    WorkerId worker;
-    /// How long lost servers of this host may keep this worker's memory.
-    Duration let_go_limit{};
-    /// Called after let_go_limit, on the loop. The old servers may still write into the caller's
-    /// memory, so the process must not continue.
-    std::function<void(const std::string& why)> end_process;
-  };
-
-  Failover(Options options, ServerLinks& links, Dispatch& dispatch, KeyTable& keys,
-           MemorySharing& memory, KeyInit& setup, EventLoop& loop, Connected connected)
-      : options_(std::move(options)),
+  /// All of them outlive this.
+  Failover(const ClientOptions& options, ServerLinks& links, Dispatch& dispatch, KeyTable& keys,
+           MemorySharing& memory, KeyInit& key_init, EventLoop& loop, Connected connected)
+      : options_(options),
         links_(links),
         dispatch_(dispatch),
         keys_(keys),
         memory_(memory),
-        setup_(setup),
+        key_init_(key_init),
         loop_(loop),
         connected_(std::move(connected)) {}
 
@@ -61,12 +52,12 @@ class Failover {
   Status begin_anew();
   void end_if_held(unsigned change);
 
-  Options options_;
+  const ClientOptions& options_;
   ServerLinks& links_;
   Dispatch& dispatch_;
   KeyTable& keys_;
   MemorySharing& memory_;
-  KeyInit& setup_;
+  KeyInit& key_init_;
   EventLoop& loop_;
   Connected connected_;
 

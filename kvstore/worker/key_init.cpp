@@ -109,7 +109,7 @@ Status KeyInit::create(std::vector<Request> requests) {
   auto done = dispatch_.wait(*handle, seconds(options_.start_limit));
   if (!done &&
       done.error().code == Code::kTimeout) {  // the requests point into the caller's memory
-    break_store_(done.error());
+    dispatch_.break_store(done.error());
     (void)dispatch_.wait(*handle, 0);
   }
   return done;

@@ -22,26 +22,19 @@ class ServerLinks;
 
 class KeyInit {
  public:
-  struct Options {
-    WorkerId worker;
-    Duration start_limit{};  ///< Limit for an answer that waits for the worker with rank 0.
-  };
-  /// Completes everything with the error, for good. Any thread.
-  using BreakStore = std::function<void(const StoreError&)>;
   /// Waits, on the caller's thread, until all used links are connected; else an error with the
   /// reason.
   using Connected = std::function<Status()>;
 
-  KeyInit(Options options, KeyTable& keys, ServerLinks& links, Dispatch& dispatch,
-          MemorySharing& memory, const MemberState& member, BreakStore break_store,
-          Connected connected)
+  /// All of them outlive this.
+  KeyInit(const ClientOptions& options, KeyTable& keys, ServerLinks& links, Dispatch& dispatch,
+          MemorySharing& memory, const MemberState& member, Connected connected)
       : options_(options),
         keys_(keys),
         links_(links),
         dispatch_(dispatch),
         memory_(memory),
         member_(member),
-        break_store_(std::move(break_store)),
         connected_(std::move(connected)) {}
 
   /// Implements Store::init().
@@ -57,13 +50,12 @@ class KeyInit {
   Status reach_owners(std::span<const KeyTable::Key> keys);
   Status create(std::vector<Request> requests);
 
-  Options options_;
+  const ClientOptions& options_;
   KeyTable& keys_;
   ServerLinks& links_;
   Dispatch& dispatch_;
   MemorySharing& memory_;
   const MemberState& member_;
-  BreakStore break_store_;
   Connected connected_;
 };
 

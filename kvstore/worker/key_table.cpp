@@ -28,12 +28,12 @@ Result<std::span<const KeyTable::Key>> KeyTable::learn(const data::KeyTable& tab
     if (spec.count > kMostElements)
       return fail(ErrorKind::kProtocol, "the server's key table has a key of {} elements",
                   spec.count);
-    const KeyId id = layout_->add_key(spec.count, width);
+    const KeyId id(size());
     by_name_[spec.name] = keys_.size();
     Key& key = keys_.emplace_back();
     key.spec = spec;
     const auto name = std::make_shared<const std::string>(spec.name);
-    for (const auto& place : layout_->chunks(id)) {
+    for (const auto& place : layout_->add_key(spec.count, width)) {
       auto chunk = std::make_unique<ChunkState>();
       chunk->name = name;
       chunk->key = id;

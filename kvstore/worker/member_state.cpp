@@ -5,23 +5,19 @@
 
 namespace dt::kv {
 
-MemberState::MemberState(const Start& start)
+MemberState::MemberState(const ClientOptions& start)
     : worker_(start.worker),
       generation_(start.newcomer ? 0 : 1),
-      told_(start.newcomer ? 0 : 1),
       is_member_(!start.newcomer),
-      is_lead_(!start.newcomer && start.rank == Rank(0)),
-      rank_(start.rank),
-      num_workers_(start.num_workers) {}
+      is_lead_(!start.newcomer && start.rank == Rank(0)) {
+  view_.generation = generation();
+  view_.rank = start.rank;
+  view_.num_workers = start.num_workers;
+}
 
 View MemberState::view() const {
   std::lock_guard lock(mutex_);
-  View view;
-  view.generation = told_;
-  view.rank = rank_;
-  view.num_workers = num_workers_;
-  view.epoch = epoch_;
-  return view;
+  return view_;
 }
 
 bool MemberState::is_lead() const {
@@ -55,9 +51,19 @@ void MemberState::on_release(const Release& release) {
 
 void MemberState::on_shrunk(const Shrunk& shrunk) {
   std::lock_guard lock(mutex_);
-  if (shrunk.generation < told_) return;
-  told_ = shrunk.generation;
+  if (shrunk.generation < view_.generation) return;
+  view_.generation = shrunk.generation;
   is_lead_ = shrunk.lead == worker_;
+}
+
+void MemberState::on_lost(Error error) {
+  std::lock_guard lock(mutex_);
+  lost_ = std::move(error);
+}
+
+std::optional<Error> MemberState::lost() const {
+  std::lock_guard lock(mutex_);
+  return lost_;
 }
 
 Arrive MemberState::arrive(Epoch epoch, Generation servers) {
@@ -80,24 +86,23 @@ std::optional<View> MemberState::leave_boundary() {
   arriving_.reset();
   const auto release = std::exchange(release_, std::nullopt);
   if (!release || must_leave_) return std::nullopt;
-  View view;
-  view.generation = release->generation;
-  view.rank = release->rank;
-  view.num_workers = release->world_size;
-  view.epoch = release->epoch;
-  view.rolled_back = release->verdict == Verdict::kRollback;
-  view.changed = !is_member_ || rank_ != release->rank || num_workers_ != release->world_size;
+  const bool is_changed =
+      !is_member_ || view_.rank != release->rank || view_.num_workers != release->world_size;
   is_member_ = true;
-  rank_ = release->rank;
-  num_workers_ = release->world_size;
-  epoch_ = release->epoch;
+  view_.rank = release->rank;
+  view_.num_workers = release->world_size;
+  view_.epoch = release->epoch;
   last_released_ = release->epoch;
   generation_ = std::max(generation(), release->generation).value;
-  if (release->generation >= told_) {  // else a later Shrunk has set is_lead_
-    told_ = release->generation;
+  if (release->generation >= view_.generation) {  // else a later Shrunk has set is_lead_
+    view_.generation = release->generation;
     is_lead_ = release->rank == Rank(0);
   }
-  return view;
+  View released = view_;
+  released.generation = release->generation;
+  released.changed = is_changed;
+  released.rolled_back = release->verdict == Verdict::kRollback;
+  return released;
 }
 
 }  // namespace dt::kv

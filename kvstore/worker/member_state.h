@@ -12,19 +12,13 @@
 
 #include "core/protocol/control_messages.h"
 #include "kvstore/store.h"
+#include "kvstore/worker/client.h"
 
 namespace dt::kv {
 
 class MemberState {
  public:
-  /// Values from the environment. A newcomer's rank and number of workers are predictions.
-  struct Start {
-    WorkerId worker;
-    Rank rank;
-    std::uint32_t num_workers = 1;
-    bool newcomer = false;
-  };
-  explicit MemberState(const Start& start);
+  explicit MemberState(const ClientOptions& start);
 
   [[nodiscard]] View view() const;
   /// Generation of the view that the worker was released into, sent in its frames. Every server
@@ -39,6 +33,9 @@ class MemberState {
   /// The supervisor's messages. Each may come twice.
   void on_release(const Release& release);
   void on_shrunk(const Shrunk& shrunk);
+  /// Why the supervisor's messages do not come any more.
+  void on_lost(Error error);
+  [[nodiscard]] std::optional<Error> lost() const;
 
   /// Begins an arrival and returns the message to send. `servers`: Servers::since of the connected
   /// servers; a release of an earlier generation does not answer the arrival.
@@ -53,16 +50,14 @@ class MemberState {
   std::atomic<std::uint64_t> generation_;  ///< Written under mutex_.
   mutable std::mutex mutex_;
   // Under mutex_:
-  Generation told_;  ///< Generation of the last commit that the supervisor sent.
+  View view_;  ///< Its generation is that of the last commit that the supervisor sent.
   bool is_member_;
   bool is_lead_;
   bool must_leave_ = false;
-  Rank rank_;
-  std::uint32_t num_workers_;
-  Epoch epoch_;
   std::optional<Arrive> arriving_;
   std::optional<Release> release_;      ///< The answer to arriving_.
   std::optional<Epoch> last_released_;  ///< The epoch of the last release that was applied.
+  std::optional<Error> lost_;
 };
 
 }  // namespace dt::kv

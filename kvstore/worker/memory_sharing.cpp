@@ -69,7 +69,8 @@ Status MemorySharing::share(ClientMemory& memory) {
   if (options_.transport == Transport::kTcp) return {};
   std::vector<ServerLink*> asked = sharers_ ? *sharers_ : links_.used();
   if (options_.may_share)
-    std::erase_if(asked, [this](ServerLink* link) { return !options_.may_share(link->server()); });
+    std::erase_if(asked,
+                  [this](ServerLink* link) { return !options_.may_share(link->to().server); });
   auto agreed = share(memory, asked);
   if (!agreed) return tl::unexpected(agreed.error());
   if (!sharers_) sharers_ = std::move(*agreed);
@@ -79,12 +80,12 @@ Status MemorySharing::share(ClientMemory& memory) {
 Status MemorySharing::share_with(const std::vector<ServerLink*>& links) {
   if (!sharers_) return {};  // no memory was announced yet
   std::set<std::uint32_t> servers;
-  for (const ServerLink* sharer : *sharers_) servers.insert(sharer->server());
+  for (const ServerLink* sharer : *sharers_) servers.insert(sharer->to().server);
   std::vector<ServerLink*> asked = links;
   std::sort(asked.begin(), asked.end());
   asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
   std::erase_if(asked, [&](ServerLink* link) {
-    return !servers.contains(link->server()) ||
+    return !servers.contains(link->to().server) ||
            std::count(sharers_->begin(), sharers_->end(), link) > 0;
   });
   if (asked.empty()) return {};
@@ -103,7 +104,7 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
   std::vector<ServerLink*> agreed;
   for (const auto& answer : *answers) {
     if (!answer->outcome.error) {
-      const LoopId loop{answer->link->server(), answer->link->loop()};
+      const LoopId loop = answer->link->to();
       agreed.push_back(answer->link);
       memory.shared_with.insert(loop);
       if (answer->outcome.header.flags & data::kOnDevice) on_devices_.insert(loop);
@@ -224,7 +225,7 @@ Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) 
   if (!answers) return tl::unexpected(answers.error());
   std::set<std::uint32_t> said;
   for (const auto& answer : *answers) {
-    const LoopId loop{answer->link->server(), answer->link->loop()};
+    const LoopId loop = answer->link->to();
     if (!answer->outcome.error) {
       memory.open_at.insert(loop);
       continue;

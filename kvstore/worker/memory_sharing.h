@@ -26,17 +26,9 @@ class ServerLinks;
 
 class MemorySharing {
  public:
-  struct Options {
-    WorkerId worker;
-    Transport transport = Transport::kAuto;
-    std::size_t share_from = 0;                           ///< ClientOptions::share_from
-    std::function<bool(std::uint32_t server)> may_share;  ///< ClientOptions::may_share
-    Duration start_limit{};
-    Duration lost_limit{};
-  };
-
-  MemorySharing(Options options, ServerLinks& links)
-      : options_(std::move(options)), links_(links) {}
+  /// All of them outlive this.
+  MemorySharing(const ClientOptions& options, ServerLinks& links)
+      : options_(options), links_(links) {}
 
   /// Memory for the caller; servers reached over TCP do not map it.
   StoreResult<void*> allocate(std::size_t bytes);
@@ -85,7 +77,7 @@ class MemorySharing {
   Status open_at_servers(int device, DevicePlaces::Memory& memory);
   Status pin(const std::vector<ChunkState*>& chunks);
 
-  Options options_;
+  const ClientOptions& options_;
   ServerLinks& links_;
   ClientMemories allocated_;
   Staging staging_;

@@ -327,9 +327,8 @@ TEST_CASE("bad input: places outside of shared memory cost their sender's connec
     REQUIRE(member.ask(share, wire::body_of((*memory)->describe(0))).type == data::Type::kDone);
     auto push = frame_of(data::Type::kPushPull, WorkerId(1));
     push.flags = data::kAsync | data::kShared;
-    push.payload = data::kSharedPlacesBytes;
-    const auto bytes = data::encode(places);
-    member.say(bytes_of(push).append(bytes.begin(), bytes.end()));
+    push.payload = sizeof places;
+    member.say(bytes_of(push).append(payload_of(places)));
     CHECK(member.is_closed());
   }
   CHECK(eventually([&] { return cluster.server().counters().dropped_connections == bad.size(); }));

@@ -18,6 +18,10 @@
 
 namespace dt::test {
 
+inline std::string_view payload_of(const data::SharedPlaces& places) {
+  return {reinterpret_cast<const char*>(&places), sizeof places};
+}
+
 class Stranger {
  public:
   explicit Stranger(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {

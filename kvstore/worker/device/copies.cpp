@@ -23,7 +23,8 @@ constexpr Duration kLookEvery = 20ms;
 struct DeviceCopies::Copy {
   Request request;
   Outcome outcome;
-  std::unique_ptr<cuda::Event> passed;
+  std::unique_ptr<cuda::Event> passed;  ///< Not of arrays on several devices.
+  bool has_started = false;             ///< on_out_started() was called.
 };
 
 struct DeviceLane {
@@ -42,8 +43,13 @@ struct DeviceLane {
   bool is_followed = false;
 };
 
-DeviceCopies::DeviceCopies(WorkerId worker, io::asio::io_context& context, Owner& owner)
-    : worker_(worker), context_(context), owner_(owner), timer_(context) {}
+DeviceCopies::DeviceCopies(WorkerId worker, io::asio::io_context& context, Owner& owner,
+                           cuda::LocalGroup::Options group)
+    : worker_(worker),
+      context_(context),
+      owner_(owner),
+      timer_(context),
+      group_(std::move(group)) {}
 
 DeviceCopies::~DeviceCopies() {
   DT_CHECK(busy_ == 0, "copies end before the store does");
@@ -104,12 +110,13 @@ void DeviceCopies::follow(const std::shared_ptr<DeviceLane>& lane) {
 }
 
 void DeviceCopies::bring_in(Request request) {
-  const auto& ends = *request.device;
-  const auto lane = (ends.in ? ends.in : ends.out)->lane;
-  follow(lane);
-  auto copy = std::make_unique<Copy>();
+  const auto ends = request.device;
   const auto urgency = -static_cast<std::int64_t>(request.header.priority);
+  auto copy = std::make_unique<Copy>();
   copy->request = std::move(request);
+  if (!ends->all_from.empty()) return start_group(std::move(copy), true);
+  const auto lane = (ends->in ? ends->in : ends->out)->lane;
+  follow(lane);
   lane->waiting[urgency].push_back(std::move(copy));
   bring_in_more(*lane);
 }
@@ -129,17 +136,57 @@ void DeviceCopies::bring_in_more(DeviceLane& lane) {
 }
 
 void DeviceCopies::bring_out(Request request, Outcome outcome) {
-  const auto lane = request.device->out->lane;
-  follow(lane);
+  const auto ends = request.device;
   auto copy = std::make_unique<Copy>();
   copy->request = std::move(request);
   copy->outcome = std::move(outcome);
+  if (!ends->all_into.empty()) return start_group(std::move(copy), false);
+  const auto lane = ends->out->lane;
+  follow(lane);
   const auto status = put(*lane, *copy, false);
   owner_.on_out_started(copy->request);
   if (status.ok())
     lane->outs.push_back(std::move(copy));
   else
     finish(std::move(copy), false, status.error);
+}
+
+/// The copies are on the group's thread.
+void DeviceCopies::start_group(std::shared_ptr<Copy> copy, bool is_in) {
+  const auto& request = copy->request;
+  const auto& ends = *request.device;
+  DeviceGroup::Copy whole;
+  whole.is_sum = is_in;
+  whole.ends = is_in ? ends.all_from : ends.all_into;
+  whole.place = ends.place;
+  whole.dtype = request.header.dtype;
+  whole.count = request.into_bytes / data::element_bytes(whole.dtype);
+  whole.priority = request.header.priority;
+  if (!is_in)
+    whole.on_started = [this, copy] {
+      io::asio::post(context_, [this, copy] {
+        copy->has_started = true;
+        owner_.on_out_started(copy->request);
+      });
+    };
+  whole.on_ended = [this, copy, is_in](std::optional<StoreError> error) {
+    io::asio::post(context_, [this, copy, is_in, error = std::move(error)] {
+      finish_group(*copy, is_in, error);
+    });
+  };
+  ++busy_;
+  tick();
+  group_.start(std::move(whole));
+}
+
+void DeviceCopies::finish_group(Copy& copy, bool is_in, std::optional<StoreError> error) {
+  if (!is_in && !copy.has_started) owner_.on_out_started(copy.request);
+  --busy_;
+  if (is_in)
+    owner_.on_in(std::move(copy.request), std::move(error));
+  else
+    owner_.on_out(std::move(copy.request), std::move(copy.outcome), std::move(error));
+  look();
 }
 
 /// Puts the copy on its stream, after the events that it waits for. After an error no copy is under

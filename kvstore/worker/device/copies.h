@@ -7,6 +7,9 @@
 /// Copies run on the store's own streams, one for each direction and device; later chunks are
 /// copied while earlier ones are on the network. The host waits for no copy: CUDA calls back, and
 /// the loop checks which events have passed.
+///
+/// For arrays on several devices DeviceGroup makes the copies: the arrays' sum to the place, and
+/// the answer from the place to all of them.
 #pragma once
 
 #include <atomic>
@@ -23,6 +26,7 @@
 #include "kvstore/compute/cuda/device.h"
 #include "kvstore/store.h"
 #include "kvstore/worker/device/ends.h"
+#include "kvstore/worker/device/group.h"
 #include "kvstore/worker/links/request.h"
 
 namespace dt::kv {
@@ -46,7 +50,8 @@ class DeviceCopies {
   };
 
   /// All of them outlive the copies.
-  DeviceCopies(WorkerId worker, io::asio::io_context& context, Owner& owner);
+  DeviceCopies(WorkerId worker, io::asio::io_context& context, Owner& owner,
+               cuda::LocalGroup::Options group);
   /// Only if is_idle() and no thread runs the loop any more.
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
@@ -72,6 +77,8 @@ class DeviceCopies {
   struct Copy;
   using Queue = std::deque<std::unique_ptr<Copy>>;
 
+  void start_group(std::shared_ptr<Copy> copy, bool is_in);
+  void finish_group(Copy& copy, bool is_in, std::optional<StoreError> error);
   void bring_in_more(DeviceLane& lane);
   cuda::Status put(DeviceLane& lane, Copy& copy, bool is_in);
   void follow(const std::shared_ptr<DeviceLane>& lane);
@@ -95,6 +102,7 @@ class DeviceCopies {
   bool is_ticking_ = false;
 
   std::atomic<bool> is_rung_ = false;  ///< look() is posted.
+  DeviceGroup group_;
 };
 
 }  // namespace dt::kv

@@ -4,8 +4,6 @@
 #include <mutex>
 #include <utility>
 
-#include "kvstore/worker/links/memory.h"
-
 namespace dt::kv {
 
 namespace {
@@ -37,14 +35,9 @@ DevicePlaces::Memory& DevicePlaces::add(int device, std::unique_ptr<SharedDevice
   return added;
 }
 
-DevicePlace DevicePlaces::take(int device, Memory& memory, std::size_t bytes) {
-  DevicePlace place;
-  place.at = memory.memory->begin() + memory.used;
-  place.device = device;
-  place.memory = memory.number;
-  place.offset = memory.used;
-  memory.used += Staging::rounded(bytes);
-  return place;
+MemoryPlace DevicePlaces::take(int device, Memory& memory, std::size_t bytes) {
+  const std::size_t offset = std::exchange(memory.used, memory.used + Staging::rounded(bytes));
+  return {memory.memory->begin() + offset, memory.number, offset, device};
 }
 
 void DevicePlaces::drop(int device, const Memory& memory) {

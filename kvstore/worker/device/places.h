@@ -14,16 +14,9 @@
 
 #include "kvstore/link/ipc_memory.h"
 #include "kvstore/protocol/layout.h"
+#include "kvstore/worker/links/memory.h"
 
 namespace dt::kv {
-
-/// Where a chunk is copied to on a device, for the server that has opened it.
-struct DevicePlace {
-  std::byte* at = nullptr;  ///< Null: there is none.
-  int device = 0;
-  std::uint32_t memory = 0;
-  std::uint64_t offset = 0;
-};
 
 /// Places are handed out in order, and none is taken back until the servers change: then all are
 /// free again, and the memories are announced to the new servers. Exported memory is not freed
@@ -43,7 +36,7 @@ class DevicePlaces {
   [[nodiscard]] std::size_t to_add(int device, std::size_t bytes) const;
   Memory& add(int device, std::unique_ptr<SharedDeviceMemory> memory);
   /// A place in `memory`, which is on the device and has room.
-  [[nodiscard]] static DevicePlace take(int device, Memory& memory, std::size_t bytes);
+  [[nodiscard]] static MemoryPlace take(int device, Memory& memory, std::size_t bytes);
   /// Frees a memory without places that no server has open.
   void drop(int device, const Memory& memory);
 

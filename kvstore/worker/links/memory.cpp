@@ -63,18 +63,14 @@ void Staging::add(ClientMemory memory) {
   memories_.push_back(std::move(memory));
 }
 
-StagingPlace Staging::take(std::size_t bytes) {
+MemoryPlace Staging::take(std::size_t bytes) {
   const std::size_t taken = rounded(bytes);
   DT_CHECK(taken <= left(), "to_add() said so");
-  StagingPlace place;
-  place.at = memories_.back().begin() + used_;
-  place.memory = memories_.back().number;
-  place.offset = used_;
-  used_ += taken;
-  return place;
+  const std::size_t offset = std::exchange(used_, used_ + taken);
+  return {memories_.back().begin() + offset, memories_.back().number, offset};
 }
 
-cuda::Status Staging::pin(const StagingPlace& place) {
+cuda::Status Staging::pin(const MemoryPlace& place) {
   const auto holds = [&place](const ClientMemory& memory) { return memory.number == place.memory; };
   const auto of = std::find_if(memories_.begin(), memories_.end(), holds);
   DT_CHECK(of != memories_.end(), "places stay where they are");

@@ -50,10 +50,11 @@ class ClientMemories {
 };
 
 /// A chunk's place in memory that servers map.
-struct StagingPlace {
+struct MemoryPlace {
   std::byte* at = nullptr;  ///< Null: there is none.
   std::uint32_t memory = 0;
   std::uint64_t offset = 0;
+  int device = 0;  ///< Of device memory.
 };
 
 /// Memories that the store owns, and places in them. Places are handed out in order and none is
@@ -70,10 +71,10 @@ class Staging {
   /// Null: none was added.
   [[nodiscard]] ClientMemory* latest() { return memories_.empty() ? nullptr : &memories_.back(); }
   /// A place in latest(), which has room.
-  [[nodiscard]] StagingPlace take(std::size_t bytes);
+  [[nodiscard]] MemoryPlace take(std::size_t bytes);
   /// Registers the whole memory of the place with CUDA, so that devices can access it. All of its
   /// pages become resident.
-  [[nodiscard]] cuda::Status pin(const StagingPlace& place);
+  [[nodiscard]] cuda::Status pin(const MemoryPlace& place);
 
  private:
   [[nodiscard]] std::size_t left() const;

@@ -1,7 +1,6 @@
 /// A request from a worker's library to a server loop, and its outcome.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -27,7 +26,7 @@ struct Request {
   /// kShared: sent instead of the bytes. If there is `staging`, bytes outside shared memory are
   /// copied to it before the request is sent, and from it after the answer; without `staging` all
   /// bytes are in shared memory already.
-  std::array<char, data::kSharedPlacesBytes> places{};
+  data::SharedPlaces places;
   void* staging = nullptr;
   /// Encodes the into_bytes at `from` into header.payload bytes just before the request is first
   /// sent; a resend has the same bytes.

@@ -36,18 +36,26 @@ constexpr Duration kStands = 5s;
 
 }  // namespace
 
-ServerLink::ServerLink(Options options, Owner& owner, EventLoop& loop)
-    : options_(std::move(options)), owner_(owner), loop_(loop) {}
+ServerLink::ServerLink(Options options, ServerAddress address, LoopId to, Owner& owner,
+                       EventLoop& loop)
+    : options_(std::move(options)),
+      address_(std::move(address)),
+      to_(to),
+      owner_(owner),
+      loop_(loop) {}
+
+std::string ServerLink::name() const {
+  return fmt::format("server {} at {} port {}", address_.server, address_.address, address_.port);
+}
 
 // ---------------------------------------------------------------- connection
 
 io::awaitable<Result<TcpSocket>> ServerLink::connect() {
   boost::system::error_code bad;
-  const auto literal = io::asio::ip::make_address(options_.address.address, bad);
-  if (bad)
-    co_return fail(ErrorKind::kInvalid, "'{}' is not a literal address", options_.address.address);
+  const auto literal = io::asio::ip::make_address(address_.address, bad);
+  if (bad) co_return fail(ErrorKind::kInvalid, "'{}' is not a literal address", address_.address);
   TcpSocket socket(co_await io::asio::this_coro::executor);
-  const io::asio::ip::tcp::endpoint at(literal, options_.address.port);
+  const io::asio::ip::tcp::endpoint at(literal, address_.port);
   auto [ec] = co_await socket.async_connect(at, io::tok);
   if (ec == io::asio::error::no_descriptors)
     co_return fail(
@@ -71,9 +79,9 @@ io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::prove(
   Transcript transcript;
   transcript.server_nonce = challenge->nonce;
   transcript.client_nonce = fresh_nonce();
-  transcript.server = options_.address.server;
+  transcript.server = address_.server;
   transcript.worker = options_.worker;
-  transcript.loop = options_.loop;
+  transcript.loop = to_.loop;
   data::ClientProof proof;
   proof.server = transcript.server;
   proof.worker = transcript.worker;
@@ -276,8 +284,8 @@ void ServerLink::fill_window() {
 void ServerLink::transmit(const Request& request) {
   const bool is_shared = (request.header.flags & data::kShared) != 0;
   if (request.header.type == data::Type::kShare) ++held_;
-  link_->send(request.header, is_shared ? request.places.data() : request.from,
-              request.header.payload, request.keep);
+  link_->send(request.header, is_shared ? &request.places : request.from, request.header.payload,
+              request.keep);
 }
 
 void ServerLink::beat() {

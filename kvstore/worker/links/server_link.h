@@ -13,6 +13,7 @@
 
 #include "core/protocol/control_messages.h"
 #include "kvstore/link/tcp.h"
+#include "kvstore/protocol/layout.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/worker/links/in_flight.h"
 #include "kvstore/worker/links/request.h"
@@ -48,16 +49,14 @@ class ServerLink final : private FrameSink {
     ~Owner() = default;
   };
   struct Options {
-    ServerAddress address;
-    std::uint32_t server = 0;  ///< Index of the server.
-    std::uint32_t loop = 0;
     WorkerId worker;
     std::string secret;
     Duration lost_limit{};
   };
 
-  /// `owner` and `loop` outlive the link; run() is spawned by the caller.
-  ServerLink(Options options, Owner& owner, EventLoop& loop);
+  /// To the loop `to` of the server at this address. `owner` and `loop` outlive the link; run() is
+  /// spawned by the caller.
+  ServerLink(Options options, ServerAddress address, LoopId to, Owner& owner, EventLoop& loop);
 
   /// Serves the connection until close().
   io::awaitable<void> run();
@@ -85,9 +84,10 @@ class ServerLink final : private FrameSink {
   /// answer to leave(). If the connection ended otherwise, the server may still map the memory.
   [[nodiscard]] bool has_let_go() const { return held_ == 0; }
 
-  [[nodiscard]] std::uint32_t server() const { return options_.server; }
-  [[nodiscard]] std::uint32_t loop() const { return options_.loop; }
-  [[nodiscard]] const ServerAddress& address() const { return options_.address; }
+  [[nodiscard]] LoopId to() const { return to_; }
+  [[nodiscard]] const ServerAddress& address() const { return address_; }
+  /// "server 1 at 10.0.0.2 port 4000"
+  [[nodiscard]] std::string name() const;
   /// The number of epochs that all workers had finished when this worker last synchronised.
   std::uint64_t phase = 0;
 
@@ -109,6 +109,8 @@ class ServerLink final : private FrameSink {
   void transmit(const Request& request);
 
   Options options_;
+  ServerAddress address_;
+  LoopId to_;
   Owner& owner_;
   EventLoop& loop_;
   std::shared_ptr<TcpConnection> link_;  ///< Null while it is not connected.

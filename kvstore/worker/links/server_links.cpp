@@ -7,9 +7,6 @@
 
 namespace dt::kv {
 
-ServerLinks::ServerLinks(Options options, ServerLink::Owner& owner, EventLoop& loop)
-    : options_(std::move(options)), owner_(owner), loop_(loop) {}
-
 // ---------------------------------------------------------------- the loop
 
 bool ServerLinks::learn(const Servers& servers) {
@@ -50,14 +47,9 @@ void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
   if (error()) return;
   auto& have = links_[server];
   while (have.size() < loops) {
-    ServerLink::Options options;
-    options.address = servers_->servers[server];
-    options.server = server;
-    options.loop = static_cast<std::uint32_t>(have.size());
-    options.worker = options_.worker;
-    options.secret = options_.secret;
-    options.lost_limit = options_.lost_limit;
-    have.push_back(std::make_shared<ServerLink>(std::move(options), owner_, loop_));
+    const LoopId to{server, static_cast<std::uint32_t>(have.size())};
+    have.push_back(
+        std::make_shared<ServerLink>(options_, servers_->servers[server], to, owner_, loop_));
   }
 }
 
@@ -72,12 +64,10 @@ io::awaitable<void> ServerLinks::serve(std::shared_ptr<ServerLink> link) { co_aw
 
 void ServerLinks::note_trouble(const ServerLink& link, const std::string& trouble) {
   std::lock_guard lock(mutex_);
-  const LoopId at{link.server(), link.loop()};
   if (trouble.empty())
-    missing_.erase(at);
+    missing_.erase(link.to());
   else
-    missing_[at] = fmt::format("server {} at {} port {}: {}", link.address().server,
-                               link.address().address, link.address().port, trouble);
+    missing_[link.to()] = fmt::format("{}: {}", link.name(), trouble);
 }
 
 void ServerLinks::send(ServerLink& link, Request request) {
@@ -110,11 +100,7 @@ std::vector<Request> ServerLinks::close(const StoreError& error) {
     std::lock_guard lock(mutex_);
     if (!error_) error_ = error;
   }
-  std::vector<Request> unanswered;
-  for (auto& server : links_)
-    for (auto& link : server)
-      for (auto& request : link->close()) unanswered.push_back(std::move(request));
-  return give_up(std::move(unanswered), error);
+  return end_all(&ServerLink::close, error);
 }
 
 std::vector<Request> ServerLinks::leave(const StoreError& error) {
@@ -122,46 +108,36 @@ std::vector<Request> ServerLinks::leave(const StoreError& error) {
     std::lock_guard lock(mutex_);
     error_ = error;
   }
-  std::vector<Request> unanswered;
-  for (auto& server : links_)
-    for (auto& link : server)
-      for (auto& request : link->leave()) unanswered.push_back(std::move(request));
-  return give_up(std::move(unanswered), error);
+  return end_all(&ServerLink::leave, error);
 }
 
-/// Answers the queries among them; the others come back.
-std::vector<Request> ServerLinks::give_up(std::vector<Request> unanswered,
+/// Answers the queries among the unanswered requests; the others come back.
+std::vector<Request> ServerLinks::end_all(std::vector<Request> (ServerLink::*end)(),
                                           const StoreError& error) {
-  std::erase_if(unanswered, [&error](const Request& request) {
-    if (!request.query) return false;
-    request.query->outcome.error = error;
-    request.query->is_answered = true;
-    return true;
-  });
+  std::vector<Request> unanswered;
+  for (ServerLink* link : all()) {
+    for (auto& request : (link->*end)()) {
+      if (!request.query) {
+        unanswered.push_back(std::move(request));
+        continue;
+      }
+      request.query->outcome.error = error;
+      request.query->is_answered = true;
+    }
+  }
   return unanswered;
 }
 
-bool ServerLinks::have_ended() const {
-  return std::all_of(links_.begin(), links_.end(), [](const auto& server) {
-    return std::all_of(server.begin(), server.end(),
-                       [](const auto& link) { return link->has_ended(); });
-  });
-}
+bool ServerLinks::have_ended() const { return std::ranges::all_of(all(), &ServerLink::has_ended); }
 
 std::string ServerLinks::held_by() const {
-  for (const auto& server : links_)
-    for (const auto& link : server)
-      if (!link->has_ended())
-        return fmt::format("server {} at {} port {}", link->address().server,
-                           link->address().address, link->address().port);
+  for (const ServerLink* link : all())
+    if (!link->has_ended()) return link->name();
   return {};
 }
 
 bool ServerLinks::have_let_go() const {
-  return std::all_of(links_.begin(), links_.end(), [](const auto& server) {
-    return std::all_of(server.begin(), server.end(),
-                       [](const auto& link) { return link->has_let_go(); });
-  });
+  return std::ranges::all_of(all(), &ServerLink::has_let_go);
 }
 
 // ---------------------------------------------------------------- any thread
@@ -216,7 +192,7 @@ std::vector<ServerLink*> ServerLinks::all() const {
 }
 
 bool ServerLinks::is_used(const ServerLink& link) const {
-  return link.loop() == 0 || used_.contains({link.server(), link.loop()});
+  return link.to().loop == 0 || used_.contains(link.to());
 }
 
 std::vector<ServerLink*> ServerLinks::used() const {
@@ -234,11 +210,11 @@ std::vector<ServerLink*> ServerLinks::unused(std::vector<ServerLink*> of) const 
 
 void ServerLinks::connect_to(const std::vector<ServerLink*>& links) {
   for (const ServerLink* link : links) {
-    used_.insert({link->server(), link->loop()});
+    used_.insert(link->to());
     note_trouble(*link, "connecting");
   }
   loop_.post([this, links] {
-    for (const ServerLink* link : links) begin(links_[link->server()][link->loop()]);
+    for (const ServerLink* link : links) begin(links_[link->to().server][link->to().loop]);
   });
 }
 
@@ -250,7 +226,7 @@ StoreResult<Queries> ServerLinks::tell(const std::vector<ServerLink*>& links,
   for (ServerLink* to : links) {
     queries.push_back(std::make_shared<Query>());
     queries.back()->link = to;
-    ways.push_back(is_used(*to) ? to : &at({to->server(), 0}));
+    ways.push_back(is_used(*to) ? to : &at({to->to().server, 0}));
     DT_CHECK(ways.back() == to || data::may_be_for_loop(request.header.type),
              "a request to a loop without a connection");
   }
@@ -263,7 +239,7 @@ StoreResult<Queries> ServerLinks::tell(const std::vector<ServerLink*>& links,
       if (copy.header.type == data::Type::kFinish) copy.header.round = Round(query->link->phase);
       if (ways[i] != query->link) {
         copy.header.key = data::kForLoop;
-        copy.header.chunk = query->link->loop();
+        copy.header.chunk = query->link->to().loop;
       }
       query->outcome.error = broken;
       query->is_answered = broken.has_value();

@@ -28,14 +28,9 @@ namespace dt::kv {
 
 class ServerLinks {
  public:
-  struct Options {
-    WorkerId worker;
-    std::string secret;
-    Duration lost_limit{};
-  };
-
   /// Everything outlives the links.
-  ServerLinks(Options options, ServerLink::Owner& owner, EventLoop& loop);
+  ServerLinks(ServerLink::Options options, ServerLink::Owner& owner, EventLoop& loop)
+      : options_(std::move(options)), owner_(owner), loop_(loop) {}
 
   // ---- the loop
   /// The servers' addresses. Connects to the servers of the first list. True: the list replaces the
@@ -101,9 +96,9 @@ class ServerLinks {
   void begin(const std::shared_ptr<ServerLink>& link);
   [[nodiscard]] bool is_used(const ServerLink& link) const;
   io::awaitable<void> serve(std::shared_ptr<ServerLink> link);
-  static std::vector<Request> give_up(std::vector<Request> unanswered, const StoreError& error);
+  std::vector<Request> end_all(std::vector<Request> (ServerLink::*end)(), const StoreError& error);
 
-  Options options_;
+  ServerLink::Options options_;
   ServerLink::Owner& owner_;
   EventLoop& loop_;
 

@@ -19,7 +19,7 @@ Release release(std::uint64_t generation, std::uint32_t epoch, std::uint32_t ran
 }
 
 MemberState member(std::uint32_t rank, std::uint32_t num_workers, bool newcomer = false) {
-  MemberState::Start start;
+  ClientOptions start;
   start.worker = WorkerId(rank + 10);
   start.rank = Rank(rank);
   start.num_workers = num_workers;

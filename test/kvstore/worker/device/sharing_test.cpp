@@ -535,8 +535,7 @@ class Liar : public Stranger {
                  data::Type type = data::Type::kPushPull) {
     data::Header header = about(type, key, dtype);
     header.flags = data::kShared;
-    const auto bytes = data::encode(places);
-    tell(header, std::string_view(bytes.data(), bytes.size()));
+    tell(header, payload_of(places));
   }
 
  private:

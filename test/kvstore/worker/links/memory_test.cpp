@@ -89,7 +89,7 @@ TEST_CASE("shared places: in place where the server can compute there, else in t
     CHECK((request.header.flags & data::kShared) != 0);
     // A request that is copied to the staging keeps its origin.
     CHECK((request.staging != nullptr) == (request.from != nullptr));
-    return data::decode_places(request.places);
+    return request.places;
   };
   const auto in_place = places_of(memory.begin() + 16, &memory);
   CHECK(in_place.in == 3);
