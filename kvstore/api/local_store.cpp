@@ -215,8 +215,7 @@ class LocalStore final : public Store, private Answers {
   std::map<std::string, Key> keys_;
   std::vector<std::shared_ptr<SharedMemory>> memories_;
   Compression compression_;
-  io::FdLog stderr_{2};
-  ThresholdWarnings warnings_{stderr_};
+  ThresholdWarnings warnings_;
   KnownDevices devices_;
   Epoch epoch_;
   Handle last_handle_ = 0;

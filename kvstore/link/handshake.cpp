@@ -26,11 +26,7 @@ std::string text_of(std::string_view role, const Transcript& t) {
   w.put(std::string_view("dtlaunch data plane"));
   w.put(data::kVersion);
   w.put(role);
-  w.put(t.server_nonce);
-  w.put(t.client_nonce);
-  w.put(t.server);
-  w.put(t.worker);
-  w.put(t.loop);
+  w.put(t);
   return w.take();
 }
 

@@ -158,7 +158,7 @@ Result<void> TcpConnection::parse(FrameSink& sink) {
       buffer_begin_ += data::kHeaderBytes;
       auto into = sink.begin(*header);
       if (!into) return tl::unexpected(into.error());
-      arriving_ = {*header, *into, header->payload, true, header->payload >= kLarge};
+      arriving_ = {*into, header->payload, true, header->payload >= kLarge};
     }
     const std::size_t have = std::min(arriving_.left, buffered());
     if (have > 0) {

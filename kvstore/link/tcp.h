@@ -100,7 +100,6 @@ class TcpConnection {
   };
   /// The frame that is arriving.
   struct Arriving {
-    data::Header header;
     std::byte* into = nullptr;  ///< Where its next byte goes.
     std::size_t left = 0;
     bool is_open = false;

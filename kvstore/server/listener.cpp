@@ -94,12 +94,11 @@ io::awaitable<Result<data::ClientProof>> Listener::authenticate(
   if (frame->type != data::ClientProof::kType) co_return fail(ErrorKind::kProtocol, "not a proof");
   auto proof = wire::parse<data::ClientProof>(frame->body);
   if (!proof) co_return tl::unexpected(proof.error());
-  Transcript transcript;
-  transcript.server_nonce = challenge.nonce;
-  transcript.client_nonce = proof->nonce;
-  transcript.server = options_.id;
-  transcript.worker = proof->worker;
-  transcript.loop = proof->loop;
+  const Transcript transcript{.server_nonce = challenge.nonce,
+                              .client_nonce = proof->nonce,
+                              .server = options_.id,
+                              .worker = proof->worker,
+                              .loop = proof->loop};
   const bool good = proof->server == options_.id && proof->nonce.size() == data::kNonceBytes &&
                     same_mac(proof->mac, client_mac(options_.secret, transcript));
   if (!good || proof->loop >= options_.loops || link->buffered() > 0)

@@ -286,17 +286,9 @@ void Server::Loop::Connection::change_memories() {
   }
   const auto told = wire::parse<data::ShareMemory>(payload.text());
   const auto opened = told ? memories.open(*told) : tl::unexpected(told.error());
-  if (opened) {
-    if (loop.device_) answer.flags |= data::kOnDevice;
-    return loop.answer(worker, answer, nullptr);
-  }
-  data::Failure failure;
-  failure.code = data::Code::kInvalid;
-  failure.message = opened.error().message;
-  auto text = std::make_shared<Payload>(wire::body_of(failure));
-  answer.type = data::Type::kFailed;
-  answer.payload = static_cast<std::uint32_t>(text->size());
-  loop.answer(worker, answer, std::move(text));
+  if (!opened) return loop.shard_.refuse(header, data::Code::kInvalid, opened.error().message);
+  if (loop.device_) answer.flags |= data::kOnDevice;
+  loop.answer(worker, answer, nullptr);
 }
 
 Result<SharedBuffers> Server::Loop::Connection::find_shared() {

@@ -82,6 +82,8 @@ class Shard {
   void handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared = {});
   /// A request that came to another loop; it is refused if check() fails.
   void handle_unchecked(const data::Header& header, Payload payload, Time now);
+  /// Answers a request with an error.
+  void refuse(const data::Header& to, data::Code code, std::string message);
   /// The bytes of the frame's chunk; 0: there is no such chunk.
   [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
   /// Whether a device computes the frame's chunk.
@@ -178,7 +180,6 @@ class Shard {
   void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
   void answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
                     bool is_there);
-  void refuse(const data::Header& to, data::Code code, std::string message);
   void admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds);
   Chunk* find(const data::Header& header);
 

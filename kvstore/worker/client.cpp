@@ -37,16 +37,6 @@ void end_process(const std::string& why) {
   std::_Exit(1);
 }
 
-/// A request of `type` with a text.
-Request with_text(data::Type type, std::string text) {
-  Request request;
-  request.keep = std::make_shared<const std::string>(std::move(text));
-  request.from = request.keep->data();
-  request.header.type = type;
-  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
-  return request;
-}
-
 class Client final : public Store, private JobListener, private ServerLink::Owner {
  public:
   Client(ClientOptions options, std::unique_ptr<JobControl> job)
@@ -112,13 +102,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   void on_answer(ServerLink& /*link*/, Request request, Outcome outcome) override {
     dispatch_.on_answer(std::move(request), std::move(outcome));
   }
-  void on_idle() override { links_.push_out(); }
-  void on_loops(ServerLink& link, std::uint32_t loops) override {
-    links_.add_loops(link.to().server, loops);
-  }
-  void on_trouble(ServerLink& link, const std::string& trouble) override {
-    links_.note_trouble(link, trouble);
-  }
   void on_lost(ServerLink& link, const std::string& why) override;
   void on_ended(ServerLink& /*link*/) override { failover_.on_ended(); }
   Generation generation() const override { return member_.generation(); }
@@ -165,8 +148,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   ClientOptions options_;
   EventLoop loop_;
   std::unique_ptr<JobControl> job_;  ///< The loop's.
-  io::FdLog stderr_{2};
-  ThresholdWarnings warnings_{stderr_};  ///< The loop's.
+  ThresholdWarnings warnings_;       ///< The loop's.
   MemberState member_;
   ServerLinks links_;
   Dispatch dispatch_;
@@ -374,7 +356,7 @@ Status Client::set_optimizer(const std::string& spec) {
 }
 
 Status Client::send_optimizer(const std::string& spec) {
-  Request request = with_text(data::Type::kSetOptimizer, spec);
+  Request request = request_with(data::Type::kSetOptimizer, spec);
   request.header.flags = data::kCheckOnly;
   // First ask everywhere, so that a refusal leaves every server as it was.
   auto answers = links_.ask_all(request, options_.start_limit);

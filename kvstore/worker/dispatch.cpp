@@ -33,11 +33,21 @@ StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests, Operation
   return handle;
 }
 
+/// Runs the loop until `is_over`.
+template <class Over>
+Status Dispatch::run_until(Over is_over, double timeout_s) {
+  const auto limit = from_seconds(timeout_s);
+  if (is_over() || loop_.run_until(is_over, deadline_after(limit))) return {};
+  return store_error(Code::kTimeout,
+                     fmt::format("not done within {:.1f} s: other workers' contributions or a "
+                                 "server's answer are missing",
+                                 timeout_s));
+}
+
 Status Dispatch::wait(Handle handle, double timeout_s) {
   if (!operations_.contains(handle)) return {};  // waited for before
   const auto is_done = [&] { return operations_.is_done(handle); };
-  const auto limit = from_seconds(timeout_s);
-  if (!is_done() && !loop_.run_until(is_done, deadline_after(limit))) return not_done(timeout_s);
+  if (auto done = run_until(is_done, timeout_s); !done) return done;
   auto taken = operations_.take(handle);
   if (!taken.is_last) loop_.nudge();
   return std::move(taken.status);
@@ -46,18 +56,10 @@ Status Dispatch::wait(Handle handle, double timeout_s) {
 Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
   if (!operations_.contains(handle)) return {};  // waited for before
   const auto is_over = [&] { return operations_.is_in_stream(handle); };
-  const auto limit = from_seconds(timeout_s);
-  if (!is_over() && !loop_.run_until(is_over, deadline_after(limit))) return not_done(timeout_s);
+  if (auto over = run_until(is_over, timeout_s); !over) return over;
   if (operations_.is_done(handle)) return wait(handle, timeout_s);
   loop_.nudge();
   return copies_.make_wait(operations_.calls(handle));
-}
-
-Status Dispatch::not_done(double timeout_s) const {
-  return store_error(Code::kTimeout,
-                     fmt::format("not done within {:.1f} s: other workers' contributions or a "
-                                 "server's answer are missing",
-                                 timeout_s));
 }
 
 Status Dispatch::wait_all(double timeout_s) {

@@ -55,7 +55,8 @@ class Dispatch final : private DeviceCopies::Owner {
   void on_out(Request request, Outcome outcome, std::optional<StoreError> error) override;
   void on_looked() override;
 
-  Status not_done(double timeout_s) const;
+  template <class Over>
+  Status run_until(Over is_over, double timeout_s);
   void start(Handle handle, std::vector<Request> requests);
   void send(std::optional<Request> request);
   void give_up_one(const Request& request, const StoreError& error, bool was_in_stream);

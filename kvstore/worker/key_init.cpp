@@ -1,5 +1,6 @@
 #include "kvstore/worker/key_init.h"
 
+#include <set>
 #include <utility>
 
 #include "kvstore/compute/reduce.h"
@@ -68,11 +69,7 @@ Status KeyInit::learn_all() {
 }
 
 Status KeyInit::register_keys(const data::RegisterKeys& wanted) {
-  Request request;
-  request.keep = std::make_shared<const std::string>(wire::body_of(wanted));
-  request.from = request.keep->data();
-  request.header.type = data::Type::kRegister;
-  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
+  const Request request = request_with(data::Type::kRegister, wire::body_of(wanted));
   if (request.keep->size() > (std::size_t{16} << 20))
     return store_error(Code::kInvalid, "too many keys in one init: split the list");
   const auto answer = links_.ask_first(request, options_.start_limit);
@@ -94,11 +91,10 @@ Status KeyInit::register_keys(const data::RegisterKeys& wanted) {
 }
 
 Status KeyInit::reach_owners(std::span<const KeyTable::Key> keys) {
-  std::vector<ServerLink*> owners;
+  std::set<ServerLink*> owners;
   for (const auto& key : keys)
-    for (const auto& chunk : key.chunks) owners.push_back(chunk->owner);
-  const auto unused = links_.unused(owners);
-  if (!unused.empty()) links_.connect_to(unused);
+    for (const auto& chunk : key.chunks) owners.insert(chunk->owner);
+  links_.connect_to(owners);
   if (auto done = connected_(); !done) return done;
   return memory_.share_with(owners);
 }

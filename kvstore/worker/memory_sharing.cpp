@@ -77,13 +77,11 @@ Status MemorySharing::share(ClientMemory& memory) {
   return {};
 }
 
-Status MemorySharing::share_with(const std::vector<ServerLink*>& links) {
+Status MemorySharing::share_with(const std::set<ServerLink*>& links) {
   if (!sharers_) return {};  // no memory was announced yet
   std::set<std::uint32_t> servers;
   for (const ServerLink* sharer : *sharers_) servers.insert(sharer->to().server);
-  std::vector<ServerLink*> asked = links;
-  std::sort(asked.begin(), asked.end());
-  asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+  std::vector<ServerLink*> asked(links.begin(), links.end());
   std::erase_if(asked, [&](ServerLink* link) {
     return !servers.contains(link->to().server) ||
            std::count(sharers_->begin(), sharers_->end(), link) > 0;
@@ -123,12 +121,8 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
 
 StoreResult<Queries> MemorySharing::tell(const std::vector<ServerLink*>& asked,
                                          const data::ShareMemory& what) {
-  Request request;
-  request.header.type = data::Type::kShare;
+  Request request = request_with(data::Type::kShare, wire::body_of(what));
   request.header.chunk = what.number;
-  request.keep = std::make_shared<const std::string>(wire::body_of(what));
-  request.from = request.keep->data();
-  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
   auto answers = links_.ask(asked, request, options_.start_limit);
   // Or it would be shared again after a reconnection.
   if (!answers) (void)links_.tell(asked, unshare(what.number));

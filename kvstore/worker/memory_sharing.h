@@ -43,7 +43,7 @@ class MemorySharing {
     return allocated_.holding(data, size);
   }
   /// Announces all memories to these newly connected links, which later keys may use.
-  Status share_with(const std::vector<ServerLink*>& links);
+  Status share_with(const std::set<ServerLink*>& links);
   /// Allocates staging places for the large chunks of new keys whose servers share memory with this
   /// worker. The kernel assigns pages when they are first used.
   Status stage(std::span<const KeyTable::Key> keys);

@@ -41,7 +41,7 @@ struct DeviceEnds {
   const std::byte* from = nullptr;
   std::byte* into = nullptr;
   std::byte* place = nullptr;
-  /// Arrays on several devices, instead of `from` and `into` (group_copies.h).
+  /// Arrays on several devices, instead of `from` and `into` (group.h).
   std::vector<GroupEnd> all_from;
   std::vector<GroupEnd> all_into;
 };

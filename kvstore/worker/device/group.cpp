@@ -1,6 +1,7 @@
 #include "kvstore/worker/device/group.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <future>
 #include <utility>
@@ -22,21 +23,12 @@ constexpr std::size_t kPiece = std::size_t{4} << 20;
 /// Between two polls: CUDA does not call back if a failure of the device has ended the work.
 constexpr auto kWakeEvery = 20ms;
 
-cuda::NcclType type_of(data::Dtype dtype) {
-  switch (dtype) {
-    case data::Dtype::kFloat32:
-      return cuda::NcclType::kFloat32;
-    case data::Dtype::kFloat64:
-      return cuda::NcclType::kFloat64;
-    case data::Dtype::kFloat16:
-      return cuda::NcclType::kFloat16;
-    case data::Dtype::kBfloat16:
-      return cuda::NcclType::kBFloat16;
-    case data::Dtype::kInt64:
-      return cuda::NcclType::kInt64;
-  }
-  return cuda::NcclType::kFloat32;
-}
+/// By the dtype's number.
+constexpr std::array<cuda::NcclType, data::kDtypes.size()> kTypes = {
+    cuda::NcclType::kFloat32, cuda::NcclType::kFloat64, cuda::NcclType::kFloat16,
+    cuda::NcclType::kBFloat16, cuda::NcclType::kInt64};
+
+cuda::NcclType type_of(data::Dtype dtype) { return kTypes[static_cast<std::size_t>(dtype)]; }
 
 Status on_device(int device, cuda::Status status) {
   if (status.ok()) return {};

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvstore/compute/compression.h"
@@ -39,6 +40,16 @@ struct Request {
   std::shared_ptr<Query> query;
   std::shared_ptr<const std::string> keep;
 };
+
+/// A request of `type` whose payload is the text.
+[[nodiscard]] inline Request request_with(data::Type type, std::string text) {
+  Request request;
+  request.keep = std::make_shared<const std::string>(std::move(text));
+  request.from = request.keep->data();
+  request.header.type = type;
+  request.header.payload = static_cast<std::uint32_t>(request.keep->size());
+  return request;
+}
 
 /// The outcome of a request.
 struct Outcome {

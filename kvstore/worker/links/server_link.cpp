@@ -11,6 +11,7 @@
 #include "io/within.h"
 #include "kvstore/link/event_loop.h"
 #include "kvstore/link/handshake.h"
+#include "kvstore/worker/links/server_links.h"
 
 namespace dt::kv {
 
@@ -36,11 +37,12 @@ constexpr Duration kStands = 5s;
 
 }  // namespace
 
-ServerLink::ServerLink(Options options, ServerAddress address, LoopId to, Owner& owner,
-                       EventLoop& loop)
+ServerLink::ServerLink(Options options, ServerAddress address, LoopId to, ServerLinks& links,
+                       Owner& owner, EventLoop& loop)
     : options_(std::move(options)),
       address_(std::move(address)),
       to_(to),
+      links_(links),
       owner_(owner),
       loop_(loop) {}
 
@@ -76,18 +78,16 @@ io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::prove(
   if (challenge->version != data::kVersion)
     co_return fail(ErrorKind::kProtocol, "the server speaks version {} of the protocol, not {}",
                    challenge->version, data::kVersion);
-  Transcript transcript;
-  transcript.server_nonce = challenge->nonce;
-  transcript.client_nonce = fresh_nonce();
-  transcript.server = address_.server;
-  transcript.worker = options_.worker;
-  transcript.loop = to_.loop;
-  data::ClientProof proof;
-  proof.server = transcript.server;
-  proof.worker = transcript.worker;
-  proof.loop = transcript.loop;
-  proof.nonce = transcript.client_nonce;
-  proof.mac = client_mac(options_.secret, transcript);
+  const Transcript transcript{.server_nonce = challenge->nonce,
+                              .client_nonce = fresh_nonce(),
+                              .server = address_.server,
+                              .worker = options_.worker,
+                              .loop = to_.loop};
+  const data::ClientProof proof{.server = transcript.server,
+                                .worker = transcript.worker,
+                                .loop = transcript.loop,
+                                .nonce = transcript.client_nonce,
+                                .mac = client_mac(options_.secret, transcript)};
   link->send_text(wire::frame(proof));
   auto sent = co_await link->flush();
   if (!sent) co_return tl::unexpected(sent.error());
@@ -100,7 +100,8 @@ io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::prove(
                     same_mac(answer->mac, server_mac(options_.secret, transcript, answer->loops));
   if (!good || answer->loops == 0 || answer->loops > 4096)
     co_return fail(ErrorKind::kDenied, "it does not know this job's secret");
-  if (!is_closed_ && !std::exchange(was_connected_, true)) owner_.on_loops(*this, answer->loops);
+  if (!is_closed_ && !std::exchange(was_connected_, true))
+    links_.add_loops(to_.server, answer->loops);
   co_return std::move(link);
 }
 
@@ -145,7 +146,7 @@ io::awaitable<void> ServerLink::run() {
     } else {
       trouble = dialled.error().message;
     }
-    owner_.on_trouble(*this, trouble);
+    links_.note_trouble(*this, trouble);
     if (connected_before && SteadyClock::now() - alive > options_.lost_limit) {
       const auto limit = seconds(options_.lost_limit);
       owner_.on_lost(*this, fmt::format("cannot be reached for {:.0f} s: {}", limit, trouble));
@@ -166,7 +167,7 @@ io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpConnection> link) {
   link->on_written([this] { fill_window(); });
   loop_.spawn(write(link));
   share_again();
-  owner_.on_trouble(*this, "");
+  links_.note_trouble(*this, "");
   push_out();
   Error error = co_await loop_.receive(*link, *this);
   if (is_leaving_) held_ = 0;
@@ -355,6 +356,6 @@ Result<void> ServerLink::end() {
   return {};
 }
 
-void ServerLink::idle() { owner_.on_idle(); }
+void ServerLink::idle() { links_.push_out(); }
 
 }  // namespace dt::kv

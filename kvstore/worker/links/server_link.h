@@ -21,6 +21,7 @@
 namespace dt::kv {
 
 class EventLoop;
+class ServerLinks;
 
 class ServerLink final : private FrameSink {
  public:
@@ -28,12 +29,6 @@ class ServerLink final : private FrameSink {
   class Owner {
    public:
     virtual void on_answer(ServerLink& link, Request request, Outcome outcome) = 0;
-    /// All bytes that could be read were handled.
-    virtual void on_idle() = 0;
-    /// The server sent its number of loops, for the first time.
-    virtual void on_loops(ServerLink& link, std::uint32_t loops) = 0;
-    /// Why the link is not connected; empty: it is connected now.
-    virtual void on_trouble(ServerLink& link, const std::string& trouble) = 0;
     /// The link has failed after it was connected: for longer than the limit there was no
     /// connection, or none with an answer; or the server refused to map this worker's memory after
     /// a reconnection.
@@ -54,9 +49,10 @@ class ServerLink final : private FrameSink {
     Duration lost_limit{};
   };
 
-  /// To the loop `to` of the server at this address. `owner` and `loop` outlive the link; run() is
-  /// spawned by the caller.
-  ServerLink(Options options, ServerAddress address, LoopId to, Owner& owner, EventLoop& loop);
+  /// To the loop `to` of the server at this address. References outlive the link; run() is spawned
+  /// by the caller.
+  ServerLink(Options options, ServerAddress address, LoopId to, ServerLinks& links, Owner& owner,
+             EventLoop& loop);
 
   /// Serves the connection until close().
   io::awaitable<void> run();
@@ -111,6 +107,7 @@ class ServerLink final : private FrameSink {
   Options options_;
   ServerAddress address_;
   LoopId to_;
+  ServerLinks& links_;
   Owner& owner_;
   EventLoop& loop_;
   std::shared_ptr<TcpConnection> link_;  ///< Null while it is not connected.

@@ -48,8 +48,8 @@ void ServerLinks::add_loops(std::uint32_t server, std::uint32_t loops) {
   auto& have = links_[server];
   while (have.size() < loops) {
     const LoopId to{server, static_cast<std::uint32_t>(have.size())};
-    have.push_back(
-        std::make_shared<ServerLink>(options_, servers_->servers[server], to, owner_, loop_));
+    have.push_back(std::make_shared<ServerLink>(options_, servers_->servers[server], to, *this,
+                                                owner_, loop_));
   }
 }
 
@@ -201,20 +201,17 @@ std::vector<ServerLink*> ServerLinks::used() const {
   return links;
 }
 
-std::vector<ServerLink*> ServerLinks::unused(std::vector<ServerLink*> of) const {
-  std::sort(of.begin(), of.end());
-  of.erase(std::unique(of.begin(), of.end()), of.end());
-  std::erase_if(of, [this](const ServerLink* link) { return is_used(*link); });
-  return of;
-}
-
-void ServerLinks::connect_to(const std::vector<ServerLink*>& links) {
-  for (const ServerLink* link : links) {
+void ServerLinks::connect_to(const std::set<ServerLink*>& links) {
+  std::vector<ServerLink*> fresh;
+  for (ServerLink* link : links) {
+    if (is_used(*link)) continue;
     used_.insert(link->to());
     note_trouble(*link, "connecting");
+    fresh.push_back(link);
   }
-  loop_.post([this, links] {
-    for (const ServerLink* link : links) begin(links_[link->to().server][link->to().loop]);
+  if (fresh.empty()) return;
+  loop_.post([this, fresh = std::move(fresh)] {
+    for (const ServerLink* link : fresh) begin(links_[link->to().server][link->to().loop]);
   });
 }
 

@@ -79,10 +79,9 @@ class ServerLinks {
   [[nodiscard]] std::vector<ServerLink*> all() const;
   /// The links that are connected or connecting.
   [[nodiscard]] std::vector<ServerLink*> used() const;
-  /// The links of `of` that are not used() yet; each once.
-  [[nodiscard]] std::vector<ServerLink*> unused(std::vector<ServerLink*> of) const;
-  /// Begins to connect these; is_connected() is false until all are connected.
-  void connect_to(const std::vector<ServerLink*>& links);
+  /// Begins to connect those that are not used() yet; is_connected() is false until all are
+  /// connected.
+  void connect_to(const std::set<ServerLink*>& links);
   /// Sends the request to each of the links and does not wait for the answers.
   StoreResult<Queries> tell(const std::vector<ServerLink*>& links, const Request& request);
   /// Waits for the answers as well. kTimeout: an answer is missing after the limit (0: no limit).
