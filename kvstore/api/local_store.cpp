@@ -215,7 +215,8 @@ class LocalStore final : public Store, private Answers {
   std::map<std::string, Key> keys_;
   std::vector<std::shared_ptr<SharedMemory>> memories_;
   Compression compression_;
-  ThresholdWarnings warnings_;
+  io::FdLog stderr_{2};
+  ThresholdWarnings warnings_{stderr_};
   KnownDevices devices_;
   Epoch epoch_;
   Handle last_handle_ = 0;

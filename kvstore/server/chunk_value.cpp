@@ -44,10 +44,9 @@ ChunkValue::ChunkValue(ShardContext& context, data::Dtype dtype, bool is_auxilia
       elements_(elements),
       value_(engine_.share(engine_.bring(std::move(value)))) {}
 
-data::Reduce ChunkValue::reduce_of(data::Reduce asked) const {
-  if (asked != data::Reduce::kAuto) return asked;
-  const bool mean = uses_optimizer() || (is_auxiliary_ && dtype_ != data::Dtype::kInt64);
-  return mean ? data::Reduce::kMean : data::Reduce::kSum;
+bool ChunkValue::is_mean(const data::Header& header) const {
+  if (header.reduce != data::Reduce::kAuto) return header.reduce == data::Reduce::kMean;
+  return uses_optimizer() || (is_auxiliary_ && dtype_ != data::Dtype::kInt64);
 }
 
 // ---------------------------------------------------------------- contributions
@@ -133,11 +132,11 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
   else if (adds && !is_compressed && is_copied)
     payload = bring(std::move(payload), shared.in);
   if (is_read_later && shared.in_is_on_device) ++context_.in_place;
-  const bool is_mean = reduce_of(header.reduce) == data::Reduce::kMean;
   if (adds_codes)
-    sum_.add_compressed(engine_, codec, payload, is_mean, header.samples);
+    sum_.add_compressed(engine_, codec, payload, is_mean(header), header.samples);
   else if (adds && !shared.in && !keeps)
-    payload = sum_.add(engine_, dtype_, std::move(payload), is_mean, header.samples, is_last);
+    payload =
+        sum_.add(engine_, dtype_, std::move(payload), is_mean(header), header.samples, is_last);
   if (!keeps) engine_.give(std::exchange(payload, Payload()));
   if (auto why = failure(); !why.empty()) wrong_ = std::move(why);
   parts_.push_back({header, std::move(payload), std::move(shared)});
@@ -170,14 +169,14 @@ void ChunkValue::add_part(Part& part, bool is_last) {
   Payload values = std::exchange(part.bytes, Payload());
   if (values.empty()) values = copy_of(part.shared.in);
   part.is_added = true;
-  const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
-  engine_.give(sum_.add(engine_, dtype_, std::move(values), is_mean, part.header.samples, is_last));
+  const auto& header = part.header;
+  engine_.give(
+      sum_.add(engine_, dtype_, std::move(values), is_mean(header), header.samples, is_last));
 }
 
 void ChunkValue::prepare_in_order() {
   const std::size_t waiting = sort_waiting();
-  const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
-  if (!is_mean || waiting == 0) return;
+  if (!is_mean(parts_.front().header) || waiting == 0) return;
   const std::uint64_t samples = parts_.front().header.samples;
   const bool are_equal =
       sum_.is_of(samples) &&
@@ -195,21 +194,16 @@ void ChunkValue::detach(WorkerId worker) {
       part.shared = {};
       continue;
     }
-    Payload copy = std::exchange(part.bytes, Payload());
-    if (copy.empty()) {
-      copy = copy_of(part.shared.in);
+    if (part.bytes.empty()) {
+      part.bytes = copy_of(part.shared.in);
       if (auto why = failure(); !why.empty() && wrong_.empty()) wrong_ = std::move(why);
     }
     engine_.wait();  // it has read the worker's memory
     part.shared = {};
-    if (!wrong_.empty()) {
-      engine_.give(std::move(copy));
-    } else if (context_.deterministic) {
-      part.bytes = std::move(copy);
-    } else {
-      const bool is_mean = reduce_of(part.header.reduce) == data::Reduce::kMean;
-      engine_.give(sum_.add(engine_, dtype_, std::move(copy), is_mean, part.header.samples, false));
-    }
+    if (!wrong_.empty())
+      engine_.give(std::exchange(part.bytes, Payload()));
+    else if (!context_.deterministic)
+      add_part(part, false);
   }
 }
 
@@ -228,7 +222,7 @@ std::string ChunkValue::disagreement(const data::Header& header) const {
     return fmt::format("round {}: worker {} has gradient compression {}, worker {} has {}",
                        first.round, first.worker, name_of(data::codec_of(first)), header.worker,
                        name_of(data::codec_of(header)));
-  if (reduce_of(header.reduce) != reduce_of(first.reduce))
+  if (is_mean(header) != is_mean(first))
     return fmt::format("round {}: worker {} and worker {} ask for different reductions",
                        first.round, first.worker, header.worker);
   return {};
@@ -331,20 +325,20 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
 /// The open round's contributions with their weights. Deterministic: in worker id order; the sum,
 /// which holds the lowest ids, comes first.
 Reduction ChunkValue::contributions() {
-  const bool is_mean = reduce_of(parts_.front().header.reduce) == data::Reduce::kMean;
+  const bool weighs = is_mean(parts_.front().header);
   auto& addends = context_.addends;
   addends.clear();
-  double samples = context_.deterministic ? sum_.append_to(addends, is_mean) : 0;
+  double samples = context_.deterministic ? sum_.append_to(addends, weighs) : 0;
   for (const auto& part : parts_) {
     if (part.values() == nullptr) continue;
     const auto n = static_cast<double>(part.header.samples);
-    addends.push_back({part.values(), is_mean ? n : 1});
+    addends.push_back({part.values(), weighs ? n : 1});
     samples += n;
   }
-  if (!context_.deterministic) samples += sum_.append_to(addends, is_mean);
+  if (!context_.deterministic) samples += sum_.append_to(addends, weighs);
   Reduction reduction;
   reduction.addends = addends;
-  if (!is_mean || addends.empty()) return reduction;
+  if (!weighs || addends.empty()) return reduction;
   reduction.divisor = samples;
   // Equal weights, the usual case: the plain sum divided by the number of contributions.
   const double weight = addends.front().weight;
@@ -402,7 +396,7 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
       reduction.addends = std::span(&whole, 1);
       update_with(reduction, header.learning_rate);
       context_.step = std::max(context_.step, header.step);
-    } else if (reduce_of(header.reduce) == data::Reduce::kMean) {
+    } else if (is_mean(header)) {
       // The mean of one contribution is that contribution.
       if (payload.empty()) payload = copy_of(gradient);
       publish(std::exchange(payload, Payload()));

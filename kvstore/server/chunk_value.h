@@ -146,7 +146,8 @@ class ChunkValue {
   };
 
   [[nodiscard]] bool uses_optimizer() const { return context_.optimizer && is_parameter(); }
-  [[nodiscard]] data::Reduce reduce_of(data::Reduce asked) const;
+  /// Whether the contribution asks for a mean, else for a sum.
+  [[nodiscard]] bool is_mean(const data::Header& header) const;
   /// Why `header` does not fit the round's first part; empty: it does.
   [[nodiscard]] std::string disagreement(const data::Header& header) const;
   /// The values of a compressed payload.

@@ -20,18 +20,12 @@ Listener::Listener(const ServerOptions& options, EventLoop& loop, OnAdmitted on_
       on_admitted_(std::move(on_admitted)),
       acceptor_(loop.context()) {}
 
-Result<void> Listener::start() {
-  auto listening = listen();
-  if (listening) loop_.spawn(accept());
-  return listening;
-}
-
 void Listener::close() {
   boost::system::error_code ec;
   acceptor_.close(ec);
 }
 
-Result<void> Listener::listen() {
+Result<void> Listener::start() {
   boost::system::error_code ec;
   const auto address = io::asio::ip::make_address(options_.bind, ec);
   if (ec) return fail(ErrorKind::kInvalid, "DT_BIND '{}' is not a literal address", options_.bind);
@@ -46,6 +40,7 @@ Result<void> Listener::listen() {
                 "--server-port",
                 options_.id, options_.bind, options_.port, ec.message());
   port_ = acceptor_.local_endpoint().port();
+  loop_.spawn(accept());
   return {};
 }
 

@@ -44,7 +44,6 @@ class Listener {
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
 
  private:
-  Result<void> listen();
   io::awaitable<void> accept();
   io::awaitable<void> admit(std::shared_ptr<TcpConnection> link);
   io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpConnection> link);

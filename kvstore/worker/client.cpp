@@ -123,10 +123,6 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   StoreResult<Handle> submit(const std::vector<std::string>& names,
                              const std::vector<Array>* values, const std::vector<Array>* out,
                              const PushOptions& options);
-  template <class Done>
-  bool wait_for(Done done, Deadline deadline) {
-    return loop_.run_until(std::move(done), deadline);
-  }
   Status await_servers(Deadline deadline);
   /// A newcomer is in no epoch from which it could roll back: its calls go to the present servers.
   template <class Call>
@@ -148,7 +144,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   ClientOptions options_;
   EventLoop loop_;
   std::unique_ptr<JobControl> job_;  ///< The loop's.
-  ThresholdWarnings warnings_;       ///< The loop's.
+  io::FdLog stderr_{2};
+  ThresholdWarnings warnings_{stderr_};  ///< The loop's.
   MemberState member_;
   ServerLinks links_;
   Dispatch dispatch_;
@@ -180,14 +177,14 @@ Status Client::await_servers(Deadline deadline) {
   for (;;) {
     const auto report = SteadyClock::now() + options_.report_every;
     const auto settled = [this] {
-      return links_.error() || member_.lost() || member_.must_leave() || links_.has_no_servers() ||
-             links_.is_connected();
+      return links_.error() || member_.lost() || member_.must_leave() || links_.is_connected();
     };
-    const bool is_settled = wait_for(settled, deadline ? std::min(*deadline, report) : report);
+    const bool is_settled =
+        loop_.run_until(settled, deadline ? std::min(*deadline, report) : report);
     if (member_.must_leave()) return leaving();
     if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
     if (const auto lost = member_.lost()) return store_error(*lost);
-    if (links_.has_no_servers())
+    if (const auto servers = links_.servers(); servers && servers->servers.empty())
       return store_error(
           Code::kInvalid,
           fmt::format("kvstore {} needs servers, and this job has none (-s 0)", options_.type));
@@ -217,9 +214,9 @@ void Client::close_device_places() {
     dispatch_.give_up(links_.leave(closed), closed);
     has_begun = true;
   });
-  (void)wait_for([&has_begun] { return has_begun; }, std::nullopt);
+  (void)loop_.run_until([&has_begun] { return has_begun; }, std::nullopt);
   const auto have_ended = [this] { return links_.have_ended(); };
-  (void)wait_for(have_ended, deadline_after(options_.close_limit));
+  (void)loop_.run_until(have_ended, deadline_after(options_.close_limit));
   if (!links_.have_let_go()) memory_.abandon_device_places();
 }
 
@@ -406,7 +403,7 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
     if (!again) return view;
     if (auto renewed = failover_.reconnect(); !renewed) return tl::unexpected(renewed.error());
     finished_ = Finished::kEpoch;  // nothing was pushed to these servers
-    epoch = links_.began_with();
+    epoch = links_.servers()->epoch;
   }
 }
 
@@ -421,10 +418,10 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
   auto finished = finish_epoch();
   if (!finished) return tl::unexpected(finished.error());
   if (member_.must_leave()) return leaving();
-  const Arrive arrive = member_.arrive(epoch, links_.since());
+  const Arrive arrive = member_.arrive(epoch, links_.servers()->since);
   loop_.post([this, arrive] { job_->arrive(arrive); });
   const auto is_over = [this] { return member_.is_answered() || links_.error() || member_.lost(); };
-  (void)wait_for(is_over, std::nullopt);
+  (void)loop_.run_until(is_over, std::nullopt);
   loop_.post([this] { job_->released(); });
   const auto view = member_.leave_boundary();
   if (member_.must_leave()) return leaving();

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "io/log.h"
 #include "kvstore/compute/compression.h"
 
 namespace dt::kv {
@@ -11,10 +12,13 @@ namespace dt::kv {
 /// One thread.
 class ThresholdWarnings {
  public:
+  /// `log` outlives this.
+  explicit ThresholdWarnings(io::Log& log) : log_(log) {}
   /// Call it after each gradient of the key was encoded.
   void look_at(GradientEncoder& encoder, const Compression& how, const std::string& key);
 
  private:
+  io::Log& log_;
   std::set<std::string> said_;
 };
 

@@ -147,24 +147,14 @@ std::optional<StoreError> ServerLinks::error() const {
   return error_;
 }
 
-bool ServerLinks::has_no_servers() const {
+std::optional<Servers> ServerLinks::servers() const {
   std::lock_guard lock(mutex_);
-  return servers_ && servers_->servers.empty();
+  return servers_;
 }
 
 bool ServerLinks::is_connected() const {
   std::lock_guard lock(mutex_);
   return servers_ && missing_.empty();
-}
-
-Generation ServerLinks::since() const {
-  std::lock_guard lock(mutex_);
-  return servers_ ? servers_->since : Generation();
-}
-
-Epoch ServerLinks::began_with() const {
-  std::lock_guard lock(mutex_);
-  return servers_ ? servers_->epoch : Epoch();
 }
 
 std::string ServerLinks::missing() const {

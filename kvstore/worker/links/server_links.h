@@ -62,11 +62,9 @@ class ServerLinks {
   // ---- any thread
   /// Why they are closed; none: they are not.
   [[nodiscard]] std::optional<StoreError> error() const;
-  [[nodiscard]] bool has_no_servers() const;
   [[nodiscard]] bool is_connected() const;
-  /// Servers::since of the connected servers (core/protocol/control_messages.h).
-  [[nodiscard]] Generation since() const;
-  [[nodiscard]] Epoch began_with() const;
+  /// The servers that it connects to; none: they are not known yet.
+  [[nodiscard]] std::optional<Servers> servers() const;
   /// The servers not connected yet, as text for messages; empty: none.
   [[nodiscard]] std::string missing() const;
 
