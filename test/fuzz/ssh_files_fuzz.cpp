@@ -35,12 +35,12 @@ void read_config(std::string_view text) {
   std::string low(text);
   for (char& c : low) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (low.find("include") != std::string::npos && low.find("include)") == std::string::npos) return;
-  const auto config = launcher::SshConfig::parse(text, "config");
+  static const TemporaryFile kFile;
+  std::ofstream(kFile.path, std::ios::binary | std::ios::trunc) << text;
   for (const std::string_view name : {"node1", "10.0.0.1", "::1"}) {
-    const auto found = config.lookup(name, "");
+    const auto found = launcher::read_ssh_config({kFile.path}, name, "");
     DT_CHECK(!found.hostname.empty(), "a host has a name to connect to");
     DT_CHECK(found.alive_interval >= Duration{}, "no time is negative");
-    (void)config.ignored(name);
   }
 }
 

@@ -34,37 +34,15 @@ struct SshHostConfig {
   std::vector<std::string> user_known_hosts;    ///< Empty: not configured.
   std::vector<std::string> global_known_hosts;  ///< Empty: not configured.
   std::optional<io::HostKeyPolicy> host_keys;   ///< StrictHostKeyChecking, where "ask" is strict.
-};
-
-class SshConfig {
- public:
-  /// The files in order of precedence; those that do not exist are skipped. Never fails: what it
-  /// cannot make sense of is a note.
-  explicit SshConfig(const std::vector<std::string>& files);
-  /// The same from a text, for tests.
-  [[nodiscard]] static SshConfig parse(std::string_view text, std::string_view file);
-
-  /// `name` as the user wrote it; `user` as given elsewhere, or empty.
-  [[nodiscard]] SshHostConfig lookup(std::string_view name, std::string_view user) const;
   /// Keywords that would matter for this host and are not honoured, each "file:line: ...".
-  [[nodiscard]] std::vector<std::string> ignored(std::string_view name) const;
-
- private:
-  struct Line {
-    std::string place;  ///< "file:line"
-    std::string keyword;
-    std::vector<std::string> words;
-    std::string rest;  ///< Everything after the keyword, unsplit.
-    int depth = 0;     ///< How many Includes deep.
-  };
-  SshConfig() = default;
-  void add_text(std::string_view text, const std::string& file, int depth);
-  void add_file(const std::string& path, int depth);
-  template <class Use>
-  void each_active(std::string_view name, const Use& use) const;
-
-  std::vector<Line> lines_;
+  std::vector<std::string> ignored;
 };
+
+/// The settings of host `name`, as the user wrote it, from the files in order of precedence; those
+/// that do not exist are skipped. `user` as given elsewhere, or empty. Never fails: what it cannot
+/// make sense of is a note.
+[[nodiscard]] SshHostConfig read_ssh_config(const std::vector<std::string>& files,
+                                            std::string_view name, std::string_view user);
 
 /// %h (host), %n (original), %p, %r (user), %u, %d, %i and %% of HostName, IdentityFile and
 /// ProxyCommand; others stay as they are.
@@ -77,6 +55,7 @@ class SshConfig {
 [[nodiscard]] bool patterns_match(const std::vector<std::string>& patterns, std::string_view text);
 /// "~" and "~/..." by $HOME, else by the password file.
 [[nodiscard]] std::string expand_home(std::string_view path);
-[[nodiscard]] std::string own_user_name();
+[[nodiscard]] const std::string& own_user_name();
+[[nodiscard]] std::string lower_case(std::string_view text);
 
 }  // namespace dt::launcher

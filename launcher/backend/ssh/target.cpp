@@ -30,13 +30,12 @@ std::vector<std::string> Targets::config_files() const {
 }
 
 Target Targets::find(const Host& host) const {
-  const SshConfig config(config_files());
   Target target;
   target.written = to_string(host);
   target.name = host.name;
   const std::string& given_user = host.user.empty() ? options_.user : host.user;
-  target.config = config.lookup(host.name, given_user);
-  for (const std::string& note : config.ignored(host.name))
+  target.config = read_ssh_config(config_files(), host.name, given_user);
+  for (const std::string& note : target.config.ignored)
     // Not of Debian's own ssh_config, which sends the locale.
     if (note.rfind("/etc/ssh/", 0) != 0) log_->warn(note);
   target.hostname = target.config.hostname;

@@ -11,8 +11,22 @@ using namespace dt;
 using namespace dt::launcher;
 using namespace std::chrono_literals;
 
+namespace {
+
+/// A config file.
+struct Config {
+  explicit Config(const std::string& text) { test::write_file(path, text); }
+  [[nodiscard]] SshHostConfig lookup(std::string_view name) const {
+    return read_ssh_config({path}, name, "");
+  }
+  test::TempDir dir;
+  std::string path = dir / "config";
+};
+
+}  // namespace
+
 TEST_CASE("ssh config: the first value wins, identities add up", "[ssh_config]") {
-  const auto config = SshConfig::parse(
+  const Config config(
       "Port 2200\n"
       "Host node*\n"
       "  Port 2300\n"
@@ -21,19 +35,18 @@ TEST_CASE("ssh config: the first value wins, identities add up", "[ssh_config]")
       "Host *\n"
       "  User bob\n"
       "  IdentityFile \"/keys/with blank\" # comment\n"
-      "  IdentitiesOnly yes\n",
-      "config");
-  const auto node = config.lookup("node7", "");
+      "  IdentitiesOnly yes\n");
+  const auto node = config.lookup("node7");
   CHECK(node.port == 2200);
   CHECK(node.user == "alice");
   CHECK(node.identity_files == std::vector<std::string>{"/keys/alice-node7", "/keys/with blank"});
   CHECK(node.identities_only);
   CHECK(node.hostname == "node7");
-  CHECK(config.lookup("other", "").user == "bob");
+  CHECK(config.lookup("other").user == "bob");
 }
 
 TEST_CASE("ssh config: negated patterns, Match host and Match all", "[ssh_config]") {
-  const auto config = SshConfig::parse(
+  const Config config(
       "Host *.lab !gate.lab\n"
       "  HostName %h.example.com\n"
       "  ForwardAgent yes\n"
@@ -44,40 +57,39 @@ TEST_CASE("ssh config: negated patterns, Match host and Match all", "[ssh_config
       "Match all\n"
       "  ServerAliveInterval 1m30\n"
       "  ServerAliveCountMax 4\n"
-      "  HostKeyAlias everyone\n",
-      "config");
-  const auto a = config.lookup("a.lab", "");
+      "  HostKeyAlias everyone\n");
+  const auto a = config.lookup("a.lab");
   CHECK(a.hostname == "a.lab.example.com");
   CHECK(a.forward_agent);
   CHECK(a.port == 99);
   CHECK(a.alive_interval == 90s);
   CHECK(a.alive_count_max == 4);
   CHECK(a.host_key_alias == "everyone");
-  const auto gate = config.lookup("gate.lab", "");
+  const auto gate = config.lookup("gate.lab");
   CHECK(gate.hostname == "gate.lab");
   CHECK_FALSE(gate.forward_agent);
   CHECK(gate.port == 0);
-  const auto notes = config.ignored("a.lab");
+  const auto notes = config.lookup("a.lab").ignored;
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0].find("config:6: Match user root: ") == 0);
+  CHECK(notes[0].starts_with(config.path + ":6: Match user root: "));
 }
 
 TEST_CASE("ssh config: keywords without effect are told for the hosts that use them",
           "[ssh_config]") {
-  const auto config = SshConfig::parse(
+  const Config config(
       "Host shared\n"
       "  ControlMaster auto\n"
       "  ControlPath ~/x\n"
       "Host *\n"
       "  ControlMaster no\n"
       "  AddressFamily any\n"
-      "  CertificateFile ~/.ssh/cert\n",
-      "config");
-  CHECK(config.ignored("other").size() == 1);
-  const auto notes = config.ignored("shared");
+      "  CertificateFile ~/.ssh/cert\n");
+  CHECK(config.lookup("other").ignored.size() == 1);
+  const auto notes = config.lookup("shared").ignored;
   REQUIRE(notes.size() == 3);
   CHECK(notes[0] ==
-        "config:2: controlmaster is not supported: connections of our own are shared anyway");
+        config.path +
+            ":2: controlmaster is not supported: connections of our own are shared anyway");
 }
 
 TEST_CASE("ssh config: Include stands where it is written, inside its Host block", "[ssh_config]") {
@@ -86,28 +98,29 @@ TEST_CASE("ssh config: Include stands where it is written, inside its Host block
   std::filesystem::create_directory(dir / "parts");
   test::write_file(dir / "parts/a.conf", "User included\nHost elsewhere\n  Port 1\n");
   test::write_file(dir / "parts/b.conf", "Port 3\n");
-  const SshConfig config({dir / "config", dir / "missing"});
-  CHECK(config.lookup("inner", "").user == "included");
-  CHECK(config.lookup("inner", "").port == 3);
-  CHECK(config.lookup("elsewhere", "").user.empty());
-  CHECK(config.lookup("elsewhere", "").port == 5);
+  const auto lookup = [&](const std::string& name) {
+    return read_ssh_config({dir / "config", dir / "missing"}, name, "");
+  };
+  CHECK(lookup("inner").user == "included");
+  CHECK(lookup("inner").port == 3);
+  CHECK(lookup("elsewhere").user.empty());
+  CHECK(lookup("elsewhere").port == 5);
 }
 
 TEST_CASE("ssh config: a file that includes itself ends", "[ssh_config]") {
   const test::TempDir dir;
   test::write_file(dir / "config", "Include config\nPort 4\n");
-  CHECK(SshConfig({dir / "config"}).lookup("x", "").port == 4);
+  CHECK(read_ssh_config({dir / "config"}, "x", "").port == 4);
 }
 
 TEST_CASE("ssh config: proxies, none, tokens", "[ssh_config]") {
-  const auto config = SshConfig::parse(
+  const Config config(
       "Host direct\n  ProxyJump none\n  ProxyCommand none\n"
       "Host *\n  ProxyJump a,b:22\n  ProxyCommand nc -x \"p q\" %h %p\n"
-      "  UserKnownHostsFile /a /b\n  IdentityAgent /run/agent\n",
-      "config");
-  CHECK(config.lookup("direct", "").proxy_jump.empty());
-  CHECK(config.lookup("direct", "").proxy_command.empty());
-  const auto far = config.lookup("far", "");
+      "  UserKnownHostsFile /a /b\n  IdentityAgent /run/agent\n");
+  CHECK(config.lookup("direct").proxy_jump.empty());
+  CHECK(config.lookup("direct").proxy_command.empty());
+  const auto far = config.lookup("far");
   CHECK(far.proxy_jump == "a,b:22");
   CHECK(far.proxy_command == "nc -x \"p q\" %h %p");
   CHECK(far.user_known_hosts == std::vector<std::string>{"/a", "/b"});
@@ -115,8 +128,8 @@ TEST_CASE("ssh config: proxies, none, tokens", "[ssh_config]") {
 }
 
 TEST_CASE("ssh config: brackets around a keyword are no end of an included file", "[ssh_config]") {
-  const auto config = SshConfig::parse("include) x\n(include y\nPort 2200\n", "config");
-  CHECK(config.lookup("node7", "").port == 2200);
+  const Config config("include) x\n(include y\nPort 2200\n");
+  CHECK(config.lookup("node7").port == 2200);
 }
 
 TEST_CASE("ssh config: glob patterns", "[ssh_config]") {
@@ -142,13 +155,13 @@ TEST_CASE("shell words and login commands", "[ssh_config]") {
 
 TEST_CASE("ssh config: StrictHostKeyChecking, and times of any length", "[ssh_config]") {
   const auto policy = [](const std::string& word) {
-    return SshConfig::parse("StrictHostKeyChecking " + word, "f").lookup("h", "").host_keys;
+    return Config("StrictHostKeyChecking " + word).lookup("h").host_keys;
   };
   CHECK(policy("yes") == io::HostKeyPolicy::kStrict);
   CHECK(policy("ask") == io::HostKeyPolicy::kStrict);
   CHECK(policy("Accept-New") == io::HostKeyPolicy::kAcceptNew);
   CHECK(policy("no") == io::HostKeyPolicy::kOff);
   CHECK_FALSE(policy("perhaps"));
-  const auto config = SshConfig::parse("ServerAliveInterval 999999999d", "f").lookup("h", "");
+  const auto config = Config("ServerAliveInterval 999999999d").lookup("h");
   CHECK(config.alive_interval == std::chrono::hours(365 * 24));
 }
