@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <openssl/sha.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -19,54 +18,29 @@
 namespace dt::launcher {
 namespace {
 
-// SHA1_Transform lets the salt's half of each HMAC and the padding of the name be done once, which
-// EVP cannot; ten thousand hashed lines are looked through for every host.
-using Words = std::array<std::uint32_t, 5>;
-using Block = std::array<std::uint8_t, SHA_CBLOCK>;
+// SHA-1's own functions let the salt's half of each HMAC be done once, which EVP cannot; ten
+// thousand hashed lines are looked through for every host.
 
-void transform(Words& state, const std::uint8_t* block) {
-  SHA_CTX sha{};
-  sha.h0 = state[0];
-  sha.h1 = state[1];
-  sha.h2 = state[2];
-  sha.h3 = state[3];
-  sha.h4 = state[4];
-  SHA1_Transform(&sha, block);
-  state = {sha.h0, sha.h1, sha.h2, sha.h3, sha.h4};
-}
-
-/// SHA-1's state after the block of a key xor'ed with HMAC's inner or outer pad.
-Words keyed_state(std::string_view key, std::uint8_t pad) {
-  Block block;
+/// SHA-1 after the block of a key xor'ed with HMAC's inner or outer pad.
+SHA_CTX keyed(std::string_view key, std::uint8_t pad) {
+  std::array<std::uint8_t, SHA_CBLOCK> block;
   block.fill(pad);
   for (std::size_t i = 0; i < std::min(key.size(), block.size()); ++i)
     block[i] = static_cast<std::uint8_t>(block[i] ^ static_cast<std::uint8_t>(key[i]));
-  Words state = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
-  transform(state, block.data());
-  return state;
+  SHA_CTX sha;
+  SHA1_Init(&sha);
+  SHA1_Update(&sha, block.data(), block.size());
+  return sha;
 }
 
-/// The message with SHA-1's padding, as it comes after one block of a keyed state.
-std::vector<std::uint8_t> padded(std::string_view message) {
-  std::vector<std::uint8_t> out(message.begin(), message.end());
-  out.push_back(0x80);
-  while (out.size() % SHA_CBLOCK != SHA_CBLOCK - 8) out.push_back(0);
-  const std::uint64_t bits = (SHA_CBLOCK + message.size()) * 8;
-  for (int shift = 56; shift >= 0; shift -= 8)
-    out.push_back(static_cast<std::uint8_t>(bits >> shift));
-  return out;
-}
+using Digest = std::array<unsigned char, SHA_DIGEST_LENGTH>;
 
-void put_words(const Words& words, std::uint8_t* out) {
-  for (const std::uint32_t word : words)
-    for (int shift = 24; shift >= 0; shift -= 8) *out++ = static_cast<std::uint8_t>(word >> shift);
-}
-
-Words get_words(std::string_view bytes) {
-  Words words{};
-  for (std::size_t i = 0; i < SHA_DIGEST_LENGTH; ++i)
-    words[i / 4] = words[i / 4] << 8 | static_cast<std::uint8_t>(bytes[i]);
-  return words;
+template <class Bytes>
+Digest digest_of(SHA_CTX state, const Bytes& message) {
+  Digest digest;
+  SHA1_Update(&state, message.data(), message.size());
+  SHA1_Final(digest.data(), &state);
+  return digest;
 }
 
 std::string decode_base64(std::string_view text) {
@@ -90,16 +64,6 @@ std::string_view next_word(std::string_view& text) {
   return word;
 }
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
-std::int64_t mtime_of(const struct stat& s) {
-  return std::int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec;
-}
-
 }  // namespace
 
 std::string known_hosts_name(std::string_view name, std::uint16_t port) {
@@ -108,23 +72,23 @@ std::string known_hosts_name(std::string_view name, std::uint16_t port) {
 }
 
 KnownHosts::KnownHosts(std::vector<std::string> files) {
-  for (std::string& path : files) files_.push_back(File{std::move(path)});
+  for (std::string& path : files) files_.push_back(File{std::move(path), {}});
   DT_CHECK(!files_.empty(), "a KnownHosts has at least one file");
+}
+
+KnownHosts::Stamp KnownHosts::stamp_of(const struct stat& file) {
+  return {std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec, file.st_size};
 }
 
 void KnownHosts::refresh() {
   bool changed = false;
-  std::vector<File> now = files_;
-  for (File& file : now) {
+  for (File& file : files_) {
     struct stat s {};
-    const bool there = ::stat(file.path.c_str(), &s) == 0;
-    file.mtime_ns = there ? mtime_of(s) : 0;
-    file.size = there ? s.st_size : 0;
+    const bool is_there = ::stat(file.path.c_str(), &s) == 0;
+    const Stamp stamp = is_there ? stamp_of(s) : Stamp{0, 0};
+    changed |= std::exchange(file.stamp, stamp) != stamp;
   }
-  for (std::size_t i = 0; i < files_.size(); ++i)
-    changed |= now[i].mtime_ns != files_[i].mtime_ns || now[i].size != files_[i].size;
   if (!changed) return;
-  files_ = std::move(now);
   entries_.clear();
   plain_.clear();
   patterned_.clear();
@@ -165,13 +129,8 @@ void KnownHosts::add_line(std::string_view line, std::uint32_t file, std::uint32
     if (bar == std::string_view::npos) return;
     const std::string salt = decode_base64(names.substr(3, bar - 3));
     const std::string digest = decode_base64(names.substr(bar + 1));
-    Hashed hashed;
     if (digest.size() != SHA_DIGEST_LENGTH) return;
-    hashed.inner = keyed_state(salt, 0x36);
-    hashed.outer = keyed_state(salt, 0x5c);
-    hashed.digest = get_words(digest);
-    hashed.entry = index;
-    hashed_.push_back(hashed);
+    hashed_.push_back({keyed(salt, 0x36), keyed(salt, 0x5c), digest, index});
   } else if (names.find_first_of("*?!") != std::string_view::npos) {
     std::istringstream list{lower_case(names)};
     for (std::string one; std::getline(list, one, ',');) entry.patterns.push_back(one);
@@ -190,16 +149,10 @@ const std::vector<std::uint32_t>& KnownHosts::find(const std::string& name) {
   if (const auto plain = plain_.find(name); plain != plain_.end()) found = plain->second;
   for (const std::uint32_t index : patterned_)
     if (patterns_match(entries_[index].patterns, name)) found.push_back(index);
-  const std::vector<std::uint8_t> message = padded(name);
-  std::vector<std::uint8_t> digest = padded(std::string(SHA_DIGEST_LENGTH, '\0'));
   for (const Hashed& hashed : hashed_) {
-    Words inner = hashed.inner;
-    for (std::size_t i = 0; i < message.size(); i += SHA_CBLOCK)
-      transform(inner, message.data() + i);
-    put_words(inner, digest.data());
-    Words outer = hashed.outer;
-    transform(outer, digest.data());
-    if (outer == hashed.digest) found.push_back(hashed.entry);
+    const Digest digest = digest_of(hashed.outer, digest_of(hashed.inner, name));
+    if (std::memcmp(digest.data(), hashed.digest.data(), digest.size()) == 0)
+      found.push_back(hashed.entry);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -259,7 +212,7 @@ Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const Ho
   }
   struct stat before {};
   if (::fstat(fd.get(), &before) != 0) return tl::unexpected(errno_error(errno, doing));
-  const bool ours = before.st_size == file.size && mtime_of(before) == file.mtime_ns;
+  const bool ours = stamp_of(before) == file.stamp;
   std::string line = fmt::format("{} {} {}\n", known_hosts_name(name, port), key.type, key.base64);
   char last = '\n';
   const bool cut =
@@ -269,9 +222,9 @@ Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const Ho
     return tl::unexpected(errno_error(errno, doing));
   struct stat after {};
   // Take our own line into the index instead of reading ten thousand others again.
-  if ((ours || (before.st_size == 0 && file.size == 0)) && !cut && ::fstat(fd.get(), &after) == 0) {
-    file.size = after.st_size;
-    file.mtime_ns = mtime_of(after);
+  if ((ours || (before.st_size == 0 && file.stamp.size == 0)) && !cut &&
+      ::fstat(fd.get(), &after) == 0) {
+    file.stamp = stamp_of(after);
     line.pop_back();
     found_.erase(known_hosts_name(name, port));
     add_line(line, 0, ++line_counts_.front());

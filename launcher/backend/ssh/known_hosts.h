@@ -5,7 +5,9 @@
 /// `@revoked` (honoured), `@cert-authority` (not used: a note). One thread.
 #pragma once
 
-#include <array>
+#include <openssl/sha.h>
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -63,16 +65,22 @@ class KnownHosts {
   };
   /// HMAC-SHA1 with the salt as key; the two halves that depend on the salt alone are kept.
   struct Hashed {
-    std::array<std::uint32_t, 5> inner;
-    std::array<std::uint32_t, 5> outer;
-    std::array<std::uint32_t, 5> digest;
+    SHA_CTX inner;
+    SHA_CTX outer;
+    std::string digest;
     std::uint32_t entry = 0;
+  };
+  /// By which a change of a file is noticed.
+  struct Stamp {
+    std::int64_t mtime_ns = -1;
+    std::int64_t size = -1;
+    friend bool operator==(const Stamp&, const Stamp&) = default;
   };
   struct File {
     std::string path;
-    std::int64_t mtime_ns = -1;
-    std::int64_t size = -1;
+    Stamp stamp;
   };
+  static Stamp stamp_of(const struct stat& file);
   void refresh();
   void load(std::uint32_t file);
   void add_line(std::string_view line, std::uint32_t file, std::uint32_t number);
