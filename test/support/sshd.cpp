@@ -186,6 +186,8 @@ Sshd::Sshd(SshdOptions options) {
   throw std::runtime_error("sshd does not start: " + log());
 }
 
+std::size_t Sshd::connections() const { return children_of(pid_).size(); }
+
 void Sshd::kill_connections() {
   for (const pid_t child : children_of(pid_)) {
     // The session first, so that it cannot report its command's death.

@@ -67,6 +67,8 @@ class Sshd {
   [[nodiscard]] std::string config() const { return dir_ / "config"; }
   /// sshd's log.
   [[nodiscard]] std::string log() const;
+  /// Connections that are up.
+  [[nodiscard]] std::size_t connections() const;
   /// Kills the processes of every connection, as a crash of the machine's sshd would.
   void kill_connections();
   /// Prepends `text` to the config file of options().

@@ -64,11 +64,7 @@ void set_tcp_options(int socket, Duration silence) {
 std::string jump_command(const std::string& jump, const io::SshOptions& options) {
   const std::size_t comma = jump.rfind(',');
   const std::string last = jump.substr(comma == std::string::npos ? 0 : comma + 1);
-  std::string command = "ssh -o BatchMode=yes";
-  if (!options.config_file.empty())
-    command += " -F " + shell_word(expand_home(options.config_file));
-  for (const std::string& file : options.identities)
-    command += " -i " + shell_word(expand_home(file));
+  std::string command = "ssh -o BatchMode=yes" + file_words(options);
   if (comma != std::string::npos) command += " -J " + shell_word(jump.substr(0, comma));
   std::string hop = last.rfind("ssh://", 0) == 0 ? last.substr(6) : last;
   const std::size_t colon = hop.rfind(':');

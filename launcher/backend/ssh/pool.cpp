@@ -109,13 +109,6 @@ std::string Pool::address(const Host& host) const {
   return {};
 }
 
-std::size_t Pool::size() const {
-  std::size_t count = 0;
-  for (const auto& [host, all] : sessions_)
-    for (const auto& one : all) count += one->is_alive() ? 1U : 0U;
-  return count;
-}
-
 void Pool::disconnect(const Host& host) {
   const auto at = sessions_.find(host);
   if (at == sessions_.end()) return;

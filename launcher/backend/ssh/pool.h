@@ -34,8 +34,6 @@ class Pool {
 
   /// The address of a session that is up; empty: none is.
   [[nodiscard]] std::string address(const Host& host) const;
-  /// Sessions now up.
-  [[nodiscard]] std::size_t size() const;
   /// Ends the sessions of a host, and the commands on them.
   void disconnect(const Host& host);
   /// Ends the sessions on which nothing runs.

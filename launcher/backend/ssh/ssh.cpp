@@ -72,16 +72,12 @@ void SshBackend::disconnect(const Host& host) { parts_->pool.disconnect(host); }
 
 std::string SshBackend::doing(const Host& host) const { return parts_->bring_up.doing(host); }
 
-std::size_t SshBackend::connections() const { return parts_->pool.size(); }
-
-std::vector<std::string> SshBackend::ssh_command(const Host& host) const {
+std::string SshBackend::ssh_command(const Host& host) const {
   return parts_->targets.ssh_command(host);
 }
 
 std::string SshBackend::reach_command(const Host& host) const {
-  std::string line;
-  for (const std::string& word : ssh_command(host)) line += shell_word(word) + " ";
-  return line + shell_word(host.name) + " true";
+  return fmt::format("{} {} true", ssh_command(host), shell_word(host.name));
 }
 
 }  // namespace dt::launcher

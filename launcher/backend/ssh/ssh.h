@@ -68,11 +68,9 @@ class SshBackend final : public Backend {
   /// Ends the connections to a host, as a broken network would.
   void disconnect(const Host& host) override;
   [[nodiscard]] std::string doing(const Host& host) const override;
-  /// Connections now up.
-  [[nodiscard]] std::size_t connections() const;
-  /// Words for an `ssh` command line that connects as this backend would, without the host; for
-  /// rsync's -e.
-  [[nodiscard]] std::vector<std::string> ssh_command(const Host& host) const;
+  /// The beginning of an `ssh` command line that connects as this backend would, without the host;
+  /// for rsync's -e.
+  [[nodiscard]] std::string ssh_command(const Host& host) const;
 
  private:
   struct Parts;

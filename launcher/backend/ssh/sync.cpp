@@ -116,10 +116,7 @@ awaitable<Result<void>> sync_one(SshBackend& backend, Host host, std::string sou
     co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination, ready->err);
   Result<void> done;
   if (ready->out.find("rsync") != std::string::npos && io::in_path("rsync")) {
-    std::string shell;
-    for (const std::string& word : backend.ssh_command(host))
-      shell += (shell.empty() ? "" : " ") + shell_word(word);
-    done = co_await by_rsync(std::move(shell), host, source, destination);
+    done = co_await by_rsync(backend.ssh_command(host), host, source, destination);
   } else {
     done = co_await by_tar(backend, host, source, destination);
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "launcher/backend/ssh/session.h"
+#include "launcher/shell_word.h"
 
 namespace dt::launcher {
 namespace {
@@ -98,46 +99,35 @@ AuthPlan Targets::auth_plan(const Target& target, Duration agent_deadline) const
   return plan;
 }
 
-std::vector<std::string> Targets::ssh_command(const Host& host) const {
-  std::vector<std::string> words = {"ssh", "-o", "BatchMode=yes"};
-  auto option = [&words](std::string text) {
-    words.emplace_back("-o");
-    words.push_back(std::move(text));
-  };
-  option("ServerAliveInterval=5");
-  option(fmt::format("ConnectTimeout={:.0f}", std::max(1.0, seconds(options_.connect_timeout))));
+std::string Targets::ssh_command(const Host& host) const {
+  std::string line =
+      fmt::format("ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ConnectTimeout={:.0f}",
+                  std::max(1.0, seconds(options_.connect_timeout)));
   switch (find(host).host_keys) {
     case io::HostKeyPolicy::kFromConfig:
     case io::HostKeyPolicy::kStrict:
-      option("StrictHostKeyChecking=yes");
+      line += " -o StrictHostKeyChecking=yes";
       break;
     case io::HostKeyPolicy::kAcceptNew:
-      option("StrictHostKeyChecking=accept-new");
+      line += " -o StrictHostKeyChecking=accept-new";
       break;
     case io::HostKeyPolicy::kOff:
-      option("StrictHostKeyChecking=no");
-      option("UserKnownHostsFile=/dev/null");
-      option("LogLevel=ERROR");
+      line += " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
       break;
   }
-  if (!options_.config_file.empty()) {
-    words.emplace_back("-F");
-    words.push_back(options_.config_file == "none" ? "none" : expand_home(options_.config_file));
-  }
-  for (const std::string& file : options_.identities) {
-    words.emplace_back("-i");
-    words.push_back(expand_home(file));
-  }
+  line += file_words(options_);
   const std::uint16_t port = host.port != 0 ? host.port : options_.port;
-  if (port != 0) {
-    words.emplace_back("-p");
-    words.push_back(std::to_string(port));
-  }
+  if (port != 0) line += fmt::format(" -p {}", port);
   const std::string& user = host.user.empty() ? options_.user : host.user;
-  if (!user.empty()) {
-    words.emplace_back("-l");
-    words.push_back(user);
-  }
+  if (!user.empty()) line += " -l " + shell_word(user);
+  return line;
+}
+
+std::string file_words(const io::SshOptions& options) {
+  std::string words;
+  if (!options.config_file.empty()) words += " -F " + shell_word(expand_home(options.config_file));
+  for (const std::string& file : options.identities)
+    words += " -i " + shell_word(expand_home(file));
   return words;
 }
 

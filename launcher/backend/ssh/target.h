@@ -32,6 +32,10 @@ struct Target {
 /// "HOST: PHASE: what went wrong".
 [[nodiscard]] Error phase_error(const Target& target, std::string_view phase, const Error& error);
 
+/// The words of an `ssh` command line that name the config file and the identities, each after a
+/// space.
+[[nodiscard]] std::string file_words(const io::SshOptions& options);
+
 /// Finds the target of each host. One thread.
 class Targets {
  public:
@@ -44,7 +48,7 @@ class Targets {
   [[nodiscard]] Result<void> configure(SshSession& session, const Target& target,
                                        const std::string& host_key_types) const;
   /// See SshBackend::ssh_command.
-  [[nodiscard]] std::vector<std::string> ssh_command(const Host& host) const;
+  [[nodiscard]] std::string ssh_command(const Host& host) const;
   [[nodiscard]] const io::SshOptions& options() const { return options_; }
 
  private:

@@ -95,8 +95,7 @@ TEST_CASE("ssh target: the ssh command line connects as the backend does", "[ssh
   configured.options.connect_timeout = 3s;
   configured.options.identities = {"/keys/given"};
   configured.options.known_hosts = io::HostKeyPolicy::kStrict;
-  const auto words = configured.targets().ssh_command(Host{"alice", "node", 0});
-  CHECK(fmt::format("{}", fmt::join(words, " ")) ==
+  CHECK(configured.targets().ssh_command(Host{"alice", "node", 0}) ==
         "ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ConnectTimeout=3 -o "
         "StrictHostKeyChecking=yes -F " +
             configured.options.config_file + " -i /keys/given -p 2200 -l alice");
