@@ -108,8 +108,7 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
     const std::string source = std::filesystem::current_path().string();
     const std::string destination = spec.sync_dst_dir;
     options.sync = [backend = ssh.get(), source, destination](Host host) {
-      const std::vector<Host> one{std::move(host)};
-      return launcher::sync_folder(*backend, one, source, destination);
+      return launcher::sync_folder(*backend, std::move(host), source, destination);
     };
   }
   return ssh;

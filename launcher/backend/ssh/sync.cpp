@@ -3,14 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "io/asio.h"
-#include "io/semaphore.h"
 #include "io/subprocess.h"
-#include "io/task_group.h"
 #include "launcher/backend/ssh/exec.h"
 #include "launcher/shell_word.h"
 
@@ -21,7 +18,6 @@ namespace asio = io::asio;
 using io::awaitable;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kAtOnce = 16;
 constexpr std::size_t kLastWords = 2000;
 
 /// A local tool and the pipe its output comes by.
@@ -105,8 +101,12 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
   co_return Result<void>();
 }
 
-awaitable<Result<void>> sync_one(SshBackend& backend, Host host, std::string source,
-                                 std::string destination) {
+}  // namespace
+
+awaitable<Result<void>> sync_folder(SshBackend& backend, Host host, std::string source,
+                                    std::string destination) {
+  while (source.size() > 1 && source.back() == '/') source.pop_back();
+  while (destination.size() > 1 && destination.back() == '/') destination.pop_back();
   const std::string prepare =
       fmt::format("mkdir -p {} || exit 1; command -v rsync >/dev/null && echo rsync; exit 0",
                   shell_word(destination));
@@ -122,46 +122,6 @@ awaitable<Result<void>> sync_one(SshBackend& backend, Host host, std::string sou
   }
   if (!done) co_return tl::unexpected(done.error().at(fmt::format("{}: sync", host)));
   co_return Result<void>();
-}
-
-}  // namespace
-
-awaitable<Result<void>> sync_folder(SshBackend& backend, std::vector<Host> hosts,
-                                    std::string source, std::string destination) {
-  std::sort(hosts.begin(), hosts.end());
-  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  while (source.size() > 1 && source.back() == '/') source.pop_back();
-  while (destination.size() > 1 && destination.back() == '/') destination.pop_back();
-  auto permits = std::make_shared<Semaphore>(co_await asio::this_coro::executor, kAtOnce);
-  std::vector<Error> errors;
-  asio::steady_timer some_done(co_await asio::this_coro::executor,
-                               asio::steady_timer::time_point::max());
-  std::size_t left = hosts.size();
-  auto one = [&](Host host) -> awaitable<void> {
-    const Semaphore::Permit permit = co_await permits->acquire();
-    auto done = co_await sync_one(backend, host, source, destination);
-    if (!done) errors.push_back(done.error());
-    --left;
-    some_done.cancel();
-  };
-  io::TaskGroup group(co_await asio::this_coro::executor);
-  for (const Host& host : hosts) group.spawn(one(host));
-  // Tasks refer to this frame: it waits for them also when it is cancelled.
-  const bool throws = co_await asio::this_coro::throw_if_cancelled();
-  co_await asio::this_coro::throw_if_cancelled(false);
-  bool cancelled = false;
-  while (left > 0 && !cancelled) {
-    co_await some_done.async_wait(io::tok);
-    const auto state = co_await asio::this_coro::cancellation_state;
-    cancelled = state.cancelled() != asio::cancellation_type::none;
-  }
-  if (cancelled) group.cancel();
-  co_await group.join();
-  co_await asio::this_coro::throw_if_cancelled(throws);
-  if (errors.empty()) co_return Result<void>();
-  std::string all;
-  for (const Error& error : errors) all += (all.empty() ? "" : "\n") + error.message;
-  co_return tl::unexpected(Error{errors.front().kind, all});
 }
 
 }  // namespace dt::launcher

@@ -1,9 +1,8 @@
-/// `--sync-dst-dir`: the working folder on every host before anything starts there.
+/// `--sync-dst-dir`: the working folder on a host before anything starts there.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
 #include <string>
-#include <vector>
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
@@ -11,11 +10,11 @@
 
 namespace dt::launcher {
 
-/// Copies the contents of `source` (without its .dtlaunch) into `destination` on every host, 16
-/// hosts at a time: by rsync where both ends have it, else by tar over our own connection. Nothing
-/// is deleted there. The error names every host that failed, with the end of the tool's output. A
-/// slow copy has no deadline; a silent connection ends it.
-boost::asio::awaitable<Result<void>> sync_folder(SshBackend& backend, std::vector<Host> hosts,
-                                                 std::string source, std::string destination);
+/// Copies the contents of `source` (without its .dtlaunch) into `destination` on the host: by rsync
+/// where both ends have it, else by tar over our own connection. Nothing is deleted there. The
+/// error names the host, with the end of the tool's output. A slow copy has no deadline; a silent
+/// connection ends it.
+boost::asio::awaitable<Result<void>> sync_folder(SshBackend& backend, Host host, std::string source,
+                                                 std::string destination);
 
 }  // namespace dt::launcher
