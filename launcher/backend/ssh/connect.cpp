@@ -42,7 +42,6 @@ Connector::Connector(asio::any_io_executor executor, const Targets& targets,
       targets_(&targets),
       limits_(&limits),
       threads_(&threads),
-      dialer_(targets.options(), limits, threads),
       host_keys_(log),
       in_flight_(std::make_shared<Semaphore>(executor_, limits.in_flight)) {}
 
@@ -55,6 +54,10 @@ std::shared_ptr<Semaphore> Connector::permits_for(const Target& target,
   auto& permits = per_address_[fmt::format("{}:{}", place, jump.empty() ? target.port : 0)];
   if (!permits) permits = std::make_shared<Semaphore>(executor_, limits_->per_address);
   return permits;
+}
+
+awaitable<Result<Endpoints>> Connector::resolve(Target target) {
+  return launcher::resolve(std::move(target), targets_->options().connect_timeout, *threads_);
 }
 
 awaitable<Result<Connection>> Connector::connect(Target target) {
@@ -80,16 +83,10 @@ awaitable<Result<Connection>> Connector::connect(Target target) {
   }
 }
 
-awaitable<Result<Dialed>> Connector::dial(const Target& target, const Endpoints& endpoints) {
-  if (!target.is_proxied()) co_return co_await dialer_.connect(target, endpoints);
-  auto started = dialer_.start_proxy(target);
-  if (!started) co_return tl::unexpected(phase_error(target, "ProxyCommand", started.error()));
-  co_return std::move(*started);
-}
-
 awaitable<Result<Connection>> Connector::try_connect(const Target& target,
                                                      const Endpoints& endpoints, bool& is_dropped) {
-  auto dialed = co_await dial(target, endpoints);
+  const Duration silence = limits_->alive_interval * (limits_->alive_count_max + 1);
+  auto dialed = co_await dial(target, endpoints, targets_->options(), silence);
   if (!dialed) co_return tl::unexpected(dialed.error());
   auto made = SshSession::make(executor_);
   if (!made) co_return tl::unexpected(phase_error(target, "connect", made.error()));

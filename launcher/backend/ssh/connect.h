@@ -12,6 +12,7 @@
 #include "launcher/backend/ssh/host_key.h"
 #include "launcher/backend/ssh/key_store.h"
 #include "launcher/backend/ssh/session.h"
+#include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/target.h"
 
 namespace dt::launcher {
@@ -29,7 +30,7 @@ class Connector {
   Connector(io::asio::any_io_executor executor, const Targets& targets, const SshLimits& limits,
             ThreadPool& threads, OnceLog& log);
 
-  io::awaitable<Result<Endpoints>> resolve(Target target) { return dialer_.resolve(target); }
+  io::awaitable<Result<Endpoints>> resolve(Target target);
   /// Tries again, after a pause, while sshd drops the connection before its banner.
   io::awaitable<Result<Connection>> connect(Target target);
 
@@ -37,7 +38,6 @@ class Connector {
   /// One try. `is_dropped`: the server hung up before its banner.
   io::awaitable<Result<Connection>> try_connect(const Target& target, const Endpoints& endpoints,
                                                 bool& is_dropped);
-  io::awaitable<Result<Dialed>> dial(const Target& target, const Endpoints& endpoints);
   io::awaitable<Result<void>> log_in(std::shared_ptr<SshSession> session, const Target& target);
   /// Bounds the connections that are being made to a host's address, or to its jump host.
   std::shared_ptr<Semaphore> permits_for(const Target& target, const Endpoints& endpoints);
@@ -46,7 +46,6 @@ class Connector {
   const Targets* targets_;
   const SshLimits* limits_;
   ThreadPool* threads_;
-  Dialer dialer_;
   HostKeys host_keys_;
   KeyStore keys_;
   std::shared_ptr<Semaphore> in_flight_;

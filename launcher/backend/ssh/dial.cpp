@@ -76,11 +76,24 @@ std::string jump_command(const std::string& jump, const io::SshOptions& options)
   return command;
 }
 
+Result<Dialed> start_proxy(const Target& target, const io::SshOptions& options) {
+  const std::string& configured = target.config.proxy_command;
+  const std::string command = expand_tokens(
+      configured.empty() ? jump_command(target.config.proxy_jump, options) : configured,
+      target.hostname, target.name, target.port, target.user);
+  auto pair = io::make_socket_pair();
+  if (!pair) return tl::unexpected(pair.error());
+  const int theirs = pair->theirs.get();
+  auto child =
+      io::Subprocess::start({"/bin/sh", "-c", "exec " + command}, {theirs, theirs, STDERR_FILENO});
+  if (!child) return tl::unexpected(child.error());
+  return Dialed{std::move(pair->ours), target.hostname,
+                std::make_shared<io::Subprocess>(std::move(*child))};
+}
+
 }  // namespace
 
-Duration Dialer::timeout() const { return options_->connect_timeout; }
-
-awaitable<Result<Endpoints>> Dialer::resolve(Target target) {
+awaitable<Result<Endpoints>> resolve(Target target, Duration limit, ThreadPool& threads) {
   boost::system::error_code ec;
   const auto literal = asio::ip::make_address(target.hostname, ec);
   if (!ec) {
@@ -90,14 +103,20 @@ awaitable<Result<Endpoints>> Dialer::resolve(Target target) {
   std::function<Result<Endpoints>()> work = [name = target.hostname, port = target.port] {
     return resolve_now(name, port);
   };
-  auto found = co_await threads_->finish_within(timeout(), std::move(work), target.hostname);
+  auto found = co_await threads.finish_within(limit, std::move(work), target.hostname);
   if (!found) co_return tl::unexpected(phase_error(target, "resolve", found.error()));
   co_return std::move(*found);
 }
 
-awaitable<Result<Dialed>> Dialer::connect(Target target, Endpoints endpoints) {
+awaitable<Result<Dialed>> dial(Target target, Endpoints endpoints, io::SshOptions options,
+                               Duration silence) {
+  if (target.is_proxied()) {
+    auto started = start_proxy(target, options);
+    if (!started) co_return tl::unexpected(phase_error(target, "ProxyCommand", started.error()));
+    co_return std::move(*started);
+  }
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + timeout();
+  const auto end = Clock::now() + options.connect_timeout;
   std::string problems;
   ErrorKind kind = ErrorKind::kUnavailable;
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
@@ -106,8 +125,7 @@ awaitable<Result<Dialed>> Dialer::connect(Target target, Endpoints endpoints) {
     auto connected = co_await io::within(left, connect_one(socket, endpoints[i]), "no answer");
     std::string address = endpoints[i].address().to_string();
     if (connected) {
-      set_tcp_options(socket.native_handle(),
-                      limits_->alive_interval * (limits_->alive_count_max + 1));
+      set_tcp_options(socket.native_handle(), silence);
       boost::system::error_code ec;
       Dialed dialed;
       dialed.socket = io::Fd(socket.release(ec));
@@ -121,21 +139,6 @@ awaitable<Result<Dialed>> Dialer::connect(Target target, Endpoints endpoints) {
   }
   co_return fail(kind, "{}: connect to {}: is sshd running there, and is the port right?",
                  target.written, problems);
-}
-
-Result<Dialed> Dialer::start_proxy(const Target& target) const {
-  const std::string& configured = target.config.proxy_command;
-  const std::string command = expand_tokens(
-      configured.empty() ? jump_command(target.config.proxy_jump, *options_) : configured,
-      target.hostname, target.name, target.port, target.user);
-  auto pair = io::make_socket_pair();
-  if (!pair) return tl::unexpected(pair.error());
-  const int theirs = pair->theirs.get();
-  auto child =
-      io::Subprocess::start({"/bin/sh", "-c", "exec " + command}, {theirs, theirs, STDERR_FILENO});
-  if (!child) return tl::unexpected(child.error());
-  return Dialed{std::move(pair->ours), target.hostname,
-                std::make_shared<io::Subprocess>(std::move(*child))};
 }
 
 }  // namespace dt::launcher

@@ -9,7 +9,6 @@
 #include "io/asio.h"
 #include "io/fd.h"
 #include "io/thread_pool.h"
-#include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/target.h"
 
 namespace dt::launcher {
@@ -23,24 +22,11 @@ struct Dialed {
   std::shared_ptr<void> proxy;  ///< The process behind the socket; null: none.
 };
 
-class Dialer {
- public:
-  /// `limits` give the silence after which the kernel ends a TCP connection.
-  Dialer(const io::SshOptions& options, const SshLimits& limits, ThreadPool& threads)
-      : options_(&options), limits_(&limits), threads_(&threads) {}
-
-  /// The addresses of a host that is reached directly.
-  io::awaitable<Result<Endpoints>> resolve(Target target);
-  /// Tries the addresses in turn, within the connect timeout for all.
-  io::awaitable<Result<Dialed>> connect(Target target, Endpoints endpoints);
-  [[nodiscard]] Result<Dialed> start_proxy(const Target& target) const;
-
- private:
-  [[nodiscard]] Duration timeout() const;
-
-  const io::SshOptions* options_;
-  const SshLimits* limits_;
-  ThreadPool* threads_;
-};
+/// The addresses of a host that is reached directly.
+io::awaitable<Result<Endpoints>> resolve(Target target, Duration limit, ThreadPool& threads);
+/// Tries the addresses in turn, within the connect timeout for all; a proxied target has none.
+/// `silence`: the kernel ends a TCP connection that is unanswered for so long.
+io::awaitable<Result<Dialed>> dial(Target target, Endpoints endpoints, io::SshOptions options,
+                                   Duration silence);
 
 }  // namespace dt::launcher
