@@ -14,20 +14,15 @@
 
 namespace dt::launcher {
 
-/// How to run the agent's attach command. `argv[0]` is "dtagent"; the backend finds or brings the
-/// program of this very version.
-struct AgentCommand {
-  std::vector<std::string> argv;
-};
-
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// Runs the command on `host`. Errors name the host, the phase (resolve, connect, handshake, host
-  /// key, authentication, bundle copy, exec) and the remedy. Has deadlines of its own.
-  /// Destroying the stream ends the connection, never the agent behind it.
+  /// Runs the agent's attach command on `host`. `argv[0]` is "dtagent"; the backend finds or brings
+  /// the program of this very version. Errors name the host, the phase (resolve, connect,
+  /// handshake, host key, authentication, bundle copy, exec) and the remedy. Has deadlines of its
+  /// own. Destroying the stream ends the connection, never the agent behind it.
   virtual boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, AgentCommand command) = 0;
+      Host host, std::vector<std::string> argv) = 0;
   /// The literal address of the host as this backend would connect to it, or an error.
   virtual boost::asio::awaitable<Result<std::string>> address(Host host) = 0;
   /// What delays reaching a host at this moment, as a sentence; empty: nothing does.

@@ -123,8 +123,9 @@ LocalBackend::LocalBackend(std::string program)
     : program_(program.empty() ? (io::program_folder() / "dtagent").string() : std::move(program)) {
 }
 
-awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(Host, AgentCommand command) {
-  return open_bridge(program_, std::move(command.argv));
+awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(
+    Host, std::vector<std::string> argv) {
+  return open_bridge(program_, std::move(argv));
 }
 
 awaitable<Result<std::string>> LocalBackend::address(Host) { co_return std::string("127.0.0.1"); }

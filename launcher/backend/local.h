@@ -16,7 +16,7 @@ class LocalBackend final : public Backend {
   /// Whatever `host` is, the command runs here. The stream of a command that failed ends with
   /// the command's error message.
   boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, AgentCommand command) override;
+      Host host, std::vector<std::string> argv) override;
   /// 127.0.0.1
   boost::asio::awaitable<Result<std::string>> address(Host host) override;
 

@@ -75,14 +75,13 @@ io::awaitable<void> AgentConnection::run() {
 }
 
 io::awaitable<void> AgentConnection::one_connection(bool start) {
-  launcher::AgentCommand command;
-  command.argv = {"dtagent", "--attach", "--job", options_.job, "--host", to_string(options_.host)};
-  if (start) command.argv.emplace_back("--start");
+  std::vector<std::string> argv = {"dtagent",    "--attach", "--job",
+                                   options_.job, "--host",   to_string(options_.host)};
+  if (start) argv.emplace_back("--start");
   const auto last = options_.last_place ? options_.last_place() : AgentPlace{};
-  if (start && !last) command.argv.emplace_back("--first");
-  if (last && !last->socket.empty())
-    command.argv.insert(command.argv.end(), {"--socket", last->socket});
-  auto stream = co_await backend_.open(options_.host, std::move(command));
+  if (start && !last) argv.emplace_back("--first");
+  if (last && !last->socket.empty()) argv.insert(argv.end(), {"--socket", last->socket});
+  auto stream = co_await backend_.open(options_.host, std::move(argv));
   if (!stream) co_return lost(stream.error(), false);
   if (has_parted()) co_return;
   channel_ = std::make_unique<io::FrameChannel>(executor_, std::move(*stream));

@@ -53,13 +53,12 @@ struct AgentEnd {
 
 /// A backend's open(): a connection whose other end is appended to `ends`.
 inline std::unique_ptr<io::ByteStream> make_job_control(
-    Loop& loop, const launcher::AgentCommand& command, std::vector<std::unique_ptr<AgentEnd>>& ends,
+    Loop& loop, const std::vector<std::string>& argv, std::vector<std::unique_ptr<AgentEnd>>& ends,
     bool obeys = false) {
   io::UnixSocket ours(loop.context);
   io::UnixSocket theirs(loop.context);
   io::asio::local::connect_pair(ours, theirs);
-  const bool started =
-      std::find(command.argv.begin(), command.argv.end(), "--start") != command.argv.end();
+  const bool started = std::find(argv.begin(), argv.end(), "--start") != argv.end();
   ends.push_back(std::make_unique<AgentEnd>(loop, std::move(theirs), started, obeys));
   return io::unix_stream(std::move(ours));
 }

@@ -37,13 +37,13 @@ struct Supervised : Loop {
   struct Network final : launcher::Backend {
     explicit Network(Supervised& t) : test(t) {}
     io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-        Host, launcher::AgentCommand command) override {
+        Host, std::vector<std::string> argv) override {
       ++test.tries;
       const auto there = std::chrono::steady_clock::now() + test.slow;
       if (test.slow > Duration::zero()) co_await io::sleep_for(test.slow);
       if (std::chrono::steady_clock::now() < there) co_return fail(ErrorKind::kClosed, "given up");
       if (test.refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
-      co_return make_job_control(test, command, test.ends, true);
+      co_return make_job_control(test, argv, test.ends, true);
     }
     io::awaitable<Result<std::string>> address(Host) override {
       if (test.unnamed == 0) co_return "127.0.0.1";

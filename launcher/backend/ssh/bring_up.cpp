@@ -76,9 +76,10 @@ Result<void> BringUp::load() {
   return {};
 }
 
-awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host, AgentCommand command) {
+awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
+                                                                 std::vector<std::string> argv) {
   if (auto loaded = load(); !loaded) co_return tl::unexpected(loaded.error());
-  const std::string start = login_command(bundle_exec_script(*bundle_, command.argv));
+  const std::string start = login_command(bundle_exec_script(*bundle_, argv));
   std::optional<Semaphore::Permit> permit;  // to copy
   for (bool copied = false;;) {
     std::unique_ptr<SshStream> stream;
@@ -86,7 +87,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host, Agen
     if (!answer) co_return tl::unexpected(answer.error());
     if (*answer == kReadyLine) {
       std::unique_ptr<io::ByteStream> program =
-          program_stream(std::move(stream), host, command.argv.front());
+          program_stream(std::move(stream), host, argv.front());
       co_return std::move(program);
     }
     stream.reset();

@@ -8,10 +8,10 @@
 
 #include "core/files/hosts.h"
 #include "io/asio.h"
+#include "io/byte_stream.h"
 #include "io/log.h"
 #include "io/semaphore.h"
 #include "io/thread_pool.h"
-#include "launcher/backend/backend.h"
 #include "launcher/backend/bundle.h"
 #include "launcher/backend/ssh/pool.h"
 #include "launcher/backend/ssh/ssh.h"
@@ -26,7 +26,8 @@ class BringUp {
           const SshLimits& limits, ThreadPool& threads, io::Log& log);
 
   /// The agent's stdin and stdout.
-  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(Host host, AgentCommand command);
+  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(Host host,
+                                                              std::vector<std::string> argv);
   /// See Backend::doing.
   [[nodiscard]] std::string doing(const Host& host) const;
 

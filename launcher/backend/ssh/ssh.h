@@ -52,7 +52,7 @@ class SshBackend final : public Backend {
   ~SshBackend() override;
 
   boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, AgentCommand command) override;
+      Host host, std::vector<std::string> argv) override;
   boost::asio::awaitable<Result<std::string>> address(Host host) override;
 
   /// Runs a short command by /bin/sh on the host. An exit code other than 0 is a result, not an

@@ -134,9 +134,8 @@ Site::~Site() {
 
 std::unique_ptr<Link> Site::attach(std::uint64_t term, const std::string& host,
                                    std::vector<std::string> more, const Link* before) {
-  launcher::AgentCommand command;
-  command.argv = {"dtagent", "--attach", "--job", job, "--host", host};
-  command.argv.insert(command.argv.end(), more.begin(), more.end());
+  std::vector<std::string> argv = {"dtagent", "--attach", "--job", job, "--host", host};
+  argv.insert(argv.end(), more.begin(), more.end());
   launcher::LocalBackend backend(DT_AGENT_PROGRAM);
   std::unique_ptr<io::ByteStream> stream;
   bool done = false;
@@ -146,7 +145,7 @@ std::unique_ptr<Link> Site::attach(std::uint64_t term, const std::string& host,
     stream = std::move(result.value());
     done = true;
   };
-  io::asio::co_spawn(context, backend.open(Host(), command), opened);
+  io::asio::co_spawn(context, backend.open(Host(), argv), opened);
   wait([&] { return done; });
   auto link = std::make_unique<Link>(context, std::move(stream));
   if (term != 0) {

@@ -47,10 +47,10 @@ struct Linked : Loop, launcher::Backend {
     CHECK(finished());
   }
   io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host, launcher::AgentCommand command) override {
+      Host, std::vector<std::string> argv) override {
     ++tries;
     if (refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
-    co_return make_job_control(*this, command, ends);
+    co_return make_job_control(*this, argv, ends);
   }
   io::awaitable<Result<std::string>> address(Host) override { co_return "127.0.0.1"; }
 

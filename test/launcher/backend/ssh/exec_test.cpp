@@ -87,9 +87,9 @@ TEST_CASE("ssh: the bundle is copied once, and the agent gets its words intact",
   NEEDS_SSHD();
   const Sshd sshd;
   Client client(sshd.options(), fake_bundle(sshd));
-  const AgentCommand command{{"dtagent", "--job", "it's a job", "--host", "10.0.0.1"}};
+  const std::vector<std::string> argv = {"dtagent", "--job", "it's a job", "--host", "10.0.0.1"};
   for (int round = 0; round < 2; ++round) {
-    auto stream = client.wait(client.backend.open(sshd.host(), command));
+    auto stream = client.wait(client.backend.open(sshd.host(), argv));
     INFO((stream ? "" : stream.error().message));
     REQUIRE(stream);
     const std::string greeting = "<--job><it's a job><--host><10.0.0.1>";
@@ -117,8 +117,8 @@ TEST_CASE("ssh: many copy the bundle to one home at once and all get their agent
   int good = 0;
   io::TaskGroup group(client.context.get_executor());
   auto one = [&](int i) -> io::awaitable<void> {
-    AgentCommand command{{"dtagent", "x"}};
-    auto stream = co_await client.backend.open(sshd.host(i), std::move(command));
+    std::vector<std::string> argv = {"dtagent", "x"};
+    auto stream = co_await client.backend.open(sshd.host(i), std::move(argv));
     if (!stream) co_return;
     auto greeting = co_await read_some(**stream, 3);
     if (greeting && *greeting == "<x>") ++good;
@@ -139,8 +139,8 @@ TEST_CASE("ssh: hosts that share a home wait for their turn and find what anothe
   int good = 0;
   io::TaskGroup group(client.context.get_executor());
   auto one = [&](int i) -> io::awaitable<void> {
-    AgentCommand command{{"dtagent"}};
-    auto stream = co_await client.backend.open(sshd.host(i), std::move(command));
+    std::vector<std::string> argv = {"dtagent"};
+    auto stream = co_await client.backend.open(sshd.host(i), std::move(argv));
     if (stream) ++good;
   };
   for (int i = 1; i <= 6; ++i) group.spawn(one(i));
@@ -154,7 +154,7 @@ TEST_CASE("ssh: what another bundle has is not sent again, and unused bundles go
   const Sshd sshd;
   const auto files = fake_bundle(sshd);
   const auto open = [&](Client& client) {
-    const auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent"}}));
+    const auto stream = client.wait(client.backend.open(sshd.host(), {"dtagent"}));
     INFO((stream ? "" : stream.error().message));
     REQUIRE(stream);
   };
@@ -216,7 +216,7 @@ TEST_CASE("ssh: this build's programs reach a host in six megabytes, and run the
   const std::string bin = DT_BIN;
   {
     Client client(sshd.options(), {bin + "/dtagent", bin + "/dtserver", bin + "/dtgpucheck"});
-    const auto stream = client.wait(client.backend.open(sshd.host(), {{"dtserver", "--version"}}));
+    const auto stream = client.wait(client.backend.open(sshd.host(), {"dtserver", "--version"}));
     INFO((stream ? "" : stream.error().message));
     REQUIRE(stream);
     CHECK(contains(*client.wait(read_all(**stream)), "dtserver "));
@@ -238,7 +238,7 @@ TEST_CASE("ssh: an agent that fails ends its stream with its own words", "[ssh]"
   const std::string program = sshd.dir() + "/dtagent";
   test::write_file(program, "#!/bin/sh\necho 'no agent for job j' >&2\nexit 3\n", 0700);
   Client client(sshd.options(), {program});
-  auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent"}}));
+  auto stream = client.wait(client.backend.open(sshd.host(), {"dtagent"}));
   REQUIRE(stream);
   const auto end = client.wait(read_all(**stream));
   REQUIRE_FALSE(end);
@@ -253,7 +253,7 @@ TEST_CASE("ssh: a noisy login shell does not confuse the start of the agent", "[
                    .more = {"ForceCommand echo welcome to the machine; eval "
                             "\"$SSH_ORIGINAL_COMMAND\""}});
   Client client(sshd.options(), fake_bundle(sshd));
-  auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent", "y"}}));
+  auto stream = client.wait(client.backend.open(sshd.host(), {"dtagent", "y"}));
   INFO((stream ? "" : stream.error().message));
   REQUIRE(stream);
   CHECK(*client.wait(read_some(**stream, 3)) == "<y>");
@@ -325,7 +325,7 @@ TEST_CASE("ssh: a host of another architecture is told by name, with both", "[ss
   program.append(loader.c_str(), loader.size() + 1);
   write_file(sshd.dir() + "/dtagent", program, 0700);
   Client client(sshd.options(), {sshd.dir() + "/dtagent"});
-  const auto stream = client.wait(client.backend.open(sshd.host(), {{"dtagent"}}));
+  const auto stream = client.wait(client.backend.open(sshd.host(), {"dtagent"}));
   REQUIRE_FALSE(stream);
   INFO(stream.error().message);
   CHECK(stream.error().kind == ErrorKind::kInvalid);
