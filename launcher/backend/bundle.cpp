@@ -28,44 +28,28 @@ std::string hash_of(std::string_view bytes) {
   unsigned int size = 0;
   if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
     return {};
-  std::string text;
-  for (std::size_t i = 0; i < 16; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
+  return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + 16, ""));
 }
 
-/// deflate's state, freed with its owner.
-class GzipStream {
- public:
-  GzipStream() {
-    constexpr int kGzipWindow = MAX_WBITS + 16;  // 16: with gzip's header (zlib.h)
-    constexpr int kMemory = 9;
-    good_ = ::deflateInit2(&z_, Z_BEST_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemory,
-                           Z_DEFAULT_STRATEGY) == Z_OK;
-  }
-  ~GzipStream() {
-    if (good_) ::deflateEnd(&z_);
-  }
-  GzipStream(const GzipStream&) = delete;
-  GzipStream& operator=(const GzipStream&) = delete;
-
-  Result<std::string> pack(std::string_view bytes) {
-    if (!good_) return fail(ErrorKind::kIo, "zlib: no memory to compress the programs");
-    std::string packed(::deflateBound(&z_, bytes.size()), '\0');
-    z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-    z_.avail_in = static_cast<uInt>(bytes.size());
-    z_.next_out = reinterpret_cast<Bytef*>(packed.data());
-    z_.avail_out = static_cast<uInt>(packed.size());
-    if (::deflate(&z_, Z_FINISH) != Z_STREAM_END)
-      return fail(ErrorKind::kIo, "zlib: the programs cannot be compressed");
-    packed.resize(z_.total_out);
-    packed.shrink_to_fit();
-    return packed;
-  }
-
- private:
-  z_stream z_{};
-  bool good_ = false;
-};
+Result<std::string> gzip(std::string_view bytes) {
+  constexpr int kGzipWindow = MAX_WBITS + 16;  // 16: with gzip's header (zlib.h)
+  constexpr int kMemory = 9;
+  z_stream z{};
+  if (::deflateInit2(&z, Z_BEST_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemory,
+                     Z_DEFAULT_STRATEGY) != Z_OK)
+    return fail(ErrorKind::kIo, "zlib: no memory to compress the programs");
+  const std::unique_ptr<z_stream, decltype(&::deflateEnd)> owner(&z, &::deflateEnd);
+  std::string packed(::deflateBound(&z, bytes.size()), '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  z.avail_in = static_cast<uInt>(bytes.size());
+  z.next_out = reinterpret_cast<Bytef*>(packed.data());
+  z.avail_out = static_cast<uInt>(packed.size());
+  if (::deflate(&z, Z_FINISH) != Z_STREAM_END)
+    return fail(ErrorKind::kIo, "zlib: the programs cannot be compressed");
+  packed.resize(z.total_out);
+  packed.shrink_to_fit();
+  return packed;
+}
 
 }  // namespace
 
@@ -93,7 +77,7 @@ Result<std::shared_ptr<const Bundle>> load_bundle(const std::vector<std::string>
 Result<std::vector<std::string>> pack_bundle(const Bundle& bundle) {
   std::vector<std::string> packed;
   for (const BundleFile& file : bundle.files) {
-    auto member = GzipStream().pack(file.bytes);
+    auto member = gzip(file.bytes);
     if (!member) return tl::unexpected(member.error().at(file.name));
     packed.push_back(std::move(*member));
   }

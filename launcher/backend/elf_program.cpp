@@ -38,20 +38,14 @@ std::optional<Elf> parse(std::string_view program) {
 }
 
 std::string machine_name(Elf64_Half machine) {
-  switch (machine) {
-    case EM_X86_64:
-      return "x86_64";
-    case EM_AARCH64:
-      return "aarch64";
-    case EM_PPC64:
-      return "ppc64le";
-    case EM_RISCV:
-      return "riscv64";
-    case EM_S390:
-      return "s390x";
-    default:
-      return fmt::format("machine type {}", machine);
-  }
+  static constexpr std::pair<Elf64_Half, const char*> kNames[] = {{EM_X86_64, "x86_64"},
+                                                                  {EM_AARCH64, "aarch64"},
+                                                                  {EM_PPC64, "ppc64le"},
+                                                                  {EM_RISCV, "riscv64"},
+                                                                  {EM_S390, "s390x"}};
+  for (const auto& [known, name] : kNames)
+    if (machine == known) return name;
+  return fmt::format("machine type {}", machine);
 }
 
 }  // namespace

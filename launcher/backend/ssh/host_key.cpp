@@ -29,12 +29,9 @@ Result<HostKey> server_key(ssh_session session, std::string& print) {
     return fail(ErrorKind::kProtocol, "the server showed no key");
   const SshKey key(raw);
   print = fingerprint(raw);
-  char* base64 = nullptr;
-  if (ssh_pki_export_pubkey_base64(raw, &base64) != SSH_OK)
-    return fail(ErrorKind::kProtocol, "the server's key cannot be read");
   HostKey host_key;
-  host_key.base64 = base64;
-  ssh_string_free_char(base64);
+  host_key.base64 = public_base64(raw);
+  if (host_key.base64.empty()) return fail(ErrorKind::kProtocol, "the server's key cannot be read");
   const char* ecdsa = ssh_pki_key_ecdsa_name(raw);
   const bool is_ecdsa = ecdsa != nullptr && std::string_view(ecdsa).starts_with("ecdsa");
   host_key.type = is_ecdsa ? ecdsa : ssh_key_type_to_char(ssh_key_type(raw));
@@ -47,14 +44,10 @@ KnownHosts& HostKeys::known_hosts(const Target& target) {
   std::vector<std::string> files = target.config.user_known_hosts;
   if (files.empty())
     files = {io::home_dir() + "/.ssh/known_hosts", io::home_dir() + "/.ssh/known_hosts2"};
-  if (target.config.global_known_hosts.empty()) {
-    files.emplace_back("/etc/ssh/ssh_known_hosts");
-  } else {
-    const auto& global = target.config.global_known_hosts;
-    files.insert(files.end(), global.begin(), global.end());
-  }
-  const auto at = known_.try_emplace(files, files).first;
-  return at->second;
+  const auto& global = target.config.global_known_hosts;
+  files.insert(files.end(), global.begin(), global.end());
+  if (global.empty()) files.emplace_back("/etc/ssh/ssh_known_hosts");
+  return known_.try_emplace(files, files).first->second;
 }
 
 std::string HostKeys::types(const Target& target) {

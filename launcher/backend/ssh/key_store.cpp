@@ -4,28 +4,22 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <sstream>
 
 namespace dt::launcher {
 namespace {
 
-std::string file_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// The base64 part of a public key file, "type base64 comment".
 std::string public_part(const std::string& path) {
-  std::istringstream words(file_text(path));
+  std::ifstream words(path);
   std::string type;
   std::string base64;
   words >> type >> base64;
   return base64;
 }
 
-std::string exported(ssh_key key) {
+}  // namespace
+
+std::string public_base64(ssh_key_struct* key) {
   char* base64 = nullptr;
   if (ssh_pki_export_pubkey_base64(key, &base64) != SSH_OK || base64 == nullptr) return {};
   std::string text = base64;
@@ -33,15 +27,12 @@ std::string exported(ssh_key key) {
   return text;
 }
 
-}  // namespace
-
 void FreeKey::operator()(ssh_key_struct* key) const { ssh_key_free(key); }
 
 const KeyStore::Entry& KeyStore::get(const std::string& path) {
   const auto [at, fresh] = entries_.try_emplace(path);
   Entry& entry = at->second;
   if (!fresh) return entry;
-  entry.path = path;
   if (::access(path.c_str(), F_OK) != 0) return entry;
   entry.exists = true;
   if (::access(path.c_str(), R_OK) != 0) {
@@ -58,7 +49,7 @@ const KeyStore::Entry& KeyStore::get(const std::string& path) {
   const int rc = ssh_pki_import_privkey_file(path.c_str(), nullptr, ask, &encrypted, &key);
   if (rc == SSH_OK && key != nullptr) {
     entry.key.reset(key);
-    entry.base64 = exported(key);
+    entry.base64 = public_base64(key);
     return entry;
   }
   entry.base64 = public_part(path + ".pub");

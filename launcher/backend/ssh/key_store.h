@@ -14,10 +14,12 @@ struct FreeKey {
 };
 using SshKey = std::unique_ptr<ssh_key_struct, FreeKey>;
 
+/// The public part of a key as key files have it; empty where libssh cannot write it.
+[[nodiscard]] std::string public_base64(ssh_key_struct* key);
+
 class KeyStore {
  public:
   struct Entry {
-    std::string path;
     SshKey key;           ///< Null when it cannot be used.
     std::string base64;   ///< Public part, also of an encrypted key when its .pub file is there.
     std::string problem;  ///< Why it cannot be used; empty when the file does not exist.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 
 namespace dt::launcher {
 namespace {
@@ -16,12 +17,9 @@ constexpr std::size_t kWritePiece = std::size_t{64} << 10;
 
 /// RFC 4254, section 6.10; TERM for a name it does not have.
 int signal_number(std::string_view name) {
-  static constexpr std::pair<std::string_view, int> kNames[] = {
-      {"ABRT", SIGABRT}, {"ALRM", SIGALRM}, {"FPE", SIGFPE},   {"HUP", SIGHUP},   {"ILL", SIGILL},
-      {"INT", SIGINT},   {"KILL", SIGKILL}, {"PIPE", SIGPIPE}, {"QUIT", SIGQUIT}, {"SEGV", SIGSEGV},
-      {"TERM", SIGTERM}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};
-  for (const auto& [known, number] : kNames)
-    if (name == known) return number;
+  for (int number = 1; number < NSIG; ++number)
+    if (const char* known = ::sigabbrev_np(number); known != nullptr && name == known)
+      return number;
   return SIGTERM;
 }
 
