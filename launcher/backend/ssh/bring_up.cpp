@@ -68,17 +68,13 @@ BringUp::BringUp(io::asio::any_io_executor executor, std::vector<std::string> fi
       copies_(std::make_shared<Semaphore>(executor, limits.copies)),
       packing_(std::make_shared<Semaphore>(executor, 1)) {}
 
-Result<void> BringUp::load() {
-  if (bundle_) return {};
-  auto loaded = load_bundle(files_);
-  if (!loaded) return tl::unexpected(loaded.error());
-  bundle_ = std::move(*loaded);
-  return {};
-}
-
 awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
                                                                  std::vector<std::string> argv) {
-  if (auto loaded = load(); !loaded) co_return tl::unexpected(loaded.error());
+  if (!bundle_) {
+    auto loaded = load_bundle(files_);
+    if (!loaded) co_return tl::unexpected(loaded.error());
+    bundle_ = std::move(*loaded);
+  }
   const std::string start = login_command(bundle_exec_script(*bundle_, argv));
   std::optional<Semaphore::Permit> permit;  // to copy
   for (bool copied = false;;) {

@@ -32,7 +32,6 @@ class BringUp {
   [[nodiscard]] std::string doing(const Host& host) const;
 
  private:
-  [[nodiscard]] Result<void> load();
   /// The host's answer: that the agent has started on `stream`, or which files are missing.
   io::awaitable<Result<std::string>> try_start(Host host, std::string command,
                                                std::unique_ptr<SshStream>& stream);

@@ -56,14 +56,10 @@ std::shared_ptr<Semaphore> Connector::permits_for(const Target& target,
   return permits;
 }
 
-awaitable<Result<Endpoints>> Connector::resolve(Target target) {
-  return launcher::resolve(std::move(target), targets_->options().connect_timeout, *threads_);
-}
-
 awaitable<Result<Connection>> Connector::connect(Target target) {
   Endpoints endpoints;
   if (!target.is_proxied()) {
-    auto found = co_await resolve(target);
+    auto found = co_await resolve(target, targets_->options().connect_timeout, *threads_);
     if (!found) co_return tl::unexpected(found.error());
     endpoints = std::move(*found);
   }

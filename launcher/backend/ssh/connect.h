@@ -30,7 +30,6 @@ class Connector {
   Connector(io::asio::any_io_executor executor, const Targets& targets, const SshLimits& limits,
             ThreadPool& threads, OnceLog& log);
 
-  io::awaitable<Result<Endpoints>> resolve(Target target);
   /// Tries again, after a pause, while sshd drops the connection before its banner.
   io::awaitable<Result<Connection>> connect(Target target);
 

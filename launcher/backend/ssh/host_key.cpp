@@ -51,21 +51,18 @@ KnownHosts& HostKeys::known_hosts(const Target& target) {
 }
 
 std::string HostKeys::types(const Target& target) {
-  std::vector<std::string> preferred;
+  std::vector<std::string> types;
   if (target.host_keys != io::HostKeyPolicy::kOff)
-    preferred = known_hosts(target).key_types(target.key_name, target.key_port);
-  std::string list;
-  auto add = [&list](std::string_view type) {
-    const std::string_view names = type == "ssh-rsa" ? "rsa-sha2-512,rsa-sha2-256" : type;
-    if (("," + list + ",").find(fmt::format(",{},", names)) == std::string::npos)
-      list += fmt::format("{}{}", list.empty() ? "" : ",", names);
-  };
-  for (const std::string& type : preferred)
-    if (std::find(std::begin(kHostKeyTypes), std::end(kHostKeyTypes), type) !=
-        std::end(kHostKeyTypes))
-      add(type);
-  for (const char* type : kHostKeyTypes) add(type);
-  return list;
+    types = known_hosts(target).key_types(target.key_name, target.key_port);
+  std::erase_if(types, [](const std::string& type) {
+    return std::find(std::begin(kHostKeyTypes), std::end(kHostKeyTypes), type) ==
+           std::end(kHostKeyTypes);
+  });
+  for (const char* type : kHostKeyTypes)
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.emplace_back(type);
+  std::replace(types.begin(), types.end(), std::string("ssh-rsa"),
+               std::string("rsa-sha2-512,rsa-sha2-256"));
+  return fmt::format("{}", fmt::join(types, ","));
 }
 
 Result<void> HostKeys::check(SshSession& session, const Target& target) {

@@ -40,35 +40,33 @@ awaitable<Result<Pool::SharedPtr>> Pool::acquire(Host host, std::shared_ptr<void
   if (chosen) {
     lease = lease_of(chosen);
     while (chosen->connecting) co_await chosen->changed.async_wait(io::tok);
-    if (chosen->error) co_return tl::unexpected(*chosen->error);
-    co_return chosen;
+  } else {
+    chosen = std::make_shared<Shared>(executor_);
+    chosen->most_users = limits_->channels_per_session;
+    all.push_back(chosen);
+    lease = lease_of(chosen);
+    const Connecting connecting(chosen);
+    co_await connect(host, chosen);
   }
-  chosen = std::make_shared<Shared>(executor_);
-  chosen->most_users = limits_->channels_per_session;
-  all.push_back(chosen);
-  lease = lease_of(chosen);
-  const Connecting connecting(chosen);
-  auto connected = co_await connect(host, chosen);
-  if (!connected) co_return tl::unexpected(connected.error());
+  if (chosen->error) co_return tl::unexpected(*chosen->error);
   co_return chosen;
 }
 
-awaitable<Result<void>> Pool::connect(Host host, SharedPtr shared) {
+awaitable<void> Pool::connect(Host host, SharedPtr shared) {
   const Target target = targets_->find(host);
   auto connected = co_await connector_->connect(target);
   if (!connected) {
     shared->error = connected.error();
-    co_return tl::unexpected(connected.error());
+    co_return;
   }
   shared->connection = std::move(*connected);
-  if (!targets_->options().forward_agent && !target.config.forward_agent) co_return Result<void>();
+  if (!targets_->options().forward_agent && !target.config.forward_agent) co_return;
   const char* agent = std::getenv("SSH_AUTH_SOCK");
   shared->forwards_agent = agent != nullptr;
   if (agent != nullptr)
     forward_agent(shared->connection.session, agent);
   else
     log_->warn("the ssh-agent cannot be forwarded: SSH_AUTH_SOCK is not set");
-  co_return Result<void>();
 }
 
 awaitable<Result<std::unique_ptr<SshStream>>> Pool::exec(Host host, std::string command) {

@@ -63,7 +63,7 @@ class Pool {
   static std::shared_ptr<void> lease_of(const SharedPtr& shared);
   /// A session with room, which `lease` keeps reserved.
   io::awaitable<Result<SharedPtr>> acquire(Host host, std::shared_ptr<void>& lease);
-  io::awaitable<Result<void>> connect(Host host, SharedPtr shared);
+  io::awaitable<void> connect(Host host, SharedPtr shared);
 
   io::asio::any_io_executor executor_;
   const Targets* targets_;

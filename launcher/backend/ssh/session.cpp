@@ -97,7 +97,7 @@ void SshSession::poke() {
   if (dead_ || busy_ || !started_) return;
   if (ssh_get_fd(lib_->session) < 0 ||
       (lib_->event != nullptr && ssh_is_connected(lib_->session) == 0)) {
-    died();
+    close({ErrorKind::kUnavailable, fmt::format("the connection ended: {}", last_error())});
     return;
   }
   if (lib_->raw_bytes.in_bytes != seen_in_ || lib_->raw_bytes.out_bytes != seen_out_) {
@@ -119,22 +119,17 @@ void SshSession::arm() {
   // forgets this setting, so it is renewed before each wait.
   const int one = 1;
   ::setsockopt(descriptor_.native_handle(), IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
-  if (!reading_) {
-    reading_ = true;
-    descriptor_.async_wait(io::asio::posix::descriptor_base::wait_read,
-                           [self = shared_from_this()](const boost::system::error_code& ec) {
-                             self->reading_ = false;
-                             self->on_ready(ec);
-                           });
-  }
-  if (!writing_ && write_pending()) {
-    writing_ = true;
-    descriptor_.async_wait(io::asio::posix::descriptor_base::wait_write,
-                           [self = shared_from_this()](const boost::system::error_code& ec) {
-                             self->writing_ = false;
-                             self->on_ready(ec);
-                           });
-  }
+  await_socket(Descriptor::wait_read, reading_);
+  if (write_pending()) await_socket(Descriptor::wait_write, writing_);
+}
+
+void SshSession::await_socket(Descriptor::wait_type what, bool& is_waiting) {
+  if (std::exchange(is_waiting, true)) return;
+  auto ready = [self = shared_from_this(), &is_waiting](const boost::system::error_code& ec) {
+    is_waiting = false;
+    self->on_ready(ec);
+  };
+  descriptor_.async_wait(what, std::move(ready));
 }
 
 void SshSession::on_ready(const boost::system::error_code& ec) {
@@ -156,10 +151,6 @@ void SshSession::pump() {
   } while (ssh_get_fd(lib_->session) >= 0 && lib_->raw_bytes.in_bytes != before);
   notify();
   poke();
-}
-
-void SshSession::died() {
-  close({ErrorKind::kUnavailable, fmt::format("the connection ended: {}", last_error())});
 }
 
 void SshSession::close(Error why) {

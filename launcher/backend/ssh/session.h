@@ -9,7 +9,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "core/base/result.h"
@@ -84,17 +83,19 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
 
  private:
   explicit SshSession(io::asio::any_io_executor executor);
+  using Descriptor = io::asio::posix::stream_descriptor;
   void arm();
+  /// `is_waiting`: whether a wait for this is under way.
+  void await_socket(Descriptor::wait_type what, bool& is_waiting);
   void on_ready(const boost::system::error_code& ec);
   void pump();
   void alive_tick();
-  void died();
 
   io::asio::any_io_executor executor_;
   struct Libssh;
   std::unique_ptr<Libssh> lib_;
   std::function<void(ssh_channel_struct*)> accept_agent_;
-  io::asio::posix::stream_descriptor descriptor_;
+  Descriptor descriptor_;
   io::asio::steady_timer wake_;
   io::asio::steady_timer alive_timer_;
   std::shared_ptr<void> companion_;

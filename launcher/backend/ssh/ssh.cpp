@@ -51,7 +51,8 @@ awaitable<Result<std::string>> SshBackend::address(Host host) {
   const auto parts = parts_;
   if (std::string known = parts->pool.address(host); !known.empty()) co_return known;
   const Target target = parts->targets.find(host);
-  auto found = co_await parts->connector.resolve(target);
+  const Duration limit = parts->targets.options().connect_timeout;
+  auto found = co_await resolve(target, limit, parts->threads);
   if (!found) co_return tl::unexpected(found.error());
   co_return found->front().address().to_string();
 }

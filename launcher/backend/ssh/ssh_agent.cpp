@@ -2,7 +2,6 @@
 
 #include <libssh/libssh.h>
 #include <openssl/evp.h>
-#include <unistd.h>
 
 #include <array>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -72,20 +71,16 @@ io::awaitable<Result<void>> write_frame(io::UnixSocket& socket, std::string body
   co_return Result<void>();
 }
 
-io::awaitable<Result<std::string>> ask_agent(io::UnixSocket& socket, std::string request) {
-  auto sent = co_await write_frame(socket, std::move(request));
-  if (!sent) co_return tl::unexpected(sent.error());
-  co_return co_await read_frame(socket);
-}
-
 /// Connects and asks once.
-io::awaitable<Result<std::string>> ask_agent_at(std::string path, std::string request) {
+io::awaitable<Result<std::string>> ask_agent(std::string path, std::string request) {
   io::UnixSocket socket(co_await asio::this_coro::executor);
   if (path.size() > 107) co_return fail(ErrorKind::kInvalid, "{}: too long for a socket", path);
   const asio::local::stream_protocol::endpoint endpoint(path);
   auto [ec] = co_await socket.async_connect(endpoint, io::tok);
   if (ec) co_return tl::unexpected(io::asio_error(ec, "ssh-agent at " + path));
-  co_return co_await ask_agent(socket, std::move(request));
+  auto sent = co_await write_frame(socket, std::move(request));
+  if (!sent) co_return tl::unexpected(sent.error());
+  co_return co_await read_frame(socket);
 }
 
 /// Stands between libssh's agent code, which blocks on another thread, and the agent: lists the
@@ -110,8 +105,8 @@ struct Relay {
           put_string(reply, identity.comment);
         }
       } else {
-        auto asked = co_await io::within(deadline, ask_agent_at(agent_path, std::move(*request)),
-                                         "ssh-agent");
+        auto asked =
+            co_await io::within(deadline, ask_agent(agent_path, std::move(*request)), "ssh-agent");
         if (asked) {
           reply = std::move(*asked);
         } else {
@@ -141,7 +136,7 @@ std::string AgentIdentity::base64() const {
 io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string socket_path,
                                                                    Duration deadline) {
   std::string request(1, kRequestIdentities);
-  auto reply = co_await io::within(deadline, ask_agent_at(socket_path, std::move(request)),
+  auto reply = co_await io::within(deadline, ask_agent(socket_path, std::move(request)),
                                    "ssh-agent at " + socket_path);
   if (!reply) co_return tl::unexpected(reply.error());
   std::string_view rest = *reply;

@@ -1,7 +1,6 @@
 #include "launcher/backend/ssh/sync.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
