@@ -20,12 +20,10 @@ std::uint64_t fnv1a(std::string_view text) {
 }
 
 bool is_file_name(std::string_view name) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
-  };
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
   return !name.empty() && name.size() <= 128 && name[0] != '.' &&
-         std::all_of(name.begin(), name.end(), plain);
+         name.find_first_not_of(kPlain) == std::string_view::npos;
 }
 
 /// The parent folder: made by us or shared like /run/user/N, never writable for other users.

@@ -3,12 +3,15 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <fstream>
 #include <random>
 
 namespace dt::launcher {
 namespace {
+
+using boost::asio::ip::tcp;
 
 constexpr std::uint32_t kFirst = 16384;
 constexpr std::array kPorts = {Port::kMaster, Port::kRoot};
@@ -22,25 +25,10 @@ void share(const io::Fd& socket) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 }
 
-/// Binds the port on all addresses of this host. Number 0: the kernel chooses.
-bool bind_port(const io::Fd& socket, bool is_ipv6, std::uint16_t number) {
-  if (is_ipv6) {
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    any.sin6_port = htons(number);
-    return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0;
-  }
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_port = htons(number);
-  return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0;
-}
-
 std::uint16_t number_of(const io::Fd& socket) {
-  sockaddr_in6 address{};  // the port is at the same place in both families
-  socklen_t size = sizeof address;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.sin6_port);
+  tcp::endpoint address(tcp::v6(), 0);
+  auto size = static_cast<socklen_t>(address.capacity());
+  return ::getsockname(socket.get(), address.data(), &size) == 0 ? address.port() : 0;
 }
 
 /// Bound to `number`, or to any if that is 0; none if it is taken. `is_known`: connections of a
@@ -52,7 +40,8 @@ io::Fd take_port(std::uint16_t number, bool is_known) {
     const int off = 0;
     if (is_ipv6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (is_known) share(socket);
-    if (bind_port(socket, is_ipv6, number)) {
+    const tcp::endpoint any(is_ipv6 ? tcp::v6() : tcp::v4(), number);
+    if (::bind(socket.get(), any.data(), static_cast<socklen_t>(any.size())) == 0) {
       // Only after the bind: two sockets with SO_REUSEADDR that do not listen may bind one port,
       // and another agent must not. A program with SO_REUSEADDR may listen there from now on.
       share(socket);
