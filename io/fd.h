@@ -1,6 +1,7 @@
 /// Ownership of a file descriptor.
 #pragma once
 
+#include <string_view>
 #include <utility>
 
 #include "core/base/result.h"
@@ -27,6 +28,9 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+/// Writes to a descriptor that may block. False, with errno: the other side is gone.
+bool write_all(int fd, std::string_view bytes);
 
 struct Pipe {
   Fd read;

@@ -14,9 +14,15 @@
 #include "io/clock.h"
 #include "io/nvml.h"
 #include "io/process_tree.h"
+#include "io/task_group.h"
 #include "launcher/agent/child.h"
+#include "launcher/agent/gpu_watch.h"
+#include "launcher/agent/kept_ports.h"
+#include "launcher/agent/listener.h"
 #include "launcher/agent/machine.h"
+#include "launcher/agent/output_pump.h"
 #include "launcher/bundle_use.h"
+#include "launcher/prune.h"
 
 namespace dt::launcher {
 namespace {
@@ -36,386 +42,431 @@ constexpr auto kUsageInterval = 5s;
 /// For the last messages on a link that is about to be closed.
 constexpr auto kFarewellDeadline = 2s;
 
-}  // namespace
+/// Composes the parts: what happens in one, it passes to the others. One thread.
+class Agent {
+ public:
+  Agent(asio::io_context& context, const AgentOptions& options, const AgentFiles& files,
+        const ProcessDefaults& defaults, Guard guard, std::uint64_t incarnation)
+      : executor_(context.get_executor()),
+        options_(options),
+        files_(files),
+        defaults_(defaults),
+        incarnation_(incarnation),
+        guard_(files, defaults.mark, std::move(guard), log_),
+        listener_(context, files.socket, processes_, kept_out_, log_) {}
 
-Agent::Agent(asio::io_context& context, AgentOptions options, AgentFiles files, GuardPlan plan,
-             Guard guard, std::uint64_t incarnation, ProcessDefaults defaults)
-    : executor_(context.get_executor()),
-      options_(std::move(options)),
-      files_(std::move(files)),
-      defaults_(std::move(defaults)),
-      incarnation_(incarnation),
-      log_(STDERR_FILENO),
-      tasks_(executor_),
-      guard_(std::move(plan), std::move(guard), log_),
-      gpus_(executor_, GpuWatch::Options()),
-      link_(options_.lonely_timeout, io::steady_now()),
-      output_(executor_, options_.spool_bytes, processes_, link_),
-      listener_(context, files_.socket, processes_, kept_out_, log_),
-      stop_wake_(executor_, asio::steady_timer::time_point::max()) {}
+  [[nodiscard]] Result<void> listen() { return listener_.listen(); }
 
-awaitable<void> Agent::run() {
-  Listener::Handlers handlers;
-  handlers.supervisor = [this](Channel channel, AgentHello hello) {
-    return serve_supervisor(std::move(channel), std::move(hello));
-  };
-  handlers.process = [this](Channel channel, ProcessPtr process) {
-    return serve_process(std::move(channel), std::move(process));
-  };
-  tasks_.spawn(listener_.run(tasks_, std::move(handlers)));
-  tasks_.spawn(output_.run());
-  tasks_.spawn(housekeeping());
-  tasks_.spawn(send_usage());
-  tasks_.spawn(guard_.run());
-  tasks_.spawn(watch_signals());
-  tasks_.spawn(gpus_.run());
-  tasks_.spawn(keep_bundle_in_use());
-  tasks_.spawn(live_and_end());
-  // An exception of one (no memory) ends them all; then the guard ends the processes.
-  co_await tasks_.join();
-}
-
-// ---------------------------------------------------------------- connections
-
-awaitable<void> Agent::serve_supervisor(Channel channel, AgentHello hello) {
-  if (auto why = objection(hello); !why.empty()) {
-    log_.warn("refused a supervisor: {}", why);
-    ++kept_out_.refused;
-    co_await refuse(channel, std::move(why));
-    co_return;
+  awaitable<void> run() {
+    Listener::Handlers handlers;
+    handlers.supervisor = [this](Channel channel, AgentHello hello) {
+      return serve_supervisor(std::move(channel), std::move(hello));
+    };
+    handlers.process = [this](Channel channel, ProcessPtr process) {
+      return serve_process(std::move(channel), std::move(process));
+    };
+    tasks_.spawn(listener_.run(tasks_, std::move(handlers)));
+    tasks_.spawn(output_.run());
+    tasks_.spawn(housekeeping());
+    tasks_.spawn(send_usage());
+    tasks_.spawn(guard_.run());
+    tasks_.spawn(watch_signals());
+    tasks_.spawn(keep_bundle_in_use());
+    tasks_.spawn(live_and_end());
+    // An exception of one (no memory) ends them all; then the guard ends the processes.
+    co_await tasks_.join();
   }
-  attach(channel, hello);
-  for (;;) {
-    auto frame = co_await channel->receive();
-    if (!frame && frame.error().kind == ErrorKind::kProtocol) count_dropped(frame.error());
-    if (!frame || channel != link_.channel()) break;  // replaced: its messages are ignored
-    link_.on_message(io::steady_now());
-    auto done = handle_as<AgentHello, StartProcess, StopProcess, AckExit, AskProcess, CheckFolder,
-                          ToProcess, Shutdown>(*frame);
-    if (!done) {
-      count_dropped(done.error());
-      break;
+
+ private:
+  // ---------------------------------------------------------------- connections
+
+  awaitable<void> serve_supervisor(Channel channel, AgentHello hello) {
+    if (auto why = objection(hello); !why.empty()) {
+      log_.warn("refused a supervisor: {}", why);
+      ++kept_out_.refused;
+      co_await refuse(channel, std::move(why));
+      co_return;
     }
-  }
-  link_.detach(channel, io::steady_now());
-}
-
-void Agent::count_dropped(const Error& why) {
-  ++kept_out_.dropped;
-  log_.warn("supervisor link dropped: {}", why.message);
-}
-
-awaitable<void> Agent::refuse(Channel channel, std::string why) {
-  channel->send(Refused{std::move(why)});
-  asio::steady_timer deadline(executor_, kFarewellDeadline);
-  using namespace asio::experimental::awaitable_operators;
-  auto race = channel->flush() || deadline.async_wait(tok);
-  co_await std::move(race);
-}
-
-std::string Agent::objection(const AgentHello& hello) const {
-  if (hello.version != kProtocolVersion)
-    return fmt::format("the agent speaks version {} of the protocol, the supervisor {}",
-                       kProtocolVersion, hello.version);
-  if (hello.job != options_.job || hello.host != options_.host)
-    return fmt::format("this agent belongs to job {} on host {}, not to job {} on host {}",
-                       options_.job, options_.host, hello.job, hello.host);
-  if (hello.term < link_.term())
-    return fmt::format("a supervisor of term {} has taken over from term {}", link_.term(),
-                       hello.term);
-  if (stop_requested_) return "the agent is stopping";
-  return {};
-}
-
-void Agent::attach(Channel channel, const AgentHello& hello) {
-  link_.attach(std::move(channel), hello, io::steady_now());
-  kept_out_sent_ = {};
-  gpu_health_sent_ = {};
-  for (const auto& [id, offset] : hello.received)
-    if (const auto process = processes_.find(id)) process->output.spool.rewind(offset);
-  link_.send(state());
-  output_.wake();
-}
-
-awaitable<void> Agent::serve_process(Channel channel, ProcessPtr process) {
-  process->mailbox.connect(channel);
-  for (;;) {
-    auto frame = co_await channel->receive();
-    if (!frame && frame.error().kind == ErrorKind::kProtocol) ++kept_out_.dropped;
-    if (!frame || process->mailbox.connection() != channel) break;
-    const FromProcess relayed{process->id(), frame->type, frame->body};
-    if (!process->mailbox.keep(std::move(*frame))) {
-      ++kept_out_.dropped;
-      log_.warn("{} said too much (type {}, {} bytes): its connection is dropped",
-                to_string(process->id()), relayed.type, relayed.body.size());
-      break;
+    attach(channel, hello);
+    for (;;) {
+      auto frame = co_await channel->receive();
+      if (!frame && frame.error().kind == ErrorKind::kProtocol) count_dropped(frame.error());
+      if (!frame || channel != link_.channel()) break;  // replaced: its messages are ignored
+      link_.on_message(io::steady_now());
+      auto done = handle_as<AgentHello, StartProcess, StopProcess, AckExit, AskProcess, CheckFolder,
+                            ToProcess, Shutdown>(*frame);
+      if (!done) {
+        count_dropped(done.error());
+        break;
+      }
     }
-    link_.send(relayed);
+    link_.detach(channel, io::steady_now());
   }
-  process->mailbox.disconnect(channel);
-  process->stream_ended();
-}
 
-// ---------------------------------------------------------------- the supervisor's messages
+  void count_dropped(const Error& why) {
+    ++kept_out_.dropped;
+    log_.warn("supervisor link dropped: {}", why.message);
+  }
 
-template <class Message, class... Others>
-Result<void> Agent::handle_as(const wire::Frame& frame) {
-  if (frame.type == Message::kType) {
-    auto message = wire::parse<Message>(frame.body);
-    if (!message) return tl::unexpected(message.error());
-    handle(*message);
+  awaitable<void> refuse(Channel channel, std::string why) {
+    channel->send(Refused{std::move(why)});
+    asio::steady_timer deadline(executor_, kFarewellDeadline);
+    using namespace asio::experimental::awaitable_operators;
+    auto race = channel->flush() || deadline.async_wait(tok);
+    co_await std::move(race);
+  }
+
+  [[nodiscard]] std::string objection(const AgentHello& hello) const {
+    if (hello.version != kProtocolVersion)
+      return fmt::format("the agent speaks version {} of the protocol, the supervisor {}",
+                         kProtocolVersion, hello.version);
+    if (hello.job != options_.job || hello.host != options_.host)
+      return fmt::format("this agent belongs to job {} on host {}, not to job {} on host {}",
+                         options_.job, options_.host, hello.job, hello.host);
+    if (hello.term < link_.term())
+      return fmt::format("a supervisor of term {} has taken over from term {}", link_.term(),
+                         hello.term);
+    if (stop_requested_) return "the agent is stopping";
     return {};
   }
-  if constexpr (sizeof...(Others) > 0)
-    return handle_as<Others...>(frame);
-  else
-    return fail(ErrorKind::kProtocol, "unknown message of type {}", frame.type);
-}
 
-void Agent::handle(const AgentHello& hello) {
-  if (objection(hello).empty()) link_.apply(hello);
-  link_.on_hello_again();
-}
-
-void Agent::handle(const StartProcess& message) {
-  if (const ExitStatus* status = processes_.acknowledged(message.process)) {
-    link_.send(ProcessExited{message.process, *status});
-  } else if (const auto known = processes_.find(message.process); !known) {
-    start(message);
-  } else if (known->exit()) {
-    known->exit_sent = false;
-    output_.wake();
-  } else if (known->is_running()) {
-    send_started(*known);
-  }
-}
-
-void Agent::handle(const StopProcess& message) {
-  if (const auto process = processes_.find(message.process))
-    process->stop(message.grace_ms, tasks_);
-}
-
-void Agent::handle(const AckExit& ack) { processes_.acknowledge(ack.process); }
-
-void Agent::handle(const AskProcess& question) {
-  const auto process = processes_.find(question.process);
-  if (!process || !process->has_pid()) return;
-  link_.send(ProcessState{question.process, process_states(process->pid())});
-}
-
-void Agent::handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
-
-void Agent::handle(const ToProcess& message) {
-  const auto process = processes_.find(message.process);
-  if (process && !process->exit()) process->mailbox.deliver(message.type, message.body);
-}
-
-void Agent::handle(const Shutdown& shutdown) { request_stop(shutdown.grace_ms, {}); }
-
-// ---------------------------------------------------------------- what it reports
-
-AgentState Agent::state() const {
-  const Machine machine = this_machine();
-  AgentState state;
-  state.boot_id = machine.boot_id;
-  state.incarnation = incarnation_;
-  state.cores = machine.cores;
-  state.machine = machine.name;
-  state.place = place();
-  for (const auto& [id, process] : processes_) {
-    ProcessReport report;
-    report.process = id;
-    report.pid = process->pid();
-    const auto& sent = process->mailbox.sent();
-    report.said.assign(sent.begin(), sent.end());
-    // An exit comes after all output: with output still to be sent, it follows that.
-    process->exit_sent =
-        process->exit() && process->output.spool.empty() && process->failure().empty();
-    if (process->exit_sent) report.exit = process->exit();
-    state.processes.push_back(std::move(report));
-  }
-  return state;
-}
-
-void Agent::send_started(const Process& process) {
-  link_.send(ProcessStarted{process.id(), process.pid()});
-}
-
-GpuHealth Agent::gpu_health() const {
-  GpuHealth health;
-  health.trouble = gpus_.trouble();
-  health.gpus = gpus_.gpus();
-  if (health.gpus.empty()) return health;
-  for (const auto& [id, process] : processes_)
-    if (id.role == Role::kWorker && process->is_running() && !process->exit())
-      health.workers.emplace_back(WorkerId(id.id),
-                                  visible_gpus(process->cuda_visible_devices(), health.gpus));
-  return health;
-}
-
-awaitable<void> Agent::send_usage() {
-  for (;;) {
-    co_await io::sleep_for(kUsageInterval);
-    Usage usage;
-    for (const auto& [id, process] : processes_)
-      if (link_.is_attached() && process->is_running() && !process->is_reaped())
-        usage.resident.emplace_back(id, resident_bytes(process->pid()));
-    if (!usage.resident.empty()) link_.send(usage);
-  }
-}
-
-awaitable<void> Agent::check_folder(std::string folder) {
-  FolderChecked checked;
-  checked.folder = folder;
-  auto answer = ask_folder(folder);
-  if (answer) {
-    asio::posix::stream_descriptor pipe(executor_, answer->release());
-    checked.error = EIO;  // unless it answers before it ends
-    const auto buffer = asio::buffer(&checked.error, sizeof checked.error);
-    co_await pipe.async_read_some(buffer, tok);
-  } else {
-    log_.warn("{}", answer.error().message);  // no reason to keep the host out
-  }
-  link_.send(checked);
-}
-
-// ---------------------------------------------------------------- processes
-
-void Agent::start(const StartProcess& message) {
-  const ProcessId id = message.process;
-  auto process = std::make_shared<Process>(executor_, id, options_.spool_bytes);
-  processes_.add(process);
-  auto started = stop_requested_
-                     ? fail(ErrorKind::kClosed, "the agent on host {} is stopping", options_.host)
-                     : process->start(message, defaults_);
-  if (!started) {
-    process->fail_start(started.error().message);
-    output_.wake();
-    return;
-  }
-  ports_.give(process->ports());  // the child holds them until its exec
-  guard_.group_started(process->pid());
-  tasks_.spawn(live(process));
-  if (id.role != Role::kWorker) return;
-  decltype(message.env) environment;
-  for (const auto& variable : message.env)
-    if (variable.first == io::kNvmlVariable) environment.push_back(variable);
-  gpus_.begin(std::move(environment));
-}
-
-awaitable<void> Agent::live(ProcessPtr process) {
-  tasks_.spawn(output_.read(process, false));
-  tasks_.spawn(output_.read(process, true));
-  if (co_await process->is_executed()) {
-    send_started(*process);
+  void attach(Channel channel, const AgentHello& hello) {
+    link_.attach(std::move(channel), hello, io::steady_now());
+    kept_out_sent_ = {};
+    gpu_health_sent_ = {};
+    for (const auto& [id, offset] : hello.received)
+      if (const auto process = processes_.find(id)) process->output.spool.rewind(offset);
+    link_.send(state());
     output_.wake();
   }
-  co_await process->end();
-  if (const std::size_t left = co_await process->end_leftovers(); left > 0)
-    log_.warn("{}: {} of its processes cannot be killed", to_string(process->id()), left);
-  const ExitStatus status = process->reap();
-  guard_.group_ended(process->pid());
-  kill_anonymous();
-  if (ports_.take_again(process->ports())) link_.send(place());
-  co_await process->finish_streams();
-  process->finish(status);
-  output_.wake();
-  stop_wake_.cancel();
-  reap_adopted();
-}
 
-void Agent::kill_anonymous() {
-  if (!processes_.all_reaped()) return;
-  for (const auto& one : descendants(::getpid(), {guard_.pid(), gpus_.pid()}))
-    signal_pidfd(one, SIGKILL);
-}
-
-void Agent::reap_adopted() {
-  for (;;) {
-    siginfo_t info{};
-    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    // The part that waits for these reaps them.
-    if (info.si_pid == guard_.pid() || info.si_pid == gpus_.pid() || processes_.owns(info.si_pid))
-      return;
-    ::waitpid(info.si_pid, nullptr, WNOHANG);
-  }
-}
-
-// ---------------------------------------------------------------- its own life
-
-awaitable<void> Agent::housekeeping() {
-  for (;;) {
-    co_await io::sleep_for(link_.is_attached() ? link_.beat() : Duration(kHousekeeping));
-    if (link_.is_attached()) {
-      link_.send(Beat{++beats_});
-      if (kept_out_ != kept_out_sent_) link_.send(kept_out_sent_ = kept_out_);
-      if (auto health = gpu_health(); health != gpu_health_sent_)
-        link_.send(gpu_health_sent_ = std::move(health));
+  awaitable<void> serve_process(Channel channel, ProcessPtr process) {
+    process->mailbox.connect(channel);
+    for (;;) {
+      auto frame = co_await channel->receive();
+      if (!frame && frame.error().kind == ErrorKind::kProtocol) ++kept_out_.dropped;
+      if (!frame || process->mailbox.connection() != channel) break;
+      const FromProcess relayed{process->id(), frame->type, frame->body};
+      if (!process->mailbox.keep(std::move(*frame))) {
+        ++kept_out_.dropped;
+        log_.warn("{} said too much (type {}, {} bytes): its connection is dropped",
+                  to_string(process->id()), relayed.type, relayed.body.size());
+        break;
+      }
+      link_.send(relayed);
     }
-    if (const auto timeout = link_.expired_timeout(io::steady_now()); timeout && !stop_requested_)
-      request_stop(kTermSignalGrace_ms,
-                   fmt::format("no supervisor for {:.1f} s", seconds(*timeout)));
+    process->mailbox.disconnect(channel);
+    process->stream_ended();
+  }
+
+  // ---------------------------------------------------------------- the supervisor's messages
+
+  /// Gives the frame to the handler of its type.
+  template <class Message, class... Others>
+  [[nodiscard]] Result<void> handle_as(const wire::Frame& frame) {
+    if (frame.type == Message::kType) {
+      auto message = wire::parse<Message>(frame.body);
+      if (!message) return tl::unexpected(message.error());
+      handle(*message);
+      return {};
+    }
+    if constexpr (sizeof...(Others) > 0)
+      return handle_as<Others...>(frame);
+    else
+      return fail(ErrorKind::kProtocol, "unknown message of type {}", frame.type);
+  }
+
+  void handle(const AgentHello& hello) {
+    if (objection(hello).empty()) link_.apply(hello);
+    link_.on_hello_again();
+  }
+
+  void handle(const StartProcess& message) {
+    if (const ExitStatus* status = processes_.acknowledged(message.process)) {
+      link_.send(ProcessExited{message.process, *status});
+    } else if (const auto known = processes_.find(message.process); !known) {
+      start(message);
+    } else if (known->exit()) {
+      known->exit_sent = false;
+      output_.wake();
+    } else if (known->is_running()) {
+      send_started(*known);
+    }
+  }
+
+  void handle(const StopProcess& message) {
+    if (const auto process = processes_.find(message.process))
+      process->stop(message.grace_ms, tasks_);
+  }
+
+  void handle(const AckExit& ack) { processes_.acknowledge(ack.process); }
+
+  void handle(const AskProcess& question) {
+    const auto process = processes_.find(question.process);
+    if (!process || !process->has_pid()) return;
+    link_.send(ProcessState{question.process, process_states(process->pid())});
+  }
+
+  void handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
+
+  void handle(const ToProcess& message) {
+    const auto process = processes_.find(message.process);
+    if (process && !process->exit()) process->mailbox.deliver(message.type, message.body);
+  }
+
+  void handle(const Shutdown& shutdown) { request_stop(shutdown.grace_ms, {}); }
+
+  // ---------------------------------------------------------------- what it reports
+
+  [[nodiscard]] AgentState state() const {
+    AgentState state = this_machine();
+    state.incarnation = incarnation_;
+    state.place = place();
+    for (const auto& [id, process] : processes_) {
+      ProcessReport report;
+      report.process = id;
+      report.pid = process->pid();
+      const auto& sent = process->mailbox.sent();
+      report.said.assign(sent.begin(), sent.end());
+      // An exit comes after all output: with output still to be sent, it follows that.
+      process->exit_sent =
+          process->exit() && process->output.spool.empty() && process->failure().empty();
+      if (process->exit_sent) report.exit = process->exit();
+      state.processes.push_back(std::move(report));
+    }
+    return state;
+  }
+
+  [[nodiscard]] AgentPlace place() const { return {files_.socket, ports_.master(), ports_.root()}; }
+
+  void send_started(const Process& process) {
+    link_.send(ProcessStarted{process.id(), process.pid()});
+  }
+
+  [[nodiscard]] GpuHealth gpu_health() const {
+    GpuHealth health;
+    health.trouble = gpus_.trouble();
+    health.gpus = gpus_.gpus();
+    if (health.gpus.empty()) return health;
+    for (const auto& [id, process] : processes_)
+      if (id.role == Role::kWorker && process->is_running() && !process->exit())
+        health.workers.emplace_back(WorkerId(id.id),
+                                    visible_gpus(process->cuda_visible_devices(), health.gpus));
+    return health;
+  }
+
+  awaitable<void> send_usage() {
+    for (;;) {
+      co_await io::sleep_for(kUsageInterval);
+      Usage usage;
+      for (const auto& [id, process] : processes_)
+        if (link_.is_attached() && process->is_running() && !process->is_reaped())
+          usage.resident.emplace_back(id, resident_bytes(process->pid()));
+      if (!usage.resident.empty()) link_.send(usage);
+    }
+  }
+
+  awaitable<void> check_folder(std::string folder) {
+    FolderChecked checked;
+    checked.folder = folder;
+    auto answer = ask_folder(folder);
+    if (answer) {
+      asio::posix::stream_descriptor pipe(executor_, answer->release());
+      checked.error = EIO;  // unless it answers before it ends
+      const auto buffer = asio::buffer(&checked.error, sizeof checked.error);
+      co_await pipe.async_read_some(buffer, tok);
+    } else {
+      log_.warn("{}", answer.error().message);  // no reason to keep the host out
+    }
+    link_.send(checked);
+  }
+
+  // ---------------------------------------------------------------- processes
+
+  void start(const StartProcess& message) {
+    const ProcessId id = message.process;
+    auto process = std::make_shared<Process>(executor_, id);
+    processes_.add(process);
+    auto started = stop_requested_
+                       ? fail(ErrorKind::kClosed, "the agent on host {} is stopping", options_.host)
+                       : process->start(message, defaults_);
+    if (!started) {
+      process->fail_start(started.error().message);
+      output_.wake();
+      return;
+    }
+    ports_.give(process->ports());  // the child holds them until its exec
+    guard_.group_started(process->pid());
+    tasks_.spawn(live(process));
+    if (id.role != Role::kWorker || std::exchange(watches_gpus_, true)) return;
+    decltype(message.env) environment;
+    for (const auto& variable : message.env)
+      if (variable.first == io::kNvmlVariable) environment.push_back(variable);
+    tasks_.spawn(gpus_.run(std::move(environment)));
+  }
+
+  awaitable<void> live(ProcessPtr process) {
+    tasks_.spawn(output_.read(process, false));
+    tasks_.spawn(output_.read(process, true));
+    if (co_await process->is_executed()) {
+      send_started(*process);
+      output_.wake();
+    }
+    co_await process->end();
+    if (const std::size_t left = co_await process->end_leftovers(); left > 0)
+      log_.warn("{}: {} of its processes cannot be killed", to_string(process->id()), left);
+    const ExitStatus status = process->reap();
+    guard_.group_ended(process->pid());
+    kill_anonymous();
+    if (ports_.take_again(process->ports())) link_.send(place());
+    co_await process->finish_streams();
+    process->finish(status);
+    output_.wake();
+    stop_wake_.cancel();
     reap_adopted();
   }
-}
 
-awaitable<void> Agent::watch_signals() {
-  asio::signal_set signals(executor_, SIGTERM, SIGINT);
-  for (;;) {
-    auto [ec, number] = co_await signals.async_wait(tok);
-    if (ec) co_return;
-    request_stop(kTermSignalGrace_ms, fmt::format("signal {}", number));
+  /// Kills orphans without any mark (own session, own environment). While another process of the
+  /// job lives they cannot be distinguished from its children.
+  void kill_anonymous() {
+    if (!processes_.all_reaped()) return;
+    for (const auto& one : descendants(::getpid(), {guard_.pid(), gpus_.pid()}))
+      signal_pidfd(one, SIGKILL);
   }
-}
 
-void Agent::request_stop(std::uint32_t grace_ms, const std::string& why) {
-  if (!why.empty()) log_.warn("stopping everything: {}", why);
-  if (stop_requested_) grace_ms = std::min(grace_ms, stop_grace_ms_);
-  stop_requested_ = true;
-  stop_grace_ms_ = grace_ms;
-  for (const auto& [id, process] : processes_) process->stop(grace_ms, tasks_);
-  stop_wake_.cancel();
-}
-
-awaitable<void> Agent::live_and_end() {
-  while (!stop_requested_) co_await stop_wake_.async_wait(tok);
-  co_await wait_for_all();
-  gpus_.stop();
-  co_await kill_rest();
-  listener_.close();  // no new connection
-  co_await wait_until_sent();
-  ::unlink(files_.log.c_str());
-  link_.close();
-  tasks_.cancel();
-}
-
-awaitable<void> Agent::wait_for_all() {
-  const auto began = Clock::now();
-  for (;;) {
-    const auto deadline = began + std::chrono::milliseconds(stop_grace_ms_) + kShutdownSlack;
-    if (processes_.all_ended() || Clock::now() > deadline) co_return;
-    stop_wake_.expires_at(deadline);
-    co_await stop_wake_.async_wait(tok);
+  void reap_adopted() {
+    for (;;) {
+      siginfo_t info{};
+      if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+      // The part that waits for these reaps them.
+      if (info.si_pid == guard_.pid() || info.si_pid == gpus_.pid() || processes_.owns(info.si_pid))
+        return;
+      ::waitpid(info.si_pid, nullptr, WNOHANG);
+    }
   }
-}
 
-awaitable<void> Agent::kill_rest() {
-  const auto deadline = Clock::now() + kKillDeadline;
-  while (Clock::now() < deadline) {
-    auto left = descendants(::getpid(), {guard_.pid()});
-    for (auto& one : marked_processes(defaults_.mark)) left.push_back(std::move(one));
-    if (left.empty()) break;
-    for (const auto& one : left) signal_pidfd(one, SIGKILL);
-    co_await io::sleep_for(5ms);
-    reap_adopted();
+  // ---------------------------------------------------------------- its own life
+
+  awaitable<void> housekeeping() {
+    for (;;) {
+      co_await io::sleep_for(link_.is_attached() ? link_.beat() : Duration(kHousekeeping));
+      if (link_.is_attached()) {
+        link_.send(Beat{++beats_});
+        if (kept_out_ != kept_out_sent_) link_.send(kept_out_sent_ = kept_out_);
+        if (auto health = gpu_health(); health != gpu_health_sent_)
+          link_.send(gpu_health_sent_ = std::move(health));
+      }
+      if (const auto timeout = link_.expired_timeout(io::steady_now()); timeout && !stop_requested_)
+        request_stop(kTermSignalGrace_ms,
+                     fmt::format("no supervisor for {:.1f} s", seconds(*timeout)));
+      reap_adopted();
+    }
   }
-}
 
-awaitable<void> Agent::wait_until_sent() {
-  const auto deadline = Clock::now() + kFarewellDeadline;
-  while (link_.is_attached() && Clock::now() < deadline &&
-         (link_.channel()->queued_bytes() > 0 || !processes_.all_sent()))
-    co_await io::sleep_for(2ms);
+  awaitable<void> watch_signals() {
+    asio::signal_set signals(executor_, SIGTERM, SIGINT);
+    for (;;) {
+      auto [ec, number] = co_await signals.async_wait(tok);
+      if (ec) co_return;
+      request_stop(kTermSignalGrace_ms, fmt::format("signal {}", number));
+    }
+  }
+
+  void request_stop(std::uint32_t grace_ms, const std::string& why) {
+    if (!why.empty()) log_.warn("stopping everything: {}", why);
+    if (stop_requested_) grace_ms = std::min(grace_ms, stop_grace_ms_);
+    stop_requested_ = true;
+    stop_grace_ms_ = grace_ms;
+    for (const auto& [id, process] : processes_) process->stop(grace_ms, tasks_);
+    stop_wake_.cancel();
+  }
+
+  awaitable<void> live_and_end() {
+    while (!stop_requested_) co_await stop_wake_.async_wait(tok);
+    co_await wait_for_all();
+    gpus_.stop();
+    co_await kill_rest();
+    listener_.close();  // no new connection
+    co_await wait_until_sent();
+    ::unlink(files_.log.c_str());
+    link_.close();
+    tasks_.cancel();
+  }
+
+  awaitable<void> wait_for_all() {
+    const auto began = Clock::now();
+    for (;;) {
+      const auto deadline = began + std::chrono::milliseconds(stop_grace_ms_) + kShutdownSlack;
+      if (processes_.all_ended() || Clock::now() > deadline) co_return;
+      stop_wake_.expires_at(deadline);
+      co_await stop_wake_.async_wait(tok);
+    }
+  }
+
+  awaitable<void> kill_rest() {
+    const auto deadline = Clock::now() + kKillDeadline;
+    while (Clock::now() < deadline) {
+      auto left = descendants(::getpid(), {guard_.pid()});
+      for (auto& one : marked_processes(defaults_.mark)) left.push_back(std::move(one));
+      if (left.empty()) break;
+      for (const auto& one : left) signal_pidfd(one, SIGKILL);
+      co_await io::sleep_for(5ms);
+      reap_adopted();
+    }
+  }
+
+  awaitable<void> wait_until_sent() {
+    const auto deadline = Clock::now() + kFarewellDeadline;
+    while (link_.is_attached() && Clock::now() < deadline &&
+           (link_.channel()->queued_bytes() > 0 || !processes_.all_sent()))
+      co_await io::sleep_for(2ms);
+  }
+
+  asio::any_io_executor executor_;
+  const AgentOptions& options_;
+  const AgentFiles& files_;
+  const ProcessDefaults& defaults_;
+  std::uint64_t incarnation_;
+  io::FdLog log_{STDERR_FILENO};
+  io::TaskGroup tasks_{executor_};
+  GuardKeeper guard_;
+  GpuWatch gpus_{executor_, GpuWatch::Options()};
+  bool watches_gpus_ = false;  ///< From the first worker on.
+  KeptPorts ports_{ports_to_keep()};
+  SupervisorLink link_{options_.lonely_timeout, io::steady_now()};
+  Processes processes_;
+  OutputPump output_{executor_, processes_, link_};
+  KeptOut kept_out_;
+  Listener listener_;
+
+  std::uint64_t beats_ = 0;
+  KeptOut kept_out_sent_;      ///< To the present supervisor.
+  GpuHealth gpu_health_sent_;  ///< To the present supervisor.
+  bool stop_requested_ = false;
+  std::uint32_t stop_grace_ms_ = 0;
+  asio::steady_timer stop_wake_{executor_, asio::steady_timer::time_point::max()};
+};
+
+}  // namespace
+
+Result<void> run_agent(const AgentOptions& options, const AgentFiles& files,
+                       const ProcessDefaults& defaults, Guard guard, std::uint64_t incarnation) {
+  asio::io_context context(1);
+  Agent agent(context, options, files, defaults, std::move(guard), incarnation);
+  if (auto listening = agent.listen(); !listening) return listening;
+  // Sockets and logs of earlier jobs on this host, not their state folders: a home folder may be
+  // shared with the master.
+  prune_jobs(files.folder.substr(0, files.folder.rfind('/')), std::chrono::system_clock::now());
+  std::exception_ptr failure;
+  const auto done = [&failure](std::exception_ptr error) { failure = error; };
+  asio::co_spawn(context, agent.run(), done);
+  context.run();
+  try {
+    if (failure) std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    return fail(ErrorKind::kIo, "{}", e.what());
+  }
+  return {};
 }
 
 }  // namespace dt::launcher

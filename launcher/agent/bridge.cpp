@@ -19,10 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/protocol/control_messages.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
-#include "launcher/agent/agent_files.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {
@@ -34,6 +32,7 @@ constexpr auto kStartDeadline = std::chrono::seconds(20);
 constexpr auto kRetry = std::chrono::milliseconds(10);
 /// For a guard to end. Only processes that the kernel cannot end keep it longer.
 constexpr auto kGuardDeadline = std::chrono::seconds(5);
+constexpr int kExitNoAgent = 3;
 
 std::optional<io::Fd> try_connect(const std::string& path) {
   io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -70,12 +69,12 @@ Result<std::optional<io::Fd>> try_lock(const std::string& path) {
 }
 
 /// Starts `dtagent --daemon` with the lock as descriptor kDaemonLockFd.
-Result<pid_t> start_daemon(const BridgeOptions& options, const AgentFiles& files, int lock) {
-  std::vector<std::string> words = {"dtagent",   "--daemon", "--job",
-                                    options.job, "--host",   options.host};
+Result<pid_t> start_daemon(const AgentOptions& options, const AgentFiles& files, int lock) {
+  const std::string lonely = fmt::format("{}", seconds(options.lonely_timeout));
+  std::vector<std::string> words = {"dtagent",          "--daemon", "--job",
+                                    options.job,        "--host",   options.host,
+                                    "--lonely-timeout", lonely};
   if (options.is_first) words.emplace_back("--first");
-  if (!options.lonely_timeout.empty())
-    words.insert(words.end(), {"--lonely-timeout", options.lonely_timeout});
   const io::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const int append = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
   const io::Fd log(::open(files.log.c_str(), append, 0600));
@@ -134,9 +133,8 @@ class StartLock {
   io::Fd lock_;
 };
 
-Result<io::Fd> connect_or_kill_rest(const BridgeOptions& options, const AgentFiles& own) {
-  const std::vector<AgentFiles> all =
-      agent_files_anywhere(options.job, options.host, own, options.socket);
+Result<io::Fd> connect_or_kill_rest(const AgentOptions& options, const AgentFiles& own,
+                                    const std::vector<AgentFiles>& all) {
   const auto deadline = Clock::now() + kGuardDeadline;
   for (;;) {
     if (auto fd = connect_any(all)) return std::move(*fd);
@@ -156,9 +154,8 @@ Result<io::Fd> connect_or_kill_rest(const BridgeOptions& options, const AgentFil
               options.host);
 }
 
-Result<io::Fd> start_and_connect(const BridgeOptions& options, const AgentFiles& files) {
-  const std::vector<AgentFiles> all =
-      agent_files_anywhere(options.job, options.host, files, options.socket);
+Result<io::Fd> start_and_connect(const AgentOptions& options, const AgentFiles& files,
+                                 const std::vector<AgentFiles>& all) {
   const auto deadline = Clock::now() + kStartDeadline;
   pid_t daemon = 0;
   while (Clock::now() < deadline) {
@@ -184,29 +181,29 @@ Result<io::Fd> start_and_connect(const BridgeOptions& options, const AgentFiles&
               options.host, kStartDeadline.count(), files.log);
 }
 
+/// Connects to the agent, wherever it was started (agent_files_anywhere). Errors without `start`:
+/// kUnavailable: neither an agent nor its guard is there, and what they left behind was killed;
+/// kTimeout: one is there and cannot be reached, or what it left behind cannot be killed.
+Result<io::Fd> connect_agent(const BridgeOptions& options) {
+  const AgentOptions& agent = options.agent;
+  const auto own = agent_files(agent.job, agent.host);
+  if (!own) return tl::unexpected(own.error());
+  const auto all = agent_files_anywhere(agent.job, agent.host, *own, options.socket);
+  return options.start ? start_and_connect(agent, *own, all)
+                       : connect_or_kill_rest(agent, *own, all);
+}
+
 /// Copies until either side ends. Blocking: one direction per thread.
 void copy(int from, int to) {
   std::vector<char> buffer(std::size_t{256} << 10);
   for (;;) {
     const ssize_t n = ::read(from, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    for (ssize_t done = 0; done < n;) {
-      const ssize_t written = ::write(to, buffer.data() + done, static_cast<std::size_t>(n - done));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return;
-      done += written;
-    }
+    if (n <= 0 || !io::write_all(to, {buffer.data(), static_cast<std::size_t>(n)})) return;
   }
 }
 
 }  // namespace
-
-Result<io::Fd> connect_agent(const BridgeOptions& options) {
-  auto files = agent_files(options.job, options.host);
-  if (!files) return tl::unexpected(files.error());
-  return options.start ? start_and_connect(options, *files) : connect_or_kill_rest(options, *files);
-}
 
 int bridge_main(const BridgeOptions& options) {
   touch_bundle();

@@ -8,9 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <map>
 
 #include "io/process_tree.h"
 
@@ -106,7 +104,9 @@ Result<Child> start_child(const ChildSpec& spec) {
   for (const auto* pipe : {&out, &err, &exec_result})
     if (!*pipe) return tl::unexpected(pipe->error());
   const auto argv = pointers(spec.argv);
-  auto envp = pointers(spec.environment);
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : spec.environment) environment.push_back(name + "=" + value);
+  auto envp = pointers(environment);
 
   const pid_t parent = ::getpid();
   pid_t pid = 0;
@@ -161,19 +161,17 @@ std::string explain_exec_failure(int number, const std::string& command, const s
   return fmt::format("{} cannot run on host {}: {}", command, host, std::strerror(number));
 }
 
-std::vector<std::string> merge_environment(
-    const char* const* base, const std::vector<std::pair<std::string, std::string>>& overrides) {
+std::map<std::string, std::string> environment_with(
+    const std::vector<std::pair<std::string, std::string>>& overrides) {
   std::map<std::string, std::string> all;
-  for (; base && *base; ++base) {
-    const std::string entry = *base;
-    const std::size_t equals = entry.find('=');
-    if (equals != std::string::npos) all[entry.substr(0, equals)] = entry.substr(equals + 1);
+  for (const char* const* entry = environ; entry && *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals != text.npos)
+      all.insert_or_assign(std::string(text.substr(0, equals)), text.substr(equals + 1));
   }
   for (const auto& [name, value] : overrides) all[name] = value;
-  std::vector<std::string> merged;
-  merged.reserve(all.size());
-  for (const auto& [name, value] : all) merged.push_back(name + "=" + value);
-  return merged;
+  return all;
 }
 
 }  // namespace dt::launcher

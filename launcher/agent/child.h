@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,7 +17,7 @@ namespace dt::launcher {
 
 struct ChildSpec {
   std::vector<std::string> argv;
-  std::vector<std::string> environment;  ///< All of it, "NAME=value". PATH here finds argv[0].
+  std::map<std::string, std::string> environment;  ///< All of it. PATH here finds argv[0].
   std::string cwd;  ///< If it cannot be entered: `home`, and a line on the child's stderr.
   std::string home;
   mode_t umask = 022;
@@ -46,8 +47,8 @@ struct Child {
 [[nodiscard]] std::string explain_exec_failure(int number, const std::string& command,
                                                const std::string& host);
 
-/// "NAME=value" of the present environment with `overrides` on top; a later name wins.
-[[nodiscard]] std::vector<std::string> merge_environment(
-    const char* const* base, const std::vector<std::pair<std::string, std::string>>& overrides);
+/// The present environment with `overrides` on top; a later name wins.
+[[nodiscard]] std::map<std::string, std::string> environment_with(
+    const std::vector<std::pair<std::string, std::string>>& overrides);
 
 }  // namespace dt::launcher

@@ -11,7 +11,6 @@
 
 #include "io/descriptor_limit.h"
 #include "io/process_tree.h"
-#include "launcher/prune.h"
 
 namespace dt::launcher {
 namespace {
@@ -32,29 +31,6 @@ std::uint64_t random_number() {
   return number;
 }
 
-GuardPlan plan_of(const AgentFiles& files, std::string mark) {
-  GuardPlan plan;
-  plan.mark = std::move(mark);
-  plan.files = {files.socket, files.lock};
-  plan.log_file = files.log;
-  plan.folder = files.folder;
-  plan.lock_fd = kDaemonLockFd;
-  return plan;
-}
-
-Result<void> run_agent(Agent& agent, io::asio::io_context& context) {
-  std::exception_ptr failure;
-  const auto done = [&failure](std::exception_ptr error) { failure = error; };
-  io::asio::co_spawn(context, agent.run(), done);
-  context.run();
-  try {
-    if (failure) std::rethrow_exception(failure);
-  } catch (const std::exception& e) {
-    return fail(ErrorKind::kIo, "{}", e.what());
-  }
-  return {};
-}
-
 Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
   auto files = agent_files(options.job, options.host);
   if (!files) return tl::unexpected(files.error());
@@ -67,8 +43,7 @@ Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
   defaults.mark = marks + fmt::format("{:016x}", incarnation);
   defaults.umask = ::umask(077);
   defaults.descriptor_limit = io::raise_descriptor_limit();
-  const GuardPlan plan = plan_of(*files, defaults.mark);
-  auto guard = fork_under_guard(plan);
+  auto guard = fork_under_guard(*files, defaults.mark);
   if (!guard) return tl::unexpected(guard.error());
   // What an agent and its guard left when both were killed. While this process holds the lock, no
   // other agent has processes of this job here.
@@ -76,14 +51,7 @@ Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
     log.warn("{} processes of an earlier agent cannot be killed", left);
   // Orphans become children of the agent while it lives, then of the guard.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-
-  io::asio::io_context context(1);
-  Agent agent(context, options, *files, plan, std::move(*guard), incarnation, defaults);
-  if (auto listening = agent.listen(); !listening) return listening;
-  // Sockets and logs of earlier jobs on this host, not their state folders: a home folder may be
-  // shared with the master.
-  prune_jobs(files->folder.substr(0, files->folder.rfind('/')), std::chrono::system_clock::now());
-  return run_agent(agent, context);
+  return run_agent(options, *files, defaults, std::move(*guard), incarnation);
 }
 
 }  // namespace

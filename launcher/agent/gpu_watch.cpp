@@ -8,10 +8,8 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <cerrno>
 #include <csignal>
 
-#include "io/job/spec.h"
 #include "io/nvml.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
@@ -28,16 +26,6 @@ using Clock = std::chrono::steady_clock;
 /// More than a frame about all GPUs of any host.
 constexpr std::size_t kLongestFrame = std::size_t{1} << 20;
 
-bool write_all(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
 }  // namespace
 
 int gpu_watch_main(Duration interval) {
@@ -51,14 +39,14 @@ int gpu_watch_main(Duration interval) {
     if (!nvml) {
       // After an update of the driver NVML works again once it is loaded again.
       health.trouble = nvml.error().message;
-      if (!write_all(wire::frame(health))) return 0;
+      if (!io::write_all(STDOUT_FILENO, wire::frame(health))) return 0;
       pollfd reader{STDOUT_FILENO, 0, 0};  // ends when the reader is gone
       ::poll(&reader, 1, static_cast<int>(pause.count()));
       continue;
     }
     for (;;) {
       health.gpus = (*nvml)->read();
-      if (!write_all(wire::frame(health))) return 0;
+      if (!io::write_all(STDOUT_FILENO, wire::frame(health))) return 0;
       (*nvml)->wait(pause);
     }
   }
@@ -71,24 +59,14 @@ GpuWatch::GpuWatch(asio::any_io_executor executor, Options options)
 
 GpuWatch::~GpuWatch() { signal_pidfd(process_, SIGKILL); }
 
-void GpuWatch::begin(std::vector<std::pair<std::string, std::string>> environment) {
-  if (wanted_) return;
-  wanted_ = true;
-  environment_ = std::move(environment);
-  wake_.cancel();
-}
-
 void GpuWatch::stop() {
   stopped_ = true;
   signal_pidfd(process_, SIGKILL);
   wake_.cancel();
 }
 
-awaitable<void> GpuWatch::run() {
-  while (!wanted_ && !stopped_) {
-    auto [ec] = co_await wake_.async_wait(tok);
-    if (ec && !wanted_ && !stopped_) co_return;  // cancelled
-  }
+awaitable<void> GpuWatch::run(std::vector<std::pair<std::string, std::string>> environment) {
+  environment_ = std::move(environment);
   while (!stopped_) {
     co_await one_process();
     if (nothing_there_ || stopped_) co_return;
@@ -100,7 +78,7 @@ awaitable<void> GpuWatch::run() {
 awaitable<void> GpuWatch::one_process() {
   ChildSpec spec;
   spec.argv = options_.argv;
-  spec.environment = merge_environment(environ, environment_);
+  spec.environment = environment_with(environment_);
   spec.cwd = "/";
   auto child = start_child(spec);
   if (!child) {

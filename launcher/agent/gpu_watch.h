@@ -5,7 +5,6 @@
 
 #include <sys/types.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,12 +34,11 @@ class GpuWatch {
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  /// Starts watching. Only the first call counts. `environment`: on top of this process's own.
-  void begin(std::vector<std::pair<std::string, std::string>> environment);
   /// Kills the process; run() returns.
   void stop();
-  /// Watches until stopped or cancelled, or until it is known that there is no GPU.
-  io::awaitable<void> run();
+  /// Watches until stopped or cancelled, or until it is known that there is no GPU. Once.
+  /// `environment`: of the process, on top of this one's own.
+  io::awaitable<void> run(std::vector<std::pair<std::string, std::string>> environment);
 
   [[nodiscard]] const std::vector<GpuReport>& gpus() const { return gpus_; }
   /// What is wrong with all of them together; empty: nothing.
@@ -57,7 +55,6 @@ class GpuWatch {
   Options options_;
   io::asio::steady_timer wake_;
   std::vector<std::pair<std::string, std::string>> environment_;
-  bool wanted_ = false;
   bool stopped_ = false;
   bool nothing_there_ = false;
   pid_t pid_ = 0;

@@ -8,16 +8,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
-#include <set>
 
 #include "io/process_tree.h"
 
 namespace dt::launcher {
 namespace {
 
+constexpr auto kGuardRetry = std::chrono::seconds(1);
 constexpr int kPipeFd = 0;
 constexpr int kLockFd = 1;
 
@@ -29,11 +30,10 @@ void ignore_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-void keep_only(int pipe, int lock) {
+void keep_pipe_and_lock(int pipe) {
   ::dup2(pipe, kPipeFd);
-  if (lock >= 0) ::dup2(lock, kLockFd);
-  const unsigned first = lock >= 0 ? 2U : 1U;
-  ::syscall(SYS_close_range, first, ~0U, 0U);
+  ::dup2(kDaemonLockFd, kLockFd);
+  ::syscall(SYS_close_range, 2U, ~0U, 0U);
 }
 
 /// The living groups when the agent's end of the pipe closes. Numbers: +group started, -group
@@ -83,15 +83,16 @@ void end_everything(const std::set<pid_t>& groups, const std::string& mark) {
   }
 }
 
-[[noreturn]] void be_guard(int pipe, const GuardPlan& plan) {
+[[noreturn]] void be_guard(int pipe, const AgentFiles& files, const std::string& mark) {
   ignore_signals();
-  keep_only(pipe, plan.lock_fd);
+  keep_pipe_and_lock(pipe);
   ::prctl(PR_SET_NAME, "dtagent-guard");
-  end_everything(follow_groups(), plan.mark);
+  end_everything(follow_groups(), mark);
   struct stat st {};
-  if (::stat(plan.log_file.c_str(), &st) == 0 && st.st_size == 0) ::unlink(plan.log_file.c_str());
-  for (const auto& file : plan.files) ::unlink(file.c_str());
-  ::rmdir(plan.folder.c_str());
+  if (::stat(files.log.c_str(), &st) == 0 && st.st_size == 0) ::unlink(files.log.c_str());
+  ::unlink(files.socket.c_str());
+  ::unlink(files.lock.c_str());
+  ::rmdir(files.folder.c_str());  // if it is empty
   ::_exit(0);
 }
 
@@ -102,34 +103,8 @@ Result<io::Pipe> make_guard_pipe() {
   return pipe;
 }
 
-}  // namespace
-
-Guard::Guard(pid_t pid, io::Fd pidfd, io::Fd pipe)
-    : pid_(pid), pidfd_(std::move(pidfd)), pipe_(std::move(pipe)) {}
-
-void Guard::group_started(pid_t group) { send(group); }
-void Guard::group_ended(pid_t group) { send(-group); }
-
-void Guard::send(pid_t number) {
-  // Whole or not at all; the guard that replaces a lost one gets all living groups.
-  [[maybe_unused]] const ssize_t n = ::write(pipe_.get(), &number, sizeof number);
-}
-
-Result<Guard> fork_under_guard(const GuardPlan& plan) {
-  auto pipe = make_guard_pipe();
-  if (!pipe) return tl::unexpected(pipe.error());
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t guard = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0) return tl::unexpected(errno_error(errno, "start the agent (fork)"));
-  if (pid > 0) be_guard(pipe->read.get(), plan);
-  ::setsid();
-  io::Fd pidfd = open_pidfd(guard);
-  if (!pidfd) return tl::unexpected(errno_error(errno, "watch the guard (pidfd_open)"));
-  return Guard(guard, std::move(pidfd), std::move(pipe->write));
-}
-
-Result<Guard> fork_new_guard(const GuardPlan& plan) {
+/// Forks a guard as a child, to replace one that is gone.
+Result<Guard> fork_new_guard(const AgentFiles& files, const std::string& mark) {
   auto pipe = make_guard_pipe();
   if (!pipe) return tl::unexpected(pipe.error());
   const pid_t pid = ::fork();
@@ -137,15 +112,65 @@ Result<Guard> fork_new_guard(const GuardPlan& plan) {
   if (pid == 0) {
     ::setsid();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    be_guard(pipe->read.get(), plan);
+    be_guard(pipe->read.get(), files, mark);
   }
   io::Fd pidfd = open_pidfd(pid);
-  if (pidfd) return Guard(pid, std::move(pidfd), std::move(pipe->write));
+  if (pidfd) return Guard{pid, std::move(pidfd), std::move(pipe->write)};
   const int number = errno;
   // Before its pipe closes, which would make it end everything.
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
   return tl::unexpected(errno_error(number, "watch the guard (pidfd_open)"));
+}
+
+}  // namespace
+
+Result<Guard> fork_under_guard(const AgentFiles& files, const std::string& mark) {
+  auto pipe = make_guard_pipe();
+  if (!pipe) return tl::unexpected(pipe.error());
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t guard = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return tl::unexpected(errno_error(errno, "start the agent (fork)"));
+  if (pid > 0) be_guard(pipe->read.get(), files, mark);
+  ::setsid();
+  io::Fd pidfd = open_pidfd(guard);
+  if (!pidfd) return tl::unexpected(errno_error(errno, "watch the guard (pidfd_open)"));
+  return Guard{guard, std::move(pidfd), std::move(pipe->write)};
+}
+
+void GuardKeeper::group_started(pid_t group) {
+  groups_.insert(group);
+  send(group);
+}
+
+void GuardKeeper::group_ended(pid_t group) {
+  groups_.erase(group);
+  send(-group);
+}
+
+void GuardKeeper::send(pid_t number) {
+  // Whole or not at all; the guard that replaces a lost one gets all living groups.
+  [[maybe_unused]] const ssize_t n = ::write(guard_.pipe.get(), &number, sizeof number);
+}
+
+io::awaitable<void> GuardKeeper::run() {
+  using Descriptor = io::asio::posix::stream_descriptor;
+  for (;;) {
+    Descriptor ended(co_await io::asio::this_coro::executor, guard_.pidfd.release());
+    auto [ec] = co_await ended.async_wait(Descriptor::wait_read, io::tok);
+    if (ec) co_return;
+    ::waitpid(guard_.pid, nullptr, WNOHANG);  // a replacement was our child
+    auto guard = fork_new_guard(files_, mark_);
+    if (!guard) log_->error("no guard, trying again: {}", guard.error().message);
+    while (!guard) {
+      co_await io::sleep_for(kGuardRetry);
+      guard = fork_new_guard(files_, mark_);
+    }
+    guard_ = std::move(*guard);
+    for (const pid_t group : groups_) send(group);
+    log_->warn("the guard was gone; process {} guards now", guard_.pid);
+  }
 }
 
 }  // namespace dt::launcher

@@ -11,45 +11,49 @@
 
 #include <sys/types.h>
 
+#include <set>
 #include <string>
-#include <vector>
 
 #include "core/base/result.h"
+#include "io/asio.h"
 #include "io/fd.h"
+#include "io/log.h"
+#include "launcher/agent/agent_files.h"
 
 namespace dt::launcher {
 
-struct GuardPlan {
-  std::string mark;  ///< "DT_MARK=...": in the environment of every process that must end.
-  std::vector<std::string> files;  ///< Removed at the end; then the folder, if empty.
-  std::string log_file;            ///< Removed at the end if it is empty.
-  std::string folder;
-  int lock_fd = -1;  ///< Held to the very end: no new agent starts while old processes live.
+/// A guard's process. Destroying this lets the guard do its work.
+struct Guard {
+  pid_t pid = 0;
+  io::Fd pidfd;  ///< Readable when the guard is gone.
+  io::Fd pipe;
 };
 
-/// The agent's handle on its guard. Destroying it lets the guard do its work.
-class Guard {
+/// Forks. The caller returns in the child, in a session of its own; the parent becomes its guard
+/// and never returns. `mark`, "DT_MARK=...", is in the environment of every process that must end.
+/// The guard holds kDaemonLockFd to the very end: no new agent starts while old processes live.
+[[nodiscard]] Result<Guard> fork_under_guard(const AgentFiles& files, const std::string& mark);
+
+/// Keeps a guard alive while the agent lives.
+class GuardKeeper {
  public:
-  Guard(pid_t pid, io::Fd pidfd, io::Fd pipe);
+  GuardKeeper(AgentFiles files, std::string mark, Guard guard, io::Log& log)
+      : files_(std::move(files)), mark_(std::move(mark)), guard_(std::move(guard)), log_(&log) {}
+
   void group_started(pid_t group);
   void group_ended(pid_t group);
-  [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Readable when the guard is gone. Once; none afterwards.
-  [[nodiscard]] io::Fd take_pidfd() { return std::move(pidfd_); }
+  [[nodiscard]] pid_t pid() const { return guard_.pid; }
+  /// Forks another guard, as a child, whenever the present one has ended, until cancelled.
+  io::awaitable<void> run();
 
  private:
   void send(pid_t number);
 
-  pid_t pid_;
-  io::Fd pidfd_;
-  io::Fd pipe_;
+  AgentFiles files_;
+  std::string mark_;
+  Guard guard_;
+  io::Log* log_;
+  std::set<pid_t> groups_;  ///< That live, for the next guard.
 };
-
-/// Forks. The caller returns in the child, in a session of its own; the parent becomes its guard
-/// and never returns.
-[[nodiscard]] Result<Guard> fork_under_guard(const GuardPlan& plan);
-
-/// Forks a guard as a child, to replace one that is gone.
-[[nodiscard]] Result<Guard> fork_new_guard(const GuardPlan& plan);
 
 }  // namespace dt::launcher

@@ -1,6 +1,5 @@
 #include "launcher/agent/machine.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -28,14 +27,15 @@ std::uint32_t usable_cores() {
 
 }  // namespace
 
-Machine this_machine() {
-  Machine machine;
-  machine.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+AgentState this_machine() {
+  AgentState state;
+  state.boot_id = first_line("/proc/sys/kernel/random/boot_id");
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
-  machine.name = fmt::format("{}/{}/{}", first_line("/etc/machine-id"), machine.boot_id, host);
-  machine.cores = usable_cores();
-  return machine;
+  // The same for "hosts" that are one machine.
+  state.machine = fmt::format("{}/{}/{}", first_line("/etc/machine-id"), state.boot_id, host);
+  state.cores = usable_cores();
+  return state;
 }
 
 }  // namespace dt::launcher

@@ -1,17 +1,11 @@
 /// What an agent reports about its machine.
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include "core/protocol/control_messages.h"
 
 namespace dt::launcher {
 
-struct Machine {
-  std::string boot_id;
-  std::string name;         ///< The same for "hosts" that are one machine.
-  std::uint32_t cores = 0;  ///< That this process may use.
-};
-
-[[nodiscard]] Machine this_machine();
+/// An AgentState with the machine's name, its boot and the cores that this process may use.
+[[nodiscard]] AgentState this_machine();
 
 }  // namespace dt::launcher

@@ -1,7 +1,6 @@
 /// dtagent: `--attach` is the bridge a backend runs on a host, `--daemon` the agent behind it.
 #include <chrono>
 #include <cstdio>
-#include <string>
 
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
@@ -32,11 +31,9 @@ dtlaunch runs it by itself; nobody has to call it by hand.
 struct CommandLine {
   bool attach = false;
   bool daemon = false;
-  bool start = false;
   bool gpus = false;
-  std::string socket;
   Duration interval = std::chrono::seconds(5);
-  launcher::AgentOptions agent;
+  launcher::BridgeOptions bridge;
 };
 
 io::Flags flags_of(CommandLine& line) {
@@ -44,28 +41,22 @@ io::Flags flags_of(CommandLine& line) {
   return {{"Options", {
       {.name = "attach", .to = &line.attach},
       {.name = "daemon", .to = &line.daemon},
-      {.name = "start", .to = &line.start},
+      {.name = "start", .to = &line.bridge.start},
       {.name = "gpus", .to = &line.gpus},
-      {.name = "job", .value = "JOB", .to = &line.agent.job},
-      {.name = "host", .value = "HOST", .to = &line.agent.host},
-      {.name = "first", .to = &line.agent.is_first,
+      {.name = "job", .value = "JOB", .to = &line.bridge.agent.job},
+      {.name = "host", .value = "HOST", .to = &line.bridge.agent.host},
+      {.name = "first", .to = &line.bridge.agent.is_first,
        .help = "no agent of JOB was ever there: nothing is left of one"},
-      {.name = "socket", .value = "PATH", .to = &line.socket,
+      {.name = "socket", .value = "PATH", .to = &line.bridge.socket,
        .help = "where the agent is, if that is known; the usual places are tried, too"},
       {.name = "interval", .value = "TIME", .to = &line.interval,
        .help = "the driver is asked so often ({})"},
-      {.name = "lonely-timeout", .value = "TIME", .to = &line.agent.lonely_timeout,
+      {.name = "lonely-timeout", .value = "TIME", .to = &line.bridge.agent.lonely_timeout,
        .help = "a started agent that nobody ever attached to ends after this ({})"},
       {.name = "version"},
       {.name = "help"},
   }}};
   // clang-format on
-}
-
-/// In seconds, for the agent that the bridge starts; empty: its default.
-std::string lonely_timeout(const CommandLine& line, const io::Given& given) {
-  if (!given.has("lonely-timeout")) return "";
-  return fmt::format("{}", seconds(line.agent.lonely_timeout));
 }
 
 }  // namespace
@@ -88,9 +79,7 @@ int main(int argc, char** argv) {
   };
   if (line.gpus) return launcher::gpu_watch_main(line.interval);
   if (line.attach == line.daemon) return refused("--attach is missing");
-  if (line.agent.job.empty() || line.agent.host.empty())
-    return refused("--job and --host are needed");
-  if (line.daemon) return launcher::agent_main(line.agent);
-  return launcher::bridge_main({line.agent.job, line.agent.host, line.start, line.agent.is_first,
-                                lonely_timeout(line, *given), line.socket});
+  const launcher::AgentOptions& agent = line.bridge.agent;
+  if (agent.job.empty() || agent.host.empty()) return refused("--job and --host are needed");
+  return line.daemon ? launcher::agent_main(agent) : launcher::bridge_main(line.bridge);
 }

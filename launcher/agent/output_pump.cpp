@@ -7,22 +7,14 @@ using Clock = std::chrono::steady_clock;
 using io::awaitable;
 using io::tok;
 
-/// While the supervisor takes output, a spool filled beyond 1/kFullShare makes its process wait.
-/// After kStalledLink without progress the oldest output is dropped instead: output never stops
-/// training.
-constexpr std::size_t kFullShare = 2;
+/// While the supervisor takes output, a spool fuller than this makes its process wait. After
+/// kStalledLink without progress the oldest output is dropped instead: output never stops training.
+constexpr std::size_t kEnough = kSpoolBytes / 2;
 constexpr auto kStalledLink = std::chrono::milliseconds(500);
 /// Output waiting in the link's queue; small, so that a Beat behind it is not late.
 constexpr std::size_t kLinkWindow = std::size_t{256} << 10;
 
 }  // namespace
-
-OutputPump::OutputPump(const io::asio::any_io_executor& executor, std::size_t spool_bytes,
-                       const Processes& processes, SupervisorLink& link)
-    : enough_(spool_bytes / kFullShare),
-      processes_(&processes),
-      link_(&link),
-      wake_(executor, io::asio::steady_timer::time_point::max()) {}
 
 awaitable<void> OutputPump::read(ProcessPtr process, bool is_stderr) {
   auto& pipe = process->output.pipes[is_stderr];
@@ -39,7 +31,7 @@ awaitable<void> OutputPump::read(ProcessPtr process, bool is_stderr) {
 }
 
 awaitable<void> OutputPump::wait_for_room(ProcessPtr process, bool is_stderr) {
-  while (link_->is_attached() && process->output.spool.bytes() > enough_ && !process->is_reaped() &&
+  while (link_->is_attached() && process->output.spool.bytes() > kEnough && !process->is_reaped() &&
          Clock::now() < link_moved_ + kStalledLink) {
     auto& room = process->output.room[is_stderr];
     room.expires_at(link_moved_ + kStalledLink);

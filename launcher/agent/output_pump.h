@@ -12,9 +12,11 @@ namespace dt::launcher {
 
 class OutputPump {
  public:
-  /// `spool_bytes`: of each process.
-  OutputPump(const io::asio::any_io_executor& executor, std::size_t spool_bytes,
-             const Processes& processes, SupervisorLink& link);
+  OutputPump(const io::asio::any_io_executor& executor, const Processes& processes,
+             SupervisorLink& link)
+      : processes_(&processes),
+        link_(&link),
+        wake_(executor, io::asio::steady_timer::time_point::max()) {}
 
   /// Reads one pipe of a process to its end.
   io::awaitable<void> read(ProcessPtr process, bool is_stderr);
@@ -30,7 +32,6 @@ class OutputPump {
   void send_output(Process& process);
   void send_exit(Process& process);
 
-  std::size_t enough_;  ///< A spool fuller than this makes its process wait.
   const Processes* processes_;
   SupervisorLink* link_;
   io::asio::steady_timer wake_;

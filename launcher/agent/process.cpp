@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 
 #include "io/job/spec.h"
 #include "io/process_tree.h"
@@ -30,37 +29,24 @@ constexpr std::size_t kKeptOutput = std::size_t{4} << 20;
 /// inherited them.
 constexpr auto kDrainDeadline = 1s;
 
-std::string random_hex(std::size_t bytes) {
-  std::string raw(bytes, '\0');
-  DT_CHECK(::getrandom(raw.data(), bytes, 0) == static_cast<ssize_t>(bytes), "no random numbers");
-  std::string hex;
-  for (const char c : raw) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return hex;
+std::string random_token() {
+  std::array<unsigned char, 16> bytes{};
+  DT_CHECK(::getrandom(bytes.data(), bytes.size(), 0) == std::ssize(bytes), "no random numbers");
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
-/// PATH as the process would have it, with this program's folder last, where dtserver is, too.
-std::string path_with_own_folder(const std::vector<std::pair<std::string, std::string>>& env) {
-  const char* inherited = std::getenv("PATH");
-  std::string path = inherited ? inherited : "/usr/local/bin:/usr/bin:/bin";
-  for (const auto& [name, value] : env)
-    if (name == "PATH") path = value;
-  const auto own = io::program_folder();
-  return own.empty() ? path : path + ":" + own.string();
-}
-
-/// The value in "NAME=value" entries.
-std::optional<std::string> value_of(std::string_view name,
-                                    const std::vector<std::string>& environment) {
-  for (const std::string& entry : environment)
-    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
-      return entry.substr(name.size() + 1);
-  return std::nullopt;
+/// With this program's folder last in PATH, where dtserver is, too.
+std::map<std::string, std::string> environment_of(const StartProcess& message) {
+  auto environment = environment_with(message.env);
+  std::string& path = environment.try_emplace("PATH", "/usr/local/bin:/usr/bin:/bin").first->second;
+  if (const auto own = io::program_folder(); !own.empty()) path += ":" + own.string();
+  return environment;
 }
 
 }  // namespace
 
-ProcessOutput::ProcessOutput(const asio::any_io_executor& executor, std::size_t spool_bytes)
-    : spool(spool_bytes, kKeptOutput),
+ProcessOutput::ProcessOutput(const asio::any_io_executor& executor)
+    : spool(kSpoolBytes, kKeptOutput),
       pipes{Descriptor(executor), Descriptor(executor)},
       room{asio::steady_timer(executor), asio::steady_timer(executor)} {}
 
@@ -68,33 +54,30 @@ void ProcessOutput::wake_readers() {
   for (auto& timer : room) timer.cancel();
 }
 
-Process::Process(const asio::any_io_executor& executor, ProcessId id, std::size_t spool_bytes)
-    : output(executor, spool_bytes),
+Process::Process(const asio::any_io_executor& executor, ProcessId id)
+    : output(executor),
       id_(id),
-      token_(random_hex(16)),
+      token_(random_token()),
       pidfd_(executor),
       exec_result_(executor),
       streams_changed_(executor, asio::steady_timer::time_point::max()),
       kill_timer_(executor, asio::steady_timer::time_point::max()) {}
 
 Result<void> Process::start(const StartProcess& message, const ProcessDefaults& defaults) {
-  auto overrides = message.env;
-  overrides.emplace_back("DT_AGENT_SOCKET", defaults.socket);
-  overrides.emplace_back("DT_TOKEN", token_);
-  const std::size_t equals = defaults.mark.find('=');
-  overrides.emplace_back(defaults.mark.substr(0, equals), defaults.mark.substr(equals + 1));
-  overrides.emplace_back("PATH", path_with_own_folder(message.env));
-
   ChildSpec spec;
   spec.argv = message.argv;
-  spec.environment = merge_environment(environ, overrides);
+  spec.environment = environment_of(message);
+  spec.environment["DT_AGENT_SOCKET"] = defaults.socket;
+  spec.environment["DT_TOKEN"] = token_;
+  spec.environment["DT_MARK"] = defaults.mark.substr(defaults.mark.find('=') + 1);
   spec.cwd = message.cwd;
   spec.home = io::home_dir();
   spec.umask = defaults.umask;
   spec.descriptor_limit = defaults.descriptor_limit;
   host_ = defaults.host;
   command_ = message.argv.empty() ? std::string() : message.argv[0];
-  cuda_visible_devices_ = value_of("CUDA_VISIBLE_DEVICES", spec.environment);
+  const auto gpus = spec.environment.find("CUDA_VISIBLE_DEVICES");
+  if (gpus != spec.environment.end()) cuda_visible_devices_ = gpus->second;
   auto child = start_child(spec);
   if (!child) return tl::unexpected(child.error().at("host " + host_));
   ports_ = message.ports;
@@ -195,12 +178,9 @@ awaitable<void> Process::kill_later(std::shared_ptr<Process> self) {
     self->kill_timer_.expires_at(self->kill_at_);
     co_await self->kill_timer_.async_wait(tok);
   }
-  if (!self->reaped_) self->kill_now();
-}
-
-void Process::kill_now() {
-  for (auto& below : descendants(pid_)) seen_below_.push_back(std::move(below));
-  ::kill(-pid_, SIGKILL);
+  if (self->reaped_) co_return;
+  for (auto& below : descendants(self->pid_)) self->seen_below_.push_back(std::move(below));
+  ::kill(-self->pid_, SIGKILL);
 }
 
 }  // namespace dt::launcher

@@ -25,15 +25,18 @@ namespace dt::launcher {
 struct ProcessDefaults {
   std::string host;    ///< For messages.
   std::string socket;  ///< The agent's.
-  std::string mark;    ///< "DT_MARK=...", see GuardPlan.
+  std::string mark;    ///< "DT_MARK=...", see fork_under_guard().
   /// The agent's own as it was started.
   mode_t umask = 022;
   rlimit descriptor_limit{};
 };
 
+/// Output of a process that waits for the supervisor.
+inline constexpr std::size_t kSpoolBytes = std::size_t{8} << 20;
+
 /// stdout (0) and stderr (1), from the pipes to the spool.
 struct ProcessOutput {
-  ProcessOutput(const io::asio::any_io_executor& executor, std::size_t spool_bytes);
+  explicit ProcessOutput(const io::asio::any_io_executor& executor);
   /// Wakes readers that wait for room in the spool.
   void wake_readers();
 
@@ -45,7 +48,7 @@ struct ProcessOutput {
 
 class Process : public std::enable_shared_from_this<Process> {
  public:
-  Process(const io::asio::any_io_executor& executor, ProcessId id, std::size_t spool_bytes);
+  Process(const io::asio::any_io_executor& executor, ProcessId id);
 
   /// Forks. Afterwards wait, in this order, for is_executed(), end(), end_leftovers(), reap() and
   /// finish_streams().
@@ -92,7 +95,6 @@ class Process : public std::enable_shared_from_this<Process> {
 
  private:
   static io::awaitable<void> kill_later(std::shared_ptr<Process> self);
-  void kill_now();
 
   ProcessId id_;
   std::string command_;

@@ -16,8 +16,8 @@ namespace {
 struct Watched {
   explicit Watched(const std::string& library, Duration silence = 30s)
       : watch(context.get_executor(), options(silence)) {
-    io::asio::co_spawn(context, watch.run(), [this](std::exception_ptr) { has_ended = true; });
-    watch.begin({{io::kNvmlVariable, library}});
+    const auto end = [this](std::exception_ptr) { has_ended = true; };
+    io::asio::co_spawn(context, watch.run({{io::kNvmlVariable, library}}), end);
   }
   static GpuWatch::Options options(Duration silence) {
     GpuWatch::Options out;

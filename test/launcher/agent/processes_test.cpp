@@ -12,7 +12,7 @@ ProcessId worker(std::uint32_t number) { return {Role::kWorker, number}; }
 
 struct Table {
   launcher::ProcessPtr add(std::uint32_t number) {
-    auto process = std::make_shared<Process>(context.get_executor(), worker(number), 1024);
+    auto process = std::make_shared<Process>(context.get_executor(), worker(number));
     processes.add(process);
     return process;
   }
