@@ -71,10 +71,8 @@ awaitable<void> CheckpointKeeper::look() {
   if (!place_->is_written()) {
     const auto written = co_await shell_.volume.replace(place_->file(), place_->word());
     place_->written(written ? "" : written.error().message);
-    std::vector<Host> attached;
-    for (const auto& [host, h] : links_.all())
-      if (h.is_attached()) attached.push_back(host);
-    for (const Host& host : attached) look_on(host, {});
+    for (const auto& [host, link] : links_.all())
+      if (link.is_attached()) look_on(host, {});
   }
   for (const Host& host : place_->look_again())
     if (links_.at(host).is_attached()) look_on(host, {});

@@ -48,7 +48,7 @@ void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
   made.steps += step >= made.last ? step - made.last : step;
   made.last = step;
   if (now - made.since < kRateOver) return;
-  observed.steps_per_s = static_cast<double>(made.steps) / seconds(now - made.since);
+  observed.seen.steps_per_s = static_cast<double>(made.steps) / seconds(now - made.since);
   made.steps = 0;
   made.since = now;
 }
@@ -71,8 +71,7 @@ std::optional<double> Pulse::checkpoint_age_s(Time now) const {
 
 Pulse::Process Pulse::of(ProcessId process) const {
   const auto observed = processes_.find(process);
-  if (observed == processes_.end()) return {};
-  return observed->second;
+  return observed == processes_.end() ? Process() : observed->second.seen;
 }
 
 std::string Pulse::line(const Job& job, Time now, double uptime_s) const {

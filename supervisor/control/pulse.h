@@ -28,8 +28,10 @@ class Pulse {
   /// Counts the restarts in notes.
   void told(const Note& note);
   void progress(WorkerId worker, std::uint64_t step, Time now);
-  void output(ProcessId process, Time now) { processes_[process].output_at = now; }
-  void resident(ProcessId process, std::uint64_t bytes) { processes_[process].resident = bytes; }
+  void output(ProcessId process, Time now) { processes_[process].seen.output_at = now; }
+  void resident(ProcessId process, std::uint64_t bytes) {
+    processes_[process].seen.resident = bytes;
+  }
   void forget(ProcessId process) { processes_.erase(process); }
 
   // Results; nullopt until the event has happened in this supervisor's life.
@@ -56,7 +58,8 @@ class Pulse {
     std::uint64_t steps = 0;  ///< Made since then.
     Time since{};
   };
-  struct Observed : Process {
+  struct Observed {
+    Process seen;
     std::optional<Progress> progress;
   };
 

@@ -12,26 +12,6 @@
 
 namespace dt::supervisor {
 
-static void to_json(nlohmann::json& j, const LockHolder& h) {
-  j = nlohmann::json{{"job", h.job},
-                     {"host", h.host},
-                     {"machine", h.machine},
-                     {"boot_id", h.boot_id},
-                     {"pid", h.pid},
-                     {"start", h.start},
-                     {"pid_namespace", h.pid_namespace}};
-}
-static void from_json(const nlohmann::json& j, LockHolder& h) {
-  j.at("job").get_to(h.job);
-  j.at("host").get_to(h.host);
-  j.at("machine").get_to(h.machine);
-  j.at("boot_id").get_to(h.boot_id);
-  h.pid = io::whole_number<std::int64_t>(j.at("pid"));
-  h.start = io::whole_number<std::uint64_t>(j.at("start"));
-  if (const auto space = j.find("pid_namespace"); space != j.end())
-    h.pid_namespace = io::whole_number<std::uint64_t>(*space);
-}
-
 namespace {
 
 std::string local_file(const std::string& path) {
@@ -81,12 +61,30 @@ LockHolder this_process(std::string job) {
   return me;
 }
 
-std::string to_json(const LockHolder& holder) { return nlohmann::json(holder).dump() + "\n"; }
+std::string to_json(const LockHolder& holder) {
+  const nlohmann::json json{{"job", holder.job},
+                            {"host", holder.host},
+                            {"machine", holder.machine},
+                            {"boot_id", holder.boot_id},
+                            {"pid", holder.pid},
+                            {"start", holder.start},
+                            {"pid_namespace", holder.pid_namespace}};
+  return json.dump() + "\n";
+}
 
 Result<LockHolder> lock_from_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   try {
-    return json.get<LockHolder>();
+    LockHolder holder;
+    json.at("job").get_to(holder.job);
+    json.at("host").get_to(holder.host);
+    json.at("machine").get_to(holder.machine);
+    json.at("boot_id").get_to(holder.boot_id);
+    holder.pid = io::whole_number<std::int64_t>(json.at("pid"));
+    holder.start = io::whole_number<std::uint64_t>(json.at("start"));
+    if (const auto space = json.find("pid_namespace"); space != json.end())
+      holder.pid_namespace = io::whole_number<std::uint64_t>(*space);
+    return holder;
   } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "this is no lock file of dtlaunch ({})", e.what());
   }
