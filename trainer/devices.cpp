@@ -3,29 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <ranges>
 #include <string_view>
 
 #include "core/base/number.h"
 
 namespace dt::train {
-namespace {
-
-std::vector<std::string_view> words_of(std::string_view list) {
-  std::vector<std::string_view> words;
-  for (;;) {
-    const auto comma = list.find(',');
-    words.push_back(list.substr(0, comma));
-    if (comma == std::string_view::npos) return words;
-    list.remove_prefix(comma + 1);
-  }
-}
-
-}  // namespace
 
 Result<std::vector<DeviceNumber>> parse_devices(const std::string& gpus) {
   if (gpus.empty()) return std::vector<DeviceNumber>{-1};
   std::vector<DeviceNumber> devices;
-  for (const auto word : words_of(gpus)) {
+  for (const auto part : std::views::split(gpus, ',')) {
+    const std::string_view word(part.begin(), part.end());
     const DeviceNumber number = parse_number<DeviceNumber>(word).value_or(-1);
     if (word != "cpu" && number < 0)
       return fail(ErrorKind::kInvalid, "--gpus {}: '{}' is no device: 0,1 or cpu,cpu", gpus, word);
@@ -41,7 +30,8 @@ Result<std::vector<DeviceNumber>> parse_devices(const std::string& gpus) {
 Result<std::vector<double>> parse_loads(const std::string& list, std::size_t devices) {
   if (list.empty()) return std::vector<double>(devices, 1);
   std::vector<double> loads;
-  for (const auto word : words_of(list)) {
+  for (const auto part : std::views::split(list, ',')) {
+    const std::string_view word(part.begin(), part.end());
     const auto load = parse_number<double>(word);
     if (!load || !(*load > 0) || !std::isfinite(*load))
       return fail(ErrorKind::kInvalid, "--work-load-list {}: '{}' is no number above 0", list,
