@@ -12,9 +12,9 @@ namespace dt::bench {
 struct Peer {
   const char* name;
   const char* help;
-  const char* program;  ///< In dtbench's folder; null: part of dtbench.
-  const char* package;  ///< The package that the program needs to be built and run.
   Contender (*start)(const Peer& peer, const KvOptions& options, const TensorList& list);
+  const char* program = nullptr;  ///< In dtbench's folder; null: part of dtbench.
+  const char* package = nullptr;  ///< The package that the program needs to be built and run.
 };
 
 /// The kvstore itself without some of the options: the ratio is their cost.

@@ -53,11 +53,7 @@ class CopyWorker final : public Exchange {
   }
 
   std::uint64_t count_bad(std::uint32_t /*workers*/, std::uint32_t round) override {
-    const auto weight = static_cast<float>(rank_ + 1);
-    std::uint64_t wrong = 0;
-    for (std::size_t i = 0; i < result().size(); ++i)
-      wrong += result()[i] == weight * value_at(i, round) ? 0 : 1;
-    return wrong;
+    return count_wrong(result(), static_cast<float>(rank_ + 1), round);
   }
 
  private:

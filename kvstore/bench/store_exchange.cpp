@@ -119,7 +119,7 @@ void StoreExchange::run_to_check() {
 std::uint64_t StoreExchange::count_bad(std::uint32_t workers, std::uint32_t round) {
   if (total_) return count_wrong_total(workers, round);
   if (!spec_ && options_.codec != data::Codec::kNone) return count_wrong_decoded(workers, round);
-  if (!spec_) return count_wrong(results(), workers, round);
+  if (!spec_) return count_wrong(results(), sum_of_ranks(workers), round);
   if (options_.is_async()) return 0;  // depends on the order of arrival
   round_ = round;
   repeat_update(1);

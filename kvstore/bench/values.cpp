@@ -28,11 +28,10 @@ void fill(std::span<float> values, std::uint32_t rank, std::uint32_t round) {
                  [&](std::size_t i, float value) { values[i] = weight * value; });
 }
 
-std::uint64_t count_wrong(std::span<const float> sum, std::uint32_t workers, std::uint32_t round) {
-  const float weight = sum_of_ranks(workers);
+std::uint64_t count_wrong(std::span<const float> values, float weight, std::uint32_t round) {
   std::uint64_t wrong = 0;
-  for_each_value(sum.size(), round,
-                 [&](std::size_t i, float value) { wrong += sum[i] == weight * value ? 0 : 1; });
+  for_each_value(values.size(), round,
+                 [&](std::size_t i, float value) { wrong += values[i] == weight * value ? 0 : 1; });
   return wrong;
 }
 

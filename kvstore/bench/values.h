@@ -22,8 +22,8 @@ namespace dt::bench {
 
 void fill(std::span<float> values, std::uint32_t rank, std::uint32_t round);
 
-/// Elements that are not the sum of all workers' values.
-[[nodiscard]] std::uint64_t count_wrong(std::span<const float> sum, std::uint32_t workers,
+/// Elements that are not `weight` times their value_at().
+[[nodiscard]] std::uint64_t count_wrong(std::span<const float> values, float weight,
                                         std::uint32_t round);
 
 /// Float32 memory as an optimised program allocates it: zeroed, on 2 MB boundaries, with huge pages

@@ -30,7 +30,7 @@ class Exchange {
   virtual void run_to_check() { run(); }
   /// Wrong elements of result() after run_to_check() on the values of `round`.
   virtual std::uint64_t count_bad(std::uint32_t workers, std::uint32_t round) {
-    return count_wrong(result(), workers, round);
+    return count_wrong(result(), sum_of_ranks(workers), round);
   }
   /// `operations` timed operations were made on the present gradient.
   virtual void was_repeated(std::uint32_t /*operations*/) {}

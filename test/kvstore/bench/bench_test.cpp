@@ -150,7 +150,7 @@ TEST_CASE("dtbench: the check finds a value of another worker, round or place") 
   std::vector<float> sum(1000);
   fill(sum, 0, 3);
   CHECK(count_wrong(sum, 1, 3) == 0);
-  CHECK(count_wrong(sum, 2, 3) == 1000);
+  CHECK(count_wrong(sum, sum_of_ranks(2), 3) == 1000);
   CHECK(count_wrong(sum, 1, 4) == 1000);
   std::rotate(sum.begin(), sum.begin() + 256, sum.end());
   CHECK(count_wrong(sum, 1, 3) > 900);
