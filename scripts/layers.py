@@ -6,7 +6,7 @@ usage: layers.py [ROOT]              each include against the rules, as file:lin
        layers.py --self-test         shows that each rule finds what breaks it
 
 core and kvstore/protocol are pure (core/base/result.cpp's abort with a message aside): the standard library without
-clocks, files, threads and randomness, fmt, tl::expected and, in .cpp files, nlohmann's JSON. kvstore/compute/cuda is compiled alone on machines with a
+clocks, files, threads and randomness, fmt, tl::expected, Boost.PFR and, in .cpp files, nlohmann's JSON. kvstore/compute/cuda is compiled alone on machines with a
 GPU: the standard library, CUDA and kernels.h. test/ may include everything.
 """
 import os
@@ -65,7 +65,7 @@ CUDA_HEADERS = re.compile(r"^(cuda\w*\.h|nccl\.h|dlfcn\.h|[a-z_]+)$")
 ONLY_FOR_NVCC = CUDA + "/launch_kernel.h"
 
 PURE = ("core/", "kvstore/protocol")
-PURE_HEADERS = re.compile(r"^(fmt/[a-z]+\.h|tl/expected\.hpp|nlohmann/json\.hpp|[a-z_]+)$")
+PURE_HEADERS = re.compile(r"^(boost/pfr/core\.hpp|fmt/[a-z]+\.h|tl/expected\.hpp|nlohmann/json\.hpp|[a-z_]+)$")
 IMPURE_HEADERS = {
     "atomic", "barrier", "condition_variable", "coroutine", "csignal", "ctime",
     "filesystem", "fstream", "future", "iostream", "latch", "mutex", "random", "semaphore",

@@ -1,21 +1,21 @@
 /// Bytes on a stream: little-endian fields, length-limited, and frames around them.
 ///
-/// A message is a struct with `static constexpr std::uint16_t kType` and `DT_FIELDS(a, b, c)`.
-/// Fields may be integers, bool, enums over integers, Id, std::string (any bytes), std::vector,
-/// std::optional, std::pair, and structs with DT_FIELDS. Nothing is ever cast from memory, and no
-/// memory is taken for a length that the remaining bytes cannot hold.
+/// A message is a struct with `static constexpr std::uint16_t kType`; all its members travel, in
+/// their order. They may be integers, floating-point numbers, bool, enums over integers, Id, Time,
+/// std::string (any bytes), std::vector, std::optional, std::pair, and structs of these without a
+/// base class. No memory is taken for a length that the remaining bytes cannot hold.
 ///
 ///     frame = u32 size of the rest | u16 type | fields
 #pragma once
 
+#include <array>
 #include <bit>
+#include <boost/pfr/core.hpp>
 #include <concepts>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -24,34 +24,22 @@
 #include "core/base/result.h"
 #include "core/base/time.h"
 
-/// Lists the members that travel, once, for writing and for reading.
-#define DT_FIELDS(...)                              \
-  auto fields() { return ::std::tie(__VA_ARGS__); } \
-  auto fields() const { return ::std::tie(__VA_ARGS__); }
-
 namespace dt::wire {
 
 inline constexpr std::size_t kFrameHeader = 6;
 
+static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
+
 template <class T>
-concept Fielded = requires(T& t) {
-  t.fields();
-};
+concept Number = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 class Writer {
  public:
-  template <std::integral T>
+  template <Number T>
   void put(T v) {
-    using U = std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>;
-    auto u = static_cast<U>(v);
-    for (std::size_t i = 0; i < sizeof(U); ++i)
-      out_.push_back(static_cast<char>((static_cast<std::uint64_t>(u) >> (8 * i)) & 0xff));
+    const auto bytes = std::bit_cast<std::array<char, sizeof v>>(v);
+    out_.append(bytes.data(), bytes.size());
   }
-  template <class T>
-  requires std::is_enum_v<T>
-  void put(T v) { put(static_cast<std::underlying_type_t<T>>(v)); }
-  void put(double v) { put(std::bit_cast<std::uint64_t>(v)); }
-  void put(float v) { put(std::bit_cast<std::uint32_t>(v)); }
   void put(Time t) { put(t.time_since_epoch().count()); }
   template <class Tag, class Rep>
   void put(Id<Tag, Rep> id) {
@@ -77,9 +65,10 @@ class Writer {
     put(v.first);
     put(v.second);
   }
-  template <Fielded T>
+  template <class T>
+  requires std::is_aggregate_v<T>
   void put(const T& v) {
-    std::apply([this](const auto&... f) { (this->put(f), ...); }, v.fields());
+    boost::pfr::for_each_field(v, [this](const auto& field) { this->put(field); });
   }
   [[nodiscard]] std::string take() { return std::move(out_); }
 
@@ -96,37 +85,14 @@ class Reader {
   /// Everything was read, and nothing is left over.
   [[nodiscard]] bool done() const { return ok_ && in_.empty(); }
 
-  template <std::integral T>
+  template <Number T>
   void get(T& v) {
-    using U = std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>;
-    if (!need(sizeof(U))) return;
-    std::uint64_t u = 0;
-    for (std::size_t i = 0; i < sizeof(U); ++i)
-      u |= static_cast<std::uint64_t>(static_cast<unsigned char>(in_[i])) << (8 * i);
-    in_.remove_prefix(sizeof(U));
-    if constexpr (std::is_same_v<T, bool>) {
-      if (u > 1) return void(ok_ = false);
-      v = u != 0;
-    } else {
-      v = static_cast<T>(static_cast<U>(u));
-    }
-  }
-  template <class T>
-  requires std::is_enum_v<T>
-  void get(T& v) {
-    std::underlying_type_t<T> u{};
-    get(u);
-    if (ok_) v = static_cast<T>(u);
-  }
-  void get(double& v) {
-    std::uint64_t u = 0;
-    get(u);
-    if (ok_) v = std::bit_cast<double>(u);
-  }
-  void get(float& v) {
-    std::uint32_t u = 0;
-    get(u);
-    if (ok_) v = std::bit_cast<float>(u);
+    std::array<char, sizeof v> bytes{};
+    if (!need(bytes.size())) return;
+    in_.copy(bytes.data(), bytes.size());
+    in_.remove_prefix(bytes.size());
+    if constexpr (std::is_same_v<T, bool>) ok_ = bytes[0] == 0 || bytes[0] == 1;
+    if (ok_) v = std::bit_cast<T>(bytes);
   }
   void get(Time& t) {
     Duration::rep n = 0;
@@ -164,9 +130,10 @@ class Reader {
     get(v.first);
     get(v.second);
   }
-  template <Fielded T>
+  template <class T>
+  requires std::is_aggregate_v<T>
   void get(T& v) {
-    std::apply([this](auto&... f) { (this->get(f), ...); }, v.fields());
+    boost::pfr::for_each_field(v, [this](auto& field) { this->get(field); });
   }
 
  private:

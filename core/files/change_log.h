@@ -25,7 +25,6 @@ struct LogLine {
   Host host;
   std::int64_t wall_ns = 0;
   friend bool operator==(const LogLine&, const LogLine&) = default;
-  DT_FIELDS(seq, added, host, wall_ns)
 };
 
 /// The line with its newline. The host by its name only: no user, no port, no brackets.

@@ -26,7 +26,6 @@ struct Host {
   std::uint16_t port = 0;  ///< ssh port; 0: not given.
 
   friend auto operator<=>(const Host&, const Host&) = default;
-  DT_FIELDS(user, name, port)
 };
 
 /// "user@name:port" with brackets around IPv6; parses back to the same Host.
@@ -47,7 +46,6 @@ struct HostSlots {
   std::uint32_t slots = 1;
 
   friend auto operator<=>(const HostSlots&, const HostSlots&) = default;
-  DT_FIELDS(host, slots)
 };
 
 /// Every host of `text` in order, ranges expanded. The error names `file`, line and column, shows

@@ -22,14 +22,12 @@ struct JobBegan {
   static constexpr std::uint16_t kType = 1;
   std::vector<Host> workers;  ///< Base workers, ids 0..n-1; also generation 1's members.
   std::vector<Host> servers;
-  DT_FIELDS(workers, servers)
 };
 
 /// A supervisor has started.
 struct TermBegan {
   static constexpr std::uint16_t kType = 2;
   Term term;
-  DT_FIELDS(term)
 };
 
 /// The wanted workers changed: an accepted host_worker.
@@ -37,7 +35,6 @@ struct FileTaken {
   static constexpr std::uint16_t kType = 3;
   Edit edit;
   std::vector<HostSlots> hosts;
-  DT_FIELDS(edit, hosts)
 };
 
 /// A worker id was given to a host. Written before anything is started for it.
@@ -46,14 +43,12 @@ struct WorkerAllotted {
   WorkerId worker;
   Host host;
   Edit edit;  ///< The edit that asked for it; 0: a restart.
-  DT_FIELDS(worker, host, edit)
 };
 
 /// The data check of a host passed.
 struct HostPrepared {
   static constexpr std::uint16_t kType = 5;
   Host host;
-  DT_FIELDS(host)
 };
 
 /// A new contributor set, and at a boundary a new view.
@@ -67,14 +62,12 @@ struct Committed {
   std::vector<WorkerId> leavers;       ///< Removed by this commit.
   std::vector<LogLine> log;
   bool saves = false;  ///< The servers save a checkpoint of the epoch's beginning.
-  DT_FIELDS(generation, boundary, epoch, members, contributors, leavers, log, saves)
 };
 
 /// A boundary at which nothing changed.
 struct EpochBegan {
   static constexpr std::uint16_t kType = 7;
   Epoch epoch;
-  DT_FIELDS(epoch)
 };
 
 /// A worker's process has ended or its host is dead: the id is not used again.
@@ -84,7 +77,6 @@ struct WorkerGone {
   ExitStatus status;
   std::string why;
   std::vector<LogLine> log;
-  DT_FIELDS(worker, status, why, log)
 };
 
 /// The agent incarnation that a host's processes belong to: another one later means they are dead.
@@ -93,7 +85,6 @@ struct AgentKnown {
   Host host;
   std::string boot_id;
   std::uint64_t incarnation = 0;
-  DT_FIELDS(host, boot_id, incarnation)
 };
 
 /// Where the agent of a host is found, and the ports that it keeps.
@@ -101,7 +92,6 @@ struct AgentPlaced {
   static constexpr std::uint16_t kType = 13;
   Host host;
   AgentPlace place;
-  DT_FIELDS(host, place)
 };
 
 /// The job's end is decided; only stopping is left.
@@ -109,7 +99,6 @@ struct JobEnding {
   static constexpr std::uint16_t kType = 10;
   std::int32_t exit_code = 0;
   std::string message;
-  DT_FIELDS(exit_code, message)
 };
 
 /// A checkpoint is complete on the volume: it is valid.
@@ -117,7 +106,6 @@ struct CheckpointTaken {
   static constexpr std::uint16_t kType = 11;
   Epoch epoch;
   Generation generation;
-  DT_FIELDS(epoch, generation)
 };
 
 /// The job goes back to a checkpoint, with new servers that load it. Their ids are consecutive; the
@@ -133,7 +121,6 @@ struct RolledBack {
   std::string why;
   /// A checkpoint of the job's own that servers could not load: it is not valid any more.
   std::optional<Epoch> damaged;
-  DT_FIELDS(generation, epoch, is_inherited, first, servers, why, damaged)
 };
 
 /// A member that had exited with code 0 has left: the others continue without it.
@@ -143,7 +130,6 @@ struct MemberLeft {
   Host host;
   bool empties_place = false;  ///< It was wanted: its place stays empty.
   std::vector<LogLine> log;
-  DT_FIELDS(worker, host, empties_place, log)
 };
 
 /// Empty places of a host are to be filled again.
@@ -151,7 +137,6 @@ struct PlacesWanted {
   static constexpr std::uint16_t kType = 22;
   Host host;
   std::uint32_t count = 0;
-  DT_FIELDS(host, count)
 };
 
 /// What a checkpoint cost, with CheckpointTaken: later terms compute from it when the next is due.
@@ -161,7 +146,6 @@ struct CheckpointTimed {
   std::int64_t began_ns = 0;  ///< Wall clock.
   std::uint64_t took_ms = 0;
   std::uint64_t bytes = 0;
-  DT_FIELDS(epoch, began_ns, took_ms, bytes)
 };
 
 /// Worker-seconds of a job so far, each half minute: a later term goes on from there.
@@ -171,11 +155,9 @@ struct TimeSpent {
     std::string cause;
     std::uint64_t ns = 0;
     friend bool operator==(const Lost&, const Lost&) = default;
-    DT_FIELDS(cause, ns)
   };
   std::uint64_t total_ns = 0;
   std::vector<Lost> lost;
-  DT_FIELDS(total_ns, lost)
 };
 
 using Record =

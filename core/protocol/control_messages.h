@@ -37,7 +37,6 @@ struct ProcessId {
   std::uint32_t id = 0;
 
   friend auto operator<=>(const ProcessId&, const ProcessId&) = default;
-  DT_FIELDS(role, id)
 };
 
 /// "worker 3", "server 0", "prepare-data 7".
@@ -52,7 +51,6 @@ struct ExitStatus {
   /// As a shell gives it: the code, or 128 + signal.
   [[nodiscard]] int shell_code() const { return signal ? 128 + signal : code; }
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
-  DT_FIELDS(code, signal)
 };
 
 /// "exit code 3", "killed by signal 9 (KILL)".
@@ -75,7 +73,6 @@ struct AgentHello {
   /// (offset + size), 0 before any. Output that a broken link lost is sent again from there; for a
   /// process not named, none is.
   std::vector<std::pair<ProcessId, std::uint64_t>> received;
-  DT_FIELDS(version, job, host, term, orphan_timeout_ms, beat_ms, received)
 };
 
 /// Ports that an agent keeps for programs of the job (AgentPlace). A bit each.
@@ -94,7 +91,6 @@ struct StartProcess {
   std::vector<std::pair<std::string, std::string>> env;  ///< Added to the agent's own environment.
   std::string cwd;  ///< Falls back to the home folder with a message if it cannot be entered.
   Port ports = Port::kNone;  ///< It may listen on these: they are free when it is executed.
-  DT_FIELDS(process, argv, env, cwd, ports)
 };
 
 /// TERM to the process group, KILL after the grace period (0: KILL at once).
@@ -102,14 +98,12 @@ struct StopProcess {
   static constexpr std::uint16_t kType = 3;
   ProcessId process;
   std::uint32_t grace_ms = 0;
-  DT_FIELDS(process, grace_ms)
 };
 
 /// The supervisor has journalled this exit; the agent may forget the process.
 struct AckExit {
   static constexpr std::uint16_t kType = 4;
   ProcessId process;
-  DT_FIELDS(process)
 };
 
 /// A frame for the process's own connection (see the Process messages below).
@@ -118,21 +112,18 @@ struct ToProcess {
   ProcessId process;
   std::uint16_t type = 0;
   std::string body;
-  DT_FIELDS(process, type, body)
 };
 
 /// Stop every process with this grace, sweep, then exit.
 struct Shutdown {
   static constexpr std::uint16_t kType = 6;
   std::uint32_t grace_ms = 0;
-  DT_FIELDS(grace_ms)
 };
 
 /// Queries a process's state in the kernel. Answered by ProcessState, if it lives.
 struct AskProcess {
   static constexpr std::uint16_t kType = 7;
   ProcessId process;
-  DT_FIELDS(process)
 };
 
 /// Asks whether processes can start in a folder of the host. Answered by FolderChecked, as soon as
@@ -140,7 +131,6 @@ struct AskProcess {
 struct CheckFolder {
   static constexpr std::uint16_t kType = 12;
   std::string folder;
-  DT_FIELDS(folder)
 };
 
 // ---------------------------------------------------------------- agent -> supervisor
@@ -151,7 +141,6 @@ struct ProcessReport {
   std::int32_t pid = 0;
   std::optional<ExitStatus> exit;
   std::vector<std::pair<std::uint16_t, std::string>> said;  ///< Latest FromProcess of each type.
-  DT_FIELDS(process, pid, exit, said)
 };
 
 /// Where an agent is found on its host, and the ports that it keeps there for programs of the job.
@@ -162,7 +151,6 @@ struct AgentPlace {
   std::uint16_t master_port = 0;  ///< MASTER_PORT of a job whose rank 0 is here; 0: none is free.
   std::uint16_t root_port = 0;    ///< DMLC_PS_ROOT_PORT of a job whose first host this is.
   friend bool operator==(const AgentPlace&, const AgentPlace&) = default;
-  DT_FIELDS(socket, master_port, root_port)
 };
 
 /// First answer on an attached stream: who this agent is and what it has. A different identity
@@ -176,14 +164,12 @@ struct AgentState {
   std::string machine;            ///< Machine id: equal for "hosts" that are one machine.
   std::vector<ProcessReport> processes;
   AgentPlace place;
-  DT_FIELDS(version, boot_id, incarnation, cores, machine, processes, place)
 };
 
 struct ProcessStarted {
   static constexpr std::uint16_t kType = 33;
   ProcessId process;
   std::int32_t pid = 0;
-  DT_FIELDS(process, pid)
 };
 
 /// The process could not be started (no such command, cwd gone, fork failed): it has ended.
@@ -191,14 +177,12 @@ struct ProcessFailed {
   static constexpr std::uint16_t kType = 34;
   ProcessId process;
   std::string why;
-  DT_FIELDS(process, why)
 };
 
 struct ProcessExited {
   static constexpr std::uint16_t kType = 35;
   ProcessId process;
   ExitStatus status;
-  DT_FIELDS(process, status)
 };
 
 /// Bytes a process wrote, in order, cut anywhere.
@@ -210,7 +194,6 @@ struct Output {
   std::uint64_t lost_before = 0;  ///< Bytes the bounded spool had to drop before these.
   std::uint64_t offset =
       0;  ///< Position of the first byte in the process's whole output, both streams.
-  DT_FIELDS(process, is_stderr, bytes, lost_before, offset)
 };
 
 /// A frame from the process's own connection.
@@ -219,27 +202,23 @@ struct FromProcess {
   ProcessId process;
   std::uint16_t type = 0;
   std::string body;
-  DT_FIELDS(process, type, body)
 };
 
 /// Heartbeat, every beat_ms.
 struct Beat {
   static constexpr std::uint16_t kType = 38;
   std::uint64_t count = 0;
-  DT_FIELDS(count)
 };
 
 /// The agent will not serve this supervisor: lower term, other version, other job.
 struct Refused {
   static constexpr std::uint16_t kType = 39;
   std::string why;
-  DT_FIELDS(why)
 };
 
 /// Sent by the attach bridge itself: no agent of this job runs on the host.
 struct NoAgent {
   static constexpr std::uint16_t kType = 40;
-  DT_FIELDS()
 };
 
 /// What a process and those below it do at this moment, for people:
@@ -248,7 +227,6 @@ struct ProcessState {
   static constexpr std::uint16_t kType = 41;
   ProcessId process;
   std::string text;
-  DT_FIELDS(process, text)
 };
 
 /// What a listener has rejected since it began to listen, before any state changed. Sent by an
@@ -259,7 +237,6 @@ struct KeptOut {
   std::uint64_t dropped = 0;  ///< Connections: identified, but with an invalid message.
   std::uint64_t fenced = 0;   ///< Requests of workers that are no members.
   friend bool operator==(const KeptOut&, const KeptOut&) = default;
-  DT_FIELDS(refused, dropped, fenced)
 };
 
 /// A GPU of the host as its driver (NVML) describes it. Values that the driver lacks are missing.
@@ -284,9 +261,6 @@ struct GpuReport {
   std::uint64_t last_xid = 0;
   std::string unanswered;  ///< Empty, or why the driver has no values: "GPU is lost".
   friend bool operator==(const GpuReport&, const GpuReport&) = default;
-  DT_FIELDS(index, uuid, name, busy_percent, memory_used, memory_total, temperature_c, power_mw,
-            ecc_recent, ecc_ever, retired_pages, remapped_rows, retirement_pending,
-            remapping_pending, remapping_failed, held_back, xid_errors, last_xid, unanswered)
 };
 
 /// The GPUs of a host, when what is known of them has changed; never of a host without any.
@@ -297,7 +271,6 @@ struct GpuHealth {
   /// For each worker the numbers of the GPUs it sees (core/protocol/gpu_health.h, visible_gpus).
   std::vector<std::pair<WorkerId, std::vector<std::uint32_t>>> workers;
   friend bool operator==(const GpuHealth&, const GpuHealth&) = default;
-  DT_FIELDS(gpus, trouble, workers)
 };
 
 /// Answers CheckFolder.
@@ -305,7 +278,6 @@ struct FolderChecked {
   static constexpr std::uint16_t kType = 52;
   std::string folder;
   std::int32_t error = 0;  ///< 0: it can be entered; else the errno of the try.
-  DT_FIELDS(folder, error)
 };
 
 /// What the processes of the host use, every few seconds.
@@ -314,7 +286,6 @@ struct Usage {
   /// Resident memory of each process and those below it, in bytes; pages that they share count once
   /// for each.
   std::vector<std::pair<ProcessId, std::uint64_t>> resident;
-  DT_FIELDS(resident)
 };
 
 // ---------------------------------------------------------------- process <-> its agent
@@ -325,7 +296,6 @@ struct Identify {
   static constexpr std::uint16_t kType = 64;
   ProcessId process;
   std::string token;  ///< $DT_TOKEN
-  DT_FIELDS(process, token)
 };
 
 // ---------------------------------------------------------------- worker -> supervisor
@@ -334,7 +304,6 @@ struct Identify {
 struct OpenedKvStore {
   static constexpr std::uint16_t kType = 65;
   std::string type;  ///< "dist_sync", ...
-  DT_FIELDS(type)
 };
 
 /// epoch_boundary was called: every earlier round is finished. A newcomer's first Arrive is its
@@ -344,7 +313,6 @@ struct Arrive {
   Epoch epoch;
   bool join = false;   ///< No view was ever released to this worker.
   Generation servers;  ///< Servers::since of the servers it is connected to.
-  DT_FIELDS(epoch, join, servers)
 };
 
 /// Sign of life with position; at most about one a second.
@@ -352,7 +320,6 @@ struct Progress {
   static constexpr std::uint16_t kType = 67;
   Epoch epoch;
   std::uint64_t step = 0;
-  DT_FIELDS(epoch, step)
 };
 
 /// Once a second, and once more when the list has become empty: the servers from which bytes
@@ -362,7 +329,6 @@ struct ServersHeard {
   static constexpr std::uint16_t kType = 68;
   std::vector<ServerId> servers;
   friend bool operator==(const ServersHeard&, const ServersHeard&) = default;
-  DT_FIELDS(servers)
 };
 
 // ---------------------------------------------------------------- server -> supervisor
@@ -373,14 +339,12 @@ struct ServerReady {
   std::uint16_t port = 0;
   std::string device;       ///< Where its values are: "cpu", "cuda:0".
   std::string device_note;  ///< The device's name; of auto on the CPU, why it has no GPU.
-  DT_FIELDS(address, port, device, device_note)
 };
 
 /// The server has adopted this commit.
 struct CommitAck {
   static constexpr std::uint16_t kType = 81;
   Generation generation;
-  DT_FIELDS(generation)
 };
 
 /// An event loop of a server that has not turned for a while.
@@ -389,7 +353,6 @@ struct StuckLoop {
   std::uint32_t milliseconds = 0;  ///< Since its last turn.
   std::string state;               ///< Its thread's state in the kernel; empty if unknown.
   friend bool operator==(const StuckLoop&, const StuckLoop&) = default;
-  DT_FIELDS(loop, milliseconds, state)
 };
 
 /// Four times a second: the workers' activity since the last report, the workers that others wait
@@ -402,7 +365,6 @@ struct Traffic {
   std::vector<WorkerId> owing;         ///< A round that others contributed to waits for them.
   std::vector<WorkerId> waiting;       ///< Have contributed to a round that is still open.
   std::vector<StuckLoop> stuck;        ///< Loops that have not turned for 3 s.
-  DT_FIELDS(alive, disconnected, busy, owing, waiting, stuck)
 };
 
 /// The process cannot go on, in its own words; it will exit next.
@@ -410,7 +372,6 @@ struct GivingUp {
   static constexpr std::uint16_t kType = 83;
   std::string why;
   bool is_checkpoint = false;  ///< The one that a server was to load cannot be read.
-  DT_FIELDS(why, is_checkpoint)
 };
 
 /// What became of the checkpoint that the commit of `generation` asked for.
@@ -422,7 +383,6 @@ struct Saved {
   std::uint64_t bytes = 0;
   std::uint32_t header_crc = 0;
   std::uint64_t step = 0;  ///< The last update before it.
-  DT_FIELDS(epoch, generation, why, bytes, header_crc, step)
 };
 
 // ---------------------------------------------------------------- supervisor -> worker
@@ -432,7 +392,6 @@ struct ServerAddress {
   std::string address;
   std::uint16_t port = 0;
   friend bool operator==(const ServerAddress&, const ServerAddress&) = default;
-  DT_FIELDS(server, address, port)
 };
 
 /// Where the servers are; in ServerId order. One with a higher `since` takes the place of those
@@ -442,7 +401,6 @@ struct Servers {
   std::vector<ServerAddress> servers;
   Generation since;  ///< They have served from then on; 0: from the job's begin.
   Epoch epoch;       ///< The checkpoint that they loaded, if not from the job's begin.
-  DT_FIELDS(servers, since, epoch)
 };
 
 enum class Verdict : std::uint8_t {
@@ -460,7 +418,6 @@ struct Release {
   std::uint32_t world_size = 0;
   Epoch epoch;            ///< The epoch that begins.
   bool newcomer = false;  ///< First release of this worker: pull once more before going on.
-  DT_FIELDS(verdict, generation, rank, world_size, epoch, newcomer)
 };
 
 /// The contributor set shrank in mid-epoch; ranks and world size stay. `lead` has rank 0's duties.
@@ -468,7 +425,6 @@ struct Shrunk {
   static constexpr std::uint16_t kType = 98;
   Generation generation;
   WorkerId lead;
-  DT_FIELDS(generation, lead)
 };
 
 // ---------------------------------------------------------------- supervisor -> server
@@ -484,7 +440,6 @@ struct ServerCommit {
   /// A checkpoint of the values at the first receipt of this generation is to be saved, provided
   /// that no worker was released yet: every later commit of the epoch repeats it.
   std::optional<Generation> checkpoint;
-  DT_FIELDS(term, generation, epoch, boundary, contributors, checkpoint)
 };
 
 }  // namespace dt

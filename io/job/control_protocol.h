@@ -28,13 +28,11 @@ inline constexpr std::uint32_t kControlVersion = 1;
 struct ControlRequest {
   static constexpr std::uint16_t kType = 160;
   std::string json;
-  DT_FIELDS(json)
 };
 
 struct ControlReply {
   static constexpr std::uint16_t kType = 161;
   std::string json;
-  DT_FIELDS(json)
 };
 
 /// Text for the terminal of a client that follows the console: the supervisor's own lines and the
@@ -43,7 +41,6 @@ struct Console {
   static constexpr std::uint16_t kType = 162;
   bool is_stderr = false;
   std::string bytes;
-  DT_FIELDS(is_stderr, bytes)
 };
 
 /// The last frame of a job's console.
@@ -51,7 +48,6 @@ struct JobEnded {
   static constexpr std::uint16_t kType = 163;
   std::int32_t exit_code = 0;
   std::string message;
-  DT_FIELDS(exit_code, message)
 };
 
 }  // namespace dt::io

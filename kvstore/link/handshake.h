@@ -25,7 +25,6 @@ struct Transcript {
   ServerId server;
   WorkerId worker;
   std::uint32_t loop = 0;
-  DT_FIELDS(server_nonce, client_nonce, server, worker, loop)
 };
 
 [[nodiscard]] std::string client_mac(std::string_view secret, const Transcript& transcript);

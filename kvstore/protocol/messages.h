@@ -137,8 +137,6 @@ struct Header {
   Round round;
   std::uint64_t step = 0;     ///< kInit: the chunk's first element.
   std::uint64_t samples = 0;  ///< kInit: the chunk's elements.
-  DT_FIELDS(magic, payload, type, dtype, reduce, flags, priority, key, chunk, worker, learning_rate,
-            request, generation, round, step, samples)
 };
 
 /// Header::key of a request for the loop that Header::chunk names, and of its answer.
@@ -175,28 +173,24 @@ struct KeySpec {
   Dtype dtype{};
   std::uint8_t flags = 0;
   friend bool operator==(const KeySpec&, const KeySpec&) = default;
-  DT_FIELDS(name, count, dtype, flags)
 };
 
 struct RegisterKeys {
   static constexpr std::uint16_t kType = 210;
   std::uint32_t known = 0;  ///< Number of keys in the sender's table; the answer has the rest.
   std::vector<KeySpec> keys;
-  DT_FIELDS(known, keys)
 };
 
 struct KeyTable {
   static constexpr std::uint16_t kType = 211;
   std::uint32_t from = 0;  ///< KeyId of the first entry.
   std::vector<KeySpec> keys;
-  DT_FIELDS(from, keys)
 };
 
 struct ChunkRound {
   KeyId key;
   std::uint32_t chunk = 0;
   Round open;
-  DT_FIELDS(key, chunk, open)
 };
 
 /// A loop's generation, phase and rounds, which a worker adopts when it connects and at each
@@ -207,7 +201,6 @@ struct SyncState {
   std::uint64_t phase = 0;  ///< Number of epochs every contributor has finished.
   Round barrier;            ///< The open one.
   std::vector<ChunkRound> chunks;
-  DT_FIELDS(generation, phase, barrier, chunks)
 };
 
 /// Memory of the sender that the receiver, on the same host, is to map.
@@ -219,7 +212,6 @@ struct ShareMemory {
   std::uint64_t size = 0;
   std::string token;   ///< Content right after the end of host memory, or before device memory.
   std::string handle;  ///< CUDA IPC handle of device memory; empty: it is host memory.
-  DT_FIELDS(number, pid, fd, size, token, handle)
 };
 inline constexpr std::uint32_t kMaxShareMemory = 256;  ///< Limit in bytes of a ShareMemory.
 
@@ -238,7 +230,6 @@ struct Failure {
   static constexpr std::uint16_t kType = 213;
   Code code{};
   std::string message;
-  DT_FIELDS(code, message)
 };
 
 // ---------------------------------------------------------------- handshake, before anything else
@@ -253,7 +244,6 @@ struct Challenge {
   static constexpr std::uint16_t kType = 200;
   std::uint16_t version = kVersion;
   std::string nonce;
-  DT_FIELDS(version, nonce)
 };
 
 /// client -> server
@@ -264,7 +254,6 @@ struct ClientProof {
   std::uint32_t loop = 0;
   std::string nonce;
   std::string mac;
-  DT_FIELDS(server, worker, loop, nonce, mac)
 };
 
 /// server -> client; from then on the connection belongs to the loop and carries frames.
@@ -272,7 +261,6 @@ struct ServerProof {
   static constexpr std::uint16_t kType = 202;
   std::uint32_t loops = 0;
   std::string mac;
-  DT_FIELDS(loops, mac)
 };
 
 }  // namespace dt::data

@@ -42,7 +42,6 @@ struct VolumeRequest {
   std::uint64_t number = 0;
   bool sync = false;
   std::uint64_t limit = 0;
-  DT_FIELDS(op, path, path2, bytes, number, sync, limit)
 };
 
 struct VolumeReply {
@@ -53,7 +52,6 @@ struct VolumeReply {
   std::string bytes = {};
   std::vector<std::string> names = {};
   std::uint64_t number = 0;  ///< kRoom
-  DT_FIELDS(error, text, yes, bytes, names, number)
 };
 
 }  // namespace dt::supervisor
