@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/lookup.h"
+
 namespace dt {
 
 void Boundary::begin(const std::vector<WorkerId>& members) {
@@ -80,20 +82,20 @@ std::vector<WorkerId> Boundary::missing() const {
 }
 
 bool Boundary::has_acked(ServerId server) const {
-  const auto it = acked_.find(server);
-  return it != acked_.end() && it->second >= generation_;
+  const Generation* known = find_in(acked_, server);
+  return known && *known >= generation_;
 }
 
 bool Boundary::all_acked(const std::vector<ServerId>& servers) const {
-  return std::all_of(servers.begin(), servers.end(), [this](ServerId id) { return has_acked(id); });
+  return std::ranges::all_of(servers, [this](ServerId id) { return has_acked(id); });
 }
 
 bool Boundary::contributes(WorkerId worker) const {
-  return std::find(contributors_.begin(), contributors_.end(), worker) != contributors_.end();
+  return std::ranges::count(contributors_, worker) > 0;
 }
 
 std::optional<Rank> Boundary::rank_of(WorkerId worker) const {
-  const auto it = std::find(members_.begin(), members_.end(), worker);
+  const auto it = std::ranges::find(members_, worker);
   if (it == members_.end()) return std::nullopt;
   return Rank(static_cast<std::uint32_t>(it - members_.begin()));
 }

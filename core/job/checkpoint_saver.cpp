@@ -32,7 +32,7 @@ void CheckpointSaver::saved(const ServerSaved& e, const Host& host, std::size_t 
   }
   const Checkpoints::File file{saved.bytes, saved.header_crc, saved.step};
   if (checkpoints_.add(e.server, saved.generation, file, servers))
-    job_.out.add(SealCheckpoint{*checkpoints_.saving()});
+    job_.add(SealCheckpoint{*checkpoints_.saving()});
 }
 
 void CheckpointSaver::sealed(const CheckpointSealed& e) {
@@ -42,36 +42,36 @@ void CheckpointSaver::sealed(const CheckpointSealed& e) {
     checkpoints_.give_up();
     return give_up(fmt::format("no checkpoint of epoch {}: {}", what.epoch, e.why));
   }
-  job_.out.record(CheckpointTaken{what.epoch, what.generation});
+  job_.record(CheckpointTaken{what.epoch, what.generation});
   std::uint64_t bytes = 0;
   for (const auto& [server, file] : what.files) bytes += file.bytes;
   const Duration age = job_.now() - what.began;
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(age);
   if (job_.options.checkpoint_interval != Duration{})
-    job_.out.record(CheckpointTimed{what.epoch, job_.out.now().wall_ns - age.count(),
-                                    static_cast<std::uint64_t>(took.count()), bytes});
-  job_.out.note(Note::Kind::kInfo, "checkpoint_taken",
-                fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch,
-                            what.files.size(), static_cast<double>(bytes) / 1e6));
+    job_.record(CheckpointTimed{what.epoch, job_.wall_ns() - age.count(),
+                                static_cast<std::uint64_t>(took.count()), bytes});
+  job_.note(Note::kInfo, "checkpoint_taken",
+            fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch,
+                        what.files.size(), static_cast<double>(bytes) / 1e6));
 }
 
 void CheckpointSaver::place_seen(const CheckpointPlaceSeen& e, const std::set<Host>& server_hosts) {
   const bool was_without = !checkpoints_.no_place().empty();
   if (!checkpoints_.place_is(e.why_not) || server_hosts.empty()) return;
   if (!e.why_not.empty())
-    job_.out.note(Note::Kind::kFailure, "no_checkpoints", no_checkpoints(server_hosts));
+    job_.note(Note::kFailure, "no_checkpoints", no_checkpoints(server_hosts));
   else if (was_without)
-    job_.out.note(Note::Kind::kInfo, "checkpoint_place", "checkpoints are saved from now on");
+    job_.note(Note::kInfo, "checkpoint_place", "checkpoints are saved from now on");
 }
 
 void CheckpointSaver::damaged(std::string trouble, const Host& host) {
   trouble_ = std::move(trouble);
-  job_.out.note(Note::Kind::kFailure, "checkpoint_damaged", trouble_, std::nullopt, host);
+  job_.note(Note::kFailure, "checkpoint_damaged", trouble_, host);
 }
 
 void CheckpointSaver::give_up(const std::string& why) {
   trouble_ = why;
-  job_.out.note(Note::Kind::kFailure, "checkpoint_failed", why);
+  job_.note(Note::kFailure, "checkpoint_failed", why);
 }
 
 std::string CheckpointSaver::no_checkpoints(const std::set<Host>& server_hosts) const {
@@ -103,7 +103,7 @@ void CheckpointSaver::apply(const CheckpointTaken& r) {
 void CheckpointSaver::apply(const CheckpointTimed& r) {
   // Wall clocks may have been set: no checkpoint began after now or took longer than a month.
   constexpr std::uint64_t kLongest_ms = std::uint64_t{31} * 24 * 3600 * 1000;
-  const std::int64_t now = std::max<std::int64_t>(job_.out.now().wall_ns, 0);
+  const std::int64_t now = std::max<std::int64_t>(job_.wall_ns(), 0);
   const std::int64_t began = std::clamp<std::int64_t>(r.began_ns, 0, now);
   checkpoints_.timed(job_.now() - Duration(now - began),
                      std::chrono::milliseconds(std::min(r.took_ms, kLongest_ms)), r.bytes);

@@ -1,59 +1,90 @@
-/// What the machines of one job share: its options, the output of the present step, and state that
-/// all of them read. Job owns it, and it outlives them. Pure.
+/// What the machines of one job share: its options, state that all of them read, and the output of
+/// the present step: records, notes and other effects, in their order. Job owns it, and it outlives
+/// them. Pure.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/job/boundary.h"
-#include "core/job/clean_exits.h"
+#include "core/job/events.h"
 #include "core/job/futile_tries.h"
 #include "core/job/options.h"
-#include "core/job/records.h"
-#include "core/job/step_output.h"
 
 namespace dt {
 
-struct JobContext {
+class JobContext {
+ public:
+  /// `apply` changes the durable state; record() calls it, and nothing else does while a job runs.
   JobContext(JobOptions the_options, std::function<void(const Record&)> apply)
-      : options(std::move(the_options)), out(std::move(apply)) {}
+      : options(std::move(the_options)), apply_(std::move(apply)) {}
 
   const JobOptions options;
-  StepOutput out;
   Boundary boundary;
-  CleanExits exits;
+  /// Members that exited with code 0 without a LEAVE. Until another member arrives at a boundary
+  /// this is ambiguous: the program has ended for all of them, or that one has left.
+  std::map<WorkerId, Host> clean_exits;
   FutileTries futile;
   bool opened = false;  ///< Some worker opened a distributed kvstore: the command is not opaque.
   std::uint64_t log_lines = 0;  ///< Lines of host_worker_log so far.
   std::optional<JobEnding> ending;
 
-  [[nodiscard]] Time now() const { return out.now().at; }
-  /// No epoch has begun yet.
-  [[nodiscard]] bool initial() const { return !boundary.epoch().has_value(); }
-  /// A member exited with code 0, and no other one has arrived at a boundary since.
-  [[nodiscard]] bool finishing() const { return exits.any(); }
-
-  /// The next line of host_worker_log.
-  [[nodiscard]] LogLine log_line(bool added, const Host& host) const {
-    return {log_lines, added, host, out.now().wall_ns};
+  /// A step begins at `now`.
+  void begin(Instant now) {
+    now_ = now;
+    effects_.clear();
   }
-
-  void apply(const JobEnding& r) { ending = r; }
+  /// None follows an End.
+  void add(Effect effect) {
+    const bool has_ended = !effects_.empty() && std::holds_alternative<End>(effects_.back());
+    if (!has_ended) effects_.push_back(std::move(effect));
+  }
+  void note(Note::Kind kind, std::string what, std::string text, std::optional<Host> host = {},
+            std::optional<WorkerId> worker = {},
+            std::vector<std::pair<std::string, double>> numbers = {}) {
+    add(Note{kind, std::move(what), std::move(text), worker, std::move(host), std::move(numbers)});
+  }
+  /// Applies the record, and appends it to the journal.
+  void record(Record record) {
+    apply_(record);
+    add(Append{std::move(record)});
+  }
   /// Ends the job, once; processes get `grace` between TERM and KILL.
   void end(int exit_code, std::string message, Duration grace) {
     if (ending) return;
-    out.record(JobEnding{exit_code, message});
-    Note ended{Note::Kind::kMeasure, "job_ended", message};
-    ended.numbers.emplace_back("code", exit_code);
-    out.add(std::move(ended));
-    out.add(End{exit_code, std::move(message), grace});
+    record(JobEnding{exit_code, message});
+    note(Note::kMeasure, "job_ended", message, {}, {}, {{"code", exit_code}});
+    add(End{exit_code, std::move(message), grace});
   }
   void end(int exit_code, std::string message) {
     end(exit_code, std::move(message), options.stop_grace);
   }
+  /// The step's effects.
+  [[nodiscard]] std::vector<Effect> take() { return std::exchange(effects_, {}); }
+
+  [[nodiscard]] Time now() const { return now_.at; }
+  [[nodiscard]] std::int64_t wall_ns() const { return now_.wall_ns; }
+  /// No epoch has begun yet.
+  [[nodiscard]] bool initial() const { return !boundary.epoch().has_value(); }
+  /// A member exited with code 0, and no other one has arrived at a boundary since.
+  [[nodiscard]] bool finishing() const { return !clean_exits.empty(); }
+  /// The next line of host_worker_log.
+  [[nodiscard]] LogLine log_line(bool added, const Host& host) const {
+    return {log_lines, added, host, wall_ns()};
+  }
+
+  void apply(const JobEnding& r) { ending = r; }
+
+ private:
+  std::function<void(const Record&)> apply_;
+  Instant now_;
+  std::vector<Effect> effects_;
 };
 
 /// Gives the record to each machine that applies its type, in this order of theirs.

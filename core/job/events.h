@@ -70,6 +70,8 @@ struct ProcessEnded {
   ExitStatus status;
   std::string why;         ///< In words; for a start that failed the reason.
   bool never_ran = false;  ///< The start itself failed.
+
+  [[nodiscard]] std::string reason() const { return why.empty() ? to_string(status) : why; }
 };
 struct StoreOpened {
   WorkerId worker;
@@ -233,7 +235,7 @@ struct SealCheckpoint {
 };
 /// One line for the console and events.jsonl.
 struct Note {
-  enum class Kind : std::uint8_t {
+  enum Kind : std::uint8_t {
     kInfo,
     kLaunch,   ///< A process is being launched.
     kCommit,   ///< The view changed.
@@ -241,7 +243,7 @@ struct Note {
     kFailure,  ///< A failure, and the reaction to it.
     kMeasure,  ///< Only for events.jsonl.
   };
-  Kind kind = Kind::kInfo;
+  Kind kind = kInfo;
   std::string what;  ///< Stable event name: "worker_joined".
   std::string text;  ///< The sentence.
   std::optional<WorkerId> worker = std::nullopt;

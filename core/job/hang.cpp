@@ -23,9 +23,9 @@ void HangWatch::report(ServerId server, const Report& report) {
 }
 
 bool HangWatch::progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now) {
-  const auto [known, first] = positions_.try_emplace(worker, Position{epoch, step, now});
-  if (!first && known->second.epoch == epoch && known->second.step == step) return false;
-  known->second = {epoch, step, now};
+  const Position* known = position(worker);
+  if (known && known->epoch == epoch && known->step == step) return false;
+  positions_[worker] = {epoch, step, now};
   return true;
 }
 
@@ -53,14 +53,8 @@ std::set<WorkerId> HangWatch::standing_still(Time now) const {
 }
 
 bool HangWatch::waits(WorkerId worker) const {
-  return std::any_of(reports_.begin(), reports_.end(),
-                     [worker](const auto& r) { return r.second.waiting.count(worker) > 0; });
-}
-
-std::optional<Position> HangWatch::position(WorkerId worker) const {
-  const auto it = positions_.find(worker);
-  if (it == positions_.end()) return std::nullopt;
-  return it->second;
+  return std::ranges::any_of(
+      reports_, [worker](const auto& r) { return r.second.waiting.count(worker) > 0; });
 }
 
 }  // namespace dt

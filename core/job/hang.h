@@ -10,13 +10,13 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 
 namespace dt {
@@ -51,7 +51,10 @@ class HangWatch {
   [[nodiscard]] std::set<WorkerId> standing_still(Time now) const;
   /// It waits in a round.
   [[nodiscard]] bool waits(WorkerId worker) const;
-  [[nodiscard]] std::optional<Position> position(WorkerId worker) const;
+  /// Null: it never reported one.
+  [[nodiscard]] const Position* position(WorkerId worker) const {
+    return find_in(positions_, worker);
+  }
 
  private:
   struct Last {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/base/lookup.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {
@@ -13,13 +14,13 @@ void HostTable::begin(const std::set<Host>& needed) {
     h.link = h.has_agent() ? Link::kDown : Link::kAttaching;
     // Its silence counts only after the time it takes to reach it.
     if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
-    job_.out.add(Attach{host, !h.has_agent()});
+    job_.add(Attach{host, !h.has_agent()});
   }
 }
 
 void HostTable::reach_agents() {
   for (const auto& [host, h] : hosts_)
-    if (h.has_agent()) job_.out.add(Attach{host, false});
+    if (h.has_agent()) job_.add(Attach{host, false});
 }
 
 // ---------------------------------------------------------------- events
@@ -41,53 +42,46 @@ void HostTable::attached(const AgentAttached& e) {
   }
   start_failures_.reached(e.host, job_.now());
   liveness_.link_up(e.host);
-  if (!is_known) job_.out.record(AgentKnown{e.host, e.boot_id, e.incarnation});
-  if (h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
+  if (!is_known) job_.record(AgentKnown{e.host, e.boot_id, e.incarnation});
+  if (h.place != e.place) job_.record(AgentPlaced{e.host, e.place});
 }
 
 void HostTable::moved(const AgentMoved& e) {
   const HostState& h = hosts_[e.host];
-  if (h.has_agent() && h.place != e.place) job_.out.record(AgentPlaced{e.host, e.place});
+  if (h.has_agent() && h.place != e.place) job_.record(AgentPlaced{e.host, e.place});
 }
 
 void HostTable::detached(const AgentDetached& e) {
   HostState& h = hosts_[e.host];
   if (h.link == Link::kUp)
-    job_.out.note(Note::Kind::kFailure, "link_down",
-                  fmt::format("the link to {} broke ({}): attaching again", e.host, e.why),
-                  std::nullopt, e.host);
+    job_.note(Note::kFailure, "link_down",
+              fmt::format("the link to {} broke ({}): attaching again", e.host, e.why), e.host);
   if (h.link == Link::kNone) return;
   h.link = Link::kDown;
   liveness_.link_down(e.host, job_.now());
 }
 
-void HostTable::agent_gone(const Host& host) {
-  hosts_[host].link = Link::kNone;
-  liveness_.forget(host);
-}
-
 void HostTable::forget_agent(const Host& host) {
-  if (at(host).has_agent()) job_.out.record(AgentKnown{host, {}, 0});
+  if (at(host).has_agent()) job_.record(AgentKnown{host, {}, 0});
 }
 
 void HostTable::silent(const AgentSilent& e) {
   if (hosts_[e.host].link != Link::kUp || liveness_.is_down(e.host)) return;
   liveness_.link_down(e.host, e.since);
-  job_.out.note(
-      Note::Kind::kFailure, "host_suspect",
+  job_.note(
+      Note::kFailure, "host_suspect",
       fmt::format("{} says nothing for {:.1f} s: suspect, and lost after {:.1f} s (--dead-after)",
                   e.host, seconds(job_.now() - e.since), seconds(job_.options.liveness.dead_after)),
-      std::nullopt, e.host);
+      e.host);
 }
 
 void HostTable::heard(const AgentHeard& e) {
   const auto since = liveness_.down_since(e.host);
   if (hosts_[e.host].link != Link::kUp || !since) return;
   liveness_.link_up(e.host);
-  job_.out.note(
-      Note::Kind::kInfo, "host_heard",
-      fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(job_.now() - *since)),
-      std::nullopt, e.host);
+  job_.note(Note::kInfo, "host_heard",
+            fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(job_.now() - *since)),
+            e.host);
 }
 
 bool HostTable::attach_failed(const Host& host) {
@@ -103,7 +97,7 @@ bool HostTable::prepare_ended(const Host& host) {
 
 void HostTable::prepared(const Host& host) {
   start_failures_.prepared(host, job_.now());
-  if (!hosts_[host].prepared) job_.out.record(HostPrepared{host});
+  if (!hosts_[host].prepared) job_.record(HostPrepared{host});
 }
 
 // ---------------------------------------------------------------- what happens to its processes
@@ -122,10 +116,10 @@ void HostTable::failed(const Host& host, std::string check, const std::string& w
       return end_failed_start();
   }
   h.cooling_until = job_.now() + delay;
-  job_.out.note(Note::Kind::kFailure, "host_failed",
-                fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1,
-                            seconds(delay), is_start ? " (--start-timeout)" : ""),
-                std::nullopt, host);
+  job_.note(Note::kFailure, "host_failed",
+            fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1,
+                        seconds(delay), is_start ? " (--start-timeout)" : ""),
+            host);
 }
 
 void HostTable::member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget) {
@@ -140,23 +134,23 @@ void HostTable::restart_later(const Host& host, WorkerId worker, const std::stri
   h.why = fmt::format("worker {}: {}", worker, reason);
   h.check = "run";
   if (h.given_up)
-    return job_.out.note(Note::Kind::kFailure, "host_given_up",
-                         fmt::format("{} is given up after {} restart(s): worker {}: {}", host,
-                                     budget, worker, reason),
-                         worker, host);
+    return job_.note(Note::kFailure, "host_given_up",
+                     fmt::format("{} is given up after {} restart(s): worker {}: {}", host, budget,
+                                 worker, reason),
+                     host, worker);
   const Duration delay = delay_before_retry(host, h.restarts.count());
   h.cooling_until = job_.now() + delay;
-  job_.out.note(Note::Kind::kFailure, "worker_died",
-                fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", worker, host,
-                            reason, h.restarts.count(), budget, seconds(delay)),
-                worker, host);
+  job_.note(Note::kFailure, "worker_died",
+            fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", worker, host,
+                        reason, h.restarts.count(), budget, seconds(delay)),
+            host, worker);
 }
 
 void HostTable::member_joined(const Host& host) {
-  const auto h = hosts_.find(host);
-  if (h == hosts_.end()) return;
-  h->second.attempts = 0;
-  h->second.why.clear();
+  HostState* h = find_in(hosts_, host);
+  if (!h) return;
+  h->attempts = 0;
+  h->why.clear();
 }
 
 void HostTable::member_left(const Host& host, std::string why) {
@@ -183,7 +177,7 @@ void HostTable::reach(const Host& host) {
   HostState& h = hosts_[host];
   if (h.link != Link::kNone) return;
   h.link = Link::kAttaching;
-  job_.out.add(Attach{host, true});
+  job_.add(Attach{host, true});
 }
 
 void HostTable::reach_first() {
@@ -192,7 +186,7 @@ void HostTable::reach_first() {
 }
 
 void HostTable::prepare(const Host& host) {
-  if (!std::exchange(hosts_[host].preparing, true)) job_.out.add(Prepare{host});
+  if (!std::exchange(hosts_[host].preparing, true)) job_.add(Prepare{host});
 }
 
 void HostTable::lost(const Host& host) {
@@ -203,7 +197,7 @@ void HostTable::lost(const Host& host) {
 void HostTable::let_go(const Host& host) {
   lost(host);
   forget_agent(host);
-  job_.out.add(ReleaseHost{host});
+  job_.add(ReleaseHost{host});
 }
 
 void HostTable::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }
@@ -220,8 +214,8 @@ void HostTable::apply(const AgentKnown& r) {
 
 const HostState& HostTable::at(const Host& host) const {
   static const HostState kUnknown;
-  const auto it = hosts_.find(host);
-  return it == hosts_.end() ? kUnknown : it->second;
+  const HostState* known = find_in(hosts_, host);
+  return known ? *known : kUnknown;
 }
 
 bool HostTable::is_cooling(const Host& host) const {

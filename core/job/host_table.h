@@ -70,8 +70,6 @@ class HostTable {
   void moved(const AgentMoved& e);
   /// The link broke, and the agent may live.
   void detached(const AgentDetached& e);
-  /// The host answers that no agent is there.
-  void agent_gone(const Host& host);
   /// The job forgets the agent: no process of the job runs there.
   void forget_agent(const Host& host);
   void silent(const AgentSilent& e);
@@ -110,7 +108,7 @@ class HostTable {
   /// Starts its data check; nothing if it is under way.
   void prepare(const Host& host);
   void spare(const Host& host) { hosts_[host].spared_at = job_.now(); }
-  /// Silent for too long: its processes count as dead.
+  /// No agent is there, or it was silent for too long.
   void lost(const Host& host);
   /// Releases a host where no worker is wanted and no process runs.
   void let_go(const Host& host);

@@ -42,9 +42,8 @@ std::optional<std::string> HostWatch::why_lost(const Host& host, Duration down) 
 
 bool HostWatch::all_dead(const Host& host) const {
   const Liveness& liveness = hosts_.liveness();
-  const auto& workers = workers_.membership().workers();
   return liveness.life(host, std::nullopt, job_.now()) == Life::kDead &&
-         std::all_of(workers.begin(), workers.end(), [&](const auto& entry) {
+         std::ranges::all_of(workers_.membership().workers(), [&](const auto& entry) {
            const auto& [id, w] = entry;
            if (w.host != host || !may_run(w.state)) return true;
            // A worker that is not released does nothing for the epoch, whatever data flows.
@@ -56,10 +55,8 @@ bool HostWatch::all_dead(const Host& host) const {
 bool HostWatch::boundary_waits_for_unsupervised(const Host& host) const {
   const std::vector<WorkerId> missing = job_.boundary.missing();
   const auto host_of = [this](WorkerId id) -> const Host& { return workers_.find(id)->host; };
-  return !job_.boundary.arrivals().empty() &&
-         std::any_of(missing.begin(), missing.end(),
-                     [&](WorkerId id) { return host_of(id) == host; }) &&
-         std::all_of(missing.begin(), missing.end(), [&](WorkerId id) {
+  return !job_.boundary.arrivals().empty() && std::ranges::count(missing, host, host_of) > 0 &&
+         std::ranges::all_of(missing, [&](WorkerId id) {
            return hosts_.liveness().life(host_of(id), id, job_.now()) == Life::kUnsupervised;
          });
 }

@@ -11,21 +11,21 @@ namespace dt {
 
 Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
     : job_(std::move(options), [this](const Record& r) { apply(r); }) {
-  job_.out.begin(now);
+  job_.begin(now);
   for (const Record& r : records) replay(r);
   workers_.replayed();
   servers_.replayed();
 }
 
 std::vector<Effect> Job::begin(Term term, Instant now) {
-  job_.out.begin(now);
+  job_.begin(now);
   const bool fresh = job_.boundary.generation() == Generation(0);
-  if (fresh) job_.out.record(JobBegan{job_.options.workers, job_.options.servers});
-  job_.out.record(TermBegan{term});
+  if (fresh) job_.record(JobBegan{job_.options.workers, job_.options.servers});
+  job_.record(TermBegan{term});
   if (job_.ending) {
     hosts_.reach_agents();
-    job_.out.add(End{job_.ending->exit_code, job_.ending->message, job_.options.stop_grace});
-    return job_.out.take();
+    job_.add(End{job_.ending->exit_code, job_.ending->message, job_.options.stop_grace});
+    return job_.take();
   }
   servers_.begin(term, !fresh);
   lost_time_.begin(!fresh);
@@ -33,16 +33,16 @@ std::vector<Effect> Job::begin(Term term, Instant now) {
   needed.merge(servers_.hosts());
   hosts_.begin(needed);
   settle();
-  return job_.out.take();
+  return job_.take();
 }
 
 std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
-  job_.out.begin(now);
+  job_.begin(now);
   if (!job_.ending) {
     std::visit([this](const auto& e) { on(e); }, event);
     settle();
   }
-  return job_.out.take();
+  return job_.take();
 }
 
 void Job::settle() {
@@ -78,7 +78,7 @@ void Job::on(const AgentAttached& e) {
 
 void Job::on(const AgentDetached& e) {
   if (!e.gone) return hosts_.detached(e);
-  hosts_.agent_gone(e.host);
+  hosts_.lost(e.host);
   processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
   hosts_.forget_agent(e.host);
 }
@@ -145,16 +145,15 @@ void Job::on(const Tick&) {
 }
 
 void Job::host_lost(const HostWatch::Lost& lost) {
-  const auto& all = job_.boundary.contributors();
-  if (std::any_of(all.begin(), all.end(),
-                  [&](WorkerId id) { return workers_.find(id)->host == lost.host; }))
+  if (std::ranges::any_of(job_.boundary.contributors(),
+                          [&](WorkerId id) { return workers_.find(id)->host == lost.host; }))
     lost_time_.member_died(lost.since);
   hosts_.lost(lost.host);
-  job_.out.note(Note::Kind::kFailure, "host_lost",
-                fmt::format("{} is lost: {}", lost.host, lost.why), std::nullopt, lost.host);
+  job_.note(Note::kFailure, "host_lost", fmt::format("{} is lost: {}", lost.host, lost.why),
+            lost.host);
   processes_lost(lost.host, lost.why, true);
   if (!job_.ending) hosts_.forget_agent(lost.host);
-  job_.out.add(ReleaseHost{lost.host});
+  job_.add(ReleaseHost{lost.host});
 }
 
 void Job::processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
@@ -212,8 +211,7 @@ void Job::end_if_futile() {
 
 void Job::end_if_over() {
   if (job_.ending) return;
-  const auto& all = job_.boundary.contributors();
-  const bool all_gone = std::all_of(all.begin(), all.end(), [this](WorkerId id) {
+  const bool all_gone = std::ranges::all_of(job_.boundary.contributors(), [this](WorkerId id) {
     const Worker* w = workers_.find(id);
     return !w || w->state == WorkerState::kGone;
   });

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/files/hosts.h"
 
@@ -38,7 +39,10 @@ class Liveness {
 
   [[nodiscard]] bool is_down(const Host& host) const { return down_since_.count(host) > 0; }
   /// Nothing when the link is up.
-  [[nodiscard]] std::optional<Time> down_since(const Host& host) const;
+  [[nodiscard]] std::optional<Time> down_since(const Host& host) const {
+    const Time* since = find_in(down_since_, host);
+    return since ? std::optional(*since) : std::nullopt;
+  }
   /// The life of a process on `host`; `worker`: the process is one that servers see.
   [[nodiscard]] Life life(const Host& host, std::optional<WorkerId> worker, Time now) const;
 

@@ -28,33 +28,14 @@ void LostTime::lose(const std::string& cause, Duration time) {
 }
 
 Goodput LostTime::so_far() const {
-  Goodput all = sums_;
-  const Time now = job_.now();
-  all.pass(0, now);
-  const auto lose_open = [&](const std::string& cause, Duration time) {
-    if (time > Duration{}) all.lose(cause, time);
-  };
-  const auto below = [&](Time from) {
-    return std::clamp(job_.boundary.below_least_since().value_or(now), from, std::max(from, now));
-  };
-  for (const auto& [id, at] : arrived_) {
-    if (!job_.boundary.contributes(id)) continue;
-    lose_open("boundary", below(at) - at);
-    lose_open(kBelowLeast, now - below(at));
-  }
-  if (death_) {
-    for (const WorkerId id : death_->stopped) {
-      const auto arrived = arrived_.find(id);
-      lose_open("death", (arrived == arrived_.end() ? now : arrived->second) - death_->since);
-    }
-  }
-  if (nobody_since_) {
-    lose_open("death", below(*nobody_since_) - *nobody_since_);
-    lose_open(kBelowLeast, now - below(*nobody_since_));
-  }
-  if (recovering_since_)
-    lose_open(kServerRecovery, (now - *recovering_since_) * static_cast<Duration::rep>(members()));
-  return all;
+  LostTime ended = *this;
+  ended.pass();
+  for (const auto& [id, at] : arrived_)
+    if (job_.boundary.contributes(id)) ended.lose_waiting(kBoundary, at);
+  ended.end_death(job_.now());
+  ended.end_nobody();
+  ended.lose_recovery();
+  return ended.sums_;
 }
 
 std::size_t LostTime::members() const {
@@ -84,7 +65,7 @@ void LostTime::tick() {
   TimeSpent spent{static_cast<std::uint64_t>(sums_.total().count()), {}};
   for (const auto& [cause, time] : sums_.by_cause())
     spent.lost.push_back({cause, static_cast<std::uint64_t>(time.count())});
-  job_.out.record(spent);
+  job_.record(spent);
 }
 
 void LostTime::server_silent(Time since) {
@@ -95,10 +76,10 @@ void LostTime::server_silent(Time since) {
   silence_counted_until_ = job_.now();
   if (job_.finishing() || is_recovering()) return;
   const auto waits_for_dead = [this](WorkerId id) {
-    return death_ && std::count(death_->stopped.begin(), death_->stopped.end(), id) > 0;
+    return death_ && std::ranges::count(death_->stopped, id) > 0;
   };
   const auto& all = job_.boundary.contributors();
-  const auto stopped = std::count_if(all.begin(), all.end(), [&](WorkerId id) {
+  const auto stopped = std::ranges::count_if(all, [&](WorkerId id) {
     return !waits_for_dead(id) && arrived_.count(id) == 0 && !job_.boundary.awaits_release(id);
   });
   lose("server", std::max(job_.now() - from, Duration{}) * stopped);
@@ -119,7 +100,7 @@ void LostTime::shrunk(bool nobody_left) {
   if (job_.finishing() || is_recovering()) return;
   for (auto& [id, at] : arrived_) {
     const Time from = std::max(at, since);
-    lose_at_boundary(at, from);
+    lose_waiting(kBoundary, at, from);
     lose("death", job_.now() - from);
     at = job_.now();
   }
@@ -134,14 +115,12 @@ void LostTime::shrunk(bool nobody_left) {
     death_ = Death{since, std::move(stopped)};
     return;
   }
-  std::erase_if(death_->stopped, [&](WorkerId id) {
-    return std::find(stopped.begin(), stopped.end(), id) == stopped.end();
-  });
+  std::erase_if(death_->stopped, [&](WorkerId id) { return std::ranges::count(stopped, id) == 0; });
 }
 
-void LostTime::lose_at_boundary(Time from, Time until) {
+void LostTime::lose_waiting(const std::string& cause, Time from, Time until) {
   const Time below = std::clamp(job_.boundary.below_least_since().value_or(until), from, until);
-  lose("boundary", below - from);
+  lose(cause, below - from);
   lose(kBelowLeast, until - below);
 }
 
@@ -164,24 +143,23 @@ void LostTime::end_death(Time until) {
 void LostTime::boundary_complete(std::string cause) {
   complete_at_ = job_.now();
   boundary_cause_ = std::move(cause);
-  const auto& below_least = job_.boundary.below_least_since();
-  if (nobody_since_) {
-    const Time until = std::max(*nobody_since_, below_least.value_or(job_.now()));
-    lose("death", until - *nobody_since_);
-    lose(kBelowLeast, job_.now() - until);
-  }
+  end_nobody();
+  if (job_.boundary.below_least_since()) end_at_boundary();
+}
+
+void LostTime::end_nobody() {
+  if (nobody_since_) lose_waiting("death", *nobody_since_);
   nobody_since_.reset();
-  if (below_least) end_at_boundary();
 }
 
 void LostTime::end_at_boundary() {
-  for (auto& [id, at] : arrived_) lose_at_boundary(std::exchange(at, job_.now()), job_.now());
+  for (auto& [id, at] : arrived_) lose_waiting(kBoundary, std::exchange(at, job_.now()));
 }
 
 void LostTime::recovery_begins() {
   end_death(job_.now());
   for (const auto& [id, at] : arrived_)
-    if (job_.boundary.contributes(id)) lose_at_boundary(at, job_.now());
+    if (job_.boundary.contributes(id)) lose_waiting(kBoundary, at);
   arrived_.clear();
   if (nobody_since_) lose("death", job_.now() - *nobody_since_);
   nobody_since_.reset();
@@ -190,9 +168,13 @@ void LostTime::recovery_begins() {
   if (!lost_servers_at_) lost_servers_at_ = job_.now();
 }
 
-void LostTime::recovery_is_complete() {
+void LostTime::lose_recovery() {
   const Duration waited = job_.now() - recovering_since_.value_or(job_.now());
   lose(kServerRecovery, waited * static_cast<Duration::rep>(members()));
+}
+
+void LostTime::recovery_is_complete() {
+  lose_recovery();
   recovering_since_.reset();
   // Until their release.
   for (const WorkerId id : job_.boundary.contributors()) arrived_[id] = job_.now();
@@ -203,11 +185,10 @@ void LostTime::epoch_began_again(const std::string& why, std::optional<Epoch> fr
   if (!lost_servers_at_) return;
   const double took = seconds(job_.now() - *lost_servers_at_);
   lost_servers_at_.reset();
-  Note begun{Note::Kind::kCommit, "rolled_back",
-             fmt::format("generation {}: epoch {} begins again, {:.1f} s after {}",
-                         job_.boundary.generation(), *job_.boundary.epoch(), took, why)};
-  begun.numbers = {{"recovery_s", took}, {"from_epoch", from.value_or(Epoch(0)).value}};
-  job_.out.add(std::move(begun));
+  job_.note(Note::kCommit, "rolled_back",
+            fmt::format("generation {}: epoch {} begins again, {:.1f} s after {}",
+                        job_.boundary.generation(), *job_.boundary.epoch(), took, why),
+            {}, {}, {{"recovery_s", took}, {"from_epoch", from.value_or(Epoch(0)).value}});
 }
 
 void LostTime::released(WorkerId worker) {
@@ -228,14 +209,13 @@ void LostTime::report() {
   for (const auto& [cause, time] : unreported_) sum += time;
   const bool is_slowness = unreported_.size() == 1 && unreported_.count(kBoundary) == 1;
   if (sum < (is_slowness ? kLeastSlowness : kLeastNoted)) return;
-  Note lost{Note::Kind::kMeasure, "time_lost",
-            fmt::format("{:.3f} worker-seconds lost:", seconds(sum))};
+  Note lost{Note::kMeasure, "time_lost", fmt::format("{:.3f} worker-seconds lost:", seconds(sum))};
   for (const auto& [cause, time] : unreported_) {
     lost.text += fmt::format(" {} {:.3f}", cause, seconds(time));
     lost.numbers.emplace_back(cause + "_s", seconds(time));
   }
   unreported_.clear();
-  job_.out.add(std::move(lost));
+  job_.add(std::move(lost));
 }
 
 }  // namespace dt

@@ -69,9 +69,12 @@ class LostTime {
 
  private:
   void lose(const std::string& cause, Duration time);
-  /// A member waited at the boundary between these times: for arrivals, or for more members.
-  void lose_at_boundary(Time from, Time until);
+  /// Members waited between these times: for more members, or for `cause` before that.
+  void lose_waiting(const std::string& cause, Time from, Time until);
+  void lose_waiting(const std::string& cause, Time from) { lose_waiting(cause, from, job_.now()); }
   void end_death(Time until);
+  void end_nobody();
+  void lose_recovery();
   void pass() { sums_.pass(job_.initial() ? 0 : members(), job_.now()); }
   [[nodiscard]] bool is_recovering() const { return recovering_since_.has_value(); }
   /// The contributors, but at least one: an empty job loses the time of one worker.

@@ -3,19 +3,30 @@
 #include <algorithm>
 
 namespace dt {
+namespace {
+
+std::uint32_t slots_of(const std::vector<HostSlots>& hosts, const Host& host) {
+  const auto it = std::ranges::find(hosts, host, &HostSlots::host);
+  return it == hosts.end() ? 0 : it->slots;
+}
+
+/// How many of `count` are more than `limit`.
+std::uint32_t excess(std::uint32_t count, std::uint32_t limit) {
+  return count > limit ? count - limit : 0;
+}
+
+/// A member, or on the way to become one.
+bool is_present(const Worker& w) { return w.state == WorkerState::kMember || on_the_way(w.state); }
+
+}  // namespace
 
 void Membership::begin(const std::vector<Host>& base, Time now) {
   for (const Host& host : base) {
     ++base_[host];
     ++wanted_[host];
-    Worker w;
-    w.id = next_id_;
-    w.host = host;
+    Worker& w = add_worker(next_id_, host, Edit{}, now);
     w.base = true;
     w.was_member = true;
-    w.since = now;
-    workers_.emplace(next_id_, std::move(w));
-    next_id_ = next_id_.next();
   }
   for (const auto& [host, count] : base_) file_.push_back({host, count});
 }
@@ -27,9 +38,9 @@ std::map<Host, std::uint32_t> Membership::within_limit(const std::vector<HostSlo
   beyond_limit_.clear();
   for (const auto& line : hosts) {
     auto& count = next[line.host];
-    std::uint32_t more = line.slots > count ? line.slots - count : 0;
+    std::uint32_t more = excess(line.slots, count);
     if (limits_.most > 0) {
-      const std::uint32_t room = limits_.most > total ? limits_.most - total : 0;
+      const std::uint32_t room = excess(limits_.most, total);
       if (more > room) beyond_limit_.push_back({line.host, more - room});
       more = std::min(more, room);
     }
@@ -68,38 +79,26 @@ void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time 
 
 void Membership::adjust_empty_places(const std::vector<HostSlots>& hosts,
                                      const std::map<Host, std::uint32_t>& next) {
-  const auto lines = [](const std::vector<HostSlots>& all, const Host& host) {
-    const auto it = std::find_if(all.begin(), all.end(),
-                                 [&host](const HostSlots& s) { return s.host == host; });
-    return it == all.end() ? 0U : it->slots;
-  };
   for (auto& [host, empty] : empty_) {
-    if (lines(hosts, host) > lines(file_, host)) empty = 0;
-    const auto then = next.find(host);
-    const std::uint32_t after = then == next.end() ? 0 : then->second;
-    const std::uint32_t fewer = wanted_[host] > after ? wanted_[host] - after : 0;
-    empty -= std::min(empty, fewer);
+    if (slots_of(hosts, host) > slots_of(file_, host)) empty = 0;
+    empty -= std::min(empty, excess(wanted_[host], value_in(next, host)));
   }
   std::erase_if(empty_, [](const auto& e) { return e.second == 0; });
 }
 
 void Membership::fill_places(const Host& host, std::uint32_t count) {
-  const auto it = empty_.find(host);
-  if (it == empty_.end()) return;
-  it->second -= std::min(it->second, count);
-  if (it->second == 0) empty_.erase(it);
-}
-
-std::uint32_t Membership::empty_places(const Host& host) const {
-  const auto it = empty_.find(host);
-  return it == empty_.end() ? 0 : it->second;
+  const std::uint32_t left = excess(empty_places(host), count);
+  if (left == 0)
+    empty_.erase(host);
+  else
+    empty_[host] = left;
 }
 
 void Membership::forget_gone(const std::vector<WorkerId>& view, Time now) {
   std::erase_if(swaps_, [&](const auto& swap) { return now >= swap.second + kSwapWait; });
   std::erase_if(workers_, [&](const auto& w) {
     return w.second.state == WorkerState::kGone && swaps_.count(w.second.edit) == 0 &&
-           std::find(view.begin(), view.end(), w.first) == view.end();
+           std::ranges::count(view, w.first) == 0;
   });
 }
 
@@ -107,61 +106,40 @@ void Membership::swaps_done(const std::vector<WorkerId>& members,
                             const std::vector<WorkerId>& leavers) {
   std::erase_if(swaps_, [&](const auto& swap) {
     const Edit edit = swap.first;
-    return std::any_of(members.begin(), members.end(),
-                       [&](WorkerId id) { return workers_.at(id).edit == edit; }) ||
-           std::any_of(leavers.begin(), leavers.end(), [&](WorkerId id) {
-             const auto removal = removed_by_.find(workers_.at(id).host);
-             return removal != removed_by_.end() && removal->second == edit;
+    return std::ranges::any_of(members,
+                               [&](WorkerId id) { return workers_.at(id).edit == edit; }) ||
+           std::ranges::any_of(leavers, [&](WorkerId id) {
+             return value_in(removed_by_, workers_.at(id).host) == edit;
            });
   });
 }
 
-void Membership::add_worker(WorkerId id, const Host& host, Edit edit, Time now) {
-  Worker w;
+Worker& Membership::add_worker(WorkerId id, const Host& host, Edit edit, Time now) {
+  Worker& w = workers_[id];
   w.id = id;
   w.host = host;
   w.edit = edit;
   w.since = now;
-  workers_.emplace(id, std::move(w));
   next_id_ = std::max(next_id_, id.next());
+  return w;
 }
 
 bool Membership::advance(WorkerId id, WorkerEvent event, Time now) {
   Worker* w = find(id);
-  if (!w) return false;
-  if (!w->state.advance(event)) return false;
+  if (!w || !w->state.advance(event)) return false;
   w->since = now;
   if (w->state == WorkerState::kMember) w->was_member = true;
   return true;
 }
 
-Worker* Membership::find(WorkerId id) {
-  const auto it = workers_.find(id);
-  return it == workers_.end() ? nullptr : &it->second;
-}
-
-const Worker* Membership::find(WorkerId id) const {
-  const auto it = workers_.find(id);
-  return it == workers_.end() ? nullptr : &it->second;
-}
-
 std::uint32_t Membership::wanted(const Host& host) const {
-  const auto it = wanted_.find(host);
-  if (it == wanted_.end()) return 0;
-  const std::uint32_t empty = empty_places(host);
-  return it->second > empty ? it->second - empty : 0;
-}
-
-std::uint32_t Membership::base_count(const Host& host) const {
-  const auto it = base_.find(host);
-  return it == base_.end() ? 0 : it->second;
+  return excess(value_in(wanted_, host), empty_places(host));
 }
 
 std::uint32_t Membership::present(const Host& host) const {
-  std::uint32_t n = 0;
-  for (const auto& [id, w] : workers_)
-    if (w.host == host && (w.state == WorkerState::kMember || on_the_way(w.state))) ++n;
-  return n;
+  return static_cast<std::uint32_t>(std::ranges::count_if(workers_, [&host](const auto& entry) {
+    return entry.second.host == host && is_present(entry.second);
+  }));
 }
 
 std::vector<Host> Membership::hosts() const {
@@ -173,18 +151,10 @@ std::vector<Host> Membership::hosts() const {
   return {all.begin(), all.end()};
 }
 
-Edit Membership::added_by(const Host& host) const {
-  const auto it = added_by_.find(host);
-  return it == added_by_.end() ? Edit{} : it->second;
-}
-
 std::vector<Host> Membership::refused_removals(const std::vector<HostSlots>& hosts) const {
   std::vector<Host> refused;
-  for (const auto& [host, count] : base_) {
-    const auto it = std::find_if(hosts.begin(), hosts.end(),
-                                 [&h = host](const HostSlots& s) { return s.host == h; });
-    if (it == hosts.end() || it->slots < count) refused.push_back(host);
-  }
+  for (const auto& [host, count] : base_)
+    if (slots_of(hosts, host) < count) refused.push_back(host);
   return refused;
 }
 
@@ -192,16 +162,15 @@ std::vector<WorkerId> Membership::surplus(const Host& host,
                                           const std::vector<WorkerId>& members) const {
   std::vector<const Worker*> all;
   for (const auto& [id, w] : workers_)
-    if (w.host == host && (w.state == WorkerState::kMember || on_the_way(w.state)))
-      all.push_back(&w);
+    if (w.host == host && is_present(w)) all.push_back(&w);
   const std::uint32_t keep = wanted(host);
   if (all.size() <= keep) return {};
   // Newcomers before members, those furthest from ready first, then by the highest rank. Base
   // workers are members from the beginning, even while they still start.
   const auto rank = [&members](const Worker* w) {
-    return std::find(members.begin(), members.end(), w->id) - members.begin();
+    return std::ranges::find(members, w->id) - members.begin();
   };
-  std::sort(all.begin(), all.end(), [&rank](const Worker* a, const Worker* b) {
+  std::ranges::sort(all, [&rank](const Worker* a, const Worker* b) {
     if (a->base != b->base) return b->base;
     if (a->state != b->state) return a->state < b->state;
     return rank(a) != rank(b) ? rank(a) > rank(b) : a->id > b->id;
@@ -222,7 +191,7 @@ std::vector<WorkerId> Membership::unwanted_newcomers() const {
 bool Membership::held(Edit edit, Time now, const std::set<Host>& unreachable) const {
   const auto swap = swaps_.find(edit);
   if (swap == swaps_.end() || now >= swap->second + kSwapWait) return false;
-  return std::any_of(added_by_.begin(), added_by_.end(), [&](const auto& added) {
+  return std::ranges::any_of(added_by_, [&](const auto& added) {
     if (added.second != edit) return false;
     std::uint32_t ready = 0;
     for (const auto& [id, w] : workers_) {
@@ -248,21 +217,17 @@ Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
     for (const WorkerId id : surplus(host, members)) {
       unwanted.insert(id);
       if (workers_.at(id).state != WorkerState::kMember) continue;
-      if (hold) {
-        holds = true;
-      } else {
-        go.insert(id);
-      }
+      holds = holds || hold;
+      if (!hold) go.insert(id);
     }
   }
   for (const auto& [id, w] : workers_) {
     if (w.state != WorkerState::kWarm || unreachable.count(w.host) || unwanted.count(id)) continue;
-    if (std::find(members.begin(), members.end(), id) != members.end()) continue;
-    if (!members.empty() && held(w.edit, now, unreachable)) {
+    if (std::ranges::count(members, id) > 0) continue;
+    if (!members.empty() && held(w.edit, now, unreachable))
       holds = true;
-    } else {
+    else
       out.joins.push_back(id);
-    }
   }
   for (const WorkerId id : members)
     if (go.count(id)) out.leaves.push_back(id);

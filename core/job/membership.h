@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/files/hosts.h"
 #include "core/job/worker_life.h"
@@ -67,12 +68,14 @@ class Membership {
   void begin(const std::vector<Host>& base, Time now);
   /// The wanted list of an accepted file. Ids of edits rise.
   void take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now);
-  void add_worker(WorkerId id, const Host& host, Edit edit, Time now);
+  Worker& add_worker(WorkerId id, const Host& host, Edit edit, Time now);
   /// A member of this host has left by itself: its place stays empty until the host's lines in the
   /// file become more, or fill_places().
   void empty_place(const Host& host) { ++empty_[host]; }
   void fill_places(const Host& host, std::uint32_t count);
-  [[nodiscard]] std::uint32_t empty_places(const Host& host) const;
+  [[nodiscard]] std::uint32_t empty_places(const Host& host) const {
+    return value_in(empty_, host);
+  }
   /// Workers that are gone, and not in `view`, are not kept any longer, unless a swap waits for
   /// them; ids are never given again.
   void forget_gone(const std::vector<WorkerId>& view, Time now);
@@ -82,8 +85,8 @@ class Membership {
   /// Applies an event to a worker's life at `now`; false if it means nothing in its state.
   bool advance(WorkerId id, WorkerEvent event, Time now);
 
-  [[nodiscard]] Worker* find(WorkerId id);
-  [[nodiscard]] const Worker* find(WorkerId id) const;
+  [[nodiscard]] Worker* find(WorkerId id) { return find_in(workers_, id); }
+  [[nodiscard]] const Worker* find(WorkerId id) const { return find_in(workers_, id); }
   [[nodiscard]] const std::map<WorkerId, Worker>& workers() const { return workers_; }
   [[nodiscard]] WorkerId next_id() const { return next_id_; }
   [[nodiscard]] Edit last_edit() const { return last_edit_; }
@@ -94,13 +97,13 @@ class Membership {
   /// Workers that the file asks for beyond the limit, in the file's order.
   [[nodiscard]] const std::vector<HostSlots>& beyond_limit() const { return beyond_limit_; }
   [[nodiscard]] const WorkerLimits& limits() const { return limits_; }
-  [[nodiscard]] std::uint32_t base_count(const Host& host) const;
+  [[nodiscard]] std::uint32_t base_count(const Host& host) const { return value_in(base_, host); }
   /// Workers of the host that are members or on the way.
   [[nodiscard]] std::uint32_t present(const Host& host) const;
   /// Every host that is wanted or has a worker that is not gone.
   [[nodiscard]] std::vector<Host> hosts() const;
   /// The edit that last raised the host's wanted count; 0 if only base workers are wanted.
-  [[nodiscard]] Edit added_by(const Host& host) const;
+  [[nodiscard]] Edit added_by(const Host& host) const { return value_in(added_by_, host); }
   /// Base hosts that `hosts` gives fewer workers than they keep.
   [[nodiscard]] std::vector<Host> refused_removals(const std::vector<HostSlots>& hosts) const;
 

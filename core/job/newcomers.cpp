@@ -19,12 +19,11 @@ void Newcomers::stop_unwanted() {
     if (w->maybe_started) continue;  // its agent has to be asked first
     const Host host = w->host;
     const char* why = hosts_.is_given_up(host) ? "its host is given up" : "no longer wanted";
-    job_.out.note(Note::Kind::kInfo, "newcomer_stopped",
-                  fmt::format("the newcomer worker {} on {} is stopped: {}", id, host, why), id,
-                  host);
+    job_.note(Note::kInfo, "newcomer_stopped",
+              fmt::format("the newcomer worker {} on {} is stopped: {}", id, host, why), host, id);
     if (may_run(w->state)) {
       workers_.advance(id, WorkerEvent::kUnwanted);
-      job_.out.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});
+      job_.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});
     } else {
       workers_.gone(id, ExitStatus{}, why);
     }
@@ -41,7 +40,7 @@ void Newcomers::fill_gaps() {
     for (; there < wanted; ++there) {
       const Edit edit =
           membership().base_count(host) == wanted ? Edit{} : membership().added_by(host);
-      job_.out.record(WorkerAllotted{membership().next_id(), host, edit});
+      job_.record(WorkerAllotted{membership().next_id(), host, edit});
     }
   }
 }
@@ -82,10 +81,10 @@ void Newcomers::start(WorkerId worker) {
   start.rank = rank.value_or(Rank(size));
   start.world_size = rank ? size : size + 1;
   start.epoch = job_.boundary.epoch() ? job_.boundary.epoch()->next() : Epoch(0);
-  job_.out.note(Note::Kind::kLaunch, "worker_launched",
-                fmt::format("Launching worker node at ip: {}", w.host.name), worker, w.host);
-  job_.out.add(start);
-  if (servers_.all_listen()) job_.out.add(SendServers{worker, w.host, servers_.list()});
+  job_.note(Note::kLaunch, "worker_launched",
+            fmt::format("Launching worker node at ip: {}", w.host.name), w.host, worker);
+  job_.add(start);
+  if (servers_.all_listen()) job_.add(SendServers{worker, w.host, servers_.list()});
 }
 
 }  // namespace dt

@@ -7,7 +7,7 @@ namespace dt {
 namespace {
 
 Note change_note(std::string what, std::string text, WorkerId worker, const LogLine& line) {
-  Note note{Note::Kind::kCommit, std::move(what), std::move(text), worker, line.host};
+  Note note{Note::kCommit, std::move(what), std::move(text), worker, line.host};
   note.line = line;
   return note;
 }
@@ -29,11 +29,10 @@ std::vector<Note> change_notes(const Record& record) {
     }
   } else if (const auto* g = std::get_if<WorkerGone>(&record)) {
     for (const LogLine& line : g->log)
-      notes.push_back(
-          change_note("worker_removed",
-                      fmt::format("worker {} on {} is removed ({})", g->worker, line.host,
-                                  g->why.empty() ? to_string(g->status) : g->why),
-                      g->worker, line));
+      notes.push_back(change_note(
+          "worker_removed",
+          fmt::format("worker {} on {} is removed ({})", g->worker, line.host, g->reason()),
+          g->worker, line));
   } else if (const auto* l = std::get_if<MemberLeft>(&record)) {
     for (const LogLine& line : l->log)
       notes.push_back(change_note(

@@ -29,12 +29,10 @@ Result<Record> record_from(const wire::Frame& frame) { return parse_as(frame); }
 std::vector<LogLine> log_lines(const std::vector<Record>& records) {
   std::vector<LogLine> lines;
   for (const Record& record : records) {
-    if (const auto* c = std::get_if<Committed>(&record))
-      lines.insert(lines.end(), c->log.begin(), c->log.end());
-    if (const auto* g = std::get_if<WorkerGone>(&record))
-      lines.insert(lines.end(), g->log.begin(), g->log.end());
-    if (const auto* l = std::get_if<MemberLeft>(&record))
-      lines.insert(lines.end(), l->log.begin(), l->log.end());
+    const auto append = [&lines](const auto& r) {
+      if constexpr (requires { r.log; }) lines.insert(lines.end(), r.log.begin(), r.log.end());
+    };
+    std::visit(append, record);
   }
   return lines;
 }

@@ -77,6 +77,8 @@ struct WorkerGone {
   ExitStatus status;
   std::string why;
   std::vector<LogLine> log;
+
+  [[nodiscard]] std::string reason() const { return why.empty() ? to_string(status) : why; }
 };
 
 /// The agent incarnation that a host's processes belong to: another one later means they are dead.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/lookup.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {
@@ -12,8 +13,7 @@ namespace {
 constexpr std::uint32_t kTries = 3;
 
 std::string how_it_ended(ServerId id, const Host& host, const ProcessEnded& e) {
-  return fmt::format("server {} on {} ended ({})", id, host,
-                     e.why.empty() ? to_string(e.status) : e.why);
+  return fmt::format("server {} on {} ended ({})", id, host, e.reason());
 }
 
 }  // namespace
@@ -33,8 +33,7 @@ void ServerGroup::attached(const Host& host, const std::vector<ProcessReport>& t
   for (auto& [id, s] : servers_) {
     if (s.host != host) continue;
     const ProcessId process{Role::kServer, id.value};
-    const bool runs = std::any_of(there.begin(), there.end(),
-                                  [process](const auto& p) { return p.process == process; });
+    const bool runs = std::ranges::count(there, process, &ProcessReport::process) > 0;
     s.started = s.started || runs;
     if (!runs) start(id);
     tell_commit(id);
@@ -44,13 +43,12 @@ void ServerGroup::attached(const Host& host, const std::vector<ProcessReport>& t
 }
 
 bool ServerGroup::listening(const ServerListening& e) {
-  const auto it = servers_.find(e.server);
-  if (it == servers_.end()) return false;
-  ServerState& s = it->second;
-  s.started = true;
-  if (s.address == e.address && s.port == e.port) return false;
-  s.address = e.address;
-  s.port = e.port;
+  ServerState* s = find_in(servers_, e.server);
+  if (!s) return false;
+  s->started = true;
+  if (s->address == e.address && s->port == e.port) return false;
+  s->address = e.address;
+  s->port = e.port;
   return all_listen();
 }
 
@@ -67,13 +65,11 @@ void ServerGroup::data_seen(const ServerDataSeen& e) {
 
 void ServerGroup::ended(const ProcessEnded& e) {
   const ServerId id(e.process.id);
-  if (const auto s = servers_.find(id); s != servers_.end()) {
-    const Host host = s->second.host;
-    const std::string reason = e.why.empty() ? to_string(e.status) : e.why;
-    Note ended{Note::Kind::kMeasure, "server_ended",
-               fmt::format("server {} on {}: {}", id, host, reason), std::nullopt, host};
-    ended.numbers.emplace_back("code", e.status.shell_code());
-    job_.out.add(std::move(ended));
+  if (const ServerState* s = find_in(servers_, id)) {
+    const Host host = s->host;
+    job_.note(Note::kMeasure, "server_ended",
+              fmt::format("server {} on {}: {}", id, host, e.reason()), host, {},
+              {{"code", e.status.shell_code()}});
     if (job_.options.opaque_servers)
       opaque_ended(id, e);
     else if (!job_.ending && e.status.code == kExitNoServerDevice)
@@ -88,7 +84,7 @@ void ServerGroup::ended(const ProcessEnded& e) {
   }
   const auto was = retired_.find(id);
   if (job_.ending || was == retired_.end()) return;
-  job_.out.add(Acknowledge{e.process, was->second});
+  job_.add(Acknowledge{e.process, was->second});
   retired_.erase(was);
 }
 
@@ -104,15 +100,15 @@ void ServerGroup::saved(const ServerSaved& e) {
 }
 
 void ServerGroup::checkpoint_unusable(const CheckpointUnusable& e) {
-  const auto s = servers_.find(e.server);
-  if (s == servers_.end()) return;  // it was replaced meanwhile
+  const ServerState* s = find_in(servers_, e.server);
+  if (!s) return;  // it was replaced meanwhile
   Loss loss;
   loss.why = inherits_ ? std::string("the checkpoint that the job began with could not be used")
                        : fmt::format("the checkpoint of epoch {} could not be used", epoch_);
   loss.code = kExitServerLost;
   loss.is_checkpoint = true;
-  saver_.damaged(fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->second.host, e.why),
-                 s->second.host);
+  saver_.damaged(fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->host, e.why),
+                 s->host);
   lost(loss);
 }
 
@@ -129,7 +125,7 @@ void ServerGroup::host_failed(const Host& host, const std::string& why) {
 }
 
 void ServerGroup::host_lost(const Host& host, const std::string& why, bool is_unreachable) {
-  const auto s = std::find_if(servers_.begin(), servers_.end(), [&](const auto& one) {
+  const auto s = std::ranges::find_if(servers_, [&](const auto& one) {
     return one.second.host == host && (one.second.started || is_unreachable);
   });
   if (s == servers_.end()) return;
@@ -149,8 +145,8 @@ void ServerGroup::tick() {
     const Host host = servers_.at(id).host;
     const std::string text = fmt::format("server {} on {} {}", id, host, why);
     if (is_lost) return lost({text, kExitServerLost, std::nullopt});
-    job_.out.note(Note::Kind::kFailure, "server_silent", text, std::nullopt, host);
-    job_.out.add(Inspect{{Role::kServer, id.value}, host});
+    job_.note(Note::kFailure, "server_silent", text, host);
+    job_.add(Inspect{{Role::kServer, id.value}, host});
   }
 }
 
@@ -200,15 +196,14 @@ void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
   r.servers = std::move(*hosts);
   r.why = loss.why;
   if (loss.is_checkpoint && !inherits_) r.damaged = epoch_;
-  job_.out.record(r);
-  Note back{
-      Note::Kind::kFailure, "rolling_back",
-      fmt::format("{}: back to the checkpoint of epoch {}, with new servers", loss.why, r.epoch)};
-  back.numbers.emplace_back("to_epoch", r.epoch.value);
-  job_.out.add(std::move(back));
+  job_.record(r);
+  job_.note(
+      Note::kFailure, "rolling_back",
+      fmt::format("{}: back to the checkpoint of epoch {}, with new servers", loss.why, r.epoch),
+      {}, {}, {{"to_epoch", r.epoch.value}});
   // Their values are not needed any more, and new servers may need their ports.
   for (const auto& [id, s] : old)
-    if (s.started) job_.out.add(Stop{{Role::kServer, id.value}, s.host, Duration{}});
+    if (s.started) job_.add(Stop{{Role::kServer, id.value}, s.host});
   for (const ServerId id : acknowledging()) {
     if (!hosts_.is_up(servers_.at(id).host)) continue;
     start(id);
@@ -219,10 +214,10 @@ void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
 std::optional<std::vector<Host>> ServerGroup::hosts_for_new(const std::optional<Host>& lost) const {
   std::vector<Host> out;
   for (const auto& [id, s] : servers_) out.push_back(s.host);
-  if (!lost || std::find(out.begin(), out.end(), *lost) == out.end()) return out;
+  if (!lost || std::ranges::count(out, *lost) == 0) return out;
   std::vector<Host> living;
   const auto add = [&](const Host& host) {
-    const bool is_there = std::find(living.begin(), living.end(), host) != living.end();
+    const bool is_there = std::ranges::count(living, host) > 0;
     if (!is_there && host != *lost && hosts_.is_heard(host)) living.push_back(host);
   };
   for (const Host& host : homes_) add(host);
@@ -230,9 +225,8 @@ std::optional<std::vector<Host>> ServerGroup::hosts_for_new(const std::optional<
   if (living.empty()) return std::nullopt;
   for (Host& host : out) {
     if (host != *lost) continue;
-    const auto load = [&out](const Host& h) { return std::count(out.begin(), out.end(), h); };
-    host = *std::min_element(living.begin(), living.end(),
-                             [&](const Host& a, const Host& b) { return load(a) < load(b); });
+    const auto load = [&out](const Host& h) { return std::ranges::count(out, h); };
+    host = *std::ranges::min_element(living, {}, load);
   }
   return out;
 }
@@ -249,9 +243,9 @@ void ServerGroup::start(ServerId id) {
   start.host = s.host;
   start.index = s.index;
   if (!inherits_) start.checkpoint = epoch_;
-  job_.out.add(std::move(start));
-  job_.out.note(Note::Kind::kLaunch, "server_launched",
-                fmt::format("Launching server node at ip: {}", s.host.name), std::nullopt, s.host);
+  job_.add(std::move(start));
+  job_.note(Note::kLaunch, "server_launched",
+            fmt::format("Launching server node at ip: {}", s.host.name), s.host);
 }
 
 void ServerGroup::start_opaque() {
@@ -275,10 +269,9 @@ void ServerGroup::stop_retired(const Host& host, const std::vector<ProcessReport
   std::erase_if(retired_, [&](const auto& one) {
     if (one.second != host) return false;
     const ProcessId process{Role::kServer, one.first.value};
-    const auto report = std::find_if(there.begin(), there.end(),
-                                     [process](const auto& p) { return p.process == process; });
+    const auto report = std::ranges::find(there, process, &ProcessReport::process);
     if (report == there.end()) return true;
-    if (!report->exit) job_.out.add(Stop{process, host, Duration{}});
+    if (!report->exit) job_.add(Stop{process, host});
     return false;
   });
 }
@@ -297,7 +290,7 @@ void ServerGroup::tell_commit(ServerId id) {
   m.boundary = view.members() == view.contributors();
   m.contributors = view.contributors();
   m.checkpoint = saver_.commit_that_saves();
-  job_.out.add(SendCommit{id, servers_.at(id).host, std::move(m)});
+  job_.add(SendCommit{id, servers_.at(id).host, std::move(m)});
 }
 
 // ---------------------------------------------------------------- records
@@ -326,10 +319,9 @@ void ServerGroup::apply(const RolledBack& r) {
 void ServerGroup::add(const std::vector<Host>& hosts) {
   std::uint32_t index = 0;
   for (const Host& host : hosts) {
-    ServerState s;
+    ServerState& s = servers_[next_];
     s.host = host;
     s.index = index++;
-    servers_.emplace(next_, std::move(s));
     next_ = next_.next();
   }
 }

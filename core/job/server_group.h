@@ -128,8 +128,7 @@ class ServerGroup {
 
   template <class Is>
   [[nodiscard]] bool any(Is is) const {
-    return std::any_of(servers_.begin(), servers_.end(),
-                       [&is](const auto& s) { return is(s.second); });
+    return std::ranges::any_of(servers_, [&is](const auto& s) { return is(s.second); });
   }
   /// Goes back to the newest checkpoint, or ends the job where it cannot.
   void lost(const Loss& loss);

@@ -10,7 +10,6 @@ namespace {
 constexpr Duration kFresh = std::chrono::milliseconds(1500);
 /// Workers report once a second from which servers they get data.
 constexpr Duration kDataFresh = std::chrono::seconds(2);
-constexpr int kPatience = 10;
 
 std::string stuck_text(const StuckLoop& loop) {
   return fmt::format("its loop {} has not turned for {:.1f} s{}{}", loop.loop,
@@ -26,14 +25,6 @@ void ServerWatch::reported(ServerId server, std::vector<StuckLoop> stuck, Time n
   if (stuck.empty() && s.warned) s.warned = false;
   if (stuck.empty()) s.process.clear();
   s.stuck = std::move(stuck);
-}
-
-void ServerWatch::acked(ServerId server) { servers_[server].unacked = Duration{}; }
-
-void ServerWatch::data_seen(ServerId server, Time now) { servers_[server].data = now; }
-
-void ServerWatch::inspected(ServerId server, std::string text) {
-  servers_[server].process = std::move(text);
 }
 
 std::vector<ServerWatch::Finding> ServerWatch::tick(const std::vector<Sight>& servers, Time now) {
@@ -55,8 +46,7 @@ std::vector<ServerWatch::Finding> ServerWatch::tick(const std::vector<Sight>& se
       s.unacked += passed;
     if (auto found = look_at(sight, s, now)) findings.push_back(std::move(*found));
   }
-  std::stable_partition(findings.begin(), findings.end(),
-                        [](const Finding& f) { return f.is_lost; });
+  std::ranges::stable_partition(findings, &Finding::is_lost);
   return findings;
 }
 
@@ -68,9 +58,7 @@ std::optional<ServerWatch::Finding> ServerWatch::look_at(const Sight& sight, Ser
   if (s.starting >= limit)
     return lost(fmt::format("does not listen {:.1f} s after its start", seconds(s.starting)));
   if (!sight.is_heard) return std::nullopt;
-  const auto oldest = std::max_element(
-      s.stuck.begin(), s.stuck.end(),
-      [](const StuckLoop& a, const StuckLoop& b) { return a.milliseconds < b.milliseconds; });
+  const auto oldest = std::ranges::max_element(s.stuck, {}, &StuckLoop::milliseconds);
   if (oldest != s.stuck.end() && std::chrono::milliseconds(oldest->milliseconds) >= limit)
     return lost(stuck_text(*oldest));
   const bool has_data = gives_data(sight.id, now);
@@ -93,27 +81,15 @@ std::optional<ServerWatch::Finding> ServerWatch::look_at(const Sight& sight, Ser
 }
 
 std::optional<Duration> ServerWatch::silence(ServerId server) const {
-  const auto s = servers_.find(server);
-  if (s == servers_.end() || !s->second.reported || !time_.last()) return std::nullopt;
-  const Duration age = *time_.last() - *s->second.reported;
+  const Server* s = find_in(servers_, server);
+  if (!s || !s->reported || !time_.last()) return std::nullopt;
+  const Duration age = *time_.last() - *s->reported;
   return age > kFresh ? std::optional(age) : std::nullopt;
 }
 
-std::string ServerWatch::process(ServerId server) const {
-  const auto s = servers_.find(server);
-  return s == servers_.end() ? std::string() : s->second.process;
-}
-
 bool ServerWatch::gives_data(ServerId server, Time now) const {
-  const auto s = servers_.find(server);
-  return s != servers_.end() && s->second.data && now - *s->second.data < kDataFresh;
+  const Server* s = find_in(servers_, server);
+  return s && s->data && now - *s->data < kDataFresh;
 }
-
-Duration ServerWatch::gives_up_after(ServerId server) const {
-  const auto s = servers_.find(server);
-  return s != servers_.end() && s->second.data ? dead_after_ : patience();
-}
-
-Duration ServerWatch::patience() const { return dead_after_ * kPatience; }
 
 }  // namespace dt

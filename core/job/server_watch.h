@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/job/tick_time.h"
 #include "core/protocol/control_messages.h"
@@ -46,11 +47,11 @@ class ServerWatch {
 
   // Signs.
   void reported(ServerId server, std::vector<StuckLoop> stuck, Time now);
-  void acked(ServerId server);
+  void acked(ServerId server) { servers_[server].unacked = Duration{}; }
   /// A worker got data from it.
-  void data_seen(ServerId server, Time now);
+  void data_seen(ServerId server, Time now) { servers_[server].data = now; }
   /// Its process's state in the kernel.
-  void inspected(ServerId server, std::string text);
+  void inspected(ServerId server, const std::string& text) { servers_[server].process = text; }
   /// New servers replace all.
   void replaced() { servers_.clear(); }
 
@@ -65,15 +66,19 @@ class ServerWatch {
   [[nodiscard]] const std::optional<Time>& silent_since() const { return silent_since_; }
   /// How long it has not reported, if that is longer than between two reports.
   [[nodiscard]] std::optional<Duration> silence(ServerId server) const;
-  [[nodiscard]] std::string process(ServerId server) const;
+  [[nodiscard]] std::string process(ServerId server) const {
+    return value_in(servers_, server).process;
+  }
 
   /// Workers get data from it at present.
   [[nodiscard]] bool gives_data(ServerId server, Time now) const;
   /// How long the host of this server may be silent until the server is lost: `dead_after` if
   /// workers could see its data and do not, else patience().
-  [[nodiscard]] Duration gives_up_after(ServerId server) const;
+  [[nodiscard]] Duration gives_up_after(ServerId server) const {
+    return value_in(servers_, server).data ? dead_after_ : patience();
+  }
   /// The longest wait for a server with some sign of life, or that no worker could report on.
-  [[nodiscard]] Duration patience() const;
+  [[nodiscard]] Duration patience() const { return dead_after_ * 10; }
 
  private:
   struct Server {

@@ -12,9 +12,4 @@ Duration Stalls::tick(const std::set<WorkerId>& waited_for, const std::set<Worke
   return time_.advance(now);
 }
 
-Stalls::Stall* Stalls::find(WorkerId worker) {
-  const auto s = stalls_.find(worker);
-  return s == stalls_.end() ? nullptr : &s->second;
-}
-
 }  // namespace dt

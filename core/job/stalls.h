@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/job/tick_time.h"
 
@@ -37,7 +38,7 @@ class Stalls {
   [[nodiscard]] Duration tick(const std::set<WorkerId>& waited_for, const std::set<WorkerId>& still,
                               Time now);
   [[nodiscard]] const std::map<WorkerId, Stall>& all() const { return stalls_; }
-  [[nodiscard]] Stall* find(WorkerId worker);
+  [[nodiscard]] Stall* find(WorkerId worker) { return find_in(stalls_, worker); }
 
  private:
   std::map<WorkerId, Stall> stalls_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/files/hosts.h"
 
@@ -35,12 +36,11 @@ class StartFailures {
 
   /// Failed data checks of this host.
   [[nodiscard]] std::uint32_t prepares(const Host& host) const {
-    const auto it = hosts_.find(host);
-    return it == hosts_.end() ? 0 : it->second.prepares;
+    return value_in(hosts_, host).prepares;
   }
   /// At `then` a host has failed for --start-timeout.
   [[nodiscard]] bool is_too_late(Time then) const {
-    return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& h) {
+    return std::ranges::any_of(hosts_, [&](const auto& h) {
       return !h.second.over && then - h.second.since >= start_timeout_;
     });
   }
@@ -72,8 +72,8 @@ class StartFailures {
   };
 
   void made_good(const Host& host, std::string_view what, Time now) {
-    const auto it = hosts_.find(host);
-    if (it != hosts_.end() && it->second.what == what && !it->second.over) it->second.over = now;
+    Failure* f = find_in(hosts_, host);
+    if (f && f->what == what && !f->over) f->over = now;
   }
 
   Duration start_timeout_;

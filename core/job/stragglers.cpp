@@ -37,13 +37,13 @@ void Stragglers::check_boundary_timeout() {
   waiting_since_ = job_.now();  // repeats a stop that got lost
   for (const WorkerId id : late()) {
     const Host host = workers_.find(id)->host;
-    job_.out.note(
-        Note::Kind::kFailure, "boundary_timeout",
+    job_.note(
+        Note::kFailure, "boundary_timeout",
         fmt::format("worker {} on {} has kept the others waiting at the boundary for {:.0f} s "
                     "(--boundary-timeout) and is stopped",
                     id, host, seconds(job_.options.boundary_timeout)),
-        id, host);
-    job_.out.add(Stop{{Role::kWorker, id.value}, host, Duration{}});
+        host, id);
+    job_.add(Stop{{Role::kWorker, id.value}, host});
   }
 }
 
@@ -84,33 +84,32 @@ void Stragglers::warn(WorkerId worker, Stalls::Stall& stall) {
   const Duration shortly =
       std::min<Duration>(std::chrono::seconds(2), job_.options.hang_timeout / 4);
   const bool is_last = !stall.is_queried && left <= shortly;
-  if (is_half || is_last) job_.out.add(Inspect{{Role::kWorker, worker.value}, host});
+  if (is_half || is_last) job_.add(Inspect{{Role::kWorker, worker.value}, host});
   if (is_last) stall.is_queried = true;
   if (!is_half) return;
   stall.is_noted = true;
-  job_.out.note(
-      Note::Kind::kFailure, "worker_stalls",
-      fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
-                  "{:.1f} s (--hang-timeout)",
-                  worker, host, seconds(stall.lasted), why_it_stalls(stall), last_position(worker),
-                  seconds(left)),
-      worker, host);
+  job_.note(Note::kFailure, "worker_stalls",
+            fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
+                        "{:.1f} s (--hang-timeout)",
+                        worker, host, seconds(stall.lasted), why_it_stalls(stall),
+                        last_position(worker), seconds(left)),
+            host, worker);
 }
 
 void Stragglers::stop(WorkerId worker) {
   const Host host = workers_.find(worker)->host;
   const ProcessId process{Role::kWorker, worker.value};
   const Stalls::Stall stall = *stalls_.find(worker);
-  job_.out.note(
-      Note::Kind::kFailure, "worker_hung",
+  job_.note(
+      Note::kFailure, "worker_hung",
       fmt::format(
           "worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
           "counts as dead (--hang-timeout)",
           worker, host, seconds(job_.options.hang_timeout), why_it_stalls(stall),
           last_position(worker),
           stall.process.empty() ? "its agent does not say what its process does" : stall.process),
-      worker, host);
-  job_.out.add(Stop{process, host, Duration{}});
+      host, worker);
+  job_.add(Stop{process, host});
   // Fenced before its exit: a process that sleeps in the kernel may never exit.
   lost_time_.member_died(job_.now() - stall.lasted);
   workers_.fence(worker, fmt::format("hung for {:.1f} s", seconds(job_.options.hang_timeout)));

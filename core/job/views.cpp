@@ -32,23 +32,22 @@ void Views::shrink() {
   c.epoch = *job_.boundary.epoch();
   c.members = job_.boundary.members();
   c.contributors = live;
-  job_.out.record(c);
+  job_.record(c);
   lost_time_.shrunk(live.empty());
   servers_.tell_commit();
   if (!live.empty()) {
     for (const WorkerId id : live)
-      job_.out.add(SendShrunk{id, workers_.find(id)->host, Shrunk{c.generation, live.front()}});
+      job_.add(SendShrunk{id, workers_.find(id)->host, Shrunk{c.generation, live.front()}});
     // At the end members leave one after the other: that needs no note.
     if (!job_.finishing())
-      job_.out.note(Note::Kind::kCommit, "shrunk",
-                    fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation,
-                                c.epoch, join_ids(live)));
+      job_.note(Note::kCommit, "shrunk",
+                fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation,
+                            c.epoch, join_ids(live)));
   } else {
-    job_.out.note(
-        Note::Kind::kCommit, "nobody_left",
-        fmt::format("generation {}: no member is alive; epoch {} starts again with the first "
-                    "worker that is ready",
-                    c.generation, c.epoch));
+    job_.note(Note::kCommit, "nobody_left",
+              fmt::format("generation {}: no member is alive; epoch {} starts again with the first "
+                          "worker that is ready",
+                          c.generation, c.epoch));
   }
 }
 
@@ -95,10 +94,10 @@ bool Views::waits_for_more(const Plan& plan, Epoch next) {
       fmt::format("{} of at least {} worker(s) are there (--min-workers)", members, least);
   if (job_.boundary.below_least_since()) return true;
   job_.boundary.waits_for_members(job_.now());
-  job_.out.note(Note::Kind::kFailure, "below_min_workers",
-                fmt::format("epoch {} waits: {}; the job ends if that lasts {:.0f} s "
-                            "(--min-workers-timeout)",
-                            next, pending_reason_, seconds(job_.options.min_workers_timeout)));
+  job_.note(Note::kFailure, "below_min_workers",
+            fmt::format("epoch {} waits: {}; the job ends if that lasts {:.0f} s "
+                        "(--min-workers-timeout)",
+                        next, pending_reason_, seconds(job_.options.min_workers_timeout)));
   return true;
 }
 
@@ -123,13 +122,13 @@ void Views::commit(Epoch epoch, const Plan& plan) {
                                  : !plan.leaves.empty() ? "leave"
                                                         : "boundary");
   if (!new_view && !saves) {
-    job_.out.record(EpochBegan{epoch});
+    job_.record(EpochBegan{epoch});
     return;
   }
   const Committed c = committed(epoch, plan, saves);
   for (const WorkerId id : plan.joins) job_.boundary.await_release(id);
   // Base workers become members at the first boundary whether or not it changes the view.
-  job_.out.record(c);
+  job_.record(c);
   servers_.tell_commit();
   if (new_view) note_committed(c, plan);  // otherwise there is nothing to note
 }
@@ -140,8 +139,7 @@ Committed Views::committed(Epoch epoch, const Plan& plan, bool saves) const {
   c.boundary = true;
   c.epoch = epoch;
   for (const WorkerId id : job_.boundary.contributors())
-    if (std::find(plan.leaves.begin(), plan.leaves.end(), id) == plan.leaves.end())
-      c.members.push_back(id);
+    if (std::ranges::count(plan.leaves, id) == 0) c.members.push_back(id);
   for (const WorkerId id : plan.joins) {
     c.members.push_back(id);
     LogLine line = job_.log_line(true, workers_.find(id)->host);
@@ -159,8 +157,8 @@ void Views::note_committed(const Committed& c, const Plan& plan) {
                                  c.epoch, c.members.size());
   if (!plan.joins.empty()) text += fmt::format(", joined: {}", join_ids(plan.joins));
   if (!plan.leaves.empty()) text += fmt::format(", leaving: {}", join_ids(plan.leaves));
-  job_.out.note(Note::Kind::kCommit, "committed", text);
-  for (Note& added : change_notes(c)) job_.out.add(std::move(added));
+  job_.note(Note::kCommit, "committed", text);
+  for (Note& added : change_notes(c)) job_.add(std::move(added));
 }
 
 void Views::release() {
@@ -174,7 +172,7 @@ void Views::release() {
     if (!release) continue;
     workers_.greeted(id);
     lost_time_.released(id);
-    job_.out.add(SendRelease{id, w->host, *release});
+    job_.add(SendRelease{id, w->host, *release});
   }
   if (job_.boundary.has_returned())
     lost_time_.epoch_began_again(servers_.why(), servers_.interrupted());

@@ -18,27 +18,26 @@ void Workers::replayed() {
 void Workers::file_accepted(const HostsAccepted& e) {
   if (e.hosts == membership_.file()) return;
   for (const Host& host : membership_.refused_removals(e.hosts))
-    job_.out.note(Note::Kind::kRefusal, "base_host_kept",
-                  fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
-                              membership_.base_count(host)),
-                  std::nullopt, host);
-  job_.out.record(FileTaken{membership_.last_edit().next(), e.hosts});
-  job_.out.note(Note::Kind::kInfo, "file_accepted",
-                fmt::format("host_worker accepted: {}", join_hosts(e.hosts)));
+    job_.note(Note::kRefusal, "base_host_kept",
+              fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
+                          membership_.base_count(host)),
+              host);
+  job_.record(FileTaken{membership_.last_edit().next(), e.hosts});
+  job_.note(Note::kInfo, "file_accepted",
+            fmt::format("host_worker accepted: {}", join_hosts(e.hosts)));
   if (const auto& beyond = membership_.beyond_limit(); !beyond.empty())
-    job_.out.note(Note::Kind::kRefusal, "beyond_max_workers",
-                  fmt::format("beyond --max-workers {}, and started when others go: {}",
-                              job_.options.limits.most, join_hosts(beyond)));
+    job_.note(Note::kRefusal, "beyond_max_workers",
+              fmt::format("beyond --max-workers {}, and started when others go: {}",
+                          job_.options.limits.most, join_hosts(beyond)));
   if (!job_.opened)
-    job_.out.note(
-        Note::Kind::kRefusal, "opaque",
-        "the command has not opened a distributed kvstore: the set of workers cannot change "
-        "until it does");
+    job_.note(Note::kRefusal, "opaque",
+              "the command has not opened a distributed kvstore: the set of workers cannot change "
+              "until it does");
 }
 
 void Workers::places_asked(const PlacesAsked& e) {
   const std::uint32_t count = std::min(e.count, membership_.empty_places(e.host));
-  if (count > 0) job_.out.record(PlacesWanted{e.host, count});
+  if (count > 0) job_.record(PlacesWanted{e.host, count});
 }
 
 void Workers::attached(const Host& host, const std::vector<ProcessReport>& there) {
@@ -49,15 +48,13 @@ void Workers::attached(const Host& host, const std::vector<ProcessReport>& there
     const Worker* w = find(id);
     if (w && w->state != WorkerState::kGone) continue;
     if (!p.exit)
-      job_.out.add(Stop{p.process, host, Duration{}});
+      job_.add(Stop{p.process, host});
     else if (!w)
-      job_.out.add(Acknowledge{p.process, host});
+      job_.add(Acknowledge{p.process, host});
   }
   for (const WorkerId id : live_on(host)) {
     const ProcessId process{Role::kWorker, id.value};
-    const bool runs = std::any_of(there.begin(), there.end(),
-                                  [process](const auto& p) { return p.process == process; });
-    if (runs)
+    if (std::ranges::count(there, process, &ProcessReport::process) > 0)
       confirmed(id);
     else
       unknown_to_agent(id);
@@ -73,13 +70,13 @@ void Workers::confirmed(WorkerId worker) {
     membership_.advance(worker, WorkerEvent::kHostChosen, job_.now());
   if (w.state == WorkerState::kPreparing)
     membership_.advance(worker, WorkerEvent::kStartSent, job_.now());
-  if (servers_.all_listen()) job_.out.add(SendServers{worker, w.host, servers_.list()});
+  if (servers_.all_listen()) job_.add(SendServers{worker, w.host, servers_.list()});
   const bool enforced = leave_enforced_.count(worker) > 0;
   if (w.state == WorkerState::kStopping || enforced)
-    job_.out.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.stop_grace});
+    job_.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.stop_grace});
   if (w.state == WorkerState::kMember && job_.boundary.members() != job_.boundary.contributors())
-    job_.out.add(SendShrunk{
-        worker, w.host, Shrunk{job_.boundary.generation(), job_.boundary.contributors().front()}});
+    job_.add(SendShrunk{worker, w.host,
+                        Shrunk{job_.boundary.generation(), job_.boundary.contributors().front()}});
 }
 
 void Workers::unknown_to_agent(WorkerId worker) {
@@ -144,9 +141,9 @@ void Workers::joined(Worker& w, Epoch epoch) {
   if (w.base && job_.initial()) {
     static_cast<void>(job_.boundary.arrive(w.id, job_.options.first_epoch.value_or(epoch)));
   } else {
-    job_.out.note(Note::Kind::kInfo, "worker_warm",
-                  fmt::format("worker {} on {} is ready and joins at the next epoch", w.id, w.host),
-                  w.id, w.host);
+    job_.note(Note::kInfo, "worker_warm",
+              fmt::format("worker {} on {} is ready and joins at the next epoch", w.id, w.host),
+              w.host, w.id);
   }
 }
 
@@ -165,10 +162,9 @@ bool Workers::member_arrived(Worker& w, const WorkerArrived& e) {
     case Boundary::Arrival::kWrong:
       w.why = fmt::format("it came to epoch {} while the job is in epoch {}", e.epoch,
                           job_.boundary.epoch()->value);
-      job_.out.note(Note::Kind::kFailure, "wrong_epoch",
-                    fmt::format("worker {} on {} is stopped: {}", w.id, w.host, w.why), w.id,
-                    w.host);
-      job_.out.add(Stop{{Role::kWorker, w.id.value}, w.host, Duration{}});
+      job_.note(Note::kFailure, "wrong_epoch",
+                fmt::format("worker {} on {} is stopped: {}", w.id, w.host, w.why), w.host, w.id);
+      job_.add(Stop{{Role::kWorker, w.id.value}, w.host});
       return false;
   }
   return false;
@@ -182,7 +178,7 @@ void Workers::ended(const ProcessEnded& e) {
   const Worker* w = find(WorkerId(e.process.id));
   if (e.process.role != Role::kWorker || !w) return;
   if (w->state != WorkerState::kGone) process_ended(e);
-  job_.out.add(Acknowledge{e.process, w->host});
+  job_.add(Acknowledge{e.process, w->host});
 }
 
 void Workers::fence(WorkerId worker, std::string why) {
@@ -215,24 +211,20 @@ void Workers::process_ended(const ProcessEnded& e) {
 }
 
 void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
-  const Worker* w = find(worker);
-  if (!w || w->state == WorkerState::kGone) return;
+  const Worker* known = find(worker);
+  if (!known || known->state == WorkerState::kGone) return;
+  const Worker w = *known;
   WorkerGone gone{worker, status, why, {}};
-  Note ended{
-      Note::Kind::kMeasure, "worker_ended",
-      fmt::format("worker {} on {}: {}", worker, w->host, why.empty() ? to_string(status) : why),
-      worker, w->host};
-  ended.numbers.emplace_back("code", status.shell_code());
-  const bool own_end = w->state != WorkerState::kLeaving && status.clean() && why.empty();
-  if (w->was_member && !job_.initial() && !own_end)
-    gone.log.push_back(job_.log_line(false, w->host));
-  const Duration member = w->state == WorkerState::kMember ? job_.now() - w->since : Duration{};
-  auto notes = change_notes(gone);
-  job_.out.record(std::move(gone));
-  job_.out.add(std::move(ended));
-  for (Note& removed : notes) {
-    if (member > Duration{}) removed.numbers.emplace_back("member_s", seconds(member));
-    job_.out.add(std::move(removed));
+  const bool own_end = w.state != WorkerState::kLeaving && status.clean() && why.empty();
+  if (w.was_member && !job_.initial() && !own_end) gone.log = {job_.log_line(false, w.host)};
+  job_.record(gone);
+  job_.note(Note::kMeasure, "worker_ended",
+            fmt::format("worker {} on {}: {}", worker, w.host, gone.reason()), w.host, worker,
+            {{"code", status.shell_code()}});
+  for (Note& removed : change_notes(gone)) {
+    if (w.state == WorkerState::kMember && job_.now() > w.since)
+      removed.numbers.emplace_back("member_s", seconds(job_.now() - w.since));
+    job_.add(std::move(removed));
   }
 }
 
@@ -271,7 +263,7 @@ void Workers::host_lost(const Host& host, const std::string& why) {
 void Workers::servers_listen() {
   for (const auto& [id, w] : membership_.workers()) {
     if (!may_run(w.state)) continue;
-    job_.out.add(SendServers{id, w.host, servers_.list()});
+    job_.add(SendServers{id, w.host, servers_.list()});
     // Only now it can connect.
     if (w.state == WorkerState::kStarting) membership_.find(id)->since = job_.now();
   }
@@ -322,25 +314,25 @@ void Workers::check_timeouts() {
     if (w.state == WorkerState::kStarting && age >= job_.options.start_timeout) {
       if (w.base && job_.initial()) continue;
       membership_.advance(id, WorkerEvent::kUnwanted, job_.now());
-      job_.out.add(Stop{{Role::kWorker, id.value}, host, Duration{}});
+      job_.add(Stop{{Role::kWorker, id.value}, host});
       host_failed(host, "start",
                   fmt::format("worker {} did not become ready within {:.0f} s "
                               "(--start-timeout)",
                               id, seconds(job_.options.start_timeout)));
     } else if (w.state == WorkerState::kLeaving && age >= job_.options.leave_timeout &&
                leave_enforced_.insert(id).second) {
-      job_.out.note(Note::Kind::kFailure, "leave_enforced",
-                    fmt::format("worker {} on {} was told to leave {:.0f} s ago and is stopped now",
-                                id, host, seconds(age)),
-                    id, host);
-      job_.out.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});
+      job_.note(Note::kFailure, "leave_enforced",
+                fmt::format("worker {} on {} was told to leave {:.0f} s ago and is stopped now", id,
+                            host, seconds(age)),
+                host, id);
+      job_.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});
     }
   }
 }
 
 void Workers::decide_exits() {
-  if (job_.ending || !job_.exits.any() || job_.boundary.arrivals().empty()) return;
-  const auto undecided = job_.exits.undecided();
+  if (job_.ending || !job_.finishing() || job_.boundary.arrivals().empty()) return;
+  const auto undecided = job_.clean_exits;
   if (job_.initial()) {
     const auto& [id, host] = *undecided.begin();
     return job_.end(
@@ -350,15 +342,14 @@ void Workers::decide_exits() {
   }
   for (const auto& [id, host] : undecided) {
     const bool was_wanted = membership_.present(host) < membership_.wanted(host);
-    MemberLeft left{id, host, was_wanted, {job_.log_line(false, host)}};
-    auto notes = change_notes(left);
-    job_.out.record(std::move(left));
-    for (Note& removed : notes) job_.out.add(std::move(removed));
+    const MemberLeft left{id, host, was_wanted, {job_.log_line(false, host)}};
+    job_.record(left);
+    for (Note& removed : change_notes(left)) job_.add(std::move(removed));
     if (!was_wanted) continue;
-    job_.out.note(Note::Kind::kRefusal, "worker_exited",
-                  fmt::format("worker {} on {} ended with exit code 0 while others go on; {}", id,
-                              host, stays_empty(host)),
-                  id, host);
+    job_.note(Note::kRefusal, "worker_exited",
+              fmt::format("worker {} on {} ended with exit code 0 while others go on; {}", id, host,
+                          stays_empty(host)),
+              host, id);
   }
 }
 
@@ -412,24 +403,23 @@ void Workers::forget_past() {
 void Workers::apply(const WorkerGone& r) {
   Worker* w = membership_.find(r.worker);
   if (!w) return;
-  const std::string reason = r.why.empty() ? to_string(r.status) : r.why;
   const bool contributes = job_.boundary.contributes(r.worker);
   // A member that ends well and was not removed has come to its program's end.
-  if (contributes && r.status.clean() && r.why.empty()) job_.exits.ended(r.worker, w->host);
+  if (contributes && r.status.clean() && r.why.empty()) job_.clean_exits.emplace(r.worker, w->host);
   if (contributes && !r.status.clean()) {
     if (first_death_ == 0) first_death_ = r.status.shell_code();
     if (!job_.finishing() && !job_.initial()) {
-      hosts_.member_died(w->host, r.log.empty() ? job_.out.now().wall_ns : r.log.front().wall_ns,
+      hosts_.member_died(w->host, r.log.empty() ? job_.wall_ns() : r.log.front().wall_ns,
                          restart_budget(w->host));
-      job_.futile.add(fmt::format("worker {} on {}: {}", w->id, w->host, reason));
+      job_.futile.add(fmt::format("worker {} on {}: {}", w->id, w->host, r.reason()));
     }
     if (failure_.code == 0)
       failure_ = {r.status.shell_code(),
                   fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
-                              job_.initial() ? " before its first epoch" : "", reason)};
+                              job_.initial() ? " before its first epoch" : "", r.reason())};
   }
   membership_.advance(r.worker, WorkerEvent::kEnded, job_.now());
-  w->why = reason;
+  w->why = r.reason();
   job_.boundary.forget(r.worker);
   lost_time_.gone(r.worker);
   hosts_.liveness().forget(r.worker);
@@ -437,7 +427,7 @@ void Workers::apply(const WorkerGone& r) {
 }
 
 void Workers::apply(const MemberLeft& r) {
-  job_.exits.left(r.worker);
+  job_.clean_exits.erase(r.worker);
   job_.log_lines += r.log.size();
   if (!r.empties_place) return;
   membership_.empty_place(r.host);
@@ -498,7 +488,7 @@ bool Workers::start_waits_for(const Host& host) const {
 
 bool Workers::hears_a_contributor() const {
   const auto& all = job_.boundary.contributors();
-  return std::any_of(all.begin(), all.end(), [this](WorkerId id) {
+  return std::ranges::any_of(all, [this](WorkerId id) {
     const Worker* w = find(id);
     return w && hosts_.is_heard(w->host);
   });

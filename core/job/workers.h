@@ -117,8 +117,8 @@ class Workers {
   [[nodiscard]] std::vector<WorkerId> live_on(const Host& host) const;
   template <class Is>
   [[nodiscard]] bool any(Is is) const {
-    const auto& all = membership_.workers();
-    return std::any_of(all.begin(), all.end(), [&is](const auto& w) { return is(w.second); });
+    return std::ranges::any_of(membership_.workers(),
+                               [&is](const auto& w) { return is(w.second); });
   }
   /// A base worker or server of this host was not started yet.
   [[nodiscard]] bool start_waits_for(const Host& host) const;

@@ -23,7 +23,7 @@ struct Saves {
     job.boundary.begin({WorkerId(0)});
     job.boundary.begin_epoch(Epoch(0));
   }
-  void at(Duration then) { job.out.begin({Time{} + then, then.count()}); }
+  void at(Duration then) { job.begin({Time{} + then, then.count()}); }
   void commit(std::uint32_t epoch, bool saves = true) {
     Committed c;
     c.generation = Generation(epoch);
@@ -39,7 +39,7 @@ struct Saves {
     file.why = why;
     saver.saved({ServerId(server), file}, kHostA, 2);
   }
-  std::size_t effects() { return job.out.take().size(); }
+  std::size_t effects() { return job.take().size(); }
 
   JobContext job;
   CheckpointSaver saver{job};

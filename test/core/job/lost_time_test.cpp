@@ -19,7 +19,7 @@ struct Waits {
     time.begin(false);
     for (const WorkerId id : job.boundary.members()) time.released(id);
   }
-  void at(Duration then) { job.out.begin({Time{} + then, 0}); }
+  void at(Duration then) { job.begin({Time{} + then, 0}); }
   void arrives(std::uint32_t id) { CHECK(time.arrived(WorkerId(id))); }
   Duration lost(const std::string& cause) const {
     const auto sums = time.so_far().by_cause();
@@ -91,7 +91,7 @@ TEST_CASE("lost time: the sums are journalled each half minute", "[lost_time]") 
   const auto saves = [&w](Duration then) {
     w.at(then);
     w.time.tick();
-    return w.job.out.take().size();
+    return w.job.take().size();
   };
   CHECK(saves(1s) == 0);
   CHECK(saves(30s) == 0);

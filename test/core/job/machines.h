@@ -38,15 +38,15 @@ struct Machines {
               r);
         }) {
     at(0s);
-    job.out.record(JobBegan{job.options.workers, job.options.servers});
+    job.record(JobBegan{job.options.workers, job.options.servers});
   }
   /// A step begins, with no effects.
-  void at(Duration then) { job.out.begin({Time{} + then, then.count()}); }
+  void at(Duration then) { job.begin({Time{} + then, then.count()}); }
   /// The step's effects of one type so far; the others are dropped.
   template <typename E>
   std::vector<E> took() {
     std::vector<E> out;
-    for (Effect& effect : job.out.take())
+    for (Effect& effect : job.take())
       if (E* one = std::get_if<E>(&effect)) out.push_back(std::move(*one));
     return out;
   }

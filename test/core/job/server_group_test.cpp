@@ -17,7 +17,7 @@ JobOptions rolls_back() {
 struct Saved0 : Machines {
   explicit Saved0(const JobOptions& options = rolls_back()) : Machines(options) {
     run();
-    job.out.record(CheckpointTaken{Epoch(0), job.boundary.generation()});
+    job.record(CheckpointTaken{Epoch(0), job.boundary.generation()});
     at(1s);
   }
 };
@@ -28,7 +28,7 @@ TEST_CASE("servers: all are replaced by new ones that begin with the checkpoint"
           "[server_group]") {
   Saved0 m;
   m.servers.ended(m.server_ends(1));
-  const auto effects = m.job.out.take();
+  const auto effects = m.job.take();
   std::vector<std::uint32_t> stopped;
   std::vector<std::uint32_t> started;
   for (const Effect& effect : effects) {
@@ -83,7 +83,7 @@ TEST_CASE("servers: those of a lost host move to another base host, if one is he
   m.hosts.lost(kHostB);
   m.servers.host_lost(kHostB, "no sign of life", true);
   CHECK(m.servers.hosts() == std::set<Host>{kHostA});
-  m.job.out.record(CheckpointTaken{Epoch(0), m.job.boundary.generation()});
+  m.job.record(CheckpointTaken{Epoch(0), m.job.boundary.generation()});
   m.hosts.lost(kHostA);
   m.servers.host_lost(kHostA, "no sign of life", true);
   CHECK(m.code() == 67);

@@ -27,9 +27,9 @@ struct Rounds : Machines {
     for (Duration then = from; then <= until; then += 500ms) {
       at(then);
       stragglers.check_hangs();
-      for (Effect& effect : job.out.take()) effects.push_back(std::move(effect));
+      for (Effect& effect : job.take()) effects.push_back(std::move(effect));
     }
-    for (Effect& effect : effects) job.out.add(std::move(effect));
+    for (Effect& effect : effects) job.add(std::move(effect));
   }
   Duration stalled(std::uint32_t id) {
     const auto& all = stragglers.stalls().all();
@@ -63,7 +63,7 @@ TEST_CASE("stragglers: any sign of work begins the count again", "[stragglers]")
   CHECK(m.stalled(1) == 7s);
   SECTION("a request") { m.report({WorkerId(1)}, {}, {WorkerId(1)}); }
   SECTION("a step") { m.stragglers.progress({WorkerId(1), Epoch(0), 5}); }
-  SECTION("an epoch") { m.job.out.record(EpochBegan{Epoch(1)}); }
+  SECTION("an epoch") { m.job.record(EpochBegan{Epoch(1)}); }
   m.pass(7500ms, 8s);
   CHECK(m.stalled(1) == 1s);
 }

@@ -59,7 +59,7 @@ TEST_CASE("views: a boundary waits for --min-workers, and not for ever", "[views
 TEST_CASE("views: workers are released when all servers know the commit, where a link is up",
           "[views]") {
   Least2 m;
-  m.job.out.record(WorkerAllotted{WorkerId(2), kHostC, Edit{}});
+  m.job.record(WorkerAllotted{WorkerId(2), kHostC, Edit{}});
   m.workers.file_accepted({{{kHostA, 1}, {kHostB, 1}, {kHostC, 1}}});
   m.attach(kHostC);
   m.join(2);
@@ -120,7 +120,7 @@ TEST_CASE("views: after the last death the epoch begins again with the first tha
   const Generation empty = m.job.boundary.generation();
   m.views.cross_boundary();
   CHECK(m.job.boundary.generation() == empty);
-  m.job.out.record(WorkerAllotted{WorkerId(2), kHostA, Edit{}});
+  m.job.record(WorkerAllotted{WorkerId(2), kHostA, Edit{}});
   m.join(2);
   m.views.cross_boundary();
   CHECK(m.job.boundary.members() == ids({2}));

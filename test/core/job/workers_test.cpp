@@ -21,7 +21,7 @@ TEST_CASE("workers: a base worker arrives with its first boundary, a newcomer on
   Machines m;
   m.join(0);
   CHECK(m.job.boundary.arrivals().size() == 1);
-  m.job.out.record(WorkerAllotted{WorkerId(2), kHostC, Edit(1)});
+  m.job.record(WorkerAllotted{WorkerId(2), kHostC, Edit(1)});
   m.join(2);
   CHECK(m.state(2) == WorkerState::kWarm);
   CHECK(m.job.boundary.arrivals().size() == 1);
@@ -82,7 +82,7 @@ TEST_CASE("workers: a newcomer that is late is stopped, a leaver that stays as w
           "[workers]") {
   Machines m;
   m.run();
-  m.job.out.record(WorkerAllotted{WorkerId(2), kHostC, Edit{}});
+  m.job.record(WorkerAllotted{WorkerId(2), kHostC, Edit{}});
   m.workers.file_accepted({{{kHostA, 1}, {kHostB, 1}, {kHostC, 1}}});
   m.workers.advance(WorkerId(2), WorkerEvent::kHostChosen);
   m.workers.advance(WorkerId(2), WorkerEvent::kStartSent);
