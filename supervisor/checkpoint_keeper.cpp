@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "core/job/checkpoints.h"
 #include "core/job/job.h"
 #include "io/asio.h"
 #include "io/clock.h"

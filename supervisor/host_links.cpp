@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "core/job/host_table.h"
 #include "core/job/job.h"
 #include "io/clock.h"
 #include "io/task_group.h"
@@ -75,9 +76,8 @@ AgentConnection& HostLinks::make_link(const Host& host) {
   options.host = host;
   options.term = shell_.term;
   options.last_place = [this, host]() -> std::optional<AgentPlace> {
-    const auto known = shell_.job->hosts().find(host);
-    if (known == shell_.job->hosts().end() || !known->second.had_agent) return std::nullopt;
-    return known->second.place;
+    const HostState& known = shell_.job->hosts().at(host);
+    return known.had_agent ? std::optional(known.place) : std::nullopt;
   };
   options.seed = std::random_device{}();
   options.orphan_timeout_ms = milliseconds(spec_.rules.orphan_timeout);
@@ -249,7 +249,7 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
        reattaching_ > 0 && io::steady_now() < until;)
     co_await io::sleep_for(10ms);
   // Hosts that an earlier term gave up as lost, where it could not send the end.
-  for (const auto& [host, state] : shell_.job->hosts())
+  for (const auto& [host, state] : shell_.job->hosts().all())
     if (state.had_agent && !hosts_[host].link) make_link(host).attach(false);
   for (auto& [host, h] : hosts_)
     if (h.link) h.link->shut_down(is_killed ? 0 : milliseconds(grace));

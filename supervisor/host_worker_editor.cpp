@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/job/job.h"
+#include "core/job/membership.h"
 #include "io/asio.h"
 #include "supervisor/volume/client.h"
 

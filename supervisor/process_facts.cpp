@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "core/job/boundary.h"
+#include "core/job/host_table.h"
 #include "core/job/job.h"
+#include "core/job/membership.h"
+#include "core/job/server_group.h"
 #include "supervisor/host_links.h"
 
 namespace dt::supervisor {
@@ -11,16 +15,10 @@ namespace {
 /// Rank 0's host: that of the first contributor that is not gone; `host` if there is none.
 const Host& host_of_rank_0(const Job& job, const Host& host) {
   for (const WorkerId id : job.boundary().contributors()) {
-    const auto worker = job.membership().workers().find(id);
-    if (worker != job.membership().workers().end() && worker->second.state != WorkerState::kGone)
-      return worker->second.host;
+    const Worker* worker = job.membership().find(id);
+    if (worker && worker->state != WorkerState::kGone) return worker->host;
   }
   return host;
-}
-
-AgentPlace place_of(const Job& job, const Host& host) {
-  const auto there = job.hosts().find(host);
-  return there == job.hosts().end() ? AgentPlace{} : there->second.place;
 }
 
 }  // namespace
@@ -36,12 +34,12 @@ launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
   facts.num_workers = static_cast<std::uint32_t>(job.boundary().members().size());
   facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
   const Host& first = spec.workers.front();
-  facts.root = {links.address_of(first), place_of(job, first).root_port};
+  facts.root = {links.address_of(first), job.hosts().at(first).place.root_port};
   const HostLink& here = links.at(host);
   facts.address = here.address;
   facts.cores = here.cores;
   const Host& leads = host_of_rank_0(job, host);
-  facts.master = {links.address_of(leads), place_of(job, leads).master_port};
+  facts.master = {links.address_of(leads), job.hosts().at(leads).place.master_port};
   std::uint32_t on_host = 0;
   std::uint32_t on_machine = 0;
   for (const auto& [id, w] : job.membership().workers()) {
@@ -55,7 +53,7 @@ launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
   }
   facts.local_world_size = std::max(1U, on_host);
   facts.workers_on_machine = std::max(1U, on_machine);
-  for (const auto& [id, s] : job.servers()) {
+  for (const auto& [id, s] : job.servers().all()) {
     if (process == ProcessId{Role::kServer, id.value}) break;
     if (s.host == host && process.role == Role::kServer) ++facts.index_on_host;
   }

@@ -12,7 +12,11 @@
 #include <utility>
 
 #include "core/files/hosts.h"
+#include "core/job/boundary.h"
+#include "core/job/goodput.h"
 #include "core/job/job.h"
+#include "core/job/membership.h"
+#include "core/job/notes.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/clock.h"

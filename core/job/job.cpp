@@ -5,236 +5,300 @@
 #include <utility>
 #include <variant>
 
+#include "core/job/context.h"
+#include "core/job/host_table.h"
+#include "core/job/host_watch.h"
+#include "core/job/lost_time.h"
+#include "core/job/newcomers.h"
+#include "core/job/notes.h"
+#include "core/job/server_group.h"
+#include "core/job/stragglers.h"
+#include "core/job/views.h"
+#include "core/job/workers.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {
 
-Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
-    : job_(std::move(options), [this](const Record& r) { apply(r); }) {
-  job_.begin(now);
-  for (const Record& r : records) replay(r);
-  workers_.replayed();
-  servers_.replayed();
-}
-
-std::vector<Effect> Job::begin(Term term, Instant now) {
-  job_.begin(now);
-  const bool fresh = job_.boundary.generation() == Generation(0);
-  if (fresh) job_.record(JobBegan{job_.options.workers, job_.options.servers});
-  job_.record(TermBegan{term});
-  if (job_.ending) {
-    hosts_.reach_agents();
-    job_.add(End{job_.ending->exit_code, job_.ending->message, job_.options.stop_grace});
-    return job_.take();
+struct Job::Parts {
+  Parts(JobOptions options, const std::vector<Record>& records, Instant now)
+      : job(std::move(options), [this](const Record& r) { apply(r); }) {
+    job.begin(now);
+    for (const Record& r : records) replay(r);
+    workers.replayed();
+    servers.replayed();
   }
-  servers_.begin(term, !fresh);
-  lost_time_.begin(!fresh);
-  std::set<Host> needed = workers_.hosts();
-  needed.merge(servers_.hosts());
-  hosts_.begin(needed);
-  settle();
-  return job_.take();
-}
 
-std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
-  job_.begin(now);
-  if (!job_.ending) {
-    std::visit([this](const auto& e) { on(e); }, event);
+  JobContext job;
+  LostTime lost_time{job};
+  HostTable hosts{job};
+  ServerGroup servers{job, hosts, lost_time};
+  Workers workers{job, hosts, servers, lost_time};
+  HostWatch host_watch{job, hosts, servers, workers};
+  Newcomers newcomers{job, hosts, servers, workers};
+  Stragglers stragglers{job, hosts, servers, workers, lost_time};
+  Views views{job, hosts, servers, workers, lost_time};
+  std::vector<PastChange> past_changes;
+
+  std::vector<Effect> begin(Term term, Instant now) {
+    job.begin(now);
+    const bool fresh = job.boundary.generation() == Generation(0);
+    if (fresh) job.record(JobBegan{job.options.workers, job.options.servers});
+    job.record(TermBegan{term});
+    if (job.ending) {
+      hosts.reach_agents();
+      job.add(End{job.ending->exit_code, job.ending->message, job.options.stop_grace});
+      return job.take();
+    }
+    servers.begin(term, !fresh);
+    lost_time.begin(!fresh);
+    std::set<Host> needed = workers.hosts();
+    needed.merge(servers.hosts());
+    hosts.begin(needed);
     settle();
+    return job.take();
   }
-  return job_.take();
-}
 
-void Job::settle() {
-  // Each machine may enable the next one; whatever changes something appends a record or sends
-  // something once, so this ends.
-  if (job_.initial() && workers_.failure().code != 0)
-    job_.end(workers_.failure().code, workers_.failure().why);
-  end_if_futile();
-  servers_.reach_hosts();
-  workers_.decide_exits();
-  newcomers_.stop_unwanted();
-  newcomers_.fill_gaps();
-  newcomers_.move_on();
-  views_.shrink();
-  views_.cross_boundary();
-  if (lost_time_.has_open_death() && (job_.finishing() || servers_.all_acked()))
-    lost_time_.death_is_known();
-  views_.release();
-  let_hosts_go();
-  end_if_over();
-}
-
-// ---------------------------------------------------------------- events of more than one machine
-
-void Job::on(const AgentAttached& e) {
-  if (hosts_.is_replaced(e))
-    processes_lost(e.host, "its agent was replaced: everything there is dead", false);
-  hosts_.attached(e);
-  if (job_.ending) return;
-  servers_.attached(e.host, e.processes);
-  workers_.attached(e.host, e.processes);
-}
-
-void Job::on(const AgentDetached& e) {
-  if (!e.gone) return hosts_.detached(e);
-  hosts_.lost(e.host);
-  processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
-  hosts_.forget_agent(e.host);
-}
-
-void Job::on(const AttachFailed& e) {
-  if (!hosts_.attach_failed(e.host)) return;
-  workers_.host_failed(e.host, "reach", e.why);
-  servers_.host_failed(e.host, e.why);
-}
-
-void Job::on(const PrepareEnded& e) {
-  if (!hosts_.prepare_ended(e.host)) return;  // the host was let go meanwhile
-  if (e.ok)
-    hosts_.prepared(e.host);
-  else
-    workers_.host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
-}
-
-void Job::on(const ProcessEnded& e) {
-  if (e.process.role == Role::kServer)
-    servers_.ended(e);
-  else
-    workers_.ended(e);
-}
-
-void Job::on(const WorkerArrived& e) {
-  if (workers_.arrived(e)) stragglers_.works(e.worker);
-}
-
-void Job::on(const ServerListening& e) {
-  if (servers_.listening(e)) workers_.servers_listen();
-}
-
-void Job::on(const TrafficSeen& e) {
-  if (!servers_.has(e.server)) return;
-  for (const WorkerId id : e.alive) hosts_.liveness().traffic(id, job_.now());
-  for (const WorkerId id : e.rounds.busy) workers_.busy(id);
-  stragglers_.traffic_seen(e);
-  servers_.reported(e);
-}
-
-void Job::on(const ServerDataSeen& e) {
-  const Worker* w = workers_.find(e.worker);
-  if (w && w->state != WorkerState::kGone) servers_.data_seen(e);
-}
-
-void Job::on(const ProcessInspected& e) {
-  if (e.process.role == Role::kServer)
-    servers_.inspected(ServerId(e.process.id), e.text);
-  else
-    stragglers_.inspected(WorkerId(e.process.id), e.text);
-}
-
-void Job::on(const Tick&) {
-  lost_time_.tick();
-  if (const auto lost = host_watch_.tick()) host_lost(*lost);
-  servers_.tick();
-  if (job_.ending) return;
-  stragglers_.check_boundary_timeout();
-  stragglers_.check_hangs();
-  workers_.check_start();
-  views_.check_least();
-  workers_.check_timeouts();
-}
-
-void Job::host_lost(const HostWatch::Lost& lost) {
-  if (std::ranges::any_of(job_.boundary.contributors(),
-                          [&](WorkerId id) { return workers_.find(id)->host == lost.host; }))
-    lost_time_.member_died(lost.since);
-  hosts_.lost(lost.host);
-  job_.note(Note::kFailure, "host_lost", fmt::format("{} is lost: {}", lost.host, lost.why),
-            lost.host);
-  processes_lost(lost.host, lost.why, true);
-  if (!job_.ending) hosts_.forget_agent(lost.host);
-  job_.add(ReleaseHost{lost.host});
-}
-
-void Job::processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
-  servers_.host_lost(host, why, is_unreachable);
-  if (!job_.ending) workers_.host_lost(host, why);
-}
-
-// ---------------------------------------------------------------- records
-
-void Job::replay(const Record& r) {
-  apply(r);
-  for (Note& change : change_notes(r)) {
-    const auto rank = job_.boundary.rank_of(*change.worker);
-    past_changes_.push_back(
-        {std::move(change), job_.boundary.generation(), job_.boundary.epoch(), rank});
+  std::vector<Effect> step(const JobEvent& event, Instant now) {
+    job.begin(now);
+    if (!job.ending) {
+      std::visit([this](const auto& e) { on(e); }, event);
+      settle();
+    }
+    return job.take();
   }
-}
 
-void Job::apply(const Record& r) {
-  std::visit(
-      [this](const auto& one) {
-        apply_to(one, job_, hosts_, servers_, views_, stragglers_, workers_, lost_time_);
-      },
-      r);
-}
-
-// ---------------------------------------------------------------- the job's end
-
-void Job::let_hosts_go() {
-  if (job_.ending) return;
-  const std::set<Host> with_workers = workers_.hosts();
-  std::vector<Host> unused;
-  for (const auto& [host, h] : hosts_.all()) {
-    if (h.is_attached() && workers_.membership().wanted(host) == 0 &&
-        with_workers.count(host) == 0 && !servers_.serves(host))
-      unused.push_back(host);
+  /// Decides after an event, until nothing moves.
+  void settle() {
+    // Each machine may enable the next one; whatever changes something appends a record or sends
+    // something once, so this ends.
+    if (job.initial() && workers.failure().code != 0)
+      job.end(workers.failure().code, workers.failure().why);
+    end_if_futile();
+    servers.reach_hosts();
+    workers.decide_exits();
+    newcomers.stop_unwanted();
+    newcomers.fill_gaps();
+    newcomers.move_on();
+    views.shrink();
+    views.cross_boundary();
+    if (lost_time.has_open_death() && (job.finishing() || servers.all_acked()))
+      lost_time.death_is_known();
+    views.release();
+    let_hosts_go();
+    end_if_over();
   }
-  for (const Host& host : unused) hosts_.let_go(host);
-}
 
-void Job::end_if_futile() {
-  if (job_.ending || job_.finishing() || job_.initial()) return;
-  const std::uint32_t limit = workers_.futile_limit();
-  if (job_.futile.rollbacks() > limit)
-    job_.end(kExitNoProgress,
-             fmt::format("{} times servers were lost and no new epoch began between them "
-                         "(--max-futile-restarts): {}",
-                         limit, servers_.why()));
-  else if (job_.futile.count() > limit)
-    job_.end(
-        kExitNoProgress,
-        fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
-                    limit, job_.futile.why()));
-}
+  // -------------------------------------------------------------- events
 
-void Job::end_if_over() {
-  if (job_.ending) return;
-  const bool all_gone = std::ranges::all_of(job_.boundary.contributors(), [this](WorkerId id) {
-    const Worker* w = workers_.find(id);
-    return !w || w->state == WorkerState::kGone;
-  });
-  if (job_.finishing() && all_gone && !workers_.anyone_leaves()) {
-    if (servers_.awaits_opaque(workers_.last_change())) return;
-    const auto& [code, why] = workers_.failure();
-    return job_.end(code,
-                    code == 0 ? std::string("the job has finished") : "the job failed: " + why,
-                    workers_.anyone_runs() ? job_.options.stop_grace : Duration{});
+  void on(const HostsAccepted& e) { workers.file_accepted(e); }
+  void on(const AgentMoved& e) { hosts.moved(e); }
+  void on(const AgentSilent& e) { hosts.silent(e); }
+  void on(const AgentHeard& e) { hosts.heard(e); }
+  void on(const WorkerStarted& e) { workers.started(e.worker); }
+  void on(const StoreOpened& e) { workers.store_opened(e.worker); }
+  void on(const CommitAcked& e) { servers.acked(e); }
+  void on(const WorkerProgress& e) { stragglers.progress(e); }
+  void on(const ServerSaved& e) { servers.saved(e); }
+  void on(const CheckpointSealed& e) { servers.checkpoint_sealed(e); }
+  void on(const CheckpointUnusable& e) { servers.checkpoint_unusable(e); }
+  void on(const CheckpointPlaceSeen& e) { servers.place_seen(e); }
+  void on(const PlacesAsked& e) { workers.places_asked(e); }
+  void on(const StopAsked& e) { job.end(e.exit_code, e.why); }
+
+  void on(const AgentAttached& e) {
+    if (hosts.is_replaced(e))
+      processes_lost(e.host, "its agent was replaced: everything there is dead", false);
+    hosts.attached(e);
+    if (job.ending) return;
+    servers.attached(e.host, e.processes);
+    workers.attached(e.host, e.processes);
   }
-  if (job_.finishing() || job_.initial() || workers_.anyone_runs()) return;
-  // Nobody is left. A worker may come again only from a host that is not given up.
-  const Membership& membership = workers_.membership();
-  for (const Host& host : membership.hosts())
-    if (membership.wanted(host) > 0 && !hosts_.is_given_up(host)) return;
-  job_.end(workers_.first_death() == 0 ? 1 : workers_.first_death(),
-           "no worker is left and every host has used up its restarts", Duration{});
+
+  void on(const AgentDetached& e) {
+    if (!e.gone) return hosts.detached(e);
+    hosts.lost(e.host);
+    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
+    hosts.forget_agent(e.host);
+  }
+
+  void on(const AttachFailed& e) {
+    if (!hosts.attach_failed(e.host)) return;
+    workers.host_failed(e.host, "reach", e.why);
+    servers.host_failed(e.host, e.why);
+  }
+
+  void on(const PrepareEnded& e) {
+    if (!hosts.prepare_ended(e.host)) return;  // the host was let go meanwhile
+    if (e.ok)
+      hosts.prepared(e.host);
+    else
+      workers.host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
+  }
+
+  void on(const ProcessEnded& e) {
+    if (e.process.role == Role::kServer)
+      servers.ended(e);
+    else
+      workers.ended(e);
+  }
+
+  void on(const WorkerArrived& e) {
+    if (workers.arrived(e)) stragglers.works(e.worker);
+  }
+
+  void on(const ServerListening& e) {
+    if (servers.listening(e)) workers.servers_listen();
+  }
+
+  void on(const TrafficSeen& e) {
+    if (!servers.has(e.server)) return;
+    for (const WorkerId id : e.alive) hosts.liveness().traffic(id, job.now());
+    for (const WorkerId id : e.rounds.busy) workers.busy(id);
+    stragglers.traffic_seen(e);
+    servers.reported(e);
+  }
+
+  void on(const ServerDataSeen& e) {
+    const Worker* w = workers.find(e.worker);
+    if (w && w->state != WorkerState::kGone) servers.data_seen(e);
+  }
+
+  void on(const ProcessInspected& e) {
+    if (e.process.role == Role::kServer)
+      servers.inspected(ServerId(e.process.id), e.text);
+    else
+      stragglers.inspected(WorkerId(e.process.id), e.text);
+  }
+
+  void on(const Tick&) {
+    lost_time.tick();
+    if (const auto lost = host_watch.tick()) host_lost(*lost);
+    servers.tick();
+    if (job.ending) return;
+    stragglers.check_boundary_timeout();
+    stragglers.check_hangs();
+    workers.check_start();
+    views.check_least();
+    workers.check_timeouts();
+  }
+
+  void host_lost(const HostWatch::Lost& lost) {
+    if (std::ranges::any_of(job.boundary.contributors(),
+                            [&](WorkerId id) { return workers.find(id)->host == lost.host; }))
+      lost_time.member_died(lost.since);
+    hosts.lost(lost.host);
+    job.note(Note::kFailure, "host_lost", fmt::format("{} is lost: {}", lost.host, lost.why),
+             lost.host);
+    processes_lost(lost.host, lost.why, true);
+    if (!job.ending) hosts.forget_agent(lost.host);
+    job.add(ReleaseHost{lost.host});
+  }
+
+  /// `is_unreachable`: nothing can be started there either.
+  void processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
+    servers.host_lost(host, why, is_unreachable);
+    if (!job.ending) workers.host_lost(host, why);
+  }
+
+  // -------------------------------------------------------------- records
+
+  void replay(const Record& r) {
+    apply(r);
+    for (Note& change : change_notes(r)) {
+      const auto rank = job.boundary.rank_of(*change.worker);
+      past_changes.push_back(
+          {std::move(change), job.boundary.generation(), job.boundary.epoch(), rank});
+    }
+  }
+
+  void apply(const Record& r) {
+    std::visit(
+        [this](const auto& one) {
+          apply_to(one, job, hosts, servers, views, stragglers, workers, lost_time);
+        },
+        r);
+  }
+
+  // -------------------------------------------------------------- the job's end
+
+  void let_hosts_go() {
+    if (job.ending) return;
+    const std::set<Host> with_workers = workers.hosts();
+    std::vector<Host> unused;
+    for (const auto& [host, h] : hosts.all()) {
+      if (h.is_attached() && workers.membership().wanted(host) == 0 &&
+          with_workers.count(host) == 0 && !servers.serves(host))
+        unused.push_back(host);
+    }
+    for (const Host& host : unused) hosts.let_go(host);
+  }
+
+  void end_if_futile() {
+    if (job.ending || job.finishing() || job.initial()) return;
+    const std::uint32_t limit = workers.futile_limit();
+    if (job.futile.rollbacks() > limit)
+      job.end(kExitNoProgress,
+              fmt::format("{} times servers were lost and no new epoch began between them "
+                          "(--max-futile-restarts): {}",
+                          limit, servers.why()));
+    else if (job.futile.count() > limit)
+      job.end(
+          kExitNoProgress,
+          fmt::format("{} restarts and no epoch completed between them (--max-futile-restarts): {}",
+                      limit, job.futile.why()));
+  }
+
+  void end_if_over() {
+    if (job.ending) return;
+    const bool all_gone = std::ranges::all_of(job.boundary.contributors(), [this](WorkerId id) {
+      const Worker* w = workers.find(id);
+      return !w || w->state == WorkerState::kGone;
+    });
+    if (job.finishing() && all_gone && !workers.anyone_leaves()) {
+      if (servers.awaits_opaque(workers.last_change())) return;
+      const auto& [code, why] = workers.failure();
+      return job.end(code,
+                     code == 0 ? std::string("the job has finished") : "the job failed: " + why,
+                     workers.anyone_runs() ? job.options.stop_grace : Duration{});
+    }
+    if (job.finishing() || job.initial() || workers.anyone_runs()) return;
+    // Nobody is left. A worker may come again only from a host that is not given up.
+    const Membership& membership = workers.membership();
+    for (const Host& host : membership.hosts())
+      if (membership.wanted(host) > 0 && !hosts.is_given_up(host)) return;
+    job.end(workers.first_death() == 0 ? 1 : workers.first_death(),
+            "no worker is left and every host has used up its restarts", Duration{});
+  }
+
+  [[nodiscard]] std::string_view phase() const {
+    if (job.ending) return "ended";
+    if (job.finishing()) return "finishing";
+    return job.initial() ? "starting" : "running";
+  }
+};
+
+Job::Job(JobOptions options, const std::vector<Record>& records, Instant now)
+    : parts_(std::make_unique<Parts>(std::move(options), records, now)) {}
+Job::~Job() = default;
+
+std::vector<Effect> Job::begin(Term term, Instant now) { return parts_->begin(term, now); }
+std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
+  return parts_->step(event, now);
 }
 
-std::string_view Job::phase() const {
-  if (job_.ending) return "ended";
-  if (job_.finishing()) return "finishing";
-  return job_.initial() ? "starting" : "running";
-}
+const HostTable& Job::hosts() const { return parts_->hosts; }
+const ServerGroup& Job::servers() const { return parts_->servers; }
+const Checkpoints& Job::checkpoints() const { return parts_->servers.saver().checkpoints(); }
+const Membership& Job::membership() const { return parts_->workers.membership(); }
+const Stragglers& Job::stragglers() const { return parts_->stragglers; }
+const Boundary& Job::boundary() const { return parts_->job.boundary; }
+const std::string& Job::pending_reason() const { return parts_->views.pending_reason(); }
+Goodput Job::goodput() const { return parts_->lost_time.so_far(); }
+std::uint64_t Job::log_lines() const { return parts_->job.log_lines; }
+const std::vector<PastChange>& Job::past_changes() const { return parts_->past_changes; }
+bool Job::opened() const { return parts_->job.opened; }
+bool Job::finishing() const { return parts_->job.finishing(); }
+bool Job::ending() const { return parts_->job.ending.has_value(); }
+std::string_view Job::phase() const { return parts_->phase(); }
 
 }  // namespace dt

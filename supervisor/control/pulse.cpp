@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "core/job/boundary.h"
+#include "core/job/checkpoints.h"
+#include "core/job/goodput.h"
 #include "core/job/job.h"
 
 namespace dt::supervisor {

@@ -3,7 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/job/boundary.h"
+#include "core/job/goodput.h"
+#include "core/job/host_table.h"
 #include "core/job/job.h"
+#include "core/job/membership.h"
+#include "core/job/server_group.h"
+#include "core/job/stragglers.h"
 #include "core/protocol/gpu_health.h"
 #include "supervisor/control/pulse.h"
 
@@ -98,9 +104,8 @@ json pulse_json(const StatusInput& in) {
 
 /// Why a starting worker waits, if the job machine has no reason.
 std::string why_not_yet(const StatusInput& in, const Worker& w) {
-  const auto host = in.job.hosts().find(w.host);
-  if (host == in.job.hosts().end()) return "";
-  const HostState& h = host->second;
+  if (!in.job.hosts().all().contains(w.host)) return "";
+  const HostState& h = in.job.hosts().at(w.host);
   if (w.state == WorkerState::kSeen && h.cooling_until && *h.cooling_until > in.now)
     return fmt::format("waits for its host's next try: {}", h.why);
   if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) return "";
@@ -156,9 +161,9 @@ json workers_json(const StatusInput& in) {
 
 json servers_json(const StatusInput& in) {
   json out = json::array();
-  for (const auto& [id, s] : in.job.servers()) {
+  for (const auto& [id, s] : in.job.servers().all()) {
     const ProcessNotes& notes = notes_of(in, {Role::kServer, id.value});
-    const ServerWatch& watch = in.job.server_group().watch();
+    const ServerWatch& watch = in.job.servers().watch();
     const auto silence = watch.silence(id);
     out.push_back({{"id", id.value},
                    {"host", to_string(s.host)},
@@ -193,13 +198,13 @@ json hosts_json(const StatusInput& in) {
                    {"link", "none"},
                    {"life", "alive"}});
   };
-  const auto is_known = [&in](const Host& host) { return in.job.hosts().count(host) != 0; };
+  const auto is_known = [&in](const Host& host) { return in.job.hosts().all().contains(host); };
   // Hosts that the job has nothing to do with yet.
   for (const HostSlots& s : membership.beyond_limit())
     if (!is_known(s.host) && membership.wanted(s.host) == 0) add_new(s.host);
   for (const Host& host : membership.hosts())
     if (!is_known(host) && membership.wanted(host) > 0) add_new(host);
-  for (const auto& [host, h] : in.job.hosts()) {
+  for (const auto& [host, h] : in.job.hosts().all()) {
     const std::uint32_t wanted = membership.wanted(host);
     const std::uint32_t beyond = beyond_limit(in, host);
     const std::uint32_t empty = membership.empty_places(host);
@@ -211,7 +216,7 @@ json hosts_json(const StatusInput& in) {
         {"beyond_limit", beyond},
         {"empty_places", empty},
         {"link", name_of(h.link)},
-        {"life", name_of(in.job.life(host, in.now))},
+        {"life", name_of(in.job.hosts().liveness().life(host, std::nullopt, in.now))},
         {"prepared", h.prepared},
         {"cooling_until_s", is_cooling ? json(seconds(*h.cooling_until - in.now)) : json(nullptr)},
         {"given_up", h.given_up},
@@ -230,17 +235,17 @@ json checkpoint_json(const StatusInput& in) {
   const auto& saving = checkpoints.saving();
   return {{"every", in.spec.rules.checkpoint_every},
           {"interval_s", seconds(in.spec.rules.checkpoint_interval)},
-          {"none_because", in.job.server_group().no_checkpoints()},
+          {"none_because", in.job.servers().no_checkpoints()},
           {"newest", or_null(checkpoints.newest())},
           {"writing", saving ? json(saving->epoch.value) : json(nullptr)},
-          {"trouble", in.job.server_group().saver().trouble()}};
+          {"trouble", in.job.servers().saver().trouble()}};
 }
 
 /// The job is going back to a checkpoint: to which epoch, and why.
 json rolling_back_json(const Job& job) {
   const auto& epoch = job.boundary().returns_to();
   if (!epoch) return nullptr;
-  return {{"to_epoch", epoch->value}, {"why", job.server_group().why()}};
+  return {{"to_epoch", epoch->value}, {"why", job.servers().why()}};
 }
 
 json kept_out_json(const StatusInput& in) {

@@ -7,7 +7,9 @@
 #include <sstream>
 
 #include "core/files/journal.h"
+#include "core/job/boundary.h"
 #include "core/job/job.h"
+#include "core/job/membership.h"
 #include "test/support/catch.h"
 
 using namespace dt;

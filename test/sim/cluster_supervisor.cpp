@@ -1,5 +1,8 @@
 #include "core/files/change_log.h"
 #include "core/files/journal.h"
+#include "core/job/goodput.h"
+#include "core/job/membership.h"
+#include "core/job/notes.h"
 #include "test/sim/cluster.h"
 
 namespace dt::sim {

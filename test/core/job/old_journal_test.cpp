@@ -7,7 +7,12 @@
 #include <sstream>
 
 #include "core/files/journal.h"
+#include "core/job/goodput.h"
+#include "core/job/host_table.h"
 #include "core/job/job.h"
+#include "core/job/membership.h"
+#include "core/job/notes.h"
+#include "core/job/server_group.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -38,11 +43,11 @@ std::string state_after(const std::vector<Record>& records) {
                          w.base ? ", base" : "", w.was_member ? ", was a member" : "", w.edit);
   out += fmt::format("next worker {}, last edit {}\n", job.membership().next_id(),
                      job.membership().last_edit());
-  for (const auto& [host, h] : job.hosts())
+  for (const auto& [host, h] : job.hosts().all())
     out += fmt::format("host {}: wanted {}, agent {}{}, restarts {}{}\n", host,
                        job.membership().wanted(host), h.incarnation, h.prepared ? ", prepared" : "",
                        h.restarts.count(), h.given_up ? ", given up" : "");
-  for (const auto& [id, s] : job.servers())
+  for (const auto& [id, s] : job.servers().all())
     out += fmt::format("server {} on {}, index {}\n", id, s.host, s.index);
   out += fmt::format("newest checkpoint {}\n", job.checkpoints().newest()
                                                    ? fmt::format("{}", *job.checkpoints().newest())
