@@ -117,30 +117,22 @@ void AgentReports::on(const Host& host, const FromProcess& m) {
   if (const auto last = wire::parse<GivingUp>(m.body)) gave_up(host, m.process, *last);
 }
 
-void AgentReports::on(WorkerId worker, const Arrive& m) {
-  shell_.post(WorkerArrived{worker, m.epoch, m.join, m.servers});
-}
-
 void AgentReports::on(WorkerId worker, const Progress& m) {
   pulse_.progress(worker, m.step, io::steady_now());
-  shell_.post(WorkerProgress{worker, m.epoch, m.step});
+  shell_.post(FromWorker<Progress>{worker, m});
 }
 
 void AgentReports::on(ServerId server, const ServerReady& m) {
   ProcessNotes& notes = processes_[{Role::kServer, server.value}];
   notes.device = m.device;
   notes.device_note = m.device_note;
-  shell_.post(ServerListening{server, m.address, m.port});
-}
-
-void AgentReports::on(ServerId server, const Traffic& m) {
-  shell_.post(TrafficSeen{server, m.alive, {m.busy, m.owing, m.waiting}, m.disconnected, m.stuck});
+  shell_.post(FromServer<ServerReady>{server, m});
 }
 
 void AgentReports::gave_up(const Host& host, ProcessId process, const GivingUp& m) {
   processes_[process].last_words = m.why;
   if (m.is_checkpoint && process.role == Role::kServer)
-    shell_.post(CheckpointUnusable{ServerId(process.id), m.why});
+    shell_.post(FromServer<GivingUp>{ServerId(process.id), m});
   else
     shell_.note(Note{Note::Kind::kFailure, "gave_up",
                      fmt::format("{} on {}: {}", to_string(process), host, m.why), std::nullopt,

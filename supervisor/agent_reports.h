@@ -59,18 +59,17 @@ class AgentReports {
   void on(const Host& host, const AgentPlace& m) { shell_.post(AgentMoved{host, m}); }
   void on(const Host& host, const GpuHealth& m);
   void on(const Host& host, const KeptOut& m) { hosts_[host].kept_out = m; }
-  // Messages of a worker.
-  void on(WorkerId worker, const OpenedKvStore&) { shell_.post(StoreOpened{worker}); }
-  void on(WorkerId worker, const Arrive& m);
-  void on(WorkerId worker, const Progress& m);
-  void on(WorkerId worker, const ServersHeard& m) {
-    shell_.post(ServerDataSeen{worker, m.servers});
+  // Messages of a worker or server.
+  template <class Message>
+  void on(WorkerId worker, const Message& m) {
+    shell_.post(FromWorker<Message>{worker, m});
   }
-  // Messages of a server.
+  void on(WorkerId worker, const Progress& m);
+  template <class Message>
+  void on(ServerId server, const Message& m) {
+    shell_.post(FromServer<Message>{server, m});
+  }
   void on(ServerId server, const ServerReady& m);
-  void on(ServerId server, const CommitAck& m) { shell_.post(CommitAcked{server, m.generation}); }
-  void on(ServerId server, const Saved& m) { shell_.post(ServerSaved{server, m}); }
-  void on(ServerId server, const Traffic& m);
   void on(ServerId server, const KeptOut& m) {
     processes_[{Role::kServer, server.value}].kept_out = m;
   }

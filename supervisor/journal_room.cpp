@@ -30,9 +30,10 @@ std::string JournalRoom::news(const std::string& shortage) {
 }
 
 bool JournalRoom::matters(const JobEvent& event) {
-  return !std::holds_alternative<Tick>(event) && !std::holds_alternative<TrafficSeen>(event) &&
-         !std::holds_alternative<ServerDataSeen>(event) &&
-         !std::holds_alternative<WorkerProgress>(event) &&
+  return !std::holds_alternative<Tick>(event) &&
+         !std::holds_alternative<FromServer<Traffic>>(event) &&
+         !std::holds_alternative<FromWorker<ServersHeard>>(event) &&
+         !std::holds_alternative<FromWorker<Progress>>(event) &&
          !std::holds_alternative<ProcessInspected>(event);
 }
 

@@ -498,9 +498,10 @@ class Loop final : public Supervisor {
     reports_.forget(e.process);
     links_.send(e.host, AckExit{e.process});
   }
-  void act(const SendServers& e) { send_to({Role::kWorker, e.worker.value}, e); }
-  void act(const SendRelease& e) { send_to({Role::kWorker, e.worker.value}, e); }
-  void act(const SendShrunk& e) { send_to({Role::kWorker, e.worker.value}, e); }
+  template <class Message>
+  void act(const SendToWorker<Message>& e) {
+    send_to({Role::kWorker, e.worker.value}, e);
+  }
   void act(const SendCommit& e) { send_to({Role::kServer, e.server.value}, e); }
   template <class Effect>
   void send_to(ProcessId process, const Effect& e) {

@@ -22,8 +22,8 @@ bool CheckpointSaver::saves_at(Epoch epoch) {
   return false;
 }
 
-void CheckpointSaver::saved(const ServerSaved& e, const Host& host, std::size_t servers) {
-  const Saved& saved = e.saved;
+void CheckpointSaver::saved(const FromServer<Saved>& e, const Host& host, std::size_t servers) {
+  const Saved& saved = e.message;
   if (!checkpoints_.is_about(saved.generation)) return;
   if (!saved.why.empty()) {
     checkpoints_.give_up();

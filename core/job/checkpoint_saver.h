@@ -21,7 +21,7 @@ class CheckpointSaver {
   /// Whether the boundary before this epoch saves a checkpoint.
   [[nodiscard]] bool saves_at(Epoch epoch);
   /// One of `servers` servers has written its file, or could not.
-  void saved(const ServerSaved& e, const Host& host, std::size_t servers);
+  void saved(const FromServer<Saved>& e, const Host& host, std::size_t servers);
   void sealed(const CheckpointSealed& e);
   /// `server_hosts`: where servers are; none without servers.
   void place_seen(const CheckpointPlaceSeen& e, const std::set<Host>& server_hosts);

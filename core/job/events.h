@@ -11,7 +11,6 @@
 #include "core/base/time.h"
 #include "core/files/hosts.h"
 #include "core/job/checkpoints.h"
-#include "core/job/hang.h"
 #include "core/job/records.h"
 #include "core/protocol/control_messages.h"
 
@@ -73,58 +72,22 @@ struct ProcessEnded {
 
   [[nodiscard]] std::string reason() const { return why.empty() ? to_string(status) : why; }
 };
-struct StoreOpened {
+/// A message of a worker: OpenedKvStore, Arrive, Progress or ServersHeard.
+template <class Message>
+struct FromWorker {
   WorkerId worker;
+  Message message;
 };
-struct WorkerArrived {
-  WorkerId worker;
-  Epoch epoch;
-  bool join = false;
-  Generation servers;  ///< The ones that it knows: Servers::since.
-};
-struct ServerListening {
+/// A message of a server: ServerReady, CommitAck, Traffic, Saved, or GivingUp on a checkpoint.
+template <class Message>
+struct FromServer {
   ServerId server;
-  std::string address;
-  std::uint16_t port = 0;
-};
-struct CommitAcked {
-  ServerId server;
-  Generation generation;
-};
-/// What a server saw of the workers since its last report (core/protocol/control_messages.h,
-/// Traffic).
-struct TrafficSeen {
-  ServerId server;
-  std::vector<WorkerId> alive;
-  HangWatch::Report rounds;
-  std::vector<WorkerId> disconnected{};
-  std::vector<StuckLoop> stuck{};
-};
-/// A worker received data from these servers since its last report.
-struct ServerDataSeen {
-  WorkerId worker;
-  std::vector<ServerId> servers;
-};
-/// A worker reports its position.
-struct WorkerProgress {
-  WorkerId worker;
-  Epoch epoch;
-  std::uint64_t step = 0;
+  Message message;
 };
 /// Answers Inspect: the process's state in the kernel.
 struct ProcessInspected {
   ProcessId process;
   std::string text;
-};
-/// A server has written its part of a checkpoint, or could not.
-struct ServerSaved {
-  ServerId server;
-  Saved saved;
-};
-/// A server cannot load its checkpoint, and will exit next.
-struct CheckpointUnusable {
-  ServerId server;
-  std::string why;
 };
 /// A SealCheckpoint effect ended.
 struct CheckpointSealed {
@@ -151,10 +114,11 @@ struct CheckpointPlaceSeen {
 
 using JobEvent =
     std::variant<HostsAccepted, AgentAttached, AgentMoved, AgentDetached, AgentSilent, AgentHeard,
-                 AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, StoreOpened,
-                 WorkerArrived, ServerListening, CommitAcked, TrafficSeen, ServerDataSeen,
-                 WorkerProgress, ProcessInspected, ServerSaved, CheckpointSealed,
-                 CheckpointUnusable, CheckpointPlaceSeen, PlacesAsked, StopAsked, Tick>;
+                 AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, FromWorker<OpenedKvStore>,
+                 FromWorker<Arrive>, FromWorker<Progress>, FromWorker<ServersHeard>,
+                 FromServer<ServerReady>, FromServer<CommitAck>, FromServer<Traffic>,
+                 FromServer<Saved>, FromServer<GivingUp>, ProcessInspected, CheckpointSealed,
+                 CheckpointPlaceSeen, PlacesAsked, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.
@@ -208,20 +172,12 @@ struct Acknowledge {
   ProcessId process;
   Host host;
 };
-struct SendServers {
+/// To a worker: Servers, Release or Shrunk.
+template <class Message>
+struct SendToWorker {
   WorkerId worker;
   Host host;
-  Servers message;
-};
-struct SendRelease {
-  WorkerId worker;
-  Host host;
-  Release message;
-};
-struct SendShrunk {
-  WorkerId worker;
-  Host host;
-  Shrunk message;
+  Message message;
 };
 struct SendCommit {
   ServerId server;
@@ -259,7 +215,7 @@ struct End {
 };
 
 using Effect = std::variant<Append, Attach, ReleaseHost, Prepare, StartWorker, StartServer, Stop,
-                            Inspect, Acknowledge, SendServers, SendRelease, SendShrunk, SendCommit,
-                            SealCheckpoint, Note, End>;
+                            Inspect, Acknowledge, SendToWorker<Servers>, SendToWorker<Release>,
+                            SendToWorker<Shrunk>, SendCommit, SealCheckpoint, Note, End>;
 
 }  // namespace dt

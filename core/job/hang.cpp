@@ -10,22 +10,16 @@ constexpr Duration kStill = std::chrono::seconds(3);
 
 }  // namespace
 
-void HangWatch::signs_of_life(const std::vector<WorkerId>& alive,
-                              const std::vector<WorkerId>& disconnected, Time now) {
-  for (const WorkerId id : disconnected) alive_.erase(id);
-  for (const WorkerId id : alive) alive_[id] = now;
+void HangWatch::report(ServerId server, const Traffic& report, Time now) {
+  for (const WorkerId id : report.disconnected) alive_.erase(id);
+  for (const WorkerId id : report.alive) alive_[id] = now;
+  reports_[server] = report;
 }
 
-void HangWatch::report(ServerId server, const Report& report) {
-  Last& last = reports_[server];
-  last.owing = {report.owing.begin(), report.owing.end()};
-  last.waiting = {report.waiting.begin(), report.waiting.end()};
-}
-
-bool HangWatch::progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now) {
+bool HangWatch::progress(WorkerId worker, const Progress& at, Time now) {
   const Position* known = position(worker);
-  if (known && known->epoch == epoch && known->step == step) return false;
-  positions_[worker] = {epoch, step, now};
+  if (known && known->epoch == at.epoch && known->step == at.step) return false;
+  positions_[worker] = {at.epoch, at.step, now};
   return true;
 }
 
@@ -33,8 +27,8 @@ void HangWatch::forget(WorkerId worker) {
   alive_.erase(worker);
   positions_.erase(worker);
   for (auto& [id, r] : reports_) {
-    r.owing.erase(worker);
-    r.waiting.erase(worker);
+    std::erase(r.owing, worker);
+    std::erase(r.waiting, worker);
   }
 }
 
@@ -54,7 +48,7 @@ std::set<WorkerId> HangWatch::standing_still(Time now) const {
 
 bool HangWatch::waits(WorkerId worker) const {
   return std::ranges::any_of(
-      reports_, [worker](const auto& r) { return r.second.waiting.count(worker) > 0; });
+      reports_, [&](const auto& r) { return std::ranges::count(r.second.waiting, worker) > 0; });
 }
 
 }  // namespace dt

@@ -11,13 +11,11 @@
 
 #include <map>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "core/base/id.h"
 #include "core/base/lookup.h"
 #include "core/base/time.h"
+#include "core/protocol/control_messages.h"
 
 namespace dt {
 
@@ -30,18 +28,9 @@ struct Position {
 
 class HangWatch {
  public:
-  struct Report {
-    std::vector<WorkerId> busy;
-    std::vector<WorkerId> owing;
-    std::vector<WorkerId> waiting;
-  };
-
-  /// Workers whose data connections showed life, at least a heartbeat, and those without any.
-  void signs_of_life(const std::vector<WorkerId>& alive, const std::vector<WorkerId>& disconnected,
-                     Time now);
-  void report(ServerId server, const Report& report);
+  void report(ServerId server, const Traffic& report, Time now);
   /// True if the position is new.
-  bool progress(WorkerId worker, Epoch epoch, std::uint64_t step, Time now);
+  bool progress(WorkerId worker, const Progress& at, Time now);
   void forget(WorkerId worker);
   /// New servers replace those that reported.
   void forget_servers() { reports_.clear(); }
@@ -57,12 +46,7 @@ class HangWatch {
   }
 
  private:
-  struct Last {
-    std::set<WorkerId> owing;
-    std::set<WorkerId> waiting;
-  };
-
-  std::map<ServerId, Last> reports_;
+  std::map<ServerId, Traffic> reports_;
   std::map<WorkerId, Time> alive_;  ///< The last sign of life.
   std::map<WorkerId, Position> positions_;
 };

@@ -95,12 +95,12 @@ struct Job::Parts {
   void on(const AgentSilent& e) { hosts.silent(e); }
   void on(const AgentHeard& e) { hosts.heard(e); }
   void on(const WorkerStarted& e) { workers.started(e.worker); }
-  void on(const StoreOpened& e) { workers.store_opened(e.worker); }
-  void on(const CommitAcked& e) { servers.acked(e); }
-  void on(const WorkerProgress& e) { stragglers.progress(e); }
-  void on(const ServerSaved& e) { servers.saved(e); }
+  void on(const FromWorker<OpenedKvStore>& e) { workers.store_opened(e.worker); }
+  void on(const FromServer<CommitAck>& e) { servers.acked(e); }
+  void on(const FromWorker<Progress>& e) { stragglers.progress(e); }
+  void on(const FromServer<Saved>& e) { servers.saved(e); }
   void on(const CheckpointSealed& e) { servers.checkpoint_sealed(e); }
-  void on(const CheckpointUnusable& e) { servers.checkpoint_unusable(e); }
+  void on(const FromServer<GivingUp>& e) { servers.checkpoint_unusable(e); }
   void on(const CheckpointPlaceSeen& e) { servers.place_seen(e); }
   void on(const PlacesAsked& e) { workers.places_asked(e); }
   void on(const StopAsked& e) { job.end(e.exit_code, e.why); }
@@ -142,23 +142,23 @@ struct Job::Parts {
       workers.ended(e);
   }
 
-  void on(const WorkerArrived& e) {
+  void on(const FromWorker<Arrive>& e) {
     if (workers.arrived(e)) stragglers.works(e.worker);
   }
 
-  void on(const ServerListening& e) {
+  void on(const FromServer<ServerReady>& e) {
     if (servers.listening(e)) workers.servers_listen();
   }
 
-  void on(const TrafficSeen& e) {
+  void on(const FromServer<Traffic>& e) {
     if (!servers.has(e.server)) return;
-    for (const WorkerId id : e.alive) hosts.liveness().traffic(id, job.now());
-    for (const WorkerId id : e.rounds.busy) workers.busy(id);
+    for (const WorkerId id : e.message.alive) hosts.liveness().traffic(id, job.now());
+    for (const WorkerId id : e.message.busy) workers.busy(id);
     stragglers.traffic_seen(e);
     servers.reported(e);
   }
 
-  void on(const ServerDataSeen& e) {
+  void on(const FromWorker<ServersHeard>& e) {
     const Worker* w = workers.find(e.worker);
     if (w && w->state != WorkerState::kGone) servers.data_seen(e);
   }

@@ -84,7 +84,7 @@ void Newcomers::start(WorkerId worker) {
   job_.note(Note::kLaunch, "worker_launched",
             fmt::format("Launching worker node at ip: {}", w.host.name), w.host, worker);
   job_.add(start);
-  if (servers_.all_listen()) job_.add(SendServers{worker, w.host, servers_.list()});
+  if (servers_.all_listen()) job_.add(SendToWorker<Servers>{worker, w.host, servers_.list()});
 }
 
 }  // namespace dt

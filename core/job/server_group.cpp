@@ -42,24 +42,24 @@ void ServerGroup::attached(const Host& host, const std::vector<ProcessReport>& t
   stop_retired(host, there);
 }
 
-bool ServerGroup::listening(const ServerListening& e) {
+bool ServerGroup::listening(const FromServer<ServerReady>& e) {
   ServerState* s = find_in(servers_, e.server);
   if (!s) return false;
   s->started = true;
-  if (s->address == e.address && s->port == e.port) return false;
-  s->address = e.address;
-  s->port = e.port;
+  if (s->address == e.message.address && s->port == e.message.port) return false;
+  s->address = e.message.address;
+  s->port = e.message.port;
   return all_listen();
 }
 
-void ServerGroup::acked(const CommitAcked& e) {
+void ServerGroup::acked(const FromServer<CommitAck>& e) {
   if (!has(e.server)) return;
-  job_.boundary.acked(e.server, e.generation);
+  job_.boundary.acked(e.server, e.message.generation);
   watch_.acked(e.server);
 }
 
-void ServerGroup::data_seen(const ServerDataSeen& e) {
-  for (const ServerId id : e.servers)
+void ServerGroup::data_seen(const FromWorker<ServersHeard>& e) {
+  for (const ServerId id : e.message.servers)
     if (has(id)) watch_.data_seen(id, job_.now());
 }
 
@@ -95,11 +95,11 @@ void ServerGroup::opaque_ended(ServerId id, const ProcessEnded& e) {
     job_.end(e.never_ran ? kExitCommandFailed : kExitServerLost, how_it_ended(id, s.host, e));
 }
 
-void ServerGroup::saved(const ServerSaved& e) {
+void ServerGroup::saved(const FromServer<Saved>& e) {
   if (has(e.server)) saver_.saved(e, servers_.at(e.server).host, servers_.size());
 }
 
-void ServerGroup::checkpoint_unusable(const CheckpointUnusable& e) {
+void ServerGroup::checkpoint_unusable(const FromServer<GivingUp>& e) {
   const ServerState* s = find_in(servers_, e.server);
   if (!s) return;  // it was replaced meanwhile
   Loss loss;
@@ -107,7 +107,7 @@ void ServerGroup::checkpoint_unusable(const CheckpointUnusable& e) {
                        : fmt::format("the checkpoint of epoch {} could not be used", epoch_);
   loss.code = kExitServerLost;
   loss.is_checkpoint = true;
-  saver_.damaged(fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->host, e.why),
+  saver_.damaged(fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->host, e.message.why),
                  s->host);
   lost(loss);
 }

@@ -51,15 +51,17 @@ class ServerGroup {
   /// An agent is attached, with these processes: starts and informs the servers of its host.
   void attached(const Host& host, const std::vector<ProcessReport>& there);
   /// True: now all servers listen, and this one did not before.
-  [[nodiscard]] bool listening(const ServerListening& e);
-  void acked(const CommitAcked& e);
-  void reported(const TrafficSeen& e) { watch_.reported(e.server, e.stuck, job_.now()); }
-  void data_seen(const ServerDataSeen& e);
+  [[nodiscard]] bool listening(const FromServer<ServerReady>& e);
+  void acked(const FromServer<CommitAck>& e);
+  void reported(const FromServer<Traffic>& e) {
+    watch_.reported(e.server, e.message.stuck, job_.now());
+  }
+  void data_seen(const FromWorker<ServersHeard>& e);
   void inspected(ServerId server, const std::string& text) { watch_.inspected(server, text); }
   void ended(const ProcessEnded& e);
-  void saved(const ServerSaved& e);
+  void saved(const FromServer<Saved>& e);
   void checkpoint_sealed(const CheckpointSealed& e) { saver_.sealed(e); }
-  void checkpoint_unusable(const CheckpointUnusable& e);
+  void checkpoint_unusable(const FromServer<GivingUp>& e);
   void place_seen(const CheckpointPlaceSeen& e) { saver_.place_seen(e, hosts()); }
   /// A host could not be reached: its servers are tried again later, or elsewhere.
   void host_failed(const Host& host, const std::string& why);

@@ -12,14 +12,13 @@ std::string_view why_it_stalls(const Stalls::Stall& stall) {
 
 }  // namespace
 
-void Stragglers::traffic_seen(const TrafficSeen& e) {
-  for (const WorkerId id : e.rounds.busy) stalls_.doing(id);
-  hang_watch_.signs_of_life(e.alive, e.disconnected, job_.now());
-  hang_watch_.report(e.server, e.rounds);
+void Stragglers::traffic_seen(const FromServer<Traffic>& e) {
+  for (const WorkerId id : e.message.busy) stalls_.doing(id);
+  hang_watch_.report(e.server, e.message, job_.now());
 }
 
-void Stragglers::progress(const WorkerProgress& e) {
-  if (hang_watch_.progress(e.worker, e.epoch, e.step, job_.now())) stalls_.doing(e.worker);
+void Stragglers::progress(const FromWorker<Progress>& e) {
+  if (hang_watch_.progress(e.worker, e.message, job_.now())) stalls_.doing(e.worker);
 }
 
 void Stragglers::inspected(WorkerId worker, const std::string& text) {

@@ -25,8 +25,8 @@ class Stragglers {
       : job_(job), hosts_(hosts), servers_(servers), workers_(workers), lost_time_(lost_time) {}
 
   // Events.
-  void traffic_seen(const TrafficSeen& e);
-  void progress(const WorkerProgress& e);
+  void traffic_seen(const FromServer<Traffic>& e);
+  void progress(const FromWorker<Progress>& e);
   /// The worker was active.
   void works(WorkerId worker) { stalls_.doing(worker); }
   void inspected(WorkerId worker, const std::string& text);

@@ -37,7 +37,8 @@ void Views::shrink() {
   servers_.tell_commit();
   if (!live.empty()) {
     for (const WorkerId id : live)
-      job_.add(SendShrunk{id, workers_.find(id)->host, Shrunk{c.generation, live.front()}});
+      job_.add(
+          SendToWorker<Shrunk>{id, workers_.find(id)->host, Shrunk{c.generation, live.front()}});
     // At the end members leave one after the other: that needs no note.
     if (!job_.finishing())
       job_.note(Note::kCommit, "shrunk",
@@ -172,7 +173,7 @@ void Views::release() {
     if (!release) continue;
     workers_.greeted(id);
     lost_time_.released(id);
-    job_.add(SendRelease{id, w->host, *release});
+    job_.add(SendToWorker<Release>{id, w->host, *release});
   }
   if (job_.boundary.has_returned())
     lost_time_.epoch_began_again(servers_.why(), servers_.interrupted());

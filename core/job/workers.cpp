@@ -70,13 +70,13 @@ void Workers::confirmed(WorkerId worker) {
     membership_.advance(worker, WorkerEvent::kHostChosen, job_.now());
   if (w.state == WorkerState::kPreparing)
     membership_.advance(worker, WorkerEvent::kStartSent, job_.now());
-  if (servers_.all_listen()) job_.add(SendServers{worker, w.host, servers_.list()});
+  if (servers_.all_listen()) job_.add(SendToWorker<Servers>{worker, w.host, servers_.list()});
   const bool enforced = leave_enforced_.count(worker) > 0;
   if (w.state == WorkerState::kStopping || enforced)
     job_.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.stop_grace});
   if (w.state == WorkerState::kMember && job_.boundary.members() != job_.boundary.contributors())
-    job_.add(SendShrunk{worker, w.host,
-                        Shrunk{job_.boundary.generation(), job_.boundary.contributors().front()}});
+    job_.add(SendToWorker<Shrunk>{
+        worker, w.host, Shrunk{job_.boundary.generation(), job_.boundary.contributors().front()}});
 }
 
 void Workers::unknown_to_agent(WorkerId worker) {
@@ -110,21 +110,21 @@ void Workers::store_opened(WorkerId worker) {
   if (Worker* w = membership_.find(worker)) w->opened = true;
 }
 
-bool Workers::arrived(const WorkerArrived& e) {
+bool Workers::arrived(const FromWorker<Arrive>& e) {
   Worker* w = membership_.find(e.worker);
   if (!w) return false;
   job_.opened = true;
   w->opened = true;
   // It came before the servers were replaced, or does not know that: it comes again.
-  if (e.servers != servers_.since() && w->state != WorkerState::kLeaving) return false;
+  if (e.message.servers != servers_.since() && w->state != WorkerState::kLeaving) return false;
   switch (w->state) {
     case WorkerState::kSeen:
     case WorkerState::kPreparing:
     case WorkerState::kStarting:
-      joined(*w, e.epoch);
+      joined(*w, e.message.epoch);
       return false;
     case WorkerState::kMember:
-      return member_arrived(*w, e);
+      return member_arrived(*w, e.message);
     case WorkerState::kLeaving:
       job_.boundary.await_release(e.worker);
       return false;
@@ -147,20 +147,20 @@ void Workers::joined(Worker& w, Epoch epoch) {
   }
 }
 
-bool Workers::member_arrived(Worker& w, const WorkerArrived& e) {
+bool Workers::member_arrived(Worker& w, const Arrive& m) {
   const bool is_ordinary = !job_.initial() && !job_.boundary.returns_to();
-  if (e.join && is_ordinary) {
+  if (m.join && is_ordinary) {
     job_.boundary.await_release(w.id);
     return false;
   }
-  switch (job_.boundary.arrive(w.id, e.epoch)) {
+  switch (job_.boundary.arrive(w.id, m.epoch)) {
     case Boundary::Arrival::kCounted:
       return is_ordinary && lost_time_.arrived(w.id);
     case Boundary::Arrival::kReleased:
       job_.boundary.await_release(w.id);
       return false;
     case Boundary::Arrival::kWrong:
-      w.why = fmt::format("it came to epoch {} while the job is in epoch {}", e.epoch,
+      w.why = fmt::format("it came to epoch {} while the job is in epoch {}", m.epoch,
                           job_.boundary.epoch()->value);
       job_.note(Note::kFailure, "wrong_epoch",
                 fmt::format("worker {} on {} is stopped: {}", w.id, w.host, w.why), w.host, w.id);
@@ -263,7 +263,7 @@ void Workers::host_lost(const Host& host, const std::string& why) {
 void Workers::servers_listen() {
   for (const auto& [id, w] : membership_.workers()) {
     if (!may_run(w.state)) continue;
-    job_.add(SendServers{id, w.host, servers_.list()});
+    job_.add(SendToWorker<Servers>{id, w.host, servers_.list()});
     // Only now it can connect.
     if (w.state == WorkerState::kStarting) membership_.find(id)->since = job_.now();
   }

@@ -40,7 +40,7 @@ class Workers {
   void started(WorkerId worker);
   void store_opened(WorkerId worker);
   /// True: a member has arrived at the boundary, and had not before.
-  [[nodiscard]] bool arrived(const WorkerArrived& e);
+  [[nodiscard]] bool arrived(const FromWorker<Arrive>& e);
   /// A server sees it contribute.
   void busy(WorkerId worker);
   void ended(const ProcessEnded& e);
@@ -107,7 +107,7 @@ class Workers {
   /// Workers of earlier views are not kept.
   void forget_past();
   void joined(Worker& w, Epoch epoch);
-  [[nodiscard]] bool member_arrived(Worker& w, const WorkerArrived& e);
+  [[nodiscard]] bool member_arrived(Worker& w, const Arrive& m);
   /// Its agent runs it.
   void confirmed(WorkerId worker);
   /// Its agent does not know it.

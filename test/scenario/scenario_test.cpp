@@ -77,7 +77,7 @@ class Story {
     Host host;
     bool runs = true;
     bool opened = false;
-    std::optional<WorkerArrived> arrived;
+    std::optional<FromWorker<Arrive>> arrived;
     Generation servers;  ///< The generation of a worker's servers.
     std::optional<ExitStatus> exit;
   };
@@ -115,25 +115,27 @@ class Story {
     if (verb == "file") return file(args);
     if (verb == "tick") return tick(seconds_of(args[0]));
     if (verb == "acks") return void(acks_ = args[0] == "on");
-    if (verb == "ack") return step(CommitAcked{ServerId(0), job_->boundary().generation()});
+    if (verb == "ack")
+      return step(FromServer<CommitAck>{ServerId(0), {job_->boundary().generation()}});
     if (verb == "saved") {
       Saved saved{job_->boundary().epoch().value(), Generation(number(args[1])), text(args, 2)};
       saved.bytes = 500'000;
-      return step(ServerSaved{ServerId(number(args[0])), std::move(saved)});
+      return step(FromServer<Saved>{ServerId(number(args[0])), std::move(saved)});
     }
     if (verb == "place") return step(CheckpointPlaceSeen{text(args, 0)});
     if (verb == "unusable")
-      return step(CheckpointUnusable{ServerId(number(args[0])), text(args, 1)});
+      return step(FromServer<GivingUp>{ServerId(number(args[0])), {text(args, 1), true}});
     if (verb == "sealed") return step(CheckpointSealed{Generation(number(args[0])), text(args, 1)});
     if (verb == "traffic") {
-      TrafficSeen seen;
-      each_worker(args, [&seen](WorkerId id) { seen.alive.push_back(id); });
-      seen.rounds = rounds_;
+      FromServer<Traffic> seen;
+      each_worker(args, [&seen](WorkerId id) { seen.message.alive.push_back(id); });
+      seen.message.owing = rounds_.owing;
+      seen.message.waiting = rounds_.waiting;
       return step(seen);
     }
     if (verb == "busy") {
-      TrafficSeen seen;
-      each_worker(args, [&seen](WorkerId id) { seen.rounds.busy.push_back(id); });
+      FromServer<Traffic> seen;
+      each_worker(args, [&seen](WorkerId id) { seen.message.busy.push_back(id); });
       return step(seen);
     }
     if (verb == "rounds") return rounds(args);
@@ -142,8 +144,8 @@ class Story {
     if (verb == "stuck") return void(stuck_[number(args[0])] = seconds_of(args[1]));
     if (verb == "data") return data(args);
     if (verb == "progress")
-      return step(
-          WorkerProgress{WorkerId(number(args[0])), Epoch(number(args[1])), number(args[2])});
+      return step(FromWorker<Progress>{WorkerId(number(args[0])),
+                                       {Epoch(number(args[1])), number(args[2])}});
     if (verb == "places") return step(PlacesAsked{host_of(args[0]), number(args[1])});
     if (verb == "endings") return void(tells_endings_ = true);
     if (verb == "cut") return void(cut_ = number(args[0]));
@@ -207,10 +209,10 @@ class Story {
       if (p.host != host || (!p.runs && !p.exit)) continue;
       e.processes.push_back({id, 1, p.exit, {}});
       if (id.role == Role::kServer && !options_.opaque_servers) {
-        after.emplace_back(ServerListening{ServerId(id.id), host.name, 9000});
+        after.emplace_back(FromServer<ServerReady>{ServerId(id.id), {host.name, 9000, "", ""}});
         continue;
       }
-      if (p.opened) after.emplace_back(StoreOpened{WorkerId(id.id)});
+      if (p.opened) after.emplace_back(FromWorker<OpenedKvStore>{WorkerId(id.id), {}});
       if (p.arrived) after.emplace_back(*p.arrived);
       if (p.exit) after.emplace_back(ProcessEnded{id, *p.exit, "", false});
     }
@@ -231,12 +233,12 @@ class Story {
 
   void open(WorkerId id) {
     process(id).opened = true;
-    step(StoreOpened{id});
+    step(FromWorker<OpenedKvStore>{id, {}});
   }
 
   void arrive(WorkerId id, Epoch epoch) {
     Process& p = process(id);
-    const WorkerArrived e{id, epoch, !p.arrived, p.servers};
+    const FromWorker<Arrive> e{id, {epoch, !p.arrived, p.servers}};
     p.opened = true;
     p.arrived = e;
     if (agents_[p.host].attached) step(e);
@@ -291,17 +293,17 @@ class Story {
     for (const auto& [id, p] : processes_) {
       if (!p.runs || !agents_[p.host].attached || silent_.count(p.host) > 0) continue;
       if (id.role == Role::kServer && hushed_.count(id.id) == 0) {
-        TrafficSeen seen{ServerId(id.id), {}, id.id == 0 ? rounds_ : HangWatch::Report{}};
+        FromServer<Traffic> seen{ServerId(id.id), id.id == 0 ? rounds_ : Traffic{}};
         if (const auto stuck = stuck_.find(id.id); stuck != stuck_.end()) {
           const auto ms = stuck->second / 1ms;
-          seen.stuck.push_back({1, static_cast<std::uint32_t>(ms), "sleeping (S)"});
+          seen.message.stuck.push_back({1, static_cast<std::uint32_t>(ms), "sleeping (S)"});
           stuck->second += 1s;
         }
         reports.emplace_back(std::move(seen));
       }
       if (const auto from = data_.find(WorkerId(id.id));
           id.role == Role::kWorker && from != data_.end() && !from->second.empty())
-        reports.emplace_back(ServerDataSeen{from->first, from->second});
+        reports.emplace_back(FromWorker<ServersHeard>{from->first, {from->second}});
     }
     for (const JobEvent& event : reports) step(event);
   }
@@ -368,7 +370,8 @@ class Story {
                    e.checkpoint ? fmt::format(" with the checkpoint of epoch {}", *e.checkpoint)
                                 : "");
               if (!options_.opaque_servers)
-                answers.emplace_back(ServerListening{e.server, e.host.name, 9000});
+                answers.emplace_back(
+                    FromServer<ServerReady>{e.server, {e.host.name, 9000, "", ""}});
             },
             [&](const Stop& e) {
               line("stop {} on {}{}", to_string(e.process), e.host,
@@ -381,22 +384,25 @@ class Story {
             [&](const Acknowledge& e) {
               if (agents_[e.host].attached) processes_.erase(e.process);
             },
-            [&](const SendServers& e) { process(e.worker).servers = e.message.since; },
-            [&](const SendRelease& e) {
+            [&](const SendToWorker<Servers>& e) { process(e.worker).servers = e.message.since; },
+            [&](const SendToWorker<Release>& e) {
               const Release& r = e.message;
               if (r.verdict == Verdict::kLeave) return line("worker {}: leave", e.worker);
               line("worker {}: {}epoch {}, rank {} of {}, generation {}{}", e.worker,
                    r.verdict == Verdict::kRollback ? "back to " : "", r.epoch, r.rank, r.world_size,
                    r.generation, r.newcomer ? ", new" : "");
             },
-            [&](const SendShrunk& e) { line("worker {}: lead is {}", e.worker, e.message.lead); },
+            [&](const SendToWorker<Shrunk>& e) {
+              line("worker {}: lead is {}", e.worker, e.message.lead);
+            },
             [&](const SendCommit& e) {
               line("server {}: generation {} of {}{}{}", e.server, e.message.generation,
                    fmt::join(e.message.contributors, ","), e.message.boundary ? "" : " (shrunk)",
                    e.message.checkpoint
                        ? fmt::format(", to save if generation {} is news", *e.message.checkpoint)
                        : "");
-              if (acks_) answers.emplace_back(CommitAcked{e.server, e.message.generation});
+              if (acks_)
+                answers.emplace_back(FromServer<CommitAck>{e.server, {e.message.generation}});
             },
             [&](const SealCheckpoint& e) {
               line("seal the checkpoint of epoch {}, generation {}: {} file(s)", e.what.epoch,
@@ -439,7 +445,7 @@ class Story {
   std::map<Host, Agent> agents_;
   std::map<ProcessId, Process> processes_;
   bool acks_ = true;
-  HangWatch::Report rounds_;
+  Traffic rounds_;
   bool tells_endings_ = false;
   std::set<Host> silent_;
   std::set<std::uint32_t> hushed_;                  ///< Servers that do not report.

@@ -166,12 +166,14 @@ bool Cluster::everyone_waits() const {
     const auto p = std::find_if(processes_.begin(), processes_.end(), [id](const Process& w) {
       return w.id == ProcessId{Role::kWorker, id.value} && w.running;
     });
-    if (p == processes_.end() || !p->waits || p->arrived->servers != checkers_->servers_since())
+    if (p == processes_.end() || !p->waits ||
+        p->arrived->message.servers != checkers_->servers_since())
       return false;
     const Machine& m = machines_[p->host];
     const auto heard = heard_.find(id);
     if (!m.link.up || !m.control || heard == heard_.end() || heard->second.life != life_ ||
-        heard->second.epoch != p->arrived->epoch || heard->second.servers != p->arrived->servers)
+        heard->second.epoch != p->arrived->message.epoch ||
+        heard->second.servers != p->arrived->message.servers)
       return false;
   }
   return true;

@@ -80,9 +80,9 @@ class Cluster {
   void act(const Stop& e);
   void act(const Inspect& e);
   void act(const Acknowledge& e);
-  void act(const SendServers& e);
-  void act(const SendRelease& e);
-  void act(const SendShrunk&);
+  void act(const SendToWorker<Servers>& e);
+  void act(const SendToWorker<Release>& e);
+  void act(const SendToWorker<Shrunk>&);
   void act(const SendCommit& e);
   void act(const SealCheckpoint& e);
   void act(const Note& e);

@@ -160,7 +160,7 @@ void Cluster::hang_server() {
     then.hung = false;
     if (then.acked < then.generation) {
       then.acked = then.generation;
-      say(then.host, CommitAcked{ServerId(then.id.id), then.generation});
+      say(then.host, FromServer<CommitAck>{ServerId(then.id.id), {then.generation}});
     }
     report_traffic(p);
     check_rounds();

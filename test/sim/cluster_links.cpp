@@ -54,12 +54,13 @@ void Cluster::connect(std::size_t i) {
   for (const auto& [id, index] : m.agent.processes) {
     const Process& p = processes_[index];
     e.processes.push_back({id, static_cast<std::int32_t>(index), p.exit, {}});
-    if (p.opened) then.emplace_back(StoreOpened{WorkerId(id.id)});
+    if (p.opened) then.emplace_back(FromWorker<OpenedKvStore>{WorkerId(id.id), {}});
     if (p.arrived) then.emplace_back(*p.arrived);
-    if (p.listens) then.emplace_back(ServerListening{ServerId(id.id), m.host.name, 9000});
-    if (p.saved) then.emplace_back(ServerSaved{ServerId(id.id), *p.saved});
-    if (p.acked) then.emplace_back(CommitAcked{ServerId(id.id), *p.acked});
-    if (p.unusable) then.emplace_back(CheckpointUnusable{ServerId(id.id), "damaged"});
+    if (p.listens)
+      then.emplace_back(FromServer<ServerReady>{ServerId(id.id), {m.host.name, 9000, "", ""}});
+    if (p.saved) then.emplace_back(FromServer<Saved>{ServerId(id.id), *p.saved});
+    if (p.acked) then.emplace_back(FromServer<CommitAck>{ServerId(id.id), {*p.acked}});
+    if (p.unusable) then.emplace_back(FromServer<GivingUp>{ServerId(id.id), {"damaged", true}});
     if (p.exit) then.emplace_back(ProcessEnded{id, *p.exit, "", p.never_ran});
   }
   to_supervisor(i, [this, i, e, then] {

@@ -50,7 +50,8 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
       Process& s = processes_[index];
       if (!s.running) return;
       s.listens = true;
-      say(s.host, ServerListening{ServerId(s.id.id), machines_[s.host].host.name, 9000});
+      say(s.host,
+          FromServer<ServerReady>{ServerId(s.id.id), {machines_[s.host].host.name, 9000, "", ""}});
     });
     after(1s, [this, index] { report_traffic(index); });
     return;
@@ -77,7 +78,7 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
     Process& w = processes_[index];
     if (!w.running) return;
     w.opened = true;
-    say(w.host, StoreOpened{WorkerId(w.id.id)});
+    say(w.host, FromWorker<OpenedKvStore>{WorkerId(w.id.id), {}});
     warm_up(index);
   });
 }
@@ -184,7 +185,7 @@ void Cluster::say_unusable(std::size_t index) {
   trace(40, s.id.id, "{}: server {} cannot begin with its checkpoint", machines_[s.host].host,
         s.id.id);
   checkers_->on_unusable(ServerId(s.id.id));
-  say(s.host, CheckpointUnusable{ServerId(s.id.id), "damaged"});
+  say(s.host, FromServer<GivingUp>{ServerId(s.id.id), {"damaged", true}});
   after(damage_rng_.time(1ms, 300ms), [this, index] { process_ends(index, {1, 0}); });
 }
 
@@ -211,7 +212,7 @@ void Cluster::arrive(std::size_t index, Epoch epoch) {
     return;
   }
   w.waits = true;
-  w.arrived = WorkerArrived{WorkerId(w.id.id), epoch, !w.released, w.since};
+  w.arrived = FromWorker<Arrive>{WorkerId(w.id.id), {epoch, !w.released, w.since}};
   trace(22, w.id.id, "{}: worker {} arrives at epoch {}", machines_[w.host].host, w.id.id, epoch);
   say(w.host, *w.arrived);
 }
@@ -228,7 +229,7 @@ void Cluster::released(std::size_t index, const Release& r) {
       after(rng_.time(10ms, 800ms), [this, index] { process_ends(index, {}); });
     return;
   }
-  if (w.released && r.epoch != w.arrived->epoch) return;  // a late double
+  if (w.released && r.epoch != w.arrived->message.epoch) return;  // a late double
   w.waits = false;
   w.released = true;
   w.epoch = r.epoch;
@@ -333,7 +334,7 @@ void Cluster::server_commit(std::size_t index, const ServerCommit& c) {
     Process& then = processes_[index];
     if (!then.running) return;
     then.acked = std::max(then.acked.value_or(generation), generation);
-    say(then.host, CommitAcked{ServerId(then.id.id), generation});
+    say(then.host, FromServer<CommitAck>{ServerId(then.id.id), {generation}});
   });
 }
 
@@ -357,27 +358,27 @@ void Cluster::save(std::size_t index, const ServerCommit& c) {
     if (!then.running) return;
     then.saved = saved;
     checkers_->on_saved(ServerId(then.id.id), saved);
-    say(then.host, ServerSaved{ServerId(then.id.id), saved});
+    say(then.host, FromServer<Saved>{ServerId(then.id.id), saved});
   });
 }
 
 void Cluster::report_traffic(std::size_t index) {
   const Process& s = processes_[index];
   if (!s.running || s.hung || over_) return;
-  TrafficSeen seen;
+  FromServer<Traffic> seen;
   seen.server = ServerId(s.id.id);
   std::set<WorkerId> owing;
   for (Process& w : processes_) {
     if (!w.running || w.id.role != Role::kWorker) continue;
     if (w.warming && machines_[w.host].data && machines_[s.host].data)
-      seen.alive.push_back(WorkerId(w.id.id));
-    if (std::exchange(w.busy, false)) seen.rounds.busy.push_back(WorkerId(w.id.id));
+      seen.message.alive.push_back(WorkerId(w.id.id));
+    if (std::exchange(w.busy, false)) seen.message.busy.push_back(WorkerId(w.id.id));
     if (w.since != s.since || !w.done || round_complete(*w.done, w.since)) continue;
-    seen.rounds.waiting.push_back(WorkerId(w.id.id));
+    seen.message.waiting.push_back(WorkerId(w.id.id));
     for (const WorkerId id : s.set)
       if (!contributed(id, *w.done, w.since)) owing.insert(id);
   }
-  seen.rounds.owing.assign(owing.begin(), owing.end());
+  seen.message.owing.assign(owing.begin(), owing.end());
   say(s.host, seen);
   after(1s, [this, index] { report_traffic(index); });
 }
@@ -385,13 +386,13 @@ void Cluster::report_traffic(std::size_t index) {
 void Cluster::report_data(std::size_t index) {
   const Process& w = processes_[index];
   if (!w.running || w.hung || over_) return;
-  ServerDataSeen seen;
+  FromWorker<ServersHeard> seen;
   seen.worker = WorkerId(w.id.id);
   for (const Process& s : processes_)
     if (s.running && !s.hung && s.id.role == Role::kServer && s.since == w.since && s.listens &&
         machines_[w.host].data && machines_[s.host].data && machines_[s.host].up)
-      seen.servers.emplace_back(s.id.id);
-  if (!seen.servers.empty()) say(w.host, seen);
+      seen.message.servers.emplace_back(s.id.id);
+  if (!seen.message.servers.empty()) say(w.host, seen);
   after(1s, [this, index] { report_data(index); });
 }
 

@@ -108,8 +108,8 @@ void Cluster::tick(std::uint64_t life) {
 
 void Cluster::feed(const JobEvent& event) {
   if (!alive_ || over_ || checkers_->failure()) return;
-  if (const auto* a = std::get_if<WorkerArrived>(&event))
-    heard_[a->worker] = {life_, a->epoch, a->servers};
+  if (const auto* a = std::get_if<FromWorker<Arrive>>(&event))
+    heard_[a->worker] = {life_, a->message.epoch, a->message.servers};
   carry_out(job_->step(event, instant()));
 }
 
@@ -247,12 +247,12 @@ void Cluster::act(const Acknowledge& e) {
   });
 }
 
-void Cluster::act(const SendServers& e) {
+void Cluster::act(const SendToWorker<Servers>& e) {
   to_process(machine(e.host), {Role::kWorker, e.worker.value},
              [this, servers = e.message](std::size_t p) { told_servers(p, servers); });
 }
 
-void Cluster::act(const SendRelease& e) {
+void Cluster::act(const SendToWorker<Release>& e) {
   // A first arrival names the worker's own epoch, which it may reach later.
   if (const auto heard = heard_.find(e.worker);
       heard != heard_.end() && heard->second.epoch != e.message.epoch)
@@ -267,7 +267,7 @@ void Cluster::act(const SendRelease& e) {
              [this, r](std::size_t p) { released(p, r); });
 }
 
-void Cluster::act(const SendShrunk&) {}
+void Cluster::act(const SendToWorker<Shrunk>&) {}
 
 void Cluster::act(const SendCommit& e) {
   trace(12, e.message.generation.value, "  commit to server {}: generation {} [{}]{}", e.server,

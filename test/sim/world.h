@@ -33,7 +33,7 @@ struct Process {
   // Its messages, kept by its agent.
   bool opened = false;
   bool listens = false;
-  std::optional<WorkerArrived> arrived;
+  std::optional<FromWorker<Arrive>> arrived;
   std::optional<Generation> acked;
   // A worker's own state.
   bool newcomer = false;

@@ -83,10 +83,10 @@ TEST_CASE("host watch: with other servers one is lost at --server-dead-after wit
   Silence m({kHostB, kHostC});
   m.silent(kHostB);
   m.at(2s);
-  m.servers.data_seen({WorkerId(0), {ServerId(0)}});
+  m.servers.data_seen({WorkerId(0), {{ServerId(0)}}});
   CHECK(m.lost(3900ms) == "");
   CHECK(m.lost(4s) == "b");
   m.at(30s);
-  m.servers.data_seen({WorkerId(0), {ServerId(0)}});
+  m.servers.data_seen({WorkerId(0), {{ServerId(0)}}});
   CHECK(m.lost(31s) == "");
 }

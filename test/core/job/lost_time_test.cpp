@@ -116,7 +116,7 @@ TEST_CASE("lost time: the sums survive the supervisor", "[lost_time]") {
   keep(job.begin(Term(1), at(0)));
   keep(job.step(AgentAttached{host, "boot", 1, {}}, at(0)));
   keep(job.step(WorkerStarted{WorkerId(0)}, at(0)));
-  keep(job.step(WorkerArrived{WorkerId(0), Epoch(0), true, {}}, at(0)));
+  keep(job.step(FromWorker<Arrive>{WorkerId(0), {Epoch(0), true, {}}}, at(0)));
   for (int s = 0; s <= 100; ++s) keep(job.step(Tick{}, at(s)));
   const Job later(options, records, at(200));
   CHECK(job.goodput().total() == 100s);

@@ -66,13 +66,13 @@ struct Machines {
   }
   void listen() {
     for (const auto& [id, s] : servers.all())
-      static_cast<void>(servers.listening({id, "10.0.0.1", 7000}));
+      static_cast<void>(servers.listening({id, {"10.0.0.1", 7000, "", ""}}));
   }
   void ack() {
-    for (const auto& [id, s] : servers.all()) servers.acked({id, job.boundary.generation()});
+    for (const auto& [id, s] : servers.all()) servers.acked({id, {job.boundary.generation()}});
   }
   bool arrive(std::uint32_t id, std::uint32_t epoch, bool join = false) {
-    return workers.arrived({WorkerId(id), Epoch(epoch), join, servers.since()});
+    return workers.arrived({WorkerId(id), {Epoch(epoch), join, servers.since()}});
   }
   /// Its process is started, and it has joined.
   void join(std::uint32_t id, std::uint32_t epoch = 0) {

@@ -92,12 +92,12 @@ TEST_CASE("servers: those of a lost host move to another base host, if one is he
 TEST_CASE("servers: a commit is known when each of them has acknowledged it", "[server_group]") {
   Machines m(rolls_back());
   m.run();
-  m.servers.acked({ServerId(0), Generation(1)});
+  m.servers.acked({ServerId(0), {Generation(1)}});
   CHECK(m.servers.all_acked());
   m.job.boundary.shrink(Generation(2), {WorkerId(0)});
-  m.servers.acked({ServerId(0), Generation(2)});
-  m.servers.acked({ServerId(9), Generation(2)});
+  m.servers.acked({ServerId(0), {Generation(2)}});
+  m.servers.acked({ServerId(9), {Generation(2)}});
   CHECK_FALSE(m.servers.all_acked());
-  m.servers.acked({ServerId(1), Generation(2)});
+  m.servers.acked({ServerId(1), {Generation(2)}});
   CHECK(m.servers.all_acked());
 }

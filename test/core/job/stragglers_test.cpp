@@ -19,7 +19,7 @@ struct Rounds : Machines {
   void report(std::vector<WorkerId> owing, std::vector<WorkerId> waiting,
               std::vector<WorkerId> busy = {}) {
     stragglers.traffic_seen(
-        {ServerId(0), {}, {std::move(busy), std::move(owing), std::move(waiting)}});
+        {ServerId(0), {{}, {}, std::move(busy), std::move(owing), std::move(waiting), {}}});
   }
   /// Ticks each half second, in one step; its effects are kept.
   void pass(Duration from, Duration until) {
@@ -62,7 +62,7 @@ TEST_CASE("stragglers: any sign of work begins the count again", "[stragglers]")
   m.pass(0s, 7s);
   CHECK(m.stalled(1) == 7s);
   SECTION("a request") { m.report({WorkerId(1)}, {}, {WorkerId(1)}); }
-  SECTION("a step") { m.stragglers.progress({WorkerId(1), Epoch(0), 5}); }
+  SECTION("a step") { m.stragglers.progress({WorkerId(1), {Epoch(0), 5}}); }
   SECTION("an epoch") { m.job.record(EpochBegan{Epoch(1)}); }
   m.pass(7500ms, 8s);
   CHECK(m.stalled(1) == 1s);
@@ -84,7 +84,7 @@ TEST_CASE("stragglers: the boundary stops who is late, not who waits for it in a
   JobOptions options = job_on({kHostA, kHostB, kHostC});
   Machines m(options);
   m.run();
-  m.stragglers.traffic_seen({ServerId(0), {}, {{}, {WorkerId(2)}, {WorkerId(1)}}});
+  m.stragglers.traffic_seen({ServerId(0), {{}, {}, {}, {WorkerId(2)}, {WorkerId(1)}, {}}});
   m.arrive(0, 1);
   const auto stops = [&m](Duration then) {
     m.at(then);

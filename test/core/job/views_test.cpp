@@ -27,7 +27,7 @@ TEST_CASE("views: a death makes the contributors fewer, and ranks stay until the
   m.workers.ended(m.worker_ends(1));
   m.at(1s);
   m.views.shrink();
-  const auto informed = m.took<SendShrunk>();
+  const auto informed = m.took<SendToWorker<Shrunk>>();
   CHECK(informed.size() == 2);
   CHECK(m.job.boundary.contributors() == ids({0, 2}));
   CHECK(m.job.boundary.rank_of(WorkerId(2)) == Rank(2));
@@ -69,11 +69,11 @@ TEST_CASE("views: workers are released when all servers know the commit, where a
   const auto released = [&m] {
     m.at(1s);
     m.views.release();
-    return m.took<SendRelease>();
+    return m.took<SendToWorker<Release>>();
   };
   m.views.cross_boundary();
   CHECK(m.job.boundary.members() == ids({0, 1, 2}));
-  m.servers.acked({ServerId(0), m.job.boundary.generation()});
+  m.servers.acked({ServerId(0), {m.job.boundary.generation()}});
   CHECK(released().empty());
   m.ack();
   const auto first = released();

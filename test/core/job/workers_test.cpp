@@ -30,7 +30,7 @@ TEST_CASE("workers: a base worker arrives with its first boundary, a newcomer on
 TEST_CASE("workers: an arrival with lost servers does not count", "[workers]") {
   Machines m;
   m.run();
-  CHECK_FALSE(m.workers.arrived({WorkerId(0), Epoch(1), false, Generation(7)}));
+  CHECK_FALSE(m.workers.arrived({WorkerId(0), {Epoch(1), false, Generation(7)}}));
   CHECK(m.job.boundary.arrivals().empty());
   CHECK(m.arrive(0, 1));
   CHECK(m.job.boundary.arrivals().size() == 1);
