@@ -35,16 +35,8 @@ std::optional<Record> record_at(std::string_view bytes) {
 
 std::string append_bytes(std::uint16_t type, std::string_view body) {
   DT_CHECK(body.size() <= kMaxBody, "a journal record is too long");
-  wire::Writer head;
-  head.put(static_cast<std::uint32_t>(sizeof(type) + body.size()));
-  const std::string size = head.take();
-  wire::Writer rest;
-  rest.put(type);
-  std::string content = rest.take();
-  content.append(body);
-  wire::Writer crc;
-  crc.put(crc32c(crc32c(0, size), content));
-  return size + crc.take() + content;
+  std::string record = wire::frame(type, body);
+  return record.insert(sizeof(std::uint32_t), wire::body_of(crc32c(0, record)));
 }
 
 Replay replay(std::string_view bytes) {

@@ -64,7 +64,7 @@ void LostTime::tick() {
   saved_at_ = now;
   TimeSpent spent{static_cast<std::uint64_t>(sums_.total().count()), {}};
   for (const auto& [cause, time] : sums_.by_cause())
-    spent.lost.push_back({cause, static_cast<std::uint64_t>(time.count())});
+    spent.lost.emplace_back(cause, static_cast<std::uint64_t>(time.count()));
   job_.record(spent);
 }
 

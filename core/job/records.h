@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -153,13 +154,8 @@ struct CheckpointTimed {
 /// Worker-seconds of a job so far, each half minute: a later term goes on from there.
 struct TimeSpent {
   static constexpr std::uint16_t kType = 23;
-  struct Lost {
-    std::string cause;
-    std::uint64_t ns = 0;
-    friend bool operator==(const Lost&, const Lost&) = default;
-  };
   std::uint64_t total_ns = 0;
-  std::vector<Lost> lost;
+  std::vector<std::pair<std::string, std::uint64_t>> lost;  ///< By cause, in nanoseconds.
 };
 
 using Record =

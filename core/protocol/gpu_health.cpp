@@ -2,49 +2,35 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
+#include "core/base/lookup.h"
 #include "core/base/number.h"
 
 namespace dt {
 namespace {
 
 /// Bits of GpuReport::held_back, as NVML has them.
-struct Holding {
-  std::uint64_t bit;
-  std::string_view why;
-};
-constexpr std::array<Holding, 4> kHoldings = {{
+constexpr std::array<std::pair<std::uint64_t, std::string_view>, 4> kHoldings = {{
     {0x40, "too hot (hardware)"},
     {0x20, "too hot (driver)"},
     {0x80, "the power supply says so"},
     {0x08, "too hot or too much power (hardware)"},
 }};
 
-std::string_view name_of_xid(std::uint64_t xid) {
-  switch (xid) {
-    case 13:
-      return "a program's error on the GPU";
-    case 31:
-      return "a program's page fault";
-    case 48:
-      return "double bit ECC error";
-    case 63:
-    case 64:
-      return "a row or page of memory is taken out of use";
-    case 74:
-      return "NVLink error";
-    case 79:
-      return "the GPU has fallen off the bus";
-    case 94:
-    case 95:
-      return "uncorrected ECC error";
-    case 119:
-    case 120:
-      return "the GPU's own processor does not answer";
-    default:
-      return {};
-  }
-}
+const std::map<std::uint64_t, std::string_view> kXids = {
+    {13, "a program's error on the GPU"},
+    {31, "a program's page fault"},
+    {48, "double bit ECC error"},
+    {63, "a row or page of memory is taken out of use"},
+    {64, "a row or page of memory is taken out of use"},
+    {74, "NVLink error"},
+    {79, "the GPU has fallen off the bus"},
+    {94, "uncorrected ECC error"},
+    {95, "uncorrected ECC error"},
+    {119, "the GPU's own processor does not answer"},
+    {120, "the GPU's own processor does not answer"},
+};
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -76,16 +62,15 @@ std::vector<std::string> troubles_of(const GpuReport& gpu) {
   if (gpu.remapping_pending || gpu.retirement_pending)
     out.emplace_back("memory waits to be taken out of use: reset the GPU or restart the host");
   if (gpu.xid_errors > 0) {
-    const std::string_view name = name_of_xid(gpu.last_xid);
+    const std::string_view name = value_in(kXids, gpu.last_xid);
     out.push_back(
         fmt::format("Xid {}{}{}{}", gpu.last_xid, name.empty() ? "" : ": ", name,
                     gpu.xid_errors > 1 ? fmt::format(", {} errors", gpu.xid_errors) : ""));
   }
-  const auto holding = std::find_if(kHoldings.begin(), kHoldings.end(), [&](const Holding& one) {
-    return (gpu.held_back & one.bit) != 0;
-  });
+  const auto holding = std::ranges::find_if(
+      kHoldings, [&](const auto& one) { return (gpu.held_back & one.first) != 0; });
   if (holding != kHoldings.end())
-    out.push_back(fmt::format("its clocks are held back: {}", holding->why));
+    out.push_back(fmt::format("its clocks are held back: {}", holding->second));
   return out;
 }
 
@@ -100,7 +85,7 @@ std::vector<std::uint32_t> visible_gpus(const std::optional<std::string>& cuda_v
   for (;;) {
     const std::size_t comma = left.find(',');
     const GpuReport* gpu = named(trimmed(left.substr(0, comma)), gpus);
-    if (!gpu || std::find(out.begin(), out.end(), gpu->index) != out.end()) return out;
+    if (!gpu || std::ranges::count(out, gpu->index) > 0) return out;
     out.push_back(gpu->index);
     if (comma == std::string_view::npos) return out;
     left.remove_prefix(comma + 1);
