@@ -19,7 +19,7 @@ namespace dt::supervisor {
 
 using io::awaitable;
 
-awaitable<void> CheckpointKeeper::seal(Checkpoints::Saving what) {
+awaitable<void> CheckpointKeeper::seal(SealCheckpoint what) {
   constexpr int kTries = 6;
   const std::string folder = io::checkpoints_dir(shell_.spec);
   io::Manifest manifest;

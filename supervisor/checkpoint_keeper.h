@@ -23,7 +23,7 @@ class CheckpointKeeper {
 
   /// Makes a checkpoint count, then removes those beyond --keep-checkpoints. Answered by
   /// CheckpointSealed.
-  io::awaitable<void> seal(Checkpoints::Saving what);
+  io::awaitable<void> seal(SealCheckpoint what);
   /// Looks for a place, and again now and then. Posts CheckpointPlaceSeen.
   io::awaitable<void> watch_place();
 

@@ -508,7 +508,7 @@ class Loop final : public Supervisor {
     using Message = decltype(e.message);
     links_.send(e.host, ToProcess{process, Message::kType, wire::body_of(e.message)});
   }
-  void act(const SealCheckpoint& e) { group_.spawn(checkpoints_.seal(e.what)); }
+  void act(const SealCheckpoint& e) { group_.spawn(checkpoints_.seal(e)); }
 
   void act(const Note& e) {
     EventLog::Place place{e.line ? e.line->wall_ns : io::wall_now()};

@@ -1,5 +1,5 @@
-/// When the servers save a checkpoint, and which ones are valid. Pure; core/job/checkpoint_saver.h
-/// acts.
+/// Saves the job's checkpoints: at which boundary, whether all servers' files exist, which ones are
+/// valid, and why none can be saved. Pure.
 ///
 ///     idle --a boundary that is due--> saving --every server's file is there--> sealing --> idle
 ///                                         `--a server could not: given up--> idle
@@ -16,96 +16,82 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/id.h"
 #include "core/base/time.h"
+#include "core/files/hosts.h"
+#include "core/job/context.h"
 
 namespace dt {
 
 class Checkpoints {
  public:
-  /// What a server wrote.
-  struct File {
-    std::uint64_t bytes = 0;
-    std::uint32_t header_crc = 0;
-    std::uint64_t step = 0;
-  };
-  /// The checkpoint that is being written: the values at the beginning of `epoch`, copied at the
-  /// commit of `generation`.
-  struct Saving {
-    Epoch epoch;
-    Generation generation;
-    std::map<ServerId, File> files;
-    bool is_sealing = false;
+  explicit Checkpoints(JobContext& job) : job_(job) {}
+
+  /// Whether the boundary before this epoch saves a checkpoint; never if the epoch begins again.
+  [[nodiscard]] bool saves_at(Epoch epoch);
+  /// One of `servers` servers has written its file, or could not.
+  void saved(const FromServer<Saved>& e, const Host& host, std::size_t servers);
+  void sealed(const CheckpointSealed& e);
+  /// `server_hosts`: where servers are; none without servers.
+  void place_seen(const CheckpointPlaceSeen& e, const std::set<Host>& server_hosts);
+  /// The checkpoint that the servers begin with cannot be read.
+  void damaged(std::string trouble, const Host& host);
+
+  void apply(const Committed& r);
+  void apply(const EpochBegan&) { commit_that_saves_.reset(); }
+  void apply(const CheckpointTaken& r);
+  void apply(const CheckpointTimed& r);
+  void apply(const RolledBack& r);
+
+  /// The epoch of the newest valid one other than `but`.
+  [[nodiscard]] std::optional<Epoch> newest(std::optional<Epoch> but = std::nullopt) const;
+  /// How many are valid.
+  [[nodiscard]] std::size_t count() const { return whole_.size(); }
+  /// The size of the newest, all files together; 0: not known.
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  /// The epoch of the one that is being written.
+  [[nodiscard]] std::optional<Epoch> saving() const {
+    return saving_ ? std::optional(saving_->epoch) : std::nullopt;
+  }
+  /// The commit of the present epoch, if it saves.
+  [[nodiscard]] std::optional<Generation> commit_that_saves() const { return commit_that_saves_; }
+  /// Why the last checkpoint was given up; empty: none was since the last good one.
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+  /// The sentence that no checkpoint can be saved, why, and what a loss means then; empty: one can,
+  /// or none is wanted.
+  [[nodiscard]] std::string no_checkpoints(const std::set<Host>& server_hosts) const;
+
+ private:
+  /// The values at the beginning of the epoch, copied at the commit of the generation.
+  struct Saving : SealCheckpoint {
     Time began{};
+    bool is_sealing = false;
     bool is_late_noted = false;
   };
 
-  struct Policy {
-    std::uint32_t every = 0;  ///< Epochs between two, whatever the time; 0: not by epochs.
-    Duration interval{};      ///< If not by epochs: the least time between two; 0: never.
-    std::size_t keep = 2;     ///< How many of the newest valid ones are kept.
-  };
-  /// By time, the interval is at least so many times the duration of the last one.
-  static constexpr int kLeastShare = 20;
-
-  explicit Checkpoints(Policy policy) : policy_(policy) {}
-
-  /// A checkpoint is due at the boundary before this epoch; never if the epoch begins again.
-  [[nodiscard]] bool is_wanted(Epoch epoch, Time now) const;
-  /// Sets why there is no place for checkpoints by time; empty: there is one. Until the first call
-  /// none is saved by time. True: this is a change.
-  [[nodiscard]] bool place_is(std::string why_not);
-  /// Why there is no place; empty if there is one, or not known.
-  [[nodiscard]] const std::string& no_place() const { return no_place_; }
-  /// The size of the newest, all files together; 0: not known.
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  [[nodiscard]] std::size_t count() const { return whole_.size(); }
-  /// A boundary that is due passes without a checkpoint because one is still being written. True:
-  /// a note is due; by time, one for each checkpoint.
-  [[nodiscard]] bool is_late();
-  /// Nothing is being written.
-  [[nodiscard]] bool is_idle() const { return !saving_; }
-  [[nodiscard]] const std::optional<Saving>& saving() const { return saving_; }
-  /// The epoch of the newest valid one.
-  [[nodiscard]] std::optional<Epoch> newest() const {
-    return whole_.empty() ? std::nullopt : std::optional(whole_.back());
-  }
-  /// The epoch of the newest valid one other than this.
-  [[nodiscard]] std::optional<Epoch> newest_but(Epoch epoch) const;
-
-  // In the journal.
-  void begin(Epoch epoch, Generation generation, Time now);
-  /// When the newest was begun, its duration and its size.
-  void timed(Time began, Duration took, std::uint64_t bytes);
-  void taken(Epoch epoch);
-  /// That epoch begins again, from its checkpoint; the one being written is given up.
-  void roll_back(Epoch epoch);
-  /// It cannot be read: it is not valid any more.
-  void damaged(Epoch epoch) { std::erase(whole_, epoch); }
-
-  /// A server's file exists. True, once: the files of all `servers` servers exist, seal them.
-  [[nodiscard]] bool add(ServerId server, Generation generation, File file, std::size_t servers);
-  /// The checkpoint of that generation is being written.
+  [[nodiscard]] bool is_due(Epoch epoch) const;
   [[nodiscard]] bool is_about(Generation generation) const {
     return saving_ && saving_->generation == generation;
   }
-  void give_up() { saving_.reset(); }
+  void failed(const std::string& why);
+  void give_up(const std::string& why);
 
- private:
-  Policy policy_;
-  bool has_place_ = false;
-  std::string no_place_;
+  JobContext& job_;
+  std::optional<Saving> saving_;
+  std::vector<Epoch> whole_;  ///< The valid ones, in ascending order.
+  std::optional<Generation> commit_that_saves_;
+  std::optional<Epoch> last_begun_;
   std::optional<Time> begun_at_;  ///< When the last one was begun.
   Duration took_{};
   std::uint64_t bytes_ = 0;
-  std::optional<Saving> saving_;
-  std::vector<Epoch> whole_;  ///< The valid ones, in ascending order.
-  std::optional<Epoch> last_begun_;
+  /// Why there is no place for checkpoints; empty: there is one; nothing: not known yet.
+  std::optional<std::string> no_place_;
+  std::string trouble_;
 };
 
 }  // namespace dt

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,7 +12,6 @@
 #include "core/base/id.h"
 #include "core/base/time.h"
 #include "core/files/hosts.h"
-#include "core/job/checkpoints.h"
 #include "core/job/records.h"
 #include "core/protocol/control_messages.h"
 
@@ -187,7 +188,9 @@ struct SendCommit {
 /// Every server's file of a checkpoint exists: make the checkpoint valid, with retries, and delete
 /// older ones beyond those to be kept. Answered by CheckpointSealed.
 struct SealCheckpoint {
-  Checkpoints::Saving what;
+  Epoch epoch;
+  Generation generation;
+  std::map<ServerId, Saved> files;
 };
 /// One line for the console and events.jsonl.
 struct Note {

@@ -31,7 +31,8 @@ struct Job::Parts {
   JobContext job;
   LostTime lost_time{job};
   HostTable hosts{job};
-  ServerGroup servers{job, hosts, lost_time};
+  Checkpoints checkpoints{job};
+  ServerGroup servers{job, hosts, checkpoints, lost_time};
   Workers workers{job, hosts, servers, lost_time};
   HostWatch host_watch{job, hosts, servers, workers};
   Newcomers newcomers{job, hosts, servers, workers};
@@ -99,9 +100,9 @@ struct Job::Parts {
   void on(const FromServer<CommitAck>& e) { servers.acked(e); }
   void on(const FromWorker<Progress>& e) { stragglers.progress(e); }
   void on(const FromServer<Saved>& e) { servers.saved(e); }
-  void on(const CheckpointSealed& e) { servers.checkpoint_sealed(e); }
+  void on(const CheckpointSealed& e) { checkpoints.sealed(e); }
   void on(const FromServer<GivingUp>& e) { servers.checkpoint_unusable(e); }
-  void on(const CheckpointPlaceSeen& e) { servers.place_seen(e); }
+  void on(const CheckpointPlaceSeen& e) { checkpoints.place_seen(e, servers.hosts()); }
   void on(const PlacesAsked& e) { workers.places_asked(e); }
   void on(const StopAsked& e) { job.end(e.exit_code, e.why); }
 
@@ -214,7 +215,7 @@ struct Job::Parts {
   void apply(const Record& r) {
     std::visit(
         [this](const auto& one) {
-          apply_to(one, job, hosts, servers, views, stragglers, workers, lost_time);
+          apply_to(one, job, hosts, checkpoints, servers, views, stragglers, workers, lost_time);
         },
         r);
   }
@@ -288,7 +289,7 @@ std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
 
 const HostTable& Job::hosts() const { return parts_->hosts; }
 const ServerGroup& Job::servers() const { return parts_->servers; }
-const Checkpoints& Job::checkpoints() const { return parts_->servers.saver().checkpoints(); }
+const Checkpoints& Job::checkpoints() const { return parts_->checkpoints; }
 const Membership& Job::membership() const { return parts_->workers.membership(); }
 const Stragglers& Job::stragglers() const { return parts_->stragglers; }
 const Boundary& Job::boundary() const { return parts_->job.boundary; }

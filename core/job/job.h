@@ -2,10 +2,11 @@
 /// It gives each event to the machine that owns its subject, then lets all of them decide in one
 /// fixed order:
 ///
-///     HostTable    links to agents, retries            ServerGroup  servers, checkpoints, rollback
+///     HostTable    links to agents, retries            ServerGroup  servers, rollback
 ///     HostWatch    when a silent host is lost          Workers      lives and deaths of workers
 ///     Newcomers    starts missing workers              Stragglers   workers that others wait for
 ///     Views        boundaries, commits, releases       LostTime     how long members wait
+///     Checkpoints  when one is saved, which are valid
 ///
 /// Each knows only those before it in the list in job.cpp; JobContext is what they share.
 ///

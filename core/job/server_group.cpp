@@ -96,7 +96,7 @@ void ServerGroup::opaque_ended(ServerId id, const ProcessEnded& e) {
 }
 
 void ServerGroup::saved(const FromServer<Saved>& e) {
-  if (has(e.server)) saver_.saved(e, servers_.at(e.server).host, servers_.size());
+  if (has(e.server)) checkpoints_.saved(e, servers_.at(e.server).host, servers_.size());
 }
 
 void ServerGroup::checkpoint_unusable(const FromServer<GivingUp>& e) {
@@ -107,8 +107,8 @@ void ServerGroup::checkpoint_unusable(const FromServer<GivingUp>& e) {
                        : fmt::format("the checkpoint of epoch {} could not be used", epoch_);
   loss.code = kExitServerLost;
   loss.is_checkpoint = true;
-  saver_.damaged(fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->host, e.message.why),
-                 s->host);
+  checkpoints_.damaged(
+      fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->host, e.message.why), s->host);
   lost(loss);
 }
 
@@ -154,9 +154,8 @@ void ServerGroup::tick() {
 
 std::optional<ServerGroup::Origin> ServerGroup::checkpoint_to_use(const Loss& loss) const {
   if (!job_.options.rolls_back || job_.initial() || job_.finishing()) return std::nullopt;
-  const Checkpoints& known = saver_.checkpoints();
   const bool is_own = loss.is_checkpoint && !inherits_;
-  if (const auto own = is_own ? known.newest_but(epoch_) : known.newest())
+  if (const auto own = checkpoints_.newest(is_own ? std::optional(epoch_) : std::nullopt))
     return Origin{*own, false};
   const bool is_inherited = loss.is_checkpoint && inherits_;
   if (!job_.options.first_epoch || is_inherited) return std::nullopt;
@@ -289,7 +288,7 @@ void ServerGroup::tell_commit(ServerId id) {
   m.epoch = view.returns_to().value_or(view.epoch().value_or(Epoch(0)));
   m.boundary = view.members() == view.contributors();
   m.contributors = view.contributors();
-  m.checkpoint = saver_.commit_that_saves();
+  m.checkpoint = checkpoints_.commit_that_saves();
   job_.add(SendCommit{id, servers_.at(id).host, std::move(m)});
 }
 
@@ -312,7 +311,6 @@ void ServerGroup::apply(const RolledBack& r) {
   why_ = r.why;
   if (!job_.boundary.returns_to()) interrupted_ = job_.boundary.epoch();
   watch_.replaced();
-  saver_.apply(r);
   if (!r.damaged) job_.futile.add_rollback();  // there are only so many checkpoints
 }
 

@@ -16,7 +16,7 @@
 
 #include "core/base/id.h"
 #include "core/files/hosts.h"
-#include "core/job/checkpoint_saver.h"
+#include "core/job/checkpoints.h"
 #include "core/job/context.h"
 #include "core/job/host_table.h"
 #include "core/job/lost_time.h"
@@ -36,11 +36,11 @@ struct ServerState {
 
 class ServerGroup {
  public:
-  ServerGroup(JobContext& job, HostTable& hosts, LostTime& lost_time)
+  ServerGroup(JobContext& job, HostTable& hosts, Checkpoints& checkpoints, LostTime& lost_time)
       : job_(job),
         hosts_(hosts),
+        checkpoints_(checkpoints),
         lost_time_(lost_time),
-        saver_(job),
         watch_(job.options.server_dead_after) {}
 
   /// After the replay: servers of hosts with an agent may run.
@@ -60,9 +60,7 @@ class ServerGroup {
   void inspected(ServerId server, const std::string& text) { watch_.inspected(server, text); }
   void ended(const ProcessEnded& e);
   void saved(const FromServer<Saved>& e);
-  void checkpoint_sealed(const CheckpointSealed& e) { saver_.sealed(e); }
   void checkpoint_unusable(const FromServer<GivingUp>& e);
-  void place_seen(const CheckpointPlaceSeen& e) { saver_.place_seen(e, hosts()); }
   /// A host could not be reached: its servers are tried again later, or elsewhere.
   void host_failed(const Host& host, const std::string& why);
   /// The processes of a host are lost; `is_unreachable`: nothing can be started there either.
@@ -77,10 +75,6 @@ class ServerGroup {
 
   void apply(const JobBegan& r);
   void apply(const RolledBack& r);
-  void apply(const Committed& r) { saver_.apply(r); }
-  void apply(const EpochBegan& r) { saver_.apply(r); }
-  void apply(const CheckpointTaken& r) { saver_.apply(r); }
-  void apply(const CheckpointTimed& r) { saver_.apply(r); }
 
   [[nodiscard]] const std::map<ServerId, ServerState>& all() const { return servers_; }
   [[nodiscard]] bool has(ServerId server) const { return servers_.count(server) > 0; }
@@ -108,10 +102,9 @@ class ServerGroup {
   /// from them. `is_seen`: workers are heard who could report that.
   [[nodiscard]] std::optional<Duration> patience_with(const Host& host, bool is_seen) const;
   /// Whether the boundary before this epoch saves a checkpoint.
-  [[nodiscard]] bool saves_at(Epoch epoch) { return !servers_.empty() && saver_.saves_at(epoch); }
-  /// CheckpointSaver::no_checkpoints().
-  [[nodiscard]] std::string no_checkpoints() const { return saver_.no_checkpoints(hosts()); }
-  [[nodiscard]] const CheckpointSaver& saver() const { return saver_; }
+  [[nodiscard]] bool saves_at(Epoch epoch) {
+    return !servers_.empty() && checkpoints_.saves_at(epoch);
+  }
   [[nodiscard]] const ServerWatch& watch() const { return watch_; }
 
  private:
@@ -152,8 +145,8 @@ class ServerGroup {
 
   JobContext& job_;
   HostTable& hosts_;
+  Checkpoints& checkpoints_;
   LostTime& lost_time_;
-  CheckpointSaver saver_;
   std::map<ServerId, ServerState> servers_;
   ServerWatch watch_;
   std::map<ServerId, Host> retired_;  ///< Replaced, and their exit was not reported yet.

@@ -232,13 +232,12 @@ json hosts_json(const StatusInput& in) {
 
 json checkpoint_json(const StatusInput& in) {
   const Checkpoints& checkpoints = in.job.checkpoints();
-  const auto& saving = checkpoints.saving();
   return {{"every", in.spec.rules.checkpoint_every},
           {"interval_s", seconds(in.spec.rules.checkpoint_interval)},
-          {"none_because", in.job.servers().no_checkpoints()},
+          {"none_because", checkpoints.no_checkpoints(in.job.servers().hosts())},
           {"newest", or_null(checkpoints.newest())},
-          {"writing", saving ? json(saving->epoch.value) : json(nullptr)},
-          {"trouble", in.job.servers().saver().trouble()}};
+          {"writing", or_null(checkpoints.saving())},
+          {"trouble", checkpoints.trouble()}};
 }
 
 /// The job is going back to a checkpoint: to which epoch, and why.

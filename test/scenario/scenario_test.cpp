@@ -405,8 +405,8 @@ class Story {
                 answers.emplace_back(FromServer<CommitAck>{e.server, {e.message.generation}});
             },
             [&](const SealCheckpoint& e) {
-              line("seal the checkpoint of epoch {}, generation {}: {} file(s)", e.what.epoch,
-                   e.what.generation, e.what.files.size());
+              line("seal the checkpoint of epoch {}, generation {}: {} file(s)", e.epoch,
+                   e.generation, e.files.size());
             },
             [&](const Note& e) {
               shapes_.take(e);

@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "core/files/change_log.h"
 #include "core/files/journal.h"
 #include "core/job/goodput.h"
@@ -279,8 +281,8 @@ void Cluster::act(const SendCommit& e) {
 }
 
 void Cluster::act(const SealCheckpoint& e) {
-  const Generation generation = e.what.generation;
-  const Epoch epoch = e.what.epoch;
+  const Generation generation = e.generation;
+  const Epoch epoch = e.epoch;
   trace(37, epoch.value, "  seal the checkpoint of epoch {}", epoch);
   const auto life = life_;
   const bool fails = rng_.chance(faults_.seal_fails);
@@ -348,7 +350,7 @@ void Cluster::look_at_file(std::uint64_t life) {
                                  : Observation{Observation::Kind::kAbsent, ""};
   const auto result = watch_->observe(seen, now_);
   if (const auto* ok = std::get_if<FileAccepted>(&result)) {
-    trace(15, ok->hash, "host_worker accepted");
+    trace(15, std::hash<std::string>{}(ok->text), "host_worker accepted");
     feed(HostsAccepted{sum_slots(ok->lines)});
   }
   if (!alive_ || life != life_ || over_) return;

@@ -33,7 +33,8 @@ struct Machines {
       : job(std::move(options), [this](const Record& r) {
           std::visit(
               [this](const auto& one) {
-                apply_to(one, job, hosts, servers, views, stragglers, workers, lost_time);
+                apply_to(one, job, hosts, checkpoints, servers, views, stragglers, workers,
+                         lost_time);
               },
               r);
         }) {
@@ -105,7 +106,8 @@ struct Machines {
   JobContext job;
   LostTime lost_time{job};
   HostTable hosts{job};
-  ServerGroup servers{job, hosts, lost_time};
+  Checkpoints checkpoints{job};
+  ServerGroup servers{job, hosts, checkpoints, lost_time};
   Workers workers{job, hosts, servers, lost_time};
   HostWatch host_watch{job, hosts, servers, workers};
   Newcomers newcomers{job, hosts, servers, workers};
