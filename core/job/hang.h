@@ -1,6 +1,6 @@
 /// Which workers block an epoch, by the servers' reports: the workers that open rounds lack, those
-/// that wait in them, and those that were active. Pure. It only measures; core/job/stalls.h adds up
-/// the time and core/job/stragglers.h decides.
+/// that wait in them, and those that were active. Pure. It only measures; core/job/stragglers.h
+/// adds up the time and decides.
 ///
 /// Others wait for a worker if an open round lacks its part and it waits in no round itself. That
 /// excludes a slow worker that waits for another, and one after its last round of the epoch.

@@ -3,26 +3,28 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/lookup.h"
+
 namespace dt {
 namespace {
 
-std::string_view why_it_stalls(const Stalls::Stall& stall) {
+std::string_view why_it_stalls(const Stragglers::Stall& stall) {
   return stall.is_waited_for ? "while others wait for it" : "and gives no sign of life";
 }
 
 }  // namespace
 
 void Stragglers::traffic_seen(const FromServer<Traffic>& e) {
-  for (const WorkerId id : e.message.busy) stalls_.doing(id);
+  for (const WorkerId id : e.message.busy) works(id);
   hang_watch_.report(e.server, e.message, job_.now());
 }
 
 void Stragglers::progress(const FromWorker<Progress>& e) {
-  if (hang_watch_.progress(e.worker, e.message, job_.now())) stalls_.doing(e.worker);
+  if (hang_watch_.progress(e.worker, e.message, job_.now())) works(e.worker);
 }
 
 void Stragglers::inspected(WorkerId worker, const std::string& text) {
-  if (Stalls::Stall* stall = stalls_.find(worker)) stall->process = text;
+  if (Stall* stall = find_in(stalls_, worker)) stall->process = text;
 }
 
 void Stragglers::check_boundary_timeout() {
@@ -56,18 +58,23 @@ std::vector<WorkerId> Stragglers::late() const {
 }
 
 void Stragglers::check_hangs() {
-  const Duration passed =
-      stalls_.tick(hang_watch_.waited_for(), hang_watch_.standing_still(job_.now()), job_.now());
+  const auto waited_for = hang_watch_.waited_for();
+  const auto still = hang_watch_.standing_still(job_.now());
+  std::erase_if(stalls_, [&](const auto& s) {
+    return !waited_for.contains(s.first) && !still.contains(s.first);
+  });
+  for (const WorkerId id : still) stalls_[id].is_waited_for = false;
+  for (const WorkerId id : waited_for) stalls_[id].is_waited_for = true;
+  const Duration passed = time_.advance(job_.now());
   if (job_.options.hang_timeout <= Duration{} || job_.initial() || !servers_.watch().all_well())
     return;
   std::vector<WorkerId> hung;
-  for (const auto& [id, known] : stalls_.all()) {
+  for (auto& [id, stall] : stalls_) {
     const Worker* w = workers_.find(id);
     // Liveness decides on a worker that cannot be reached.
     if (!w || w->state != WorkerState::kMember || !hosts_.is_heard(w->host) ||
         job_.boundary.awaits_release(id))
       continue;
-    Stalls::Stall& stall = *stalls_.find(id);
     stall.lasted += passed;
     warn(id, stall);
     if (stall.lasted >= job_.options.hang_timeout) hung.push_back(id);
@@ -75,7 +82,7 @@ void Stragglers::check_hangs() {
   for (const WorkerId id : hung) stop(id);
 }
 
-void Stragglers::warn(WorkerId worker, Stalls::Stall& stall) {
+void Stragglers::warn(WorkerId worker, Stall& stall) {
   const Host& host = workers_.find(worker)->host;
   const Duration left = job_.options.hang_timeout - stall.lasted;
   const bool is_half = !stall.is_noted && left <= job_.options.hang_timeout / 2;
@@ -98,7 +105,7 @@ void Stragglers::warn(WorkerId worker, Stalls::Stall& stall) {
 void Stragglers::stop(WorkerId worker) {
   const Host host = workers_.find(worker)->host;
   const ProcessId process{Role::kWorker, worker.value};
-  const Stalls::Stall stall = *stalls_.find(worker);
+  const Stall stall = stalls_.at(worker);
   job_.note(
       Note::kFailure, "worker_hung",
       fmt::format(
@@ -123,7 +130,7 @@ std::string Stragglers::last_position(WorkerId worker) const {
 
 void Stragglers::apply(const WorkerGone& r) {
   hang_watch_.forget(r.worker);
-  stalls_.doing(r.worker);
+  works(r.worker);
 }
 
 void Stragglers::apply(const RolledBack&) {

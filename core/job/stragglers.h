@@ -1,8 +1,14 @@
 /// Workers that keep the others waiting: at the boundary for longer than --boundary-timeout, or in
-/// a round, without any activity, for --hang-timeout. Reports and stops them. Pure; the
-/// measurements are core/job/hang.h and core/job/stalls.h.
+/// a round, without any activity, for --hang-timeout. Reports and stops them. Pure; core/job/hang.h
+/// measures.
+///
+/// A stall is a duration, added up tick by tick only while nothing else can be the reason: the
+/// worker's host is heard, all servers are known to be well, and the worker was released into the
+/// epoch. It restarts at zero with any activity of the worker, when an epoch begins and when the
+/// servers change.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,13 +19,22 @@
 #include "core/job/host_table.h"
 #include "core/job/lost_time.h"
 #include "core/job/server_group.h"
-#include "core/job/stalls.h"
+#include "core/job/tick_time.h"
 #include "core/job/workers.h"
 
 namespace dt {
 
 class Stragglers {
  public:
+  /// How long a worker that others wait for, or that gives no sign of life, has been inactive.
+  struct Stall {
+    Duration lasted{};
+    bool is_waited_for = false;  ///< A round of others lacks its part. Otherwise: no sign of life.
+    bool is_noted = false;       ///< Half of the time is over: there is a note.
+    bool is_queried = false;     ///< The last query of its process's state was sent.
+    std::string process;         ///< Its state in the kernel; empty until known.
+  };
+
   Stragglers(JobContext& job, HostTable& hosts, ServerGroup& servers, Workers& workers,
              LostTime& lost_time)
       : job_(job), hosts_(hosts), servers_(servers), workers_(workers), lost_time_(lost_time) {}
@@ -28,7 +43,7 @@ class Stragglers {
   void traffic_seen(const FromServer<Traffic>& e);
   void progress(const FromWorker<Progress>& e);
   /// The worker was active.
-  void works(WorkerId worker) { stalls_.doing(worker); }
+  void works(WorkerId worker) { stalls_.erase(worker); }
   void inspected(WorkerId worker, const std::string& text);
   void check_boundary_timeout();
   void check_hangs();
@@ -40,14 +55,14 @@ class Stragglers {
   void apply(const WorkerGone& r);
   void apply(const RolledBack& r);
 
-  [[nodiscard]] const Stalls& stalls() const { return stalls_; }
+  [[nodiscard]] const std::map<WorkerId, Stall>& stalls() const { return stalls_; }
   [[nodiscard]] const HangWatch& hang_watch() const { return hang_watch_; }
 
  private:
   void epoch_begins();
   /// Contributors that the others wait for at the boundary, without those that wait in a round.
   [[nodiscard]] std::vector<WorkerId> late() const;
-  void warn(WorkerId worker, Stalls::Stall& stall);
+  void warn(WorkerId worker, Stall& stall);
   void stop(WorkerId worker);
   /// The position that a worker last reported, as text.
   [[nodiscard]] std::string last_position(WorkerId worker) const;
@@ -58,7 +73,8 @@ class Stragglers {
   Workers& workers_;
   LostTime& lost_time_;
   HangWatch hang_watch_;
-  Stalls stalls_;
+  std::map<WorkerId, Stall> stalls_;
+  TickTime time_;
   std::optional<Time> waiting_since_;  ///< Since when a boundary waits, or since its last stops.
 };
 

@@ -139,7 +139,7 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
   if (const auto at = stragglers.hang_watch().position(id))
     entry["progress"] = {
         {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", age(at->since, in.now)}};
-  const auto& stalls = stragglers.stalls().all();
+  const auto& stalls = stragglers.stalls();
   if (const auto s = stalls.find(id); s != stalls.end() && s->second.lasted > Duration{})
     entry["stalls"] = {{"for_s", seconds(s->second.lasted)},
                        {"waited_for", s->second.is_waited_for},

@@ -1,5 +1,6 @@
 #include "core/job/stragglers.h"
 
+#include "core/base/lookup.h"
 #include "test/core/job/machines.h"
 
 using namespace dt;
@@ -31,11 +32,7 @@ struct Rounds : Machines {
     }
     for (Effect& effect : effects) job.add(std::move(effect));
   }
-  Duration stalled(std::uint32_t id) {
-    const auto& all = stragglers.stalls().all();
-    const auto it = all.find(WorkerId(id));
-    return it == all.end() ? Duration{} : it->second.lasted;
-  }
+  Duration stalled(std::uint32_t id) { return value_in(stragglers.stalls(), WorkerId(id)).lasted; }
 };
 
 }  // namespace
