@@ -4,12 +4,6 @@
 
 namespace dt {
 
-std::uint64_t text_hash(std::string_view text) {
-  std::uint64_t h = 0xcbf29ce484222325u;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return h;
-}
-
 FileWatch::FileWatch(std::string accepted, Options options)
     : options_(std::move(options)), accepted_(std::move(accepted)), judged_(true) {
   seen_.text = accepted_;
@@ -51,7 +45,7 @@ FileWatchResult FileWatch::judge() {
   if (lines->empty()) return refuse(fmt::format("{} names no host", options_.name));
   refusal_.reset();
   accepted_ = seen_.text;
-  return FileAccepted{text_hash(accepted_), accepted_, std::move(*lines)};
+  return FileAccepted{accepted_, std::move(*lines)};
 }
 
 FileWatchResult FileWatch::refuse(std::string why) {

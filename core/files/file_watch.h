@@ -12,7 +12,6 @@
 ///                           `--'
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -34,7 +33,6 @@ struct Observation {
 
 /// A new wanted list.
 struct FileAccepted {
-  std::uint64_t hash = 0;  ///< Hash of the text; names the edit in logs.
   std::string text;
   std::vector<HostLine> lines;  ///< Never empty.
 };
@@ -48,9 +46,6 @@ struct FileRefused {
 struct FileCleared {};
 
 using FileWatchResult = std::variant<std::monostate, FileAccepted, FileRefused, FileCleared>;
-
-/// FNV-1a, 64 bits.
-[[nodiscard]] std::uint64_t text_hash(std::string_view text);
 
 class FileWatch {
  public:

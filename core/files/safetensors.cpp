@@ -1,13 +1,13 @@
 #include "core/files/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
+#include "core/base/lookup.h"
 #include "core/base/number.h"
 
 namespace dt::safetensors {
@@ -21,18 +21,13 @@ constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kChecksums = "crc32c";
 constexpr std::size_t kChecksumDigits = 8;
 
-struct Width {
-  std::string_view dtype;
-  std::uint64_t bytes;
-};
-constexpr std::array kWidths = {Width{"F64", 8}, Width{"F32", 4}, Width{"F16", 2}, Width{"BF16", 2},
-                                Width{"I64", 8}, Width{"I32", 4}, Width{"I16", 2}, Width{"I8", 1},
-                                Width{"U64", 8}, Width{"U32", 4}, Width{"U16", 2}, Width{"U8", 1},
-                                Width{"BOOL", 1}};
+/// Bytes of a number of each dtype.
+const std::map<std::string, std::uint64_t> kWidths = {
+    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2},
+    {"I8", 1},  {"U64", 8}, {"U32", 4}, {"U16", 2},  {"U8", 1},  {"BOOL", 1}};
 
 std::uint64_t width_of(const std::string& dtype) {
-  for (const Width& width : kWidths)
-    if (width.dtype == dtype) return width.bytes;
+  if (const auto* width = find_in(kWidths, dtype)) return *width;
   throw std::runtime_error("dtype " + dtype);
 }
 

@@ -12,12 +12,12 @@ void Boundary::begin(const std::vector<WorkerId>& members) {
   contributors_ = members;
 }
 
-void Boundary::begin_epoch(Generation generation, Epoch epoch, const std::vector<WorkerId>& members,
-                           const std::vector<WorkerId>& contributors) {
-  generation_ = generation;
-  members_ = members;
-  contributors_ = contributors;
-  begin_epoch(epoch);
+void Boundary::commit(const Committed& r) {
+  generation_ = r.generation;
+  contributors_ = r.contributors;
+  if (!r.boundary) return;
+  members_ = r.members;
+  begin_epoch(r.epoch);
 }
 
 void Boundary::begin_epoch(Epoch epoch) {
@@ -39,11 +39,6 @@ void Boundary::roll_back(Generation generation, Epoch epoch) {
 void Boundary::forget(WorkerId worker) {
   arrived_.erase(worker);
   unreleased_.erase(worker);
-}
-
-void Boundary::shrink(Generation generation, const std::vector<WorkerId>& contributors) {
-  generation_ = generation;
-  contributors_ = contributors;
 }
 
 Boundary::Arrival Boundary::arrive(WorkerId worker, Epoch epoch) {
@@ -84,10 +79,6 @@ std::vector<WorkerId> Boundary::missing() const {
 bool Boundary::has_acked(ServerId server) const {
   const Generation* known = find_in(acked_, server);
   return known && *known >= generation_;
-}
-
-bool Boundary::all_acked(const std::vector<ServerId>& servers) const {
-  return std::ranges::all_of(servers, [this](ServerId id) { return has_acked(id); });
 }
 
 bool Boundary::contributes(WorkerId worker) const {

@@ -14,6 +14,7 @@
 
 #include "core/base/id.h"
 #include "core/base/time.h"
+#include "core/job/records.h"
 
 namespace dt {
 
@@ -27,16 +28,13 @@ class Boundary {
 
   /// The view before the first boundary.
   void begin(const std::vector<WorkerId>& members);
-  /// A commit at a boundary: a new view. Arrivals are forgotten.
-  void begin_epoch(Generation generation, Epoch epoch, const std::vector<WorkerId>& members,
-                   const std::vector<WorkerId>& contributors);
+  /// At a boundary: a new view; arrivals are forgotten. In mid-epoch: ranks and world size stay.
+  void commit(const Committed& r);
   /// A boundary without a change.
   void begin_epoch(Epoch epoch);
   /// New servers have the values at that epoch's begin: it begins next, whatever the present one
   /// is. Arrivals and acknowledgements are forgotten; ranks and world size stay.
   void roll_back(Generation generation, Epoch epoch);
-  /// A commit in mid-epoch. Ranks and world size stay.
-  void shrink(Generation generation, const std::vector<WorkerId>& contributors);
 
   /// A member calls epoch_boundary(epoch).
   [[nodiscard]] Arrival arrive(WorkerId worker, Epoch epoch);
@@ -59,7 +57,6 @@ class Boundary {
   [[nodiscard]] std::vector<WorkerId> missing() const;
   /// The server has the present generation.
   [[nodiscard]] bool has_acked(ServerId server) const;
-  [[nodiscard]] bool all_acked(const std::vector<ServerId>& servers) const;
 
   [[nodiscard]] Generation generation() const { return generation_; }
   /// The present epoch; nothing before the first boundary.

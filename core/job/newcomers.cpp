@@ -47,12 +47,9 @@ void Newcomers::fill_gaps() {
 
 void Newcomers::move_on() {
   if (job_.ending) return;
-  std::vector<WorkerId> todo;
-  for (const auto& [id, w] : membership().workers())
-    if (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing) todo.push_back(id);
-  for (const WorkerId id : todo) {
-    const Worker& w = *workers_.find(id);
-    const Host host = w.host;
+  for (const auto& [id, w] : membership().workers()) {
+    if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) continue;
+    const Host& host = w.host;
     if (!hosts_.usable(host)) continue;
     if (w.state == WorkerState::kSeen) workers_.advance(id, WorkerEvent::kHostChosen);
     hosts_.reach(host);

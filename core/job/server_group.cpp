@@ -203,8 +203,8 @@ void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
   // Their values are not needed any more, and new servers may need their ports.
   for (const auto& [id, s] : old)
     if (s.started) job_.add(Stop{{Role::kServer, id.value}, s.host});
-  for (const ServerId id : acknowledging()) {
-    if (!hosts_.is_up(servers_.at(id).host)) continue;
+  for (const auto& [id, s] : servers_) {
+    if (job_.options.opaque_servers || !hosts_.is_up(s.host)) continue;
     start(id);
     tell_commit(id);
   }
@@ -345,14 +345,11 @@ bool ServerGroup::all_listen() const {
          !any([](const ServerState& s) { return s.address.empty(); });
 }
 
-std::vector<ServerId> ServerGroup::acknowledging() const {
-  std::vector<ServerId> ids;
-  if (job_.options.opaque_servers) return ids;
-  for (const auto& [id, s] : servers_) ids.push_back(id);
-  return ids;
+bool ServerGroup::all_acked() const {
+  return job_.options.opaque_servers || std::ranges::all_of(servers_, [this](const auto& s) {
+           return job_.boundary.has_acked(s.first);
+         });
 }
-
-bool ServerGroup::all_acked() const { return job_.boundary.all_acked(acknowledging()); }
 
 Servers ServerGroup::list() const {
   Servers list;

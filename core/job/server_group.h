@@ -83,7 +83,7 @@ class ServerGroup {
   /// One of this host was not started yet.
   [[nodiscard]] bool awaits_start_on(const Host& host) const;
   [[nodiscard]] bool all_listen() const;
-  /// All know the present generation.
+  /// All know the present generation; opaque ones need not.
   [[nodiscard]] bool all_acked() const;
   /// What workers connect to.
   [[nodiscard]] Servers list() const;
@@ -140,8 +140,6 @@ class ServerGroup {
   void opaque_ended(ServerId id, const ProcessEnded& e);
   /// Stops retired servers of this host, and forgets those that it does not report.
   void stop_retired(const Host& host, const std::vector<ProcessReport>& there);
-  /// Those that acknowledge commits: none if they are opaque.
-  [[nodiscard]] std::vector<ServerId> acknowledging() const;
 
   JobContext& job_;
   HostTable& hosts_;

@@ -202,10 +202,8 @@ void Views::apply(const Committed& r) {
     if (!job_.boundary.returns_to() && job_.boundary.epoch() != r.epoch)
       job_.futile.epoch_completed();
     job_.futile.epoch_begins(r.epoch);
-    job_.boundary.begin_epoch(r.generation, r.epoch, r.members, r.contributors);
-  } else {
-    job_.boundary.shrink(r.generation, r.contributors);
   }
+  job_.boundary.commit(r);
   job_.log_lines += r.log.size();
   job_.opened = true;
 }

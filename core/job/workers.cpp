@@ -66,10 +66,8 @@ void Workers::confirmed(WorkerId worker) {
   Worker& w = *membership_.find(worker);
   w.maybe_started = false;
   // A start journalled in an earlier term: the agent knows more than the journal.
-  if (w.state == WorkerState::kSeen)
-    membership_.advance(worker, WorkerEvent::kHostChosen, job_.now());
-  if (w.state == WorkerState::kPreparing)
-    membership_.advance(worker, WorkerEvent::kStartSent, job_.now());
+  if (w.state == WorkerState::kSeen) advance(worker, WorkerEvent::kHostChosen);
+  if (w.state == WorkerState::kPreparing) advance(worker, WorkerEvent::kStartSent);
   if (servers_.all_listen()) job_.add(SendToWorker<Servers>{worker, w.host, servers_.list()});
   const bool enforced = leave_enforced_.count(worker) > 0;
   if (w.state == WorkerState::kStopping || enforced)
@@ -82,23 +80,12 @@ void Workers::confirmed(WorkerId worker) {
 void Workers::unknown_to_agent(WorkerId worker) {
   Worker& w = *membership_.find(worker);
   w.maybe_started = false;
-  switch (w.state) {
-    case WorkerState::kSeen:
-    case WorkerState::kPreparing:
-    case WorkerState::kGone:
-      return;
-    case WorkerState::kStarting:
-      membership_.advance(worker, WorkerEvent::kStartLost, job_.now());
-      return;
-    case WorkerState::kStopping:
-      return gone(worker, ExitStatus{}, "it was never started");
-    case WorkerState::kWarm:
-    case WorkerState::kMember:
-    case WorkerState::kLeaving:
-      ended(
-          ProcessEnded{{Role::kWorker, worker.value}, {0, 9}, "its agent does not know it", false});
-      return;
-  }
+  if (w.state == WorkerState::kStarting)
+    advance(worker, WorkerEvent::kStartLost);
+  else if (w.state == WorkerState::kStopping)
+    gone(worker, ExitStatus{}, "it was never started");
+  else if (may_run(w.state))
+    ended({{Role::kWorker, worker.value}, {0, 9}, "its agent does not know it"});
 }
 
 void Workers::started(WorkerId worker) {
@@ -117,56 +104,37 @@ bool Workers::arrived(const FromWorker<Arrive>& e) {
   w->opened = true;
   // It came before the servers were replaced, or does not know that: it comes again.
   if (e.message.servers != servers_.since() && w->state != WorkerState::kLeaving) return false;
-  switch (w->state) {
-    case WorkerState::kSeen:
-    case WorkerState::kPreparing:
-    case WorkerState::kStarting:
-      joined(*w, e.message.epoch);
-      return false;
-    case WorkerState::kMember:
-      return member_arrived(*w, e.message);
-    case WorkerState::kLeaving:
-      job_.boundary.await_release(e.worker);
-      return false;
-    case WorkerState::kWarm:
-    case WorkerState::kStopping:
-    case WorkerState::kGone:
-      return false;
-  }
+  if (w->state == WorkerState::kMember) return member_arrived(*w, e.message);
+  if (w->state == WorkerState::kLeaving)
+    job_.boundary.await_release(e.worker);
+  else if (advance(e.worker, WorkerEvent::kJoined))
+    joined(*w, e.message.epoch);
   return false;
 }
 
 void Workers::joined(Worker& w, Epoch epoch) {
-  membership_.advance(w.id, WorkerEvent::kJoined, job_.now());
-  if (w.base && job_.initial()) {
+  if (w.base && job_.initial())
     static_cast<void>(job_.boundary.arrive(w.id, job_.options.first_epoch.value_or(epoch)));
-  } else {
+  else
     job_.note(Note::kInfo, "worker_warm",
               fmt::format("worker {} on {} is ready and joins at the next epoch", w.id, w.host),
               w.host, w.id);
-  }
 }
 
 bool Workers::member_arrived(Worker& w, const Arrive& m) {
   const bool is_ordinary = !job_.initial() && !job_.boundary.returns_to();
-  if (m.join && is_ordinary) {
+  const auto arrival =
+      m.join && is_ordinary ? Boundary::Arrival::kReleased : job_.boundary.arrive(w.id, m.epoch);
+  if (arrival == Boundary::Arrival::kCounted) return is_ordinary && lost_time_.arrived(w.id);
+  if (arrival == Boundary::Arrival::kReleased) {
     job_.boundary.await_release(w.id);
     return false;
   }
-  switch (job_.boundary.arrive(w.id, m.epoch)) {
-    case Boundary::Arrival::kCounted:
-      return is_ordinary && lost_time_.arrived(w.id);
-    case Boundary::Arrival::kReleased:
-      job_.boundary.await_release(w.id);
-      return false;
-    case Boundary::Arrival::kWrong:
-      w.why = fmt::format("it came to epoch {} while the job is in epoch {}", m.epoch,
-                          job_.boundary.epoch()->value);
-      job_.note(Note::kFailure, "wrong_epoch",
-                fmt::format("worker {} on {} is stopped: {}", w.id, w.host, w.why), w.host, w.id);
-      job_.add(Stop{{Role::kWorker, w.id.value}, w.host});
-      return false;
-  }
+  w.why = fmt::format("it came to epoch {} while the job is in epoch {}", m.epoch,
+                      job_.boundary.epoch()->value);
+  job_.note(Note::kFailure, "wrong_epoch",
+            fmt::format("worker {} on {} is stopped: {}", w.id, w.host, w.why), w.host, w.id);
+  job_.add(Stop{{Role::kWorker, w.id.value}, w.host});
   return false;
 }
 
@@ -182,11 +150,7 @@ void Workers::ended(const ProcessEnded& e) {
 }
 
 void Workers::fence(WorkerId worker, std::string why) {
-  ProcessEnded e;
-  e.process = {Role::kWorker, worker.value};
-  e.status.signal = 9;
-  e.why = std::move(why);
-  process_ended(e);
+  process_ended({{Role::kWorker, worker.value}, {0, 9}, std::move(why)});
 }
 
 void Workers::process_ended(const ProcessEnded& e) {
@@ -239,13 +203,9 @@ void Workers::host_failed(const Host& host, std::string check, const std::string
   hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host));
   if (job_.ending) return;
   // The same workers try again: an id is spent only on a process.
-  std::vector<WorkerId> waiting;
-  for (const auto& [id, w] : membership_.workers())
-    if (w.host == host && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing))
-      waiting.push_back(id);
-  for (const WorkerId id : waiting) {
+  for (const auto& [id, known] : membership_.workers()) {
+    if (known.host != host || !advance(id, WorkerEvent::kHostFailed)) continue;
     Worker& w = *membership_.find(id);
-    membership_.advance(id, WorkerEvent::kHostFailed, job_.now());
     w.has_failed = true;
     w.why = why;
   }
@@ -255,7 +215,7 @@ void Workers::host_lost(const Host& host, const std::string& why) {
   for (const WorkerId id : live_on(host)) {
     const Worker& w = *find(id);
     if (!may_run(w.state) && !w.maybe_started) continue;
-    ended(ProcessEnded{{Role::kWorker, id.value}, {0, 9}, why, false});
+    ended({{Role::kWorker, id.value}, {0, 9}, why});
     if (job_.ending) return;
   }
 }
@@ -305,15 +265,12 @@ void Workers::check_start() {
 
 void Workers::check_timeouts() {
   if (job_.ending) return;
-  std::vector<WorkerId> ids;
-  for (const auto& [id, w] : membership_.workers()) ids.push_back(id);
-  for (const WorkerId id : ids) {
-    const Worker& w = *membership_.find(id);
+  for (const auto& [id, w] : membership_.workers()) {
     const Host host = w.host;
     const Duration age = job_.now() - w.since;
     if (w.state == WorkerState::kStarting && age >= job_.options.start_timeout) {
       if (w.base && job_.initial()) continue;
-      membership_.advance(id, WorkerEvent::kUnwanted, job_.now());
+      advance(id, WorkerEvent::kUnwanted);
       job_.add(Stop{{Role::kWorker, id.value}, host});
       host_failed(host, "start",
                   fmt::format("worker {} did not become ready within {:.0f} s "
@@ -377,10 +334,9 @@ void Workers::apply(const WorkerAllotted& r) {
 
 void Workers::apply(const Committed& r) {
   for (const WorkerId id : r.members) {
-    if (membership_.advance(id, WorkerEvent::kCommitted, job_.now()))
-      hosts_.member_joined(find(id)->host);
+    if (advance(id, WorkerEvent::kCommitted)) hosts_.member_joined(find(id)->host);
   }
-  for (const WorkerId id : r.leavers) membership_.advance(id, WorkerEvent::kRemoved, job_.now());
+  for (const WorkerId id : r.leavers) advance(id, WorkerEvent::kRemoved);
   if (!r.boundary) return;
   if (!job_.finishing()) failure_ = {};  // earlier deaths are of no member of this view
   membership_.swaps_done(r.members, r.leavers);
@@ -418,7 +374,7 @@ void Workers::apply(const WorkerGone& r) {
                   fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
                               job_.initial() ? " before its first epoch" : "", r.reason())};
   }
-  membership_.advance(r.worker, WorkerEvent::kEnded, job_.now());
+  advance(r.worker, WorkerEvent::kEnded);
   w->why = r.reason();
   job_.boundary.forget(r.worker);
   lost_time_.gone(r.worker);
@@ -442,8 +398,7 @@ void Workers::apply(const PlacesWanted& r) {
 }
 
 void Workers::apply(const RolledBack&) {
-  for (const auto& [id, w] : membership_.workers())
-    membership_.advance(id, WorkerEvent::kServersReplaced, job_.now());
+  for (const auto& [id, w] : membership_.workers()) advance(id, WorkerEvent::kServersReplaced);
 }
 
 // ---------------------------------------------------------------- questions

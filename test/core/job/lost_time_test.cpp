@@ -58,7 +58,7 @@ TEST_CASE("lost time: a death stops those who have not arrived until the servers
   w.at(11s);
   w.time.member_died(w.job.now());
   w.at(12s);
-  w.job.boundary.shrink(Generation(2), {WorkerId(0), WorkerId(1)});
+  w.job.boundary.commit({Generation(2), false, Epoch(0), {}, {WorkerId(0), WorkerId(1)}, {}, {}});
   w.time.gone(WorkerId(2));
   w.time.shrunk(false);
   CHECK(w.time.has_open_death());

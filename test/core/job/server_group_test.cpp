@@ -94,7 +94,7 @@ TEST_CASE("servers: a commit is known when each of them has acknowledged it", "[
   m.run();
   m.servers.acked({ServerId(0), {Generation(1)}});
   CHECK(m.servers.all_acked());
-  m.job.boundary.shrink(Generation(2), {WorkerId(0)});
+  m.job.boundary.commit({Generation(2), false, Epoch(0), {}, {WorkerId(0)}, {}, {}});
   m.servers.acked({ServerId(0), {Generation(2)}});
   m.servers.acked({ServerId(9), {Generation(2)}});
   CHECK_FALSE(m.servers.all_acked());
