@@ -29,8 +29,6 @@ struct LogLine {
 
 /// The line with its newline. The host by its name only: no user, no port, no brackets.
 [[nodiscard]] std::string format_change(const LogLine& line);
-/// The reverse, for a line without its newline; exact: no other blanks, no signs, no leading zeros.
-[[nodiscard]] Result<LogLine> parse_change(std::string_view line);
 
 /// What to do with the file: cut it to `keep` bytes if it is longer, then append `bytes`.
 struct ChangeLogWork {

@@ -351,19 +351,12 @@ Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines, std:
                 "{} workers were asked for but the hosts have {} slots: add hosts, raise slots=N, "
                 "or ask for fewer",
                 count, slots);
+  std::uint32_t rounds = 1;  // after so many all slots are filled: without limit they begin again
+  for (const auto& host : hosts) rounds = std::max(rounds, host.slots);
   std::vector<Host> workers;
-  while (workers.size() < count) {
-    auto left = hosts;  // cycled without limit, every pass over the hosts fills all their slots
-    for (bool placed = true; placed && workers.size() < count;) {
-      placed = false;
-      for (auto& host : left) {
-        if (host.slots == 0 || workers.size() == count) continue;
-        --host.slots;
-        workers.push_back(host.host);
-        placed = true;
-      }
-    }
-  }
+  for (std::uint32_t round = 0; workers.size() < count; round = (round + 1) % rounds)
+    for (const auto& host : hosts)
+      if (round < host.slots && workers.size() < count) workers.push_back(host.host);
   return workers;
 }
 

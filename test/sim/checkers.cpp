@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/files/change_log.h"
+#include "core/base/number.h"
 #include "core/job/membership.h"
 
 namespace dt::sim {
@@ -381,14 +381,15 @@ void Checkers::on_log_file(const std::string& text, bool whole) {
       if (whole) fail("host_worker_log ends in half a line");
       return;
     }
-    const auto line = parse_change(std::string_view(text).substr(at, end - at));
+    std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
-    if (!line) return fail(line.error().message);
-    if (line->seq != n) return fail(fmt::format("host_worker_log: SEQ {} is {}", n, line->seq));
-    if (n >= due_.size() || due_[n].first != line->added || due_[n].second.name != line->host.name)
-      return fail(fmt::format("host_worker_log: line {} says what did not happen", n));
-    if ((has[line->host.name] += line->added ? 1 : -1) < 0)
-      return fail(fmt::format("host_worker_log: {} has less than no worker", line->host.name));
+    if (n >= due_.size()) return fail(fmt::format("host_worker_log: line {} is too many", n));
+    const auto& [added, host] = due_[n];
+    const std::string due = fmt::format("{} {} {} ", n, added ? "ADDED" : "REMOVED", host.name);
+    if (!line.starts_with(due) || !parse_number<std::int64_t>(line.substr(due.size())))
+      return fail(fmt::format("host_worker_log: \"{}\" instead of \"{}<time>\"", line, due));
+    if ((has[host.name] += added ? 1 : -1) < 0)
+      return fail(fmt::format("host_worker_log: {} has less than no worker", host.name));
     ++n;
   }
   if (whole && n != due_.size())
