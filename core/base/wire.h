@@ -1,7 +1,7 @@
 /// Bytes on a stream: little-endian fields, length-limited, and frames around them.
 ///
 /// A message is a struct with `static constexpr std::uint16_t kType`; all its members travel, in
-/// their order. They may be integers, floating-point numbers, bool, enums over integers, Id, Time,
+/// their order. They may be integers, floating-point numbers, bool, enums over integers, Id,
 /// std::string (any bytes), std::vector, std::optional, std::pair, and structs of these without a
 /// base class. No memory is taken for a length that the remaining bytes cannot hold.
 ///
@@ -22,7 +22,6 @@
 
 #include "core/base/id.h"
 #include "core/base/result.h"
-#include "core/base/time.h"
 
 namespace dt::wire {
 
@@ -40,7 +39,6 @@ class Writer {
     const auto bytes = std::bit_cast<std::array<char, sizeof v>>(v);
     out_.append(bytes.data(), bytes.size());
   }
-  void put(Time t) { put(t.time_since_epoch().count()); }
   template <class Tag, class Rep>
   void put(Id<Tag, Rep> id) {
     put(id.value);
@@ -49,7 +47,6 @@ class Writer {
     put(static_cast<std::uint32_t>(s.size()));
     out_.append(s);
   }
-  void put(const std::string& s) { put(std::string_view(s)); }
   template <class T>
   void put(const std::vector<T>& v) {
     put(static_cast<std::uint32_t>(v.size()));
@@ -93,11 +90,6 @@ class Reader {
     in_.remove_prefix(bytes.size());
     if constexpr (std::is_same_v<T, bool>) ok_ = bytes[0] == 0 || bytes[0] == 1;
     if (ok_) v = std::bit_cast<T>(bytes);
-  }
-  void get(Time& t) {
-    Duration::rep n = 0;
-    get(n);
-    if (ok_) t = Time(Duration(n));
   }
   template <class Tag, class Rep>
   void get(Id<Tag, Rep>& id) {

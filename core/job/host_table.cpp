@@ -40,7 +40,7 @@ void HostTable::attached(const AgentAttached& e) {
     h.check.clear();
     h.why.clear();
   }
-  start_failures_.reached(e.host, job_.now());
+  start_failures_.made_good(e.host, "reach", job_.now());
   liveness_.link_up(e.host);
   if (!is_known) job_.record(AgentKnown{e.host, e.boot_id, e.incarnation});
   if (h.place != e.place) job_.record(AgentPlaced{e.host, e.place});
@@ -96,7 +96,7 @@ bool HostTable::prepare_ended(const Host& host) {
 }
 
 void HostTable::prepared(const Host& host) {
-  start_failures_.prepared(host, job_.now());
+  start_failures_.made_good(host, "prepare", job_.now());
   if (!hosts_[host].prepared) job_.record(HostPrepared{host});
 }
 

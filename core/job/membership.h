@@ -46,8 +46,8 @@ struct Worker {
   Time since{};         ///< When the state was entered.
   Time active{};        ///< When a server last saw it do something.
   bool opened = false;  ///< It opened a distributed kvstore.
-  bool maybe_started =
-      false;                ///< Known from the journal only: an earlier term may have started it.
+  /// Known from the journal only: an earlier term may have started it.
+  bool maybe_started = false;
   bool greeted = false;     ///< Released once as a member.
   bool has_failed = false;  ///< Its host could not be reached or prepared.
   std::string why;          ///< Its last failure or state, for status.

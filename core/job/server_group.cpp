@@ -22,11 +22,6 @@ void ServerGroup::replayed() {
   for (auto& [id, s] : servers_) s.started = hosts_.row(s.host).has_agent();
 }
 
-void ServerGroup::begin(Term term, bool is_resumed) {
-  term_ = term;
-  is_resumed_ = is_resumed;
-}
-
 // ---------------------------------------------------------------- events
 
 void ServerGroup::attached(const Host& host, const std::vector<ProcessReport>& there) {

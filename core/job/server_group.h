@@ -45,7 +45,10 @@ class ServerGroup {
 
   /// After the replay: servers of hosts with an agent may run.
   void replayed();
-  void begin(Term term, bool is_resumed);
+  void begin(Term term, bool is_resumed) {
+    term_ = term;
+    is_resumed_ = is_resumed;
+  }
 
   // Events.
   /// An agent is attached, with these processes: starts and informs the servers of its host.

@@ -30,9 +30,11 @@ class StartFailures {
     f.why = std::move(why);
     f.over.reset();
   }
-  /// Its agent is attached, whatever follows.
-  void reached(const Host& host, Time now) { made_good(host, "reach", now); }
-  void prepared(const Host& host, Time now) { made_good(host, "prepare", now); }
+  /// Now its agent is attached, whatever follows, or it is prepared.
+  void made_good(const Host& host, std::string_view what, Time now) {
+    Failure* f = find_in(hosts_, host);
+    if (f && f->what == what && !f->over) f->over = now;
+  }
 
   /// Failed data checks of this host.
   [[nodiscard]] std::uint32_t prepares(const Host& host) const {
@@ -70,11 +72,6 @@ class StartFailures {
     std::optional<Time> over;  ///< It was made good.
     std::uint32_t prepares = 0;
   };
-
-  void made_good(const Host& host, std::string_view what, Time now) {
-    Failure* f = find_in(hosts_, host);
-    if (f && f->what == what && !f->over) f->over = now;
-  }
 
   Duration start_timeout_;
   std::map<Host, Failure> hosts_;

@@ -192,8 +192,8 @@ struct Output {
   bool is_stderr = false;
   std::string bytes;
   std::uint64_t lost_before = 0;  ///< Bytes the bounded spool had to drop before these.
-  std::uint64_t offset =
-      0;  ///< Position of the first byte in the process's whole output, both streams.
+  /// Position of the first byte in the process's whole output, both streams.
+  std::uint64_t offset = 0;
 };
 
 /// A frame from the process's own connection.
