@@ -18,17 +18,13 @@ struct Read {
 
   Result<void> operator()(std::monostate) const { return {}; }
   Result<void> operator()(bool* into) const {
-    *into = true;
+    const auto value = is_switch(flag) && text.empty() ? true : truth(text);
+    if (!value) return fail(ErrorKind::kInvalid, "True or False was expected");
+    *into = *value;
     return {};
   }
   Result<void> operator()(Off off) const {
     *off.into = false;
-    return {};
-  }
-  Result<void> operator()(Truth truthful) const {
-    const auto value = truth(text);
-    if (!value) return fail(ErrorKind::kInvalid, "True or False was expected");
-    *truthful.into = *value;
     return {};
   }
   template <std::unsigned_integral Number>
@@ -85,61 +81,40 @@ struct Read {
     into->push_back(text);
     return {};
   }
-  Result<void> operator()(const Choice& choice) const {
-    const auto found = std::find(choice.words.begin(), choice.words.end(), text);
-    if (found == choice.words.end())
-      return fail(ErrorKind::kInvalid, "one of {} was expected", fmt::join(choice.words, ", "));
-    choice.set(static_cast<std::size_t>(found - choice.words.begin()));
-    return {};
-  }
-  Result<void> operator()(const Reader& reader) const { return reader(text); }
+  Result<void> operator()(const Reader& reader) const { return reader.read(text); }
 };
 
 struct Show {
   std::string operator()(std::monostate) const { return ""; }
   std::string operator()(const bool* value) const { return *value ? "1" : "0"; }
   std::string operator()(Off off) const { return (*this)(off.into); }
-  std::string operator()(Truth truthful) const { return (*this)(truthful.into); }
-  template <std::unsigned_integral Number>
-  std::string operator()(const Number* value) const {
-    return std::to_string(*value);
-  }
   std::string operator()(const std::optional<std::uint32_t>* value) const {
     return *value ? std::to_string(**value) : "";
   }
   std::string operator()(const Duration* value) const { return fmt::format("{}", seconds(*value)); }
   std::string operator()(Bytes bytes) const { return std::to_string(*bytes.into); }
-  std::string operator()(const std::string* value) const { return *value; }
   std::string operator()(const Words* value) const {
     return fmt::format("{}", fmt::join(*value, " "));
   }
-  std::string operator()(const Choice& choice) const { return choice.words[choice.get()]; }
-  std::string operator()(const Reader&) const { return ""; }
+  std::string operator()(const Reader& reader) const { return reader.show(); }
+  template <class Value>
+  std::string operator()(const Value* value) const {
+    return fmt::format("{}", *value);
+  }
 };
 
 }  // namespace
 
-Choice one_of(std::string& into, Words words) {
-  Choice choice;
-  choice.words = std::move(words);
-  choice.set = [&into, words = choice.words](std::size_t i) { into = words[i]; };
-  choice.get = [&into, words = choice.words] {
-    const auto found = std::find(words.begin(), words.end(), into);
-    return found == words.end() ? 0 : static_cast<std::size_t>(found - words.begin());
-  };
-  return choice;
+Reader one_of(std::string& into, const Words& words) {
+  std::vector<std::pair<std::string, std::string>> known;
+  for (const std::string& word : words) known.emplace_back(word, word);
+  return one_of(into, known);
 }
 
 Result<void> read(const Flag& flag, const std::string& text) {
   if (flag.check)
     if (auto good = flag.check(text); !good) return good;
   return std::visit(Read{flag, text}, flag.to);
-}
-
-Result<void> read_shown(const Flag& flag, const std::string& text) {
-  if (auto* const* switch_of = std::get_if<bool*>(&flag.to))
-    return Read{flag, text}(Truth{*switch_of});
-  return read(flag, text);
 }
 
 std::string show(const Flag& flag) { return std::visit(Show{}, flag.to); }

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <boost/program_options/options_description.hpp>
-#include <boost/program_options/parsers.hpp>
 #include <boost/program_options/value_semantic.hpp>
-#include <boost/program_options/variables_map.hpp>
 #include <cctype>
 #include <cstdio>
 #include <sstream>
@@ -20,8 +18,9 @@ namespace po = boost::program_options;
 constexpr unsigned kHelpWidth = 100;
 constexpr const char* kManual = "manual";
 
-bool is_switch(const Flag& flag) { return *flag.value == '\0'; }
-bool may_lack_value(const Flag& flag) { return std::holds_alternative<Truth>(flag.to); }
+bool may_lack_value(const Flag& flag) {
+  return std::holds_alternative<bool*>(flag.to) && !is_switch(flag);
+}
 bool is_repeatable(const Flag& flag) { return std::holds_alternative<Words*>(flag.to); }
 
 /// The default as people write it.
@@ -43,27 +42,19 @@ std::string with_default(const Flag& flag, std::string text) {
   return text;
 }
 
-/// Every value is taken as text: the errors of read() name what was expected.
-const po::value_semantic* semantic(const Flag& flag) {
-  if (is_switch(flag)) return new po::untyped_value(true);
-  if (is_repeatable(flag)) return po::value<Words>()->value_name(flag.value);
-  return po::value<std::string>()->value_name(flag.value);
-}
-
+/// The group as --help shows it.
 po::options_description describe(const FlagGroup& group) {
   po::options_description all(group.title, kHelpWidth);
   for (const Flag& flag : group.flags) {
     const std::string names =
         flag.letter ? fmt::format("{},{}", flag.name, flag.letter) : std::string(flag.name);
-    all.add_options()(names.c_str(), semantic(flag), with_default(flag, flag.help).c_str());
+    const std::string text = with_default(flag, flag.help);
+    if (is_switch(flag))
+      all.add_options()(names.c_str(), text.c_str());
+    else
+      all.add_options()(names.c_str(), po::value<std::string>()->value_name(flag.value),
+                        text.c_str());
   }
-  return all;
-}
-
-po::options_description describe_all(const Flags& flags) {
-  po::options_description all;
-  for (const FlagGroup& group : flags) all.add(describe(group));
-  all.add_options()(kManual, new po::untyped_value(true));
   return all;
 }
 
@@ -71,22 +62,13 @@ po::options_description describe_all(const Flags& flags) {
 class Scanner {
  public:
   Scanner(const Program& program, const Flags& flags, const Words& words)
-      : program_(program), flags_(flags), words_(words), table_(describe_all(flags)) {}
+      : program_(program), flags_(flags), words_(words) {}
 
-  Result<void> scan() {
-    while (at_ < words_.size()) {
-      auto done = next();
-      if (!done) return done;
-    }
-    return {};
+  Result<Given> scan() {
+    while (at_ < words_.size())
+      if (auto done = next(); !done) return tl::unexpected(done.error());
+    return std::move(given_);
   }
-
-  [[nodiscard]] po::variables_map values() const {
-    po::variables_map values;
-    po::store(options_, values);
-    return values;
-  }
-  [[nodiscard]] const Words& free() const { return free_; }
 
  private:
   Result<void> next() {
@@ -98,12 +80,13 @@ class Scanner {
     if (!is_free) return word[1] == '-' ? long_option(word) : short_options(word);
     if (program_.free != Free::kAnywhere)
       return fail(ErrorKind::kInvalid, "unknown word '{}'", word);
-    free_.push_back(word);
+    given_.words.push_back(word);
     return {};
   }
 
   Result<void> rest() {
-    free_.insert(free_.end(), words_.begin() + static_cast<std::ptrdiff_t>(at_), words_.end());
+    const auto from = words_.begin() + static_cast<std::ptrdiff_t>(at_);
+    given_.words.insert(given_.words.end(), from, words_.end());
     at_ = words_.size();
     return {};
   }
@@ -149,7 +132,7 @@ class Scanner {
                     advice(word.substr(1)));
       if (!is_switch(*flag) && i + 1 < word.size()) return add(*flag, word.substr(i + 1));
       if (!is_switch(*flag)) return take_value(*flag, std::string("-") + word[i]);
-      if (auto done = add(*flag, std::nullopt); !done) return done;
+      if (auto done = add(*flag, ""); !done) return done;
     }
     return {};
   }
@@ -161,21 +144,17 @@ class Scanner {
       const bool is_value = at_ + 1 < words_.size() && truth(words_[at_]).has_value();
       return add(flag, is_value ? words_[at_++] : "True");
     }
-    if (is_switch(flag)) return add(flag, std::nullopt);
+    if (is_switch(flag)) return add(flag, "");
     if (at_ == words_.size()) return fail(ErrorKind::kInvalid, "{} needs a value", shown);
     return add(flag, words_[at_++]);
   }
 
-  Result<void> add(const Flag& flag, std::optional<std::string> value) {
-    const auto same = [&](const auto& o) { return o.string_key == flag.name; };
-    const bool again = std::any_of(options_.options.begin(), options_.options.end(), same);
-    if (again && !value) return {};
-    if (again && !is_repeatable(flag))
+  Result<void> add(const Flag& flag, std::string value) {
+    const auto [found, is_first] = given_.values.try_emplace(flag.name);
+    if (is_first || is_repeatable(flag))
+      found->second.push_back(std::move(value));
+    else if (!is_switch(flag))
       return fail(ErrorKind::kInvalid, "--{} is given twice", flag.name);
-    po::option parsed;
-    parsed.string_key = flag.name;
-    if (value) parsed.value = {*value};
-    options_.options.push_back(std::move(parsed));
     return {};
   }
 
@@ -183,21 +162,8 @@ class Scanner {
   const Flags& flags_;
   const Words& words_;
   std::size_t at_ = 0;
-  po::options_description table_;
-  po::parsed_options options_{&table_};
-  Words free_;
+  Given given_;
 };
-
-/// What was given, by name; a switch has one empty word.
-std::map<std::string, Words, std::less<>> words_of(const po::variables_map& given) {
-  std::map<std::string, Words, std::less<>> all;
-  for (const auto& [name, value] : given) {
-    const auto* many = boost::any_cast<Words>(&value.value());
-    const auto* one = boost::any_cast<std::string>(&value.value());
-    all[name] = many ? *many : Words{one ? *one : ""};
-  }
-  return all;
-}
 
 /// The flag's words, read into its field.
 Result<void> take(const Flag& flag, const Words& words) {
@@ -230,10 +196,6 @@ Flags visible(const Flags& flags) {
   return all;
 }
 
-bool ends_here(const Given& given) {
-  return given.has("help") || given.has("version") || given.has(kManual);
-}
-
 // ---------------------------------------------------------------- roff
 
 bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
@@ -257,7 +219,7 @@ std::size_t option_at(std::string_view text, std::size_t at) {
   return is_good && !std::isdigit(static_cast<unsigned char>(text[end - 1])) ? end - at : 0;
 }
 
-/// See manual().
+/// A line of a text as Flag::manual has it.
 std::string roff(std::string_view text) {
   if (text.starts_with('.')) return std::string(text);
   std::string out;
@@ -280,18 +242,12 @@ std::string roff(std::string_view text) {
 
 /// A value's name: its words are italic.
 std::string roff_value(std::string_view value) {
-  constexpr std::string_view kInWords = "-:_";
+  constexpr std::string_view kBetweenWords = "|,=[]";
   std::string out;
-  for (std::size_t at = 0; at < value.size();) {
-    std::size_t end = at;
-    while (end < value.size() &&
-           (is_letter(value[end]) || kInWords.find(value[end]) != kInWords.npos))
-      ++end;
-    if (end == at)
-      out += value[at++];
-    else
-      out += in_font('I', value.substr(at, end - at));
-    at = std::max(at, end);
+  while (!value.empty()) {
+    const std::size_t end = std::min(value.find_first_of(kBetweenWords), value.size());
+    out += end > 0 ? in_font('I', value.substr(0, end)) : std::string(1, value.front());
+    value.remove_prefix(std::max<std::size_t>(end, 1));
   }
   return out;
 }
@@ -312,16 +268,33 @@ void add_manual(std::string& out, const Flag& flag) {
   for (std::string line; std::getline(lines, line);) out += roff(line) + "\n";
 }
 
+std::string help(const Program& program, const Flags& flags) {
+  std::ostringstream out;
+  out << program.usage;
+  for (const FlagGroup& group : visible(flags)) out << "\n" << describe(group);
+  out << program.more;
+  return out.str();
+}
+
+/// The flags as roff.
+std::string manual(const Flags& flags) {
+  std::string out;
+  for (const FlagGroup& group : visible(flags)) {
+    const std::string_view title = group.title;
+    if (flags.size() > 1) out += fmt::format(".SS {}\n", title.substr(0, title.find(" (")));
+    for (const Flag& flag : group.flags) add_manual(out, flag);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Given> parse(const Program& program, const Flags& flags, const Words& words) {
-  Scanner scanner(program, flags, words);
-  if (auto scanned = scanner.scan(); !scanned) return tl::unexpected(scanned.error());
-  Given given{words_of(scanner.values()), scanner.free()};
-  if (ends_here(given)) return given;
+  auto given = Scanner(program, flags, words).scan();
+  if (!given || answer(program, flags, *given)) return given;
   for (const FlagGroup& group : flags)
     for (const Flag& flag : group.flags)
-      if (const auto found = given.values.find(flag.name); found != given.values.end())
+      if (const auto found = given->values.find(flag.name); found != given->values.end())
         if (auto taken = take(flag, found->second); !taken) return tl::unexpected(taken.error());
   return given;
 }
@@ -338,24 +311,6 @@ int refuse(const Program& program, const Error& why) {
   fmt::print(stderr, "{}: {}{}\n", program.name, why.message,
              has_advice ? "" : fmt::format("; see {} --help", program.name));
   return kExitUsage;
-}
-
-std::string help(const Program& program, const Flags& flags) {
-  std::ostringstream out;
-  out << program.usage;
-  for (const FlagGroup& group : visible(flags)) out << "\n" << describe(group);
-  out << program.more;
-  return out.str();
-}
-
-std::string manual(const Flags& flags) {
-  std::string out;
-  for (const FlagGroup& group : visible(flags)) {
-    const std::string_view title = group.title;
-    if (flags.size() > 1) out += fmt::format(".SS {}\n", title.substr(0, title.find(" (")));
-    for (const Flag& flag : group.flags) add_manual(out, flag);
-  }
-  return out;
 }
 
 }  // namespace dt::io

@@ -11,12 +11,12 @@
 ///     }
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,46 +34,43 @@ using Words = std::vector<std::string>;
 struct Off {
   bool* into;
 };
-/// True or False, 1 or 0; a switch where the value is left out.
-struct Truth {
-  bool* into;
-};
 /// A number of bytes, with k, M, G or T (of 1024) behind it.
 struct Bytes {
   std::uint64_t* into;
 };
-/// One of `words`, by its number.
-struct Choice {
-  Words words;
-  std::function<void(std::size_t)> set;
-  std::function<std::size_t()> get;
+/// Any other value. The error names what was expected. Without `show` there is no default.
+struct Reader {
+  std::function<Result<void>(const std::string& text)> read;
+  std::function<std::string()> show = [] { return ""; };
 };
-/// Any other value. The error names what was expected.
-using Reader = std::function<Result<void>(const std::string& text)>;
 
 /// Where a value goes; the type decides how it is read. Nothing: a switch that only Given knows of.
-/// A Duration is read in seconds, or with ms, s, m or h. Words may be given again and again.
-using Target = std::variant<std::monostate, bool*, Off, Truth, std::uint16_t*, std::uint32_t*,
-                            std::uint64_t*, std::optional<std::uint32_t>*, Duration*, Bytes,
-                            std::string*, Words*, Choice, Reader>;
+/// A bool is a switch; with a value it is True or False, 1 or 0, and a switch where that is left
+/// out. A Duration is read in seconds, or with ms, s, m or h. Words may be given again and again.
+using Target =
+    std::variant<std::monostate, bool*, Off, std::uint16_t*, std::uint32_t*, std::uint64_t*,
+                 std::optional<std::uint32_t>*, Duration*, Bytes, std::string*, Words*, Reader>;
 
-[[nodiscard]] Choice one_of(std::string& into, Words words);
-template <class T>
-[[nodiscard]] Choice one_of(T& into, const std::vector<std::pair<const char*, T>>& known) {
-  Choice choice;
-  std::vector<T> values;
-  for (const auto& [word, value] : known) {
-    choice.words.emplace_back(word);
-    values.push_back(value);
-  }
-  choice.get = [&into, values] {
-    std::size_t i = 0;
-    while (i + 1 < values.size() && values[i] != into) ++i;
-    return i;
+/// The words that `into` may be, with what they mean.
+template <class T, class Word = const char*>
+[[nodiscard]] Reader one_of(T& into, const std::vector<std::pair<Word, T>>& known) {
+  const auto read = [&into, known](const std::string& text) -> Result<void> {
+    for (const auto& [word, value] : known) {
+      if (word != text) continue;
+      into = value;
+      return {};
+    }
+    return fail(ErrorKind::kInvalid, "one of {} was expected",
+                fmt::join(known | std::views::keys, ", "));
   };
-  choice.set = [&into, values](std::size_t i) { into = values[i]; };
-  return choice;
+  const auto show = [&into, known] {
+    for (const auto& [word, value] : known)
+      if (value == into) return std::string(word);
+    return std::string();
+  };
+  return {read, show};
 }
+[[nodiscard]] Reader one_of(std::string& into, const Words& words);
 
 struct Flag {
   const char* name = "";   ///< Without the dashes.
@@ -83,12 +80,17 @@ struct Flag {
   std::uint64_t least = 0;  ///< Smallest number allowed.
   std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
   Result<void> (*check)(const std::string& text) = nullptr;  ///< What else a text has to be.
-  const char* help = "";       ///< One line; "{}" in it is the default. Empty: --help is silent.
-  const char* manual = "";     ///< The manual's text, see manual(); empty: `help` as a sentence.
-  const char* json = nullptr;  ///< Its path in spec.json: "ssh/port".
-  bool for_servers = false;    ///< Only servers get `variable`.
+  const char* help = "";  ///< One line; "{}" in it is the default. Empty: --help is silent.
+  /// The manual's text; empty: `help` as a sentence. In it `x` is bold and *x* italic, options are
+  /// bold by themselves, and a line that begins with a dot is roff already.
+  const char* manual = "";
+  const char* json = nullptr;      ///< Its path in spec.json: "ssh/port".
+  bool for_servers = false;        ///< Only servers get `variable`.
   const char* variable = nullptr;  ///< The variable by which processes of a job get it: "DT_...".
 };
+
+/// Whether it takes no value.
+[[nodiscard]] inline bool is_switch(const Flag& flag) { return *flag.value == '\0'; }
 
 struct FlagGroup {
   const char* title;
@@ -131,17 +133,10 @@ struct Given {
 /// Prints why a command line is refused. The exit code.
 int refuse(const Program& program, const Error& why);
 
-[[nodiscard]] std::string help(const Program& program, const Flags& flags);
-/// The flags as roff. In their texts `x` is bold and *x* italic, options are bold by themselves,
-/// and a line that begins with a dot is roff already.
-[[nodiscard]] std::string manual(const Flags& flags);
-
-/// One value; the error names what was expected.
+/// One value: of a switch "", or True or False. The error names what was expected.
 [[nodiscard]] Result<void> read(const Flag& flag, const std::string& text);
-/// The value that the field has now, as a variable has it: "1", "0.5", "auto".
+/// The value that the field has now, as a variable has it: "1", "0.5", "auto". read() takes it.
 [[nodiscard]] std::string show(const Flag& flag);
-/// What show() made.
-[[nodiscard]] Result<void> read_shown(const Flag& flag, const std::string& text);
 /// True or False, and 1 or 0, in letters of any size; nothing for other words.
 [[nodiscard]] std::optional<bool> truth(std::string_view text);
 

@@ -18,10 +18,10 @@ namespace {
 constexpr std::size_t kPart = std::size_t{4} << 20;
 
 /// A file that is read once, in order.
-class Reader {
+class FileReader {
  public:
-  static Result<Reader> open(std::string path) {
-    Reader reader;
+  static Result<FileReader> open(std::string path) {
+    FileReader reader;
     reader.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!reader.fd_) return tl::unexpected(errno_error(errno, "open " + path));
     struct stat now {};
@@ -57,7 +57,7 @@ class Reader {
 /// Checks one file. Calls `passed` with the number of bytes read.
 Result<void> check_file(const std::string& path, const Manifest::File& named,
                         const std::function<void(std::uint64_t)>& passed) {
-  auto file = Reader::open(path);
+  auto file = FileReader::open(path);
   if (!file) return tl::unexpected(file.error());
   if (file->bytes() != named.bytes)
     return fail(ErrorKind::kInvalid, "{}: has {} bytes, {} were written", path, file->bytes(),

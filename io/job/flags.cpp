@@ -10,11 +10,15 @@ const std::vector<std::pair<const char*, HostKeyPolicy>> kPolicies = {
     {"accept-new", HostKeyPolicy::kAcceptNew},
     {"off", HostKeyPolicy::kOff},
     {"config", HostKeyPolicy::kFromConfig}};
-constexpr const char* kTimes = "Time and failure (TIME: seconds, or with ms, s, m, h)";
 
-FlagGroup job_group(JobSpec& spec) {
+}  // namespace
+
+Flags job_flags(JobSpec& spec) {
+  JobRules& rules = spec.rules;
+  SshOptions& ssh = spec.ssh;
   // clang-format off
-  return {"Job", {
+  return {
+    {"Job", {
       {.name = "dmlc-roles", .to = &spec.dmlc_roles,
        .help = "for programs with roles of their own (ps-lite): servers, and a scheduler on the "
            "first host, run the command too, with DMLC_ROLE=server and scheduler",
@@ -24,11 +28,11 @@ FlagGroup job_group(JobSpec& spec) {
            "`DMLC_PS_ROOT_PORT` are where the scheduler may listen. Servers and scheduler that "
            "have not ended --stop-timeout after the last worker are stopped; one that fails ends "
            "the job with 67. Not with --elastic-training-enabled.", .json = "dmlc_roles"},
-      {.name = "elastic-training-enabled", .value = "[True|False]", .to = Truth{&spec.elastic},
+      {.name = "elastic-training-enabled", .value = "[True|False]", .to = &spec.elastic,
        .help = "watch host_worker in the job folder: editing it adds and removes workers",
        .manual = "Watch host_worker. True, False, 1 or 0 (any case) is the value only when "
            "another word follows it.", .json = "elastic"},
-      {.name = "min-workers", .value = "N", .to = &spec.rules.limits.least, .least = 1,
+      {.name = "min-workers", .value = "N", .to = &rules.limits.least, .least = 1,
        .most = kMostWorkers,
        .help = "an epoch begins with at least so many; with fewer the job waits for restarts and "
            "added hosts",
@@ -39,7 +43,7 @@ FlagGroup job_group(JobSpec& spec) {
            "leave stays meanwhile if it is needed. After --min-workers-timeout the job ends "
            "with exit status 71. The job's last epoch, once a worker has come to the end of the "
            "program, is not held up.", .json = "min_workers"},
-      {.name = "max-workers", .value = "N", .to = &spec.rules.limits.most, .least = 1,
+      {.name = "max-workers", .value = "N", .to = &rules.limits.most, .least = 1,
        .most = kMostWorkers,
        .help = "no more are started, whatever host_worker asks for; its first lines come first",
        .manual = "No more workers are wanted at a time; at least -n. What host_worker asks for "
@@ -57,13 +61,8 @@ FlagGroup job_group(JobSpec& spec) {
        .help = "return as soon as the job's supervisor is ready; see dtctl",
        .manual = "Return 0 as soon as the job's supervisor is ready; follow the job with "
            "`dtctl`(1). Nobody then starts a supervisor again that has died.", .json = "detached"},
-  }};
-  // clang-format on
-}
-
-FlagGroup folder_group(JobSpec& spec) {
-  // clang-format off
-  return {"Data and environment", {
+    }},
+    {"Data and environment", {
       {.name = "sync-dst-dir", .value = "DIR", .to = &spec.sync_dst_dir,
        .help = "copy the present folder to DIR on all hosts and run there",
        .manual = "Copy the present folder to *DIR* on every host first, and run the command "
@@ -83,13 +82,8 @@ FlagGroup folder_group(JobSpec& spec) {
        .help = "without --prepare-data: an added host waits for its prepare_data_success file",
        .manual = "Without --prepare-data: an added host waits for its file "
            "prepare_data_success_*address*.", .json = "require_prepared"},
-  }};
-  // clang-format on
-}
-
-FlagGroup ssh_group(SshOptions& ssh) {
-  // clang-format off
-  return {"ssh", {
+    }},
+    {"ssh", {
       {.name = "ssh-port", .value = "PORT", .to = &ssh.port, .least = 1,
        .help = "for hosts that give none", .json = "ssh/port"},
       {.name = "ssh-user", .value = "USER", .to = &ssh.user, .help = "for hosts that give none",
@@ -101,7 +95,7 @@ FlagGroup ssh_group(SshOptions& ssh) {
        .help = "instead of ~/.ssh/config; \"none\": no file",
        .manual = "Instead of ~/.ssh/config; \"none\" for no file.", .json = "ssh/config_file"},
       {.name = "ssh-known-hosts", .value = "strict|accept-new|off|config",
-       .to = one_of<HostKeyPolicy>(ssh.known_hosts, kPolicies),
+       .to = one_of(ssh.known_hosts, kPolicies),
        .help = "what to do with a host's key that is not known; default: what the ssh config "
            "says, else accept-new",
        .manual = "A host whose key is unknown is refused, remembered, or accepted without a "
@@ -115,13 +109,9 @@ FlagGroup ssh_group(SshOptions& ssh) {
        .help = "{}; twice that for key exchange and login",
        .manual = "For looking up a host and connecting to it ({}), and twice that for key "
            "exchange and login.", .json = "ssh/connect_timeout_s"},
-  }};
-  // clang-format on
-}
-
-FlagGroup restart_group(JobRules& rules) {
-  // clang-format off
-  return {kTimes, {
+    }},
+    data_flags(spec.data),
+    {"Time and failure (TIME: seconds, or with ms, s, m, h)", {
       {.name = "max-restarts", .value = "N", .to = &rules.max_restarts, .most = 1'000'000,
        .help = "restarts of failed members, per worker a host is to have ({})",
        .manual = "Restarts of workers that failed as members, for each worker a host is to have "
@@ -143,14 +133,7 @@ FlagGroup restart_group(JobRules& rules) {
        .help = "with fewer than --min-workers, before the job ends with code 71 ({})",
        .manual = "How long the start of an epoch waits for --min-workers ({}). A supervisor that "
            "is started again counts from zero.", .json = "min_workers_timeout_s"},
-  }};
-  // clang-format on
-}
-
-FlagGroup timeout_group(JobSpec& spec) {
-  // clang-format off
-  return {kTimes, {
-      {.name = "start-timeout", .value = "TIME", .to = &spec.rules.start_timeout,
+      {.name = "start-timeout", .value = "TIME", .to = &rules.start_timeout,
        .help = "from a base worker's start to its first epoch ({})",
        .manual = "From a base worker's start to its first epoch ({}). A command that never opens "
            "a kvstore has no epochs and may run for ever, unless this option is given. A script "
@@ -159,29 +142,22 @@ FlagGroup timeout_group(JobSpec& spec) {
       {.name = "prepare-timeout", .value = "TIME", .to = &spec.prepare_timeout,
        .help = "for --prepare-data on a host ({})",
        .manual = "For the preparation of a host ({}).", .json = "prepare_timeout_s"},
-      {.name = "boundary-timeout", .value = "TIME", .to = &spec.rules.boundary_timeout,
+      {.name = "boundary-timeout", .value = "TIME", .to = &rules.boundary_timeout,
        .help = "waiting for a member at an epoch's start ({})",
        .manual = "For a member to reach the start of the next epoch when the others have ({}).",
        .json = "boundary_timeout_s", .variable = "DT_BOUNDARY_TIMEOUT"},
-      {.name = "hang-timeout", .value = "TIME", .to = &spec.rules.hang_timeout,
+      {.name = "hang-timeout", .value = "TIME", .to = &rules.hang_timeout,
        .help = "for a member that does nothing while others wait for it in a step ({})",
        .manual = "For a member that does nothing in the middle of an epoch while others wait for "
            "its gradients ({}). It is named in `dtctl status` and in the events at half of that "
            "time, with what the kernel says of its process; then it is killed, logged REMOVED "
            "and restarted as after any failure. Between a worker's last step of an epoch and its "
            "arrival at the next --boundary-timeout rules.", .json = "hang_timeout_s"},
-      {.name = "leave-timeout", .value = "TIME", .to = &spec.rules.leave_timeout,
+      {.name = "leave-timeout", .value = "TIME", .to = &rules.leave_timeout,
        .help = "for a removed worker to end by itself ({})", .json = "leave_timeout_s"},
-      {.name = "stop-timeout", .value = "TIME", .to = &spec.rules.stop_grace,
+      {.name = "stop-timeout", .value = "TIME", .to = &rules.stop_grace,
        .help = "between TERM and KILL when the job is stopped ({})",
        .manual = "From TERM to KILL when the job is stopped ({}).", .json = "stop_timeout_s"},
-  }};
-  // clang-format on
-}
-
-FlagGroup silence_group(JobRules& rules) {
-  // clang-format off
-  return {kTimes, {
       {.name = "suspect-after", .value = "TIME", .to = &rules.liveness.suspect_after,
        .help = "of a host's silence: nothing is begun there ({})",
        .manual = "A host whose agent says nothing for so long is suspect ({}), and none of its "
@@ -200,13 +176,6 @@ FlagGroup silence_group(JobRules& rules) {
            "server that nobody else could see: all servers' hosts are silent, or no worker is "
            "connected to it. While a server is silent no worker counts as hung.",
        .json = "server_dead_after_s"},
-  }};
-  // clang-format on
-}
-
-FlagGroup checkpoint_group(JobRules& rules) {
-  // clang-format off
-  return {kTimes, {
       {.name = "checkpoint-interval", .value = "TIME", .to = &rules.checkpoint_interval,
        .help = "save the servers' state at the first epoch's end, then at the first one after so "
            "long, or 20 times what the last one took ({}); where all base hosts see the job "
@@ -228,27 +197,15 @@ FlagGroup checkpoint_group(JobRules& rules) {
            "why.", .json = "checkpoint_every"},
       {.name = "keep-checkpoints", .value = "N", .to = &rules.keep_checkpoints, .least = 1,
        .most = 1'000'000, .help = "the newest so many stay ({})", .json = "keep_checkpoints"},
-  }};
-  // clang-format on
-}
-
-FlagGroup other_times_group(JobSpec& spec) {
-  // clang-format off
-  return {kTimes, {
-      {.name = "orphan-timeout", .value = "TIME", .to = &spec.rules.orphan_timeout,
+      {.name = "orphan-timeout", .value = "TIME", .to = &rules.orphan_timeout,
        .help = "hosts stop everything after so long unsupervised ({})",
        .manual = "A host on its own for so long stops everything ({}).",
        .json = "orphan_timeout_s", .variable = "DT_ORPHAN_TIMEOUT"},
       {.name = "poll-interval", .value = "TIME", .to = &spec.poll_interval,
        .help = "between looks at host_worker ({})",
        .manual = "Between two looks at host_worker ({}).", .json = "poll_interval_s"},
-  }};
-  // clang-format on
-}
-
-FlagGroup output_group(JobSpec& spec) {
-  // clang-format off
-  return {"Output", {
+    }},
+    {"Output", {
       {.name = "no-prefix", .to = Off{&spec.prefix}, .help = "show processes' lines as they are",
        .manual = "Processes' lines without \"[worker 1 10.0.0.7]\".", .json = "prefix"},
       {.name = "log-limit", .value = "SIZE", .to = Bytes{&spec.log_limit},
@@ -260,17 +217,9 @@ FlagGroup output_group(JobSpec& spec) {
        .help = "only warnings and errors on the terminal",
        .manual = "Only warnings and errors: neither processes' lines nor the job's own INFO "
            "lines.", .json = "quiet"},
-  }};
+    }},
+  };
   // clang-format on
-}
-
-}  // namespace
-
-Flags job_flags(JobSpec& spec) {
-  return {job_group(spec),           folder_group(spec),           ssh_group(spec.ssh),
-          data_flags(spec.data),     restart_group(spec.rules),    timeout_group(spec),
-          silence_group(spec.rules), checkpoint_group(spec.rules), other_times_group(spec),
-          output_group(spec)};
 }
 
 }  // namespace dt::io

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -85,10 +84,9 @@ void unwrap_bytes(json& node) {
 
 struct ToJson {
   json operator()(Off off) const { return *off.into; }
-  json operator()(Truth truthful) const { return *truthful.into; }
   json operator()(Bytes bytes) const { return *bytes.into; }
   json operator()(Duration* time) const { return seconds(*time); }
-  json operator()(const Choice& choice) const { return choice.words[choice.get()]; }
+  json operator()(const Reader& choice) const { return choice.show(); }
   json operator()(std::optional<std::uint32_t>* number) const { return number->value_or(0); }
   template <class Field>
   json operator()(Field* field) const {
@@ -105,7 +103,6 @@ struct FromJson {
 
   void operator()(bool* into) const { from.get_to(*into); }
   void operator()(Off off) const { from.get_to(*off.into); }
-  void operator()(Truth truthful) const { from.get_to(*truthful.into); }
   void operator()(Bytes bytes) const { *bytes.into = whole_number<std::uint64_t>(from); }
   void operator()(std::string* into) const { from.get_to(*into); }
   void operator()(Words* into) const { from.get_to(*into); }
@@ -117,13 +114,10 @@ struct FromJson {
     // In microseconds it is the same number whenever it is written and read.
     *into = std::chrono::microseconds(std::llround(time * 1e6));
   }
-  void operator()(const Choice& choice) const {
+  void operator()(const Reader& choice) const {
     const auto word = from.get<std::string>();
-    const auto found = std::find(choice.words.begin(), choice.words.end(), word);
-    if (found == choice.words.end())
-      throw std::runtime_error(
-          fmt::format("{} is none of {}", word, fmt::join(choice.words, ", ")));
-    choice.set(static_cast<std::size_t>(found - choice.words.begin()));
+    if (const auto done = choice.read(word); !done)
+      throw std::runtime_error(done.error().at(word).message);
   }
   template <std::unsigned_integral Number>
   void operator()(Number* into) const {

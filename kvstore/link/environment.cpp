@@ -58,7 +58,7 @@ class Variables {
     for (const io::Flag& flag : io::data_flags(data).flags) {
       const char* value = flag.variable ? std::getenv(flag.variable) : nullptr;
       if (!value || !*value) continue;
-      if (const auto good = io::read_shown(flag, value); !good)
+      if (const auto good = io::read(flag, value); !good)
         wrong(flag.variable, fmt::format("is {}: {}", value, good.error().message));
     }
   }
