@@ -46,14 +46,11 @@ std::string present_folder() {
 }
 
 Environment environment() {
-  Environment env;
-  env.cwd = present_folder();
-  env.variable = [](const std::string& name) -> std::optional<std::string> {
+  const auto variable = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
     return value ? std::optional<std::string>(value) : std::nullopt;
   };
-  env.version = version_text("dtlaunch");
-  return env;
+  return {.cwd = present_folder(), .variable = variable, .version = version_text("dtlaunch")};
 }
 
 /// The hosts file's text; empty without a file.
@@ -156,15 +153,9 @@ void print_plan(const io::JobSpec& spec) {
   if (!spec.servers.empty()) print_environment(spec, Role::kServer, spec.servers.front());
 }
 
-std::string host_list(const std::vector<Host>& hosts) {
-  std::string out;
-  for (const Host& host : hosts) out += (out.empty() ? "" : ", ") + to_string(host);
-  return out;
-}
-
-int refuse(const Error& error) {
+int refuse(const Error& error, int exit_code = kExitUsage) {
   fmt::print(stderr, "dtlaunch: {}\n", error.message);
-  return kExitUsage;
+  return exit_code;
 }
 
 /// What the supervisor opens for `spec`: a connection and files for each host, and some logs and
@@ -185,10 +176,7 @@ int start(io::JobSpec spec) {
   prune_ended_jobs();
   name_job(spec);
   if (auto made = make_folders(spec); !made) return refuse(made.error());
-  if (auto written = write_spec(spec); !written) {
-    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
-    return kExitFailure;
-  }
+  if (auto written = write_spec(spec); !written) return refuse(written.error(), kExitFailure);
   return run_job(spec);
 }
 
@@ -248,7 +236,8 @@ int resume(const Options& options) {
   if (!job->spec.quiet)
     fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
   if (!job->spec.quiet && !job->spec.added.empty())
-    fmt::print("Workers on {} were added before and join again\n", host_list(job->spec.added));
+    fmt::print("Workers on {} were added before and join again\n",
+               fmt::join(job->spec.added, ", "));
   std::fflush(stdout);
   return start(std::move(job->spec));
 }
@@ -264,7 +253,7 @@ void tell_servers(const Options& options, const io::JobSpec& spec) {
 
 int run(const std::vector<std::string>& words) {
   if (words.empty()) {
-    fmt::print(stderr, "{}", help());
+    fmt::print(stderr, "{}", *parse_options({"--help"}, environment())->answer);
     return kExitUsage;
   }
   auto options = parse_options(words, environment());

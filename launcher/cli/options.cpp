@@ -14,9 +14,10 @@ constexpr std::size_t kLastPort = 65535;
 constexpr std::size_t kMostServersByDefault = 64;
 constexpr const char* kElastic = "elastic-training-enabled";
 
-io::FlagGroup size_group(Options& o) {
+io::Flags flags_of(Options& o) {
   // clang-format off
-  return {"Job", {
+  io::Flags all = {
+    {"Job", {
       {.name = "num-workers", .letter = 'n', .value = "N", .to = &o.num_workers, .least = 1,
        .most = io::kMostWorkers, .help = "workers to start (required)",
        .manual = "Workers to start; required."},
@@ -30,13 +31,8 @@ io::FlagGroup size_group(Options& o) {
       {.name = "launcher", .value = "ssh|local", .to = io::one_of(o.launcher, {"ssh", "local"}),
        .help = "default: ssh with -H, else local (this machine, no ssh)",
        .manual = "By default ssh with -H, else local."},
-  }};
-  // clang-format on
-}
-
-io::FlagGroup env_group(Options& o) {
-  // clang-format off
-  return {"Data and environment", {
+    }},
+    {"Data and environment", {
       {.name = "env", .value = "NAME[=VALUE]", .to = &o.env,
        .help = "give every process this variable; NAME alone: with its value here",
        .manual = "Give every process this variable; without a value: with the one it has here. "
@@ -47,13 +43,12 @@ io::FlagGroup env_group(Options& o) {
       {.name = "env-worker", .value = "NAME[=VALUE]", .to = &o.env_worker,
        .help = "the same for workers",
        .manual = "The same for workers only."},
-  }};
-  // clang-format on
-}
-
-io::FlagGroup resume_group(Options& o) {
-  // clang-format off
-  return {"Job", {
+    }},
+  };
+  const io::Flags of_job = io::job_flags(o.spec);
+  all.insert(all.end(), of_job.begin(), of_job.end());
+  all.insert(all.end(), {
+    {"Job", {
       {.name = "resume", .value = "DIR", .to = &o.resume,
        .help = "go on with the last job of this job folder: with its processes where they live, "
            "else from its newest checkpoint; no command and no other options",
@@ -88,76 +83,59 @@ io::FlagGroup resume_group(Options& o) {
            "NAME=VALUE per line, or else from the environment. Where one is missing, all that "
            "are missing are named, and nothing is started."},
       {.name = "dry-run", .to = &o.dry_run, .help = "show who would run where, and start nothing"},
-  }};
-  // clang-format on
-}
-
-io::FlagGroup last_group() {
-  // clang-format off
-  return {"Output", {
+    }},
+    {"Output", {
       {.name = "version", .help = "show the version"},
       {.name = "help", .letter = 'h', .help = "show this"},
-  }};
+    }},
+  });
   // clang-format on
-}
-
-io::Flags flags_of(Options& o) {
-  io::Flags all = {size_group(o), env_group(o)};
-  for (io::FlagGroup& group : io::job_flags(o.spec)) all.push_back(std::move(group));
-  all.push_back(resume_group(o));
-  all.push_back(last_group());
   return all;
 }
 
-const char* const kUsage =
-    "Usage: dtlaunch -n N [options] command [arguments]\n"
-    "Runs command as N workers on this machine or, with -H, on hosts over ssh, beside the\n"
-    "kvstore servers they exchange gradients through. Everything from the command's first\n"
-    "word on belongs to the command; \"--\" ends the options.\n\n"
-    "What the command must be:\n"
-    "  to join and leave while it trains   a program that trains through the kvstore and "
-    "says\n"
-    "                                      where its epochs begin (dttrain, or yours with\n"
-    "                                      dtkv_epoch_boundary), with\n"
-    "                                      --elastic-training-enabled\n"
-    "  to be started, watched and stopped  any other one; it finds RANK, WORLD_SIZE,\n"
-    "                                      MASTER_ADDR and MASTER_PORT in its environment "
-    "(man\n"
-    "                                      dtlaunch), and -s 0 leaves the servers out\n\n"
-    "Examples:\n"
-    "  dtlaunch -n 2 dttrain                              two workers on this machine\n"
-    "  dtlaunch -n 2 -s 0 python3 ddp.py                  the same of a torch.distributed "
-    "script\n"
-    "  dtlaunch -n 2 -H hosts --elastic-training-enabled dttrain --network lenet\n"
-    "  echo 10.0.1.9 >> host_worker                       one more, from the next epoch on\n"
-    "  dtctl status                                       how the job in this folder is "
-    "doing\n";
+const char* const kUsage = R"(Usage: dtlaunch -n N [options] command [arguments]
+Runs command as N workers on this machine or, with -H, on hosts over ssh, beside the
+kvstore servers they exchange gradients through. Everything from the command's first
+word on belongs to the command; "--" ends the options.
+
+What the command must be:
+  to join and leave while it trains   a program that trains through the kvstore and says
+                                      where its epochs begin (dttrain, or yours with
+                                      dtkv_epoch_boundary), with
+                                      --elastic-training-enabled
+  to be started, watched and stopped  any other one; it finds RANK, WORLD_SIZE,
+                                      MASTER_ADDR and MASTER_PORT in its environment (man
+                                      dtlaunch), and -s 0 leaves the servers out
+
+Examples:
+  dtlaunch -n 2 dttrain                              two workers on this machine
+  dtlaunch -n 2 -s 0 python3 ddp.py                  the same of a torch.distributed script
+  dtlaunch -n 2 -H hosts --elastic-training-enabled dttrain --network lenet
+  echo 10.0.1.9 >> host_worker                       one more, from the next epoch on
+  dtctl status                                       how the job in this folder is doing
+)";
+
+constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
+    {kExitOk, "every worker of the last view ended well (with --detach: the supervisor is ready)"},
+    {kExitUsage, "wrong option or file, nothing was started"},
+    {kExitUnreachable, "a base host could not be reached or prepared"},
+    {kExitStartTimeout, "a base worker did not reach its first epoch in time"},
+    {kExitServerLost, "a kvstore server was lost and there was no checkpoint to go back to"},
+    {kExitJobRunning, "a job is running in this folder already"},
+    {kExitSupervisorLost, "the supervisor died and could not be restarted"},
+    {kExitNoProgress, "restart after restart and no epoch completed: do not requeue"},
+    {kExitTooFewWorkers, "fewer workers than --min-workers for too long"},
+    {kExitNoServerDevice, "a server lacks the device that --server-device asks for"},
+    {kExitCommandFailed, "the command could not be executed"},
+    {kExitInterrupted, "stopped by Ctrl-C, TERM or dtctl stop"}};
 
 std::string exit_codes() {
-  return "\nCtrl-C stops the job; a second Ctrl-C kills it at once; a third leaves without "
-         "waiting.\n"
-         "\nExit codes:\n"
-         "  0     every worker of the last view ended well (with --detach: the supervisor is "
-         "ready)\n" +
-         fmt::format(
-             "  {:<5} wrong option or file, nothing was started\n"
-             "  {:<5} a base host could not be reached or prepared\n"
-             "  {:<5} a base worker did not reach its first epoch in time\n"
-             "  {:<5} a kvstore server was lost and there was no checkpoint to go back to\n"
-             "  {:<5} a job is running in this folder already\n"
-             "  {:<5} the supervisor died and could not be restarted\n"
-             "  {:<5} restart after restart and no epoch completed: do not requeue\n"
-             "  {:<5} fewer workers than --min-workers for too long\n"
-             "  {:<5} a server lacks the device that --server-device asks for\n"
-             "  {:<5} the command could not be executed\n"
-             "  {:<5} stopped by Ctrl-C, TERM or dtctl stop\n",
-             static_cast<int>(kExitUsage), static_cast<int>(kExitUnreachable),
-             static_cast<int>(kExitStartTimeout), static_cast<int>(kExitServerLost),
-             static_cast<int>(kExitJobRunning), static_cast<int>(kExitSupervisorLost),
-             static_cast<int>(kExitNoProgress), static_cast<int>(kExitTooFewWorkers),
-             static_cast<int>(kExitNoServerDevice), static_cast<int>(kExitCommandFailed),
-             static_cast<int>(kExitInterrupted)) +
-         "  else  the first failing worker's exit code, or 128 + the signal that killed it\n";
+  std::string out =
+      "\nCtrl-C stops the job; a second Ctrl-C kills it at once; a third leaves without waiting.\n"
+      "\nExit codes:\n";
+  for (const auto& [code, meaning] : kExitCodes)
+    out += fmt::format("  {:<5} {}\n", static_cast<int>(code), meaning);
+  return out + "  else  the first failing worker's exit code, or 128 + the signal that killed it\n";
 }
 
 io::Program program(std::string version) {
@@ -304,11 +282,6 @@ void complete(Mistake& mistake, Options& options, const io::Given& given, const 
 }  // namespace
 
 Options::Options() { spec.rules.checkpoint_interval = std::chrono::seconds(60); }
-
-std::string help() {
-  Options options;
-  return io::help(program(""), flags_of(options));
-}
 
 Result<Options> parse_options(const io::Words& words, const Environment& env) {
   Options options;

@@ -46,9 +46,6 @@ struct Environment {
   std::string version;  ///< What --version prints.
 };
 
-/// The text of --help.
-[[nodiscard]] std::string help();
-
 /// Understands the words after the program's name. Options end at the first word that is neither an
 /// option nor an option's value: from there on everything is the command, untouched. Errors are
 /// kInvalid and say what to write instead.

@@ -318,8 +318,8 @@ TEST_CASE("options: without a word of them the defaults are those of the spec", 
 }
 
 TEST_CASE("options: --help and --version need nothing else and win", "[options]") {
-  CHECK(good({"-h"}).answer == launcher::help());
-  CHECK(good({"--help", "-n", "0"}).answer == launcher::help());
+  CHECK(good({"-h"}).answer.value().starts_with("Usage: dtlaunch"));
+  CHECK(good({"--help", "-n", "0"}).answer == good({"-h"}).answer);
   CHECK(good({"--version"}).answer == "dtlaunch 1\n");
   CHECK(good({"-n", "1", "--dry-run", "t"}).action == launcher::Action::kDryRun);
   CHECK(good({"-n", "1", "t", "-h"}).action == launcher::Action::kRun);
@@ -333,7 +333,7 @@ TEST_CASE("options: --resume takes a folder and nothing else", "[options]") {
 }
 
 TEST_CASE("options: the help names every exit code and the options people look for", "[options]") {
-  const auto text = launcher::help();
+  const auto text = good({"--help"}).answer.value();
   for (const char* word :
        {"--num-workers", "--hostfile", "--elastic-training-enabled", "Examples", "Ctrl-C", "  65 ",
         "  66 ", "  67 ", "  68 ", "  69 ", "  70 ", "  71 ", "  72 ", "  127 ", "  130 "})
