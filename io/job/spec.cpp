@@ -217,10 +217,15 @@ Result<void> make_private_dir(const std::string& path) {
   const auto parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, ec);
   if (ec) return tl::unexpected(errno_error(ec.value(), "make folder " + parent.string()));
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return tl::unexpected(errno_error(errno, "make folder " + path));
   struct stat st {};
-  if (::lstat(path.c_str(), &st) != 0) return tl::unexpected(errno_error(errno, path));
+  bool is_there = false;
+  // Twice: somebody may remove the folder between the two calls.
+  for (int i = 0; i < 2 && !is_there; ++i) {
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+      return tl::unexpected(errno_error(errno, "make folder " + path));
+    is_there = ::lstat(path.c_str(), &st) == 0;
+  }
+  if (!is_there) return tl::unexpected(errno_error(errno, path));
   if (!S_ISDIR(st.st_mode) || st.st_uid != ::getuid() || (st.st_mode & 077) != 0)
     return fail(ErrorKind::kDenied, "{} must be a folder of yours with mode 0700", path);
   return {};
