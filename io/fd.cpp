@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,6 +35,19 @@ Result<SocketPair> make_socket_pair() {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return tl::unexpected(errno_error(errno, "make a socket pair"));
   return SocketPair{Fd(ends[0]), Fd(ends[1])};
+}
+
+std::optional<bool> somebody_listens(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return std::nullopt;
+  path.copy(address.sun_path, path.size());
+  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+      errno == EAGAIN)  // so many wait there
+    return true;
+  if (errno == ECONNREFUSED || errno == ENOENT) return false;
+  return std::nullopt;
 }
 
 }  // namespace dt::io

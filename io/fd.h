@@ -1,6 +1,8 @@
 /// Ownership of a file descriptor.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -43,5 +45,8 @@ struct SocketPair {
   Fd theirs;
 };
 [[nodiscard]] Result<SocketPair> make_socket_pair();
+
+/// Whether a process listens on the unix socket at `path`; nullopt if that cannot be known.
+[[nodiscard]] std::optional<bool> somebody_listens(const std::string& path);
 
 }  // namespace dt::io

@@ -2,17 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <optional>
 #include <vector>
 
 #include "io/fd.h"
@@ -44,23 +39,9 @@ SystemTime changed_at(const struct stat& st) {
   return SystemTime(std::chrono::duration_cast<SystemTime::duration>(since));
 }
 
-bool answers(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return true;  // unknown: it stays
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-    return true;
-  return errno != ECONNREFUSED && errno != ENOENT;
-}
-
 /// How long hosts may wait for the supervisor of the job in this folder; 0 without a spec.
 std::chrono::seconds orphan_timeout(const fs::path& folder) {
-  std::ifstream file(folder / "spec.json");
-  std::ostringstream text;
-  text << file.rdbuf();
-  const auto spec = io::spec_from_json(text.str());
+  const auto spec = io::read_spec((folder / "spec.json").string());
   return spec ? std::chrono::duration_cast<std::chrono::seconds>(spec->rules.orphan_timeout)
               : std::chrono::seconds();
 }
@@ -74,7 +55,7 @@ std::optional<std::vector<io::Fd>> locks_of_ended(const fs::path& folder, System
     const std::string path = at->path().string();
     struct stat st {};
     if (::lstat(path.c_str(), &st) != 0 || changed_at(st) > before) return std::nullopt;
-    if (S_ISSOCK(st.st_mode) && answers(path)) return std::nullopt;
+    if (S_ISSOCK(st.st_mode) && io::somebody_listens(path).value_or(true)) return std::nullopt;
     if (!S_ISREG(st.st_mode)) continue;
     io::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!file || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;

@@ -5,10 +5,8 @@
 #include <boost/asio/signal_set.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "core/base/version.h"
@@ -71,16 +69,6 @@ io::Flags flags_of(CommandLine& line) {
        .manual = "Print the options."},
   }}};
   // clang-format on
-}
-
-Result<io::JobSpec> load_spec(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) return tl::unexpected(errno_error(errno, "read " + file));
-  std::ostringstream text;
-  text << in.rdbuf();
-  auto spec = io::spec_from_json(text.str());
-  if (!spec) return tl::unexpected(spec.error().at(file));
-  return spec;
 }
 
 /// The programs for hosts, from this program's folder. They need no library that a host with glibc
@@ -167,7 +155,7 @@ int main(int argc, char** argv) {
     if (line.spec.empty())
       return io::refuse(program, {ErrorKind::kInvalid,
                                   "--spec is missing (dtsupervisor is started by dtlaunch)"});
-    auto spec = load_spec(line.spec);
+    auto spec = io::read_spec(line.spec);
     if (!spec) {
       std::cerr << "dtsupervisor: " << spec.error().message << "\n";
       return kExitUsage;

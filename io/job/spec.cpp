@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -176,6 +178,13 @@ Result<JobSpec> spec_from_json(const std::string& text) {
   } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "job spec: {}", e.what());
   }
+}
+
+Result<JobSpec> read_spec(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return tl::unexpected(errno_error(errno, "read " + file));
+  return spec_from_json(std::string(std::istreambuf_iterator<char>(in), {}))
+      .map_error([&](const Error& e) { return e.at(file); });
 }
 
 std::string marker_dir(const std::string& job_dir) { return job_dir + "/.dtlaunch"; }

@@ -89,6 +89,8 @@ struct JobSpec {
 /// For a file that other users may read: the names of --env without their values.
 [[nodiscard]] std::string to_json_without_values(JobSpec spec);
 [[nodiscard]] Result<JobSpec> spec_from_json(const std::string& text);
+/// The same of a file; the error names it.
+[[nodiscard]] Result<JobSpec> read_spec(const std::string& file);
 
 /// Suffix of a log file that --log-limit rotated.
 inline constexpr const char* kOlder = ".1";

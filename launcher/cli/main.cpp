@@ -99,16 +99,19 @@ Result<void> make_folders(const io::JobSpec& spec) {
   return {};
 }
 
-/// The spec in a file that only its owner reads: it holds --env values.
-Result<void> write_spec(const io::JobSpec& spec) {
-  const std::string path = spec_file(spec);
+/// A new file that only its owner reads.
+Result<void> write_file(const std::string& path, const std::string& text) {
   const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const std::string text = to_json(spec) + "\n";
   const ssize_t n = file ? ::write(file.get(), text.data(), text.size()) : -1;
   if (n >= 0 && n != static_cast<ssize_t>(text.size()))
     return tl::unexpected(errno_error(ENOSPC, "write " + path));
   if (n < 0 || ::fsync(file.get()) != 0) return tl::unexpected(errno_error(errno, "write " + path));
   return {};
+}
+
+/// It holds --env values.
+Result<void> write_spec(const io::JobSpec& spec) {
+  return write_file(spec_file(spec), to_json(spec) + "\n");
 }
 
 std::string quoted(const std::vector<std::string>& words) {
@@ -187,17 +190,14 @@ int end_job_of_other_master(const LastJob& job, bool take_over) {
              "dtlaunch: job {} was run by the master {} and its journal is not on this machine: "
              "its processes cannot be taken over; those that this machine reaches are stopped "
              "first\n",
-             job.spec.job, job.master);
+             job.spec.job, job.pointer.master);
   const io::JobSpec spec = spec_to_end(job);
   std::error_code ignored;
   fs::remove_all(spec.state_dir, ignored);
   if (auto made = make_folders(spec); !made) return refuse(made.error());
   auto written = write_spec(spec);
-  if (written) written = write_journal_to_end(spec);
-  if (!written) {
-    fmt::print(stderr, "dtlaunch: {}\n", written.error().message);
-    return kExitFailure;
-  }
+  if (written) written = write_file(spec.state_dir + "/journal", journal_to_end(spec));
+  if (!written) return refuse(written.error(), kExitFailure);
   const int code = run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
   fs::remove_all(spec.state_dir, ignored);
   return code == kExitInterrupted ? static_cast<int>(kExitOk) : code;
@@ -208,7 +208,8 @@ int resume(const Options& options) {
   if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
   auto job = find_last_job(job_dir);
   if (!job) return refuse(job.error());
-  if (job->has_finished && !options.again) {
+  const auto& ended = job->pointer.ended;
+  if (ended && ended->exit_code == 0 && !options.again) {
     fmt::print(
         "job {} has finished: nothing is left to be done (--again trains from its newest "
         "checkpoint once more)\n",
@@ -217,16 +218,16 @@ int resume(const Options& options) {
   }
   if (auto found = find_env_values(*job, options.env_file, environment().variable); !found)
     return refuse(found.error());
-  if (job->has_ended && job->is_running) wait_for_end(*job, kLastWord);
-  if (job->is_running && !job->has_ended) {
+  if (ended && job->is_running) wait_for_end(*job, kLastWord);
+  if (job->is_running && !ended) {
     fmt::print(stderr, "dtlaunch: job {} is running: see dtctl status\n", job->spec.job);
     return kExitJobRunning;
   }
-  if (!job->has_ended && job->has_journal) {
+  if (!ended && job->has_journal) {
     const int code = run_job(
         job->spec, options.take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
     if (code == kExitJobRunning || (code != kExitServerLost && !job->is_failing)) return code;
-  } else if (!job->has_ended) {
+  } else if (!ended) {
     const int code = end_job_of_other_master(*job, options.take_over);
     if (code != kExitOk) return code;
   }

@@ -1,21 +1,14 @@
 #include "launcher/cli/resume.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
@@ -25,8 +18,6 @@
 #include "io/fd.h"
 #include "io/job/checkpoint_check.h"
 #include "io/job/checkpoint_manifest.h"
-#include "io/job/control_protocol.h"
-#include "io/json_number.h"
 #include "io/process_tree.h"
 
 namespace dt::launcher {
@@ -47,25 +38,14 @@ Result<std::string> slurp(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-bool somebody_listens(const std::string& socket) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (socket.empty() || socket.size() >= sizeof address.sun_path) return false;
-  std::memcpy(address.sun_path, socket.data(), socket.size());
-  const io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return fd &&
-         ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-}
-
 /// Reports the progress of a long check of the checkpoint at `path`.
 io::CheckProgress report_progress(std::string path, std::function<void(std::string)> report) {
-  const auto due = std::make_shared<std::chrono::steady_clock::time_point>(
-      std::chrono::steady_clock::now() + kFirstWord);
+  auto due = std::chrono::steady_clock::now() + kFirstWord;
   return [path = std::move(path), report = std::move(report), due](std::uint64_t done,
-                                                                   std::uint64_t total) {
+                                                                   std::uint64_t total) mutable {
     const auto now = std::chrono::steady_clock::now();
-    if (now < *due) return;
-    *due = now + kNextWord;
+    if (now < due) return;
+    due = now + kNextWord;
     report(fmt::format("reading {}: {:.1f} of {:.1f} GB", path, static_cast<double>(done) / 1e9,
                        static_cast<double>(total) / 1e9));
   };
@@ -155,53 +135,37 @@ Result<void> find_env_values(
   return fail(ErrorKind::kInvalid,
               "job {} was started with values of {}, which lie on the master {} only: set them in "
               "the environment, or give a file of NAME=VALUE lines with --env-file",
-              job.spec.job, fmt::join(missing, ", "), job.master);
+              job.spec.job, fmt::join(missing, ", "), job.pointer.master);
 }
 
 void wait_for_end(const LastJob& job, std::chrono::milliseconds limit) {
   if (!job.has_journal) return;
-  const io::Fd process = open_pidfd(static_cast<pid_t>(job.pid));
+  const io::Fd process = open_pidfd(static_cast<pid_t>(job.pointer.pid));
   if (!process) return;
   pollfd ended{process.get(), POLLIN, 0};
   static_cast<void>(::poll(&ended, 1, static_cast<int>(limit.count())));
 }
 
 Result<LastJob> find_last_job(const std::string& job_dir) {
-  auto pointer = slurp(io::pointer_file(job_dir));
-  if (!pointer)
+  auto pointer = io::read_job_pointer(job_dir);
+  if (!pointer && pointer.error().kind == ErrorKind::kUnavailable)
     return fail(ErrorKind::kInvalid, "{}: no job was started in this folder ({})", job_dir,
-                pointer.error().message);
-  LastJob job;
-  std::string name;
-  std::string journal;
-  std::string state_spec;
-  try {
-    const auto said = nlohmann::json::parse(*pointer);
-    name = said.at("job").get<std::string>();
-    job.master = said.at("master").get<std::string>();
-    job.has_ended = !said.at("ended").is_null();
-    job.has_finished = job.has_ended && said.at("ended").at("exit_code") == 0;
-    job.pid = io::whole_number<std::int64_t>(said.at("pid"));
-    job.is_running = somebody_listens(said.at("socket").get<std::string>());
-    const fs::path state = said.at("state_dir").get<std::string>();
-    std::error_code ec;
-    job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
-    journal = (state / "journal").string();
-    state_spec = (state / "spec.json").string();
-  } catch (const std::exception& wrong) {
-    return fail(ErrorKind::kInvalid, "{}: {}", io::pointer_file(job_dir), wrong.what());
-  }
-  const std::string path = io::marker_dir(job_dir) + "/" + name + "/spec.json";
-  auto text = slurp(path);
-  if (!text) return tl::unexpected(text.error());
-  auto spec = io::spec_from_json(*text);
-  if (!spec) return tl::unexpected(spec.error().at(path));
-  job.spec = std::move(*spec);
+                errno_error(ENOENT, "read " + io::pointer_file(job_dir)).message);
+  if (!pointer) return tl::unexpected(pointer.error());
+  auto spec = io::read_spec(fmt::format("{}/{}/spec.json", io::marker_dir(job_dir), pointer->job));
+  if (!spec) return tl::unexpected(spec.error());
+  LastJob job{.spec = std::move(*spec), .pointer = std::move(*pointer)};
   job.spec.job_dir = job_dir;  // it may have been moved, or be mounted elsewhere here
-  if (const auto local = slurp(state_spec); local && job.spec.is_env_elsewhere)
-    if (const auto whole = io::spec_from_json(*local); whole && whole->job == job.spec.job)
+  job.is_running = io::somebody_listens(job.pointer.socket).value_or(false);
+  const fs::path state = job.pointer.state_dir;
+  std::error_code ec;
+  job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
+  if (job.spec.is_env_elsewhere)
+    if (const auto whole = io::read_spec((state / "spec.json").string());
+        whole && whole->job == job.spec.job)
       take_values(job.spec, *whole);
-  const Past past = past_of(job.has_journal ? journal : io::journal_copy_file(job.spec));
+  const Past past =
+      past_of(job.has_journal ? (state / "journal").string() : io::journal_copy_file(job.spec));
   job.is_failing = job.has_journal && past.ends_badly;
   if (past.accepted) job.spec.added = added_lines(*past.accepted, job.spec.workers);
   return job;
@@ -216,7 +180,7 @@ io::JobSpec spec_to_end(const LastJob& job) {
   return spec;
 }
 
-Result<void> write_journal_to_end(const io::JobSpec& spec) {
+std::string journal_to_end(const io::JobSpec& spec) {
   std::string bytes(journal::kHeader);
   Term term;
   const auto copy = slurp(io::journal_copy_file(spec));
@@ -229,12 +193,7 @@ Result<void> write_journal_to_end(const io::JobSpec& spec) {
   // Agents obey the highest term; the copy may lack the last ones.
   bytes += journal::append_bytes(TermBegan{Term(term.value + kTermsUnknown)});
   bytes += journal::append_bytes(JobEnding{kExitInterrupted, "another master takes it over"});
-  const std::string path = spec.state_dir + "/journal";
-  const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  const ssize_t n = file ? ::write(file.get(), bytes.data(), bytes.size()) : -1;
-  if (n != static_cast<ssize_t>(bytes.size()))
-    return tl::unexpected(errno_error(n < 0 ? errno : ENOSPC, "write " + path));
-  return {};
+  return bytes;
 }
 
 Result<void> begin_with_checkpoint(io::JobSpec& spec,

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "core/base/result.h"
+#include "io/job/job_pointer.h"
 #include "io/job/spec.h"
 
 namespace dt::launcher {
@@ -17,12 +17,9 @@ struct LastJob {
   /// From the job folder: the state folder may be another master's. Its added lines are those of
   /// the last accepted host_worker.
   io::JobSpec spec;
-  std::string master;         ///< Where its supervisor was.
-  bool has_ended = false;     ///< It has recorded its end.
-  bool has_finished = false;  ///< With exit code 0.
-  std::int64_t pid = 0;       ///< The supervisor's process on the master.
-  bool is_running = false;    ///< Its supervisor answers here.
-  bool has_journal = false;   ///< Its journal is on this machine: agents that live can be adopted.
+  io::JobPointer pointer;
+  bool is_running = false;   ///< Its supervisor answers here.
+  bool has_journal = false;  ///< Its journal is on this machine: agents that live can be adopted.
   /// Its end was decided, by a Ctrl-C, a lost dtlaunch or a failure, and is to be carried out
   /// before anything else: then it goes on with a checkpoint.
   bool is_failing = false;
@@ -46,7 +43,7 @@ void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
 /// own state folder, without files yet.
 [[nodiscard]] io::JobSpec spec_to_end(const LastJob& job);
 /// Its journal: what the copy on the volume knows, and that the job's end is decided.
-[[nodiscard]] Result<void> write_journal_to_end(const io::JobSpec& spec);
+[[nodiscard]] std::string journal_to_end(const io::JobSpec& spec);
 
 /// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
 /// the one it began with itself. Reads them whole. `report` gets a line for each that is passed

@@ -24,13 +24,13 @@
 #include "io/flags.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
+#include "io/job/job_pointer.h"
 #include "io/job/spec.h"
 #include "io/line_prefixer.h"
 #include "io/log.h"
 #include "io/spelling.h"
 #include "launcher/cli/supervisor_process.h"
 #include "supervisor/dtctl/file_tail.h"
-#include "supervisor/dtctl/job_pointer.h"
 #include "supervisor/dtctl/job_wait.h"
 #include "supervisor/dtctl/status_text.h"
 #include "supervisor/dtctl/why_text.h"
@@ -160,7 +160,7 @@ std::optional<std::string> other_owner(const std::string& job_dir) {
 }
 
 /// Why no supervisor answers on a job's control socket, and the remedy.
-Error no_answer(const Arguments& args, const JobPointer& job) {
+Error no_answer(const Arguments& args, const io::JobPointer& job) {
   if (const auto owner = other_owner(args.job_dir); owner && !job.ended)
     return {ErrorKind::kDenied,
             fmt::format("job {} in {} belongs to {}, who alone can look at it and steer it; its "
@@ -179,12 +179,12 @@ Error no_answer(const Arguments& args, const JobPointer& job) {
 }
 
 struct Connected {
-  JobPointer job;
+  io::JobPointer job;
   std::unique_ptr<io::ControlClient> client;
 };
 
 io::awaitable<Result<Connected>> connect(Arguments args) {
-  auto job = read_job_pointer(args.job_dir);
+  auto job = io::read_job_pointer(args.job_dir);
   if (!job) co_return tl::unexpected(job.error());
   if (job->ended) co_return tl::unexpected(no_answer(args, *job));
   auto client = co_await io::ControlClient::connect(job->socket);
@@ -219,7 +219,7 @@ std::string event_json(const std::string& line) {
 /// The status of a folder in which no job answers, as `status --json` prints it.
 std::string no_status(const Arguments& args, const Error& why) {
   json out{{"ok", false}, {"state", "none"}, {"error", why.message}};
-  if (const auto job = read_job_pointer(args.job_dir)) {
+  if (const auto job = io::read_job_pointer(args.job_dir)) {
     out["job"] = job->job;
     out["state"] = job->ended ? "ended" : "unreachable";
     if (job->ended) out["exit_code"] = job->ended->exit_code;
@@ -288,7 +288,7 @@ io::awaitable<int> console(Arguments args) {
 /// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
 /// from getting ready.
 io::awaitable<void> revive(Arguments args) {
-  const JobPointer job = need(read_job_pointer(args.job_dir), kExitNoJob);
+  const io::JobPointer job = need(io::read_job_pointer(args.job_dir), kExitNoJob);
   if (job.ended || other_owner(args.job_dir)) throw Failed{no_answer(args, job), kExitNoJob};
   auto client = co_await io::ControlClient::connect(job.socket);
   if (client) {
@@ -384,7 +384,7 @@ io::awaitable<int> show_file(Arguments args, std::string path,
   }
   FileTail tail(path);
   for (;;) {
-    const auto job = read_job_pointer(args.job_dir);
+    const auto job = io::read_job_pointer(args.job_dir);
     const bool goes_on = args.follow && job && !job->ended;
     for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
       show(std::move(piece));
@@ -421,7 +421,7 @@ int show_all_logs(const std::string& folder) {
 }
 
 io::awaitable<int> logs(Arguments args) {
-  const JobPointer job = need(read_job_pointer(args.job_dir), kExitNoJob);
+  const io::JobPointer job = need(io::read_job_pointer(args.job_dir), kExitNoJob);
   const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job.job);
   if (args.words.size() > 1) throw Usage{"logs takes one name at most"};
   if (args.words.empty()) co_return show_all_logs(folder);
@@ -456,7 +456,7 @@ std::string event_text(const std::string& line) {
 }
 
 io::awaitable<int> events(Arguments args) {
-  const JobPointer job = need(read_job_pointer(args.job_dir), kExitNoJob);
+  const io::JobPointer job = need(io::read_job_pointer(args.job_dir), kExitNoJob);
   std::string rest;
   const auto show = [&](const std::string& text) {
     rest += text;

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "io/job/job_pointer.h"
 #include "io/job/spec.h"
-#include "supervisor/dtctl/job_pointer.h"
 #include "supervisor/volume/lock_holder.h"
 #include "test/fuzz/target.h"
 
@@ -65,7 +65,7 @@ DT_FUZZ_TARGET(job_files)
     read_spec(whole.dump());
   }
   std::ofstream(io::pointer_file(kFolder.path), std::ios::binary | std::ios::trunc) << in;
-  const auto pointer = supervisor::read_job_pointer(kFolder.path);
+  const auto pointer = io::read_job_pointer(kFolder.path);
   DT_CHECK(pointer || !pointer.error().message.empty(), "a refusal has a reason");
   return 0;
 }

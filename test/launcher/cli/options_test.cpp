@@ -420,7 +420,7 @@ TEST_CASE("options: by default a server per host, up to 64", "[options]") {
 TEST_CASE("resume: values of --env are found beside the journal's, in a file or the environment",
           "[resume]") {
   launcher::LastJob job;
-  job.master = "10.0.0.1";
+  job.pointer.master = "10.0.0.1";
   job.spec.job = "j";
   job.spec.env = {{"KEY", ""}, {"HERE", ""}};
   job.spec.env_worker = {{"OTHER", ""}};

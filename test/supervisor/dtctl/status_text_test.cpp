@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "io/job/job_pointer.h"
 #include "io/job/spec.h"
-#include "supervisor/dtctl/job_pointer.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -134,9 +134,9 @@ TEST_CASE("job pointer: absent, whole, ended, half-written", "[status]") {
   const std::string dir = folder;
   const auto write = [&](const std::string& text) {
     std::ofstream(io::pointer_file(dir)) << text;
-    return supervisor::read_job_pointer(dir);
+    return io::read_job_pointer(dir);
   };
-  const auto absent = supervisor::read_job_pointer(dir);
+  const auto absent = io::read_job_pointer(dir);
   REQUIRE_FALSE(absent);
   CHECK(absent.error().kind == ErrorKind::kUnavailable);
   std::filesystem::create_directory(io::marker_dir(dir));

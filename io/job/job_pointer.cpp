@@ -1,4 +1,4 @@
-#include "supervisor/dtctl/job_pointer.h"
+#include "io/job/job_pointer.h"
 
 #include <cerrno>
 #include <fstream>
@@ -8,10 +8,10 @@
 #include "io/job/spec.h"
 #include "io/json_number.h"
 
-namespace dt::supervisor {
+namespace dt::io {
 
 Result<JobPointer> read_job_pointer(const std::string& job_dir) {
-  const std::string path = io::pointer_file(job_dir);
+  const std::string path = pointer_file(job_dir);
   std::ifstream file(path);
   if (!file && errno == ENOENT)
     return fail(ErrorKind::kUnavailable,
@@ -23,16 +23,16 @@ Result<JobPointer> read_job_pointer(const std::string& job_dir) {
     JobPointer pointer;
     json.at("job").get_to(pointer.job);
     json.at("master").get_to(pointer.master);
-    pointer.pid = io::whole_number<std::int64_t>(json.at("pid"));
+    pointer.pid = whole_number<std::int64_t>(json.at("pid"));
     json.at("socket").get_to(pointer.socket);
     json.at("state_dir").get_to(pointer.state_dir);
     if (const auto ended = json.find("ended"); ended != json.end() && ended->is_object())
       pointer.ended =
-          JobPointer::Ended{io::whole_number<int>(ended->at("exit_code")), ended->at("message")};
+          JobPointer::Ended{whole_number<int>(ended->at("exit_code")), ended->at("message")};
     return pointer;
   } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "{}: {}", path, e.what());
   }
 }
 
-}  // namespace dt::supervisor
+}  // namespace dt::io

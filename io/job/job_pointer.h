@@ -7,7 +7,7 @@
 
 #include "core/base/result.h"
 
-namespace dt::supervisor {
+namespace dt::io {
 
 struct JobPointer {
   struct Ended {
@@ -25,4 +25,4 @@ struct JobPointer {
 /// Reads `<job_dir>/.dtlaunch/current.json`; kUnavailable if no job was ever started there.
 [[nodiscard]] Result<JobPointer> read_job_pointer(const std::string& job_dir);
 
-}  // namespace dt::supervisor
+}  // namespace dt::io
