@@ -52,9 +52,10 @@ constexpr unsigned kNameSize = 96;
 template <class... Args>
 class Call {
  public:
-  void find(void* handle, std::initializer_list<const char*> names) {
-    for (const char* name : names)
-      if (!function_) function_ = reinterpret_cast<Function>(::dlsym(handle, name));
+  /// `old_name`: the one that drivers before had.
+  Call(void* library, const char* name, const char* old_name = nullptr)
+      : function_(reinterpret_cast<Function>(::dlsym(library, name))) {
+    if (!function_ && old_name) function_ = reinterpret_cast<Function>(::dlsym(library, old_name));
   }
   [[nodiscard]] bool is_there() const { return function_ != nullptr; }
   /// kNotSupported if there is no such function.
@@ -62,7 +63,7 @@ class Call {
 
  private:
   using Function = Status (*)(Args...);
-  Function function_ = nullptr;
+  Function function_;
 };
 
 }  // namespace nvml_h
@@ -70,58 +71,82 @@ class Call {
 using namespace nvml_h;
 
 struct Nvml::Library {
-  void* handle = nullptr;
-  bool is_open = false;  ///< Between init and shutdown.
-  Call<> init, shutdown;
-  const char* (*error_string)(Status) = nullptr;
-  Call<unsigned*> count;
-  Call<unsigned, Device*> by_index;
-  Call<Device, char*, unsigned> name, uuid;
-  Call<Device, Utilization*> utilization;
-  Call<Device, Memory*> memory;
-  Call<Device, int, unsigned*> temperature;
-  Call<Device, unsigned*> power;
-  Call<Device, int, int, unsigned long long*> ecc_errors;
-  Call<Device, int, unsigned*, unsigned long long*> retired_pages;
-  Call<Device, int*> retirement_pending;
-  Call<Device, unsigned*, unsigned*, unsigned*, unsigned*> remapped_rows;
-  Call<Device, unsigned long long*> throttle_reasons;
-  Call<EventSet*> make_events;
-  Call<EventSet> free_events;
-  Call<Device, unsigned long long, EventSet> register_events;
-  Call<EventSet, EventData*, unsigned> wait_for_event;
-
+  explicit Library(void* opened) : handle(opened) {}
   ~Library() {
     if (is_open) (void)shutdown();
-    if (handle) ::dlclose(handle);
-  }
-  void find_all() {
-    init.find(handle, {"nvmlInit_v2", "nvmlInit"});
-    shutdown.find(handle, {"nvmlShutdown"});
-    error_string = reinterpret_cast<const char* (*)(Status)>(::dlsym(handle, "nvmlErrorString"));
-    count.find(handle, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"});
-    by_index.find(handle, {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"});
-    name.find(handle, {"nvmlDeviceGetName"});
-    uuid.find(handle, {"nvmlDeviceGetUUID"});
-    utilization.find(handle, {"nvmlDeviceGetUtilizationRates"});
-    memory.find(handle, {"nvmlDeviceGetMemoryInfo"});
-    temperature.find(handle, {"nvmlDeviceGetTemperature"});
-    power.find(handle, {"nvmlDeviceGetPowerUsage"});
-    ecc_errors.find(handle, {"nvmlDeviceGetTotalEccErrors"});
-    retired_pages.find(handle, {"nvmlDeviceGetRetiredPages"});
-    retirement_pending.find(handle, {"nvmlDeviceGetRetiredPagesPendingStatus"});
-    remapped_rows.find(handle, {"nvmlDeviceGetRemappedRows"});
-    throttle_reasons.find(handle, {"nvmlDeviceGetCurrentClocksEventReasons",
-                                   "nvmlDeviceGetCurrentClocksThrottleReasons"});
-    make_events.find(handle, {"nvmlEventSetCreate"});
-    free_events.find(handle, {"nvmlEventSetFree"});
-    register_events.find(handle, {"nvmlDeviceRegisterEvents"});
-    wait_for_event.find(handle, {"nvmlEventSetWait_v2", "nvmlEventSetWait"});
+    ::dlclose(handle);
   }
   [[nodiscard]] std::string words(Status status) const {
     const char* text = error_string ? error_string(status) : nullptr;
     return text ? text : fmt::format("NVML's error {}", status);
   }
+  void ask(Device device, GpuReport& report) const {
+    // One answer that the GPU is lost or needs a reset is enough.
+    const auto answered = [&](Status status) {
+      if (status == kGpuIsLost || status == kResetRequired) report.unanswered = words(status);
+      return status == kSuccess;
+    };
+    Utilization busy;
+    if (answered(utilization(device, &busy))) report.busy_percent = busy.gpu;
+    Memory bytes;
+    if (answered(memory(device, &bytes))) {
+      report.memory_used = bytes.used;
+      report.memory_total = bytes.total;
+    }
+    unsigned number = 0;
+    if (answered(temperature(device, kGpuSensor, &number))) report.temperature_c = number;
+    if (answered(power(device, &number))) report.power_mw = number;
+    unsigned long long errors = 0;
+    if (answered(ecc_errors(device, kUncorrected, kSinceDriverLoad, &errors)))
+      report.ecc_recent = errors;
+    if (answered(ecc_errors(device, kUncorrected, kEver, &errors))) report.ecc_ever = errors;
+    for (const int cause : kRetirementCauses) {
+      unsigned pages = 0;
+      const Status status = retired_pages(device, cause, &pages, nullptr);
+      if (status == kInsufficientSize || answered(status))
+        report.retired_pages = report.retired_pages.value_or(0) + pages;
+    }
+    int pending = 0;
+    if (answered(retirement_pending(device, &pending))) report.retirement_pending = pending != 0;
+    unsigned corrected = 0, uncorrected = 0, waiting = 0, failed = 0;
+    if (answered(remapped_rows(device, &corrected, &uncorrected, &waiting, &failed))) {
+      report.remapped_rows = corrected + uncorrected;
+      report.remapping_pending = waiting != 0;
+      report.remapping_failed = failed != 0;
+    }
+    unsigned long long reasons = 0;
+    if (answered(throttle_reasons(device, &reasons))) report.held_back = reasons;
+  }
+
+  void* const handle;
+  bool is_open = false;  ///< Between init and shutdown.
+  const char* (*const error_string)(Status) =
+      reinterpret_cast<const char* (*)(Status)>(::dlsym(handle, "nvmlErrorString"));
+  Call<> init{handle, "nvmlInit_v2", "nvmlInit"};
+  Call<> shutdown{handle, "nvmlShutdown"};
+  Call<unsigned*> count{handle, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"};
+  Call<unsigned, Device*> by_index{handle, "nvmlDeviceGetHandleByIndex_v2",
+                                   "nvmlDeviceGetHandleByIndex"};
+  Call<Device, char*, unsigned> name{handle, "nvmlDeviceGetName"};
+  Call<Device, char*, unsigned> uuid{handle, "nvmlDeviceGetUUID"};
+  Call<Device, Utilization*> utilization{handle, "nvmlDeviceGetUtilizationRates"};
+  Call<Device, Memory*> memory{handle, "nvmlDeviceGetMemoryInfo"};
+  Call<Device, int, unsigned*> temperature{handle, "nvmlDeviceGetTemperature"};
+  Call<Device, unsigned*> power{handle, "nvmlDeviceGetPowerUsage"};
+  Call<Device, int, int, unsigned long long*> ecc_errors{handle, "nvmlDeviceGetTotalEccErrors"};
+  Call<Device, int, unsigned*, unsigned long long*> retired_pages{handle,
+                                                                  "nvmlDeviceGetRetiredPages"};
+  Call<Device, int*> retirement_pending{handle, "nvmlDeviceGetRetiredPagesPendingStatus"};
+  Call<Device, unsigned*, unsigned*, unsigned*, unsigned*> remapped_rows{
+      handle, "nvmlDeviceGetRemappedRows"};
+  Call<Device, unsigned long long*> throttle_reasons{handle,
+                                                     "nvmlDeviceGetCurrentClocksEventReasons",
+                                                     "nvmlDeviceGetCurrentClocksThrottleReasons"};
+  Call<EventSet*> make_events{handle, "nvmlEventSetCreate"};
+  Call<EventSet> free_events{handle, "nvmlEventSetFree"};
+  Call<Device, unsigned long long, EventSet> register_events{handle, "nvmlDeviceRegisterEvents"};
+  Call<EventSet, EventData*, unsigned> wait_for_event{handle, "nvmlEventSetWait_v2",
+                                                      "nvmlEventSetWait"};
 };
 
 struct Nvml::Gpu {
@@ -138,13 +163,12 @@ Nvml::~Nvml() {
 Result<std::unique_ptr<Nvml>> Nvml::open(const std::string& library) {
   const char* named = std::getenv(kNvmlVariable);
   const std::string path = !library.empty() ? library : named ? named : "libnvidia-ml.so.1";
-  auto opened = std::make_unique<Library>();
-  opened->handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!opened->handle) {
+  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
     const char* why = ::dlerror();
     return fail(ErrorKind::kUnavailable, "no NVIDIA driver here: {}", why ? why : path);
   }
-  opened->find_all();
+  auto opened = std::make_unique<Library>(handle);
   if (!opened->init.is_there() || !opened->count.is_there() || !opened->by_index.is_there())
     return fail(ErrorKind::kIo, "{} is no NVML, or too old", path);
   const Status status = opened->init();
@@ -202,52 +226,8 @@ std::vector<GpuReport> Nvml::read() {
   std::vector<GpuReport> out;
   for (Gpu& gpu : gpus_) {
     if (!gpu.device) identify(gpu);
-    GpuReport report = gpu.known;
-    // One answer that the GPU is lost or needs a reset is enough.
-    const auto answered = [&](Status status) {
-      if (status == kGpuIsLost || status == kResetRequired)
-        report.unanswered = library_->words(status);
-      return status == kSuccess;
-    };
-    const Library& nvml = *library_;
-    const Device device = gpu.device;
-    Utilization utilization;
-    if (device && answered(nvml.utilization(device, &utilization)))
-      report.busy_percent = utilization.gpu;
-    Memory memory;
-    if (device && answered(nvml.memory(device, &memory))) {
-      report.memory_used = memory.used;
-      report.memory_total = memory.total;
-    }
-    unsigned number = 0;
-    if (device && answered(nvml.temperature(device, kGpuSensor, &number)))
-      report.temperature_c = number;
-    if (device && answered(nvml.power(device, &number))) report.power_mw = number;
-    unsigned long long errors = 0;
-    if (device && answered(nvml.ecc_errors(device, kUncorrected, kSinceDriverLoad, &errors)))
-      report.ecc_recent = errors;
-    if (device && answered(nvml.ecc_errors(device, kUncorrected, kEver, &errors)))
-      report.ecc_ever = errors;
-    for (const int cause : kRetirementCauses) {
-      unsigned pages = 0;
-      const Status status =
-          device ? nvml.retired_pages(device, cause, &pages, nullptr) : kNotSupported;
-      if (status == kInsufficientSize || answered(status))
-        report.retired_pages = report.retired_pages.value_or(0) + pages;
-    }
-    int pending = 0;
-    if (device && answered(nvml.retirement_pending(device, &pending)))
-      report.retirement_pending = pending != 0;
-    unsigned corrected = 0, uncorrected = 0, waiting = 0, failed = 0;
-    if (device &&
-        answered(nvml.remapped_rows(device, &corrected, &uncorrected, &waiting, &failed))) {
-      report.remapped_rows = corrected + uncorrected;
-      report.remapping_pending = waiting != 0;
-      report.remapping_failed = failed != 0;
-    }
-    unsigned long long reasons = 0;
-    if (device && answered(nvml.throttle_reasons(device, &reasons))) report.held_back = reasons;
-    out.push_back(std::move(report));
+    out.push_back(gpu.known);
+    if (gpu.device) library_->ask(gpu.device, out.back());
   }
   return out;
 }
