@@ -6,6 +6,20 @@ namespace {
 constexpr std::size_t kReadSize = std::size_t{64} << 10;
 }
 
+awaitable<Result<wire::Frame>> receive_frame(ByteStream& stream, wire::FrameDecoder& decoder,
+                                             std::string& buffer, const char* other) {
+  for (;;) {
+    auto frame = decoder.next();
+    if (!frame) co_return tl::unexpected(frame.error());
+    if (*frame) co_return std::move(**frame);
+    const std::span<char> into(buffer);
+    auto n = co_await stream.read(into);
+    if (!n) co_return tl::unexpected(n.error());
+    if (*n == 0) co_return fail(ErrorKind::kClosed, "{} closed the connection", other);
+    decoder.feed(std::string_view(buffer).substr(0, *n));
+  }
+}
+
 FrameChannel::FrameChannel(asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
                            std::size_t max_queued)
     : stream_(std::move(stream)),
@@ -13,19 +27,6 @@ FrameChannel::FrameChannel(asio::any_io_executor executor, std::unique_ptr<ByteS
       max_queued_(max_queued),
       wake_(executor, asio::steady_timer::time_point::max()),
       drained_(executor, asio::steady_timer::time_point::max()) {}
-
-awaitable<Result<wire::Frame>> FrameChannel::receive() {
-  for (;;) {
-    auto frame = decoder_.next();
-    if (!frame) co_return tl::unexpected(frame.error());
-    if (*frame) co_return std::move(**frame);
-    const std::span<char> into(read_buffer_);
-    auto n = co_await stream_->read(into);
-    if (!n) co_return tl::unexpected(n.error());
-    if (*n == 0) co_return fail(ErrorKind::kClosed, "the other side closed the connection");
-    decoder_.feed(std::string_view(read_buffer_).substr(0, *n));
-  }
-}
 
 bool FrameChannel::send_bytes(std::string frame) {
   if (!open_) return false;

@@ -11,6 +11,12 @@
 
 namespace dt::io {
 
+/// The next frame of `stream`, which `decoder` has begun; kClosed when `other` ("the supervisor")
+/// has closed the connection; kProtocol on garbage. `buffer` is for the bytes read.
+[[nodiscard]] awaitable<Result<wire::Frame>> receive_frame(ByteStream& stream,
+                                                           wire::FrameDecoder& decoder,
+                                                           std::string& buffer, const char* other);
+
 /// One thread. One coroutine calls receive(), one runs write_loop(), any may send().
 /// Typical: group.spawn(channel.write_loop()); while (auto f = co_await channel.receive()) ...
 class FrameChannel {
@@ -19,8 +25,10 @@ class FrameChannel {
   explicit FrameChannel(asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
                         std::size_t max_queued = std::size_t{64} << 20);
 
-  /// The next frame; kClosed at the orderly end of the stream; kProtocol on garbage.
-  awaitable<Result<wire::Frame>> receive();
+  /// See receive_frame().
+  awaitable<Result<wire::Frame>> receive() {
+    return receive_frame(*stream_, decoder_, read_buffer_, "the other side");
+  }
 
   /// Queues a message. False (and the channel is closed) when the queue is full or it was closed.
   template <class Message>

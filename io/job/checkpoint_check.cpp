@@ -17,58 +17,43 @@ namespace {
 
 constexpr std::size_t kPart = std::size_t{4} << 20;
 
-/// A file that is read once, in order.
-class FileReader {
- public:
-  static Result<FileReader> open(std::string path) {
-    FileReader reader;
-    reader.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!reader.fd_) return tl::unexpected(errno_error(errno, "open " + path));
-    struct stat now {};
-    if (::fstat(reader.fd_.get(), &now) != 0)
-      return tl::unexpected(errno_error(errno, "stat " + path));
-    if (!S_ISREG(now.st_mode)) return fail(ErrorKind::kInvalid, "{}: not a file", path);
-    static_cast<void>(::posix_fadvise(reader.fd_.get(), 0, 0, POSIX_FADV_SEQUENTIAL));
-    reader.bytes_ = static_cast<std::uint64_t>(now.st_size);
-    reader.path_ = std::move(path);
-    return reader;
+/// A regular file of `bytes` bytes, to be read once, in order.
+Result<Fd> open_file(const std::string& path, std::uint64_t bytes) {
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return tl::unexpected(errno_error(errno, "open " + path));
+  struct stat now {};
+  if (::fstat(file.get(), &now) != 0) return tl::unexpected(errno_error(errno, "stat " + path));
+  if (!S_ISREG(now.st_mode)) return fail(ErrorKind::kInvalid, "{}: not a file", path);
+  if (static_cast<std::uint64_t>(now.st_size) != bytes)
+    return fail(ErrorKind::kInvalid, "{}: has {} bytes, {} were written", path, now.st_size, bytes);
+  static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL));
+  return file;
+}
+
+Result<void> read_all(const Fd& file, const std::string& path, char* into, std::size_t size) {
+  while (size > 0) {
+    const ssize_t n = ::read(file.get(), into, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return tl::unexpected(errno_error(errno, "read " + path));
+    if (n == 0) return fail(ErrorKind::kInvalid, "{}: cut short", path);
+    into += n;
+    size -= static_cast<std::size_t>(n);
   }
-
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-
-  Result<void> read(char* into, std::size_t size) {
-    while (size > 0) {
-      const ssize_t n = ::read(fd_.get(), into, size);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return tl::unexpected(errno_error(errno, "read " + path_));
-      if (n == 0) return fail(ErrorKind::kInvalid, "{}: cut short", path_);
-      into += n;
-      size -= static_cast<std::size_t>(n);
-    }
-    return {};
-  }
-
- private:
-  std::string path_;
-  Fd fd_;
-  std::uint64_t bytes_ = 0;
-};
+  return {};
+}
 
 /// Checks one file. Calls `passed` with the number of bytes read.
 Result<void> check_file(const std::string& path, const Manifest::File& named,
                         const std::function<void(std::uint64_t)>& passed) {
-  auto file = FileReader::open(path);
+  const auto file = open_file(path, named.bytes);
   if (!file) return tl::unexpected(file.error());
-  if (file->bytes() != named.bytes)
-    return fail(ErrorKind::kInvalid, "{}: has {} bytes, {} were written", path, file->bytes(),
-                named.bytes);
   char raw[safetensors::kLengthBytes];
   if (named.bytes < sizeof raw) return fail(ErrorKind::kInvalid, "{}: cut short", path);
-  if (auto ok = file->read(raw, sizeof raw); !ok) return ok;
+  if (auto ok = read_all(*file, path, raw, sizeof raw); !ok) return ok;
   const auto length = safetensors::parse_length({raw, sizeof raw}, named.bytes);
   if (!length) return fail(ErrorKind::kInvalid, "{}: its header is damaged", path);
   std::string text(*length, '\0');
-  if (auto ok = file->read(text.data(), text.size()); !ok) return ok;
+  if (auto ok = read_all(*file, path, text.data(), text.size()); !ok) return ok;
   if (crc32c(crc32c(0, {raw, sizeof raw}), text) != named.header_crc)
     return fail(ErrorKind::kInvalid, "{}: its header is damaged (its checksum differs)", path);
   passed(sizeof raw + *length);
@@ -83,7 +68,7 @@ Result<void> check_file(const std::string& path, const Manifest::File& named,
     std::uint32_t crc = 0;
     for (std::uint64_t left = array.end - array.begin; left > 0;) {
       const std::size_t n = std::min<std::uint64_t>(left, part.size());
-      if (auto ok = file->read(part.data(), n); !ok) return ok;
+      if (auto ok = read_all(*file, path, part.data(), n); !ok) return ok;
       crc = crc32c(crc, {part.data(), n});
       left -= n;
       passed(n);

@@ -18,42 +18,25 @@ constexpr std::string_view kEpochPrefix = "epoch-";
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kManifestFormat = "dtlaunch checkpoint 1";
 
-std::string hex32(std::uint32_t number) { return fmt::format("{:08x}", number); }
-
 std::uint32_t parse_hex32(const std::string& text) {
   const auto number = parse_number<std::uint32_t>(text, 16);
   if (!number || text.size() != 8) throw std::runtime_error("'" + text + "' is no checksum");
   return *number;
 }
 
-std::optional<Epoch> parse_epoch(std::string_view name) {
-  if (!name.starts_with(kEpochPrefix)) return std::nullopt;
-  const auto number = parse_number<std::uint32_t>(name.substr(kEpochPrefix.size()));
-  if (!number) return std::nullopt;
-  if (checkpoint_name(Epoch(*number)) != name)
-    return std::nullopt;  // "epoch-3" is not a name we make
-  return Epoch(*number);
-}
-
 }  // namespace
 
 std::string to_json(const Manifest& manifest) {
-  nlohmann::ordered_json files = nlohmann::ordered_json::array();
-  for (const auto& file : manifest.files) {
-    nlohmann::ordered_json one;
-    one["name"] = file.name;
-    one["bytes"] = file.bytes;
-    one["header_crc32c"] = hex32(file.header_crc);
-    files.push_back(std::move(one));
-  }
-  nlohmann::ordered_json all;
-  all["format"] = kManifestFormat;
-  all["job"] = manifest.job;
-  all["epoch"] = manifest.epoch.value;
-  all["generation"] = manifest.generation.value;
-  all["step"] = manifest.step;
-  all["wall_ns"] = manifest.wall_ns;
-  all["files"] = std::move(files);
+  using Json = nlohmann::ordered_json;
+  Json files = Json::array();
+  for (const auto& file : manifest.files)
+    files.push_back(Json{{"name", file.name},
+                         {"bytes", file.bytes},
+                         {"header_crc32c", fmt::format("{:08x}", file.header_crc)}});
+  const Json all{{"format", kManifestFormat},     {"job", manifest.job},
+                 {"epoch", manifest.epoch.value}, {"generation", manifest.generation.value},
+                 {"step", manifest.step},         {"wall_ns", manifest.wall_ns},
+                 {"files", std::move(files)}};
   return all.dump(2) + "\n";
 }
 
@@ -93,11 +76,17 @@ std::string partial_name(Epoch epoch, Generation generation) {
   return fmt::format("{}.g{}{}", checkpoint_name(epoch), generation, kPartialSuffix);
 }
 
-std::optional<Epoch> checkpoint_epoch(std::string_view name) { return parse_epoch(name); }
+std::optional<Epoch> checkpoint_epoch(std::string_view name) {
+  if (!name.starts_with(kEpochPrefix)) return std::nullopt;
+  const auto number = parse_number<std::uint32_t>(name.substr(kEpochPrefix.size()));
+  // "epoch-3" is not a name we make.
+  if (!number || checkpoint_name(Epoch(*number)) != name) return std::nullopt;
+  return Epoch(*number);
+}
 
 std::optional<Epoch> partial_epoch(std::string_view name) {
   if (!name.ends_with(kPartialSuffix)) return std::nullopt;
-  return parse_epoch(name.substr(0, name.find('.')));
+  return checkpoint_epoch(name.substr(0, name.find('.')));
 }
 
 std::string checkpoint_file(std::uint32_t index) {

@@ -3,6 +3,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 
 #include "io/asio.h"
+#include "io/frame_channel.h"
 #include "io/job/control_protocol.h"
 #include "io/within.h"
 
@@ -26,23 +27,12 @@ awaitable<Result<std::unique_ptr<ControlClient>>> ControlClient::connect(std::st
 }
 
 awaitable<Result<void>> ControlClient::send(std::string json) {
-  ControlRequest request;
-  request.json = std::move(json);
-  const std::string bytes = wire::frame(request);
+  const std::string bytes = wire::frame(ControlRequest{std::move(json)});
   co_return co_await stream_->write(bytes);
 }
 
 awaitable<Result<wire::Frame>> ControlClient::receive() {
-  for (;;) {
-    auto frame = decoder_.next();
-    if (!frame) co_return tl::unexpected(frame.error());
-    if (*frame) co_return std::move(**frame);
-    const std::span<char> into(buffer_);
-    auto n = co_await stream_->read(into);
-    if (!n) co_return tl::unexpected(n.error());
-    if (*n == 0) co_return fail(ErrorKind::kClosed, "the supervisor closed the connection");
-    decoder_.feed(std::string_view(buffer_).substr(0, *n));
-  }
+  return receive_frame(*stream_, decoder_, buffer_, "the supervisor");
 }
 
 awaitable<Result<std::string>> ControlClient::ask(std::string json) {
