@@ -15,13 +15,11 @@ namespace dt::io {
 /// Throws std::runtime_error unless the value is a whole number that fits.
 template <std::integral Number>
 [[nodiscard]] Number whole_number(const nlohmann::json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<std::uint64_t>();
-    if (std::in_range<Number>(number)) return static_cast<Number>(number);
-  } else if (value.is_number_integer()) {
-    const auto number = value.get<std::int64_t>();
-    if (std::in_range<Number>(number)) return static_cast<Number>(number);
-  }
+  const bool fits =
+      value.is_number_unsigned()
+          ? std::in_range<Number>(value.get<std::uint64_t>())
+          : value.is_number_integer() && std::in_range<Number>(value.get<std::int64_t>());
+  if (fits) return value.get<Number>();
   throw std::runtime_error(
       fmt::format("{} is no whole number, or too large or small a one",
                   value.is_primitive() ? value.dump().substr(0, 60) : "a list"));

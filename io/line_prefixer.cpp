@@ -16,27 +16,12 @@ std::size_t colour_length(std::string_view text) {
   return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
 }
 
-/// U+0080 to U+009F: some terminals take them for the beginning of a sequence, as ESC is.
-bool is_c1_control(std::string_view text) {
-  return text.size() >= 2 && text[0] == '\xc2' && static_cast<unsigned char>(text[1]) < 0xa0;
-}
-
-void append_clean(std::string& out, std::string_view text) {
-  while (!text.empty()) {
-    const auto c = static_cast<unsigned char>(text.front());
-    std::size_t length = 1;
-    if (c == 0x1b) length = std::max<std::size_t>(colour_length(text), 1);
-    if (is_c1_control(text)) {
-      out += fmt::format("\\x{:02x}\\x{:02x}", c, static_cast<unsigned char>(text[1]));
-      text.remove_prefix(2);
-      continue;
-    }
-    if ((c >= 0x20 && c != 0x7f) || c == '\t' || length > 1)
-      out.append(text.substr(0, length));
-    else
-      out += fmt::format("\\x{:02x}", c);
-    text.remove_prefix(length);
-  }
+/// Length of the control character at the front of `text`, or 0. U+0080 to U+009F are some, too:
+/// some terminals take them for the beginning of a sequence, as ESC is.
+std::size_t control_length(std::string_view text) {
+  const auto c = static_cast<unsigned char>(text[0]);
+  if (c == 0xc2 && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0) return 2;
+  return (c < 0x20 && c != '\t') || c == 0x7f ? 1 : 0;
 }
 
 }  // namespace
@@ -53,7 +38,16 @@ std::size_t whole_characters(std::string_view text) {
 
 std::string printable(std::string_view text) {
   std::string out;
-  append_clean(out, text);
+  while (!text.empty()) {
+    const std::size_t control = control_length(text);
+    const std::size_t colour = colour_length(text);
+    if (control == 0 || colour > 0)
+      out += text.substr(0, std::max<std::size_t>(colour, 1));
+    else
+      for (const char c : text.substr(0, control))
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    text.remove_prefix(std::max({control, colour, std::size_t{1}}));
+  }
   return out;
 }
 
@@ -107,7 +101,7 @@ void LinePrefixer::end_line(std::string& out) {
 void LinePrefixer::write_line(std::string& out, std::string_view text, bool is_cut) {
   out += prefix_;
   if (continues_) out += "... ";
-  append_clean(out, text);
+  out += printable(text);
   out += is_cut ? " ...\n" : "\n";
 }
 
@@ -116,11 +110,7 @@ std::string LinePrefixer::take_progress() {
   // After a "\r" the line itself is the latest whole state; otherwise it may be half drawn.
   if (after_cr_ && !line_.empty()) progress_ = std::move(line_);
   if (after_cr_) line_.clear();
-  if (!progress_.empty()) {
-    out += prefix_;
-    append_clean(out, progress_);
-    out += "\n";
-  }
+  if (!progress_.empty()) out = prefix_ + printable(progress_) + "\n";
   progress_.clear();
   return out;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <string_view>
+#include <utility>
 
 #include "core/base/number.h"
 #include "io/fd.h"
@@ -17,22 +18,15 @@ namespace {
 constexpr std::size_t kMaxProcFile = std::size_t{8} << 20;
 
 std::string_view name_of_state(char state) {
-  switch (state) {
-    case 'R':
-      return "running";
-    case 'S':
-      return "sleeping";
-    case 'D':
-      return "in an uninterruptible wait";
-    case 'T':
-      return "stopped";
-    case 't':
-      return "stopped by a debugger";
-    case 'Z':
-      return "dead, not reaped";
-    default:
-      return "in state";
-  }
+  constexpr std::pair<char, std::string_view> kNames[] = {{'R', "running"},
+                                                          {'S', "sleeping"},
+                                                          {'D', "in an uninterruptible wait"},
+                                                          {'T', "stopped"},
+                                                          {'t', "stopped by a debugger"},
+                                                          {'Z', "dead, not reaped"}};
+  for (const auto& [letter, name] : kNames)
+    if (letter == state) return name;
+  return "in state";
 }
 
 }  // namespace

@@ -1,15 +1,13 @@
 #include "io/process_tree.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
+#include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -29,21 +27,15 @@ std::string read_proc_file(pid_t pid, const char* name) {
 
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
-  struct CloseDir {
-    void operator()(DIR* d) const { ::closedir(d); }
-  };
-  const std::unique_ptr<DIR, CloseDir> proc(::opendir("/proc"));
-  if (!proc) return pids;
-  while (const dirent* entry = ::readdir(proc.get())) {
-    if (const auto pid = parse_number<pid_t>(entry->d_name)) pids.push_back(*pid);
-  }
+  std::error_code ec;
+  for (std::filesystem::directory_iterator at("/proc", ec), end; !ec && at != end; at.increment(ec))
+    if (const auto pid = parse_number<pid_t>(at->path().filename().string())) pids.push_back(*pid);
   return pids;
 }
 
 bool is_mine(pid_t pid) {
   struct stat st {};
-  const std::string path = "/proc/" + std::to_string(pid);
-  return ::stat(path.c_str(), &st) == 0 && st.st_uid == ::geteuid();
+  return ::stat(folder_of(pid).c_str(), &st) == 0 && st.st_uid == ::geteuid();
 }
 
 /// The rest of the first entry of `environment` that starts with `beginning`; nullopt without one.
@@ -57,9 +49,21 @@ std::optional<std::string_view> after(std::string_view environment, std::string_
   return std::nullopt;
 }
 
-bool has_entry(std::string_view environment, std::string_view entry) {
-  const auto rest = after(environment, entry);
-  return rest && rest->empty();
+/// Handles of other processes of this user whose environment has an entry that begins with
+/// `beginning`, and the rest of it fits.
+template <class Fits>
+std::vector<io::Fd> others_with(std::string_view beginning, Fits fits) {
+  std::vector<io::Fd> found;
+  for (const pid_t pid : all_processes()) {
+    if (pid == ::getpid() || !is_mine(pid)) continue;
+    // The handle first: if the kernel reuses the pid after this, the handle still refers to the
+    // old process.
+    io::Fd handle = open_pidfd(pid);
+    const std::string environment = read_proc_file(pid, "environ");
+    const auto rest = after(environment, beginning);
+    if (handle && rest && fits(pid, *rest)) found.push_back(std::move(handle));
+  }
+  return found;
 }
 
 bool lives(char state) { return state != 'Z' && state != 'X' && state != '?'; }
@@ -85,16 +89,7 @@ void signal_pidfd(const io::Fd& pidfd, int signal) {
 }
 
 std::vector<io::Fd> marked_processes(std::string_view entry) {
-  std::vector<io::Fd> found;
-  for (const pid_t pid : all_processes()) {
-    if (pid == ::getpid() || !is_mine(pid)) continue;
-    // The handle first: if the kernel reuses the pid after this, the handle still refers to the
-    // old process.
-    io::Fd handle = open_pidfd(pid);
-    if (handle && has_entry(read_proc_file(pid, "environ"), entry))
-      found.push_back(std::move(handle));
-  }
-  return found;
+  return others_with(entry, [](pid_t, std::string_view rest) { return rest.empty(); });
 }
 
 std::string mark_of(std::string_view job, std::string_view host) {
@@ -104,13 +99,8 @@ std::string mark_of(std::string_view job, std::string_view host) {
 std::size_t kill_marked(std::string_view mark, Duration limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {
-    std::vector<io::Fd> left;
-    for (const pid_t pid : all_processes()) {
-      if (pid == ::getpid() || pid == ::getppid() || !is_mine(pid)) continue;
-      io::Fd handle = open_pidfd(pid);  // the handle first, as above
-      const std::string environment = read_proc_file(pid, "environ");
-      if (handle && after(environment, mark)) left.push_back(std::move(handle));
-    }
+    const auto left =
+        others_with(mark, [](pid_t pid, std::string_view) { return pid != ::getppid(); });
     for (const auto& one : left) signal_pidfd(one, SIGKILL);
     if (left.empty() || std::chrono::steady_clock::now() > deadline) return left.size();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // tidy: allow (condition wait)

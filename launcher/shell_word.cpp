@@ -1,26 +1,13 @@
 #include "launcher/shell_word.h"
 
 namespace dt::launcher {
-namespace {
-
-bool is_plain(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
-}
-
-}  // namespace
 
 std::string shell_word(std::string_view text) {
-  bool plain = !text.empty();
-  for (const char c : text) plain = plain && is_plain(c);
-  if (plain) return std::string(text);
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return std::string(text);
   std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'')
-      out += "'\\''";
-    else
-      out += c;
-  }
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
   return out + "'";
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "io/job/spec.h"
 
@@ -16,23 +17,23 @@ namespace {
 
 /// A socket's file in a job's folder: "/agent-0123456789abcdef.sock" is the longest.
 constexpr std::size_t kLongestFile = 28;
-
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value ? std::optional<std::string>(value) : std::nullopt;
-}
+/// By statfs's number of the file system.
+constexpr std::pair<std::uint32_t, const char*> kRemote[] = {
+    {0x6969, "NFS"},      {0x65735546, "FUSE"},   {0x517B, "SMB"},      {0xFF534D42, "SMB"},
+    {0xFE534D42, "SMB"},  {0x0BD00BD0, "Lustre"}, {0x00C36400, "Ceph"}, {0x5346414F, "AFS"},
+    {0x47504653, "GPFS"}, {0x19830326, "BeeGFS"}, {0x01021997, "9p"}};
 
 FolderFacts facts_here(const char* name) {
-  FolderFacts facts;
-  facts.given = variable(name);
-  facts.home = home_dir();
-  facts.uid = ::geteuid();
-  facts.remote = remote_file_system;
-  facts.owner = [](const std::string& path) -> std::optional<unsigned> {
+  const char* value = std::getenv(name);
+  const auto owner = [](const std::string& path) -> std::optional<unsigned> {
     struct stat st {};
     return ::stat(path.c_str(), &st) == 0 ? std::optional<unsigned>(st.st_uid) : std::nullopt;
   };
-  return facts;
+  return {.given = value && *value ? std::optional<std::string>(value) : std::nullopt,
+          .home = home_dir(),
+          .uid = ::geteuid(),
+          .remote = remote_file_system,
+          .owner = owner};
 }
 
 std::string var_tmp(unsigned uid) { return fmt::format("/var/tmp/dtlaunch-{}", uid); }
@@ -104,30 +105,9 @@ std::string remote_file_system(const std::string& path) {
       return "";
     at = at.parent_path();
   }
-  switch (static_cast<std::uint32_t>(fs.f_type)) {
-    case 0x6969:
-      return "NFS";
-    case 0x65735546:
-      return "FUSE";
-    case 0x517B:
-    case 0xFF534D42:
-    case 0xFE534D42:
-      return "SMB";
-    case 0x0BD00BD0:
-      return "Lustre";
-    case 0x00C36400:
-      return "Ceph";
-    case 0x5346414F:
-      return "AFS";
-    case 0x47504653:
-      return "GPFS";
-    case 0x19830326:
-      return "BeeGFS";
-    case 0x01021997:
-      return "9p";
-    default:
-      return "";
-  }
+  for (const auto& [type, name] : kRemote)
+    if (type == static_cast<std::uint32_t>(fs.f_type)) return name;
+  return "";
 }
 
 Result<void> make_job_folder(const MasterFolder& home, const std::string& job) {

@@ -35,12 +35,15 @@ class Console {
   Console(boost::asio::io_context& context, io::JobSpec spec)
       : spec_(std::move(spec)),
         terminal_(context.get_executor()),
-        signals_(context),
+        signals_(context, SIGINT, SIGTERM),
         tasks_(context.get_executor()),
         stop_wanted_(context, boost::asio::steady_timer::time_point::max()) {}
 
   int run(boost::asio::io_context& context, SupervisorStart how) {
-    catch_signals();
+    // Under nohup the job outlives its terminal.
+    struct sigaction present {};
+    if (::sigaction(SIGHUP, nullptr, &present) == 0 && present.sa_handler != SIG_IGN)
+      signals_.add(SIGHUP);
     tasks_.spawn(watch_signals());
     tasks_.spawn(send_stops());
     tasks_.spawn(main(how));
@@ -160,16 +163,6 @@ class Console {
       const bool shown = co_await terminal_.write(text->is_stderr, std::move(text->bytes));
       if (!shown && !was_gone) want_stop(1, "output no longer read");
     }
-  }
-
-  void catch_signals() {
-    boost::system::error_code ignored;
-    signals_.add(SIGINT, ignored);
-    signals_.add(SIGTERM, ignored);
-    struct sigaction present {};
-    // Under nohup the job outlives its terminal.
-    if (::sigaction(SIGHUP, nullptr, &present) == 0 && present.sa_handler != SIG_IGN)
-      signals_.add(SIGHUP, ignored);
   }
 
   io::awaitable<void> watch_signals() {

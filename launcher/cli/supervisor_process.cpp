@@ -7,6 +7,7 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/read_until.hpp>
 #include <cerrno>
 #include <fstream>
 
@@ -31,7 +32,6 @@ constexpr int kReadyFd = 3;
 
 Result<pid_t> start_with_first_limit(const std::vector<std::string>& argv,
                                      const std::vector<int>& files) {
-  static_assert(kReadyFd == 3);
   const io::RestoredDescriptorLimit restored;
   return io::spawn(argv.front(), argv, files, io::ProcessGroup::kOwnSession);
 }
@@ -40,16 +40,10 @@ Result<pid_t> start_with_first_limit(const std::vector<std::string>& argv,
 io::awaitable<Result<std::string>> read_line(io::Fd pipe) {
   boost::asio::posix::stream_descriptor stream(co_await boost::asio::this_coro::executor,
                                                pipe.release());
-  std::string line;
-  while (line.size() < 4096) {
-    char bytes[512];
-    const auto buffer = boost::asio::buffer(bytes);
-    auto [ec, n] = co_await stream.async_read_some(buffer, tok);
-    line.append(bytes, n);
-    if (const auto end = line.find('\n'); end != line.npos) co_return line.substr(0, end);
-    if (ec) break;
-  }
-  co_return line;
+  std::string text;
+  auto buffer = boost::asio::dynamic_buffer(text, 4096);
+  co_await boost::asio::async_read_until(stream, buffer, '\n', tok);
+  co_return text.substr(0, text.find('\n'));
 }
 
 io::awaitable<Result<void>> readable(io::Fd fd) {
