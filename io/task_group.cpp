@@ -3,8 +3,6 @@
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/system/system_error.hpp>
-#include <memory>
-#include <vector>
 
 namespace dt::io {
 
@@ -44,34 +42,28 @@ awaitable<void> TaskGroup::run(Task* self, awaitable<void> task) {
 }
 
 void TaskGroup::spawn(awaitable<void> task) {
-  auto self = tasks_.emplace(tasks_.end());
+  const auto self = tasks_.insert(tasks_.end(), std::make_shared<Task>());
   auto done = [this, self](std::exception_ptr error) {
     // A cancel() from outside the event loop is still queued there, with the signal's address: the
     // signal must live until after it.
-    const auto ended = std::make_shared<std::list<Task>>();
-    ended->splice(ended->end(), tasks_, self);
-    asio::post(executor_, [ended] {});
+    asio::post(executor_, [ended = *self] {});
+    tasks_.erase(self);
     if (error && !first_error_ && !was_cancelled(error)) {
       first_error_ = error;
       cancel();
     }
     if (tasks_.empty()) idle_.cancel();
   };
-  asio::co_spawn(executor_, run(&*self, std::move(task)),
-                 asio::bind_cancellation_slot(self->signal.slot(), std::move(done)));
+  asio::co_spawn(executor_, run(self->get(), std::move(task)),
+                 asio::bind_cancellation_slot((*self)->signal.slot(), std::move(done)));
 }
 
 void TaskGroup::cancel() {
-  // A task may end, and so leave the list, inside emit: go over a copy of the addresses.
-  std::vector<Task*> all;
-  for (auto& task : tasks_) all.push_back(&task);
-  for (auto* task : all) {
-    for (auto& live : tasks_) {
-      if (&live != task) continue;
-      task->is_cancelled = true;
-      if (task->is_started) task->signal.emit(asio::cancellation_type::terminal);
-      break;
-    }
+  // A task may end, and so leave the list, inside emit: go over a copy.
+  const auto all = tasks_;
+  for (const auto& task : all) {
+    task->is_cancelled = true;
+    if (task->is_started) task->signal.emit(asio::cancellation_type::terminal);
   }
 }
 

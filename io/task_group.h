@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <list>
+#include <memory>
 
 #include "io/asio.h"
 
@@ -37,7 +38,7 @@ class TaskGroup {
   static awaitable<void> run(Task* self, awaitable<void> task);
 
   asio::any_io_executor executor_;
-  std::list<Task> tasks_;
+  std::list<std::shared_ptr<Task>> tasks_;
   asio::steady_timer idle_;
   std::exception_ptr first_error_;
 };
