@@ -7,10 +7,7 @@
 namespace dt::io {
 namespace {
 
-std::optional<rlimit>& first_limit() {
-  static std::optional<rlimit> limit;
-  return limit;
-}
+std::optional<rlimit> first_limit;
 
 rlimit present_limit() {
   rlimit limit{};
@@ -22,14 +19,14 @@ rlimit present_limit() {
 
 rlimit raise_descriptor_limit() {
   const rlimit before = present_limit();
-  if (!first_limit()) first_limit() = before;
+  if (!first_limit) first_limit = before;
   const rlimit raised{before.rlim_max, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &raised);  // if refused, the old limit stays
-  return *first_limit();
+  return *first_limit;
 }
 
 void restore_descriptor_limit() {
-  if (first_limit()) ::setrlimit(RLIMIT_NOFILE, &*first_limit());
+  if (first_limit) ::setrlimit(RLIMIT_NOFILE, &*first_limit);
 }
 
 std::string lacking_descriptors(std::uint64_t needed, const std::string& purpose) {

@@ -23,10 +23,6 @@ struct Read {
     *into = *value;
     return {};
   }
-  Result<void> operator()(Off off) const {
-    *off.into = false;
-    return {};
-  }
   template <std::unsigned_integral Number>
   Result<void> operator()(Number* into) const {
     const std::uint64_t most = std::min<std::uint64_t>(flag.most, Number(-1));
@@ -87,7 +83,6 @@ struct Read {
 struct Show {
   std::string operator()(std::monostate) const { return ""; }
   std::string operator()(const bool* value) const { return *value ? "1" : "0"; }
-  std::string operator()(Off off) const { return (*this)(off.into); }
   std::string operator()(const std::optional<std::uint32_t>* value) const {
     return *value ? std::to_string(**value) : "";
   }

@@ -30,9 +30,6 @@ std::string default_of(const Flag& flag) {
     if (hours == **duration && hours.count() > 0) return fmt::format("{} h", hours.count());
     return show(flag) + " s";
   }
-  if (const auto* bytes = std::get_if<Bytes>(&flag.to);
-      bytes && *bytes->into > 0 && *bytes->into % (1 << 20) == 0)
-    return fmt::format("{}M", *bytes->into >> 20);
   return show(flag);
 }
 

@@ -30,10 +30,6 @@ namespace dt::io {
 
 using Words = std::vector<std::string>;
 
-/// A switch that turns something off.
-struct Off {
-  bool* into;
-};
 /// A number of bytes, with k, M, G or T (of 1024) behind it.
 struct Bytes {
   std::uint64_t* into;
@@ -48,7 +44,7 @@ struct Reader {
 /// A bool is a switch; with a value it is True or False, 1 or 0, and a switch where that is left
 /// out. A Duration is read in seconds, or with ms, s, m or h. Words may be given again and again.
 using Target =
-    std::variant<std::monostate, bool*, Off, std::uint16_t*, std::uint32_t*, std::uint64_t*,
+    std::variant<std::monostate, bool*, std::uint16_t*, std::uint32_t*, std::uint64_t*,
                  std::optional<std::uint32_t>*, Duration*, Bytes, std::string*, Words*, Reader>;
 
 /// The words that `into` may be, with what they mean.

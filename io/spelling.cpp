@@ -15,19 +15,7 @@ constexpr std::size_t kShortestBeginning = 5;
 /// How many mistakes a word may have and still mean that name.
 std::size_t most_mistakes(std::size_t letters) { return letters < 5 ? 1 : letters < 9 ? 2 : 3; }
 
-/// How many mistakes lie between a word and the beginning of a longer name: --elstic means
-/// --elastic-training-enabled. A beginning identifies less than a whole name: fewer are allowed.
-std::size_t distance_to_beginning(std::string_view word, std::string_view name) {
-  if (name.starts_with(word)) return 0;
-  std::size_t least = word.size();
-  if (word.size() < kShortestBeginning || name.size() <= word.size()) return least;
-  for (std::size_t end = word.size() - 1; end <= word.size() + 1; ++end)
-    least = std::min(least, edit_distance(word, name.substr(0, end)));
-  return least <= 1 ? least : word.size();
-}
-
-}  // namespace
-
+/// Letters to change, leave out or add to make one of the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -41,6 +29,19 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
+
+/// How many mistakes lie between a word and the beginning of a longer name: --elstic means
+/// --elastic-training-enabled. A beginning identifies less than a whole name: fewer are allowed.
+std::size_t distance_to_beginning(std::string_view word, std::string_view name) {
+  if (name.starts_with(word)) return 0;
+  std::size_t least = word.size();
+  if (word.size() < kShortestBeginning || name.size() <= word.size()) return least;
+  for (std::size_t end = word.size() - 1; end <= word.size() + 1; ++end)
+    least = std::min(least, edit_distance(word, name.substr(0, end)));
+  return least <= 1 ? least : word.size();
+}
+
+}  // namespace
 
 std::optional<std::string> nearest_name(std::string_view word,
                                         const std::vector<std::string>& names) {

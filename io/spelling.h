@@ -1,16 +1,12 @@
 /// How near a mistyped word is to one that is known.
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace dt::io {
-
-/// Letters to change, leave out or add to make one of the other.
-[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The one of `names` that `word` was most likely meant to be; none when no name is near. A word is
 /// near a name that begins with it, or that it differs from by a mistake or two, by length.

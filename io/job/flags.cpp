@@ -206,8 +206,8 @@ Flags job_flags(JobSpec& spec) {
        .manual = "Between two looks at host_worker ({}).", .json = "poll_interval_s"},
     }},
     {"Output", {
-      {.name = "no-prefix", .to = Off{&spec.prefix}, .help = "show processes' lines as they are",
-       .manual = "Processes' lines without \"[worker 1 10.0.0.7]\".", .json = "prefix"},
+      {.name = "no-prefix", .help = "show processes' lines as they are",
+       .manual = "Processes' lines without \"[worker 1 10.0.0.7]\"."},
       {.name = "log-limit", .value = "SIZE", .to = Bytes{&spec.log_limit},
        .help = "a process's output in the job folder, 500M or 2G: the older half goes (no limit)",
        .manual = "A process's output in the job folder has at most about so many bytes (500M, "

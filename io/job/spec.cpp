@@ -34,10 +34,10 @@ static void from_json(const nlohmann::json& j, Host& h) {
 
 namespace io {
 
-// What is no option of dtlaunch; job_flags() has the rest.
+// What is no option's field; job_flags() has the rest.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, command, cwd, env,
                                    env_server, env_worker, local, workers, servers, added,
-                                   known_hosts, restore, restore_epoch, is_env_elsewhere)
+                                   known_hosts, restore, restore_epoch, is_env_elsewhere, prefix)
 
 namespace {
 
@@ -85,7 +85,6 @@ void unwrap_bytes(json& node) {
 }
 
 struct ToJson {
-  json operator()(Off off) const { return *off.into; }
   json operator()(Bytes bytes) const { return *bytes.into; }
   json operator()(Duration* time) const { return seconds(*time); }
   json operator()(const Reader& choice) const { return choice.show(); }
@@ -104,7 +103,6 @@ struct FromJson {
   const json& from;
 
   void operator()(bool* into) const { from.get_to(*into); }
-  void operator()(Off off) const { from.get_to(*off.into); }
   void operator()(Bytes bytes) const { *bytes.into = whole_number<std::uint64_t>(from); }
   void operator()(std::string* into) const { from.get_to(*into); }
   void operator()(Words* into) const { from.get_to(*into); }

@@ -146,19 +146,14 @@ io::Program program(std::string version) {
           .free = io::Free::kCommand};
 }
 
-/// The first mistake.
-class Mistake {
- public:
-  template <class... Args>
-  void refuse(fmt::format_string<Args...> format, Args&&... args) {
-    if (!error_)
-      error_ = Error{ErrorKind::kInvalid, fmt::format(format, std::forward<Args>(args)...)};
-  }
-  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+/// The first mistake, if there is any.
+using Mistake = std::optional<Error>;
 
- private:
-  std::optional<Error> error_;
-};
+template <class... Args>
+void refuse(Mistake& mistake, fmt::format_string<Args...> format, Args&&... args) {
+  if (!mistake)
+    mistake = Error{ErrorKind::kInvalid, fmt::format(format, std::forward<Args>(args)...)};
+}
 
 bool is_variable_name(std::string_view name) {
   const auto good = [](char c) {
@@ -176,15 +171,15 @@ std::vector<std::pair<std::string, std::string>> variables(Mistake& mistake, con
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     if (!is_variable_name(name)) {
-      mistake.refuse("--{} {}: NAME or NAME=VALUE was expected", option, word);
+      refuse(mistake, "--{} {}: NAME or NAME=VALUE was expected", option, word);
     } else if (name.starts_with("DT_")) {
-      mistake.refuse("--{} {}: names that begin with DT_ are dtlaunch's own", option, name);
+      refuse(mistake, "--{} {}: names that begin with DT_ are dtlaunch's own", option, name);
     } else if (equals != std::string::npos) {
       all.emplace_back(name, word.substr(equals + 1));
     } else if (auto value = env.variable(name)) {
       all.emplace_back(name, std::move(*value));
     } else {
-      mistake.refuse("--{} {}: {} is not set here; write {}=VALUE", option, name, name, name);
+      refuse(mistake, "--{} {}: {} is not set here; write {}=VALUE", option, name, name, name);
     }
   }
   return all;
@@ -203,44 +198,45 @@ void complete_ssh(io::SshOptions& ssh, const Environment& env) {
 void check_limits(Mistake& mistake, const Options& options, const io::Given& given) {
   const WorkerLimits& limits = options.spec.rules.limits;
   if (limits.most != 0 && limits.least > limits.most)
-    mistake.refuse("--min-workers {} is more than --max-workers {}", limits.least, limits.most);
+    refuse(mistake, "--min-workers {} is more than --max-workers {}", limits.least, limits.most);
   if (limits.least > options.num_workers)
-    mistake.refuse("--min-workers {}: the job starts with -n {}; give that many or fewer",
-                   limits.least, options.num_workers);
+    refuse(mistake, "--min-workers {}: the job starts with -n {}; give that many or fewer",
+           limits.least, options.num_workers);
   if (limits.most != 0 && limits.most < options.num_workers)
-    mistake.refuse("--max-workers {}: the job starts with -n {}; give that many or more",
-                   limits.most, options.num_workers);
+    refuse(mistake, "--max-workers {}: the job starts with -n {}; give that many or more",
+           limits.most, options.num_workers);
   if (limits.most != 0 && !options.spec.elastic)
-    mistake.refuse("--max-workers needs --{}: without it no worker is ever added", kElastic);
+    refuse(mistake, "--max-workers needs --{}: without it no worker is ever added", kElastic);
   if (given.has("min-workers-timeout") && limits.least == 0)
-    mistake.refuse("--min-workers-timeout has no meaning without --min-workers");
+    refuse(mistake, "--min-workers-timeout has no meaning without --min-workers");
 }
 
 void complete_times(Mistake& mistake, JobRules& rules, const io::Given& given) {
   if (given.has("checkpoint-every") && given.has("checkpoint-interval"))
-    mistake.refuse("--checkpoint-every counts epochs and knows no --checkpoint-interval: give one");
+    refuse(mistake,
+           "--checkpoint-every counts epochs and knows no --checkpoint-interval: give one");
   if (given.has("checkpoint-every")) rules.checkpoint_interval = {};
   rules.is_start_timeout_set = given.has("start-timeout");
   if (rules.server_dead_after < std::chrono::seconds(1))
-    mistake.refuse(
-        "--server-dead-after {} s is too short: servers report four times a second, 1 s is the "
-        "least",
-        seconds(rules.server_dead_after));
+    refuse(mistake,
+           "--server-dead-after {} s is too short: servers report four times a second, 1 s is the "
+           "least",
+           seconds(rules.server_dead_after));
   if (rules.liveness.suspect_after > rules.liveness.dead_after)
-    mistake.refuse("--suspect-after {} s is longer than --dead-after {} s",
-                   seconds(rules.liveness.suspect_after), seconds(rules.liveness.dead_after));
+    refuse(mistake, "--suspect-after {} s is longer than --dead-after {} s",
+           seconds(rules.liveness.suspect_after), seconds(rules.liveness.dead_after));
 }
 
 void complete_job(Mistake& mistake, Options& options, const io::Given& given,
                   const Environment& env) {
   io::JobSpec& spec = options.spec;
-  if (!given.has("num-workers")) mistake.refuse("-n is missing: how many workers are wanted?");
+  if (!given.has("num-workers")) refuse(mistake, "-n is missing: how many workers are wanted?");
   const bool has_hosts = given.has("hostfile");
   spec.local = given.has("launcher") ? options.launcher == "local" : !has_hosts;
-  if (!spec.local && !has_hosts) mistake.refuse("--launcher ssh needs hosts: give -H FILE");
+  if (!spec.local && !has_hosts) refuse(mistake, "--launcher ssh needs hosts: give -H FILE");
   if (spec.dmlc_roles && spec.elastic)
-    mistake.refuse("--dmlc-roles and --{} do not go together: there is no kvstore server",
-                   kElastic);
+    refuse(mistake, "--dmlc-roles and --{} do not go together: there is no kvstore server",
+           kElastic);
   if (spec.job_dir.empty()) spec.job_dir = env.cwd;
   if (!spec.job_dir.starts_with('/')) spec.job_dir = env.cwd + "/" + spec.job_dir;
 }
@@ -252,7 +248,7 @@ void complete_data(Mistake& mistake, Options& options, const Environment& env) {
   spec.env_worker = variables(mistake, "env-worker", options.env_worker, env);
   spec.cwd = spec.sync_dst_dir.empty() ? env.cwd : spec.sync_dst_dir;
   if (!spec.cwd.starts_with('/'))
-    mistake.refuse("--sync-dst-dir {}: give the folder with its full path", spec.sync_dst_dir);
+    refuse(mistake, "--sync-dst-dir {}: give the folder with its full path", spec.sync_dst_dir);
 }
 
 void complete_resume(Mistake& mistake, Options& options, const io::Given& given,
@@ -262,21 +258,22 @@ void complete_resume(Mistake& mistake, Options& options, const io::Given& given,
   const auto known =
       given.has("resume") + given.has("take-over") + given.has("again") + given.has("env-file");
   if (given.values.size() > static_cast<std::size_t>(known) || !given.words.empty())
-    mistake.refuse("--resume takes the job as it was started: no command and no other options");
+    refuse(mistake, "--resume takes the job as it was started: no command and no other options");
 }
 
 void complete(Mistake& mistake, Options& options, const io::Given& given, const Environment& env) {
   for (const char* name : {"take-over", "again", "env-file"})
-    if (given.has(name)) mistake.refuse("--{} belongs to --resume", name);
+    if (given.has(name)) refuse(mistake, "--{} belongs to --resume", name);
   if (options.dry_run) options.action = Action::kDryRun;
   options.spec.command = given.words;
+  options.spec.prefix = !given.has("no-prefix");
   complete_job(mistake, options, given, env);
   check_limits(mistake, options, given);
   complete_data(mistake, options, env);
   complete_ssh(options.spec.ssh, env);
   complete_times(mistake, options.spec.rules, given);
   if (options.spec.command.empty() || options.spec.command.front().empty())
-    mistake.refuse("the command to run is missing: dtlaunch -n N [options] command [arguments]");
+    refuse(mistake, "the command to run is missing: dtlaunch -n N [options] command [arguments]");
 }
 
 }  // namespace
@@ -296,7 +293,7 @@ Result<Options> parse_options(const io::Words& words, const Environment& env) {
     complete_resume(mistake, options, *given, env);
   else
     complete(mistake, options, *given, env);
-  if (mistake.error()) return tl::unexpected(*mistake.error());
+  if (mistake) return tl::unexpected(*mistake);
   return options;
 }
 

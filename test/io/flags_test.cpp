@@ -11,7 +11,6 @@ enum class Colour { kRed, kGreen };
 
 struct Fields {
   bool quiet = false;
-  bool prefix = true;
   bool elastic = false;
   std::uint16_t port = 22;
   std::uint32_t workers = 2;
@@ -59,7 +58,7 @@ io::Flags flags_of(Fields& f) {
            {{.name = "elastic", .value = "[True|False]", .to = &f.elastic, .help = "e"},
             {.name = "timeout", .value = "TIME", .to = &f.timeout, .help = "so long ({})"},
             {.name = "long", .value = "TIME", .to = &f.long_one, .most = 7200, .help = "({})"},
-            {.name = "limit", .value = "SIZE", .to = io::Bytes{&f.limit}, .help = "bytes ({})"},
+            {.name = "limit", .value = "SIZE", .to = io::Bytes{&f.limit}, .help = "bytes"},
             {.name = "way",
              .value = "auto|tcp",
              .to = io::one_of(f.way, {"auto", "tcp"}),
@@ -70,7 +69,7 @@ io::Flags flags_of(Fields& f) {
              .help = "({})"},
             {.name = "own", .value = "WORD", .to = io::Reader{own}, .help = "own"},
             {.name = "secret", .value = "N", .to = &f.workers},
-            {.name = "no-prefix", .to = io::Off{&f.prefix}, .help = "p"},
+            {.name = "no-prefix", .help = "p"},
             {.name = "quiet", .letter = 'q', .to = &f.quiet, .help = "q"},
             {.name = "version", .help = "v"},
             {.name = "help", .letter = 'h', .help = "h"}}}};
@@ -105,12 +104,11 @@ std::string error_of(const Words& words, io::Free free = io::Free::kNone) {
 }  // namespace
 
 TEST_CASE("flags: each kind of value reaches its field", "[flags]") {
-  const Fields f =
-      good({"-w3",    "--servers=0", "--port",     "9",         "-qf",       "a",
-            "--name", "A",           "--name=B=",  "--elastic", "False",     "--timeout",
-            "1.5m",   "--long=30ms", "--limit",    "3k",        "--way=tcp", "--colour",
-            "red",    "--own=seven", "--no-prefix"})
-          .fields;
+  const Fields f = good({"-w3",   "--servers=0", "--port",   "9",           "-qf",
+                         "a",     "--name",      "A",        "--name=B=",   "--elastic",
+                         "False", "--timeout",   "1.5m",     "--long=30ms", "--limit",
+                         "3k",    "--way=tcp",   "--colour", "red",         "--own=seven"})
+                       .fields;
   CHECK(f.workers == 3);
   CHECK(f.servers == 0U);
   CHECK(f.port == 9);
@@ -124,7 +122,8 @@ TEST_CASE("flags: each kind of value reaches its field", "[flags]") {
   CHECK(f.way == "tcp");
   CHECK(f.colour == Colour::kRed);
   CHECK(f.own == 7);
-  CHECK_FALSE(f.prefix);
+  CHECK(good({"--no-prefix"}).given.has("no-prefix"));
+  CHECK_FALSE(good({"-q"}).given.has("no-prefix"));
   CHECK(good({"--elastic", "-q"}).fields.elastic);
 }
 
@@ -192,7 +191,7 @@ TEST_CASE("flags: help, version and manual come before the values", "[flags]") {
         "  --elastic [True|False] e\n"
         "  --timeout TIME         so long (600 s)\n"
         "  --long TIME            (1 h)\n"
-        "  --limit SIZE           bytes (1M)\n"
+        "  --limit SIZE           bytes\n"
         "  --way auto|tcp         (auto)\n"
         "  --colour red|green     (green)\n"
         "  --own WORD             own\n"
