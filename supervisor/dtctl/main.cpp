@@ -297,10 +297,9 @@ io::awaitable<void> revive(Arguments args) {
     if (reply || reply.error().kind == ErrorKind::kDenied) co_return;
     if (reply.error().kind != ErrorKind::kClosed) throw Failed{reply.error(), kExitNoJob};
   }
-  std::ifstream file(job.state_dir + "/spec.json");
-  if (!file) throw Failed{no_answer(args, job), kExitNoJob};
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const io::JobSpec spec = need(io::spec_from_json(text), kExitNoJob);
+  const std::string file = job.state_dir + "/spec.json";
+  if (::access(file.c_str(), R_OK) != 0) throw Failed{no_answer(args, job), kExitNoJob};
+  const io::JobSpec spec = need(io::read_spec(file), kExitNoJob);
   auto started =
       co_await launcher::SupervisorProcess::start(spec, launcher::SupervisorStart::kRevive);
   if (!started) throw Failed{{ErrorKind::kUnavailable, started.error().why}, kExitNoJob};
