@@ -13,39 +13,22 @@ class Semaphore : public std::enable_shared_from_this<Semaphore> {
   Semaphore(io::asio::any_io_executor executor, std::size_t free)
       : executor_(std::move(executor)), free_(free) {}
 
-  /// One permit, given back on destruction.
-  class Permit {
-   public:
-    Permit() = default;
-    explicit Permit(std::shared_ptr<Semaphore> semaphore) : semaphore_(std::move(semaphore)) {}
-    Permit(Permit&&) noexcept = default;
-    Permit& operator=(Permit&& other) noexcept {
-      release();
-      semaphore_ = std::move(other.semaphore_);
-      return *this;
-    }
-    ~Permit() { release(); }
-    void release() {
-      if (semaphore_) std::exchange(semaphore_, nullptr)->give_back();
-    }
-
-   private:
-    std::shared_ptr<Semaphore> semaphore_;
-  };
+  /// Given back with the last copy of it.
+  using Permit = std::shared_ptr<void>;
 
   /// Whether the next acquire() waits.
   [[nodiscard]] bool all_taken() const { return free_ == 0 || !queue_.empty(); }
 
   io::awaitable<Permit> acquire() {
-    auto self = shared_from_this();
+    const auto self = shared_from_this();
     if (free_ > 0 && queue_.empty()) {
       --free_;
-      co_return Permit(std::move(self));
+      co_return permit();
     }
     Turn turn(*this);
     while (!turn.granted) co_await turn.timer.async_wait(io::tok);
     turn.granted = false;
-    co_return Permit(std::move(self));
+    co_return permit();
   }
 
  private:
@@ -64,6 +47,10 @@ class Semaphore : public std::enable_shared_from_this<Semaphore> {
     io::asio::steady_timer timer;
     bool granted = false;
   };
+
+  Permit permit() {
+    return {this, [self = shared_from_this()](void*) { self->give_back(); }};
+  }
 
   void give_back() {
     if (queue_.empty()) {

@@ -76,7 +76,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
     bundle_ = std::move(*loaded);
   }
   const std::string start = login_command(bundle_exec_script(*bundle_, argv));
-  std::optional<Semaphore::Permit> permit;  // to copy
+  Semaphore::Permit permit;  // to copy
   for (bool copied = false;;) {
     std::unique_ptr<SshStream> stream;
     auto answer = co_await try_start(host, start, stream);

@@ -71,8 +71,8 @@ awaitable<Result<Connection>> Connector::connect(Target target) {
     auto connected = co_await try_connect(target, endpoints, is_dropped);
     if (!is_dropped || attempt == kBannerTries) co_return connected;
     // sshd's MaxStartups drops some of many connections at once: try again at another time.
-    here.release();
-    overall.release();
+    here.reset();
+    overall.reset();
     const int most_ms = std::min(50 << attempt, 2000);
     const std::chrono::milliseconds pause(std::uniform_int_distribution<int>(20, most_ms)(random_));
     co_await io::sleep_for(pause);
