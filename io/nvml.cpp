@@ -14,6 +14,7 @@ namespace dt::io {
 namespace nvml_h {
 
 using Status = int;
+using Count = unsigned long long;
 constexpr Status kSuccess = 0;
 constexpr Status kNotSupported = 3;
 constexpr Status kInsufficientSize = 7;
@@ -29,18 +30,18 @@ struct Utilization {
   unsigned memory = 0;
 };
 struct Memory {
-  unsigned long long total = 0;
-  unsigned long long free = 0;
-  unsigned long long used = 0;
+  Count total = 0;
+  Count free = 0;
+  Count used = 0;
 };
 struct EventData {
   Device device = nullptr;
-  unsigned long long type = 0;
-  unsigned long long data = 0;
+  Count type = 0;
+  Count data = 0;
   unsigned gpu_instance = 0;
   unsigned compute_instance = 0;
 };
-constexpr unsigned long long kXidEvent = 8;
+constexpr Count kXidEvent = 8;
 constexpr int kGpuSensor = 0;
 constexpr int kUncorrected = 1;
 constexpr int kSinceDriverLoad = 0;
@@ -96,7 +97,7 @@ struct Nvml::Library {
     unsigned number = 0;
     if (answered(temperature(device, kGpuSensor, &number))) report.temperature_c = number;
     if (answered(power(device, &number))) report.power_mw = number;
-    unsigned long long errors = 0;
+    Count errors = 0;
     if (answered(ecc_errors(device, kUncorrected, kSinceDriverLoad, &errors)))
       report.ecc_recent = errors;
     if (answered(ecc_errors(device, kUncorrected, kEver, &errors))) report.ecc_ever = errors;
@@ -114,7 +115,7 @@ struct Nvml::Library {
       report.remapping_pending = waiting != 0;
       report.remapping_failed = failed != 0;
     }
-    unsigned long long reasons = 0;
+    Count reasons = 0;
     if (answered(throttle_reasons(device, &reasons))) report.held_back = reasons;
   }
 
@@ -133,18 +134,16 @@ struct Nvml::Library {
   Call<Device, Memory*> memory{handle, "nvmlDeviceGetMemoryInfo"};
   Call<Device, int, unsigned*> temperature{handle, "nvmlDeviceGetTemperature"};
   Call<Device, unsigned*> power{handle, "nvmlDeviceGetPowerUsage"};
-  Call<Device, int, int, unsigned long long*> ecc_errors{handle, "nvmlDeviceGetTotalEccErrors"};
-  Call<Device, int, unsigned*, unsigned long long*> retired_pages{handle,
-                                                                  "nvmlDeviceGetRetiredPages"};
+  Call<Device, int, int, Count*> ecc_errors{handle, "nvmlDeviceGetTotalEccErrors"};
+  Call<Device, int, unsigned*, Count*> retired_pages{handle, "nvmlDeviceGetRetiredPages"};
   Call<Device, int*> retirement_pending{handle, "nvmlDeviceGetRetiredPagesPendingStatus"};
   Call<Device, unsigned*, unsigned*, unsigned*, unsigned*> remapped_rows{
       handle, "nvmlDeviceGetRemappedRows"};
-  Call<Device, unsigned long long*> throttle_reasons{handle,
-                                                     "nvmlDeviceGetCurrentClocksEventReasons",
-                                                     "nvmlDeviceGetCurrentClocksThrottleReasons"};
+  Call<Device, Count*> throttle_reasons{handle, "nvmlDeviceGetCurrentClocksEventReasons",
+                                        "nvmlDeviceGetCurrentClocksThrottleReasons"};
   Call<EventSet*> make_events{handle, "nvmlEventSetCreate"};
   Call<EventSet> free_events{handle, "nvmlEventSetFree"};
-  Call<Device, unsigned long long, EventSet> register_events{handle, "nvmlDeviceRegisterEvents"};
+  Call<Device, Count, EventSet> register_events{handle, "nvmlDeviceRegisterEvents"};
   Call<EventSet, EventData*, unsigned> wait_for_event{handle, "nvmlEventSetWait_v2",
                                                       "nvmlEventSetWait"};
 };

@@ -17,18 +17,9 @@ namespace {
 
 /// posix_spawn's two tables.
 struct SpawnPlan {
-  SpawnPlan() {
+  explicit SpawnPlan(ProcessGroup group) {
     ::posix_spawn_file_actions_init(&files);
     ::posix_spawnattr_init(&attributes);
-  }
-  ~SpawnPlan() {
-    ::posix_spawnattr_destroy(&attributes);
-    ::posix_spawn_file_actions_destroy(&files);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-  void set_signals_and_group(ProcessGroup group) {
     sigset_t none;
     sigset_t all;
     sigemptyset(&none);
@@ -40,6 +31,12 @@ struct SpawnPlan {
     if (group == ProcessGroup::kOwnSession) flags |= POSIX_SPAWN_SETSID;
     ::posix_spawnattr_setflags(&attributes, flags);
   }
+  ~SpawnPlan() {
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&files);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
 
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -49,8 +46,7 @@ struct SpawnPlan {
 
 Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& argv,
                     const std::vector<int>& files, ProcessGroup group) {
-  SpawnPlan plan;
-  plan.set_signals_and_group(group);
+  SpawnPlan plan(group);
   const int count = static_cast<int>(files.size());
   std::vector<Fd> sources;  // above the child's numbers: no dup2 overwrites the next one's source
   for (int i = 0; i < count; ++i) {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <ranges>
 #include <set>
 
 #include "core/base/version.h"
@@ -115,9 +116,7 @@ Result<void> write_spec(const io::JobSpec& spec) {
 }
 
 std::string quoted(const std::vector<std::string>& words) {
-  std::string out;
-  for (const auto& word : words) out += (out.empty() ? "" : " ") + shell_word(word);
-  return out;
+  return fmt::format("{}", fmt::join(words | std::views::transform(shell_word), " "));
 }
 
 ProcessFacts example(const io::JobSpec& spec, Role role, const Host& host) {

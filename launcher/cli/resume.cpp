@@ -92,6 +92,7 @@ void take_values(io::JobSpec& spec, const io::JobSpec& whole) {
 
 Result<std::map<std::string, std::string>> variables_of(const std::string& file) {
   std::map<std::string, std::string> out;
+  if (file.empty()) return out;
   auto text = slurp(file);
   if (!text) return tl::unexpected(text.error());
   std::istringstream lines(*text);
@@ -113,17 +114,13 @@ Result<void> find_env_values(
     LastJob& job, const std::string& env_file,
     const std::function<std::optional<std::string>(const std::string&)>& variable) {
   if (!job.spec.is_env_elsewhere) return {};
-  std::map<std::string, std::string> given;
-  if (!env_file.empty()) {
-    auto read = variables_of(env_file);
-    if (!read) return tl::unexpected(read.error());
-    given = std::move(*read);
-  }
+  const auto given = variables_of(env_file);
+  if (!given) return tl::unexpected(given.error());
   std::vector<std::string> missing;
   for (auto* variables : {&job.spec.env, &job.spec.env_server, &job.spec.env_worker}) {
     for (auto& [name, value] : *variables) {
-      const auto line = given.find(name);
-      const auto here = line == given.end() ? variable(name) : std::optional(line->second);
+      const auto line = given->find(name);
+      const auto here = line == given->end() ? variable(name) : std::optional(line->second);
       if (here)
         value = *here;
       else
