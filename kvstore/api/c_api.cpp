@@ -172,9 +172,8 @@ int dtkv_create(const char* type, dtkv_store** out) {
       if (!opened) return fail(opened.error());
       made->store = with_groups(std::move(*opened));
     } else {
-      return fail(DTKV_INVALID, "kvstore type '" + name +
-                                    "' is none of local, device, dist_sync, dist_device_sync, "
-                                    "dist_async");
+      throw Misuse("kvstore type '" + name +
+                   "' is none of local, device, dist_sync, dist_device_sync, dist_async");
     }
     *out = made.release();
     return DTKV_OK;
@@ -221,15 +220,13 @@ int dtkv_array_from_dlpack_versioned(const DLManagedTensorVersioned* tensor, voi
       throw Misuse("dtkv_array_from_dlpack_versioned needs a tensor and a place");
     const auto& from = *reinterpret_cast<const dt::kv::dlpack::ManagedTensor*>(tensor);
     if (from.version.major != dt::kv::dlpack::kMajorVersion)
-      return fail(DTKV_INVALID, "a DLPack tensor is of major version " +
-                                    std::to_string(from.version.major) +
-                                    ", which is not known: ask "
-                                    "its maker for version 1");
+      throw Misuse("a DLPack tensor is of major version " + std::to_string(from.version.major) +
+                   ", which is not known: ask its maker for version 1");
     const bool is_fixed = (from.flags & dt::kv::dlpack::kReadOnly) != 0;
     if (is_fixed && !is_read_only)
-      return fail(DTKV_INVALID,
-                  "a DLPack tensor is read-only: pass a place for is_read_only if "
-                  "nothing will be pulled into it");
+      throw Misuse(
+          "a DLPack tensor is read-only: pass a place for is_read_only if nothing will be pulled "
+          "into it");
     if (is_read_only) *is_read_only = is_fixed ? 1 : 0;
     const auto wrong = dt::kv::dlpack::to_array(from.tensor, stream, *out);
     if (!wrong.empty()) throw Misuse(wrong);

@@ -22,12 +22,9 @@ class EventLoop;
 
 class Failover {
  public:
-  /// Waits, on the caller's thread, until the servers are connected; else an error with the reason.
-  using Connected = std::function<Status()>;
-
   /// All of them outlive this.
   Failover(const ClientOptions& options, ServerLinks& links, Dispatch& dispatch, KeyTable& keys,
-           MemorySharing& memory, KeyInit& key_init, EventLoop& loop, Connected connected)
+           MemorySharing& memory, KeyInit& key_init, EventLoop& loop, KeyInit::Connected connected)
       : options_(options),
         links_(links),
         dispatch_(dispatch),
@@ -59,7 +56,7 @@ class Failover {
   MemorySharing& memory_;
   KeyInit& key_init_;
   EventLoop& loop_;
-  Connected connected_;
+  KeyInit::Connected connected_;
 
   // The loop's.
   bool is_leaving_ = false;

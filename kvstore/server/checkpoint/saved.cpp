@@ -274,16 +274,13 @@ Result<RestoredSlice> Checkpoint::load(KeyId key, std::uint64_t first, std::uint
                 spec.count, escape(spec.name), first + count);
   const std::size_t bytes = count * data::element_bytes(spec.dtype);
   const auto& pieces = pieces_[key.value];
-  const auto overlaps = [&](const Piece& piece) {
-    return piece.first < first + count && first < piece.first + piece.entries[0]->elements;
-  };
   RestoredSlice slice;
   slice.arrays[0] = Payload(bytes);
   auto piece = std::upper_bound(pieces.begin(), pieces.end(), first,
                                 [](std::uint64_t at, const Piece& p) { return at < p.first; });
   if (piece != pieces.begin()) --piece;
   for (; piece != pieces.end() && piece->first < first + count; ++piece) {
-    if (!overlaps(*piece)) continue;
+    if (first >= piece->first + piece->entries[0]->elements) continue;
     slice.updates = std::max(slice.updates, piece->updates);
     for (std::size_t i = 0; i < piece->entries.size(); ++i) {
       const auto* entry = piece->entries[i];

@@ -127,11 +127,13 @@ void DeviceCopies::bring_in_more(DeviceLane& lane) {
     auto copy = std::move(first.front());
     first.pop_front();
     if (first.empty()) lane.waiting.erase(lane.waiting.begin());
+    const auto status = put(lane, *copy, true);
+    if (!status.ok()) {
+      finish(*copy, true, error_of(lane.device, status.error));
+      continue;
+    }
     lane.in_bytes += copy->request.into_bytes;
-    if (const auto status = put(lane, *copy, true); status.ok())
-      lane.ins.push_back(std::move(copy));
-    else
-      finish(std::move(copy), true, status.error);
+    lane.ins.push_back(std::move(copy));
   }
 }
 
@@ -144,11 +146,11 @@ void DeviceCopies::bring_out(Request request, Outcome outcome) {
   const auto lane = ends->out->lane;
   follow(lane);
   const auto status = put(*lane, *copy, false);
-  owner_.on_out_started(copy->request);
+  start_out(*copy);
   if (status.ok())
     lane->outs.push_back(std::move(copy));
   else
-    finish(std::move(copy), false, status.error);
+    finish(*copy, false, error_of(lane->device, status.error));
 }
 
 /// The copies are on the group's thread.
@@ -164,29 +166,17 @@ void DeviceCopies::start_group(std::shared_ptr<Copy> copy, bool is_in) {
   whole.priority = request.header.priority;
   if (!is_in)
     whole.on_started = [this, copy] {
-      io::asio::post(context_, [this, copy] {
-        copy->has_started = true;
-        owner_.on_out_started(copy->request);
-      });
+      io::asio::post(context_, [this, copy] { start_out(*copy); });
     };
   whole.on_ended = [this, copy, is_in](std::optional<StoreError> error) {
     io::asio::post(context_, [this, copy, is_in, error = std::move(error)] {
-      finish_group(*copy, is_in, error);
+      finish(*copy, is_in, error);
+      look();
     });
   };
   ++busy_;
   tick();
   group_.start(std::move(whole));
-}
-
-void DeviceCopies::finish_group(Copy& copy, bool is_in, std::optional<StoreError> error) {
-  if (!is_in && !copy.has_started) owner_.on_out_started(copy.request);
-  --busy_;
-  if (is_in)
-    owner_.on_in(std::move(copy.request), std::move(error));
-  else
-    owner_.on_out(std::move(copy.request), std::move(copy.outcome), std::move(error));
-  look();
 }
 
 /// Puts the copy on its stream, after the events that it waits for. After an error no copy is under
@@ -261,19 +251,22 @@ void DeviceCopies::look_at(DeviceLane& lane, bool is_in) {
     auto copy = std::move(queue.front());
     queue.pop_front();
     lane.spare.push_back(std::move(copy->passed));
-    finish(std::move(copy), is_in, status.error);
+    if (is_in) lane.in_bytes -= copy->request.into_bytes;
+    std::optional<StoreError> error;
+    if (!status.ok()) error = error_of(lane.device, status.error);
+    finish(*copy, is_in, std::move(error));
   }
 }
 
-void DeviceCopies::finish(std::unique_ptr<Copy> copy, bool is_in, const char* error) {
+void DeviceCopies::start_out(Copy& copy) {
+  if (!std::exchange(copy.has_started, true)) owner_.on_out_started(copy.request);
+}
+
+void DeviceCopies::finish(Copy& copy, bool is_in, std::optional<StoreError> error) {
   --busy_;
-  auto& request = copy->request;
-  auto& lane = *(is_in && request.device->in ? request.device->in : request.device->out)->lane;
-  std::optional<StoreError> failed;
-  if (error) failed = error_of(lane.device, error);
-  if (is_in) lane.in_bytes -= request.into_bytes;
-  if (is_in) return owner_.on_in(std::move(request), std::move(failed));
-  owner_.on_out(std::move(request), std::move(copy->outcome), std::move(failed));
+  if (is_in) return owner_.on_in(std::move(copy.request), std::move(error));
+  start_out(copy);
+  owner_.on_out(std::move(copy.request), std::move(copy.outcome), std::move(error));
 }
 
 }  // namespace dt::kv

@@ -78,13 +78,13 @@ class DeviceCopies {
   using Queue = std::deque<std::unique_ptr<Copy>>;
 
   void start_group(std::shared_ptr<Copy> copy, bool is_in);
-  void finish_group(Copy& copy, bool is_in, std::optional<StoreError> error);
   void bring_in_more(DeviceLane& lane);
   cuda::Status put(DeviceLane& lane, Copy& copy, bool is_in);
   void follow(const std::shared_ptr<DeviceLane>& lane);
   void look();
   void look_at(DeviceLane& lane, bool is_in);
-  void finish(std::unique_ptr<Copy> copy, bool is_in, const char* error);
+  void start_out(Copy& copy);
+  void finish(Copy& copy, bool is_in, std::optional<StoreError> error);
   void ring();
   void tick();
   [[nodiscard]] StoreError error_of(int device, const char* what) const;
