@@ -38,7 +38,7 @@ DT_FUZZ_TARGET(hosts)
   DT_CHECK(again && again->size() == hosts.size(), "a formatted list parses to as many hosts");
   for (std::size_t i = 0; i < hosts.size(); ++i)
     DT_CHECK((*again)[i].host == hosts[i], "a formatted host parses to itself");
-  const auto workers = dt::place_workers(dt::adopt(*lines, hosts), 100);
+  const auto workers = dt::place_workers(dt::with_known_ports(*lines, hosts), 100);
   DT_CHECK(!workers || workers->size() == 100, "as many workers are placed as were asked for");
   return 0;
 }
