@@ -1,0 +1,53 @@
+// The stores of one process through the C++ face of libdtkv, and what dtkv_create refuses.
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "kvstore/kvstore.h"
+#include "test/support/catch.h"
+
+TEST_CASE("local: one worker's store has the same rounds, means and optimizers", "[local]") {
+  for (const char* type : {"local", "device"}) {
+    dtkv::KVStore store(type);
+    std::vector<double> values(5, 1);
+    store.init({{"w", values}});
+    store.set_optimizer("sgd momentum=0.5");
+    std::vector<double> g(5, 1);
+    dtkv::Push push;
+    push.learning_rate = 1;
+    store.pushpull({{"w", g}}, {{"w", values}}, push);
+    store.pushpull({{"w", g}}, {{"w", values}}, push);
+    CHECK(values == std::vector<double>(5, 1 - 1 - 1.5));
+    CHECK(store.epoch_boundary(4)->epoch == 4);
+    std::vector<float> other(5);
+    CHECK_THROWS_AS(store.pull({{"w", other}}), dtkv::Error);
+    CHECK_THROWS_AS(store.pull({{"v", other}}), dtkv::Error);
+  }
+}
+
+TEST_CASE("local: gradients are compressed with the servers' arithmetic", "[local]") {
+  dtkv::KVStore store("local");
+  std::vector<float> values(5, 0);
+  store.init({{"w", values}});
+  CHECK_THROWS_AS(store.set_gradient_compression("3bit"), dtkv::Error);
+  store.set_gradient_compression("2bit threshold=0.5");
+  std::vector<float> g(5, 0.3f);
+  store.pushpull({{"w", g}}, {{"w", values}}, {});
+  CHECK(values == std::vector<float>(5, 0));
+  store.pushpull({{"w", g}}, {{"w", values}}, {});
+  CHECK(values == std::vector<float>(5, 0.5f));
+  store.set_gradient_compression("none");
+  store.pushpull({{"w", g}}, {{"w", values}}, {});
+  CHECK(values == g);
+}
+
+TEST_CASE("create: a wrong type and a missing launcher are said plainly", "[local]") {
+  dtkv_store* store = nullptr;
+  CHECK(dtkv_create("dist_snyc", &store) == DTKV_INVALID);
+  CHECK(std::string(dtkv_last_error()).find("dist_snyc") != std::string::npos);
+  ::unsetenv("DT_AGENT_SOCKET");
+  CHECK(dtkv_create("dist_sync", &store) == DTKV_INVALID);
+  CHECK(std::string(dtkv_last_error()).find("dtlaunch") != std::string::npos);
+  CHECK(store == nullptr);
+}
