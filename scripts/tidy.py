@@ -35,6 +35,7 @@ RULES = [
 # Folders of development machines; no path of this tree begins with one of them.
 FOREIGN = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/")
 UNFINISHED = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+CUT_NAME = re.compile(r'\bTEST_CASE\w*\(.*"[^"]*;[^"]*"')
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 TEXT = (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".in", ".service", ".1", ".yml") + CPP
 
@@ -71,6 +72,8 @@ def reasons(name, text):
             yield number, "unfinished: do it, or open an issue"
         if line != line.rstrip() and not name.endswith(".md"):
             yield number, "trailing blanks"
+        if CUT_NAME.search(line):
+            yield number, "a semicolon in a test's name: CMake cuts the name there, and ctest runs nothing"
         if "\t" in line and name.endswith(CPP + (".py",)):
             yield number, "a tab"
     if text and not text.endswith("\n"):

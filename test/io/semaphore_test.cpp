@@ -19,7 +19,7 @@ io::awaitable<void> take(std::shared_ptr<launcher::Semaphore> semaphore, Order& 
 
 }  // namespace
 
-TEST_CASE("semaphore: first come, first served; who is cancelled takes nothing", "[io]") {
+TEST_CASE("semaphore: first come, first served, and who is cancelled takes nothing", "[io]") {
   io::asio::io_context context;
   const auto executor = context.get_executor();
   const auto semaphore = std::make_shared<launcher::Semaphore>(executor, 2);
