@@ -1,8 +1,10 @@
 // The C interface: checks arguments, turns results into codes and a message, lets no exception out.
 
 #include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvstore/api/dlpack.h"
@@ -32,8 +34,13 @@ std::string& last_error() {
   return text;
 }
 
-int fail(int code, std::string message) {
-  last_error() = std::move(message);
+/// Without memory for the message the text is empty.
+int fail(int code, std::string_view message) noexcept {
+  try {
+    last_error() = message;
+  } catch (const std::bad_alloc&) {
+    last_error().clear();
+  }
   return code;
 }
 
@@ -48,7 +55,9 @@ static_assert(int{DTKV_INVALID} == static_cast<int>(Code::kInvalid) &&
               int{DTKV_NONFINITE} == static_cast<int>(Code::kNonfinite) &&
               int{DTKV_ROLLBACK} == static_cast<int>(Code::kRollback));
 
-int fail(const StoreError& error) { return fail(static_cast<int>(error.code), error.message); }
+int fail(const StoreError& error) noexcept {
+  return fail(static_cast<int>(error.code), error.message);
+}
 
 /// A caller's mistake.
 struct Misuse : std::runtime_error {

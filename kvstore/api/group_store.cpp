@@ -78,8 +78,9 @@ StoreResult<GroupStore::Block> GroupStore::take(const Groups& groups,
       bytes += rounded(bytes_of((*pulled)[groups.begins[k]]));
   }
   if (bytes == 0) return Block{};
-  if (const auto fits = free_.lower_bound(bytes); fits != free_.end()) {
-    const Block block{fits->second, fits->first, 0};
+  const auto fits = std::ranges::lower_bound(free_, bytes, {}, &Block::bytes);
+  if (fits != free_.end()) {
+    const Block block = *fits;
     free_.erase(fits);
     return block;
   }
@@ -169,7 +170,10 @@ Status GroupStore::close(Open& open, bool is_good) {
     }
     if (all && !on_devices.empty()) all = group_.spread(on_devices);
   }
-  if (open.block.data) free_.emplace(open.block.bytes, open.block.data);
+  if (!open.block.data) return all;
+  open.block.used = 0;
+  const auto at = std::ranges::lower_bound(free_, open.block.bytes, {}, &Block::bytes);
+  free_.insert(at, open.block);
   return all;
 }
 

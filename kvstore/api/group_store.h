@@ -108,7 +108,7 @@ class GroupStore final : public Store {
 
   std::unique_ptr<Store> inner_;
   std::map<Handle, Open> open_;
-  std::multimap<std::size_t, std::byte*> free_;  ///< Memory for blocks, by its bytes.
+  std::vector<Block> free_;  ///< The smallest first; of equal ones the last freed.
   KnownDevices devices_;
   DeviceGroup group_;
 };

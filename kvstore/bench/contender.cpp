@@ -117,10 +117,9 @@ void Children::join(Duration limit) {
   }
 }
 
-void RemoveFolder::operator()(const std::string* path) const {
+void TempFolder::remove() {
   std::error_code ec;
-  std::filesystem::remove_all(*path, ec);
-  delete path;
+  if (!path.empty()) std::filesystem::remove_all(std::exchange(path, {}), ec);
 }
 
 void Contender::await_ready() {

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,11 +45,15 @@ class Children {
   std::vector<Child> all_;
 };
 
-/// Removes a folder with its content.
-struct RemoveFolder {
-  void operator()(const std::string* path) const;
+/// Removes its folder with the content at the end.
+struct TempFolder {
+  TempFolder() = default;
+  TempFolder(TempFolder&& other) noexcept : path(std::exchange(other.path, {})) {}
+  ~TempFolder() { remove(); }
+  void remove();
+
+  std::string path;  ///< Empty: none.
 };
-using TempFolder = std::unique_ptr<const std::string, RemoveFolder>;
 
 struct Contender {
   Contender(std::string its_name, const KvOptions& options, const TensorList& list)

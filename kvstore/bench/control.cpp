@@ -23,7 +23,7 @@ namespace {
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
 
-constexpr std::uint64_t kMagic = 0x3168636e65627464;  // "dtbench1"
+constexpr std::uint64_t kMagic = 0x3268636e65627464;  // "dtbench2"
 constexpr auto kLook = std::chrono::milliseconds(200);
 
 void wait_while(Word& word, std::uint32_t value, const timespec* limit = nullptr) {

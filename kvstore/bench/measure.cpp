@@ -57,7 +57,7 @@ class Running {
       : contender_(std::move(contender)), options_(options), bytes_(list.bytes()) {
     series_.name = contender_.name;
     at(series_.name, [this] { contender_.await_ready(); });
-    contender_.folder.reset();  // they have met
+    contender_.folder.remove();  // they have met
     order(Order::kVerify, 1);
     // Twice, since the first times are those of cold caches and connections.
     for (const std::uint32_t most : {64U, kMostOperations}) {

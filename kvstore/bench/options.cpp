@@ -136,7 +136,9 @@ const Words<Memory> kMemories = {{"store", Memory::kStore}, {"private", Memory::
 
 template <class T>
 const char* word_of(const Words<T>& words, T value) {
-  return std::ranges::find(words, value, &std::pair<const char*, T>::second)->first;
+  const auto found = std::ranges::find(words, value, &std::pair<const char*, T>::second);
+  DT_CHECK(found != words.end(), "a value without a word");
+  return found->first;
 }
 
 /// What a job's workers get, too.

@@ -23,7 +23,7 @@ Contender start_gloo(const Peer& peer, const KvOptions& options, const TensorLis
   Contender gloo(peer.name, options, list);
   std::string folder = (fs::temp_directory_path() / "dtbench-XXXXXX").string();
   if (!::mkdtemp(folder.data())) throw Failure(errno_error(errno, "make " + folder));
-  gloo.folder = TempFolder(new std::string(folder));
+  gloo.folder.path = folder;
   const bool per_tensor = std::string(peer.name) == "gloo-tensor";
   for (std::uint32_t r = 0; r < options.workers; ++r)
     gloo.children.run(fmt::format("rank {}", r),

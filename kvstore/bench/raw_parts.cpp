@@ -73,14 +73,19 @@ AddFloats best_add() { return best().add; }
 SumFloats best_sum() { return best().sum; }
 
 void wait_for(std::span<pollfd> polls, Duration busy) {
+  const auto poll = [polls](int limit) {
+    const int ready = ::poll(polls.data(), polls.size(), limit);
+    if (ready < 0 && errno != EINTR) fail_socket(errno);
+    return ready;
+  };
   if (busy > Duration::zero()) {
     const auto end = std::chrono::steady_clock::now() + busy;
     do {
-      if (::poll(polls.data(), polls.size(), 0) != 0) return;
+      if (poll(0) != 0) return;
       ::sched_yield();  // the other process may need this processor
     } while (std::chrono::steady_clock::now() < end);
   }
-  if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) fail_socket(errno);
+  (void)poll(-1);
 }
 
 void send(const io::Fd& fd, const Stream& stream, const Buffer& from, std::size_t& sent,

@@ -25,9 +25,11 @@ constexpr std::uint32_t kMoreMappings = 8;
 
 std::uint32_t entries_of(const std::string& folder) {
   std::error_code ec;
-  const fs::directory_iterator entries(folder, ec);
-  if (ec) throw Failure("read {}: {}", folder, ec.message());
-  return static_cast<std::uint32_t>(std::distance(begin(entries), end(entries)));
+  std::uint32_t entries = 0;
+  for (fs::directory_iterator at(folder, ec); at != fs::directory_iterator(); at.increment(ec))
+    ++entries;
+  if (ec) throw Failure("read {}: {}", folder, ec.message());  // it has ended the loop
+  return entries;
 }
 
 Usage usage_of(int pid) {

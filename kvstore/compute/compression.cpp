@@ -98,7 +98,8 @@ std::string_view name_of(Codec codec) {
 std::size_t compressed_bytes(Codec codec, std::size_t n) {
   if (codec == Codec::kOneBit) return kOneBitHeadBytes + one_bit_bytes(n);
   if (codec == Codec::kTwoBit) return kTwoBitHeadBytes + two_bit_bytes(n);
-  return n * (codec == Codec::kNone ? sizeof(float) : sizeof(std::uint16_t));
+  if (codec == Codec::kFp16 || codec == Codec::kBf16) return n * sizeof(std::uint16_t);
+  return codec == Codec::kNone ? n * sizeof(float) : 0;
 }
 
 std::string_view payload_error(Codec codec, const std::byte* payload) {

@@ -44,7 +44,7 @@ inline constexpr NamedCodec kCodecs[] = {{"none", data::Codec::kNone},
 [[nodiscard]] constexpr bool is_compressible(data::Dtype dtype, bool auxiliary) {
   return dtype == data::Dtype::kFloat32 && !auxiliary;
 }
-/// The bytes of a payload of `n` float32 elements.
+/// The bytes of a payload of `n` float32 elements; 0: the codec is unknown.
 [[nodiscard]] std::size_t compressed_bytes(data::Codec codec, std::size_t n);
 
 /// Why a payload of the right size is malformed; empty: it is valid.

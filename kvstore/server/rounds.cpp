@@ -84,10 +84,10 @@ Admission RoundMachine::admit_async(const Members& members, WorkerId worker, Gen
                                     Round push) {
   if (generation > members.generation()) return Admission::kHeld;
   if (!members.contains(worker)) return Admission::kFenced;
-  Round& latest = pushes_[worker];
+  const Round latest = latest_of(pushes_, worker);
   if (push <= latest) return Admission::kPast;
   if (latest != Round() && push != latest.next()) return Admission::kAhead;
-  latest = push;
+  pushes_[worker] = push;
   return Admission::kCounted;
 }
 

@@ -123,9 +123,12 @@ class RoundMachine {
  private:
   /// Each worker's latest number; 0, which no round has, for a worker without one.
   using ByWorker = boost::container::flat_map<WorkerId, Round>;
+  [[nodiscard]] static Round latest_of(const ByWorker& numbers, WorkerId worker) {
+    const auto latest = numbers.find(worker);
+    return latest == numbers.end() ? Round() : latest->second;
+  }
   [[nodiscard]] bool has_counted(WorkerId worker, Round round) const {
-    const auto latest = rounds_.find(worker);
-    return (latest == rounds_.end() ? Round() : latest->second) >= round;
+    return latest_of(rounds_, worker) >= round;
   }
 
   Members::Part until_;

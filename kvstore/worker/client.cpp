@@ -402,8 +402,8 @@ StoreResult<View> Client::epoch_boundary(Epoch epoch) {
     if (view && is_replaced) view->rolled_back = true;
     if (!again) return view;
     if (auto renewed = failover_.reconnect(); !renewed) return tl::unexpected(renewed.error());
-    finished_ = Finished::kEpoch;  // nothing was pushed to these servers
-    epoch = links_.servers()->epoch;
+    finished_ = Finished::kEpoch;     // nothing was pushed to these servers
+    epoch = links_.servers()->epoch;  // known since open()
   }
 }
 
@@ -418,7 +418,7 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
   auto finished = finish_epoch();
   if (!finished) return tl::unexpected(finished.error());
   if (member_.must_leave()) return leaving();
-  const Arrive arrive = member_.arrive(epoch, links_.servers()->since);
+  const Arrive arrive = member_.arrive(epoch, links_.servers()->since);  // known since open()
   loop_.post([this, arrive] { job_->arrive(arrive); });
   const auto is_over = [this] { return member_.is_answered() || links_.error() || member_.lost(); };
   (void)loop_.run_until(is_over, std::nullopt);

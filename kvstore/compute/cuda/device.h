@@ -52,7 +52,7 @@ class DeviceMemory {
   /// Instead of what it had; 0 bytes are none. Its content is not defined.
   Status allocate(std::size_t bytes);
   [[nodiscard]] void* data() const { return data_.get(); }
-  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t size() const { return data_ ? size_ : 0; }
 
  private:
   struct Free {
@@ -107,7 +107,7 @@ class IpcMemory {
   /// The allocation's begin.
   [[nodiscard]] void* data() const { return data_.get(); }
   /// At least the allocation's bytes; 0: the driver does not report them.
-  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t size() const { return data_ ? size_ : 0; }
 
  private:
   struct Close {

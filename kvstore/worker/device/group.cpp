@@ -28,7 +28,11 @@ constexpr std::array<cuda::NcclType, data::kDtypes.size()> kTypes = {
     cuda::NcclType::kFloat32, cuda::NcclType::kFloat64, cuda::NcclType::kFloat16,
     cuda::NcclType::kBFloat16, cuda::NcclType::kInt64};
 
-cuda::NcclType type_of(data::Dtype dtype) { return kTypes[static_cast<std::size_t>(dtype)]; }
+cuda::NcclType type_of(data::Dtype dtype) {
+  const auto number = static_cast<std::size_t>(dtype);
+  DT_CHECK(number < kTypes.size(), "an unknown dtype");
+  return kTypes[number];
+}
 
 Status on_device(int device, cuda::Status status) {
   if (status.ok()) return {};

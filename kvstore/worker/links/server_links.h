@@ -63,7 +63,7 @@ class ServerLinks {
   /// Why they are closed; none: they are not.
   [[nodiscard]] std::optional<StoreError> error() const;
   [[nodiscard]] bool is_connected() const;
-  /// The servers that it connects to; none: they are not known yet.
+  /// The servers that it connects to; none: they are not known yet. Once known they stay known.
   [[nodiscard]] std::optional<Servers> servers() const;
   /// The servers not connected yet, as text for messages; empty: none.
   [[nodiscard]] std::string missing() const;
