@@ -62,11 +62,11 @@ Result<Bytes> read_idx(const fs::path& path, std::uint32_t magic,
                 path.string(), bytes->size(), promised - bytes->size());
   };
   const std::size_t header = 4 * (1 + dimensions.size());
-  if (bytes->size() < header) return ends_early(header);
-  if (number(0) != magic)
+  if (bytes->size() >= 4 && number(0) != magic)
     return fail(ErrorKind::kInvalid,
                 "{}: not an MNIST {} file (starts with {:#010x}, not {:#010x})", path.string(),
                 magic == kIdxImages ? "image" : "label", number(0), magic);
+  if (bytes->size() < header) return ends_early(header);
   std::uint64_t elements = 1;
   for (std::size_t i = 0; i < dimensions.size(); ++i) {
     dimensions[i] = number(1 + i);
@@ -79,8 +79,8 @@ Result<Bytes> read_idx(const fs::path& path, std::uint32_t magic,
   if (bytes->size() > header + elements)
     return fail(ErrorKind::kInvalid, "{}: has bytes beyond the {} its header promises",
                 path.string(), header + elements);
-  bytes->erase(bytes->begin(), bytes->begin() + static_cast<std::ptrdiff_t>(header));
-  return bytes;
+  // A copy, which has no spare memory.
+  return Bytes(bytes->begin() + static_cast<std::ptrdiff_t>(header), bytes->end());
 }
 
 /// The file itself or its .gz, whichever exists.

@@ -123,6 +123,11 @@ TEST_CASE("a damaged MNIST file is refused by name") {
   SECTION("labels given as images") {
     CHECK(has(why(dt::train::read_mnist(labels, labels)), "l: not an MNIST image file"));
   }
+  SECTION("a web server's refusal") {
+    const std::string text = "Not Found";
+    CHECK(has(why(dt::train::read_mnist(folder.write("text", {text.begin(), text.end()}), labels)),
+              "text: not an MNIST image file"));
+  }
   SECTION("longer than it says") {
     auto bytes = kImages;
     bytes.push_back(0);
