@@ -17,7 +17,7 @@
 using namespace dt;
 using namespace dt::test;
 
-namespace group_copies_tests {
+namespace multi_device_copies_tests {
 
 constexpr std::size_t kCount = 5001;  // chunks are of 1024 elements
 using Values = std::vector<float>;
@@ -566,4 +566,4 @@ TEST_CASE("device group: after a rollback nothing touches the caller's memory",
   for (auto* out : {&a_out, &b_out}) CHECK(out->get(1) == Values(kCount, 18));
 }
 
-}  // namespace group_copies_tests
+}  // namespace multi_device_copies_tests
