@@ -23,7 +23,7 @@ namespace dt::supervisor {
 class VolumeClient;
 
 struct Shell {
-  const boost::asio::any_io_executor& executor;
+  const boost::asio::any_io_executor& executor;  ///< A copy that outlives this struct.
   const io::JobSpec& spec;
   VolumeClient& volume;
   io::TaskGroup& tasks;

@@ -35,7 +35,8 @@ void HangWatch::forget(WorkerId worker) {
 std::set<WorkerId> HangWatch::waited_for() const {
   std::set<WorkerId> debtors;
   for (const auto& [id, r] : reports_) debtors.insert(r.owing.begin(), r.owing.end());
-  std::erase_if(debtors, [this](WorkerId id) { return waits(id); });
+  for (const auto& [id, r] : reports_)
+    for (const WorkerId waiting : r.waiting) debtors.erase(waiting);
   return debtors;
 }
 

@@ -10,8 +10,15 @@ constexpr Duration kBatchTime = std::chrono::milliseconds(200);
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 
 std::string file_of(ProcessId process, const Host& host) {
-  if (process.role == Role::kPrepare) return fmt::format("prepare-{}.log", host.name);
-  return fmt::format("{}-{}.log", process.role == Role::kServer ? "server" : "worker", process.id);
+  switch (process.role) {
+    case Role::kServer:
+      return fmt::format("server-{}.log", process.id);
+    case Role::kWorker:
+      return fmt::format("worker-{}.log", process.id);
+    case Role::kPrepare:
+      return fmt::format("prepare-{}.log", host.name);
+  }
+  return "other.log";
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr std::size_t kStderrTail = 8192;
 /// Handed to libssh at once; it copies what it cannot send.
 constexpr std::size_t kWritePiece = std::size_t{64} << 10;
 
-/// RFC 4254, section 6.10; TERM for a name it does not have.
+/// RFC 4254, section 6.10: a name without SIG; TERM for one that libc does not know.
 int signal_number(std::string_view name) {
   for (int number = 1; number < NSIG; ++number)
     if (const char* known = ::sigabbrev_np(number); known != nullptr && name == known)

@@ -177,6 +177,27 @@ TEST_CASE("volume: a helper that is killed is replaced and the queue goes on", "
   CHECK(v.helper_pid() != first);
 }
 
+TEST_CASE("volume: an append at a known size is repeated when the helper dies over it",
+          "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  REQUIRE(loop.wait(v.append(dir / "log", "0\n")));
+  const int pid = v.helper_pid();
+  REQUIRE(::kill(pid, SIGSTOP) == 0);
+  std::optional<Result<void>> done;
+  auto add = [&]() -> io::awaitable<void> {
+    auto result = co_await v.append(dir / "log", "1\n", 2);
+    done.emplace(std::move(result));
+  };
+  loop.group.spawn(add());
+  REQUIRE(loop.until([&] { return v.stalled_for() > 0ms; }));
+  REQUIRE(::kill(pid, SIGKILL) == 0);
+  REQUIRE(loop.until([&] { return done.has_value(); }));
+  CHECK(*done);
+  CHECK(slurp(dir / "log") == "0\n1\n");
+}
+
 TEST_CASE("volume: what cannot be repeated safely is reported when the helper dies over it",
           "[volume]") {
   TempDir dir;

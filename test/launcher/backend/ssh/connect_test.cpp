@@ -64,7 +64,7 @@ TEST_CASE("ssh: one connection per host serves many commands", "[ssh]") {
   const Sshd sshd;
   Client client(sshd.options());
   for (int i = 0; i < 5; ++i) REQUIRE(client.run(sshd.host(), "true"));
-  CHECK(sshd.connections() == 1);
+  CHECK(eventually(10, [&] { return sshd.connections() == 1; }));
   CHECK(count(sshd.log(), "Accepted publickey") == 1);
 }
 
