@@ -95,10 +95,10 @@ class Worker {
   void run() {
     kv_.init(entries(model_.values()));
     kv_.set_optimizer("sgd momentum=0.9");
+    kv_.pull(entries(model_.values()));  // a newcomer is warm when it has the weights
     std::uint32_t epoch = 0;
     while (epoch < options_.epochs) {
       try {
-        kv_.pull(entries(model_.values()));  // a newcomer is warm when it has the weights
         const auto view = kv_.epoch_boundary(epoch);
         if (!view) return say("told to leave; done");
         epoch = view->epoch;  // for a newcomer the epoch of the others
