@@ -3,8 +3,9 @@
 namespace dt::io {
 
 namespace {
-constexpr std::size_t kReadSize = std::size_t{64} << 10;
-}
+/// A supervisor has one for each host, and libssh hands over no more at a time.
+constexpr std::size_t kReadSize = std::size_t{4} << 10;
+}  // namespace
 
 awaitable<Result<wire::Frame>> receive_frame(ByteStream& stream, wire::FrameDecoder& decoder,
                                              std::string& buffer, const char* other) {

@@ -25,13 +25,17 @@ std::string read_proc_file(pid_t pid, const char* name) {
   return io::read_proc_file(folder_of(pid), name);
 }
 
-std::vector<pid_t> all_processes() {
-  std::vector<pid_t> pids;
+/// The names in a folder that are numbers.
+std::vector<pid_t> numbers_in(const std::string& folder) {
+  std::vector<pid_t> numbers;
   std::error_code ec;
-  for (std::filesystem::directory_iterator at("/proc", ec), end; !ec && at != end; at.increment(ec))
-    if (const auto pid = parse_number<pid_t>(at->path().filename().string())) pids.push_back(*pid);
-  return pids;
+  for (std::filesystem::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec))
+    if (const auto number = parse_number<pid_t>(at->path().filename().string()))
+      numbers.push_back(*number);
+  return numbers;
 }
+
+std::vector<pid_t> all_processes() { return numbers_in("/proc"); }
 
 bool is_mine(pid_t pid) {
   struct stat st {};
@@ -68,16 +72,83 @@ std::vector<io::Fd> others_with(std::string_view beginning, Fits fits) {
 
 bool lives(char state) { return state != 'Z' && state != 'X' && state != '?'; }
 
-/// By parent: a process and whether it lives.
-using Children = std::multimap<pid_t, std::pair<pid_t, bool>>;
+io::ProcStat stat_of(pid_t pid) { return io::parse_proc_stat(read_proc_file(pid, "stat")); }
 
-Children all_children() {
-  Children children;
-  for (const pid_t pid : all_processes()) {
-    const io::ProcStat stat = io::parse_proc_stat(read_proc_file(pid, "stat"));
-    if (stat.parent > 0) children.emplace(stat.parent, std::pair(pid, lives(stat.state)));
+/// The children of each process, ended ones too. From the kernel's lists, which cost what a tree is
+/// large; where it has none (CONFIG_PROC_CHILDREN), from one look at all processes of the machine.
+class Children {
+ public:
+  Children() {
+    if (has_lists()) return;
+    for (const pid_t pid : all_processes()) {
+      const pid_t parent = stat_of(pid).parent;
+      if (parent > 0) seen_.emplace(parent, pid);
+    }
   }
-  return children;
+
+  [[nodiscard]] std::vector<pid_t> of(pid_t parent) const {
+    std::vector<pid_t> pids;
+    if (!has_lists()) {
+      const auto [begin, end] = seen_.equal_range(parent);
+      for (auto child = begin; child != end; ++child) pids.push_back(child->second);
+      return pids;
+    }
+    // A child is in the list of the thread that forked it.
+    for (const pid_t thread : numbers_in(folder_of(parent) + "/task")) {
+      const auto name = fmt::format("task/{}/children", thread);
+      std::istringstream list(read_proc_file(parent, name.c_str()));
+      for (pid_t child = 0; list >> child;) pids.push_back(child);
+    }
+    return pids;
+  }
+
+ private:
+  static bool has_lists() {
+    static const bool kHas =
+        ::access(fmt::format("/proc/self/task/{}/children", ::getpid()).c_str(), R_OK) == 0;
+    return kHas;
+  }
+
+  std::multimap<pid_t, pid_t> seen_;
+};
+
+struct Found {
+  pid_t pid = 0;
+  io::Fd handle;
+};
+
+/// One look. What gets another parent meanwhile may be missed.
+std::vector<Found> look_below(pid_t root, const std::vector<pid_t>& spared) {
+  const Children children;
+  std::vector<Found> found;
+  std::vector<pid_t> open = {root};
+  while (!open.empty()) {
+    const pid_t parent = open.back();
+    open.pop_back();
+    for (const pid_t pid : children.of(parent)) {
+      if (pid == root || std::find(spared.begin(), spared.end(), pid) != spared.end()) continue;
+      open.push_back(pid);
+      // The handle first: if the kernel reuses the pid after this, the handle still refers to the
+      // old process.
+      io::Fd handle = open_pidfd(pid);
+      const io::ProcStat stat = stat_of(pid);
+      if (handle && lives(stat.state) && stat.parent == parent)
+        found.push_back({pid, std::move(handle)});
+    }
+  }
+  return found;
+}
+
+/// A process whose parent ends in the middle of a look has moved up: a second look finds it.
+std::vector<Found> below(pid_t root, const std::vector<pid_t>& spared) {
+  auto found = look_below(root, spared);
+  return found.empty() ? look_below(root, spared) : std::move(found);
+}
+
+std::vector<io::Fd> handles(std::vector<Found> found) {
+  std::vector<io::Fd> all;
+  for (Found& one : found) all.push_back(std::move(one.handle));
+  return all;
 }
 
 }  // namespace
@@ -90,6 +161,16 @@ void signal_pidfd(const io::Fd& pidfd, int signal) {
 
 std::vector<io::Fd> marked_processes(std::string_view entry) {
   return others_with(entry, [](pid_t, std::string_view rest) { return rest.empty(); });
+}
+
+std::vector<io::Fd> marked_descendants(pid_t root, std::string_view entry) {
+  auto found = below(root, {});
+  std::erase_if(found, [entry](const Found& one) {
+    const std::string environment = read_proc_file(one.pid, "environ");
+    const auto rest = after(environment, entry);
+    return !rest || !rest->empty();
+  });
+  return handles(std::move(found));
 }
 
 std::string mark_of(std::string_view job, std::string_view host) {
@@ -109,55 +190,37 @@ std::size_t kill_marked(std::string_view mark, Duration limit) {
 
 std::string process_states(pid_t root) {
   constexpr std::size_t kMost = 4;
-  const Children children = all_children();
+  const Children children;
   std::string out;
   std::vector<pid_t> tree = {root};
   for (std::size_t i = 0; i < tree.size() && i < kMost; ++i) {
     const std::string state = io::kernel_state(folder_of(tree[i]), tree[i]);
     if (!state.empty()) out += (out.empty() ? "" : "; ") + state;
-    const auto [begin, end] = children.equal_range(tree[i]);
-    for (auto child = begin; child != end; ++child)
-      if (child->second.second) tree.push_back(child->second.first);
+    for (const pid_t child : children.of(tree[i]))
+      if (lives(stat_of(child).state)) tree.push_back(child);
   }
   return out;
 }
 
 std::uint64_t resident_bytes(pid_t root) {
   constexpr std::size_t kMost = 256;
+  const Children children;
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::uint64_t pages = 0;
   std::vector<pid_t> tree = {root};
   for (std::size_t i = 0; i < tree.size(); ++i) {
-    const pid_t pid = tree[i];
     std::uint64_t all = 0;
     std::uint64_t resident = 0;
-    std::istringstream(read_proc_file(pid, "statm")) >> all >> resident;
+    std::istringstream(read_proc_file(tree[i], "statm")) >> all >> resident;
     pages += resident;
-    std::istringstream children(read_proc_file(pid, fmt::format("task/{}/children", pid).c_str()));
-    for (pid_t child = 0; tree.size() < kMost && children >> child;) tree.push_back(child);
+    for (const pid_t child : children.of(tree[i]))
+      if (tree.size() < kMost) tree.push_back(child);
   }
   return pages * page;
 }
 
 std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared) {
-  const Children children = all_children();
-  std::vector<io::Fd> found;
-  std::vector<pid_t> open = {root};
-  while (!open.empty()) {
-    const pid_t parent = open.back();
-    open.pop_back();
-    const auto [begin, end] = children.equal_range(parent);
-    for (auto child = begin; child != end; ++child) {
-      const auto [pid, alive] = child->second;
-      if (pid == root || std::find(spared.begin(), spared.end(), pid) != spared.end()) continue;
-      open.push_back(pid);
-      if (!alive) continue;
-      io::Fd handle = open_pidfd(pid);
-      if (handle && io::parse_proc_stat(read_proc_file(pid, "stat")).parent == parent)
-        found.push_back(std::move(handle));
-    }
-  }
-  return found;
+  return handles(below(root, spared));
 }
 
 }  // namespace dt::launcher

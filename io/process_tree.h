@@ -25,6 +25,10 @@ void signal_pidfd(const io::Fd& pidfd, int signal);
 /// Living processes whose environment, as given at exec, has exactly the entry "NAME=value".
 [[nodiscard]] std::vector<io::Fd> marked_processes(std::string_view entry);
 
+/// Those of them below `root`. Where orphans stay below it (PR_SET_CHILD_SUBREAPER) these are all
+/// of root's processes, and finding them costs what its tree is large, not what the machine runs.
+[[nodiscard]] std::vector<io::Fd> marked_descendants(pid_t root, std::string_view entry);
+
 /// The prefix of every DT_MARK of a job's processes on a host, whichever agent started them:
 /// "DT_MARK=job/host/".
 [[nodiscard]] std::string mark_of(std::string_view job, std::string_view host);
@@ -41,7 +45,7 @@ std::size_t kill_marked(std::string_view mark, Duration limit);
 [[nodiscard]] std::string process_states(pid_t root);
 
 /// Resident memory of `root` and its descendants, of at most 256 processes, in bytes; 0 when it has
-/// ended. Children that a thread other than the first has forked are not found.
+/// ended.
 [[nodiscard]] std::uint64_t resident_bytes(pid_t root);
 
 }  // namespace dt::launcher

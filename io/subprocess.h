@@ -34,7 +34,8 @@ class Subprocess {
   Subprocess& operator=(Subprocess&&) = delete;
   ~Subprocess();
 
-  /// Reaps a child that has ended or is about to (its pipes are closed).
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  /// Blocks until it has ended, and reaps it; process_end.h waits beside a loop.
   [[nodiscard]] ExitStatus wait();
 
  private:

@@ -35,13 +35,17 @@ class ThreadPool {
     co_return std::move(*pending->value);
   }
 
-  /// The same with a deadline, after which the work's result is discarded.
+  /// The same with a deadline, which begins with the work: those that it waits for in the queue
+  /// have theirs. After it the work's result is discarded.
   template <class T>
   io::awaitable<Result<T>> finish_within(Duration limit, std::function<Result<T>()> work,
                                          std::string doing) {
     auto pending = start(co_await io::asio::this_coro::executor, std::move(work));
-    pending->done.expires_after(limit);
-    co_await pending->done.async_wait(io::tok);
+    while (!pending->has_begun) co_await pending->done.async_wait(io::tok);
+    if (!pending->value) {
+      pending->done.expires_after(limit);
+      co_await pending->done.async_wait(io::tok);
+    }
     if (!pending->value)
       co_return fail(ErrorKind::kTimeout, "{}: nothing within {:.1f} s", doing, seconds(limit));
     co_return std::move(*pending->value);
@@ -52,8 +56,9 @@ class ThreadPool {
   struct Pending {
     explicit Pending(const io::asio::any_io_executor& executor)
         : done(executor, io::asio::steady_timer::time_point::max()) {}
+    bool has_begun = false;
     std::optional<T> value;
-    io::asio::steady_timer done;
+    io::asio::steady_timer done;  ///< Cancelled when one of these changes.
   };
 
   template <class T>
@@ -61,6 +66,10 @@ class ThreadPool {
     if (!pool_) pool_.emplace(threads_);
     auto pending = std::make_shared<Pending<T>>(loop);
     io::asio::post(*pool_, [pending, loop, work = std::move(work)] {
+      io::asio::post(loop, [pending] {
+        pending->has_begun = true;
+        pending->done.cancel();
+      });
       auto value = std::make_shared<T>(work());
       io::asio::post(loop, [pending, value] {
         pending->value.emplace(std::move(*value));

@@ -37,7 +37,8 @@ MAY = {
     "kvstore/compute/kernels": "",
     "kvstore/compute/cuda": "kvstore/compute/kernels/kernels.h",
     "kvstore/compute": "core/base kvstore/protocol kvstore/compute/*",
-    "kvstore/link": "core/base core/protocol io io/job kvstore/protocol kvstore/compute kvstore/compute/cuda",
+    "kvstore/link": "core/base core/protocol io io/job kvstore/protocol kvstore/compute kvstore/compute/cuda"
+                    " kvstore/compute/kernels",
     "kvstore": "core/base kvstore/protocol kvstore/compute/cuda",  # the public headers and the contract behind them
     "kvstore/worker/links": "core/base core/protocol io kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda"
                             " kvstore/link",

@@ -12,6 +12,7 @@
 #include "io/clock.h"
 #include "io/task_group.h"
 #include "supervisor/agent_reports.h"
+#include "supervisor/hosts/host_address.h"
 
 namespace dt::supervisor {
 
@@ -27,6 +28,12 @@ constexpr Duration kFarewell = 30s;
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< Least time at the end for hosts whose link is not up.
 constexpr Duration kFolderAnswersWithin = 30s;
+
+/// Heartbeats are most of what a quiet job's supervisor hears: twice before a silent host is
+/// suspect.
+Duration beat_of(const io::JobSpec& spec) {
+  return std::clamp<Duration>(spec.rules.liveness.suspect_after / 2, 250ms, 500ms);
+}
 
 std::uint32_t milliseconds(Duration d) {
   return static_cast<std::uint32_t>(
@@ -65,9 +72,7 @@ HostLinks::HostLinks(Shell& shell, launcher::Backend& backend, AgentReports& rep
 
 void HostLinks::attach(const Host& host, bool start) {
   if (start) return shell_.tasks.spawn(reach(host));
-  // Counted at once: an end that is carried out next has to know of it.
-  ++reattaching_;
-  shell_.tasks.spawn(reattach(host));
+  reattach(host);
 }
 
 AgentConnection& HostLinks::make_link(const Host& host) {
@@ -81,6 +86,7 @@ AgentConnection& HostLinks::make_link(const Host& host) {
   };
   options.seed = std::random_device{}();
   options.orphan_timeout_ms = milliseconds(spec_.rules.orphan_timeout);
+  options.beat = beat_of(spec_);
   // A silent link is broken only when liveness has decided, or waits for something else.
   options.silence_limit = std::max(options.silence_limit, spec_.rules.liveness.dead_after + 2s);
   AgentConnection::Callbacks callbacks;
@@ -101,22 +107,12 @@ bool HostLinks::awaits_agent_of_earlier_term(const Host& host) const {
   return job.ending() || job.hosts().at(host).link == HostState::Link::kDown;
 }
 
-awaitable<void> HostLinks::reattach(Host host) {
+void HostLinks::reattach(const Host& host) {
+  if (!awaits_agent_of_earlier_term(host)) return;
   HostLink& h = hosts_[host];
-  // Processes may run there: it is tried until they count as lost.
-  while (h.address.empty() && awaits_agent_of_earlier_term(host)) {
-    auto address = co_await backend_.address(host);
-    if (address)
-      h.address = *address;
-    else
-      co_await io::sleep_for(1s);
-  }
-  if (awaits_agent_of_earlier_term(host)) {
-    if (!h.link) make_link(host);
-    h.ever_attached = true;  // an earlier term was
-    h.link->attach(false);
-  }
-  --reattaching_;
+  if (!h.link) make_link(host);
+  h.ever_attached = true;  // an earlier term was
+  h.link->attach(false);
 }
 
 awaitable<void> HostLinks::reach(Host host) {
@@ -130,11 +126,6 @@ awaitable<void> HostLinks::reach(Host host) {
 
 awaitable<Result<void>> HostLinks::get_ready(Host host) {
   HostLink& h = hosts_[host];
-  if (h.address.empty()) {
-    auto address = co_await backend_.address(host);
-    if (!address) co_return tl::unexpected(address.error());
-    h.address = *address;
-  }
   if (sync_ && !h.synced) {
     auto synced = co_await sync_(host);
     if (!synced) co_return synced;
@@ -179,6 +170,8 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   h.ever_attached = true;
   h.cores = state.cores;
   h.machine = state.machine;
+  const std::string dialed = backend_.address(host);
+  h.address = spec_.local ? dialed : host_address(host, dialed, state);
   reports_.admitted(host, state);
   shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   reports_.attached(host, state);
@@ -244,10 +237,6 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
   // Hosts whose link is not up are tried as long as one connection may take, so that nothing runs
   // on there next to a resumed job.
   const Duration last_reach = std::max(kLastReach, spec_.ssh.connect_timeout);
-  // Agents of an earlier term are there already: their links have to be made to send the end.
-  for (const Time until = io::steady_now() + last_reach;
-       reattaching_ > 0 && io::steady_now() < until;)
-    co_await io::sleep_for(10ms);
   // Hosts that an earlier term gave up as lost, where it could not send the end.
   for (const auto& [host, state] : shell_.job->hosts().all())
     if (state.had_agent && !hosts_[host].link) make_link(host).attach(false);

@@ -21,7 +21,7 @@ class AgentReports;
 /// What a link has learnt of a host.
 struct HostLink {
   std::unique_ptr<AgentConnection> link;
-  std::string address;  ///< Literal; empty until known.
+  std::string address;  ///< See host_address; empty until an agent was attached.
   bool synced = false;  ///< The working folder was brought there.
   std::uint32_t cores = 0;
   std::string machine;
@@ -78,7 +78,7 @@ class HostLinks {
  private:
   AgentConnection& make_link(const Host& host);
   /// Makes the link to an agent of an earlier term.
-  io::awaitable<void> reattach(Host host);
+  void reattach(const Host& host);
   /// It is not lost meanwhile; at the job's end each agent has to receive the end.
   [[nodiscard]] bool awaits_agent_of_earlier_term(const Host& host) const;
   /// Makes the link to a host's agent and starts one if none runs.
@@ -100,7 +100,6 @@ class HostLinks {
   Sync sync_;
   std::string folder_;  ///< What every host needs before processes start there; empty: nothing.
   std::map<Host, HostLink> hosts_;
-  std::uint32_t reattaching_ = 0;  ///< Agents of an earlier term whose link is not made yet.
   bool is_ending_ = false;
   Time ticked_at_;
   Time listens_since_;  ///< Before that nothing could be heard: this process did not run.

@@ -4,6 +4,7 @@
 #include <openssl/rand.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/ip/udp.hpp>
 #include <chrono>
 #include <fstream>
@@ -13,6 +14,7 @@
 
 #include "core/files/hosts.h"
 #include "core/files/journal.h"
+#include "core/job/snapshot.h"
 #include "io/asio.h"
 #include "io/clock.h"
 #include "io/fd.h"
@@ -27,6 +29,8 @@ namespace {
 
 /// After the job's end: how long the volume may take for the files' last lines.
 constexpr Duration kLastLines = 10s;
+/// A request that takes longer shows that the volume stalls, and is not only slow.
+constexpr Duration kSlowRequest = 2s;
 /// How long a restarted supervisor tolerates a stall of the shared volume: training needs it back.
 /// Less than dtlaunch waits for its readiness.
 constexpr Duration kStallAtResume = 50s;
@@ -74,7 +78,7 @@ std::function<void(const Error&)> warns(io::Log& log, const char* file) {
 JobFiles::JobFiles(Shell& shell, Mode mode)
     : shell_(shell),
       mode_(mode),
-      journal_bytes_(journal::kHeader),
+      cut_from_(mode.journal_limit),
       events_(shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
               shell.spec.elastic ? std::optional(shell.path("events.jsonl")) : std::nullopt),
       change_log_(shell.volume, shell.path("host_worker_log")),
@@ -92,6 +96,8 @@ awaitable<Result<std::vector<Record>>> JobFiles::open_state() {
   if (!locked) co_return tl::unexpected(locked.error());
   std::vector<Record> records;
   Term last;
+  journal_bytes_ = journal_->header();
+  records_ = frames->size();
   for (const wire::Frame& frame : *frames) {
     journal_bytes_ += journal::append_bytes(frame.type, frame.body);
     auto record = record_from(frame);
@@ -198,8 +204,41 @@ void JobFiles::run() {
 }
 
 void JobFiles::journalled(const Record& record, const wire::Frame& frame) {
+  ++records_;
   journal_copy_->add(journal::append_bytes(frame.type, frame.body));
   if (shell_.spec.elastic) change_log_.add(log_lines({record}));
+}
+
+Result<std::optional<JobFiles::Cut>> JobFiles::cut_journal() {
+  // A later term would not note the changes again that are left out.
+  const bool is_written = change_log_.is_written() && events_.is_written();
+  const bool is_long = journal_->size() >= cut_from_ || records_ >= cut_from_records_;
+  if (!is_long || !is_written) return std::nullopt;
+  std::vector<Record> records;
+  for (const wire::Frame& frame : journal::replay(journal_copy_->bytes()).records) {
+    auto record = record_from(frame);
+    if (!record) return tl::unexpected(record.error().at(journal_->path()));
+    records.push_back(std::move(*record));
+  }
+  const std::vector<Record> kept = snapshot(records);
+  std::string bytes(journal::kCutHeader);
+  for (const Record& record : kept) {
+    const wire::Frame frame = to_frame(record);
+    bytes += journal::append_bytes(frame.type, frame.body);
+  }
+  const Cut cut{journal_->size(), bytes.size()};
+  // Where little can be left out, the next try waits until there is more.
+  cut_from_ = std::max(mode_.journal_limit, 2 * cut.after);
+  cut_from_records_ = std::max<std::uint64_t>(kJournalRecords, 2 * kept.size());
+  if (cut.after > cut.before / 2 && kept.size() > records_ / 2) return std::nullopt;
+  if (auto replaced = journal_->replace(bytes); !replaced) {
+    cut_from_ = 2 * cut.before;
+    cut_from_records_ = 2 * records_;
+    return tl::unexpected(replaced.error());
+  }
+  records_ = kept.size();
+  journal_copy_->replace(std::move(bytes));
+  return cut;
 }
 
 awaitable<std::optional<LockHolder>> JobFiles::other_holder() {
@@ -218,13 +257,15 @@ awaitable<void> JobFiles::close(const End& end) {
   if (!co_await events_.finish(until - io::steady_now()))
     shell_.console.warn("{} lacks its last lines: it cannot be written", events_.path());
   static_cast<void>(co_await journal_copy_->finish(until - io::steady_now()));
-  if (co_await shell_.volume.drain(kLastLines)) {
+  const bool is_written = co_await shell_.volume.drain(kLastLines);
+  const bool answers = is_written || shell_.volume.stalled_for() < kSlowRequest;
+  if (answers) {
     static_cast<void>(co_await point_here(&end));
     co_await drop_lock();
-  } else {
-    shell_.console.warn("the shared volume does not answer: logs in {} may lack their end",
-                        shell_.spec.job_dir);
   }
+  if (!is_written)
+    shell_.console.warn("the shared volume {}: logs in {} may lack their end",
+                        answers ? "is too slow" : "does not answer", shell_.spec.job_dir);
 }
 
 awaitable<void> JobFiles::drop_lock() {

@@ -21,9 +21,14 @@ namespace dt::supervisor {
 /// One thread. `shell` outlives it. open_state(), then open_volume(), then run().
 class JobFiles {
  public:
+  static constexpr std::uint64_t kJournalLimit = std::uint64_t{64} << 20;
+  /// Records of a journal that is not cut: with a thousand workers a boundary without a change is a
+  /// short record, but takes long to replay.
+  static constexpr std::uint64_t kJournalRecords = 10'000;
   struct Mode {
     bool is_new = true;     ///< Otherwise the journal of an earlier life is taken up.
     bool by_force = false;  ///< The lock is taken from a supervisor of which nothing can be seen.
+    std::uint64_t journal_limit = kJournalLimit;  ///< Bytes of a journal that is not cut.
   };
   JobFiles(Shell& shell, Mode mode);
 
@@ -48,6 +53,14 @@ class JobFiles {
   [[nodiscard]] const JournalFile& journal() const { return *journal_; }
   /// A record is in the journal: its copy and host_worker_log follow.
   void journalled(const Record& record, const wire::Frame& frame);
+  struct Cut {
+    std::uint64_t before = 0;  ///< Bytes of the journal.
+    std::uint64_t after = 0;
+  };
+  /// Cuts a journal that is too long, in bytes or records, once the volume has what it says;
+  /// nothing: it is not too long, or not yet written there. Blocks for as long as the disk needs
+  /// for the new one.
+  [[nodiscard]] Result<std::optional<Cut>> cut_journal();
   /// A line of events.jsonl, with its newline.
   void add_event(const std::string& line) { events_.add(line); }
 
@@ -64,6 +77,10 @@ class JobFiles {
   Mode mode_;
   std::optional<JournalFile> journal_;
   std::string journal_bytes_;  ///< Until its copy begins.
+  std::uint64_t records_ = 0;  ///< In the journal.
+  /// Bytes and records from which on the journal is cut.
+  std::uint64_t cut_from_;
+  std::uint64_t cut_from_records_ = kJournalRecords;
   std::optional<LockHolder> lock_;
   bool is_refused_ = false;
   EventFiles events_;

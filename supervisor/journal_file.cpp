@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,23 +36,30 @@ Result<void> sync_folder_of(const std::string& path) {
   return {};
 }
 
+/// Where the journal's replacement is written.
+std::string next_to(const std::string& path) { return path + ".new"; }
+
+bool is_file(int fd, const std::string& path) {
+  struct stat open {};
+  struct stat named {};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+}
+
 }  // namespace
 
 Result<JournalFile> JournalFile::open(const std::string& path, std::vector<wire::Frame>& records) {
   DT_CHECK(path.starts_with('/'), "the journal's path is absolute");
-  io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return tl::unexpected(errno_error(errno, "open journal " + path));
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return tl::unexpected(errno_error(errno, "lock journal " + path));
-    return fail(ErrorKind::kDenied, "another supervisor of this job is running (it holds {})",
-                path);
-  }
-  auto bytes = read_whole(fd.get(), path);
+  auto fd = open_locked(path);
+  if (!fd) return tl::unexpected(fd.error());
+  ::unlink(next_to(path).c_str());  // left by a supervisor that died while it replaced the journal
+  auto bytes = read_whole(fd->get(), path);
   if (!bytes) return tl::unexpected(bytes.error());
   auto replay = journal::replay(*bytes);
   if (replay.error) return tl::unexpected(replay.error->at(path));
 
-  JournalFile journal(path, std::move(fd));
+  JournalFile journal(path, std::move(*fd));
+  journal.header_ = replay.header;
   journal.size_ = bytes->size();
   if (replay.good_size != bytes->size())
     if (auto done = journal.cut(replay.good_size); !done) return tl::unexpected(done.error());
@@ -63,6 +71,45 @@ Result<JournalFile> JournalFile::open(const std::string& path, std::vector<wire:
   journal.keep_ahead();
   records = std::move(replay.records);
   return journal;
+}
+
+Result<io::Fd> JournalFile::open_locked(const std::string& path) {
+  for (;;) {
+    io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd) return tl::unexpected(errno_error(errno, "open journal " + path));
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return tl::unexpected(errno_error(errno, "lock journal " + path));
+      return fail(ErrorKind::kDenied, "another supervisor of this job is running (it holds {})",
+                  path);
+    }
+    if (is_file(fd.get(), path)) return fd;
+    // Its owner has replaced it meanwhile: the new one is locked.
+  }
+}
+
+Result<void> JournalFile::replace(std::string_view bytes) {
+  if (broken_) return fail(ErrorKind::kIo, "journal {} failed before and is not trusted", path_);
+  const std::string next = next_to(path_);
+  ::unlink(next.c_str());
+  // Locked before it has the name: at any time the journal of that name is locked.
+  auto fd = open_locked(next);
+  if (!fd) return tl::unexpected(fd.error());
+  JournalFile journal(next, std::move(*fd));
+  auto done = journal.write_synced(bytes);
+  if (done && ::rename(next.c_str(), path_.c_str()) != 0)
+    done = tl::unexpected(errno_error(errno, "rename journal to " + path_));
+  if (!done) {
+    ::unlink(next.c_str());
+    return done;
+  }
+  journal.path_ = path_;
+  journal.header_ = bytes.starts_with(journal::kCutHeader) ? journal::kCutHeader : journal::kHeader;
+  *this = std::move(journal);
+  done = sync_folder_of(path_);
+  broken_ =
+      !done;  // after a crash the old one might be there, without what is appended from now on
+  keep_ahead();
+  return done;
 }
 
 Result<void> JournalFile::append(std::uint16_t type, std::string_view body) {

@@ -24,6 +24,11 @@ class JournalFile {
   /// later append fails.
   [[nodiscard]] Result<void> append(std::uint16_t type, std::string_view body);
 
+  /// Puts `bytes`, a whole journal, in this one's place. Wherever that is interrupted, the file is
+  /// the one or the other. After an error the old one is still in use, but if the rename cannot be
+  /// synced: then every later append fails.
+  [[nodiscard]] Result<void> replace(std::string_view bytes);
+
   /// The last append failed because the disk, a quota or a limit leaves no room.
   [[nodiscard]] bool is_full() const { return is_full_; }
   /// Why less than kAhead could be kept ahead the last time; empty: enough is, or the file system
@@ -34,9 +39,13 @@ class JournalFile {
   static constexpr std::uint64_t kAhead = std::uint64_t{1} << 20;
 
   [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  [[nodiscard]] std::string_view header() const { return header_; }
 
  private:
   JournalFile(std::string path, io::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  /// Opens the file and locks it; kDenied: another supervisor has it.
+  [[nodiscard]] static Result<io::Fd> open_locked(const std::string& path);
   Result<void> cut(std::uint64_t size);
   Result<void> write_synced(std::string_view bytes);
   /// A write or a sync failed with this errno: the file is made as it was, if that is possible.
@@ -44,6 +53,7 @@ class JournalFile {
 
   std::string path_;
   io::Fd fd_;
+  std::string_view header_ = journal::kHeader;
   std::uint64_t size_ = 0;
   std::uint64_t kept_until_ = 0;  ///< The disk has room for the file up to this size.
   std::string shortage_;

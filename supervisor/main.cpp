@@ -19,6 +19,7 @@
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
+#include "supervisor/paced_loop.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/volume/helper.h"
 
@@ -95,8 +96,9 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
   if (!spec.sync_dst_dir.empty()) {
     const std::string source = std::filesystem::current_path().string();
     const std::string destination = spec.sync_dst_dir;
-    options.sync = [backend = ssh.get(), source, destination](Host host) {
-      return launcher::sync_folder(*backend, std::move(host), source, destination);
+    auto window = std::make_shared<launcher::Semaphore>(context.get_executor(), launcher::kSyncs);
+    options.sync = [backend = ssh.get(), window, source, destination](Host host) {
+      return launcher::sync_folder(*backend, window, std::move(host), source, destination);
     };
   }
   return ssh;
@@ -122,17 +124,7 @@ int run_job(supervisor::SupervisorOptions options) {
     });
   };
   wait_for_signal();
-  int code = kExitFailure;
-  std::exception_ptr failure;
-  boost::asio::co_spawn(context, supervisor->run(), [&](std::exception_ptr error, int exit_code) {
-    failure = error;
-    code = exit_code;
-    // The backend's idle connections would keep the loop alive.
-    context.stop();
-  });
-  context.run();
-  if (failure) std::rethrow_exception(failure);
-  return code;
+  return supervisor::run_paced(context, supervisor->run());
 }
 
 }  // namespace

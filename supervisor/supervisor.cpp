@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -95,7 +96,9 @@ class Loop final : public Supervisor {
                .console = console_,
                .post = [this](JobEvent event) { post(std::move(event)); },
                .note = [this](const Note& note) { act(note); }},
-        files_(shell_, {.is_new = !options_.resume, .by_force = options_.take_over}),
+        files_(shell_, {.is_new = !options_.resume,
+                        .by_force = options_.take_over,
+                        .journal_limit = options_.journal_limit}),
         event_log_(console_, [this](const std::string& line) { files_.add_event(line); }),
         changes_(executor_),
         output_(volume_,
@@ -290,6 +293,8 @@ class Loop final : public Supervisor {
     for (;;) {
       co_await io::sleep_for(kTick);
       look_at_journal_room();
+      look_at_output();
+      look_at_journal_size();
       if (journal_room_.is_out()) continue;
       const Time at = io::steady_now();
       links_.tick(at, journal_room_.job_time(at));
@@ -363,14 +368,24 @@ class Loop final : public Supervisor {
       const JobEvent event = std::move(events_.front());
       events_.pop_front();
       const Instant then = now();
-      const std::vector<Effect> effects = job_->step(event, then);
-      carry_out(effects);
-      pulse_.look(*job_, io::steady_now());
+      std::vector<Effect> effects = job_->step(event, then);
+      if (checks_settling_) check_settled(then);
       // A tick without an effect changes nothing that a client can wait for.
-      if (!effects.empty() || !std::holds_alternative<Tick>(event)) changes_.note();
+      const bool is_change = !effects.empty() || !std::holds_alternative<Tick>(event);
+      carry_out(std::move(effects));
+      pulse_.look(*job_, io::steady_now());
+      if (is_change) changes_.note();
       if (journal_failed_) events_.clear();
     }
     pumping_ = false;
+  }
+
+  /// DT_CHECK_SETTLE: a step that left something undone ends this process, loudly.
+  void check_settled(Instant then) {
+    const std::string undone = job_->unsettled(then);
+    if (undone.empty()) return;
+    console_.error("internal error: {}", undone);
+    std::abort();
   }
 
   void carry_out(std::vector<Effect> effects) {
@@ -431,6 +446,42 @@ class Loop final : public Supervisor {
     pumping_ = true;
     carry_out(journal_room_.let_go(at));
     pump();
+  }
+
+  /// Cuts a journal that has become long.
+  void look_at_journal_size() {
+    if (journal_room_.is_out() || journal_failed_) return;
+    const Time begun = io::steady_now();
+    const auto cut = files_.cut_journal();
+    if (!cut) return own_log_.warn("the journal stays long: {}", cut.error().message);
+    if (!*cut) return;
+    const double took = seconds(io::steady_now() - begun);
+    Note note{Note::Kind::kMeasure, "journal_cut",
+              fmt::format("the journal had {:.1f} MB and has {:.1f} MB, after {:.2f} s",
+                          static_cast<double>((*cut)->before) / 1e6,
+                          static_cast<double>((*cut)->after) / 1e6, took)};
+    note.numbers.emplace_back("cut_s", took);
+    act(note);
+  }
+
+  /// Notes when output waits too long for the shared volume, and when that is over.
+  void look_at_output() {
+    const VolumeClient::Waiting waiting = volume_.waiting();
+    switch (output_delay_.look(waiting.output_age)) {
+      case OutputDelay::News::kNone:
+        return;
+      case OutputDelay::News::kBegins:
+        return act(Note{
+            Note::Kind::kFailure, "output_delayed",
+            fmt::format("the shared volume is slow: {:.1f} MB of output wait to be written to {} "
+                        "file(s), the oldest for {:.0f} s; when there is no room for more, the "
+                        "oldest is dropped",
+                        static_cast<double>(waiting.output_bytes) / 1e6, waiting.appends,
+                        seconds(waiting.output_age))});
+      case OutputDelay::News::kOver:
+        return act(Note{Note::Kind::kInfo, "output_caught_up",
+                        "output is written to the shared volume without delay again"});
+    }
   }
 
   /// The job ends though the journal cannot be written.
@@ -534,6 +585,15 @@ class Loop final : public Supervisor {
 
   [[nodiscard]] double uptime_s() const { return seconds(io::steady_now() - started_); }
 
+  [[nodiscard]] VolumeFacts volume_facts() const {
+    const VolumeClient::Waiting waiting = volume_.waiting();
+    return {.stalled_s = seconds(volume_.stalled_for()),
+            .dropped_bytes = volume_.dropped_bytes(),
+            .queue_length = waiting.requests + waiting.appends,
+            .queue_bytes = waiting.output_bytes,
+            .queue_age_s = seconds(waiting.age)};
+  }
+
   [[nodiscard]] std::string status() const {
     const Time at = io::steady_now();
     const double own = uptime_s();
@@ -554,8 +614,7 @@ class Loop final : public Supervisor {
          .journal_waits_s = seconds(journal_room_.waited(at)),
          .journal_trouble =
              journal_room_.is_out() ? journal_room_.why() : files_.journal().shortage(),
-         .volume_stalled_s = seconds(volume_.stalled_for()),
-         .volume_dropped = volume_.dropped_bytes(),
+         .volume = volume_facts(),
          .pulse = pulse_,
          .kept_out = control_.kept_out(),
          .reach = [this](const Host& host) -> HostReach {
@@ -618,6 +677,7 @@ class Loop final : public Supervisor {
   Changes changes_;
   Pulse pulse_;
   ProcessOutput output_;
+  OutputDelay output_delay_;
   HostLinks links_;
   PrepareRuns prepares_;
   CheckpointKeeper checkpoints_;
@@ -628,6 +688,7 @@ class Loop final : public Supervisor {
 
   std::deque<JobEvent> events_;
   bool pumping_ = false;
+  const bool checks_settling_ = std::getenv("DT_CHECK_SETTLE") != nullptr;
   bool journal_failed_ = false;  ///< Nothing is carried out any more.
   std::optional<End> end_;
   std::optional<std::string> stopped_why_;  ///< stop() was called.

@@ -8,6 +8,7 @@
 ///     HostWorkerEditor  dtctl add and remove       JournalRoom       while the disk is full
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,7 @@ namespace dt::supervisor {
 
 struct SupervisorOptions {
   io::JobSpec spec;
+  std::uint64_t journal_limit = std::uint64_t{64} << 20;  ///< Bytes; a longer journal is cut.
   bool resume = false;  ///< Continue from the journal of an earlier supervisor.
   /// The folder is taken from a supervisor of which nothing can be seen from here.
   bool take_over = false;

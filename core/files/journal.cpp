@@ -31,6 +31,17 @@ std::optional<Record> record_at(std::string_view bytes) {
   return out;
 }
 
+Error wrong_header(std::string_view bytes) {
+  constexpr std::string_view kName = "dtlaunch journal ";
+  const std::string_view line = bytes.substr(0, bytes.substr(0, 40).find('\n'));
+  if (line.size() < bytes.size() && line.starts_with(kName))
+    return {ErrorKind::kInvalid,
+            fmt::format("this journal has format {}, and this version of dtlaunch reads 1 and 2: "
+                        "use the version that wrote it",
+                        line.substr(kName.size()))};
+  return {ErrorKind::kInvalid, "this is no journal of this version (wrong first line)"};
+}
+
 }  // namespace
 
 std::string append_bytes(std::uint16_t type, std::string_view body) {
@@ -42,11 +53,12 @@ std::string append_bytes(std::uint16_t type, std::string_view body) {
 Replay replay(std::string_view bytes) {
   Replay out;
   if (bytes.size() < kHeader.size() && kHeader.starts_with(bytes)) return out;
-  if (!bytes.starts_with(kHeader)) {
-    out.error = Error{ErrorKind::kInvalid, "this is no journal of this version (wrong first line)"};
+  if (bytes.starts_with(kCutHeader)) out.header = kCutHeader;
+  if (!bytes.starts_with(out.header)) {
+    out.error = wrong_header(bytes);
     return out;
   }
-  out.good_size = kHeader.size();
+  out.good_size = out.header.size();
   while (auto record = record_at(bytes.substr(out.good_size))) {
     out.good_size += record->bytes;
     out.records.push_back(std::move(record->frame));

@@ -6,6 +6,9 @@
 ///
 /// Records are appended one at a time and synced, so only the last one can be torn. A torn tail is
 /// cut; a bad record followed by a good one is damage, and the file may not be used.
+///
+/// Version 2 is a journal that was cut: it begins with what stands for the records that it lacks.
+/// Programs that only know version 1 refuse it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +22,9 @@
 
 namespace dt::journal {
 
-/// The first bytes of every journal; the number is the format's version.
+/// The first bytes of a journal; the number is the format's version.
 inline constexpr std::string_view kHeader = "dtlaunch journal 1\n";
+inline constexpr std::string_view kCutHeader = "dtlaunch journal 2\n";
 /// Longest body of a record.
 inline constexpr std::size_t kMaxBody = std::size_t{16} << 20;
 
@@ -33,6 +37,7 @@ template <class Message>
 }
 
 struct Replay {
+  std::string_view header = kHeader;  ///< The one that the file has, or is to get.
   std::vector<wire::Frame> records;
   /// Bytes of header and whole records; the file is to be cut here before anything is appended. 0:
   /// even the header is missing or torn and must be written.

@@ -6,10 +6,13 @@
 /// After a rollback every member has to arrive at the epoch to return to.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/base/id.h"
@@ -55,8 +58,13 @@ class Boundary {
   [[nodiscard]] std::optional<WorkerId> odd_one() const;
   /// Contributors that have not arrived.
   [[nodiscard]] std::vector<WorkerId> missing() const;
+  [[nodiscard]] bool is_anyone_missing() const { return missing_ > 0; }
+  /// The process of a contributor has ended.
+  [[nodiscard]] bool has_lost_contributor() const { return has_lost_contributor_; }
   /// The server has the present generation.
   [[nodiscard]] bool has_acked(ServerId server) const;
+  /// How many servers have it.
+  [[nodiscard]] std::size_t acked() const { return acks_; }
 
   [[nodiscard]] Generation generation() const { return generation_; }
   /// The present epoch; nothing before the first boundary.
@@ -72,10 +80,19 @@ class Boundary {
   [[nodiscard]] bool awaits_release(WorkerId worker) const { return unreleased_.count(worker) > 0; }
   /// Since when the complete boundary waits for more members; nothing: it does not.
   [[nodiscard]] const std::optional<Time>& below_least_since() const { return below_least_since_; }
-  [[nodiscard]] bool contributes(WorkerId worker) const;
+  [[nodiscard]] bool contributes(WorkerId worker) const { return contributing_.contains(worker); }
   [[nodiscard]] std::optional<Rank> rank_of(WorkerId worker) const;
+  /// For tests: what is kept beside the state agrees with it.
+  [[nodiscard]] bool index_holds() const;
 
  private:
+  void set_members(const std::vector<WorkerId>& members);
+  void set_contributors(const std::vector<WorkerId>& contributors);
+  void set_generation(Generation generation);
+  void note_arrival(WorkerId worker, Epoch epoch);
+  void forget_arrival(WorkerId worker);
+  void forget_arrivals();
+
   Generation generation_{0};
   std::optional<Epoch> epoch_;
   std::optional<Epoch> returns_to_;
@@ -86,6 +103,13 @@ class Boundary {
   std::map<ServerId, Generation> acked_;
   std::set<WorkerId> unreleased_;
   std::optional<Time> below_least_since_;
+  // What the above says, kept where it changes.
+  std::unordered_map<WorkerId, Rank> ranks_;   ///< Of members_.
+  std::unordered_set<WorkerId> contributing_;  ///< contributors_
+  std::map<Epoch, std::size_t> arrived_at_;    ///< How many of arrived_ name the epoch.
+  std::size_t missing_ = 0;                    ///< Contributors that are not in arrived_.
+  std::size_t acks_ = 0;                       ///< Of the present generation.
+  bool has_lost_contributor_ = false;
 };
 
 }  // namespace dt

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/job/agenda.h"
 #include "core/job/boundary.h"
 #include "core/job/events.h"
 #include "core/job/futile_tries.h"
@@ -31,6 +32,7 @@ class JobContext {
   /// this is ambiguous: the program has ended for all of them, or that one has left.
   std::map<WorkerId, Host> clean_exits;
   FutileTries futile;
+  Agenda agenda;
   bool opened = false;  ///< Some worker opened a distributed kvstore: the command is not opaque.
   std::uint64_t log_lines = 0;  ///< Lines of host_worker_log so far.
   std::optional<JobEnding> ending;
@@ -80,6 +82,7 @@ class JobContext {
   }
 
   void apply(const JobEnding& r) { ending = r; }
+  void apply(const Snapshot& r) { log_lines += r.log.size(); }
 
  private:
   std::function<void(const Record&)> apply_;

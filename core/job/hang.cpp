@@ -1,7 +1,5 @@
 #include "core/job/hang.h"
 
-#include <algorithm>
-
 namespace dt {
 namespace {
 
@@ -11,9 +9,19 @@ constexpr Duration kStill = std::chrono::seconds(3);
 }  // namespace
 
 void HangWatch::report(ServerId server, const Traffic& report, Time now) {
-  for (const WorkerId id : report.disconnected) alive_.erase(id);
-  for (const WorkerId id : report.alive) alive_[id] = now;
-  reports_[server] = report;
+  for (const WorkerId id : report.disconnected)
+    if (Seen* seen = seen_.find(id)) seen->alive.reset();
+  for (const WorkerId id : report.alive) seen_[id].alive = now;
+  Rounds& rounds = rounds_[server];
+  count(rounds, ~std::uint32_t{0});
+  rounds.owing = report.owing;
+  rounds.waiting = report.waiting;
+  count(rounds, 1);
+}
+
+void HangWatch::count(const Rounds& rounds, std::uint32_t by) {
+  for (const WorkerId id : rounds.owing) seen_[id].owed_to += by;
+  for (const WorkerId id : rounds.waiting) seen_[id].waits_at += by;
 }
 
 bool HangWatch::progress(WorkerId worker, const Progress& at, Time now) {
@@ -24,32 +32,45 @@ bool HangWatch::progress(WorkerId worker, const Progress& at, Time now) {
 }
 
 void HangWatch::forget(WorkerId worker) {
-  alive_.erase(worker);
   positions_.erase(worker);
-  for (auto& [id, r] : reports_) {
-    std::erase(r.owing, worker);
-    std::erase(r.waiting, worker);
-  }
+  seen_[worker].is_gone = true;
+}
+
+void HangWatch::forget_servers() {
+  rounds_.clear();
+  seen_.each([](WorkerId, Seen& seen) { seen.owed_to = seen.waits_at = 0; });
 }
 
 std::set<WorkerId> HangWatch::waited_for() const {
-  std::set<WorkerId> debtors;
-  for (const auto& [id, r] : reports_) debtors.insert(r.owing.begin(), r.owing.end());
-  for (const auto& [id, r] : reports_)
-    for (const WorkerId waiting : r.waiting) debtors.erase(waiting);
-  return debtors;
+  std::set<WorkerId> out;
+  seen_.each([&out](WorkerId id, const Seen& seen) {
+    if (seen.owed_to > 0 && seen.waits_at == 0 && !seen.is_gone) out.insert(out.end(), id);
+  });
+  return out;
 }
 
 std::set<WorkerId> HangWatch::standing_still(Time now) const {
   std::set<WorkerId> out;
-  for (const auto& [id, seen] : alive_)
-    if (now - seen >= kStill) out.insert(id);
+  seen_.each([&](WorkerId id, const Seen& seen) {
+    if (seen.alive && now - *seen.alive >= kStill && !seen.is_gone) out.insert(out.end(), id);
+  });
   return out;
 }
 
 bool HangWatch::waits(WorkerId worker) const {
-  return std::ranges::any_of(
-      reports_, [&](const auto& r) { return std::ranges::count(r.second.waiting, worker) > 0; });
+  const Seen* seen = seen_.find(worker);
+  return seen && seen->waits_at > 0 && !seen->is_gone;
+}
+
+bool HangWatch::index_holds() const {
+  HangWatch counted_again;
+  for (const auto& [server, rounds] : rounds_) counted_again.count(rounds, 1);
+  bool holds = true;
+  seen_.each([&](WorkerId id, const Seen& seen) {
+    const Seen& counted = counted_again.seen_[id];
+    holds = holds && counted.owed_to == seen.owed_to && counted.waits_at == seen.waits_at;
+  });
+  return holds;
 }
 
 }  // namespace dt

@@ -9,9 +9,13 @@
 /// library's own thread. This holds for the only worker, too, which no other waits for.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <vector>
 
+#include "core/base/by_id.h"
 #include "core/base/id.h"
 #include "core/base/lookup.h"
 #include "core/base/time.h"
@@ -28,26 +32,44 @@ struct Position {
 
 class HangWatch {
  public:
+  /// `report` names workers of the job only.
   void report(ServerId server, const Traffic& report, Time now);
   /// True if the position is new.
   bool progress(WorkerId worker, const Progress& at, Time now);
+  /// The worker is gone: later reports of it are ignored.
   void forget(WorkerId worker);
   /// New servers replace those that reported.
-  void forget_servers() { reports_.clear(); }
+  void forget_servers();
 
   /// Workers that others wait for and that do not wait themselves.
   [[nodiscard]] std::set<WorkerId> waited_for() const;
   [[nodiscard]] std::set<WorkerId> standing_still(Time now) const;
   /// It waits in a round.
   [[nodiscard]] bool waits(WorkerId worker) const;
+  /// For tests: the counts agree with the reports.
+  [[nodiscard]] bool index_holds() const;
   /// Null: it never reported one.
   [[nodiscard]] const Position* position(WorkerId worker) const {
     return find_in(positions_, worker);
   }
 
  private:
-  std::map<ServerId, Traffic> reports_;
-  std::map<WorkerId, Time> alive_;  ///< The last sign of life.
+  /// A server's last report, without what is counted at once.
+  struct Rounds {
+    std::vector<WorkerId> owing;
+    std::vector<WorkerId> waiting;
+  };
+  struct Seen {
+    std::optional<Time> alive;   ///< The last sign of life; nothing: it is not connected.
+    std::uint32_t owed_to = 0;   ///< Servers with a round that lacks its part.
+    std::uint32_t waits_at = 0;  ///< Servers with a round that it waits in.
+    bool is_gone = false;
+  };
+
+  void count(const Rounds& rounds, std::uint32_t by);
+
+  std::map<ServerId, Rounds> rounds_;
+  ById<WorkerId, Seen> seen_;
   std::map<WorkerId, Position> positions_;
 };
 

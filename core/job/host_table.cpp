@@ -10,7 +10,7 @@ namespace dt {
 
 void HostTable::begin(const std::set<Host>& needed) {
   for (const Host& host : needed) {
-    HostState& h = hosts_[host];
+    HostState& h = change(host);
     h.link = h.has_agent() ? Link::kDown : Link::kAttaching;
     // Its silence counts only after the time it takes to reach it.
     if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
@@ -31,7 +31,7 @@ bool HostTable::is_replaced(const AgentAttached& e) const {
 }
 
 void HostTable::attached(const AgentAttached& e) {
-  HostState& h = hosts_[e.host];
+  HostState& h = change(e.host);
   const bool is_known = h.incarnation == e.incarnation && h.boot_id == e.boot_id;
   if (is_replaced(e)) h.preparing = false;
   found_an_agent_ = found_an_agent_ || is_known;
@@ -47,12 +47,12 @@ void HostTable::attached(const AgentAttached& e) {
 }
 
 void HostTable::moved(const AgentMoved& e) {
-  const HostState& h = hosts_[e.host];
+  const HostState& h = at(e.host);
   if (h.has_agent() && h.place != e.place) job_.record(AgentPlaced{e.host, e.place});
 }
 
 void HostTable::detached(const AgentDetached& e) {
-  HostState& h = hosts_[e.host];
+  HostState& h = change(e.host);
   if (h.link == Link::kUp)
     job_.note(Note::kFailure, "link_down",
               fmt::format("the link to {} broke ({}): attaching again", e.host, e.why), e.host);
@@ -66,7 +66,7 @@ void HostTable::forget_agent(const Host& host) {
 }
 
 void HostTable::silent(const AgentSilent& e) {
-  if (hosts_[e.host].link != Link::kUp || liveness_.is_down(e.host)) return;
+  if (at(e.host).link != Link::kUp || liveness_.is_down(e.host)) return;
   liveness_.link_down(e.host, e.since);
   job_.note(
       Note::kFailure, "host_suspect",
@@ -77,7 +77,7 @@ void HostTable::silent(const AgentSilent& e) {
 
 void HostTable::heard(const AgentHeard& e) {
   const auto since = liveness_.down_since(e.host);
-  if (hosts_[e.host].link != Link::kUp || !since) return;
+  if (at(e.host).link != Link::kUp || !since) return;
   liveness_.link_up(e.host);
   job_.note(Note::kInfo, "host_heard",
             fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(job_.now() - *since)),
@@ -85,26 +85,26 @@ void HostTable::heard(const AgentHeard& e) {
 }
 
 bool HostTable::attach_failed(const Host& host) {
-  HostState& h = hosts_[host];
+  HostState& h = change(host);
   if (h.link != Link::kAttaching) return false;
   h.link = Link::kNone;
   return true;
 }
 
 bool HostTable::prepare_ended(const Host& host) {
-  return std::exchange(hosts_[host].preparing, false);
+  return std::exchange(change(host).preparing, false);
 }
 
 void HostTable::prepared(const Host& host) {
   start_failures_.made_good(host, "prepare", job_.now());
-  if (!hosts_[host].prepared) job_.record(HostPrepared{host});
+  if (!at(host).prepared) job_.record(HostPrepared{host});
 }
 
 // ---------------------------------------------------------------- what happens to its processes
 
 void HostTable::failed(const Host& host, std::string check, const std::string& why, bool is_start) {
   constexpr std::uint32_t kPrepareTries = 3;
-  HostState& h = hosts_[host];
+  HostState& h = change(host);
   ++h.attempts;
   h.why = why;
   h.check = std::move(check);
@@ -115,7 +115,7 @@ void HostTable::failed(const Host& host, std::string check, const std::string& w
         start_failures_.is_too_late(job_.now() + delay))
       return end_failed_start();
   }
-  h.cooling_until = job_.now() + delay;
+  cool_for(host, delay);
   job_.note(Note::kFailure, "host_failed",
             fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1,
                         seconds(delay), is_start ? " (--start-timeout)" : ""),
@@ -123,14 +123,14 @@ void HostTable::failed(const Host& host, std::string check, const std::string& w
 }
 
 void HostTable::member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget) {
-  HostState& h = hosts_[host];
+  HostState& h = change(host);
   h.restarts.add(wall_ns, job_.options.restart_refill);
   h.given_up = h.restarts.count() > budget;
 }
 
 void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& reason,
                               std::uint32_t budget) {
-  HostState& h = hosts_[host];
+  HostState& h = change(host);
   h.why = fmt::format("worker {}: {}", worker, reason);
   h.check = "run";
   if (h.given_up)
@@ -139,7 +139,7 @@ void HostTable::restart_later(const Host& host, WorkerId worker, const std::stri
                                  worker, reason),
                      host, worker);
   const Duration delay = delay_before_retry(host, h.restarts.count());
-  h.cooling_until = job_.now() + delay;
+  cool_for(host, delay);
   job_.note(Note::kFailure, "worker_died",
             fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", worker, host,
                         reason, h.restarts.count(), budget, seconds(delay)),
@@ -154,13 +154,13 @@ void HostTable::member_joined(const Host& host) {
 }
 
 void HostTable::member_left(const Host& host, std::string why) {
-  HostState& h = hosts_[host];
+  HostState& h = change(host);
   h.why = std::move(why);
   h.check = "run";
 }
 
 void HostTable::wanted_less(const Host& host) {
-  HostState& h = hosts_[host];
+  HostState& h = change(host);
   h.attempts = 0;
   h.restarts = {};
   h.given_up = false;
@@ -168,15 +168,14 @@ void HostTable::wanted_less(const Host& host) {
 }
 
 void HostTable::cool(const Host& host, std::uint32_t attempt) {
-  hosts_[host].cooling_until = job_.now() + delay_before_retry(host, attempt);
+  cool_for(host, delay_before_retry(host, attempt));
 }
 
 // ---------------------------------------------------------------- what it does
 
 void HostTable::reach(const Host& host) {
-  HostState& h = hosts_[host];
-  if (h.link != Link::kNone) return;
-  h.link = Link::kAttaching;
+  if (at(host).link != Link::kNone) return;
+  change(host).link = Link::kAttaching;
   job_.add(Attach{host, true});
 }
 
@@ -186,11 +185,13 @@ void HostTable::reach_first() {
 }
 
 void HostTable::prepare(const Host& host) {
-  if (!std::exchange(hosts_[host].preparing, true)) job_.add(Prepare{host});
+  if (at(host).preparing) return;
+  change(host).preparing = true;
+  job_.add(Prepare{host});
 }
 
 void HostTable::lost(const Host& host) {
-  hosts_[host].link = Link::kNone;
+  change(host).link = Link::kNone;
   liveness_.forget(host);
 }
 
@@ -203,7 +204,7 @@ void HostTable::let_go(const Host& host) {
 void HostTable::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }
 
 void HostTable::apply(const AgentKnown& r) {
-  HostState& h = hosts_[r.host];
+  HostState& h = change(r.host);
   h.boot_id = r.boot_id;
   h.incarnation = r.incarnation;
   h.had_agent = h.had_agent || h.has_agent();
@@ -225,19 +226,17 @@ bool HostTable::is_cooling(const Host& host) const {
 
 bool HostTable::usable(const Host& host) const { return !is_given_up(host) && !is_cooling(host); }
 
-bool HostTable::is_heard(const Host& host) const { return is_up(host) && !liveness_.is_down(host); }
-
 std::set<Host> HostTable::unreachable() const {
   std::set<Host> out;
   for (const auto& [host, h] : hosts_)
-    if (!is_heard(host)) out.insert(host);
+    if (!is_heard(host, h)) out.insert(host);
   return out;
 }
 
 bool HostTable::cut_off() const {
   bool any = false;
   for (const auto& [host, h] : hosts_) {
-    if (is_heard(host)) return false;
+    if (is_heard(host, h)) return false;
     any = any || h.is_attached();
   }
   return any;
@@ -246,6 +245,17 @@ bool HostTable::cut_off() const {
 bool HostTable::knows_ports() const {
   const auto& base = job_.options.workers;
   return base.empty() || at(base.front()).has_agent();
+}
+
+HostState& HostTable::change(const Host& host) {
+  job_.agenda.add(host);
+  return hosts_[host];
+}
+
+void HostTable::cool_for(const Host& host, Duration delay) {
+  const Time until = job_.now() + delay;
+  change(host).cooling_until = until;
+  job_.agenda.add_at(host, until);
 }
 
 Duration HostTable::delay_before_retry(const Host& host, std::uint32_t attempt) const {

@@ -56,7 +56,7 @@ class HostTable {
       : job_(job), liveness_(job.options.liveness), start_failures_(job.options.start_timeout) {}
 
   // A term begins.
-  /// The host's row; a new one if it has none.
+  /// The host's row, which stays where it is; a new one if it has none.
   const HostState& row(const Host& host) { return hosts_[host]; }
   /// Reaches `needed` hosts; on those with an agent nothing is started.
   void begin(const std::set<Host>& needed);
@@ -94,7 +94,7 @@ class HostTable {
   void member_joined(const Host& host);
   /// One of its workers has left by itself.
   void member_left(const Host& host, std::string why);
-  void places_wanted(const Host& host) { hosts_[host].why.clear(); }
+  void places_wanted(const Host& host) { change(host).why.clear(); }
   /// Fewer workers are wanted here: failures are forgotten.
   void wanted_less(const Host& host);
   /// The next try is after `attempt` failed ones.
@@ -116,9 +116,9 @@ class HostTable {
   void end_failed_start();
   [[nodiscard]] bool start_is_too_late() const { return start_failures_.is_too_late(job_.now()); }
 
-  void apply(const HostPrepared& r) { hosts_[r.host].prepared = true; }
+  void apply(const HostPrepared& r) { change(r.host).prepared = true; }
   void apply(const AgentKnown& r);
-  void apply(const AgentPlaced& r) { hosts_[r.host].place = r.place; }
+  void apply(const AgentPlaced& r) { change(r.host).place = r.place; }
 
   [[nodiscard]] const std::map<Host, HostState>& all() const { return hosts_; }
   /// A default row for a host that is not known.
@@ -129,7 +129,10 @@ class HostTable {
   [[nodiscard]] bool usable(const Host& host) const;
   [[nodiscard]] bool is_given_up(const Host& host) const { return at(host).given_up; }
   /// Its agent is attached and not silent.
-  [[nodiscard]] bool is_heard(const Host& host) const;
+  [[nodiscard]] bool is_heard(const Host& host) const { return is_heard(host, at(host)); }
+  [[nodiscard]] bool is_heard(const Host& host, const HostState& its_row) const {
+    return its_row.link == Link::kUp && !liveness_.is_down(host);
+  }
   [[nodiscard]] std::set<Host> unreachable() const;
   /// No agent is heard at all: it may be this supervisor that is cut off.
   [[nodiscard]] bool cut_off() const;
@@ -142,6 +145,10 @@ class HostTable {
   [[nodiscard]] const Liveness& liveness() const { return liveness_; }
 
  private:
+  /// The host's row, to be changed: the next decisions look at the host.
+  HostState& change(const Host& host);
+  /// Nothing is tried there before `delay` has passed.
+  void cool_for(const Host& host, Duration delay);
   [[nodiscard]] Duration delay_before_retry(const Host& host, std::uint32_t attempt) const;
 
   JobContext& job_;

@@ -4,12 +4,13 @@
 
 namespace dt {
 
-std::optional<HostWatch::Lost> HostWatch::tick() {
+std::vector<HostWatch::Lost> HostWatch::tick() {
+  std::vector<Lost> lost;
   const bool alone = hosts_.cut_off();
   const bool blind = servers_.are_unseen();
-  for (const auto& [host, h] : hosts_.all()) {
-    if (!h.is_attached() || hosts_.is_heard(host)) continue;
-    const Time down_since = hosts_.liveness().down_since(host).value_or(job_.now());
+  for (const auto& [host, down_since] : hosts_.liveness().down()) {
+    const HostState& h = hosts_.at(host);
+    if (!h.is_attached()) continue;
     const Duration down = job_.now() - down_since;
     const bool serves = servers_.serves(host);
     // With no link at all, or no report from any server, it is this supervisor that is cut off:
@@ -20,9 +21,9 @@ std::optional<HostWatch::Lost> HostWatch::tick() {
     // Once the first host is reached again, the others get time to follow.
     if (h.spared_at && *h.spared_at >= down_since && job_.now() - *h.spared_at < kReattachGrace)
       continue;
-    if (auto why = why_lost(host, down)) return Lost{host, std::move(*why), down_since};
+    if (auto why = why_lost(host, down)) lost.push_back({host, std::move(*why), down_since});
   }
-  return std::nullopt;
+  return lost;
 }
 
 bool HostWatch::servers_keep(const Host& host, Duration down) const {
@@ -43,9 +44,8 @@ std::optional<std::string> HostWatch::why_lost(const Host& host, Duration down) 
 bool HostWatch::all_dead(const Host& host) const {
   const Liveness& liveness = hosts_.liveness();
   return liveness.life(host, std::nullopt, job_.now()) == Life::kDead &&
-         std::ranges::all_of(workers_.membership().workers(), [&](const auto& entry) {
-           const auto& [id, w] = entry;
-           if (w.host != host || !may_run(w.state)) return true;
+         std::ranges::all_of(workers_.membership().workers_on(host), [&](WorkerId id) {
+           if (!may_run(workers_.find(id)->state)) return true;
            // A worker that is not released does nothing for the epoch, whatever data flows.
            const auto seen = job_.boundary.awaits_release(id) ? std::nullopt : std::optional(id);
            return liveness.life(host, seen, job_.now()) == Life::kDead;

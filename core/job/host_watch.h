@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/id.h"
 #include "core/files/hosts.h"
@@ -26,8 +27,8 @@ class HostWatch {
   HostWatch(JobContext& job, HostTable& hosts, const ServerGroup& servers, const Workers& workers)
       : job_(job), hosts_(hosts), servers_(servers), workers_(workers) {}
 
-  /// The first host that is lost now; the others at the next ticks.
-  [[nodiscard]] std::optional<Lost> tick();
+  /// The hosts that are lost now.
+  [[nodiscard]] std::vector<Lost> tick();
 
  private:
   /// Why the host is lost, if it is: silent for `down`.

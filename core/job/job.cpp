@@ -52,8 +52,9 @@ struct Job::Parts {
     }
     servers.begin(term, !fresh);
     lost_time.begin(!fresh);
-    std::set<Host> needed = workers.hosts();
-    needed.merge(servers.hosts());
+    std::set<Host> needed = servers.hosts();
+    for (const auto& [id, w] : workers.membership().workers())
+      if (w.state != WorkerState::kGone) needed.insert(w.host);
     hosts.begin(needed);
     settle();
     return job.take();
@@ -72,11 +73,20 @@ struct Job::Parts {
   void settle() {
     // Each machine may enable the next one; whatever changes something appends a record or sends
     // something once, so this ends.
+    do pass();
+    while (!job.agenda.is_empty());
+  }
+
+  /// All decide once, on the hosts of the agenda.
+  void pass() {
+    job.agenda.begin_pass(job.now());
     if (job.initial() && workers.failure().code != 0)
       job.end(workers.failure().code, workers.failure().why);
     end_if_futile();
+    look_at_all_if_needed();
     servers.reach_hosts();
     workers.decide_exits();
+    look_at_all_if_needed();
     newcomers.stop_unwanted();
     newcomers.fill_gaps();
     newcomers.move_on();
@@ -87,6 +97,51 @@ struct Job::Parts {
     views.release();
     let_hosts_go();
     end_if_over();
+    job.agenda.end_pass();
+  }
+
+  /// What the decisions on every host depend on.
+  struct Conditions {
+    bool opened = false;
+    bool initial = false;
+    bool finishing = false;
+    bool knows_ports = false;
+    bool first_host_may_be_reached = false;  ///< The one whose ports the others need.
+
+    friend bool operator==(const Conditions&, const Conditions&) = default;
+  };
+  std::optional<Conditions> conditions;
+
+  void look_at_all_if_needed() {
+    Conditions now{job.opened, job.initial(), job.finishing(), hosts.knows_ports()};
+    if (!now.knows_ports) now.first_host_may_be_reached = hosts.usable(job.options.workers.front());
+    if (std::exchange(conditions, now) != now) look_at_all();
+  }
+
+  void look_at_all() {
+    for (const Host& host : workers.membership().hosts()) job.agenda.add(host);
+    for (const auto& [host, h] : hosts.all()) job.agenda.add(host);
+  }
+
+  std::string unsettled(Instant now) {
+    job.begin(now);
+    if (job.ending) return {};
+    if (!job.boundary.index_holds()) return "boundary: an index is wrong";
+    if (!workers.membership().index_holds()) return "membership: an index is wrong";
+    if (!servers.index_holds()) return "servers: an index is wrong";
+    if (!stragglers.hang_watch().index_holds()) return "hang watch: an index is wrong";
+    const bool lacks_one = std::ranges::any_of(job.boundary.contributors(), [this](WorkerId id) {
+      const Worker* w = workers.find(id);
+      return !w || w->state != WorkerState::kMember;
+    });
+    if (!job.initial() && lacks_one && !job.boundary.has_lost_contributor())
+      return "boundary: a contributor is lost, and it does not know";
+    look_at_all();
+    settle();
+    const std::vector<Effect> late = job.take();
+    if (late.empty()) return {};
+    return fmt::format("the step left {} effect(s) undone; the first is of type {}", late.size(),
+                       late.front().index());
   }
 
   // -------------------------------------------------------------- events
@@ -108,7 +163,7 @@ struct Job::Parts {
 
   void on(const AgentAttached& e) {
     if (hosts.is_replaced(e))
-      processes_lost(e.host, "its agent was replaced: everything there is dead", false);
+      processes_lost(e.host, "its agent was replaced: everything there is dead");
     hosts.attached(e);
     if (job.ending) return;
     servers.attached(e.host, e.processes);
@@ -118,7 +173,7 @@ struct Job::Parts {
   void on(const AgentDetached& e) {
     if (!e.gone) return hosts.detached(e);
     hosts.lost(e.host);
-    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why), false);
+    processes_lost(e.host, fmt::format("its agent is gone ({})", e.why));
     hosts.forget_agent(e.host);
   }
 
@@ -153,10 +208,16 @@ struct Job::Parts {
 
   void on(const FromServer<Traffic>& e) {
     if (!servers.has(e.server)) return;
-    for (const WorkerId id : e.message.alive) hosts.liveness().traffic(id, job.now());
-    for (const WorkerId id : e.message.busy) workers.busy(id);
-    stragglers.traffic_seen(e);
-    servers.reported(e);
+    FromServer<Traffic> known = e;
+    for (auto* ids : {&known.message.alive, &known.message.disconnected, &known.message.busy,
+                      &known.message.owing, &known.message.waiting})
+      std::erase_if(*ids,
+                    [end = workers.membership().next_id()](WorkerId id) { return id >= end; });
+    for (const WorkerId id : known.message.alive) hosts.liveness().traffic(id, job.now());
+    if (job.initial())
+      for (const WorkerId id : known.message.busy) workers.busy(id);
+    stragglers.traffic_seen(known);
+    servers.reported(known);
   }
 
   void on(const FromWorker<ServersHeard>& e) {
@@ -173,7 +234,7 @@ struct Job::Parts {
 
   void on(const Tick&) {
     lost_time.tick();
-    if (const auto lost = host_watch.tick()) host_lost(*lost);
+    hosts_lost(host_watch.tick());
     servers.tick();
     if (job.ending) return;
     stragglers.check_boundary_timeout();
@@ -183,21 +244,28 @@ struct Job::Parts {
     workers.check_timeouts();
   }
 
-  void host_lost(const HostWatch::Lost& lost) {
-    if (std::ranges::any_of(job.boundary.contributors(),
-                            [&](WorkerId id) { return workers.find(id)->host == lost.host; }))
-      lost_time.member_died(lost.since);
-    hosts.lost(lost.host);
-    job.note(Note::kFailure, "host_lost", fmt::format("{} is lost: {}", lost.host, lost.why),
-             lost.host);
-    processes_lost(lost.host, lost.why, true);
-    if (!job.ending) hosts.forget_agent(lost.host);
-    job.add(ReleaseHost{lost.host});
+  void hosts_lost(const std::vector<HostWatch::Lost>& all) {
+    std::set<Host> gone;
+    for (const auto& lost : all) {
+      gone.insert(lost.host);
+      if (std::ranges::any_of(job.boundary.contributors(),
+                              [&](WorkerId id) { return workers.find(id)->host == lost.host; }))
+        lost_time.member_died(lost.since);
+      hosts.lost(lost.host);
+    }
+    for (const auto& [host, why, since] : all) {
+      if (job.ending) return;
+      job.note(Note::kFailure, "host_lost", fmt::format("{} is lost: {}", host, why), host);
+      processes_lost(host, why, gone);
+      if (!job.ending) hosts.forget_agent(host);
+      job.add(ReleaseHost{host});
+    }
   }
 
-  /// `is_unreachable`: nothing can be started there either.
-  void processes_lost(const Host& host, const std::string& why, bool is_unreachable) {
-    servers.host_lost(host, why, is_unreachable);
+  /// `unreachable`: hosts on which nothing can be started either, this one among them.
+  void processes_lost(const Host& host, const std::string& why,
+                      const std::set<Host>& unreachable = {}) {
+    servers.host_lost(host, why, unreachable);
     if (!job.ending) workers.host_lost(host, why);
   }
 
@@ -224,18 +292,16 @@ struct Job::Parts {
 
   void let_hosts_go() {
     if (job.ending) return;
-    const std::set<Host> with_workers = workers.hosts();
-    std::vector<Host> unused;
-    for (const auto& [host, h] : hosts.all()) {
-      if (h.is_attached() && workers.membership().wanted(host) == 0 &&
-          with_workers.count(host) == 0 && !servers.serves(host))
-        unused.push_back(host);
-    }
-    for (const Host& host : unused) hosts.let_go(host);
+    const Membership& membership = workers.membership();
+    for (const Host& host : job.agenda.hosts())
+      if (hosts.at(host).is_attached() && membership.wanted(host) == 0 &&
+          !membership.anyone_runs_on(host) && !servers.serves(host))
+        hosts.let_go(host);
   }
 
   void end_if_futile() {
     if (job.ending || job.finishing() || job.initial()) return;
+    if (job.futile.rollbacks() == 0 && job.futile.count() == 0) return;
     const std::uint32_t limit = workers.futile_limit();
     if (job.futile.rollbacks() > limit)
       job.end(kExitNoProgress,
@@ -251,6 +317,8 @@ struct Job::Parts {
 
   void end_if_over() {
     if (job.ending) return;
+    const Membership& membership = workers.membership();
+    if (!job.finishing() && (job.initial() || membership.anyone_runs())) return;
     const bool all_gone = std::ranges::all_of(job.boundary.contributors(), [this](WorkerId id) {
       const Worker* w = workers.find(id);
       return !w || w->state == WorkerState::kGone;
@@ -260,11 +328,10 @@ struct Job::Parts {
       const auto& [code, why] = workers.failure();
       return job.end(code,
                      code == 0 ? std::string("the job has finished") : "the job failed: " + why,
-                     workers.anyone_runs() ? job.options.stop_grace : Duration{});
+                     membership.anyone_runs() ? job.options.stop_grace : Duration{});
     }
-    if (job.finishing() || job.initial() || workers.anyone_runs()) return;
+    if (job.finishing()) return;
     // Nobody is left. A worker may come again only from a host that is not given up.
-    const Membership& membership = workers.membership();
     for (const Host& host : membership.hosts())
       if (membership.wanted(host) > 0 && !hosts.is_given_up(host)) return;
     job.end(workers.first_death() == 0 ? 1 : workers.first_death(),
@@ -286,6 +353,7 @@ std::vector<Effect> Job::begin(Term term, Instant now) { return parts_->begin(te
 std::vector<Effect> Job::step(const JobEvent& event, Instant now) {
   return parts_->step(event, now);
 }
+std::string Job::unsettled(Instant now) { return parts_->unsettled(now); }
 
 const HostTable& Job::hosts() const { return parts_->hosts; }
 const ServerGroup& Job::servers() const { return parts_->servers; }
@@ -293,7 +361,7 @@ const Checkpoints& Job::checkpoints() const { return parts_->checkpoints; }
 const Membership& Job::membership() const { return parts_->workers.membership(); }
 const Stragglers& Job::stragglers() const { return parts_->stragglers; }
 const Boundary& Job::boundary() const { return parts_->job.boundary; }
-const std::string& Job::pending_reason() const { return parts_->views.pending_reason(); }
+std::string Job::pending_reason() const { return parts_->views.pending_reason(); }
 Goodput Job::goodput() const { return parts_->lost_time.so_far(); }
 std::uint64_t Job::log_lines() const { return parts_->job.log_lines; }
 const std::vector<PastChange>& Job::past_changes() const { return parts_->past_changes; }

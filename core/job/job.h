@@ -8,7 +8,9 @@
 ///     Views        boundaries, commits, releases       LostTime     how long members wait
 ///     Checkpoints  when one is saved, which are valid
 ///
-/// Each knows only those before it in the list in job.cpp; JobContext is what they share.
+/// Each knows only those before it in the list in job.cpp; JobContext is what they share. They
+/// decide on the hosts of its agenda only, so that an event costs what it changes and not what
+/// there is.
 ///
 /// What the caller owes:
 ///  1. One thread. Every event goes through step(), with a time that never goes back.
@@ -58,6 +60,10 @@ class Job {
   [[nodiscard]] std::vector<Effect> begin(Term term, Instant now);
   [[nodiscard]] std::vector<Effect> step(const JobEvent& event, Instant now);
 
+  /// For tests, after a step: what that step left undone, empty if nothing. Every host is decided
+  /// on once more, which must have no effect, and every index is compared with what it indexes.
+  [[nodiscard]] std::string unsettled(Instant now);
+
   // What status shows.
   [[nodiscard]] const HostTable& hosts() const;
   [[nodiscard]] const ServerGroup& servers() const;
@@ -66,7 +72,7 @@ class Job {
   [[nodiscard]] const Stragglers& stragglers() const;
   [[nodiscard]] const Boundary& boundary() const;
   /// What the next boundary waits for, or why nothing changes; empty if nothing is pending.
-  [[nodiscard]] const std::string& pending_reason() const;
+  [[nodiscard]] std::string pending_reason() const;
   /// Up to the last event, with waits that have not ended.
   [[nodiscard]] Goodput goodput() const;
   [[nodiscard]] std::uint64_t log_lines() const;

@@ -7,7 +7,8 @@ namespace dt {
 Life Liveness::life(const Host& host, std::optional<WorkerId> worker, Time now) const {
   const auto down = down_since(host);
   if (!down) return Life::kAlive;
-  const Time last_sign = worker ? std::max(*down, value_in(traffic_, *worker)) : *down;
+  const Time* data = worker ? traffic_.find(*worker) : nullptr;
+  const Time last_sign = data ? std::max(*down, *data) : *down;
   const Duration silent = now - last_sign;
   if (silent >= limits_.dead_after) return Life::kDead;
   if (last_sign > *down) return Life::kUnsupervised;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/by_id.h"
 #include "core/base/id.h"
 #include "core/base/lookup.h"
 #include "core/base/time.h"
@@ -34,9 +35,12 @@ class Liveness {
   /// Keeps the first moment if it was down already.
   void link_down(const Host& host, Time now) { down_since_.emplace(host, now); }
   void forget(const Host& host) { down_since_.erase(host); }
+  /// A server sees the worker of the job.
   void traffic(WorkerId worker, Time now) { traffic_[worker] = now; }
   void forget(WorkerId worker) { traffic_.erase(worker); }
 
+  /// Hosts whose link is down, and since when.
+  [[nodiscard]] const std::map<Host, Time>& down() const { return down_since_; }
   [[nodiscard]] bool is_down(const Host& host) const { return down_since_.count(host) > 0; }
   /// Nothing when the link is up.
   [[nodiscard]] std::optional<Time> down_since(const Host& host) const {
@@ -49,7 +53,7 @@ class Liveness {
  private:
   Limits limits_;
   std::map<Host, Time> down_since_;
-  std::map<WorkerId, Time> traffic_;
+  ById<WorkerId, Time> traffic_;
 };
 
 }  // namespace dt

@@ -1,6 +1,7 @@
 #include "core/job/lost_time.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace dt {
@@ -75,12 +76,12 @@ void LostTime::server_silent(Time since) {
   from = std::max(from, silence_counted_until_.value_or(from));
   silence_counted_until_ = job_.now();
   if (job_.finishing() || is_recovering()) return;
-  const auto waits_for_dead = [this](WorkerId id) {
-    return death_ && std::ranges::count(death_->stopped, id) > 0;
-  };
+  std::set<WorkerId> wait_for_dead;
+  if (death_) wait_for_dead = {death_->stopped.begin(), death_->stopped.end()};
   const auto& all = job_.boundary.contributors();
   const auto stopped = std::ranges::count_if(all, [&](WorkerId id) {
-    return !waits_for_dead(id) && arrived_.count(id) == 0 && !job_.boundary.awaits_release(id);
+    return !wait_for_dead.contains(id) && arrived_.count(id) == 0 &&
+           !job_.boundary.awaits_release(id);
   });
   lose("server", std::max(job_.now() - from, Duration{}) * stopped);
 }
@@ -115,7 +116,8 @@ void LostTime::shrunk(bool nobody_left) {
     death_ = Death{since, std::move(stopped)};
     return;
   }
-  std::erase_if(death_->stopped, [&](WorkerId id) { return std::ranges::count(stopped, id) == 0; });
+  const std::set<WorkerId> still(stopped.begin(), stopped.end());
+  std::erase_if(death_->stopped, [&](WorkerId id) { return !still.contains(id); });
 }
 
 void LostTime::lose_waiting(const std::string& cause, Time from, Time until) {

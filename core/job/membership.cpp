@@ -5,9 +5,10 @@
 namespace dt {
 namespace {
 
-std::uint32_t slots_of(const std::vector<HostSlots>& hosts, const Host& host) {
-  const auto it = std::ranges::find(hosts, host, &HostSlots::host);
-  return it == hosts.end() ? 0 : it->slots;
+std::map<Host, std::uint32_t> slots_by_host(const std::vector<HostSlots>& hosts) {
+  std::map<Host, std::uint32_t> out;
+  for (const HostSlots& line : hosts) out.emplace(line.host, line.slots);
+  return out;
 }
 
 /// How many of `count` are more than `limit`.
@@ -20,21 +21,50 @@ bool is_present(const Worker& w) { return w.state == WorkerState::kMember || on_
 
 }  // namespace
 
+Membership::Row& Membership::row(const Host& host) {
+  if (agenda_) agenda_->add(host);
+  return rows_[host];
+}
+
+const Membership::Row& Membership::at(const Host& host) const {
+  static const Row kUnknown;
+  const Row* known = find_in(rows_, host);
+  return known ? *known : kUnknown;
+}
+
+void Membership::count_in(const Worker& worker) {
+  ++by_state_[static_cast<std::size_t>(WorkerState(worker.state))];
+  Row& r = row(worker.host);
+  r.present += is_present(worker);
+  r.living += worker.state != WorkerState::kGone;
+}
+
+void Membership::count_out(const Worker& worker) {
+  --by_state_[static_cast<std::size_t>(WorkerState(worker.state))];
+  Row& r = row(worker.host);
+  r.present -= is_present(worker);
+  r.living -= worker.state != WorkerState::kGone;
+}
+
 void Membership::begin(const std::vector<Host>& base, Time now) {
   for (const Host& host : base) {
-    ++base_[host];
-    ++wanted_[host];
+    Row& r = row(host);
+    ++r.base;
+    ++r.asked;
     Worker& w = add_worker(next_id_, host, Edit{}, now);
     w.base = true;
     w.was_member = true;
   }
-  for (const auto& [host, count] : base_) file_.push_back({host, count});
+  for (const auto& [host, r] : rows_) file_.push_back({host, r.base});
 }
 
 std::map<Host, std::uint32_t> Membership::within_limit(const std::vector<HostSlots>& hosts) {
-  std::map<Host, std::uint32_t> next = base_;
+  std::map<Host, std::uint32_t> next;
   std::uint32_t total = 0;
-  for (const auto& [host, count] : base_) total += count;
+  for (const auto& [host, r] : rows_) {
+    if (r.base > 0) next[host] = r.base;
+    total += r.base;
+  }
   beyond_limit_.clear();
   for (const auto& line : hosts) {
     auto& count = next[line.host];
@@ -51,24 +81,25 @@ std::map<Host, std::uint32_t> Membership::within_limit(const std::vector<HostSlo
 }
 
 void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now) {
-  std::map<Host, std::uint32_t> next = within_limit(hosts);
+  const std::map<Host, std::uint32_t> next = within_limit(hosts);
+  for (const auto& [host, count] : next) rows_.try_emplace(host);
   std::map<Host, std::uint32_t> before;
-  for (const auto& [host, count] : wanted_) before[host] = wanted(host);
-  adjust_empty_places(hosts, next);
-  wanted_ = std::move(next);
+  for (const auto& [host, r] : rows_) before[host] = r.wanted();
+  adjust_empty_places(slots_by_host(hosts), next);
   bool adds = false;
   bool removes = false;
-  for (const auto& [host, count] : wanted_) {
-    if (wanted(host) > before[host]) {
-      added_by_[host] = edit;
-      removed_by_.erase(host);
+  for (auto& [host, r] : rows_) {
+    r.asked = value_in(next, host);
+    const std::uint32_t was = before.at(host);
+    if (r.wanted() == was) continue;
+    if (agenda_) agenda_->add(host);
+    if (r.wanted() > was) {
+      r.added_by = edit;
+      r.removed_by = {};
       adds = true;
-    }
-  }
-  for (const auto& [host, count] : before) {
-    if (wanted(host) < count) {
-      removed_by_[host] = edit;
-      if (wanted(host) == base_count(host)) added_by_.erase(host);
+    } else {
+      r.removed_by = edit;
+      if (r.wanted() == r.base) r.added_by = {};
       removes = true;
     }
   }
@@ -77,28 +108,32 @@ void Membership::take_file(Edit edit, const std::vector<HostSlots>& hosts, Time 
   last_edit_ = edit;
 }
 
-void Membership::adjust_empty_places(const std::vector<HostSlots>& hosts,
+void Membership::adjust_empty_places(const std::map<Host, std::uint32_t>& slots,
                                      const std::map<Host, std::uint32_t>& next) {
-  for (auto& [host, empty] : empty_) {
-    if (slots_of(hosts, host) > slots_of(file_, host)) empty = 0;
-    empty -= std::min(empty, excess(wanted_[host], value_in(next, host)));
+  const std::map<Host, std::uint32_t> before = slots_by_host(file_);
+  for (auto& [host, r] : rows_) {
+    if (r.empty == 0) continue;
+    if (value_in(slots, host) > value_in(before, host)) r.empty = 0;
+    r.empty -= std::min(r.empty, excess(r.asked, value_in(next, host)));
   }
-  std::erase_if(empty_, [](const auto& e) { return e.second == 0; });
 }
 
 void Membership::fill_places(const Host& host, std::uint32_t count) {
-  const std::uint32_t left = excess(empty_places(host), count);
-  if (left == 0)
-    empty_.erase(host);
-  else
-    empty_[host] = left;
+  Row& r = row(host);
+  r.empty = excess(r.empty, count);
 }
 
 void Membership::forget_gone(const std::vector<WorkerId>& view, Time now) {
   std::erase_if(swaps_, [&](const auto& swap) { return now >= swap.second + kSwapWait; });
-  std::erase_if(workers_, [&](const auto& w) {
-    return w.second.state == WorkerState::kGone && swaps_.count(w.second.edit) == 0 &&
-           std::ranges::count(view, w.first) == 0;
+  if (count(WorkerState::kGone) == 0) return;
+  const std::set<WorkerId> kept(view.begin(), view.end());
+  std::erase_if(workers_, [&](const auto& one) {
+    const Worker& w = one.second;
+    if (w.state != WorkerState::kGone || swaps_.count(w.edit) > 0 || kept.count(w.id) > 0)
+      return false;
+    count_out(w);
+    row(w.host).workers.erase(w.id);
+    return true;
   });
 }
 
@@ -108,63 +143,66 @@ void Membership::swaps_done(const std::vector<WorkerId>& members,
     const Edit edit = swap.first;
     return std::ranges::any_of(members,
                                [&](WorkerId id) { return workers_.at(id).edit == edit; }) ||
-           std::ranges::any_of(leavers, [&](WorkerId id) {
-             return value_in(removed_by_, workers_.at(id).host) == edit;
-           });
+           std::ranges::any_of(
+               leavers, [&](WorkerId id) { return at(workers_.at(id).host).removed_by == edit; });
   });
 }
 
 Worker& Membership::add_worker(WorkerId id, const Host& host, Edit edit, Time now) {
+  if (const Worker* known = find(id)) {
+    count_out(*known);
+    row(known->host).workers.erase(id);
+  }
   Worker& w = workers_[id];
   w.id = id;
   w.host = host;
   w.edit = edit;
   w.since = now;
   next_id_ = std::max(next_id_, id.next());
+  row(host).workers.insert(id);
+  count_in(w);
   return w;
 }
 
 bool Membership::advance(WorkerId id, WorkerEvent event, Time now) {
   Worker* w = find(id);
-  if (!w || !w->state.advance(event)) return false;
+  if (!w || !next_state(w->state, event)) return false;
+  count_out(*w);
+  static_cast<void>(w->state.advance(event));
+  count_in(*w);
   w->since = now;
   if (w->state == WorkerState::kMember) w->was_member = true;
   return true;
 }
 
-std::uint32_t Membership::wanted(const Host& host) const {
-  return excess(value_in(wanted_, host), empty_places(host));
-}
-
-std::uint32_t Membership::present(const Host& host) const {
-  return static_cast<std::uint32_t>(std::ranges::count_if(workers_, [&host](const auto& entry) {
-    return entry.second.host == host && is_present(entry.second);
-  }));
+std::uint32_t Membership::wanted() const {
+  std::uint32_t sum = 0;
+  for (const auto& [host, r] : rows_) sum += r.wanted();
+  return sum;
 }
 
 std::vector<Host> Membership::hosts() const {
-  std::set<Host> all;
-  for (const auto& [host, count] : wanted_)
-    if (wanted(host) > 0) all.insert(host);
-  for (const auto& [id, w] : workers_)
-    if (w.state != WorkerState::kGone) all.insert(w.host);
-  return {all.begin(), all.end()};
+  std::vector<Host> out;
+  for (const auto& [host, r] : rows_)
+    if (r.wanted() > 0 || r.living > 0) out.push_back(host);
+  return out;
 }
 
 std::vector<Host> Membership::refused_removals(const std::vector<HostSlots>& hosts) const {
+  const std::map<Host, std::uint32_t> slots = slots_by_host(hosts);
   std::vector<Host> refused;
-  for (const auto& [host, count] : base_)
-    if (slots_of(hosts, host) < count) refused.push_back(host);
+  for (const auto& [host, r] : rows_)
+    if (value_in(slots, host) < r.base) refused.push_back(host);
   return refused;
 }
 
-std::vector<WorkerId> Membership::surplus(const Host& host,
+std::vector<WorkerId> Membership::surplus(const Row& row,
                                           const std::vector<WorkerId>& members) const {
+  const std::uint32_t keep = row.wanted();
+  if (row.present <= keep) return {};
   std::vector<const Worker*> all;
-  for (const auto& [id, w] : workers_)
-    if (w.host == host && is_present(w)) all.push_back(&w);
-  const std::uint32_t keep = wanted(host);
-  if (all.size() <= keep) return {};
+  for (const WorkerId id : row.workers)
+    if (const Worker& w = workers_.at(id); is_present(w)) all.push_back(&w);
   // Newcomers before members, those furthest from ready first, then by the highest rank. Base
   // workers are members from the beginning, even while they still start.
   const auto rank = [&members](const Worker* w) {
@@ -180,54 +218,65 @@ std::vector<WorkerId> Membership::surplus(const Host& host,
   return out;
 }
 
-std::vector<WorkerId> Membership::unwanted_newcomers() const {
-  std::vector<WorkerId> out;
-  for (const Host& host : hosts())
-    for (const WorkerId id : surplus(host, {}))
-      if (on_the_way(workers_.at(id).state)) out.push_back(id);
+std::vector<WorkerId> Membership::unwanted_newcomers(const Host& host) const {
+  std::vector<WorkerId> out = surplus(at(host), {});
+  std::erase_if(out, [this](WorkerId id) { return !on_the_way(workers_.at(id).state); });
   return out;
 }
 
 bool Membership::held(Edit edit, Time now, const std::set<Host>& unreachable) const {
   const auto swap = swaps_.find(edit);
   if (swap == swaps_.end() || now >= swap->second + kSwapWait) return false;
-  return std::ranges::any_of(added_by_, [&](const auto& added) {
-    if (added.second != edit) return false;
+  return std::ranges::any_of(rows_, [&](const auto& one) {
+    const auto& [host, r] = one;
+    if (r.added_by != edit) return false;
     std::uint32_t ready = 0;
-    for (const auto& [id, w] : workers_) {
-      if (w.host != added.first) continue;
+    for (const WorkerId id : r.workers) {
+      const Worker& w = workers_.at(id);
       const bool has_failed = w.has_failed || w.state == WorkerState::kGone;
       if (w.edit == edit && has_failed && !w.was_member) return false;
       ready += w.state == WorkerState::kMember ||
-               (w.state == WorkerState::kWarm && !unreachable.count(w.host));
+               (w.state == WorkerState::kWarm && !unreachable.count(host));
     }
-    return ready < wanted(added.first);
+    return ready < r.wanted();
   });
 }
 
 Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
                       const std::set<Host>& unreachable) const {
+  std::map<Edit, bool> known;
+  const auto is_held = [&](Edit edit) {
+    const auto [at, is_new] = known.try_emplace(edit);
+    if (is_new) at->second = held(edit, now, unreachable);
+    return at->second;
+  };
   Plan out;
   std::set<WorkerId> go;
   std::set<WorkerId> unwanted;
   bool holds = false;
-  for (const Host& host : hosts()) {
-    const auto removal = removed_by_.find(host);
-    const bool hold = removal != removed_by_.end() && held(removal->second, now, unreachable);
-    for (const WorkerId id : surplus(host, members)) {
+  for (const auto& [host, r] : rows_) {
+    for (const WorkerId id : surplus(r, members)) {
       unwanted.insert(id);
       if (workers_.at(id).state != WorkerState::kMember) continue;
-      holds = holds || hold;
-      if (!hold) go.insert(id);
+      if (is_held(r.removed_by))
+        holds = true;
+      else
+        go.insert(id);
     }
   }
-  for (const auto& [id, w] : workers_) {
-    if (w.state != WorkerState::kWarm || unreachable.count(w.host) || unwanted.count(id)) continue;
-    if (std::ranges::count(members, id) > 0) continue;
-    if (!members.empty() && held(w.edit, now, unreachable))
+  const auto may_join = [&, present = std::set(members.begin(), members.end())](const Worker& w) {
+    return w.state == WorkerState::kWarm && !unreachable.count(w.host) && !unwanted.count(w.id) &&
+           !present.count(w.id);
+  };
+  std::size_t warm = count(WorkerState::kWarm);
+  for (auto it = workers_.begin(); warm > 0; ++it) {
+    const Worker& w = it->second;
+    warm -= w.state == WorkerState::kWarm;
+    if (!may_join(w)) continue;
+    if (!members.empty() && is_held(w.edit))
       holds = true;
     else
-      out.joins.push_back(id);
+      out.joins.push_back(w.id);
   }
   for (const WorkerId id : members)
     if (go.count(id)) out.leaves.push_back(id);
@@ -249,6 +298,21 @@ void Membership::keep_least(Plan& plan, std::size_t members) const {
                                  "of those that are to leave as many stay as are needed to "
                                  "be {} (--min-workers)",
                                  least);
+}
+
+bool Membership::index_holds() const {
+  Membership counted_again(limits_);
+  for (const auto& [id, w] : workers_) {
+    counted_again.workers_.emplace(id, w);
+    counted_again.row(w.host).workers.insert(id);
+    counted_again.count_in(w);
+  }
+  return counted_again.by_state_ == by_state_ && std::ranges::all_of(rows_, [&](const auto& one) {
+           const Row& r = one.second;
+           const Row& counted = counted_again.at(one.first);
+           return counted.workers == r.workers && counted.present == r.present &&
+                  counted.living == r.living;
+         });
 }
 
 }  // namespace dt

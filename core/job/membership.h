@@ -11,8 +11,12 @@
 ///     held until each of its newcomers is ready or has failed once, at most kSwapWait.
 ///     No other change waits for it.
 ///  4. A member stays if the view would fall below its least number of members.
+///
+/// A row per host counts its workers wherever one changes its state, so that no question about a
+/// host walks over the workers of others. Each change of a row adds its host to the agenda.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -23,6 +27,7 @@
 #include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/files/hosts.h"
+#include "core/job/agenda.h"
 #include "core/job/worker_life.h"
 
 namespace dt {
@@ -62,7 +67,9 @@ struct Plan {
 
 class Membership {
  public:
-  explicit Membership(WorkerLimits limits = {}) : limits_(limits) {}
+  /// `agenda`: gets the host of every change; may be null.
+  explicit Membership(WorkerLimits limits = {}, Agenda* agenda = nullptr)
+      : limits_(limits), agenda_(agenda) {}
 
   /// Base workers get ids 0..n-1.
   void begin(const std::vector<Host>& base, Time now);
@@ -71,11 +78,9 @@ class Membership {
   Worker& add_worker(WorkerId id, const Host& host, Edit edit, Time now);
   /// A member of this host has left by itself: its place stays empty until the host's lines in the
   /// file become more, or fill_places().
-  void empty_place(const Host& host) { ++empty_[host]; }
+  void empty_place(const Host& host) { ++row(host).empty; }
   void fill_places(const Host& host, std::uint32_t count);
-  [[nodiscard]] std::uint32_t empty_places(const Host& host) const {
-    return value_in(empty_, host);
-  }
+  [[nodiscard]] std::uint32_t empty_places(const Host& host) const { return at(host).empty; }
   /// Workers that are gone, and not in `view`, are not kept any longer, unless a swap waits for
   /// them; ids are never given again.
   void forget_gone(const std::vector<WorkerId>& view, Time now);
@@ -85,41 +90,79 @@ class Membership {
   /// Applies an event to a worker's life at `now`; false if it means nothing in its state.
   bool advance(WorkerId id, WorkerEvent event, Time now);
 
+  /// The state changes by advance() alone.
   [[nodiscard]] Worker* find(WorkerId id) { return find_in(workers_, id); }
   [[nodiscard]] const Worker* find(WorkerId id) const { return find_in(workers_, id); }
   [[nodiscard]] const std::map<WorkerId, Worker>& workers() const { return workers_; }
+  /// The host's workers, gone ones too.
+  [[nodiscard]] const std::set<WorkerId>& workers_on(const Host& host) const {
+    return at(host).workers;
+  }
+  /// How many workers are in this state.
+  [[nodiscard]] std::size_t count(WorkerState state) const {
+    return by_state_[static_cast<std::size_t>(state)];
+  }
+  /// Any worker is not gone.
+  [[nodiscard]] bool anyone_runs() const { return workers_.size() > count(WorkerState::kGone); }
+  /// A worker of this host is not gone.
+  [[nodiscard]] bool anyone_runs_on(const Host& host) const { return at(host).living > 0; }
   [[nodiscard]] WorkerId next_id() const { return next_id_; }
   [[nodiscard]] Edit last_edit() const { return last_edit_; }
   [[nodiscard]] const std::vector<HostSlots>& file() const { return file_; }
 
   /// Without its empty places.
-  [[nodiscard]] std::uint32_t wanted(const Host& host) const;
+  [[nodiscard]] std::uint32_t wanted(const Host& host) const { return at(host).wanted(); }
+  /// Of all hosts.
+  [[nodiscard]] std::uint32_t wanted() const;
   /// Workers that the file asks for beyond the limit, in the file's order.
   [[nodiscard]] const std::vector<HostSlots>& beyond_limit() const { return beyond_limit_; }
   [[nodiscard]] const WorkerLimits& limits() const { return limits_; }
-  [[nodiscard]] std::uint32_t base_count(const Host& host) const { return value_in(base_, host); }
+  [[nodiscard]] std::uint32_t base_count(const Host& host) const { return at(host).base; }
   /// Workers of the host that are members or on the way.
-  [[nodiscard]] std::uint32_t present(const Host& host) const;
+  [[nodiscard]] std::uint32_t present(const Host& host) const { return at(host).present; }
   /// Every host that is wanted or has a worker that is not gone.
   [[nodiscard]] std::vector<Host> hosts() const;
   /// The edit that last raised the host's wanted count; 0 if only base workers are wanted.
-  [[nodiscard]] Edit added_by(const Host& host) const { return value_in(added_by_, host); }
+  [[nodiscard]] Edit added_by(const Host& host) const { return at(host).added_by; }
   /// Base hosts that `hosts` gives fewer workers than they keep.
   [[nodiscard]] std::vector<Host> refused_removals(const std::vector<HostSlots>& hosts) const;
 
-  /// Newcomers whose host wants fewer workers: to be stopped now.
-  [[nodiscard]] std::vector<WorkerId> unwanted_newcomers() const;
+  /// Newcomers of a host that wants fewer workers: to be stopped now.
+  [[nodiscard]] std::vector<WorkerId> unwanted_newcomers(const Host& host) const;
+  /// For tests: the counts agree with the workers.
+  [[nodiscard]] bool index_holds() const;
   /// What a boundary at `now` changes, given the live members in rank order. Newcomers on
   /// `unreachable` hosts count as not ready: their release could not be sent.
   [[nodiscard]] Plan plan(const std::vector<WorkerId>& members, Time now,
                           const std::set<Host>& unreachable = {}) const;
 
  private:
-  /// Workers beyond the wanted number of `host`, the ones to go first in front.
-  [[nodiscard]] std::vector<WorkerId> surplus(const Host& host,
+  /// What the file wants of a host, and who is there.
+  struct Row {
+    std::uint32_t base = 0;
+    std::uint32_t asked = 0;  ///< By the file, within the limit; never less than `base`.
+    std::uint32_t empty = 0;  ///< Places that stay empty.
+    Edit added_by;            ///< 0: no edit has.
+    Edit removed_by;          ///< The edit that last lowered the wanted count; 0: none.
+    std::set<WorkerId> workers;
+    std::uint32_t present = 0;  ///< Members and those on the way.
+    std::uint32_t living = 0;   ///< Those that are not gone.
+
+    [[nodiscard]] std::uint32_t wanted() const { return asked > empty ? asked - empty : 0; }
+  };
+
+  /// The host's row, to be changed.
+  Row& row(const Host& host);
+  /// A default row for a host that is not known.
+  [[nodiscard]] const Row& at(const Host& host) const;
+  /// Adds the worker to the counts of its host and state, or takes it out.
+  void count_in(const Worker& worker);
+  void count_out(const Worker& worker);
+  /// Workers beyond the wanted number of the host, the ones to go first in front.
+  [[nodiscard]] std::vector<WorkerId> surplus(const Row& row,
                                               const std::vector<WorkerId>& members) const;
   /// Fewer lines take empty places away, more lines fill them.
-  void adjust_empty_places(const std::vector<HostSlots>& hosts,
+  void adjust_empty_places(const std::map<Host, std::uint32_t>& slots,
                            const std::map<Host, std::uint32_t>& next);
   [[nodiscard]] bool held(Edit edit, Time now, const std::set<Host>& unreachable) const;
 
@@ -129,12 +172,10 @@ class Membership {
   void keep_least(Plan& plan, std::size_t members) const;
 
   WorkerLimits limits_;
+  Agenda* agenda_;
   std::map<WorkerId, Worker> workers_;
-  std::map<Host, std::uint32_t> base_;
-  std::map<Host, std::uint32_t> wanted_;  ///< With the empty places.
-  std::map<Host, std::uint32_t> empty_;
-  std::map<Host, Edit> added_by_;
-  std::map<Host, Edit> removed_by_;
+  std::map<Host, Row> rows_;
+  std::array<std::size_t, kWorkerStates> by_state_{};
   std::vector<HostSlots> file_;
   std::vector<HostSlots> beyond_limit_;
   std::map<Edit, Time> swaps_;  ///< Edits that both add and remove, and when they were taken.

@@ -5,14 +5,23 @@
 #include <vector>
 
 namespace dt {
+namespace {
+
+/// It waits for its host.
+bool is_waiting(WorkerState state) { return on_the_way(state) && !may_run(state); }
+
+}  // namespace
 
 void Newcomers::stop_unwanted() {
   if (job_.ending) return;
   std::set<WorkerId> unwanted;
-  for (const WorkerId id : membership().unwanted_newcomers()) unwanted.insert(id);
-  // A worker on a host that is given up would never start.
-  for (const auto& [id, w] : membership().workers())
-    if (on_the_way(w.state) && !may_run(w.state) && hosts_.is_given_up(w.host)) unwanted.insert(id);
+  for (const Host& host : job_.agenda.hosts()) {
+    for (const WorkerId id : membership().unwanted_newcomers(host)) unwanted.insert(id);
+    if (!hosts_.is_given_up(host)) continue;
+    // A worker on a host that is given up would never start.
+    for (const WorkerId id : membership().workers_on(host))
+      if (is_waiting(workers_.find(id)->state)) unwanted.insert(id);
+  }
   for (const WorkerId id : unwanted) {
     const Worker* w = workers_.find(id);
     if (w->base && job_.initial()) continue;
@@ -33,7 +42,7 @@ void Newcomers::stop_unwanted() {
 void Newcomers::fill_gaps() {
   // During the start newcomers may already warm up, once the command is known to be elastic.
   if (job_.ending || job_.finishing() || !job_.opened) return;
-  for (const Host& host : membership().hosts()) {
+  for (const Host& host : job_.agenda.hosts()) {
     if (!hosts_.usable(host)) continue;
     std::uint32_t there = membership().present(host);
     const std::uint32_t wanted = membership().wanted(host);
@@ -47,8 +56,12 @@ void Newcomers::fill_gaps() {
 
 void Newcomers::move_on() {
   if (job_.ending) return;
-  for (const auto& [id, w] : membership().workers()) {
-    if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) continue;
+  std::set<WorkerId> waiting;
+  for (const Host& host : job_.agenda.hosts())
+    for (const WorkerId id : membership().workers_on(host))
+      if (is_waiting(workers_.find(id)->state)) waiting.insert(id);
+  for (const WorkerId id : waiting) {
+    const Worker& w = *workers_.find(id);
     const Host& host = w.host;
     if (!hosts_.usable(host)) continue;
     if (w.state == WorkerState::kSeen) workers_.advance(id, WorkerEvent::kHostChosen);

@@ -1,5 +1,6 @@
 /// Starts the workers that are wanted and missing, and stops newcomers that are not wanted any
-/// more: the reconciler between host_worker and the present workers. Pure.
+/// more: the reconciler between host_worker and the present workers, on the hosts of the agenda.
+/// Pure.
 #pragma once
 
 #include "core/base/id.h"

@@ -1,5 +1,7 @@
 #include "core/job/records.h"
 
+#include <algorithm>
+
 namespace dt {
 namespace {
 
@@ -34,6 +36,7 @@ std::vector<LogLine> log_lines(const std::vector<Record>& records) {
     };
     std::visit(append, record);
   }
+  std::ranges::sort(lines, {}, &LogLine::seq);  // a Snapshot has some from between later records
   return lines;
 }
 

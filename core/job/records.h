@@ -158,16 +158,23 @@ struct TimeSpent {
   std::vector<std::pair<std::string, std::uint64_t>> lost;  ///< By cause, in nanoseconds.
 };
 
+/// The first records of a journal that was cut (core/job/snapshot.h): what is missing in it.
+struct Snapshot {
+  static constexpr std::uint16_t kType = 24;
+  std::uint64_t records = 0;  ///< How many were left out; in the first of several.
+  std::vector<LogLine> log;   ///< Theirs, by SEQ.
+};
+
 using Record =
     std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
                  EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack,
-                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent>;
+                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent, Snapshot>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.
 [[nodiscard]] Result<Record> record_from(const wire::Frame& frame);
 
-/// The lines of host_worker_log that the records call for, in order.
+/// The lines of host_worker_log that the records call for, by SEQ.
 [[nodiscard]] std::vector<LogLine> log_lines(const std::vector<Record>& records);
 
 }  // namespace dt

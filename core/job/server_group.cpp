@@ -25,8 +25,8 @@ void ServerGroup::replayed() {
 // ---------------------------------------------------------------- events
 
 void ServerGroup::attached(const Host& host, const std::vector<ProcessReport>& there) {
-  for (auto& [id, s] : servers_) {
-    if (s.host != host) continue;
+  for (const ServerId id : on(host)) {
+    ServerState& s = servers_.at(id);
     const ProcessId process{Role::kServer, id.value};
     const bool runs = std::ranges::count(there, process, &ProcessReport::process) > 0;
     s.started = s.started || runs;
@@ -42,6 +42,8 @@ bool ServerGroup::listening(const FromServer<ServerReady>& e) {
   if (!s) return false;
   s->started = true;
   if (s->address == e.message.address && s->port == e.message.port) return false;
+  listening_ += !e.message.address.empty();
+  listening_ -= !s->address.empty();
   s->address = e.message.address;
   s->port = e.message.port;
   return all_listen();
@@ -74,8 +76,7 @@ void ServerGroup::ended(const ProcessEnded& e) {
           fmt::format("server {} on {} cannot use the device that --server-device asks for{}{}", id,
                       host, e.why.empty() ? "" : ": ", e.why));
     else
-      lost({how_it_ended(id, host, e), e.never_ran ? kExitCommandFailed : kExitServerLost,
-            std::nullopt});
+      lost({how_it_ended(id, host, e), e.never_ran ? kExitCommandFailed : kExitServerLost});
   }
   const auto was = retired_.find(id);
   if (job_.ending || was == retired_.end()) return;
@@ -110,36 +111,39 @@ void ServerGroup::checkpoint_unusable(const FromServer<GivingUp>& e) {
 void ServerGroup::host_failed(const Host& host, const std::string& why) {
   if (job_.ending || job_.initial()) return;
   std::uint32_t attempts = 0;
-  for (auto& [id, s] : servers_)
-    if (s.host == host) attempts = ++s.attempts;
+  for (const ServerId id : on(host)) attempts = ++servers_.at(id).attempts;
   if (attempts == 0) return;
   if (attempts >= kTries)
-    return lost(
-        {fmt::format("no server can be started on {}", at_host(host, why)), kExitServerLost, host});
+    return lost({fmt::format("no server can be started on {}", at_host(host, why)),
+                 kExitServerLost,
+                 {host}});
   hosts_.cool(host, attempts);
 }
 
-void ServerGroup::host_lost(const Host& host, const std::string& why, bool is_unreachable) {
-  const auto s = std::ranges::find_if(servers_, [&](const auto& one) {
-    return one.second.host == host && (one.second.started || is_unreachable);
-  });
-  if (s == servers_.end()) return;
-  lost({fmt::format("server {} is lost with its host {}: {}", s->first, host, why), kExitServerLost,
-        is_unreachable ? std::optional(host) : std::nullopt});
+void ServerGroup::host_lost(const Host& host, const std::string& why,
+                            const std::set<Host>& unreachable) {
+  const auto& there = on(host);
+  const auto lost_one = std::ranges::find_if(
+      there, [&](ServerId id) { return servers_.at(id).started || unreachable.contains(host); });
+  if (lost_one == there.end()) return;
+  lost({fmt::format("server {} is lost with its host {}: {}", *lost_one, host, why),
+        kExitServerLost, unreachable});
 }
 
 void ServerGroup::tick() {
   if (job_.ending || job_.options.opaque_servers) return;
   std::vector<ServerWatch::Sight> sights;
+  sights.reserve(servers_.size());
+  const bool have_acked = all_acked();
   for (const auto& [id, s] : servers_)
-    sights.push_back(
-        {id, s.started, !s.address.empty(), hosts_.is_heard(s.host), job_.boundary.has_acked(id)});
+    sights.push_back({id, s.started, !s.address.empty(), hosts_.is_heard(s.host, *s.its_host),
+                      have_acked || job_.boundary.has_acked(id)});
   const auto findings = watch_.tick(sights, job_.now());
   if (const auto since = watch_.silent_since()) lost_time_.server_silent(*since);
   for (const auto& [id, is_lost, why] : findings) {
     const Host host = servers_.at(id).host;
     const std::string text = fmt::format("server {} on {} {}", id, host, why);
-    if (is_lost) return lost({text, kExitServerLost, std::nullopt});
+    if (is_lost) return lost({text, kExitServerLost});
     job_.note(Note::kFailure, "server_silent", text, host);
     job_.add(Inspect{{Role::kServer, id.value}, host});
   }
@@ -179,7 +183,7 @@ void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
     return job_.end(kExitServerLost,
                     fmt::format("{}; {} cannot have a server, and no other host of the initial "
                                 "launch is there to take it",
-                                loss.why, *loss.avoid));
+                                loss.why, fmt::join(loss.avoid, ", ")));
   lost_time_.recovery_begins();
   const auto old = servers_;
   RolledBack r;
@@ -205,22 +209,26 @@ void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
   }
 }
 
-std::optional<std::vector<Host>> ServerGroup::hosts_for_new(const std::optional<Host>& lost) const {
+std::optional<std::vector<Host>> ServerGroup::hosts_for_new(const std::set<Host>& lost) const {
   std::vector<Host> out;
   for (const auto& [id, s] : servers_) out.push_back(s.host);
-  if (!lost || std::ranges::count(out, *lost) == 0) return out;
+  const auto is_lost = [&lost](const Host& host) { return lost.contains(host); };
+  if (std::ranges::none_of(out, is_lost)) return out;
   std::vector<Host> living;
+  std::map<Host, std::size_t> load;
   const auto add = [&](const Host& host) {
-    const bool is_there = std::ranges::count(living, host) > 0;
-    if (!is_there && host != *lost && hosts_.is_heard(host)) living.push_back(host);
+    if (is_lost(host) || !hosts_.is_heard(host)) return;
+    if (load.try_emplace(host).second) living.push_back(host);
   };
   for (const Host& host : homes_) add(host);
   for (const Host& host : base_hosts_) add(host);
   if (living.empty()) return std::nullopt;
+  for (const Host& host : out)
+    if (!is_lost(host)) ++load[host];
   for (Host& host : out) {
-    if (host != *lost) continue;
-    const auto load = [&out](const Host& h) { return std::ranges::count(out, h); };
-    host = *std::ranges::min_element(living, {}, load);
+    if (!is_lost(host)) continue;
+    host = *std::ranges::min_element(living, {}, [&load](const Host& h) { return load.at(h); });
+    ++load[host];
   }
   return out;
 }
@@ -250,7 +258,10 @@ void ServerGroup::start_opaque() {
 
 void ServerGroup::reach_hosts() {
   if (job_.ending) return;
-  for (const auto& [id, s] : servers_) {
+  std::set<ServerId> due;
+  for (const Host& host : job_.agenda.hosts()) due.insert(on(host).begin(), on(host).end());
+  for (const ServerId id : due) {
+    const ServerState& s = servers_.at(id);
     const bool waits = (s.attempts > 0 || job_.initial()) && hosts_.is_cooling(s.host);
     if (!waits) hosts_.reach(s.host);
   }
@@ -297,7 +308,10 @@ void ServerGroup::apply(const JobBegan& r) {
 
 void ServerGroup::apply(const RolledBack& r) {
   for (const auto& [id, s] : servers_) retired_[id] = s.host;
+  for (const auto& [host, ids] : on_host_) job_.agenda.add(host);
   servers_.clear();
+  on_host_.clear();
+  listening_ = 0;
   next_ = r.first;
   add(r.servers);
   since_ = r.generation;
@@ -315,6 +329,9 @@ void ServerGroup::add(const std::vector<Host>& hosts) {
     ServerState& s = servers_[next_];
     s.host = host;
     s.index = index++;
+    s.its_host = &hosts_.row(host);
+    on_host_[host].push_back(next_);
+    job_.agenda.add(host);
     next_ = next_.next();
   }
 }
@@ -327,23 +344,14 @@ std::set<Host> ServerGroup::hosts() const {
   return out;
 }
 
-bool ServerGroup::serves(const Host& host) const {
-  return any([&host](const ServerState& s) { return s.host == host; });
+const std::vector<ServerId>& ServerGroup::on(const Host& host) const {
+  static const std::vector<ServerId> kNone;
+  const auto* there = find_in(on_host_, host);
+  return there ? *there : kNone;
 }
 
 bool ServerGroup::awaits_start_on(const Host& host) const {
-  return any([&host](const ServerState& s) { return s.host == host && !s.started; });
-}
-
-bool ServerGroup::all_listen() const {
-  return job_.options.opaque_servers ||
-         !any([](const ServerState& s) { return s.address.empty(); });
-}
-
-bool ServerGroup::all_acked() const {
-  return job_.options.opaque_servers || std::ranges::all_of(servers_, [this](const auto& s) {
-           return job_.boundary.has_acked(s.first);
-         });
+  return std::ranges::any_of(on(host), [this](ServerId id) { return !servers_.at(id).started; });
 }
 
 Servers ServerGroup::list() const {
@@ -356,7 +364,7 @@ Servers ServerGroup::list() const {
 
 bool ServerGroup::are_unseen() const {
   return !servers_.empty() &&
-         !any([this](const ServerState& s) { return hosts_.is_heard(s.host); });
+         !any([this](const ServerState& s) { return hosts_.is_heard(s.host, *s.its_host); });
 }
 
 bool ServerGroup::awaits_opaque(Time last_worker) const {
@@ -367,13 +375,23 @@ bool ServerGroup::awaits_opaque(Time last_worker) const {
 
 std::optional<Duration> ServerGroup::patience_with(const Host& host, bool is_seen) const {
   Duration longest = job_.options.server_dead_after;
-  for (const auto& [id, s] : servers_) {
-    if (s.host != host) continue;
+  for (const ServerId id : on(host)) {
     if (watch_.gives_data(id, job_.now())) return std::nullopt;
     longest =
         std::max(longest, is_seen && !are_unseen() ? watch_.gives_up_after(id) : watch_.patience());
   }
   return longest;
+}
+
+bool ServerGroup::index_holds() const {
+  std::size_t listening = 0;
+  std::map<Host, std::vector<ServerId>> on_host;
+  for (const auto& [id, s] : servers_) {
+    listening += !s.address.empty();
+    on_host[s.host].push_back(id);
+    if (s.its_host != &hosts_.row(s.host)) return false;
+  }
+  return listening == listening_ && on_host == on_host_;
 }
 
 }  // namespace dt

@@ -32,6 +32,7 @@ struct ServerState {
   std::string address;  ///< Empty until it listens.
   std::uint16_t port = 0;
   std::uint32_t attempts = 0;  ///< Failed tries to reach its host.
+  const HostState* its_host = nullptr;
 };
 
 class ServerGroup {
@@ -66,12 +67,13 @@ class ServerGroup {
   void checkpoint_unusable(const FromServer<GivingUp>& e);
   /// A host could not be reached: its servers are tried again later, or elsewhere.
   void host_failed(const Host& host, const std::string& why);
-  /// The processes of a host are lost; `is_unreachable`: nothing can be started there either.
-  void host_lost(const Host& host, const std::string& why, bool is_unreachable);
+  /// The processes of a host are lost. `unreachable`: hosts, it among them, on which nothing can be
+  /// started either; empty: it can.
+  void host_lost(const Host& host, const std::string& why, const std::set<Host>& unreachable);
   /// Looks for servers that are silent or stuck.
   void tick();
 
-  /// Attaches to the hosts of servers that are not started.
+  /// Attaches to the hosts of servers that are not started, among those of the agenda.
   void reach_hosts();
   /// Sends the present commit to every server.
   void tell_commit();
@@ -82,12 +84,16 @@ class ServerGroup {
   [[nodiscard]] const std::map<ServerId, ServerState>& all() const { return servers_; }
   [[nodiscard]] bool has(ServerId server) const { return servers_.count(server) > 0; }
   [[nodiscard]] std::set<Host> hosts() const;
-  [[nodiscard]] bool serves(const Host& host) const;
+  [[nodiscard]] bool serves(const Host& host) const { return !on(host).empty(); }
   /// One of this host was not started yet.
   [[nodiscard]] bool awaits_start_on(const Host& host) const;
-  [[nodiscard]] bool all_listen() const;
+  [[nodiscard]] bool all_listen() const {
+    return job_.options.opaque_servers || listening_ == servers_.size();
+  }
   /// All know the present generation; opaque ones need not.
-  [[nodiscard]] bool all_acked() const;
+  [[nodiscard]] bool all_acked() const {
+    return job_.options.opaque_servers || job_.boundary.acked() == servers_.size();
+  }
   /// What workers connect to.
   [[nodiscard]] Servers list() const;
   /// The rollback that brought the servers; 0: none.
@@ -108,13 +114,15 @@ class ServerGroup {
   [[nodiscard]] bool saves_at(Epoch epoch) {
     return !servers_.empty() && checkpoints_.saves_at(epoch);
   }
+  /// For tests: what is kept beside the servers agrees with them.
+  [[nodiscard]] bool index_holds() const;
   [[nodiscard]] const ServerWatch& watch() const { return watch_; }
 
  private:
   struct Loss {
     std::string why;
     int code = 0;               ///< The job's exit code where it cannot go back.
-    std::optional<Host> avoid;  ///< A host where no server can run.
+    std::set<Host> avoid = {};  ///< Hosts where no server can run.
     /// The checkpoint that the servers were to load cannot be read: an older one is taken.
     bool is_checkpoint = false;
   };
@@ -128,13 +136,14 @@ class ServerGroup {
   [[nodiscard]] bool any(Is is) const {
     return std::ranges::any_of(servers_, [&is](const auto& s) { return is(s.second); });
   }
+  /// Those of this host.
+  [[nodiscard]] const std::vector<ServerId>& on(const Host& host) const;
   /// Goes back to the newest checkpoint, or ends the job where it cannot.
   void lost(const Loss& loss);
   void roll_back(const Loss& loss, const Origin& origin);
   [[nodiscard]] std::optional<Origin> checkpoint_to_use(const Loss& loss) const;
-  /// The hosts of new servers, in order; nothing: no living one is left for `lost`.
-  [[nodiscard]] std::optional<std::vector<Host>> hosts_for_new(
-      const std::optional<Host>& lost) const;
+  /// The hosts of new servers, in order; nothing: no living one is left instead of `lost`.
+  [[nodiscard]] std::optional<std::vector<Host>> hosts_for_new(const std::set<Host>& lost) const;
   void add(const std::vector<Host>& hosts);
   void start(ServerId id);
   void tell_commit(ServerId id);
@@ -149,6 +158,8 @@ class ServerGroup {
   Checkpoints& checkpoints_;
   LostTime& lost_time_;
   std::map<ServerId, ServerState> servers_;
+  std::map<Host, std::vector<ServerId>> on_host_;
+  std::size_t listening_ = 0;
   ServerWatch watch_;
   std::map<ServerId, Host> retired_;  ///< Replaced, and their exit was not reported yet.
   std::vector<Host> homes_;           ///< Hosts of the first servers.

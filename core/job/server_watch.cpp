@@ -6,7 +6,7 @@
 namespace dt {
 namespace {
 
-/// Reports come four times a second. After this a server counts as silent.
+/// Reports come twice a second. After this a server counts as silent.
 constexpr Duration kFresh = std::chrono::milliseconds(1500);
 /// Workers report once a second from which servers they get data.
 constexpr Duration kDataFresh = std::chrono::seconds(2);

@@ -8,7 +8,9 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/lookup.h"
 #include "core/base/time.h"
@@ -46,21 +48,30 @@ class StartFailures {
       return !h.second.over && then - h.second.since >= start_timeout_;
     });
   }
-  /// "a: no route to host", or a line for each reason with the hosts that failed for it.
+  /// "a: no route to host", or a line for each reason with the hosts that failed for it, the reason
+  /// of most hosts first.
   [[nodiscard]] std::string text() const {
-    std::map<std::pair<std::string, std::string>, std::vector<std::string>> reasons;
+    std::map<std::string, std::vector<const Entry*>> reasons;
     std::size_t count = 0;
-    std::string only;
-    for (const auto& [host, f] : hosts_) {
+    for (const Entry& entry : hosts_) {
+      const auto& [host, f] = entry;
       if (f.over) continue;
       ++count;
-      only = at_host(host, f.why);
-      reasons[{f.what, f.why}].push_back(to_string(host));
+      reasons[without_host(host, f.why)].push_back(&entry);
     }
-    if (count == 1) return only;
+    std::vector<std::pair<std::string, std::vector<const Entry*>>> ordered(reasons.begin(),
+                                                                           reasons.end());
+    std::ranges::stable_sort(ordered, [](const auto& one, const auto& other) {
+      return one.second.size() > other.second.size();
+    });
     std::string out = fmt::format("{} hosts of the initial launch failed:", count);
-    for (const auto& [what, hosts] : reasons)
-      out += fmt::format("\n  {} ({}): {}", fmt::join(hosts, ", "), what.first, what.second);
+    for (const auto& [reason, entries] : ordered) {
+      const auto& [host, f] = *entries.front();
+      if (count == 1) return at_host(host, f.why);
+      out += entries.size() == 1
+                 ? fmt::format("\n  {}", at_host(host, f.why))
+                 : fmt::format("\n  {} hosts ({}): {}", entries.size(), names_of(entries), reason);
+    }
     return out;
   }
 
@@ -72,6 +83,44 @@ class StartFailures {
     std::optional<Time> over;  ///< It was made good.
     std::uint32_t prepares = 0;
   };
+
+  using Entry = std::map<Host, Failure>::value_type;
+
+  static std::string names_of(const std::vector<const Entry*>& entries) {
+    std::string names;
+    for (const Entry* entry : entries)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", entry->first);
+    return names;
+  }
+
+  /// A reason in words that fit other hosts too: without the host's name, and "it" for that name
+  /// and for literal addresses within.
+  static std::string without_host(const Host& host, std::string why) {
+    const std::string written = to_string(host) + ": ";
+    if (why.starts_with(written)) why.erase(0, written.size());
+    std::string out;
+    for (std::size_t at = 0; at < why.size();) {
+      const std::size_t end = std::min(why.find_first_of(" ,;()", at), why.size());
+      std::string_view word = std::string_view(why).substr(at, end - at);
+      std::string_view tail;
+      if (word.ends_with(':')) {
+        tail = ":";
+        word.remove_suffix(1);
+      }
+      const bool is_name = word == host.name || is_address(word);
+      out += fmt::format("{}{}", is_name ? "it" : word, tail);
+      if (end < why.size()) out += why[end];
+      at = end + 1;
+    }
+    return out;
+  }
+
+  static bool is_address(std::string_view word) {
+    const bool is_v4 = std::ranges::count(word, '.') == 3;
+    const bool is_v6 = std::ranges::count(word, ':') >= 2;
+    return (is_v4 || is_v6) &&
+           word.find_first_not_of(is_v4 ? "0123456789." : "0123456789abcdef:") == word.npos;
+  }
 
   Duration start_timeout_;
   std::map<Host, Failure> hosts_;

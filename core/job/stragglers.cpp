@@ -28,8 +28,7 @@ void Stragglers::inspected(WorkerId worker, const std::string& text) {
 }
 
 void Stragglers::check_boundary_timeout() {
-  const std::vector<WorkerId> missing = job_.boundary.missing();
-  if (job_.initial() || job_.boundary.arrivals().empty() || missing.empty()) {
+  if (job_.initial() || job_.boundary.arrivals().empty() || !job_.boundary.is_anyone_missing()) {
     waiting_since_.reset();
     return;
   }

@@ -18,7 +18,7 @@ std::string join_ids(const std::vector<WorkerId>& ids) {
 }  // namespace
 
 void Views::shrink() {
-  if (job_.ending || job_.initial()) return;
+  if (job_.ending || job_.initial() || !job_.boundary.has_lost_contributor()) return;
   std::vector<WorkerId> live;
   for (const WorkerId id : job_.boundary.contributors()) {
     const Worker* w = workers_.find(id);
@@ -64,13 +64,12 @@ void Views::cross_boundary() {
     return;
   }
   pending_reason_.clear();
+  awaits_arrivals_ = false;
   std::optional<Epoch> next = job_.boundary.complete();
   const bool nobody = job_.boundary.contributors().empty();
   if (nobody && !job_.initial()) next = job_.boundary.returns_to().value_or(*job_.boundary.epoch());
   if (!next) {
-    if (!job_.boundary.arrivals().empty() && !job_.boundary.missing().empty())
-      pending_reason_ =
-          fmt::format("the boundary waits for worker(s) {}", join_ids(job_.boundary.missing()));
+    awaits_arrivals_ = !job_.boundary.arrivals().empty() && job_.boundary.is_anyone_missing();
     return;
   }
   Plan plan;
@@ -83,6 +82,11 @@ void Views::cross_boundary() {
   if (job_.finishing() && nobody) return;
   if (!servers_.all_listen()) return;
   commit(*next, plan);
+}
+
+std::string Views::pending_reason() const {
+  if (!awaits_arrivals_) return pending_reason_;
+  return fmt::format("the boundary waits for worker(s) {}", join_ids(job_.boundary.missing()));
 }
 
 bool Views::waits_for_more(const Plan& plan, Epoch next) {
@@ -139,8 +143,9 @@ Committed Views::committed(Epoch epoch, const Plan& plan, bool saves) const {
   c.generation = job_.boundary.generation().next();
   c.boundary = true;
   c.epoch = epoch;
+  const std::set<WorkerId> leave(plan.leaves.begin(), plan.leaves.end());
   for (const WorkerId id : job_.boundary.contributors())
-    if (std::ranges::count(plan.leaves, id) == 0) c.members.push_back(id);
+    if (!leave.contains(id)) c.members.push_back(id);
   for (const WorkerId id : plan.joins) {
     c.members.push_back(id);
     LogLine line = job_.log_line(true, workers_.find(id)->host);

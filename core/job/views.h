@@ -33,7 +33,7 @@ class Views {
   void apply(const RolledBack& r);
 
   /// What the next boundary waits for, or why nothing changes; empty if nothing is pending.
-  [[nodiscard]] const std::string& pending_reason() const { return pending_reason_; }
+  [[nodiscard]] std::string pending_reason() const;
 
  private:
   /// The planned view has fewer members than --min-workers: the boundary waits.
@@ -50,7 +50,8 @@ class Views {
   ServerGroup& servers_;
   Workers& workers_;
   LostTime& lost_time_;
-  std::string pending_reason_;
+  std::string pending_reason_;    ///< Why a complete boundary is not crossed, or not wholly.
+  bool awaits_arrivals_ = false;  ///< The boundary is not complete.
 };
 
 }  // namespace dt

@@ -6,11 +6,10 @@ namespace dt {
 namespace {
 
 using S = WorkerState;
-constexpr std::size_t kStates = 8;
 constexpr std::size_t kEvents = 10;
 constexpr auto kNo = static_cast<S>(255);  // the event means nothing here
 
-using Row = std::array<S, kStates>;
+using Row = std::array<S, kWorkerStates>;
 constexpr S kSee = S::kSeen, kPre = S::kPreparing, kSta = S::kStarting, kWar = S::kWarm,
             kMem = S::kMember, kLea = S::kLeaving, kSto = S::kStopping, kGon = S::kGone;
 
@@ -32,7 +31,7 @@ constexpr std::array<Row, kEvents> kTable{{
 }  // namespace
 
 std::string_view name(WorkerState state) {
-  static constexpr std::array<std::string_view, kStates> kNames{
+  static constexpr std::array<std::string_view, kWorkerStates> kNames{
       "SEEN", "PREPARING", "STARTING", "WARM", "MEMBER", "LEAVING", "STOPPING", "GONE"};
   return kNames[static_cast<std::size_t>(state)];
 }

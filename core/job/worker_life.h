@@ -7,6 +7,7 @@
 /// not in the journal: a replayed worker is kSeen until a record or its agent shows more.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -23,6 +24,8 @@ enum class WorkerState : std::uint8_t {
   kStopping,   ///< Not wanted any more before it was a member; being stopped.
   kGone,       ///< No process, or fenced for good.
 };
+
+inline constexpr std::size_t kWorkerStates = 8;
 
 enum class WorkerEvent : std::uint8_t {
   kHostChosen,       ///< Its host is being reached and checked.

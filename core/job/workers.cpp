@@ -65,6 +65,7 @@ void Workers::attached(const Host& host, const std::vector<ProcessReport>& there
 void Workers::confirmed(WorkerId worker) {
   Worker& w = *membership_.find(worker);
   w.maybe_started = false;
+  job_.agenda.add(w.host);
   // A start journalled in an earlier term: the agent knows more than the journal.
   if (w.state == WorkerState::kSeen) advance(worker, WorkerEvent::kHostChosen);
   if (w.state == WorkerState::kPreparing) advance(worker, WorkerEvent::kStartSent);
@@ -80,6 +81,7 @@ void Workers::confirmed(WorkerId worker) {
 void Workers::unknown_to_agent(WorkerId worker) {
   Worker& w = *membership_.find(worker);
   w.maybe_started = false;
+  job_.agenda.add(w.host);
   if (w.state == WorkerState::kStarting)
     advance(worker, WorkerEvent::kStartLost);
   else if (w.state == WorkerState::kStopping)
@@ -196,15 +198,15 @@ void Workers::host_failed(const Host& host, std::string check, const std::string
   if (membership_.wanted(host) == 0 && !job_.initial()) return;  // no worker is wanted there
   // While a newcomer's process runs, the job does not depend on a host that cannot be reached.
   const bool newcomer_runs =
-      any([](const Worker& w) { return on_the_way(w.state) && may_run(w.state); });
+      membership_.count(WorkerState::kStarting) + membership_.count(WorkerState::kWarm) > 0;
   const bool keeps_waiting = check == "start" || !newcomer_runs;
   if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
     job_.futile.add(at_host(host, why));
   hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host));
   if (job_.ending) return;
   // The same workers try again: an id is spent only on a process.
-  for (const auto& [id, known] : membership_.workers()) {
-    if (known.host != host || !advance(id, WorkerEvent::kHostFailed)) continue;
+  for (const WorkerId id : membership_.workers_on(host)) {
+    if (!advance(id, WorkerEvent::kHostFailed)) continue;
     Worker& w = *membership_.find(id);
     w.has_failed = true;
     w.why = why;
@@ -265,7 +267,10 @@ void Workers::check_start() {
 
 void Workers::check_timeouts() {
   if (job_.ending) return;
+  if (membership_.count(WorkerState::kStarting) + membership_.count(WorkerState::kLeaving) == 0)
+    return;
   for (const auto& [id, w] : membership_.workers()) {
+    if (w.state != WorkerState::kStarting && w.state != WorkerState::kLeaving) continue;
     const Host host = w.host;
     const Duration age = job_.now() - w.since;
     if (w.state == WorkerState::kStarting && age >= job_.options.start_timeout) {
@@ -403,28 +408,11 @@ void Workers::apply(const RolledBack&) {
 
 // ---------------------------------------------------------------- questions
 
-std::set<Host> Workers::hosts() const {
-  std::set<Host> out;
-  for (const auto& [id, w] : membership_.workers())
-    if (w.state != WorkerState::kGone) out.insert(w.host);
-  return out;
-}
-
 std::vector<WorkerId> Workers::live_on(const Host& host) const {
   std::vector<WorkerId> out;
-  for (const auto& [id, w] : membership_.workers())
-    if (w.host == host && w.state != WorkerState::kGone) out.push_back(id);
+  for (const WorkerId id : membership_.workers_on(host))
+    if (find(id)->state != WorkerState::kGone) out.push_back(id);
   return out;
-}
-
-bool Workers::anyone_runs() const {
-  return any([](const Worker& w) { return w.state != WorkerState::kGone; });
-}
-
-bool Workers::anyone_leaves() const {
-  return any([](const Worker& w) {
-    return w.state == WorkerState::kLeaving || w.state == WorkerState::kStopping;
-  });
 }
 
 Time Workers::last_change() const {
@@ -434,11 +422,11 @@ Time Workers::last_change() const {
 }
 
 bool Workers::start_waits_for(const Host& host) const {
-  const auto waits = [&host](const Worker& w) {
-    return w.base && w.host == host &&
-           (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing);
+  const auto waits = [this](WorkerId id) {
+    const Worker& w = *find(id);
+    return w.base && (w.state == WorkerState::kSeen || w.state == WorkerState::kPreparing);
   };
-  return any(waits) || servers_.awaits_start_on(host);
+  return std::ranges::any_of(membership_.workers_on(host), waits) || servers_.awaits_start_on(host);
 }
 
 bool Workers::hears_a_contributor() const {
@@ -457,9 +445,7 @@ std::uint32_t Workers::futile_limit() const {
   constexpr std::uint32_t kLeast = 10;
   constexpr std::uint32_t kPerWorker = 3;
   if (job_.options.max_futile_restarts > 0) return job_.options.max_futile_restarts;
-  std::uint32_t wanted = 0;
-  for (const Host& host : membership_.hosts()) wanted += membership_.wanted(host);
-  return std::max(kLeast, kPerWorker * wanted);
+  return std::max(kLeast, kPerWorker * membership_.wanted());
 }
 
 std::string Workers::stays_empty(const Host& host) const {

@@ -27,7 +27,7 @@ class Workers {
         hosts_(hosts),
         servers_(servers),
         lost_time_(lost_time),
-        membership_(job.options.limits) {}
+        membership_(job.options.limits, &job.agenda) {}
 
   /// After the replay: workers of hosts with an agent may run.
   void replayed();
@@ -41,7 +41,7 @@ class Workers {
   void store_opened(WorkerId worker);
   /// True: a member has arrived at the boundary, and had not before.
   [[nodiscard]] bool arrived(const FromWorker<Arrive>& e);
-  /// A server sees it contribute.
+  /// A server sees it contribute, before the first boundary.
   void busy(WorkerId worker);
   void ended(const ProcessEnded& e);
   /// It counts as ended, whether or not its process has.
@@ -90,10 +90,9 @@ class Workers {
   [[nodiscard]] int first_death() const { return first_death_; }
   [[nodiscard]] const Membership& membership() const { return membership_; }
   [[nodiscard]] const Worker* find(WorkerId worker) const { return membership_.find(worker); }
-  /// Hosts with a worker that is not gone.
-  [[nodiscard]] std::set<Host> hosts() const;
-  [[nodiscard]] bool anyone_runs() const;
-  [[nodiscard]] bool anyone_leaves() const;
+  [[nodiscard]] bool anyone_leaves() const {
+    return membership_.count(WorkerState::kLeaving) + membership_.count(WorkerState::kStopping) > 0;
+  }
   /// When the last of all changed its state.
   [[nodiscard]] Time last_change() const;
   /// A contributor's host is heard.
@@ -115,11 +114,6 @@ class Workers {
   /// Its process has ended, or counts as ended.
   void process_ended(const ProcessEnded& e);
   [[nodiscard]] std::vector<WorkerId> live_on(const Host& host) const;
-  template <class Is>
-  [[nodiscard]] bool any(Is is) const {
-    return std::ranges::any_of(membership_.workers(),
-                               [&is](const auto& w) { return is(w.second); });
-  }
   /// A base worker or server of this host was not started yet.
   [[nodiscard]] bool start_waits_for(const Host& host) const;
   /// That a place of the host stays empty, and what fills it.

@@ -22,7 +22,7 @@
 
 namespace dt {
 
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 
 enum class Role : std::uint8_t {
   kServer = 0,
@@ -68,7 +68,7 @@ struct AgentHello {
   std::string host;  ///< Host as written.
   Term term;
   std::uint32_t orphan_timeout_ms = 300'000;  ///< Without a supervisor for so long: stop all, exit.
-  std::uint32_t beat_ms = 250;                ///< How often the agent sends Beat.
+  std::uint32_t beat_ms = 250;                ///< See Beat.
   /// For each process whose output this supervisor follows, the end of the last Output that it got
   /// (offset + size), 0 before any. Output that a broken link lost is sent again from there; for a
   /// process not named, none is.
@@ -164,6 +164,8 @@ struct AgentState {
   std::string machine;            ///< Machine id: equal for "hosts" that are one machine.
   std::vector<ProcessReport> processes;
   AgentPlace place;
+  std::string ssh_address;        ///< Where the ssh connection that started it came in; or empty.
+  std::string interface_address;  ///< Of the interface that leads out; empty: there is none.
 };
 
 struct ProcessStarted {
@@ -204,7 +206,7 @@ struct FromProcess {
   std::string body;
 };
 
-/// Heartbeat, every beat_ms.
+/// Heartbeat, when the agent has sent nothing else for beat_ms.
 struct Beat {
   static constexpr std::uint16_t kType = 38;
   std::uint64_t count = 0;
@@ -355,16 +357,17 @@ struct StuckLoop {
   friend bool operator==(const StuckLoop&, const StuckLoop&) = default;
 };
 
-/// Four times a second: the workers' activity since the last report, the workers that others wait
-/// for, and the loops that are stuck. A server sends it even while all its loops are stuck.
+/// Twice a second, and at once when the latter two change: the workers' activity, the workers that
+/// others may wait for, the loops that are stuck. Sent even while all loops are stuck.
 struct Traffic {
   static constexpr std::uint16_t kType = 82;
   std::vector<WorkerId> alive;  ///< Their data connections showed life, at least a heartbeat.
   std::vector<WorkerId> disconnected;  ///< Have no data connection now.
   std::vector<WorkerId> busy;          ///< Sent a request.
-  std::vector<WorkerId> owing;         ///< A round that others contributed to waits for them.
-  std::vector<WorkerId> waiting;       ///< Have contributed to a round that is still open.
-  std::vector<StuckLoop> stuck;        ///< Loops that have not turned for 3 s.
+  std::vector<WorkerId>
+      owing;  ///< A round of others lacks their part, and they sent nothing lately.
+  std::vector<WorkerId> waiting;  ///< Their round is still open, and they sent nothing lately.
+  std::vector<StuckLoop> stuck;   ///< Loops that have not turned for 3 s.
 };
 
 /// The process cannot go on, in its own words; it will exit next.

@@ -27,6 +27,17 @@ FlagGroup data_flags(DataOptions& data) {
        .manual = "What gradients travel by. *auto* (the default) is shared memory between a "
            "worker and a server that prove to be on one host, else TCP. With *shm* a server on "
            "another host is an error.", .json = "transport", .variable = "DT_TRANSPORT"},
+      {.name = "data-auth", .value = "auto|frames|handshake",
+       .to = one_of(data.data_auth, {"auto", "frames", "handshake"}),
+       .help = "what data connections authenticate: auto (default) is every frame between "
+           "machines, inside one the handshake",
+       .manual = "What data connections authenticate with keys from the job's secret. With "
+           "*frames* each frame carries tags: one that was changed, repeated, moved or removed on "
+           "its way ends the connection, is counted, and is sent again. With *handshake* only the "
+           "connection's beginning is authenticated, both ways; then whoever can write into the "
+           "network between the hosts is trusted. *auto* (the default) is *frames*, but "
+           "*handshake* between processes of one machine. Nothing is encrypted.",
+       .json = "data_auth", .variable = "DT_DATA_AUTH"},
       {.name = "deterministic", .to = &data.deterministic,
        .help = "servers sum in the workers' order, not as gradients arrive: two runs give the "
            "same bits",

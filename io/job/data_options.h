@@ -15,6 +15,7 @@ struct DataOptions {
   std::string interface;          ///< Bind data connections to this interface only.
   std::uint16_t server_port = 0;  ///< First port for servers on a host; 0: any free one.
   std::string transport = "auto";
+  std::string data_auth = "auto";
   bool deterministic = false;         ///< Servers sum in worker id order.
   std::string server_device = "cpu";  ///< See core/protocol/device_choice.h.
   bool refuse_nonfinite = false;      ///< Servers refuse gradients with infinite or NaN elements.

@@ -1,7 +1,11 @@
-/// A separate network namespace for a fair comparison on one machine.
+/// Separate network namespaces for a fair comparison on one machine.
 #pragma once
 
+#include <memory>
 #include <string>
+
+#include "core/base/result.h"
+#include "io/fd.h"
 
 namespace dt::bench {
 
@@ -10,6 +14,19 @@ namespace dt::bench {
 /// machines (bbr) halves loopback's rate. Needs root. Returns what came of it, for the report:
 /// "reno, in a network namespace of its own" or "bbr (no root: ...)". Before the first thread.
 [[nodiscard]] std::string isolate_network();
+
+/// A network namespace for the servers, joined with that of this process by a link (veth).
+struct ServerNetwork {
+  io::Fd name_space;
+  std::string address;  ///< The servers' end.
+};
+
+/// After isolate_network(); before the first thread. The error is why there is none: no root, no
+/// iproute2, no veth.
+[[nodiscard]] Result<std::shared_ptr<const ServerNetwork>> make_server_network();
+
+/// Moves this process, which has one thread, into the servers' network.
+[[nodiscard]] Result<void> enter(const ServerNetwork& network);
 
 /// The present default congestion control.
 [[nodiscard]] std::string congestion_control();

@@ -186,6 +186,8 @@ void exec_dtlaunch(const KvOptions& options) {
   // Options that the job's servers and their agents need as well.
   if (options.transport != kv::Transport::kAuto)
     words.insert(words.end(), {"--transport", to_string(options.transport)});
+  if (options.data_auth != kv::DataAuth::kAuto)
+    words.insert(words.end(), {"--data-auth", to_string(options.data_auth)});
   if (options.is_deterministic) words.emplace_back("--deterministic");
   if (options.busy_poll > Duration::zero()) {
     const auto poll = std::chrono::duration_cast<std::chrono::microseconds>(options.busy_poll);

@@ -9,6 +9,7 @@
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
 #include "kvstore/bench/device_tensors.h"
+#include "kvstore/bench/failure.h"
 #include "kvstore/bench/isolation.h"
 #include "kvstore/bench/job_run.h"
 #include "kvstore/bench/measure.h"
@@ -104,15 +105,19 @@ int run_scaling(const KvOptions& options) {
   return exit_code(bad);
 }
 
-int run_here(const KvOptions& options) {
+int run_here(KvOptions options) {
   if (const std::string why = why_no_devices(options); !why.empty()) {
     fmt::print(stderr, "dtbench: {}\n", why);
     return kv::cuda::kNoDeviceExit;
   }
+  Environment env = environment();
+  if (options.is_apart) {
+    env.congestion_control = isolate_network();
+    options.server_network = must(make_server_network());
+  }
   if (options.soak_rounds > 0) return run_soak(options);
   if (options.is_scaling) return run_scaling(options);
-  Environment env = environment();
-  if (!options.peers.empty()) env.congestion_control = isolate_network();
+  if (!options.peers.empty() && !options.is_apart) env.congestion_control = isolate_network();
   std::vector<Measurement> all;
   for (const auto& list : options.lists) all.push_back(measure(options, list));
   return report(options, env, all);

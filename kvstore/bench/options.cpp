@@ -131,6 +131,9 @@ const Words<Operation> kOperations = {
 const Words<kv::Transport> kTransports = {{"auto", kv::Transport::kAuto},
                                           {"tcp", kv::Transport::kTcp},
                                           {"shm", kv::Transport::kSharedMemory}};
+const Words<kv::DataAuth> kDataAuths = {{"auto", kv::DataAuth::kAuto},
+                                        {"frames", kv::DataAuth::kFrames},
+                                        {"handshake", kv::DataAuth::kHandshake}};
 const Words<data::Codec> kCodecs(std::begin(kv::kCodecs), std::end(kv::kCodecs));
 const Words<Memory> kMemories = {{"store", Memory::kStore}, {"private", Memory::kPrivate}};
 
@@ -176,6 +179,12 @@ FlagGroup measured_flags(KvOptions& o) {
        .help = "auto (default: shared memory, all being on this machine), tcp or shm",
        .manual = "What chunks travel by; auto, the default, is shared memory where all processes "
            "are on this machine. Compare tcp with raw, shm with raw-shm."},
+      {.name = "data-auth", .value = "auto|frames|handshake",
+       .to = one_of(o.data_auth, kDataAuths),
+       .help = "what is authenticated: auto (default: the handshake inside one machine, else "
+           "frames), every frame, or the handshake alone",
+       .manual = "What connections authenticate; auto, the default, is the handshake inside one "
+           "machine, else every frame. The cost: *--data-auth frames --peer plain*."},
       {.name = "codec", .value = "none|1bit|2bit|fp16|bf16", .to = one_of(o.codec, kCodecs),
        .help = "gradients are compressed: none (default), 1bit, 2bit, fp16 or bf16; with "
            "--transport tcp",
@@ -255,6 +264,12 @@ FlagGroup machine_flags(KvOptions& o) {
        .help = "as many servers as workers, and each worker as if alone on a machine with one",
        .manual = "As many servers as workers, and each worker as if alone on a machine with one "
            "of them: that one by shared memory, the others by TCP. Compare with raw-colocated."},
+      {.name = "apart", .to = &o.is_apart,
+       .help = "workers in one network namespace, servers in another, a link (veth) between "
+           "them; needs root",
+       .manual = "Workers in one network namespace and servers in another, with a link (veth) "
+           "between them, as between two machines. Needs root and `ip`(8); with the peer plain "
+           "alone."},
       {.name = "peer", .value = "PEER[,PEER]",
        .to = Reader([&o](Value v) { return peers(v, o.peers); }),
        .help = "measure these in turn with the kvstore, and print the ratio (below)",
@@ -311,6 +326,7 @@ Examples:
   dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
   dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
   dtbench kv --deterministic --peer plain            what an option costs: the ratio
+  dtbench kv --transport tcp --data-auth frames --peer plain
   dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
   dtbench kv --device cuda:0 --server-device cuda:0 --peer copies,cpu
   dtbench kv --scaling --transport tcp               CPU per gigabyte is to stay level
@@ -357,6 +373,13 @@ Result<void> complete(KvOptions& options) {
   if (options.repetitions == 0) options.repetitions = options.is_scaling ? 3 : 7;
   if (options.loops == 0)
     options.loops = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);  // as dtserver
+  const bool has_other_peer =
+      std::ranges::any_of(options.peers, [](const auto& peer) { return peer != kPlainPeer; });
+  if (options.is_apart &&
+      (has_other_peer || options.is_colocated || options.transport == kv::Transport::kSharedMemory))
+    return fail(ErrorKind::kInvalid,
+                "--apart: no peer but plain, no --colocated and no --transport shm");
+  if (options.is_apart) options.transport = kv::Transport::kTcp;
   if (options.is_colocated) options.servers = options.workers;
   if (!options.devices.empty() && !options.is_async()) options.type = "dist_device_sync";
   for (const auto& peer : options.peers)
@@ -396,6 +419,7 @@ Result<void> complete(KvOptions& options) {
 const char* to_string(Operation operation) { return word_of(kOperations, operation); }
 const char* to_string(Memory memory) { return word_of(kMemories, memory); }
 const char* to_string(kv::Transport transport) { return word_of(kTransports, transport); }
+const char* to_string(kv::DataAuth auth) { return word_of(kDataAuths, auth); }
 
 Result<Parsed> parse_kv(const io::Words& words, bool in_job) {
   Parsed parsed;

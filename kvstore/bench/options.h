@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@
 
 namespace dt::bench {
 
+struct ServerNetwork;
+
 enum class Operation { kPushPull, kPush, kPull };
 [[nodiscard]] const char* to_string(Operation operation);
 
@@ -25,6 +28,7 @@ enum class Memory {
 };
 [[nodiscard]] const char* to_string(Memory memory);
 [[nodiscard]] const char* to_string(kv::Transport transport);
+[[nodiscard]] const char* to_string(kv::DataAuth auth);
 
 struct KvOptions {
   std::vector<TensorList> lists;  ///< Each is a measurement of its own.
@@ -39,10 +43,13 @@ struct KvOptions {
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
   Duration busy_poll{};  ///< How long a waiting thread polls before it sleeps.
   kv::Transport transport = kv::Transport::kAuto;
+  kv::DataAuth data_auth = kv::DataAuth::kAuto;
   /// As if every worker had a machine of its own, with one server on it.
   bool is_colocated = false;
-  bool is_deterministic = false;           ///< Servers add in worker id order.
-  data::Codec codec = data::Codec::kNone;  ///< Compression of the gradients.
+  bool is_apart = false;  ///< Servers have a network namespace of their own.
+  std::shared_ptr<const ServerNetwork> server_network;  ///< It, once it is made.
+  bool is_deterministic = false;                        ///< Servers add in worker id order.
+  data::Codec codec = data::Codec::kNone;               ///< Compression of the gradients.
   Memory memory = Memory::kStore;
   bool is_in_place = false;  ///< The result overwrites the gradient.
   std::vector<std::string> peers;

@@ -65,6 +65,7 @@ Contender start_plain(const Peer& peer, const KvOptions& options, const TensorLi
   plain.type = options.devices.empty() ? usual.type : "dist_device_sync";
   plain.busy_poll = usual.busy_poll;
   plain.is_deterministic = usual.is_deterministic;
+  plain.data_auth = kv::DataAuth::kHandshake;
   plain.codec = usual.codec;
   plain.memory = usual.memory;
   plain.is_in_place = usual.is_in_place;
@@ -85,8 +86,8 @@ Contender start_ours(const Peer& /*peer*/, const KvOptions& options, const Tenso
 const std::vector<Peer>& known_peers() {
   static const std::vector<Peer> all = {
       {kPlainPeer,
-       "the kvstore without --type, --deterministic, --codec, --memory, --in-place and "
-       "--busy-poll: what they cost",
+       "the kvstore without --type, --deterministic, --data-auth, --codec, --memory, --in-place "
+       "and --busy-poll: what they cost",
        start_plain},
       {kCpuPeer, "the kvstore with arrays and values in the host's memory: dist_sync", start_cpu},
       {kCopiesPeer,

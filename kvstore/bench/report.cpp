@@ -47,6 +47,8 @@ std::string how(const KvOptions& options) {
   if (options.codec != data::Codec::kNone)
     text += fmt::format(", gradients in {}", kv::name_of(options.codec));
   if (options.is_deterministic) text += ", deterministic";
+  if (options.is_apart) text += ", between network namespaces";
+  if (options.data_auth == kv::DataAuth::kFrames) text += ", frames authenticated";
   if (options.busy_poll > Duration::zero()) text += ", busy-poll";
   if (options.straggle > 0)
     text += fmt::format(", in turn one {:.0f} ms late", options.straggle * 1e3);
@@ -159,6 +161,7 @@ std::string as_json(const KvOptions& options, const Environment& env,
       {"loops", options.loops ? nlohmann::json(options.loops) : nlohmann::json()},
       {"busy_poll_us",
        std::chrono::duration_cast<std::chrono::microseconds>(options.busy_poll).count()},
+      {"apart", options.is_apart},
       {"colocated", options.is_colocated},
       {"deterministic", options.is_deterministic},
       {"in_place", options.is_in_place},
@@ -167,6 +170,7 @@ std::string as_json(const KvOptions& options, const Environment& env,
       {"optimizer", options.optimizer},
       {"chunk_bytes", options.chunk_bytes},
       {"transport", to_string(options.transport)},
+      {"data_auth", to_string(options.data_auth)},
       {"codec", kv::name_of(options.codec)},
       {"memory", to_string(options.memory)},
       {"devices", names_of(options.devices)},

@@ -5,6 +5,7 @@
 
 #include "kvstore/bench/contender.h"
 #include "kvstore/bench/failure.h"
+#include "kvstore/bench/isolation.h"
 #include "kvstore/bench/store_exchange.h"
 #include "kvstore/link/agent_socket.h"
 #include "kvstore/link/handshake.h"
@@ -45,8 +46,13 @@ class FixedControl final : public kv::JobControl {
 void serve(Control& control, std::uint32_t id, const KvOptions& options,
            const std::string& secret) {
   kv::ServerOptions server_options;
+  if (options.server_network) {
+    must(enter(*options.server_network));
+    server_options.bind = options.server_network->address;
+  }
   server_options.id = ServerId(id);
   server_options.secret = secret;
+  server_options.data_auth = options.data_auth;
   server_options.loops = options.loops;
   server_options.busy_poll = options.busy_poll;
   server_options.shard.deterministic = options.is_deterministic;
@@ -72,9 +78,11 @@ void work(Control& control, std::uint32_t rank, const KvOptions& options, const 
           const std::string& secret) {
   const Leaving leaving{control};
   const auto ports = control.await_ports(options.servers);
+  const std::string address =
+      options.server_network ? options.server_network->address : std::string("127.0.0.1");
   Servers servers;
   for (std::uint32_t s = 0; s < options.servers; ++s)
-    servers.servers.push_back({ServerId(s), "127.0.0.1", ports[s]});
+    servers.servers.push_back({ServerId(s), address, ports[s]});
   kv::ClientOptions client;
   client.type = options.type;
   client.async = options.is_async();
@@ -82,6 +90,7 @@ void work(Control& control, std::uint32_t rank, const KvOptions& options, const 
   client.rank = Rank(rank);
   client.num_workers = options.workers;
   client.secret = secret;
+  client.data_auth = options.data_auth;
   client.chunk_bytes = options.chunk_bytes;
   client.busy_poll = options.busy_poll;
   client.transport = options.transport;

@@ -109,6 +109,8 @@ Result<JobEnvironment> read_environment(Role role) {
   env.secret = variables.secret("DT_SECRET");
   variables.seconds("DT_START_TIMEOUT", env.start_timeout);
   variables.options(env.data);
+  if (env.data.data_auth == "frames") env.data_auth = DataAuth::kFrames;
+  if (env.data.data_auth == "handshake") env.data_auth = DataAuth::kHandshake;
   if (role == Role::kServer) {
     variables.number("DT_SERVER_ID", env.id, true);
     env.server_index = env.id;

@@ -8,6 +8,7 @@
 #include "core/base/result.h"
 #include "core/protocol/control_messages.h"
 #include "io/job/data_options.h"
+#include "kvstore/link/data_auth.h"
 #include "kvstore/link/transport.h"
 
 namespace dt::kv {
@@ -34,6 +35,7 @@ struct JobEnvironment {
   std::string checkpoints;  ///< A server's folder for checkpoints; empty: none are written.
   std::string restore;      ///< The folder of the checkpoint a server begins with; empty: none.
   Transport transport = Transport::kAuto;
+  DataAuth data_auth = DataAuth::kAuto;
   io::DataOptions data;  ///< Its server_port is this server's own.
   Duration start_timeout = std::chrono::seconds(600);
 

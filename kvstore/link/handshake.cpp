@@ -30,6 +30,14 @@ std::string text_of(std::string_view role, const Transcript& t) {
   return w.take();
 }
 
+std::string text_of(std::string_view role, const Transcript& t, const data::ServerProof& answer) {
+  wire::Writer w;
+  w.put(text_of(role, t));
+  w.put(answer.loops);
+  w.put(answer.has_tags);
+  return w.take();
+}
+
 }  // namespace
 
 std::string fresh_nonce() {
@@ -43,11 +51,19 @@ std::string client_mac(std::string_view secret, const Transcript& transcript) {
   return hmac(secret, text_of("client", transcript));
 }
 
-std::string server_mac(std::string_view secret, const Transcript& transcript, std::uint32_t loops) {
-  wire::Writer w;
-  w.put(text_of("server", transcript));
-  w.put(loops);
-  return hmac(secret, w.take());
+std::string server_mac(std::string_view secret, const Transcript& transcript,
+                       const data::ServerProof& answer) {
+  return hmac(secret, text_of("server", transcript, answer));
+}
+
+FrameKeys frame_keys(std::string_view secret, const Transcript& transcript,
+                     const data::ServerProof& answer) {
+  const auto key = [&](std::string_view direction) {
+    FrameKey bytes;
+    hmac(secret, text_of(direction, transcript, answer)).copy(bytes.data(), bytes.size());
+    return bytes;
+  };
+  return {.to_server = key("frames to the server"), .to_worker = key("frames to the worker")};
 }
 
 bool same_mac(std::string_view a, std::string_view b) {

@@ -23,7 +23,10 @@ constexpr std::size_t kLarge = std::size_t{32} << 10;
 constexpr std::size_t kTurn = std::size_t{1} << 20;
 /// Small frames passed on in a turn: the cost of one depends on the sink.
 constexpr unsigned kTurnFrames = 256;
-constexpr std::size_t kMaxPieces = 256;
+constexpr std::size_t kMaxPieces = 384;
+/// Bytes that get their tag before they are sent, and after they were read, while they are in the
+/// cache.
+constexpr std::size_t kTagAtOnce = std::size_t{256} << 10;
 
 void set_option(int fd, int level, int name, int value) {
   // Errors are ignored: each of these options is an improvement, none is a necessity.
@@ -35,7 +38,6 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 }  // namespace
 
 void tune(TcpSocket& socket) {
-  boost::system::error_code ec;
   const int fd = socket.native_handle();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -43,10 +45,16 @@ void tune(TcpSocket& socket) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
-  const auto local = socket.local_endpoint(ec);
-  const auto remote = socket.remote_endpoint(ec);
-  if (!ec && local.address() == remote.address())
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+  if (is_inside_machine(socket)) (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
+bool is_inside_machine(const TcpSocket& socket) {
+  boost::system::error_code ec;
+  const auto local = socket.local_endpoint(ec).address();
+  if (ec) return false;
+  const auto remote = socket.remote_endpoint(ec).address();
+  if (ec) return false;
+  return local == remote || (local.is_loopback() && remote.is_loopback());
 }
 
 TcpConnection::TcpConnection(TcpSocket socket)
@@ -56,6 +64,11 @@ TcpConnection::TcpConnection(TcpSocket socket)
       room_(socket_.get_executor(), io::asio::steady_timer::time_point::max()) {
   boost::system::error_code ec;
   socket_.native_non_blocking(true, ec);
+}
+
+void TcpConnection::add_tags(const FrameKey& out, const FrameKey& in) {
+  tags_out_.emplace(out);
+  tags_in_.emplace(in);
 }
 
 io::awaitable<Result<void>> TcpConnection::read(void* into, std::size_t size) {
@@ -151,28 +164,41 @@ Result<void> TcpConnection::parse(FrameSink& sink) {
   for (;;) {
     if (!arriving_.is_open) {
       if (!open_) return fail(ErrorKind::kClosed, "the connection was closed");
-      if (buffered() < data::kHeaderBytes || is_over_limit() || is_turn_over()) return {};
-      auto header =
-          data::decode(std::string_view(buffer_.data() + buffer_begin_, data::kHeaderBytes));
+      if (buffered() < head_bytes() || is_over_limit() || is_turn_over()) return {};
+      const char* head = buffer_.data() + buffer_begin_;
+      if (tags_in_ && !same_tag(tags_in_->header(head), head + data::kHeaderBytes))
+        return fail(ErrorKind::kProtocol, "a frame's header is not authentic");
+      auto header = data::decode(std::string_view(head, data::kHeaderBytes));
       if (!header) return tl::unexpected(header.error());
-      buffer_begin_ += data::kHeaderBytes;
+      buffer_begin_ += head_bytes();
       auto into = sink.begin(*header);
       if (!into) return tl::unexpected(into.error());
-      arriving_ = {*into, header->payload, true, header->payload >= kLarge};
+      const std::size_t tail = tags_in_ && header->payload > 0 ? data::kTagBytes : 0;
+      arriving_ = {*into, header->payload, tail, true, header->payload >= kLarge};
     }
     const std::size_t have = std::min(arriving_.left, buffered());
     if (have > 0) {
       std::memcpy(arriving_.into, buffer_.data() + buffer_begin_, have);
       buffer_begin_ += have;
-      arriving_.into += have;
-      arriving_.left -= have;
+      took(have);
     }
-    if (arriving_.left > 0) return {};
+    if (arriving_.left > 0 || buffered() < arriving_.tail) return {};
+    if (arriving_.tail > 0) {
+      if (!same_tag(tags_in_->payload(), buffer_.data() + buffer_begin_))
+        return fail(ErrorKind::kProtocol, "a frame's payload is not authentic");
+      buffer_begin_ += std::exchange(arriving_.tail, 0);
+    }
     arriving_.is_open = false;
     ++turn_frames_;
     auto taken = sink.end();
     if (!taken) return taken;
   }
+}
+
+void TcpConnection::took(std::size_t bytes) {
+  if (tags_in_ && bytes > 0) tags_in_->add(arriving_.into, bytes);
+  arriving_.into += bytes;
+  arriving_.left -= bytes;
 }
 
 Result<bool> TcpConnection::fill() {
@@ -184,11 +210,12 @@ Result<bool> TcpConnection::fill() {
   }
   // After a large payload only the next header is read: its payload is likely to be large as well,
   // and bytes that come through the buffer are copied once more.
-  const std::size_t room =
-      arriving_.is_large ? data::kHeaderBytes - buffer_end_ : buffer_.size() - buffer_end_;
-  std::array<iovec, 2> pieces = {iovec{arriving_.into, arriving_.left},
+  const std::size_t direct = tags_in_ ? std::min(arriving_.left, kTagAtOnce) : arriving_.left;
+  const std::size_t most = arriving_.is_large ? arriving_.tail + head_bytes() : buffer_.size();
+  const std::size_t room = direct == arriving_.left ? most - buffer_end_ : 0;
+  std::array<iovec, 2> pieces = {iovec{arriving_.into, direct},
                                  iovec{buffer_.data() + buffer_end_, room}};
-  const std::size_t wanted = arriving_.left + room;
+  const std::size_t wanted = direct + room;
   for (;;) {
     const ssize_t n = ::readv(socket_.native_handle(), pieces.data(), 2);
     if (n == 0) return fail(ErrorKind::kClosed, "the other side closed the connection");
@@ -200,10 +227,8 @@ Result<bool> TcpConnection::fill() {
     }
     const auto got = static_cast<std::size_t>(n);
     bytes_read_ += got;
-    const std::size_t direct = std::min(got, arriving_.left);
-    arriving_.into += direct;
-    arriving_.left -= direct;
-    buffer_end_ += got - direct;
+    took(std::min(got, direct));
+    buffer_end_ += got - std::min(got, direct);
     return got == wanted;
   }
 }
@@ -222,32 +247,69 @@ void TcpConnection::send(const data::Header& header, const void* data, std::size
                          std::shared_ptr<const void> keep) {
   if (!open_ || is_finished_) return;
   Outgoing& out = queue_.emplace_back();
-  out.head = data::encode(header);
-  out.head_size = out.head.size();
+  std::memcpy(out.head.data(), &header, data::kHeaderBytes);
+  out.head_size = data::kHeaderBytes + (tags_out_ ? data::kTagBytes : 0);
   out.data = static_cast<const char*>(data);
   out.size = size;
+  out.tail_size = tags_out_ && size > 0 ? data::kTagBytes : 0;
   out.keep = std::move(keep);
-  queued_bytes_ += out.head_size + size;
+  queued_bytes_ += out.bytes();
 }
+
+bool TcpConnection::tag(Outgoing& out, std::size_t sent, std::size_t most) {
+  if (!std::exchange(out.has_head_tag, true)) {
+    const Tag tag = tags_out_->header(out.head.data());
+    std::ranges::copy(tag, out.head.begin() + data::kHeaderBytes);
+  }
+  if (out.tagged == out.size) return true;
+  const std::size_t ready = out.head_size + out.tagged - std::min(sent, out.head_size + out.tagged);
+  if (ready >= most) return false;
+  const std::size_t now = std::min(out.size - out.tagged, most - ready);
+  tags_out_->add(out.data + out.tagged, now);
+  out.tagged += now;
+  if (out.tagged < out.size) return false;
+  out.tail = tags_out_->payload();
+  return true;
+}
+
+/// The bytes of a system call.
+class TcpConnection::Pieces {
+ public:
+  /// All but the first `skip` bytes, by which `skip` is reduced.
+  void add(const char* data, std::size_t size, std::size_t& skip) {
+    const std::size_t from = std::min(skip, size);
+    skip -= from;
+    if (from < size) pieces_[count_++] = {const_cast<char*>(data) + from, size - from};
+    bytes_ += size - from;
+  }
+  [[nodiscard]] bool has_room() const { return count_ + 3 <= kMaxPieces; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] ssize_t send(int fd) {
+    msghdr message{};
+    message.msg_iov = pieces_.data();
+    message.msg_iovlen = count_;
+    return ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  }
+
+ private:
+  std::array<iovec, kMaxPieces> pieces_;
+  std::size_t count_ = 0;
+  std::size_t bytes_ = 0;
+};
 
 bool TcpConnection::write_some() {
   while (!queue_.empty()) {
-    std::array<iovec, kMaxPieces> pieces;
-    std::size_t count = 0;
+    Pieces pieces;
     std::size_t skip = front_written_;
     for (auto& out : queue_) {
-      if (count + 2 > kMaxPieces) break;
-      const std::size_t from_head = std::min(skip, out.head_size);
-      skip -= from_head;
-      if (from_head < out.head_size)
-        pieces[count++] = {out.head.data() + from_head, out.head_size - from_head};
-      if (skip < out.size) pieces[count++] = {const_cast<char*>(out.data) + skip, out.size - skip};
-      skip = 0;
+      if (!pieces.has_room() || (tags_out_ && pieces.bytes() >= kTagAtOnce)) break;
+      const bool is_whole = !tags_out_ || tag(out, skip, kTagAtOnce - pieces.bytes());
+      pieces.add(out.head.data(), out.head_size, skip);
+      pieces.add(out.data, is_whole ? out.size : out.tagged, skip);
+      if (!is_whole) break;
+      pieces.add(out.tail.data(), out.tail_size, skip);
     }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
+    const ssize_t n = pieces.send(socket_.native_handle());
     if (n < 0) {
       if (errno == EINTR) continue;
       is_full_ = would_block(errno);
@@ -259,7 +321,7 @@ bool TcpConnection::write_some() {
     if (was_over && !is_over_limit()) room_.cancel();
     front_written_ += static_cast<std::size_t>(n);
     while (!queue_.empty()) {
-      const std::size_t whole = queue_.front().head_size + queue_.front().size;
+      const std::size_t whole = queue_.front().bytes();
       if (front_written_ < whole) break;
       front_written_ -= whole;
       queue_.pop_front();
@@ -294,7 +356,8 @@ io::awaitable<void> TcpConnection::write_loop() {
     auto [ec] = co_await socket_.async_wait(TcpSocket::wait_write, io::tok);
     if (ec) break;
     is_full_ = false;
-    if (!write_some()) break;
+    // Closed after the wait had ended: what is queued may be the memory of a caller that has gone.
+    if (!open_ || !write_some()) break;
   }
   close();
 }

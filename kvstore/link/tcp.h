@@ -9,10 +9,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/wire.h"
 #include "io/asio.h"
+#include "kvstore/link/frame_tags.h"
 #include "kvstore/protocol/messages.h"
 
 namespace dt::kv {
@@ -25,12 +27,18 @@ using TcpSocket = io::asio::ip::tcp::socket;
 /// pacing ones (bbr) halve loopback's rate.
 void tune(TcpSocket& socket);
 
+/// By the addresses, both ends are processes of this machine: what they send crosses no network.
+[[nodiscard]] bool is_inside_machine(const TcpSocket& socket);
+
 /// Receives the frames of a link.
 class FrameSink {
  public:
-  /// A frame begins. Returns where its header.payload bytes go; an error ends the connection.
+  /// A frame begins; where frames have tags, the header's is right. Returns where its
+  /// header.payload bytes go, which may be written before it is known whether they are authentic;
+  /// an error ends the connection.
   virtual Result<std::byte*> begin(const data::Header& header) = 0;
-  /// The frame is complete. An error ends the connection; the sink may close it as well.
+  /// The frame is complete and, where frames have tags, authentic. An error ends the connection;
+  /// the sink may close it as well.
   virtual Result<void> end() = 0;
   /// There is nothing more to read for now: write the queued answers.
   virtual void idle() = 0;
@@ -50,7 +58,11 @@ class TcpConnection {
   void send_text(std::string text);
   /// Writes the queue; only before write_loop() runs.
   io::awaitable<Result<void>> flush();
+  [[nodiscard]] bool is_inside_machine() const { return kv::is_inside_machine(socket_); }
 
+  /// From now on every frame has tags in both directions, under the keys for what goes out and for
+  /// what comes in. A wrong tag ends receive() with kProtocol.
+  void add_tags(const FrameKey& out, const FrameKey& in);
   /// Passes frames to `sink` until the connection ends; returns the reason. Large payloads go from
   /// the socket straight to the sink's memory; one system call reads many small frames.
   io::awaitable<Error> receive(FrameSink& sink);
@@ -92,16 +104,25 @@ class TcpConnection {
 
  private:
   struct Outgoing {
-    std::array<char, data::kHeaderBytes> head;
+    std::array<char, data::kHeaderBytes + data::kTagBytes> head;  ///< The tag is last.
     std::size_t head_size = 0;
     const char* data = nullptr;
     std::size_t size = 0;
     std::shared_ptr<const void> keep;
+    // With tags:
+    Tag tail{};  ///< The payload's tag.
+    std::size_t tail_size = 0;
+    bool has_head_tag = false;
+    std::size_t tagged = 0;  ///< Bytes of `data` that the tag covers so far.
+
+    [[nodiscard]] std::size_t bytes() const { return head_size + size + tail_size; }
   };
+  class Pieces;
   /// The frame that is arriving.
   struct Arriving {
     std::byte* into = nullptr;  ///< Where its next byte goes.
     std::size_t left = 0;
+    std::size_t tail = 0;  ///< Bytes of the tag after the payload.
     bool is_open = false;
     bool is_large = false;  ///< This frame or, between frames, the last one.
   };
@@ -116,11 +137,21 @@ class TcpConnection {
   Result<bool> fill();
   /// Sends until the queue is empty or the socket is full; false: an error.
   bool write_some();
+  /// Adds tags to the frame until `most` bytes can be sent, of which `sent` were. False: its end
+  /// has none yet.
+  bool tag(Outgoing& out, std::size_t sent, std::size_t most);
+  /// The arriving frame's next bytes are in their place.
+  void took(std::size_t bytes);
+  [[nodiscard]] std::size_t head_bytes() const {
+    return data::kHeaderBytes + (tags_in_ ? data::kTagBytes : 0);
+  }
 
   TcpSocket socket_;
   std::string buffer_;
   std::size_t buffer_begin_ = 0;
   std::size_t buffer_end_ = 0;
+  std::optional<FrameTags> tags_out_;
+  std::optional<FrameTags> tags_in_;
   Arriving arriving_;
   unsigned turn_frames_ = 0;  ///< Frames passed on since drain() began.
   std::deque<Outgoing> queue_;

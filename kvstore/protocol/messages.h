@@ -3,6 +3,11 @@
 ///
 ///     frame = Header (kHeaderBytes, little-endian) | payload of header.payload bytes
 ///
+/// Where the handshake agreed on authenticated frames, each part is followed by its tag
+/// (kvstore/link/frame_tags.h), so that no byte of a header is believed before it is checked:
+///
+///     frame = Header | tag | payload | tag       (no second tag without a payload)
+///
 /// Every request is answered once with the same `request` number, in any order. Requests may arrive
 /// twice: a client resends unanswered ones after a connection broke.
 ///
@@ -41,7 +46,7 @@
 
 namespace dt::data {
 
-inline constexpr std::uint16_t kVersion = 5;
+inline constexpr std::uint16_t kVersion = 6;
 inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
 
 enum class Type : std::uint8_t {
@@ -156,6 +161,7 @@ constexpr void set_codec(Header& header, Codec codec) {
 }
 
 inline constexpr std::size_t kHeaderBytes = 72;
+inline constexpr std::size_t kTagBytes = 16;
 /// A header in memory is a header on the wire: there is nothing to convert for each of a thousand
 /// small frames.
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == kHeaderBytes &&
@@ -252,6 +258,10 @@ struct ClientProof {
   ServerId server;  ///< The server that the client means to reach.
   WorkerId worker;  ///< The client.
   std::uint32_t loop = 0;
+  bool wants_tags = false;  ///< The client requires authenticated frames.
+  /// The client ended its last connection to this loop because of what came on it: a wrong tag or a
+  /// malformed frame. The server counts it.
+  bool was_deceived = false;
   std::string nonce;
   std::string mac;
 };
@@ -260,6 +270,7 @@ struct ClientProof {
 struct ServerProof {
   static constexpr std::uint16_t kType = 202;
   std::uint32_t loops = 0;
+  bool has_tags = false;  ///< Frames are authenticated, since one end or both require it.
   std::string mac;
 };
 

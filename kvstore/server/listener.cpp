@@ -65,19 +65,19 @@ io::awaitable<void> Listener::accept() {
 
 io::awaitable<void> Listener::admit(std::shared_ptr<TcpConnection> link) {
   auto work = authenticate(link);
-  auto proof = co_await io::within(options_.handshake_limit, std::move(work), "handshake");
+  auto admitted = co_await io::within(options_.handshake_limit, std::move(work), "handshake");
   std::erase(strangers_, link);
-  if (!proof || !link->is_open()) {
+  if (!admitted || !link->is_open()) {
     ++refused_;
     link->close();
     co_return;
   }
-  const Admitted admitted{proof->loop, proof->worker, acceptor_.local_endpoint().protocol(),
-                          link->release()};
-  on_admitted_(admitted);
+  admitted->protocol = acceptor_.local_endpoint().protocol();
+  admitted->descriptor = link->release();
+  on_admitted_(*admitted);
 }
 
-io::awaitable<Result<data::ClientProof>> Listener::authenticate(
+io::awaitable<Result<Listener::Admitted>> Listener::authenticate(
     std::shared_ptr<TcpConnection> link) {
   data::Challenge challenge;
   challenge.nonce = fresh_nonce();
@@ -93,18 +93,26 @@ io::awaitable<Result<data::ClientProof>> Listener::authenticate(
                               .client_nonce = proof->nonce,
                               .server = options_.id,
                               .worker = proof->worker,
-                              .loop = proof->loop};
+                              .loop = proof->loop,
+                              .wants_tags = proof->wants_tags,
+                              .was_deceived = proof->was_deceived};
   const bool good = proof->server == options_.id && proof->nonce.size() == data::kNonceBytes &&
                     same_mac(proof->mac, client_mac(options_.secret, transcript));
   if (!good || proof->loop >= options_.loops || link->buffered() > 0)
     co_return fail(ErrorKind::kDenied, "wrong proof");
   data::ServerProof answer;
   answer.loops = options_.loops;
-  answer.mac = server_mac(options_.secret, transcript, answer.loops);
+  answer.has_tags = proof->wants_tags || wants_tags(options_.data_auth, link->is_inside_machine());
+  answer.mac = server_mac(options_.secret, transcript, answer);
   link->send_text(wire::frame(answer));
   sent = co_await link->flush();
   if (!sent) co_return tl::unexpected(sent.error());
-  co_return std::move(*proof);
+  Admitted admitted;
+  admitted.loop = proof->loop;
+  admitted.worker = proof->worker;
+  admitted.was_deceived = proof->was_deceived;
+  if (answer.has_tags) admitted.keys = frame_keys(options_.secret, transcript, answer);
+  co_return std::move(admitted);
 }
 
 }  // namespace dt::kv

@@ -11,8 +11,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "io/asio.h"
+#include "kvstore/link/frame_tags.h"
 #include "kvstore/link/tcp.h"
 #include "kvstore/server/server.h"
 
@@ -26,7 +28,9 @@ class Listener {
   struct Admitted {
     std::uint32_t loop = 0;
     WorkerId worker;
-    io::asio::ip::tcp protocol;
+    std::optional<FrameKeys> keys;  ///< None: frames have no tags.
+    bool was_deceived = false;      ///< data::ClientProof::was_deceived
+    io::asio::ip::tcp protocol = io::asio::ip::tcp::v4();
     int descriptor = -1;
   };
   using OnAdmitted = std::function<void(const Admitted&)>;
@@ -46,7 +50,8 @@ class Listener {
  private:
   io::awaitable<void> accept();
   io::awaitable<void> admit(std::shared_ptr<TcpConnection> link);
-  io::awaitable<Result<data::ClientProof>> authenticate(std::shared_ptr<TcpConnection> link);
+  /// Its protocol and descriptor are not known yet.
+  io::awaitable<Result<Admitted>> authenticate(std::shared_ptr<TcpConnection> link);
 
   const ServerOptions& options_;
   EventLoop& loop_;

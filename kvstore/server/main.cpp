@@ -26,6 +26,7 @@
 #include "kvstore/link/agent_socket.h"
 #include "kvstore/link/descriptors.h"
 #include "kvstore/link/environment.h"
+#include "kvstore/server/report_pace.h"
 #include "kvstore/server/server.h"
 
 namespace {
@@ -33,8 +34,8 @@ namespace {
 using namespace dt;
 using namespace std::chrono_literals;
 
-/// The precision of the time of a lost host's last sign of life; --dead-after counts from its
-/// report.
+/// Between two looks at the workers. Twice this is the precision of the time of a lost host's last
+/// sign of life; --dead-after counts from its report.
 constexpr auto kReportEvery = 250ms;
 /// The part of kReportEvery in which the loops publish; a late loop is in the next report.
 constexpr auto kLoopsHave = 50ms;
@@ -116,6 +117,7 @@ class ServerProcess {
     options.bind = env_.bind;
     options.port = env_.data.server_port;
     options.secret = env_.secret;
+    options.data_auth = env_.data_auth;
     options.loops = loops_;
     options.busy_poll = env_.busy_poll();
     options.shard.deterministic = env_.data.deterministic;
@@ -189,7 +191,7 @@ class ServerProcess {
       co_await io::sleep_for(kReportEvery - kLoopsHave);
       server_->refresh();
       co_await io::sleep_for(kLoopsHave);
-      agent_.send(server_->traffic());
+      if (const auto report = pace_.take(server_->traffic())) agent_.send(*report);
       tell_kept_out();
       tell_nonfinite();
     }
@@ -245,6 +247,7 @@ class ServerProcess {
   io::asio::io_context context_{1};
   io::TaskGroup group_;
   kv::AgentSocket agent_;
+  kv::ReportPace pace_;
   std::unique_ptr<kv::Server> server_;
   ServerReady ready_;  ///< The fields that are known so far.
   KeptOut kept_out_told_;

@@ -51,9 +51,12 @@ class Server::Loop final : public Answers {
   }
 
   /// An authenticated connection; replaces the worker's earlier one.
-  void add_connection(TcpSocket socket, WorkerId worker) {
-    auto connection = std::make_shared<Connection>(*this, std::move(socket), worker);
-    auto& present = connections_[worker];
+  void add_connection(TcpSocket socket, const Listener::Admitted& admitted) {
+    if (admitted.was_deceived) ++dropped_connections_;
+    auto connection = std::make_shared<Connection>(*this, std::move(socket), admitted.worker);
+    if (admitted.keys)
+      connection->link.add_tags(admitted.keys->to_worker, admitted.keys->to_server);
+    auto& present = connections_[admitted.worker];
     if (present) end(*present);
     present = connection;
     events_.spawn(write(connection));
@@ -380,7 +383,7 @@ struct Server::Impl {
       socket.assign(admitted.protocol, admitted.descriptor, ec);
       if (ec) return;
       tune(socket);
-      loop->add_connection(std::move(socket), admitted.worker);
+      loop->add_connection(std::move(socket), admitted);
     });
   }
 

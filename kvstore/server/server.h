@@ -15,6 +15,7 @@
 #include "core/base/result.h"
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
+#include "kvstore/link/data_auth.h"
 #include "kvstore/server/shard.h"
 
 namespace dt::kv {
@@ -27,6 +28,7 @@ struct ServerOptions {
   std::string bind = "127.0.0.1";  ///< Literal address: the only one it listens on.
   std::uint16_t port = 0;          ///< 0: any free one.
   std::string secret;              ///< 32 bytes.
+  DataAuth data_auth = DataAuth::kAuto;
   std::uint32_t loops = 1;
   Duration busy_poll{};  ///< How long a loop polls before it sleeps.
   Duration stuck_after =
@@ -45,11 +47,13 @@ struct ServerOptions {
 
 /// Refused connections and requests, and other counts, since the start.
 struct ServerCounters {
-  std::uint64_t refused_strangers = 0;    ///< Handshakes that failed, timed out or made room.
-  std::uint64_t dropped_connections = 0;  ///< Authenticated connections that broke the protocol.
-  std::uint64_t nonfinite = 0;            ///< Elements of gradients that were infinite or NaN.
-  std::uint64_t fenced = 0;               ///< Requests of workers that are not members.
-  std::uint64_t in_place = 0;  ///< Contributions read in the device memory of their worker.
+  std::uint64_t refused_strangers = 0;  ///< Handshakes that failed, timed out or made room.
+  /// Authenticated connections that broke the protocol, a frame with a wrong tag among it, as this
+  /// server or the worker saw it.
+  std::uint64_t dropped_connections = 0;
+  std::uint64_t nonfinite = 0;  ///< Elements of gradients that were infinite or NaN.
+  std::uint64_t fenced = 0;     ///< Requests of workers that are not members.
+  std::uint64_t in_place = 0;   ///< Contributions read in the device memory of their worker.
 };
 
 class Server {

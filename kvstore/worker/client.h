@@ -18,6 +18,7 @@
 
 #include "core/base/result.h"
 #include "kvstore/compute/cuda/local_group.h"
+#include "kvstore/link/data_auth.h"
 #include "kvstore/link/transport.h"
 #include "kvstore/store.h"
 
@@ -33,6 +34,7 @@ struct ClientOptions {
   std::uint32_t num_workers = 1;  ///< Prediction.
   bool newcomer = false;
   std::string secret;  ///< 32 bytes.
+  DataAuth data_auth = DataAuth::kAuto;
   Transport transport = Transport::kAuto;
   /// Bytes. Smaller chunks travel by TCP: a message that describes shared memory saves nothing.
   std::size_t share_from = std::size_t{16} << 10;

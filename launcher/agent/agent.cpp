@@ -349,9 +349,10 @@ class Agent {
 
   awaitable<void> housekeeping() {
     for (;;) {
-      co_await io::sleep_for(link_.is_attached() ? link_.beat() : Duration(kHousekeeping));
+      co_await io::sleep_for(link_.is_attached() ? link_.until_beat(io::steady_now())
+                                                 : Duration(kHousekeeping));
       if (link_.is_attached()) {
-        link_.send(Beat{++beats_});
+        if (link_.until_beat(io::steady_now()) <= Duration{}) link_.send(Beat{++beats_});
         if (kept_out_ != kept_out_sent_) link_.send(kept_out_sent_ = kept_out_);
         if (auto health = gpu_health(); health != gpu_health_sent_)
           link_.send(gpu_health_sent_ = std::move(health));
@@ -406,8 +407,7 @@ class Agent {
   awaitable<void> kill_rest() {
     const auto deadline = Clock::now() + kKillDeadline;
     while (Clock::now() < deadline) {
-      auto left = descendants(::getpid(), {guard_.pid()});
-      for (auto& one : marked_processes(defaults_.mark)) left.push_back(std::move(one));
+      const auto left = descendants(::getpid(), {guard_.pid()});
       if (left.empty()) break;
       for (const auto& one : left) signal_pidfd(one, SIGKILL);
       co_await io::sleep_for(5ms);

@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "io/nvml.h"
+#include "io/process_end.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/agent/child.h"
@@ -67,6 +68,8 @@ void GpuWatch::stop() {
 
 awaitable<void> GpuWatch::run(std::vector<std::pair<std::string, std::string>> environment) {
   environment_ = std::move(environment);
+  wake_.expires_after(options_.first);
+  co_await wake_.async_wait(tok);
   while (!stopped_) {
     co_await one_process();
     if (nothing_there_ || stopped_) co_return;
@@ -89,7 +92,7 @@ awaitable<void> GpuWatch::one_process() {
   process_ = open_pidfd(pid_);
   co_await listen(std::move(child->out));
   asio::posix::stream_descriptor end(executor_, child->pidfd.release());
-  co_await end.async_wait(asio::posix::stream_descriptor::wait_read, tok);
+  co_await io::process_ended(end);
   int status = 0;
   const bool reaped = ::waitpid(pid_, &status, WNOHANG) == pid_;
   pid_ = 0;

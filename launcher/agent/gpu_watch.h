@@ -24,6 +24,7 @@ class GpuWatch {
  public:
   struct Options {
     std::vector<std::string> argv = {"/proc/self/exe", "--gpus"};
+    Duration first = std::chrono::seconds(1);     ///< Pause before it: short commands need none.
     Duration silence = std::chrono::seconds(30);  ///< Without a frame for so long: trouble.
     Duration again = std::chrono::seconds(60);    ///< Pause before a process that died is replaced.
   };

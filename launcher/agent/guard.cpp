@@ -13,6 +13,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "io/process_end.h"
 #include "io/process_tree.h"
 
 namespace dt::launcher {
@@ -21,6 +22,11 @@ namespace {
 constexpr auto kGuardRetry = std::chrono::seconds(1);
 constexpr int kPipeFd = 0;
 constexpr int kLockFd = 1;
+
+enum class GuardKind {
+  kFirst,  ///< The agent's parent.
+  kLater,  ///< Its child, in place of one that is gone.
+};
 
 void ignore_signals() {
   for (int number = 1; number < NSIG; ++number)
@@ -70,24 +76,29 @@ void nap(int milliseconds) {
 
 /// Also waits for a process that the kernel cannot end (a stalled volume): no later process of the
 /// job may run at the same time.
-void end_everything(const std::set<pid_t>& groups, const std::string& mark) {
+///
+/// Everything is below the first guard, as long as that lives; below a later one nothing is, and it
+/// looks for `mark` on all processes of the machine.
+void end_everything(const std::set<pid_t>& groups, GuardKind kind, const std::string& mark) {
   for (int pass = 0;; ++pass) {
     // Only at first: later on, a group's number may have been reused.
     if (pass < 2)
       for (const pid_t group : groups) ::kill(-group, SIGKILL);
     auto left = descendants(::getpid());
-    for (auto& process : marked_processes(mark)) left.push_back(std::move(process));
+    if (kind == GuardKind::kLater)
+      for (auto& process : marked_processes(mark)) left.push_back(std::move(process));
     for (const auto& process : left) signal_pidfd(process, SIGKILL);
     if (!reap_children() && left.empty()) return;
     nap(std::min(2 + pass * 2, 200));
   }
 }
 
-[[noreturn]] void be_guard(int pipe, const AgentFiles& files, const std::string& mark) {
+[[noreturn]] void be_guard(int pipe, GuardKind kind, const AgentFiles& files,
+                           const std::string& mark) {
   ignore_signals();
   keep_pipe_and_lock(pipe);
   ::prctl(PR_SET_NAME, "dtagent-guard");
-  end_everything(follow_groups(), mark);
+  end_everything(follow_groups(), kind, mark);
   struct stat st {};
   if (::stat(files.log.c_str(), &st) == 0 && st.st_size == 0) ::unlink(files.log.c_str());
   ::unlink(files.socket.c_str());
@@ -112,7 +123,7 @@ Result<Guard> fork_new_guard(const AgentFiles& files, const std::string& mark) {
   if (pid == 0) {
     ::setsid();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    be_guard(pipe->read.get(), files, mark);
+    be_guard(pipe->read.get(), GuardKind::kLater, files, mark);
   }
   io::Fd pidfd = open_pidfd(pid);
   if (pidfd) return Guard{pid, std::move(pidfd), std::move(pipe->write)};
@@ -132,7 +143,7 @@ Result<Guard> fork_under_guard(const AgentFiles& files, const std::string& mark)
   const pid_t guard = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return tl::unexpected(errno_error(errno, "start the agent (fork)"));
-  if (pid > 0) be_guard(pipe->read.get(), files, mark);
+  if (pid > 0) be_guard(pipe->read.get(), GuardKind::kFirst, files, mark);
   ::setsid();
   io::Fd pidfd = open_pidfd(guard);
   if (!pidfd) return tl::unexpected(errno_error(errno, "watch the guard (pidfd_open)"));
@@ -158,8 +169,8 @@ io::awaitable<void> GuardKeeper::run() {
   using Descriptor = io::asio::posix::stream_descriptor;
   for (;;) {
     Descriptor ended(co_await io::asio::this_coro::executor, guard_.pidfd.release());
-    auto [ec] = co_await ended.async_wait(Descriptor::wait_read, io::tok);
-    if (ec) co_return;
+    const bool has_ended = co_await io::process_ended(ended);
+    if (!has_ended) co_return;
     ::waitpid(guard_.pid, nullptr, WNOHANG);  // a replacement was our child
     auto guard = fork_new_guard(files_, mark_);
     if (!guard) log_->error("no guard, trying again: {}", guard.error().message);

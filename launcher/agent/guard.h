@@ -1,12 +1,12 @@
 /// The guard: a second, tiny process that outlives the agent just long enough to end everything the
 /// agent started. It holds the read end of a pipe whose only write end is the agent's; when the
-/// pipe closes, it kills every process group named on it, all its own descendants, and every
-/// process that carries the job's marker, until none is left. Then it removes the agent's files.
+/// pipe closes, it kills every process group named on it and all its own descendants until none is
+/// left. Then it removes the agent's files.
 ///
 /// The first guard is the agent's parent and adopts orphans (PR_SET_CHILD_SUBREAPER), so whatever
 /// the agent started stays among its descendants, even with a session and an environment of its
 /// own: "no child left" is then certain. A guard made later is the agent's child and relies on
-/// groups, the parent-death signal and the marker.
+/// groups, the parent-death signal and the marker: it kills every process that carries the job's.
 #pragma once
 
 #include <sys/types.h>

@@ -1,9 +1,20 @@
 #include "launcher/agent/machine.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "io/fd.h"
 
 namespace dt::launcher {
 namespace {
@@ -25,6 +36,79 @@ std::uint32_t usable_cores() {
   return n > 0 ? static_cast<std::uint32_t>(n) : 1;
 }
 
+/// Literal; empty for other families than IPv4 and IPv6.
+std::string literal(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address->sa_family == AF_INET)
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                sizeof text);
+  if (address->sa_family == AF_INET6)
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+                sizeof text);
+  return text;
+}
+
+struct InterfaceAddress {
+  std::string text;
+  bool is_loopback = false;
+  int family = 0;
+};
+
+/// Of the interfaces that are up.
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, ::freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
+    std::string text = literal(one->ifa_addr);
+    if (!text.empty())
+      found.push_back(
+          {std::move(text), (one->ifa_flags & IFF_LOOPBACK) != 0, one->ifa_addr->sa_family});
+  }
+  return found;
+}
+
+/// The source address of what leaves this machine; no packet is sent.
+std::string outgoing_address() {
+  const io::Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(9);
+  ::inet_pton(AF_INET, "192.0.2.1", &address.sin_addr);  // a documentation network
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof address;
+  const bool is_known =
+      ::connect(fd.get(), generic, size) == 0 && ::getsockname(fd.get(), generic, &size) == 0;
+  return is_known ? literal(generic) : std::string();
+}
+
+/// IPv4 before IPv6, that of the default route before all.
+std::string interface_address(const std::vector<InterfaceAddress>& all) {
+  if (std::string out = outgoing_address(); !out.empty()) return out;
+  for (const int family : {AF_INET, AF_INET6})
+    for (const InterfaceAddress& one : all)
+      if (one.family == family && !one.is_loopback && !one.text.starts_with("fe80:"))
+        return one.text;
+  return {};
+}
+
+/// SSH_CONNECTION is "client port server port"; sshd set it if the server's address is one of ours
+/// (a scheduler may have copied it from another machine). 127.0.0.0/8 is all ours.
+std::string ssh_address(const std::vector<InterfaceAddress>& all) {
+  const char* connection = std::getenv("SSH_CONNECTION");
+  std::istringstream words(connection != nullptr ? connection : "");
+  std::string client;
+  std::string port;
+  std::string server;
+  words >> client >> port >> server;
+  const bool is_ours =
+      server.starts_with("127.") ||
+      std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.text == server; });
+  return is_ours ? server : std::string();
+}
+
 }  // namespace
 
 AgentState this_machine() {
@@ -35,6 +119,9 @@ AgentState this_machine() {
   // The same for "hosts" that are one machine.
   state.machine = fmt::format("{}/{}/{}", first_line("/etc/machine-id"), state.boot_id, host);
   state.cores = usable_cores();
+  const std::vector<InterfaceAddress> addresses = interface_addresses();
+  state.ssh_address = ssh_address(addresses);
+  state.interface_address = interface_address(addresses);
   return state;
 }
 

@@ -5,7 +5,8 @@
 
 namespace dt::launcher {
 
-/// An AgentState with the machine's name, its boot and the cores that this process may use.
+/// An AgentState with the machine's name, its boot, its addresses and the cores that this process
+/// may use.
 [[nodiscard]] AgentState this_machine();
 
 }  // namespace dt::launcher

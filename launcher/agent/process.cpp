@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "io/job/spec.h"
+#include "io/process_end.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/agent/child.h"
@@ -105,7 +106,7 @@ awaitable<bool> Process::is_executed() {
   co_return running_;
 }
 
-awaitable<void> Process::end() { co_await pidfd_.async_wait(Descriptor::wait_read, tok); }
+awaitable<void> Process::end() { co_await io::process_ended(pidfd_); }
 
 awaitable<std::size_t> Process::end_leftovers() {
   const auto deadline = Clock::now() + kKillDeadline;
@@ -113,7 +114,7 @@ awaitable<std::size_t> Process::end_leftovers() {
   for (;;) {
     ::kill(-pid_, SIGKILL);
     for (const auto& below : seen_below_) signal_pidfd(below, SIGKILL);
-    const auto left = marked_processes(token);
+    const auto left = marked_descendants(::getpid(), token);
     if (left.empty()) co_return 0;
     for (const auto& one : left) signal_pidfd(one, SIGKILL);
     if (Clock::now() > deadline) co_return left.size();

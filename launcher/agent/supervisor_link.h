@@ -7,13 +7,14 @@
 
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
+#include "io/clock.h"
 #include "io/frame_channel.h"
 
 namespace dt::launcher {
 
 using Channel = std::shared_ptr<io::FrameChannel>;
 
-/// One thread. The time comes in as an argument.
+/// One thread. The time comes in as an argument, but for send().
 class SupervisorLink {
  public:
   /// `lonely_timeout`: how long it may take until the first supervisor attaches.
@@ -23,13 +24,17 @@ class SupervisorLink {
   [[nodiscard]] bool is_attached() const { return channel_ != nullptr; }
   [[nodiscard]] const Channel& channel() const { return channel_; }
   [[nodiscard]] Term term() const { return term_; }
-  /// How often it wants a Beat.
+  /// After how long without a message it wants a Beat.
   [[nodiscard]] Duration beat() const { return beat_; }
+  /// Time until a Beat is due, unless something else is sent before; not positive: it is due.
+  [[nodiscard]] Duration until_beat(Time now) const { return said_at_ + beat_ - now; }
 
   /// Does nothing while none is attached.
   template <class Message>
   void send(const Message& message) {
-    if (channel_) channel_->send(message);
+    if (!channel_) return;
+    channel_->send(message);
+    said_at_ = io::steady_now();
   }
 
   /// Replaces the supervisor there was.
@@ -57,6 +62,7 @@ class SupervisorLink {
   Duration beat_ = std::chrono::milliseconds(250);
   bool was_attached_ = false;
   bool repeats_hello_ = false;
+  Time said_at_;
   Time heard_at_;
   Time alone_since_;
 };

@@ -23,8 +23,9 @@ class Backend {
   /// own. Destroying the stream ends the connection, never the agent behind it.
   virtual boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
       Host host, std::vector<std::string> argv) = 0;
-  /// The literal address of the host as this backend would connect to it, or an error.
-  virtual boost::asio::awaitable<Result<std::string>> address(Host host) = 0;
+  /// The literal address at which this backend has reached the host; empty: it has not, or by way
+  /// of another machine, which alone may know the address.
+  [[nodiscard]] virtual std::string address(const Host& host) const = 0;
   /// What delays reaching a host at this moment, as a sentence; empty: nothing does.
   [[nodiscard]] virtual std::string doing(const Host&) const { return {}; }
   /// The host is not needed any more: closes what was kept open for its next stream.

@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
@@ -29,6 +30,22 @@ std::string hash_of(std::string_view bytes) {
   if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
     return {};
   return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + 16, ""));
+}
+
+/// The file's content; of a program, as far as it is loaded: with its symbols it is many times as
+/// large.
+Result<std::string> read_program(const std::string& path) {
+  constexpr std::size_t kHeaders = 4096;
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return tl::unexpected(errno_error(errno, "open " + path));
+  const auto size = static_cast<std::size_t>(in.tellg());
+  std::string bytes(std::min(size, kHeaders), '\0');
+  in.seekg(0).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  const std::size_t begun = bytes.size();
+  bytes.resize(std::max(begun, loaded_size(bytes, size).value_or(size)));
+  in.read(bytes.data() + begun, static_cast<std::streamsize>(bytes.size() - begun));
+  if (!in) return fail(ErrorKind::kIo, "read {}: it was cut while it was read", path);
+  return bytes;
 }
 
 Result<std::string> gzip(std::string_view bytes) {
@@ -58,12 +75,9 @@ Result<std::shared_ptr<const Bundle>> load_bundle(const std::vector<std::string>
   auto bundle = std::make_shared<Bundle>();
   std::string listed;
   for (const std::string& path : paths) {
-    std::ifstream in(path, std::ios::binary | std::ios::ate);
-    if (!in) return tl::unexpected(errno_error(errno, "open " + path));
-    std::string bytes(static_cast<std::size_t>(in.tellg()), '\0');
-    if (!in.seekg(0).read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
-      return fail(ErrorKind::kIo, "read {}: it was cut while it was read", path);
-    BundleFile file{path.substr(path.rfind('/') + 1), without_symbols(std::move(bytes)), {}};
+    auto bytes = read_program(path);
+    if (!bytes) return tl::unexpected(bytes.error());
+    BundleFile file{path.substr(path.rfind('/') + 1), without_symbols(std::move(*bytes)), {}};
     file.hash = hash_of(file.bytes);
     if (file.hash.empty()) return fail(ErrorKind::kIo, "SHA-256 is not available");
     listed += fmt::format("{} {}\n", file.name, file.hash);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 namespace dt::launcher {
@@ -63,20 +62,25 @@ ProgramNeeds needs_of(std::string_view program) {
   return needs;
 }
 
-std::string without_symbols(std::string program) {
-  auto elf = parse(program);
-  if (!elf || elf->head.e_type == ET_REL) return program;
-  // The kernel and the loader read the headers and the segments, nothing else.
+std::optional<std::size_t> loaded_size(std::string_view beginning, std::size_t size) {
+  const auto elf = parse(beginning);
+  if (!elf || elf->head.e_type == ET_REL) return std::nullopt;
   std::size_t end = elf->head.e_phoff + elf->segments.size() * sizeof(Elf64_Phdr);
   for (const Elf64_Phdr& segment : elf->segments) {
-    if (segment.p_offset > program.size() || segment.p_filesz > program.size() - segment.p_offset)
-      return program;
+    if (segment.p_offset > size || segment.p_filesz > size - segment.p_offset) return std::nullopt;
     end = std::max(end, segment.p_offset + segment.p_filesz);
   }
+  return end;
+}
+
+std::string without_symbols(std::string program) {
+  const auto end = loaded_size(program, program.size());
+  if (!end) return program;
+  auto elf = parse(program);
   elf->head.e_shoff = 0;
   elf->head.e_shnum = 0;
   elf->head.e_shstrndx = SHN_UNDEF;
-  program.resize(end);
+  program.resize(*end);
   std::memcpy(program.data(), &elf->head, sizeof elf->head);
   program.shrink_to_fit();
   return program;

@@ -39,9 +39,11 @@ struct Bridge {
 };
 
 void reap_when_ended(const std::shared_ptr<Bridge>& bridge) {
-  const auto reap = [bridge](const boost::system::error_code&) {
+  const auto reap = [bridge](const boost::system::error_code& ec) {
     int status = 0;
-    if (::waitpid(bridge->pid, &status, WNOHANG) == bridge->pid) bridge->status = status;
+    const pid_t ended = ::waitpid(bridge->pid, &status, WNOHANG);
+    if (ended == 0 && !ec) return reap_when_ended(bridge);  // woken for nothing
+    if (ended == bridge->pid) bridge->status = status;
     bridge->ended.cancel();
   };
   bridge->pidfd.async_wait(asio::posix::stream_descriptor::wait_read, reap);
@@ -127,7 +129,5 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(
     Host, std::vector<std::string> argv) {
   return open_bridge(program_, std::move(argv));
 }
-
-awaitable<Result<std::string>> LocalBackend::address(Host) { co_return std::string("127.0.0.1"); }
 
 }  // namespace dt::launcher

@@ -219,7 +219,7 @@ void complete_times(Mistake& mistake, JobRules& rules, const io::Given& given) {
   rules.is_start_timeout_set = given.has("start-timeout");
   if (rules.server_dead_after < std::chrono::seconds(1))
     refuse(mistake,
-           "--server-dead-after {} s is too short: servers report four times a second, 1 s is the "
+           "--server-dead-after {} s is too short: servers report twice a second, 1 s is the "
            "least",
            seconds(rules.server_dead_after));
   if (rules.liveness.suspect_after > rules.liveness.dead_after)

@@ -178,10 +178,11 @@ io::JobSpec spec_to_end(const LastJob& job) {
 }
 
 std::string journal_to_end(const io::JobSpec& spec) {
-  std::string bytes(journal::kHeader);
-  Term term;
   const auto copy = slurp(io::journal_copy_file(spec));
-  for (const wire::Frame& frame : journal::replay(copy.value_or("")).records) {
+  const journal::Replay replay = journal::replay(copy.value_or(""));
+  std::string bytes(replay.header);
+  Term term;
+  for (const wire::Frame& frame : replay.records) {
     const auto record = record_from(frame);
     if (!record || std::holds_alternative<JobEnding>(*record)) break;
     if (const auto* began = std::get_if<TermBegan>(&*record)) term = began->term;

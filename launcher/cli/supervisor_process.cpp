@@ -16,6 +16,7 @@
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/job/control_protocol.h"
+#include "io/process_end.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "io/within.h"
@@ -46,10 +47,10 @@ io::awaitable<Result<std::string>> read_line(io::Fd pipe) {
   co_return text.substr(0, text.find('\n'));
 }
 
-io::awaitable<Result<void>> readable(io::Fd fd) {
-  boost::asio::posix::stream_descriptor stream(co_await boost::asio::this_coro::executor,
-                                               fd.release());
-  co_await stream.async_wait(boost::asio::posix::stream_descriptor::wait_read, tok);
+io::awaitable<Result<void>> end_of(io::Fd pidfd) {
+  boost::asio::posix::stream_descriptor process(co_await boost::asio::this_coro::executor,
+                                                pidfd.release());
+  co_await io::process_ended(process);
   co_return Result<void>();
 }
 
@@ -141,7 +142,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
 io::awaitable<std::optional<ExitStatus>> SupervisorProcess::wait(Duration limit) {
   if (ended_) co_return ended_;
   io::Fd copy(::fcntl(pidfd_.get(), F_DUPFD_CLOEXEC, 0));
-  auto done = co_await io::within(limit, readable(std::move(copy)), "the supervisor's end");
+  auto done = co_await io::within(limit, end_of(std::move(copy)), "the supervisor's end");
   if (!done) co_return std::nullopt;
   int raw = 0;
   ended_ = ::waitpid(pid_, &raw, WNOHANG) == pid_ ? io::exit_status(raw) : ExitStatus{};

@@ -262,6 +262,14 @@ json kept_out_json(const StatusInput& in) {
   return out;
 }
 
+json volume_json(const VolumeFacts& volume) {
+  return {{"stalled_s", volume.stalled_s},
+          {"dropped_bytes", volume.dropped_bytes},
+          {"queue_length", volume.queue_length},
+          {"queue_bytes", volume.queue_bytes},
+          {"queue_age_s", volume.queue_age_s}};
+}
+
 json goodput_json(const Goodput& time) {
   if (!time.share()) return nullptr;
   json lost = json::object();
@@ -303,35 +311,34 @@ std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s) {
 
 std::string status_json(const StatusInput& in) {
   const Boundary& view = in.job.boundary();
-  const json out{
-      {"job", in.spec.job},
-      {"state", in.stopping ? "stopping" : std::string(in.job.phase())},
-      {"elastic", in.spec.elastic},
-      {"opaque", !in.job.opened()},
-      {"term", in.term},
-      {"generation", view.generation().value},
-      {"epoch", or_null(view.epoch())},
-      {"world_size", view.members().size()},
-      {"min_workers", in.spec.rules.limits.least},
-      {"max_workers", in.spec.rules.limits.most},
-      {"uptime_s", in.uptime_s},
-      {"supervisor_s", in.supervisor_s},
-      {"waiting", in.job.pending_reason()},
-      {"pulse", pulse_json(in)},
-      {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
-      {"goodput", goodput_json(in.job.goodput())},
-      {"workers", workers_json(in)},
-      {"servers", servers_json(in)},
-      {"hosts", hosts_json(in)},
-      {"checkpoint", checkpoint_json(in)},
-      {"file", file_json(in)},
-      {"rolling_back", rolling_back_json(in.job)},
-      {"gpus", gpus_json(in)},
-      {"kept_out", kept_out_json(in)},
-      {"log_lines", in.job.log_lines()},
-      {"logs", io::job_files_dir(in.spec) + "/logs"},
-      {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},
-      {"volume", {{"stalled_s", in.volume_stalled_s}, {"dropped_bytes", in.volume_dropped}}}};
+  const json out{{"job", in.spec.job},
+                 {"state", in.stopping ? "stopping" : std::string(in.job.phase())},
+                 {"elastic", in.spec.elastic},
+                 {"opaque", !in.job.opened()},
+                 {"term", in.term},
+                 {"generation", view.generation().value},
+                 {"epoch", or_null(view.epoch())},
+                 {"world_size", view.members().size()},
+                 {"min_workers", in.spec.rules.limits.least},
+                 {"max_workers", in.spec.rules.limits.most},
+                 {"uptime_s", in.uptime_s},
+                 {"supervisor_s", in.supervisor_s},
+                 {"waiting", in.job.pending_reason()},
+                 {"pulse", pulse_json(in)},
+                 {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
+                 {"goodput", goodput_json(in.job.goodput())},
+                 {"workers", workers_json(in)},
+                 {"servers", servers_json(in)},
+                 {"hosts", hosts_json(in)},
+                 {"checkpoint", checkpoint_json(in)},
+                 {"file", file_json(in)},
+                 {"rolling_back", rolling_back_json(in.job)},
+                 {"gpus", gpus_json(in)},
+                 {"kept_out", kept_out_json(in)},
+                 {"log_lines", in.job.log_lines()},
+                 {"logs", io::job_files_dir(in.spec) + "/logs"},
+                 {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},
+                 {"volume", volume_json(in.volume)}};
   // Names come from drivers: bytes that are not UTF-8 are replaced.
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -39,9 +39,12 @@
 ///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
 ///                 of those that kept out anything (core/protocol/control_messages.h, KeptOut),
 ///      "journal":{"waits_s","trouble"}, for how long its disk has had no room (0: it has),
-///      "volume":{"stalled_s","dropped_bytes"},"log_lines":n,"logs":"folder"}
+///      "volume":{"stalled_s":since it was given the present request,"dropped_bytes",
+///                "queue_length":requests and files' output that wait,"queue_bytes":of output,
+///                "queue_age_s":of the oldest},"log_lines":n,"logs":"folder"}
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -85,6 +88,15 @@ struct HostReach {
   std::string command;  ///< Repeats it by hand.
 };
 
+/// The shared volume and what waits for it.
+struct VolumeFacts {
+  double stalled_s = 0;
+  std::uint64_t dropped_bytes = 0;
+  std::size_t queue_length = 0;  ///< Requests, and appends of output.
+  std::size_t queue_bytes = 0;   ///< Bytes of output.
+  double queue_age_s = 0;
+};
+
 struct StatusInput {
   const io::JobSpec& spec;
   const Job& job;
@@ -99,8 +111,7 @@ struct StatusInput {
   std::optional<std::string> file_refusal;
   double journal_waits_s = 0;   ///< Nothing is decided: the journal's disk has no room.
   std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
-  double volume_stalled_s = 0;
-  std::uint64_t volume_dropped = 0;
+  VolumeFacts volume;
   const Pulse& pulse;
   KeptOut kept_out;  ///< By the control socket.
   std::function<HostReach(const Host&)> reach;

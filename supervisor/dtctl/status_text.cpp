@@ -159,6 +159,18 @@ std::string gpus(const json& status) {
   return rows.size() == 1 ? "" : "\n" + table(rows);
 }
 
+/// That the shared volume stalls, or is slower than the output that comes.
+std::string volume(const json& status) {
+  const json& volume = part(status, "volume");
+  if (const double stalled = number(volume, "stalled_s"); stalled >= 1)
+    return fmt::format("the shared volume has not answered for {}\n", duration_text(stalled));
+  constexpr double kSlow = 5;
+  const double age = number(volume, "queue_age_s");
+  if (age < kSlow) return "";
+  return fmt::format("the shared volume is slow: output waits {} before it is written\n",
+                     duration_text(age));
+}
+
 std::string host_file(const json& status) {
   if (shown(status, "elastic") != "true") return "\nnot elastic: nothing joins or leaves\n";
   const json& file = part(status, "file");
@@ -234,8 +246,7 @@ std::string head(const json& status) {
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
   out += journal(status);
-  if (const double stalled = number(part(status, "volume"), "stalled_s"); stalled >= 1)
-    out += fmt::format("the shared volume has not answered for {}\n", duration_text(stalled));
+  out += volume(status);
   return out + checkpoint(status) + kept_out(status) + "\n";
 }
 

@@ -13,8 +13,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A hello every five seconds shows the agent that its supervisor is alive.
-constexpr std::uint32_t kBeatsPerHello = 20;
+/// Hellos show the agent that its supervisor is alive.
+constexpr Duration kHelloEvery = 5s;
+constexpr Duration kSecondLook = 100ms;
 
 /// 0, then 0.2 s doubling to 10 s, each times 0.75 to 1.25.
 Duration reattach_delay(std::uint32_t failures, std::uint64_t salt) {
@@ -87,16 +88,17 @@ io::awaitable<void> AgentConnection::one_connection(bool start) {
   channel_ = std::make_unique<io::FrameChannel>(executor_, std::move(*stream));
   io::TaskGroup tasks(executor_);
   tasks.spawn(channel_->write_loop());
-  auto end = co_await converse();
+  auto end = co_await converse(tasks);
   const bool gone = !end && end.error().kind == ErrorKind::kClosed && !up_ && !start;
   up_ = false;
   channel_->close();
+  tasks.cancel();
   co_await tasks.join();
   channel_.reset();  // and with it the last of the connection
   if (!end) lost(end.error(), gone);
 }
 
-io::awaitable<Result<void>> AgentConnection::converse() {
+io::awaitable<Result<void>> AgentConnection::converse(io::TaskGroup& tasks) {
   auto state = co_await io::within(options_.answer_deadline, greet(), "waiting for the agent");
   if (!state) co_return tl::unexpected(state.error());
   up_ = true;
@@ -107,13 +109,30 @@ io::awaitable<Result<void>> AgentConnection::converse() {
     channel_->send(Shutdown{*std::exchange(last_word_, std::nullopt)});
   else
     callbacks_.attached(*state);
+  is_silent_ = false;
+  tasks.spawn(end_silent_link());
   for (;;) {
-    auto frame = co_await io::within(options_.silence_limit, receive(), "the agent");
+    auto frame = co_await receive();
+    if (!frame && is_silent_)
+      co_return fail(ErrorKind::kTimeout, "the agent: nothing within {:.1f} s",
+                     seconds(options_.silence_limit));
     if (!frame) co_return tl::unexpected(frame.error());
     heard_at_ = io::steady_now();
     note(*frame);
     callbacks_.frame(*frame);
   }
+}
+
+/// Looks once per limit and not at each message: thousands come in a second.
+io::awaitable<void> AgentConnection::end_silent_link() {
+  for (Duration left = options_.silence_limit; left > Duration{};) {
+    co_await io::sleep_for(left);
+    // If this process stood still, what came meanwhile is read first.
+    co_await io::sleep_for(std::min<Duration>(kSecondLook, options_.silence_limit));
+    left = heard_at_ + options_.silence_limit - io::steady_now();
+  }
+  is_silent_ = true;
+  channel_->close();
 }
 
 io::awaitable<Result<wire::Frame>> AgentConnection::receive() {
@@ -130,9 +149,11 @@ void AgentConnection::say_hello() {
   hello.host = to_string(options_.host);
   hello.term = options_.term;
   hello.orphan_timeout_ms = options_.orphan_timeout_ms;
+  hello.beat_ms = static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.beat).count());
   hello.received.assign(received_.begin(), received_.end());
   channel_->send(hello);
-  beats_ = 0;
+  said_hello_at_ = io::steady_now();
 }
 
 void AgentConnection::note(const wire::Frame& frame) {
@@ -142,9 +163,8 @@ void AgentConnection::note(const wire::Frame& frame) {
   } else if (frame.type == ProcessStarted::kType) {
     if (const auto started = wire::parse<ProcessStarted>(frame.body))
       received_.try_emplace(started->process, 0);
-  } else if (frame.type == Beat::kType && ++beats_ >= kBeatsPerHello) {
-    say_hello();
   }
+  if (heard_at_ - said_hello_at_ >= kHelloEvery) say_hello();
 }
 
 io::awaitable<Result<AgentState>> AgentConnection::greet() {

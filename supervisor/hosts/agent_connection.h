@@ -15,6 +15,10 @@
 #include "io/frame_channel.h"
 #include "launcher/backend/backend.h"
 
+namespace dt::io {
+class TaskGroup;
+}
+
 namespace dt::supervisor {
 
 /// One thread. run() must be running; it returns once the link has ended.
@@ -28,8 +32,9 @@ class AgentConnection {
     std::function<std::optional<AgentPlace>()> last_place;
     std::uint64_t seed = 0;  ///< Seed of the jitter before it is attached again.
     std::uint32_t orphan_timeout_ms = 300'000;
+    Duration beat = std::chrono::milliseconds(250);       ///< See Beat.
     Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.
-    Duration silence_limit = std::chrono::seconds(5);     ///< Heartbeats come four times a second.
+    Duration silence_limit = std::chrono::seconds(5);
   };
   struct Callbacks {
     std::function<void(const AgentState&)> attached;
@@ -65,7 +70,8 @@ class AgentConnection {
 
  private:
   io::awaitable<void> one_connection(bool start);
-  io::awaitable<Result<void>> converse();
+  io::awaitable<Result<void>> converse(io::TaskGroup& tasks);
+  io::awaitable<void> end_silent_link();
   io::awaitable<Result<AgentState>> greet();
   io::awaitable<Result<wire::Frame>> receive();
   void say_hello();
@@ -81,12 +87,13 @@ class AgentConnection {
   bool wanted_ = false;
   bool start_ = false;
   bool up_ = false;
+  bool is_silent_ = false;  ///< The link was closed for its silence.
   bool closing_ = false;
   std::optional<std::uint32_t> last_word_;  ///< Grace of a Shutdown that could not be sent yet.
   bool ended_ = false;
   Time heard_at_{};
-  std::uint32_t failures_ = 0;                   ///< In a row.
-  std::uint32_t beats_ = 0;                      ///< Since the last hello.
+  std::uint32_t failures_ = 0;  ///< In a row.
+  Time said_hello_at_{};
   std::map<ProcessId, std::uint64_t> received_;  ///< See AgentHello.
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "io/byte_stream.h"
+#include "io/clock.h"
 #include "io/fd.h"
 #include "io/subprocess.h"
 
@@ -61,21 +62,20 @@ tl::unexpected<Error> helper_gone(const std::string& path) {
 
 }  // namespace
 
-/// A request, kept alive by the queue and by its waiter.
+/// A request or an append of output, kept alive by the client and by its waiter.
 struct VolumeClient::Entry {
-  Entry(const asio::any_io_executor& executor, VolumeRequest q)
-      : request(std::move(q)), done(executor) {}
+  Entry(const asio::any_io_executor& executor, VolumeRequest q, Time queued)
+      : request(std::move(q)), done(executor), since(queued) {}
 
   VolumeRequest request;
   asio::steady_timer done;  ///< Cancelled when `outcome` is there.
   std::optional<Result<VolumeReply>> outcome;
+  Time since;           ///< When it was queued; output: its first byte.
   bool awaited = true;  ///< A coroutine waits for it.
   bool begun = false;   ///< Was given to a helper.
   bool again = false;   ///< May be given to the next helper when one died over it.
+  bool is_output = false;
   int tries = 0;
-
-  /// A queue_append: counted in droppable_ as long as it is in the queue.
-  [[nodiscard]] bool is_droppable() const { return !awaited && request.op == VolumeOp::kAppend; }
 };
 
 struct VolumeClient::Helper {
@@ -92,6 +92,7 @@ struct VolumeClient::Helper {
 VolumeClient::VolumeClient(asio::any_io_executor executor, Options options)
     : executor_(executor),
       options_(std::move(options)),
+      output_(options_.queue_limit),
       hints_(executor),
       wake_(executor, asio::steady_timer::time_point::max()),
       pause_(executor) {}
@@ -107,48 +108,82 @@ awaitable<void> VolumeClient::run() {
   while (!stopped_) {
     const auto state = co_await asio::this_coro::cancellation_state;
     if (state.cancelled() != asio::cancellation_type::none) break;
-    if (queue_.empty()) {
+    if (is_idle()) {
       co_await wake_.async_wait(tok);
       continue;
     }
-    const auto entry = queue_.front();
     if (!helper_) {
       if (auto started = start_helper(); !started) {
-        if (entry->awaited) finish(*entry, tl::unexpected(started.error()));
+        const auto first = current_ ? current_ : requests_.empty() ? nullptr : requests_.front();
+        if (first && first->awaited) finish(*first, tl::unexpected(started.error()));
         co_await pause(1s);
         continue;
       }
     }
-    if (!entry->begun && entry->is_droppable()) {
-      if (auto lost = dropped_.extract(entry->request.path)) {
-        const std::string note = fmt::format(
-            "[{} bytes are missing here: the shared volume did not take them]\n", lost.mapped());
-        entry->request.bytes.insert(0, note);
-        droppable_ += note.size();
-      }
-    }
-    entry->begun = true;
-    asked_ = std::chrono::steady_clock::now();
-    auto reply = co_await ask_helper(entry->request);
-    asked_.reset();
-    if (stopped_) break;
-    if (!reply) {
-      end_helper();
-      if (entry->again && ++entry->tries < kMaxTries) {
-        co_await pause(entry->tries * 50ms);
-        continue;
-      }
-    } else if (reply->error != 0) {
-      reply = tl::unexpected(reply_error(*reply));
-    }
-    finish(*entry, std::move(reply));
+    if (!current_) current_ = next();
+    co_await work();
   }
   stop();
   end_helper();
-  while (!queue_.empty())
-    finish(*queue_.front(), fail(ErrorKind::kClosed, "stopping; {} was not written or read",
-                                 queue_.front()->request.path));
+  refuse_rest();
   co_await hints_.join();
+}
+
+awaitable<void> VolumeClient::work() {
+  const auto entry = current_;
+  entry->begun = true;
+  asked_ = std::chrono::steady_clock::now();
+  auto reply = co_await ask_helper(entry->request);
+  asked_.reset();
+  if (stopped_) co_return;
+  if (!reply) {
+    end_helper();
+    if (entry->again && ++entry->tries < kMaxTries) {
+      co_await pause(entry->tries * 50ms);
+      co_return;
+    }
+  } else if (reply->error != 0) {
+    reply = tl::unexpected(reply_error(*reply));
+  }
+  finish(*entry, std::move(reply));
+}
+
+bool VolumeClient::is_idle() const { return !current_ && requests_.empty() && output_.empty(); }
+
+std::shared_ptr<VolumeClient::Entry> VolumeClient::next() {
+  const bool is_outputs_turn = requests_.empty() || requests_in_a_row_ >= kRequestsInARow;
+  if (!output_.empty() && is_outputs_turn) return output_entry(output_.take());
+  const auto first = requests_.front();
+  for (const std::string* path : {&first->request.path, &first->request.path2}) {
+    const auto since = output_.oldest(*path);
+    if (since && *since <= first->since) return output_entry(output_.take(*path));
+  }
+  requests_.pop_front();
+  requests_in_a_row_ = output_.empty() ? 0 : requests_in_a_row_ + 1;
+  return first;
+}
+
+std::shared_ptr<VolumeClient::Entry> VolumeClient::output_entry(OutputQueue::Append append) {
+  requests_in_a_row_ = 0;
+  VolumeRequest request{.op = VolumeOp::kAppend,
+                        .path = std::move(append.path),
+                        .bytes = std::move(append.bytes),
+                        .number = kAnySize,
+                        .limit = append.limit};
+  auto entry = std::make_shared<Entry>(executor_, std::move(request), append.since);
+  entry->awaited = false;
+  entry->is_output = true;
+  entry->again = true;  // better a batch of output twice than lost
+  return entry;
+}
+
+void VolumeClient::refuse_rest() {
+  while (!is_idle()) {
+    const auto entry = current_ ? current_ : next();
+    current_ = entry;
+    finish(*entry,
+           fail(ErrorKind::kClosed, "stopping; {} was not written or read", entry->request.path));
+  }
 }
 
 void VolumeClient::stop() {
@@ -224,11 +259,8 @@ void VolumeClient::reap() {
 int VolumeClient::helper_pid() const { return helper_ ? helper_->pid : -1; }
 
 void VolumeClient::forget(const Entry& entry) {
-  const auto at = std::find_if(queue_.begin(), queue_.end(),
-                               [&entry](const auto& e) { return e.get() == &entry; });
-  if (at == queue_.end()) return;
-  if (entry.is_droppable()) droppable_ -= entry.request.bytes.size();
-  queue_.erase(at);
+  if (current_.get() == &entry) current_.reset();
+  std::erase_if(requests_, [&entry](const auto& e) { return e.get() == &entry; });
 }
 
 void VolumeClient::finish(Entry& entry, Result<VolumeReply> outcome) {
@@ -240,37 +272,14 @@ void VolumeClient::finish(Entry& entry, Result<VolumeReply> outcome) {
 }
 
 void VolumeClient::enqueue(std::shared_ptr<Entry> entry) {
-  if (entry->is_droppable()) droppable_ += entry->request.bytes.size();
-  queue_.push_back(std::move(entry));
-  if (droppable_ > options_.queue_limit) drop_oldest();
+  requests_.push_back(std::move(entry));
   wake_.cancel();
 }
 
-void VolumeClient::drop_oldest() {
-  for (auto at = queue_.begin(); at != queue_.end() && droppable_ > options_.queue_limit;) {
-    const Entry& entry = **at;
-    if (!entry.is_droppable() || entry.begun) {
-      ++at;
-      continue;
-    }
-    const std::size_t size = entry.request.bytes.size();
-    droppable_ -= size;
-    dropped_bytes_ += size;
-    dropped_[entry.request.path] += size;
-    at = queue_.erase(at);
-  }
-}
-
-void VolumeClient::queue_append(std::string path, std::string bytes, std::uint64_t limit) {
+void VolumeClient::queue_append(const std::string& path, std::string bytes, std::uint64_t limit) {
   if (stopped_) return;
-  auto entry = std::make_shared<Entry>(executor_, VolumeRequest{.op = VolumeOp::kAppend,
-                                                                .path = std::move(path),
-                                                                .bytes = std::move(bytes),
-                                                                .number = kAnySize,
-                                                                .limit = limit});
-  entry->awaited = false;
-  entry->again = true;  // better a batch of output twice than lost
-  enqueue(std::move(entry));
+  output_.add(path, std::move(bytes), limit, io::steady_now());
+  wake_.cancel();
 }
 
 void VolumeClient::watch(std::string folder, std::string name) {
@@ -278,15 +287,15 @@ void VolumeClient::watch(std::string folder, std::string name) {
   watched_name_ = name;
   auto entry = std::make_shared<Entry>(
       executor_,
-      VolumeRequest{.op = VolumeOp::kWatch, .path = std::move(folder), .path2 = std::move(name)});
+      VolumeRequest{.op = VolumeOp::kWatch, .path = std::move(folder), .path2 = std::move(name)},
+      io::steady_now());
   entry->awaited = false;
-  // The request that started this helper is the queue's front already.
   enqueue(std::move(entry));
 }
 
 awaitable<Result<VolumeReply>> VolumeClient::call(VolumeRequest request) {
   if (stopped_) co_return fail(ErrorKind::kClosed, "stopping; {} is not touched", request.path);
-  auto entry = std::make_shared<Entry>(executor_, std::move(request));
+  auto entry = std::make_shared<Entry>(executor_, std::move(request), io::steady_now());
   entry->again = repeatable(entry->request);
   entry->done.expires_after(options_.deadline);
   enqueue(entry);
@@ -381,15 +390,34 @@ Duration VolumeClient::stalled_for() const {
   return asked_ ? std::chrono::steady_clock::now() - *asked_ : Duration::zero();
 }
 
+VolumeClient::Waiting VolumeClient::waiting() const {
+  const Time now = io::steady_now();
+  std::optional<Time> output = output_.oldest();
+  std::optional<Time> request;
+  if (!requests_.empty()) request = requests_.front()->since;
+  Waiting out{requests_.size(), output_.length(), output_.bytes()};
+  if (current_ && current_->is_output) {
+    output = current_->since;
+    ++out.appends;
+    out.output_bytes += current_->request.bytes.size();
+  } else if (current_) {
+    request = current_->since;
+    ++out.requests;
+  }
+  out.output_age = output ? now - *output : Duration{};
+  out.age = std::max(out.output_age, request ? now - *request : Duration{});
+  return out;
+}
+
 awaitable<bool> VolumeClient::drain(Duration limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   asio::steady_timer timer(executor_);
-  while (!queue_.empty() && !stopped_ && std::chrono::steady_clock::now() < until) {
+  while (!is_idle() && !stopped_ && std::chrono::steady_clock::now() < until) {
     timer.expires_after(5ms);
     auto [ec] = co_await timer.async_wait(tok);
     if (ec) break;
   }
-  const bool is_done = queue_.empty();
+  const bool is_done = is_idle();
   co_return is_done;
 }
 

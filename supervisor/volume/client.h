@@ -1,12 +1,21 @@
-/// All access to the shared volume: one helper process, requests in order, and deadlines on our
-/// side. A volume that stalls delays only access to its files.
+/// All access to the shared volume: one helper process, and deadlines on our side. A volume that
+/// stalls delays only access to its files.
+///
+/// The order in which the helper gets what it is to do, one at a time:
+///  1. Requests, for whose answer a caller waits, come in the order of their calls, before output.
+///  2. Output (queue_append) of one file is written in the order in which it came. While it waits,
+///     output of one file becomes one append.
+///  3. A request that names a file comes after that file's output from before the call.
+///  4. After kRequestsInARow requests the oldest output comes, so that it is not kept back for
+///     ever.
+/// So what must be on the volume before something else happens is a request whose answer is waited
+/// for; nothing may depend on output, but that the rest of the same file follows it.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +24,7 @@
 #include "core/base/result.h"
 #include "io/asio.h"
 #include "io/task_group.h"
+#include "supervisor/volume/output_queue.h"
 #include "supervisor/volume/protocol.h"
 
 namespace dt::supervisor {
@@ -28,7 +38,7 @@ class VolumeClient {
   struct Options {
     std::vector<std::string> helper;  ///< Program and arguments; socket on stdin, hints on stdout.
     Duration deadline = std::chrono::seconds(10);
-    std::size_t queue_limit = std::size_t{8} << 20;  ///< Bytes of droppable appends kept.
+    std::size_t queue_limit = std::size_t{8} << 20;  ///< Bytes of memory for waiting output.
   };
 
   VolumeClient(io::asio::any_io_executor executor, Options options);
@@ -70,10 +80,10 @@ class VolumeClient {
   /// Free bytes for this user on the folder's file system.
   io::awaitable<Result<std::uint64_t>> room(std::string folder);
 
-  /// Fire and forget, in order, however long the volume stalls. Over the queue limit the oldest is
-  /// dropped, and a line in the file reports how much. An error goes to on_append_error. With a
+  /// Output: nobody waits for it, however long the volume stalls. Over the queue limit the oldest
+  /// is dropped, and a line in the file reports how much. An error goes to on_append_error. With a
   /// `limit` the file and its older part, io::kOlder, have at most about so many bytes.
-  void queue_append(std::string path, std::string bytes, std::uint64_t limit = 0);
+  void queue_append(const std::string& path, std::string bytes, std::uint64_t limit = 0);
 
   /// Calls on_hint when this file of this folder changes, best effort (other clients' changes are
   /// not seen), also after a helper's restart. One watch at most.
@@ -84,8 +94,19 @@ class VolumeClient {
 
   /// How long the current request has been waiting for the volume; 0 without one.
   [[nodiscard]] Duration stalled_for() const;
-  [[nodiscard]] std::uint64_t dropped_bytes() const { return dropped_bytes_; }
-  /// Waits until all requests queued so far are done, at most `limit`; false if they are not.
+  [[nodiscard]] std::uint64_t dropped_bytes() const { return output_.dropped_bytes(); }
+
+  /// What waits for the volume, with what it is working on.
+  struct Waiting {
+    std::size_t requests = 0;
+    std::size_t appends = 0;  ///< Of output.
+    std::size_t output_bytes = 0;
+    Duration age{};         ///< How long the oldest of all has waited.
+    Duration output_age{};  ///< How long the oldest output has waited.
+  };
+  [[nodiscard]] Waiting waiting() const;
+
+  /// Waits until everything queued is done, at most `limit`; false if it is not.
   io::awaitable<bool> drain(Duration limit);
   /// The current helper's pid; -1 if none runs. For tests.
   [[nodiscard]] int helper_pid() const;
@@ -104,23 +125,32 @@ class VolumeClient {
   Result<void> start_helper();
   void reap();
   void end_helper();
+  /// Gives the current entry to the helper, and finishes it unless it is to be repeated.
+  io::awaitable<void> work();
   void finish(Entry& entry, Result<VolumeReply> outcome);
+  /// Answers everything that waits: it will not be done.
+  void refuse_rest();
   void enqueue(std::shared_ptr<Entry> entry);
   void forget(const Entry& entry);
-  void drop_oldest();
+  [[nodiscard]] bool is_idle() const;
+  /// What comes next by the order above; is_idle() is false.
+  [[nodiscard]] std::shared_ptr<Entry> next();
+  [[nodiscard]] std::shared_ptr<Entry> output_entry(OutputQueue::Append append);
+
+  static constexpr int kRequestsInARow = 8;
 
   io::asio::any_io_executor executor_;
   Options options_;
-  std::deque<std::shared_ptr<Entry>> queue_;
+  std::deque<std::shared_ptr<Entry>> requests_;
+  OutputQueue output_;
+  std::shared_ptr<Entry> current_;  ///< Taken from its queue; a helper works on it or did.
+  int requests_in_a_row_ = 0;       ///< Since the last output, while some waits.
   std::shared_ptr<Helper> helper_;
   io::TaskGroup hints_;
   std::vector<int> dead_;  ///< Pids of ended helpers still to be reaped.
   io::asio::steady_timer wake_;
   io::asio::steady_timer pause_;
   std::optional<std::chrono::steady_clock::time_point> asked_;
-  std::map<std::string, std::uint64_t> dropped_;  ///< By path, not yet reported in the file.
-  std::uint64_t dropped_bytes_ = 0;
-  std::size_t droppable_ = 0;  ///< Bytes of droppable appends in the queue.
   std::string watched_folder_;
   std::string watched_name_;
   bool stopped_ = false;

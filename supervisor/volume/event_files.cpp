@@ -1,5 +1,6 @@
 #include "supervisor/volume/event_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -61,6 +62,10 @@ awaitable<Result<void>> EventFiles::show(std::optional<std::string> text) {
 
 void EventFiles::add(std::string_view line) {
   for (EventsFile& file : files_) file.add(line);
+}
+
+bool EventFiles::is_written() const {
+  return std::ranges::all_of(files_, [](const EventsFile& file) { return file.is_written(); });
 }
 
 awaitable<bool> EventFiles::finish(Duration limit) {

@@ -31,6 +31,7 @@ class EventFiles {
   void add(std::string_view line);
   /// The files whose run() must be running. Valid after open().
   [[nodiscard]] std::list<EventsFile>& files() { return files_; }
+  [[nodiscard]] bool is_written() const;
   /// Waits until everything is written, at most `limit`; false if it is not.
   io::awaitable<bool> finish(Duration limit);
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -2,6 +2,7 @@
 /// for it, but it is always a prefix of the journal, without gaps.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,12 +20,17 @@ class JournalCopy final : public MirroredFile {
 
   /// Adds bytes appended to the journal.
   void add(std::string_view bytes);
+  /// The journal was replaced. Until its copy is, the file stays a prefix of the journal before.
+  void replace(std::string bytes);
+  /// The journal.
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
 
  private:
   [[nodiscard]] bool is_behind() const override { return !is_whole_ || written_ < bytes_.size(); }
   io::awaitable<Result<void>> catch_up() override;
 
   std::string bytes_;
+  std::uint64_t journals_ = 0;  ///< How often bytes_ was replaced.
   std::size_t written_ = 0;
   bool is_whole_ = false;  ///< The file is known to hold the first written_ bytes, and no others.
 };

@@ -22,6 +22,9 @@ class MirroredFile {
   /// Waits until everything is written, at most `limit`, and ends run(); false if it is not.
   io::awaitable<bool> finish(Duration limit);
 
+  /// Nothing is missing in the file.
+  [[nodiscard]] bool is_written() const { return !is_behind(); }
+
   std::function<void(const Error&)> on_error;
 
  protected:

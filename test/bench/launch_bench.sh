@@ -1,20 +1,23 @@
 #!/bin/bash
 # Starts and ends one short command on N hosts over ssh, by a whole dtlaunch job (agent and guard on
-# every host, supervisor, journal, logs), by this project's ssh backend alone, pdsh and clush in turn:
+# every host, supervisor, journal, logs), by this project's ssh backend alone, by a bare client that starts
+# the same agent, guard and command through it, by pdsh and by clush in turn:
 # wall, client CPU (the tool and all its children) and client memory (peak of the summed resident sizes,
 # sampled). The hosts are 127.0.1.1, 127.0.1.2 and so on, up to 4,000 addresses of one sshd, unprivileged,
 # in a temporary folder; OpenSSH's defaults otherwise, MaxStartups apart.
 #
 #     test/bench/launch_bench.sh [--hosts 64] [--runs 5] [--bench build/release/bin/launch_bench]
 #         [--command true] [--kex curve25519-sha256]     the key exchange, for all tools
+#         [--only WORD]                                  the tools whose names have it
 set -eu
-hosts=64 runs=5 command=true kex='' bench=''
+hosts=64 runs=5 command=true kex='' bench='' only=''
 while [ $# -gt 0 ]; do
   case $1 in
     --hosts) hosts=$2 ;;
     --runs) runs=$2 ;;
     --command) command=$2 ;;
     --kex) kex=$2 ;;
+    --only) only=$2 ;;
     --bench) bench=$2 ;;
     *) echo "launch_bench.sh: unknown option $1" >&2; exit 2 ;;
   esac
@@ -34,10 +37,13 @@ sshd=/usr/sbin/sshd
 [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
 
 dir=$(mktemp -d /tmp/dt-bench-XXXXXX)
+# What logind gives a user on a real host: in memory.
+memory=$dir/run
+[ ! -w /dev/shm ] || memory=$(mktemp -d /dev/shm/dt-bench-XXXXXX)
 pid=
 # All tools hold a connection or two to every host.
 ulimit -Sn "$(ulimit -Hn)"
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; rm -rf "$dir" "$memory"' EXIT
 ssh-keygen -q -t ed25519 -N '' -f "$dir/host_key"
 ssh-keygen -q -t ed25519 -N '' -f "$dir/user_key"
 cp "$dir/user_key.pub" "$dir/authorized_keys"
@@ -54,7 +60,7 @@ UseDNS no
 PrintMotd no
 MaxStartups 8000
 LogLevel ERROR
-SetEnv HOME=$dir
+SetEnv HOME=$dir XDG_RUNTIME_DIR=$memory
 END
 "$sshd" -D -f "$dir/sshd_config" -E "$dir/sshd.log" &
 pid=$!
@@ -76,14 +82,15 @@ for _ in $(seq 100); do
   sleep 0.1
 done
 
-python3 - "$dir" "$port" "$hosts" "$runs" "$command" "$bench" <<'END'
+python3 - "$dir" "$port" "$hosts" "$runs" "$command" "$bench" "$only" <<'END'
 import os, random, shutil, statistics, subprocess, sys, time
-folder, port, hosts, runs, command, bench = sys.argv[1:7]
+folder, port, hosts, runs, command, bench, only = sys.argv[1:8]
 hosts, runs = int(hosts), int(runs)
 last = 254  # last number of an address: .0 and .255 look like a network's own
 names = ["127.0.%d.%d" % (1 + i // last, 1 + i % last) for i in range(hosts)]
 config = folder + "/config"
-tools = {"ssh backend alone": ([bench, config, port, command] + names, {})}
+tools = {"ssh backend alone": ([bench, "plain", config, port, command] + names, {}),
+         "... and agents": ([bench, "agents", config, port, command] + names, {})}
 dtlaunch = os.path.join(os.path.dirname(bench), "dtlaunch")
 if os.access(dtlaunch, os.X_OK):
     os.makedirs(folder + "/job")
@@ -142,6 +149,7 @@ def measure(argv, extra):
         peak = max(peak, rss(child.pid))
         time.sleep(0.05)
 
+tools = {name: tool for name, tool in tools.items() if only in name}
 results = {name: [] for name in tools}
 for _ in range(runs):
     order = list(tools)

@@ -14,7 +14,7 @@ JOB=$T/job
 mkdir -m 700 -p "$JOB" "$T/run" "$T/state"
 # The system's python3, with install-deps' packages, before a version manager's, whose shims are slow.
 export PATH=$DT_BIN:/usr/bin:$PATH XDG_RUNTIME_DIR=$T/run XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache
-export LC_ALL=C
+export LC_ALL=C DT_CHECK_SETTLE=1
 unset DISPLAY SSH_AUTH_SOCK
 cd "$JOB"
 _pids=()

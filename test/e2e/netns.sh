@@ -43,7 +43,7 @@ END
     echo "10.77.$k.2:2222" >>"$SSH_HOSTS"
     start "namespace$k" env -i unshare -n sleep 1000
     NAMESPACE[k]=$PID
-    wait_for 5 '[ "$(readlink /proc/'"$PID"'/ns/net)" != "$(readlink /proc/self/ns/net)" ]' || fail "no namespace"
+    own_namespace "$PID"
     ip link add "host$k" type veth peer name eth0 netns "$PID"
     ip addr add "10.77.$k.1/24" dev "host$k"
     ip link set "host$k" up
@@ -52,18 +52,7 @@ END
     at "$k" ip link set eth0 up
     at "$k" ip route add default via "10.77.$k.1"
     echo "[10.77.$k.2]:2222 $(cut -d' ' -f1,2 "$T/net/host_key.pub")" >>"$T/net/known_hosts"
-    cat >"$T/net/sshd$k.conf" <<END
-ListenAddress 10.77.$k.2:2222
-HostKey $T/net/host_key
-PidFile none
-AuthorizedKeysFile $T/net/user_key.pub
-AuthenticationMethods publickey
-UsePAM no
-UseDNS no
-StrictModes no
-PermitRootLogin prohibit-password
-SetEnv HOME=$T/net/home XDG_CACHE_HOME=$T/net/cache
-END
+    sshd_conf "$k" "10.77.$k.2"
     sshd_of "$k"
   done
   cat >"$T/net/ssh_config" <<END
@@ -79,6 +68,87 @@ END
   SSH_OPTIONS=(--ssh-config "$T/net/ssh_config" --ssh-known-hosts strict)
 }
 
+# behind_bastion N: hosts inner1, inner2, ... behind a bastion at 10.76.0.2. The test's namespace has no
+# route to them, and only the bastion knows their names. Sets SSH_HOSTS, SSH_OPTIONS and SSH_ADDRESSES;
+# the bastion is host 0.
+behind_bastion() {
+  local k pid
+  ip link set lo up
+  mkdir -m 700 "$T/net" "$T/net/home"
+  mkdir -p -m 0755 /run/sshd
+  ssh-keygen -q -t ed25519 -N '' -f "$T/net/host_key"
+  ssh-keygen -q -t ed25519 -N '' -f "$T/net/user_key"
+  SSH_ADDRESSES=()
+  SSH_HOSTS=$T/net/hosts
+  start namespace0 env -i unshare -n -m --propagation private sleep 1000
+  NAMESPACE[0]=$PID
+  own_namespace "$PID"
+  ip link add bastion type veth peer name eth0 netns "$PID"
+  ip addr add 10.76.0.1/24 dev bastion
+  ip link set bastion up
+  at 0 ip link set lo up
+  at 0 ip addr add 10.76.0.2/24 dev eth0
+  at 0 ip link set eth0 up
+  at 0 sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
+  sshd_conf 0 10.76.0.2
+  echo "127.0.0.1 localhost" >"$T/net/inner_names"
+  for ((k = 1; k <= $1; k++)); do
+    SSH_ADDRESSES+=("10.77.$k.2")
+    echo "inner$k" >>"$SSH_HOSTS"
+    echo "10.77.$k.2 inner$k" >>"$T/net/inner_names"
+    start "namespace$k" env -i unshare -n sleep 1000
+    NAMESPACE[k]=$PID
+    pid=$PID
+    own_namespace "$pid"
+    at 0 ip link add "host$k" type veth peer name eth0 netns "$pid"
+    at 0 ip addr add "10.77.$k.1/24" dev "host$k"
+    at 0 ip link set "host$k" up
+    at "$k" ip link set lo up
+    at "$k" ip addr add "10.77.$k.2/24" dev eth0
+    at "$k" ip link set eth0 up
+    at "$k" ip route add default via "10.77.$k.1"
+    sshd_conf "$k" "10.77.$k.2"
+    sshd_of "$k"
+  done
+  nsenter -m -t "${NAMESPACE[0]}" mount --bind "$T/net/inner_names" /etc/hosts
+  sshd_of 0
+  echo "[*]:2222 $(cut -d' ' -f1,2 "$T/net/host_key.pub")" >"$T/net/known_hosts"
+  cat >"$T/net/ssh_config" <<END
+Host bastion
+  HostName 10.76.0.2
+Host inner*
+  ProxyJump bastion
+Host command*
+  ProxyCommand ssh -F $T/net/ssh_config -W \$(echo %h | sed s/command/inner/):%p bastion
+Host *
+  Port 2222
+  User root
+  IdentityFile $T/net/user_key
+  IdentitiesOnly yes
+  UserKnownHostsFile $T/net/known_hosts
+  GlobalKnownHostsFile /dev/null
+  StrictHostKeyChecking yes
+END
+  SSH_OPTIONS=(--ssh-config "$T/net/ssh_config" --ssh-known-hosts strict)
+}
+own_namespace() {
+  wait_for 5 '[ "$(readlink /proc/'"$1"'/ns/net)" != "$(readlink /proc/self/ns/net)" ]' || fail "no namespace"
+}
+sshd_conf() {  # K ADDRESS
+  cat >"$T/net/sshd$1.conf" <<END
+ListenAddress $2:2222
+HostKey $T/net/host_key
+PidFile none
+AuthorizedKeysFile $T/net/user_key.pub
+AuthenticationMethods publickey
+UsePAM no
+UseDNS no
+StrictModes no
+PermitRootLogin prohibit-password
+SetEnv HOME=$T/net/home XDG_CACHE_HOME=$T/net/cache
+END
+}
+
 # at K COMMAND...: on host K.
 at() {
   local pid=${NAMESPACE[$1]}
@@ -86,7 +156,7 @@ at() {
   nsenter -n -t "$pid" "$@"
 }
 sshd_of() {
-  start "sshd$1" nsenter -n -t "${NAMESPACE[$1]}" "$(command -v sshd)" -D -e -f "$T/net/sshd$1.conf"
+  start "sshd$1" nsenter -n -m -t "${NAMESPACE[$1]}" "$(command -v sshd)" -D -e -f "$T/net/sshd$1.conf"
   wait_for 10 "grep -q 'Server listening' '$T/sshd$1.out'" || fail "no sshd on host $1"
 }
 # vanish K: cuts the links of host K and kills its processes; none of them closes a connection.

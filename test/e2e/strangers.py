@@ -101,9 +101,9 @@ def server(port, secret, fenced, round_number):
         nonce = os.urandom(32)
         server_nonce = challenge[8 + 4:]
         said = (text(b"dtlaunch data plane") + challenge[6:8] + text(b"client") + text(server_nonce) + text(nonce) +
-                struct.pack("<III", 0, fenced, loop))
+                struct.pack("<IIIBB", 0, fenced, loop, 0, 0))
         mac = hmac.new(key, said, hashlib.sha256).digest()
-        return frame(201, struct.pack("<III", 0, fenced, loop) + text(nonce) + text(mac))
+        return frame(201, struct.pack("<IIIBB", 0, fenced, loop, 0, 0) + text(nonce) + text(mac))
 
     def challenged():
         link = door(where)

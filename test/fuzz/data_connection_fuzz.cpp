@@ -1,6 +1,7 @@
 // A member that sends anything, on a real connection: a server, its handshake, a chunk and a
 // shared memory, then arbitrary bytes as frames. The server closes the connection or answers,
-// writes nothing outside of the memory, and continues to serve another worker.
+// writes nothing outside of the memory, and continues to serve another worker. On a connection
+// whose frames have tags the same bytes do nothing and are counted.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -32,7 +33,8 @@ constexpr std::size_t kMemoryBytes = 8192;
 /// A worker's connection to loop 0.
 class Member {
  public:
-  Member(std::uint16_t port, WorkerId worker) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  Member(std::uint16_t port, WorkerId worker, bool wants_tags = false)
+      : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -45,14 +47,17 @@ class Member {
     const auto challenge = hear_message<data::Challenge>();
     data::ClientProof proof;
     proof.worker = worker;
+    proof.wants_tags = wants_tags;
     proof.nonce = kv::fresh_nonce();
     kv::Transcript transcript;
+    transcript.wants_tags = wants_tags;
     transcript.server_nonce = challenge.nonce;
     transcript.client_nonce = proof.nonce;
     transcript.worker = worker;
     proof.mac = kv::client_mac(kSecret, transcript);
     say(wire::frame(proof));
-    DT_CHECK(hear_message<data::ServerProof>().loops == 1, "a good proof is accepted");
+    const auto answer = hear_message<data::ServerProof>();
+    DT_CHECK(answer.loops == 1 && answer.has_tags == wants_tags, "a good proof is accepted");
   }
 
   void say(std::string_view bytes) {
@@ -153,6 +158,15 @@ DT_FUZZ_TARGET(data_connection)
     member.say({reinterpret_cast<const char*>(bytes), size});
     member.finish();
   }
+  const auto dropped = server->counters().dropped_connections;
+  {
+    Member member(server->port(), WorkerId(0), true);
+    member.say({reinterpret_cast<const char*>(bytes), size});
+    member.finish();  // the server has counted by its close
+  }
+  const bool is_frame = size >= data::kHeaderBytes + data::kTagBytes;
+  DT_CHECK(server->counters().dropped_connections == dropped + (is_frame ? 1 : 0),
+           "a frame without its tag is counted");
   Member other(server->port(), WorkerId(1));
   other.say(header_of(data::Type::kPull, WorkerId(1)), {});
   DT_CHECK(other.hear_answer().type == data::Type::kValue, "another worker is served");

@@ -1,5 +1,7 @@
 #include "io/thread_pool.h"
 
+#include <poll.h>
+
 #include <latch>
 
 #include "io/task_group.h"
@@ -23,7 +25,31 @@ io::awaitable<void> caller(launcher::ThreadPool& threads, std::latch& go, int& f
   ++finished;
 }
 
+io::awaitable<void> slow_caller(launcher::ThreadPool& threads, std::chrono::milliseconds takes,
+                                Duration limit, int& in_time, int& late) {
+  std::function<Result<int>()> work = [takes] {
+    ::poll(nullptr, 0, static_cast<int>(takes.count()));
+    return 1;
+  };
+  auto done = co_await threads.finish_within(limit, std::move(work), "slow");
+  ++(done ? in_time : late);
+}
+
 }  // namespace
+
+TEST_CASE("thread pool: a deadline begins with the work, not with its wait for a thread", "[io]") {
+  using namespace std::chrono_literals;
+  io::asio::io_context context;
+  launcher::ThreadPool threads(1);
+  io::TaskGroup group(context.get_executor());
+  int in_time = 0;
+  int late = 0;
+  for (int i = 0; i < 8; ++i) group.spawn(slow_caller(threads, 50ms, 300ms, in_time, late));
+  group.spawn(slow_caller(threads, 600ms, 100ms, in_time, late));
+  while (!group.idle()) context.run_one();
+  CHECK(in_time == 8);
+  CHECK(late == 1);
+}
 
 TEST_CASE("thread pool: who does not throw when cancelled does not afterwards", "[io]") {
   io::asio::io_context context;

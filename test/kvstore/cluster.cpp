@@ -24,6 +24,11 @@ Duration busy_poll_under_test() {
   return std::chrono::microseconds(text ? parse_number<unsigned>(text).value_or(0) : 0);
 }
 
+kv::DataAuth data_auth_under_test() {
+  const char* name = std::getenv("DT_TEST_DATA_AUTH");
+  return name && std::string_view(name) == "frames" ? kv::DataAuth::kFrames : kv::DataAuth::kAuto;
+}
+
 class Cluster::Link final : public kv::JobControl {
  public:
   Link(Cluster& cluster, WorkerId worker) : cluster_(cluster), worker_(worker) {}
@@ -61,6 +66,7 @@ Cluster::Cluster(std::uint32_t servers, std::uint32_t workers, bool commit_now, 
                  bool refuse_nonfinite, const std::function<void(kv::ServerOptions&)>& change) {
   options_.secret = kSecret;
   options_.loops = 2;
+  options_.data_auth = data_auth_under_test();
   options_.shard.hold_limit = 20s;
   options_.shard.deterministic = deterministic;
   options_.busy_poll = busy_poll_under_test();
@@ -134,6 +140,7 @@ std::unique_ptr<kv::Store> Cluster::open(std::uint32_t worker, const std::string
   options.num_workers = static_cast<std::uint32_t>(contributors_.size());
   options.newcomer = newcomer;
   options.secret = kSecret;
+  options.data_auth = data_auth_under_test();
   options.chunk_bytes = chunk_bytes;
   options.transport = transport;
   options.device_group = device_group;

@@ -28,6 +28,8 @@ inline const std::string kSecret(32, 's');
 kv::Transport transport_under_test();
 /// $DT_TEST_BUSY_POLL, in microseconds.
 Duration busy_poll_under_test();
+/// $DT_TEST_DATA_AUTH: the tests run once more with "frames".
+kv::DataAuth data_auth_under_test();
 
 /// The supervisor and the servers.
 class Cluster {

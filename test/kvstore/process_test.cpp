@@ -16,6 +16,7 @@
 #include <fstream>
 #include <future>
 #include <map>
+#include <mutex>
 #include <optional>
 
 #include "core/protocol/control_messages.h"
@@ -23,6 +24,7 @@
 #include "io/job/checkpoint_manifest.h"
 #include "kvstore/kvstore.h"
 #include "test/kvstore/eventually.h"
+#include "test/kvstore/proxy.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -320,6 +322,56 @@ TEST_CASE("processes: dtserver and libdtkv train over the agent's socket and the
   REQUIRE(eventually([&] { return server.ended().has_value(); }));
   CHECK(WIFEXITED(*server.ended()));
   CHECK(WEXITSTATUS(*server.ended()) == 0);
+}
+
+TEST_CASE("processes: DT_DATA_AUTH chooses what each end requires", "[process]") {
+  struct Case {
+    const char* server;
+    const char* worker;
+    bool wants_tags;  ///< The worker's word in the handshake ...
+    bool has_tags;    ///< ... and the server's.
+  };
+  const auto [of_server, of_worker, wants_tags, has_tags] =
+      GENERATE(Case{"frames", "handshake", false, true}, Case{"handshake", "frames", true, true},
+               Case{"auto", "auto", false, false});
+  CAPTURE(of_server, of_worker);
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  ServerProcess server(path, {"DT_DATA_AUTH=" + std::string(of_server)}, "1");
+  auto at_server = agent.accept();
+  Proxy proxy(at_server.hear<ServerReady>().port);
+  std::mutex mutex;
+  std::vector<std::string> said[2];  // by whether it went to the server
+  proxy.change([&](std::size_t, bool to_server, std::string bytes) {
+    std::lock_guard lock(mutex);
+    said[to_server].push_back(bytes);
+    return bytes;
+  });
+  at_server.say(commit_of(1, 0));
+  at_server.hear<CommitAck>();
+  set_worker_environment(path);
+  ::setenv("DT_DATA_AUTH", of_worker, 1);
+  auto supervisor = std::async(std::launch::async, [&] {
+    auto at_worker = agent.accept();
+    at_worker.hear<OpenedKvStore>();
+    Servers servers;
+    servers.servers.push_back({ServerId(0), "127.0.0.1", proxy.port()});
+    at_worker.say(servers);
+    return at_worker;
+  });
+  {
+    const dtkv::KVStore store("dist_sync");
+    supervisor.get();
+  }
+  ::unsetenv("DT_DATA_AUTH");
+  // Each end waits for the other's message: ClientProof (server, worker, loop, wants_tags, ...),
+  // and Challenge, then ServerProof (loops, has_tags, ...).
+  std::lock_guard lock(mutex);
+  REQUIRE(!said[true].empty());
+  REQUIRE(said[false].size() >= 2);
+  CHECK(said[true][0][wire::kFrameHeader + 12] == char{wants_tags});
+  CHECK(said[false][1][wire::kFrameHeader + 4] == char{has_tags});
 }
 
 TEST_CASE("processes: an idle worker tells of which servers it hears, and not of a stopped one",

@@ -1,4 +1,4 @@
-/// A wire one can cut, hold and read: connections to its port go on to another one.
+/// A wire one can cut, hold, read and change: connections to its port go on to another one.
 #pragma once
 
 #include <arpa/inet.h>
@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -24,6 +25,9 @@ namespace dt::test {
 
 class Proxy {
  public:
+  /// What goes on instead of the bytes of one direction of a connection (counted from 0).
+  using Change = std::function<std::string(std::size_t connection, bool to_server, std::string)>;
+
   /// `receive_buffer`: the kernel's buffer of unread bytes; 0: its default.
   explicit Proxy(std::uint16_t to, int receive_buffer = 0)
       : to_(to), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -49,6 +53,9 @@ class Proxy {
   }
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// To be called before the first connection. The calls for one direction of one connection are in
+  /// order; others come at the same time.
+  void change(Change change) { change_ = std::move(change); }
   /// Ends every connection.
   void cut() {
     std::lock_guard lock(mutex_);
@@ -106,6 +113,7 @@ class Proxy {
     std::string said;
     std::string answered;  ///< The bytes passed to the client, at least their beginning.
     bool is_doomed = false;
+    std::size_t number = 0;
   };
 
   /// Bytes of the frame that begins here: the client's proof, the server's challenge or proof.
@@ -136,6 +144,7 @@ class Proxy {
       pair->client = std::move(client);
       pair->server = std::move(server);
       pair->is_doomed = doomed_;
+      pair->number = pairs_.size() - 1;
       pumps_.emplace_back(
           [this, p = pair.get()] { pump(p, p->client.get(), p->server.get(), true); });
       pumps_.emplace_back(
@@ -159,7 +168,9 @@ class Proxy {
         std::unique_lock lock(mutex_);
         released_.wait(lock, [this] { return !answers_held_; });
       }
-      if (::send(to, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) break;
+      std::string bytes(buffer.data(), static_cast<std::size_t>(n));
+      if (change_) bytes = change_(pair->number, to_server, std::move(bytes));
+      if (::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes)) break;
       std::lock_guard lock(mutex_);
       if (!to_server && pair->answered.size() < kHandshake)
         pair->answered.append(buffer.data(), static_cast<std::size_t>(n));
@@ -173,6 +184,7 @@ class Proxy {
   }
 
   std::uint16_t to_;
+  Change change_;
   io::Fd listener_;
   std::uint16_t port_ = 0;
   std::atomic<bool> closing_ = false;

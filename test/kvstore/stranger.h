@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,12 +25,13 @@ inline std::string_view payload_of(const data::SharedPlaces& places) {
 
 class Stranger {
  public:
-  explicit Stranger(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    at.sin_port = htons(port);
-    REQUIRE(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+  explicit Stranger(std::uint16_t port, const std::string& to = "127.0.0.1",
+                    const std::string& from = "0.0.0.0")
+      : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const sockaddr_in here = address(from, 0);
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&here), sizeof here) == 0);
+    const sockaddr_in at = address(to, port);
+    REQUIRE(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
     const timeval limit{10, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
@@ -81,41 +83,86 @@ class Stranger {
     }
     return false;
   }
-  /// Sends a frame and returns the header of the answer, whose payload it also reads.
+  /// Sends a frame and returns the header of the next answer, whose payload it also reads.
   data::Header ask(data::Header header, std::string_view payload) {
     tell(header, payload);
-    auto answer = data::decode(hear(data::kHeaderBytes));
+    return hear_answer();
+  }
+  /// The header of the next answer, whose payload it also reads.
+  data::Header hear_answer() {
+    const std::string head = hear(data::kHeaderBytes);
+    const auto answer = data::decode(head);
     REQUIRE(answer);
-    if (answer->payload > 0) hear(answer->payload);  // recv() of nothing waits
+    if (tags_in_)
+      REQUIRE(kv::same_tag(tags_in_->header(head.data()), hear(data::kTagBytes).data()));
+    if (answer->payload == 0) return *answer;  // recv() of nothing waits
+    last_payload = hear(answer->payload);
+    if (!tags_in_) return *answer;
+    tags_in_->add(last_payload.data(), last_payload.size());
+    REQUIRE(kv::same_tag(tags_in_->payload(), hear(data::kTagBytes).data()));
     return *answer;
   }
-  void tell(data::Header header, std::string_view payload) {
+  void tell(data::Header header, std::string_view payload) { say(frame(header, payload)); }
+  /// The bytes of the next frame to the server, with its tags.
+  [[nodiscard]] std::string frame(data::Header header, std::string_view payload) {
     header.payload = static_cast<std::uint32_t>(payload.size());
     const auto head = data::encode(header);
-    say(std::string(head.begin(), head.end()).append(payload));
+    std::string bytes(head.begin(), head.end());
+    const auto add = [&bytes](const kv::Tag& tag) { bytes.append(tag.data(), tag.size()); };
+    if (tags_out_) add(tags_out_->header(head.data()));
+    bytes.append(payload);
+    if (!tags_out_ || payload.empty()) return bytes;
+    tags_out_->add(payload.data(), payload.size());
+    add(tags_out_->payload());
+    return bytes;
   }
+  std::string last_payload;  ///< Of the last answer that had one.
   void hang_up() { ::shutdown(fd_.get(), SHUT_WR); }
   /// A handshake as a worker with loop 0; reads the server's answers.
-  void authenticate(WorkerId worker = WorkerId(0)) {
+  void authenticate(WorkerId worker = WorkerId(0), bool wants_tags = false) {
     const auto challenge = hear_message<data::Challenge>();
-    say(wire::frame(prove(challenge.nonce, kSecret, worker)));
-    CHECK(hear_message<data::ServerProof>().loops == 2);
+    const auto proof = prove(challenge.nonce, kSecret, worker, wants_tags);
+    say(wire::frame(proof));
+    const auto answer = hear_message<data::ServerProof>();
+    CHECK(answer.loops == 2);
+    has_tags = answer.has_tags;
+    if (!wants_tags) return;
+    REQUIRE(has_tags);
+    const auto keys = kv::frame_keys(kSecret, transcript_of(challenge.nonce, proof), answer);
+    tags_out_.emplace(keys.to_server);
+    tags_in_.emplace(keys.to_worker);
   }
+  bool has_tags = false;  ///< What the server answered.
   static data::ClientProof prove(const std::string& nonce, const std::string& secret,
-                                 WorkerId worker = WorkerId(0)) {
+                                 WorkerId worker = WorkerId(0), bool wants_tags = false) {
     data::ClientProof proof;
     proof.worker = worker;
+    proof.wants_tags = wants_tags;
     proof.nonce = kv::fresh_nonce();
+    proof.mac = kv::client_mac(secret, transcript_of(nonce, proof));
+    return proof;
+  }
+  static kv::Transcript transcript_of(const std::string& nonce, const data::ClientProof& proof) {
     kv::Transcript transcript;
     transcript.server_nonce = nonce;
     transcript.client_nonce = proof.nonce;
-    transcript.worker = worker;
-    proof.mac = kv::client_mac(secret, transcript);
-    return proof;
+    transcript.worker = proof.worker;
+    transcript.wants_tags = proof.wants_tags;
+    return transcript;
   }
 
  private:
+  static sockaddr_in address(const std::string& text, std::uint16_t port) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(port);
+    REQUIRE(::inet_pton(AF_INET, text.c_str(), &at.sin_addr) == 1);
+    return at;
+  }
+
   io::Fd fd_;
+  std::optional<kv::FrameTags> tags_out_;
+  std::optional<kv::FrameTags> tags_in_;
 };
 
 }  // namespace dt::test

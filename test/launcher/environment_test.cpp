@@ -72,6 +72,7 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_NEWCOMER", "0"},
       {"DT_BIND", "10.0.0.7"},
       {"DT_TRANSPORT", "auto"},
+      {"DT_DATA_AUTH", "auto"},
       {"DT_DETERMINISTIC", "0"},
       {"DT_REFUSE_NONFINITE", "0"},
       {"DT_BUSY_POLL_US", "0"},

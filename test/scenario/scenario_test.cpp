@@ -324,7 +324,11 @@ class Story {
                         job_->pending_reason().empty() ? "" : "; " + job_->pending_reason());
   }
 
-  void step(const JobEvent& event) { carry_out(job_->step(event, now())); }
+  void step(const JobEvent& event) {
+    const std::vector<Effect> effects = job_->step(event, now());
+    CHECK(job_->unsettled(now()) == "");
+    carry_out(effects);
+  }
 
   void carry_out(const std::vector<Effect>& effects) {
     std::vector<JobEvent> answers;

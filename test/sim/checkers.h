@@ -104,6 +104,7 @@ class Checkers {
   void check_one(const PlacesWanted&, Time) {}
   void check_one(const CheckpointTimed& r, Time now);
   void check_one(const TimeSpent&, Time) {}
+  void check_one(const Snapshot&, Time) {}
   void epoch_begins(Epoch epoch);
   void check_view(const Committed& r, Time now);
   void check_swap(const Committed& r, Time now);

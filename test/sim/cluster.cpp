@@ -13,7 +13,8 @@ constexpr Duration kLiveWithin = 600s;
 
 }  // namespace
 
-Cluster::Cluster(std::uint64_t seed, bool trace) : rng_(seed), damage_rng_(~seed), trace_(trace) {
+Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts)
+    : rng_(seed), damage_rng_(~seed), trace_(trace), cuts_(cuts) {
   plan();
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
@@ -55,6 +56,7 @@ Outcome Cluster::run() {
   out.log_lines = static_cast<std::uint32_t>(lines_.size());
   out.rollbacks = rollbacks_;
   out.checkpoints = static_cast<std::uint32_t>(sealed_.size());
+  out.cuts = cut_count_;
   return out;
 }
 
@@ -190,6 +192,8 @@ Instant Cluster::instant() const {
   return {now_, 1'700'000'000'000'000'000 + now_.time_since_epoch().count()};
 }
 
-Outcome simulate(std::uint64_t seed, bool trace) { return Cluster(seed, trace).run(); }
+Outcome simulate(std::uint64_t seed, bool trace, bool cuts) {
+  return Cluster(seed, trace, cuts).run();
+}
 
 }  // namespace dt::sim

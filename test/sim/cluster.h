@@ -29,7 +29,7 @@ namespace dt::sim {
 
 class Cluster {
  public:
-  Cluster(std::uint64_t seed, bool trace);
+  Cluster(std::uint64_t seed, bool trace, bool cuts);
 
   Outcome run();
 
@@ -89,6 +89,8 @@ class Cluster {
   void act(const End& e);
   /// Sends Shutdown to one host; hosts that are not yet connected get it when they answer.
   void shut_down(std::size_t i);
+  /// A shorter journal for the same job, once the volume has everything.
+  void cut_journal();
   void flush_log(std::size_t bytes);
   void flush_events();
   void look_at_file(std::uint64_t life);
@@ -197,6 +199,10 @@ class Cluster {
   bool alive_ = false;
   std::uint64_t life_ = 0;
   std::string journal_;
+  const bool cuts_;               ///< The journal is cut.
+  std::size_t cut_size_ = 0;      ///< Its size after the last cut.
+  std::uint64_t uncut_more_ = 0;  ///< Bytes that it would have more without cuts.
+  std::uint32_t cut_count_ = 0;
   std::vector<LogLine> lines_;
   std::string log_file_;
   std::string log_queue_;

@@ -5,6 +5,7 @@
 #include "core/job/goodput.h"
 #include "core/job/membership.h"
 #include "core/job/notes.h"
+#include "core/job/snapshot.h"
 #include "test/sim/cluster.h"
 
 namespace dt::sim {
@@ -78,7 +79,7 @@ void Cluster::crash() {
   flush_log(rng_.between(0, log_queue_.size()));
   log_queue_.clear();
   // No random draw, so that seeds keep their runs. The two lengths are independent.
-  events_queue_.resize(journal_.size() % (events_queue_.size() + 1));
+  events_queue_.resize((journal_.size() + uncut_more_) % (events_queue_.size() + 1));
   flush_events();
   for (Machine& m : machines_) {
     m.link = Link{};
@@ -104,15 +105,34 @@ void Cluster::tick(std::uint64_t life) {
       flush_log(log_queue_.size());
       flush_events();
     }
+    cut_journal();
   }
   if (alive_ && life == life_ && !over_) after(100ms, [this, life] { tick(life); });
+}
+
+void Cluster::cut_journal() {
+  constexpr std::size_t kMore = 400;
+  if (!cuts_ || !alive_ || !log_queue_.empty() || !events_queue_.empty()) return;
+  if (journal_.size() < cut_size_ + kMore) return;
+  std::vector<Record> records;
+  for (const auto& frame : journal::replay(journal_).records)
+    records.push_back(record_from(frame).value());
+  std::string shorter(journal::kCutHeader);
+  for (const Record& record : snapshot(records)) shorter += bytes_of(record);
+  uncut_more_ += journal_.size() - shorter.size();  // modulo 2^64: it may be longer
+  journal_ = std::move(shorter);
+  cut_size_ = journal_.size();
+  ++cut_count_;
 }
 
 void Cluster::feed(const JobEvent& event) {
   if (!alive_ || over_ || checkers_->failure()) return;
   if (const auto* a = std::get_if<FromWorker<Arrive>>(&event))
     heard_[a->worker] = {life_, a->message.epoch, a->message.servers};
-  carry_out(job_->step(event, instant()));
+  const auto effects = job_->step(event, instant());
+  if (const std::string undone = job_->unsettled(instant()); !undone.empty())
+    return checkers_->fail(undone);
+  carry_out(effects);
 }
 
 void Cluster::carry_out(const std::vector<Effect>& effects) {
@@ -396,6 +416,7 @@ std::string Cluster::describe(const Record& record) {
           },
           [](const TimeSpent& r) { return fmt::format("{} ns of members' time", r.total_ns); },
           [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
+          [](const Snapshot& r) { return fmt::format("{} records left out", r.records); },
       },
       record);
 }

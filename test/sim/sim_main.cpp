@@ -20,13 +20,14 @@ struct Arguments {
   std::optional<std::uint64_t> seed;
   bool trace = false;
   bool twice = false;  ///< Every seed two times: equal hashes.
+  bool cut = false;    ///< Every seed with and without cuts of the journal: equal hashes.
   std::string file;
 };
 
 [[noreturn]] void usage() {
   fmt::print(stderr,
              "usage: sim --seed N [--trace]      one run, told line by line\n"
-             "       sim --seeds COUNT [--from N | --fresh] [--twice]\n"
+             "       sim --seeds COUNT [--from N | --fresh] [--twice | --cut]\n"
              "       sim --file SEEDS            one seed per line, # comments\n");
   std::exit(2);
 }
@@ -51,6 +52,8 @@ Arguments parse(int argc, char** argv) {
       a.trace = true;
     } else if (word == "--twice") {
       a.twice = true;
+    } else if (word == "--cut") {
+      a.cut = true;
     } else if (word == "--file" && i + 1 < argc) {
       a.file = argv[++i];
     } else {
@@ -62,13 +65,19 @@ Arguments parse(int argc, char** argv) {
 
 /// Runs one seed; prints its failure and how to reproduce it.
 bool holds(std::uint64_t seed, const Arguments& a, Outcome& out) {
-  out = simulate(seed, a.trace);
+  const bool cuts = a.cut || dt::sim::cuts_by_default(seed);
+  out = simulate(seed, a.trace, cuts);
   if (out.failure) {
     fmt::print("seed {} FAILED: {}\n  replay: sim --seed {} --trace\n", seed, *out.failure, seed);
     return false;
   }
-  if (a.twice && simulate(seed, false).hash != out.hash) {
+  if (a.twice && simulate(seed, false, cuts).hash != out.hash) {
     fmt::print("seed {} FAILED: two runs differ\n", seed);
+    return false;
+  }
+  if (a.cut && simulate(seed, false, false).hash != out.hash) {
+    fmt::print("seed {} FAILED: after {} cut(s) of the journal the job is another one\n", seed,
+               out.cuts);
     return false;
   }
   return true;
@@ -106,6 +115,7 @@ int main(int argc, char** argv) {
   std::uint64_t lines = 0;
   std::uint64_t checkpoints = 0;
   std::uint64_t rollbacks = 0;
+  std::uint64_t cuts = 0;
   double simulated = 0;
   for (const std::uint64_t seed : seeds) {
     if (!holds(seed, a, out) && ++failed == 10) break;
@@ -115,13 +125,15 @@ int main(int argc, char** argv) {
     lines += out.log_lines;
     checkpoints += out.checkpoints;
     rollbacks += out.rollbacks;
+    cuts += out.cuts;
     simulated += dt::seconds(out.took);
   }
   const double took = dt::seconds(std::chrono::steady_clock::now() - begin);
   fmt::print(
       "{} seeds from {} in {:.1f} s: {} failed; {} jobs ended with 0, {} commits, {} log lines, {} "
-      "supervisor crashes, {} checkpoints, {} rollbacks, {:.0f} h of job time\n",
+      "supervisor crashes, {} checkpoints, {} rollbacks, {} cuts of the journal, {:.0f} h of job "
+      "time\n",
       seeds.size(), seeds.front(), took, failed, good, commits, lines, crashes, checkpoints,
-      rollbacks, simulated / 3600);
+      rollbacks, cuts, simulated / 3600);
   return failed == 0 ? 0 : 1;
 }

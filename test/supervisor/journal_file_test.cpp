@@ -102,6 +102,64 @@ TEST_CASE("journal: a full disk is an exact error, and the journal stays whole",
   CHECK(replayed(dir / "journal") == std::vector<wire::Frame>{{1, "one"}, {3, "three"}});
 }
 
+TEST_CASE("journal: a replaced one is used from then on, and stays locked", "[journal]") {
+  TempDir dir;
+  const std::string shorter =
+      std::string(journal::kCutHeader) + journal::append_bytes(24, "the rest");
+  {
+    spill(dir / "journal.new", "left by a supervisor that died");
+    std::vector<wire::Frame> records;
+    auto journal = JournalFile::open(dir / "journal", records);
+    REQUIRE(journal);
+    CHECK_FALSE(fs::exists(dir / "journal.new"));
+    CHECK(journal->header() == journal::kHeader);
+    for (int i = 0; i < 100; ++i) REQUIRE(journal->append(1, std::string(1000, 'x')));
+    CHECK(journal->size() == fs::file_size(dir / "journal"));
+    spill(dir / "journal.new", "left by an earlier try");
+    REQUIRE(journal->replace(shorter));
+    CHECK(journal->path() == dir / "journal");
+    CHECK(journal->header() == journal::kCutHeader);
+    CHECK(journal->size() == shorter.size());
+    CHECK(slurp(dir / "journal") == shorter);
+    CHECK_FALSE(fs::exists(dir / "journal.new"));
+    CHECK((fs::status(dir / "journal").permissions() & fs::perms::all) ==
+          (fs::perms::owner_read | fs::perms::owner_write));
+    const auto second = JournalFile::open(dir / "journal", records);
+    REQUIRE_FALSE(second);
+    CHECK(second.error().kind == ErrorKind::kDenied);
+    REQUIRE(journal->append(1, "one more"));
+  }
+  CHECK(replayed(dir / "journal") == std::vector<wire::Frame>{{24, "the rest"}, {1, "one more"}});
+}
+
+TEST_CASE("journal: one that cannot be replaced is used as it is", "[journal]") {
+  TempDir dir;
+  {
+    std::vector<wire::Frame> records;
+    auto journal = JournalFile::open(dir / "journal", records);
+    REQUIRE(journal);
+    REQUIRE(journal->append(1, "one"));
+    rlimit old{};
+    ::getrlimit(RLIMIT_FSIZE, &old);
+    ::signal(SIGXFSZ, SIG_IGN);
+    rlimit tiny = old;
+    tiny.rlim_cur = fs::file_size(dir / "journal") + 20;
+    ::setrlimit(RLIMIT_FSIZE, &tiny);
+    const auto done = journal->replace(std::string(journal::kCutHeader) + std::string(100, 'x'));
+    ::setrlimit(RLIMIT_FSIZE, &old);
+    REQUIRE_FALSE(done);
+    CHECK_FALSE(journal->is_full());
+    CHECK_FALSE(fs::exists(dir / "journal.new"));
+    REQUIRE(journal->append(2, "two"));
+    fs::create_directory(dir / "journal.new");
+    CHECK_FALSE(journal->replace(journal::kCutHeader));
+    REQUIRE(journal->append(3, "three"));
+  }
+  fs::remove(dir / "journal.new");
+  CHECK(replayed(dir / "journal") ==
+        std::vector<wire::Frame>{{1, "one"}, {2, "two"}, {3, "three"}});
+}
+
 TEST_CASE("journal: the disk keeps room for the next records", "[journal]") {
   TempDir dir;
   std::vector<wire::Frame> records;

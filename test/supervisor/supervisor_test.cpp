@@ -58,19 +58,9 @@ TEST_CASE("supervisor: a stop leaves processes their time, whoever asks again an
   CHECK(job.told(1, Shutdown::kType).grace == 60'000);
 }
 
-TEST_CASE("supervisor: an agent of an earlier term is attached though its address was not found") {
-  Supervised job;
-  job.unnamed = 1;
-  job.resume(begun());
-  job.start();
-  CHECK_FALSE(job.told(0, AgentHello::kType).with_start);
-  CHECK(job.unnamed == 0);
-}
-
 TEST_CASE(
     "supervisor: a job whose end is journalled ends, and agents of the earlier term are told") {
   Supervised job;
-  job.unnamed = GENERATE(0, 1);
   auto records = begun();
   records.emplace_back(JobEnding{5, "worker 0 failed"});
   job.resume(records);
@@ -451,4 +441,29 @@ TEST_CASE("supervisor: values of --env do not lie on the volume") {
   REQUIRE(spec);
   CHECK(spec->is_env_elsewhere);
   CHECK(spec->env == std::vector<std::pair<std::string, std::string>>{{"WANDB_API_KEY", ""}});
+}
+
+TEST_CASE("supervisor: a long journal is cut, and its copy follows") {
+  Supervised job;
+  job.resume(begun());
+  // Too many bytes, or too many records. In one write: each append waits for the disk.
+  const std::uint32_t epochs = GENERATE(2'000U, 10'000U);
+  std::string bytes = slurp(job.journal_path);
+  for (std::uint32_t epoch = 0; epoch < epochs; ++epoch)
+    bytes += journal::append_bytes(EpochBegan{Epoch(epoch)});
+  spill(job.journal_path, bytes);
+  if (epochs == 2'000) job.options.journal_limit = 20'000;
+  const std::string copy = io::journal_copy_file(job.spec);
+  job.start();
+  REQUIRE(job.until([&] { return slurp(job.journal_path).starts_with(journal::kCutHeader); }));
+  const auto replay = journal::replay(slurp(job.journal_path));
+  REQUIRE_FALSE(replay.error);
+  CHECK(replay.records.size() < 20);
+  CHECK(replay.records.front().type == Snapshot::kType);
+  REQUIRE(job.until([&] { return slurp(copy) == slurp(job.journal_path); }));
+  CHECK(job.wait(job.ask(R"({"op":"status"})")).find(fmt::format(R"("epoch":{},)", epochs - 1)) !=
+        std::string::npos);
+  REQUIRE(job.until([&] {
+    return slurp(job.job_dir + "/events.jsonl").find("journal_cut") != std::string::npos;
+  }));
 }

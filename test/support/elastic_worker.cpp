@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,6 +45,7 @@ constexpr const char* kUsage = R"(usage: elastic_worker [options]
   --log FILE           JSON lines of every boundary, step and epoch; %i becomes the worker id
   --hash               print a hash of the weights after every epoch
   --final-weights FILE the weights at the end as raw floats; %i becomes the worker id
+  --progress-bar       print the same line ten times a second, as progress bars do
 Faults; the last six concern --victim only:
   --victim WHO         a worker id, "newcomer" or "all" (all)
   --step-ms MS         a step takes at least this long
@@ -70,6 +74,7 @@ struct Options {
   std::string log;
   bool hash = false;
   std::string final_weights;
+  bool progress_bar = false;
   std::string victim = "all";
   double step_ms = 0;
   std::uint32_t fewer_steps = 0;
@@ -107,7 +112,8 @@ Options parse(int argc, char** argv) {
       option{"warm-delay-s", 1, nullptr, 0},  option{"crash-at", 1, nullptr, 0},
       option{"hang-at", 1, nullptr, 0},       option{"never-boundary", 0, nullptr, 0},
       option{"ignore-leave", 0, nullptr, 0},  option{"stop-at", 1, nullptr, 0},
-      option{"help", 0, nullptr, 0},          option{nullptr, 0, nullptr, 0},
+      option{"progress-bar", 0, nullptr, 0},  option{"help", 0, nullptr, 0},
+      option{nullptr, 0, nullptr, 0},
   };
   Options o;
   int index = 0;
@@ -136,6 +142,7 @@ Options parse(int argc, char** argv) {
     if (name == "log") o.log = optarg;
     if (name == "hash") o.hash = true;
     if (name == "final-weights") o.final_weights = optarg;
+    if (name == "progress-bar") o.progress_bar = true;
     if (name == "victim") o.victim = optarg;
     if (name == "step-ms") set(o.step_ms);
     if (name == "fewer-steps") set(o.fewer_steps);
@@ -177,6 +184,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   int run() {
+    if (options_.progress_bar) bar_ = std::jthread(&Worker::show_progress);
     load();
     must(dtkv_create(options_.kv_type.c_str(), &store_), "create the kvstore");
     id_ = dtkv_worker_id(store_);
@@ -213,6 +221,17 @@ class Worker {
   }
 
  private:
+  static void show_progress(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any never;
+    for (int i = 0; !stop.stop_requested(); ++i) {
+      std::printf("\rstep %d", i);
+      std::fflush(stdout);
+      never.wait_for(lock, stop, std::chrono::milliseconds(100), [] { return false; });
+    }
+  }
+
   void must(int code, const char* doing) {
     if (code == DTKV_OK) return;
     if (code == DTKV_ROLLBACK) throw ServersLost{};
@@ -434,6 +453,7 @@ class Worker {
   std::unique_ptr<Mlp> model_;
   dtkv_view view_{};
   std::unique_ptr<dt::train::Sampler> sampler_;
+  std::jthread bar_;  ///< The progress bar.
 };
 
 }  // namespace

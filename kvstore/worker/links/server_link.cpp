@@ -78,14 +78,19 @@ io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::prove(
   if (challenge->version != data::kVersion)
     co_return fail(ErrorKind::kProtocol, "the server speaks version {} of the protocol, not {}",
                    challenge->version, data::kVersion);
-  const Transcript transcript{.server_nonce = challenge->nonce,
-                              .client_nonce = fresh_nonce(),
-                              .server = address_.server,
-                              .worker = options_.worker,
-                              .loop = to_.loop};
+  const Transcript transcript{
+      .server_nonce = challenge->nonce,
+      .client_nonce = fresh_nonce(),
+      .server = address_.server,
+      .worker = options_.worker,
+      .loop = to_.loop,
+      .wants_tags = wants_tags(options_.data_auth, link->is_inside_machine()),
+      .was_deceived = was_deceived_};
   const data::ClientProof proof{.server = transcript.server,
                                 .worker = transcript.worker,
                                 .loop = transcript.loop,
+                                .wants_tags = transcript.wants_tags,
+                                .was_deceived = transcript.was_deceived,
                                 .nonce = transcript.client_nonce,
                                 .mac = client_mac(options_.secret, transcript)};
   link->send_text(wire::frame(proof));
@@ -97,9 +102,16 @@ io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::prove(
                    frame.error().message);
   const auto answer = wire::parse<data::ServerProof>(frame->body);
   const bool good = frame->type == data::ServerProof::kType && answer &&
-                    same_mac(answer->mac, server_mac(options_.secret, transcript, answer->loops));
+                    same_mac(answer->mac, server_mac(options_.secret, transcript, *answer));
   if (!good || answer->loops == 0 || answer->loops > 4096)
     co_return fail(ErrorKind::kDenied, "it does not know this job's secret");
+  if (transcript.wants_tags && !answer->has_tags)
+    co_return fail(ErrorKind::kDenied, "it does not authenticate frames (--data-auth)");
+  if (answer->has_tags) {
+    const FrameKeys keys = frame_keys(options_.secret, transcript, *answer);
+    link->add_tags(keys.to_server, keys.to_worker);
+  }
+  was_deceived_ = false;
   if (!is_closed_ && !std::exchange(was_connected_, true))
     links_.add_loops(to_.server, answer->loops);
   co_return std::move(link);
@@ -170,6 +182,7 @@ io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpConnection> link) {
   links_.note_trouble(*this, "");
   push_out();
   Error error = co_await loop_.receive(*link, *this);
+  was_deceived_ = error.kind == ErrorKind::kProtocol;
   if (is_leaving_) held_ = 0;
   link_.reset();
   link->on_written({});

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/protocol/control_messages.h"
+#include "kvstore/link/data_auth.h"
 #include "kvstore/link/tcp.h"
 #include "kvstore/protocol/layout.h"
 #include "kvstore/protocol/messages.h"
@@ -47,6 +48,7 @@ class ServerLink final : private FrameSink {
     WorkerId worker;
     std::string secret;
     Duration lost_limit{};
+    DataAuth data_auth = DataAuth::kAuto;
   };
 
   /// To the loop `to` of the server at this address. References outlive the link; run() is spawned
@@ -113,6 +115,7 @@ class ServerLink final : private FrameSink {
   std::shared_ptr<TcpConnection> link_;  ///< Null while it is not connected.
   bool was_connected_ = false;
   bool is_closed_ = false;
+  bool was_deceived_ = false;  ///< data::ClientProof::was_deceived, for the next connection.
 
   bool is_heard_ = false;     ///< The present or last connection brought an answer, not only beats.
   bool awaits_beat_ = false;  ///< The server has not answered the last beat.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "launcher/backend/ssh/ssh_agent.h"
+#include "launcher/backend/ssh/ssh_bytes.h"
 
 namespace dt::launcher {
 namespace {
@@ -33,17 +34,34 @@ class Login {
     for (const std::string& path : plan_.identity_files) {
       const KeyStore::Entry& entry = keys_->get(path);
       if (!entry.key || contains(offered_, entry.base64)) continue;
-      ssh_key key = entry.key.get();
-      auto offer = [session = session_.get(), key] {
-        return ssh_userauth_publickey(session->raw(), nullptr, key);
-      };
-      const int rc = co_await session_->repeat(offer, SSH_AUTH_AGAIN);
-      if (is_accepted(rc)) co_return true;
+      for (const std::string& certificate : plan_.certificate_files) {
+        ssh_key both = keys_->certified(path, certificate);
+        if (both == nullptr || !session_->alive()) continue;
+        if (co_await offer(both)) co_return true;
+        note_certificate(certificate);
+      }
+      if (!session_->alive()) break;
+      if (co_await offer(entry.key.get())) co_return true;
       tried_.push_back(path);
       offered_.push_back(entry.base64);
       if (!session_->alive()) break;
     }
     co_return false;
+  }
+
+  /// True if the server accepts it.
+  io::awaitable<bool> offer(ssh_key key) {
+    auto call = [session = session_.get(), key] {
+      return ssh_userauth_publickey(session->raw(), nullptr, key);
+    };
+    const int rc = co_await session_->repeat(call, SSH_AUTH_AGAIN);
+    co_return is_accepted(rc);
+  }
+
+  void note_certificate(const std::string& path) {
+    tried_.push_back(path);
+    offered_.push_back(encode_base64(keys_->certificate(path).blob));
+    refused_certificate_ = path;
   }
 
   io::awaitable<bool> offer_agent() {
@@ -53,7 +71,7 @@ class Login {
       co_return false;
     }
     if (held->empty()) unusable_.emplace_back("the ssh-agent holds no key");
-    std::vector<AgentIdentity> chosen = choose(*held);
+    std::vector<AgentIdentity> chosen = choose(with_certificates(*held));
     if (chosen.empty()) co_return false;
     std::vector<std::string> names;
     for (const AgentIdentity& identity : chosen)
@@ -67,9 +85,26 @@ class Login {
     co_return false;
   }
 
+  /// The agent's keys, and before each the certificates of ours for it.
+  std::vector<AgentIdentity> with_certificates(const std::vector<AgentIdentity>& held) {
+    std::vector<AgentIdentity> all;
+    for (const AgentIdentity& identity : held) {
+      for (const std::string& path : plan_.certificate_files) {
+        const KeyStore::Certificate& certificate = keys_->certificate(path);
+        if (certificate.certifies(identity.base64()))
+          all.push_back({certificate.blob, path, identity.blob});
+      }
+      all.push_back(identity);
+    }
+    return all;
+  }
+
   /// The agent's keys that were not offered yet, those of the identity files first.
   std::vector<AgentIdentity> choose(const std::vector<AgentIdentity>& held) {
     std::vector<std::string> preferred;
+    for (const std::string& path : plan_.certificate_files)
+      if (const auto& one = keys_->certificate(path); !one.blob.empty())
+        preferred.push_back(encode_base64(one.blob));
     for (const std::string& path : plan_.identity_files)
       if (const auto& entry = keys_->get(path); !entry.base64.empty())
         preferred.push_back(entry.base64);
@@ -103,10 +138,14 @@ class Login {
         ErrorKind::kDenied,
         fmt::format(
             "user {} was refused; tried {}{}{}: is the public key in that user's "
-            "~/.ssh/authorized_keys there?",
+            "~/.ssh/authorized_keys there{}?",
             plan_.user, tried_.empty() ? "nothing" : fmt::format("{}", fmt::join(tried_, ", ")),
             unusable_.empty() ? "" : fmt::format("; not usable: {}", fmt::join(unusable_, "; ")),
-            session_->alive() ? "" : fmt::format(" ({})", session_->why().message))};
+            session_->alive() ? "" : fmt::format(" ({})", session_->why().message),
+            refused_certificate_.empty()
+                ? ""
+                : fmt::format(", or is the certificate valid for that user (ssh-keygen -L -f {})",
+                              refused_certificate_))};
   }
 
   void note_unusable_files() {
@@ -115,6 +154,18 @@ class Login {
       if (!entry.exists && !plan_.usual_files) unusable_.push_back(path + " does not exist");
       if (!entry.problem.empty() && !contains(offered_, entry.base64))
         unusable_.push_back(fmt::format("{} {}", path, entry.problem));
+    }
+    for (const std::string& path : plan_.certificate_files) {
+      const KeyStore::Certificate& certificate = keys_->certificate(path);
+      const bool is_beside =
+          std::any_of(plan_.identity_files.begin(), plan_.identity_files.end(),
+                      [&](const std::string& file) { return certificate_beside(file) == path; });
+      if (!certificate.exists && !is_beside) unusable_.push_back(path + " does not exist");
+      if (!certificate.problem.empty())
+        unusable_.push_back(fmt::format("{} {}", path, certificate.problem));
+      else if (certificate.exists && !is_beside &&
+               !contains(offered_, encode_base64(certificate.blob)))
+        unusable_.push_back(path + " belongs to none of these keys");
     }
   }
 
@@ -125,10 +176,13 @@ class Login {
   std::vector<std::string> offered_;  ///< Public parts: no key is offered twice.
   std::vector<std::string> tried_;
   std::vector<std::string> unusable_;
+  std::string refused_certificate_;
   bool partial_ = false;
 };
 
 }  // namespace
+
+std::string certificate_beside(const std::string& key_file) { return key_file + "-cert.pub"; }
 
 io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
                                          KeyStore& keys, ThreadPool& threads) {

@@ -16,11 +16,16 @@ namespace dt::launcher {
 struct AuthPlan {
   std::string user;
   std::vector<std::string> identity_files;
+  /// Offered with their keys, before those alone.
+  std::vector<std::string> certificate_files;
   bool usual_files = false;      ///< The defaults: they may be missing.
   bool identities_only = false;  ///< Use only those keys of the agent that identity_files name.
   std::string agent_socket;      ///< Empty: no agent.
   Duration agent_deadline = std::chrono::seconds(15);
 };
+
+/// The certificate that ssh-keygen -s writes for a key file; it need not exist.
+[[nodiscard]] std::string certificate_beside(const std::string& key_file);
 
 /// Offers the key files first (the agent is not asked if one of them is accepted), then the agent's
 /// keys. The error lists what was tried and what could not be. The session's own deadline is the

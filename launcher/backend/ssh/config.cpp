@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -29,6 +30,13 @@ std::vector<std::string> split_words(const std::string& text) {
   while ((in >> std::ws).good() && in.peek() != '#')
     in >> std::quoted(words.emplace_back(), '"', '\0');
   return words;
+}
+
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> parts;
+  std::istringstream list{std::string(text)};
+  for (std::string one; std::getline(list, one, ',');) parts.push_back(one);
+  return parts;
 }
 
 bool is_yes(std::string_view word) {
@@ -58,6 +66,14 @@ std::optional<io::HostKeyPolicy> parse_host_keys(std::string_view text) {
   return std::nullopt;
 }
 
+/// Bytes, or with a unit: 500, 64K, 1G. Saturates.
+std::uint64_t parse_size(std::string_view text) {
+  const std::uint64_t number = take_number<std::uint64_t>(text).value_or(0);
+  const std::string unit = lower_case(text.substr(0, 1));
+  const int shift = unit == "k" ? 10 : unit == "m" ? 20 : unit == "g" ? 30 : 0;
+  return std::min(number, std::numeric_limits<std::uint64_t>::max() >> shift) << shift;
+}
+
 template <class Number>
 Number leading_number(std::string_view text) {
   return take_number<Number>(text).value_or(0);
@@ -68,7 +84,6 @@ const std::map<std::string, std::string, std::less<>>& unsupported() {
   static const std::map<std::string, std::string, std::less<>> table = {
       {"bindaddress", "the system chooses it"},
       {"bindinterface", "the system chooses it"},
-      {"certificatefile", "user certificates are not used"},
       {"connecttimeout", "use --ssh-connect-timeout"},
       {"controlmaster", "connections of our own are shared anyway"},
       {"controlpath", "connections of our own are shared anyway"},
@@ -99,10 +114,19 @@ struct Line {
   std::vector<std::string> words;
 };
 
+/// What a Match line says of the host.
+enum class Decision { kNo, kYes, kOpenSsh };
+
+/// Keywords whose values are single paths: `ssh -G` prints them without quotes.
+bool is_path(std::string_view keyword) {
+  return keyword == "identityfile" || keyword == "certificatefile" || keyword == "identityagent";
+}
+
 /// Collects the settings of one host.
 class Reader {
  public:
-  explicit Reader(std::string_view name) : name_(name) {}
+  /// `user`: as given elsewhere, or empty.
+  Reader(std::string_view name, std::string_view user) : name_(name), user_(user) {}
 
   /// `is_active`: the lines before the file's first Host or Match line are for the host.
   void read(const std::string& path, bool is_active, int depth) {
@@ -111,6 +135,8 @@ class Reader {
     std::size_t number = 0;
     for (std::string text; std::getline(in, text);) {
       const Line line = parse(text, fmt::format("{}:{}", path, ++number));
+      if (line.keyword == "stricthostkeychecking" && lower_case(line.rest) == "ask")
+        config_.asks_somewhere = true;
       if (line.keyword == "host")
         is_active = is_reached && patterns_match(line.words, name_);
       else if (line.keyword == "match")
@@ -122,28 +148,42 @@ class Reader {
     }
   }
 
-  SshHostConfig finish(std::string_view user) {
+  /// Lines as `ssh -G` prints them.
+  void take_answer(const std::string& text, const std::string& defaults) {
+    const std::set<std::string> usual = lines_of(defaults);
+    const bool usual_identities = identities_of(text) == identities_of(defaults);
+    std::istringstream in(text);
+    for (std::string one; std::getline(in, one);) {
+      Line line = parse(one, "ssh -G");
+      if (line.words.empty()) continue;
+      if (is_path(line.keyword)) line.words = {line.rest};
+      const bool is_own = line.keyword == "hostname" || line.keyword == "user";
+      const bool is_usual =
+          line.keyword == "identityfile" ? usual_identities : !is_own && usual.contains(one);
+      if (!is_usual) use(line);
+    }
+    config_.ignored.clear();
+  }
+
+  SshHostConfig finish() {
     SshHostConfig& config = config_;
     if (config.hostname.empty()) config.hostname = name_;
-    // Where both are set, OpenSSH takes whichever of ProxyJump and ProxyCommand comes first.
     if (lower_case(config.proxy_command) == "none") config.proxy_command.clear();
     if (lower_case(config.proxy_jump) == "none") config.proxy_jump.clear();
-    const std::string login = !user.empty()          ? std::string(user)
-                              : !config.user.empty() ? config.user
-                                                     : own_user_name();
+    const std::string login = login_user();
     const auto expand = [&](std::string& text) {
       text = expand_home(expand_tokens(text, config.hostname, name_, config.port, login));
     };
-    std::erase_if(config.identity_files,
-                  [](const std::string& file) { return lower_case(file) == "none"; });
+    for (auto* files : {&config.identity_files, &config.certificate_files})
+      std::erase_if(*files, [](const std::string& file) { return lower_case(file) == "none"; });
     if (config.identity_agent == "SSH_AUTH_SOCK") config.identity_agent.clear();
     if (config.identity_agent.starts_with('$')) {
       const char* value = std::getenv(config.identity_agent.c_str() + 1);
       config.identity_agent = value != nullptr ? value : "none";
     }
     expand(config.identity_agent);
-    for (auto* files :
-         {&config.identity_files, &config.user_known_hosts, &config.global_known_hosts})
+    for (auto* files : {&config.identity_files, &config.certificate_files, &config.user_known_hosts,
+                        &config.global_known_hosts})
       std::for_each(files->begin(), files->end(), expand);
     return std::move(config_);
   }
@@ -175,27 +215,86 @@ class Reader {
     }
   }
 
-  /// Whether the block of a Match line is for the host.
+  static std::set<std::string> lines_of(const std::string& text) {
+    std::set<std::string> lines;
+    std::istringstream in(text);
+    for (std::string one; std::getline(in, one);) lines.insert(one);
+    return lines;
+  }
+
+  static std::vector<std::string> identities_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream in(text);
+    for (std::string one; std::getline(in, one);)
+      if (one.starts_with("identityfile ")) lines.push_back(one);
+    return lines;
+  }
+
+  [[nodiscard]] const std::string& login_user() const {
+    return !user_.empty() ? user_ : !config_.user.empty() ? config_.user : own_user_name();
+  }
+
+  /// Whether the block of a Match line counts as one for the host.
   bool matches(const Line& line) {
-    const auto words = split_words(lower_case(line.rest));
-    if (words.size() == 1 && words[0] == "all") return true;
-    if (words.size() == 2 && (words[0] == "host" || words[0] == "originalhost")) {
-      std::vector<std::string> patterns;
-      std::istringstream list(words[1]);
-      for (std::string one; std::getline(list, one, ',');) patterns.push_back(one);
-      const bool has_other = words[0] == "host" && !config_.hostname.empty();
-      return patterns_match(patterns, has_other ? config_.hostname : name_);
+    const Decision decision = decide(line.rest);
+    if (decision == Decision::kOpenSsh && config_.undecided.empty())
+      config_.undecided = fmt::format("{}: Match {}", line.place, line.rest);
+    return decision != Decision::kNo;
+  }
+
+  /// All criteria must hold, so that one that does not decides whatever the others say: a probe of
+  /// `host a exec probe` is for host a alone. "final" has OpenSSH read everything twice.
+  [[nodiscard]] Decision decide(const std::string& criteria) const {
+    std::vector<std::string> words;
+    for (const std::string& word : split_words(criteria)) {
+      const std::size_t equals = is_criterion(words) ? word.find('=') : std::string::npos;
+      words.push_back(word.substr(0, equals));
+      if (equals != std::string::npos) words.push_back(word.substr(equals + 1));
     }
-    config_.ignored.push_back(fmt::format(
-        "{}: Match {}: only `Match all`, `Match host` and `Match originalhost` are understood; "
-        "this block is skipped",
-        line.place, line.rest));
-    return false;
+    bool holds = !words.empty();
+    bool is_known = true;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      std::string name = lower_case(words[i]);
+      const bool is_negated = name.starts_with('!');
+      if (is_negated) name.erase(0, 1);
+      if (name == "canonical" || name == "final") return Decision::kOpenSsh;
+      if (name == "all") {
+        holds = holds && !is_negated;
+        continue;
+      }
+      const std::optional<std::string> value = value_of(name);
+      if (++i == words.size()) return Decision::kOpenSsh;  // an error, in its words
+      if (value)
+        holds = holds && patterns_match(split_list(words[i]), *value) != is_negated;
+      else
+        is_known = false;
+    }
+    return !holds ? Decision::kNo : is_known ? Decision::kYes : Decision::kOpenSsh;
+  }
+
+  /// Whether the word after these is the name of a criterion, not its value.
+  static bool is_criterion(const std::vector<std::string>& words) {
+    bool is_name = true;
+    for (const std::string& word : words) {
+      const std::string name = lower_case(word.starts_with('!') ? word.substr(1) : word);
+      is_name = !is_name || name == "all" || name == "canonical" || name == "final";
+    }
+    return is_name;
+  }
+
+  /// What a criterion's patterns are compared with; nothing: we do not know it.
+  [[nodiscard]] std::optional<std::string> value_of(const std::string& criterion) const {
+    if (criterion == "host") return config_.hostname.empty() ? name_ : config_.hostname;
+    if (criterion == "originalhost") return name_;
+    if (criterion == "user") return login_user();
+    if (criterion == "localuser") return own_user_name();
+    return std::nullopt;
   }
 
   void use(const Line& line) {
     const std::string& word = line.words[0];
     if (line.keyword == "identityfile") return config_.identity_files.push_back(word);
+    if (line.keyword == "certificatefile") return config_.certificate_files.push_back(word);
     if (const auto why = unsupported().find(line.keyword); why != unsupported().end()) {
       const std::string first = lower_case(word);
       if (first == "no" || first == "none" || first == "any") return;
@@ -204,7 +303,9 @@ class Reader {
             fmt::format("{}: {} is not supported: {}", line.place, line.keyword, why->second));
       return;
     }
-    if (!seen_.insert(line.keyword).second) return;
+    // Of the two, OpenSSH takes whichever comes first, be it "none".
+    const bool is_proxy = line.keyword == "proxycommand" || line.keyword == "proxyjump";
+    if (!seen_.insert(is_proxy ? "proxy" : line.keyword).second) return;
     if (line.keyword == "hostname") config_.hostname = expand_tokens(word, name_, name_, 0, "");
     if (line.keyword == "port") config_.port = leading_number<std::uint16_t>(word);
     if (line.keyword == "user") config_.user = word;
@@ -217,11 +318,23 @@ class Reader {
     if (line.keyword == "proxycommand") config_.proxy_command = line.rest;
     if (line.keyword == "proxyjump") config_.proxy_jump = word;
     if (line.keyword == "stricthostkeychecking") config_.host_keys = parse_host_keys(word);
+    if (line.keyword == "ciphers") config_.ciphers = word;
+    if (line.keyword == "macs") config_.macs = word;
+    if (line.keyword == "kexalgorithms") config_.key_exchange = word;
+    if (line.keyword == "hostkeyalgorithms") config_.host_key_types = word;
+    if (line.keyword == "pubkeyacceptedalgorithms" || line.keyword == "pubkeyacceptedkeytypes")
+      config_.user_key_types = word;
+    if (line.keyword == "compression") config_.compression = is_yes(word);
+    if (line.keyword == "rekeylimit") {
+      config_.rekey_bytes = parse_size(word);
+      if (line.words.size() > 1) config_.rekey_time = parse_time(line.words[1]);
+    }
     if (line.keyword == "userknownhostsfile") config_.user_known_hosts = line.words;
     if (line.keyword == "globalknownhostsfile") config_.global_known_hosts = line.words;
   }
 
   std::string name_;
+  std::string user_;
   std::set<std::string> seen_;
   SshHostConfig config_;
 };
@@ -306,9 +419,37 @@ std::string expand_home(std::string_view path) {
 
 SshHostConfig read_ssh_config(const std::vector<std::string>& files, std::string_view name,
                               std::string_view user) {
-  Reader reader(name);
+  Reader reader(name, user);
   for (const std::string& file : files) reader.read(file, true, 0);
-  return reader.finish(user);
+  return reader.finish();
+}
+
+SshHostConfig read_openssh_answer(const std::string& answer, const std::string& defaults,
+                                  std::string_view name, std::string_view user,
+                                  const SshHostConfig& from_files) {
+  Reader reader(name, user);
+  reader.take_answer(answer, defaults);
+  SshHostConfig config = reader.finish();
+  // "ask" is also what `ssh -G` prints where nothing is configured.
+  if (!config.host_keys && from_files.asks_somewhere) config.host_keys = io::HostKeyPolicy::kStrict;
+  config.ignored = from_files.ignored;
+  return config;
+}
+
+std::string choose_algorithms(std::string_view configured, std::string_view defaults) {
+  const std::string_view how = configured.substr(0, 1);
+  if (how != "+" && how != "-" && how != "^") return std::string(configured);
+  const std::vector<std::string> given = split_list(configured.substr(1));
+  std::vector<std::string> chosen = split_list(defaults);
+  if (how == "-") {
+    std::erase_if(chosen, [&](const std::string& one) { return patterns_match(given, one); });
+  } else {
+    std::erase_if(chosen, [&](const std::string& one) {
+      return std::find(given.begin(), given.end(), one) != given.end();
+    });
+    chosen.insert(how == "+" ? chosen.end() : chosen.begin(), given.begin(), given.end());
+  }
+  return fmt::format("{}", fmt::join(chosen, ","));
 }
 
 }  // namespace dt::launcher

@@ -10,6 +10,7 @@
 #include "io/semaphore.h"
 #include "launcher/backend/ssh/dial.h"
 #include "launcher/backend/ssh/host_key.h"
+#include "launcher/backend/ssh/jump.h"
 #include "launcher/backend/ssh/key_store.h"
 #include "launcher/backend/ssh/session.h"
 #include "launcher/backend/ssh/ssh.h"
@@ -20,35 +21,47 @@ namespace dt::launcher {
 /// A session, logged in.
 struct Connection {
   std::shared_ptr<SshSession> session;
-  std::string address;  ///< The host's, as connected to.
+  std::string address;  ///< The host's, as connected to; empty: by way of another machine.
 };
 
 /// Makes sessions: socket, handshake, host key, authentication. Bounds how many are being made at
-/// once, overall and per address.
+/// once: overall, to one address, and by one ProxyCommand, whose processes mostly log in to one
+/// machine.
 class Connector {
  public:
   Connector(io::asio::any_io_executor executor, const Targets& targets, const SshLimits& limits,
-            ThreadPool& threads, OnceLog& log);
+            ThreadPool& threads, ThreadPool& lookups, OnceLog& log, OpenSsh& openssh);
 
   /// Tries again, after a pause, while sshd drops the connection before its banner.
-  io::awaitable<Result<Connection>> connect(Target target);
+  io::awaitable<Result<Connection>> connect(Target target) { return connect_at(target, {}); }
 
  private:
+  /// Where a target's sshd is: at addresses, or behind a jump host. Neither: a ProxyCommand knows.
+  struct Way {
+    Endpoints endpoints;
+    std::shared_ptr<SshSession> carrier;
+  };
+  io::awaitable<Result<Connection>> connect_at(Target target, JumpHosts::Path path);
+  io::awaitable<Result<std::shared_ptr<SshSession>>> connect_hop(Target hop, JumpHosts::Path path);
+  io::awaitable<Result<Way>> find_way(Target target, JumpHosts::Path path);
+  io::awaitable<Result<Dialed>> dial_by(Way way, Target target);
   /// One try. `is_dropped`: the server hung up before its banner.
-  io::awaitable<Result<Connection>> try_connect(const Target& target, const Endpoints& endpoints,
+  io::awaitable<Result<Connection>> try_connect(const Target& target, const Way& way,
                                                 bool& is_dropped);
   io::awaitable<Result<void>> log_in(std::shared_ptr<SshSession> session, const Target& target);
-  /// Bounds the connections that are being made to a host's address, or to its jump host.
-  std::shared_ptr<Semaphore> permits_for(const Target& target, const Endpoints& endpoints);
+  /// Bounds the connections that are being made to one sshd, or by way of one.
+  std::shared_ptr<Semaphore> permits_for(const Target& target, const Way& way);
 
   io::asio::any_io_executor executor_;
   const Targets* targets_;
   const SshLimits* limits_;
   ThreadPool* threads_;
+  ThreadPool* lookups_;
   HostKeys host_keys_;
   KeyStore keys_;
+  JumpHosts jump_hosts_;
   std::shared_ptr<Semaphore> in_flight_;
-  std::map<std::string, std::shared_ptr<Semaphore>> per_address_;
+  std::map<std::string, std::shared_ptr<Semaphore>> permits_;
   std::minstd_rand random_{std::random_device{}()};
 };
 

@@ -9,9 +9,7 @@
 
 #include <cstring>
 
-#include "io/subprocess.h"
 #include "io/within.h"
-#include "launcher/shell_word.h"
 
 namespace dt::launcher {
 namespace {
@@ -58,36 +56,14 @@ void set_tcp_options(int socket, Duration silence) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
 }
 
-/// The ssh command that a ProxyJump stands for: the last hop forwards to the host, and is itself
-/// reached by way of the others.
-std::string jump_command(const std::string& jump, const io::SshOptions& options) {
-  const std::size_t comma = jump.rfind(',');
-  const std::string last = jump.substr(comma == std::string::npos ? 0 : comma + 1);
-  std::string command = "ssh -o BatchMode=yes" + file_words(options);
-  if (comma != std::string::npos) command += " -J " + shell_word(jump.substr(0, comma));
-  std::string hop = last.rfind("ssh://", 0) == 0 ? last.substr(6) : last;
-  const std::size_t colon = hop.rfind(':');
-  const bool has_port = colon != std::string::npos && hop.find(']', colon) == std::string::npos &&
-                        (hop.find(':') == colon || hop[colon - 1] == ']');
-  if (has_port) command += " -p " + shell_word(hop.substr(colon + 1));
-  command +=
-      fmt::format(" -W '[%h]:%p' -- {}", shell_word(hop.substr(0, has_port ? colon : hop.size())));
-  return command;
-}
-
-Result<Dialed> start_proxy(const Target& target, const io::SshOptions& options) {
-  const std::string& configured = target.config.proxy_command;
-  const std::string command = expand_tokens(
-      configured.empty() ? jump_command(target.config.proxy_jump, options) : configured,
-      target.hostname, target.name, target.port, target.user);
+Result<Dialed> start_proxy(const asio::any_io_executor& executor, const Target& target) {
+  std::string command = expand_tokens(target.config.proxy_command, target.hostname, target.name,
+                                      target.port, target.user);
   auto pair = io::make_socket_pair();
   if (!pair) return tl::unexpected(pair.error());
-  const int theirs = pair->theirs.get();
-  auto child =
-      io::Subprocess::start({"/bin/sh", "-c", "exec " + command}, {theirs, theirs, STDERR_FILENO});
-  if (!child) return tl::unexpected(child.error());
-  return Dialed{std::move(pair->ours), target.hostname,
-                std::make_shared<io::Subprocess>(std::move(*child))};
+  auto proxy = ProxyCommand::start(executor, std::move(command), pair->theirs);
+  if (!proxy) return tl::unexpected(proxy.error());
+  return Dialed{std::move(pair->ours), target.hostname, std::move(*proxy)};
 }
 
 }  // namespace
@@ -109,8 +85,9 @@ awaitable<Result<Endpoints>> resolve(Target target, Duration limit, ThreadPool& 
 
 awaitable<Result<Dialed>> dial(Target target, Endpoints endpoints, io::SshOptions options,
                                Duration silence) {
-  if (target.is_proxied()) {
-    auto started = start_proxy(target, options);
+  if (!target.config.proxy_command.empty()) {
+    const auto executor = co_await asio::this_coro::executor;
+    auto started = start_proxy(executor, target);
     if (!started) co_return tl::unexpected(phase_error(target, "ProxyCommand", started.error()));
     co_return std::move(*started);
   }

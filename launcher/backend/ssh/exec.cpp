@@ -57,8 +57,9 @@ awaitable<Result<CommandResult>> talk(SshStream& stream, std::string_view input)
 }  // namespace
 
 std::string on_one_line(std::string_view text, std::size_t most) {
-  while (text.ends_with('\n')) text.remove_suffix(1);
+  while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
   std::string out(text.substr(text.size() > most ? text.size() - most : 0));
+  std::erase(out, '\r');  // ssh ends its lines with both
   std::replace(out.begin(), out.end(), '\n', ' ');
   return out;
 }

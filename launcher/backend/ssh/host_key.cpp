@@ -73,7 +73,6 @@ Result<void> HostKeys::check(SshSession& session, const Target& target) {
   KnownHosts& index = known_hosts(target);
   const std::string name = known_hosts_name(target.key_name, target.key_port);
   const KnownHosts::Finding found = index.check(target.key_name, target.key_port, *key);
-  for (const std::string& note : index.take_notes()) log_->warn(note);
   const std::string file = found.place.substr(0, found.place.rfind(':'));
   switch (found.verdict) {
     case KnownHosts::Verdict::kMatch:
@@ -94,6 +93,13 @@ Result<void> HostKeys::check(SshSession& session, const Target& target) {
                   "nothing was started there. If the machine was set up anew: ssh-keygen -f {} -R "
                   "'{}'",
                   key->type, print, found.place, file, name);
+    case KnownHosts::Verdict::kAuthority:
+      return fail(
+          ErrorKind::kDenied,
+          "the server's {} key {} is not known; {} (@cert-authority) would vouch for it, but "
+          "libssh cannot verify certificates of hosts: nothing was started there. Add the "
+          "host's own key to {} (ssh-keyscan, after comparing it)",
+          key->type, print, found.place, index.first_file());
     case KnownHosts::Verdict::kUnknown:
       break;
   }

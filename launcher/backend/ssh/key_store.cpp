@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "launcher/backend/ssh/ssh_bytes.h"
+
 namespace dt::launcher {
 namespace {
 
@@ -56,6 +58,44 @@ const KeyStore::Entry& KeyStore::get(const std::string& path) {
   entry.problem = encrypted ? "is encrypted and no ssh-agent holds it (ssh-add it first)"
                             : "is not a private key libssh can read";
   return entry;
+}
+
+const KeyStore::Certificate& KeyStore::certificate(const std::string& path) {
+  const auto [at, fresh] = certificates_.try_emplace(path);
+  Certificate& certificate = at->second;
+  if (!fresh || ::access(path.c_str(), F_OK) != 0) return certificate;
+  certificate.exists = true;
+  ssh_key key = nullptr;
+  if (ssh_pki_import_cert_file(path.c_str(), &key) != SSH_OK || key == nullptr) {
+    certificate.problem = "is not a certificate libssh can read";
+    return certificate;
+  }
+  certificate.key.reset(key);
+  certificate.blob = decode_base64(public_part(path));
+  return certificate;
+}
+
+bool KeyStore::Certificate::certifies(const std::string& base64) const {
+  const std::string key_blob = decode_base64(base64);
+  std::string_view public_key = key_blob;
+  std::string_view certified = blob;
+  std::string type;
+  std::string nonce;
+  // A certificate has a nonce between its type and the fields of the public key.
+  return take_string(public_key, type) && take_string(certified, type) &&
+         take_string(certified, nonce) && !public_key.empty() && certified.starts_with(public_key);
+}
+
+ssh_key KeyStore::certified(const std::string& key, const std::string& certificate) {
+  const auto [at, fresh] = certified_.try_emplace({key, certificate});
+  if (!fresh) return at->second.get();
+  const Entry& entry = get(key);
+  const Certificate& with = this->certificate(certificate);
+  if (!entry.key || !with.key || !with.certifies(entry.base64)) return nullptr;
+  SshKey both(ssh_key_dup(entry.key.get()));
+  if (both && ssh_pki_copy_cert_to_privkey(with.key.get(), both.get()) == SSH_OK)
+    at->second = std::move(both);
+  return at->second.get();
 }
 
 }  // namespace dt::launcher

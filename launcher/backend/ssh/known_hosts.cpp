@@ -1,7 +1,6 @@
 #include "launcher/backend/ssh/known_hosts.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 
 #include "io/fd.h"
 #include "launcher/backend/ssh/config.h"
+#include "launcher/backend/ssh/ssh_bytes.h"
 
 namespace dt::launcher {
 namespace {
@@ -41,18 +41,6 @@ Digest digest_of(SHA_CTX state, const Bytes& message) {
   SHA1_Update(&state, message.data(), message.size());
   SHA1_Final(digest.data(), &state);
   return digest;
-}
-
-std::string decode_base64(std::string_view text) {
-  std::string out(text.size(), '\0');
-  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                reinterpret_cast<const unsigned char*>(text.data()),
-                                static_cast<int>(text.size()));
-  if (n < 0) return {};
-  std::size_t size = static_cast<std::size_t>(n);
-  for (std::size_t i = text.size(); i > 0 && text[i - 1] == '=' && size > 0; --i) --size;
-  out.resize(size);
-  return out;
 }
 
 /// The next word of `text`, taken off its front.
@@ -111,14 +99,9 @@ void KnownHosts::add_line(std::string_view line, std::uint32_t file, std::uint32
   Entry entry;
   entry.file = file;
   entry.line = number;
-  if (names == "@revoked") {
-    entry.revoked = true;
-    names = next_word(line);
-  } else if (names == "@cert-authority") {
-    notes_.push_back(fmt::format("{}:{}: @cert-authority is not supported: the line is skipped",
-                                 files_[file].path, number));
-    return;
-  }
+  entry.revoked = names == "@revoked";
+  entry.is_authority = names == "@cert-authority";
+  if (entry.revoked || entry.is_authority) names = next_word(line);
   entry.key.type = next_word(line);
   entry.key.base64 = next_word(line);
   if (entry.key.base64.empty()) return;  // SSH1 or garbage
@@ -173,9 +156,13 @@ KnownHosts::Finding KnownHosts::check(std::string_view name, std::uint16_t port,
   for (const std::uint32_t index : found) {
     const Entry& entry = entries_[index];
     if (entry.revoked) continue;
+    if (entry.is_authority) {
+      if (finding.verdict == Verdict::kUnknown) finding = {Verdict::kAuthority, place(entry)};
+      continue;
+    }
     if (entry.key == key) return {Verdict::kMatch, place(entry)};
     const bool same_type = entry.key.type == key.type;
-    if (finding.verdict == Verdict::kUnknown ||
+    if (finding.verdict == Verdict::kUnknown || finding.verdict == Verdict::kAuthority ||
         (finding.verdict == Verdict::kOtherType && same_type))
       finding = {same_type ? Verdict::kChanged : Verdict::kOtherType, place(entry)};
   }
@@ -187,7 +174,8 @@ std::vector<std::string> KnownHosts::key_types(std::string_view name, std::uint1
   std::vector<std::string> types;
   for (const std::uint32_t index : find(known_hosts_name(name, port))) {
     const Entry& entry = entries_[index];
-    if (!entry.revoked && std::find(types.begin(), types.end(), entry.key.type) == types.end())
+    const bool is_key = !entry.revoked && !entry.is_authority;
+    if (is_key && std::find(types.begin(), types.end(), entry.key.type) == types.end())
       types.push_back(entry.key.type);
   }
   return types;
@@ -231,7 +219,5 @@ Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const Ho
   }
   return {};
 }
-
-std::vector<std::string> KnownHosts::take_notes() { return std::exchange(notes_, {}); }
 
 }  // namespace dt::launcher

@@ -2,7 +2,8 @@
 /// so that a thousand hosts against ten thousand hashed lines stay cheap.
 ///
 /// Lines: comma lists of names and patterns (`*`, `?`, `!`), `[host]:port`, hashed `|1|salt|hash`,
-/// `@revoked` (honoured), `@cert-authority` (not used: a note). One thread.
+/// `@revoked` (honoured), `@cert-authority` (found, but libssh verifies no certificate of a host).
+/// One thread.
 #pragma once
 
 #include <openssl/sha.h>
@@ -35,6 +36,7 @@ class KnownHosts {
     kUnknown,    ///< Nothing is known of this host.
     kChanged,    ///< Another key of this type is known.
     kOtherType,  ///< Only keys of other types are known.
+    kAuthority,  ///< Only an authority that signs the keys of such hosts is known.
     kRevoked,
   };
   struct Finding {
@@ -52,8 +54,6 @@ class KnownHosts {
 
   /// Where add() writes.
   [[nodiscard]] const std::string& first_file() const { return files_.front().path; }
-  /// What was skipped, each "file:line: ..."; given once.
-  [[nodiscard]] std::vector<std::string> take_notes();
 
  private:
   struct Entry {
@@ -61,6 +61,7 @@ class KnownHosts {
     std::uint32_t file = 0;
     std::uint32_t line = 0;
     bool revoked = false;
+    bool is_authority = false;
     std::vector<std::string> patterns;  ///< Set for lines with wildcards or negation.
   };
   /// HMAC-SHA1 with the salt as key; the two halves that depend on the salt alone are kept.
@@ -92,7 +93,6 @@ class KnownHosts {
   std::vector<std::uint32_t> patterned_;
   std::vector<Hashed> hashed_;
   std::unordered_map<std::string, std::vector<std::uint32_t>> found_;  ///< By looked-up name.
-  std::vector<std::string> notes_;
   std::vector<std::uint32_t> line_counts_;
 };
 

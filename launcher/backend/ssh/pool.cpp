@@ -53,14 +53,19 @@ awaitable<Result<Pool::SharedPtr>> Pool::acquire(Host host, std::shared_ptr<void
 }
 
 awaitable<void> Pool::connect(Host host, SharedPtr shared) {
-  const Target target = targets_->find(host);
-  auto connected = co_await connector_->connect(target);
+  auto target = co_await targets_->find(host);
+  if (!target) {
+    shared->error = target.error();
+    co_return;
+  }
+  auto connected = co_await connector_->connect(*target);
   if (!connected) {
+    targets_->forget(host);
     shared->error = connected.error();
     co_return;
   }
   shared->connection = std::move(*connected);
-  if (!targets_->options().forward_agent && !target.config.forward_agent) co_return;
+  if (!targets_->options().forward_agent && !target->config.forward_agent) co_return;
   const char* agent = std::getenv("SSH_AUTH_SOCK");
   shared->forwards_agent = agent != nullptr;
   if (agent != nullptr)

@@ -32,7 +32,7 @@ class Pool {
   /// further one if none has. Where a session dies meanwhile, tries once more on another.
   io::awaitable<Result<std::unique_ptr<SshStream>>> exec(Host host, std::string command);
 
-  /// The address of a session that is up; empty: none is.
+  /// The address that a session which is up was dialed at; empty: none is, or it is proxied.
   [[nodiscard]] std::string address(const Host& host) const;
   /// Ends the sessions of a host, and the commands on them.
   void disconnect(const Host& host);

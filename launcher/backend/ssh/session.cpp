@@ -73,7 +73,7 @@ io::awaitable<Result<void>> SshSession::handshake(io::Fd socket) {
   };
   const int rc = co_await repeat(connect, SSH_AGAIN);
   if (rc != SSH_OK) {
-    if (!dead_) close({ErrorKind::kUnavailable, last_error()});
+    if (!dead_) close({ErrorKind::kUnavailable, end_reason()});
     before_banner_ =
         why_.kind == ErrorKind::kUnavailable && ssh_get_serverbanner(lib_->session) == nullptr;
     co_return tl::unexpected(why_);
@@ -89,6 +89,18 @@ io::awaitable<void> SshSession::changed() {
   if (!dead_) co_await wake_.async_wait(io::tok);
 }
 
+io::awaitable<void> SshSession::wait(io::asio::steady_timer& timer) {
+  if (dead_) co_return;
+  struct Waiting {
+    std::set<io::asio::steady_timer*>& all;
+    io::asio::steady_timer* timer;
+    ~Waiting() { all.erase(timer); }
+  };
+  timers_.insert(&timer);
+  const Waiting waiting{timers_, &timer};
+  co_await timer.async_wait(io::tok);
+}
+
 bool SshSession::write_pending() const {
   return !dead_ && (ssh_get_poll_flags(lib_->session) & SSH_WRITE_PENDING) != 0;
 }
@@ -97,7 +109,7 @@ void SshSession::poke() {
   if (dead_ || busy_ || !started_) return;
   if (ssh_get_fd(lib_->session) < 0 ||
       (lib_->event != nullptr && ssh_is_connected(lib_->session) == 0)) {
-    close({ErrorKind::kUnavailable, fmt::format("the connection ended: {}", last_error())});
+    close({ErrorKind::kUnavailable, fmt::format("the connection ended: {}", end_reason())});
     return;
   }
   if (lib_->raw_bytes.in_bytes != seen_in_ || lib_->raw_bytes.out_bytes != seen_out_) {
@@ -106,6 +118,11 @@ void SshSession::poke() {
     notify();
   }
   arm();
+}
+
+std::string SshSession::end_reason() const {
+  return carrier_ && !carrier_->alive() ? "its jump host: " + carrier_->why().message
+                                        : last_error();
 }
 
 void SshSession::set_busy(bool busy) {
@@ -165,6 +182,7 @@ void SshSession::close(Error why) {
   }
   alive_timer_.cancel();
   notify();
+  for (io::asio::steady_timer* timer : timers_) timer->cancel();
 }
 
 void SshSession::keep_alive(Duration interval, int count_max) {

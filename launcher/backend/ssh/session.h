@@ -9,6 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/base/result.h"
@@ -54,6 +55,9 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
 
   /// Waits until something may have changed: bytes came, bytes went, the session died.
   io::awaitable<void> changed();
+  /// Waits until `timer` expires or is cancelled, which the session's end does too: for those to
+  /// whom most changes mean nothing.
+  io::awaitable<void> wait(io::asio::steady_timer& timer);
   /// Ends all waits in changed().
   void notify() { wake_.cancel(); }
   /// To be called after every libssh call made outside repeat().
@@ -80,6 +84,8 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
 
   /// Something that lives as long as the session (a ProxyCommand's process).
   void keep(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
+  /// A session that carries this one: it lives as long, and is named where its end was the reason.
+  void carried_by(std::shared_ptr<SshSession> carrier) { carrier_ = std::move(carrier); }
 
  private:
   explicit SshSession(io::asio::any_io_executor executor);
@@ -90,6 +96,8 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   void on_ready(const boost::system::error_code& ec);
   void pump();
   void alive_tick();
+  /// What libssh says of an end, or why the carrier ended before.
+  [[nodiscard]] std::string end_reason() const;
 
   io::asio::any_io_executor executor_;
   struct Libssh;
@@ -98,7 +106,9 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   Descriptor descriptor_;
   io::asio::steady_timer wake_;
   io::asio::steady_timer alive_timer_;
+  std::set<io::asio::steady_timer*> timers_;
   std::shared_ptr<void> companion_;
+  std::shared_ptr<SshSession> carrier_;
   Duration alive_interval_{};
   int alive_count_max_ = 0;
   int alive_missed_ = 0;

@@ -20,14 +20,17 @@ struct SshBackend::Parts {
         std::vector<std::string> bundle, io::Log& log, SshLimits lim)
       : limits(lim),
         once_log(log),
-        targets(std::move(options), once_log),
-        connector(executor, targets, limits, threads, once_log),
+        openssh(executor, limits.configs, limits.config),
+        targets(std::move(options), once_log, openssh),
+        connector(executor, targets, limits, threads, lookups, once_log, openssh),
         pool(executor, targets, connector, limits, once_log),
         bring_up(executor, std::move(bundle), pool, limits, threads, log) {}
 
   SshLimits limits;
   ThreadPool threads{16};
+  ThreadPool lookups{32};  ///< Of names: an ssh-agent that waits for a finger delays none.
   OnceLog once_log;
+  OpenSsh openssh;
   Targets targets;
   Connector connector;
   Pool pool;
@@ -47,15 +50,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
   co_return co_await parts->bring_up.open(host, argv);
 }
 
-awaitable<Result<std::string>> SshBackend::address(Host host) {
-  const auto parts = parts_;
-  if (std::string known = parts->pool.address(host); !known.empty()) co_return known;
-  const Target target = parts->targets.find(host);
-  const Duration limit = parts->targets.options().connect_timeout;
-  auto found = co_await resolve(target, limit, parts->threads);
-  if (!found) co_return tl::unexpected(found.error());
-  co_return found->front().address().to_string();
-}
+std::string SshBackend::address(const Host& host) const { return parts_->pool.address(host); }
 
 awaitable<Result<CommandResult>> SshBackend::run(Host host, std::string shell_command,
                                                  std::string input, Duration deadline) {

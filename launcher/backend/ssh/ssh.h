@@ -37,8 +37,11 @@ struct SshLimits {
   Duration exec = std::chrono::seconds(20);           ///< From asking for a command to its start.
   Duration copy = std::chrono::seconds(300);          ///< The bundle to one host.
   std::size_t copies = 16;                            ///< Hosts that it is copied to at once.
+  Duration config = std::chrono::seconds(10);         ///< One answer of OpenSSH's client.
+  std::size_t configs = 16;                           ///< Of its processes at once.
   std::size_t in_flight = 128;                        ///< Connections being set up at once.
-  std::size_t per_address = 8;                        ///< To one address (MaxStartups).
+  std::size_t per_address = 8;                        ///< To one address, by one ProxyCommand.
+  Duration proxy_turn = std::chrono::seconds(5);      ///< One by ProxyCommand no longer counts.
   std::size_t channels_per_session = 8;               ///< Below sshd's MaxSessions of 10.
   Duration alive_interval = std::chrono::seconds(5);  ///< Unless the ssh config sets another.
   int alive_count_max = 3;
@@ -53,7 +56,7 @@ class SshBackend final : public Backend {
 
   boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
       Host host, std::vector<std::string> argv) override;
-  boost::asio::awaitable<Result<std::string>> address(Host host) override;
+  [[nodiscard]] std::string address(const Host& host) const override;
 
   /// Runs a short command by /bin/sh on the host. An exit code other than 0 is a result, not an
   /// error.

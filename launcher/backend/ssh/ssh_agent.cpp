@@ -1,15 +1,16 @@
 #include "launcher/backend/ssh/ssh_agent.h"
 
 #include <libssh/libssh.h>
-#include <openssl/evp.h>
 
 #include <array>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
+#include "io/byte_stream.h"
 #include "io/task_group.h"
 #include "io/within.h"
+#include "launcher/backend/ssh/ssh_bytes.h"
 
 namespace dt::launcher {
 namespace {
@@ -20,31 +21,8 @@ namespace asio = io::asio;
 constexpr char kAgentFailure = 5;
 constexpr char kRequestIdentities = 11;
 constexpr char kIdentitiesAnswer = 12;
+constexpr char kSignRequest = 13;
 constexpr std::size_t kMaxAgentFrame = std::size_t{256} << 10;
-
-void put_u32(std::string& out, std::size_t value) {
-  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>((value >> shift) & 0xff);
-}
-
-std::uint32_t get_u32(std::string_view bytes) {
-  std::uint32_t value = 0;
-  for (std::size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  return value;
-}
-
-void put_string(std::string& out, std::string_view text) {
-  put_u32(out, text.size());
-  out += text;
-}
-
-bool take_string(std::string_view& bytes, std::string& into) {
-  if (bytes.size() < 4) return false;
-  const std::size_t size = get_u32(bytes);
-  if (bytes.size() - 4 < size) return false;
-  into = std::string(bytes.substr(4, size));
-  bytes.remove_prefix(4 + size);
-  return true;
-}
 
 /// A frame of the agent protocol without its length.
 io::awaitable<Result<std::string>> read_frame(io::UnixSocket& socket) {
@@ -83,6 +61,22 @@ io::awaitable<Result<std::string>> ask_agent(std::string path, std::string reque
   co_return co_await read_frame(socket);
 }
 
+/// A request to sign names a key: the agent knows a certificate that was offered in its key's stead
+/// by that key alone.
+void name_key(std::string& request, const std::vector<AgentIdentity>& identities) {
+  std::string_view rest = std::string_view(request).substr(1);
+  std::string offered;
+  if (request.front() != kSignRequest || !take_string(rest, offered)) return;
+  for (const AgentIdentity& identity : identities) {
+    if (identity.held_as.empty() || identity.blob != offered) continue;
+    std::string renamed(1, kSignRequest);
+    put_string(renamed, identity.held_as);
+    renamed += rest;
+    request = std::move(renamed);
+    return;
+  }
+}
+
 /// Stands between libssh's agent code, which blocks on another thread, and the agent: lists the
 /// chosen keys only, forwards requests to sign, and answers with a failure after the deadline.
 struct Relay {
@@ -105,6 +99,7 @@ struct Relay {
           put_string(reply, identity.comment);
         }
       } else {
+        name_key(*request, identities);
         auto asked =
             co_await io::within(deadline, ask_agent(agent_path, std::move(*request)), "ssh-agent");
         if (asked) {
@@ -124,14 +119,7 @@ struct Relay {
 
 }  // namespace
 
-std::string AgentIdentity::base64() const {
-  std::string out((blob.size() + 2) / 3 * 4 + 1, '\0');  // and a NUL
-  ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                    reinterpret_cast<const unsigned char*>(blob.data()),
-                    static_cast<int>(blob.size()));
-  out.pop_back();
-  return out;
-}
+std::string AgentIdentity::base64() const { return encode_base64(blob); }
 
 io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string socket_path,
                                                                    Duration deadline) {

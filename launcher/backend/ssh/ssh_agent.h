@@ -11,10 +11,11 @@
 
 namespace dt::launcher {
 
-/// A public key that an agent holds.
+/// A public key that an agent holds, or a certificate for one.
 struct AgentIdentity {
   std::string blob;
   std::string comment;
+  std::string held_as;  ///< The key's blob, where the agent does not hold the certificate `blob`.
 
   /// The blob as key files have it.
   [[nodiscard]] std::string base64() const;

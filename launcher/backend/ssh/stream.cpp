@@ -34,12 +34,21 @@ SshStream::SshStream(std::shared_ptr<SshSession> session, ssh_channel channel,
     : session_(std::move(session)),
       channel_(channel),
       lease_(std::move(lease)),
-      callbacks_(std::make_unique<Callbacks>()) {
+      callbacks_(std::make_unique<Callbacks>()),
+      arrived_(session_->executor(), io::asio::steady_timer::time_point::max()) {
   ssh_channel_callbacks_struct& table = callbacks_->table;
   table.userdata = this;
   table.channel_data_function = &SshStream::on_data;
   table.channel_close_function = [](ssh_session, ssh_channel, void* self) {
-    static_cast<SshStream*>(self)->remote_closed_ = true;
+    auto& stream = *static_cast<SshStream*>(self);
+    stream.remote_closed_ = true;
+    stream.arrived_.cancel();
+  };
+  table.channel_eof_function = [](ssh_session, ssh_channel, void* self) {
+    auto& stream = *static_cast<SshStream*>(self);
+    if (!stream.ends_at_eof_) return;
+    stream.remote_closed_ = true;
+    stream.arrived_.cancel();
   };
   table.channel_exit_status_function = [](ssh_session, ssh_channel, int status, void* self) {
     static_cast<SshStream*>(self)->exit_code_ = status;
@@ -86,6 +95,29 @@ io::awaitable<Result<std::unique_ptr<SshStream>>> SshStream::exec(
   co_return std::move(stream);
 }
 
+io::awaitable<Result<std::unique_ptr<SshStream>>> SshStream::tunnel(
+    std::shared_ptr<SshSession> session, std::string host, std::uint16_t port) {
+  if (!session->alive()) co_return tl::unexpected(session->why());
+  ssh_channel channel = ssh_channel_new(session->raw());
+  if (channel == nullptr) co_return fail(ErrorKind::kIo, "libssh: {}", session->last_error());
+  auto stream = std::make_unique<SshStream>(session, channel, nullptr);
+  stream->ends_at_eof_ = true;
+  auto open = [channel, &host, port] {
+    return ssh_channel_open_forward(channel, host.c_str(), port, "127.0.0.1", 0);
+  };
+  const int rc = co_await session->repeat(open, SSH_AGAIN);
+  if (!session->alive()) co_return tl::unexpected(session->why());
+  if (rc == SSH_OK) co_return std::move(stream);
+  // "Channel opening failure: channel 43 error (2) Connection refused"
+  const std::string said = session->last_error();
+  const std::size_t reason = said.find(") ");
+  const bool is_forbidden = said.find("error (1)") != std::string::npos;
+  co_return fail(ErrorKind::kUnavailable, "{}: {}",
+                 reason == std::string::npos ? said : said.substr(reason + 2),
+                 is_forbidden ? "does sshd there allow it (AllowTcpForwarding, PermitOpen)?"
+                              : "is sshd running on the host, and is the port right?");
+}
+
 int SshStream::on_data(ssh_session, ssh_channel, void* data, std::uint32_t size, int is_stderr,
                        void* self) {
   auto& stream = *static_cast<SshStream*>(self);
@@ -102,6 +134,7 @@ int SshStream::on_data(ssh_session, ssh_channel, void* data, std::uint32_t size,
     return 0;
   }
   stream.buffer_.append(bytes);
+  stream.arrived_.cancel();
   return static_cast<int>(size);
 }
 
@@ -130,7 +163,7 @@ io::awaitable<Result<std::size_t>> SshStream::read(std::span<char> into) {
       co_return n;
     }
     if (remote_closed_ || !session_->alive()) co_return std::size_t{0};
-    co_await session_->changed();
+    co_await session_->wait(arrived_);
   }
 }
 
@@ -165,6 +198,7 @@ void SshStream::finish_writing() {
 void SshStream::close() {
   if (closed_) return;
   closed_ = true;
+  arrived_.cancel();
   if (!session_->alive()) return;
   // libssh would close the other side's channel 0 in place of a channel that was never opened.
   if (ssh_channel_is_open(channel_) != 0 || remote_closed_) ssh_channel_close(channel_);

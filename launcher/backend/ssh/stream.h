@@ -18,6 +18,10 @@ class SshStream final : public io::ByteStream {
                                                                 bool forward_agent,
                                                                 Duration deadline,
                                                                 std::shared_ptr<void> lease);
+  /// A connection that the server makes to a port. Must not be cancelled before it returns: a
+  /// channel that is freed while it is being opened breaks libssh's session.
+  static io::awaitable<Result<std::unique_ptr<SshStream>>> tunnel(
+      std::shared_ptr<SshSession> session, std::string host, std::uint16_t port);
   /// A channel the server opened.
   SshStream(std::shared_ptr<SshSession> session, ssh_channel_struct* channel,
             std::shared_ptr<void> lease);
@@ -53,6 +57,8 @@ class SshStream final : public io::ByteStream {
   std::size_t taken_ = 0;
   std::string stderr_;
   int exit_code_ = -1;
+  io::asio::steady_timer arrived_;  ///< Cancelled when there may be something to read.
+  bool ends_at_eof_ = false;        ///< No exit code comes after the end of the bytes.
   bool overflowed_ = false;
   bool remote_closed_ = false;
   bool closed_ = false;

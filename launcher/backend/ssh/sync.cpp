@@ -6,6 +6,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "io/asio.h"
+#include "io/process_end.h"
 #include "io/subprocess.h"
 #include "launcher/backend/ssh/exec.h"
 #include "launcher/shell_word.h"
@@ -57,11 +58,14 @@ awaitable<Result<void>> by_rsync(std::string remote_shell, Host host, std::strin
   const auto buffer = asio::buffer(piece);
   for (;;) {
     auto [ec, n] = co_await tool->output.async_read_some(buffer, io::tok);
-    if (ec) break;
+    if (ec == asio::error::eof) break;
+    if (ec) co_return fail(ErrorKind::kClosed, "rsync: {}", ec.message());
     words.append(piece.data(), n);
     if (words.size() > 2 * kLastWords) words.erase(0, words.size() - kLastWords);
   }
-  const int code = tool->process.wait().shell_code();
+  auto end = co_await io::end_of(tool->process);
+  if (!end) co_return tl::unexpected(end.error());
+  const int code = end->shell_code();
   if (code != 0)
     co_return fail(ErrorKind::kIo, "rsync ended with exit code {}: {}", code,
                    on_one_line(words, kLastWords));
@@ -80,7 +84,8 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
   const auto buffer = asio::buffer(piece);
   for (;;) {
     auto [ec, n] = co_await tool->output.async_read_some(buffer, io::tok);
-    if (ec) break;
+    if (ec == asio::error::eof) break;
+    if (ec) co_return fail(ErrorKind::kClosed, "tar: {}", ec.message());
     const std::string_view bytes(piece.data(), n);
     auto sent = co_await (*remote)->write(bytes);
     if (!sent) break;  // the end of tar there has the reason
@@ -93,7 +98,9 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
     if (*n == 0) break;
   }
   tool->output.close();
-  const int code = tool->process.wait().shell_code();
+  auto end = co_await io::end_of(tool->process);
+  if (!end) co_return tl::unexpected(end.error());
+  const int code = end->shell_code();
   if (code != 0)
     co_return fail(ErrorKind::kIo, "tar -C {} ended with exit code {}: can all of it be read?",
                    source, code);
@@ -102,8 +109,8 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
 
 }  // namespace
 
-awaitable<Result<void>> sync_folder(SshBackend& backend, Host host, std::string source,
-                                    std::string destination) {
+awaitable<Result<void>> sync_folder(SshBackend& backend, std::shared_ptr<Semaphore> window,
+                                    Host host, std::string source, std::string destination) {
   while (source.size() > 1 && source.back() == '/') source.pop_back();
   while (destination.size() > 1 && destination.back() == '/') destination.pop_back();
   const std::string prepare =
@@ -113,6 +120,7 @@ awaitable<Result<void>> sync_folder(SshBackend& backend, Host host, std::string 
   if (!ready) co_return tl::unexpected(ready.error());
   if (ready->exit_code != 0)
     co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination, ready->err);
+  const Semaphore::Permit permit = co_await window->acquire();
   Result<void> done;
   if (ready->out.find("rsync") != std::string::npos && io::in_path("rsync")) {
     done = co_await by_rsync(backend.ssh_command(host), host, source, destination);

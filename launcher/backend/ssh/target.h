@@ -10,6 +10,7 @@
 #include "launcher/backend/ssh/auth.h"
 #include "launcher/backend/ssh/config.h"
 #include "launcher/backend/ssh/once_log.h"
+#include "launcher/backend/ssh/openssh.h"
 
 namespace dt::launcher {
 
@@ -36,13 +37,20 @@ struct Target {
 /// space.
 [[nodiscard]] std::string file_words(const io::SshOptions& options);
 
-/// Finds the target of each host. One thread.
+/// Finds the target of each host. One thread. Must outlive its coroutines.
 class Targets {
  public:
-  Targets(io::SshOptions options, OnceLog& log) : options_(std::move(options)), log_(&log) {}
+  Targets(io::SshOptions options, OnceLog& log, OpenSsh& openssh)
+      : options_(std::move(options)), log_(&log), openssh_(&openssh) {}
 
-  /// Reads the ssh config; warns of its keywords that are not honoured.
-  [[nodiscard]] Target find(const Host& host) const;
+  /// By the ssh config; OpenSSH's client is asked where that alone does not say. Warns of keywords
+  /// that are not honoured.
+  [[nodiscard]] io::awaitable<Result<Target>> find(Host host) const;
+  /// The same without asking: what OpenSSH's client has already said of the host, else what the
+  /// files say.
+  [[nodiscard]] Target read(const Host& host) const;
+  /// The host was not reached: where OpenSSH's client was asked, it is asked again.
+  void forget(const Host& host) const { openssh_->forget(question(host)); }
   [[nodiscard]] AuthPlan auth_plan(const Target& target, Duration agent_deadline) const;
   /// Sets a session's libssh options. `host_key_types`: libssh's list, the preferred first.
   [[nodiscard]] Result<void> configure(SshSession& session, const Target& target,
@@ -53,9 +61,14 @@ class Targets {
 
  private:
   [[nodiscard]] std::vector<std::string> config_files() const;
+  [[nodiscard]] SshHostConfig read_files(const Host& host) const;
+  [[nodiscard]] const std::string& given_user(const Host& host) const;
+  [[nodiscard]] OpenSsh::Question question(const Host& host) const;
+  [[nodiscard]] Target make(const Host& host, SshHostConfig config) const;
 
   io::SshOptions options_;
   OnceLog* log_;
+  OpenSsh* openssh_;
 };
 
 }  // namespace dt::launcher

@@ -163,7 +163,7 @@ def supervisors_of_one_job(shared, changes, found):
 
         def taken_up():
             status = shared.job.status()
-            return status and status["term"] > term and all(h["link"] == "up" for h in status["hosts"])
+            return status and status.get("term", 0) > term and all(h["link"] == "up" for h in status["hosts"])
 
         shared.job.wait("the next supervisor", taken_up)
         found["supervisor up"].append(processes.age_s(shared.job.supervisor()))

@@ -90,7 +90,14 @@ TEST_CASE("journal: a tail of zeros, as a crash leaves it, is cut", "[journal]")
 
 TEST_CASE("journal: another file is an error, not an empty journal", "[journal]") {
   CHECK(journal::replay("10.0.0.1\n10.0.0.2\nand more text").error);
-  CHECK(journal::replay("dtlaunch journal 2\n").error);
+  CHECK(journal::replay("dtlaunch journal 3\n").error->message ==
+        "this journal has format 3, and this version of dtlaunch reads 1 and 2: use the version "
+        "that wrote it");
+  const auto cut =
+      journal::replay(std::string(journal::kCutHeader) + journal::append_bytes(1, "a"));
+  CHECK_FALSE(cut.error);
+  CHECK(cut.header == journal::kCutHeader);
+  CHECK(cut.records.size() == 1);
 }
 
 TEST_CASE("journal: random bytes never crash", "[journal][property]") {

@@ -95,6 +95,13 @@ struct Machines {
     views.release();
     return *this;
   }
+  /// A pass over all hosts, in which this step alone decides.
+  void decide(void (Newcomers::*step)()) {
+    for (const Host& host : {kHostA, kHostB, kHostC}) job.agenda.add(host);
+    job.agenda.begin_pass(job.now());
+    (newcomers.*step)();
+    job.agenda.end_pass();
+  }
   ProcessEnded worker_ends(std::uint32_t id, ExitStatus status = {0, 9}) const {
     return {{Role::kWorker, id}, status, ""};
   }

@@ -46,6 +46,12 @@ struct MembersOfJob {
     m.swaps_done(members, plan.leaves);
     return plan;
   }
+  [[nodiscard]] std::vector<WorkerId> unwanted() const {
+    std::vector<WorkerId> out;
+    for (const Host& h : m.hosts())
+      for (const WorkerId id : m.unwanted_newcomers(h)) out.push_back(id);
+    return out;
+  }
   Membership m;
   std::vector<WorkerId> members;
 };
@@ -68,7 +74,7 @@ TEST_CASE("membership: a change that is taken back leaves nothing to do", "[memb
   MembersOfJob job({kA});
   job.file({{kA, 1}, {kB, 1}});
   job.file({{kA, 1}});
-  CHECK(job.m.unwanted_newcomers() == ids({1}));
+  CHECK(job.unwanted() == ids({1}));
   job.happens(1, WorkerEvent::kJoined);
   const Plan plan = job.m.plan(job.members, at(1));
   CHECK(plan.joins.empty());
@@ -85,10 +91,10 @@ TEST_CASE("membership: the furthest from ready goes first, then the highest rank
   job.happens(4, WorkerEvent::kJoined);
   CHECK(job.members == ids({0, 3, 1}));
   job.file({{kA, 1}, {kB, 3}});
-  CHECK(job.m.unwanted_newcomers() == ids({2}));
+  CHECK(job.unwanted() == ids({2}));
   job.happens(2, WorkerEvent::kEnded);
   job.file({{kA, 1}, {kB, 1}}, 100);
-  CHECK(job.m.unwanted_newcomers() == ids({4}));
+  CHECK(job.unwanted() == ids({4}));
   job.happens(4, WorkerEvent::kEnded);
   CHECK(job.m.plan(job.members, at(101)).leaves == ids({1}));
 }
@@ -205,8 +211,7 @@ TEST_CASE("membership: whatever the edits, old - removed + added = wanted and ba
         if (edit[i] % 4 > 0) file.push_back({all[i], edit[i] % 4U});
       if (file.empty()) continue;
       job.file(file, now);
-      for (const WorkerId id : job.m.unwanted_newcomers())
-        job.m.advance(id, WorkerEvent::kEnded, at(now));
+      for (const WorkerId id : job.unwanted()) job.m.advance(id, WorkerEvent::kEnded, at(now));
       const std::vector<WorkerId> before = job.members;
       std::vector<WorkerId> ready;
       for (const auto& [id, w] : job.m.workers())

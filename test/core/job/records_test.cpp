@@ -43,6 +43,7 @@ std::vector<Record> one_of_each() {
       AgentPlaced{kHost, {"/run/user/1/dtlaunch/j/agent-0.sock", 16384, 32767}},
       CheckpointTimed{Epoch(2), 1'763'664'000'123'456'789, 5000, 1'000'000},
       TimeSpent{90'000'000'000, {{"boundary", 1'000'000'000}, {"death", 2}}},
+      Snapshot{7, {LogLine{0, true, kHost, 5}, LogLine{1, false, kHost, 6}}},
   };
 }
 
@@ -84,14 +85,17 @@ TEST_CASE("job records: an unknown type, a missing byte or one too many is an er
   }
 }
 
-TEST_CASE("job records: the log's lines are those of commits and ends, in order", "[job_records]") {
+TEST_CASE("job records: the log's lines are those of commits, ends and cuts, by number",
+          "[job_records]") {
   const auto lines = log_lines(one_of_each());
-  REQUIRE(lines.size() == 3);
-  CHECK(lines[0].seq == 5);
-  CHECK(lines[0].added);
-  CHECK(lines[1].seq == 6);
-  CHECK_FALSE(lines[1].added);
-  CHECK(lines[2].seq == 7);
+  REQUIRE(lines.size() == 5);
+  CHECK(lines[0].seq == 0);
+  CHECK(lines[1].seq == 1);
+  CHECK(lines[2].seq == 5);
+  CHECK(lines[2].added);
+  CHECK(lines[3].seq == 6);
+  CHECK_FALSE(lines[3].added);
+  CHECK(lines[4].seq == 7);
 }
 
 TEST_CASE("job records: any bytes give a record or an error", "[job_records][property]") {

@@ -81,12 +81,24 @@ TEST_CASE("servers: those of a lost host move to another base host, if one is he
           "[server_group]") {
   Saved0 m;
   m.hosts.lost(kHostB);
-  m.servers.host_lost(kHostB, "no sign of life", true);
+  m.servers.host_lost(kHostB, "no sign of life", {kHostB});
   CHECK(m.servers.hosts() == std::set<Host>{kHostA});
   m.job.record(CheckpointTaken{Epoch(0), m.job.boundary.generation()});
   m.hosts.lost(kHostA);
-  m.servers.host_lost(kHostA, "no sign of life", true);
+  m.servers.host_lost(kHostA, "no sign of life", {kHostA});
   CHECK(m.code() == 67);
+}
+
+TEST_CASE("servers: those of hosts lost at once move once, and to none of these hosts",
+          "[server_group]") {
+  JobOptions options = job_on({kHostA, kHostB, kHostC}, {kHostB, kHostC});
+  options.rolls_back = true;
+  Saved0 m(options);
+  const std::set<Host> gone{kHostB, kHostC};
+  for (const Host& host : gone) m.hosts.lost(host);
+  for (const Host& host : gone) m.servers.host_lost(host, "no sign of life", gone);
+  CHECK(m.servers.hosts() == std::set<Host>{kHostA});
+  CHECK(m.job.futile.rollbacks() == 1);
 }
 
 TEST_CASE("servers: a commit is known when each of them has acknowledged it", "[server_group]") {

@@ -49,6 +49,7 @@ TEST_CASE("job spec: one of a version before this one is read", "[job_spec]") {
                                    "server_port",
                                    "interface",
                                    "transport",
+                                   "data_auth",
                                    "deterministic",
                                    "refuse_nonfinite",
                                    "busy_poll_us",

@@ -185,6 +185,7 @@ TEST_CASE("dtbench: every way bytes can go gives the right sums") {
       {"--colocated"},
       {"--colocated", "--in-place", "--memory", "private", "--deterministic"},
       {"--busy-poll", "50"},
+      {"--transport", "tcp", "--data-auth", "frames"},
   };
   for (auto words : ways) {
     words.insert(words.end(), {"-w", "3", "--sizes", "3x80K+4+20K", "--chunk", "40K", "--check"});

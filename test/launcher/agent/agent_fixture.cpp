@@ -136,7 +136,7 @@ std::unique_ptr<Link> Site::attach(std::uint64_t term, const std::string& host,
                                    std::vector<std::string> more, const Link* before) {
   std::vector<std::string> argv = {"dtagent", "--attach", "--job", job, "--host", host};
   argv.insert(argv.end(), more.begin(), more.end());
-  launcher::LocalBackend backend(DT_AGENT_PROGRAM);
+  launcher::LocalBackend backend(program);
   std::unique_ptr<io::ByteStream> stream;
   bool done = false;
   const auto opened = [&](std::exception_ptr error,

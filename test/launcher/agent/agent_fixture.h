@@ -85,6 +85,7 @@ class Site {
   io::asio::io_context context;
   std::string folder;
   std::string job;
+  std::string program = DT_AGENT_PROGRAM;
   std::uint32_t orphan_timeout_ms = 300'000;
   std::uint32_t beat_ms = 50;
 };

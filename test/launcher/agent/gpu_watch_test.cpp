@@ -21,6 +21,7 @@ struct Watched {
   }
   static GpuWatch::Options options(Duration silence) {
     GpuWatch::Options out;
+    out.first = {};
     out.argv = {DT_AGENT_PROGRAM, "--gpus", "--interval", "0.02"};
     out.silence = silence;
     out.again = 20ms;

@@ -83,3 +83,17 @@ TEST_CASE("supervisor link: a beat is bounded, whatever is asked for", "[launche
   link.apply(supervisor.hello);
   CHECK(link.beat() == Duration(10s));
 }
+
+TEST_CASE("supervisor link: a beat is due when nothing else was said for so long", "[launcher]") {
+  Supervisor supervisor;
+  supervisor.hello.beat_ms = 400;
+  SupervisorLink link(60s, kStart);
+  link.attach(supervisor.channel, supervisor.hello, io::steady_now());
+  CHECK(link.until_beat(io::steady_now()) <= Duration{});
+  const Time before = io::steady_now();
+  link.send(Usage{});
+  const Time after = io::steady_now();
+  CHECK(link.until_beat(before) >= 400ms);
+  CHECK(link.until_beat(after) <= 400ms);
+  CHECK(link.until_beat(after + 400ms) <= Duration{});
+}

@@ -151,6 +151,7 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
       {{"-n", "1", "--launcher", "ssh", "t"}, "--launcher ssh needs hosts: give -H FILE"},
       {{"-n", "1", "--launcher", "pbs", "t"}, "--launcher pbs: one of ssh, local was expected"},
       {{"-n", "1", "--transport", "udp", "t"}, "one of auto, tcp, shm was expected"},
+      {{"-n", "1", "--data-auth", "none", "t"}, "one of auto, frames, handshake was expected"},
       {{"-n", "1", "--server-device", "gpu", "t"}, "'gpu' is none of cpu, auto, cuda:0"},
       {{"-n", "1", "--ssh-known-hosts", "no", "t"}, "one of strict, accept-new, off"},
       {{"-n", "1", "--ssh-port", "0", "t"}, "--ssh-port 0: a number 1 to 65535"},
@@ -228,6 +229,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "eth1",
                        "--transport",
                        "shm",
+                       "--data-auth=frames",
                        "--deterministic",
                        "--refuse-nonfinite",
                        "--server-device=cuda:1",
@@ -279,6 +281,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.data.server_port == 9000);
   CHECK(spec.data.interface == "eth1");
   CHECK(spec.data.transport == "shm");
+  CHECK(spec.data.data_auth == "frames");
   CHECK(spec.data.deterministic);
   CHECK(spec.data.refuse_nonfinite);
   CHECK(spec.data.server_device == "cuda:1");

@@ -52,7 +52,7 @@ struct Linked : Loop, launcher::Backend {
     if (refuses) co_return fail(ErrorKind::kUnavailable, "connection refused");
     co_return make_job_control(*this, argv, ends);
   }
-  io::awaitable<Result<std::string>> address(Host) override { co_return "127.0.0.1"; }
+  [[nodiscard]] std::string address(const Host&) const override { return "127.0.0.1"; }
 
   AgentEnd& connection(std::size_t n) {
     REQUIRE(until([&] { return ends.size() > n && ends[n]->was_told(AgentHello::kType); }));
@@ -96,8 +96,21 @@ TEST_CASE("an agent that falls silent counts as a broken link") {
   Linked l(20s, 300ms);
   l.attach_first();
   REQUIRE(l.until([&] { return l.downs.size() == 1; }));
+  CHECK_THAT(l.downs[0], Catch::Contains("nothing within 0.3 s"));
   l.connection(1).say_state();
   REQUIRE(l.until([&] { return l.attached == 2; }));
+}
+
+TEST_CASE("an agent that says something now and then keeps its link") {
+  Linked l(20s, 1s);
+  AgentEnd& agent = l.attach_first();
+  for (int i = 0; i < 8; ++i) {
+    agent.channel.send(Beat{1});
+    l.context.restart();
+    l.context.run_for(400ms);
+  }
+  CHECK(l.downs.empty());
+  REQUIRE(l.until([&] { return l.downs.size() == 1; }));
 }
 
 TEST_CASE("an agent that takes the connection and never answers is a failed start") {

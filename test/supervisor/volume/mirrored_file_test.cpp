@@ -1,5 +1,7 @@
 #include "supervisor/volume/mirrored_file.h"
 
+#include <signal.h>
+
 #include "core/files/change_log.h"
 #include "supervisor/volume/change_log_file.h"
 #include "supervisor/volume/journal_copy.h"
@@ -83,4 +85,26 @@ TEST_CASE("journal's copy: it follows the journal, and what was there or is chan
     REQUIRE(loop.until([&] { return slurp(path) == whole; }));
   }
   CHECK(loop.wait(copy.finish(10s)));
+}
+
+TEST_CASE("the journal's copy: a journal that is replaced is written whole, also during a stall") {
+  TempDir dir;
+  VolumeLoop loop;
+  const std::string path = dir / "journal";
+  JournalCopy copy(loop.volume, path, "begin ");
+  loop.group.spawn(copy.run());
+  REQUIRE(loop.until([&] { return slurp(path) == "begin "; }));
+  const bool stalls = GENERATE(false, true);
+  if (stalls) REQUIRE(::kill(loop.volume.helper_pid(), SIGSTOP) == 0);
+  copy.add("more ");
+  if (stalls) REQUIRE(loop.until([&] { return loop.volume.stalled_for() > 0ms; }));
+  copy.replace("cut ");
+  CHECK(copy.bytes() == "cut ");
+  CHECK_FALSE(copy.is_written());
+  copy.add("and more");
+  if (stalls) REQUIRE(::kill(loop.volume.helper_pid(), SIGCONT) == 0);
+  REQUIRE(loop.until([&] { return slurp(path) == "cut and more"; }));
+  copy.add(", and more");
+  CHECK(loop.wait(copy.finish(10s)));
+  CHECK(slurp(path) == "cut and more, and more");
 }

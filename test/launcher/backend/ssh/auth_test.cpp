@@ -1,8 +1,10 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 
+#include "launcher/backend/ssh/config.h"
 #include "test/launcher/backend/ssh/ssh_fixture.h"
 
 using namespace dt;
@@ -44,7 +46,7 @@ TEST_CASE("ssh: a wrong key is an authentication error that lists what was tried
   test::run_tool({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", wrong});
   test::run_tool({"ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked});
   io::SshOptions options = sshd.options();
-  options.identities = {wrong, locked};
+  options.identities = {wrong, wrong, locked};
   Client client(options);
   const auto result = client.run(sshd.host(), "true");
   REQUIRE_FALSE(result);
@@ -79,6 +81,30 @@ TEST_CASE("ssh: a key that only the ssh-agent holds is enough", "[ssh]") {
   test::write_file(sshd.dir() + "/copy.pub", test::read_file(sshd.user_key() + ".pub"));
   Client chosen(options);
   CHECK(chosen.run(sshd.host(), "true"));
+}
+
+TEST_CASE("ssh: a key of a file is not offered again from the ssh-agent", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd owner;
+  Sshd sshd;
+  const Agent agent(owner);
+  sshd.prepend_config("IdentityAgent " + agent.socket());
+  io::SshOptions options = sshd.options();
+  options.identities = {owner.user_key()};
+  const auto refused = Client(options).run(sshd.host(), "true");
+  REQUIRE_FALSE(refused);
+  CHECK(contains(refused.error().message, "tried " + owner.user_key() + ": is the public key"));
+  CHECK(count(sshd.log(), "Failed publickey") == 1);
+}
+
+TEST_CASE("ssh: a server that wants more than a key is said", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd({.max_startups = "1000",
+                   .max_sessions = "10",
+                   .more = {"AuthenticationMethods publickey,publickey"}});
+  const auto refused = Client(sshd.options()).run(sshd.host(), "true");
+  REQUIRE_FALSE(refused);
+  CHECK(contains(refused.error().message, "a key was accepted for user "));
 }
 
 TEST_CASE("ssh: an ssh-agent that never answers costs its deadline, not the loop", "[ssh]") {
@@ -141,4 +167,97 @@ TEST_CASE("ssh: a key file that was named and is not there is said", "[ssh]") {
   REQUIRE_FALSE(result);
   INFO(result.error().message);
   CHECK(contains(result.error().message, sshd.dir() + "/none does not exist"));
+}
+
+namespace {
+
+/// An authority that an sshd trusts, and user keys that it certifies.
+class Authority {
+ public:
+  Authority() {
+    test::run_tool({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ / "ca"});
+  }
+  [[nodiscard]] SshdOptions trusted() const {
+    return {.max_startups = "1000",
+            .max_sessions = "10",
+            .more = {"TrustedUserCAKeys " + (folder_ / "ca.pub")}};
+  }
+  /// A key file, with its certificate beside it.
+  [[nodiscard]] std::string key(const std::string& type, const std::string& principal) const {
+    const std::string file = folder_ / type + "-" + principal;
+    test::run_tool({"ssh-keygen", "-q", "-t", type, "-N", "", "-f", file});
+    test::run_tool(
+        {"ssh-keygen", "-q", "-s", folder_ / "ca", "-I", "me", "-n", principal, file + ".pub"});
+    return file;
+  }
+  [[nodiscard]] const test::TempDir& folder() const { return folder_; }
+
+ private:
+  test::TempDir folder_;
+};
+
+}  // namespace
+
+TEST_CASE("ssh: a certificate beside its key logs in", "[ssh]") {
+  NEEDS_SSHD();
+  const Authority authority;
+  const Sshd sshd(authority.trusted());
+  for (const char* type : {"ed25519", "ecdsa", "rsa"}) {
+    io::SshOptions options = sshd.options();
+    options.identities = {authority.key(type, own_user_name())};
+    Client client(options);
+    const auto in = client.run(sshd.host(), "true");
+    INFO((in ? "" : in.error().message));
+    CHECK(in);
+  }
+  CHECK(count(sshd.log(), "-CERT") >= 3);
+}
+
+TEST_CASE("ssh: CertificateFile goes with the key file or the agent's key that it certifies",
+          "[ssh]") {
+  NEEDS_SSHD();
+  const Authority authority;
+  Sshd sshd(authority.trusted());
+  const std::string key = authority.key("ed25519", own_user_name());
+  const std::string moved = authority.folder() / "moved";
+  std::filesystem::rename(key + "-cert.pub", moved);
+  io::SshOptions options = sshd.options();
+  options.identities = {key};
+  CHECK_FALSE(Client(options).run(sshd.host(), "true"));
+  sshd.prepend_config("CertificateFile " + moved);
+  CHECK(Client(options).run(sshd.host(), "true"));
+  // Only the agent has the private key, and it knows nothing of the certificate.
+  const Agent agent(sshd);
+  test::run_tool({"ssh-add", "-q", "-D"});
+  test::run_tool({"ssh-add", "-q", key});
+  std::filesystem::rename(key, key + ".away");
+  sshd.prepend_config("IdentitiesOnly yes\nIdentityAgent " + agent.socket());
+  Client client(options);
+  const auto in = client.run(sshd.host(), "true");
+  INFO((in ? "" : in.error().message));
+  CHECK(in);
+}
+
+TEST_CASE("ssh: a certificate that is refused, or goes with no key, is named", "[ssh]") {
+  NEEDS_SSHD();
+  const Authority authority;
+  Sshd sshd(authority.trusted());
+  const std::string key = authority.key("ed25519", "somebody-else");
+  const std::string other = authority.key("ecdsa", "somebody-else");
+  io::SshOptions options = sshd.options();
+  options.identities = {key};
+  const auto refused = Client(options).run(sshd.host(), "true");
+  REQUIRE_FALSE(refused);
+  INFO(refused.error().message);
+  CHECK(contains(refused.error().message, fmt::format("tried {0}-cert.pub, {0}:", key)));
+  CHECK(contains(refused.error().message, "ssh-keygen -L -f " + key + "-cert.pub"));
+  sshd.prepend_config(
+      fmt::format("CertificateFile {}-cert.pub\nCertificateFile /none-cert.pub", other));
+  const auto unused = Client(options).run(sshd.host(), "true");
+  REQUIRE_FALSE(unused);
+  INFO(unused.error().message);
+  CHECK(contains(unused.error().message, other + "-cert.pub belongs to none of these keys"));
+  CHECK(contains(unused.error().message, "/none-cert.pub does not exist"));
+  // As with ssh: those that are named replace the one beside the key.
+  CHECK(contains(unused.error().message, "tried " + key + ";"));
 }

@@ -32,14 +32,17 @@ TEST_CASE("ssh config: the first value wins, identities add up", "[ssh_config]")
       "  Port 2300\n"
       "  User=alice\n"
       "  IdentityFile /keys/%r-%h\n"
+      "  CertificateFile /certs/%r\n"
       "Host *\n"
       "  User bob\n"
+      "  CertificateFile /certs/all\n"
       "  IdentityFile \"/keys/with blank\" # comment\n"
       "  IdentitiesOnly yes\n");
   const auto node = config.lookup("node7");
   CHECK(node.port == 2200);
   CHECK(node.user == "alice");
   CHECK(node.identity_files == std::vector<std::string>{"/keys/alice-node7", "/keys/with blank"});
+  CHECK(node.certificate_files == std::vector<std::string>{"/certs/alice", "/certs/all"});
   CHECK(node.identities_only);
   CHECK(node.hostname == "node7");
   CHECK(config.lookup("other").user == "bob");
@@ -52,8 +55,6 @@ TEST_CASE("ssh config: negated patterns, Match host and Match all", "[ssh_config
       "  ForwardAgent yes\n"
       "Match host *.lab.example.com\n"
       "  Port 99\n"
-      "Match user root\n"
-      "  Port 77\n"
       "Match all\n"
       "  ServerAliveInterval 1m30\n"
       "  ServerAliveCountMax 4\n"
@@ -69,9 +70,97 @@ TEST_CASE("ssh config: negated patterns, Match host and Match all", "[ssh_config
   CHECK(gate.hostname == "gate.lab");
   CHECK_FALSE(gate.forward_agent);
   CHECK(gate.port == 0);
-  const auto notes = config.lookup("a.lab").ignored;
-  REQUIRE(notes.size() == 1);
-  CHECK(notes[0].starts_with(config.path + ":6: Match user root: "));
+}
+
+TEST_CASE("ssh config: a Match block of several criteria needs all of them", "[ssh_config]") {
+  const auto applies = [](const std::string& criteria, std::string_view user = "") {
+    const Config config("Host alias\n  HostName 10.0.0.7\nMatch " + criteria + "\n  Port 99\n");
+    const auto found = read_ssh_config({config.path}, "alias", user);
+    CHECK(found.undecided.empty());
+    return found.port == 99;
+  };
+  CHECK(applies("originalhost alias,other"));
+  CHECK(applies("host 10.0.0.*"));
+  CHECK(applies("host=10.0.0.*"));
+  CHECK_FALSE(applies("host alias"));
+  CHECK(applies("!host alias user root originalhost a*", "root"));
+  CHECK_FALSE(applies("!host alias user root originalhost b*", "root"));
+  CHECK(applies("user carol", "carol"));
+  CHECK_FALSE(applies("user carol", "bob"));
+  CHECK_FALSE(applies("!user carol", "carol"));
+  CHECK(applies("localuser " + own_user_name()));
+  CHECK_FALSE(applies("!all"));
+  // One that does not hold decides, whatever the probe would say.
+  CHECK_FALSE(applies("host b exec \"probe user host\""));
+  CHECK_FALSE(applies("exec probe !originalhost alias"));
+}
+
+TEST_CASE("ssh config: a block that only OpenSSH can decide is named", "[ssh_config]") {
+  const auto undecided = [](const std::string& criteria) {
+    const Config config("Port 1\nMatch " + criteria + "\n  User x\n");
+    return config.lookup("a").undecided == config.path + ":2: Match " + criteria;
+  };
+  CHECK(undecided("exec \"test -e /x\""));
+  CHECK(undecided("host a exec true"));
+  CHECK(undecided("localnetwork 10.0.0.0/8"));
+  CHECK(undecided("tagged lab"));
+  CHECK(undecided("canonical host b"));
+  CHECK(undecided("final all"));
+  CHECK(undecided("something-new x"));
+}
+
+TEST_CASE("ssh config: the answer of ssh -G counts, but not what it prints by default",
+          "[ssh_config]") {
+  const std::string defaults =
+      "host nothing-configured\nuser me\nhostname nothing-configured\nport 22\nciphers a,b\n"
+      "stricthostkeychecking ask\nidentityfile ~/.ssh/id_rsa\nidentityfile ~/.ssh/id_ed25519\n"
+      "userknownhostsfile /h/.ssh/known_hosts /h/.ssh/known_hosts2\nserveraliveinterval 0\n";
+  const std::string answer =
+      "host node7\nuser alice\nhostname 10.0.0.7\nport 2200\nciphers a,b\nmacs m,n\n"
+      "stricthostkeychecking ask\nidentityfile /keys/with blank\nidentityfile ~/.ssh/id_rsa\n"
+      "userknownhostsfile /h/.ssh/known_hosts /h/.ssh/known_hosts2\nserveraliveinterval 7\n"
+      "proxycommand nc -x \"p q\" %h %p\nsendenv LANG\n";
+  SshHostConfig from_files;
+  from_files.ignored = {"config:1: a note"};
+  const auto config = read_openssh_answer(answer, defaults, "node7", "", from_files);
+  CHECK(config.hostname == "10.0.0.7");
+  CHECK(config.user == "alice");
+  CHECK(config.port == 2200);
+  CHECK(config.ciphers.empty());
+  CHECK(config.macs == "m,n");
+  CHECK(config.alive_interval == 7s);
+  CHECK(config.proxy_command == "nc -x \"p q\" %h %p");
+  CHECK(config.user_known_hosts.empty());
+  REQUIRE(config.identity_files.size() == 2);
+  CHECK(config.identity_files[0] == "/keys/with blank");
+  CHECK(config.ignored == from_files.ignored);
+  CHECK_FALSE(config.host_keys);
+  from_files.asks_somewhere = true;
+  CHECK(read_openssh_answer(answer, defaults, "node7", "", from_files).host_keys ==
+        io::HostKeyPolicy::kStrict);
+  CHECK(read_openssh_answer(defaults, defaults, "x", "", from_files).identity_files.empty());
+}
+
+TEST_CASE("ssh config: the algorithms of a host's own block", "[ssh_config]") {
+  const Config config(
+      "Host alias\n  HostName 10.0.0.7\n  Ciphers aes128-ctr\n  MACs +hmac-sha1\n"
+      "  KexAlgorithms ^ecdh-sha2-nistp256\n  HostKeyAlgorithms -ssh-rsa*\n"
+      "  PubkeyAcceptedKeyTypes rsa-sha2-512\n  Compression yes\n  RekeyLimit 2M 1h\n"
+      "Host 10.*\n  Ciphers aes256-ctr\n");
+  const auto found = config.lookup("alias");
+  CHECK(found.ciphers == "aes128-ctr");
+  CHECK(found.macs == "+hmac-sha1");
+  CHECK(found.key_exchange == "^ecdh-sha2-nistp256");
+  CHECK(found.host_key_types == "-ssh-rsa*");
+  CHECK(found.user_key_types == "rsa-sha2-512");
+  CHECK(found.compression);
+  CHECK(found.rekey_bytes == std::uint64_t{2} << 20);
+  CHECK(found.rekey_time == 1h);
+  CHECK(choose_algorithms("", "a,b").empty());
+  CHECK(choose_algorithms("x,y", "a,b") == "x,y");
+  CHECK(choose_algorithms("+b,c", "a,b") == "a,b,c");
+  CHECK(choose_algorithms("^b,c", "a,b") == "b,c,a");
+  CHECK(choose_algorithms("-a*,x", "a1,a2,b") == "b");
 }
 
 TEST_CASE("ssh config: keywords without effect are told for the hosts that use them",
@@ -83,7 +172,7 @@ TEST_CASE("ssh config: keywords without effect are told for the hosts that use t
       "Host *\n"
       "  ControlMaster no\n"
       "  AddressFamily any\n"
-      "  CertificateFile ~/.ssh/cert\n");
+      "  SetEnv A=b\n");
   CHECK(config.lookup("other").ignored.size() == 1);
   const auto notes = config.lookup("shared").ignored;
   REQUIRE(notes.size() == 3);
@@ -122,7 +211,10 @@ TEST_CASE("ssh config: proxies, none, tokens", "[ssh_config]") {
   CHECK(config.lookup("direct").proxy_command.empty());
   const auto far = config.lookup("far");
   CHECK(far.proxy_jump == "a,b:22");
-  CHECK(far.proxy_command == "nc -x \"p q\" %h %p");
+  CHECK(far.proxy_command.empty());  // the first of the two wins
+  const Config command("ProxyCommand nc -x \"p q\" %h %p\nProxyJump a\n");
+  CHECK(command.lookup("far").proxy_command == "nc -x \"p q\" %h %p");
+  CHECK(command.lookup("far").proxy_jump.empty());
   CHECK(far.user_known_hosts == std::vector<std::string>{"/a", "/b"});
   CHECK(far.identity_agent == "/run/agent");
 }

@@ -180,7 +180,7 @@ TEST_CASE("ssh: the config file says where to connect, as whom and with which ke
   INFO((result ? "" : result.error().message));
   REQUIRE(result);
   CHECK(contains(result->out, std::to_string(sshd.port())));
-  CHECK(*client.wait(client.backend.address(Host{"", "node7", 0})) == "127.0.0.1");
+  CHECK(client.backend.address(Host{"", "node7", 0}) == "127.0.0.1");
   CHECK(count(client.log.all(), "controlmaster is not supported") == 1);
 }
 
@@ -200,8 +200,90 @@ TEST_CASE("ssh: ProxyCommand and ProxyJump are followed", "[ssh]") {
     INFO((result ? "" : result.error().message));
     REQUIRE(result);
     CHECK(result->out == "through\n");
+    CHECK(client.backend.address(Host{"", name, sshd.port()}).empty());
   }
   CHECK(count(bastion.log(), "Accepted publickey") == 2);
+}
+
+namespace {
+
+/// A ProxyCommand by way of `bastion` for every host of `sshd`. It begins with `first`, where $1 is
+/// the host's name.
+void prepend_proxy(Sshd& sshd, const Sshd& bastion, const std::string& first) {
+  const std::string script = sshd.dir() + "/proxy.sh";
+  write_file(script,
+             fmt::format("{}\nexec ssh -F {} -i {} -o StrictHostKeyChecking=accept-new "
+                         "-p {} -W 127.0.0.1:{} 127.0.0.1\n",
+                         first, bastion.config(), bastion.user_key(), bastion.port(), sshd.port()));
+  sshd.prepend_config("Host *\n  HostKeyAlias target\n  ProxyCommand sh " + script + " %n\n");
+}
+
+}  // namespace
+
+TEST_CASE("ssh: a ProxyCommand that fails is named with its exit code and last words", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  const std::string tries = sshd.dir() + "/tries";
+  sshd.prepend_config(fmt::format(
+      "Host absent\n  ProxyCommand no-such-program -W %h:%p gate\n"
+      "Host failing\n  ProxyCommand sh -c 'echo >>{}; printf \"no\\r\\nroute\\r\\n\" >&2; "
+      "exit 7'\nHost *\n",
+      tries));
+  Client client(sshd.options());
+  const auto absent = client.run({"", "absent", 22}, "true");
+  REQUIRE_FALSE(absent);
+  INFO(absent.error().message);
+  CHECK(absent.error().kind == ErrorKind::kInvalid);
+  CHECK(contains(absent.error().message,
+                 "absent:22: ProxyCommand: `no-such-program -W absent:22 "
+                 "gate` ended with exit code 127: "));
+  CHECK(contains(absent.error().message, "no-such-program: not found: is the program installed"));
+  const auto failing = client.run({"", "failing", 22}, "true");
+  REQUIRE_FALSE(failing);
+  INFO(failing.error().message);
+  CHECK(failing.error().kind == ErrorKind::kUnavailable);
+  CHECK(failing.error().message.ends_with("` ended with exit code 7: no route"));
+  CHECK(count(read_file(tries), "\n") == 8);
+}
+
+TEST_CASE("ssh: few hosts at once are connected by the same ProxyCommand", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  const Sshd bastion;
+  // Each process says how many hosts were logged in at its start.
+  const std::string starts = sshd.dir() + "/starts";
+  prepend_proxy(sshd, bastion,
+                fmt::format("grep -c 'Accepted publickey' {}/sshd.log >>{}", sshd.dir(), starts));
+  Client client(sshd.options(), {}, {.per_address = 1, .proxy_turn = 1h});
+  std::vector<std::string> errors(4);
+  io::TaskGroup group(client.context.get_executor());
+  for (std::string& error : errors)
+    group.spawn(run_true(client.backend, {"", fmt::format("h{}", &error - &errors[0]), 0}, error));
+  client.finish(group);
+  CHECK(errors == std::vector<std::string>(4));
+  CHECK(read_file(starts) == "0\n1\n2\n3\n");
+}
+
+TEST_CASE("ssh: a ProxyCommand that is stuck delays its own host alone", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  const Sshd bastion;
+  const std::string go = sshd.dir() + "/go";
+  prepend_proxy(sshd, bastion,
+                fmt::format("while test $1 = stuck && ! test -e {}; do sleep 0.05; done", go));
+  Client client(sshd.options(), {}, {.per_address = 1, .proxy_turn = 10ms});
+  std::string stuck_error;
+  std::string error;
+  io::TaskGroup stuck(client.context.get_executor());
+  io::TaskGroup other(client.context.get_executor());
+  stuck.spawn(run_true(client.backend, {"", "stuck", 0}, stuck_error));
+  other.spawn(run_true(client.backend, {"", "other", 0}, error));
+  client.finish(other);
+  CHECK(error.empty());
+  CHECK_FALSE(stuck.idle());
+  write_file(go, "");
+  client.finish(stuck);
+  CHECK(stuck_error.empty());
 }
 
 TEST_CASE("ssh: thirty-two connections at once to one sshd with default limits all succeed",
@@ -247,33 +329,4 @@ TEST_CASE("ssh: sshd dropping connections before its banner is retried", "[ssh]"
   INFO(problems);
   CHECK(good == 8);
   CHECK(contains(sshd.log(), "MaxStartups"));
-}
-
-TEST_CASE("ssh: many hosts behind one jump host come to it few at a time", "[ssh]") {
-  NEEDS_SSHD();
-  Sshd sshd;
-  // Drops connections beyond the number that sshd's default admits for certain.
-  Sshd bastion({.max_startups = "9:100:9", .max_sessions = "10", .more = {}});
-  sshd.prepend_config(
-      fmt::format("Host 127.0.1.*\n  ProxyJump 127.0.0.1:{}\n"
-                  "Host 127.0.0.1\n  IdentityFile {}\n  StrictHostKeyChecking accept-new\nHost *\n",
-                  bastion.port(), bastion.user_key()));
-  Client client(sshd.options());
-  int good = 0;
-  std::string problems;
-  io::TaskGroup group(client.context.get_executor());
-  auto one = [&](int i) -> io::awaitable<void> {
-    const std::string name = fmt::format("127.0.1.{}", i);
-    Host host{"", name, sshd.port()};
-    auto result = co_await client.backend.run(host, "true", "", 40s);
-    if (result)
-      ++good;
-    else
-      problems += result.error().message + "\n";
-  };
-  for (int i = 1; i <= 20; ++i) group.spawn(one(i));
-  client.finish(group);
-  INFO(problems);
-  CHECK(good == 20);
-  CHECK_FALSE(contains(bastion.log(), "MaxStartups"));
 }

@@ -118,3 +118,58 @@ TEST_CASE("ssh: the config's StrictHostKeyChecking holds unless an option says o
   Client client(options);
   CHECK(client.run(sshd.host(), "true"));
 }
+
+TEST_CASE("ssh: a host that only a certificate authority vouches for is refused with the remedy",
+          "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  const Sshd other;
+  const std::string authority = "@cert-authority * " + other.host_public_key() + "\n";
+  test::write_file(sshd.known_hosts(), authority);
+  {
+    Client client(sshd.options());
+    const auto refused = client.run(sshd.host(), "true");
+    REQUIRE_FALSE(refused);
+    INFO(refused.error().message);
+    CHECK(refused.error().kind == ErrorKind::kDenied);
+    CHECK(contains(refused.error().message, sshd.known_hosts() + ":1 (@cert-authority)"));
+    CHECK(contains(refused.error().message, "ssh-keyscan"));
+    CHECK(test::read_file(sshd.known_hosts()) == authority);
+  }
+  test::write_file(sshd.known_hosts(), authority + fmt::format("[127.0.0.1]:{} {}\n", sshd.port(),
+                                                               sshd.host_public_key()));
+  Client client(sshd.options());
+  CHECK(client.run(sshd.host(), "true"));
+}
+
+TEST_CASE("ssh: of a server's keys the one that is known is asked for", "[ssh]") {
+  NEEDS_SSHD();
+  const test::TempDir keys;
+  test::run_tool({"ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", keys / "rsa"});
+  const Sshd sshd(
+      {.max_startups = "1000", .max_sessions = "10", .more = {"HostKey " + (keys / "rsa")}});
+  test::write_file(sshd.known_hosts(), fmt::format("[127.0.0.1]:{} {}", sshd.port(),
+                                                   test::read_file(keys / "rsa.pub")));
+  const auto in = Client(sshd.options()).run(sshd.host(), "true");
+  INFO((in ? "" : in.error().message));
+  CHECK(in);
+}
+
+TEST_CASE("ssh: GlobalKnownHostsFile counts too, and nothing does where checks are off", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  const Sshd other;
+  const std::string global = sshd.dir() + "/global";
+  test::write_file(sshd.config(), fmt::format("UserKnownHostsFile {}\nGlobalKnownHostsFile {}\n",
+                                              sshd.known_hosts(), global));
+  io::SshOptions options = sshd.options();
+  options.known_hosts = io::HostKeyPolicy::kStrict;
+  const auto runs = [&](const std::string& key) {
+    test::write_file(global, fmt::format("[127.0.0.1]:{} {}\n", sshd.port(), key));
+    return Client(options).run(sshd.host(), "true").has_value();
+  };
+  CHECK(runs(sshd.host_public_key()));
+  CHECK_FALSE(runs(other.host_public_key()));
+  options.known_hosts = io::HostKeyPolicy::kOff;
+  CHECK(runs(other.host_public_key()));
+}

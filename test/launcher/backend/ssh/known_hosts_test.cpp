@@ -78,13 +78,16 @@ TEST_CASE("known_hosts: a revoked key is refused wherever it stands, other keys 
 }
 
 TEST_CASE("known_hosts: a certificate authority is not taken for a host's key", "[known_hosts]") {
-  const File file(line("@cert-authority *", kEd));
+  const File file(line("@cert-authority *.lab", kEd) + line("a.lab", kEdOther));
   KnownHosts known({file.path()});
-  CHECK(known.check("alpha", 22, kEd).verdict == Verdict::kUnknown);
-  const auto notes = known.take_notes();
-  REQUIRE(notes.size() == 1);
-  CHECK(notes[0].find(file.path() + ":1: @cert-authority") == 0);
-  CHECK(known.take_notes().empty());
+  const auto unknown = known.check("b.lab", 22, kEd);
+  CHECK(unknown.verdict == KnownHosts::Verdict::kAuthority);
+  CHECK(unknown.place == file.path() + ":1");
+  CHECK(known.key_types("b.lab", 22).empty());
+  CHECK(known.check("b.elsewhere", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
+  // The host's own key decides where there is one.
+  CHECK(known.check("a.lab", 22, kEdOther).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("a.lab", 22, kEd).verdict == KnownHosts::Verdict::kChanged);
 }
 
 TEST_CASE("known_hosts: garbage lines are skipped and shift no line number", "[known_hosts]") {

@@ -1,0 +1,40 @@
+#include "kvstore/server/report_pace.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dt::kv {
+
+std::optional<Traffic> ReportPace::take(Traffic look) {
+  alive_.insert(look.alive.begin(), look.alive.end());
+  busy_.insert(look.busy.begin(), look.busy.end());
+  Traffic report;
+  report.disconnected = look.disconnected;
+  report.owing = lasting(look.owing, last_look_.owing, look.busy);
+  report.waiting = lasting(look.waiting, last_look_.waiting, look.busy);
+  report.stuck = look.stuck;
+  last_look_ = std::move(look);
+  const bool is_news = !sent_ || report.disconnected != sent_->disconnected ||
+                       report.owing != sent_->owing || report.waiting != sent_->waiting ||
+                       report.stuck != sent_->stuck;
+  was_skipped_ = !is_news && !was_skipped_;
+  if (was_skipped_) return std::nullopt;
+  report.alive.assign(alive_.begin(), alive_.end());
+  report.busy.assign(busy_.begin(), busy_.end());
+  alive_.clear();
+  busy_.clear();
+  sent_ = report;
+  return report;
+}
+
+std::vector<WorkerId> ReportPace::lasting(const std::vector<WorkerId>& now,
+                                          const std::vector<WorkerId>& before,
+                                          const std::vector<WorkerId>& busy) {
+  std::vector<WorkerId> out;
+  for (const WorkerId id : now)
+    if (std::ranges::binary_search(before, id) && !std::ranges::binary_search(busy, id))
+      out.push_back(id);
+  return out;
+}
+
+}  // namespace dt::kv

@@ -1,0 +1,156 @@
+#include "launcher/backend/ssh/openssh.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "io/process_end.h"
+#include "io/subprocess.h"
+#include "io/within.h"
+#include "launcher/backend/ssh/exec.h"
+
+namespace dt::launcher {
+namespace {
+
+namespace asio = io::asio;
+using io::awaitable;
+
+constexpr std::size_t kMaxAnswer = std::size_t{1} << 20;
+constexpr const char* kRemedy =
+    "or write the block with Host, or with Match all, host, originalhost, user and localuser alone";
+
+Error undecided_error(const SshHostConfig& from_files, const Error& error) {
+  return {error.kind,
+          fmt::format("{}: {}; repair that, {}", from_files.undecided, error.message, kRemedy)};
+}
+
+/// The end of what a program wrote to its stderr, on one line.
+std::string last_words(int pipe) {
+  ::fcntl(pipe, F_SETFL, O_NONBLOCK);  // a process that the program left behind may hold it open
+  std::array<char, 4096> piece{};
+  const ssize_t n = ::read(pipe, piece.data(), piece.size());
+  return n > 0 ? on_one_line({piece.data(), static_cast<std::size_t>(n)}) : std::string();
+}
+
+awaitable<Result<std::string>> output_of(std::vector<std::string> argv) {
+  auto out = io::make_pipe();
+  if (!out) co_return tl::unexpected(out.error());
+  auto errors = io::make_pipe();
+  if (!errors) co_return tl::unexpected(errors.error());
+  const io::Fd none(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  auto process = io::Subprocess::start(argv, {none.get(), out->write.get(), errors->write.get()});
+  if (!process) co_return tl::unexpected(process.error());
+  out->write.reset();
+  errors->write.reset();
+  asio::posix::stream_descriptor output(co_await asio::this_coro::executor, out->read.release());
+  std::string text;
+  std::array<char, 4096> piece{};
+  const auto buffer = asio::buffer(piece);
+  for (;;) {
+    auto [ec, n] = co_await output.async_read_some(buffer, io::tok);
+    if (ec == asio::error::eof) break;
+    // Not waited for: it may go on for ever. Subprocess kills it.
+    if (ec) co_return fail(ErrorKind::kClosed, "`ssh -G` was given up");
+    text.append(piece.data(), n);
+    if (text.size() >= kMaxAnswer)
+      co_return fail(ErrorKind::kProtocol, "`ssh -G` prints without end");
+  }
+  auto end = co_await io::end_of(*process);
+  if (!end) co_return tl::unexpected(end.error());
+  const int code = end->shell_code();
+  if (code != 0)
+    co_return fail(ErrorKind::kInvalid, "`ssh -G` ended with exit code {}: {}", code,
+                   last_words(errors->read.get()));
+  co_return std::move(text);
+}
+
+}  // namespace
+
+/// Lives while an answer is awaited. Its end wakes those who wait for it too, also when the
+/// coroutine that asks is cancelled.
+class OpenSsh::Asking {
+ public:
+  explicit Asking(std::shared_ptr<Asked> asked) : asked_(std::move(asked)) {}
+  ~Asking() {
+    asked_->is_asking = false;
+    asked_->changed.cancel();
+  }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  std::shared_ptr<Asked> asked_;
+};
+
+OpenSsh::OpenSsh(asio::any_io_executor executor, std::size_t at_once, Duration deadline)
+    : executor_(std::move(executor)),
+      permits_(std::make_shared<Semaphore>(executor_, at_once)),
+      deadline_(deadline) {}
+
+awaitable<Result<SshHostConfig>> OpenSsh::settings(Question question, SshHostConfig from_files) {
+  for (;;) {
+    std::shared_ptr<Asked>& at = asked_[question];
+    if (!at) {
+      at = std::make_shared<Asked>(executor_);
+      const std::shared_ptr<Asked> asked = at;
+      const Asking asking(asked);
+      auto answer = co_await ask(question, from_files);
+      const bool is_given_up = !answer && answer.error().kind == ErrorKind::kClosed;
+      if (!is_given_up) asked->answer = answer;
+      if (!answer) forget(question);
+      co_return answer;
+    }
+    const std::shared_ptr<Asked> asked = at;
+    while (asked->is_asking) co_await asked->changed.async_wait(io::tok);
+    if (asked->answer) co_return *asked->answer;
+    // Whoever asked was cancelled.
+    if (asked_[question] == asked) forget(question);
+  }
+}
+
+const SshHostConfig* OpenSsh::known(const Question& question) const {
+  const auto at = asked_.find(question);
+  if (at == asked_.end() || !at->second->answer || !*at->second->answer) return nullptr;
+  return &**at->second->answer;
+}
+
+void OpenSsh::forget(const Question& question) {
+  const auto at = asked_.find(question);
+  if (at != asked_.end() && (!at->second->is_asking || at->second->answer)) asked_.erase(at);
+}
+
+awaitable<Result<SshHostConfig>> OpenSsh::ask(Question question, SshHostConfig from_files) {
+  if (!io::in_path("ssh"))
+    co_return fail(
+        ErrorKind::kInvalid,
+        "{}: only OpenSSH's client can decide this block, and there is no `ssh` in PATH: "
+        "install it (Debian: openssh-client), {}",
+        from_files.undecided, kRemedy);
+  const Semaphore::Permit permit = co_await permits_->acquire();
+  if (!defaults_) {
+    std::vector<std::string> words{"-F", "none", "--", "nothing-configured"};
+    auto printed = co_await run(std::move(words));
+    if (!printed) co_return tl::unexpected(undecided_error(from_files, printed.error()));
+    defaults_ = std::move(*printed);
+  }
+  std::vector<std::string> words;
+  if (!question.config_file.empty()) words.insert(words.end(), {"-F", question.config_file});
+  if (question.port != 0) words.insert(words.end(), {"-p", std::to_string(question.port)});
+  if (!question.user.empty()) words.insert(words.end(), {"-l", question.user});
+  words.insert(words.end(), {"--", question.name});
+  auto printed = co_await run(std::move(words));
+  if (!printed) co_return tl::unexpected(undecided_error(from_files, printed.error()));
+  co_return read_openssh_answer(*printed, *defaults_, question.name, question.user, from_files);
+}
+
+awaitable<Result<std::string>> OpenSsh::run(std::vector<std::string> words) {
+  // -T: without a word about the terminal that it does not have.
+  std::vector<std::string> argv{"ssh", "-T", "-G"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  auto output = output_of(std::move(argv));
+  co_return co_await io::within(deadline_, std::move(output), "`ssh -G` (a probe of Match exec?)");
+}
+
+}  // namespace dt::launcher

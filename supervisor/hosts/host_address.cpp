@@ -1,0 +1,28 @@
+#include "supervisor/hosts/host_address.h"
+
+#include <boost/asio/ip/address.hpp>
+
+namespace dt::supervisor {
+namespace {
+
+/// A literal address that leads to one host only.
+bool is_outer(const std::string& text) {
+  boost::system::error_code ec;
+  const auto address = boost::asio::ip::make_address(text, ec);
+  return !ec && !address.is_loopback() && !address.is_unspecified();
+}
+
+}  // namespace
+
+std::string host_address(const Host& host, const std::string& dialed, const AgentState& state) {
+  // What was dialed may be another's address (NAT, a forwarded port); sshd's word is the host's
+  // own.
+  if (is_outer(state.ssh_address)) return state.ssh_address;
+  if (!dialed.empty()) return dialed;
+  // The proxy ends on the host itself: its connection came from there.
+  if (is_outer(host.name)) return host.name;
+  if (!state.interface_address.empty()) return state.interface_address;
+  return state.ssh_address.empty() ? host.name : state.ssh_address;
+}
+
+}  // namespace dt::supervisor

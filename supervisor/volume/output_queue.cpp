@@ -1,0 +1,87 @@
+#include "supervisor/volume/output_queue.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/lookup.h"
+
+namespace dt::supervisor {
+
+namespace {
+
+/// Nodes of the list and of the map, and what the allocator adds: measured, rounded up.
+constexpr std::size_t kPerAppend = 256;
+/// Appends that a full queue has at least: dropping one loses that share of it.
+constexpr std::size_t kLeastAppends = 16;
+/// Parts of a log file with a limit: it is set aside between two appends.
+constexpr std::uint64_t kLimitParts = 8;
+
+}  // namespace
+
+std::size_t OutputQueue::memory_of(const Append& append) {
+  // The path is also the key of its file.
+  return kPerAppend + append.bytes.capacity() + 2 * append.path.capacity();
+}
+
+bool OutputQueue::can_merge(const Append& last, std::size_t more, std::uint64_t limit) const {
+  std::uint64_t most = std::min(kMostMerged, most_ / kLeastAppends);
+  if (limit > 0) most = std::min(most, limit / kLimitParts);
+  return last.limit == limit && last.bytes.size() + more <= most;
+}
+
+void OutputQueue::add(const std::string& path, std::string bytes, std::uint64_t limit, Time now) {
+  bytes_ += bytes.size();
+  auto& of_file = files_[path];
+  if (!of_file.empty() && can_merge(*of_file.back(), bytes.size(), limit)) {
+    Append& last = *of_file.back();
+    memory_ -= memory_of(last);
+    last.bytes += bytes;
+    memory_ += memory_of(last);
+  } else {
+    appends_.push_back({path, std::move(bytes), limit, now});
+    of_file.push_back(std::prev(appends_.end()));
+    memory_ += memory_of(appends_.back());
+  }
+  while (memory_ > most_ && !appends_.empty()) {
+    const Append lost = remove(files_.find(appends_.front().path));
+    dropped_bytes_ += lost.bytes.size();
+    dropped_[lost.path] += lost.bytes.size();
+  }
+}
+
+OutputQueue::Append OutputQueue::remove(Files::iterator file) {
+  const Appends::iterator at = file->second.front();
+  file->second.pop_front();
+  if (file->second.empty()) files_.erase(file);
+  bytes_ -= at->bytes.size();
+  memory_ -= memory_of(*at);
+  Append out = std::move(*at);
+  appends_.erase(at);
+  return out;
+}
+
+OutputQueue::Append OutputQueue::take() { return take(std::string(appends_.front().path)); }
+
+OutputQueue::Append OutputQueue::take(const std::string& path) {
+  Append out = remove(files_.find(path));
+  if (const auto lost = dropped_.extract(out.path))
+    out.bytes.insert(
+        0, fmt::format("[{} bytes are missing here: the shared volume did not take them]\n",
+                       lost.mapped()));
+  return out;
+}
+
+std::optional<Time> OutputQueue::oldest() const {
+  if (appends_.empty()) return std::nullopt;
+  return appends_.front().since;
+}
+
+std::optional<Time> OutputQueue::oldest(const std::string& path) const {
+  const auto* of_file = find_in(files_, path);
+  if (!of_file) return std::nullopt;
+  return of_file->front()->since;
+}
+
+}  // namespace dt::supervisor

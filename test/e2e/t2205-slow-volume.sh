@@ -1,0 +1,35 @@
+# timeout=240 cost=40
+# Workers with progress bars on a shared volume where each open() takes 20 ms: their output fills the volume's queue,
+# and who waits for an answer does not notice. DT_SLOW_WORKERS=100 prints the figures for that many.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+WORKERS=${DT_SLOW_WORKERS:-24}
+PATIENCE=100
+# answers WHAT COMMAND...: it succeeds within 5 seconds, half of the limit of a call on the volume.
+answers() {
+  local what=$1 from=$EPOCHREALTIME took
+  shift
+  "$@" >"$T/answer.out" 2>&1 || fail "$what: $(output answer)"
+  took=$(awk -v a="$from" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }')
+  say "$what: $took s"
+  awk -v t="$took" 'BEGIN { exit t > 5 }' || fail "$what took $took s"
+}
+volume() { dtctl status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["volume"])'; }
+
+LD_PRELOAD=$DT_BUILD/test/slow_open/slow_open.so DT_SLOW_OPEN_MS=20 \
+  train -n "$WORKERS" -s 1 --checkpoint-every 1 --quiet --dead-after 60s --server-dead-after 60s -- --steps-per-epoch 5 --step-ms 500 --progress-bar
+awaits ".supervisor_s>${DT_SLOW_SECONDS:-15}"  # long enough for a queue that grows to hold everything up
+say "$WORKERS workers: $(volume)"
+answers 'dtctl status' dtctl status
+answers 'dtctl add' dtctl add localhost
+answers 'host_worker is accepted' dtctl wait --timeout 60 'event file_accepted'
+changed 'ADDED localhost'
+answers 'dtctl remove is refused' sh -c '! dtctl remove localhost:1'
+awaits 'event checkpoint_taken>=4'
+say "$(event checkpoint_taken) checkpoints; $(volume)"
+[ "$(event checkpoint_failed)" = 0 ] || fail "a checkpoint was not sealed within its epoch: $(grep checkpoint_failed "$(story)" | head -n 3)"
+[ "$(event file_refused)" = 0 ] || fail "host_worker could not be read"
+[ "$(event output_delayed)" = 0 ] || fail "output waits too long"
+end_job
+! grep -q 'lacks its last lines\|does not answer\|too slow' "$T/job.out" || fail "files lack their end: $(output job)"
+tail -c 20 .dtlaunch/*/logs/worker-0.log | grep -q 'step' || fail "no output in the log"

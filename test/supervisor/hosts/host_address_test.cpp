@@ -1,0 +1,43 @@
+#include "supervisor/hosts/host_address.h"
+
+#include "test/support/catch.h"
+
+using namespace dt;
+using namespace dt::supervisor;
+
+namespace {
+
+/// What an agent says: where its ssh connection came in, and its interface's address.
+AgentState says(std::string ssh, std::string interface) {
+  AgentState state;
+  state.ssh_address = std::move(ssh);
+  state.interface_address = std::move(interface);
+  return state;
+}
+
+}  // namespace
+
+TEST_CASE("host address: the host's own word comes before what was dialed, for that may be a NAT") {
+  const Host host{"", "node7", 0};
+  CHECK(host_address(host, "10.0.0.7", says("10.0.0.7", "10.0.0.7")) == "10.0.0.7");
+  CHECK(host_address(host, "3.4.5.6", says("172.31.0.7", "172.31.0.7")) == "172.31.0.7");
+  CHECK(host_address(host, "127.0.0.1", says("172.17.0.2", "172.17.0.2")) == "172.17.0.2");
+  CHECK(host_address(host, "10.0.0.7", says("", "192.168.0.7")) == "10.0.0.7");
+}
+
+TEST_CASE("host address: hosts on loopback keep the address that was dialed") {
+  CHECK(host_address({"", "127.0.0.5", 0}, "127.0.0.5", says("127.0.0.5", "10.0.0.1")) ==
+        "127.0.0.5");
+}
+
+TEST_CASE("host address: behind a proxy no name need be known here") {
+  const Host inner{"", "inner7", 0};
+  CHECK(host_address(inner, "", says("10.9.0.7", "10.8.0.7")) == "10.9.0.7");
+  // The proxy's last part runs on the host: what came in came from itself.
+  CHECK(host_address(inner, "", says("127.0.0.1", "10.8.0.7")) == "10.8.0.7");
+  CHECK(host_address(inner, "", says("::1", "10.8.0.7")) == "10.8.0.7");
+  CHECK(host_address(inner, "", says("0.0.0.0", "10.8.0.7")) == "10.8.0.7");
+  CHECK(host_address({"", "10.7.0.7", 0}, "", says("127.0.0.1", "10.8.0.7")) == "10.7.0.7");
+  CHECK(host_address(inner, "", says("127.0.0.1", "")) == "127.0.0.1");
+  CHECK(host_address(inner, "", says("", "")) == "inner7");
+}
