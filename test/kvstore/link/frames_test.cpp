@@ -371,6 +371,7 @@ TEST_CASE("frames: a connection that breaks anywhere is no forgery, and the roun
   constexpr std::size_t kLarge = 300'000;  // several reads and portions of a tag
   constexpr std::size_t kBytes = kLarge * sizeof(float);
   Cluster cluster(1, 1, true, false, false, require_tags);
+  cluster.transport = kv::Transport::kTcp;
   Proxy proxy(cluster.server().port());
   std::mutex mutex;
   bool is_to_server = false;
