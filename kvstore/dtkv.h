@@ -7,6 +7,10 @@
  * Threads: one store may be used from one thread at a time. Asynchronous operations complete on
  * the library's own threads; the caller's buffer belongs to the library until its handle is done.
  *
+ * Fork: a child that fork() made has none of the store's connections and threads. Every call that
+ * returns an error code fails there with DTKV_INVALID, dtkv_destroy does nothing. Memory from
+ * dtkv_allocate is shared: what a child writes into it, the parent has.
+ *
  * Keys: any text; integers are their decimal text. Values are dense arrays. The key table is
  * matched by name, so call order need not agree between workers.
  *
@@ -31,6 +35,9 @@ extern "C" {
 #else
 #define DTKV_API
 #endif
+
+/* Number of this interface. A change that older programs cannot be run with raises it. */
+#define DTKV_ABI 1
 
 typedef struct dtkv_store dtkv_store;
 typedef uint64_t dtkv_handle; /* 0 is no operation */
@@ -224,6 +231,9 @@ DTKV_API int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* v
 DTKV_API int dtkv_progress(dtkv_store* store, uint32_t epoch, uint64_t step);
 
 DTKV_API const char* dtkv_version(void);
+/* DTKV_ABI of the library that is loaded. A program that finds it at run time (dlopen, ctypes)
+ * compares it with the number that the program was written for. */
+DTKV_API int dtkv_abi(void);
 
 #ifdef __cplusplus
 }

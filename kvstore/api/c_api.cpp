@@ -1,5 +1,7 @@
 // The C interface: checks arguments, turns results into codes and a message, lets no exception out.
 
+#include <unistd.h>
+
 #include <exception>
 #include <new>
 #include <stdexcept>
@@ -10,6 +12,7 @@
 #include "kvstore/api/dlpack.h"
 #include "kvstore/api/group_store.h"
 #include "kvstore/dtkv.h"
+#include "kvstore/link/forks.h"
 #include "kvstore/store.h"
 #include "kvstore/worker/client.h"
 
@@ -19,6 +22,11 @@
 
 struct dtkv_store {
   std::unique_ptr<dt::kv::Store> store;
+  std::uint32_t forks = dt::kv::fork_count();
+  pid_t process = ::getpid();
+
+  /// False in a forked child, which has neither the store's threads nor its connections.
+  [[nodiscard]] bool is_of_this_process() const { return forks == dt::kv::fork_count(); }
 };
 
 namespace {
@@ -84,13 +92,18 @@ int result(const Status& status) {
   return DTKV_OK;
 }
 
+Store& usable(dtkv_store* store) {
+  if (!store) throw Misuse("no store");
+  if (!store->is_of_this_process())
+    throw Misuse("this store belongs to process " + std::to_string(store->process) +
+                 "; a forked child cannot use it");
+  return *store->store;
+}
+
 /// Runs `body`, which returns a Status, with the store.
 template <class Body>
 int with_store(dtkv_store* store, Body body) {
-  return guarded([&]() -> int {
-    if (!store) throw Misuse("no store");
-    return result(body(*store->store));
-  });
+  return guarded([&]() -> int { return result(body(usable(store))); });
 }
 
 // The caller's arguments in C++ terms.
@@ -191,7 +204,7 @@ int dtkv_create(const char* type, dtkv_store** out) {
 
 void dtkv_destroy(dtkv_store* store) {
   guarded([&]() -> int {
-    delete store;
+    if (store && store->is_of_this_process()) delete store;
     return DTKV_OK;
   });
 }
@@ -290,9 +303,9 @@ int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys, const d
 
 int dtkv_allocate(dtkv_store* store, size_t bytes, void** out) {
   return guarded([&]() -> int {
-    if (!store || !out) throw Misuse("dtkv_allocate needs a store and a place");
+    if (!out) throw Misuse("dtkv_allocate needs a place");
     *out = nullptr;
-    const auto memory = store->store->allocate(bytes);
+    const auto memory = usable(store).allocate(bytes);
     if (!memory) return fail(memory.error());
     *out = *memory;
     return DTKV_OK;
@@ -316,16 +329,16 @@ int dtkv_wait_in_stream(dtkv_store* store, dtkv_handle handle, double timeout_s)
 }
 
 int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
-  return guarded([&] {
-    if (!store || !spec) throw Misuse("dtkv_set_optimizer needs a store and a text");
-    return result(store->store->set_optimizer(spec));
+  return with_store(store, [&](Store& in) {
+    if (!spec) throw Misuse("dtkv_set_optimizer needs a text");
+    return in.set_optimizer(spec);
   });
 }
 
 int dtkv_set_gradient_compression(dtkv_store* store, const char* spec) {
-  return guarded([&] {
-    if (!store || !spec) throw Misuse("dtkv_set_gradient_compression needs a store and a text");
-    return result(store->store->set_gradient_compression(spec));
+  return with_store(store, [&](Store& in) {
+    if (!spec) throw Misuse("dtkv_set_gradient_compression needs a text");
+    return in.set_gradient_compression(spec);
   });
 }
 
@@ -355,5 +368,6 @@ int dtkv_progress(dtkv_store* store, uint32_t epoch, uint64_t step) {
 }
 
 const char* dtkv_version(void) { return DT_VERSION; }
+int dtkv_abi(void) { return DTKV_ABI; }
 
 }  // extern "C"

@@ -82,6 +82,7 @@ void EventLoop::stay_awake() {
 // ---------------------------------------------------------------- a worker's loop
 
 void EventLoop::start() {
+  closed_in_child_.emplace(context_);
   thread_ = std::thread([this] { run_in_background(); });
 }
 

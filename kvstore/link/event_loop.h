@@ -25,6 +25,7 @@
 
 #include "io/asio.h"
 #include "io/task_group.h"
+#include "kvstore/link/forks.h"
 
 namespace dt::kv {
 
@@ -102,6 +103,7 @@ class EventLoop {
   unsigned reads_left_ = 0;  ///< Until the loop's handlers run.
   io::asio::io_context context_{1};
   io::TaskGroup tasks_{context_.get_executor()};
+  std::optional<ContextClosedInChild> closed_in_child_;  ///< A worker's: its program may fork.
 
   std::thread thread_;
   std::mutex mutex_;

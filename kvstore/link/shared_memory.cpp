@@ -36,7 +36,9 @@ std::size_t round_up(std::size_t size) {
 }  // namespace
 
 SharedMemory::SharedMemory(io::Fd fd, std::byte* begin, std::size_t size)
-    : fd_(std::move(fd)), begin_(begin), size_(size) {}
+    : fd_(std::move(fd)), begin_(begin), size_(size) {
+  if (fd_) closed_in_child_.emplace(fd_.get());
+}
 
 SharedMemory::~SharedMemory() {
   pinned_ = cuda::PinnedRegistration();

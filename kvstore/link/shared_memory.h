@@ -9,11 +9,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "core/base/result.h"
 #include "io/fd.h"
 #include "kvstore/compute/cuda/device.h"
+#include "kvstore/link/forks.h"
 #include "kvstore/protocol/messages.h"
 
 namespace dt::kv {
@@ -43,6 +45,7 @@ class SharedMemory {
   SharedMemory(io::Fd fd, std::byte* begin, std::size_t size);
 
   io::Fd fd_;  ///< Only for memory from create().
+  std::optional<ClosedInChild> closed_in_child_;
   std::byte* begin_;
   std::size_t size_;  ///< Without the token's page after it.
   cuda::PinnedRegistration pinned_;

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "core/protocol/control_messages.h"
 #include "io/fd.h"
@@ -608,4 +611,118 @@ TEST_CASE("processes: dtserver ends when its agent is gone for the orphan time",
   { const AgentEnd gone = std::move(second); }
   REQUIRE(eventually([&] { return server.ended().has_value(); }));
   CHECK(WIFEXITED(*server.ended()));
+}
+
+namespace {
+
+/// This process's descriptors and what they are: "socket:[4711]", "/memfd:dtkv (deleted)".
+std::map<int, std::string> descriptors() {
+  std::map<int, std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const auto what = std::filesystem::read_symlink(entry.path()).string();
+    const bool is_listing = what.starts_with("/proc/");
+    if (!is_listing) out.emplace(std::stoi(entry.path().filename()), what);
+  }
+  return out;
+}
+
+/// What a forked child reports.
+std::string look_at_inherited(dtkv_store* store, void* memory,
+                              const std::map<int, std::string>& before) {
+  std::string out;
+  for (const auto& [fd, what] : descriptors())
+    if (!before.contains(fd)) out += what + ' ';
+  const auto expect_refusal = [&out](int code) {
+    const std::string why = dtkv_last_error();
+    const auto sentence =
+        fmt::format("this store belongs to process {}; a forked child cannot use it", ::getppid());
+    if (code != DTKV_INVALID || why != sentence) out += fmt::format("{} '{}' ", code, why);
+  };
+  expect_refusal(dtkv_barrier(store));
+  expect_refusal(dtkv_epoch_boundary(store, 1, nullptr));
+  expect_refusal(dtkv_set_optimizer(store, "sgd"));
+  void* more = nullptr;
+  expect_refusal(dtkv_allocate(store, 1, &more));
+  if (std::exchange(*static_cast<float*>(memory), 7.0F) != 1) out += "other memory ";
+  dtkv_destroy(store);
+  return out;
+}
+
+/// Worker 3: a round, then a child, which writes its process id and what it has inherited into
+/// `report`.
+void train_and_fork(int report) {
+  const auto before = descriptors();
+  dtkv::KVStore store("dist_sync");
+  float* w = store.allocate<float>(300'000);
+  const dtkv_array values{w, 300'000, DTKV_FLOAT32, DTKV_CPU, 0, nullptr};
+  w[0] = 1;
+  store.init({{"w", values}});
+  if (!store.epoch_boundary(0)) return;
+  store.pushpull({{"w", values}}, {{"w", values}}, {});
+  if (::fork() == 0) {
+    ::alarm(60);
+    const auto text = fmt::format("{} {}\n", ::getpid(), look_at_inherited(store.get(), w, before));
+    (void)io::write_all(report, text);
+    for (;;) ::pause();
+  }
+  while (w[0] != 7) std::this_thread::yield();  // the child has written into the memory of both
+  store.pushpull({{"w", values}}, {{"w", values}}, {});
+  (void)io::write_all(report, w[0] == 7 ? "trains on\n" : "lost its store\n");
+  for (;;) ::pause();
+}
+
+/// Up to the end of the line, or of the other side.
+std::string read_line(int fd) {
+  std::string line;
+  for (char c = 0; ::read(fd, &c, 1) == 1 && c != '\n';) line += c;
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("processes: a forked child has nothing of a store, so its parent's death is seen at once",
+          "[process]") {
+  using Clock = std::chrono::steady_clock;
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  ServerProcess server(path, {"DT_TEST=1"});
+  auto at_server = agent.accept();
+  const auto ready = at_server.hear<ServerReady>();
+  at_server.say(commit_of(1, 0));
+  at_server.hear<CommitAck>();
+
+  auto report = io::make_pipe();
+  REQUIRE(report);
+  const pid_t worker = ::fork();
+  if (worker == 0) {
+    ::alarm(60);
+    set_worker_environment(path);
+    train_and_fork(report->write.get());
+    ::_exit(1);
+  }
+  report->write.reset();
+  auto at_worker = agent.accept();
+  at_worker.hear<OpenedKvStore>();
+  Servers servers;
+  servers.servers.push_back({ServerId(0), ready.address, ready.port});
+  at_worker.say(servers);
+  at_worker.hear<Arrive>();
+  at_worker.say(release_of(1, 0));
+
+  const std::string of_child = read_line(report->read.get());
+  const pid_t child = std::atoi(of_child.c_str());
+  CHECK(of_child == std::to_string(child) + " ");
+  CHECK(read_line(report->read.get()) == "trains on");
+
+  const auto killed = Clock::now();
+  REQUIRE(::kill(worker, SIGKILL) == 0);
+  ::waitpid(worker, nullptr, 0);
+  CHECK_THROWS(at_worker.hear<Arrive>());  // the end of the connection
+  CHECK(eventually([&] {
+    return at_server.hear<Traffic>().disconnected == std::vector<WorkerId>{WorkerId(3)};
+  }));
+  CHECK(Clock::now() - killed < std::chrono::seconds(5));
+  CHECK(child > 1);
+  if (child > 1) ::kill(child, SIGKILL);
 }

@@ -204,7 +204,10 @@ static void a_store_takes_them(void) {
   dtkv_destroy(store);
 }
 
+static void the_library_says_which_interface_it_has(void) { CHECK(dtkv_abi() == DTKV_ABI); }
+
 int main(void) {
+  the_library_says_which_interface_it_has();
   tensors_become_arrays();
   others_are_refused();
   versioned_tensors_say_more();
