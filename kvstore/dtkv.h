@@ -169,6 +169,9 @@ DTKV_API int dtkv_allocate(dtkv_store* store, size_t bytes, void** out);
 /* Frees memory from dtkv_allocate. DTKV_INVALID, and the memory stays, while an operation on it is
  * under way. */
 DTKV_API int dtkv_free(dtkv_store* store, void* memory);
+/* Memory from dtkv_allocate then stays valid after dtkv_destroy, until the process ends. For
+ * languages whose arrays may outlive the store. */
+DTKV_API int dtkv_keep(dtkv_store* store, const void* memory);
 /* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). */
 DTKV_API int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s);
 DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);

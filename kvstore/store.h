@@ -130,6 +130,8 @@ class Store {
   /// Memory that the store owns: pushes from it and pulls into it need no copy if the server is on
   /// this host. Zeroed, page-aligned; valid until release() or the store's end.
   virtual StoreResult<void*> allocate(std::size_t bytes) = 0;
+  /// Another owner of the memory from allocate() that begins at `memory`; null: there is none.
+  [[nodiscard]] virtual std::shared_ptr<const void> owner_of(const void* memory) const = 0;
   /// Frees memory from allocate(). kInvalid: it is not from allocate(), or an operation on it is
   /// under way.
   virtual Status release(void* memory) = 0;

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <exception>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kvstore/api/dlpack.h"
@@ -65,6 +67,14 @@ static_assert(int{DTKV_INVALID} == static_cast<int>(Code::kInvalid) &&
 
 int fail(const StoreError& error) noexcept {
   return fail(static_cast<int>(error.code), error.message);
+}
+
+/// Until the process ends.
+void keep(std::shared_ptr<const void> memory) {
+  static std::mutex mutex;
+  static std::vector<std::shared_ptr<const void>> kept;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
 }
 
 /// A caller's mistake.
@@ -314,6 +324,15 @@ int dtkv_allocate(dtkv_store* store, size_t bytes, void** out) {
 
 int dtkv_free(dtkv_store* store, void* memory) {
   return with_store(store, [&](Store& in) { return memory ? in.release(memory) : Status(); });
+}
+
+int dtkv_keep(dtkv_store* store, const void* memory) {
+  return with_store(store, [&](Store& in) {
+    auto owner = in.owner_of(memory);
+    if (!owner) throw Misuse("this memory was not allocated by the store");
+    keep(std::move(owner));
+    return Status();
+  });
 }
 
 int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s) {

@@ -43,6 +43,9 @@ class GroupStore final : public Store {
   }
 
   StoreResult<void*> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+  [[nodiscard]] std::shared_ptr<const void> owner_of(const void* memory) const override {
+    return inner_->owner_of(memory);
+  }
   Status release(void* memory) override { return inner_->release(memory); }
   Status set_optimizer(const std::string& spec) override { return inner_->set_optimizer(spec); }
   Status set_gradient_compression(const std::string& spec) override {

@@ -107,6 +107,11 @@ class LocalStore final : public Store, private Answers {
     memories_.push_back(std::move(*memory));
     return memories_.back()->bytes().data();
   }
+  std::shared_ptr<const void> owner_of(const void* memory) const override {
+    for (const auto& own : memories_)
+      if (own->bytes().data() == memory) return own;
+    return nullptr;
+  }
   Status release(void* memory) override {
     const auto erased =
         std::erase_if(memories_, [&](const auto& own) { return own->bytes().data() == memory; });

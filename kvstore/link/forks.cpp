@@ -12,7 +12,6 @@
 #include <atomic>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <charconv>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -139,7 +138,9 @@ int epoll_of(io::asio::io_context& context) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   if (!folder) return -1;
   while (const dirent* entry = ::readdir(folder.get())) {
-    const int fd = std::atoi(entry->d_name);
+    const std::string_view name = entry->d_name;
+    int fd = -1;
+    if (std::from_chars(name.data(), name.data() + name.size(), fd).ec != std::errc()) continue;
     std::array<char, 32> target{};
     const auto length =
         ::readlinkat(::dirfd(folder.get()), entry->d_name, target.data(), target.size());

@@ -76,6 +76,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     return values ? call() : with_failover(call);
   }
   StoreResult<void*> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  std::shared_ptr<const void> owner_of(const void* memory) const override {
+    const ClientMemory* found = memory_.allocated_at(memory);
+    return found ? found->memory : nullptr;
+  }
   Status release(void* memory) override;
   Status wait(Handle handle, double timeout_s) override {
     return dispatch_.wait(handle, timeout_s);

@@ -711,7 +711,7 @@ TEST_CASE("processes: a forked child has nothing of a store, so its parent's dea
   at_worker.say(release_of(1, 0));
 
   const std::string of_child = read_line(report->read.get());
-  const pid_t child = std::atoi(of_child.c_str());
+  const pid_t child = of_child.empty() ? 0 : std::stoi(of_child);
   CHECK(of_child == std::to_string(child) + " ");
   CHECK(read_line(report->read.get()) == "trains on");
 

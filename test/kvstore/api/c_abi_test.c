@@ -206,7 +206,20 @@ static void a_store_takes_them(void) {
 
 static void the_library_says_which_interface_it_has(void) { CHECK(dtkv_abi() == DTKV_ABI); }
 
+static void kept_memory_outlives_its_store(void) {
+  dtkv_store* store = NULL;
+  void* kept = NULL;
+  CHECK(dtkv_create("local", &store) == DTKV_OK);
+  CHECK(dtkv_allocate(store, 4096, &kept) == DTKV_OK);
+  CHECK_REFUSED(dtkv_keep(store, values), "not allocated");
+  CHECK(dtkv_keep(store, kept) == DTKV_OK);
+  dtkv_destroy(store);
+  memset(kept, 7, 4096);
+  CHECK(((char*)kept)[4095] == 7);
+}
+
 int main(void) {
+  kept_memory_outlives_its_store();
   the_library_says_which_interface_it_has();
   tensors_become_arrays();
   others_are_refused();
