@@ -154,7 +154,9 @@ damaged() {
 
 say "the newest checkpoint is damaged: back to the one before; three times"
 rm -rf .dtlaunch host_worker host_worker_log events.jsonl
-STOP_AT=3:9,4:9,5:9
+# The second stop in an epoch is for when it runs again: its checkpoint may take a slow disk longer than the epoch,
+# and the next epoch then has none.
+STOP_AT=3:9,3:12,4:9,4:12,5:9
 job damaged --checkpoint-every 1
 rounds=0
 for how in flipped cut gone; do
@@ -163,6 +165,7 @@ for how in flipped cut gone; do
   happens rolling_back "the checkpoint of epoch $from could not be used: back to the checkpoint of epoch $((from - 1)), with new servers"
   rounds=$((rounds + 1))
   happens rolled_back . $rounds
+  [ $rounds = 3 ] || { holds "$from" "=$from" && goes_on; }
 done
 ends_as_if_nothing_happened
 expect_output damaged 'server-1.safetensors: key[0-9]+.* is damaged \(its checksum differs\)'
