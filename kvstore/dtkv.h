@@ -172,7 +172,8 @@ DTKV_API int dtkv_free(dtkv_store* store, void* memory);
 /* Memory from dtkv_allocate then stays valid after dtkv_destroy, until the process ends. For
  * languages whose arrays may outlive the store. */
 DTKV_API int dtkv_keep(dtkv_store* store, const void* memory);
-/* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). */
+/* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). DTKV_TIMEOUT: it is
+ * still under way, and may be waited for again. With any other result it is over. */
 DTKV_API int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s);
 DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);
 /* Waits only until the copies of the values to arrays on devices are on their streams. Work that

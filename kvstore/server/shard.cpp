@@ -287,7 +287,7 @@ void Shard::expire(Time now) {
     if (deadline > now)
       hold(deadline, std::move(frame));
     else
-      refuse(frame.header, data::Code::kTimeout,
+      refuse(frame.header, data::Code::kUnavailable,
              fmt::format("the server did not learn of generation {} in time",
                          frame.header.generation));
   }

@@ -22,7 +22,15 @@ done
 for name in $(grep -ohE '\]\([a-z]+\.md' "$T"/unpacked/usr/share/doc/dtlaunch/*.md | cut -c3- | sort -u); do
   [ -f "$T/unpacked/usr/share/doc/dtlaunch/$name" ] || fail "the documents name $name, which is not there"
 done
+python=$(echo "$T"/deb/python3-dtkv_*_all.deb)
 if [ -f "$(echo "$T"/deb/libdtkv0_*.deb)" ]; then
+  [ -f "$python" ] || fail "a library without its package for Python: $(ls "$T/deb")"
+  dpkg-deb -x "$python" "$T/python"
+  dpkg-deb -x "$T"/deb/libdtkv0_*.deb "$T/python"
+  run python env PYTHONPATH="$T/python/usr/lib/python3/dist-packages" LD_LIBRARY_PATH="$(dirname "$(find "$T/python" -name libdtkv.so.0)")" \
+    /usr/bin/python3 -c 'import dtkv; print(dtkv.Store().type, dtkv.version())'
+  expect_status 0
+  expect_output python '^local [0-9.]+'
   [ -f "$(echo "$T"/deb/libdtkv-dev_*.deb)" ] || fail "a library without its headers: $(ls "$T/deb")"
   # Sanitized programs need libraries that no package of Debian is to need.
   if [ "$(basename "$DT_BUILD")" = release ] && command -v lintian >/dev/null; then

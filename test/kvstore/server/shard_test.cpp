@@ -102,7 +102,7 @@ TEST_CASE("shard: a frame of a generation not learnt yet waits for the commit or
   bench.shard_.expire(Time(std::chrono::seconds(9)));
   CHECK(bench.take().empty());
   bench.shard_.expire(Time(std::chrono::seconds(11)));
-  CHECK(ShardBench::code(bench.take().at(0)) == data::Code::kTimeout);
+  CHECK(ShardBench::code(bench.take().at(0)) == data::Code::kUnavailable);
 }
 
 TEST_CASE("shard: requests that came to another loop take no more memory than its own", "[shard]") {

@@ -1,0 +1,32 @@
+"""python3 -m dtkv: what this package found here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+
+from . import ABI, _library, version
+
+
+def main() -> int:
+    print(f"python     {platform.python_version()} ({sys.executable})")
+    print(f"dtkv       {os.path.dirname(os.path.abspath(__file__))}, for ABI {ABI}")
+    try:
+        library = _library.library()
+    except ImportError as error:
+        print(f"libdtkv    {error}", file=sys.stderr)
+        return 1
+    print(f"libdtkv    {version()}, ABI {library.dtkv_abi()} ({library._name})")
+    for name in ("numpy", "torch"):
+        print(f"{name:10} {'there' if importlib.util.find_spec(name) else 'not installed'}")
+    given = {name: value for name, value in sorted(os.environ.items()) if name.startswith("DT_")}
+    if not given:
+        print("dtlaunch   did not start this process: a store is of the type local")
+    for name, value in given.items():
+        print(f"{name}={'...' if name in ('DT_SECRET', 'DT_TOKEN') else value}")
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,506 @@
+"""The store: arrays in, arrays out. dtkv.h defines each operation; this module adds Python's threads, signals and
+lifetimes.
+
+Threads: one thread at a time; a second one gets a RuntimeError. Calls that wait let other threads run, and signal
+handlers (Ctrl-C) run within 0.1 s of the main thread's wait. Fork: a child cannot use its parent's store.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import numbers
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _library, arrays
+from .errors import Error, InvalidUse, Timeout, from_code
+
+Key = Union[str, int]
+Keys = Union[Key, Sequence[Key], Mapping[Any, Any]]
+
+_TIMEOUT = Timeout.code
+_REDUCE = {"auto": 0, "sum": 1, "mean": 2}
+_LOOK_EVERY = 0.1
+"""Seconds between looks at signals while the main thread waits."""
+_AUXILIARY = 1
+
+
+class View(NamedTuple):
+    """What begins at an epoch boundary (dtkv_view)."""
+
+    generation: int
+    rank: int
+    num_workers: int
+    epoch: int
+    """The epoch that begins; for a newcomer, and after a rollback, another one than its argument."""
+    changed: bool
+    """rank or num_workers differ from before: make the data iterators again."""
+    rolled_back: bool
+    """The servers have the values of that epoch's begin: pull every key."""
+
+
+class Handle:
+    """An operation under way. Its arrays belong to the store until wait() has returned or raised."""
+
+    __slots__ = ("_number", "_store")
+
+    def __init__(self, store: "Store", number: int) -> None:
+        self._store: Optional[Store] = store
+        self._number = number
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Waits until the operation is done, at most `timeout` seconds (None: the store's own deadlines), and raises
+        what went wrong. After dtkv.Timeout it can be waited for again; else a second call does nothing."""
+        store = self._store
+        if store is None:
+            return
+        try:
+            store._wait(self._number, timeout)
+        except Timeout:
+            raise
+        except Error:
+            self._store = None
+            raise
+        self._store = None
+
+
+def version() -> str:
+    """The version of libdtkv."""
+    text: bytes = _library.library().dtkv_version()
+    return text.decode()
+
+
+def _default_type() -> str:
+    has_servers = os.environ.get("DT_NUM_SERVERS", "0") != "0"
+    return "dist_sync" if "DT_AGENT_SOCKET" in os.environ and has_servers else "local"
+
+
+def _names(keys: Sequence[Key]) -> List[str]:
+    for key in keys:
+        if isinstance(key, bool) or not isinstance(key, (str, int)):
+            raise TypeError(f"a key is a str or an int, not {type(key).__name__}")
+    return [str(key) for key in keys]
+
+
+def _entries(keys: Keys, values: Any, what: str) -> Tuple[List[str], List[Any]]:
+    """Names and arrays of equal number. One key with a list of arrays: the arrays of several devices."""
+    if isinstance(keys, Mapping):
+        if values is not None:
+            raise TypeError(f"{what}: a dict of arrays comes alone")
+        return _names(list(keys)), list(keys.values())
+    if values is None:
+        raise TypeError(f"{what}: keys without arrays")
+    if isinstance(keys, (str, int)):
+        several = list(values) if isinstance(values, (list, tuple)) else [values]
+        return _names([keys]) * len(several), several
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(f"{what}: a list of keys needs a list of arrays, not {type(values).__name__}")
+    if len(keys) != len(values):
+        raise ValueError(f"{what}: {len(keys)} keys and {len(values)} arrays")
+    return _names(keys), list(values)
+
+
+class _List:
+    """Keys and arrays as the C functions take them."""
+
+    def __init__(self, names: List[str], values: List[Any], is_written: bool) -> None:
+        described = [arrays.describe(name, value, is_written) for name, value in zip(names, values)]
+        self.count = len(names)
+        self.keys = (ctypes.c_char_p * self.count)(*[name.encode() for name in names])
+        self.arrays = (_library.Array * self.count)(*[one.array for one in described])
+        self.owners = [one.owner for one in described]
+
+
+def _options(samples: int, step: int, learning_rate: float, reduce: str, priority: int) -> _library.PushOptions:
+    for name, number in (("samples", samples), ("step", step)):
+        if not isinstance(number, numbers.Integral) or number < 0:
+            raise ValueError(f"{name} is a number from 0 on, not {number!r}")
+    if reduce not in _REDUCE:
+        raise ValueError(f"reduce is one of {', '.join(_REDUCE)}, not {reduce!r}")
+    return _library.PushOptions(_REDUCE[reduce], int(samples), int(step), float(learning_rate), int(priority))
+
+
+class Store:
+    """A connection to the job's kvstore, or a store of this process alone.
+
+    type: "dist_sync", "dist_async" (under dtlaunch), "local" or "device"; None: "dist_sync" in a job with servers, else
+    "local". Raises dtkv.Error if the servers cannot be reached, ImportError if libdtkv is not found.
+    """
+
+    def __init__(self, type: Optional[str] = None) -> None:  # noqa: A002
+        self._library = _library.library()
+        self._pointer: Optional[int] = None
+        self._process = os.getpid()
+        self._is_foreign = False
+        self._lock = threading.Lock()
+        self._holder = ""
+        self._pending: Dict[int, List[Any]] = {}
+        self._allocated: Dict[int, Any] = {}
+        self._unused: List[int] = []
+        made = ctypes.c_void_p()
+        name = (type or _default_type()).encode()
+        self._enter(is_open=False)
+        self._run_and_leave(lambda: self._library.dtkv_create(name, ctypes.byref(made)), interruptibly=True)
+        self._pointer = made.value
+        _stores.add(self)
+
+    # ---------------------------------------------------------------- who this worker is
+
+    @property
+    def type(self) -> str:
+        """The store's type."""
+        text: bytes = self._ask("dtkv_type")
+        return text.decode()
+
+    @property
+    def rank(self) -> int:
+        """0 to num_workers - 1; a prediction until a newcomer's first boundary."""
+        return int(self._ask("dtkv_rank"))
+
+    @property
+    def num_workers(self) -> int:
+        """The present world size."""
+        return int(self._ask("dtkv_num_workers"))
+
+    @property
+    def generation(self) -> int:
+        """The number of the present view."""
+        return int(self._ask("dtkv_generation"))
+
+    @property
+    def worker_id(self) -> int:
+        """A number that no other worker of the job has or had."""
+        return int(self._ask("dtkv_worker_id"))
+
+    @property
+    def is_newcomer(self) -> bool:
+        """Whether the job was already running when this worker joined."""
+        return bool(self._ask("dtkv_is_newcomer"))
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this worker has rank 0's duties."""
+        return bool(self._ask("dtkv_is_lead"))
+
+    # ---------------------------------------------------------------- values
+
+    def init(self, keys: Keys, values: Any = None, *, auxiliary: bool = False) -> None:
+        """Creates keys with rank 0's values; the others' shapes are compared. `auxiliary`: no optimizer, never
+        compressed, the mean of all workers (integers: the sum), e.g. BatchNorm statistics."""
+        what = _List(*_entries(keys, values, "init"), is_written=False)
+        flags = _AUXILIARY if auxiliary else 0
+        self._call(lambda at: self._library.dtkv_init(at, what.count, what.keys, what.arrays, flags))
+
+    def broadcast(self, keys: Keys, values: Any = None) -> None:
+        """init, then every worker has rank 0's values in its arrays."""
+        names, arrays_of = _entries(keys, values, "broadcast")
+        _List(names, arrays_of, is_written=True)
+        self.init(names, arrays_of)
+        self.pull(names, arrays_of)
+
+    def push(
+        self,
+        keys: Keys,
+        values: Any = None,
+        *,
+        samples: int = 1,
+        step: int = 0,
+        learning_rate: float = 0.0,
+        reduce: str = "auto",
+        priority: int = 0,
+        wait: bool = True,
+    ) -> Handle:
+        """Contributes to the keys' next round. `samples`: the weight in a mean. `reduce`: "auto" (mean for keys with an
+        optimizer, else sum), "sum", "mean". wait=False: wait for the handle, or wait_all(), before the arrays change."""
+        options = _options(samples, step, learning_rate, reduce, priority)
+        what = _List(*_entries(keys, values, "push"), is_written=False)
+        return self._begin(
+            lambda at, handle: self._library.dtkv_push(
+                at, what.count, what.keys, what.arrays, ctypes.byref(options), handle
+            ),
+            [what],
+            wait,
+        )
+
+    def pull(self, keys: Keys, out: Any = None, *, priority: int = 0, wait: bool = True) -> Handle:
+        """Receives the values after this worker's last push of the keys took effect."""
+        into = _List(*_entries(keys, out, "pull"), is_written=True)
+        return self._begin(
+            lambda at, handle: self._library.dtkv_pull(at, into.count, into.keys, into.arrays, int(priority), handle),
+            [into],
+            wait,
+        )
+
+    def pushpull(
+        self,
+        keys: Keys,
+        values: Any = None,
+        out: Any = None,
+        *,
+        samples: int = 1,
+        step: int = 0,
+        learning_rate: float = 0.0,
+        reduce: str = "auto",
+        priority: int = 0,
+        wait: bool = True,
+    ) -> Handle:
+        """Both: the value, or without an optimizer the reduced contribution, of exactly this round. `out` None: in
+        place. With a dict of values, `out` may be a dict of the same keys; so may the second argument."""
+        options = _options(samples, step, learning_rate, reduce, priority)
+        if isinstance(keys, Mapping):
+            if values is not None and out is not None:
+                raise TypeError("pushpull: a dict of arrays to push, and a dict to pull into")
+            target = values if values is not None else out
+            if target is None:
+                target = keys
+            elif not isinstance(target, Mapping) or set(target) != set(keys):
+                raise ValueError("pushpull: the dict to pull into has other keys")
+            names, sent = _entries(keys, None, "pushpull")
+            received = [target[key] for key in keys]
+        else:
+            names, sent = _entries(keys, values, "pushpull")
+            same_names, received = _entries(keys, values if out is None else out, "pushpull")
+            if same_names != names:
+                raise ValueError(f"pushpull: {len(sent)} arrays to push and {len(received)} to pull into")
+        from_, into = _List(names, sent, is_written=False), _List(names, received, is_written=True)
+        return self._begin(
+            lambda at, handle: self._library.dtkv_pushpull(
+                at, from_.count, from_.keys, from_.arrays, into.arrays, ctypes.byref(options), handle
+            ),
+            [from_, into],
+            wait,
+        )
+
+    def wait_all(self, timeout: Optional[float] = None) -> None:
+        """Waits for all operations, and raises the first one's error."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        first: Optional[Exception] = None
+        for number in list(self._pending):
+            try:
+                self._wait(number, None if ends is None else max(0.0, ends - time.monotonic()))
+            except Exception as error:  # each of them is waited for
+                first = first or error
+        if first is not None:
+            raise first
+
+    def allocate(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
+        """A numpy array of zeros in memory that servers of this host access without a copy. Allocate few large ones:
+        each needs a descriptor. The memory is freed with the last array that uses it."""
+        import numpy
+
+        like = numpy.empty(0, dtype=dtype)
+        arrays.describe("allocate", like, is_written=True)
+        size = int(numpy.prod(shape, dtype=numpy.int64)) * like.itemsize
+        memory = ctypes.c_void_p()
+        self._call(lambda at: self._library.dtkv_allocate(at, size, ctypes.byref(memory)))
+        address = int(memory.value or 0)
+        block = (ctypes.c_char * size).from_address(address)
+        # The list and not the store: an array must not keep the store alive.
+        self._allocated[address] = weakref.finalize(block, self._unused.append, address)
+        self._allocated[address].atexit = False
+        return numpy.frombuffer(memoryview(block), dtype=like.dtype).reshape(shape)
+
+    # ---------------------------------------------------------------- the job
+
+    def set_optimizer(self, spec: str) -> None:
+        """The servers' optimizer: "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9", "adamw ..."."""
+        self._call(lambda at: self._library.dtkv_set_optimizer(at, spec.encode()))
+
+    def set_gradient_compression(self, spec: str) -> None:
+        """How gradients are sent from now on: "none", "fp16", "bf16", "1bit", "2bit threshold=0.5"."""
+        self._call(lambda at: self._library.dtkv_set_gradient_compression(at, spec.encode()))
+
+    def barrier(self) -> None:
+        """All workers meet."""
+        self._call(self._library.dtkv_barrier)
+
+    def finish_steps(self) -> None:
+        """This worker has made its last push of a parameter in this epoch: the others do not wait for more."""
+        self._call(self._library.dtkv_finish_steps)
+
+    def finish_epoch(self) -> None:
+        """This worker has made its last push of this epoch."""
+        self._call(self._library.dtkv_finish_epoch)
+
+    def epoch_boundary(self, epoch: int) -> View:
+        """To be called before each epoch, 0 included: workers join and leave here. Blocks until all have arrived.
+        dtkv.Leave: this worker was removed; stop training and exit with 0."""
+        out = _library.ViewOut()
+        self._call(lambda at: self._library.dtkv_epoch_boundary(at, int(epoch), ctypes.byref(out)))
+        return View(
+            out.generation, out.rank, out.num_workers, out.epoch, bool(out.changed), bool(out.rolled_back)
+        )
+
+    def progress(self, epoch: int, step: int) -> None:
+        """Reports the training's progress to the supervisor; cheap."""
+        self._call(lambda at: self._library.dtkv_progress(at, int(epoch), int(step)), interruptibly=False)
+
+    def close(self) -> None:
+        """Says goodbye to the servers. Operations under way have 5 s. Arrays of allocate() stay usable. A second call
+        does nothing, nor does a call in a forked child."""
+        if self._pointer is None or self._is_foreign:
+            return
+        self._enter(patience=2.0)
+        at, self._pointer = self._pointer, None
+        self._free_unused(at)
+        for address, last_use in self._allocated.items():
+            last_use.detach()
+            self._library.dtkv_keep(at, address)
+        self._allocated.clear()
+
+        def destroy() -> int:
+            self._library.dtkv_destroy(at)
+            self._pending.clear()
+            return 0
+
+        self._run_and_leave(destroy, interruptibly=not sys.is_finalizing())
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        try:
+            self.close()
+        except RuntimeError:
+            if error is None:
+                raise
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None and not self._is_foreign and not self._lock.locked():
+            self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a store cannot be sent to another process: make one there")
+
+    # ---------------------------------------------------------------- calls
+
+    def _enter(self, is_open: bool = True, patience: float = 0.0) -> None:
+        """Takes the store for this thread."""
+        if self._is_foreign:
+            raise InvalidUse(f"this store belongs to process {self._process}; a forked child cannot use it")
+        me = threading.current_thread().name
+        is_mine = self._lock.acquire(timeout=patience) if patience > 0 else self._lock.acquire(blocking=False)
+        if not is_mine:
+            raise RuntimeError(
+                f"the thread '{self._holder}' is using this store: '{me}' cannot use it before that call is over"
+            )
+        if is_open and self._pointer is None:
+            self._lock.release()
+            raise InvalidUse("this store is closed")
+        self._holder = me
+
+    def _ask(self, function: str) -> Any:
+        self._enter()
+        try:
+            return getattr(self._library, function)(self._pointer)
+        finally:
+            self._lock.release()
+
+    def _call(self, function: Callable[[Any], Any], interruptibly: bool = True) -> None:
+        """Calls `function` with the store; raises its error."""
+        self._enter()
+        at = self._pointer
+        self._free_unused(at)
+        self._run_and_leave(lambda: function(at), interruptibly)
+
+    def _run_and_leave(self, function: Callable[[], Any], interruptibly: bool) -> None:
+        """Runs `function` and gives the store back, also if a signal's handler raises while it runs: then it goes on in
+        its own thread, and the store is free when it is done."""
+        if not interruptibly or threading.current_thread() is not threading.main_thread():
+            try:
+                code = function()
+                message = _library.last_error() if code else ""
+            finally:
+                self._lock.release()
+        else:
+            result: List[Tuple[int, str]] = []
+            is_done = threading.Event()
+
+            def run() -> None:
+                try:
+                    code = function()
+                    result.append((code, _library.last_error() if code else ""))
+                finally:
+                    self._lock.release()
+                    is_done.set()
+
+            threading.Thread(target=run, name=self._holder, daemon=True).start()
+            while not is_done.wait(_LOOK_EVERY):
+                pass
+            code, message = result[0]
+        if code:
+            raise from_code(code, message)
+
+    def _begin(self, function: Callable[[Any, Any], Any], used: List[_List], wait: bool) -> Handle:
+        number = ctypes.c_uint64()
+        self._enter()
+        try:
+            self._free_unused(self._pointer)
+            code = function(self._pointer, ctypes.byref(number))
+            if code:
+                raise from_code(code, _library.last_error())
+            self._pending[number.value] = [one.owners for one in used]
+        finally:
+            self._lock.release()
+        handle = Handle(self, number.value)
+        if wait:
+            handle.wait()
+        return handle
+
+    def _wait(self, number: int, timeout: Optional[float]) -> None:
+        ends = None if timeout is None else time.monotonic() + timeout
+        is_main = threading.current_thread() is threading.main_thread()
+        while True:
+            left = None if ends is None else ends - time.monotonic()
+            if is_main:
+                turn = _LOOK_EVERY if left is None else min(left, _LOOK_EVERY)
+            else:
+                turn = 0.0 if left is None else left
+            if left is not None:
+                turn = max(turn, 1e-6)  # 0 is no limit
+            self._enter()
+            try:
+                if number not in self._pending:
+                    return  # wait_all or an earlier wait had it
+                code = self._library.dtkv_wait(self._pointer, number, turn)
+                message = _library.last_error() if code else ""
+                if code != _TIMEOUT:
+                    del self._pending[number]
+            finally:
+                self._lock.release()
+            if code == 0:
+                return
+            if code != _TIMEOUT or (left is not None and left <= turn):
+                raise from_code(code, message)
+
+    def _free_unused(self, at: Any) -> None:
+        """Frees memory of allocate() whose last array is gone."""
+        while self._unused:
+            address = self._unused.pop()
+            if self._allocated.pop(address, None) is not None:
+                self._library.dtkv_free(at, address)
+
+
+_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for store in list(_stores):
+        store._is_foreign = True
+
+
+def _at_exit() -> None:
+    """Says goodbye, unless the program ends by an exception with operations under way: others may never answer them."""
+    has_failed = hasattr(sys, "last_type")
+    for store in list(_stores):
+        if not store._lock.locked() and not (has_failed and store._pending):
+            store.close()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+atexit.register(_at_exit)

@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""A worker of two, with a server: arrays that the program drops, signals, threads and errors while a call waits for the
+other worker. Ends with 0 if all of it holds."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+
+import dtkv
+
+kv = dtkv.Store()
+COUNT = 20_000
+
+
+class Alarm(Exception):
+    pass
+
+
+def on_alarm(number, frame):
+    raise Alarm
+
+
+def check(what, *facts):
+    if not what:
+        raise AssertionError(facts)
+
+
+def dropped_arrays():
+    """Each array is free as soon as it is handed over, and its memory soon another's."""
+    out = np.empty(COUNT)
+    for turn in range(int(os.environ.get("TURNS", "10000"))):
+        kv.push("sum", np.full(COUNT, 1.0 + turn), wait=False)
+        np.full(COUNT, -1.0)
+        if turn % 50 == 49:
+            kv.wait_all()
+            kv.pull("sum", out)
+            check((out == 2.0 * (1 + turn)).all(), turn, out)
+
+
+def signals():
+    """A signal's handler runs while a call waits, and may end it; the operation goes on."""
+    signal.signal(signal.SIGALRM, on_alarm)
+    mine, out = np.full(4, 1.0), np.zeros(4)
+    if kv.rank == 0:
+        handle = kv.pushpull("small", mine, out, wait=False)
+        for wait in (handle.wait, kv.barrier):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            begin = time.monotonic()
+            try:
+                wait()
+            except Alarm:
+                print(f"ended {time.monotonic() - begin - 0.3:.3f} s after the signal", flush=True)
+            else:
+                raise AssertionError("the signal was not seen")
+        try:
+            handle.wait(0.01)
+        except RuntimeError as busy:  # the barrier's thread is still in it
+            check("is using this store" in str(busy), busy)
+        while kv._lock.locked():
+            time.sleep(0.01)
+    else:
+        time.sleep(1.5)
+        handle = kv.pushpull("small", mine, out, wait=False)
+        kv.barrier()
+    handle.wait()
+    check(out.tolist() == [2.0] * 4, out)
+
+
+def threads():
+    """While a thread waits for the other worker, another computes."""
+    if kv.rank == 1:
+        time.sleep(1)
+        kv.barrier()
+        return
+    counted, is_over = [0], threading.Event()
+
+    def count():
+        while not is_over.is_set():
+            counted[0] += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    kv.barrier()
+    is_over.set()
+    counter.join()
+    check(counted[0] > 10_000, counted)
+
+
+def timeouts():
+    """A time limit raises Timeout; the handle can be waited for again."""
+    out = np.zeros(4)
+    if kv.rank == 1:
+        time.sleep(0.5)
+    handle = kv.pushpull("small", np.ones(4), out, wait=False)
+    if kv.rank == 0:
+        try:
+            handle.wait(0.05)
+        except dtkv.Timeout as error:
+            check("not done" in str(error), error)
+        else:
+            raise AssertionError("no Timeout")
+    kv.wait_all()
+    handle.wait()
+    check(out.tolist() == [2.0] * 4, out)
+
+
+def mismatches():
+    """Workers that disagree get an error that names the key."""
+    if kv.rank == 1:
+        kv.set_gradient_compression("fp16")
+    try:
+        kv.pushpull({"w": np.ones(8, "f4")}, step=1)
+    except dtkv.Mismatch as error:
+        check("key 'w'" in str(error), error)
+    else:
+        raise AssertionError("no Mismatch")
+    kv.set_gradient_compression("none")
+
+
+def main():
+    check((kv.type, kv.num_workers) == ("dist_sync", 2))
+    kv.init({"sum": np.zeros(COUNT), "small": np.zeros(4)})
+    kv.init({"w": np.zeros(8, "f4")})
+    kv.init({"mean": np.zeros(2)}, auxiliary=True)
+    kv.epoch_boundary(0)
+    for part in (dropped_arrays, signals, threads, timeouts, mismatches):
+        part()
+        kv.barrier()
+        print(f"{part.__name__}: well", flush=True)
+
+
+main()

@@ -1,0 +1,399 @@
+"""The package dtkv on a store of this process: arrays, lifetimes, threads, signals, forks.
+
+Run by ctest with PYTHONPATH and DTKV_LIBRARY; by hand the same way: python3 local_test.py [TEST...]
+"""
+
+import array
+import contextlib
+import ctypes
+import gc
+import os
+import pathlib
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import dtkv
+from dtkv import _library, arrays
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+NEEDS_TORCH = unittest.skipIf(torch is None, "no torch")
+
+
+@contextlib.contextmanager
+def instead_of(name, function):
+    """libdtkv's function `name` is `function(real, *arguments)` meanwhile."""
+    library = _library.library()
+    real = getattr(library, name)
+    setattr(library, name, lambda *arguments: function(real, *arguments))
+    try:
+        yield
+    finally:
+        setattr(library, name, real)
+
+
+def addresses(call):
+    """The addresses that `call` gives to dtkv_push."""
+    seen = []
+
+    def push(real, store, count, keys, arrays, *rest):
+        seen.extend(arrays[i].data for i in range(count))
+        return real(store, count, keys, arrays, *rest)
+
+    with instead_of("dtkv_push", push):
+        call()
+    return seen
+
+
+class OnlyDLPack:
+    """An array of a package that is neither numpy nor torch."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def __dlpack__(self, stream=None):
+        return self.of.__dlpack__()
+
+
+class Values(unittest.TestCase):
+    def setUp(self):
+        self.store = dtkv.Store()
+        self.addCleanup(self.store.close)
+
+    def test_a_store_alone_is_local(self):
+        self.assertEqual(self.store.type, "local")
+        self.assertEqual((self.store.rank, self.store.num_workers, self.store.is_lead), (0, 1, True))
+        self.assertFalse(self.store.is_newcomer)
+
+    def test_sgd_steps_are_the_servers(self):
+        w = np.array([1, 2], np.float32)
+        self.store.init({"w": w})
+        self.store.set_optimizer("sgd")
+        view = self.store.epoch_boundary(0)
+        self.assertEqual((view.rank, view.num_workers, view.epoch, view.rolled_back), (0, 1, 0, False))
+        self.store.pushpull({"w": np.array([2, 4], np.float32)}, {"w": w}, samples=8, learning_rate=0.25)
+        self.assertEqual(w.tolist(), [0.5, 1])
+        self.store.progress(0, 1)
+        self.store.finish_steps()
+        self.store.finish_epoch()
+        self.assertEqual(self.store.epoch_boundary(1).epoch, 1)
+
+    def test_forms_of_keys_and_arrays(self):
+        a, b = np.ones(2), np.ones(3)
+        self.store.init(["a", 7], [a, b])
+        self.store.epoch_boundary(0)
+        self.store.push({"a": a, 7: b})
+        out = np.zeros(2)
+        self.store.push("a", a)
+        self.store.pull("a", out)
+        self.assertEqual(out.tolist(), [1, 1])
+        self.store.pushpull("7", b, b)
+        self.store.pushpull({"a": a})
+        several = [np.zeros(2), np.zeros(2)]
+        self.store.push("a", [np.full(2, 2.0), np.full(2, 3.0)])
+        self.store.pull("a", several)
+        self.assertEqual([v.tolist() for v in several], [[5, 5], [5, 5]])
+        for wrong in (
+            lambda: self.store.push(["a"], [a, b]),
+            lambda: self.store.pushpull({"a": a}, {"b": a}),
+            lambda: self.store.push("a", a, samples=-1),
+            lambda: self.store.push("a", a, samples=np.ones(1)),
+            lambda: self.store.push("a", a, reduce="median"),
+        ):
+            self.assertRaises(ValueError, wrong)
+        for wrong in (
+            lambda: self.store.push("a"),
+            lambda: self.store.push(["a"], a),
+            lambda: self.store.push(1.5, a),
+            lambda: self.store.push({"a": a}, a),
+        ):
+            self.assertRaises(TypeError, wrong)
+        self.store.push("a", a, samples=0)
+
+    def test_errors_are_classes_with_the_librarys_sentence(self):
+        self.store.init({"w": np.ones(3, np.float32)})
+        with self.assertRaisesRegex(dtkv.Error, "w"):
+            self.store.pull({"w": np.ones(4, np.float32)})
+        with self.assertRaisesRegex(dtkv.InvalidUse, "nonsense"):
+            self.store.set_optimizer("nonsense")
+        with self.assertRaisesRegex(dtkv.InvalidUse, "is none of local"):
+            dtkv.Store("nonsense")
+        with self.assertRaisesRegex(dtkv.Error, "dtlaunch"):
+            dtkv.Store("dist_sync")
+        header = pathlib.Path(os.environ["DTKV_HEADER"]).read_text(encoding="utf-8")
+        for kind in (c for c in vars(dtkv).values() if isinstance(c, type) and issubclass(c, dtkv.Error)):
+            name = {"Error": "INTERNAL", "InvalidUse": "INVALID"}.get(kind.__name__, kind.__name__.upper())
+            self.assertRegex(header, rf"DTKV_{name} =\s+{kind.code}\b")
+
+    def test_every_function_of_the_header_is_declared_with_its_arguments(self):
+        header = pathlib.Path(os.environ["DTKV_HEADER"]).read_text(encoding="utf-8")
+        declared = re.findall(r"DTKV_API [\w\s*]*?(dtkv_\w+)\(([^;]*)\);", header)
+        self.assertGreater(len(declared), 25)
+        not_used = {"dtkv_broadcast", "dtkv_wait_all", "dtkv_wait_in_stream"}
+        for name, arguments in declared:
+            if name in not_used:
+                continue
+            count = 0 if arguments.strip() == "void" else arguments.count(",") + 1
+            self.assertEqual(len(_library._FUNCTIONS[name][1]), count, name)
+
+
+class Arrays(unittest.TestCase):
+    def setUp(self):
+        self.store = dtkv.Store()
+        self.addCleanup(self.store.close)
+        for name in ("f4", "f8", "i8"):
+            self.store.init({name: np.zeros(4, name)})
+        self.store.epoch_boundary(0)
+
+    def test_nothing_is_copied(self):
+        for name in ("f4", "f8", "i8"):
+            v = np.ones((2, 2), name)
+            self.assertEqual(addresses(lambda: self.store.push(name, v)), [v.ctypes.data])
+        v = array.array("f", [1, 2, 3, 4])
+        self.assertEqual(addresses(lambda: self.store.push("f4", v)), [v.buffer_info()[0]])
+        v = (ctypes.c_double * 4)()
+        self.assertEqual(addresses(lambda: self.store.push("f8", v)), [ctypes.addressof(v)])
+        v = np.ones(4, "f4")
+        self.assertEqual(addresses(lambda: self.store.push("f4", OnlyDLPack(v))), [v.ctypes.data])
+        self.assertEqual(addresses(lambda: self.store.push("f4", v.__dlpack__())), [v.ctypes.data])
+        v = self.store.allocate((2, 2))
+        self.assertEqual(addresses(lambda: self.store.push("f4", v)), [v.ctypes.data])
+
+    @NEEDS_TORCH
+    def test_tensors_are_not_copied(self):
+        v = torch.ones(2, 2, requires_grad=True)
+        self.assertEqual(addresses(lambda: self.store.push("f4", v)), [v.data_ptr()])
+        self.assertEqual(addresses(lambda: self.store.push("f4", OnlyDLPack(v.detach()))), [v.data_ptr()])
+        v = torch.from_numpy(self.store.allocate(4))
+        self.assertEqual(addresses(lambda: self.store.push("f4", v)), [v.data_ptr()])
+        v.zero_()
+        self.store.pull("f4", v)
+        self.assertEqual(v.tolist(), [0, 0, 0, 0])
+
+    def test_half_precision_is_described(self):
+        """Whether a store has such keys is its own affair: today it refuses them by name."""
+        for value, dtype in (
+            (np.ones(4, "f2"), arrays.FLOAT16),
+            (dtkv.bfloat16(np.ones(4, np.uint16)), arrays.BFLOAT16),
+            *([(torch.ones(4, dtype=torch.bfloat16), arrays.BFLOAT16)] if torch else []),
+        ):
+            described = arrays.describe("h", value, True).array
+            self.assertEqual((described.dtype, described.count), (dtype, 4))
+            with self.assertRaisesRegex(dtkv.InvalidUse, "'h'"):
+                self.store.init({"h": value})
+        with self.assertRaisesRegex(TypeError, "^h: .*uint16"):
+            arrays.describe("h", dtkv.bfloat16(np.zeros(4, np.int16)), False)
+
+    def refused(self, kind, word, call):
+        """`call` raises, names key and reason, and gives nothing to the library."""
+
+        def never(real, *arguments):
+            self.fail("the library was called")
+
+        with instead_of("dtkv_push", never), instead_of("dtkv_pull", never):
+            with self.assertRaisesRegex(kind, f"^f4: .*{word}"):
+                call()
+
+    def test_wrong_arrays_are_refused_by_key_and_reason(self):
+        push = lambda v: lambda: self.store.push("f4", v)
+        pull = lambda v: lambda: self.store.pull("f4", v)
+        self.refused(ValueError, "contiguous", push(np.ones((4, 4), "f4")[:, 0]))
+        self.refused(ValueError, "contiguous", push(np.ones((4, 4), "f4").T[1:]))
+        self.refused(ValueError, "contiguous", push(memoryview(array.array("f", [1] * 8))[::2]))
+        self.refused(TypeError, "complex64", push(np.ones(4, "c8")))
+        self.refused(TypeError, ">f4", push(np.ones(4, ">f4")))
+        self.refused(TypeError, "object", push(np.array([None] * 4)))
+        self.refused(TypeError, "'B'", push(b"1234"))
+        self.refused(TypeError, "list is no array", push([[1.0]]))
+        self.refused(TypeError, "float is no array", push(1.0))
+        fixed = np.ones(4, "f4")
+        fixed.flags.writeable = False
+        self.refused(ValueError, "read-only", pull(fixed))
+        self.refused(ValueError, "read-only", pull(memoryview(array.array("f", [1] * 4)).toreadonly()))
+        self.store.push("f4", fixed)
+        capsule = np.ones(4, "f4").__dlpack__()
+        np.from_dlpack(type("Given", (), {"__dlpack__": lambda s, **k: capsule, "__dlpack_device__": lambda s: (1, 0)})())
+        self.refused(ValueError, "taken already", push(capsule))
+
+    @NEEDS_TORCH
+    def test_wrong_tensors_are_refused_by_key_and_reason(self):
+        push = lambda v: lambda: self.store.push("f4", v)
+        self.refused(ValueError, "contiguous", push(torch.ones(4, 4)[:, 0]))
+        self.refused(TypeError, "torch.int32", push(torch.ones(4, dtype=torch.int32)))
+        self.refused(TypeError, "sparse", push(torch.ones(4).to_sparse()))
+        self.refused(TypeError, "meta", push(torch.ones(4, device="meta")))
+
+    def test_an_array_that_the_program_drops_lives_until_its_operation_is_done(self):
+        """Each array is overwritten as soon as it is free: a push that reads it later adds another number."""
+        self.store.init({"sum": np.zeros(1000)})
+        for _ in range(10_000 // 10):
+            for _ in range(10):
+                self.store.push("sum", np.full(1000, 1.0), wait=False)
+                np.full(1000, 9.0)
+            self.store.wait_all()
+            gc.collect(0)
+        out = np.zeros(1000)
+        self.store.pull("sum", out)
+        self.assertEqual(set(out.tolist()), {1.0})
+        self.assertEqual(self.store._pending, {})
+
+    def test_memory_of_allocate_is_freed_with_its_last_array(self):
+        before = len(os.listdir("/proc/self/fd"))
+        first = self.store.allocate(1 << 20)
+        view = first.reshape(4, -1)[1]
+        del first
+        gc.collect()
+        view[:] = 7
+        self.store.barrier()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before + 1)
+        del view
+        self.store.barrier()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertRaises(TypeError, self.store.allocate, 4, "complex64")
+
+    def test_memory_of_allocate_outlives_the_store(self):
+        kept = self.store.allocate(1 << 16)
+        self.store.close()
+        kept[:] = 3
+        self.assertEqual(kept.sum(), 3 * (1 << 16))
+
+    def test_a_closed_store_says_so(self):
+        self.store.close()
+        self.store.close()
+        with self.assertRaisesRegex(dtkv.InvalidUse, "closed"):
+            self.store.rank
+        with self.assertRaisesRegex(TypeError, "another process"):
+            pickle.dumps(self.store)
+
+
+class ThreadsAndSignals(unittest.TestCase):
+    def setUp(self):
+        self.store = dtkv.Store()
+        self.addCleanup(self.store.close)
+
+    @contextlib.contextmanager
+    def a_barrier_that_lasts(self, seconds):
+        """libdtkv's barrier, in which the C code of this process sleeps."""
+        sleep = ctypes.CDLL(None).usleep
+
+        def barrier(real, store):
+            sleep(int(seconds * 1e6))
+            return 0
+
+        with instead_of("dtkv_barrier", barrier):
+            yield
+
+    def test_a_second_thread_is_refused_by_name(self):
+        with self.a_barrier_that_lasts(0.5):
+            waiting = threading.Thread(target=self.store.barrier, name="trainer")
+            waiting.start()
+            while not self.store._lock.locked():
+                time.sleep(0.001)
+            with self.assertRaisesRegex(RuntimeError, "'trainer' is using this store: 'MainThread' cannot"):
+                self.store.epoch_boundary(0)
+            waiting.join()
+        self.store.epoch_boundary(0)
+
+    def test_ctrl_c_ends_a_wait_of_the_main_thread(self):
+        with self.a_barrier_that_lasts(1.5):
+            threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT)).start()
+            with self.assertRaises(KeyboardInterrupt):
+                self.store.barrier()
+            with self.assertRaisesRegex(RuntimeError, "is using this store"):
+                self.store.rank
+            while self.store._lock.locked():
+                time.sleep(0.01)
+        self.assertEqual(self.store.rank, 0)
+
+    def test_other_threads_run_during_a_wait(self):
+        counted = [0]
+        is_over = threading.Event()
+
+        def count():
+            while not is_over.is_set():
+                counted[0] += 1
+
+        counter = threading.Thread(target=count)
+        with self.a_barrier_that_lasts(0.3):
+            counter.start()
+            before = counted[0]
+            self.store.barrier()
+            during = counted[0] - before
+        is_over.set()
+        counter.join()
+        self.assertGreater(during, 1000)
+
+    def test_a_forked_child_cannot_use_it(self):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                self.store.rank
+            except dtkv.InvalidUse as error:
+                expected = f"this store belongs to process {os.getppid()}; a forked child cannot use it"
+                code = 0 if str(error) == expected else 2
+                self.store.close()
+                self.store = None
+                gc.collect()
+            os._exit(code)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.assertEqual(self.store.rank, 0)
+
+
+class Program(unittest.TestCase):
+    """The package in a fresh interpreter."""
+
+    def run_python(self, text, **environment):
+        return subprocess.run(
+            [sys.executable, "-c", text],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def test_import_loads_neither_numpy_nor_torch_nor_the_library(self):
+        done = self.run_python(
+            "import sys, dtkv\n"
+            "print([m for m in ('numpy', 'torch') if m in sys.modules], 'libdtkv' in open('/proc/self/maps').read())"
+        )
+        self.assertEqual(done.stdout, "[] False\n", done.stderr)
+
+    def test_python_m_dtkv_says_what_is_there(self):
+        done = subprocess.run([sys.executable, "-m", "dtkv"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"libdtkv +\S+, ABI 1 \(.*libdtkv")
+        self.assertIn("numpy      there", done.stdout)
+
+    def test_another_library_is_refused_in_a_sentence(self):
+        done = self.run_python("import dtkv; dtkv.Store()", DTKV_LIBRARY="libc.so.6")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("libc.so.6 is older than this package: it has no ABI number", done.stderr)
+        done = self.run_python("import dtkv._library as l; l.ABI = 99; import dtkv; dtkv.Store()")
+        self.assertRegex(done.stderr, r"has ABI 1, and this package of dtkv needs 99")
+        done = self.run_python("import dtkv; dtkv.Store()", DTKV_LIBRARY="/nowhere/libdtkv.so")
+        self.assertRegex(done.stderr, r"ImportError: libdtkv cannot be loaded \(/nowhere.*DTKV_LIBRARY")
+
+    def test_a_store_that_nobody_closes_ends_with_the_program(self):
+        done = self.run_python("import dtkv\ns = dtkv.Store()\nt = dtkv.Store()\nt.loop = t")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_an_exception_comes_out_as_it_is(self):
+        done = self.run_python("import dtkv\nwith dtkv.Store() as s:\n    raise KeyError('mine')")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.splitlines()[-1], "KeyError: 'mine'")
+
+
+if __name__ == "__main__":
+    unittest.main()
