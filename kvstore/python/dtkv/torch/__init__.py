@@ -1,0 +1,21 @@
+"""dtkv for PyTorch: five lines in a training script, and workers join and leave at each epoch.
+
+    import dtkv.torch as dt
+    job = dt.Job(model, "sgd momentum=0.9 weight_decay=1e-4", lr=0.03)      # instead of torch.optim.SGD(...)
+    loader = DataLoader(data, batch_sampler=job.batches(data, 64))
+    for epoch in job.epochs(10):                                            # instead of range(10)
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            job.step(len(x))                                                # instead of optimizer.step(), zero_grad()
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("dtkv.torch needs PyTorch: install python3-torch, or torch by pip") from error
+
+from .job import Job
+from .sampler import Batches
+
+__all__ = ["Batches", "Job"]

@@ -1,0 +1,34 @@
+"""audit.py LOG...: of job.py's workers: every epoch that all its workers ended used each sample once, every total was
+right, and the workers had the same weights. Prints how many epochs of how many world sizes were looked at."""
+
+import collections
+import json
+import pathlib
+import sys
+
+ends = collections.defaultdict(list)
+for path in sys.argv[1:]:
+    latest = {}
+    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+        if line.endswith("}") and (one := json.loads(line))["event"] == "end":
+            latest[one["epoch"]] = one  # an epoch that was run again counts as it ended last
+    for epoch, one in latest.items():
+        ends[epoch].append(one)
+
+audited, worlds = 0, collections.Counter()
+for epoch, of_epoch in sorted(ends.items()):
+    world, count = of_epoch[0]["world"], of_epoch[0]["count"]
+    if len(of_epoch) != world:
+        continue  # a worker was killed or has not ended it yet
+    used = sorted(i for one in of_epoch for i in one["used"])
+    if used != list(range(count)):
+        twice = [i for i, n in collections.Counter(used).items() if n > 1]
+        sys.exit(f"epoch {epoch}: {len(used)} of {count} samples, twice: {twice[:9]}")
+    for one in of_epoch:
+        if one["total"] != count:
+            sys.exit(f"epoch {epoch}: the total is {one['total']}, not {count}")
+    if len({round(one["weights"], 9) for one in of_epoch}) != 1:
+        sys.exit(f"epoch {epoch}: weights differ: {[one['weights'] for one in of_epoch]}")
+    audited += 1
+    worlds[world] += 1
+print(f"{audited} epochs, {' '.join(f'{n} of world size {world}' for world, n in sorted(worlds.items()))}")
