@@ -187,6 +187,31 @@ DTKV_API int dtkv_wait_in_stream(dtkv_store* store, dtkv_handle handle, double t
  * waits for other workers' pushes: DTKV_INVALID. */
 DTKV_API int dtkv_set_optimizer(dtkv_store* store, const char* spec);
 
+/* Writes the servers' optimizer, as dtkv_set_optimizer takes it, to `text`, with its final 0;
+ * empty: none was set. `states` becomes the number of arrays that it keeps for each parameter, 0 to
+ * 2 (enum dtkv_state); NULL is allowed. DTKV_INVALID: `size` bytes are too few; 256 are enough. */
+DTKV_API int dtkv_optimizer(dtkv_store* store, char* text, size_t size, int* states);
+
+/* What the optimizer keeps for each parameter: "sgd" with momentum 1 array, "adam" and "adamw" 2.
+ */
+enum dtkv_state {
+  DTKV_STATE_FIRST = 1, /* sgd: momentum buffer; adam: first moment */
+  DTKV_STATE_SECOND = 2 /* adam: second moment */
+};
+
+/* Writes the keys' states to `out`, arrays of the keys' shapes and types, and the number of updates
+ * of each key to `updates`: zeros before the first one. Waits. Between the steps of an epoch the
+ * arrays of different keys may be of different steps: call it after the last one
+ * (dtkv_finish_steps). */
+DTKV_API int dtkv_pull_state(dtkv_store* store, size_t n, const char* const* keys, int which,
+                             const dtkv_array* out, uint64_t* updates);
+/* Sets the keys' states, and the numbers of updates that they come from, as the member with rank 0
+ * provides them. To be called by all workers after dtkv_init and dtkv_set_optimizer, before the
+ * first dtkv_epoch_boundary. Like dtkv_init it changes no key that has been updated, and none of
+ * the others' calls has an effect but the check of shapes. */
+DTKV_API int dtkv_init_state(dtkv_store* store, size_t n, const char* const* keys, int which,
+                             const dtkv_array* values, const uint64_t* updates);
+
 /* `spec`: "none", "1bit threshold=0" (0 may be left out), "2bit threshold=0.5" (0.5 may be left
  * out), "fp16", "bf16": how this worker sends gradients from now on. The rest that a payload cannot
  * represent is added to the key's next gradient (a residual per key, at the worker). 2bit sends the
@@ -233,6 +258,13 @@ DTKV_API int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* v
 
 /* Reports the training's progress to the supervisor; cheap, rate-limited inside. */
 DTKV_API int dtkv_progress(dtkv_store* store, uint32_t epoch, uint64_t step);
+
+/* A figure for people, in `dtctl status`: "train_loss", "learning_rate". `name` is a small letter
+ * and at most 31 small letters, digits and underscores. The latest value of each name is sent once
+ * a second; a worker has at most 32 names, and a value that is not finite is counted and dropped.
+ * Never waits. The name "steps_in_epoch" is for the number of steps that an epoch has. Types
+ * without servers: does nothing. */
+DTKV_API int dtkv_report(dtkv_store* store, const char* name, double value);
 
 DTKV_API const char* dtkv_version(void);
 /* DTKV_ABI of the library that is loaded. A program that finds it at run time (dlopen, ctypes)

@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -111,6 +112,30 @@ class KVStore {
     check(dtkv_wait_in_stream(store_, handle, timeout_s));
   }
   void set_optimizer(const std::string& spec) { check(dtkv_set_optimizer(store_, spec.c_str())); }
+  struct Optimizer {
+    std::string text;  ///< Empty: none was set.
+    int states = 0;    ///< Arrays that it keeps for each parameter.
+  };
+  [[nodiscard]] Optimizer optimizer() const {
+    Optimizer out{std::string(256, '\0'), 0};
+    check(dtkv_optimizer(store_, out.text.data(), out.text.size(), &out.states));
+    out.text.resize(std::string_view(out.text).find('\0'));
+    return out;
+  }
+  /// The numbers of updates.
+  [[nodiscard]] std::vector<std::uint64_t> pull_state(const std::vector<Entry>& out, int which) {
+    const List list(out);
+    std::vector<std::uint64_t> updates(list.size());
+    check(dtkv_pull_state(store_, list.size(), list.keys(), which, list.arrays(), updates.data()));
+    return updates;
+  }
+  void init_state(const std::vector<Entry>& values, int which,
+                  const std::vector<std::uint64_t>& updates) {
+    const List list(values);
+    if (updates.size() != list.size())
+      throw Error(DTKV_INVALID, "a number of updates for each key");
+    check(dtkv_init_state(store_, list.size(), list.keys(), which, list.arrays(), updates.data()));
+  }
   /// "none", "1bit", "2bit threshold=0.5", "fp16", "bf16"; dtkv.h has the rules.
   void set_gradient_compression(const std::string& spec) {
     check(dtkv_set_gradient_compression(store_, spec.c_str()));
@@ -128,6 +153,9 @@ class KVStore {
   }
   void progress(std::uint32_t epoch, std::uint64_t step) {
     check(dtkv_progress(store_, epoch, step));
+  }
+  void report(const std::string& name, double value) {
+    check(dtkv_report(store_, name.c_str(), value));
   }
 
  private:

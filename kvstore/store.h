@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -142,6 +143,16 @@ class Store {
   /// put on the arrays' streams later comes after them. wait() is still needed.
   virtual Status wait_in_stream(Handle handle, double timeout_s) = 0;
   virtual Status set_optimizer(const std::string& spec) = 0;
+  /// The servers' optimizer; empty: none.
+  virtual StoreResult<std::string> optimizer() = 0;
+  /// Which array of the optimizer's state.
+  enum class State : std::uint8_t { kFirst = 1, kSecond = 2 };
+  /// `updates` becomes the number of updates of each key.
+  virtual Status pull_state(const std::vector<std::string>& keys, State which,
+                            const std::vector<Array>& out, std::span<std::uint64_t> updates) = 0;
+  virtual Status init_state(const std::vector<std::string>& keys, State which,
+                            const std::vector<Array>& values,
+                            std::span<const std::uint64_t> updates) = 0;
   /// Applies from the next push on. Residuals stay for later compressed pushes of their keys.
   virtual Status set_gradient_compression(const std::string& spec) = 0;
   virtual Status barrier() = 0;
@@ -152,6 +163,8 @@ class Store {
   [[nodiscard]] virtual bool takes_groups() const { return false; }
   virtual StoreResult<View> epoch_boundary(Epoch epoch) = 0;
   virtual Status progress(Epoch epoch, std::uint64_t step) = 0;
+  /// A figure for people; its name is valid.
+  virtual Status report(const std::string& name, double value) = 0;
 };
 
 /// "local" and "device": one worker, in this process; the same rounds and arithmetic as a server's.

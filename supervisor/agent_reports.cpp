@@ -113,7 +113,7 @@ void AgentReports::on(const Host& host, const GpuHealth& m) {
 void AgentReports::on(const Host& host, const FromProcess& m) {
   const auto [role, id] = m.process;
   if (role == Role::kWorker)
-    dispatch<OpenedKvStore, Arrive, Progress, ServersHeard>(host, WorkerId(id), m);
+    dispatch<OpenedKvStore, Arrive, Progress, Figures, ServersHeard>(host, WorkerId(id), m);
   else if (role == Role::kServer)
     dispatch<ServerReady, CommitAck, Saved, Traffic, KeptOut>(host, ServerId(id), m);
   if (m.type != GivingUp::kType) return;
@@ -123,6 +123,10 @@ void AgentReports::on(const Host& host, const FromProcess& m) {
 void AgentReports::on(WorkerId worker, const Progress& m) {
   pulse_.progress(worker, m.step, io::steady_now());
   shell_.post(FromWorker<Progress>{worker, m});
+}
+
+void AgentReports::on(WorkerId worker, const Figures& m) {
+  pulse_.figures(worker, m, io::steady_now());
 }
 
 void AgentReports::on(ServerId server, const ServerReady& m) {

@@ -65,6 +65,7 @@ class AgentReports {
     shell_.post(FromWorker<Message>{worker, m});
   }
   void on(WorkerId worker, const Progress& m);
+  void on(WorkerId worker, const Figures& m);
   template <class Message>
   void on(ServerId server, const Message& m) {
     shell_.post(FromServer<Message>{server, m});

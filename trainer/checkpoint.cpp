@@ -66,7 +66,7 @@ Result<NamedArray> read_array(const safetensors::Array& entry, std::string_view 
   return array;
 }
 
-Result<std::vector<NamedArray>> parse_checkpoint(std::string_view bytes) {
+Result<std::vector<NamedArray>> parse_checkpoint(std::string_view bytes, Metadata* metadata) {
   const auto length =
       safetensors::parse_length(bytes.substr(0, safetensors::kLengthBytes), bytes.size());
   if (!length) return tl::unexpected(length.error());
@@ -80,6 +80,7 @@ Result<std::vector<NamedArray>> parse_checkpoint(std::string_view bytes) {
     if (!array) return tl::unexpected(array.error());
     arrays.push_back(std::move(*array));
   }
+  if (metadata != nullptr) *metadata = header->metadata;
   return arrays;
 }
 
@@ -89,8 +90,14 @@ fs::path checkpoint_path(const std::string& prefix, std::uint32_t epochs) {
   return fmt::format("{}-{:04}.safetensors", prefix, epochs);
 }
 
-Result<void> save_checkpoint(const fs::path& path, const std::vector<NamedArray>& arrays) {
+fs::path optimizer_path(const std::string& prefix, std::uint32_t epochs) {
+  return fmt::format("{}-{:04}.optimizer.safetensors", prefix, epochs);
+}
+
+Result<void> save_checkpoint(const fs::path& path, const std::vector<NamedArray>& arrays,
+                             const Metadata& metadata) {
   safetensors::Header header;
+  header.metadata = metadata;
   std::uint64_t at = 0;
   for (const auto& array : arrays) {
     const std::uint64_t end = at + array.values.size() * sizeof(float);
@@ -106,11 +113,11 @@ Result<void> save_checkpoint(const fs::path& path, const std::vector<NamedArray>
   return ok ? file.put_in_place() : ok;
 }
 
-Result<std::vector<NamedArray>> load_checkpoint(const fs::path& path) {
+Result<std::vector<NamedArray>> load_checkpoint(const fs::path& path, Metadata* metadata) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return tl::unexpected(errno_error(errno, "open checkpoint " + path.string()));
   const std::string all{std::istreambuf_iterator<char>(file), {}};
-  auto arrays = parse_checkpoint(all);
+  auto arrays = parse_checkpoint(all, metadata);
   if (!arrays)
     return fail(ErrorKind::kInvalid, "{}: not a checkpoint of this program, or cut short ({})",
                 path.string(), arrays.error().message);
@@ -122,9 +129,9 @@ void CheckpointWriter::write_all() {
   for (;;) {
     changed_.wait(lock, [this] { return is_ending_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    const auto& [path, arrays] = waiting_.front();  // a deque's elements stay where they are
+    const auto& [path, arrays, metadata] = waiting_.front();  // a deque's elements stay
     lock.unlock();
-    const auto ok = save_checkpoint(path, arrays);
+    const auto ok = save_checkpoint(path, arrays, metadata);
     lock.lock();
     messages_.push_back(ok ? fmt::format("Saved checkpoint to \"{}\"", path.string())
                            : fmt::format("Warning: {}", ok.error().message));
@@ -142,10 +149,10 @@ CheckpointWriter::~CheckpointWriter() {
   thread_.join();
 }
 
-bool CheckpointWriter::submit(fs::path path, std::vector<NamedArray> arrays) {
+bool CheckpointWriter::submit(fs::path path, std::vector<NamedArray> arrays, Metadata metadata) {
   const std::lock_guard lock(mutex_);
   if (waiting_.size() >= kMaxWaiting) return false;
-  waiting_.emplace_back(std::move(path), std::move(arrays));
+  waiting_.push_back({std::move(path), std::move(arrays), std::move(metadata)});
   changed_.notify_all();
   return true;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -26,13 +27,20 @@ struct NamedArray {
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::string& prefix,
                                                     std::uint32_t epochs);
 
+/// "PREFIX-0003.optimizer.safetensors": the optimizer's state then.
+[[nodiscard]] std::filesystem::path optimizer_path(const std::string& prefix, std::uint32_t epochs);
+
+using Metadata = std::map<std::string, std::string>;
+
 /// Writes the whole file or none: a temporary file next to `path`, synced to the disk, then
 /// renamed.
 [[nodiscard]] Result<void> save_checkpoint(const std::filesystem::path& path,
-                                           const std::vector<NamedArray>& arrays);
+                                           const std::vector<NamedArray>& arrays,
+                                           const Metadata& metadata = {});
 
-/// Errors name the file and the cause.
-[[nodiscard]] Result<std::vector<NamedArray>> load_checkpoint(const std::filesystem::path& path);
+/// Errors name the file and the cause. `metadata`, if given, becomes the file's.
+[[nodiscard]] Result<std::vector<NamedArray>> load_checkpoint(const std::filesystem::path& path,
+                                                              Metadata* metadata = nullptr);
 
 /// Writes checkpoints on a thread of its own, in order, so that a slow volume delays no step.
 class CheckpointWriter {
@@ -45,21 +53,26 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// False if kMaxWaiting are not written yet; the checkpoint is then dropped.
-  bool submit(std::filesystem::path path, std::vector<NamedArray> arrays);
+  bool submit(std::filesystem::path path, std::vector<NamedArray> arrays, Metadata metadata = {});
   /// The messages since the last call, a line each.
   std::vector<std::string> take_messages();
   /// Waits until everything was written.
   void flush();
 
-  static constexpr std::size_t kMaxWaiting = 4;
+  static constexpr std::size_t kMaxWaiting = 8;
 
  private:
+  struct File {
+    std::filesystem::path path;
+    std::vector<NamedArray> arrays;
+    Metadata metadata;
+  };
+
   void write_all();
 
   std::mutex mutex_;  ///< Protects all members below but the thread.
   std::condition_variable changed_;
-  /// The first is being written.
-  std::deque<std::pair<std::filesystem::path, std::vector<NamedArray>>> waiting_;
+  std::deque<File> waiting_;  ///< The first is being written.
   std::vector<std::string> messages_;
   bool is_ending_ = false;
   std::thread thread_;

@@ -256,6 +256,8 @@ Result<dt::train::FitEnd> train(Options o) {
   dt::train::FitOptions fit;
   fit.begin_epoch = o.load_epoch.value_or(0);
   fit.num_epochs = o.num_epochs;
+  if (o.load_epoch)
+    fit.optimizer_state = dt::train::optimizer_path(o.model_prefix, *o.load_epoch).string();
   fit.learning_rate = o.lr;
   fit.optimizer = o.optimizer;
   fit.compression = o.gc_type;

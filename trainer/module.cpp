@@ -177,6 +177,12 @@ void must(const Result<void>& result) {
   if (!result) throw Failure(result.error());
 }
 
+// In a file of the optimizer's state.
+const std::string kUpdatesOf = "updates.";  // its metadata's, and the parameter's name
+std::string state_name(const std::string& parameter, int which) {
+  return fmt::format("{}.state{}", parameter, which);
+}
+
 /// One call of Module::fit.
 class Fit {
  public:
@@ -248,7 +254,48 @@ class Fit {
     must(checked("set the optimizer", [&] { kv_.set_optimizer(options_.optimizer); }));
     must(checked("set gradient compression",
                  [&] { kv_.set_gradient_compression(options_.compression); }));
+    if (!options_.optimizer_state.empty() && !kv_.is_newcomer()) load_optimizer();
     pull();  // a newcomer is warm when it has the weights
+  }
+
+  /// Gives the servers the optimizer's state of a checkpoint.
+  void load_optimizer() {
+    Metadata metadata;
+    const auto arrays = load_checkpoint(options_.optimizer_state, &metadata);
+    dtkv::KVStore::Optimizer optimizer;
+    must(checked("ask for the optimizer", [&] { optimizer = kv_.optimizer(); }));
+    std::string why;
+    if (!arrays)
+      why = arrays.error().message;
+    else if (metadata["optimizer"] != optimizer.text)
+      why = fmt::format("it is of the optimizer '{}'", metadata["optimizer"]);
+    if (!why.empty())
+      return options_.say(fmt::format("Warning: the optimizer begins without the state of {}: {}",
+                                      options_.optimizer_state, why));
+    const auto& parameters = parts_.parameters();
+    const std::size_t n = parameters.names.size();
+    std::vector<std::uint64_t> updates;
+    for (const auto& name : parameters.names) {
+      std::string_view text(metadata[kUpdatesOf + name]);
+      updates.push_back(take_number<std::uint64_t>(text).value_or(0));
+    }
+    if (arrays->size() != n * static_cast<std::size_t>(optimizer.states))
+      throw Failure(
+          {ErrorKind::kInvalid, fmt::format("{}: {} arrays for {} parameters",
+                                            options_.optimizer_state, arrays->size(), n)});
+    for (int which = 1; which <= optimizer.states; ++which) {
+      KeyTable state;
+      for (const auto& name : parameters.names) {
+        const auto array = std::ranges::find(*arrays, state_name(name, which), &NamedArray::name);
+        if (array == arrays->end())
+          throw Failure({ErrorKind::kInvalid,
+                         fmt::format("{} has no {}: it was made by another network",
+                                     options_.optimizer_state, state_name(name, which))});
+        state.add(name, torch::tensor(array->values));
+      }
+      must(checked("give the servers the optimizer's state",
+                   [&] { kv_.init_state(state.entries(), which, updates); }));
+    }
   }
 
   void init(const KeyTable& table, int flags) {
@@ -380,7 +427,11 @@ class Fit {
     for (const auto& part : computed)
       metrics.add(part.scores.detach(), part.labels, part.loss.item<float>());
     if (!options_.overlap) must(exchange_.settle());
-    must(checked("report progress", [&] { kv_.progress(epoch, step); }));
+    must(checked("report progress", [&] {
+      kv_.progress(epoch, step);
+      if (batch.size() > 0) kv_.report("train_loss", metrics.mean_loss());
+      kv_.report("learning_rate", double{rate});
+    }));
     return metrics;
   }
 
@@ -465,13 +516,40 @@ class Fit {
     return {.samples = 1, .step = std::uint64_t{epoch} << 32U | 0xffffffffU};
   }
 
-  /// Saves the weights and statistics that were evaluated.
+  /// Saves the weights and statistics that were evaluated, after the optimizer's state: where the
+  /// former are, the latter is.
   void save(std::uint32_t epoch) {
     const auto path = checkpoint_path(options_.model_prefix, epoch + 1);
-    if (!checkpoints_.submit(path, parts_.named_arrays())) {
+    if (!save_optimizer(epoch) || !checkpoints_.submit(path, parts_.named_arrays())) {
       options_.say(fmt::format("Warning: no checkpoint {}: {} before it are still being written",
                                path.string(), CheckpointWriter::kMaxWaiting));
     }
+  }
+
+  /// False: too many files are still to be written.
+  bool save_optimizer(std::uint32_t epoch) {
+    dtkv::KVStore::Optimizer optimizer;
+    must(checked("ask for the optimizer", [&] { optimizer = kv_.optimizer(); }));
+    Metadata metadata{{"optimizer", optimizer.text}};
+    std::vector<NamedArray> arrays;
+    const auto& parameters = parts_.parameters();
+    for (int which = 1; which <= optimizer.states; ++which) {
+      KeyTable state;
+      for (std::size_t i = 0; i < parameters.names.size(); ++i)
+        state.add(parameters.names[i], torch::empty(parameters.tensors[i].sizes()));
+      std::vector<std::uint64_t> updates;
+      must(checked("pull the optimizer's state",
+                   [&] { updates = kv_.pull_state(state.entries(), which); }));
+      for (std::size_t i = 0; i < state.names.size(); ++i) {
+        metadata[kUpdatesOf + state.names[i]] = std::to_string(updates[i]);
+        const auto* data = state.tensors[i].data_ptr<float>();
+        arrays.push_back({state_name(state.names[i], which),
+                          state.tensors[i].sizes().vec(),
+                          {data, data + state.tensors[i].numel()}});
+      }
+    }
+    return checkpoints_.submit(optimizer_path(options_.model_prefix, epoch + 1), std::move(arrays),
+                               std::move(metadata));
   }
 
   void tell_checkpoints() {

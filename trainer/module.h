@@ -73,7 +73,11 @@ struct FitOptions {
   /// the same.
   bool overlap = true;
   std::uint32_t disp_batches = 50;  ///< Steps between progress lines; 0: none.
-  std::string model_prefix{};       ///< Checkpoints PREFIX-0001.safetensors ...; empty: none.
+  /// Checkpoints PREFIX-0001.safetensors and PREFIX-0001.optimizer.safetensors ...; empty: none.
+  std::string model_prefix{};
+  /// The optimizer's state that a new job begins with, as written with model_prefix; empty: zeros.
+  /// A file that is missing or of another optimizer is reported, and training begins with zeros.
+  std::string optimizer_state{};
   /// Progress lines, whole, without newline; the default writes to stdout and flushes.
   std::function<void(std::string_view)> say{};
   /// Called on the thread that called fit; may be empty.

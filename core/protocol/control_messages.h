@@ -324,6 +324,15 @@ struct Progress {
   std::uint64_t step = 0;
 };
 
+/// What people may want to know of the training, once a second if it has changed.
+struct Figures {
+  static constexpr std::uint16_t kType = 69;
+  std::uint64_t samples = 0;                           ///< Pushed since the worker's begin.
+  std::uint64_t steps_in_epoch = 0;                    ///< 0: not known.
+  std::uint64_t dropped = 0;                           ///< Reported values that were not finite.
+  std::vector<std::pair<std::string, double>> values;  ///< By name, the latest of each.
+};
+
 /// Once a second, and once more when the list has become empty: the servers from which bytes
 /// arrived on this worker's data connections since the last message. It distinguishes a server
 /// whose agent is out of reach from one that is dead.

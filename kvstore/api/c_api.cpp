@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -13,6 +14,7 @@
 
 #include "kvstore/api/dlpack.h"
 #include "kvstore/api/group_store.h"
+#include "kvstore/compute/optimizer.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/link/forks.h"
 #include "kvstore/store.h"
@@ -161,6 +163,21 @@ PushOptions options_of(const dtkv_push_options* options, const dtkv_handle* hand
   out.learning_rate = options->learning_rate;
   out.priority = options->priority;
   return out;
+}
+
+Store::State state_of(int which) {
+  if (which != DTKV_STATE_FIRST && which != DTKV_STATE_SECOND)
+    throw Misuse("an optimizer's state is 1 or 2, not " + std::to_string(which));
+  return static_cast<Store::State>(which);
+}
+
+bool is_figure_name(std::string_view name) {
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto may_follow = [&](char c) {
+    return is_letter(c) || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && name.size() <= 32 && is_letter(name.front()) &&
+         std::all_of(name.begin(), name.end(), may_follow);
 }
 
 std::unique_ptr<Store> with_groups(std::unique_ptr<Store> store) {
@@ -354,6 +371,38 @@ int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
   });
 }
 
+int dtkv_optimizer(dtkv_store* store, char* text, size_t size, int* states) {
+  return with_store(store, [&](Store& in) -> Status {
+    if (!text) throw Misuse("dtkv_optimizer needs a place for the text");
+    const auto spec = in.optimizer();
+    if (!spec) return tl::unexpected(spec.error());
+    if (spec->size() >= size)
+      throw Misuse("the optimizer's text needs " + std::to_string(spec->size() + 1) + " bytes");
+    text[spec->copy(text, size - 1)] = '\0';
+    const auto parsed = dt::kv::parse_optimizer(*spec);
+    if (states) *states = parsed ? static_cast<int>(dt::kv::states_of(*parsed)) : 0;
+    return {};
+  });
+}
+
+int dtkv_pull_state(dtkv_store* store, size_t n, const char* const* keys, int which,
+                    const dtkv_array* out, uint64_t* updates) {
+  return with_store(store, [&](Store& in) {
+    if (n > 0 && !updates) throw Misuse("dtkv_pull_state needs a place for the updates");
+    const auto names = keys_of(n, keys);
+    return in.pull_state(names, state_of(which), arrays_of(n, out), {updates, n});
+  });
+}
+
+int dtkv_init_state(dtkv_store* store, size_t n, const char* const* keys, int which,
+                    const dtkv_array* values, const uint64_t* updates) {
+  return with_store(store, [&](Store& in) {
+    if (n > 0 && !updates) throw Misuse("dtkv_init_state needs the numbers of updates");
+    const auto names = keys_of(n, keys);
+    return in.init_state(names, state_of(which), arrays_of(n, values), {updates, n});
+  });
+}
+
 int dtkv_set_gradient_compression(dtkv_store* store, const char* spec) {
   return with_store(store, [&](Store& in) {
     if (!spec) throw Misuse("dtkv_set_gradient_compression needs a text");
@@ -384,6 +433,16 @@ int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view) {
 
 int dtkv_progress(dtkv_store* store, uint32_t epoch, uint64_t step) {
   return with_store(store, [&](Store& in) { return in.progress(dt::Epoch(epoch), step); });
+}
+
+int dtkv_report(dtkv_store* store, const char* name, double value) {
+  return with_store(store, [&](Store& in) {
+    if (!name || !is_figure_name(name))
+      throw Misuse("'" + std::string(name ? name : "") +
+                   "' names no figure: a name is a small letter and at most 31 small letters, "
+                   "digits and underscores");
+    return in.report(name, value);
+  });
 }
 
 const char* dtkv_version(void) { return DT_VERSION; }

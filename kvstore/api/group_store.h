@@ -48,6 +48,16 @@ class GroupStore final : public Store {
   }
   Status release(void* memory) override { return inner_->release(memory); }
   Status set_optimizer(const std::string& spec) override { return inner_->set_optimizer(spec); }
+  StoreResult<std::string> optimizer() override { return inner_->optimizer(); }
+  Status pull_state(const std::vector<std::string>& keys, State which,
+                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override {
+    return inner_->pull_state(keys, which, out, updates);
+  }
+  Status init_state(const std::vector<std::string>& keys, State which,
+                    const std::vector<Array>& values,
+                    std::span<const std::uint64_t> updates) override {
+    return inner_->init_state(keys, which, values, updates);
+  }
   Status set_gradient_compression(const std::string& spec) override {
     return inner_->set_gradient_compression(spec);
   }
@@ -57,6 +67,9 @@ class GroupStore final : public Store {
   StoreResult<View> epoch_boundary(Epoch epoch) override { return inner_->epoch_boundary(epoch); }
   Status progress(Epoch epoch, std::uint64_t step) override {
     return inner_->progress(epoch, step);
+  }
+  Status report(const std::string& name, double value) override {
+    return inner_->report(name, value);
   }
 
  private:

@@ -81,15 +81,9 @@ class LocalStore final : public Store, private Answers {
     HostArrays into(out ? *out : none);
     if (auto made = from.make(devices_, true); !made) return tl::unexpected(made.error());
     if (auto made = into.make(devices_, false); !made) return tl::unexpected(made.error());
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const auto known = keys_.find(keys[i]);
-      if (known == keys_.end())
-        return store_error(Code::kInvalid, fmt::format("key '{}' was not initialised", keys[i]));
-      for (const auto* arrays : {values, out}) {
-        if (!arrays) continue;
-        const std::string wrong = array_mismatch(worker(), known->second.spec, (*arrays)[i]);
-        if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
-      }
+    for (const auto* arrays : {values, out}) {
+      if (!arrays) continue;
+      if (auto fits = check(keys, *arrays); !fits) return tl::unexpected(fits.error());
     }
     for (std::size_t i = 0; i < keys.size(); ++i) {
       Key& key = keys_.at(keys[i]);
@@ -127,6 +121,39 @@ class LocalStore final : public Store, private Answers {
     header.type = data::Type::kSetOptimizer;
     return ask(header, Payload(spec), nullptr);
   }
+  StoreResult<std::string> optimizer() override {
+    data::Header header;
+    header.type = data::Type::kSetOptimizer;
+    header.flags = data::kCheckOnly;
+    if (auto done = ask(header, {}, nullptr); !done) return tl::unexpected(done.error());
+    return text_;
+  }
+  Status pull_state(const std::vector<std::string>& keys, State which,
+                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override {
+    HostArrays into(out);
+    if (auto made = into.make(devices_, false); !made) return made;
+    if (auto fits = check(keys, into.get()); !fits) return fits;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const data::Header header = state_header(data::Type::kPullState, keys[i], which);
+      if (auto done = ask(header, {}, &into.get()[i]); !done) return named(keys[i], done);
+      updates[i] = answered_step_;
+    }
+    return into.write();
+  }
+  Status init_state(const std::vector<std::string>& keys, State which,
+                    const std::vector<Array>& values,
+                    std::span<const std::uint64_t> updates) override {
+    HostArrays from(values);
+    if (auto made = from.make(devices_, true); !made) return made;
+    if (auto fits = check(keys, from.get()); !fits) return fits;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      data::Header header = state_header(data::Type::kInitState, keys[i], which);
+      header.step = updates[i];
+      Payload payload = bytes(header, from.get()[i]);
+      if (auto done = ask(header, std::move(payload), nullptr); !done) return named(keys[i], done);
+    }
+    return {};
+  }
   Status set_gradient_compression(const std::string& spec) override {
     const auto parsed = parse_compression(spec);
     if (!parsed) return store_error(parsed.error());
@@ -141,6 +168,7 @@ class LocalStore final : public Store, private Answers {
     return view();
   }
   Status progress(Epoch /*epoch*/, std::uint64_t /*step*/) override { return {}; }
+  Status report(const std::string& /*name*/, double /*value*/) override { return {}; }
 
  private:
   struct Key {
@@ -149,6 +177,33 @@ class LocalStore final : public Store, private Answers {
     Round next;
     GradientEncoder encoder;
   };
+
+  /// Whether the keys exist and the arrays fit them.
+  Status check(const std::vector<std::string>& keys, const std::vector<Array>& arrays) const {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto known = keys_.find(keys[i]);
+      if (known == keys_.end())
+        return store_error(Code::kInvalid, fmt::format("key '{}' was not initialised", keys[i]));
+      const std::string wrong = array_mismatch(worker(), known->second.spec, arrays[i]);
+      if (!wrong.empty()) return store_error(Code::kMismatch, wrong);
+    }
+    return {};
+  }
+
+  static Status named(const std::string& key, const Status& failed) {
+    return store_error(failed.error().code,
+                       fmt::format("key '{}': {}", key, failed.error().message));
+  }
+
+  data::Header state_header(data::Type type, const std::string& name, State which) const {
+    const Key& key = keys_.at(name);
+    data::Header header;
+    header.type = type;
+    header.key = key.id;
+    header.dtype = key.spec.dtype;
+    header.flags = which == State::kSecond ? data::kSecondState : 0;
+    return header;
+  }
 
   static ShardOptions options() {
     ShardOptions options;
@@ -206,6 +261,8 @@ class LocalStore final : public Store, private Answers {
   void answer(WorkerId /*to*/, const data::Header& header,
               std::shared_ptr<const Payload> payload) override {
     answer_.emplace();
+    answered_step_ = header.step;
+    text_ = payload && header.type == data::Type::kDone ? payload->text() : std::string_view();
     if (header.type == data::Type::kFailed) {
       const auto failure = wire::parse<data::Failure>(payload->text());
       DT_CHECK(failure, "our own failure parses");
@@ -227,6 +284,8 @@ class LocalStore final : public Store, private Answers {
   Handle last_handle_ = 0;
   const Array* out_ = nullptr;
   std::optional<Status> answer_;
+  std::uint64_t answered_step_ = 0;
+  std::string text_;  ///< The last answer's.
 };
 
 }  // namespace

@@ -37,6 +37,7 @@ class FixedControl final : public kv::JobControl {
   void arrive(const Arrive& /*message*/) override {}
   void released() override {}
   void progress(const Progress& /*message*/) override {}
+  void figures(const Figures& /*message*/) override {}
   void heard(const ServersHeard& /*message*/) override {}
 
  private:

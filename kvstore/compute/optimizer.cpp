@@ -107,6 +107,11 @@ std::string to_string(const OptimizerSpec& spec) {
                      spec.beta2, spec.eps, spec.weight_decay);
 }
 
+unsigned states_of(const OptimizerSpec& spec) {
+  if (spec.rule != OptimizerSpec::Rule::kSgd) return 2;
+  return spec.momentum != 0 ? 1 : 0;
+}
+
 template <class T>
 SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate) {
   SgdStep<T> step;

@@ -32,6 +32,8 @@ struct OptimizerSpec {
 /// names the word that is not understood and what would be.
 [[nodiscard]] Result<OptimizerSpec> parse_optimizer(std::string_view text);
 [[nodiscard]] std::string to_string(const OptimizerSpec& spec);
+/// How many arrays of OptimizerState the rule uses.
+[[nodiscard]] unsigned states_of(const OptimizerSpec& spec);
 
 /// Momentum and moments of one chunk, in the values' own type; null until the first update. While
 /// there is another reference to one of them, its bytes do not change: the next update goes into

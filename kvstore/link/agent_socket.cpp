@@ -77,6 +77,7 @@ class AgentJobControl final : public JobControl {
   void arrive(const Arrive& message) override { socket_.send(message); }
   void released() override { socket_.forget<Arrive>(); }
   void progress(const Progress& message) override { socket_.send(message); }
+  void figures(const Figures& message) override { socket_.send(message); }
   void heard(const ServersHeard& message) override { socket_.send(message); }
 
  private:

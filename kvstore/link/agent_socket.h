@@ -70,6 +70,7 @@ class JobControl {
   /// The arrival was answered: it is not sent again after a reconnection.
   virtual void released() = 0;
   virtual void progress(const Progress& message) = 0;
+  virtual void figures(const Figures& message) = 0;
   virtual void heard(const ServersHeard& message) = 0;
 };
 

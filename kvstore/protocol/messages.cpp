@@ -7,7 +7,7 @@ namespace dt::data {
 namespace {
 
 bool is_type(Type type) {
-  return (type >= Type::kRegister && type <= Type::kUnshare) ||
+  return (type >= Type::kRegister && type <= Type::kInitState) ||
          (type >= Type::kDone && type <= Type::kNeedValues);
 }
 

@@ -21,6 +21,9 @@
 ///     kFinish (round=phase, step=next epoch)      kDone
 ///     kBarrier (round)                            kDone, when every contributor is there
 ///     kSetOptimizer          text                 kDone; kCheckOnly: nothing is set yet
+///     kSetOptimizer, kCheckOnly                   kDone, the present optimizer's text
+///     kPullState                                  kValue (step=updates), of the last round
+///     kInitState (step=updates)  values           kDone; ignored if the chunk was updated
 ///     kSync                                       kDone, SyncState
 ///     kShare                 ShareMemory          kDone: kShared frames may name it from now on
 ///     kUnshare (chunk=number)                     kDone: unmapped
@@ -46,7 +49,7 @@
 
 namespace dt::data {
 
-inline constexpr std::uint16_t kVersion = 6;
+inline constexpr std::uint16_t kVersion = 7;
 inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
 
 enum class Type : std::uint8_t {
@@ -62,6 +65,8 @@ enum class Type : std::uint8_t {
   kBeat = 10,
   kShare = 11,
   kUnshare = 12,
+  kPullState = 13,
+  kInitState = 14,
   kDone = 64,
   kValue = 65,
   kFailed = 66,
@@ -112,13 +117,14 @@ enum class Code : std::uint8_t {
 };
 
 enum Flags : std::uint8_t {
-  kAuxiliary = 1,   ///< kInit: mean without optimizer.
-  kAsync = 2,       ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
-  kStepsOnly = 1,   ///< kFinish: parameters are finished; auxiliary keys are still to come.
-  kCheckOnly = 4,   ///< kSetOptimizer
-  kShared = 8,      ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
-  kCodec = 112,     ///< kPush, kPushPull: the sender's Codec; see codec_of().
-  kOnDevice = 128,  ///< kDone of a kShare: the server computes on a device; share that memory too.
+  kAuxiliary = 1,    ///< kInit: mean without optimizer.
+  kAsync = 2,        ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
+  kStepsOnly = 1,    ///< kFinish: parameters are finished; auxiliary keys are still to come.
+  kSecondState = 1,  ///< kPullState, kInitState: the optimizer's second state, else the first.
+  kCheckOnly = 4,    ///< kSetOptimizer; without a text: asks for the present one.
+  kShared = 8,       ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.
+  kCodec = 112,      ///< kPush, kPushPull: the sender's Codec; see codec_of().
+  kOnDevice = 128,   ///< kDone of a kShare: the server computes on a device; share that memory too.
 };
 
 /// The compression of a float32 parameter's gradient (kvstore/compute/compression.h). A gradient in
@@ -140,7 +146,8 @@ struct Header {
   std::uint64_t request = 0;
   Generation generation;
   Round round;
-  std::uint64_t step = 0;     ///< kInit: the chunk's first element.
+  /// kInit: the chunk's first element. kInitState and the answer of kPullState: updates so far.
+  std::uint64_t step = 0;
   std::uint64_t samples = 0;  ///< kInit: the chunk's elements.
 };
 

@@ -375,6 +375,7 @@ void ChunkValue::update_with(const Reduction& gradient, float learning_rate) {
   engine_.update(*context_.optimizer, state_, dtype_, static_cast<double>(learning_rate),
                  writable().data(), gradient, elements_);
   context_.has_state = true;
+  is_state_set_ = false;
 }
 
 bool ChunkValue::apply_async(const data::Header& header, Payload payload,
@@ -443,6 +444,27 @@ void ChunkValue::restore(OptimizerState state) {
   state_ = std::move(state);
   for (auto* moments : {&state_.first, &state_.second})
     if (*moments) *moments = engine_.share(engine_.bring(std::move(**moments)));
+}
+
+std::shared_ptr<const Payload> ChunkValue::state(bool second) {
+  const auto& present = second ? state_.second : state_.first;
+  if (present && present->memory() == Memory::kHost) return present;
+  auto copy = std::make_shared<Payload>(context_.pool->take(bytes()));
+  if (present) {
+    engine_.copy(copy->data(), present->data(), bytes());
+    engine_.wait();
+  } else {
+    std::fill_n(copy->data(), copy->size(), std::byte{0});
+  }
+  return copy;
+}
+
+void ChunkValue::set_state(bool second, Payload values, std::uint64_t updates) {
+  DT_CHECK(parts_.empty() && may_set_state(), "set between rounds, before the first update");
+  (second ? state_.second : state_.first) = engine_.share(engine_.bring(std::move(values)));
+  state_.updates = updates;
+  is_state_set_ = true;
+  context_.has_state = true;
 }
 
 SavedChunk ChunkValue::save() const {

@@ -75,6 +75,14 @@ class ChunkValue {
 
   /// Sets a saved optimizer state. To be called before the first contribution.
   void restore(OptimizerState state);
+  /// The optimizer's first or second state in host memory, zeros before the first update. With
+  /// another reference these bytes do not change.
+  [[nodiscard]] std::shared_ptr<const Payload> state(bool second);
+  [[nodiscard]] std::uint64_t updates() const { return state_.updates; }
+  /// Sets one of the states. To be called between rounds, while may_set_state().
+  void set_state(bool second, Payload values, std::uint64_t updates);
+  /// The optimizer has not updated the chunk; a state that was set does not count.
+  [[nodiscard]] bool may_set_state() const { return state_.updates == 0 || is_state_set_; }
   /// References to the present arrays, whose content does not change any more; the caller fills in
   /// key and chunk. With a device the caller waits for it before it reads the arrays.
   [[nodiscard]] SavedChunk save() const;
@@ -195,6 +203,7 @@ class ChunkValue {
   std::shared_ptr<Payload> shown_;  ///< With a device: the host's copy, or null.
   Payload spare_;  ///< An earlier round's memory, for the next round's first contribution.
   OptimizerState state_;
+  bool is_state_set_ = false;  ///< By set_state(), and not updated since.
   // The open round:
   std::vector<Part> parts_;  ///< The counted contributions.
   RoundSum sum_;             ///< Sum of the values of the added parts.

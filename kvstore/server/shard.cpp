@@ -122,6 +122,14 @@ Result<void> Shard::check(const data::Header& header) {
     case data::Type::kPull:
       if (header.flags & data::kShared) least = most = sizeof(data::SharedPlaces);
       break;
+    case data::Type::kInitState: {
+      const Chunk* chunk = find(header);
+      if (!chunk || chunk->value.dtype() != header.dtype)
+        return fail(ErrorKind::kProtocol, "a state of a chunk that does not exist here");
+      least = most = chunk->value.bytes();
+      break;
+    }
+    case data::Type::kPullState:
     case data::Type::kFinish:
     case data::Type::kBarrier:
     case data::Type::kSync:
@@ -180,6 +188,10 @@ void Shard::handle(const data::Header& header, Payload payload, Time now, Shared
       return on_push(header, std::move(payload), std::move(shared));
     case data::Type::kPull:
       return on_pull(header, shared);
+    case data::Type::kPullState:
+      return on_pull_state(header);
+    case data::Type::kInitState:
+      return on_init_state(header, std::move(payload));
     case data::Type::kFinish:
       return on_finish(header);
     case data::Type::kBarrier:
@@ -519,7 +531,52 @@ void Shard::on_sync(const data::Header& header) {
 
 // ---------------------------------------------------------------- optimizer
 
+std::string Shard::state_refusal(const data::Header& header, const Chunk& chunk) const {
+  if (!chunk.value.is_parameter()) return "an auxiliary or integer key has no optimizer state";
+  if (!context_.optimizer) return "no optimizer was set: there is no state of it";
+  const unsigned wanted = header.flags & data::kSecondState ? 2 : 1;
+  if (wanted > states_of(*context_.optimizer))
+    return fmt::format("the optimizer '{}' has {} state(s), not a state {}",
+                       to_string(*context_.optimizer), states_of(*context_.optimizer), wanted);
+  return {};
+}
+
+void Shard::on_pull_state(const data::Header& header) {
+  Chunk* chunk = find(header);
+  if (!chunk)
+    return refuse(header, data::Code::kInvalid, "the state of a chunk that was not created");
+  if (const auto wrong = state_refusal(header, *chunk); !wrong.empty())
+    return refuse(header, data::Code::kInvalid, wrong);
+  const auto state = chunk->value.state((header.flags & data::kSecondState) != 0);
+  if (has_lost_device()) return;
+  data::Header at = header;
+  at.step = chunk->value.updates();
+  answer(at, data::Type::kValue, state);
+}
+
+void Shard::on_init_state(const data::Header& header, Payload payload) {
+  Chunk& chunk = *find(header);  // check() has found it
+  if (const auto wrong = state_refusal(header, chunk); !wrong.empty())
+    return refuse(header, data::Code::kInvalid, wrong);
+  const bool is_taken =
+      members_.is_first(header.worker) && chunk.value.may_set_state() && header.step > 0;
+  if (is_taken && chunk.value.has_contributions())
+    return refuse(header, data::Code::kInvalid,
+                  "others have pushed already: set the state before the first epoch_boundary");
+  if (is_taken)
+    chunk.value.set_state((header.flags & data::kSecondState) != 0, std::move(payload),
+                          header.step);
+  const auto why = chunk.value.failure();
+  if (has_lost_device()) return;
+  if (!why.empty()) return refuse(header, data::Code::kInvalid, cannot_hold(header, why));
+  answer(header, data::Type::kDone);
+}
+
 void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
+  if ((header.flags & data::kCheckOnly) && payload.empty()) {
+    const std::string text = context_.optimizer ? to_string(*context_.optimizer) : "";
+    return answer(header, data::Type::kDone, std::make_shared<Payload>(text));
+  }
   const auto spec = parse_optimizer(payload.text());
   if (!spec) return refuse(header, data::Code::kInvalid, spec.error().message);
   if (context_.optimizer == *spec) return answer(header, data::Type::kDone);

@@ -160,6 +160,10 @@ class Shard {
   void on_pull(const data::Header& header, const SharedBuffers& shared);
   void on_finish(const data::Header& header);
   void on_barrier(const data::Header& header);
+  void on_pull_state(const data::Header& header);
+  void on_init_state(const data::Header& header, Payload payload);
+  /// Why a request cannot be for this chunk's optimizer state; empty: it can.
+  [[nodiscard]] std::string state_refusal(const data::Header& header, const Chunk& chunk) const;
   void on_set_optimizer(const data::Header& header, Payload payload);
   void on_sync(const data::Header& header);
   void on_async_push(Chunk& chunk, const data::Header& header, Payload payload,

@@ -14,6 +14,7 @@
 #include "kvstore/worker/device/arrays.h"
 #include "kvstore/worker/dispatch.h"
 #include "kvstore/worker/failover.h"
+#include "kvstore/worker/figure_board.h"
 #include "kvstore/worker/key_init.h"
 #include "kvstore/worker/key_table.h"
 #include "kvstore/worker/links/server_links.h"
@@ -89,12 +90,19 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     return dispatch_.wait_in_stream(handle, timeout_s);
   }
   Status set_optimizer(const std::string& spec) override;
+  StoreResult<std::string> optimizer() override;
+  Status pull_state(const std::vector<std::string>& keys, State which,
+                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override;
+  Status init_state(const std::vector<std::string>& keys, State which,
+                    const std::vector<Array>& values,
+                    std::span<const std::uint64_t> updates) override;
   Status set_gradient_compression(const std::string& spec) override;
   Status barrier() override;
   Status finish_steps() override { return finish(Finished::kSteps); }
   Status finish_epoch() override { return finish(Finished::kEpoch); }
   StoreResult<View> epoch_boundary(Epoch epoch) override;
   Status progress(Epoch epoch, std::uint64_t step) override;
+  Status report(const std::string& name, double value) override;
 
  private:
   // The job link's thread or any other.
@@ -139,6 +147,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     }
   }
   Status send_optimizer(const std::string& spec);
+  /// Sends one request for each chunk and waits for all answers. `make(key, chunk)` completes it.
+  template <class Make>
+  Status ask_for_state(data::Type type, const std::vector<std::string>& names, State which,
+                       const std::vector<Array>& arrays, Make make);
   /// What the caller has finished of the epoch.
   enum class Finished : std::uint8_t { kNothing, kSteps, kEpoch };
   Status finish(Finished part);
@@ -151,6 +163,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   std::unique_ptr<JobControl> job_;  ///< The loop's.
   io::FdLog stderr_{2};
   ThresholdWarnings warnings_{stderr_};  ///< The loop's.
+  FigureBoard figures_;
   MemberState member_;
   ServerLinks links_;
   Dispatch dispatch_;
@@ -244,6 +257,7 @@ io::awaitable<void> Client::beat() {
     co_await io::sleep_for(kBeatEvery);
     links_.beat();
     if (beats % kBeatsPerReport != 0) continue;
+    if (const auto figures = figures_.take()) job_->figures(*figures);
     ServersHeard heard{links_.take_heard()};
     if (heard.servers.empty() && told.servers.empty()) continue;
     job_->heard(heard);
@@ -324,6 +338,8 @@ StoreResult<Handle> Client::submit(const std::vector<std::string>& names,
     if (auto may = may_contribute(); !may) return tl::unexpected(may.error());
   const auto keys = find(type, names, values, out);
   if (!keys) return tl::unexpected(keys.error());
+  if (contributes(type) && !names.empty() && (keys->front()->spec.flags & data::kAuxiliary) == 0)
+    figures_.pushed(names.front(), options.samples);
   const KeyedCall call{type, *keys, values, out, options, compression_, options_.async};
   Operations::Uses uses;
   auto requests = make_requests(call, devices_, dispatch_, memory_, uses);
@@ -366,6 +382,71 @@ Status Client::send_optimizer(const std::string& spec) {
   if (answers) answers = links_.ask_all(request, options_.start_limit);
   if (!answers) return tl::unexpected(answers.error());
   return {};
+}
+
+StoreResult<std::string> Client::optimizer() {
+  return with_failover([&]() -> StoreResult<std::string> {
+    Request request = request_with(data::Type::kSetOptimizer, "");
+    request.header.flags = data::kCheckOnly;
+    auto answer = links_.ask_first(request, options_.start_limit);
+    if (!answer) return tl::unexpected(answer.error());
+    return std::move(answer->text);
+  });
+}
+
+template <class Make>
+Status Client::ask_for_state(data::Type type, const std::vector<std::string>& names, State which,
+                             const std::vector<Array>& arrays, Make make) {
+  if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
+  const auto keys = find(type, names, &arrays, nullptr);
+  if (!keys) return tl::unexpected(keys.error());
+  std::vector<Request> requests;
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    for (const auto& chunk : (*keys)[k]->chunks) {
+      Request& request = requests.emplace_back();
+      request.chunk = chunk.get();
+      request.header.type = type;
+      request.header.dtype = arrays[k].dtype;
+      request.header.flags = which == State::kSecond ? data::kSecondState : 0;
+      request.header.key = chunk->key;
+      request.header.chunk = chunk->index;
+      auto* at = static_cast<std::byte*>(arrays[k].data) +
+                 chunk->place.first * data::element_bytes(arrays[k].dtype);
+      make(request, k, at, chunk->bytes);
+    }
+  }
+  auto handle = dispatch_.hand_over(std::move(requests));
+  if (!handle) return tl::unexpected(handle.error());
+  return dispatch_.wait(*handle, 0);
+}
+
+Status Client::pull_state(const std::vector<std::string>& keys, State which,
+                          const std::vector<Array>& out, std::span<std::uint64_t> updates) {
+  HostArrays into(out);
+  if (auto made = into.make(devices_, false); !made) return made;
+  std::fill(updates.begin(), updates.end(), 0);
+  const auto make = [&](Request& request, std::size_t k, std::byte* at, std::size_t bytes) {
+    request.into = at;
+    request.into_bytes = bytes;
+    request.step = &updates[k];
+  };
+  auto done = with_failover(
+      [&] { return ask_for_state(data::Type::kPullState, keys, which, into.get(), make); });
+  return done ? into.write() : done;
+}
+
+Status Client::init_state(const std::vector<std::string>& keys, State which,
+                          const std::vector<Array>& values,
+                          std::span<const std::uint64_t> updates) {
+  HostArrays from(values);
+  if (auto made = from.make(devices_, true); !made) return made;
+  const auto make = [&](Request& request, std::size_t k, std::byte* at, std::size_t bytes) {
+    request.from = at;
+    request.header.payload = static_cast<std::uint32_t>(bytes);
+    request.header.step = updates[k];
+  };
+  return with_failover(
+      [&] { return ask_for_state(data::Type::kInitState, keys, which, from.get(), make); });
 }
 
 Status Client::set_gradient_compression(const std::string& spec) {
@@ -479,6 +560,15 @@ Status Client::progress(Epoch epoch, std::uint64_t step) {
   progress.epoch = epoch;
   progress.step = step;
   loop_.post([this, progress] { job_->progress(progress); });
+  return {};
+}
+
+Status Client::report(const std::string& name, double value) {
+  loop_.post([this, name, value] {
+    if (!figures_.report(name, value))
+      stderr_.warn("worker {}: '{}' is not reported: a worker has at most 32 figures",
+                   options_.worker, name);
+  });
   return {};
 }
 

@@ -134,6 +134,7 @@ void Dispatch::on_answer(Request request, Outcome outcome) {
 void Dispatch::finish(const Request& request, const Outcome& outcome,
                       std::optional<StoreError> error, bool was_in_stream) {
   if (takes_turns(request.header.type)) send(request.chunk->turns.answered(request, outcome));
+  if (request.step && !error) *request.step = std::max(*request.step, outcome.header.step);
   if (error) error->message = fmt::format("key '{}': {}", *request.chunk->name, error->message);
   operations_.finish_part(request.handle, std::move(error), was_in_stream);
 }

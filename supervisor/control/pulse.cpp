@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/job/boundary.h"
 #include "core/job/checkpoints.h"
 #include "core/job/goodput.h"
@@ -13,6 +15,7 @@ namespace {
 constexpr std::size_t kBoundaries = 11;  ///< Ten epochs are averaged over.
 /// Shortest time of a rate: positions come about once a second.
 constexpr Duration kRateOver = std::chrono::seconds(5);
+constexpr Duration kSamplesOver = std::chrono::seconds(10);
 
 std::string plural(std::uint64_t n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
@@ -54,6 +57,25 @@ void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
   observed.seen.steps_per_s = static_cast<double>(made.steps) / seconds(now - made.since);
   made.steps = 0;
   made.since = now;
+}
+
+void Pulse::figures(WorkerId worker, const Figures& figures, Time now) {
+  Observed& observed = processes_[{Role::kWorker, worker.value}];
+  observed.seen.figures = figures;
+  auto& samples = observed.samples;
+  samples.emplace_back(now, figures.samples);
+  while (now - samples.front().first > kSamplesOver) samples.pop_front();
+}
+
+std::optional<double> Pulse::samples_per_s(ProcessId process, Time now) const {
+  const auto observed = processes_.find(process);
+  if (observed == processes_.end()) return std::nullopt;
+  const auto& samples = observed->second.samples;
+  const auto first = std::find_if(samples.begin(), samples.end(), [now](const auto& one) {
+    return now - one.first <= kSamplesOver;
+  });
+  if (first == samples.end() || now <= first->first) return std::nullopt;
+  return static_cast<double>(samples.back().second - first->second) / seconds(now - first->first);
 }
 
 std::optional<double> Pulse::epoch_s() const {

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/base/id.h"
 #include "core/base/time.h"
@@ -28,6 +29,7 @@ class Pulse {
   /// Counts the restarts in notes.
   void told(const Note& note);
   void progress(WorkerId worker, std::uint64_t step, Time now);
+  void figures(WorkerId worker, const Figures& figures, Time now);
   void output(ProcessId process, Time now) { processes_[process].seen.output_at = now; }
   void resident(ProcessId process, std::uint64_t bytes) {
     processes_[process].seen.resident = bytes;
@@ -44,8 +46,11 @@ class Pulse {
     std::optional<double> steps_per_s;
     std::optional<Time> output_at;
     std::optional<std::uint64_t> resident;  ///< Its memory, in bytes.
+    std::optional<Figures> figures;         ///< The latest of a worker.
   };
   [[nodiscard]] Process of(ProcessId process) const;
+  /// Of the last 10 s; nullopt: no figures came in them.
+  [[nodiscard]] std::optional<double> samples_per_s(ProcessId process, Time now) const;
 
   /// "epoch 31, 4 workers, 2.6 s/epoch, last boundary 3 s ago, checkpoint of epoch 30 (8 s ago),
   /// goodput 99.7 %, 2 restarts"; without unknown parts.
@@ -61,6 +66,7 @@ class Pulse {
   struct Observed {
     Process seen;
     std::optional<Progress> progress;
+    std::deque<std::pair<Time, std::uint64_t>> samples;  ///< Pushed until then; the last 10 s.
   };
 
   std::deque<Time> boundaries_;  ///< Boundaries of consecutive epochs, the newest last.

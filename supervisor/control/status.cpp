@@ -115,6 +115,26 @@ std::string why_not_yet(const StatusInput& in, const Worker& w) {
   return doing.empty() ? "its host is being reached" : doing;
 }
 
+json progress_json(const StatusInput& in, WorkerId id) {
+  const ProcessId process{Role::kWorker, id.value};
+  const auto* at = in.job.stragglers().hang_watch().position(id);
+  const auto figures = in.pulse.of(process).figures;
+  if (!at && !figures) return nullptr;
+  json out{{"epoch", nullptr},          {"step", nullptr},          {"age_s", nullptr},
+           {"steps_in_epoch", nullptr}, {"samples_total", nullptr}, {"samples_per_s", nullptr}};
+  if (at) {
+    out["epoch"] = at->epoch.value;
+    out["step"] = at->step;
+    out["age_s"] = age(at->since, in.now);
+  }
+  if (figures) {
+    if (figures->steps_in_epoch > 0) out["steps_in_epoch"] = figures->steps_in_epoch;
+    out["samples_total"] = figures->samples;
+    out["samples_per_s"] = or_null(in.pulse.samples_per_s(process, in.pulse_now));
+  }
+  return out;
+}
+
 json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leaves_next) {
   const ProcessId process{Role::kWorker, id.value};
   const Pulse::Process seen = in.pulse.of(process);
@@ -136,9 +156,10 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
              {"progress", nullptr},
              {"gpus", gpus_of(in, w.host, id)}};
   if (w.state == WorkerState::kMember) entry["rank"] = or_null(in.job.boundary().rank_of(id));
-  if (const auto at = stragglers.hang_watch().position(id))
-    entry["progress"] = {
-        {"epoch", at->epoch.value}, {"step", at->step}, {"age_s", age(at->since, in.now)}};
+  entry["progress"] = progress_json(in, id);
+  json& values = entry["values"] = json::object();
+  if (seen.figures)
+    for (const auto& [key, value] : seen.figures->values) values[key] = value;
   const auto& stalls = stragglers.stalls();
   if (const auto s = stalls.find(id); s != stalls.end() && s->second.lasted > Duration{})
     entry["stalls"] = {{"for_s", seconds(s->second.lasted)},

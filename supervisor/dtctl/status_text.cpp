@@ -80,17 +80,38 @@ std::string memory_text(double bytes) {
 
 std::string ago_text(double seconds) { return duration_text(seconds) + " ago"; }
 
+/// "120", "120 of 938".
+std::string step_of(const json& progress) {
+  const std::string steps = shown(progress, "steps_in_epoch");
+  return shown(progress, "step") + (steps == "-" ? "" : " of " + steps);
+}
+
+/// What rank 0's program reports.
+std::string values(const json& status) {
+  for (const json& w : items(status, "workers")) {
+    const json& values = part(w, "values");
+    if (shown(w, "rank") != "0" || !values.is_object() || values.empty()) continue;
+    std::string out;
+    for (const auto& [name, value] : values.items())
+      if (value.is_number())
+        out += fmt::format("{}{} {:.4g}", out.empty() ? "" : ", ", name, value.get<double>());
+    return fmt::format("worker {} reports {}\n", shown(w, "id"), out);
+  }
+  return "";
+}
+
 std::string workers(const json& status) {
-  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "STEPS/S", "RSS",
-                            "OUTPUT", "PID", "WHY"}};
+  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "STEPS/S",
+                            "SAMPLES/S", "RSS", "OUTPUT", "PID", "WHY"}};
   for (const json& w : items(status, "workers")) {
     const json& progress = part(w, "progress");
     rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), state_of(w),
-                    shown(progress, "epoch"), shown(progress, "step"),
-                    shown(w, "steps_per_s", rate_text), shown(w, "resident_bytes", memory_text),
-                    shown(w, "output_age_s", ago_text), shown(w, "pid"), why_of(w)});
+                    shown(progress, "epoch"), step_of(progress), shown(w, "steps_per_s", rate_text),
+                    shown(progress, "samples_per_s", rate_text),
+                    shown(w, "resident_bytes", memory_text), shown(w, "output_age_s", ago_text),
+                    shown(w, "pid"), why_of(w)});
   }
-  return table(rows);
+  return table(rows) + values(status);
 }
 
 /// "cuda:0, NVIDIA H200", "cpu".

@@ -53,7 +53,7 @@ def walk(value, path):
 paths = set(walk(json.load(sys.stdin), sys.argv[1]))
 print("\n".join(sorted(p for p in paths if not any(q.startswith(p + ".") for q in paths))))
 EOT
-python3 "$T/paths.py" status <"$T/status.json" | grep -v '^status.goodput.lost_s\.' | sed 's/\.stalls\..*/.stalls/' |
+python3 "$T/paths.py" status <"$T/status.json" | grep -v '^status.goodput.lost_s\.' | sed 's/\.\(stalls\|values\)\..*/.\1/' |
   sort -u >"$T/status.txt"
 golden status.txt
 

@@ -43,6 +43,10 @@ class Cluster::Link final : public kv::JobControl {
   void arrive(const Arrive& message) override { cluster_.arrive(worker_, message); }
   void released() override {}
   void progress(const Progress&) override {}
+  void figures(const Figures& message) override {
+    std::lock_guard lock(cluster_.mutex_);
+    cluster_.figures_[worker_] = message;
+  }
   void heard(const ServersHeard&) override {}
 
  private:
@@ -96,6 +100,11 @@ void Cluster::tell_servers(const std::vector<WorkerId>& workers) {
   std::lock_guard lock(mutex_);
   for (const WorkerId w : workers)
     if (auto* listener = listener_of(w)) listener->on_servers(addresses_);
+}
+
+Figures Cluster::figures(WorkerId worker) {
+  std::lock_guard lock(mutex_);
+  return figures_[worker];
 }
 
 Generation Cluster::generation() {

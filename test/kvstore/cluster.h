@@ -69,6 +69,8 @@ class Cluster {
   /// The epoch with which the workers begin, whatever epoch they arrive with.
   void begin_with(Epoch epoch) { first_epoch_ = epoch; }
   [[nodiscard]] std::size_t arrived();
+  /// The worker's last figures.
+  [[nodiscard]] Figures figures(WorkerId worker);
 
   /// A worker's store. `newcomer`: it was not there from the start.
   std::unique_ptr<kv::Store> open(std::uint32_t worker, const std::string& type = "dist_sync",
@@ -102,6 +104,7 @@ class Cluster {
   std::optional<Epoch> first_epoch_;
   std::optional<Epoch> returns_to_;
   std::map<WorkerId, Arrive> arrived_;
+  std::map<WorkerId, Figures> figures_;
   std::map<WorkerId, kv::JobListener*> listeners_;
 };
 

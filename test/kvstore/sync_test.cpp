@@ -5,6 +5,7 @@
 #include <random>
 
 #include "test/kvstore/cluster.h"
+#include "test/kvstore/eventually.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -300,4 +301,22 @@ TEST_CASE("keys: one that others have used before is taken up where it is", "[ke
     must(pushpull(store, "late", gradient, mine, kv::PushOptions()));
     if (mine != std::vector<float>(3000, 2)) throw std::runtime_error("not the sum of both");
   });
+}
+
+TEST_CASE("dist_sync: a worker's samples and figures reach the supervisor without a call per step",
+          "[dist_sync]") {
+  Cluster cluster(1, 2);
+  cluster.run(2, [&](kv::Store& store, std::uint32_t w) {
+    std::vector<float> values(10);
+    for (const char* key : {"a", "b"}) init(store, key, values);
+    kv::PushOptions options;
+    options.samples = 7;
+    for (options.step = 0; options.step < 5; ++options.step)
+      for (const char* key : {"a", "b"}) must(pushpull(store, key, values, values, options));
+    must(store.report("train_loss", 0.5 + w));
+    CHECK(eventually([&] { return cluster.figures(WorkerId(w)).values.size() == 1; }));
+  });
+  CHECK(cluster.figures(WorkerId(1)).samples == 35);
+  CHECK(cluster.figures(WorkerId(1)).values.front() ==
+        std::pair<std::string, double>("train_loss", 1.5));
 }

@@ -221,6 +221,30 @@ int dtkv_set_optimizer(dtkv_store* store, const char* spec) {
   return DTKV_OK;
 }
 
+int dtkv_optimizer(dtkv_store* store, char* text, std::size_t size, int* states) {
+  const std::string is = "sgd momentum=" + std::to_string(store->momentum);
+  text[is.copy(text, size - 1)] = '\0';
+  *states = store->momentum != 0 ? 1 : 0;
+  return DTKV_OK;
+}
+int dtkv_pull_state(dtkv_store* store, std::size_t n, const char* const* keys, int,
+                    const dtkv_array* out, std::uint64_t* updates) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto& momentum = store->keys.at(keys[i]).momentum;
+    std::memcpy(out[i].data, momentum.data(), momentum.size() * sizeof(float));
+    updates[i] = 1;
+  }
+  return DTKV_OK;
+}
+int dtkv_init_state(dtkv_store* store, std::size_t n, const char* const* keys, int,
+                    const dtkv_array* values, const std::uint64_t*) {
+  for (std::size_t i = 0; i < n; ++i) {
+    auto& momentum = store->keys.at(keys[i]).momentum;
+    std::memcpy(momentum.data(), values[i].data, momentum.size() * sizeof(float));
+  }
+  return DTKV_OK;
+}
+
 int dtkv_barrier(dtkv_store*) { return DTKV_OK; }
 int dtkv_finish_steps(dtkv_store*) {
   dtkv_double().calls.emplace_back("finish steps");
@@ -248,6 +272,7 @@ int dtkv_epoch_boundary(dtkv_store* store, std::uint32_t epoch, dtkv_view* view)
   return DTKV_OK;
 }
 
+int dtkv_report(dtkv_store*, const char*, double) { return DTKV_OK; }
 int dtkv_progress(dtkv_store*, std::uint32_t, std::uint64_t) { return DTKV_OK; }
 const char* dtkv_version() { return "double"; }
 

@@ -25,6 +25,11 @@ struct Folder {
   [[nodiscard]] std::string file(const std::string& name) const { return (path / name).string(); }
 };
 
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 std::vector<nlohmann::json> json_lines(const std::string& path) {
   std::vector<nlohmann::json> all;
   std::ifstream file(path);
@@ -62,6 +67,28 @@ TEST_CASE("dttrain trains on generated digits, reports, saves, and goes on from 
   CHECK(metrics[1]["samples_per_s"] > 0);
   // The only worker does not wait for other workers' steps.
   CHECK(metrics[1]["worker_samples_per_s"] >= metrics[1]["samples_per_s"]);
+}
+
+TEST_CASE("dttrain goes on from a checkpoint as if it had never stopped") {
+  Folder folder;
+  const auto train = [&](const std::string& prefix, const std::string& how) {
+    auto ended = run("--network mlp --dataset generated --samples 300 --lr 0.01 --model-prefix " +
+                     folder.file(prefix) + how);
+    INFO(ended.output);
+    REQUIRE(ended.exit_code() == 0);
+    return ended;
+  };
+  train("whole", " --optimizer adam --num-epochs 2");
+  train("parts", " --optimizer adam --num-epochs 1");
+  train("parts", " --optimizer adam --num-epochs 2 --load-epoch 1");
+  for (const std::string file : {"-0002.safetensors", "-0002.optimizer.safetensors"}) {
+    REQUIRE(fs::exists(folder.file("whole" + file)));
+    CHECK(bytes_of(folder.file("whole" + file)) == bytes_of(folder.file("parts" + file)));
+  }
+  const std::string sgd = " --num-epochs 2 --load-epoch 1";
+  CHECK(train("parts", sgd).says("it is of the optimizer 'adam"));
+  fs::remove(folder.file("parts-0001.optimizer.safetensors"));
+  CHECK(train("parts", sgd).says("the optimizer begins without the state of "));
 }
 
 TEST_CASE("dttrain learns from gradients in one bit, in two or in sixteen") {

@@ -311,6 +311,31 @@ class Store:
         """The servers' optimizer: "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9", "adamw ..."."""
         self._call(lambda at: self._library.dtkv_set_optimizer(at, spec.encode()))
 
+    def optimizer(self) -> Tuple[str, int]:
+        """The servers' optimizer ("": none), and how many states it keeps for each parameter: 1 for sgd with momentum,
+        2 for adam and adamw."""
+        text = ctypes.create_string_buffer(256)
+        states = ctypes.c_int()
+        self._call(lambda at: self._library.dtkv_optimizer(at, text, len(text), ctypes.byref(states)))
+        return text.value.decode(), states.value
+
+    def pull_state(self, keys: Keys, which: int, out: Any = None) -> List[int]:
+        """Writes the optimizer's state number `which` (1: momentum or first moment; 2: adam's second moment) of the keys to
+        arrays of their shapes and types; returns each key's number of updates. After the last step of an epoch."""
+        into = _List(*_entries(keys, out, "pull_state"), is_written=True)
+        updates = (ctypes.c_uint64 * into.count)()
+        self._call(lambda at: self._library.dtkv_pull_state(at, into.count, into.keys, which, into.arrays, updates))
+        return list(updates)
+
+    def init_state(self, keys: Keys, which: int, values: Any = None, *, updates: Sequence[int]) -> None:
+        """Sets the keys' states as rank 0 has them, with the numbers of updates that pull_state() returned. All workers
+        call it after init() and set_optimizer(), before the first epoch_boundary(). Keys that were updated stay."""
+        from_ = _List(*_entries(keys, values, "init_state"), is_written=False)
+        if len(updates) != from_.count:
+            raise ValueError(f"init_state: {from_.count} keys and {len(updates)} numbers of updates")
+        counts = (ctypes.c_uint64 * from_.count)(*updates)
+        self._call(lambda at: self._library.dtkv_init_state(at, from_.count, from_.keys, which, from_.arrays, counts))
+
     def set_gradient_compression(self, spec: str) -> None:
         """How gradients are sent from now on: "none", "fp16", "bf16", "1bit", "2bit threshold=0.5"."""
         self._call(lambda at: self._library.dtkv_set_gradient_compression(at, spec.encode()))
@@ -339,6 +364,16 @@ class Store:
     def progress(self, epoch: int, step: int) -> None:
         """Reports the training's progress to the supervisor; cheap."""
         self._call(lambda at: self._library.dtkv_progress(at, int(epoch), int(step)), interruptibly=False)
+
+    def report(self, **values: float) -> None:
+        """Figures for people, in `dtctl status`: report(train_loss=0.3, learning_rate=0.1). The latest of each name is
+        sent once a second, at most 32 names. A value that is not finite is dropped. `steps_in_epoch` is the number
+        of steps that an epoch has."""
+        for name, value in values.items():
+            self._report(name.encode(), float(value))
+
+    def _report(self, name: bytes, value: float) -> None:
+        self._call(lambda at: self._library.dtkv_report(at, name, value), interruptibly=False)
 
     def close(self) -> None:
         """Says goodbye to the servers. Operations under way have 5 s. Arrays of allocate() stay usable. A second call

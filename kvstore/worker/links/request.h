@@ -24,6 +24,8 @@ struct Request {
   const void* from = nullptr;  ///< header.payload bytes, the caller's or `keep`'s.
   void* into = nullptr;        ///< Destination of a kValue of into_bytes.
   std::size_t into_bytes = 0;
+  /// Not null: becomes the larger of its value and the answer's Header::step.
+  std::uint64_t* step = nullptr;
   /// kShared: sent instead of the bytes. If there is `staging`, bytes outside shared memory are
   /// copied to it before the request is sent, and from it after the answer; without `staging` all
   /// bytes are in shared memory already.

@@ -85,9 +85,37 @@ class Values(unittest.TestCase):
         self.store.pushpull({"w": np.array([2, 4], np.float32)}, {"w": w}, samples=8, learning_rate=0.25)
         self.assertEqual(w.tolist(), [0.5, 1])
         self.store.progress(0, 1)
+        self.store.report(train_loss=0.5, steps_in_epoch=10)
+        with self.assertRaisesRegex(dtkv.InvalidUse, "'Loss' names no figure"):
+            self.store.report(Loss=1)
         self.store.finish_steps()
         self.store.finish_epoch()
         self.assertEqual(self.store.epoch_boundary(1).epoch, 1)
+
+    def test_a_state_goes_on_in_another_store(self):
+        def steps(store, w, count):
+            for _ in range(count):
+                store.pushpull({"w": np.array([2, 4], np.float32)}, {"w": w}, learning_rate=0.25)
+
+        w = np.array([1, 2], np.float32)
+        self.store.init({"w": w})
+        self.store.set_optimizer("sgd momentum=0.5")
+        self.assertEqual(self.store.optimizer(), ("sgd momentum=0.5 nesterov=0 weight_decay=0", 1))
+        steps(self.store, w, 2)
+        momentum, values = np.zeros(2, np.float32), w.copy()
+        updates = self.store.pull_state({"w": momentum}, 1)
+        self.assertEqual((momentum.tolist(), updates), ([3, 6], [2]))
+        steps(self.store, w, 1)
+        with dtkv.Store() as other:
+            other.init({"w": values})
+            other.set_optimizer("sgd momentum=0.5")
+            other.init_state({"w": momentum}, 1, updates=updates)
+            steps(other, values, 1)
+            self.assertEqual(values.tolist(), w.tolist())
+            with self.assertRaisesRegex(dtkv.InvalidUse, "1 or 2, not 3"):
+                other.pull_state({"w": momentum}, 3)
+            with self.assertRaises(ValueError):
+                other.init_state({"w": momentum}, 1, updates=[])
 
     def test_forms_of_keys_and_arrays(self):
         a, b = np.ones(2), np.ones(3)

@@ -36,3 +36,20 @@ TEST_CASE("pulse: memory and last output of a process, until it is forgotten", "
   pulse.forget(process);
   CHECK_FALSE(pulse.of(process).output_at);
 }
+
+TEST_CASE("pulse: samples per second are those of the last ten seconds", "[status]") {
+  Pulse pulse;
+  const WorkerId worker(3);
+  const ProcessId process{Role::kWorker, 3};
+  CHECK_FALSE(pulse.samples_per_s(process, Time(0s)));
+  for (int s = 0; s <= 20; ++s) {
+    Figures figures;
+    figures.samples = s <= 10 ? 0 : static_cast<std::uint64_t>(s - 10) * 64;
+    pulse.figures(worker, figures, Time(std::chrono::seconds(s)));
+  }
+  CHECK(pulse.of(process).figures->samples == 640);
+  REQUIRE(pulse.samples_per_s(process, Time(20s)));
+  CHECK(*pulse.samples_per_s(process, Time(20s)) == Approx(64));
+  CHECK(*pulse.samples_per_s(process, Time(25s)) == Approx(32));  // half of them without a sample
+  CHECK_FALSE(pulse.samples_per_s(process, Time(31s)));
+}

@@ -20,7 +20,8 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
     "world_size":2,"uptime_s":3725.5,"pulse":{"text":"epoch 4, 2 workers, 2.6 s/epoch"},"waiting":"worker 1 has not arrived",
     "workers":[
       {"id":0,"rank":0,"host":"10.0.0.7","state":"MEMBER","why":"","pid":11,"opened":true,
-       "progress":{"epoch":4,"step":120,"age_s":0.5},"steps_per_s":19.96,
+       "progress":{"epoch":4,"step":120,"age_s":0.5,"steps_in_epoch":938,"samples_per_s":1277.4},
+       "values":{"train_loss":0.31248,"learning_rate":0.1},"steps_per_s":19.96,
        "resident_bytes":812000000,"output_age_s":74.9,"stalls":{"for_s":2.9,"process":"x"}},
       {"id":1,"rank":1,"host":"10.0.0.8","state":"MEMBER","why":"","pid":12,"opened":true,
        "progress":{"epoch":4,"step":119,"age_s":75},
@@ -55,10 +56,11 @@ the next boundary waits: worker 1 has not arrived
 the shared volume has not answered for 12 s
 server 0 kept out: 41 connections of strangers, 2 that broke the rules, 7 requests of workers that are no members
 
-WORKER  RANK  HOST          STATE     EPOCH  STEP  STEPS/S  RSS     OUTPUT          PID  WHY
-0       0     10.0.0.7      MEMBER    4      120   20.0     812 MB  1 min 14 s ago  11   -
-1       1     10.0.0.8      MEMBER    4      119   -        -       -               12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
-12      -     u@node7:2222  STARTING  -      -     -        -       -               0    ssh is connecting
+WORKER  RANK  HOST          STATE     EPOCH  STEP        STEPS/S  SAMPLES/S  RSS     OUTPUT          PID  WHY
+0       0     10.0.0.7      MEMBER    4      120 of 938  20.0     1277.4     812 MB  1 min 14 s ago  11   -
+1       1     10.0.0.8      MEMBER    4      119         -        -          -       -               12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
+12      -     u@node7:2222  STARTING  -      -           -        -          -       -               0    ssh is connecting
+worker 0 reports learning_rate 0.1, train_loss 0.3125
 
 SERVER  HOST      STATE      ADDRESS              DEVICE
 0       10.0.0.7  listening  10.0.0.7 port 9000   -

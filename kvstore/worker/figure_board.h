@@ -1,0 +1,42 @@
+/// The worker's figures for people (Figures): what its program reports, and the samples of its
+/// pushes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/protocol/control_messages.h"
+
+namespace dt::kv {
+
+class FigureBoard {
+ public:
+  // ---- the caller's thread
+  /// A call pushes `key` before its other keys. The samples of a step count once, however many
+  /// calls push its keys: with the key that was pushed first of all.
+  void pushed(const std::string& key, std::uint64_t samples);
+
+  // ---- the loop
+  /// False, once for each name: it is a new one, and there are 32 already.
+  [[nodiscard]] bool report(const std::string& name, double value);
+  /// All figures, if one has changed since the last call.
+  [[nodiscard]] std::optional<Figures> take();
+
+ private:
+  std::string counted_key_;  ///< The caller's.
+  std::atomic<std::uint64_t> samples_ = 0;
+
+  // The loop's.
+  std::map<std::string, double> values_;
+  std::set<std::string> refused_;
+  std::uint64_t steps_in_epoch_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::uint64_t samples_taken_ = 0;
+  bool has_changed_ = false;
+};
+
+}  // namespace dt::kv
