@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional
 
-import numpy
 import torch
 
-from ..errors import InvalidUse, Leave, Rollback
-from ..store import Store, View
-from .sampler import Batches, Now
+from ..errors import InvalidUse
+from ..store import Store
+from .elastic import Elastic
 
-_LAST_STEP = 0xFFFFFFFF
 _ALIGN = 16
 """Parameters begin at multiples of this many elements in the store's memory."""
 
@@ -31,7 +29,7 @@ class _Parameter:
         parameter.grad = gradient
 
 
-class Job:
+class Job(Elastic):
     """Trains `model` with all workers of the job; a program that dtlaunch did not start trains alone.
 
     model: a torch.nn.Module of float32 or float64 parameters, on its device. optimizer: the servers' ("sgd momentum=0.9
@@ -53,93 +51,20 @@ class Job:
 
     def __init__(self, model: Any, optimizer: str, lr: float, *, type: Optional[str] = None) -> None:  # noqa: A002
         self.lr = lr
-        self.left = False
-        """Whether this worker was removed from the job: epochs() has ended, and the program should exit with 0."""
-        self.epoch = 0
-        self.rolled_back = False
-        """Whether the epoch that is run was begun again after the loss of a server."""
         self._model = model
-        self._step = 0
-        self._is_lost = False
-        self._has_finished_steps = False
         self._is_accumulating = False
-        self._totals: Dict[str, Any] = {}
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         for name, p in named:
             if p.dtype not in (torch.float32, torch.float64):
                 raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; supported are float32 and float64")
-        self.store = Store(type)
+        super().__init__(Store(type))
         self._parameters = self._lay_out(named)
         self._statistics = {n: b for n, b in model.named_buffers() if b.dtype in (torch.float32, torch.float64)}
-        self._view = View(self.store.generation, self.store.rank, self.store.num_workers, 0, False, False)
         with self._unless_servers_are_lost():
             self.store.init({one.name: one.value for one in self._parameters})
             if self._statistics:
                 self.store.init(self._statistics, auxiliary=True)
             self.store.set_optimizer(optimizer)
-            self._pull()
-
-    @property
-    def rank(self) -> int:
-        """This worker's rank in this epoch: 0 to world_size - 1."""
-        return self._view.rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of workers in this epoch."""
-        return self._view.num_workers
-
-    @property
-    def is_lead(self) -> bool:
-        """Whether this worker has rank 0's duties: checkpoints, reports."""
-        return self.store.is_lead
-
-    def batches(
-        self,
-        data: Union[int, Sequence[Any]],
-        batch_size: int,
-        *,
-        global_batch: Optional[int] = None,
-        shuffle: bool = True,
-        seed: int = 1,
-    ) -> Batches:
-        """A batch sampler: this worker's part of each epoch of `data` (or of so many samples). The workers' parts are
-        disjoint, and together all samples. `batch_size`: of one worker, so that a step has as many more samples as
-        there are workers; `global_batch`: of all workers together, in any world."""
-        return Batches(
-            data,
-            batch_size,
-            lambda: Now(self.epoch, self.rank, self.world_size),
-            lambda: self._is_lost,
-            global_batch=global_batch,
-            shuffle=shuffle,
-            seed=seed,
-        )
-
-    def eval_batches(self, data: Union[int, Sequence[Any]], batch_size: int) -> Batches:
-        """This worker's part of the samples, in their order, for an evaluation whose counts total() adds up."""
-        return self.batches(data, batch_size, shuffle=False)
-
-    def epochs(self, count: int, begin: int = 0) -> Iterator[int]:
-        """The epochs to run, `begin` to count - 1: workers join and leave between them. A newcomer begins with the
-        others' epoch. After the loss of a server the epoch of the newest checkpoint comes again. Ends early, with `left`,
-        when this worker was removed."""
-        epoch = begin
-        while epoch < count:
-            try:
-                if not self._begin(epoch):
-                    return
-            except Rollback:
-                continue
-            epoch = self.epoch
-            if epoch >= count:
-                break
-            yield epoch
-            with self._unless_servers_are_lost():
-                self._end()
-            if not self._is_lost:
-                epoch += 1
-        with self._unless_servers_are_lost():
             self._pull()
 
     def step(self, samples: int, lr: Optional[float] = None) -> None:
@@ -177,28 +102,6 @@ class Job:
         finally:
             self._is_accumulating = False
 
-    def total(self, **numbers_of: Union[int, float]) -> Dict[str, Union[int, float]]:
-        """The sums over all workers: integers exactly. After an epoch's last step; workers that have finished the epoch
-        without calling it count as 0. After the loss of a server, in which the epoch is run again, this worker's own."""
-        if self._is_lost:
-            return dict(numbers_of)
-        with self._unless_servers_are_lost():
-            self._finish_steps()
-            arrays = {f"dtkv.total.{name}": self._total(name, value) for name, value in numbers_of.items()}
-            self.store.pushpull(arrays, step=self.epoch << 32 | _LAST_STEP, reduce="sum")
-            return {name: self._totals[name][0].item() for name in numbers_of}
-        return dict(numbers_of)
-
-    def close(self) -> None:
-        """Says goodbye to the servers. The model keeps its values."""
-        self.store.close()
-
-    def __enter__(self) -> "Job":
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self.store.__exit__(kind, error, traceback)
-
     # ----------------------------------------------------------------
 
     def _lay_out(self, named: List[Any]) -> List[_Parameter]:
@@ -235,65 +138,20 @@ class Job:
             one.gradient.copy_(found)
             parameter.grad = one.gradient
 
-    def _begin(self, epoch: int) -> bool:
-        """Passes the boundary before an epoch; False: this worker must leave."""
-        try:
-            view = self.store.epoch_boundary(epoch)
-        except Leave:
-            self.left = True
-            self.store.close()
-            return False
+    def _begin_epoch(self) -> None:
+        """Brings the servers' values; the model must still be the one that the job was made with."""
         present = dict(self._model.named_parameters())
         for one in self._parameters:
             if present.get(one.name) is not one.parameter:
                 raise InvalidUse(f"{one.name} was replaced in the model: make the Job after the model is complete")
-        self._is_lost = False
-        self._has_finished_steps = False
-        self._view = view
-        self.epoch = view.epoch
-        self.rolled_back = view.rolled_back
-        self._step = 0
-        if view.rolled_back:
+        if self.rolled_back:
             for one in self._parameters:
                 one.gradient.zero_()
         self._pull()
-        return True
+
+    def _end_epochs(self) -> None:
+        self._pull()
 
     def _pull(self) -> None:
         values = {one.name: one.value for one in self._parameters}
         self.store.pull({**values, **self._statistics})
-
-    def _finish_steps(self) -> None:
-        if not self._has_finished_steps:
-            self._has_finished_steps = True
-            self.store.finish_steps()
-
-    def _end(self) -> None:
-        """After an epoch's last step. When all have made theirs, all have the final weights and the mean statistics."""
-        if self._is_lost:
-            return
-        self._finish_steps()
-        if self._statistics:
-            self.store.pushpull(self._statistics, step=self.epoch << 32 | _LAST_STEP)
-
-    def _total(self, name: str, value: Union[int, float]) -> Any:
-        """The key of a total; its array is kept, since keys have one type."""
-        is_integer = isinstance(value, numbers.Integral)
-        dtype = numpy.int64 if is_integer else numpy.float64
-        array = self._totals.get(name)
-        if array is None:
-            array = self._totals[name] = numpy.zeros(1, dtype)
-            self.store.init(f"dtkv.total.{name}", array, auxiliary=True)
-        if array.dtype != dtype:
-            raise TypeError(f"total({name}=...) was {array.dtype} before: {value!r}")
-        array[0] = value
-        return array
-
-    @contextlib.contextmanager
-    def _unless_servers_are_lost(self) -> Iterator[None]:
-        """Calls of the store within an epoch: after the loss of a server they end here, and the next boundary says which
-        epoch comes."""
-        try:
-            yield
-        except Rollback:
-            self._is_lost = True
