@@ -8,6 +8,9 @@
             loss = F.cross_entropy(model(x), y)
             loss.backward()
             job.step(len(x))                                                # instead of optimizer.step(), zero_grad()
+
+Job has its optimizer on the servers. Optimizer is for any of torch.optim, DDPState with ddp_hook for scripts that use
+DistributedDataParallel: there every worker has the whole state, and newcomers get the lead's.
 """
 
 try:
@@ -15,7 +18,19 @@ try:
 except ImportError as error:
     raise ImportError("dtkv.torch needs PyTorch: install python3-torch, or torch by pip") from error
 
+from .collectives import all_reduce, broadcast
+from .ddp import DDPState, ddp_hook, init_process_group
 from .job import Job
+from .optimizer import Optimizer
 from .sampler import Batches
 
-__all__ = ["Batches", "Job"]
+__all__ = [
+    "Batches",
+    "DDPState",
+    "Job",
+    "Optimizer",
+    "all_reduce",
+    "broadcast",
+    "ddp_hook",
+    "init_process_group",
+]

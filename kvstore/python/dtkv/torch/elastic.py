@@ -1,17 +1,19 @@
-"""What every way of training with dtkv.torch has: epochs between which workers join and leave, this worker's part of the
-data, sums over all workers, and what happens after the loss of a server."""
+"""What every way of training with dtkv.torch has: epochs between which workers join and leave, this worker's part of
+the data, sums over all workers, and what happens after the loss of a server."""
 
 from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import Any, Dict, Iterator, Optional, Sequence, TypeVar, Union
+import weakref
+from typing import Any, Dict, Iterator, Optional, Sequence, Set, TypeVar, Union
 
 import numpy
 
-from ..errors import Leave, Rollback
+from ..errors import InvalidUse, Leave, Rollback
 from ..store import Store, View
 from .sampler import Batches, Now
+from .transfer import Channel
 
 LAST_STEP = 0xFFFFFFFF
 """The step number of what comes after an epoch's last step."""
@@ -37,6 +39,11 @@ class Elastic:
         self._statistics: Dict[str, Any] = {}
         """Keys and buffers that are averaged over the workers after each epoch."""
         self._totals: Dict[str, Any] = {}
+        self._created: Set[str] = set()
+        self._channel = Channel(store)
+        self._has_begun = False
+        global _newest
+        _newest = weakref.ref(self)
 
     @property
     def rank(self) -> int:
@@ -125,6 +132,16 @@ class Elastic:
 
     # ----------------------------------------------------------------
 
+    def _create(self, key: str, like: Any) -> None:
+        """Creates a key that is no parameter, once."""
+        if key not in self._created:
+            self.store.init(key, like, auxiliary=True)
+            self._created.add(key)
+
+    def _check_is_in_epoch(self, what: str) -> None:
+        if not self._has_begun:
+            raise InvalidUse(f"{what} before the first epoch: workers meet there")
+
     def _begin_epoch(self) -> None:
         """What an epoch begins with, after its boundary."""
 
@@ -141,10 +158,15 @@ class Elastic:
             return False
         self._is_lost = False
         self._has_finished_steps = False
+        self._has_begun = True
         self._view = view
         self.epoch = view.epoch
         self.rolled_back = view.rolled_back
         self._step = 0
+        if view.rolled_back:  # the servers have the keys of that checkpoint
+            self._totals.clear()
+            self._created.clear()
+            self._channel = Channel(self.store)
         self._begin_epoch()
         return True
 
@@ -182,3 +204,14 @@ class Elastic:
             yield
         except Rollback:
             self._is_lost = True
+
+
+_newest: Optional["weakref.ref[Elastic]"] = None
+
+
+def current() -> Elastic:
+    """The training that this process made last."""
+    found = None if _newest is None else _newest()
+    if found is None:
+        raise InvalidUse("make a dtkv.torch Job, Optimizer or DDPState first")
+    return found

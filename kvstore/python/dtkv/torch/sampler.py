@@ -35,7 +35,11 @@ def shuffled(count: int, seed: int) -> List[int]:
 def part(count: int, global_batch: int, rank: int, world: int, step: int) -> slice:
     """Where a worker's samples of a step lie in the epoch's order. The parts' sizes differ by at most one."""
     first = step * global_batch
-    whole = max(0, min(global_batch, count - first))
+    return _split(first, max(first, min(first + global_batch, count)), rank, world)
+
+
+def _split(first: int, end: int, rank: int, world: int) -> slice:
+    whole = end - first
     return slice(first + whole * rank // world, first + whole * (rank + 1) // world)
 
 
@@ -49,7 +53,8 @@ class Now(NamedTuple):
 
 class Batches:
     """A batch sampler for torch.utils.data.DataLoader: lists of indices. Each iteration is an epoch's, with the rank and
-    the world size of that moment. It ends early when `is_over` says so."""
+    the world size of that moment. It ends early when `is_over` says so. `is_even`: all workers have as many batches; a
+    last global batch with fewer samples than workers goes with the one before it."""
 
     def __init__(
         self,
@@ -61,6 +66,7 @@ class Batches:
         global_batch: Optional[int] = None,
         shuffle: bool = True,
         seed: int = 1,
+        is_even: bool = False,
     ) -> None:
         count = data if isinstance(data, int) else len(data)
         if count < 0 or batch_size < 1 or (global_batch is not None and global_batch < 1):
@@ -72,12 +78,17 @@ class Batches:
         self._is_over = is_over
         self._shuffle = shuffle
         self._seed = seed
+        self._is_even = is_even
 
     def _parts(self) -> Iterator[slice]:
         now = self._now()
         whole = self._global_batch or self._batch_size * now.world
-        for step in range(-(-self._count // whole)):
-            mine = part(self._count, whole, now.rank, now.world, step)
+        steps = -(-self._count // whole)
+        if self._is_even and steps > 1 and self._count - (steps - 1) * whole < now.world:
+            steps -= 1
+        for step in range(steps):
+            end = self._count if step + 1 == steps else (step + 1) * whole
+            mine = _split(step * whole, end, now.rank, now.world)
             if mine.start < mine.stop:
                 yield mine
 

@@ -1,0 +1,152 @@
+"""Scripts with torch's DistributedDataParallel: the kvstore forms the mean of its buckets, and workers join and leave.
+
+DDP runs in a process group of this process alone, so that its buckets reach the hook and no worker waits for another
+one's process. Keys are the parameters' names: the buckets' order differs between workers, for DDP changes it after
+its first step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import torch
+import torch.distributed
+
+from ..errors import Error, InvalidUse, Rollback
+from ..store import Handle
+from .replicas import _TYPES, _TYPES_TEXT, Replicas
+
+_distributed: Any = torch.distributed
+_futures: Any = torch.futures
+_autograd: Any = torch.autograd
+
+
+def init_process_group(backend: str = "gloo") -> None:
+    """torch.distributed with this process as the only one, whatever the environment says, and without a port."""
+    if not _distributed.is_initialized():
+        _distributed.init_process_group(backend, store=_distributed.HashStore(), rank=0, world_size=1)
+    elif _distributed.get_world_size() != 1:
+        size = _distributed.get_world_size()
+        raise InvalidUse(
+            f"torch.distributed has {size} processes: with dtkv each process is a group of its own; "
+            "call dtkv.torch.init_process_group() instead of torch's"
+        )
+
+
+class DDPState(Replicas):
+    """The state of ddp_hook: trains a DDP model with all workers of the job.
+
+    model: the DDP module, or the module in it. optimizer: the program's own, of torch.optim.
+
+        dt.init_process_group()
+        model = DDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        kv = dt.DDPState(model, optimizer)
+        model.register_comm_hook(kv, dt.ddp_hook)
+        loader = DataLoader(data, batch_sampler=kv.batches(data, 64))
+        for epoch in kv.epochs(10):
+            for x, y in loader:
+                kv.samples = len(x)
+                optimizer.zero_grad()
+                cross_entropy(model(x), y).backward()
+                optimizer.step()
+
+    backward() returns with the mean gradients. A parameter that only some workers used (find_unused_parameters) has the
+    mean on all of them. Newcomers and the loss of a server: as with dt.Optimizer.
+    """
+
+    def __init__(self, model: Any, optimizer: Any, *, type: Optional[str] = None) -> None:  # noqa: A002
+        self.samples = 1
+        """This worker's weight in the mean: the number of samples of the batch."""
+        self._names: Dict[int, str] = {}
+        self._buckets: List[Tuple[Any, List[Any], Any]] = []
+        """Of the backward that is under way: buffer, parameters' gradients in it, DDP's future."""
+        self._handles: List[Handle] = []
+        self._error: Optional[Exception] = None
+        super().__init__(model, optimizer, type)
+
+    def _find_parameters(self) -> Iterator[Tuple[str, Any]]:
+        for name, p in self._model.named_parameters():
+            if not p.requires_grad:
+                continue
+            if p.dtype not in _TYPES:
+                raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; {_TYPES_TEXT} are")
+            self._names[id(p)] = name
+            yield name, p
+
+    def _take_bucket(self, bucket: Any) -> Any:
+        """Begins the exchange of a bucket."""
+        buffer = bucket.buffer()
+        future = _futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
+        if not self._buckets:
+            self._error = None
+            _autograd.Variable._execution_engine.queue_callback(self._end_backward)
+        self._buckets.append((buffer, [], future))
+        if self._error is not None or self._is_lost:
+            return future
+        try:
+            samples = self._check_step(self.samples)
+            gradients: Dict[str, Any] = {}
+            for p, gradient in zip(bucket.parameters(), bucket.gradients()):
+                name = self._names.get(id(p))
+                if name is None:
+                    shape = tuple(p.shape)
+                    raise InvalidUse(f"a parameter of shape {shape} is not of the model that DDPState was made with")
+                at = gradient.storage_offset() - buffer.storage_offset()
+                gradients[name] = buffer[at : at + gradient.numel()]
+                self._buckets[-1][1].append((name, gradient))
+            self._handles.append(self._push(gradients, samples))
+        except Exception as error:  # raised by _end_backward: DDP would make a RuntimeError of it
+            self._error = error
+        return future
+
+    def _end_backward(self) -> None:
+        """Waits for all buckets, when backward is done; DDP copies them to the parameters' gradients after that."""
+        buckets, handles = self._buckets, self._handles
+        self._buckets, self._handles = [], []
+        error = self._error
+        if error is None and not self._is_lost:
+            try:
+                with torch.no_grad():
+                    has_gradient = [p.grad is not None for p in self._parameters.values()]
+                    facts = self._push_facts(int(self.samples), has_gradient)
+                    self._wait([*handles, facts])
+                    self._end_step()
+                    self._set_gradients(buckets)
+            except Rollback:
+                self._is_lost = True
+            except Error as found:
+                error = found
+        if self._is_lost:
+            for buffer, _, _ in buckets:
+                buffer.zero_()
+        for buffer, _, future in buckets:
+            future.set_result(buffer)
+        if isinstance(error, Rollback):
+            self._is_lost = True
+        elif error is not None:
+            raise error
+
+    def _set_gradients(self, buckets: List[Tuple[Any, List[Any], Any]]) -> None:
+        """DDP leaves the gradients of parameters alone that this worker did not use."""
+        counts = dict(zip(self._parameters, self._facts.has_gradient))
+        has_samples = self._facts.sums[self._facts.SAMPLES] > 0
+        for buffer, gradients, _ in buckets:
+            if not has_samples:
+                buffer.zero_()
+            for name, gradient in gradients:
+                p = self._parameters[name]
+                if counts[name] == 0:
+                    continue
+                if p.grad is None:
+                    p.grad = gradient.clone()
+                elif p.grad.data_ptr() != gradient.data_ptr():
+                    p.grad.copy_(gradient)
+
+
+def ddp_hook(state: DDPState, bucket: Any) -> Any:
+    """The communication hook: `model.register_comm_hook(kv, dt.ddp_hook)`."""
+    return state._take_bucket(bucket)
+
+
+ddp_hook.__annotations__ = {}  # DDP compares them with types of its own
