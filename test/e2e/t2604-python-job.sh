@@ -13,6 +13,8 @@ for processes in 0 2; do
   printf 'localhost\nlocalhost\n' >>host_worker
   changed 'ADDED localhost' 'ADDED localhost'
   awaits workers=3
+  shows 'all(w["values"]["used"] > 0 and w["progress"]["steps_in_epoch"] == 21 for w in s["workers"])'
+  shows 'all(w["progress"]["samples_per_s"] > 0 for w in s["workers"])'
   some_epochs 2 1
   printf 'localhost\nlocalhost\n' >host_worker
   changed 'ADDED localhost' 'ADDED localhost' 'REMOVED localhost'

@@ -1,5 +1,5 @@
 """audit.py LOG...: of job.py's workers: every epoch that all its workers ended used each sample once, every total was
-right, and the workers had the same weights. Prints how many epochs of how many world sizes were looked at."""
+right, and the workers had the same weights and registered states. Prints how many epochs of how many world sizes were looked at."""
 
 import collections
 import json
@@ -15,7 +15,7 @@ for path in sys.argv[1:]:
     for epoch, one in latest.items():
         ends[epoch].append(one)
 
-audited, worlds = 0, collections.Counter()
+audited, worlds, before = 0, collections.Counter(), None
 for epoch, of_epoch in sorted(ends.items()):
     world, count = of_epoch[0]["world"], of_epoch[0]["count"]
     if len(of_epoch) != world:
@@ -29,6 +29,14 @@ for epoch, of_epoch in sorted(ends.items()):
             sys.exit(f"epoch {epoch}: the total is {one['total']}, not {count}")
     if len({round(one["weights"], 9) for one in of_epoch}) != 1:
         sys.exit(f"epoch {epoch}: weights differ: {[one['weights'] for one in of_epoch]}")
+    if len({tuple(one["states"]) for one in of_epoch}) != 1:
+        sys.exit(f"epoch {epoch}: registered states differ: {[one['states'] for one in of_epoch]}")
+    mean, lead = of_epoch[0]["states"]
+    if before is not None and before[0] == epoch - 1:
+        if abs(mean - before[1] - before[3]) > 1e-6 or lead <= before[2]:
+            sys.exit(f"epoch {epoch}: the states {mean}, {lead} came after {before}")
+    # Each worker adds 1 / (its rank + 1) to the mean.
+    before = epoch, mean, lead, sum(1 / (r + 1) for r in range(world)) / world
     audited += 1
     worlds[world] += 1
 print(f"{audited} epochs, {' '.join(f'{n} of world size {world}' for world, n in sorted(worlds.items()))}")

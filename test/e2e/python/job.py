@@ -35,19 +35,23 @@ def main():
     data = TensorDataset(torch.randn(count, 8), torch.arange(count))
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
     with dt.Job(model, "sgd momentum=0.9", lr=0.01) as job:
+        mean, lead = job.state("mean", 0.0), job.state("lead", 0, reduce="lead")
         batches = job.batches(data, 6, global_batch=12)
         loader = DataLoader(data, batch_sampler=batches, num_workers=options.processes)
         for _ in job.epochs(options.epochs):
             say("begin", job)
-            used = []
+            used, states = [], [mean.item(), lead.item()]
             for x, ids in loader:
                 F.cross_entropy(model(x), ids % 2).backward()
                 job.step(len(x))
                 used += ids.tolist()
+                job.report(used=len(used))
+                mean += 1 / (len(batches) * (job.rank + 1))
+                lead += 1 + 10 * job.rank
                 time.sleep(options.step_ms / 1000)
             total = job.total(used=len(used))
             weights = sum(p.double().sum().item() for p in model.parameters())
-            say("end", job, used=used, total=total["used"], count=count, weights=weights)
+            say("end", job, used=used, total=total["used"], count=count, weights=weights, states=states)
 
 
 if __name__ == "__main__":

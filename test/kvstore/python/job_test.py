@@ -23,6 +23,28 @@ def difference(a, b):
     return max((p - q).abs().max().item() for p, q in zip(a.parameters(), b.parameters()))
 
 
+class States(unittest.TestCase):
+    def test_a_registered_tensor_or_number_is_a_key(self):
+        with dt.Job(model(), "sgd", 0.1) as job:
+            ema = torch.ones(3)
+            self.assertIs(job.state("ema", ema), ema)
+            best = job.state("best", 0.5)
+            count = job.state("count", 7, reduce="lead")
+            self.assertEqual((best.dtype, count.dtype, best.item(), count.item()), (torch.float64, torch.int64, 0.5, 7))
+            for wrong, error in (
+                (lambda: job.state("ema", 1.0), dtkv.InvalidUse),
+                (lambda: job.state("n", 1), TypeError),
+                (lambda: job.state("x", 1.0, reduce="max"), ValueError),
+            ):
+                self.assertRaises(error, wrong)
+            for _ in job.epochs(2):
+                ema += 1
+                count += 1
+            self.assertEqual((ema.tolist(), best.item(), count.item()), ([3, 3, 3], 0.5, 9))
+            with self.assertRaisesRegex(dtkv.InvalidUse, "after the first epoch"):
+                job.state("late", 1.0)
+
+
 class Jobs(unittest.TestCase):
     def job(self, of, optimizer="sgd", lr=0.1):
         job = dt.Job(of, optimizer, lr)

@@ -71,7 +71,8 @@ class Elastic:
     ) -> Batches:
         """A batch sampler: this worker's part of each epoch of `data` (or of so many samples). The workers' parts are
         disjoint, and together all samples. `batch_size`: of one worker, so that a step has as many more samples as
-        there are workers; `global_batch`: of all workers together, in any world."""
+        there are workers; `global_batch`: of all workers together, in any world. With dt.Optimizer and dt.ddp_hook all
+        workers have as many batches: a last global batch of fewer samples than workers goes with the one before it."""
         return Batches(
             data,
             batch_size,
@@ -80,6 +81,8 @@ class Elastic:
             global_batch=global_batch,
             shuffle=shuffle,
             seed=seed,
+            is_even=self._is_even,
+            on_begin=self._report_steps if shuffle else (lambda steps: None),
         )
 
     def eval_batches(self, data: Union[int, Sequence[Any]], batch_size: int) -> Batches:
@@ -108,6 +111,11 @@ class Elastic:
         with self._unless_servers_are_lost():
             self._end_epochs()
 
+    def report(self, **values: float) -> None:
+        """Figures for people, in `dtctl status`: report(train_loss=loss.item()). Cheap: the latest of each name is sent once
+        a second."""
+        self.store.report(**values)
+
     def total(self, **numbers_of: Union[int, float]) -> Dict[str, Union[int, float]]:
         """The sums over all workers: integers exactly. After an epoch's last step; workers that have finished the epoch
         without calling it count as 0. After the loss of a server, in which the epoch is run again, this worker's own."""
@@ -131,6 +139,13 @@ class Elastic:
         self.store.__exit__(kind, error, traceback)
 
     # ----------------------------------------------------------------
+
+    _is_even = False
+    """Whether all workers make as many steps in an epoch."""
+
+    def _report_steps(self, steps: int) -> None:
+        if self._has_begun and not self.left:
+            self.store.report(steps_in_epoch=steps)
 
     def _create(self, key: str, like: Any) -> None:
         """Creates a key that is no parameter, once."""

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import InvalidUse
 from ..store import Store
-from .elastic import Elastic
+from .elastic import LAST_STEP, Elastic
 
 _ALIGN = 16
 """Parameters begin at multiples of this many elements in the store's memory."""
@@ -53,6 +53,8 @@ class Job(Elastic):
         self.lr = lr
         self._model = model
         self._is_accumulating = False
+        self._leads: Dict[str, Any] = {}
+        """Keys and tensors that are rank 0's after each epoch."""
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         for name, p in named:
             if p.dtype not in (torch.float32, torch.float64):
@@ -91,6 +93,27 @@ class Job(Elastic):
         self._step += 1
         for one in self._parameters:
             one.gradient.zero_()
+
+    def state(self, name: str, value: Any, *, reduce: str = "mean") -> Any:
+        """Registers a tensor (float32, float64 or int64) or a number that all workers are to have alike, newcomers too, and
+        returns it, a number as a tensor of one element. Each worker changes it in place during an epoch; after the
+        epoch all have the mean ("mean"; not for integers) or rank 0's ("lead"). On all workers, before epochs()."""
+        if reduce not in ("mean", "lead"):
+            raise ValueError(f'reduce is "mean" or "lead", not {reduce!r}')
+        key = f"dtkv.state.{name}"
+        if self._has_begun or key in self._statistics or key in self._leads:
+            raise InvalidUse(f"state({name!r}): {'after the first epoch' if self._has_begun else 'registered before'}")
+        tensor = value
+        if not isinstance(value, torch.Tensor):
+            dtype = torch.int64 if isinstance(value, numbers.Integral) else torch.float64
+            tensor = torch.tensor(value, dtype=dtype)
+        if reduce == "mean" and not tensor.is_floating_point():
+            raise TypeError(f'state({name!r}): integers have no mean: reduce="lead" keeps rank 0\'s')
+        with self._unless_servers_are_lost():
+            self.store.init({key: tensor}, auxiliary=True)
+            self.store.pull({key: tensor})
+        (self._statistics if reduce == "mean" else self._leads)[key] = tensor
+        return tensor
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -149,9 +172,14 @@ class Job(Elastic):
                 one.gradient.zero_()
         self._pull()
 
+    def _end(self) -> None:
+        super()._end()
+        if self._leads and not self._is_lost:
+            self.store.pushpull(self._leads, samples=int(self.is_lead), step=self.epoch << 32 | LAST_STEP)
+
     def _end_epochs(self) -> None:
         self._pull()
 
     def _pull(self) -> None:
         values = {one.name: one.value for one in self._parameters}
-        self.store.pull({**values, **self._statistics})
+        self.store.pull({**values, **self._statistics, **self._leads})

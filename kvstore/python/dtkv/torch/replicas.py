@@ -77,29 +77,7 @@ class Replicas(Elastic):
             describe(_state_of(one), name)
             self._registered[name] = one
 
-    def batches(
-        self,
-        data: Union[int, Sequence[Any]],
-        batch_size: int,
-        *,
-        global_batch: Optional[int] = None,
-        shuffle: bool = True,
-        seed: int = 1,
-    ) -> Batches:
-        """A batch sampler: this worker's part of each epoch of `data` (or of so many samples). The workers' parts are
-        disjoint, and together all samples. `batch_size`: of one worker; `global_batch`: of all workers together, in any
-        world. Every worker has as many batches: a last global batch of fewer samples than workers goes with the one
-        before it."""
-        return Batches(
-            data,
-            batch_size,
-            lambda: Now(self.epoch, self.rank, self.world_size),
-            lambda: self._is_lost,
-            global_batch=global_batch,
-            shuffle=shuffle,
-            seed=seed,
-            is_even=True,
-        )
+    _is_even = True
 
     # ---------------------------------------------------------------- parameters and their keys
 

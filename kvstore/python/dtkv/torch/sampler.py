@@ -54,7 +54,8 @@ class Now(NamedTuple):
 class Batches:
     """A batch sampler for torch.utils.data.DataLoader: lists of indices. Each iteration is an epoch's, with the rank and
     the world size of that moment. It ends early when `is_over` says so. `is_even`: all workers have as many batches; a
-    last global batch with fewer samples than workers goes with the one before it."""
+    last global batch with fewer samples than workers goes with the one before it. `on_begin` gets the number of
+    steps."""
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Batches:
         shuffle: bool = True,
         seed: int = 1,
         is_even: bool = False,
+        on_begin: Callable[[int], None] = lambda steps: None,
     ) -> None:
         count = data if isinstance(data, int) else len(data)
         if count < 0 or batch_size < 1 or (global_batch is not None and global_batch < 1):
@@ -79,6 +81,7 @@ class Batches:
         self._shuffle = shuffle
         self._seed = seed
         self._is_even = is_even
+        self._on_begin = on_begin
 
     def _parts(self) -> Iterator[slice]:
         now = self._now()
@@ -96,6 +99,7 @@ class Batches:
         order = list(range(self._count))
         if self._shuffle:
             order = shuffled(self._count, self._seed * 1_000_003 + self._now().epoch)
+        self._on_begin(len(self))
         for mine in self._parts():
             if self._is_over():
                 return
