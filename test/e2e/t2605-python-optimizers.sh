@@ -1,13 +1,42 @@
-# timeout=240 cost=20 needs=dttrain
-# dtkv.torch.Optimizer: two workers have the weights of one with the joined batches; with Adam, worlds 1, 3, 2, and a
-# worker's death the workers' optimizers are equal bit by bit after each epoch.
+# timeout=300 cost=35 needs=dttrain
+# dtkv.torch.Optimizer: two workers have the weights of one with the joined batches. With Adam and a schedule, worlds 1, 3,
+# 2, a worker that dies and the loss of a server: the workers' states are the same bits in every epoch.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
 optimizers=$DT_SOURCE/test/e2e/python/optimizers.py
+TRAIN_COMMAND=$DT_SOURCE/test/e2e/python/replicas.py
 
 for what in steps closures; do
   run job dtlaunch -n 2 -s 1 "$optimizers" $what --save $what%r
   expect_status 0
-  "$optimizers" $what --check ${what}0 ${what}1 || fail "$what: not one worker's weights"
+  run check "$optimizers" $what --check ${what}0 ${what}1
+  expect_status 0
+  say "$(output check)"
 done
+
+train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 --
+printf 'localhost\nlocalhost\n' >>host_worker
+changed 'ADDED localhost' 'ADDED localhost'
+awaits workers=3
+some_epochs 2 1
+say "worker 2 is killed in mid-epoch, and its successor joins"
+kill -KILL "$(pid_of workers 2)"
+changed 'ADDED localhost' 'ADDED localhost' 'REMOVED localhost' 'ADDED localhost'
+awaits workers=3
+some_epochs 2 3
+say "a worker leaves"
+printf 'localhost\nlocalhost\n' >host_worker
+changed 'ADDED localhost' 'ADDED localhost' 'REMOVED localhost' 'ADDED localhost' 'REMOVED localhost'
+awaits workers=2
+some_epochs 2
+say "a server is lost"
+kill -KILL "$(pid_of servers 1)"
+happens rolled_back
+some_epochs 3
+end_job
+run audit python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl
+expect_status 0
+say "$(output audit)"
+expect_output audit 'of world size 1 .*of world size 2 .*of world size 3'
+! grep -hE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"

@@ -1,19 +1,21 @@
 """audit.py LOG...: of job.py's workers: every epoch that all its workers ended used each sample once, every total was
-right, and the workers had the same weights and registered states. Prints how many epochs of how many world sizes were looked at."""
+right, and the workers had the same weights, registered states and checksums, where they give them. Prints how many epochs of
+how many world sizes were looked at."""
 
 import collections
 import json
 import pathlib
 import sys
 
-ends = collections.defaultdict(list)
+begins, ends = collections.defaultdict(list), collections.defaultdict(list)
 for path in sys.argv[1:]:
     latest = {}
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
-        if line.endswith("}") and (one := json.loads(line))["event"] == "end":
-            latest[one["epoch"]] = one  # an epoch that was run again counts as it ended last
-    for epoch, one in latest.items():
-        ends[epoch].append(one)
+        if line.endswith("}"):
+            one = json.loads(line)
+            latest[one["event"], one["epoch"]] = one  # an epoch that was run again counts as it was last
+    for (event, epoch), one in latest.items():
+        (ends if event == "end" else begins)[epoch].append(one)
 
 audited, worlds, before = 0, collections.Counter(), None
 for epoch, of_epoch in sorted(ends.items()):
@@ -29,14 +31,21 @@ for epoch, of_epoch in sorted(ends.items()):
             sys.exit(f"epoch {epoch}: the total is {one['total']}, not {count}")
     if len({round(one["weights"], 9) for one in of_epoch}) != 1:
         sys.exit(f"epoch {epoch}: weights differ: {[one['weights'] for one in of_epoch]}")
-    if len({tuple(one["states"]) for one in of_epoch}) != 1:
-        sys.exit(f"epoch {epoch}: registered states differ: {[one['states'] for one in of_epoch]}")
-    mean, lead = of_epoch[0]["states"]
-    if before is not None and before[0] == epoch - 1:
-        if abs(mean - before[1] - before[3]) > 1e-6 or lead <= before[2]:
+    if "states" in of_epoch[0]:
+        if len({tuple(one["states"]) for one in of_epoch}) != 1:
+            sys.exit(f"epoch {epoch}: registered states differ: {[one['states'] for one in of_epoch]}")
+        mean, lead = of_epoch[0]["states"]
+        is_next = before is not None and before[0] == epoch - 1
+        if is_next and (abs(mean - before[1] - before[3]) > 1e-6 or lead <= before[2]):
             sys.exit(f"epoch {epoch}: the states {mean}, {lead} came after {before}")
-    # Each worker adds 1 / (its rank + 1) to the mean.
-    before = epoch, mean, lead, sum(1 / (r + 1) for r in range(world)) / world
+        # Each worker adds 1 / (its rank + 1) to the mean.
+        before = epoch, mean, lead, sum(1 / (r + 1) for r in range(world)) / world
+    for one in begins[epoch + 1]:
+        if "state" in one and not one["rolled_back"] and one["state"][1:] != of_epoch[0]["state"][1:]:
+            sys.exit(f"epoch {epoch + 1} does not begin with the state that epoch {epoch} ended with")
+    # BatchNorm's statistics are each worker's own until the epoch is over.
+    if len({str(one.get("state")) for one in begins[epoch]}) != 1 or len({str(one.get("state", [])[1:]) for one in of_epoch}) != 1:
+        sys.exit(f"epoch {epoch}: states differ: {[one['state'] for one in begins[epoch] + of_epoch]}")
     audited += 1
     worlds[world] += 1
 print(f"{audited} epochs, {' '.join(f'{n} of world size {world}' for world, n in sorted(worlds.items()))}")

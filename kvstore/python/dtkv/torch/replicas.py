@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 import time
+import warnings
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy
@@ -115,6 +116,13 @@ class Replicas(Elastic):
 
     def _join(self) -> None:
         """All workers have the lead's state afterwards, if any of them needs it."""
+        if self.store.is_newcomer and self.is_lead and not self._has_state:
+            warnings.warn(
+                f"epoch {self.epoch} begins with this worker's own weights and optimizer: no worker is left that had the "
+                "training's state",
+                RuntimeWarning,
+                stacklevel=5,
+            )
         if self.world_size == 1:
             return
         begin = time.monotonic()
