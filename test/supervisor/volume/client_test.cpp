@@ -326,6 +326,7 @@ TEST_CASE("volume: requests without a pause do not keep output back for ever", "
   REQUIRE(::kill(v.helper_pid(), SIGCONT) == 0);
   REQUIRE(loop.until([&] { return loop.group.idle() || fs::exists(dir / "out"); }));
   CHECK(asked < 100);
+  REQUIRE(loop.until([&] { return loop.group.idle(); }));  // they use what is above
 }
 
 TEST_CASE("volume: the watched file's changes are hinted, others not, also by a new helper",
