@@ -12,6 +12,10 @@ inline constexpr std::chrono::minutes kBundleKept = std::chrono::hours(48);
 /// The same for the folder of a copy that broke off.
 inline constexpr std::chrono::minutes kTokenKept = std::chrono::hours(1);
 
+/// The Python package dtkv, seen from the folder of the programs. Python imports from such files.
+/// In a bundle it lies beside the programs.
+inline constexpr const char* kPythonPackage = "../lib/dtlaunch/dtkv.zip";
+
 /// Touches the folder that this program runs from, if that is a bundle's. Never fails: a bundle
 /// that cannot be touched is copied again when it is next needed.
 void touch_bundle();

@@ -19,6 +19,7 @@
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
+#include "launcher/bundle_use.h"
 #include "supervisor/paced_loop.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/volume/helper.h"
@@ -72,14 +73,22 @@ io::Flags flags_of(CommandLine& line) {
   // clang-format on
 }
 
-/// The programs for hosts, from this program's folder. They need no library that a host with glibc
-/// and an sshd lacks.
+/// The programs for hosts, from this program's folder, and where it is there the Python package
+/// with its library. The programs need no library that a host with glibc and an sshd lacks.
 std::vector<std::string> bundle_files() {
   const auto folder = io::program_folder();
   std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
   // For --prepare-data.
   if (const auto check = folder / "dtgpucheck"; std::filesystem::exists(check))
     files.push_back(check.string());
+  const auto package = folder / launcher::kPythonPackage;
+  for (const char* place : {DT_LIBRARY_FOLDERS}) {
+    const auto library = folder / place / "libdtkv.so.0";
+    if (!std::filesystem::exists(package) || !std::filesystem::exists(library)) continue;
+    files.insert(files.end(),
+                 {package.lexically_normal().string(), library.lexically_normal().string()});
+    break;
+  }
   return files;
 }
 

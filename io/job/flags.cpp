@@ -73,6 +73,11 @@ Flags job_flags(JobSpec& spec) {
        .manual = "Hosts need not have the present folder: a process starts in the home folder "
            "where it is missing. Otherwise such a host is refused; a base host ends the job with "
            "65.", .json = "no_shared_folder"},
+      {.name = "no-python", .to = &spec.no_python,
+       .help = "do not bring the Python package dtkv to the processes: use what is installed",
+       .manual = "Do not put this version's Python package `dtkv`, which is brought to the hosts with "
+           "the agent, before others in `PYTHONPATH`: programs use the installed one. The same "
+           "where `DTKV_LIBRARY` is set.", .json = "no_python", .variable = "DT_NO_PYTHON"},
       {.name = "prepare-data", .value = "CMD", .to = &spec.prepare_data,
        .help = "run by a shell on each host before its first worker",
        .manual = "Run by a shell on every host before its first worker. A host whose preparation "

@@ -65,6 +65,7 @@ struct JobSpec {
   std::string sync_dst_dir;
   /// Hosts need not have `cwd`: where it is missing, processes start in the home folder.
   bool no_shared_folder = false;
+  bool no_python = false;  ///< The package dtkv of the bundle is not put into PYTHONPATH.
 
   DataOptions data;
   JobRules rules;

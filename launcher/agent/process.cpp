@@ -12,6 +12,7 @@
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/agent/child.h"
+#include "launcher/bundle_use.h"
 
 namespace dt::launcher {
 namespace {
@@ -36,11 +37,31 @@ std::string random_token() {
   return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
-/// With this program's folder last in PATH, where dtserver is, too.
+/// The file of the package dtkv that came with this program; empty: there is none.
+std::string python_package(const std::filesystem::path& own) {
+  const std::filesystem::path installed = own / kPythonPackage;
+  for (const auto& file : {own / installed.filename(), installed.lexically_normal()}) {
+    std::error_code error;
+    if (std::filesystem::exists(file, error)) return file.string();
+  }
+  return "";
+}
+
+/// With this program's folder last in PATH, where dtserver is, too, and its Python package first in
+/// PYTHONPATH.
 std::map<std::string, std::string> environment_of(const StartProcess& message) {
   auto environment = environment_with(message.env);
   std::string& path = environment.try_emplace("PATH", "/usr/local/bin:/usr/bin:/bin").first->second;
-  if (const auto own = io::program_folder(); !own.empty()) path += ":" + own.string();
+  const auto own = io::program_folder();
+  if (own.empty()) return environment;
+  path += ":" + own.string();
+  const auto unwanted = environment.find("DT_NO_PYTHON");
+  const bool is_unwanted = unwanted != environment.end() && unwanted->second == "1";
+  if (is_unwanted || environment.contains("DTKV_LIBRARY")) return environment;
+  if (const std::string package = python_package(own); !package.empty()) {
+    std::string& modules = environment["PYTHONPATH"];
+    modules = modules.empty() ? package : package + ":" + modules;
+  }
   return environment;
 }
 

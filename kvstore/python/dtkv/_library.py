@@ -102,8 +102,12 @@ def candidates() -> List[str]:
     named = os.environ.get("DTKV_LIBRARY")
     if named:
         return [named]
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libdtkv.so.0")
-    return ([beside] if os.path.exists(beside) else []) + ["libdtkv.so.0"]
+    package = os.path.dirname(os.path.abspath(__file__))
+    # dtlaunch brings the package to its processes as a zip file: on a host with the library beside it.
+    outside = os.path.dirname(os.path.dirname(package))
+    folders = [package] + ([outside, os.path.dirname(outside)] if not os.path.isdir(package) else [])
+    beside = [os.path.join(folder, "libdtkv.so.0") for folder in folders]
+    return [path for path in beside if os.path.exists(path)] + ["libdtkv.so.0"]
 
 
 def _open() -> ctypes.CDLL:

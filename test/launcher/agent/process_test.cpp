@@ -282,3 +282,22 @@ TEST_CASE("agent: what a process leaves behind dies before its exit is told", "[
   REQUIRE(site.wait([&] { return exited(*link, 2); }));
   CHECK(site.wait([&] { return !alive(other) && !alive(nameless); }));
 }
+
+TEST_CASE("agent: the Python package of its version comes first, unless it is not wanted",
+          "[agent]") {
+  const fs::path package =
+      fs::path(DT_AGENT_PROGRAM).parent_path().parent_path() / "lib/dtlaunch/dtkv.zip";
+  Site site;
+  auto link = site.attach();
+  const auto modules = [&](std::uint32_t id, std::vector<std::pair<std::string, std::string>> env) {
+    StartProcess start = shell(worker(id), "printf %s \"$PYTHONPATH\"");
+    start.env = std::move(env);
+    link->send(start);
+    REQUIRE(site.wait([&] { return exited(*link, id); }));
+    return link->out[worker(id)];
+  };
+  CHECK(modules(1, {{"PYTHONPATH", ""}}) == package.string());
+  CHECK(modules(2, {{"PYTHONPATH", "/mine"}}) == package.string() + ":/mine");
+  CHECK(modules(3, {{"PYTHONPATH", "/mine"}, {"DT_NO_PYTHON", "1"}}) == "/mine");
+  CHECK(modules(4, {{"PYTHONPATH", "/mine"}, {"DTKV_LIBRARY", "/mine/libdtkv.so.0"}}) == "/mine");
+}

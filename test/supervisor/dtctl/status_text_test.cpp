@@ -117,8 +117,8 @@ TEST_CASE("status text: who is about to leave, and why nothing joins", "[status]
   REQUIRE(text);
   CHECK(text->find("up 2 d 02 h\n") != std::string::npos);
   CHECK(text->find("\nno worker has opened a kvstore yet (up 12 s)") != std::string::npos);
-  CHECK(text->find("LEAVING  -      -     -        -          -    -       7    leaves at the next epoch\n") !=
-        std::string::npos);
+  CHECK(text->find("LEAVING  -      -     -        -          -    -       7    leaves at the next "
+                   "epoch\n") != std::string::npos);
   CHECK(text->find("not elastic: nothing joins or leaves") != std::string::npos);
 }
 
