@@ -42,6 +42,21 @@ void add_torch(Variables& vars, const ProcessFacts& facts) {
   vars["MASTER_PORT"] = text(facts.master.port);
 }
 
+/// What torchrun gives besides. Never TORCHELASTIC_USE_AGENT_STORE=True: every rank would connect
+/// to a store that nobody has. A newcomer trains through the kvstore, and its world may grow.
+void add_torchrun(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
+  if (facts.newcomer) return;
+  const bool restarts = spec.rules.on_change == OnChange::kRestart;
+  vars["TORCHELASTIC_RUN_ID"] = spec.job;
+  vars["TORCHELASTIC_RESTART_COUNT"] = text(facts.group_restarts);
+  vars["TORCHELASTIC_MAX_RESTARTS"] = text(restarts ? spec.rules.max_restarts : 0);
+  vars["GROUP_RANK"] = text(facts.group_rank);
+  vars["GROUP_WORLD_SIZE"] = text(facts.group_world_size);
+  vars["ROLE_RANK"] = text(facts.rank.value);
+  vars["ROLE_WORLD_SIZE"] = text(facts.num_workers);
+  vars["ROLE_NAME"] = "default";
+}
+
 /// For scripts of the 2018 system, which ask whether a name is there at all.
 void add_elastic(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
   if (spec.elastic) vars["ELASTIC_TRAINING_ENABLED"] = "1";
@@ -109,6 +124,7 @@ std::vector<std::pair<std::string, std::string>> environment(const io::JobSpec& 
   if (facts.process.role != Role::kPrepare) add_dmlc(vars, spec, facts);
   if (facts.process.role == Role::kWorker) {
     add_torch(vars, facts);
+    add_torchrun(vars, spec, facts);
     // Threads that wait by spinning take the cores of the machine's other workers.
     vars["OMP_WAIT_POLICY"] = "PASSIVE";
     if (facts.cores > 0)

@@ -7,6 +7,7 @@
 #include "io/clock.h"
 #include "supervisor/checkpoint_keeper.h"
 #include "supervisor/control/pulse.h"
+#include "supervisor/error_file.h"
 #include "supervisor/host_links.h"
 #include "supervisor/prepare_runs.h"
 #include "supervisor/volume/output.h"
@@ -116,6 +117,9 @@ void AgentReports::on(const Host& host, const FromProcess& m) {
     dispatch<OpenedKvStore, Arrive, Progress, Figures, ServersHeard>(host, WorkerId(id), m);
   else if (role == Role::kServer)
     dispatch<ServerReady, CommitAck, Saved, Traffic, KeptOut>(host, ServerId(id), m);
+  if (m.type == ErrorFile::kType && role == Role::kWorker)
+    if (const auto file = wire::parse<ErrorFile>(m.body))
+      processes_[m.process].last_words = error_message(file->json);
   if (m.type != GivingUp::kType) return;
   if (const auto last = wire::parse<GivingUp>(m.body)) gave_up(host, m.process, *last);
 }
@@ -150,8 +154,13 @@ void AgentReports::ended(ProcessId process, ExitStatus status, std::string why, 
   if (checkpoints_.owns(process)) return checkpoints_.ended(process, status, why);
   output_.close(process);
   pulse_.forget(process);
-  if (const auto p = processes_.find(process); p != processes_.end() && why.empty())
+  const auto p = processes_.find(process);
+  if (p != processes_.end() && why.empty() && !p->second.last_words.empty()) {
     if (process.role == Role::kServer) why = p->second.last_words;
+    // A worker that ends well has nothing to explain.
+    if (process.role == Role::kWorker && !status.clean())
+      why = fmt::format("{}: {}", to_string(status), p->second.last_words);
+  }
   if (process.role != Role::kPrepare)
     return shell_.post(ProcessEnded{process, status, std::move(why), never_ran});
   processes_.erase(process);

@@ -1,6 +1,7 @@
 #include "supervisor/process_facts.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/job/boundary.h"
 #include "core/job/host_table.h"
@@ -52,6 +53,13 @@ launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
     if (w.host == host || is_neighbour) ++on_machine;
   }
   facts.local_world_size = std::max(1U, on_host);
+  std::set<Host> hosts;
+  for (const WorkerId id : job.boundary().members()) {
+    const Worker* w = job.membership().find(id);
+    if (w && hosts.insert(w->host).second && w->host == host)
+      facts.group_rank = static_cast<std::uint32_t>(hosts.size() - 1);
+  }
+  facts.group_world_size = static_cast<std::uint32_t>(std::max<std::size_t>(1, hosts.size()));
   facts.workers_on_machine = std::max(1U, on_machine);
   for (const auto& [id, s] : job.servers().all()) {
     if (process == ProcessId{Role::kServer, id.value}) break;

@@ -13,6 +13,12 @@
 
 namespace dt {
 
+/// What a change of the wanted workers, or a death, does to a command that opens no kvstore.
+enum class OnChange : std::uint8_t {
+  kRefuse,   ///< Workers cannot change, and a death ends the job.
+  kRestart,  ///< All workers are stopped and begin again as a new group.
+};
+
 /// What a user can set of a job's course, by dtlaunch's options of these names. The defaults are
 /// here and nowhere else.
 struct JobRules {
@@ -38,6 +44,9 @@ struct JobRules {
   Duration checkpoint_interval{};      ///< Without checkpoint_every: by time; 0: no checkpoints.
   std::uint32_t keep_checkpoints = 2;  ///< How many of the newest are kept.
   Liveness::Limits liveness;
+  OnChange on_change = OnChange::kRefuse;
+  /// The group restarts so long after the last of several edits.
+  Duration change_settle = std::chrono::seconds(2);
 };
 
 struct JobOptions : JobRules {

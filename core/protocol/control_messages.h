@@ -81,6 +81,7 @@ enum class Port : std::uint8_t {
   kMaster = 1,  ///< MASTER_PORT
   kRoot = 2,    ///< DMLC_PS_ROOT_PORT
   kBoth = 3,
+  kBothOnce = 7,  ///< Both, and after the process's end others are kept, never these again.
 };
 
 /// Starts a process. Idempotent by id: a known id answers with its present state.
@@ -340,6 +341,13 @@ struct ServersHeard {
   static constexpr std::uint16_t kType = 68;
   std::vector<ServerId> servers;
   friend bool operator==(const ServersHeard&, const ServersHeard&) = default;
+};
+
+/// What the worker's program wrote to $TORCHELASTIC_ERROR_FILE before it ended. Its agent sends it,
+/// before the exit.
+struct ErrorFile {
+  static constexpr std::uint16_t kType = 69;
+  std::string json;
 };
 
 // ---------------------------------------------------------------- server -> supervisor

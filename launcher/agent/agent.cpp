@@ -320,10 +320,20 @@ class Agent {
     kill_anonymous();
     if (ports_.take_again(process->ports())) link_.send(place());
     co_await process->finish_streams();
+    send_error_file(*process);
     process->finish(status);
     output_.wake();
     stop_wake_.cancel();
     reap_adopted();
+  }
+
+  /// It comes before the exit, and stays known like a message of the process itself.
+  void send_error_file(Process& process) {
+    ErrorFile error{process.take_error_file()};
+    if (error.json.empty()) return;
+    wire::Frame frame{ErrorFile::kType, wire::body_of(error)};
+    const FromProcess message{process.id(), frame.type, frame.body};
+    if (process.mailbox.keep(std::move(frame))) link_.send(message);
   }
 
   /// Kills orphans without any mark (own session, own environment). While another process of the

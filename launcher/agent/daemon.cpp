@@ -40,6 +40,7 @@ Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
   ProcessDefaults defaults;
   defaults.host = options.host;
   defaults.socket = files->socket;
+  defaults.folder = files->folder;
   defaults.mark = marks + fmt::format("{:016x}", incarnation);
   defaults.umask = ::umask(077);
   defaults.descriptor_limit = io::raise_descriptor_limit();

@@ -1,6 +1,8 @@
 #include "launcher/agent/process.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +94,12 @@ Result<void> Process::start(const StartProcess& message, const ProcessDefaults& 
   spec.environment["DT_AGENT_SOCKET"] = defaults.socket;
   spec.environment["DT_TOKEN"] = token_;
   spec.environment["DT_MARK"] = defaults.mark.substr(defaults.mark.find('=') + 1);
+  if (id_.role == Role::kWorker) {
+    error_file_ = fmt::format("{}/error-{}.json", defaults.folder, id_.id);
+    const auto [given, is_ours] =
+        spec.environment.try_emplace("TORCHELASTIC_ERROR_FILE", error_file_);
+    if (!is_ours) error_file_.clear();
+  }
   spec.cwd = message.cwd;
   spec.home = io::home_dir();
   spec.umask = defaults.umask;
@@ -172,6 +180,21 @@ awaitable<void> Process::finish_streams() {
     streams_changed_.expires_at(asio::steady_timer::time_point::max());
     co_await streams_changed_.async_wait(tok);
   }
+}
+
+std::string Process::take_error_file() {
+  // What a mailbox and a frame hold easily; torch writes a few kilobytes.
+  constexpr std::size_t kMost = std::size_t{256} << 10;
+  if (error_file_.empty()) return {};
+  const io::Fd file(::open(error_file_.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  if (!file) return {};
+  ::unlink(error_file_.c_str());
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  std::string text(kMost, '\0');
+  const ssize_t n = ::pread(file.get(), text.data(), text.size(), 0);
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  return text;
 }
 
 void Process::finish(ExitStatus status) {

@@ -25,6 +25,7 @@ namespace dt::launcher {
 struct ProcessDefaults {
   std::string host;    ///< For messages.
   std::string socket;  ///< The agent's.
+  std::string folder;  ///< For error files.
   std::string mark;    ///< "DT_MARK=...", see fork_under_guard().
   /// The agent's own as it was started.
   mode_t umask = 022;
@@ -64,6 +65,8 @@ class Process : public std::enable_shared_from_this<Process> {
   [[nodiscard]] ExitStatus reap();
   /// Waits until its output and its last messages are complete, for a bounded time.
   io::awaitable<void> finish_streams();
+  /// What a worker wrote to its error file, which is removed; empty: nothing. Call it after end().
+  [[nodiscard]] std::string take_error_file();
   void finish(ExitStatus status);
 
   /// TERM, and KILL once the grace is over; a shorter grace replaces a longer one.
@@ -100,6 +103,7 @@ class Process : public std::enable_shared_from_this<Process> {
   std::string command_;
   std::string token_;  ///< A secret of the process and the agent.
   std::string host_;
+  std::string error_file_;  ///< TORCHELASTIC_ERROR_FILE; empty: it has none of ours.
   std::optional<std::string> cuda_visible_devices_;
   Port ports_ = Port::kNone;
   pid_t pid_ = 0;

@@ -17,4 +17,33 @@ run hosts dtlaunch -n 3 -s 0 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" sh -c '
 expect_status 0
 expect_output hosts "rank 0 is at ${SSH_ADDRESSES[0]}:[0-9]+$"
 for rank in 0 1 2; do expect_output hosts "^\[worker $rank .*\] rank $rank of 3: trained"; done
+
+# Four workers on two hosts; what torchrun's environment has besides rank and rendezvous.
+sed '/^[^#]/s/$/ slots=2/' "$SSH_HOSTS" | head -n 2 >two_hosts
+run four dtlaunch -n 4 -s 0 -H two_hosts "${SSH_OPTIONS[@]}" sh -c '
+  echo "group $GROUP_RANK of $GROUP_WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE," \
+    "role $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS," \
+    "store ${TORCHELASTIC_USE_AGENT_STORE-of its own}"
+  [ "$TORCHELASTIC_RUN_ID" = "$DT_JOB" ] || exit 9
+  exec "$0" "$1"' "$python" "$ddp"
+expect_status 0
+for rank in 0 1 2 3; do
+  expect_output four "^\[worker $rank .*\] rank $rank of 4: trained"
+  expect_output four "^\[worker $rank .*\] group $((rank % 2)) of 2, local $((rank / 2)) of 2, role default $rank of 4, 0 of 0, store of its own"
+done
+
+# What @record writes down is the worker's last word.
+cat >record.py <<'END'
+import os, time
+from torch.distributed.elastic.multiprocessing.errors import record
+@record
+def main():
+    if os.environ["RANK"] == "1":
+        raise ValueError("no such batch")
+    time.sleep(60)
+main()
+END
+run record dtlaunch -n 2 -s 0 "$python" record.py
+expect_status 1
+expect_output record 'worker 1 on localhost ended before its first epoch: exit code 1: ValueError: no such batch'
 expect_nothing_left

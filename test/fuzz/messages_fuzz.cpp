@@ -57,7 +57,7 @@ void read(const wire::Frame& frame) {
                ProcessExited, Output, FromProcess, Beat, Refused, NoAgent, ProcessState, KeptOut,
                GpuHealth, AgentPlace>(frame);
   read_as_each<Identify, OpenedKvStore, Arrive, Progress, Figures, ServerReady, CommitAck, Traffic,
-               GivingUp, Saved, Servers, Release, Shrunk, ServerCommit>(frame);
+               GivingUp, Saved, ErrorFile, Servers, Release, Shrunk, ServerCommit>(frame);
   read_as_each<io::ControlRequest, io::ControlReply, io::Console, io::JobEnded>(frame);
   read_as_each<supervisor::VolumeRequest, supervisor::VolumeReply>(frame);
   read_as_each<data::RegisterKeys, data::KeyTable, data::SyncState, data::ShareMemory,

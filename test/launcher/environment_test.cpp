@@ -45,6 +45,8 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
   facts.rank = Rank(2);
   facts.local_rank = 1;
   facts.local_world_size = 2;
+  facts.group_rank = 1;
+  facts.group_world_size = 2;
   const Variables expected = {
       {"DMLC_ROLE", "worker"},
       {"DMLC_PS_ROOT_URI", "10.0.0.1"},
@@ -80,6 +82,14 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_BOUNDARY_TIMEOUT", "1.5"},
       {"DT_ORPHAN_TIMEOUT", "300"},
       {"OMP_WAIT_POLICY", "PASSIVE"},
+      {"TORCHELASTIC_RUN_ID", "j1"},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_RANK", "2"},
+      {"ROLE_WORLD_SIZE", "3"},
+      {"ROLE_NAME", "default"},
   };
   CHECK(env_of(a_spec(), facts) == expected);
 }
