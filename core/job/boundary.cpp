@@ -6,8 +6,8 @@
 
 namespace dt {
 
-void Boundary::begin(const std::vector<WorkerId>& members) {
-  set_generation(Generation(1));
+void Boundary::begin(const std::vector<WorkerId>& members, Generation generation) {
+  set_generation(generation);
   set_members(members);
   set_contributors(members);
 }

@@ -30,7 +30,7 @@ class Boundary {
   };
 
   /// The view before the first boundary.
-  void begin(const std::vector<WorkerId>& members);
+  void begin(const std::vector<WorkerId>& members, Generation generation = Generation(1));
   /// At a boundary: a new view; arrivals are forgotten. In mid-epoch: ranks and world size stay.
   void commit(const Committed& r);
   /// A boundary without a change.

@@ -36,6 +36,8 @@ class JobContext {
   bool opened = false;  ///< Some worker opened a distributed kvstore: the command is not opaque.
   std::uint64_t log_lines = 0;  ///< Lines of host_worker_log so far.
   std::optional<JobEnding> ending;
+  std::uint32_t group_restarts = 0;  ///< Groups that began after the first one.
+  bool group_stops = false;          ///< The group is being stopped, for the next one.
 
   /// A step begins at `now`.
   void begin(Instant now) {
@@ -76,12 +78,28 @@ class JobContext {
   [[nodiscard]] bool initial() const { return !boundary.epoch().has_value(); }
   /// A member exited with code 0, and no other one has arrived at a boundary since.
   [[nodiscard]] bool finishing() const { return !clean_exits.empty(); }
+  /// A change restarts all workers as a new group; no epoch ever begins.
+  [[nodiscard]] bool restarts_group() const { return options.on_change == OnChange::kRestart; }
+  /// A death does so, too.
+  [[nodiscard]] bool restarts_after_death() const {
+    return restarts_group() && options.max_restarts > 0;
+  }
   /// The next line of host_worker_log.
   [[nodiscard]] LogLine log_line(bool added, const Host& host) const {
     return {log_lines, added, host, wall_ns()};
   }
 
   void apply(const JobEnding& r) { ending = r; }
+  void apply(const GroupStops&) {
+    group_stops = true;
+    clean_exits.clear();
+  }
+  void apply(const GroupBegan& r) {
+    group_stops = false;
+    ++group_restarts;
+    clean_exits.clear();
+    log_lines += r.log.size();
+  }
   void apply(const Snapshot& r) { log_lines += r.log.size(); }
 
  private:

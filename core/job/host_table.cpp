@@ -146,6 +146,28 @@ void HostTable::restart_later(const Host& host, WorkerId worker, const std::stri
             host, worker);
 }
 
+void HostTable::note_death(const Host& host, WorkerId worker, const std::string& reason,
+                           std::uint32_t budget) {
+  HostState& h = change(host);
+  h.why = fmt::format("worker {}: {}", worker, reason);
+  h.check = "run";
+  if (h.given_up)
+    return job_.note(Note::kFailure, "host_given_up",
+                     fmt::format("{} is given up after {} restart(s): worker {}: {}", host, budget,
+                                 worker, reason),
+                     host, worker);
+  job_.note(Note::kFailure, "worker_died",
+            fmt::format("worker {} on {} died ({}): restart {} of {}", worker, host, reason,
+                        h.restarts.count(), budget),
+            host, worker);
+}
+
+void HostTable::group_began(const Host& host) {
+  HostState& h = change(host);
+  h.attempts = 0;
+  if (h.check != "run") h.why.clear();  // that its last worker died remains worth knowing
+}
+
 void HostTable::member_joined(const Host& host) {
   HostState* h = find_in(hosts_, host);
   if (!h) return;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "core/job/context.h"
+#include "core/job/group_restart.h"
 #include "core/job/host_table.h"
 #include "core/job/host_watch.h"
 #include "core/job/lost_time.h"
@@ -36,6 +37,7 @@ struct Job::Parts {
   Workers workers{job, hosts, servers, lost_time};
   HostWatch host_watch{job, hosts, servers, workers};
   Newcomers newcomers{job, hosts, servers, workers};
+  GroupRestart group{job, hosts, servers, workers};
   Stragglers stragglers{job, hosts, servers, workers, lost_time};
   Views views{job, hosts, servers, workers, lost_time};
   std::vector<PastChange> past_changes;
@@ -52,6 +54,7 @@ struct Job::Parts {
     }
     servers.begin(term, !fresh);
     lost_time.begin(!fresh);
+    group.begin();
     std::set<Host> needed = servers.hosts();
     for (const auto& [id, w] : workers.membership().workers())
       if (w.state != WorkerState::kGone) needed.insert(w.host);
@@ -89,6 +92,7 @@ struct Job::Parts {
     look_at_all_if_needed();
     newcomers.stop_unwanted();
     newcomers.fill_gaps();
+    group.decide();
     newcomers.move_on();
     views.shrink();
     views.cross_boundary();
@@ -194,8 +198,10 @@ struct Job::Parts {
   void on(const ProcessEnded& e) {
     if (e.process.role == Role::kServer)
       servers.ended(e);
-    else
+    else {
       workers.ended(e);
+      group.ended(WorkerId(e.process.id));
+    }
   }
 
   void on(const FromWorker<Arrive>& e) {
@@ -242,6 +248,7 @@ struct Job::Parts {
     workers.check_start();
     views.check_least();
     workers.check_timeouts();
+    group.tick();
   }
 
   void hosts_lost(const std::vector<HostWatch::Lost>& all) {
@@ -265,6 +272,7 @@ struct Job::Parts {
   /// `unreachable`: hosts on which nothing can be started either, this one among them.
   void processes_lost(const Host& host, const std::string& why,
                       const std::set<Host>& unreachable = {}) {
+    group.host_lost(host);
     servers.host_lost(host, why, unreachable);
     if (!job.ending) workers.host_lost(host, why);
   }
@@ -283,7 +291,8 @@ struct Job::Parts {
   void apply(const Record& r) {
     std::visit(
         [this](const auto& one) {
-          apply_to(one, job, hosts, checkpoints, servers, views, stragglers, workers, lost_time);
+          apply_to(one, job, hosts, checkpoints, servers, views, stragglers, workers, lost_time,
+                   group);
         },
         r);
   }
@@ -341,6 +350,7 @@ struct Job::Parts {
   [[nodiscard]] std::string_view phase() const {
     if (job.ending) return "ended";
     if (job.finishing()) return "finishing";
+    if (job.restarts_group()) return group.all_run() ? "running" : "starting";
     return job.initial() ? "starting" : "running";
   }
 };
@@ -361,10 +371,14 @@ const Checkpoints& Job::checkpoints() const { return parts_->checkpoints; }
 const Membership& Job::membership() const { return parts_->workers.membership(); }
 const Stragglers& Job::stragglers() const { return parts_->stragglers; }
 const Boundary& Job::boundary() const { return parts_->job.boundary; }
-std::string Job::pending_reason() const { return parts_->views.pending_reason(); }
+std::string Job::pending_reason() const {
+  return parts_->job.restarts_group() ? parts_->group.pending_reason()
+                                      : parts_->views.pending_reason();
+}
 Goodput Job::goodput() const { return parts_->lost_time.so_far(); }
 std::uint64_t Job::log_lines() const { return parts_->job.log_lines; }
 const std::vector<PastChange>& Job::past_changes() const { return parts_->past_changes; }
+std::uint32_t Job::group_restarts() const { return parts_->job.group_restarts; }
 bool Job::opened() const { return parts_->job.opened; }
 bool Job::finishing() const { return parts_->job.finishing(); }
 bool Job::ending() const { return parts_->job.ending.has_value(); }

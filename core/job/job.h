@@ -7,6 +7,7 @@
 ///     Newcomers    starts missing workers              Stragglers   workers that others wait for
 ///     Views        boundaries, commits, releases       LostTime     how long members wait
 ///     Checkpoints  when one is saved, which are valid
+///     GroupRestart restarts all workers, where that is how they change
 ///
 /// Each knows only those before it in the list in job.cpp; JobContext is what they share. They
 /// decide on the hosts of its agenda only, so that an event costs what it changes and not what
@@ -79,6 +80,8 @@ class Job {
   /// Changes of earlier terms, in the order of their lines: a supervisor may have died before it
   /// wrote the note of one.
   [[nodiscard]] const std::vector<PastChange>& past_changes() const;
+  /// Restarts of all workers as a new group.
+  [[nodiscard]] std::uint32_t group_restarts() const;
   [[nodiscard]] bool opened() const;
   [[nodiscard]] bool finishing() const;
   [[nodiscard]] bool ending() const;

@@ -19,6 +19,20 @@ std::vector<Note> change_notes(const Record& record) {
                       c->members.size()));
       ++rank;
     }
+  } else if (const auto* b = std::get_if<GroupBegan>(&record);
+             b && b->log.size() == b->changed.size()) {
+    for (std::size_t i = 0; i < b->log.size(); ++i) {
+      const LogLine& line = b->log[i];
+      const WorkerId id = b->changed[i];
+      if (line.added)
+        add("worker_added", id, line,
+            fmt::format("worker {} on {} is a member, rank {} of {}", id, line.host,
+                        id.value - b->first.value, b->workers.size()));
+      else
+        add("worker_removed", id, line,
+            fmt::format("worker {} on {} is removed (the group began again without it)", id,
+                        line.host));
+    }
   } else if (const auto* g = std::get_if<WorkerGone>(&record)) {
     for (const LogLine& line : g->log)
       add("worker_removed", g->worker, line,

@@ -165,10 +165,31 @@ struct Snapshot {
   std::vector<LogLine> log;   ///< Theirs, by SEQ.
 };
 
+/// All workers are stopped, so that a new group of them begins (core/job/group_restart.h).
+struct GroupStops {
+  static constexpr std::uint16_t kType = 30;
+  std::string why;
+  /// Restarts in a row, with this one, of groups in which a worker died soon.
+  std::uint32_t futile = 0;
+};
+
+/// A new group of workers begins, after all of the former group have ended. Their ids are
+/// consecutive, in rank order.
+struct GroupBegan {
+  static constexpr std::uint16_t kType = 31;
+  Generation generation;
+  WorkerId first;
+  std::vector<Host> workers;  ///< The host of each, in rank order.
+  std::vector<LogLine> log;
+  std::vector<WorkerId> changed;  ///< The worker of each line.
+  std::int64_t began_ns = 0;      ///< Wall clock.
+};
+
 using Record =
     std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
                  EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack,
-                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent, Snapshot>;
+                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent, Snapshot,
+                 GroupStops, GroupBegan>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

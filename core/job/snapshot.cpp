@@ -21,6 +21,8 @@ bool is_barrier(const Record& record) {
          std::holds_alternative<RolledBack>(record) || std::holds_alternative<MemberLeft>(record) ||
          std::holds_alternative<PlacesWanted>(record) ||
          std::holds_alternative<JobEnding>(record) ||
+         std::holds_alternative<GroupStops>(record) ||
+         std::holds_alternative<GroupBegan>(record) ||
          (gone && gone->status.clean() && gone->why.empty());
 }
 

@@ -29,7 +29,7 @@ void Workers::file_accepted(const HostsAccepted& e) {
     job_.note(Note::kRefusal, "beyond_max_workers",
               fmt::format("beyond --max-workers {}, and started when others go: {}",
                           job_.options.limits.most, join_hosts(beyond)));
-  if (!job_.opened)
+  if (!job_.opened && !job_.restarts_group())
     job_.note(Note::kRefusal, "opaque",
               "the command has not opened a distributed kvstore: the set of workers cannot change "
               "until it does");
@@ -69,6 +69,9 @@ void Workers::confirmed(WorkerId worker) {
   // A start journalled in an earlier term: the agent knows more than the journal.
   if (w.state == WorkerState::kSeen) advance(worker, WorkerEvent::kHostChosen);
   if (w.state == WorkerState::kPreparing) advance(worker, WorkerEvent::kStartSent);
+  if (job_.restarts_group()) advance(worker, WorkerEvent::kCommitted);
+  if (job_.group_stops)
+    job_.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.leave_timeout});
   if (servers_.all_listen()) job_.add(SendToWorker<Servers>{worker, w.host, servers_.list()});
   const bool enforced = leave_enforced_.count(worker) > 0;
   if (w.state == WorkerState::kStopping || enforced)
@@ -91,17 +94,34 @@ void Workers::unknown_to_agent(WorkerId worker) {
 }
 
 void Workers::started(WorkerId worker) {
-  if (Worker* w = membership_.find(worker)) w->why.clear();
+  Worker* w = membership_.find(worker);
+  if (!w) return;
+  if (w->state != WorkerState::kGone) w->why.clear();
+  // Without epochs it is a member as soon as it runs.
+  if (job_.restarts_group() && w->state == WorkerState::kStarting)
+    advance(worker, WorkerEvent::kCommitted);
+}
+
+bool Workers::refuses_store(const Worker& w) {
+  if (!job_.restarts_group()) return false;
+  job_.end(kExitUsage,
+           fmt::format("worker {} on {} opened a kvstore, and --on-change restart is for commands "
+                       "that open none: start it without that option, its workers then join and "
+                       "leave while the others go on",
+                       w.id, w.host));
+  return true;
 }
 
 void Workers::store_opened(WorkerId worker) {
+  Worker* w = membership_.find(worker);
+  if (w && refuses_store(*w)) return;
   job_.opened = true;
-  if (Worker* w = membership_.find(worker)) w->opened = true;
+  if (w) w->opened = true;
 }
 
 bool Workers::arrived(const FromWorker<Arrive>& e) {
   Worker* w = membership_.find(e.worker);
-  if (!w) return false;
+  if (!w || refuses_store(*w)) return false;
   job_.opened = true;
   w->opened = true;
   // It came before the servers were replaced, or does not know that: it comes again.
@@ -170,7 +190,11 @@ void Workers::process_ended(const ProcessEnded& e) {
     host_failed(host, "start", fmt::format("worker {} ended before it joined: {}", id, reason));
   } else {
     if (member && !status.clean()) lost_time_.member_died(job_.now());
+    const bool never_began = e.never_ran && job_.restarts_group() && job_.group_restarts == 0;
     gone(id, status, status.clean() ? "" : e.why);
+    if (never_began && !job_.ending)
+      job_.end(status.shell_code(),
+               fmt::format("worker {} on {} could not be started: {}", id, host, reason));
     if (member && !job_.initial() && !status.clean() && !job_.finishing())
       hosts_.restart_later(host, id, reason, restart_budget(host));
   }
@@ -182,7 +206,9 @@ void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
   const Worker w = *known;
   WorkerGone gone{worker, status, why, {}};
   const bool own_end = w.state != WorkerState::kLeaving && status.clean() && why.empty();
-  if (w.was_member && !job_.initial() && !own_end) gone.log = {job_.log_line(false, w.host)};
+  const bool is_logged =
+      job_.initial() ? job_.restarts_after_death() && !job_.group_stops : w.was_member;
+  if (is_logged && !own_end) gone.log = {job_.log_line(false, w.host)};
   job_.record(gone);
   job_.note(Note::kMeasure, "worker_ended",
             fmt::format("worker {} on {}: {}", worker, w.host, gone.reason()), w.host, worker,
@@ -216,7 +242,8 @@ void Workers::host_failed(const Host& host, std::string check, const std::string
 void Workers::host_lost(const Host& host, const std::string& why) {
   for (const WorkerId id : live_on(host)) {
     const Worker& w = *find(id);
-    if (!may_run(w.state) && !w.maybe_started) continue;
+    const bool is_to_start = job_.group_restarts > 0;  // and was not yet
+    if (!may_run(w.state) && !w.maybe_started && !is_to_start) continue;
     ended({{Role::kWorker, id.value}, {0, 9}, why});
     if (job_.ending) return;
   }
@@ -234,6 +261,7 @@ void Workers::servers_listen() {
 void Workers::check_start() {
   if (!job_.initial()) return;
   if (hosts_.start_is_too_late()) return hosts_.end_failed_start();
+  if (job_.restarts_group()) return;  // it has no epoch to come to
   // Until then all wait for the servers, which have deadlines of their own.
   if (!servers_.all_listen()) {
     start_counts_from_ = job_.now();
@@ -356,6 +384,20 @@ void Workers::apply(const EpochBegan&) {
   forget_past();
 }
 
+void Workers::apply(const GroupBegan& r) {
+  std::vector<WorkerId> members;
+  WorkerId id = r.first;
+  for (const Host& host : r.workers) {
+    Worker& w = membership_.add_worker(id, host, Edit{}, job_.now());
+    w.base = w.was_member = true;
+    members.push_back(id);
+    hosts_.group_began(host);
+    id = id.next();
+  }
+  job_.boundary.begin(members, r.generation);
+  forget_past();
+}
+
 void Workers::forget_past() {
   membership_.forget_gone(job_.boundary.members(), job_.now());
   std::erase_if(leave_enforced_, [this](WorkerId id) { return !find(id); });
@@ -366,18 +408,20 @@ void Workers::apply(const WorkerGone& r) {
   if (!w) return;
   const bool contributes = job_.boundary.contributes(r.worker);
   // A member that ends well and was not removed has come to its program's end.
-  if (contributes && r.status.clean() && r.why.empty()) job_.clean_exits.emplace(r.worker, w->host);
-  if (contributes && !r.status.clean()) {
+  const bool is_stopped = job_.group_stops;  // whatever its status says
+  if (contributes && r.status.clean() && r.why.empty() && !is_stopped)
+    job_.clean_exits.emplace(r.worker, w->host);
+  if (contributes && !r.status.clean() && !is_stopped) {
     if (first_death_ == 0) first_death_ = r.status.shell_code();
-    if (!job_.finishing() && !job_.initial()) {
+    if (job_.restarts_after_death() || (!job_.finishing() && !job_.initial())) {
       hosts_.member_died(w->host, r.log.empty() ? job_.wall_ns() : r.log.front().wall_ns,
                          restart_budget(w->host));
       job_.futile.add(fmt::format("worker {} on {}: {}", w->id, w->host, r.reason()));
     }
-    if (failure_.code == 0)
+    if (failure_.code == 0 && !job_.restarts_after_death())
       failure_ = {r.status.shell_code(),
                   fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
-                              job_.initial() ? " before its first epoch" : "", r.reason())};
+                              job_.initial() && !job_.restarts_group() ? " before its first epoch" : "", r.reason())};
   }
   advance(r.worker, WorkerEvent::kEnded);
   w->why = r.reason();

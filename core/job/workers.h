@@ -79,6 +79,7 @@ class Workers {
   void apply(const MemberLeft& r);
   void apply(const PlacesWanted& r);
   void apply(const RolledBack& r);
+  void apply(const GroupBegan& r);
 
   /// The first member of the present view that failed.
   struct Failure {
@@ -103,6 +104,8 @@ class Workers {
   [[nodiscard]] std::uint32_t futile_limit() const;
 
  private:
+  /// Ends a job whose workers are restarted as a group and yet use a kvstore.
+  [[nodiscard]] bool refuses_store(const Worker& w);
   /// Workers of earlier views are not kept.
   void forget_past();
   void joined(Worker& w, Epoch epoch);

@@ -147,6 +147,7 @@ class Story {
       return step(FromWorker<Progress>{WorkerId(number(args[0])),
                                        {Epoch(number(args[1])), number(args[2])}});
     if (verb == "places") return step(PlacesAsked{host_of(args[0]), number(args[1])});
+    if (verb == "stall") return void(stalled_.insert(host_of(args[0])));
     if (verb == "endings") return void(tells_endings_ = true);
     if (verb == "cut") return void(cut_ = number(args[0]));
     if (verb == "crash") return crash();
@@ -180,6 +181,9 @@ class Story {
         if (name == "adopted") options_.is_adopted = value == "yes";
         if (name == "first_epoch") options_.first_epoch = Epoch(number(value));
         if (name == "start_timeout") options_.start_timeout = seconds_of(value);
+        if (name == "on_change" && value == "restart") options_.on_change = OnChange::kRestart;
+        if (name == "settle") options_.change_settle = seconds_of(value);
+        if (name == "leave_timeout") options_.leave_timeout = seconds_of(value);
         if (name == "min") options_.limits.least = number(value);
         if (name == "max") options_.limits.most = number(value);
         if (name == "min_timeout") options_.min_workers_timeout = seconds_of(value);
@@ -366,6 +370,8 @@ class Story {
             [&](const StartWorker& e) {
               processes_[{Role::kWorker, e.worker.value}].host = e.host;
               line("start worker {} on {}{}", e.worker, e.host, e.newcomer ? " (newcomer)" : "");
+              if (options_.on_change != OnChange::kRestart) return;
+              if (stalled_.count(e.host) == 0) answers.emplace_back(WorkerStarted{e.worker});
             },
             [&](const StartServer& e) {
               const ProcessId id{Role::kServer, e.server.value};
@@ -452,6 +458,7 @@ class Story {
   Traffic rounds_;
   bool tells_endings_ = false;
   std::set<Host> silent_;
+  std::set<Host> stalled_;  ///< Processes are created there and do not come to run.
   std::set<std::uint32_t> hushed_;                  ///< Servers that do not report.
   std::map<std::uint32_t, Duration> stuck_;         ///< Servers with a stuck loop: for how long.
   std::map<WorkerId, std::vector<ServerId>> data_;  ///< From which servers a worker gets data.

@@ -1,0 +1,113 @@
+/// Restarts the group of workers of a command that opens no kvstore (--on-change restart): after an
+/// edit and after a death all workers are stopped, and a new group with dense ranks begins.
+///
+///     runs --(the hosts with workers are to change, or a worker has died)--> stops
+///       ^------(all have ended, and the hosts of the next group are ready)----'
+///
+/// While a group runs, the hosts that are to join it are reached and prepared. Workers of a new
+/// group have new ids, and all start at once. A host that is lost or given up is left out, and
+/// joins again by another restart. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/id.h"
+#include "core/base/time.h"
+#include "core/files/hosts.h"
+#include "core/job/context.h"
+#include "core/job/host_table.h"
+#include "core/job/server_group.h"
+#include "core/job/workers.h"
+
+namespace dt {
+
+/// A group in which a worker dies sooner than that makes its restart a futile one.
+inline constexpr Duration kGroupLives = std::chrono::seconds(60);
+
+class GroupRestart {
+ public:
+  GroupRestart(JobContext& job, HostTable& hosts, ServerGroup& servers, Workers& workers)
+      : job_(job), hosts_(hosts), servers_(servers), workers_(workers) {}
+
+  /// A term begins.
+  void begin();
+
+  // Events.
+  /// The processes of a host are lost: no group waits for it.
+  void host_lost(const Host& host) { lost_.insert(host); }
+  /// A worker that could not be killed may have ended at last.
+  void ended(WorkerId worker);
+  /// Ends the job where processes do not run, or hosts do not come, for too long. Gives up workers
+  /// that cannot be killed.
+  void tick();
+
+  /// Prepares hosts, stops the group, or begins the next one, as far as that is possible now.
+  void decide();
+
+  void apply(const JobBegan& r);
+  void apply(const FileTaken&) { edited_at_ = job_.now(); }
+  void apply(const WorkerGone& r);
+  void apply(const GroupStops& r);
+  void apply(const GroupBegan& r);
+
+  /// Every worker's process runs.
+  [[nodiscard]] bool all_run() const;
+  /// What a restart waits for; empty: none is wanted.
+  [[nodiscard]] const std::string& pending_reason() const { return pending_reason_; }
+
+ private:
+  using Counts = std::map<Host, std::uint32_t>;
+
+  void prepare_hosts();
+  /// Stops the group if a restart is due.
+  void stop_if_due();
+  void stop_after_death(const Worker& dead);
+  void stop(std::string why, std::uint32_t futile);
+  /// Begins the next group once the present one has ended.
+  void begin_if_due();
+  void begin_group(const std::vector<Host>& next);
+  /// No host may have a worker any more: ends the job.
+  [[nodiscard]] bool ends_without_hosts();
+  void give_up_unkillable();
+
+  /// A member that has died; null: none.
+  [[nodiscard]] const Worker* dead_member() const;
+  [[nodiscard]] bool is_ready(const Host& host) const;
+  /// A host that is wanted may still become ready soon.
+  [[nodiscard]] bool awaits_hosts(Time since) const;
+  /// The hosts of the next group in rank order, one for each worker. Hosts of the present group
+  /// come first, in their order. `may_wait`: one of them that cannot be judged now stays as it is.
+  [[nodiscard]] std::vector<Host> next_group(bool may_wait) const;
+  [[nodiscard]] Counts present() const;
+  [[nodiscard]] std::vector<WorkerId> alive() const;
+  /// Fewer workers than that do not begin.
+  [[nodiscard]] std::size_t least() const {
+    return std::max<std::size_t>(1, job_.options.limits.least);
+  }
+  /// Sets the lines of host_worker_log by which the new group differs from what the log says.
+  void add_lines(GroupBegan& r) const;
+
+  JobContext& job_;
+  HostTable& hosts_;
+  ServerGroup& servers_;
+  Workers& workers_;
+  std::map<WorkerId, Host> in_log_;  ///< Workers of the group that host_worker_log counts.
+  std::uint32_t futile_ = 0;         ///< Restarts in a row.
+  std::int64_t began_ns_ = 0;        ///< The present group, by the wall clock.
+  std::string why_;                  ///< Why it stops.
+  // Not in the journal.
+  std::set<Host> lost_;                   ///< Until they are ready again.
+  std::map<WorkerId, Host> unkillable_;   ///< Their hosts are left out.
+  Time edited_at_{};
+  Time stopped_at_{};
+  Time not_before_{};                     ///< The next group begins no earlier.
+  std::optional<Time> below_least_since_;
+  std::string pending_reason_;
+};
+
+}  // namespace dt
