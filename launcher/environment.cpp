@@ -105,6 +105,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
       vars["DT_RANK"] = text(facts.rank.value);
       vars["DT_EPOCH"] = text(facts.epoch.value);
       vars["DT_NEWCOMER"] = facts.newcomer ? "1" : "0";
+      if (spec.rules.on_change == OnChange::kRestart) vars["DT_ON_CHANGE"] = "restart";
       break;
   }
   vars["DT_BIND"] = facts.address;

@@ -34,12 +34,12 @@ launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
   facts.secret = shell.secret;
   facts.num_workers = static_cast<std::uint32_t>(job.boundary().members().size());
   facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
-  const Host& first = spec.workers.front();
+  const Host& leads = host_of_rank_0(job, host);
+  const Host& first = job.group_restarts() > 0 ? leads : spec.workers.front();
   facts.root = {links.address_of(first), job.hosts().at(first).place.root_port};
   const HostLink& here = links.at(host);
   facts.address = here.address;
   facts.cores = here.cores;
-  const Host& leads = host_of_rank_0(job, host);
   facts.master = {links.address_of(leads), job.hosts().at(leads).place.master_port};
   std::uint32_t on_host = 0;
   std::uint32_t on_machine = 0;

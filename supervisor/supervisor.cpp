@@ -509,12 +509,15 @@ class Loop final : public Supervisor {
     start.process = {Role::kWorker, e.worker.value};
     start.argv = spec_.command;
     start.cwd = shell_.folder();
-    if (e.rank == Rank(0)) start.ports = spec_.dmlc_roles ? Port::kMaster : Port::kBoth;
+    const bool is_group = spec_.rules.on_change == OnChange::kRestart;
+    if (e.rank == Rank(0))
+      start.ports = spec_.dmlc_roles ? Port::kMaster : is_group ? Port::kBothOnce : Port::kBoth;
     launcher::ProcessFacts facts = process_facts(shell_, links_, start.process, e.host);
     facts.rank = e.rank;
     facts.num_workers = e.world_size;
     facts.epoch = e.epoch;
     facts.newcomer = e.newcomer;
+    facts.group_restarts = job_->group_restarts();
     start_process(e.host, std::move(start), facts);
   }
 

@@ -65,15 +65,18 @@ void GroupRestart::stop_if_due() {
   const std::vector<Host> next = next_group(true);
   const std::string changes = changes_text(present(), counts_of(next));
   if (changes.empty()) return;
+  const auto wait = [&](const std::string& why) {
+    pending_reason_ = fmt::format("the group is to restart ({}): {}", changes, why);
+  };
   if (next.size() < least())
-    pending_reason_ = fmt::format("{} would leave {} of at least {} worker(s) (--min-workers)",
-                                  changes, next.size(), least());
+    wait(fmt::format("it would have {} of at least {} worker(s) (--min-workers)", next.size(),
+                     least()));
   else if (!all_run())
-    pending_reason_ = fmt::format("{}: the present group still starts", changes);
+    wait("the present one still starts");
   else if (job_.now() - edited_at_ < job_.options.change_settle)
-    pending_reason_ = fmt::format("{}: more edits may follow (--change-settle)", changes);
+    wait("more edits may follow (--change-settle)");
   else if (awaits_hosts(edited_at_))
-    pending_reason_ = fmt::format("{}: other added hosts are being prepared", changes);
+    wait("other added hosts are being prepared");
   else
     stop(changes, futile_);
 }
@@ -137,25 +140,23 @@ void GroupRestart::begin_if_due() {
     const Worker& w = *workers_.find(id);
     if (!may_run(w.state) && !w.maybe_started) workers_.gone(id, {}, "the group restarts");
   }
-  if (const auto left = alive(); !left.empty()) {
-    pending_reason_ = fmt::format("the group restarts ({}): worker(s) {} have not ended", why_,
-                                  fmt::join(left, ", "));
-    return;
-  }
+  const auto wait = [this](const std::string& why) {
+    pending_reason_ = fmt::format("the group restarts ({}): {}", why_, why);
+  };
+  if (const auto left = alive(); !left.empty())
+    return wait(fmt::format("worker(s) {} have not ended", fmt::join(left, ", ")));
   if (ends_without_hosts()) return;
   const std::vector<Host> next = next_group(false);
   const bool are_too_few = next.size() < least();
   if (!are_too_few) below_least_since_.reset();
   if (awaits_hosts(stopped_at_)) {
-    pending_reason_ = fmt::format("the group restarts ({}): hosts are being prepared", why_);
+    wait("hosts are being prepared");
   } else if (are_too_few) {
     if (!below_least_since_) below_least_since_ = job_.now();
-    pending_reason_ =
-        fmt::format("the group restarts ({}): {} of at least {} worker(s) have a host "
-                    "(--min-workers)",
-                    why_, next.size(), least());
+    wait(fmt::format("{} of at least {} worker(s) have a host (--min-workers)", next.size(),
+                     least()));
   } else if (job_.now() < not_before_) {
-    pending_reason_ = fmt::format("the group restarts ({}): it waits longer with each death", why_);
+    wait("it waits longer with each death");
   } else {
     begin_group(next);
   }

@@ -79,6 +79,7 @@ void HostTable::heard(const AgentHeard& e) {
   const auto since = liveness_.down_since(e.host);
   if (at(e.host).link != Link::kUp || !since) return;
   liveness_.link_up(e.host);
+  job_.agenda.add(e.host);
   job_.note(Note::kInfo, "host_heard",
             fmt::format("{} is heard again, after {:.1f} s", e.host, seconds(job_.now() - *since)),
             e.host);

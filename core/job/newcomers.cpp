@@ -71,7 +71,8 @@ void Newcomers::move_on() {
       hosts_.prepare(host);
       continue;
     }
-    if (w.base && job_.initial() && !hosts_.knows_ports()) {  // the environment names them
+    // The environment names them; a later group's names those of its own rank 0.
+    if (w.base && job_.initial() && job_.group_restarts == 0 && !hosts_.knows_ports()) {
       hosts_.reach_first();
       continue;
     }

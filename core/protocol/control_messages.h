@@ -81,7 +81,8 @@ enum class Port : std::uint8_t {
   kMaster = 1,  ///< MASTER_PORT
   kRoot = 2,    ///< DMLC_PS_ROOT_PORT
   kBoth = 3,
-  kBothOnce = 7,  ///< Both, and after the process's end others are kept, never these again.
+  kOnce = 4,  ///< After the process's end others are kept, never these again.
+  kBothOnce = 7,
 };
 
 /// Starts a process. Idempotent by id: a known id answers with its present state.

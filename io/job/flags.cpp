@@ -11,6 +11,9 @@ const std::vector<std::pair<const char*, HostKeyPolicy>> kPolicies = {
     {"off", HostKeyPolicy::kOff},
     {"config", HostKeyPolicy::kFromConfig}};
 
+const std::vector<std::pair<const char*, OnChange>> kOnChange = {{"refuse", OnChange::kRefuse},
+                                                                 {"restart", OnChange::kRestart}};
+
 }  // namespace
 
 Flags job_flags(JobSpec& spec) {
@@ -32,6 +35,26 @@ Flags job_flags(JobSpec& spec) {
        .help = "watch host_worker in the job folder: editing it adds and removes workers",
        .manual = "Watch host_worker. True, False, 1 or 0 (any case) is the value only when "
            "another word follows it.", .json = "elastic"},
+      {.name = "on-change", .value = "refuse|restart", .to = one_of(rules.on_change, kOnChange),
+       .help = "for a command that opens no kvstore, such as a torchrun script: restart all its "
+           "workers as a new group when one died or host_worker changed; default: refuse",
+       .manual = "For a command that opens no kvstore, such as a script for torchrun. *refuse*, the "
+           "default: its workers cannot change, and one that fails ends the job. *restart*: after "
+           "an accepted edit of host_worker, or when a worker died, all workers are restarted as "
+           "a new group, with dense ranks, another `MASTER_PORT` and a higher "
+           "`TORCHELASTIC_RESTART_COUNT`; the script goes on from its own snapshot. Added hosts "
+           "are reached and prepared before, while the others train. Then all workers get TERM, "
+           "and KILL after --leave-timeout; one that exits with 0 after TERM has ended well. A "
+           "host that is lost, or needs more restarts than --max-restarts allows, is left out, "
+           "and joins again by a restart. When a worker dies within 60 s of its group's begin, "
+           "more than --max-restarts times in a row, the job ends with exit status 70. "
+           "--hang-timeout and --boundary-timeout have no meaning, and there are no servers. When "
+           "all workers exit with 0 by themselves the job has finished.",
+       .json = "on_change"},
+      {.name = "change-settle", .value = "TIME", .to = &rules.change_settle,
+       .help = "with --on-change restart: edits within so long are one restart ({})",
+       .manual = "With --on-change restart: the group restarts so long after the last edit ({}), "
+           "so that several edits cost one restart.", .json = "change_settle_s"},
       {.name = "min-workers", .value = "N", .to = &rules.limits.least, .least = 1,
        .most = kMostWorkers,
        .help = "an epoch begins with at least so many; with fewer the job waits for restarts and "

@@ -587,7 +587,9 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   (void)raise_descriptor_limit();
   auto env = read_environment(Role::kWorker);
   if (!env) return store_error(env.error().at("kvstore " + type));
-  if (env->num_servers == 0)
+  // Under --on-change restart the supervisor has to learn that a store is opened: it ends the job.
+  const bool is_group = std::getenv("DT_ON_CHANGE") != nullptr;
+  if (env->num_servers == 0 && !is_group)
     return store_error(Code::kInvalid,
                        fmt::format("kvstore {} needs servers, and this job has none (-s 0): start "
                                    "it with -s 1 or more, or use kvstore local",
@@ -605,7 +607,12 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   options.data_auth = env->data_auth;
   options.busy_poll = env->busy_poll();
   options.chunk_bytes = chunk_bytes;
-  return open_client(std::move(options), make_job_control(std::move(env->agent)));
+  auto opened = open_client(std::move(options), make_job_control(std::move(env->agent)));
+  if (opened || !is_group) return opened;
+  return store_error(Code::kInvalid,
+                     fmt::format("kvstore {} cannot be opened under --on-change restart, which is "
+                                 "for commands that open none",
+                                 type));
 }
 
 }  // namespace dt::kv

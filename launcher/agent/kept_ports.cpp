@@ -70,11 +70,16 @@ void KeptPorts::take(Kept& kept) {
   const std::uint32_t start = size == 0 ? 0 : std::random_device{}() % size;
   for (std::uint32_t i = 0; i < size; ++i) {
     kept.number = static_cast<std::uint16_t>(range_.first + (start + i) % size);
+    if (used_.contains(kept.number)) continue;
     kept.socket = take_port(kept.number, false);
     if (kept.socket) return;
   }
-  kept.socket = take_port(0, false);
-  kept.number = kept.socket ? number_of(kept.socket) : 0;
+  constexpr int kTries = 16;
+  for (int i = 0; i < kTries; ++i) {
+    kept.socket = take_port(0, false);
+    kept.number = kept.socket ? number_of(kept.socket) : 0;
+    if (!used_.contains(kept.number)) return;
+  }
 }
 
 void KeptPorts::give(Port which) {
@@ -88,7 +93,9 @@ bool KeptPorts::take_again(Port which) {
     Kept& kept = kept_[i];
     if (!has(which, kPorts[i]) || kept.socket) continue;
     const std::uint16_t before = kept.number;
-    if (before != 0) kept.socket = take_port(before, true);
+    const bool is_used = has(which, Port::kOnce);
+    if (is_used) used_.insert(before);
+    if (before != 0 && !is_used) kept.socket = take_port(before, true);
     if (!kept.socket) take(kept);
     changed = changed || kept.number != before;
   }

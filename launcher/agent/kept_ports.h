@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 
 #include "core/protocol/control_messages.h"
 #include "io/fd.h"
@@ -34,8 +35,8 @@ class KeptPorts {
   [[nodiscard]] std::uint16_t root() const { return kept_[1].number; }
   /// Closes them here: a child that was forked before holds them until its exec.
   void give(Port which);
-  /// Keeps the same numbers again if no program listens there, else others. True if a number
-  /// changed.
+  /// Keeps the same numbers again if no program listens there, else others; of kBothOnce always
+  /// others, which were never kept before. True if a number changed.
   bool take_again(Port which);
 
  private:
@@ -46,7 +47,8 @@ class KeptPorts {
   void take(Kept& kept);
 
   PortRange range_;
-  std::array<Kept, 2> kept_;  ///< MASTER_PORT, DMLC_PS_ROOT_PORT.
+  std::array<Kept, 2> kept_;      ///< MASTER_PORT, DMLC_PS_ROOT_PORT.
+  std::set<std::uint16_t> used_;  ///< Never kept again.
 };
 
 }  // namespace dt::launcher

@@ -105,7 +105,9 @@ What the command must be:
                                       --elastic-training-enabled
   to be started, watched and stopped  any other one; it finds RANK, WORLD_SIZE,
                                       MASTER_ADDR and MASTER_PORT in its environment (man
-                                      dtlaunch), and -s 0 leaves the servers out
+                                      dtlaunch), and -s 0 leaves the servers out; with
+                                      --on-change restart workers join, leave and are
+                                      restarted, all at once
 
 Examples:
   dtlaunch -n 2 dttrain                              two workers on this machine
@@ -237,6 +239,18 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   if (spec.dmlc_roles && spec.elastic)
     refuse(mistake, "--dmlc-roles and --{} do not go together: there is no kvstore server",
            kElastic);
+  if (spec.rules.on_change == OnChange::kRestart) {
+    if (spec.dmlc_roles)
+      refuse(mistake, "--dmlc-roles and --on-change restart do not go together: servers that run "
+                      "the command cannot be restarted with the workers");
+    if (options.num_servers.value_or(0) > 0)
+      refuse(mistake, "-s {} and --on-change restart do not go together: it is for commands that "
+                      "open no kvstore",
+             *options.num_servers);
+    options.num_servers = 0;
+  } else if (given.has("change-settle")) {
+    refuse(mistake, "--change-settle has no meaning without --on-change restart");
+  }
   if (spec.job_dir.empty()) spec.job_dir = env.cwd;
   if (!spec.job_dir.starts_with('/')) spec.job_dir = env.cwd + "/" + spec.job_dir;
 }

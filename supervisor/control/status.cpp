@@ -325,6 +325,7 @@ json file_json(const StatusInput& in) {
 }  // namespace
 
 std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s) {
+  if (spec.rules.on_change == OnChange::kRestart) return "";
   if (!spec.elastic || job.opened() || job.finishing() || job.ending()) return "";
   return fmt::format("no worker has opened a kvstore yet (up {}): until one does, nothing joins",
                      duration_text(uptime_s));
@@ -340,6 +341,8 @@ std::string status_json(const StatusInput& in) {
                  {"generation", view.generation().value},
                  {"epoch", or_null(view.epoch())},
                  {"world_size", view.members().size()},
+                 {"on_change", in.spec.rules.on_change == OnChange::kRestart ? "restart" : "refuse"},
+                 {"group_restarts", in.job.group_restarts()},
                  {"min_workers", in.spec.rules.limits.least},
                  {"max_workers", in.spec.rules.limits.most},
                  {"uptime_s", in.uptime_s},

@@ -6,6 +6,8 @@
 ///      "waiting":"why the next boundary waits",
 ///      "pulse":{"text":"all of it in a line","epoch_s":n|null,"boundary_age_s":n|null,
 ///               "checkpoint_age_s":n|null,"restarts"}, as this supervisor has seen it,
+///      "on_change":"refuse",        --on-change
+///      "group_restarts":0,          --on-change restart: groups after the first one
 ///      "not_open":"why nothing joins: no worker has opened a kvstore yet",
 ///      "workers":[{"id","rank":n|null,"host","state","why","pid","opened",
 ///                  "leaves_next":it is a member, and not of the next epoch,

@@ -31,4 +31,10 @@ namespace dt::supervisor {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
+/// A change of the workers restarts all of them (--on-change restart): there are no boundaries.
+[[nodiscard]] inline bool restarts_group(const nlohmann::json& status) {
+  const auto found = status.find("on_change");
+  return found != status.end() && *found == "restart";
+}
+
 }  // namespace dt::supervisor

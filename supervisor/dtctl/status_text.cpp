@@ -255,15 +255,18 @@ std::string head(const json& status) {
                        shown(status, "supervisor_s", duration_text));
   if (const json& pulse = part(status, "pulse"); pulse.is_object())
     out += shown(pulse, "text") + "\n";
-  out += fmt::format("epoch {}, generation {}, {} workers in the view, supervisor's term {}\n",
-                     shown(status, "epoch"), shown(status, "generation"),
-                     shown(status, "world_size"), shown(status, "term"));
+  out += fmt::format("{} {}, generation {}, {} workers in the view, supervisor's term {}\n",
+                     restarts_group(status) ? "restart" : "epoch",
+                     shown(status, restarts_group(status) ? "group_restarts" : "epoch"),
+                     shown(status, "generation"), shown(status, "world_size"),
+                     shown(status, "term"));
   if (const json& back = part(status, "rolling_back"); back.is_object())
     out += fmt::format("going back to the checkpoint of epoch {}: {}\n", shown(back, "to_epoch"),
                        shown(back, "why"));
   if (shown(status, "not_open") != "-") out += shown(status, "not_open") + "\n";
   if (shown(status, "waiting") != "-")
-    out += fmt::format("the next boundary waits: {}\n", shown(status, "waiting"));
+    out += fmt::format("{}{}\n", restarts_group(status) ? "" : "the next boundary waits: ",
+                       shown(status, "waiting"));
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
   out += journal(status);

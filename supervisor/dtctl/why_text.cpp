@@ -140,7 +140,8 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   if (static_cast<double>(there) < count && why.empty())
     out += not_open.empty() ? "Its worker is about to be started.\n" : not_open + ".\n";
   const std::string waiting = text(status, "waiting");
-  if (!waiting.empty()) out += "The next boundary waits: " + waiting + "\n";
+  if (!waiting.empty())
+    out += (restarts_group(status) ? "" : "The next boundary waits: ") + waiting + "\n";
   return screen_text(out);
 }
 

@@ -1,8 +1,10 @@
 #include "test/sim/checkers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/number.h"
+#include "core/job/group_restart.h"
 #include "core/job/membership.h"
 
 namespace dt::sim {
@@ -35,6 +37,7 @@ void Checkers::check_one(const JobBegan& r, Time) {
     host_[WorkerId(next)] = host;
     members_.push_back(WorkerId(next++));
     ++wanted_[host];
+    ++logged_[host];
   }
   next_server_ = ServerId(static_cast<std::uint32_t>(r.servers.size()));
   contributors_ = members_;
@@ -42,7 +45,7 @@ void Checkers::check_one(const JobBegan& r, Time) {
   sets_[generation_] = views_[generation_] = members_;
 }
 
-void Checkers::check_one(const TermBegan& r, Time) {
+void Checkers::check_one(const TermBegan& r, Time now) {
   if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
   term_ = r.term;
   // A new supervisor starts its own measurement.
@@ -50,6 +53,7 @@ void Checkers::check_one(const TermBegan& r, Time) {
   server_hangs_since_.clear();
   waiting_since_.reset();
   on_trouble();
+  if (generation_ <= Generation(1)) group_began_ = now;  // the first group's begin has no record
 }
 
 void Checkers::check_one(const WorkerAllotted& r, Time) {
@@ -263,9 +267,10 @@ void Checkers::check_swap(const Committed& r, Time now) {
   if (done == all) swap_.reset();
 }
 
-void Checkers::check_one(const WorkerGone& r, Time) {
+void Checkers::check_one(const WorkerGone& r, Time now) {
   if (!gone_.insert(r.worker).second) fail(fmt::format("worker {} is gone twice", r.worker));
   if (!host_.count(r.worker)) return fail(fmt::format("worker {} was never allotted", r.worker));
+  if (group) return check_group_gone(r, now);
   if (r.why.starts_with("hung") && !hung_.count(r.worker))
     fail(fmt::format("worker {} is taken for hung and is not", r.worker));
   const bool base = r.worker.value < base_.size();
@@ -295,12 +300,82 @@ void Checkers::check_one(const MemberLeft& r, Time) {
   on_trouble();
 }
 
+void Checkers::check_group_gone(const WorkerGone& r, Time now) {
+  const Host& host = host_.at(r.worker);
+  const bool own_end = r.status.clean() && r.why.empty();
+  const bool is_death = !stops_ && !own_end && group->max_restarts > 0;
+  if (r.status == ExitStatus{0, 9} && !r.why.empty()) lost_.insert(r.worker);
+  if (is_death && !std::exchange(has_died_, true))
+    early_deaths_ = now - group_began_ < kGroupLives ? early_deaths_ + 1 : 0;
+  if (r.log.size() != (is_death ? 1U : 0U))
+    fail(fmt::format("the end of worker {} has {} log lines", r.worker, r.log.size()));
+  if (!is_death) return;
+  due_.emplace_back(false, host);
+  if (logged_[host]-- == 0) fail(fmt::format("{} loses a worker that it has not", to_string(host)));
+}
+
+void Checkers::check_one(const GroupStops& r, Time) {
+  if (!group) fail("workers stop as a group, and nobody asked for that");
+  if (r.futile > group->max_restarts) fail("more restarts in a row than are allowed");
+  stops_ = true;
+}
+
+void Checkers::check_one(const GroupBegan& r, Time now) {
+  if (!stops_) fail("a group begins before the former one has stopped");
+  if (r.generation != generation_.next())
+    fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
+  // All of the former group have ended, or count as ended.
+  for (const WorkerId id : members_)
+    if (!gone_.count(id)) fail(fmt::format("a group begins while worker {} is there", id));
+  const std::size_t least = std::max(1U, group->limits.least);
+  const std::size_t most = group->limits.most;
+  if (r.workers.size() < least || (most > 0 && r.workers.size() > most))
+    fail(fmt::format("a group of {} workers begins", r.workers.size()));
+  std::map<Host, std::uint32_t> has;
+  members_.clear();
+  WorkerId id = r.first;
+  for (const Host& host : r.workers) {
+    if (!host_.emplace(id, host).second) fail(fmt::format("worker id {} was given twice", id));
+    if (++has[host] > wanted_[host])
+      fail(fmt::format("{} has more workers than are wanted", to_string(host)));
+    members_.push_back(id);
+    id = id.next();
+  }
+  // 7. What the log says of each host is how many workers the group has there.
+  for (const LogLine& line : r.log) {
+    due_.emplace_back(line.added, line.host);
+    logged_[line.host] += line.added ? 1 : -1U;
+  }
+  std::erase_if(logged_, [](const auto& one) { return one.second == 0; });
+  if (logged_ != has) fail(fmt::format("generation {}: the log is of other workers", r.generation));
+  generation_ = r.generation;
+  contributors_ = members_;
+  sets_[r.generation] = views_[r.generation] = members_;
+  stops_ = has_died_ = false;
+  group_began_ = now;
+}
+
+void Checkers::check_group_end(std::int32_t code) {
+  if (code == 70 && early_deaths_ <= group->max_restarts)
+    fail(fmt::format("the job ends for lack of progress after {} early death(s) in a row",
+                     early_deaths_));
+  if (code == 0 && stops_) fail("exit code 0 in the middle of a restart");
+}
+
 void Checkers::on_process(ProcessId process) {
   // 8. A worker id is started at most once.
   if (!created_.insert(process).second)
     fail(fmt::format("{} was started twice", to_string(process)));
   if (process.role == Role::kWorker && !host_.count(WorkerId(process.id)))
     fail(fmt::format("{} was started before its id was journalled", to_string(process)));
+  if (!group || process.role != Role::kWorker) return;
+  // Nothing of a former group runs any more, but what is lost with its host or cannot be killed.
+  for (const ProcessId former : created_) {
+    const WorkerId id(former.id);
+    if (former.role != Role::kWorker || contains(members_, id)) continue;
+    if (!ends_.count(id) && !lost_.count(id) && !unkillable_.count(id))
+      fail(fmt::format("worker {} begins while worker {} of a former group runs", process.id, id));
+  }
 }
 
 void Checkers::on_process_end(ProcessId process, ExitStatus status) {
@@ -414,8 +489,9 @@ void Checkers::on_events(const std::vector<Note>& told, bool whole) {
 void Checkers::on_end(std::int32_t code, const std::string& message) {
   constexpr std::uint32_t kLeast = 10;
   const std::uint32_t limit = futile_restarts > 0 ? futile_restarts : kLeast;
+  if (group) check_group_end(code);
   const auto tries = tries_ + static_cast<std::uint32_t>(stopped_tries_.size());
-  if (code == 70 && deaths_ + tries + 1 <= limit && rollbacks_ <= limit)
+  if (!group && code == 70 && deaths_ + tries + 1 <= limit && rollbacks_ <= limit)
     fail(fmt::format("the job ends for lack of progress after {} deaths, {} tries, {} rollbacks",
                      deaths_, tries, rollbacks_));
   if (code == 70) return;

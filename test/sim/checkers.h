@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/job/events.h"
+#include "core/job/options.h"
 #include "core/job/records.h"
 #include "core/protocol/control_messages.h"
 
@@ -51,6 +52,8 @@ class Checkers {
   void on_stop(WorkerId worker) {
     if (contributors_.empty() && gone_.count(worker) == 0) stopped_tries_.insert(worker);
   }
+  /// This worker does not end by KILL for a while.
+  void on_unkillable(WorkerId worker) { unkillable_.insert(worker); }
   void on_hang(WorkerId worker) { hung_.insert(worker); }
   /// `all_wait`: every contributor is alive, reachable and waits at the boundary, nothing is wrong
   /// with any server. `hang`: rounds wait for these, which hang, and nothing else is wrong.
@@ -74,6 +77,8 @@ class Checkers {
   std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
   std::optional<Epoch> first_epoch;  ///< Epoch of the checkpoint that the job began with.
+  /// Workers restart as a group; the job's options.
+  std::optional<JobOptions> group;
 
  private:
   struct Swap {
@@ -105,6 +110,10 @@ class Checkers {
   void check_one(const CheckpointTimed& r, Time now);
   void check_one(const TimeSpent&, Time) {}
   void check_one(const Snapshot&, Time) {}
+  void check_one(const GroupStops& r, Time now);
+  void check_one(const GroupBegan& r, Time now);
+  void check_group_gone(const WorkerGone& r, Time now);
+  void check_group_end(std::int32_t exit_code);
   void epoch_begins(Epoch epoch);
   void check_view(const Committed& r, Time now);
   void check_swap(const Committed& r, Time now);
@@ -160,6 +169,14 @@ class Checkers {
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;          ///< Deaths of members since an epoch was completed.
   std::uint32_t tries_ = 0;           ///< Starts that failed while no member was alive, since then.
+  // Where workers restart as a group.
+  std::set<WorkerId> unkillable_;
+  std::set<WorkerId> lost_;           ///< Gone, though their processes may live.
+  std::map<Host, std::uint32_t> logged_;  ///< Workers by host_worker_log.
+  bool stops_ = false;
+  bool has_died_ = false;  ///< A worker of the present group.
+  Time group_began_{};
+  std::uint32_t early_deaths_ = 0;  ///< In a row.
   std::set<WorkerId> stopped_tries_;  ///< Workers that were stopped and have not ended yet.
 };
 

@@ -13,14 +13,21 @@ constexpr Duration kLiveWithin = 600s;
 
 }  // namespace
 
-Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts)
-    : rng_(seed), damage_rng_(~seed), trace_(trace), cuts_(cuts) {
+Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
+    : rng_(seed),
+      damage_rng_(~seed),
+      group_rng_(seed ^ 0x5deece66d),
+      trace_(trace),
+      restarts_(restarts),
+      cuts_(cuts) {
   plan();
+  plan_group();
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
   checkers_->rolls_back = options_.rolls_back;
   checkers_->keep_checkpoints = options_.keep_checkpoints;
   checkers_->first_epoch = options_.first_epoch;
+  if (restarts_) checkers_->group = options_;
 }
 
 Outcome Cluster::run() {
@@ -131,6 +138,25 @@ void Cluster::plan() {
   if (options_.checkpoint_every == 0) options_.checkpoint_interval = damage_rng_.time(1s, 6s);
 }
 
+void Cluster::plan_group() {
+  restarts_ = restarts_ || (opaque_ && group_rng_.chance(0.6));
+  if (!restarts_) return;
+  opaque_ = true;
+  options_.on_change = OnChange::kRestart;
+  options_.change_settle = group_rng_.time(0s, 3s);
+  options_.servers.clear();
+  options_.checkpoint_every = 0;
+  options_.checkpoint_interval = {};
+  const auto workers = options_.workers.size();
+  if (group_rng_.chance(0.3))
+    options_.limits.least = static_cast<std::uint32_t>(group_rng_.between(1, workers));
+  if (group_rng_.chance(0.3))
+    options_.limits.most = static_cast<std::uint32_t>(workers + group_rng_.between(0, 2));
+  options_.min_workers_timeout = group_rng_.time(20s, 100s);
+  faults_.worker_fails = group_rng_.chance(0.7) ? 0.2 : 0;
+  faults_.unkillable = group_rng_.chance(0.2) ? 0.05 : 0;
+}
+
 std::size_t Cluster::machine(const Host& host) {
   for (std::size_t i = 0; i < machines_.size(); ++i)
     if (machines_[i].host == host) return i;
@@ -192,8 +218,8 @@ Instant Cluster::instant() const {
   return {now_, 1'700'000'000'000'000'000 + now_.time_since_epoch().count()};
 }
 
-Outcome simulate(std::uint64_t seed, bool trace, bool cuts) {
-  return Cluster(seed, trace, cuts).run();
+Outcome simulate(std::uint64_t seed, bool trace, bool cuts, bool restarts) {
+  return Cluster(seed, trace, cuts, restarts).run();
 }
 
 }  // namespace dt::sim

@@ -29,7 +29,7 @@ namespace dt::sim {
 
 class Cluster {
  public:
-  Cluster(std::uint64_t seed, bool trace, bool cuts);
+  Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts);
 
   Outcome run();
 
@@ -59,6 +59,8 @@ class Cluster {
 
   // The run's plan.
   void plan();
+  /// What differs where workers restart as a group.
+  void plan_group();
   std::size_t machine(const Host& host);
   /// Ends all faults, for good.
   void heal();
@@ -112,6 +114,8 @@ class Cluster {
   // Agents and processes.
   void agent_ends(std::size_t i, const char* why);
   void start_process(std::size_t i, ProcessId id, bool newcomer);
+  /// A worker of a group: it may fail, and comes to its end once faults have stopped.
+  void train_in_group(std::size_t index);
   void start_server(std::size_t i, const StartServer& e);
   void process_ends(std::size_t index, ExitStatus status);
   void warm_up(std::size_t index);
@@ -172,10 +176,12 @@ class Cluster {
 
   Random rng_;
   Random damage_rng_;  ///< A generator of its own: it leaves seeds without damage unchanged.
+  Random group_rng_;   ///< The same for groups that restart.
   bool trace_;
   Faults faults_;
   JobOptions options_;
   bool opaque_ = false;
+  bool restarts_;  ///< --on-change restart
   Epoch epochs_;
   Epoch first_epoch_;
   Time faults_end_;

@@ -57,6 +57,7 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
     return;
   }
   say(i, WorkerStarted{WorkerId(id.id)});
+  if (restarts_) return train_in_group(index);
   if (opaque_) {
     const bool ok = !rng_.chance(0.1);
     after(rng_.time(1s, 20s), [this, index, ok] { process_ends(index, {ok ? 0 : 3, 0}); });
@@ -80,6 +81,19 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
     w.opened = true;
     say(w.host, FromWorker<OpenedKvStore>{WorkerId(w.id.id), {}});
     warm_up(index);
+  });
+}
+
+void Cluster::train_in_group(std::size_t index) {
+  if (group_rng_.chance(faults_.worker_fails)) {
+    const int code = group_rng_.chance(0.1) ? 0 : 3;
+    after(group_rng_.time(100ms, group_rng_.chance(0.5) ? 5s : 90s),
+          [this, index, code] { process_ends(index, {code, 0}); });
+  }
+  after(group_rng_.time(3s, 6s), [this, index] {
+    if (!processes_[index].running) return;
+    if (!healed_) return train_in_group(index);
+    process_ends(index, {});
   });
 }
 

@@ -159,6 +159,7 @@ void Cluster::act(const Append& e) {
   trace(4, e.record.index(), "  journal: {}", describe(e.record));
   checkers_->on_record(e.record, now_);
   if (std::holds_alternative<Committed>(e.record)) ++commits_;
+  if (std::holds_alternative<GroupBegan>(e.record)) ++commits_;
   if (const auto* back = std::get_if<RolledBack>(&e.record)) {
     ++rollbacks_;
     ServerId id = back->first;
@@ -247,8 +248,13 @@ void Cluster::act(const Stop& e) {
     const auto p = machines_[i].agent.processes.find(id);
     if (p == machines_[i].agent.processes.end()) return;
     const std::size_t process = p->second;
-    const Duration d = grace == Duration{} ? 0s : rng_.time(0s, grace);
-    const int signal = grace == Duration{} ? 9 : 15;
+    Duration d = grace == Duration{} ? 0s : rng_.time(0s, grace);
+    int signal = grace == Duration{} ? 9 : 15;
+    if (restarts_ && signal == 15 && group_rng_.chance(0.5)) signal = 0;  // it is polite
+    if (restarts_ && group_rng_.chance(faults_.unkillable)) {
+      d = grace + group_rng_.time(1s, 40s);
+      checkers_->on_unkillable(WorkerId(id.id));
+    }
     after(d, [this, process, signal] { process_ends(process, ExitStatus{0, signal}); });
   });
 }
@@ -415,6 +421,11 @@ std::string Cluster::describe(const Record& record) {
                                r.bytes);
           },
           [](const TimeSpent& r) { return fmt::format("{} ns of members' time", r.total_ns); },
+          [](const GroupStops& r) { return fmt::format("the group stops: {}", r.why); },
+          [](const GroupBegan& r) {
+            return fmt::format("generation {}: a group from worker {} on: {}", r.generation,
+                               r.first, fmt::join(r.workers, " "));
+          },
           [](const JobEnding& r) { return fmt::format("ending {}", r.exit_code); },
           [](const Snapshot& r) { return fmt::format("{} records left out", r.records); },
       },

@@ -20,6 +20,7 @@ struct Arguments {
   std::optional<std::uint64_t> seed;
   bool trace = false;
   bool twice = false;  ///< Every seed two times: equal hashes.
+  bool restarts = false;  ///< Workers restart as a group.
   bool cut = false;    ///< Every seed with and without cuts of the journal: equal hashes.
   std::string file;
 };
@@ -27,6 +28,7 @@ struct Arguments {
 [[noreturn]] void usage() {
   fmt::print(stderr,
              "usage: sim --seed N [--trace]      one run, told line by line\n"
+             "       ... --restarts              workers restart as a group (--on-change restart)\n"
              "       sim --seeds COUNT [--from N | --fresh] [--twice | --cut]\n"
              "       sim --file SEEDS            one seed per line, # comments\n");
   std::exit(2);
@@ -52,6 +54,8 @@ Arguments parse(int argc, char** argv) {
       a.trace = true;
     } else if (word == "--twice") {
       a.twice = true;
+    } else if (word == "--restarts") {
+      a.restarts = true;
     } else if (word == "--cut") {
       a.cut = true;
     } else if (word == "--file" && i + 1 < argc) {
@@ -66,16 +70,17 @@ Arguments parse(int argc, char** argv) {
 /// Runs one seed; prints its failure and how to reproduce it.
 bool holds(std::uint64_t seed, const Arguments& a, Outcome& out) {
   const bool cuts = a.cut || dt::sim::cuts_by_default(seed);
-  out = simulate(seed, a.trace, cuts);
+  out = simulate(seed, a.trace, cuts, a.restarts);
   if (out.failure) {
-    fmt::print("seed {} FAILED: {}\n  replay: sim --seed {} --trace\n", seed, *out.failure, seed);
+    fmt::print("seed {} FAILED: {}\n  replay: sim --seed {} --trace{}\n", seed, *out.failure, seed,
+               a.restarts ? " --restarts" : "");
     return false;
   }
-  if (a.twice && simulate(seed, false, cuts).hash != out.hash) {
+  if (a.twice && simulate(seed, false, cuts, a.restarts).hash != out.hash) {
     fmt::print("seed {} FAILED: two runs differ\n", seed);
     return false;
   }
-  if (a.cut && simulate(seed, false, false).hash != out.hash) {
+  if (a.cut && simulate(seed, false, false, a.restarts).hash != out.hash) {
     fmt::print("seed {} FAILED: after {} cut(s) of the journal the job is another one\n", seed,
                out.cuts);
     return false;

@@ -23,8 +23,9 @@ struct Outcome {
 };
 
 /// `trace`: prints a line per event to stdout. `cuts`: the journal is cut whenever it is a little
-/// longer; that changes nothing else, so the hash is the same.
-[[nodiscard]] Outcome simulate(std::uint64_t seed, bool trace, bool cuts);
+/// longer; that changes nothing else, so the hash is the same. `restarts`: the command opens no
+/// kvstore, and its workers are restarted as a group; otherwise some seeds choose that.
+[[nodiscard]] Outcome simulate(std::uint64_t seed, bool trace, bool cuts, bool restarts);
 /// One seed of four cuts its journal unless something else is asked for.
 [[nodiscard]] inline bool cuts_by_default(std::uint64_t seed) { return seed % 4 == 0; }
 

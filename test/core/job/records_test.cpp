@@ -44,6 +44,13 @@ std::vector<Record> one_of_each() {
       CheckpointTimed{Epoch(2), 1'763'664'000'123'456'789, 5000, 1'000'000},
       TimeSpent{90'000'000'000, {{"boundary", 1'000'000'000}, {"death", 2}}},
       Snapshot{7, {LogLine{0, true, kHost, 5}, LogLine{1, false, kHost, 6}}},
+      GroupStops{"worker 1 died", 2},
+      GroupBegan{Generation(6),
+                 WorkerId(10),
+                 {kHost, kHost},
+                 {LogLine{8, true, kHost, 10}},
+                 {WorkerId(11)},
+                 1'763'664'000'123'456'789},
   };
 }
 

@@ -92,3 +92,14 @@ TEST_CASE("kept ports: a port is nobody's until it is given, and then its progra
   CHECK(ports.master() == port);
   CHECK_FALSE(listen_on(port, false));
 }
+
+TEST_CASE("kept ports: a number that is for once does not come back", "[kept_ports]") {
+  KeptPorts ports(free_ports(8));
+  std::set<std::uint16_t> seen{ports.master(), ports.root()};
+  for (std::size_t turn = 2; turn <= 4; ++turn) {
+    ports.give(Port::kBothOnce);
+    CHECK(ports.take_again(Port::kBothOnce));
+    seen.insert({ports.master(), ports.root()});
+    CHECK(seen.size() == 2 * turn);
+  }
+}

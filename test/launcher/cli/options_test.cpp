@@ -179,6 +179,9 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
        "--min-workers 5 is more than --max-workers 4"},
       {{"-n", "2", "--max-workers", "4", "t"}, "--max-workers needs --elastic-training-enabled"},
       {{"-n", "2", "--min-workers-timeout", "4", "t"}, "no meaning without --min-workers"},
+      {{"-n", "2", "--change-settle", "4", "t"}, "no meaning without --on-change restart"},
+      {{"-n", "2", "--on-change", "restart", "-s", "1", "t"}, "-s 1 and --on-change restart"},
+      {{"-n", "2", "--on-change=restart", "--dmlc-roles", "t"}, "--dmlc-roles and --on-change"},
       {{"-n", "1", "--keep-checkpoints", "0", "t"}, "--keep-checkpoints 0: a number 1 to"},
       {{"-n", "1", "--checkpoint-every", "2", "--checkpoint-interval", "5m", "t"},
        "--checkpoint-every counts epochs and knows no --checkpoint-interval"},
@@ -356,6 +359,7 @@ TEST_CASE("plan: workers by slots, servers over the hosts that got workers", "[o
   CHECK(names(spec.known_hosts) == "u@a:22 b c ");
 
   CHECK(planned({"-n", "2", "-s", "0", "-H", "hosts", "t"}, hosts).servers.empty());
+  CHECK(planned({"-n", "2", "--on-change=restart", "-H", "hosts", "t"}, hosts).servers.empty());
   CHECK(names(planned({"-n", "2", "-s", "5", "-H", "hosts", "t"}, hosts).servers) ==
         "u@a:22 b u@a:22 b u@a:22 ");
   CHECK(names(planned({"-n", "3", "-H", "hosts", "t"}, "a\na\n").workers) == "a a a ");
