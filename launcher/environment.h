@@ -38,9 +38,9 @@ struct ProcessFacts {
   std::uint32_t local_world_size = 1;  ///< Workers of its host.
   Epoch epoch;
   bool newcomer = false;
-  std::uint32_t group_rank = 0;        ///< Of its host, among the hosts with workers.
-  std::uint32_t group_world_size = 1;  ///< Hosts with workers.
-  std::uint32_t group_restarts = 0;    ///< Restarts of all workers together before this start.
+  std::uint32_t group_rank = 0;          ///< Of its host, among the hosts with workers.
+  std::uint32_t group_world_size = 1;    ///< Hosts with workers.
+  std::uint32_t group_restarts = 0;      ///< Restarts of all workers together before this start.
   std::uint32_t cores = 0;               ///< The machine's; 0: not known.
   std::uint32_t workers_on_machine = 1;  ///< Several hosts may be one machine.
 

@@ -84,8 +84,7 @@ void GroupRestart::stop_if_due() {
 void GroupRestart::stop_after_death(const Worker& dead) {
   const Duration lived(job_.wall_ns() - began_ns_);
   const std::uint32_t futile = lived < kGroupLives ? futile_ + 1 : 0;
-  const std::string why =
-      fmt::format("worker {} on {} died ({})", dead.id, dead.host, dead.why);
+  const std::string why = fmt::format("worker {} on {} died ({})", dead.id, dead.host, dead.why);
   if (futile > job_.options.max_restarts)
     return job_.end(kExitNoProgress,
                     fmt::format("{} restarts of the group in a row and no group that lived for "
@@ -218,8 +217,7 @@ void GroupRestart::tick() {
   if (!job_.restarts_group() || job_.ending) return;
   if (job_.group_stops) {
     give_up_unkillable();
-    if (below_least_since_ &&
-        job_.now() - *below_least_since_ >= job_.options.min_workers_timeout)
+    if (below_least_since_ && job_.now() - *below_least_since_ >= job_.options.min_workers_timeout)
       job_.end(kExitTooFewWorkers,
                fmt::format("{} for {:.0f} s (--min-workers-timeout)", pending_reason_,
                            seconds(job_.options.min_workers_timeout)));

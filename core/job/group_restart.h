@@ -101,11 +101,11 @@ class GroupRestart {
   std::int64_t began_ns_ = 0;        ///< The present group, by the wall clock.
   std::string why_;                  ///< Why it stops.
   // Not in the journal.
-  std::set<Host> lost_;                   ///< Until they are ready again.
-  std::map<WorkerId, Host> unkillable_;   ///< Their hosts are left out.
+  std::set<Host> lost_;                  ///< Until they are ready again.
+  std::map<WorkerId, Host> unkillable_;  ///< Their hosts are left out.
   Time edited_at_{};
   Time stopped_at_{};
-  Time not_before_{};                     ///< The next group begins no earlier.
+  Time not_before_{};  ///< The next group begins no earlier.
   std::optional<Time> below_least_since_;
   std::string pending_reason_;
 };

@@ -185,11 +185,10 @@ struct GroupBegan {
   std::int64_t began_ns = 0;      ///< Wall clock.
 };
 
-using Record =
-    std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
-                 EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack,
-                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent, Snapshot,
-                 GroupStops, GroupBegan>;
+using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
+                            EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken,
+                            RolledBack, MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed,
+                            TimeSpent, Snapshot, GroupStops, GroupBegan>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

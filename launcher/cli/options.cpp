@@ -241,11 +241,13 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
            kElastic);
   if (spec.rules.on_change == OnChange::kRestart) {
     if (spec.dmlc_roles)
-      refuse(mistake, "--dmlc-roles and --on-change restart do not go together: servers that run "
-                      "the command cannot be restarted with the workers");
+      refuse(mistake,
+             "--dmlc-roles and --on-change restart do not go together: servers that run "
+             "the command cannot be restarted with the workers");
     if (options.num_servers.value_or(0) > 0)
-      refuse(mistake, "-s {} and --on-change restart do not go together: it is for commands that "
-                      "open no kvstore",
+      refuse(mistake,
+             "-s {} and --on-change restart do not go together: it is for commands that "
+             "open no kvstore",
              *options.num_servers);
     options.num_servers = 0;
   } else if (given.has("change-settle")) {

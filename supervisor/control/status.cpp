@@ -333,6 +333,7 @@ std::string not_open(const Job& job, const io::JobSpec& spec, double uptime_s) {
 
 std::string status_json(const StatusInput& in) {
   const Boundary& view = in.job.boundary();
+  const bool restarts = in.spec.rules.on_change == OnChange::kRestart;
   const json out{{"job", in.spec.job},
                  {"state", in.stopping ? "stopping" : std::string(in.job.phase())},
                  {"elastic", in.spec.elastic},
@@ -341,7 +342,7 @@ std::string status_json(const StatusInput& in) {
                  {"generation", view.generation().value},
                  {"epoch", or_null(view.epoch())},
                  {"world_size", view.members().size()},
-                 {"on_change", in.spec.rules.on_change == OnChange::kRestart ? "restart" : "refuse"},
+                 {"on_change", restarts ? "restart" : "refuse"},
                  {"group_restarts", in.job.group_restarts()},
                  {"min_workers", in.spec.rules.limits.least},
                  {"max_workers", in.spec.rules.limits.most},

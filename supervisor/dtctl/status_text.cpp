@@ -255,11 +255,11 @@ std::string head(const json& status) {
                        shown(status, "supervisor_s", duration_text));
   if (const json& pulse = part(status, "pulse"); pulse.is_object())
     out += shown(pulse, "text") + "\n";
-  out += fmt::format("{} {}, generation {}, {} workers in the view, supervisor's term {}\n",
-                     restarts_group(status) ? "restart" : "epoch",
-                     shown(status, restarts_group(status) ? "group_restarts" : "epoch"),
-                     shown(status, "generation"), shown(status, "world_size"),
-                     shown(status, "term"));
+  out +=
+      fmt::format("{} {}, generation {}, {} workers in the view, supervisor's term {}\n",
+                  restarts_group(status) ? "restart" : "epoch",
+                  shown(status, restarts_group(status) ? "group_restarts" : "epoch"),
+                  shown(status, "generation"), shown(status, "world_size"), shown(status, "term"));
   if (const json& back = part(status, "rolling_back"); back.is_object())
     out += fmt::format("going back to the checkpoint of epoch {}: {}\n", shown(back, "to_epoch"),
                        shown(back, "why"));

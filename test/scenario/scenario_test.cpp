@@ -458,8 +458,8 @@ class Story {
   Traffic rounds_;
   bool tells_endings_ = false;
   std::set<Host> silent_;
-  std::set<Host> stalled_;  ///< Processes are created there and do not come to run.
-  std::set<std::uint32_t> hushed_;                  ///< Servers that do not report.
+  std::set<Host> stalled_;          ///< Processes are created there and do not come to run.
+  std::set<std::uint32_t> hushed_;  ///< Servers that do not report.
   std::map<std::uint32_t, Duration> stuck_;         ///< Servers with a stuck loop: for how long.
   std::map<WorkerId, std::vector<ServerId>> data_;  ///< From which servers a worker gets data.
   std::optional<std::uint32_t> cut_;

@@ -167,16 +167,16 @@ class Checkers {
   std::map<WorkerId, Time> hanging_since_;
   std::map<ServerId, Time> server_hangs_since_;
   std::set<WorkerId> hung_;
-  std::uint32_t deaths_ = 0;          ///< Deaths of members since an epoch was completed.
-  std::uint32_t tries_ = 0;           ///< Starts that failed while no member was alive, since then.
+  std::uint32_t deaths_ = 0;  ///< Deaths of members since an epoch was completed.
+  std::uint32_t tries_ = 0;   ///< Starts that failed while no member was alive, since then.
   // Where workers restart as a group.
   std::set<WorkerId> unkillable_;
-  std::set<WorkerId> lost_;           ///< Gone, though their processes may live.
+  std::set<WorkerId> lost_;               ///< Gone, though their processes may live.
   std::map<Host, std::uint32_t> logged_;  ///< Workers by host_worker_log.
   bool stops_ = false;
   bool has_died_ = false;  ///< A worker of the present group.
   Time group_began_{};
-  std::uint32_t early_deaths_ = 0;  ///< In a row.
+  std::uint32_t early_deaths_ = 0;    ///< In a row.
   std::set<WorkerId> stopped_tries_;  ///< Workers that were stopped and have not ended yet.
 };
 

@@ -87,8 +87,9 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
 void Cluster::train_in_group(std::size_t index) {
   if (group_rng_.chance(faults_.worker_fails)) {
     const int code = group_rng_.chance(0.1) ? 0 : 3;
-    after(group_rng_.time(100ms, group_rng_.chance(0.5) ? 5s : 90s),
-          [this, index, code] { process_ends(index, {code, 0}); });
+    after(group_rng_.time(100ms, group_rng_.chance(0.5) ? 5s : 90s), [this, index, code] {
+      process_ends(index, {code, 0});
+    });
   }
   after(group_rng_.time(3s, 6s), [this, index] {
     if (!processes_[index].running) return;

@@ -19,9 +19,9 @@ struct Arguments {
   std::uint64_t seeds = 1000;
   std::optional<std::uint64_t> seed;
   bool trace = false;
-  bool twice = false;  ///< Every seed two times: equal hashes.
+  bool twice = false;     ///< Every seed two times: equal hashes.
   bool restarts = false;  ///< Workers restart as a group.
-  bool cut = false;    ///< Every seed with and without cuts of the journal: equal hashes.
+  bool cut = false;       ///< Every seed with and without cuts of the journal: equal hashes.
   std::string file;
 };
 
