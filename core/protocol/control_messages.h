@@ -347,7 +347,7 @@ struct ServersHeard {
 /// What the worker's program wrote to $TORCHELASTIC_ERROR_FILE before it ended. Its agent sends it,
 /// before the exit.
 struct ErrorFile {
-  static constexpr std::uint16_t kType = 69;
+  static constexpr std::uint16_t kType = 70;
   std::string json;
 };
 
