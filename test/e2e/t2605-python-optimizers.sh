@@ -1,6 +1,6 @@
 # timeout=300 cost=35 needs=dttrain
-# dtkv.torch.Optimizer: two workers have the weights of one with the joined batches. With Adam and a schedule, worlds 1, 3,
-# 2, a worker that dies and the loss of a server: the workers' states are the same bits in every epoch.
+# dtkv.torch.Optimizer: two workers have the weights of one with the joined batches. With Adam and a schedule, worlds
+# 1, 3, 2, a worker that dies and the loss of a server: the workers' states are the same bits in every epoch.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
@@ -15,6 +15,15 @@ for what in steps closures; do
   say "$(output check)"
 done
 
+run job dtlaunch -n 2 -s 1 --max-restarts 0 "$optimizers" rates
+[ "$STATUS" != 0 ] || fail "learning rates that differ are accepted"
+expect_output job 'Mismatch: epoch 0, step 0: the learning rate of parameter group 0 is 0.2 here, and 0.15 on average'
+expect_output job 'RuntimeError: told of the rates'
+run job dtlaunch -n 2 -s 1 --max-restarts 0 "$optimizers" shapes
+[ "$STATUS" != 0 ] || fail "shapes that differ are accepted"
+expect_output job "Mismatch: key 'weight' has 6 elements of float32; worker 1 wants 12 elements of float32"
+
+rm -rf .dtlaunch
 train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 --
 printf 'localhost\nlocalhost\n' >>host_worker
 changed 'ADDED localhost' 'ADDED localhost'

@@ -1,6 +1,6 @@
 # timeout=300 cost=35 needs=dttrain
-# Scripts with DistributedDataParallel and dtkv.torch's hook: PyTorch's MNIST example learns under worlds 1, 3, 2 as it does
-# in a world of 2; a model that uses a branch on one worker only trains on while the lead dies and a server is lost.
+# Scripts with DistributedDataParallel and dtkv.torch's hook: PyTorch's MNIST example learns under worlds 1, 3, 2 as it
+# does in a world of 2; a model that uses a branch on one worker only trains on when the lead dies and a server is lost.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
@@ -32,8 +32,9 @@ three_then_two
 some_epochs 2
 end_job
 audit
-say "accuracy $(accuracy "$T/fixed0.jsonl") in a fixed world, $(accuracy "$T/w0.jsonl") in worlds 1, 3, 2"
-python3 -c "import sys; sys.exit(not $(accuracy "$T/fixed0.jsonl") - 0.03 <= $(accuracy "$T/w0.jsonl"))" || fail "it does not learn"
+fixed=$(accuracy "$T/fixed0.jsonl") elastic=$(accuracy "$T/w0.jsonl")
+say "accuracy $fixed in a fixed world, $elastic in worlds 1, 3, 2"
+python3 -c "import sys; sys.exit(not 0.9 <= $fixed <= $elastic + 0.03)" || fail "it does not learn"
 
 rm -rf .dtlaunch host_worker* "$T"/w*.jsonl
 TRAIN_COMMAND=$DT_SOURCE/test/e2e/python/replicas.py train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 -- --ddp

@@ -44,7 +44,8 @@ for epoch, of_epoch in sorted(ends.items()):
         if "state" in one and not one["rolled_back"] and one["state"][1:] != of_epoch[0]["state"][1:]:
             sys.exit(f"epoch {epoch + 1} does not begin with the state that epoch {epoch} ended with")
     # BatchNorm's statistics are each worker's own until the epoch is over.
-    if len({str(one.get("state")) for one in begins[epoch]}) != 1 or len({str(one.get("state", [])[1:]) for one in of_epoch}) != 1:
+    first, last = {str(one.get("state")) for one in begins[epoch]}, {str(one.get("state", [])[1:]) for one in of_epoch}
+    if len(first) != 1 or len(last) != 1:
         sys.exit(f"epoch {epoch}: states differ: {[one['state'] for one in begins[epoch] + of_epoch]}")
     audited += 1
     worlds[world] += 1

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""PyTorch's MNIST example with DistributedDataParallel, elastic by dt.ddp_hook, on digits that are made here; options as
-elastic_worker's. Its log has a line for each begin and end of an epoch, which audit.py reads, with the accuracy."""
+"""PyTorch's MNIST example with DistributedDataParallel, elastic by dt.ddp_hook, on digits that are made here; options
+as elastic_worker's. Its log has a line for each begin and end of an epoch, which audit.py reads, with the accuracy."""
 
 import argparse
 import json
@@ -76,10 +76,10 @@ def main():
             right += (output.argmax(1) == label).sum().item()
             used += number.tolist()
         scheduler.step()
-        total = kv.total(right=right, used=len(used))
-        facts = {"epoch": epoch, "event": "end", "world": kv.world_size, "used": used, "total": total["used"], "count": len(data)}
+        total = kv.total(right=right, total=len(used))
+        facts = {"epoch": epoch, "event": "end", "world": kv.world_size, "used": used, **total, "count": len(data)}
         facts["weights"] = sum(p.double().sum().item() for p in model.parameters())
-        facts["accuracy"] = total["right"] / max(total["used"], 1)
+        facts["accuracy"] = total["right"] / max(total["total"], 1)
         say(facts)
 
 

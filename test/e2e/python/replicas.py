@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A worker with dt.Optimizer, or with DDP and dt.ddp_hook; options as elastic_worker's. Its log has a line for each begin and
-end of an epoch, which audit.py reads; `state` are checksums of all that newcomers get."""
+"""A worker with dt.Optimizer, or with DDP and dt.ddp_hook; options as elastic_worker's. Its log has a line for each
+begin and end of an epoch, which audit.py reads; `state` are checksums of all that newcomers get."""
 
 import argparse
 import json
@@ -90,7 +90,8 @@ def main():
             assert training._is_lost or mean.tolist() == [1, 0], mean
             assert training._is_lost or dt.broadcast((training.epoch, "a")) == (training.epoch, "a")
             weights = sum(p.double().sum().item() for p in model.parameters())
-            say("end", training, used=used, total=total["used"], count=count, weights=weights, state=checksums(training))
+            facts = {"used": used, "total": total["used"], "count": count, "weights": weights}
+            say("end", training, state=checksums(training), **facts)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import collections
 import math
 import unittest
+import zlib
 from types import SimpleNamespace
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import dtkv
 import dtkv.torch as dt
 from dtkv.torch.sampler import Batches, Now
-from dtkv.torch.transfer import pack, unpack
+from dtkv.torch.transfer import Channel, pack, unpack
 
 X = torch.randn(100, 8, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()
@@ -99,6 +101,37 @@ class Transfer(unittest.TestCase):
         far = b'{"tensor": "torch.float32", "shape": [99], "at": 0}'
         with self.assertRaises(ValueError):
             unpack(bytearray(len(far).to_bytes(8, "little") + far + bytes(64)))
+
+
+class Carried(unittest.TestCase):
+    def test_a_transfer_begins_anew_when_the_lead_is_lost(self):
+        """One worker of several; what the others' sums are is written here."""
+        data = bytearray(numpy.random.default_rng(1).bytes(10 * 2**20 + 5))
+        good, bad = bytearray(data), bytearray(data)
+        bad[9 * 2**20] ^= 1
+        whole = [1, len(data), zlib.crc32(data)]
+        script = [([0, 0, 0], b""), ([2, 7, 7], b""), (whole, bad), (whole, good)]
+        turns = []
+
+        class Others:
+            is_lead = False
+
+            def init(self, keys, auxiliary):
+                assert auxiliary
+
+            def pushpull(self, key, array, reduce, wait=True):
+                assert reduce == "sum" and not array.any()
+                if key == "dtkv.state.head":
+                    turns.append(0)
+                    array[:] = script[len(turns) - 1][0]
+                    return None
+                part = script[len(turns) - 1][1][turns[-1] * 2**20 :][: 2**20]
+                turns[-1] += 1
+                padded = bytes(part) + bytes(2**20 - len(part))
+                return SimpleNamespace(wait=lambda: array.__setitem__(slice(None), numpy.frombuffer(padded, "i8")))
+
+        self.assertEqual(Channel(Others()).broadcast(lambda: self.fail("it is not the lead")), data)
+        self.assertEqual(turns, [0, 0, 11, 11])
 
 
 class Sampler(unittest.TestCase):

@@ -118,8 +118,8 @@ class Replicas(Elastic):
         """All workers have the lead's state afterwards, if any of them needs it."""
         if self.store.is_newcomer and self.is_lead and not self._has_state:
             warnings.warn(
-                f"epoch {self.epoch} begins with this worker's own weights and optimizer: no worker is left that had the "
-                "training's state",
+                f"epoch {self.epoch} begins with this worker's own weights and optimizer: no worker that had the "
+                "training's state is left",
                 RuntimeWarning,
                 stacklevel=5,
             )
