@@ -43,10 +43,10 @@ say "the lead is killed in mid-epoch, and its successor joins"
 kill -KILL "$(pid_of workers 0)"
 changed 'ADDED localhost' 'ADDED localhost' 'REMOVED localhost' 'REMOVED localhost' 'ADDED localhost'
 awaits workers=2
-some_epochs 2 1
+some_epochs 2 3
 say "a server is lost"
 kill -KILL "$(pid_of servers 1)"
 happens rolled_back
-some_epochs 3 1
+some_epochs 3 3
 end_job
 audit
