@@ -281,6 +281,21 @@ class Optimizers(unittest.TestCase):
             net[0].weight.sum().backward()
             optimizer.step()
 
+    def test_a_parameter_that_is_replaced_is_refused_by_name(self):
+        net = model()
+        optimizer = self.optimizer(net)
+        net[2] = nn.Linear(16, 2)
+        with self.assertRaisesRegex(dtkv.InvalidUse, "^2.weight was replaced in the model"):
+            next(optimizer.epochs(1))
+
+    def test_statistics_that_moved_are_found(self):
+        net = nn.BatchNorm1d(8)
+        optimizer = self.optimizer(net)
+        net._buffers["running_mean"] = net.running_mean.clone()  # as .to() does
+        for _ in optimizer.epochs(1):
+            net(X)
+        self.assertIs(optimizer._statistics["running_mean"], net.running_mean)
+
     def test_what_is_registered_has_a_plain_state(self):
         optimizer = self.optimizer(model())
         good = SimpleNamespace(state_dict=lambda: {"a": 1, "f": print}, load_state_dict=print)

@@ -61,7 +61,7 @@ class Replicas(Elastic):
         if self.store.type == "dist_async":
             self.store.close()
             raise InvalidUse("dist_async has no common steps: the workers' optimizers need dist_sync")
-        self._statistics = {n: b for n, b in model.named_buffers() if b.dtype in _TYPES}
+        self._statistics = self._buffers_of_model()
         self._facts = _Facts(0, 0)
         self._are_keys_lost = True
         with self._unless_servers_are_lost():
@@ -94,6 +94,10 @@ class Replicas(Elastic):
                     raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; {_TYPES_TEXT} are")
                 yield name, p
 
+    def _buffers_of_model(self) -> Dict[str, Any]:
+        """BatchNorm's statistics and the like."""
+        return {name: b for name, b in self._model.named_buffers() if b.dtype in _TYPES}
+
     def _create_keys(self, found: List[Tuple[str, Any]]) -> None:
         self._are_keys_lost = True
         facts = _Facts(len(self._optimizer.param_groups), len(found))
@@ -106,6 +110,11 @@ class Replicas(Elastic):
     # ---------------------------------------------------------------- epochs
 
     def _begin_epoch(self) -> None:
+        present = dict(self._model.named_parameters())
+        for name, p in self._parameters.items():
+            if present.get(name, p) is not p:
+                raise InvalidUse(f"{name} was replaced in the model after the optimizer was made for it")
+        self._statistics = self._buffers_of_model()  # others after .to()
         if self.rolled_back or self._are_keys_lost:
             self._create_keys(list(self._find_parameters()))
         describe(self._state(), "state")  # what cannot be sent is known before there is a newcomer
