@@ -110,11 +110,27 @@ void GroupRestart::stop(std::string why, std::uint32_t futile) {
   }
 }
 
+void GroupRestart::host_lost(const Host& host) {
+  lost_.insert(host);
+  std::erase_if(former_, [&](const auto& one) { return one.second == host; });
+}
+
+void GroupRestart::attached(const Host& host, const std::vector<ProcessReport>& there) {
+  if (!job_.restarts_group()) return;
+  std::erase_if(former_, [&](const auto& one) { return one.second == host; });
+  for (const ProcessReport& p : there) {
+    const WorkerId id(p.process.id);
+    if (p.process.role != Role::kWorker || p.exit) continue;
+    const Worker* w = workers_.find(id);
+    if (!w || w->state == WorkerState::kGone) former_[id] = host;
+  }
+}
+
 void GroupRestart::ended(WorkerId worker) {
-  const auto was = unkillable_.find(worker);
-  if (was == unkillable_.end()) return;
+  const auto was = former_.find(worker);
+  if (was == former_.end()) return;
   job_.agenda.add(was->second);
-  unkillable_.erase(was);
+  former_.erase(was);
 }
 
 void GroupRestart::give_up_unkillable() {
@@ -127,7 +143,8 @@ void GroupRestart::give_up_unkillable() {
                           "without {}",
                           id, host, host),
               host, id);
-    unkillable_[id] = host;
+    former_[id] = host;
+    lost_.insert(host);
     workers_.fence(id, "it does not end, not even by KILL");
   }
 }
@@ -283,7 +300,8 @@ bool GroupRestart::all_run() const {
 }
 
 bool GroupRestart::is_ready(const Host& host) const {
-  return hosts_.is_heard(host) && (!job_.options.needs_prepare || hosts_.at(host).prepared);
+  return hosts_.is_heard(host) && (!job_.options.needs_prepare || hosts_.at(host).prepared) &&
+         std::ranges::none_of(former_, [&](const auto& one) { return one.second == host; });
 }
 
 bool GroupRestart::awaits_hosts(Time since) const {
@@ -298,12 +316,10 @@ bool GroupRestart::awaits_hosts(Time since) const {
 std::vector<Host> GroupRestart::next_group(bool may_wait) const {
   const Membership& membership = workers_.membership();
   const Counts had = present();
-  std::set<Host> out_of_use;
-  for (const auto& [id, host] : unkillable_) out_of_use.insert(host);
   std::vector<Host> next;
   std::set<Host> seen;
   const auto add = [&](const Host& host) {
-    if (!seen.insert(host).second || hosts_.is_given_up(host) || out_of_use.contains(host)) return;
+    if (!seen.insert(host).second || hosts_.is_given_up(host)) return;
     std::uint32_t count = membership.wanted(host);
     if (!is_ready(host)) count = may_wait ? std::min(count, value_in(had, host)) : 0;
     next.insert(next.end(), count, host);

@@ -39,8 +39,10 @@ class GroupRestart {
 
   // Events.
   /// The processes of a host are lost: no group waits for it.
-  void host_lost(const Host& host) { lost_.insert(host); }
-  /// A worker that could not be killed may have ended at last.
+  void host_lost(const Host& host);
+  /// An agent is attached, with these processes. Those of former groups are being killed.
+  void attached(const Host& host, const std::vector<ProcessReport>& there);
+  /// A worker of a former group may have ended at last.
   void ended(WorkerId worker);
   /// Ends the job where processes do not run, or hosts do not come, for too long. Gives up workers
   /// that cannot be killed.
@@ -101,8 +103,9 @@ class GroupRestart {
   std::int64_t began_ns_ = 0;        ///< The present group, by the wall clock.
   std::string why_;                  ///< Why it stops.
   // Not in the journal.
-  std::set<Host> lost_;                  ///< Until they are ready again.
-  std::map<WorkerId, Host> unkillable_;  ///< Their hosts are left out.
+  std::set<Host> lost_;  ///< Until they are ready again.
+  /// Workers of former groups that still run. Their hosts are left out meanwhile.
+  std::map<WorkerId, Host> former_;
   Time edited_at_{};
   Time stopped_at_{};
   Time not_before_{};  ///< The next group begins no earlier.

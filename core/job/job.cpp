@@ -172,6 +172,7 @@ struct Job::Parts {
     if (job.ending) return;
     servers.attached(e.host, e.processes);
     workers.attached(e.host, e.processes);
+    group.attached(e.host, e.processes);
   }
 
   void on(const AgentDetached& e) {

@@ -89,13 +89,14 @@ void KeptPorts::give(Port which) {
 
 bool KeptPorts::take_again(Port which) {
   bool changed = false;
+  const bool is_once = has(which, Port::kOnce);
+  for (std::size_t i = 0; i < kept_.size(); ++i)
+    if (is_once && has(which, kPorts[i]) && !kept_[i].socket) used_.insert(kept_[i].number);
   for (std::size_t i = 0; i < kept_.size(); ++i) {
     Kept& kept = kept_[i];
     if (!has(which, kPorts[i]) || kept.socket) continue;
     const std::uint16_t before = kept.number;
-    const bool is_used = has(which, Port::kOnce);
-    if (is_used) used_.insert(before);
-    if (before != 0 && !is_used) kept.socket = take_port(before, true);
+    if (before != 0 && !is_once) kept.socket = take_port(before, true);
     if (!kept.socket) take(kept);
     changed = changed || kept.number != before;
   }

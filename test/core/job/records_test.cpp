@@ -95,7 +95,7 @@ TEST_CASE("job records: an unknown type, a missing byte or one too many is an er
 TEST_CASE("job records: the log's lines are those of commits, ends and cuts, by number",
           "[job_records]") {
   const auto lines = log_lines(one_of_each());
-  REQUIRE(lines.size() == 5);
+  REQUIRE(lines.size() == 6);
   CHECK(lines[0].seq == 0);
   CHECK(lines[1].seq == 1);
   CHECK(lines[2].seq == 5);
@@ -103,6 +103,7 @@ TEST_CASE("job records: the log's lines are those of commits, ends and cuts, by 
   CHECK(lines[3].seq == 6);
   CHECK_FALSE(lines[3].added);
   CHECK(lines[4].seq == 7);
+  CHECK(lines[5].seq == 8);
 }
 
 TEST_CASE("job records: any bytes give a record or an error", "[job_records][property]") {
