@@ -26,9 +26,9 @@ std::string error_message(std::string_view text) {
   const json parsed = json::parse(text, nullptr, false);
   std::string out;
   for (const char c : message_of(parsed)) {
-    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    if (is_control && (out.empty() || out.back() == ' ')) continue;
-    out += is_control ? ' ' : c;
+    const bool is_space = static_cast<unsigned char>(c) <= 0x20 || c == 0x7f;
+    if (is_space && (out.empty() || out.back() == ' ')) continue;
+    out += is_space ? ' ' : c;
     if (out.size() < kMost) continue;
     // Not in the middle of a character.
     while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80) out.pop_back();

@@ -8,7 +8,7 @@ TEST_CASE("error file: its message is one line, whatever wrote it", "[error_file
   // As torch 1.13 and 2.x write it.
   CHECK(error_message(R"({"message": {"message": "ValueError: no\n such  batch",
       "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}})") ==
-        "ValueError: no such  batch");
+        "ValueError: no such batch");
   CHECK(error_message(R"({"message": "plain"})") == "plain");
   CHECK(error_message(R"("text")") == "text");
 }
