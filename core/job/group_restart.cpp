@@ -78,12 +78,11 @@ void GroupRestart::stop_if_due() {
   else if (awaits_hosts(edited_at_))
     wait("other added hosts are being prepared");
   else
-    stop(changes, futile_);
+    stop(changes, has_lived() ? 0 : futile_, {});
 }
 
 void GroupRestart::stop_after_death(const Worker& dead) {
-  const Duration lived(job_.wall_ns() - began_ns_);
-  const std::uint32_t futile = lived < kGroupLives ? futile_ + 1 : 0;
+  const std::uint32_t futile = has_lived() ? 0 : futile_ + 1;
   const std::string why = fmt::format("worker {} on {} died ({})", dead.id, dead.host, dead.why);
   if (futile > job_.options.max_restarts)
     return job_.end(kExitNoProgress,
@@ -91,18 +90,18 @@ void GroupRestart::stop_after_death(const Worker& dead) {
                                 "{:.0f} s (--max-restarts): {}",
                                 job_.options.max_restarts, seconds(kGroupLives), why));
   hosts_.note_death(dead.host, dead.id, dead.why, workers_.restart_budget(dead.host));
-  stop(why, futile);
+  // The first restart in a row is at once.
+  stop(why, futile, futile > 1 ? retry_delay(futile - 1, job_.options.seed) : Duration{});
 }
 
-void GroupRestart::stop(std::string why, std::uint32_t futile) {
+void GroupRestart::stop(std::string why, std::uint32_t futile, Duration delay) {
   job_.record(GroupStops{why, futile});
   job_.note(Note::kInfo, "group_stops",
             fmt::format("the group restarts: {}; its worker(s) get TERM, and KILL after {:.0f} s "
                         "(--leave-timeout)",
                         why, seconds(job_.options.leave_timeout)));
   stopped_at_ = job_.now();
-  // The first restart in a row is at once.
-  not_before_ = futile > 1 ? job_.now() + retry_delay(futile - 1, job_.options.seed) : job_.now();
+  not_before_ = job_.now() + delay;
   for (const WorkerId id : alive()) {
     const Worker& w = *workers_.find(id);
     if (may_run(w.state))

@@ -69,7 +69,8 @@ class GroupRestart {
   /// Stops the group if a restart is due.
   void stop_if_due();
   void stop_after_death(const Worker& dead);
-  void stop(std::string why, std::uint32_t futile);
+  /// The next group begins after `delay` at the earliest.
+  void stop(std::string why, std::uint32_t futile, Duration delay);
   /// Begins the next group once the present one has ended.
   void begin_if_due();
   void begin_group(const std::vector<Host>& next);
@@ -77,6 +78,10 @@ class GroupRestart {
   [[nodiscard]] bool ends_without_hosts();
   void give_up_unkillable();
 
+  /// The group has lived for so long that a death in it is no futile try.
+  [[nodiscard]] bool has_lived() const {
+    return Duration(job_.wall_ns() - began_ns_) >= kGroupLives;
+  }
   /// A member that has died; null: none.
   [[nodiscard]] const Worker* dead_member() const;
   [[nodiscard]] bool is_ready(const Host& host) const;
