@@ -151,6 +151,13 @@ std::vector<io::Fd> handles(std::vector<Found> found) {
   return all;
 }
 
+/// Whether its environment, as given at exec, has exactly this entry.
+bool has_entry(pid_t pid, std::string_view entry) {
+  const std::string environment = read_proc_file(pid, "environ");
+  const auto rest = after(environment, entry);
+  return rest && rest->empty();
+}
+
 }  // namespace
 
 io::Fd open_pidfd(pid_t pid) { return io::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
@@ -165,11 +172,14 @@ std::vector<io::Fd> marked_processes(std::string_view entry) {
 
 std::vector<io::Fd> marked_descendants(pid_t root, std::string_view entry) {
   auto found = below(root, {});
-  std::erase_if(found, [entry](const Found& one) {
-    const std::string environment = read_proc_file(one.pid, "environ");
-    const auto rest = after(environment, entry);
-    return !rest || !rest->empty();
-  });
+  std::erase_if(found, [entry](const Found& one) { return !has_entry(one.pid, entry); });
+  return handles(std::move(found));
+}
+
+std::vector<io::Fd> unmarked_descendants(pid_t root, std::string_view entry,
+                                         const std::vector<pid_t>& spared) {
+  auto found = below(root, spared);
+  std::erase_if(found, [entry](const Found& one) { return has_entry(one.pid, entry); });
   return handles(std::move(found));
 }
 

@@ -37,6 +37,10 @@ void signal_pidfd(const io::Fd& pidfd, int signal);
 /// its parent, until none is left or `limit` is over. Returns how many are left.
 std::size_t kill_marked(std::string_view mark, Duration limit);
 
+/// Living descendants of `root` that have no such entry, without `spared` and their descendants.
+[[nodiscard]] std::vector<io::Fd> unmarked_descendants(pid_t root, std::string_view entry,
+                                                       const std::vector<pid_t>& spared);
+
 /// Living descendants of `root`, without root itself and without `spared` and their descendants.
 [[nodiscard]] std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared = {});
 

@@ -50,7 +50,7 @@ void GroupRestart::prepare_hosts() {
     if (is_ready(host)) lost_.erase(host);
     if (workers_.membership().wanted(host) == 0 || !hosts_.usable(host)) continue;
     hosts_.reach(host);
-    if (hosts_.is_up(host) && job_.options.needs_prepare && !hosts_.at(host).prepared)
+    if (hosts_.is_up(host) && job_.options.needs_prepare && !hosts_.at(host).is_prepared_now())
       hosts_.prepare(host);
   }
 }
@@ -299,7 +299,8 @@ bool GroupRestart::all_run() const {
 }
 
 bool GroupRestart::is_ready(const Host& host) const {
-  return hosts_.is_heard(host) && (!job_.options.needs_prepare || hosts_.at(host).prepared) &&
+  return hosts_.is_heard(host) &&
+         (!job_.options.needs_prepare || hosts_.at(host).is_prepared_now()) &&
          std::ranges::none_of(former_, [&](const auto& one) { return one.second == host; });
 }
 

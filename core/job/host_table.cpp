@@ -98,7 +98,9 @@ bool HostTable::prepare_ended(const Host& host) {
 
 void HostTable::prepared(const Host& host) {
   start_failures_.made_good(host, "prepare", job_.now());
-  if (!at(host).prepared) job_.record(HostPrepared{host});
+  const HostState& h = at(host);
+  if (!h.prepared || (job_.restarts_group() && !h.is_prepared_now()))
+    job_.record(HostPrepared{host});
 }
 
 // ---------------------------------------------------------------- what happens to its processes

@@ -337,10 +337,12 @@ class Agent {
   }
 
   /// Kills orphans without any mark (own session, own environment). While another process of the
-  /// job lives they cannot be distinguished from its children.
+  /// job lives they cannot be distinguished from its children. The host's parent interpreter
+  /// (dtkv.run) stays for the next workers; like everything else it ends with this process.
   void kill_anonymous() {
     if (!processes_.all_reaped()) return;
-    for (const auto& one : descendants(::getpid(), {guard_.pid(), gpus_.pid()}))
+    for (const auto& one :
+         unmarked_descendants(::getpid(), "DT_WARM_PARENT=1", {guard_.pid(), gpus_.pid()}))
       signal_pidfd(one, SIGKILL);
   }
 

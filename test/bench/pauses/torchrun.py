@@ -10,12 +10,9 @@ import subprocess
 import tempfile
 import time
 
-from pauses import step_log
+from pauses.restarted import FOURTH, SNAPSHOT_EVERY, STEP_MS, STEPS_PER_EPOCH, Restarted
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-STEPS_PER_EPOCH, SNAPSHOT_EVERY, STEP_MS = 50, 25, 20
-PATIENCE_S = 100
-FOURTH = 3
 
 
 def missing():
@@ -25,7 +22,9 @@ def missing():
     return None
 
 
-class Group:
+class Group(Restarted):
+    name = "torchrun"
+
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="dtp.", dir="/tmp")
         with socket.socket() as free:
@@ -59,42 +58,16 @@ class Group:
     def log(self, agent):
         return "%s/steps-%d.jsonl" % (self.folder, agent)
 
-    def events(self, agent):
-        try:
-            return step_log.read(self.log(agent))
-        except FileNotFoundError:
-            return []
+    def join(self):
+        if self.agents[FOURTH].poll() is None:
+            self.agents[FOURTH].wait()
+        self.begin(FOURTH)
 
-    def worker(self, agent):
-        return [event["pid"] for event in self.events(agent) if event["event"] == "start"][-1]
+    def leave(self):
+        self.agents[FOURTH].terminate()
 
-    def trained(self, agents, since, world):
-        """All of them made steps in a group of so many, begun after `since`."""
-        for agent in agents:
-            if not any(e["event"] == "step" and e["begin_ns"] > since and e["world"] == world
-                       for e in self.events(agent)[-100:]):
-                return False
-        return True
-
-    def wait(self, what, condition):
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError("torchrun: waited %d s in vain for: %s (see %s)" % (PATIENCE_S, what, self.folder))
-            time.sleep(0.2)
-
-    def after(self, what, since, world):
-        """Of the first three: ([seconds of standstill], [steps redone]) until a new group of so many."""
-        def begun_again():
-            pairs = [step_log.restarted(step_log.steps(self.events(agent)), since, STEPS_PER_EPOCH, world)
-                     for agent in range(3)]
-            return pairs if all(pairs) else None
-
-        self.wait(what, begun_again)
-        time.sleep(1)
-        pauses, redone = zip(*begun_again())
-        print("torchrun, %s: %s s" % (what, " ".join("%.1f" % pause for pause in pauses)), flush=True)
-        return list(pauses), list(redone)
+    def lose(self):
+        self.kill(FOURTH)
 
     def stop(self):
         for agent in self.agents:
@@ -120,40 +93,3 @@ def command_names(pid, folder):
     except OSError:
         return False
 
-
-def measure(rows, changes):
-    """{row: [values]}, of the rows asked for that torchrun has."""
-    group, found = Group(), {}
-
-    def take(row, what, since, world):
-        pauses, redone = group.after(what, since, world)
-        found.setdefault(row, []).extend(pauses)
-        found.setdefault(row + " redone", []).extend(redone)
-
-    def join():
-        since = time.monotonic_ns()
-        group.begin(FOURTH)
-        take("join", "join", since, 4)
-
-    try:
-        for _ in range(changes):
-            if "killed" in rows:
-                since = time.monotonic_ns()
-                os.kill(group.worker(FOURTH), signal.SIGKILL)
-                take("killed", "worker killed", since, 4)
-            if "leave" in rows:
-                since = time.monotonic_ns()
-                group.agents[FOURTH].terminate()
-                take("leave", "polite leave", since, 3)
-                group.agents[FOURTH].wait()
-                join()
-            if "lost" in rows:
-                since = time.monotonic_ns()
-                group.kill(FOURTH)
-                take("lost", "host lost", since, 3)
-                join()
-    except TimeoutError as error:
-        print(error)
-    finally:
-        group.stop()
-    return found

@@ -1,0 +1,43 @@
+# timeout=200 cost=40 package needs=dttrain
+# The wheel: the same build makes the same bytes, and in a virtual environment nothing else of dtlaunch is needed, on hosts
+# nothing at all.
+. "$(dirname "$0")/lib.sh"
+for tool in patchelf pip3; do
+  command -v $tool >/dev/null || skip "no $tool here"
+done
+unset PYTHONPATH DTKV_LIBRARY
+"$DT_SOURCE/scripts/wheel" --build "$DT_BUILD" "$T/wheel" >/dev/null
+"$DT_SOURCE/scripts/wheel" --build "$DT_BUILD" "$T/again" >/dev/null
+wheel=$(echo "$T"/wheel/dtlaunch-*-py3-none-linux_x86_64.whl)
+cmp "$wheel" "$T/again/$(basename "$wheel")" || fail "the same build makes another wheel"
+
+/usr/bin/python3 -m venv --system-site-packages "$T/venv"  # for numpy
+PIP_DISABLE_PIP_VERSION_CHECK=1 "$T/venv/bin/pip" install --quiet --no-index --no-deps "$wheel"
+while read -r file; do
+  newest=$(objdump -T "$file" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)
+  [ "$(printf '%s\n' GLIBC_2.34 "$newest" | sort -V | tail -n 1)" = GLIBC_2.34 ] || fail "$file needs $newest"
+done < <(find "$T/venv" -path '*dtlaunch*' -name '*.so.*' -o -path '*/dtkv/*.so.*' -o -path '*/bin/dt*' -type f)
+ldd "$T/venv/bin/dtsupervisor" >"$T/libraries.out"
+expect_output libraries "libssh.so.4 => $T/venv/bin/../lib/dtlaunch/libssh"
+
+new_hosts 2
+cat >program.py <<'END'
+import dtkv
+import numpy as np
+
+with dtkv.Store() as store:
+    store.init({"sum": np.zeros(4)})
+    store.epoch_boundary(0)
+    total = np.ones(4)
+    store.pushpull({"sum": total})
+    print(f"total {total[0]:.0f} {store.type} {dtkv.__file__}", flush=True)
+END
+# Nothing of the build: neither its programs nor its package.
+clean=(env -u DT_BIN PATH="$T/venv/bin:/usr/bin:/bin")
+run alone "${clean[@]}" python program.py
+expect_status 0
+expect_output alone "total 1 local $T/venv/lib/python3.*/site-packages/dtkv/"
+run job "${clean[@]}" dtlaunch -n 2 -s 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --max-restarts 0 python3 program.py
+expect_status 0
+[ "$(grep -c 'total 2 dist_sync .*/dtkv.zip/dtkv/' "$T/job.out")" = 2 ] || fail "not both workers came to the end"
+expect_nothing_left

@@ -1,0 +1,79 @@
+# timeout=300 cost=30
+# python3 -m dtkv.run: one parent interpreter of a host imports the modules once and forks the workers of every group. A
+# worker ends as its script does, in its own process group; the job's end leaves no parent.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+export PYTHONPATH=$DT_SOURCE/kvstore/python
+mkdir modules
+cat >modules/slow.py <<'END'
+import os
+import time
+time.sleep(0.5)
+print("never seen")
+imported = os.getpid()
+END
+cat >script.py <<'END'
+import os
+import pathlib
+import sys
+import time
+import slow
+rank, restart = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+print(f"rank {rank} of {os.environ['WORLD_SIZE']} group {restart} imported-by {slow.imported} threads {len(os.listdir('/proc/self/task'))}",
+      "words", *sys.argv[1:], "cwd", os.getcwd(), "name", __name__, flush=True)
+how = pathlib.Path("how")
+while not how.exists() or how.read_text().split()[0] != rank:
+    if pathlib.Path("finish").exists():
+        sys.exit(0)
+    time.sleep(0.01)
+how_ = how.read_text().split()[1]
+how.unlink()
+if how_ == "raise":
+    raise ValueError("as it is told")
+sys.exit(int(how_))
+END
+warm=(python3 -m dtkv.run --preload slow script.py one "two words")
+export PYTHONPATH=$PYTHONPATH:$PWD/modules
+
+start job dtlaunch -n 2 --elastic-training-enabled --on-change restart --change-settle 200ms --leave-timeout 200s --max-restarts 10 "${warm[@]}"
+awaits --start state=running
+group() { wait_for 20 "[ \$(grep -c 'group $1 ' '$T/job.out') = $2 ]" || fail "group $1 has not $2 workers"; }
+group 0 2
+say 'an edit, a kill of the process that the agent knows, a kill of the child'
+dtctl add localhost
+group 1 3
+kill -KILL "$(pid_of workers 2)"
+group 2 3
+child=$(pgrep -g "$(pid_of workers 2)" | grep -vx "$(pid_of workers 2)")
+[ "$(echo "$child" | wc -w)" = 1 ] || fail "not one child in the worker's process group: $child"
+kill -SEGV "$child"
+group 3 3
+wait_for 5 'grep -q "killed by signal 11 (SEGV)" "$(story)"' || fail 'the worker did not end as its child did'
+say 'an exception, with its own traceback alone'
+echo '1 raise' >how
+group 4 3
+grep -q 'ValueError: as it is told' "$T/job.out" || fail 'no traceback'
+! grep -q 'dtkv/run.py' "$T/job.out" || fail "the traceback has frames that are not the script's"
+touch finish
+finished job "$PID" 20
+expect_status 0
+[ "$(grep -oE 'imported-by [0-9]+' "$T/job.out" | sort -u | wc -l)" = 1 ] || fail 'not one process imported for all'
+[ "$(grep -c "threads 1 words one two words cwd $JOB name __main__" "$T/job.out")" = 14 ] || fail 'not 14 workers as they were asked for'
+! grep -q 'never seen' "$T/job.out" || fail "the parent's output is a worker's"
+expect_nothing_left
+
+say 'a module that cannot be shared: the worker imports it itself, and says why'
+rm finish
+echo 'import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start(); imported = 0' >modules/slow.py
+echo '0 7' >how
+run threads dtlaunch -n 1 --max-restarts 0 "${warm[@]}"
+expect_status 7
+expect_output threads 'dtkv.run: --preload slow starts 1 thread\(s\), which a fork would not have: this worker imports everything itself'
+say 'without dtlaunch, and without a parent'
+printf 'imported = 0\n' >modules/slow.py
+for how in '' --no-warm; do
+  echo '0 3' >how
+  run alone env RANK=0 WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=0 python3 -m dtkv.run $how script.py
+  expect_status 3
+done
+expect_nothing_left
