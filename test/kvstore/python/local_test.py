@@ -175,6 +175,24 @@ class Values(unittest.TestCase):
             count = 0 if arguments.strip() == "void" else arguments.count(",") + 1
             self.assertEqual(len(_library._FUNCTIONS[name][1]), count, name)
 
+    def test_the_manual_has_every_function_of_the_header_and_every_error(self):
+        """Each function in the synopsis with its arguments' names, and in the description."""
+        header = pathlib.Path(os.environ["DTKV_HEADER"])
+        text = header.read_text(encoding="utf-8")
+        page = (header.parents[1] / "packaging/man/dtkv.3").read_text(encoding="utf-8")
+        synopsis, description = page.split(".SH DESCRIPTION")
+        synopsis = " ".join(re.sub(r'^\.[A-Z]+ |"', "", synopsis, flags=re.M).split())
+        for name, arguments in re.findall(r"DTKV_API [\w\s*]*?(dtkv_\w+)\(([^;]*)\);", text):
+            written = re.search(rf"\b{name}\((.*?)\) ?;", synopsis)
+            self.assertIsNotNone(written, f"dtkv.3's synopsis has no {name}")
+            names = [re.findall(r"\w+", one)[-1] for one in arguments.split(",")]
+            self.assertEqual([re.findall(r"\w+", one)[-1] for one in written[1].split(",")], names, name)
+            self.assertTrue(re.search(rf"(?m)^\.BR? .*\b{name}\b", description), f"dtkv.3 does not describe {name}")
+        errors = re.findall(r"^  (DTKV_\w+) =", text.split("enum dtkv_error")[1].split("}")[0], flags=re.M)
+        self.assertGreater(len(errors), 8)
+        for error in set(errors) - {"DTKV_OK"}:
+            self.assertRegex(page.split(".SH RETURN VALUE")[1], rf"(?m)^\.B {error}$")
+
 
 class Arrays(unittest.TestCase):
     def setUp(self):
