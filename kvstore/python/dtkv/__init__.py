@@ -1,4 +1,4 @@
-"""dtkv: the kvstore of dtlaunch for programs in Python.
+"""The kvstore of dtlaunch for programs in Python.
 
     import dtkv
     with dtkv.Store() as kv:                       # alone: a store of this process; under dtlaunch: the job's
@@ -11,7 +11,8 @@
                 kv.pushpull({"w": gradient(w, x, y)}, {"w": w}, samples=len(x), step=step, learning_rate=0.1)
 
 Arrays of numpy, PyTorch and others are sent from, and received into, their own memory (see dtkv.arrays). Nothing is
-compiled: libdtkv is loaded when the first store is made.
+compiled: libdtkv is loaded when the first store is made. dtkv.torch is for PyTorch. `python3 -m dtkv` prints what is
+found here.
 """
 
 from ._library import ABI

@@ -31,17 +31,20 @@ _AUXILIARY = 1
 
 
 class View(NamedTuple):
-    """What begins at an epoch boundary (dtkv_view)."""
+    """What begins at an epoch boundary (dtkv_view).
+
+    generation: the view's number; it rises with every change of the workers. rank: 0 to num_workers - 1. epoch: the
+    one that begins; for a newcomer, and after a rollback, another one than epoch_boundary()'s argument. changed: rank
+    or num_workers differ from before, make the data iterators again. rolled_back: the servers have the values of that
+    epoch's begin, pull every key.
+    """
 
     generation: int
     rank: int
     num_workers: int
     epoch: int
-    """The epoch that begins; for a newcomer, and after a rollback, another one than its argument."""
     changed: bool
-    """rank or num_workers differ from before: make the data iterators again."""
     rolled_back: bool
-    """The servers have the values of that epoch's begin: pull every key."""
 
 
 class Handle:
@@ -129,7 +132,13 @@ class Store:
     """A connection to the job's kvstore, or a store of this process alone.
 
     type: "dist_sync", "dist_async" (under dtlaunch), "local" or "device"; None: "dist_sync" in a job with servers, else
-    "local". Raises dtkv.Error if the servers cannot be reached, ImportError if libdtkv is not found.
+    "local". Raises dtkv.Error if the servers cannot be reached, ImportError if libdtkv is not found. One store for each
+    process of a job, used by one thread at a time.
+
+    Keys and arrays of a call are given in one of three ways: push("w", a), push(["w", "b"], [a, b]) or
+    push({"w": a, "b": b}). push("w", [a0, a1]) is one contribution by arrays of several devices: their sum. A key is a
+    str, or an int, which stands for its decimal text. An array has any shape; its number of elements and its type are
+    those of the key. dtkv.arrays says which types are taken.
     """
 
     def __init__(self, type: Optional[str] = None) -> None:  # noqa: A002
@@ -190,8 +199,9 @@ class Store:
     # ---------------------------------------------------------------- values
 
     def init(self, keys: Keys, values: Any = None, *, auxiliary: bool = False) -> None:
-        """Creates keys with rank 0's values; the others' shapes are compared. `auxiliary`: no optimizer, never
-        compressed, the mean of all workers (integers: the sum), e.g. BatchNorm statistics."""
+        """Creates keys with rank 0's values; the others' sizes and types are compared. Keys that exist are not changed.
+        `auxiliary`: no optimizer, never compressed, the mean of all workers (integers: the sum), e.g. BatchNorm
+        statistics. All workers call it."""
         what = _List(*_entries(keys, values, "init"), is_written=False)
         flags = _AUXILIARY if auxiliary else 0
         self._call(lambda at: self._library.dtkv_init(at, what.count, what.keys, what.arrays, flags))
@@ -215,8 +225,11 @@ class Store:
         priority: int = 0,
         wait: bool = True,
     ) -> Handle:
-        """Contributes to the keys' next round. `samples`: the weight in a mean. `reduce`: "auto" (mean for keys with an
-        optimizer, else sum), "sum", "mean". wait=False: wait for the handle, or wait_all(), before the arrays change."""
+        """Contributes to the keys' next round. samples: this contribution's weight in a mean; 0 takes part and adds
+        nothing. step: a number that all workers of a round have alike, from 0 on. learning_rate: of this step, for the
+        servers' optimizer; the same on all workers. reduce: "auto" (mean for keys with an optimizer, else sum), "sum",
+        "mean". priority: higher goes first. wait=False returns at once: wait for the handle, or wait_all(), before the
+        arrays change."""
         options = _options(samples, step, learning_rate, reduce, priority)
         what = _List(*_entries(keys, values, "push"), is_written=False)
         return self._begin(
@@ -228,7 +241,8 @@ class Store:
         )
 
     def pull(self, keys: Keys, out: Any = None, *, priority: int = 0, wait: bool = True) -> Handle:
-        """Receives the values after this worker's last push of the keys took effect."""
+        """Writes the values to `out`, arrays of the keys' sizes and types, after this worker's last push of the keys
+        took effect. priority and wait: as push()."""
         into = _List(*_entries(keys, out, "pull"), is_written=True)
         return self._begin(
             lambda at, handle: self._library.dtkv_pull(at, into.count, into.keys, into.arrays, int(priority), handle),
@@ -250,7 +264,8 @@ class Store:
         wait: bool = True,
     ) -> Handle:
         """Both: the value, or without an optimizer the reduced contribution, of exactly this round. `out` None: in
-        place. With a dict of values, `out` may be a dict of the same keys; so may the second argument."""
+        place. With a dict of values, `out` may be a dict of the same keys; so may the second argument. The others: as
+        push()."""
         options = _options(samples, step, learning_rate, reduce, priority)
         if isinstance(keys, Mapping):
             if values is not None and out is not None:
@@ -277,7 +292,7 @@ class Store:
         )
 
     def wait_all(self, timeout: Optional[float] = None) -> None:
-        """Waits for all operations, and raises the first one's error."""
+        """Waits for all operations, at most `timeout` seconds, and raises the first one's error."""
         ends = None if timeout is None else time.monotonic() + timeout
         first: Optional[Exception] = None
         for number in list(self._pending):
@@ -289,8 +304,9 @@ class Store:
             raise first
 
     def allocate(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
-        """A numpy array of zeros in memory that servers of this host access without a copy. Allocate few large ones:
-        each needs a descriptor. The memory is freed with the last array that uses it."""
+        """A numpy array of zeros, of a shape and a type, in memory that servers of this host access without a copy.
+        Allocate few large ones: each needs a descriptor. The memory is freed with the last array that uses it. Forked
+        children share it."""
         import numpy
 
         like = numpy.empty(0, dtype=dtype)
@@ -341,7 +357,7 @@ class Store:
         self._call(lambda at: self._library.dtkv_set_gradient_compression(at, spec.encode()))
 
     def barrier(self) -> None:
-        """All workers meet."""
+        """All workers meet: returns when each of them has called it."""
         self._call(self._library.dtkv_barrier)
 
     def finish_steps(self) -> None:
@@ -362,7 +378,7 @@ class Store:
         )
 
     def progress(self, epoch: int, step: int) -> None:
-        """Reports the training's progress to the supervisor; cheap."""
+        """Reports to the supervisor which epoch and step, both from 0 on, this worker is at; cheap."""
         self._call(lambda at: self._library.dtkv_progress(at, int(epoch), int(step)), interruptibly=False)
 
     def report(self, **values: float) -> None:

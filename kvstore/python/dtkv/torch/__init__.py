@@ -1,4 +1,4 @@
-"""dtkv for PyTorch: five lines in a training script, and workers join and leave at each epoch.
+"""The kvstore for PyTorch: five lines in a training script, and workers join and leave at each epoch.
 
     import dtkv.torch as dt
     job = dt.Job(model, "sgd momentum=0.9 weight_decay=1e-4", lr=0.03)      # instead of torch.optim.SGD(...)

@@ -86,7 +86,8 @@ class Elastic:
         )
 
     def eval_batches(self, data: Union[int, Sequence[Any]], batch_size: int) -> Batches:
-        """This worker's part of the samples, in their order, for an evaluation whose counts total() adds up."""
+        """This worker's part of the samples, in their order, in batches of at most batch_size, for an evaluation whose
+        counts total() adds up."""
         return self.batches(data, batch_size, shuffle=False)
 
     def epochs(self, count: int, begin: int = 0) -> Iterator[int]:

@@ -46,7 +46,11 @@ class Job(Elastic):
             print(job.total(right=right, seen=seen))
 
     Parameters that require a gradient are keys of the kvstore, by their names; their values and gradients lie in
-    its memory. BatchNorm's statistics are averaged over the workers after each epoch. One thread.
+    its memory. BatchNorm's statistics are averaged over the workers after each epoch. One thread, and one Job for each
+    process of a job.
+
+    Attributes: epoch, the present one, from 0 on; left, whether this worker was removed; rolled_back, whether the epoch
+    is run again after the loss of a server; store, the dtkv.Store.
     """
 
     def __init__(self, model: Any, optimizer: str, lr: float, *, type: Optional[str] = None) -> None:  # noqa: A002
