@@ -1,7 +1,8 @@
 # timeout=240 cost=30 needs=dttrain
 # The examples of the Python package, alone and as a job of two workers, on digits that they make up: they learn, their
-# files can be read, and resume.py goes on as if it had never stopped.
+# files can be read, and resume.py goes on as if it had never stopped. An epoch in which a server is lost prints nothing.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
 examples=$DT_SOURCE/kvstore/python/examples
 # example NAME WORKERS ARGUMENTS...: alone (0), or as a job; its output is then in $T/NAME.WORKERS.out.
@@ -48,5 +49,16 @@ assert all(one.abs().sum() > 0 for one in two["states"][0].values())
 assert set(ddp["model"]) == set(two["model"]) and ddp["optimizer"]["param_groups"][0]["lr"] < 1e-3
 PY
 [ "$STATUS" = 0 ] || fail "the files: $(output files)"
+
+rm -rf .dtlaunch
+start lost dtlaunch -n 2 -s 2 --checkpoint-every 1 /usr/bin/python3 "$examples/mnist.py" --epochs 1000 --samples 1000 --save lost.pt
+awaits --start 'epoch>=4'
+kill -KILL "$(pid_of servers 1)"
+happens rolled_back
+awaits 'epoch>=6'
+dtctl stop >/dev/null || fail "dtctl stop"
+finished dtlaunch "$PID" 20
+say "$(grep -c ' epoch [0-9]*: ' "$T/lost.out") epochs were printed"
+! grep -E ' epoch ([2-9]|[0-9]{2,}): accuracy 0\.[0-8]' "$T/lost.out" || fail "an interrupted epoch was printed"
 ! grep -hE 'Warning|Traceback' "$T"/*.out || fail "an example complains"
 expect_nothing_left

@@ -78,7 +78,7 @@ def main():
         rate = f"{len(train) / (time.monotonic() - begin):.0f} samples/s"
         with torch.no_grad():
             right = job.total(right=sum((model(x).argmax(1) == y).sum().item() for x, y in test_loader))["right"]
-        if job.is_lead:
+        if job.is_lead and not job.interrupted:
             print(f"epoch {epoch}: accuracy {right / len(test):.4f}, {job.world_size} workers, {rate}", flush=True)
         if job.is_lead and options.save:
             with contextlib.suppress(dtkv.Rollback):  # a server was lost: an epoch is run again

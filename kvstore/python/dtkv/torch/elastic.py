@@ -60,6 +60,12 @@ class Elastic:
         """Whether this worker has rank 0's duties: checkpoints, reports."""
         return self.store.is_lead
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a server was lost in this epoch: its steps do nothing from then on, its totals are this worker's own,
+        and epochs() yields the epoch of the newest checkpoint next."""
+        return self._is_lost
+
     def batches(
         self,
         data: Union[int, Sequence[Any]],

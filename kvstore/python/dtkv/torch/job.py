@@ -50,7 +50,7 @@ class Job(Elastic):
     process of a job.
 
     Attributes: epoch, the present one, from 0 on; left, whether this worker was removed; rolled_back, whether the epoch
-    is run again after the loss of a server; store, the dtkv.Store.
+    begins again after the loss of a server; store, the dtkv.Store.
     """
 
     def __init__(self, model: Any, optimizer: str, lr: float, *, type: Optional[str] = None) -> None:  # noqa: A002
