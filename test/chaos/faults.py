@@ -37,7 +37,7 @@ def role_of(pid, name, command, parent_name):
         return "sftp"
     if name == "sshd":
         return "connection" if parent_name == "sshd" else "sshd"
-    if name in ("dtserver", "elastic_worker") and parent_name in ("dtagent", "dtagent-guard"):
+    if name in ("dtserver", "elastic_worker", "python3") and parent_name in ("dtagent", "dtagent-guard"):
         return "server" if name == "dtserver" else "worker"
     return ""
 
