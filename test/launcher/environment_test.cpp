@@ -76,6 +76,7 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_TRANSPORT", "auto"},
       {"DT_DATA_AUTH", "auto"},
       {"DT_DETERMINISTIC", "0"},
+      {"DT_NO_PYTHON", "0"},
       {"DT_REFUSE_NONFINITE", "0"},
       {"DT_BUSY_POLL_US", "0"},
       {"DT_START_TIMEOUT", "600"},
