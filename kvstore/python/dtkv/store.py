@@ -480,7 +480,10 @@ class Store:
                     self._lock.release()
                     is_done.set()
 
-            threading.Thread(target=run, name=self._holder, daemon=True).start()
+            try:
+                threading.Thread(target=run, name=self._holder, daemon=True).start()
+            except RuntimeError:  # no thread starts while the interpreter ends, since Python 3.12
+                run()
             while not is_done.wait(_LOOK_EVERY):
                 pass
             code, message = result[0]

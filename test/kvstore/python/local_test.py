@@ -92,6 +92,17 @@ class Values(unittest.TestCase):
         self.store.finish_epoch()
         self.assertEqual(self.store.epoch_boundary(1).epoch, 1)
 
+    def test_calls_go_on_where_no_thread_starts(self):
+        def refuse(thread):
+            raise RuntimeError("can't create new thread at interpreter shutdown")  # Python 3.12
+
+        start, threading.Thread.start = threading.Thread.start, refuse
+        try:
+            self.store.barrier()
+            self.store.close()
+        finally:
+            threading.Thread.start = start
+
     def test_a_state_goes_on_in_another_store(self):
         def steps(store, w, count):
             for _ in range(count):
