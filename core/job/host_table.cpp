@@ -98,9 +98,8 @@ bool HostTable::prepare_ended(const Host& host) {
 
 void HostTable::prepared(const Host& host) {
   start_failures_.made_good(host, "prepare", job_.now());
-  const HostState& h = at(host);
-  if (!h.prepared || (job_.restarts_group() && !h.is_prepared_now()))
-    job_.record(HostPrepared{host});
+  if (!at(host).prepared) job_.record(HostPrepared{host});
+  change(host).prepared_by = at(host).incarnation;
 }
 
 // ---------------------------------------------------------------- what happens to its processes

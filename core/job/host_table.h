@@ -29,7 +29,8 @@ struct HostState {
 
   Link link = Link::kNone;
   bool prepared = false;
-  std::uint64_t prepared_by = 0;  ///< Incarnation of the agent then.
+  /// Incarnation of the agent then; nothing: in an earlier term. Not in the journal.
+  std::optional<std::uint64_t> prepared_by;
   bool preparing = false;
   std::uint32_t attempts = 0;  ///< Failed tries in a row.
   Failures restarts;           ///< Deaths of members here.
@@ -46,7 +47,9 @@ struct HostState {
 
   [[nodiscard]] bool is_attached() const { return link == Link::kUp || link == Link::kDown; }
   /// Prepared since its agent was started: what prepare-data started may still run.
-  [[nodiscard]] bool is_prepared_now() const { return prepared && prepared_by == incarnation; }
+  [[nodiscard]] bool is_prepared_now() const {
+    return prepared && prepared_by.value_or(incarnation) == incarnation;
+  }
   /// Processes of the job may exist here.
   [[nodiscard]] bool has_agent() const { return incarnation != 0; }
 };
@@ -124,11 +127,7 @@ class HostTable {
   void end_failed_start();
   [[nodiscard]] bool start_is_too_late() const { return start_failures_.is_too_late(job_.now()); }
 
-  void apply(const HostPrepared& r) {
-    HostState& h = change(r.host);
-    h.prepared = true;
-    h.prepared_by = h.incarnation;
-  }
+  void apply(const HostPrepared& r) { change(r.host).prepared = true; }
   void apply(const AgentKnown& r);
   void apply(const AgentPlaced& r) { change(r.host).place = r.place; }
 
