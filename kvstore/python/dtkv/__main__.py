@@ -1,4 +1,4 @@
-"""python3 -m dtkv: what this package found here."""
+"""python3 -m dtkv: what this package found here. With --self-test: whether this PyTorch behaves as dtkv.torch needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ import sys
 from . import ABI, _library, version
 
 
+def self_test() -> int:
+    from .torch import selftest
+
+    return 0 if selftest.run() else 1
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if sys.argv[1:]:
+        print(__doc__, file=sys.stderr)
+        return 2
     print(f"python     {platform.python_version()} ({sys.executable})")
     print(f"dtkv       {os.path.dirname(os.path.abspath(__file__))}, for ABI {ABI}")
     try:
