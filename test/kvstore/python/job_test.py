@@ -1,5 +1,7 @@
 """dtkv.torch.Job in one process, beside torch.optim on the same model and data."""
 
+import contextlib
+import io
 import unittest
 
 import torch
@@ -9,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dtkv
 import dtkv.torch as dt
+from dtkv.torch import selftest
 
 X = torch.randn(200, 8, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()
@@ -21,6 +24,24 @@ def model():
 
 def difference(a, b):
     return max((p - q).abs().max().item() for p, q in zip(a.parameters(), b.parameters()))
+
+
+class SelfTest(unittest.TestCase):
+    def test_all_checks_pass_here_and_a_wrong_weight_fails_one(self):
+        def run():
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                return selftest.run(), said.getvalue()
+
+        is_well, said = run()
+        self.assertTrue(is_well and said.count("passed:") == 3, said)
+        right, selftest._sgd = selftest._sgd, lambda p: torch.optim.SGD(p, 0.2)
+        try:
+            is_well, said = run()
+        finally:
+            selftest._sgd = right
+        self.assertIn("differs by", said)
+        self.assertFalse(is_well)
 
 
 class States(unittest.TestCase):
