@@ -152,11 +152,18 @@ class Store:
         self._allocated: Dict[int, Any] = {}
         self._unused: List[int] = []
         made = ctypes.c_void_p()
-        name = (type or _default_type()).encode()
+        named = type or _default_type()
+        if named.startswith("dist") and any(one._is_of_the_job() for one in _stores):
+            raise InvalidUse("this process has a store of the job already: a worker has one; close it before you make another")
+        self._is_dist = named.startswith("dist")
+        name = named.encode()
         self._enter(is_open=False)
         self._run_and_leave(lambda: self._library.dtkv_create(name, ctypes.byref(made)), interruptibly=True)
         self._pointer = made.value
         _stores.add(self)
+
+    def _is_of_the_job(self) -> bool:
+        return self._is_dist and self._pointer is not None and not self._is_foreign
 
     # ---------------------------------------------------------------- who this worker is
 

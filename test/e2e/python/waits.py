@@ -120,13 +120,24 @@ def mismatches():
     kv.set_gradient_compression("none")
 
 
+def second_store():
+    """A worker has one store: another one would wait for servers that do not answer it."""
+    try:
+        dtkv.Store()
+    except dtkv.InvalidUse as error:
+        check("a store of the job already" in str(error), error)
+    else:
+        raise AssertionError("a second store")
+    dtkv.Store("local").close()
+
+
 def main():
     check((kv.type, kv.num_workers) == ("dist_sync", 2))
     kv.init({"sum": np.zeros(COUNT), "small": np.zeros(4)})
     kv.init({"w": np.zeros(8, "f4")})
     kv.init({"mean": np.zeros(2)}, auxiliary=True)
     kv.epoch_boundary(0)
-    for part in (dropped_arrays, signals, threads, timeouts, mismatches):
+    for part in (dropped_arrays, signals, threads, timeouts, mismatches, second_store):
         part()
         kv.barrier()
         print(f"{part.__name__}: well", flush=True)

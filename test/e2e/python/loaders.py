@@ -1,0 +1,35 @@
+#!/usr/bin/python3
+"""A Job whose DataLoader starts its processes in the way of its argument: without a warning, and with every sample."""
+
+import sys
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import dtkv.torch as dt
+
+SAMPLES = 240
+
+
+def main():
+    warnings.simplefilter("error")
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.randn(SAMPLES, 8), torch.arange(SAMPLES) % 2)
+    model = torch.nn.Linear(8, 2)
+    with dt.Job(model, "sgd", lr=0.1) as job:
+        batches = job.batches(data, 20)
+        loader = DataLoader(data, batch_sampler=batches, num_workers=2, multiprocessing_context=sys.argv[1])
+        for _ in job.epochs(3):
+            seen = 0
+            for x, y in loader:
+                F.cross_entropy(model(x), y).backward()
+                job.step(len(x))
+                seen += len(x)
+            if job.total(seen=seen)["seen"] != SAMPLES:
+                sys.exit(f"{seen} samples")
+
+
+if __name__ == "__main__":
+    main()
