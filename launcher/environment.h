@@ -38,7 +38,7 @@ struct ProcessFacts {
   std::uint32_t local_world_size = 1;  ///< Workers of its host.
   Epoch epoch;
   bool newcomer = false;
-  std::uint32_t group_rank = 0;          ///< Of its host, among the hosts with workers.
+  std::uint32_t group_rank = 0;          ///< Number of its host among the hosts with workers.
   std::uint32_t group_world_size = 1;    ///< Hosts with workers.
   std::uint32_t group_restarts = 0;      ///< Restarts of all workers together before this start.
   std::uint32_t cores = 0;               ///< The machine's; 0: not known.

@@ -132,24 +132,14 @@ void HostTable::member_died(const Host& host, std::int64_t wall_ns, std::uint32_
 
 void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& reason,
                               std::uint32_t budget) {
-  HostState& h = change(host);
-  h.why = fmt::format("worker {}: {}", worker, reason);
-  h.check = "run";
-  if (h.given_up)
-    return job_.note(Note::kFailure, "host_given_up",
-                     fmt::format("{} is given up after {} restart(s): worker {}: {}", host, budget,
-                                 worker, reason),
-                     host, worker);
+  const HostState& h = at(host);
   const Duration delay = delay_before_retry(host, h.restarts.count());
-  cool_for(host, delay);
-  job_.note(Note::kFailure, "worker_died",
-            fmt::format("worker {} on {} died ({}): restart {} of {} in {:.1f} s", worker, host,
-                        reason, h.restarts.count(), budget, seconds(delay)),
-            host, worker);
+  if (!h.given_up) cool_for(host, delay);
+  note_death(host, worker, reason, budget, delay);
 }
 
 void HostTable::note_death(const Host& host, WorkerId worker, const std::string& reason,
-                           std::uint32_t budget) {
+                           std::uint32_t budget, std::optional<Duration> delay) {
   HostState& h = change(host);
   h.why = fmt::format("worker {}: {}", worker, reason);
   h.check = "run";
@@ -158,9 +148,10 @@ void HostTable::note_death(const Host& host, WorkerId worker, const std::string&
                      fmt::format("{} is given up after {} restart(s): worker {}: {}", host, budget,
                                  worker, reason),
                      host, worker);
+  const std::string when = delay ? fmt::format(" in {:.1f} s", seconds(*delay)) : "";
   job_.note(Note::kFailure, "worker_died",
-            fmt::format("worker {} on {} died ({}): restart {} of {}", worker, host, reason,
-                        h.restarts.count(), budget),
+            fmt::format("worker {} on {} died ({}): restart {} of {}{}", worker, host, reason,
+                        h.restarts.count(), budget, when),
             host, worker);
 }
 

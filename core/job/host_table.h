@@ -96,9 +96,9 @@ class HostTable {
   /// Notes the death, and sets the time of the restart.
   void restart_later(const Host& host, WorkerId worker, const std::string& reason,
                      std::uint32_t budget);
-  /// Notes the death of a worker, after which the group restarts.
+  /// Notes the death of a worker. `delay`: until its restart; nothing: the group restarts.
   void note_death(const Host& host, WorkerId worker, const std::string& reason,
-                  std::uint32_t budget);
+                  std::uint32_t budget, std::optional<Duration> delay = {});
   /// A new group has workers here.
   void group_began(const Host& host);
   /// One of its workers became a member.

@@ -21,7 +21,7 @@ struct Faults {
   double exits_early = 0, leave_ignored = 0, late_ack = 0, silent_server = 0;
   double save_fails = 0, save_hangs = 0, seal_fails = 0, server_fails = 0;
   double damage = 0;
-  double worker_fails = 0, unkillable = 0;  ///< Of groups that restart.
+  double worker_fails = 0, unkillable = 0;  ///< Chances, in jobs with --on-change restart.
 };
 
 struct Process {
