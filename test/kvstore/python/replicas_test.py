@@ -66,7 +66,8 @@ class Transfer(unittest.TestCase):
         self.assertTrue(torch.equal(unpack(pack(nn.Parameter(strided.float()))), strided.float()))
 
     def test_optimizers_states_come_back(self):
-        for make in (torch.optim.Adam, torch.optim.LBFGS, torch.optim.Rprop):
+        # LBFGS with a rate of 1 diverges here with some BLAS kernels, and NaN equals nothing.
+        for make in (torch.optim.Adam, lambda p: torch.optim.LBFGS(p, 0.1), torch.optim.Rprop):
             net, other = model(), model()
             optimizer, again = make(net.parameters()), make(other.parameters())
             for _ in range(3):
@@ -77,7 +78,7 @@ class Transfer(unittest.TestCase):
             for one, its in ((optimizer, net), (again, other)):
                 one.zero_grad()
                 one.step(lambda: backward(its))
-            self.assertTrue(is_equal(net, other), make)
+            self.assertTrue(is_equal(net, other), type(optimizer).__name__)
 
     def test_anything_else_is_refused_by_name(self):
         class Special(dict):
