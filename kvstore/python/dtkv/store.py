@@ -108,8 +108,9 @@ def _entries(keys: Keys, values: Any, what: str) -> Tuple[List[str], List[Any]]:
     return _names(keys), list(values)
 
 
-class _List:
-    """Keys and arrays as the C functions take them."""
+class Arrays:
+    """Keys and their arrays as the C functions take them, for calls that come again with the same arrays. `is_written`:
+    values will be pulled into them. The arrays' memory must stay where it is."""
 
     def __init__(self, names: List[str], values: List[Any], is_written: bool) -> None:
         described = [arrays.describe(name, value, is_written) for name, value in zip(names, values)]
@@ -209,14 +210,14 @@ class Store:
         """Creates keys with rank 0's values; the others' sizes and types are compared. Keys that exist are not changed.
         `auxiliary`: no optimizer, never compressed, the mean of all workers (integers: the sum), e.g. BatchNorm
         statistics. All workers call it."""
-        what = _List(*_entries(keys, values, "init"), is_written=False)
+        what = Arrays(*_entries(keys, values, "init"), is_written=False)
         flags = _AUXILIARY if auxiliary else 0
         self._call(lambda at: self._library.dtkv_init(at, what.count, what.keys, what.arrays, flags))
 
     def broadcast(self, keys: Keys, values: Any = None) -> None:
         """init, then every worker has rank 0's values in its arrays."""
         names, arrays_of = _entries(keys, values, "broadcast")
-        _List(names, arrays_of, is_written=True)
+        Arrays(names, arrays_of, is_written=True)
         self.init(names, arrays_of)
         self.pull(names, arrays_of)
 
@@ -238,7 +239,7 @@ class Store:
         "mean". priority: higher goes first. wait=False returns at once: wait for the handle, or wait_all(), before the
         arrays change."""
         options = _options(samples, step, learning_rate, reduce, priority)
-        what = _List(*_entries(keys, values, "push"), is_written=False)
+        what = Arrays(*_entries(keys, values, "push"), is_written=False)
         return self._begin(
             lambda at, handle: self._library.dtkv_push(
                 at, what.count, what.keys, what.arrays, ctypes.byref(options), handle
@@ -250,7 +251,7 @@ class Store:
     def pull(self, keys: Keys, out: Any = None, *, priority: int = 0, wait: bool = True) -> Handle:
         """Writes the values to `out`, arrays of the keys' sizes and types, after this worker's last push of the keys
         took effect. priority and wait: as push()."""
-        into = _List(*_entries(keys, out, "pull"), is_written=True)
+        into = Arrays(*_entries(keys, out, "pull"), is_written=True)
         return self._begin(
             lambda at, handle: self._library.dtkv_pull(at, into.count, into.keys, into.arrays, int(priority), handle),
             [into],
@@ -289,14 +290,12 @@ class Store:
             same_names, received = _entries(keys, values if out is None else out, "pushpull")
             if same_names != names:
                 raise ValueError(f"pushpull: {len(sent)} arrays to push and {len(received)} to pull into")
-        from_, into = _List(names, sent, is_written=False), _List(names, received, is_written=True)
-        return self._begin(
-            lambda at, handle: self._library.dtkv_pushpull(
-                at, from_.count, from_.keys, from_.arrays, into.arrays, ctypes.byref(options), handle
-            ),
-            [from_, into],
-            wait,
-        )
+        from_, into = Arrays(names, sent, is_written=False), Arrays(names, received, is_written=True)
+        return self._begin_pushpull(from_, into, options, wait)
+
+    def pushpull_again(self, values: Arrays, out: Arrays, *, samples: int, step: int, learning_rate: float) -> None:
+        """pushpull() of arrays that were described once: for many small arrays that takes longer than the call."""
+        self._begin_pushpull(values, out, _options(samples, step, learning_rate, "auto", 0), wait=True)
 
     def wait_all(self, timeout: Optional[float] = None) -> None:
         """Waits for all operations, at most `timeout` seconds, and raises the first one's error."""
@@ -345,7 +344,7 @@ class Store:
     def pull_state(self, keys: Keys, which: int, out: Any = None) -> List[int]:
         """Writes the optimizer's state number `which` (1: momentum or first moment; 2: adam's second moment) of the keys to
         arrays of their shapes and types; returns each key's number of updates. After the last step of an epoch."""
-        into = _List(*_entries(keys, out, "pull_state"), is_written=True)
+        into = Arrays(*_entries(keys, out, "pull_state"), is_written=True)
         updates = (ctypes.c_uint64 * into.count)()
         self._call(lambda at: self._library.dtkv_pull_state(at, into.count, into.keys, which, into.arrays, updates))
         return list(updates)
@@ -353,7 +352,7 @@ class Store:
     def init_state(self, keys: Keys, which: int, values: Any = None, *, updates: Sequence[int]) -> None:
         """Sets the keys' states as rank 0 has them, with the numbers of updates that pull_state() returned. All workers
         call it after init() and set_optimizer(), before the first epoch_boundary(). Keys that were updated stay."""
-        from_ = _List(*_entries(keys, values, "init_state"), is_written=False)
+        from_ = Arrays(*_entries(keys, values, "init_state"), is_written=False)
         if len(updates) != from_.count:
             raise ValueError(f"init_state: {from_.count} keys and {len(updates)} numbers of updates")
         counts = (ctypes.c_uint64 * from_.count)(*updates)
@@ -497,7 +496,7 @@ class Store:
         if code:
             raise from_code(code, message)
 
-    def _begin(self, function: Callable[[Any, Any], Any], used: List[_List], wait: bool) -> Handle:
+    def _begin(self, function: Callable[[Any, Any], Any], used: List[Arrays], wait: bool) -> Handle:
         number = ctypes.c_uint64()
         self._enter()
         try:
@@ -512,6 +511,15 @@ class Store:
         if wait:
             handle.wait()
         return handle
+
+    def _begin_pushpull(self, from_: Arrays, into: Arrays, options: _library.PushOptions, wait: bool) -> Handle:
+        return self._begin(
+            lambda at, handle: self._library.dtkv_pushpull(
+                at, from_.count, from_.keys, from_.arrays, into.arrays, ctypes.byref(options), handle
+            ),
+            [from_, into],
+            wait,
+        )
 
     def _wait(self, number: int, timeout: Optional[float]) -> None:
         ends = None if timeout is None else time.monotonic() + timeout

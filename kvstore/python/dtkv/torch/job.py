@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
 from ..errors import InvalidUse
-from ..store import Store
+from ..store import Arrays, Store
 from .elastic import LAST_STEP, Elastic
 
 _ALIGN = 16
@@ -64,7 +64,11 @@ class Job(Elastic):
             if p.dtype not in (torch.float32, torch.float64):
                 raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; supported are float32 and float64")
         super().__init__(Store(type))
+        self._is_on_cpu = all(p.device.type == "cpu" for _, p in named)
+        self._gradient_blocks: List[Any] = []
+        """Tensors that together are all gradients."""
         self._parameters = self._lay_out(named)
+        self._arrays = self._describe()
         self._statistics = {n: b for n, b in model.named_buffers() if b.dtype in (torch.float32, torch.float64)}
         with self._unless_servers_are_lost():
             self.store.init({one.name: one.value for one in self._parameters})
@@ -86,17 +90,17 @@ class Job(Elastic):
         for one in self._parameters:
             self._collect(one)
         with self._unless_servers_are_lost():
-            self.store.pushpull(
-                {one.name: one.gradient for one in self._parameters},
-                {one.name: one.value for one in self._parameters},
+            if not self._is_on_cpu:  # the arrays of a GPU come with its present stream
+                self._arrays = self._describe()
+            self.store.pushpull_again(
+                *self._arrays,
                 samples=int(samples),
                 step=self.epoch << 32 | self._step,
                 learning_rate=self.lr if lr is None else lr,
             )
             self.store.progress(self.epoch, self._step)
         self._step += 1
-        for one in self._parameters:
-            one.gradient.zero_()
+        self._zero_gradients()
 
     def state(self, name: str, value: Any, *, reduce: str = "mean") -> Any:
         """Registers a tensor (float32, float64 or int64) or a number that all workers are to have alike, newcomers too, and
@@ -144,14 +148,26 @@ class Job(Elastic):
             dtype: [torch.from_numpy(self.store.allocate(size, str(dtype)[len("torch.") :])) for _ in range(2)]
             for dtype, size in rooms.items()
         }
+        self._gradient_blocks += [gradients for _, gradients in blocks.values()]
         out = []
         for (name, p), at in zip(named, places):
             if p.device.type == "cpu":
                 value, gradient = (block[at : at + p.numel()].view(p.shape) for block in blocks[p.dtype])
             else:
                 value, gradient = torch.empty_like(p.detach()).contiguous(), torch.zeros_like(p.detach()).contiguous()
+                self._gradient_blocks.append(gradient)
             out.append(_Parameter(name, p, value, gradient))
         return out
+
+    def _describe(self) -> Tuple[Arrays, Arrays]:
+        """Gradients and values for pushpull_again()."""
+        names = [one.name for one in self._parameters]
+        gradients = Arrays(names, [one.gradient for one in self._parameters], is_written=False)
+        return gradients, Arrays(names, [one.value for one in self._parameters], is_written=True)
+
+    def _zero_gradients(self) -> None:
+        for block in self._gradient_blocks:
+            block.zero_()
 
     def _collect(self, one: _Parameter) -> None:
         """Brings the gradient to its place in the store's memory, if the program put it elsewhere."""
@@ -172,8 +188,7 @@ class Job(Elastic):
             if present.get(one.name) is not one.parameter:
                 raise InvalidUse(f"{one.name} was replaced in the model: make the Job after the model is complete")
         if self.rolled_back:
-            for one in self._parameters:
-                one.gradient.zero_()
+            self._zero_gradients()
         self._pull()
 
     def _end(self) -> None:
