@@ -128,6 +128,10 @@ std::vector<std::pair<std::string, std::string>> environment(const io::JobSpec& 
     add_torchrun(vars, spec, facts);
     // Threads that wait by spinning take the cores of the machine's other workers.
     vars["OMP_WAIT_POLICY"] = "PASSIVE";
+    // A training step takes the memory again that the one before it gave back: by default glibc
+    // returns it to the kernel in between, and every page is faulted in again.
+    vars["MALLOC_TRIM_THRESHOLD_"] = "1073741824";
+    vars["MALLOC_MMAP_THRESHOLD_"] = "33554432";  // the largest that glibc takes
     if (facts.cores > 0)
       vars["OMP_NUM_THREADS"] =
           text(std::max(1U, facts.cores / std::max(1U, facts.workers_on_machine)));

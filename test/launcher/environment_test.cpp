@@ -83,6 +83,8 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_BOUNDARY_TIMEOUT", "1.5"},
       {"DT_ORPHAN_TIMEOUT", "300"},
       {"OMP_WAIT_POLICY", "PASSIVE"},
+      {"MALLOC_TRIM_THRESHOLD_", "1073741824"},
+      {"MALLOC_MMAP_THRESHOLD_", "33554432"},
       {"TORCHELASTIC_RUN_ID", "j1"},
       {"TORCHELASTIC_RESTART_COUNT", "0"},
       {"TORCHELASTIC_MAX_RESTARTS", "0"},
