@@ -30,6 +30,7 @@ std::string Goodput::summary() const {
     out += fmt::format("{}{} {:.1f} s", before, cause, seconds(time));
     before = ", ";
   }
+  if (lost_.contains(kRestartCause)) out += " (without what the command repeats after a restart)";
   return out;
 }
 

@@ -11,6 +11,10 @@
 
 namespace dt {
 
+/// The cause of the time in which a group restarts. What its program repeats after that is not
+/// seen.
+inline constexpr const char* kRestartCause = "restart";
+
 class Goodput {
  public:
   /// From now on there are `members`; the time since the last call is added for the former ones.

@@ -43,6 +43,7 @@ void GroupRestart::decide() {
   prepare_hosts();
   if (!job_.group_stops) stop_if_due();
   if (job_.group_stops) begin_if_due();
+  if (lost_time_.group_stands() && all_run()) lost_time_.group_runs();
 }
 
 void GroupRestart::prepare_hosts() {
@@ -100,6 +101,7 @@ void GroupRestart::stop(std::string why, std::uint32_t futile, Duration delay) {
             fmt::format("the group restarts: {}; its worker(s) get TERM, and KILL after {:.0f} s "
                         "(--leave-timeout)",
                         why, seconds(job_.options.leave_timeout)));
+  lost_time_.group_stops();
   stopped_at_ = job_.now();
   not_before_ = job_.now() + delay;
   for (const WorkerId id : alive()) {
@@ -194,6 +196,7 @@ void GroupRestart::begin_group(const std::vector<Host>& next) {
   r.workers = next;
   r.began_ns = job_.wall_ns();
   add_lines(r);
+  lost_time_.group_begins();
   job_.record(r);
   servers_.tell_commit();
   pending_reason_.clear();

@@ -21,6 +21,7 @@
 #include "core/files/hosts.h"
 #include "core/job/context.h"
 #include "core/job/host_table.h"
+#include "core/job/lost_time.h"
 #include "core/job/server_group.h"
 #include "core/job/workers.h"
 
@@ -31,8 +32,9 @@ inline constexpr Duration kGroupLives = std::chrono::seconds(60);
 
 class GroupRestart {
  public:
-  GroupRestart(JobContext& job, HostTable& hosts, ServerGroup& servers, Workers& workers)
-      : job_(job), hosts_(hosts), servers_(servers), workers_(workers) {}
+  GroupRestart(JobContext& job, HostTable& hosts, ServerGroup& servers, Workers& workers,
+               LostTime& lost_time)
+      : job_(job), hosts_(hosts), servers_(servers), workers_(workers), lost_time_(lost_time) {}
 
   /// A term begins.
   void begin();
@@ -103,6 +105,7 @@ class GroupRestart {
   HostTable& hosts_;
   ServerGroup& servers_;
   Workers& workers_;
+  LostTime& lost_time_;
   std::map<WorkerId, Host> in_log_;  ///< Workers of the group that host_worker_log counts.
   std::uint32_t futile_ = 0;         ///< Restarts in a row.
   std::int64_t began_ns_ = 0;        ///< The present group, by the wall clock.

@@ -37,7 +37,7 @@ struct Job::Parts {
   Workers workers{job, hosts, servers, lost_time};
   HostWatch host_watch{job, hosts, servers, workers};
   Newcomers newcomers{job, hosts, servers, workers};
-  GroupRestart group{job, hosts, servers, workers};
+  GroupRestart group{job, hosts, servers, workers, lost_time};
   Stragglers stragglers{job, hosts, servers, workers, lost_time};
   Views views{job, hosts, servers, workers, lost_time};
   std::vector<PastChange> past_changes;

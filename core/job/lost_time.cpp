@@ -36,6 +36,7 @@ Goodput LostTime::so_far() const {
   ended.end_death(job_.now());
   ended.end_nobody();
   ended.lose_recovery();
+  ended.lose_standing();
   return ended.sums_;
 }
 
@@ -44,6 +45,8 @@ std::size_t LostTime::members() const {
 }
 
 void LostTime::begin(bool is_resumed) {
+  group_has_run_ = job_.restarts_group() && (sums_.total() > Duration{} || job_.group_restarts > 0);
+  if (group_has_run_ && job_.group_stops) stands_since_ = job_.now();
   pass();
   if (!is_resumed) return;
   resumed_at_ = job_.now();
@@ -87,7 +90,7 @@ void LostTime::server_silent(Time since) {
 }
 
 void LostTime::member_died(Time since) {
-  if (job_.initial() || job_.finishing() || is_recovering()) return;
+  if (!has_begun() || job_.finishing() || is_recovering()) return;
   dead_since_ = std::min(dead_since_.value_or(since), since);
 }
 
@@ -204,6 +207,30 @@ void LostTime::released(WorkerId worker) {
   if (job_.boundary.contributes(worker))
     lose(returned ? "supervisor" : boundary_cause_, job_.now() - complete);
   arrived_.erase(arrived);
+}
+
+void LostTime::group_stops() {
+  if (!group_has_run_) return;
+  pass();
+  // A host may have been silent since before its group ran.
+  const Time since = std::max(dead_since_.value_or(job_.now()), group_runs_since_);
+  if (!stands_since_) stands_since_ = since;
+}
+
+void LostTime::lose_standing() {
+  if (!stands_since_) return;
+  const Time since = std::exchange(*stands_since_, job_.now());
+  lose(kRestartCause, (job_.now() - since) * static_cast<Duration::rep>(members()));
+}
+
+void LostTime::group_runs() {
+  lose_standing();
+  stands_since_.reset();
+  dead_since_.reset();
+  group_has_run_ = true;
+  group_runs_since_ = job_.now();
+  pass();
+  report();
 }
 
 void LostTime::report() {

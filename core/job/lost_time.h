@@ -1,9 +1,11 @@
 /// Counts the time that members lose, by cause: "boundary" (waiting for slower ones), "join",
-/// "leave", "death", "server", "server recovery", "supervisor", "below-min-workers". The other
-/// machines report what happens; nothing is decided here. Pure.
+/// "leave", "death", "server", "server recovery", "supervisor", "below-min-workers", "restart". The
+/// other machines report what happens; nothing is decided here. Pure.
 ///
 /// A member waits from its arrival at a boundary until its release; after a death until the servers
-/// know the smaller contributor set; after the loss of a server until all have returned.
+/// know the smaller contributor set; after the loss of a server until all have returned. A group
+/// that restarts stands from the stop, or the death before it, until all processes of the next one
+/// run: what these need to begin, and the steps that they repeat, are not seen.
 #pragma once
 
 #include <map>
@@ -62,6 +64,16 @@ class LostTime {
   /// The epoch has begun again, `from` the interrupted one; notes it, if it was not yet.
   void epoch_began_again(const std::string& why, std::optional<Epoch> from);
 
+  // Workers that restart as a group.
+  /// The group is being stopped.
+  void group_stops();
+  /// The next group is to begin; the present members are still those of the former one.
+  void group_begins() { lose_standing(); }
+  /// Until group_runs(), no member does anything.
+  [[nodiscard]] bool group_stands() const { return !group_has_run_ || stands_since_.has_value(); }
+  /// All processes of the group run.
+  void group_runs();
+
   /// Notes the time lost since the last note, if it is long enough.
   void report();
   /// The sums, with the waits that have not ended, up to the last event.
@@ -75,7 +87,10 @@ class LostTime {
   void end_death(Time until);
   void end_nobody();
   void lose_recovery();
-  void pass() { sums_.pass(job_.initial() ? 0 : members(), job_.now()); }
+  void lose_standing();
+  void pass() { sums_.pass(has_begun() ? members() : 0, job_.now()); }
+  /// The first epoch, or in a job without epochs the first group, has begun.
+  [[nodiscard]] bool has_begun() const { return !job_.initial() || group_has_run_; }
   [[nodiscard]] bool is_recovering() const { return recovering_since_.has_value(); }
   /// The contributors, but at least one: an empty job loses the time of one worker.
   [[nodiscard]] std::size_t members() const;
@@ -101,6 +116,9 @@ class LostTime {
   std::optional<Time> recovering_since_;  ///< Servers were lost, and not all members have returned.
   std::optional<Time> lost_servers_at_;   ///< Until the epoch has begun again.
   std::optional<Time> silence_counted_until_;
+  bool group_has_run_ = false;
+  Time group_runs_since_{};  ///< In this term; all processes of the present group run since then.
+  std::optional<Time> stands_since_;  ///< The group is stopped, or does not run yet.
 };
 
 }  // namespace dt

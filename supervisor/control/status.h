@@ -35,7 +35,7 @@
 ///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, the job's: what members
 ///                waited for besides gradients, in worker-seconds: boundary (the
 ///                slowest), join, leave, death, below-min-workers, supervisor, server,
-///                server recovery,
+///                server recovery, restart (of a group),
 ///      "gpus":[{"host","index":n|null,"uuid","name","workers":[id...],"busy_percent",
 ///               "memory_used","memory_total":bytes,"temperature_c","power_w","ecc_recent",
 ///               "ecc_ever","retired_pages","remapped_rows","xid_errors","last_xid",

@@ -21,6 +21,11 @@ TEST_CASE("goodput: members' seconds by cause, as a share of all they had", "[go
   CHECK(time.lost() == 7500ms);
   CHECK(time.share() == Approx(0.85));
   CHECK(time.summary() == "85.0 % of 50 worker-seconds; lost: boundary 2.5 s, death 5.0 s");
+  time.lose("restart", 1s);
+  CHECK(
+      time.summary() ==
+      "83.0 % of 50 worker-seconds; lost: boundary 2.5 s, death 5.0 s, restart 1.0 s (without what "
+      "the command repeats after a restart)");
   time.lose("death", 1000s);
   CHECK(time.share() == 0.0);
 }

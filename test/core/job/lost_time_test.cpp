@@ -86,6 +86,62 @@ TEST_CASE("lost time: with lost servers every contributor waits, each once", "[l
   CHECK(w.lost("server") == 9s);
 }
 
+TEST_CASE("lost time: a group that restarts stands until all processes of the next one run",
+          "[lost_time]") {
+  JobOptions options;
+  options.on_change = OnChange::kRestart;
+  JobContext job{options, [](const Record&) {}};
+  LostTime time{job};
+  const auto at = [&](Duration then) { job.begin({Time{} + then, 0}); };
+  const auto lost = [&] { return time.so_far().lost(); };
+  at(0s);
+  job.boundary.begin({WorkerId(0), WorkerId(1)});
+  time.begin(false);
+  at(10s);
+  CHECK(time.so_far().total() == 0s);
+  CHECK(time.group_stands());
+  time.group_runs();
+  CHECK_FALSE(time.group_stands());
+  at(100s);
+  time.member_died(Time{} + 97s);
+  CHECK(lost() == 0s);
+  time.group_stops();
+  at(105s);
+  time.member_died(job.now());  // ended by the stop
+  CHECK(lost() == 2 * 8s);
+  time.group_begins();
+  job.boundary.begin({WorkerId(2), WorkerId(3), WorkerId(4)});
+  at(107s);
+  CHECK(lost() == 2 * 8s + 3 * 2s);
+  time.group_runs();
+  at(200s);
+  CHECK(lost() == 22s);
+  time.group_stops();  // after an edit
+  at(201s);
+  CHECK(lost() == 25s);
+  CHECK(time.so_far().by_cause().size() == 1);
+  time.begin(true);  // another supervisor
+  CHECK(time.so_far().total() == 2 * 97s + 3 * 94s);
+}
+
+TEST_CASE("lost time: a host that was silent before its group ran stops it from then on only",
+          "[lost_time]") {
+  JobOptions options;
+  options.on_change = OnChange::kRestart;
+  JobContext job{options, [](const Record&) {}};
+  LostTime time{job};
+  job.begin({Time{}, 0});
+  job.boundary.begin({WorkerId(0), WorkerId(1)});
+  time.begin(false);
+  job.begin({Time{} + 10s, 0});
+  time.group_runs();
+  job.begin({Time{} + 12s, 0});
+  time.member_died(Time{} + 9s);
+  time.group_stops();
+  CHECK(time.so_far().lost() == 2 * 2s);
+  CHECK(time.so_far().total() == 2 * 2s);
+}
+
 TEST_CASE("lost time: the sums are journalled each half minute", "[lost_time]") {
   Waits w;
   const auto saves = [&w](Duration then) {
