@@ -111,8 +111,7 @@ void GroupRestart::stop(std::string why, std::uint32_t futile, Duration delay) {
   }
 }
 
-void GroupRestart::host_lost(const Host& host) {
-  lost_.insert(host);
+void GroupRestart::processes_lost(const Host& host) {
   std::erase_if(former_, [&](const auto& one) { return one.second == host; });
 }
 

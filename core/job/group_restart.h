@@ -6,7 +6,7 @@
 ///
 /// While a group runs, the hosts that are to join it are reached and prepared. Workers of a new
 /// group have new ids, and all start at once. A host that is lost or given up is left out, and
-/// joins again by another restart. Pure.
+/// joins again by another restart; one whose agent alone is gone answers, and is waited for. Pure.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,10 @@ class GroupRestart {
   void begin();
 
   // Events.
-  /// The processes of a host are lost: no group waits for it.
-  void host_lost(const Host& host);
+  /// A host is silent for too long: no group waits for it.
+  void host_lost(const Host& host) { lost_.insert(host); }
+  /// The processes of a host are lost, with it or with its agent.
+  void processes_lost(const Host& host);
   /// An agent is attached, with these processes. Those of former groups are being killed.
   void attached(const Host& host, const std::vector<ProcessReport>& there);
   /// A worker of a former group may have ended at last.

@@ -260,6 +260,7 @@ struct Job::Parts {
                               [&](WorkerId id) { return workers.find(id)->host == lost.host; }))
         lost_time.member_died(lost.since);
       hosts.lost(lost.host);
+      group.host_lost(lost.host);
     }
     for (const auto& [host, why, since] : all) {
       if (job.ending) return;
@@ -273,7 +274,7 @@ struct Job::Parts {
   /// `unreachable`: hosts on which nothing can be started either, this one among them.
   void processes_lost(const Host& host, const std::string& why,
                       const std::set<Host>& unreachable = {}) {
-    group.host_lost(host);
+    group.processes_lost(host);
     servers.host_lost(host, why, unreachable);
     if (!job.ending) workers.host_lost(host, why);
   }

@@ -310,14 +310,28 @@ void Checkers::check_group_gone(const WorkerGone& r, Time now) {
   if (r.log.size() != (is_death ? 1U : 0U))
     fail(fmt::format("the end of worker {} has {} log lines", r.worker, r.log.size()));
   if (!is_death) return;
+  ++deaths_on_[host];
   due_.emplace_back(false, host);
   if (logged_[host]-- == 0) fail(fmt::format("{} loses a worker that it has not", to_string(host)));
 }
 
-void Checkers::check_one(const GroupStops& r, Time) {
+void Checkers::check_one(const GroupStops& r, Time now) {
   if (!group) fail("workers stop as a group, and nobody asked for that");
   if (r.futile > group->max_restarts) fail("more restarts in a row than are allowed");
   stops_ = true;
+  group_stopped_ = now;
+}
+
+void Checkers::check_nobody_is_left_out(const GroupBegan& r, Time now) {
+  // --max-workers may want fewer than the file.
+  if (group->limits.most > 0 || now - group_stopped_ >= kSwapWait) return;
+  for (const WorkerId id : members_) {
+    const Host& host = host_.at(id);
+    const bool is_given_up = deaths_on_[host] > group->max_restarts;
+    const bool is_in = std::ranges::count(r.workers, host) > 0;
+    if (wanted_[host] > 0 && !is_in && !doubtful_.count(host) && !is_given_up)
+      fail(fmt::format("a group begins without {}, which answers", to_string(host)));
+  }
 }
 
 void Checkers::check_one(const GroupBegan& r, Time now) {
@@ -331,6 +345,7 @@ void Checkers::check_one(const GroupBegan& r, Time now) {
   const std::size_t most = group->limits.most;
   if (r.workers.size() < least || (most > 0 && r.workers.size() > most))
     fail(fmt::format("a group of {} workers begins", r.workers.size()));
+  check_nobody_is_left_out(r, now);
   std::map<Host, std::uint32_t> has;
   members_.clear();
   WorkerId id = r.first;

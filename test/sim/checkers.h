@@ -46,6 +46,8 @@ class Checkers {
   /// A newcomer on this host failed or could not be reached: a swap may continue without it.
   void on_trouble(const Host& host) { troubled_.insert(host); }
   void on_trouble() { swap_.reset(); }
+  /// From now on a group may begin without this host.
+  void on_doubt(const Host& host) { doubtful_.insert(host); }
   /// A host could not be reached or prepared.
   void on_failed_try() { tries_ += contributors_.empty(); }
   /// The job stops this worker.
@@ -113,6 +115,8 @@ class Checkers {
   void check_one(const GroupStops& r, Time now);
   void check_one(const GroupBegan& r, Time now);
   void check_group_gone(const WorkerGone& r, Time now);
+  /// One restart is to do for an agent that dies on a host that answers.
+  void check_nobody_is_left_out(const GroupBegan& r, Time now);
   void check_group_end(std::int32_t exit_code);
   void epoch_begins(Epoch epoch);
   void check_view(const Committed& r, Time now);
@@ -176,6 +180,9 @@ class Checkers {
   bool stops_ = false;
   bool has_died_ = false;  ///< A worker of the present group.
   Time group_began_{};
+  Time group_stopped_{};
+  std::set<Host> doubtful_;
+  std::map<Host, std::uint32_t> deaths_on_;
   std::uint32_t early_deaths_ = 0;    ///< In a row.
   std::set<WorkerId> stopped_tries_;  ///< Workers that were stopped and have not ended yet.
 };

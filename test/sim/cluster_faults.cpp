@@ -69,6 +69,7 @@ void Cluster::chaos() {
       trace(31, i, "!! {} refuses newcomers", machines_[i].host);
       checkers_->excused_codes.insert(65);
       checkers_->on_trouble(machines_[i].host);
+      checkers_->on_doubt(machines_[i].host);
       (rng_.chance(0.5) ? machines_[i].refuse_until : machines_[i].hang_until) =
           now_ + rng_.time(1s, 30s);
       break;
@@ -109,6 +110,7 @@ void Cluster::freeze(std::size_t i) {
   if (!m.link.up || m.link.leaving || !m.control) return;
   const Duration d = rng_.time(500ms, 7s);
   trace(37, i, "!! nothing is heard of {} for {:.1f} s", m.host, seconds(d));
+  checkers_->on_doubt(m.host);
   excuse();
   const bool data_too = rng_.chance(0.6);
   if (data_too) m.data = false;

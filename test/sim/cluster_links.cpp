@@ -18,6 +18,7 @@ void Cluster::try_attach(std::size_t i, Duration delay) {
       if (m.link.start && !m.link.ever) {
         m.link.wanted = false;
         checkers_->on_trouble(m.host);
+        checkers_->on_doubt(m.host);
         checkers_->on_failed_try();
         return feed(AttachFailed{m.host, "connection refused"});
       }
@@ -79,6 +80,7 @@ void Cluster::connect(std::size_t i) {
 
 void Cluster::cut(std::size_t i) {
   Machine& m = machines_[i];
+  checkers_->on_doubt(m.host);
   m.control = false;
   const auto link = m.link.id;
   after(rng_.time(0s, 900ms), [this, i, link] { break_link(i, link); });

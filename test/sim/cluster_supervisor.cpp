@@ -210,6 +210,7 @@ void Cluster::act(const Prepare& e) {
     if (fails) {
       checkers_->excused_codes.insert(65);
       checkers_->on_trouble(machines_[i].host);
+      checkers_->on_doubt(machines_[i].host);
       checkers_->on_failed_try();
     }
     feed(PrepareEnded{machines_[i].host, !fails, fails ? "exit code 1" : ""});
@@ -254,6 +255,7 @@ void Cluster::act(const Stop& e) {
     if (restarts_ && group_rng_.chance(faults_.unkillable)) {
       d = grace + group_rng_.time(1s, 40s);
       checkers_->on_unkillable(WorkerId(id.id));
+      checkers_->on_doubt(machines_[i].host);
     }
     after(d, [this, process, signal] { process_ends(process, ExitStatus{0, signal}); });
   });
