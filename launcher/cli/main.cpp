@@ -202,6 +202,16 @@ int end_job_of_other_master(const LastJob& job, bool take_over) {
   return code == kExitInterrupted ? static_cast<int>(kExitOk) : code;
 }
 
+/// What the job that begins again goes on with, in one line.
+Result<std::string> find_beginning(io::JobSpec& spec) {
+  if (spec.rules.on_change == OnChange::kRestart)
+    return std::string("The command begins again, with its own snapshot (--on-change restart)");
+  const auto found = begin_with_checkpoint(
+      spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
+  if (!found) return tl::unexpected(found.error());
+  return fmt::format("Going on with epoch {} from {}", spec.restore_epoch, spec.restore);
+}
+
 int resume(const Options& options) {
   std::string job_dir = fs::path(options.resume).lexically_normal().string();
   if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
@@ -210,8 +220,8 @@ int resume(const Options& options) {
   const auto& ended = job->pointer.ended;
   if (ended && ended->exit_code == 0 && !options.again) {
     fmt::print(
-        "job {} has finished: nothing is left to be done (--again trains from its newest "
-        "checkpoint once more)\n",
+        "job {} has finished: nothing is left to be done (--again begins it again, from its "
+        "newest checkpoint or the command's own snapshot)\n",
         job->spec.job);
     return kExitOk;
   }
@@ -230,11 +240,9 @@ int resume(const Options& options) {
     const int code = end_job_of_other_master(*job, options.take_over);
     if (code != kExitOk) return code;
   }
-  const auto found = begin_with_checkpoint(
-      job->spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
-  if (!found) return refuse(found.error());
-  if (!job->spec.quiet)
-    fmt::print("Going on with epoch {} from {}\n", job->spec.restore_epoch, job->spec.restore);
+  const auto beginning = find_beginning(job->spec);
+  if (!beginning) return refuse(beginning.error());
+  if (!job->spec.quiet) fmt::print("{}\n", *beginning);
   if (!job->spec.quiet && !job->spec.added.empty())
     fmt::print("Workers on {} were added before and join again\n",
                fmt::join(job->spec.added, ", "));

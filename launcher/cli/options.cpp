@@ -59,7 +59,9 @@ io::Flags flags_of(Options& o) {
            "the weights, the optimizer's state and the epoch. Workers that the last accepted "
            "host_worker had added are lines of the new one: they join at an epoch's start, as "
            "they did before. Every checksum of a checkpoint is compared before anything is "
-           "started; one that is damaged is passed over for the one before it."},
+           "started; one that is damaged is passed over for the one before it. With --on-change "
+           "restart there is no checkpoint of dtlaunch's: the command begins again, and goes on "
+           "from its own snapshot."},
       {.name = "take-over", .to = &o.take_over,
        .help = "with --resume: the machine whose dtlaunch ran it is surely gone, whatever the "
            "folder's lock says",
@@ -73,7 +75,8 @@ io::Flags flags_of(Options& o) {
            "machine is never taken over so."},
       {.name = "again", .to = &o.again,
        .help = "with --resume: also a job that has finished, from its newest checkpoint",
-       .manual = "With --resume: also a job that has finished, from its newest checkpoint. "
+       .manual = "With --resume: also a job that has finished, from its newest checkpoint or, "
+           "with --on-change restart, from the command's own snapshot. "
            "Without it nothing is done, and the exit status is 0."},
       {.name = "env-file", .value = "FILE", .to = &o.env_file,
        .help = "with --resume on another machine: values of the job's --env names, a NAME=VALUE "
