@@ -151,6 +151,16 @@ std::vector<io::Fd> handles(std::vector<Found> found) {
   return all;
 }
 
+/// `root`, and what others have forked into its process group.
+std::vector<pid_t> with_forked(pid_t root, const std::vector<pid_t>& forkers,
+                               const Children& children) {
+  std::vector<pid_t> found = {root};
+  for (const pid_t forker : forkers)
+    for (const pid_t child : children.of(forker))
+      if (::getpgid(child) == root && lives(stat_of(child).state)) found.push_back(child);
+  return found;
+}
+
 /// Whether its environment, as given at exec, has exactly this entry.
 bool has_entry(pid_t pid, std::string_view entry) {
   const std::string environment = read_proc_file(pid, "environ");
@@ -198,11 +208,17 @@ std::size_t kill_marked(std::string_view mark, Duration limit) {
   }
 }
 
-std::string process_states(pid_t root) {
+std::vector<pid_t> marked_children(std::string_view entry) {
+  std::vector<pid_t> found = Children().of(::getpid());
+  std::erase_if(found, [entry](pid_t pid) { return !has_entry(pid, entry); });
+  return found;
+}
+
+std::string process_states(pid_t root, const std::vector<pid_t>& forkers) {
   constexpr std::size_t kMost = 4;
   const Children children;
   std::string out;
-  std::vector<pid_t> tree = {root};
+  std::vector<pid_t> tree = with_forked(root, forkers, children);
   for (std::size_t i = 0; i < tree.size() && i < kMost; ++i) {
     const std::string state = io::kernel_state(folder_of(tree[i]), tree[i]);
     if (!state.empty()) out += (out.empty() ? "" : "; ") + state;
@@ -212,12 +228,12 @@ std::string process_states(pid_t root) {
   return out;
 }
 
-std::uint64_t resident_bytes(pid_t root) {
+std::uint64_t resident_bytes(pid_t root, const std::vector<pid_t>& forkers) {
   constexpr std::size_t kMost = 256;
   const Children children;
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::uint64_t pages = 0;
-  std::vector<pid_t> tree = {root};
+  std::vector<pid_t> tree = with_forked(root, forkers, children);
   for (std::size_t i = 0; i < tree.size(); ++i) {
     std::uint64_t all = 0;
     std::uint64_t resident = 0;

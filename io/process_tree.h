@@ -44,12 +44,16 @@ std::size_t kill_marked(std::string_view mark, Duration limit);
 /// Living descendants of `root`, without root itself and without `spared` and their descendants.
 [[nodiscard]] std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared = {});
 
+/// Living children of this process whose environment, as given at exec, has exactly this entry.
+[[nodiscard]] std::vector<pid_t> marked_children(std::string_view entry);
+
 /// kernel_state() of `root` and its first few living descendants:
 /// "sh (pid 40): sleeping (S) in do_wait; python3 (pid 41): stopped (T) in do_signal_stop".
-[[nodiscard]] std::string process_states(pid_t root);
+/// `forkers`: processes that fork others into root's process group; those count as root's.
+[[nodiscard]] std::string process_states(pid_t root, const std::vector<pid_t>& forkers = {});
 
 /// Resident memory of `root` and its descendants, of at most 256 processes, in bytes; 0 when it has
-/// ended.
-[[nodiscard]] std::uint64_t resident_bytes(pid_t root);
+/// ended. `forkers`: as above.
+[[nodiscard]] std::uint64_t resident_bytes(pid_t root, const std::vector<pid_t>& forkers = {});
 
 }  // namespace dt::launcher

@@ -39,6 +39,8 @@ constexpr std::uint32_t kTermSignalGrace_ms = 5000;
 constexpr auto kHousekeeping = 250ms;
 /// Often enough for those who look at `dtctl status`.
 constexpr auto kUsageInterval = 5s;
+/// In the environment of a host's parent interpreter (dtkv.run), which forks workers.
+constexpr auto kWarmParent = "DT_WARM_PARENT=1";
 /// For the last messages on a link that is about to be closed.
 constexpr auto kFarewellDeadline = 2s;
 
@@ -204,7 +206,8 @@ class Agent {
   void handle(const AskProcess& question) {
     const auto process = processes_.find(question.process);
     if (!process || !process->has_pid()) return;
-    link_.send(ProcessState{question.process, process_states(process->pid())});
+    link_.send(ProcessState{question.process,
+                            process_states(process->pid(), marked_children(kWarmParent))});
   }
 
   void handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
@@ -259,9 +262,10 @@ class Agent {
     for (;;) {
       co_await io::sleep_for(kUsageInterval);
       Usage usage;
+      const std::vector<pid_t> forkers = marked_children(kWarmParent);
       for (const auto& [id, process] : processes_)
         if (link_.is_attached() && process->is_running() && !process->is_reaped())
-          usage.resident.emplace_back(id, resident_bytes(process->pid()));
+          usage.resident.emplace_back(id, resident_bytes(process->pid(), forkers));
       if (!usage.resident.empty()) link_.send(usage);
     }
   }
@@ -342,7 +346,7 @@ class Agent {
   void kill_anonymous() {
     if (!processes_.all_reaped()) return;
     for (const auto& one :
-         unmarked_descendants(::getpid(), "DT_WARM_PARENT=1", {guard_.pid(), gpus_.pid()}))
+         unmarked_descendants(::getpid(), kWarmParent, {guard_.pid(), gpus_.pid()}))
       signal_pidfd(one, SIGKILL);
   }
 

@@ -18,6 +18,7 @@ import pathlib
 import sys
 import time
 import slow
+memory = bytearray(100_000_000) if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else None
 rank, restart = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 print(f"rank {rank} of {os.environ['WORLD_SIZE']} group {restart} imported-by {slow.imported} threads {len(os.listdir('/proc/self/task'))}",
       "words", *sys.argv[1:], "cwd", os.getcwd(), "name", __name__, flush=True)
@@ -39,6 +40,7 @@ start job dtlaunch -n 2 --elastic-training-enabled --on-change restart --change-
 awaits --start state=running
 group() { wait_for 20 "[ \$(grep -c 'group $1 ' '$T/job.out') = $2 ]" || fail "group $1 has not $2 workers"; }
 group 0 2
+awaits '.workers[rank=0].resident_bytes>100000000'  # its own process's, which is no child of the one that the agent knows
 say 'an edit, a kill of the process that the agent knows, a kill of the child'
 dtctl add localhost
 group 1 3

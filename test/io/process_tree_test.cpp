@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -142,6 +143,28 @@ TEST_CASE("process tree: a mark is a whole entry of the environment, of a descen
   CHECK(count(above.pid(), "DT_TREE_TEST=a/1") == 1);
   CHECK(count(longer.pid(), "DT_TREE_TEST=a/1") == 0);
   CHECK(count(::getpid(), "DT_TREE_TEST=a/") == 0);
+}
+
+TEST_CASE("process tree: what a forker has put into its process group is a process's own", "[io]") {
+  const std::string said = in_subreaper([] {
+    const pid_t root = fork_sleeper();
+    ::setpgid(root, root);
+    auto ready = io::make_pipe();
+    const pid_t forker = ::fork();
+    if (forker == 0) {
+      fork_sleeper();  // of the forker's own group
+      const pid_t child = fork_sleeper();
+      ::setpgid(child, root);
+      [[maybe_unused]] const ssize_t n = ::write(ready->write.get(), "x", 1);
+      ::pause();
+    }
+    char byte = 0;
+    [[maybe_unused]] const ssize_t n = ::read(ready->read.get(), &byte, 1);
+    const std::string states = launcher::process_states(root, {forker});
+    return fmt::format("{} {}", std::count(states.begin(), states.end(), ';'),
+                       launcher::resident_bytes(root, {forker}) > launcher::resident_bytes(root));
+  });
+  CHECK(said == "1 true");
 }
 
 TEST_CASE("process tree: the memory of what another thread has forked counts", "[io]") {
