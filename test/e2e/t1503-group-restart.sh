@@ -1,5 +1,6 @@
 # timeout=600 cost=60
-# --on-change restart: a torch script that knows nothing of dtlaunch, on 2, 3, 3 (one was killed) and 2 hosts.
+# --on-change restart: a torch script that knows nothing of dtlaunch, on 2, 3, 3 (a worker was killed), 3 (an agent was) and
+# 2 hosts.
 # When the first process of a group begins nothing of the former group runs any more.
 . "$(dirname "$0")/lib.sh"
 python=/usr/bin/python3  # the distribution's, which has its torch, not the first in PATH
@@ -53,28 +54,33 @@ trains 2 3
 awaits state=running .group_restarts=2
 dtctl why "${host[1]}" | grep -q 'killed by signal 9' || fail "dtctl why does not say how the worker ended"
 
+say 'an agent is killed: one restart, and with its host'
+kill -KILL "$(ps -o ppid= -p "$(pid_of 1)")"
+trains 3 3
+awaits state=running workers=3 .group_restarts=3
+
 say 'the supervisor is killed in the middle of a restart'
 pkill_supervisor() { kill -KILL "$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')"; }
 dtctl remove "${host[2]}"
 awaits 'event group_stops ~ fewer'
 pkill_supervisor
-trains 3 2
-awaits state=running workers=2 .group_restarts=3
+trains 4 2
+awaits state=running workers=2 .group_restarts=4
 
-# The log of changes: one joined, one died and came back, one left.
+# The log of changes: one joined, two died and came back, one left.
 cut -d' ' -f1,2 host_worker_log >"$T/log"
-printf '%s\n' '0 ADDED' '1 REMOVED' '2 ADDED' '3 REMOVED' | diff "$T/log" - || fail 'host_worker_log'
+printf '%s\n' '0 ADDED' '1 REMOVED' '2 ADDED' '3 REMOVED' '4 ADDED' '5 REMOVED' | diff "$T/log" - || fail 'host_worker_log'
 # Each group went on from the snapshot of the one before, at a port of its own.
-for group in 1 2 3; do
+for group in 1 2 3 4; do
   read -r _ first < <(grep -m1 '"event": "step"' "$T/steps.$group.0" | sed -E 's/.*"epoch": ([0-9]+), "step": ([0-9]+).*/x \1\2/')
   [ "$first" != 00 ] || fail "group $group begins with step 0"
 done
 dtctl stop
 finished job "$job" 30
 output job | grep -q 'STILL THERE' && fail 'a worker of a former group was alive'
-[ "$(output job | grep -oE 'group [0-3] .* at .*' | sed -E 's/:.* at / /' | sort -u | wc -l)" = 4 ] ||
+[ "$(output job | grep -oE 'group [0-4] .* at .*' | sed -E 's/:.* at / /' | sort -u | wc -l)" = 5 ] ||
   fail 'groups share a port, or a group has two'
-[ "$(output job | grep -oE 'at 127\S+' | sort -u | wc -l)" = 4 ] || fail 'a MASTER_PORT came twice'
+[ "$(output job | grep -oE 'at 127\S+' | sort -u | wc -l)" = 5 ] || fail 'a MASTER_PORT came twice'
 expect_output job 'group 1 of 3: rank 2 of 3, node 2 of 3, at'
 
 say 'all exit with 0: the job has finished; the reason of a death is in dtctl why'
