@@ -22,16 +22,16 @@ memory = bytearray(100_000_000) if os.environ["TORCHELASTIC_RESTART_COUNT"] == "
 rank, restart = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 print(f"rank {rank} of {os.environ['WORLD_SIZE']} group {restart} imported-by {slow.imported} threads {len(os.listdir('/proc/self/task'))}",
       "words", *sys.argv[1:], "cwd", os.getcwd(), "name", __name__, flush=True)
-how = pathlib.Path("how")
-while not how.exists() or how.read_text().split()[0] != rank:
+end = pathlib.Path("end-" + rank)
+while not end.exists() or not end.read_text().endswith("\n"):
     if pathlib.Path("finish").exists():
         sys.exit(0)
     time.sleep(0.01)
-how_ = how.read_text().split()[1]
-how.unlink()
-if how_ == "raise":
-    raise ValueError("as it is told")
-sys.exit(int(how_))
+how = end.read_text().strip()
+end.unlink()
+if how == "raise":
+    raise ValueError("no such batch")
+sys.exit(int(how))
 END
 warm=(python3 -m dtkv.run --preload slow script.py one "two words")
 export PYTHONPATH=$PYTHONPATH:$PWD/modules
@@ -52,9 +52,9 @@ kill -SEGV "$child"
 group 3 3
 wait_for 5 'grep -q "killed by signal 11 (SEGV)" "$(story)"' || fail 'the worker did not end as its child did'
 say 'an exception, with its own traceback alone'
-echo '1 raise' >how
+echo raise >end-1
 group 4 3
-grep -q 'ValueError: as it is told' "$T/job.out" || fail 'no traceback'
+grep -q 'ValueError: no such batch' "$T/job.out" || fail 'no traceback'
 ! grep -q 'dtkv/run.py' "$T/job.out" || fail "the traceback has frames that are not the script's"
 touch finish
 finished job "$PID" 20
@@ -67,14 +67,14 @@ expect_nothing_left
 say 'a module that cannot be shared: the worker imports it itself, and says why'
 rm finish
 echo 'import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start(); imported = 0' >modules/slow.py
-echo '0 7' >how
+echo 7 >end-0
 run threads dtlaunch -n 1 --max-restarts 0 "${warm[@]}"
 expect_status 7
 expect_output threads 'dtkv.run: --preload slow starts 1 thread\(s\), which a fork would not have: this worker imports everything itself'
 say 'without dtlaunch, and without a parent'
 printf 'imported = 0\n' >modules/slow.py
 for how in '' --no-warm; do
-  echo '0 3' >how
+  echo 3 >end-0
   run alone env RANK=0 WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=0 python3 -m dtkv.run $how script.py
   expect_status 3
 done
