@@ -1,4 +1,4 @@
-# timeout=600 cost=60
+# timeout=600 cost=75
 # --on-change restart: a torch script that knows nothing of dtlaunch, on 2, 3, 3 (a worker was killed), 3 (an agent was) and
 # 2 hosts.
 # When the first process of a group begins nothing of the former group runs any more.

@@ -1,4 +1,4 @@
-# timeout=180 cost=20
+# timeout=180 cost=6
 # dtlaunch --resume with --on-change restart: a group that lives is taken over, where nothing lives another one begins, and
 # so does the command of a job that ended badly.
 . "$(dirname "$0")/lib.sh"
