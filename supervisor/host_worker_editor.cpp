@@ -32,7 +32,7 @@ std::uint32_t remove_host(std::string& text, const Host& host, const std::vector
   std::uint32_t removed = 0;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
-    const auto hosts = with_known_ports(parse_hosts(line, "host_worker").value(), known);
+    const auto hosts = with_known_ways(parse_hosts(line, "host_worker").value(), known);
     const auto names_it = [&host](const HostLine& h) { return h.host == host; };
     if (std::none_of(hosts.begin(), hosts.end(), names_it)) {
       kept += line + "\n";
@@ -69,9 +69,11 @@ awaitable<Result<void>> HostWorkerEditor::rewrite(std::string op, std::string ho
   if (wanted->empty()) co_return fail(ErrorKind::kInvalid, "\"{}\" names no host", host);
   auto text = co_await read();
   if (!text) co_return tl::unexpected(text.error());
-  const auto lines = with_known_ports(*wanted, shell_.spec.known_hosts);
+  const auto lines = with_known_ways(*wanted, shell_.spec.known_hosts);
   auto edited = op == "add" ? add(*text, lines, slots, host) : remove(*text, lines);
   if (!edited) co_return edited;
+  if (auto good = parse_hosts(*text, "host_worker"); !good)
+    co_return tl::unexpected(good.error().at("host_worker would not be in force"));
   auto written = co_await shell_.volume.replace(shell_.path("host_worker"), std::move(*text));
   co_return written;
 }

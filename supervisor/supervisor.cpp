@@ -235,7 +235,7 @@ class Loop final : public Supervisor {
     }
     const auto on_change = [this](FileWatchResult result) {
       if (const auto* ok = std::get_if<FileAccepted>(&result)) {
-        post(HostsAccepted{sum_slots(with_known_ports(ok->lines, spec_.known_hosts))});
+        post(HostsAccepted{sum_slots(with_known_ways(ok->lines, spec_.known_hosts))});
       } else if (const auto* no = std::get_if<FileRefused>(&result)) {
         act(Note{Note::Kind::kRefusal, "file_refused", no->why});
       } else if (std::holds_alternative<FileCleared>(result)) {

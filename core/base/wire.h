@@ -3,7 +3,9 @@
 /// A message is a struct with `static constexpr std::uint16_t kType`; all its members travel, in
 /// their order. They may be integers, floating-point numbers, bool, enums over integers, Id,
 /// std::string (any bytes), std::vector, std::optional, std::pair, and structs of these without a
-/// base class. No memory is taken for a length that the remaining bytes cannot hold.
+/// base class. A type that did not always have its present members travels as another one:
+/// `to_wire(value)` makes that, and `from_wire(it)` the value, or nothing. No memory is taken for a
+/// length that the remaining bytes cannot hold.
 ///
 ///     frame = u32 size of the rest | u16 type | fields
 #pragma once
@@ -31,6 +33,12 @@ static_assert(std::endian::native == std::endian::little, "numbers travel as the
 
 template <class T>
 concept Number = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+
+/// Travels as the type that to_wire() makes of it.
+template <class T>
+concept Converted = requires(const T& value) {
+  from_wire(to_wire(value));
+};
 
 class Writer {
  public:
@@ -62,9 +70,12 @@ class Writer {
     put(v.first);
     put(v.second);
   }
-  template <class T>
-  requires std::is_aggregate_v<T>
+  template <Converted T>
   void put(const T& v) {
+    put(to_wire(v));
+  }
+  template <class T>
+  requires(std::is_aggregate_v<T> && !Converted<T>) void put(const T& v) {
     boost::pfr::for_each_field(v, [this](const auto& field) { this->put(field); });
   }
   [[nodiscard]] std::string take() { return std::move(out_); }
@@ -122,9 +133,18 @@ class Reader {
     get(v.first);
     get(v.second);
   }
-  template <class T>
-  requires std::is_aggregate_v<T>
+  template <Converted T>
   void get(T& v) {
+    auto travelled = to_wire(T{});
+    get(travelled);
+    if (!ok_) return;
+    if (auto value = from_wire(std::move(travelled)))
+      v = std::move(*value);
+    else
+      ok_ = false;
+  }
+  template <class T>
+  requires(std::is_aggregate_v<T> && !Converted<T>) void get(T& v) {
     boost::pfr::for_each_field(v, [this](auto& field) { this->get(field); });
   }
 

@@ -4,172 +4,23 @@
 #include <map>
 #include <span>
 
-#include "core/base/number.h"
+#include "core/files/host_names.h"
 
 namespace dt {
 namespace {
 
-constexpr std::size_t kMostHosts = 65536;
+using names::is_digit;
+using names::is_name_char;
+using names::kMostHosts;
+using names::mistake;
+using names::number;
+using names::Parsed;
+using names::shown;
+using names::Text;
+
 constexpr std::uint32_t kMostSlots = 10'000;  ///< Per line: sums stay far below 2^32.
-constexpr std::size_t kLongestName = 253;     ///< As DNS has it.
 
-using Text = std::string_view;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_name_char(char c) {
-  return is_digit(c) || is_letter(c) || c == '.' || c == '-' || c == '_';
-}
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
-
-/// Bytes from a file, fit for a terminal.
-std::string shown(Text text) {
-  constexpr std::size_t kLongest = 80;
-  std::string out;
-  for (const char c : text.substr(0, kLongest)) {
-    if (c >= ' ' && c <= '~')
-      out.push_back(c);
-    else
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-  }
-  return text.size() > kLongest ? out + "..." : out;
-}
-
-std::optional<std::uint32_t> number(Text text, std::uint32_t most) {
-  const auto value = parse_number<std::uint32_t>(text);
-  return value <= most ? value : std::nullopt;
-}
-
-/// A mistake and where in the line it begins.
-struct Mistake {
-  std::size_t at = 0;
-  std::string why;
-};
-template <class T>
-using Parsed = tl::expected<T, Mistake>;
-
-template <class... Args>
-tl::unexpected<Mistake> mistake(std::size_t at, fmt::format_string<Args...> text, Args&&... args) {
-  return tl::unexpected(Mistake{at, fmt::format(text, std::forward<Args>(args)...)});
-}
-
-/// A piece of a name: literal text, or the values a range stands for.
-struct Range {
-  std::uint32_t low = 0;
-  std::uint32_t high = 0;
-  std::size_t width = 0;  ///< Zero-padded to so many digits.
-};
-struct Piece {
-  std::string literal;
-  std::vector<Range> ranges;  ///< Empty: the literal counts.
-};
-
-/// "1,3,5-7": the inside of brackets that begin before `at`.
-Parsed<std::vector<Range>> parse_ranges(Text text, std::size_t at) {
-  constexpr std::uint32_t kMostNumber = 999'999'999;
-  std::vector<Range> ranges;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const Text part = text.substr(begin, end - begin);
-    const std::size_t dash = std::min(part.find('-'), part.size());
-    const Text low = part.substr(0, dash);
-    const Text high = dash < part.size() ? part.substr(dash + 1) : low;
-    const auto from = number(low, kMostNumber);
-    const auto to = number(high, kMostNumber);
-    if (!from || !to)
-      return mistake(at + begin, "\"{}\" is no range: write numbers like [01-16] or [1,3,5-7]",
-                     shown(part));
-    if (*from > *to)
-      return mistake(at + begin, "the range \"{}\" runs backwards: write the smaller number first",
-                     shown(part));
-    ranges.push_back({*from, *to, low.front() == '0' ? low.size() : 1});
-    begin = end + 1;
-  }
-  return ranges;
-}
-
-Parsed<std::vector<Piece>> parse_name(Text text, std::size_t at) {
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] == '[') {
-      const std::size_t close = text.find(']', i);
-      if (close == Text::npos) return mistake(at + i, "\"[\" has no matching \"]\"");
-      auto ranges = parse_ranges(text.substr(i + 1, close - i - 1), at + i + 1);
-      if (!ranges) return tl::unexpected(ranges.error());
-      pieces.push_back({"", std::move(*ranges)});
-      i = close + 1;
-    } else {
-      const std::size_t begin = i;
-      while (i < text.size() && is_name_char(text[i])) ++i;
-      if (i == begin)
-        return mistake(at + i,
-                       "\"{}\" may not stand in a host's name: letters, digits, \".\", \"-\" and "
-                       "\"_\" may",
-                       shown(text.substr(i, 1)));
-      pieces.push_back({std::string(text.substr(begin, i - begin)), {}});
-    }
-  }
-  return pieces;
-}
-
-/// The least length of the names the pieces stand for: what their expansion costs per name.
-std::size_t least_length(const std::vector<Piece>& pieces) {
-  std::size_t length = 0;
-  for (const Piece& piece : pieces) {
-    std::size_t widest = piece.literal.size();
-    for (const Range& r : piece.ranges) widest = std::max(widest, r.width);
-    length += widest;
-  }
-  return length;
-}
-
-/// Every name the pieces stand for, the first range slowest; nothing if there are more than `most`.
-std::optional<std::vector<std::string>> expand(const std::vector<Piece>& pieces, std::size_t most) {
-  std::uint64_t total = 1;
-  for (const Piece& piece : pieces) {
-    if (piece.ranges.empty()) continue;
-    std::uint64_t values = 0;
-    for (const Range& r : piece.ranges) values += std::uint64_t{r.high} - r.low + 1;
-    if (values > most) return std::nullopt;
-    total *= values;
-    if (total > most) return std::nullopt;
-  }
-  std::vector<std::string> names = {""};
-  for (const Piece& piece : pieces) {
-    if (piece.ranges.empty()) {
-      for (auto& name : names) name += piece.literal;
-      continue;
-    }
-    std::vector<std::string> longer;
-    for (const auto& name : names)
-      for (const Range& r : piece.ranges)
-        for (std::uint32_t v = r.low; v <= r.high; ++v)
-          longer.push_back(fmt::format("{}{:0{}}", name, v, r.width));
-    names = std::move(longer);
-  }
-  return names;
-}
-
-/// Why `name`, ranges expanded, cannot be a host; empty if it can.
-std::string bad_name(Text name) {
-  if (name.size() > kLongestName)
-    return fmt::format("a host's name has at most {} characters", kLongestName);
-  if (!is_digit(name.front()) && !is_letter(name.front()) && name.front() != '_')
-    return fmt::format("\"{}\": a host's name begins with a letter or a digit", shown(name));
-  const bool numeric =
-      std::all_of(name.begin(), name.end(), [](char c) { return is_digit(c) || c == '.'; });
-  if (!numeric || std::count(name.begin(), name.end(), '.') != 3 || name.back() == '.') return "";
-  for (std::size_t begin = 0; begin < name.size();) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const Text part = name.substr(begin, end - begin);
-    // A leading zero would mean octal to the resolver.
-    if (!number(part, 255) || (part.size() > 1 && part.front() == '0'))
-      return fmt::format("\"{}\" is no IPv4 address: four numbers 0 to 255 without leading zeros",
-                         shown(name));
-    begin = end + 1;
-  }
-  return "";
-}
 
 bool is_ipv6(Text text) {
   const std::size_t zone = std::min(text.find('%'), text.size());
@@ -222,16 +73,11 @@ Parsed<std::vector<Host>> parse_host(Text word, std::size_t at, std::size_t most
     host.name = address;
     return std::vector<Host>{host};
   }
-  const auto pieces = parse_name(name, at);
-  if (!pieces) return tl::unexpected(pieces.error());
-  if (least_length(*pieces) > kLongestName)
-    return mistake(at, "a host's name has at most {} characters", kLongestName);
-  const auto names = expand(*pieces, most);
-  if (!names) return mistake(at, "the list would have more than {} hosts", kMostHosts);
+  auto names = names::expand(name, at, most);
+  if (!names) return tl::unexpected(names.error());
   std::vector<Host> hosts;
-  for (const auto& each : *names) {
-    if (auto why = bad_name(each); !why.empty()) return mistake(at, "{}", why);
-    host.name = each;
+  for (auto& each : *names) {
+    host.name = std::move(each);
     hosts.push_back(host);
   }
   return hosts;
@@ -254,32 +100,98 @@ std::vector<Word> split(Text line) {
   return words;
 }
 
-Parsed<std::optional<std::uint32_t>> parse_slots(std::span<const Word> words) {
+/// What may follow a host on its line.
+struct Settings {
   std::optional<std::uint32_t> slots;
-  for (const Word& word : words) {
-    constexpr Text kSlots = "slots=";
-    if (!word.text.starts_with(kSlots))
-      return mistake(word.at, "\"{}\" was not expected: a line is [user@]host[:port] [slots=N]",
-                     shown(word.text));
-    if (slots) return mistake(word.at, "slots= is given twice");
-    slots = number(word.text.substr(kSlots.size()), kMostSlots);
-    if (!slots || *slots == 0)
-      return mistake(word.at + kSlots.size(), "\"{}\" is no number of slots: 1 to {} was expected",
-                     shown(word.text.substr(kSlots.size())), kMostSlots);
-  }
-  return slots;
+  std::optional<StarterKind> via;
+  std::size_t via_at = 0;
+};
+
+Parsed<std::uint32_t> parse_slots(Text text, std::size_t at) {
+  const auto slots = number(text, kMostSlots);
+  if (!slots || *slots == 0)
+    return mistake(at, "\"{}\" is no number of slots: 1 to {} was expected", shown(text),
+                   kMostSlots);
+  return *slots;
 }
 
-Parsed<std::vector<HostLine>> parse_line(Text line, std::uint32_t line_number, std::size_t most) {
+Parsed<StarterKind> parse_via(Text text, std::size_t at) {
+  if (const auto kind = starter_kind(text)) return *kind;
+  std::vector<Text> names;
+  for (const StarterKind kind : kStarterKinds) names.push_back(to_text(kind));
+  return mistake(at, "\"{}\" is no way to reach a host: {} was expected", shown(text),
+                 fmt::join(names, ", "));
+}
+
+Parsed<Settings> parse_settings(std::span<const Word> words) {
+  constexpr Text kSlots = "slots=";
+  constexpr Text kVia = "via=";
+  Settings settings;
+  for (const Word& word : words) {
+    if (word.text.starts_with(kSlots)) {
+      if (settings.slots) return mistake(word.at, "slots= is given twice");
+      const auto slots = parse_slots(word.text.substr(kSlots.size()), word.at + kSlots.size());
+      if (!slots) return tl::unexpected(slots.error());
+      settings.slots = *slots;
+    } else if (word.text.starts_with(kVia)) {
+      if (settings.via) return mistake(word.at, "via= is given twice");
+      const auto via = parse_via(word.text.substr(kVia.size()), word.at + kVia.size());
+      if (!via) return tl::unexpected(via.error());
+      settings.via = *via;
+      settings.via_at = word.at;
+    } else {
+      return mistake(word.at,
+                     "\"{}\" was not expected: a line is [user@]host[:port] [slots=N] [via=KIND]",
+                     shown(word.text));
+    }
+  }
+  return settings;
+}
+
+/// The via of each name so far, and the line that gave it.
+struct Way {
+  StarterKind via{};
+  std::uint32_t line = 0;
+};
+using Ways = std::map<std::string, Way, std::less<>>;
+
+/// A scheduler knows its nodes by name alone.
+bool knows_names_only(StarterKind kind) {
+  return kind == StarterKind::kSlurm || kind == StarterKind::kSge ||
+         kind == StarterKind::kKubernetes;
+}
+
+Parsed<std::vector<HostLine>> parse_line(Text line, std::uint32_t line_number, std::size_t most,
+                                         Ways& ways) {
   const auto words = split(line.substr(0, line.find('#')));
   std::vector<HostLine> lines;
   if (words.empty()) return lines;
   auto hosts = parse_host(words[0].text, words[0].at, most);
   if (!hosts) return tl::unexpected(hosts.error());
-  const auto slots = parse_slots(std::span(words).subspan(1));
-  if (!slots) return tl::unexpected(slots.error());
-  for (auto& host : *hosts) lines.push_back({std::move(host), *slots, line_number});
+  const auto settings = parse_settings(std::span(words).subspan(1));
+  if (!settings) return tl::unexpected(settings.error());
+  for (auto& host : *hosts) {
+    if (const auto via = settings->via) {
+      if (knows_names_only(*via) && (!host.user.empty() || host.port != 0))
+        return mistake(settings->via_at, "via={} reaches a host by its name alone: {} has {}",
+                       to_text(*via), to_string(host), host.port != 0 ? "a port" : "a user");
+      const auto [known, is_new] = ways.try_emplace(host.name, Way{*via, line_number});
+      if (!is_new && known->second.via != *via)
+        return mistake(settings->via_at, "{} has via={} in line {}: one host is reached in one way",
+                       host.name, to_text(known->second.via), known->second.line);
+      host.via = via;
+    }
+    lines.push_back({std::move(host), settings->slots, line_number});
+  }
   return lines;
+}
+
+/// A line without via has that of the other lines of its name.
+void fill_ways(std::vector<HostLine>& lines, const Ways& ways) {
+  if (ways.empty()) return;
+  for (HostLine& line : lines)
+    if (const auto way = ways.find(line.host.name); way != ways.end())
+      line.host.via = way->second.via;
 }
 
 }  // namespace
@@ -292,13 +204,33 @@ std::string to_string(const Host& host) {
   return out;
 }
 
+std::string line_of(const Host& host) {
+  return host.via ? fmt::format("{} via={}", host, to_text(*host.via)) : to_string(host);
+}
+
+HostOnWire to_wire(const Host& host) {
+  const std::string kind = host.via ? fmt::format("{} ", to_text(*host.via)) : "";
+  return {kind + host.user, host.name, host.port};
+}
+
+std::optional<Host> from_wire(HostOnWire host) {
+  Host out{std::move(host.user), std::move(host.name), host.port};
+  const std::size_t blank = out.user.find(' ');
+  if (blank == std::string::npos) return out;
+  out.via = starter_kind(Text(out.user).substr(0, blank));
+  if (!out.via) return std::nullopt;
+  out.user.erase(0, blank + 1);
+  return out;
+}
+
 Result<std::vector<HostLine>> parse_hosts(std::string_view text, std::string_view file) {
   constexpr Text kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<HostLine> all;
+  Ways ways;
   for (std::uint32_t line = 1; !text.empty(); ++line) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    auto lines = parse_line(text.substr(0, end), line, kMostHosts - all.size());
+    auto lines = parse_line(text.substr(0, end), line, kMostHosts - all.size(), ways);
     if (!lines)
       return fail(ErrorKind::kInvalid, "{}:{}:{}: {}", file, line, lines.error().at + 1,
                   lines.error().why);
@@ -308,6 +240,7 @@ Result<std::vector<HostLine>> parse_hosts(std::string_view text, std::string_vie
     std::move(lines->begin(), lines->end(), std::back_inserter(all));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
+  fill_ways(all, ways);
   return all;
 }
 
@@ -322,8 +255,7 @@ std::vector<HostSlots> sum_slots(const std::vector<HostLine>& lines) {
   return sums;
 }
 
-std::vector<HostLine> with_known_ports(std::vector<HostLine> lines,
-                                       const std::vector<Host>& known) {
+std::vector<HostLine> with_known_ways(std::vector<HostLine> lines, const std::vector<Host>& known) {
   std::map<Text, const Host*> by_name;  // null: several hosts have the name
   for (const Host& host : known) {
     const auto [entry, is_new] = by_name.try_emplace(host.name, &host);
@@ -334,8 +266,15 @@ std::vector<HostLine> with_known_ports(std::vector<HostLine> lines,
     if (entry == by_name.end() || !entry->second) continue;
     if (line.host.user.empty()) line.host.user = entry->second->user;
     if (line.host.port == 0) line.host.port = entry->second->port;
+    if (!line.host.via) line.host.via = entry->second->via;
   }
   return lines;
+}
+
+bool are_same_lines(const std::vector<HostSlots>& a, const std::vector<HostSlots>& b) {
+  return std::ranges::equal(a, b, [](const HostSlots& x, const HostSlots& y) {
+    return x == y && x.host.via == y.host.via;
+  });
 }
 
 Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines, std::uint32_t count) {
@@ -374,7 +313,7 @@ std::string join_hosts(const std::vector<HostSlots>& hosts) {
 
 std::string format_host_worker(const std::vector<Host>& workers) {
   std::string text;
-  for (const Host& worker : workers) text += to_string(worker) + "\n";
+  for (const Host& worker : workers) text += line_of(worker) + "\n";
   return text;
 }
 

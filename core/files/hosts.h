@@ -1,35 +1,57 @@
 /// The hosts grammar: text of `hosts` and `host_worker` <-> lists of hosts. Pure text work; it does
 /// not resolve names and knows nothing of processes.
 ///
-///     line  = [ host [ "slots=" N ] ] [ "#" comment ]
+///     line  = [ host [ "slots=" N ] [ "via=" KIND ] ] [ "#" comment ]
 ///     host  = [ user "@" ] ( name | IPv4 | "[" IPv6 "]" ) [ ":" port ]
 ///     name may hold ranges: node[01-16], gpu[1,3,5-7]; padding is kept.
+///     KIND is a name of core/launch/kind.h; all lines of one name have the same one.
 ///
 /// CRLF line ends, blank lines and blanks around words are harmless.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/base/wire.h"
+#include "core/launch/kind.h"
 
 namespace dt {
 
-/// A machine as the user names it. Two hosts are the same when user, name and port are.
+/// A machine as the user names it. Two hosts are the same when user, name and port are: how it is
+/// reached may change.
 struct Host {
   std::string user;        ///< Empty: not given.
   std::string name;        ///< Name or literal address, IPv6 without brackets.
   std::uint16_t port = 0;  ///< ssh port; 0: not given.
+  std::optional<StarterKind> via = std::nullopt;  ///< None: as the job reaches its hosts.
 
-  friend auto operator<=>(const Host&, const Host&) = default;
+  friend std::strong_ordering operator<=>(const Host& a, const Host& b) {
+    return std::tie(a.user, a.name, a.port) <=> std::tie(b.user, b.name, b.port);
+  }
+  friend bool operator==(const Host& a, const Host& b) { return a <=> b == 0; }
 };
 
-/// "user@name:port" with brackets around IPv6; parses back to the same Host.
+/// "user@name:port" with brackets around IPv6, the host alone; parses back to the same Host.
 [[nodiscard]] std::string to_string(const Host& host);
+/// The host as a line of a hosts file: also how it is reached, where that is given.
+[[nodiscard]] std::string line_of(const Host& host);
+
+/// A host as it travels and lies in journals, which began without `via`: "KIND " may stand before
+/// the user's name, which has no blank.
+struct HostOnWire {
+  std::string user;
+  std::string name;
+  std::uint16_t port = 0;
+};
+[[nodiscard]] HostOnWire to_wire(const Host& host);
+/// Nothing if its kind is unknown.
+[[nodiscard]] std::optional<Host> from_wire(HostOnWire host);
 
 /// A line's host and its number of slots.
 struct HostLine {
@@ -56,11 +78,13 @@ struct HostSlots {
 /// Sums the slots of equal hosts (a line without slots= counts 1), in order of first appearance.
 [[nodiscard]] std::vector<HostSlots> sum_slots(const std::vector<HostLine>& lines);
 
-/// A line that gives no user or port takes them from the `known` host of the same name, if exactly
-/// one host has that name. So `host_worker` may give just the address of a host whose port `hosts`
-/// has.
-[[nodiscard]] std::vector<HostLine> with_known_ports(std::vector<HostLine> lines,
-                                                     const std::vector<Host>& known);
+/// A line that gives no user, port or via takes them from the `known` host of the same name, if
+/// exactly one host has that name. So `host_worker` may give just the address of a host whose port
+/// `hosts` has.
+[[nodiscard]] std::vector<HostLine> with_known_ways(std::vector<HostLine> lines,
+                                                    const std::vector<Host>& known);
+/// Whether they are the same also in how they are reached.
+[[nodiscard]] bool are_same_lines(const std::vector<HostSlots>& a, const std::vector<HostSlots>& b);
 
 /// The hosts of `count` workers, worker 0 first: round robin over the hosts, each host at most
 /// `slots` times. When no line gives slots the hosts are cycled without limit. More workers than

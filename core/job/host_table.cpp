@@ -14,13 +14,13 @@ void HostTable::begin(const std::set<Host>& needed) {
     h.link = h.has_agent() ? Link::kDown : Link::kAttaching;
     // Its silence counts only after the time it takes to reach it.
     if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
-    job_.add(Attach{host, !h.has_agent()});
+    job_.add(Attach{by_its_way(host), !h.has_agent()});
   }
 }
 
 void HostTable::reach_agents() {
   for (const auto& [host, h] : hosts_)
-    if (h.has_agent()) job_.add(Attach{host, false});
+    if (h.has_agent()) job_.add(Attach{by_its_way(host), false});
 }
 
 // ---------------------------------------------------------------- events
@@ -191,7 +191,7 @@ void HostTable::cool(const Host& host, std::uint32_t attempt) {
 void HostTable::reach(const Host& host) {
   if (at(host).link != Link::kNone) return;
   change(host).link = Link::kAttaching;
-  job_.add(Attach{host, true});
+  job_.add(Attach{by_its_way(host), true});
 }
 
 void HostTable::reach_first() {
@@ -218,6 +218,24 @@ void HostTable::let_go(const Host& host) {
 
 void HostTable::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }
 
+void HostTable::apply(const JobBegan& r) {
+  for (const auto* hosts : {&r.workers, &r.servers})
+    for (const Host& host : *hosts)
+      if (host.via) vias_[host] = *host.via;
+}
+
+void HostTable::apply(const FileTaken& r) {
+  for (const HostSlots& line : r.hosts) {
+    if (line.host.via == via(line.host)) continue;
+    if (line.host.via)
+      vias_[line.host] = *line.host.via;
+    else
+      vias_.erase(line.host);
+    // What failed in one way need not fail in the other.
+    if (hosts_.contains(line.host)) wanted_less(line.host);
+  }
+}
+
 void HostTable::apply(const AgentKnown& r) {
   HostState& h = change(r.host);
   h.boot_id = r.boot_id;
@@ -232,6 +250,16 @@ const HostState& HostTable::at(const Host& host) const {
   static const HostState kUnknown;
   const HostState* known = find_in(hosts_, host);
   return known ? *known : kUnknown;
+}
+
+std::optional<StarterKind> HostTable::via(const Host& host) const {
+  const StarterKind* known = find_in(vias_, host);
+  return known ? std::optional(*known) : std::nullopt;
+}
+
+Host HostTable::by_its_way(Host host) const {
+  host.via = via(host);
+  return host;
 }
 
 bool HostTable::is_cooling(const Host& host) const {

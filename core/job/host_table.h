@@ -127,6 +127,8 @@ class HostTable {
   void end_failed_start();
   [[nodiscard]] bool start_is_too_late() const { return start_failures_.is_too_late(job_.now()); }
 
+  void apply(const JobBegan& r);
+  void apply(const FileTaken& r);
   void apply(const HostPrepared& r) { change(r.host).prepared = true; }
   void apply(const AgentKnown& r);
   void apply(const AgentPlaced& r) { change(r.host).place = r.place; }
@@ -134,6 +136,8 @@ class HostTable {
   [[nodiscard]] const std::map<Host, HostState>& all() const { return hosts_; }
   /// A default row for a host that is not known.
   [[nodiscard]] const HostState& at(const Host& host) const;
+  /// As the launch or the last accepted file gives it; none: as the job reaches its hosts.
+  [[nodiscard]] std::optional<StarterKind> via(const Host& host) const;
   [[nodiscard]] bool is_up(const Host& host) const { return at(host).link == Link::kUp; }
   [[nodiscard]] bool is_cooling(const Host& host) const;
   /// A process may be started there.
@@ -158,12 +162,15 @@ class HostTable {
  private:
   /// The host's row, to be changed: the next decisions look at the host.
   HostState& change(const Host& host);
+  /// The host, and how it is reached next.
+  [[nodiscard]] Host by_its_way(Host host) const;
   /// Nothing is tried there before `delay` has passed.
   void cool_for(const Host& host, Duration delay);
   [[nodiscard]] Duration delay_before_retry(const Host& host, std::uint32_t attempt) const;
 
   JobContext& job_;
   std::map<Host, HostState> hosts_;
+  std::map<Host, StarterKind> vias_;  ///< Of those hosts for which one is given.
   Liveness liveness_;
   StartFailures start_failures_;
   bool found_an_agent_ = false;

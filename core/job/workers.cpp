@@ -16,7 +16,7 @@ void Workers::replayed() {
 // ---------------------------------------------------------------- events
 
 void Workers::file_accepted(const HostsAccepted& e) {
-  if (e.hosts == membership_.file()) return;
+  if (are_same_lines(e.hosts, membership_.file())) return;
   for (const Host& host : membership_.refused_removals(e.hosts))
     job_.note(Note::kRefusal, "base_host_kept",
               fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,

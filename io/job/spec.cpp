@@ -25,11 +25,16 @@ namespace dt {
 
 static void to_json(nlohmann::json& j, const Host& h) {
   j = nlohmann::json{{"user", h.user}, {"name", h.name}, {"port", h.port}};
+  if (h.via) j["via"] = to_text(*h.via);
 }
 static void from_json(const nlohmann::json& j, Host& h) {
   j.at("user").get_to(h.user);
   j.at("name").get_to(h.name);
   h.port = io::whole_number<std::uint16_t>(j.at("port"));
+  const auto via = j.find("via");
+  if (via == j.end()) return;
+  h.via = starter_kind(via->get<std::string>());
+  if (!h.via) throw std::runtime_error(fmt::format("{} is no way to reach a host", via->dump()));
 }
 
 namespace io {

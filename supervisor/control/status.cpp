@@ -233,6 +233,8 @@ json hosts_json(const StatusInput& in) {
     const bool is_cooling = h.cooling_until && *h.cooling_until > in.now;
     json entry{
         {"host", to_string(host)},
+        {"via",
+         in.job.hosts().via(host) ? json(to_text(*in.job.hosts().via(host))) : json(nullptr)},
         {"wanted", wanted},
         {"beyond_limit", beyond},
         {"empty_places", empty},

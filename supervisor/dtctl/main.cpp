@@ -51,7 +51,7 @@ constexpr const char* kHelp =
     "  status [--json] [--watch]     members, newcomers, servers, host_worker; --watch: every "
     "second\n"
     "  why HOST                      its state, what failed there, the next try, what would help\n"
-    "  add HOST [slots=N]            one more worker (or N) on HOST, from the next epoch on\n"
+    "  add HOST [slots=N] [via=KIND] one more worker (or N) on HOST, from the next epoch on\n"
     "  remove HOST                   HOST's added workers leave at the next epoch\n"
     "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
     "  resume                        start the job's supervisor again if it died\n"
@@ -338,10 +338,11 @@ io::awaitable<int> stop(Arguments args) {
 }
 
 io::awaitable<int> edit(Arguments args) {
-  if (args.words.empty() || args.words.size() > 2)
-    throw Usage{fmt::format("{} HOST{}", args.command, args.command == "add" ? " [slots=N]" : "")};
-  std::string line = args.words[0];
-  if (args.words.size() > 1) line += " " + args.words[1];
+  constexpr std::size_t kMostWords = 3;
+  if (args.words.empty() || args.words.size() > kMostWords)
+    throw Usage{fmt::format("{} HOST{}", args.command,
+                            args.command == "add" ? " [slots=N] [via=KIND]" : "")};
+  const std::string line = fmt::format("{}", fmt::join(args.words, " "));
   need(parse_hosts(line, args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);
   json request{{"host", line}, {"control", io::kControlVersion}};

@@ -96,3 +96,30 @@ TEST_CASE("host table: the third failed data check ends the start", "[host_table
   m.hosts.failed(kHostA, "prepare", "no data", true);
   CHECK(m.code() == 65);
 }
+
+TEST_CASE("host table: a host is reached as the last accepted file says", "[host_table]") {
+  Machines m;
+  const auto reached = [&m](const Host& host) {
+    const auto asked = m.took<Attach>();
+    return asked.size() == 1 && asked[0].host == host ? asked[0].host.via : std::nullopt;
+  };
+  const auto take = [&m](std::vector<HostSlots> lines) {
+    m.job.record(FileTaken{Edit(1), std::move(lines)});
+    (void)m.took<Append>();
+  };
+  const Host by_slurm{"", "n7", 0, StarterKind::kSlurm};
+  take({{by_slurm, 1}});
+  // Whoever asks need not know the way.
+  m.hosts.reach({"", "n7", 0});
+  CHECK(reached(by_slurm) == StarterKind::kSlurm);
+  CHECK(m.hosts.attach_failed(by_slurm));
+  m.hosts.failed(by_slurm, "reach", "no such node", false);
+  CHECK_FALSE(m.hosts.usable(by_slurm));
+  // Another way is tried at once.
+  take({{{"", "n7", 0, StarterKind::kSsh}, 1}});
+  CHECK(m.hosts.usable(by_slurm));
+  m.hosts.reach(by_slurm);
+  CHECK(reached(by_slurm) == StarterKind::kSsh);
+  take({{{"", "n7", 0}, 1}});
+  CHECK_FALSE(m.hosts.via(by_slurm));
+}

@@ -13,7 +13,7 @@ const Host kHost{"me", "10.0.0.7", 2222};
 /// One of each, every field set.
 std::vector<Record> one_of_each() {
   return {
-      JobBegan{{kHost, {"", "b", 0}}, {kHost}},
+      JobBegan{{kHost, {"", "b", 0}, {"", "n7", 0, StarterKind::kSlurm}}, {kHost}},
       TermBegan{Term(7)},
       FileTaken{Edit(3), {{kHost, 2}}},
       WorkerAllotted{WorkerId(9), kHost, Edit(3)},
@@ -64,6 +64,19 @@ std::string bytes_of(const Record& record) {
 }
 
 }  // namespace
+
+TEST_CASE("job records: a host's way is kept, and a record without one is as it always was",
+          "[job_records]") {
+  const auto back =
+      record_from(to_frame(FileTaken{Edit(3), {{{"u", "n7", 0, StarterKind::kSsh}, 2}}}));
+  REQUIRE(back);
+  CHECK(std::get<FileTaken>(*back).hosts.at(0).host.via == StarterKind::kSsh);
+  // u32 length and "me", u32 length and "10.0.0.7", u16 port.
+  CHECK(bytes(HostPrepared{kHost}) == std::string("\x02\0\0\0me\x08\0\0\0"
+                                                  "10.0.0.7"
+                                                  "\xae\x08",
+                                                  20));
+}
 
 TEST_CASE("job records: each comes back from the journal as it was written", "[job_records]") {
   const auto records = one_of_each();
