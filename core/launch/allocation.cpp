@@ -1,0 +1,342 @@
+#include "core/launch/allocation.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "core/base/number.h"
+#include "core/files/host_names.h"
+
+namespace dt {
+namespace {
+
+using names::mistake;
+using names::number;
+using names::Parsed;
+using names::shown;
+using Text = std::string_view;
+
+constexpr std::uint32_t kMostSlots = 10'000;  ///< Of one host: sums stay far below 2^32.
+/// Above it a list of names for people ends with "...".
+constexpr std::size_t kNamesShown = 4;
+
+constexpr const char* kHereOnly = "--launcher local: this machine only";
+
+/// A variable that is set and not empty.
+std::optional<std::string> given(const VariableOf& variable, const char* name) {
+  auto value = variable(name);
+  return value && !value->empty() ? std::move(value) : std::nullopt;
+}
+
+tl::unexpected<Error> at_column(Text where, const names::Mistake& m, Text remedy) {
+  return fail(ErrorKind::kInvalid, "{}:{}: {} ({})", where, m.at + 1, m.why, remedy);
+}
+
+/// The next piece of `text` up to `end`, which is taken out, too.
+Text take_until(Text& text, char end) {
+  const std::size_t at = std::min(text.find(end), text.size());
+  const Text piece = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return piece;
+}
+
+/// "5(x3),2": the tasks of each of `nodes` nodes.
+Parsed<std::vector<std::uint32_t>> parse_tasks(Text text, std::size_t nodes) {
+  std::vector<std::uint32_t> tasks;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const Text part = text.substr(begin, std::min(text.find(',', begin), text.size()) - begin);
+    const std::size_t open = std::min(part.find("(x"), part.size());
+    const auto count = number(part.substr(0, open), kMostSlots);
+    if (!count || *count == 0)
+      return mistake(begin, "\"{}\" is no number of tasks: 1 to {} was expected, as in 5(x3),2",
+                     shown(part.substr(0, open)), kMostSlots);
+    std::uint32_t times = 1;
+    if (open < part.size()) {
+      const Text rest = part.substr(open + 2);
+      const auto repeated = rest.ends_with(')') ? number(rest.substr(0, rest.size() - 1), ~0U)
+                                                : std::optional<std::uint32_t>();
+      if (!repeated || *repeated == 0)
+        return mistake(begin + open, "\"{}\" is no repetition: (x3) was expected",
+                       shown(part.substr(open)));
+      times = *repeated;
+    }
+    if (times > nodes - tasks.size())
+      return mistake(begin, "it counts more nodes than SLURM_JOB_NODELIST has, {}", nodes);
+    tasks.insert(tasks.end(), times, *count);
+    begin += part.size() + 1;
+  }
+  if (tasks.size() < nodes)
+    return mistake(text.size(), "it counts {} nodes, SLURM_JOB_NODELIST has {}", tasks.size(),
+                   nodes);
+  return tasks;
+}
+
+/// Tasks were asked for, and the variables give the job's, not those of a step within it.
+bool has_tasks(const VariableOf& variable) {
+  const auto tasks = given(variable, "SLURM_TASKS_PER_NODE");
+  const bool is_step = given(variable, "SLURM_STEP_ID").has_value() &&
+                       tasks == given(variable, "SLURM_STEP_TASKS_PER_NODE");
+  return tasks && !is_step && (given(variable, "SLURM_NTASKS") || given(variable, "SLURM_NPROCS"));
+}
+
+/// One answer line of squeue.
+struct JobLine {
+  std::string state;
+  std::string ends;
+  std::string nodes;
+};
+
+std::vector<JobLine> parse_squeue(Text text) {
+  std::vector<JobLine> lines;
+  while (!text.empty()) {
+    Text line = take_until(text, '\n');
+    JobLine job;
+    job.state = take_until(line, '|');
+    job.ends = take_until(line, '|');
+    job.nodes = line;
+    if (!job.state.empty()) lines.push_back(std::move(job));
+  }
+  return lines;
+}
+
+bool is_time(Text text) { return !text.empty() && names::is_digit(text.front()); }
+
+/// The line of squeue that shows the job running on these nodes; an array has other lines as well.
+Result<JobLine> living(const std::string& job, const std::vector<std::string>& nodes,
+                       const Answer& squeue) {
+  constexpr const char* kRemedy =
+      "unset SLURM_JOB_ID in this shell, or --launcher local for this machine only";
+  if (!squeue.is_there)
+    return fail(ErrorKind::kInvalid,
+                "SLURM_JOB_ID is {}, and squeue does not say whether that job lives: {} ({})",
+                shown(job), squeue.text, kRemedy);
+  const auto lines = parse_squeue(squeue.text);
+  if (lines.empty())
+    return fail(ErrorKind::kInvalid,
+                "SLURM_JOB_ID is {}, a Slurm job that is not running any more: {}", shown(job),
+                kRemedy);
+  const std::set<std::string> here(nodes.begin(), nodes.end());
+  for (const JobLine& line : lines) {
+    if (line.state != "RUNNING") continue;
+    const auto there = names::expand_list(line.nodes);
+    if (there && std::set<std::string>(there->begin(), there->end()) == here) return line;
+  }
+  const JobLine& first = lines.front();
+  if (first.state != "RUNNING")
+    return fail(ErrorKind::kInvalid, "Slurm job {} is {}, not RUNNING: {}", shown(job),
+                shown(first.state), kRemedy);
+  return fail(ErrorKind::kInvalid,
+              "Slurm job {} runs on {}, and SLURM_JOB_NODELIST in this shell has other nodes: {}",
+              shown(job), shown(first.nodes), kRemedy);
+}
+
+std::string nodes_for_people(const std::vector<HostLine>& hosts) {
+  std::string out;
+  for (std::size_t i = 0; i < hosts.size() && i < kNamesShown; ++i)
+    out += (i == 0 ? "" : ",") + hosts[i].host.name;
+  return hosts.size() > kNamesShown ? out + ",..." : out;
+}
+
+/// "n1 4 all.q@n1 UNDEFINED"
+Parsed<HostLine> parse_hostfile_line(Text line, std::uint32_t number_of_line) {
+  std::array<Text, 2> words;
+  std::array<std::size_t, 2> at{};
+  std::size_t i = 0;
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  for (std::size_t w = 0; w < words.size(); ++w) {
+    while (i < line.size() && is_blank(line[i])) ++i;
+    at[w] = i;
+    while (i < line.size() && !is_blank(line[i])) ++i;
+    words[w] = line.substr(at[w], i - at[w]);
+  }
+  if (words[0].empty()) return mistake(at[0], "a host's name was expected");
+  const auto name = names::expand(words[0], at[0], 1);
+  if (!name) return tl::unexpected(name.error());
+  const auto slots = number(words[1], kMostSlots);
+  if (!slots || *slots == 0)
+    return mistake(at[1], "\"{}\" is no number of slots: 1 to {} was expected", shown(words[1]),
+                   kMostSlots);
+  return HostLine{Host{"", name->front(), 0}, *slots, number_of_line};
+}
+
+}  // namespace
+
+std::optional<LargerStep> larger_step(const VariableOf& variable) {
+  struct Launcher {
+    const char* rank;
+    const char* size;
+    const char* name;
+  };
+  // A batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no step.
+  constexpr Launcher kLaunchers[] = {
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun"},
+      {"PMI_RANK", "PMI_SIZE", "mpirun"},
+  };
+  for (const Launcher& launcher : kLaunchers) {
+    const auto rank = parse_number<std::uint64_t>(variable(launcher.rank).value_or(""));
+    const auto size = parse_number<std::uint64_t>(variable(launcher.size).value_or(""));
+    if (!rank || !size || *size <= 1) continue;
+    return LargerStep{*rank == 0,
+                      fmt::format("{} has started {} of it, and each would start the whole job: "
+                                  "run dtlaunch once, in the batch script or in salloc's shell; it "
+                                  "reaches the other hosts by itself ({} is {})",
+                                  launcher.name, *size, launcher.size, *size)};
+  }
+  return std::nullopt;
+}
+
+bool Allocation::has(const Host& host) const {
+  return host.user.empty() && host.port == 0 &&
+         std::ranges::any_of(hosts, [&](const HostLine& h) { return h.host.name == host.name; });
+}
+
+std::string name_of(const Allocation& allocation) {
+  return fmt::format("{} job {}", allocation.kind == StarterKind::kSge ? "SGE" : "Slurm",
+                     shown(allocation.job));
+}
+
+std::string_view starter_of(StarterKind kind) {
+  switch (kind) {
+    case StarterKind::kSlurm:
+      return "srun";
+    case StarterKind::kSge:
+      return "qrsh";
+    case StarterKind::kMpi:
+      return "mpirun";
+    case StarterKind::kKubernetes:
+      return "kubectl";
+    case StarterKind::kLocal:
+    case StarterKind::kSsh:
+    case StarterKind::kCommand:
+      break;
+  }
+  return to_text(kind);
+}
+
+std::uint32_t usual_workers(const Allocation& allocation) {
+  std::uint64_t workers = 0;
+  for (const HostLine& line : allocation.hosts) workers += line.slots.value_or(1);
+  return static_cast<std::uint32_t>(workers);
+}
+
+std::optional<std::string> slurm_job(const VariableOf& variable) {
+  return given(variable, "SLURM_JOB_ID");
+}
+
+std::optional<std::string> sge_hostfile(const VariableOf& variable) {
+  return given(variable, "PE_HOSTFILE");
+}
+
+Result<Allocation> slurm_allocation(const VariableOf& variable, const Answer& squeue) {
+  Allocation found;
+  found.kind = StarterKind::kSlurm;
+  found.job = slurm_job(variable).value_or("");
+  if (!parse_number<std::uint64_t>(found.job))
+    return fail(ErrorKind::kInvalid, "SLURM_JOB_ID is \"{}\": a number was expected ({})",
+                shown(found.job), kHereOnly);
+  const auto list = given(variable, "SLURM_JOB_NODELIST");
+  if (!list)
+    return fail(ErrorKind::kInvalid,
+                "SLURM_JOB_ID is {}, and SLURM_JOB_NODELIST is not set: run dtlaunch in the batch "
+                "script or in salloc's shell, or unset SLURM_JOB_ID ({})",
+                found.job, kHereOnly);
+  const auto nodes = names::expand_list(*list);
+  if (!nodes) return at_column("SLURM_JOB_NODELIST", nodes.error(), kHereOnly);
+  const auto line = living(found.job, *nodes, squeue);
+  if (!line) return tl::unexpected(line.error());
+  std::vector<std::uint32_t> tasks;
+  if (has_tasks(variable)) {
+    auto parsed = parse_tasks(*variable("SLURM_TASKS_PER_NODE"), nodes->size());
+    if (!parsed) return at_column("SLURM_TASKS_PER_NODE", parsed.error(), kHereOnly);
+    tasks = std::move(*parsed);
+    found.slots_from = "--ntasks of the Slurm job";
+  }
+  for (std::size_t i = 0; i < nodes->size(); ++i)
+    found.hosts.push_back(
+        {Host{"", (*nodes)[i], 0}, tasks.empty() ? std::nullopt : std::optional(tasks[i]), 1});
+  found.nodes = *list;
+  if (is_time(line->ends)) found.ends = line->ends;
+  return found;
+}
+
+Result<Allocation> sge_allocation(const VariableOf& variable, const Answer& hostfile) {
+  Allocation found;
+  found.kind = StarterKind::kSge;
+  found.job = given(variable, "JOB_ID").value_or("?");
+  found.slots_from = "the slots of its parallel environment";
+  const std::string file = sge_hostfile(variable).value_or("");
+  if (!hostfile.is_there)
+    return fail(ErrorKind::kInvalid,
+                "PE_HOSTFILE is {}, which cannot be read: {}; its SGE job is over, or this is "
+                "another machine (unset PE_HOSTFILE in this shell, or {})",
+                shown(file), hostfile.text, kHereOnly);
+  Text text = hostfile.text;
+  for (std::uint32_t number_of_line = 1; !text.empty(); ++number_of_line) {
+    const Text line = take_until(text, '\n');
+    if (line.find_first_not_of(" \t\r") == Text::npos) continue;
+    auto host = parse_hostfile_line(line, number_of_line);
+    if (!host)
+      return at_column(fmt::format("{}:{}", shown(file), number_of_line), host.error(), kHereOnly);
+    if (found.hosts.size() == names::kMostHosts)
+      return fail(ErrorKind::kInvalid, "{}:{}: more than {} hosts ({})", shown(file),
+                  number_of_line, names::kMostHosts, kHereOnly);
+    found.hosts.push_back(std::move(*host));
+  }
+  if (found.hosts.empty())
+    return fail(ErrorKind::kInvalid, "{} names no host ({})", shown(file), kHereOnly);
+  // A host has a line for each of its queues.
+  std::vector<HostLine> summed;
+  for (HostSlots& sum : sum_slots(found.hosts))
+    summed.push_back({std::move(sum.host), sum.slots, 1});
+  found.hosts = std::move(summed);
+  found.nodes = nodes_for_people(found.hosts);
+  return found;
+}
+
+Result<std::optional<Allocation>> only_one(const std::vector<Result<Allocation>>& found) {
+  std::vector<const Allocation*> alive;
+  for (const auto& one : found)
+    if (one) alive.push_back(&*one);
+  if (alive.size() > 1)
+    return fail(ErrorKind::kInvalid,
+                "this is inside of {} and of {}: say with --launcher {}, --launcher {} or "
+                "--launcher local whose hosts are meant",
+                name_of(*alive[0]), name_of(*alive[1]), to_text(alive[0]->kind),
+                to_text(alive[1]->kind));
+  if (alive.size() == 1) return std::optional(*alive.front());
+  if (!found.empty()) return tl::unexpected(found.front().error());
+  return std::optional<Allocation>();
+}
+
+bool NodeFacts::is_usable() const {
+  constexpr std::array<Text, 4> kBad = {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"};
+  return std::ranges::none_of(kBad,
+                              [this](Text word) { return state.find(word) != std::string::npos; });
+}
+
+std::vector<NodeFacts> parse_nodes(std::string_view scontrol) {
+  std::vector<NodeFacts> nodes;
+  while (!scontrol.empty()) {
+    const Text line = take_until(scontrol, '\n');
+    NodeFacts node;
+    // The last field, with blanks inside.
+    constexpr Text kReason = " Reason=";
+    const std::size_t reason = std::min(line.find(kReason), line.size());
+    if (reason < line.size()) node.reason = line.substr(reason + kReason.size());
+    Text rest = line.substr(0, reason);
+    while (!rest.empty()) {
+      const Text word = take_until(rest, ' ');
+      const auto value = [&word](Text name) {
+        return word.starts_with(name) ? std::optional(word.substr(name.size())) : std::nullopt;
+      };
+      if (const auto name = value("NodeName=")) node.name = *name;
+      if (const auto address = value("NodeAddr=")) node.address = *address;
+      if (const auto state = value("State=")) node.state = *state;
+    }
+    if (!node.name.empty()) nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+}  // namespace dt

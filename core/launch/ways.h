@@ -1,0 +1,36 @@
+/// How each host of a job is reached, where a job may have hosts of several kinds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/files/hosts.h"
+#include "core/launch/kind.h"
+
+namespace dt {
+
+/// A node of an allocation.
+struct AllocatedNode {
+  std::string name;
+  /// What the scheduler reaches it by: a literal address or a name; empty: it was not said.
+  std::string address;
+};
+
+/// The part of an allocation that a job has to remember.
+struct AllocatedNodes {
+  StarterKind kind = StarterKind::kSlurm;
+  std::string job;  ///< The scheduler's number of it.
+  std::vector<AllocatedNode> nodes;
+};
+
+/// The node that the host names; null if it names none. A user or a port are ssh's, so a host with
+/// one is no node.
+[[nodiscard]] const AllocatedNode* node_of(const Host& host,
+                                           const std::optional<AllocatedNodes>& allocation);
+
+/// By its via, else by the starter of the allocation that it is a node of, else as usual.
+[[nodiscard]] StarterKind way_to(const Host& host, StarterKind usual,
+                                 const std::optional<AllocatedNodes>& allocation);
+
+}  // namespace dt
