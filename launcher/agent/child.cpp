@@ -161,17 +161,4 @@ std::string explain_exec_failure(int number, const std::string& command, const s
   return fmt::format("{} cannot run on host {}: {}", command, host, std::strerror(number));
 }
 
-std::map<std::string, std::string> environment_with(
-    const std::vector<std::pair<std::string, std::string>>& overrides) {
-  std::map<std::string, std::string> all;
-  for (const char* const* entry = environ; entry && *entry; ++entry) {
-    const std::string_view text = *entry;
-    const std::size_t equals = text.find('=');
-    if (equals != text.npos)
-      all.insert_or_assign(std::string(text.substr(0, equals)), text.substr(equals + 1));
-  }
-  for (const auto& [name, value] : overrides) all[name] = value;
-  return all;
-}
-
 }  // namespace dt::launcher

@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -46,9 +45,5 @@ struct Child {
 /// Why exec failed with `number`, as a sentence for the person who typed the command.
 [[nodiscard]] std::string explain_exec_failure(int number, const std::string& command,
                                                const std::string& host);
-
-/// The present environment with `overrides` on top; a later name wins.
-[[nodiscard]] std::map<std::string, std::string> environment_with(
-    const std::vector<std::pair<std::string, std::string>>& overrides);
 
 }  // namespace dt::launcher

@@ -15,6 +15,7 @@
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/agent/child.h"
+#include "launcher/agent/environment.h"
 
 namespace dt::launcher {
 namespace {

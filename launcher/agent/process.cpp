@@ -14,6 +14,7 @@
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/agent/child.h"
+#include "launcher/agent/environment.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {
