@@ -25,7 +25,7 @@ void add_dmlc(Variables& vars, const io::JobSpec& spec, const ProcessFacts& fact
   if (!spec.data.interface.empty()) vars["DMLC_INTERFACE"] = spec.data.interface;
   if (!facts.is_scheduler)
     vars[is_server ? "DMLC_SERVER_ID" : "DMLC_WORKER_ID"] = text(facts.process.id);
-  vars["PS_VERBOSE"] = "0";
+  vars["PS_VERBOSE"] = spec.ps_verbose.empty() ? "0" : spec.ps_verbose;
   if (!spec.dmlc_roles) return;
   vars["DMLC_JOB_CLUSTER"] = spec.local ? "local" : "ssh";
   if (!facts.is_scheduler)  // servers come after the workers

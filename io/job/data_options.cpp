@@ -13,8 +13,11 @@ FlagGroup data_flags(DataOptions& data) {
   // clang-format off
   return {"Data plane", {
       {.name = "interface", .value = "NAME", .to = &data.interface,
-       .help = "network interface for gradients, the same name on all hosts",
-       .manual = "The network interface gradients use; the same name on all hosts.",
+       .help = "network interface for gradients: its name, or how its name begins, on all hosts; "
+           "default: DMLC_INTERFACE, if that is set here",
+       .manual = "The network interface gradients use: the one of that name on each host, else the "
+           "first one there whose name begins so. By default that is the value of DMLC_INTERFACE "
+           "in dtlaunch's own environment, if it is set.",
        .json = "interface", .for_servers = true, .variable = "DT_INTERFACE"},
       {.name = "server-port", .value = "PORT", .to = &data.server_port, .least = 1,
        .help = "first port of the servers on a host; default: any free one",

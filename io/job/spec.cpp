@@ -149,6 +149,7 @@ void each_field(JobSpec& spec, Visit visit) {
 std::string to_json(const JobSpec& spec) {
   JobSpec copy = spec;
   json tree(copy);
+  if (!spec.ps_verbose.empty()) tree["ps_verbose"] = spec.ps_verbose;
   tree["is_start_timeout_set"] = copy.rules.is_start_timeout_set;
   each_field(copy, [&](const Flag& flag) { tree[path_of(flag)] = std::visit(ToJson{}, flag.to); });
   wrap_bytes(tree);
@@ -173,6 +174,7 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     auto spec = tree.get<JobSpec>();
     spec.restore_epoch = whole_number<std::uint32_t>(tree.at("restore_epoch"));
     spec.rules.is_start_timeout_set = tree.value("is_start_timeout_set", false);
+    spec.ps_verbose = tree.value("ps_verbose", "");
     // An option that is newer than the spec has its default.
     each_field(spec, [&](const Flag& flag) {
       if (tree.contains(path_of(flag))) std::visit(FromJson{tree.at(path_of(flag))}, flag.to);

@@ -76,6 +76,7 @@ struct JobSpec {
   Duration poll_interval = std::chrono::seconds(1);  ///< Interval of reading host_worker.
 
   SshOptions ssh;
+  std::string ps_verbose;  ///< PS_VERBOSE of processes; empty: "0".
   bool quiet = false;
   bool prefix = true;
   std::uint64_t log_limit = 0;  ///< Bytes of a process's output that the volume keeps; 0: all.

@@ -73,13 +73,8 @@ class Variables {
   std::optional<Error> error_;
 };
 
-}  // namespace
-
-Result<std::string> interface_address(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0)
-    return tl::unexpected(errno_error(errno, "list the network interfaces"));
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+/// The address of the interface with exactly this name; empty: it has none, or there is none.
+std::string address_of(const ifaddrs* list, std::string_view name) {
   std::string found;
   for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
     if (!entry->ifa_addr || name != entry->ifa_name) continue;
@@ -94,8 +89,24 @@ Result<std::string> interface_address(const std::string& name) {
         found = ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
     }
   }
+  return found;
+}
+
+}  // namespace
+
+Result<std::string> interface_address(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0)
+    return tl::unexpected(errno_error(errno, "list the network interfaces"));
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::string found = address_of(list, name);
+  for (const ifaddrs* entry = list; entry && found.empty(); entry = entry->ifa_next)
+    if (std::string_view(entry->ifa_name).starts_with(name))
+      found = address_of(list, entry->ifa_name);
   if (found.empty())
-    return fail(ErrorKind::kInvalid, "no network interface {} with an address here (--interface)",
+    return fail(ErrorKind::kInvalid,
+                "no network interface {}, and none whose name begins so, has an address here "
+                "(--interface, DMLC_INTERFACE)",
                 name);
   return found;
 }
@@ -108,6 +119,8 @@ Result<JobEnvironment> read_environment(Role role) {
   variables.seconds("DT_ORPHAN_TIMEOUT", env.agent.orphan_limit);
   env.secret = variables.secret("DT_SECRET");
   variables.seconds("DT_START_TIMEOUT", env.start_timeout);
+  if (const char* verbose = std::getenv("PS_VERBOSE"))
+    env.verbose = parse_number<std::uint32_t>(verbose).value_or(0);
   variables.options(env.data);
   if (env.data.data_auth == "frames") env.data_auth = DataAuth::kFrames;
   if (env.data.data_auth == "handshake") env.data_auth = DataAuth::kHandshake;

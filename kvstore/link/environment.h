@@ -38,11 +38,13 @@ struct JobEnvironment {
   DataAuth data_auth = DataAuth::kAuto;
   io::DataOptions data;  ///< Its server_port is this server's own.
   Duration start_timeout = std::chrono::seconds(600);
+  std::uint32_t verbose = 0;  ///< $PS_VERBOSE; from 1 on connections are shown on stderr.
 
   [[nodiscard]] Duration busy_poll() const { return std::chrono::microseconds(data.busy_poll_us); }
 };
 
-/// The IPv4 address of a network interface of this machine, else a global IPv6 one.
+/// The IPv4 address of a network interface of this machine, else a global IPv6 one. Without an
+/// interface of that name, the first whose name begins with it counts, as in ps-lite.
 [[nodiscard]] Result<std::string> interface_address(const std::string& name);
 
 /// kInvalid names the first variable that is missing or malformed: this process was not started

@@ -45,8 +45,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
         loop_(options_.busy_poll),
         job_(std::move(job)),
         member_(options_),
-        links_({options_.worker, options_.secret, options_.lost_limit, options_.data_auth}, *this,
-               loop_),
+        links_({options_.worker, options_.secret, options_.lost_limit, options_.data_auth,
+                options_.shows_connections ? &stderr_ : nullptr},
+               *this, loop_),
         dispatch_(options_.worker, links_, loop_, options_.device_group,
                   [this] { failover_.on_ended(); }),
         memory_(options_, links_),
@@ -606,6 +607,7 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   options.transport = env->transport;
   options.data_auth = env->data_auth;
   options.busy_poll = env->busy_poll();
+  options.shows_connections = env->verbose > 0;
   options.chunk_bytes = chunk_bytes;
   auto opened = open_client(std::move(options), make_job_control(std::move(env->agent)));
   if (opened || !is_group) return opened;

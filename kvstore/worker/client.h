@@ -56,6 +56,7 @@ struct ClientOptions {
   cuda::LocalGroup::Options device_group{};  ///< For sums over several GPUs of this process.
   Duration busy_poll{};                      ///< How long a waiting caller polls before it sleeps.
   Duration report_every = std::chrono::seconds(10);  ///< Between reports of waits, on stderr.
+  bool shows_connections = false;                    ///< On stderr, as they come and go.
 };
 
 /// Sends OpenedKvStore, waits for the servers, connects to all of their loops.

@@ -256,6 +256,9 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   } else if (given.has("change-settle")) {
     refuse(mistake, "--change-settle has no meaning without --on-change restart");
   }
+  // As the launchers of the dmlc tracker have them.
+  spec.ps_verbose = env.variable("PS_VERBOSE").value_or("");
+  if (!given.has("interface")) spec.data.interface = env.variable("DMLC_INTERFACE").value_or("");
   if (spec.job_dir.empty()) spec.job_dir = env.cwd;
   if (!spec.job_dir.starts_with('/')) spec.job_dir = env.cwd + "/" + spec.job_dir;
 }

@@ -180,14 +180,22 @@ io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpConnection> link) {
   loop_.spawn(write(link));
   share_again();
   links_.note_trouble(*this, "");
+  show(link->is_inside_machine() ? "connected, on this machine" : "connected");
   push_out();
   Error error = co_await loop_.receive(*link, *this);
+  show(is_closed_ ? "closed" : "the connection broke: " + error.message);
   was_deceived_ = error.kind == ErrorKind::kProtocol;
   if (is_leaving_) held_ = 0;
   link_.reset();
   link->on_written({});
   link->close();
   co_return error;
+}
+
+void ServerLink::show(const std::string& what) const {
+  if (options_.connections)
+    options_.connections->info("worker {}: {}, loop {}: {}", options_.worker, name(), to_.loop,
+                               what);
 }
 
 /// The server maps memory again for each connection. Requests that name it wait for the answers.

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/protocol/control_messages.h"
+#include "io/log.h"
 #include "kvstore/link/data_auth.h"
 #include "kvstore/link/tcp.h"
 #include "kvstore/protocol/layout.h"
@@ -49,6 +50,7 @@ class ServerLink final : private FrameSink {
     std::string secret;
     Duration lost_limit{};
     DataAuth data_auth = DataAuth::kAuto;
+    io::Log* connections = nullptr;  ///< Gets a line when one comes or goes; may be null.
   };
 
   /// To the loop `to` of the server at this address. References outlive the link; run() is spawned
@@ -100,6 +102,7 @@ class ServerLink final : private FrameSink {
   io::awaitable<Error> talk(std::shared_ptr<TcpConnection> link);
   io::awaitable<void> write(std::shared_ptr<TcpConnection> link);
   std::vector<Request> take_unanswered();
+  void show(const std::string& what) const;
   void share_again();
   void shared_again(const Outcome& outcome);
   void send_again();
