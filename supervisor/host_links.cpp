@@ -171,7 +171,12 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   h.cores = state.cores;
   h.machine = state.machine;
   const std::string dialed = backend_.address(host);
-  h.address = spec_.local ? dialed : host_address(host, dialed, state);
+  const AllocatedNode* node = node_of(host, spec_.allocation);
+  if (node && way_to(host, StarterKind::kSsh, spec_.allocation) != spec_.allocation->kind)
+    node = nullptr;
+  h.address = spec_.local ? dialed
+              : node      ? node_address(*node, state)
+                          : host_address(host, dialed, state);
   reports_.admitted(host, state);
   shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   reports_.attached(host, state);

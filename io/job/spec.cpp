@@ -37,6 +37,19 @@ static void from_json(const nlohmann::json& j, Host& h) {
   if (!h.via) throw std::runtime_error(fmt::format("{} is no way to reach a host", via->dump()));
 }
 
+static void to_json(nlohmann::json& j, const AllocatedNodes& a) {
+  j = nlohmann::json{{"kind", to_text(a.kind)}, {"job", a.job}, {"nodes", nlohmann::json::array()}};
+  for (const AllocatedNode& node : a.nodes) j["nodes"].push_back({node.name, node.address});
+}
+static void from_json(const nlohmann::json& j, AllocatedNodes& a) {
+  const auto kind = starter_kind(j.at("kind").get<std::string>());
+  if (!kind) throw std::runtime_error(fmt::format("{} is no scheduler", j.at("kind").dump()));
+  a.kind = *kind;
+  j.at("job").get_to(a.job);
+  for (const auto& node : j.at("nodes"))
+    a.nodes.push_back({node.at(0).get<std::string>(), node.at(1).get<std::string>()});
+}
+
 namespace io {
 
 // What is no option's field; job_flags() has the rest.
@@ -150,6 +163,7 @@ std::string to_json(const JobSpec& spec) {
   JobSpec copy = spec;
   json tree(copy);
   if (!spec.ps_verbose.empty()) tree["ps_verbose"] = spec.ps_verbose;
+  if (spec.allocation) tree["allocation"] = *spec.allocation;
   tree["is_start_timeout_set"] = copy.rules.is_start_timeout_set;
   each_field(copy, [&](const Flag& flag) { tree[path_of(flag)] = std::visit(ToJson{}, flag.to); });
   wrap_bytes(tree);
@@ -175,6 +189,7 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     spec.restore_epoch = whole_number<std::uint32_t>(tree.at("restore_epoch"));
     spec.rules.is_start_timeout_set = tree.value("is_start_timeout_set", false);
     spec.ps_verbose = tree.value("ps_verbose", "");
+    if (tree.contains("allocation")) spec.allocation = tree.at("allocation").get<AllocatedNodes>();
     // An option that is newer than the spec has its default.
     each_field(spec, [&](const Flag& flag) {
       if (tree.contains(path_of(flag))) std::visit(FromJson{tree.at(path_of(flag))}, flag.to);

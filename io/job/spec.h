@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "core/files/hosts.h"
 #include "core/job/options.h"
+#include "core/launch/ways.h"
 #include "io/job/data_options.h"
 
 namespace dt::io {
@@ -58,6 +59,8 @@ struct JobSpec {
   /// Further lines of host_worker at the start: the hosts that were added to the earlier job which
   /// this one continues.
   std::vector<Host> added;
+  /// The scheduler's allocation whose nodes are reached by its starter.
+  std::optional<AllocatedNodes> allocation;
   std::vector<Host> known_hosts;  ///< Every host of the hosts file, for host_worker lines.
 
   std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.

@@ -22,8 +22,10 @@
 #include "io/job/control_protocol.h"
 #include "io/job/master_folders.h"
 #include "io/log.h"
+#include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/console.h"
 #include "launcher/cli/options.h"
+#include "launcher/cli/placement.h"
 #include "launcher/cli/resume.h"
 #include "launcher/cli/supervisor_process.h"
 #include "launcher/environment.h"
@@ -139,8 +141,11 @@ void print_environment(const io::JobSpec& spec, Role role, const Host& host) {
 }
 
 void print_plan(const io::JobSpec& spec) {
-  fmt::print("job folder  {}\nstarted in  {}\n{}, {}\n", spec.job_dir, spec.cwd,
-             spec.local ? "on this machine, without ssh" : "over ssh",
+  const std::string how = spec.local        ? "on this machine, without ssh"
+                          : spec.allocation ? fmt::format("nodes of the allocation by {}",
+                                                          starter_of(spec.allocation->kind))
+                                            : "over ssh";
+  fmt::print("job folder  {}\nstarted in  {}\n{}, {}\n", spec.job_dir, spec.cwd, how,
              spec.elastic ? "elastic: host_worker is watched" : "not elastic");
   if (!spec.prepare_data.empty())
     fmt::print("on each host first: {}\n", quoted({"/bin/sh", "-c", spec.prepare_data}));
@@ -259,6 +264,35 @@ void tell_servers(const Options& options, const io::JobSpec& spec) {
                spec.servers.size(), hosts.size());
 }
 
+/// The allocation that the options ask for, or that this process is inside of.
+Result<std::optional<Allocation>> allocation_for(const Options& options,
+                                                 const std::string& hosts_text) {
+  const VariableOf variable = environment().variable;
+  const auto wish = allocation_wish(options, hosts_text, variable);
+  if (!wish) return tl::unexpected(wish.error());
+  if (wish->how == AllocationWish::How::kNone) return std::optional<Allocation>();
+  auto found = find_allocation(wish->kind, variable);
+  if (!found && wish->how == AllocationWish::How::kIfAlive) return std::optional<Allocation>();
+  return found;
+}
+
+/// The job that the options ask for. Else the exit code: why is printed.
+tl::expected<io::JobSpec, int> planned(const Options& options) {
+  const auto hosts = read_hosts(options.hostfile);
+  if (!hosts) return tl::unexpected(refuse(hosts.error()));
+  const auto allocation = allocation_for(options, *hosts);
+  if (!allocation) return tl::unexpected(refuse(allocation.error()));
+  const auto nodes = *allocation ? ask_nodes(**allocation) : std::vector<NodeFacts>();
+  auto spec = plan(options, *hosts, *allocation, nodes);
+  if (!spec) return tl::unexpected(refuse(spec.error()));
+  if (!*allocation) return std::move(*spec);
+  const std::string line = placement_line(options, *spec, **allocation);
+  if (!line.empty() && (!spec->quiet || options.dry_run)) fmt::print(stderr, "{}\n", line);
+  if (auto usable = check_nodes(*spec, **allocation, nodes); !usable)
+    return tl::unexpected(refuse(usable.error(), kExitUnreachable));
+  return std::move(*spec);
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.empty()) {
     fmt::print(stderr, "{}", *parse_options({"--help"}, environment())->answer);
@@ -270,11 +304,13 @@ int run(const std::vector<std::string>& words) {
     fmt::print("{}", *options->answer);
     return kExitOk;
   }
+  if (const auto step = larger_step(environment().variable)) {
+    if (step->is_speaker) fmt::print(stderr, "dtlaunch: {}\n", step->why);
+    return kExitUsage;
+  }
   if (options->action == Action::kResume) return resume(*options);
-  const auto hosts = read_hosts(options->hostfile);
-  if (!hosts) return refuse(hosts.error());
-  auto spec = plan(*options, *hosts);
-  if (!spec) return refuse(spec.error());
+  auto spec = planned(*options);
+  if (!spec) return spec.error();
   if (auto folder = check_folder(*spec); !folder) return refuse(folder.error());
   if (options->action == Action::kDryRun) {
     print_plan(*spec);

@@ -5,6 +5,7 @@
 
 #include "core/protocol/exit_code.h"
 #include "io/job/flags.h"
+#include "launcher/cli/placement.h"
 
 namespace dt::launcher {
 namespace {
@@ -19,14 +20,15 @@ io::Flags flags_of(Options& o) {
   io::Flags all = {
     {"Job", {
       {.name = "num-workers", .letter = 'n', .value = "N", .to = &o.num_workers, .least = 1,
-       .most = io::kMostWorkers, .help = "workers to start (required)",
-       .manual = "Workers to start; required."},
+       .most = io::kMostWorkers, .help = "workers to start (required outside of an allocation)",
+       .manual = "Workers to start. Required, but inside a scheduler's allocation: there it is the "
+           "number of tasks that the allocation was asked for, else one for each of its nodes."},
       {.name = "num-servers", .letter = 's', .value = "N", .to = &o.num_servers,
        .most = io::kMostWorkers,
        .help = "kvstore servers; default: one per host that gets a worker, up to 64; 0: none",
        .manual = "Servers; by default one for each base host, up to 64; 0 for none."},
       {.name = "hostfile", .letter = 'H', .value = "FILE", .to = &o.hostfile,
-       .help = "hosts, one per line: [user@]host[:port] [slots=N]",
+       .help = "hosts, one per line: [user@]host[:port] [slots=N] [via=KIND]",
        .manual = "Hosts, see `FILES`."},
       {.name = "launcher", .value = "ssh|local", .to = io::one_of(o.launcher, {"ssh", "local"}),
        .help = "default: ssh with -H, else local (this machine, no ssh)",
@@ -199,17 +201,22 @@ void complete_ssh(io::SshOptions& ssh, const Environment& env) {
   if (!ssh.config_file.empty() && ssh.config_file != "none") from_here(ssh.config_file);
 }
 
+/// The number of workers at the start.
+void check_start(Mistake& mistake, const WorkerLimits& limits, std::uint32_t num_workers) {
+  if (limits.least > num_workers)
+    refuse(mistake, "--min-workers {}: the job starts with -n {}; give that many or fewer",
+           limits.least, num_workers);
+  if (limits.most != 0 && limits.most < num_workers)
+    refuse(mistake, "--max-workers {}: the job starts with -n {}; give that many or more",
+           limits.most, num_workers);
+}
+
 /// The number of workers while the job runs.
 void check_limits(Mistake& mistake, const Options& options, const io::Given& given) {
   const WorkerLimits& limits = options.spec.rules.limits;
   if (limits.most != 0 && limits.least > limits.most)
     refuse(mistake, "--min-workers {} is more than --max-workers {}", limits.least, limits.most);
-  if (limits.least > options.num_workers)
-    refuse(mistake, "--min-workers {}: the job starts with -n {}; give that many or fewer",
-           limits.least, options.num_workers);
-  if (limits.most != 0 && limits.most < options.num_workers)
-    refuse(mistake, "--max-workers {}: the job starts with -n {}; give that many or more",
-           limits.most, options.num_workers);
+  if (options.num_workers > 0) check_start(mistake, limits, options.num_workers);
   if (limits.most != 0 && !options.spec.elastic)
     refuse(mistake, "--max-workers needs --{}: without it no worker is ever added", kElastic);
   if (given.has("min-workers-timeout") && limits.least == 0)
@@ -235,10 +242,15 @@ void complete_times(Mistake& mistake, JobRules& rules, const io::Given& given) {
 void complete_job(Mistake& mistake, Options& options, const io::Given& given,
                   const Environment& env) {
   io::JobSpec& spec = options.spec;
-  if (!given.has("num-workers")) refuse(mistake, "-n is missing: how many workers are wanted?");
   const bool has_hosts = given.has("hostfile");
   spec.local = given.has("launcher") ? options.launcher == "local" : !has_hosts;
-  if (!spec.local && !has_hosts) refuse(mistake, "--launcher ssh needs hosts: give -H FILE");
+  // Then the allocation has hosts and a number of workers.
+  const bool may_be_inside = !has_hosts && options.launcher != "local" &&
+                             (slurm_job(env.variable) || sge_hostfile(env.variable));
+  if (!given.has("num-workers") && !may_be_inside)
+    refuse(mistake, "-n is missing: how many workers are wanted?");
+  if (!spec.local && !has_hosts && !may_be_inside)
+    refuse(mistake, "--launcher ssh needs hosts: give -H FILE");
   if (spec.dmlc_roles && spec.elastic)
     refuse(mistake, "--dmlc-roles and --{} do not go together: there is no kvstore server",
            kElastic);
@@ -319,20 +331,21 @@ Result<Options> parse_options(const io::Words& words, const Environment& env) {
   return options;
 }
 
-Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text) {
+Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,
+                         const std::optional<Allocation>& allocation,
+                         const std::vector<NodeFacts>& nodes) {
   io::JobSpec spec = options.spec;
-  std::vector<HostLine> lines;
-  if (options.hostfile.empty()) {
-    lines.push_back({Host{"", "localhost", 0}, std::nullopt, 1});
-  } else {
-    auto parsed = parse_hosts(hosts_text, options.hostfile);
-    if (!parsed) return tl::unexpected(parsed.error());
-    lines = std::move(*parsed);
-    if (lines.empty())
-      return fail(ErrorKind::kInvalid, "{} names no host: one line per host was expected",
-                  options.hostfile);
-  }
-  auto workers = place_workers(lines, options.num_workers);
+  auto hosts = hosts_to_use(options, hosts_text, allocation);
+  if (!hosts) return tl::unexpected(hosts.error());
+  const std::vector<HostLine> lines = std::move(*hosts);
+  const auto num_workers = workers_to_use(options, allocation);
+  if (!num_workers) return tl::unexpected(num_workers.error());
+  Mistake mistake;
+  check_start(mistake, spec.rules.limits, *num_workers);
+  if (mistake) return tl::unexpected(*mistake);
+  if (allocation && options.launcher.empty()) spec.local = false;
+  spec.allocation = nodes_to_remember(options, allocation, nodes);
+  auto workers = place_workers(lines, *num_workers);
   if (!workers)
     return tl::unexpected(options.hostfile.empty() ? workers.error()
                                                    : workers.error().at(options.hostfile));

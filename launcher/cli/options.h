@@ -10,6 +10,7 @@
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
+#include "core/launch/allocation.h"
 #include "io/flags.h"
 #include "io/job/spec.h"
 
@@ -24,10 +25,10 @@ struct Options {
 
   Action action = Action::kRun;
   std::optional<std::string> answer;  ///< What --help, --version or --manual print: that is all.
-  std::uint32_t num_workers = 0;
+  std::uint32_t num_workers = 0;      ///< 0: as many as the allocation was asked for.
   std::optional<std::uint32_t> num_servers;  ///< Not given: one per base host.
   std::string hostfile;                      ///< Empty: this machine.
-  std::string launcher;                      ///< ssh or local.
+  std::string launcher;                      ///< The value of --launcher; empty: not given.
   io::Words env, env_server, env_worker;     ///< NAME or NAME=VALUE.
   std::string resume;                        ///< kResume: the job folder; absolute.
   bool take_over = false;                    ///< kResume: from a master that is gone.
@@ -52,7 +53,9 @@ struct Environment {
 [[nodiscard]] Result<Options> parse_options(const io::Words& words, const Environment& env);
 
 /// The job's spec: who runs where. `hosts_text` is the content of the hosts file, unread without
-/// one.
-[[nodiscard]] Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text);
+/// one; `allocation` and `nodes` are what placement.h has a use for.
+[[nodiscard]] Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,
+                                       const std::optional<Allocation>& allocation = {},
+                                       const std::vector<NodeFacts>& nodes = {});
 
 }  // namespace dt::launcher

@@ -5,6 +5,12 @@
 namespace dt::supervisor {
 namespace {
 
+bool is_literal(const std::string& text) {
+  boost::system::error_code ec;
+  boost::asio::ip::make_address(text, ec);
+  return !ec;
+}
+
 /// A literal address that leads to one host only.
 bool is_outer(const std::string& text) {
   boost::system::error_code ec;
@@ -23,6 +29,11 @@ std::string host_address(const Host& host, const std::string& dialed, const Agen
   if (is_outer(host.name)) return host.name;
   if (!state.interface_address.empty()) return state.interface_address;
   return state.ssh_address.empty() ? host.name : state.ssh_address;
+}
+
+std::string node_address(const AllocatedNode& node, const AgentState& state) {
+  if (is_literal(node.address)) return node.address;
+  return state.interface_address.empty() ? node.name : state.interface_address;
 }
 
 }  // namespace dt::supervisor

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/files/hosts.h"
+#include "core/launch/ways.h"
 #include "core/protocol/control_messages.h"
 
 namespace dt::supervisor {
@@ -12,5 +13,9 @@ namespace dt::supervisor {
 /// need mean anything here. `state`: what the agent there says.
 [[nodiscard]] std::string host_address(const Host& host, const std::string& dialed,
                                        const AgentState& state);
+
+/// The same of a node of an allocation, which its scheduler reaches by `node.address`. What its
+/// agent says of ssh is of the shell that made the allocation.
+[[nodiscard]] std::string node_address(const AllocatedNode& node, const AgentState& state);
 
 }  // namespace dt::supervisor

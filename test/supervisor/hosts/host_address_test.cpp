@@ -41,3 +41,13 @@ TEST_CASE("host address: behind a proxy no name need be known here") {
   CHECK(host_address(inner, "", says("127.0.0.1", "")) == "127.0.0.1");
   CHECK(host_address(inner, "", says("", "")) == "inner7");
 }
+
+TEST_CASE("host address: a node has the address that its scheduler reaches it by") {
+  // Each agent has inherited SSH_CONNECTION from the shell in which salloc was called.
+  const AgentState state = says("10.0.0.1", "10.8.0.7");
+  CHECK(node_address({"n7", "10.9.0.7"}, state) == "10.9.0.7");
+  CHECK(node_address({"n7", "127.0.0.7"}, state) == "127.0.0.7");
+  CHECK(node_address({"n7", "n7-ib"}, state) == "10.8.0.7");
+  CHECK(node_address({"n7", ""}, state) == "10.8.0.7");
+  CHECK(node_address({"n7", "n7"}, says("", "")) == "n7");
+}
