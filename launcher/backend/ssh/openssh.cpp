@@ -9,7 +9,7 @@
 #include "io/process_end.h"
 #include "io/subprocess.h"
 #include "io/within.h"
-#include "launcher/backend/ssh/exec.h"
+#include "launcher/backend/exec.h"
 
 namespace dt::launcher {
 namespace {

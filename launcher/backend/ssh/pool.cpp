@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "launcher/backend/bundle.h"
 #include "launcher/backend/ssh/agent_forwarding.h"
 
 namespace dt::launcher {
@@ -74,7 +75,8 @@ awaitable<void> Pool::connect(Host host, SharedPtr shared) {
     log_->warn("the ssh-agent cannot be forwarded: SSH_AUTH_SOCK is not set");
 }
 
-awaitable<Result<std::unique_ptr<SshStream>>> Pool::exec(Host host, std::string command) {
+awaitable<Result<std::unique_ptr<ExecStream>>> Pool::open(Host host, std::string script) {
+  const std::string command = login_command(script);
   // A session may die between two uses: then a new one, once.
   for (int deaths = 0;;) {
     std::shared_ptr<void> lease;
@@ -86,7 +88,8 @@ awaitable<Result<std::unique_ptr<SshStream>>> Pool::exec(Host host, std::string 
                                            std::move(lease));
     if (stream) {
       shared.served = true;
-      co_return std::move(*stream);
+      std::unique_ptr<ExecStream> running = std::move(*stream);
+      co_return std::move(running);
     }
     const bool died = !session->alive();
     if (!died && shared.users > 0) {

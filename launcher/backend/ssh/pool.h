@@ -9,6 +9,7 @@
 
 #include "core/files/hosts.h"
 #include "io/asio.h"
+#include "launcher/backend/exec.h"
 #include "launcher/backend/ssh/connect.h"
 #include "launcher/backend/ssh/once_log.h"
 #include "launcher/backend/ssh/ssh.h"
@@ -18,7 +19,7 @@
 namespace dt::launcher {
 
 /// One thread. Streams keep their session: they may outlive the pool.
-class Pool {
+class Pool final : public Exec {
  public:
   Pool(io::asio::any_io_executor executor, const Targets& targets, Connector& connector,
        const SshLimits& limits, OnceLog& log)
@@ -28,14 +29,14 @@ class Pool {
         limits_(&limits),
         log_(&log) {}
 
-  /// Runs `command` by the login shell on a session of the host that has room for it; connects a
-  /// further one if none has. Where a session dies meanwhile, tries once more on another.
-  io::awaitable<Result<std::unique_ptr<SshStream>>> exec(Host host, std::string command);
+  /// On a session of the host that has room for it; connects a further one if none has. Where a
+  /// session dies meanwhile, tries once more on another.
+  io::awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host, std::string script) override;
 
   /// The address that a session which is up was dialed at; empty: none is, or it is proxied.
-  [[nodiscard]] std::string address(const Host& host) const;
+  [[nodiscard]] std::string address(const Host& host) const override;
   /// Ends the sessions of a host, and the commands on them.
-  void disconnect(const Host& host);
+  void disconnect(const Host& host) override;
   /// Ends the sessions on which nothing runs.
   void close_idle();
 

@@ -7,7 +7,7 @@
 
 #include "io/process_end.h"
 #include "io/within.h"
-#include "launcher/backend/ssh/exec.h"
+#include "launcher/backend/exec.h"
 
 namespace dt::launcher {
 

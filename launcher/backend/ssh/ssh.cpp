@@ -1,9 +1,7 @@
 #include "launcher/backend/ssh/ssh.h"
 
 #include "io/thread_pool.h"
-#include "launcher/backend/ssh/bring_up.h"
 #include "launcher/backend/ssh/connect.h"
-#include "launcher/backend/ssh/exec.h"
 #include "launcher/backend/ssh/once_log.h"
 #include "launcher/backend/ssh/pool.h"
 #include "launcher/backend/ssh/target.h"
@@ -24,7 +22,7 @@ struct SshBackend::Parts {
         targets(std::move(options), once_log, openssh),
         connector(executor, targets, limits, threads, lookups, once_log, openssh),
         pool(executor, targets, connector, limits, once_log),
-        bring_up(executor, std::move(bundle), pool, limits, threads, log) {}
+        bring_up(executor, std::move(bundle), pool, limits.bring_up, threads, log) {}
 
   SshLimits limits;
   ThreadPool threads{16};

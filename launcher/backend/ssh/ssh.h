@@ -14,29 +14,15 @@
 #include "io/job/spec.h"
 #include "io/log.h"
 #include "launcher/backend/backend.h"
+#include "launcher/backend/bring_up.h"
+#include "launcher/backend/exec.h"
 
 namespace dt::launcher {
 
-/// The end of a command on a host, with its output.
-struct CommandResult {
-  int exit_code = 0;  ///< 128 + signal.
-  std::string out;
-  std::string err;  ///< The last 8 kB.
-};
-
-/// A running command's stdin and stdout. read() fails when the command ends with another exit code
-/// than 0, with the end of its stderr, and when the connection ends before it.
-class CommandStream : public io::ByteStream {
- public:
-  /// No more will be written: the command reads the end of its input.
-  virtual void finish_writing() = 0;
-};
-
 struct SshLimits {
-  Duration handshake = std::chrono::seconds(20);      ///< Key exchange and authentication together.
-  Duration exec = std::chrono::seconds(20);           ///< From asking for a command to its start.
-  Duration copy = std::chrono::seconds(300);          ///< The bundle to one host.
-  std::size_t copies = 16;                            ///< Hosts that it is copied to at once.
+  Duration handshake = std::chrono::seconds(20);  ///< Key exchange and authentication together.
+  Duration exec = std::chrono::seconds(20);       ///< From asking for a command to its start.
+  BringUpLimits bring_up;
   Duration config = std::chrono::seconds(10);         ///< One answer of OpenSSH's client.
   std::size_t configs = 16;                           ///< Of its processes at once.
   std::size_t in_flight = 128;                        ///< Connections being set up at once.

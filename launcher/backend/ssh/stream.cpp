@@ -219,9 +219,4 @@ std::string SshStream::stderr_tail() const {
   return text;
 }
 
-void SshStream::unread(std::string bytes) {
-  buffer_.replace(0, taken_, bytes);
-  taken_ = 0;
-}
-
 }  // namespace dt::launcher

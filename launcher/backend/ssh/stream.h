@@ -5,12 +5,12 @@
 #include <string>
 
 #include "io/asio.h"
-#include "io/byte_stream.h"
+#include "launcher/backend/exec.h"
 #include "launcher/backend/ssh/session.h"
 
 namespace dt::launcher {
 
-class SshStream final : public io::ByteStream {
+class SshStream final : public ExecStream {
  public:
   /// Runs `command` by the user's login shell on the host. `lease` is kept as long as the stream.
   static io::awaitable<Result<std::unique_ptr<SshStream>>> exec(std::shared_ptr<SshSession> session,
@@ -31,16 +31,10 @@ class SshStream final : public io::ByteStream {
   io::awaitable<Result<void>> write(std::string_view bytes) override;
   void close() override;
 
-  /// No more will be written: the command reads the end of its input.
-  void finish_writing();
-  /// After read() has returned 0: the exit code (128 + signal), or -1 when none came.
-  [[nodiscard]] int exit_code() const { return exit_code_; }
-  /// Why none came.
-  [[nodiscard]] Error no_exit_code() const;
-  /// The last 8 kB of the command's stderr, trimmed.
-  [[nodiscard]] std::string stderr_tail() const;
-  /// Bytes to be read before all others.
-  void unread(std::string bytes);
+  void finish_writing() override;
+  [[nodiscard]] int exit_code() const override { return exit_code_; }
+  [[nodiscard]] Error no_exit_code() const override;
+  [[nodiscard]] std::string stderr_tail() const override;
   [[nodiscard]] SshSession& session() { return *session_; }
 
  private:

@@ -8,7 +8,7 @@
 #include "io/asio.h"
 #include "io/process_end.h"
 #include "io/subprocess.h"
-#include "launcher/backend/ssh/exec.h"
+#include "launcher/backend/exec.h"
 #include "launcher/shell_word.h"
 
 namespace dt::launcher {

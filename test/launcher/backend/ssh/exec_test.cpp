@@ -134,7 +134,7 @@ TEST_CASE("ssh: hosts that share a home wait for their turn and find what anothe
   NEEDS_SSHD();
   const Sshd sshd;
   SshLimits limits;
-  limits.copies = 1;
+  limits.bring_up.copies = 1;
   Client client(sshd.options(), fake_bundle(sshd), limits);
   int good = 0;
   io::TaskGroup group(client.context.get_executor());

@@ -1,19 +1,13 @@
-#include "launcher/backend/ssh/bring_up.h"
+#include "launcher/backend/bring_up.h"
 
-#include <array>
-#include <optional>
 #include <random>
 
 #include "io/within.h"
-#include "launcher/backend/ssh/exec.h"
 
 namespace dt::launcher {
 namespace {
 
 using io::awaitable;
-
-/// Output of shell start-up files that may precede the answer.
-constexpr std::size_t kMaxNoise = std::size_t{64} << 10;
 
 /// Why the bundle's programs cannot run on a host that is a `machine`.
 Error foreign_host(const Bundle& bundle, const std::string& machine) {
@@ -28,40 +22,12 @@ Error foreign_host(const Bundle& bundle, const std::string& machine) {
                       machine, bundle.needs.machine)};
 }
 
-/// The host's answer to a script of the bundle, after whatever start-up files print.
-awaitable<Result<std::string>> read_first_line(SshStream& stream) {
-  std::string seen;
-  std::array<char, 4096> piece{};
-  for (;;) {
-    for (std::size_t at = seen.find(kAnswer); at != std::string::npos;
-         at = seen.find(kAnswer, at + 1)) {
-      const std::size_t end = seen.find('\n', at);
-      if (end == std::string::npos || (at > 0 && seen[at - 1] != '\n')) continue;
-      stream.unread(seen.substr(end + 1));
-      co_return seen.substr(at, end - at);
-    }
-    if (seen.size() > kMaxNoise)
-      co_return fail(ErrorKind::kProtocol,
-                     "the login shell prints without end before any command: look at its start-up "
-                     "files");
-    auto n = co_await stream.read(piece);
-    if (!n) co_return tl::unexpected(n.error());
-    if (*n == 0) {
-      if (stream.exit_code() < 0) co_return tl::unexpected(stream.no_exit_code());
-      co_return fail(ErrorKind::kUnavailable, "the login shell ended with exit code {}: {}",
-                     stream.exit_code(),
-                     on_one_line(stream.stderr_tail().empty() ? seen : stream.stderr_tail()));
-    }
-    seen.append(piece.data(), *n);
-  }
-}
-
 }  // namespace
 
-BringUp::BringUp(io::asio::any_io_executor executor, std::vector<std::string> files, Pool& pool,
-                 const SshLimits& limits, ThreadPool& threads, io::Log& log)
+BringUp::BringUp(io::asio::any_io_executor executor, std::vector<std::string> files, Exec& exec,
+                 const BringUpLimits& limits, ThreadPool& threads, io::Log& log)
     : files_(std::move(files)),
-      pool_(&pool),
+      exec_(&exec),
       limits_(&limits),
       threads_(&threads),
       log_(&log),
@@ -75,18 +41,17 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
     if (!loaded) co_return tl::unexpected(loaded.error());
     bundle_ = std::move(*loaded);
   }
-  const std::string start = login_command(bundle_exec_script(*bundle_, argv));
+  const std::string start = bundle_exec_script(*bundle_, argv);
   Semaphore::Permit permit;  // to copy
   for (bool copied = false;;) {
-    std::unique_ptr<SshStream> stream;
-    auto answer = co_await try_start(host, start, stream);
-    if (!answer) co_return tl::unexpected(answer.error());
-    if (*answer == kReadyLine) {
+    auto started = co_await try_start(host, start);
+    if (!started) co_return tl::unexpected(started.error());
+    if (started->answer == kReadyLine) {
       std::unique_ptr<io::ByteStream> program =
-          program_stream(std::move(stream), host, argv.front());
+          program_stream(std::move(started->stream), host, argv.front());
       co_return std::move(program);
     }
-    stream.reset();
+    started->stream.reset();
     if (copied)
       co_return fail(ErrorKind::kIo, "{}: bundle copy: the copied files are not there afterwards",
                      host);
@@ -97,25 +62,27 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
       if (waits) continue;
     }
     copying_.insert(host);
-    auto done = co_await copy(host, *answer);
+    auto done = co_await copy(host, started->answer);
     copying_.erase(host);
     if (!done) co_return tl::unexpected(done.error());
     copied = true;
   }
 }
 
-awaitable<Result<std::string>> BringUp::try_start(Host host, std::string command,
-                                                  std::unique_ptr<SshStream>& stream) {
-  auto started = co_await pool_->exec(host, command);
-  if (!started) co_return tl::unexpected(started.error());
-  stream = std::move(*started);
-  auto line =
-      co_await io::within(limits_->exec, read_first_line(*stream), "no sign of the agent's start");
-  if (!line) co_return tl::unexpected(line.error().at(fmt::format("{}: exec", host)));
-  if (line->starts_with(kForeignLine))
-    co_return tl::unexpected(foreign_host(*bundle_, line->substr(kForeignLine.size()))
+awaitable<Result<BringUp::Started>> BringUp::try_start(Host host, std::string script) {
+  auto stream = co_await exec_->open(host, script);
+  if (!stream) co_return tl::unexpected(stream.error());
+  auto answer = co_await io::within(limits_->start,
+                                    read_answer(**stream, std::string(kAnswer), "the login shell"),
+                                    "no sign of the agent's start");
+  if (!answer) co_return tl::unexpected(answer.error().at(fmt::format("{}: exec", host)));
+  if (answer->line.starts_with(kForeignLine))
+    co_return tl::unexpected(foreign_host(*bundle_, answer->line.substr(kForeignLine.size()))
                                  .at(fmt::format("{}: exec", host)));
-  co_return std::move(*line);
+  Started started;
+  started.answer = std::move(answer->line);
+  started.stream = unread(std::move(*stream), std::move(answer->rest));
+  co_return std::move(started);
 }
 
 awaitable<Result<void>> BringUp::pack() {
@@ -144,7 +111,7 @@ awaitable<Result<void>> BringUp::copy(Host host, std::string missing) {
   log_->info("{}: copying the agent ({} of {} files, {:.1f} MB)", host, sent.size(),
              bundle_->files.size(), static_cast<double>(input.size()) / 1e6);
   const std::string script = bundle_copy_script(*bundle_, sent, token);
-  auto done = co_await run_command(*pool_, host, script, input, limits_->copy);
+  auto done = co_await run_command(*exec_, host, script, input, limits_->copy);
   if (!done) co_return tl::unexpected(done.error());
   if (done->exit_code != 0)
     co_return fail(ErrorKind::kIo,

@@ -13,17 +13,21 @@
 #include "io/semaphore.h"
 #include "io/thread_pool.h"
 #include "launcher/backend/bundle.h"
-#include "launcher/backend/ssh/pool.h"
-#include "launcher/backend/ssh/ssh.h"
-#include "launcher/backend/ssh/stream.h"
+#include "launcher/backend/exec.h"
 
 namespace dt::launcher {
+
+struct BringUpLimits {
+  Duration start = std::chrono::seconds(20);  ///< From the command's start to its first line.
+  Duration copy = std::chrono::seconds(300);  ///< The bundle to one host.
+  std::size_t copies = 16;                    ///< Hosts that it is copied to at once.
+};
 
 class BringUp {
  public:
   /// `files`: the bundle's, read when first needed.
-  BringUp(io::asio::any_io_executor executor, std::vector<std::string> files, Pool& pool,
-          const SshLimits& limits, ThreadPool& threads, io::Log& log);
+  BringUp(io::asio::any_io_executor executor, std::vector<std::string> files, Exec& exec,
+          const BringUpLimits& limits, ThreadPool& threads, io::Log& log);
 
   /// The agent's stdin and stdout.
   io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(Host host,
@@ -32,16 +36,19 @@ class BringUp {
   [[nodiscard]] std::string doing(const Host& host) const;
 
  private:
-  /// The host's answer: that the agent has started on `stream`, or which files are missing.
-  io::awaitable<Result<std::string>> try_start(Host host, std::string command,
-                                               std::unique_ptr<SshStream>& stream);
+  /// A command of the bundle, once it has answered.
+  struct Started {
+    std::string answer;  ///< That the agent has started, or which files are missing.
+    std::unique_ptr<ExecStream> stream;
+  };
+  io::awaitable<Result<Started>> try_start(Host host, std::string script);
   io::awaitable<Result<void>> pack();
   /// `missing`: the host's answer, with the hashes of the files to send.
   io::awaitable<Result<void>> copy(Host host, std::string missing);
 
   std::vector<std::string> files_;
-  Pool* pool_;
-  const SshLimits* limits_;
+  Exec* exec_;
+  const BringUpLimits* limits_;
   ThreadPool* threads_;
   io::Log* log_;
   std::shared_ptr<const Bundle> bundle_;
