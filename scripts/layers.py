@@ -24,7 +24,7 @@ MAY = {
     "io": "core/base core/protocol",
     "io/job": "core/base core/files core/job core/launch core/protocol io",
     "launcher": "core/base core/files core/launch core/protocol io io/job",
-    "launcher/agent": "core/base core/protocol io io/job launcher",
+    "launcher/agent": "core/base core/launch core/protocol io io/job launcher",
     "launcher/backend": "core/base core/files core/launch io launcher",
     "launcher/backend/ssh": "core/base core/files io io/job launcher launcher/backend",
     "launcher/cli": "core/* io io/job launcher",

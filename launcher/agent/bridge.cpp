@@ -21,6 +21,8 @@
 
 #include "io/process_tree.h"
 #include "io/subprocess.h"
+#include "launcher/agent/carry.h"
+#include "launcher/agent/stay.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {
@@ -133,11 +135,17 @@ class StartLock {
   io::Fd lock_;
 };
 
-Result<io::Fd> connect_or_kill_rest(const AgentOptions& options, const AgentFiles& own,
-                                    const std::vector<AgentFiles>& all) {
+/// A connection to the agent.
+struct Attached {
+  io::Fd fd;
+  bool has_started = false;  ///< This process has started the agent.
+};
+
+Result<Attached> connect_or_kill_rest(const AgentOptions& options, const AgentFiles& own,
+                                      const std::vector<AgentFiles>& all) {
   const auto deadline = Clock::now() + kGuardDeadline;
   for (;;) {
-    if (auto fd = connect_any(all)) return std::move(*fd);
+    if (auto fd = connect_any(all)) return Attached{std::move(*fd), false};
     if (!any_held(all)) break;
     if (Clock::now() > deadline)
       return fail(ErrorKind::kTimeout,
@@ -154,12 +162,12 @@ Result<io::Fd> connect_or_kill_rest(const AgentOptions& options, const AgentFile
               options.host);
 }
 
-Result<io::Fd> start_and_connect(const AgentOptions& options, const AgentFiles& files,
-                                 const std::vector<AgentFiles>& all) {
+Result<Attached> start_and_connect(const AgentOptions& options, const AgentFiles& files,
+                                   const std::vector<AgentFiles>& all) {
   const auto deadline = Clock::now() + kStartDeadline;
   pid_t daemon = 0;
   while (Clock::now() < deadline) {
-    if (auto fd = connect_any(all)) return std::move(*fd);
+    if (auto fd = connect_any(all)) return Attached{std::move(*fd), daemon != 0};
     if (daemon != 0 && ::waitpid(daemon, nullptr, WNOHANG) == daemon)
       return fail(ErrorKind::kUnavailable, "the agent on host {} ended at once: {}", options.host,
                   last_words(files.log));
@@ -184,44 +192,33 @@ Result<io::Fd> start_and_connect(const AgentOptions& options, const AgentFiles& 
 /// Connects to the agent, wherever it was started (agent_files_anywhere). Errors without `start`:
 /// kUnavailable: neither an agent nor its guard is there, and what they left behind was killed;
 /// kTimeout: one is there and cannot be reached, or what it left behind cannot be killed.
-Result<io::Fd> connect_agent(const BridgeOptions& options) {
+Result<Attached> connect_agent(const BridgeOptions& options, const AgentFiles& own) {
   const AgentOptions& agent = options.agent;
-  const auto own = agent_files(agent.job, agent.host);
-  if (!own) return tl::unexpected(own.error());
-  const auto all = agent_files_anywhere(agent.job, agent.host, *own, options.socket);
-  return options.start ? start_and_connect(agent, *own, all)
-                       : connect_or_kill_rest(agent, *own, all);
-}
-
-/// Copies until either side ends. Blocking: one direction per thread.
-void copy(int from, int to) {
-  std::vector<char> buffer(std::size_t{256} << 10);
-  for (;;) {
-    const ssize_t n = ::read(from, buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0 || !io::write_all(to, {buffer.data(), static_cast<std::size_t>(n)})) return;
-  }
+  const auto all = agent_files_anywhere(agent.job, agent.host, own, options.socket);
+  return options.start ? start_and_connect(agent, own, all) : connect_or_kill_rest(agent, own, all);
 }
 
 }  // namespace
 
 int bridge_main(const BridgeOptions& options) {
   touch_bundle();
-  auto agent = connect_agent(options);
-  if (!agent) {
-    fmt::print(stderr, "dtagent: {}\n", agent.error().message);
-    if (options.start || agent.error().kind != ErrorKind::kUnavailable) return 1;
-    const std::string none = wire::frame(NoAgent{});
-    static_cast<void>(::write(STDOUT_FILENO, none.data(), none.size()));
+  const auto own = agent_files(options.agent.job, options.agent.host);
+  Result<Attached> link = own ? connect_agent(options, *own) : tl::unexpected(own.error());
+  if (!link) {
+    fmt::print(stderr, "dtagent: {}\n", link.error().message);
+    if (!own || options.start || link.error().kind != ErrorKind::kUnavailable) return 1;
+    write_out(wire::frame(NoAgent{}), options.lines);
     return kExitNoAgent;
   }
   ::signal(SIGPIPE, SIG_IGN);
+  if (options.stay && link->has_started)
+    stay_with_agent(std::move(link->fd), own->lock, options.lines);
   // The agent gets all that the supervisor has sent, also after the supervisor has closed.
-  std::thread([fd = agent->get()] {
-    copy(STDIN_FILENO, fd);
+  std::thread([fd = link->fd.get(), lines = options.lines] {
+    carry_in(fd, lines);
     ::_exit(0);
   }).detach();
-  copy(agent->get(), STDOUT_FILENO);
+  carry_out(link->fd.get(), options.lines);
   ::_exit(0);
 }
 

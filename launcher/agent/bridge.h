@@ -1,5 +1,6 @@
 /// `dtagent --attach`: carries bytes between its stdin/stdout and the agent's socket, and starts
-/// the agent if asked to. It holds no state: when it ends, only the supervisor's link is gone.
+/// the agent if asked to. It holds no state: when it ends, only the supervisor's link is gone; with
+/// `stay` an agent that it has started may be killed then, and so it ends after that.
 #pragma once
 
 #include <string>
@@ -11,6 +12,8 @@ namespace dt::launcher {
 struct BridgeOptions {
   AgentOptions agent;
   bool start = false;  ///< Start the agent if it is not there.
+  bool stay = false;   ///< See stay.h.
+  bool lines = false;  ///< stdin and stdout are framed: core/launch/lines.h.
   /// Where the agent was before (AgentPlace::socket); empty: not known.
   std::string socket;
 };

@@ -17,8 +17,8 @@ constexpr const char* kUsage =
     R"(dtagent: starts, watches and stops the processes of one dtlaunch job on one host.
 dtlaunch runs it by itself; nobody has to call it by hand.
 
-  dtagent --attach --job JOB --host HOST [--start [--first]]
-           [--socket PATH] [--lonely-timeout TIME]
+  dtagent --attach --job JOB --host HOST [--start [--first] [--stay]]
+           [--socket PATH] [--lonely-timeout TIME] [--lines]
       Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
       file). With --start, starts that agent first if it is not there; without, ends what an agent
       that is there no more has left behind.
@@ -42,6 +42,10 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "attach", .to = &line.attach},
       {.name = "daemon", .to = &line.daemon},
       {.name = "start", .to = &line.bridge.start},
+      {.name = "stay", .to = &line.bridge.stay,
+       .help = "with --start: end after the agent that was started"},
+      {.name = "lines", .to = &line.bridge.lines,
+       .help = "stdin and stdout pass whole lines only: what is sent is framed"},
       {.name = "gpus", .to = &line.gpus},
       {.name = "job", .value = "JOB", .to = &line.bridge.agent.job},
       {.name = "host", .value = "HOST", .to = &line.bridge.agent.host},

@@ -1,5 +1,5 @@
-/// The backend for this machine: runs the attach command as a child process, everything else is as
-/// over ssh.
+/// The backend for this machine: as command.h's, with nothing in front of dtagent and nothing to
+/// copy.
 #pragma once
 
 #include <string>

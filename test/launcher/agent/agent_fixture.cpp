@@ -3,10 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "launcher/backend/lines_stream.h"
 
 namespace dt::test {
 namespace fs = std::filesystem;
@@ -147,6 +150,8 @@ std::unique_ptr<Link> Site::attach(std::uint64_t term, const std::string& host,
   };
   io::asio::co_spawn(context, backend.open(Host(), argv), opened);
   wait([&] { return done; });
+  if (std::find(more.begin(), more.end(), "--lines") != more.end())
+    stream = launcher::lines_stream(std::move(stream));
   auto link = std::make_unique<Link>(context, std::move(stream));
   if (term != 0) {
     AgentHello hello;

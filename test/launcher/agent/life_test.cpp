@@ -2,6 +2,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "io/fd.h"
+#include "io/subprocess.h"
 #include "test/launcher/agent/agent_fixture.h"
 #include "test/support/catch.h"
 
@@ -302,6 +304,51 @@ TEST_CASE("local: bridges are reaped and out of the terminal's process group", "
   link->close();
   CHECK(site.wait([&] { return !fs::exists("/proc/" + std::to_string(bridge)); }));
   CHECK(alive(agent));
+}
+
+TEST_CASE("agent: where only lines pass, all it says comes whole, and its end", "[agent]") {
+  Site site;
+  auto link = site.attach(1, "node1", {"--start", "--lines"});
+  link->send(
+      shell(worker(1), "head -c 1000000 /dev/zero; tr '\\0' '\\n' </dev/zero | head -c 70000"));
+  REQUIRE(site.wait([&] { return exited(*link, 1); }));
+  CHECK(link->out[worker(1)] == std::string(1'000'000, '\0') + std::string(70'000, '\n'));
+  link->send(Shutdown());
+  CHECK(site.wait([&] { return link->ended; }));
+  auto none = site.attach(1, "node1", {"--lines"});
+  REQUIRE(site.wait([&] { return none->ended; }));
+  REQUIRE(none->frames.size() == 1);
+  CHECK(none->frames[0].type == NoAgent::kType);
+}
+
+TEST_CASE("agent: the bridge that has started it and stays ends after it, and passes TERM on",
+          "[agent]") {
+  Site site;
+  const io::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const auto bridge =
+      io::spawn(site.program,
+                {"dtagent", "--attach", "--job", site.job, "--host", "node1", "--start", "--stay"},
+                {null.get(), null.get(), null.get()}, io::ProcessGroup::kOwnSession);
+  REQUIRE(bridge);
+  REQUIRE(site.agent() != 0);
+  auto link = site.attach(1, "node1", {});
+  link->send(
+      shell(worker(1), "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done"));
+  REQUIRE(site.wait([&] { return link->out.contains(worker(1)); }));
+  CHECK(alive(*bridge));  // though its stdin has ended
+  SECTION("Shutdown") {
+    Shutdown shutdown;
+    shutdown.grace_ms = 2000;
+    link->send(shutdown);
+  }
+  SECTION("TERM") { ::kill(*bridge, SIGTERM); }
+  REQUIRE(site.wait([&] { return link->ended; }));
+  CHECK(link->out[worker(1)] == "up\nbye\n");
+  int status = -1;
+  CHECK(site.wait([&] { return ::waitpid(*bridge, &status, WNOHANG) == *bridge; }));
+  CHECK(status == 0);
+  CHECK(site.guard_pid() == 0);
+  CHECK(site.marked().empty());
 }
 
 TEST_CASE("agent: its guard is not replaced while the agent ends", "[agent]") {

@@ -1,0 +1,16 @@
+/// Carries bytes between the bridge's stdin and stdout and the agent's socket. Blocking: a thread
+/// for each direction.
+#pragma once
+
+#include <string_view>
+
+namespace dt::launcher {
+
+/// Until either side ends. `lines`: what comes in and goes out is framed (core/launch/lines.h).
+void carry_in(int agent, bool lines);
+void carry_out(int agent, bool lines);
+
+/// Writes `bytes` to stdout.
+void write_out(std::string_view bytes, bool lines);
+
+}  // namespace dt::launcher

@@ -1,0 +1,30 @@
+/// A program of this machine whose stdin and stdout are the way to a command: srun, mpirun, or
+/// dtagent itself.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/asio.h"
+#include "launcher/backend/exec.h"
+
+namespace dt::launcher {
+
+struct ChildProgram {
+  std::string path;  ///< Or a name in PATH; empty: argv[0].
+  std::vector<std::string> argv;
+  /// Which of this process's variables it does not get, by their names; null: it gets all.
+  std::function<bool(std::string_view)> is_without;
+  bool dies_with_us = true;  ///< The kernel kills it when this process ends.
+};
+
+/// Starts the program in a session of its own: Ctrl-C at the terminal does not reach it. When the
+/// stream goes, the program reads the end of its stdin; two seconds later it and its process group
+/// are killed. Its exit is taken whenever it comes. kInvalid: there is no such program.
+[[nodiscard]] Result<std::unique_ptr<ExecStream>> start_child(io::asio::any_io_executor executor,
+                                                              const ChildProgram& program);
+
+}  // namespace dt::launcher

@@ -1,0 +1,256 @@
+#include "launcher/backend/command.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "io/asio.h"
+#include "io/within.h"
+#include "launcher/backend/child_stream.h"
+#include "launcher/backend/lines_stream.h"
+#include "launcher/shell_word.h"
+
+namespace dt::launcher {
+namespace {
+
+using io::awaitable;
+
+/// Before the output of a script.
+constexpr std::string_view kBegun = "dtlaunch:begun";
+constexpr Duration kVersionDeadline = std::chrono::seconds(20);
+
+/// A literal address at which other hosts reach `name`; empty: the resolver knows none.
+std::string resolve(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (::getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                      NI_NUMERICHOST) != 0)
+      continue;
+    const std::string address = text.data();
+    if (!address.starts_with("127.") && address != "::1") return address;
+  }
+  return {};
+}
+
+}  // namespace
+
+/// Runs scripts on hosts by the starter's program.
+class StarterExec final : public Exec {
+ public:
+  StarterExec(const io::asio::any_io_executor& executor, Starter starter, io::Log& log,
+              const CommandLimits& limits)
+      : starter_(std::move(starter)),
+        limits_(&limits),
+        log_(&log),
+        window_(std::make_shared<Semaphore>(executor, limits.window)),
+        checking_(std::make_shared<Semaphore>(executor, 1)) {}
+
+  awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host, std::string script) override;
+  [[nodiscard]] std::string address(const Host& host) const override {
+    const auto at = addresses_.find(host);
+    return at == addresses_.end() ? std::string() : at->second;
+  }
+  [[nodiscard]] std::string doing(const Host& host) const {
+    const auto at = waiting_.find(host);
+    return at == waiting_.end() ? std::string() : at->second;
+  }
+  [[nodiscard]] const Starter& starter() const { return starter_; }
+
+ private:
+  awaitable<Result<void>> check_program();
+  awaitable<Result<Answer>> begin(Host host, ExecStream& stream, std::string script,
+                                  std::string program);
+  awaitable<void> watch_delay(Host host, ExecStream& stream, std::string program);
+  awaitable<void> find_address(Host host);
+
+  Starter starter_;
+  const CommandLimits* limits_;
+  io::Log* log_;
+  ThreadPool lookups_{4};
+  std::shared_ptr<Semaphore> window_;
+  std::shared_ptr<Semaphore> checking_;
+  bool is_checked_ = false;
+  std::map<Host, std::string> addresses_;
+  std::map<Host, std::string> waiting_;  ///< Hosts that are waited for, and why.
+};
+
+namespace {
+
+/// Output and exit of a short command of this machine.
+awaitable<Result<std::string>> output_of(std::vector<std::string> argv) {
+  ChildProgram program;
+  program.argv = std::move(argv);
+  auto stream = start_child(co_await io::asio::this_coro::executor, program);
+  if (!stream) co_return tl::unexpected(stream.error());
+  (*stream)->finish_writing();
+  std::string out;
+  std::array<char, 4096> piece{};
+  for (;;) {
+    auto n = co_await (*stream)->read(piece);
+    if (!n) co_return tl::unexpected(n.error());
+    if (*n == 0) break;
+    out.append(piece.data(), *n);
+  }
+  if (out.empty()) out = (*stream)->stderr_tail();
+  co_return std::move(out);
+}
+
+/// The shell on the host runs `script` in its own place, so that what comes by stdin afterwards
+/// belongs to the script: a shell takes whole command lists, and not a byte more is sent before
+/// the answer.
+std::string first_input(std::string_view script) {
+  return fmt::format("echo {}; exec {} -c {}\n", kBegun, kHostShell, shell_word(script));
+}
+
+awaitable<Result<Answer>> first_answer(ExecStream& stream, std::string script,
+                                       std::string program) {
+  const std::string input = first_input(script);
+  auto sent = co_await stream.write(input);  // the program's end, if it is that, has the reason
+  co_return co_await read_answer(stream, std::string(kBegun), program);
+}
+
+}  // namespace
+
+/// Not every mpirun can be used.
+awaitable<Result<void>> StarterExec::check_program() {
+  if (starter_.kind != StarterKind::kMpi) co_return Result<void>();
+  const auto turn = co_await checking_->acquire();
+  if (is_checked_) co_return Result<void>();
+  std::vector<std::string> argv = {"mpirun", "--version"};
+  auto text = co_await io::within(kVersionDeadline, output_of(std::move(argv)), "mpirun --version");
+  if (!text) co_return tl::unexpected(text.error());
+  auto usable = check_mpirun(*text);
+  is_checked_ = usable.has_value();
+  co_return usable;
+}
+
+awaitable<void> StarterExec::watch_delay(Host host, ExecStream& stream, std::string program) {
+  co_await io::sleep_for(limits_->patience);
+  const std::string words = on_one_line(stream.stderr_tail());
+  if (waits_for_host(starter_.kind, words)) {
+    waiting_[host] = fmt::format("{} waits: {}", program, words);
+    log_->warn("{}: {} waits: {}: {}", host, program, words, remedy(starter_.kind, words));
+  }
+  io::asio::steady_timer never(co_await io::asio::this_coro::executor,
+                               io::asio::steady_timer::time_point::max());
+  co_await never.async_wait(io::tok);
+}
+
+awaitable<Result<Answer>> StarterExec::begin(Host host, ExecStream& stream, std::string script,
+                                             std::string program) {
+  using namespace io::asio::experimental::awaitable_operators;
+  auto race =
+      first_answer(stream, std::move(script), program) || watch_delay(host, stream, program);
+  auto first = co_await std::move(race);
+  if (first.index() == 0) co_return std::move(std::get<0>(first));
+  co_return fail(ErrorKind::kClosed, "given up");
+}
+
+awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std::string script) {
+  auto command = starter_command(starter_, host.name);
+  if (!command) co_return tl::unexpected(command.error());
+  const std::string program = command->argv.front();
+  auto usable = co_await check_program();
+  if (!usable) co_return tl::unexpected(usable.error().at(to_string(host)));
+  const auto turn = co_await window_->acquire();
+  ChildProgram child;
+  child.argv = command->argv;
+  child.is_without = [&command](std::string_view name) { return is_without(*command, name); };
+  auto stream = start_child(co_await io::asio::this_coro::executor, child);
+  if (!stream) {
+    const char* package = traits_of(starter_).package;
+    const bool is_missing = stream.error().kind == ErrorKind::kInvalid && *package != '\0';
+    co_return fail(stream.error().kind, "{}: {}{}", host, stream.error().message,
+                   is_missing ? fmt::format(" (Debian: apt-get install {})", package) : "");
+  }
+  auto begun = co_await io::within(limits_->start, begin(host, **stream, script, program),
+                                   fmt::format("{}: no sign of the command's start", program));
+  waiting_.erase(host);
+  if (!begun) {
+    Error error = begun.error();
+    const std::string words = on_one_line((*stream)->stderr_tail());
+    if (error.kind == ErrorKind::kTimeout && !words.empty()) error.message += ": " + words;
+    if (const std::string advice = remedy(starter_.kind, words); !advice.empty())
+      error.message += ": " + advice;
+    co_return tl::unexpected(error.at(to_string(host)));
+  }
+  co_await find_address(host);
+  co_return unread(std::move(*stream), std::move(begun->rest));
+}
+
+awaitable<void> StarterExec::find_address(Host host) {
+  if (addresses_.contains(host)) co_return;
+  std::function<std::string()> work = [name = host.name] { return resolve(name); };
+  std::string address = co_await lookups_.finish(std::move(work));
+  addresses_[host] = std::move(address);
+}
+
+/// Each part uses those above it. Every coroutine of the backend holds all of them.
+struct CommandBackend::Parts {
+  Parts(const io::asio::any_io_executor& executor, Starter starter, std::vector<std::string> bundle,
+        io::Log& log, CommandLimits lim)
+      : limits(lim),
+        exec(executor, std::move(starter), log, limits),
+        bring_up(executor, std::move(bundle), exec, limits.bring_up, threads, log) {}
+
+  CommandLimits limits;
+  ThreadPool threads{4};
+  StarterExec exec;
+  BringUp bring_up;
+};
+
+CommandBackend::CommandBackend(io::asio::any_io_executor executor, Starter starter,
+                               std::vector<std::string> bundle, io::Log& log, CommandLimits limits)
+    : parts_(
+          std::make_shared<Parts>(executor, std::move(starter), std::move(bundle), log, limits)) {}
+CommandBackend::~CommandBackend() = default;
+
+awaitable<Result<std::unique_ptr<io::ByteStream>>> CommandBackend::open(
+    Host host, std::vector<std::string> argv) {
+  const auto parts = parts_;
+  const StarterTraits traits = traits_of(parts->exec.starter());
+  const bool starts = std::find(argv.begin(), argv.end(), "--start") != argv.end();
+  if (traits.passes_lines) argv.emplace_back("--lines");
+  if (traits.ends_daemons && starts) argv.emplace_back("--stay");
+  auto stream = co_await parts->bring_up.open(host, std::move(argv));
+  if (!stream || !traits.passes_lines) co_return std::move(stream);
+  co_return lines_stream(std::move(*stream));
+}
+
+std::string CommandBackend::address(const Host& host) const { return parts_->exec.address(host); }
+
+std::string CommandBackend::doing(const Host& host) const {
+  const std::string copies = parts_->bring_up.doing(host);
+  return copies.empty() ? parts_->exec.doing(host) : copies;
+}
+
+std::string CommandBackend::reach_command(const Host& host) const {
+  const auto command = starter_command(parts_->exec.starter(), host.name);
+  if (!command) return {};
+  std::string line;
+  for (const std::string& word : command->argv) line += shell_word(word) + " ";
+  return line + "</dev/null";
+}
+
+awaitable<Result<CommandResult>> CommandBackend::run(Host host, std::string script,
+                                                     std::string input, Duration deadline) {
+  const auto parts = parts_;
+  co_return co_await run_command(parts->exec, host, script, input, deadline);
+}
+
+awaitable<Result<std::unique_ptr<CommandStream>>> CommandBackend::start(Host host,
+                                                                        std::string script) {
+  const auto parts = parts_;
+  co_return co_await start_command(parts->exec, host, script);
+}
+
+}  // namespace dt::launcher

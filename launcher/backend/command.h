@@ -1,0 +1,52 @@
+/// The backend whose commands are started by a program of this machine (core/launch/starter.h):
+/// srun, qrsh, mpirun, kubectl or a template of the user's. One process for each host on purpose:
+/// one host's trouble is the end of one process.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/launch/starter.h"
+#include "io/log.h"
+#include "launcher/backend/backend.h"
+#include "launcher/backend/bring_up.h"
+
+namespace dt::launcher {
+
+struct CommandLimits {
+  std::size_t window = 64;                       ///< Programs that start commands at once.
+  Duration start = std::chrono::seconds(20);     ///< From a program's start to that of its command.
+  Duration patience = std::chrono::seconds(10);  ///< Until a busy host is news.
+  BringUpLimits bring_up;
+};
+
+/// One thread. The backend must outlive its coroutines, and be destroyed before the loop. Streams
+/// may outlive it.
+class CommandBackend final : public Backend {
+ public:
+  /// `bundle`: the local files every host needs, the agent first; read when first needed.
+  CommandBackend(io::asio::any_io_executor executor, Starter starter,
+                 std::vector<std::string> bundle, io::Log& log, CommandLimits limits = {});
+  ~CommandBackend() override;
+
+  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
+      Host host, std::vector<std::string> argv) override;
+  /// The host's address by the resolver, once it has been reached; empty: the resolver knows none
+  /// that other hosts could use.
+  [[nodiscard]] std::string address(const Host& host) const override;
+  [[nodiscard]] std::string doing(const Host& host) const override;
+  [[nodiscard]] std::string reach_command(const Host& host) const override;
+
+  /// Runs a short script to its end on the host: see run_command().
+  io::awaitable<Result<CommandResult>> run(Host host, std::string script, std::string input,
+                                           Duration deadline);
+  /// The same as a stream, for as long as it takes.
+  io::awaitable<Result<std::unique_ptr<CommandStream>>> start(Host host, std::string script);
+
+ private:
+  struct Parts;
+  std::shared_ptr<Parts> parts_;
+};
+
+}  // namespace dt::launcher
