@@ -27,7 +27,7 @@ void add_dmlc(Variables& vars, const io::JobSpec& spec, const ProcessFacts& fact
     vars[is_server ? "DMLC_SERVER_ID" : "DMLC_WORKER_ID"] = text(facts.process.id);
   vars["PS_VERBOSE"] = spec.ps_verbose.empty() ? "0" : spec.ps_verbose;
   if (!spec.dmlc_roles) return;
-  vars["DMLC_JOB_CLUSTER"] = spec.local ? "local" : "ssh";
+  vars["DMLC_JOB_CLUSTER"] = to_text(spec.launcher);
   if (!facts.is_scheduler)  // servers come after the workers
     vars["DMLC_TASK_ID"] = text(facts.process.id + (is_server ? spec.workers.size() : 0));
 }

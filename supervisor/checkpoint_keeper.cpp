@@ -54,7 +54,8 @@ awaitable<void> CheckpointKeeper::watch_place() {
   std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
   hosts.insert(spec.servers.begin(), spec.servers.end());
   place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec), shell_.term),
-                 fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts), spec.local);
+                 fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts),
+                 io::is_local(spec));
   std::optional<std::string> reported;
   for (Time next = io::steady_now();; co_await io::sleep_for(kLook)) {
     if (io::steady_now() >= next) {

@@ -42,7 +42,7 @@ std::uint32_t milliseconds(Duration d) {
 
 /// The folder that every host needs before processes start there; empty if none is needed.
 std::string folder_to_check(const io::JobSpec& spec) {
-  const bool is_shared = !spec.local && !spec.no_shared_folder && spec.sync_dst_dir.empty();
+  const bool is_shared = !io::is_local(spec) && !spec.no_shared_folder && spec.sync_dst_dir.empty();
   return is_shared ? spec.cwd : std::string();
 }
 
@@ -172,11 +172,10 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   h.machine = state.machine;
   const std::string dialed = backend_.address(host);
   const AllocatedNode* node = node_of(host, spec_.allocation);
-  if (node && way_to(host, StarterKind::kSsh, spec_.allocation) != spec_.allocation->kind)
-    node = nullptr;
-  h.address = spec_.local ? dialed
-              : node      ? node_address(*node, state)
-                          : host_address(host, dialed, state);
+  if (node && io::way_to(spec_, host) != spec_.allocation->kind) node = nullptr;
+  h.address = io::is_local(spec_) ? dialed
+              : node              ? node_address(*node, state)
+                                  : host_address(host, dialed, state);
   reports_.admitted(host, state);
   shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   reports_.attached(host, state);

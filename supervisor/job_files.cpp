@@ -143,7 +143,7 @@ awaitable<Result<void>> JobFiles::take_lock() {
 }
 
 awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& records) {
-  master_address_ = shell_.spec.local ? "127.0.0.1" : own_address(shell_.executor);
+  master_address_ = io::is_local(shell_.spec) ? "127.0.0.1" : own_address(shell_.executor);
   if (mode_.is_new) {
     auto files = co_await make_files();
     if (!files) co_return tl::unexpected(files.error());

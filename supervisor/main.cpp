@@ -16,9 +16,11 @@
 #include "io/flags.h"
 #include "io/job/control_protocol.h"
 #include "io/subprocess.h"
+#include "launcher/backend/command.h"
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
+#include "launcher/backend/ways.h"
 #include "launcher/bundle_use.h"
 #include "supervisor/paced_loop.h"
 #include "supervisor/supervisor.h"
@@ -92,25 +94,43 @@ std::vector<std::string> bundle_files() {
   return files;
 }
 
+/// What reaches hosts in that way.
+std::unique_ptr<launcher::Backend> make_way(io::asio::io_context& context, const io::JobSpec& spec,
+                                            StarterKind kind, io::Log& log) {
+  if (kind == StarterKind::kLocal) return std::make_unique<launcher::LocalBackend>();
+  if (kind != StarterKind::kSsh)
+    return std::make_unique<launcher::CommandBackend>(
+        context.get_executor(), io::starter_for(spec, kind), bundle_files(), log);
+  launcher::SshLimits limits;
+  limits.handshake = 2 * spec.ssh.connect_timeout;
+  return std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh, bundle_files(),
+                                                log, limits);
+}
+
+io::awaitable<Result<void>> refuse_sync(Host host) {
+  co_return fail(ErrorKind::kInvalid, "{}: --sync-dst-dir copies over ssh alone", host);
+}
+
 /// The backend for this job, and with --sync-dst-dir the way to bring the working folder along.
 std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
                                                 supervisor::SupervisorOptions& options,
                                                 io::Log& log) {
-  const io::JobSpec& spec = options.spec;
-  if (spec.local) return std::make_unique<launcher::LocalBackend>();
-  launcher::SshLimits limits;
-  limits.handshake = 2 * spec.ssh.connect_timeout;
-  auto ssh = std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh,
-                                                    bundle_files(), log, limits);
-  if (!spec.sync_dst_dir.empty()) {
+  if (io::is_local(options.spec)) return std::make_unique<launcher::LocalBackend>();
+  const auto spec = std::make_shared<const io::JobSpec>(options.spec);
+  auto ways = std::make_unique<launcher::WaysBackend>(
+      [spec](const Host& host) { return io::way_to(*spec, host); },
+      [spec, &context, &log](StarterKind kind) { return make_way(context, *spec, kind, log); });
+  if (!spec->sync_dst_dir.empty()) {
     const std::string source = std::filesystem::current_path().string();
-    const std::string destination = spec.sync_dst_dir;
+    const std::string destination = spec->sync_dst_dir;
     auto window = std::make_shared<launcher::Semaphore>(context.get_executor(), launcher::kSyncs);
-    options.sync = [backend = ssh.get(), window, source, destination](Host host) {
-      return launcher::sync_folder(*backend, window, std::move(host), source, destination);
+    options.sync = [all = ways.get(), window, source, destination](Host host) {
+      auto* ssh = dynamic_cast<launcher::SshBackend*>(&all->of(host));
+      if (ssh == nullptr) return refuse_sync(std::move(host));
+      return launcher::sync_folder(*ssh, window, std::move(host), source, destination);
     };
   }
-  return ssh;
+  return ways;
 }
 
 int run_job(supervisor::SupervisorOptions options) {

@@ -111,6 +111,20 @@ Flags job_flags(JobSpec& spec) {
        .manual = "Without --prepare-data: an added host waits for its file "
            "prepare_data_success_*address*.", .json = "require_prepared"},
     }},
+    {"Other ways to reach hosts", {
+      {.name = "rsh", .value = "COMMAND", .to = &spec.rsh,
+       .help = "with --launcher command: what starts a shell on a host, as in "
+           "'docker exec -i {host} {command}'",
+       .manual = "With --launcher command, and without --launcher it means that: the command that "
+           "starts another one on a host, with its stdin and stdout. *{host}* is the host's name, "
+           "and *{command}* what is started there. Quotes and backslashes are as in a shell, and "
+           "nothing else is.", .json = "rsh"},
+      {.name = "rsh-binary", .to = &spec.rsh_binary,
+       .help = "the command of --rsh passes every byte on at once, not lines only",
+       .manual = "The command of --rsh passes on every byte at once. Without it what is sent is "
+           "wrapped, so that it also comes through a program that passes on whole lines only, as "
+           "`srun`(1) does.", .json = "rsh_binary"},
+    }},
     {"ssh", {
       {.name = "ssh-port", .value = "PORT", .to = &ssh.port, .least = 1,
        .help = "for hosts that give none", .json = "ssh/port"},

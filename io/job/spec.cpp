@@ -54,8 +54,8 @@ namespace io {
 
 // What is no option's field; job_flags() has the rest.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSpec, job, job_dir, state_dir, socket, command, cwd, env,
-                                   env_server, env_worker, local, workers, servers, added,
-                                   known_hosts, restore, restore_epoch, is_env_elsewhere, prefix)
+                                   env_server, env_worker, workers, servers, added, known_hosts,
+                                   restore, restore_epoch, is_env_elsewhere, prefix)
 
 namespace {
 
@@ -145,6 +145,16 @@ struct FromJson {
   void operator()(const Other&) const {}
 };
 
+/// Specs of earlier versions have "local", true or false, in its place.
+StarterKind launcher_of(const json& tree) {
+  if (!tree.contains("launcher"))
+    return tree.at("local").get<bool>() ? StarterKind::kLocal : StarterKind::kSsh;
+  const auto name = tree.at("launcher").get<std::string>();
+  const auto kind = starter_kind(name);
+  if (!kind) throw std::runtime_error(fmt::format("{} is no launcher", name));
+  return *kind;
+}
+
 json::json_pointer path_of(const Flag& flag) {
   return json::json_pointer(fmt::format("/{}", flag.json));
 }
@@ -164,6 +174,7 @@ std::string to_json(const JobSpec& spec) {
   json tree(copy);
   if (!spec.ps_verbose.empty()) tree["ps_verbose"] = spec.ps_verbose;
   if (spec.allocation) tree["allocation"] = *spec.allocation;
+  tree["launcher"] = std::string(to_text(copy.launcher));
   tree["is_start_timeout_set"] = copy.rules.is_start_timeout_set;
   each_field(copy, [&](const Flag& flag) { tree[path_of(flag)] = std::visit(ToJson{}, flag.to); });
   wrap_bytes(tree);
@@ -186,6 +197,7 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     if (tree.is_object())
       tree.emplace("is_env_elsewhere", false);  // specs of earlier versions lack it
     auto spec = tree.get<JobSpec>();
+    spec.launcher = launcher_of(tree);
     spec.restore_epoch = whole_number<std::uint32_t>(tree.at("restore_epoch"));
     spec.rules.is_start_timeout_set = tree.value("is_start_timeout_set", false);
     spec.ps_verbose = tree.value("ps_verbose", "");
@@ -205,6 +217,19 @@ Result<JobSpec> read_spec(const std::string& file) {
   if (!in) return tl::unexpected(errno_error(errno, "read " + file));
   return spec_from_json(std::string(std::istreambuf_iterator<char>(in), {}))
       .map_error([&](const Error& e) { return e.at(file); });
+}
+
+Starter starter_for(const JobSpec& spec, StarterKind kind) {
+  Starter starter;
+  starter.kind = kind;
+  if (spec.allocation && spec.allocation->kind == kind) starter.job = spec.allocation->job;
+  starter.rsh = spec.rsh;
+  starter.rsh_binary = spec.rsh_binary;
+  return starter;
+}
+
+StarterKind way_to(const JobSpec& spec, const Host& host) {
+  return way_to(host, spec.launcher, spec.allocation);
 }
 
 std::string marker_dir(const std::string& job_dir) { return job_dir + "/.dtlaunch"; }

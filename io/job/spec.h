@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "core/files/hosts.h"
 #include "core/job/options.h"
+#include "core/launch/starter.h"
 #include "core/launch/ways.h"
 #include "io/job/data_options.h"
 
@@ -51,7 +52,11 @@ struct JobSpec {
   /// Servers, and a scheduler on the first worker's host, run the command themselves; DMLC_ROLE
   /// contains the role.
   bool dmlc_roles = false;
-  bool local = false;  ///< No -H: every host is this machine, no ssh.
+  /// How hosts are reached that neither have a way of their own nor are nodes of the allocation;
+  /// kLocal: all hosts are this machine.
+  StarterKind launcher = StarterKind::kSsh;
+  std::string rsh;          ///< kCommand: see Starter::rsh.
+  bool rsh_binary = false;  ///< kCommand: see Starter::rsh_binary.
   bool elastic = false;
   bool detached = false;      ///< The job continues without its dtlaunch.
   std::vector<Host> workers;  ///< Base workers, worker id 0 first.
@@ -85,6 +90,14 @@ struct JobSpec {
   std::uint64_t log_limit = 0;  ///< Bytes of a process's output that the volume keeps; 0: all.
 };
 
+/// Every host is this machine.
+[[nodiscard]] inline bool is_local(const JobSpec& spec) {
+  return spec.launcher == StarterKind::kLocal;
+}
+/// How the job reaches the host.
+[[nodiscard]] StarterKind way_to(const JobSpec& spec, const Host& host);
+/// What starts commands on the job's hosts that are reached so.
+[[nodiscard]] Starter starter_for(const JobSpec& spec, StarterKind kind);
 /// Whether servers save checkpoints at all.
 [[nodiscard]] inline bool saves_checkpoints(const JobSpec& spec) {
   return spec.rules.checkpoint_every > 0 || spec.rules.checkpoint_interval > Duration{};

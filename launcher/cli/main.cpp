@@ -140,12 +140,18 @@ void print_environment(const io::JobSpec& spec, Role role, const Host& host) {
     fmt::print("  {}={}\n", name, shell_word(value));
 }
 
+/// For the first host: "over ssh", or the words that start a shell there.
+std::string how_reached(const io::JobSpec& spec) {
+  const Host& first = spec.workers.front();
+  const StarterKind way = io::way_to(spec, first);
+  if (way == StarterKind::kLocal) return "on this machine, without ssh";
+  if (way == StarterKind::kSsh) return "over ssh";
+  const auto command = starter_command(io::starter_for(spec, way), first.name);
+  return command ? fmt::format("{} by {}", first, quoted(command->argv)) : command.error().message;
+}
+
 void print_plan(const io::JobSpec& spec) {
-  const std::string how = spec.local        ? "on this machine, without ssh"
-                          : spec.allocation ? fmt::format("nodes of the allocation by {}",
-                                                          starter_of(spec.allocation->kind))
-                                            : "over ssh";
-  fmt::print("job folder  {}\nstarted in  {}\n{}, {}\n", spec.job_dir, spec.cwd, how,
+  fmt::print("job folder  {}\nstarted in  {}\n{}, {}\n", spec.job_dir, spec.cwd, how_reached(spec),
              spec.elastic ? "elastic: host_worker is watched" : "not elastic");
   if (!spec.prepare_data.empty())
     fmt::print("on each host first: {}\n", quoted({"/bin/sh", "-c", spec.prepare_data}));

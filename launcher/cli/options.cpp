@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/launch/starter.h"
 #include "core/protocol/exit_code.h"
 #include "io/job/flags.h"
 #include "launcher/cli/placement.h"
@@ -14,6 +15,12 @@ constexpr std::size_t kLastPort = 65535;
 /// Few servers carry most models, and each is a host whose loss costs the time since a checkpoint.
 constexpr std::size_t kMostServersByDefault = 64;
 constexpr const char* kElastic = "elastic-training-enabled";
+
+io::Words launchers() {
+  io::Words names;
+  for (const StarterKind kind : kStarterKinds) names.emplace_back(to_text(kind));
+  return names;
+}
 
 io::Flags flags_of(Options& o) {
   // clang-format off
@@ -30,9 +37,16 @@ io::Flags flags_of(Options& o) {
       {.name = "hostfile", .letter = 'H', .value = "FILE", .to = &o.hostfile,
        .help = "hosts, one per line: [user@]host[:port] [slots=N] [via=KIND]",
        .manual = "Hosts, see `FILES`."},
-      {.name = "launcher", .value = "ssh|local", .to = io::one_of(o.launcher, {"ssh", "local"}),
-       .help = "default: ssh with -H, else local (this machine, no ssh)",
-       .manual = "By default ssh with -H, else local."},
+      {.name = "launcher", .value = "ssh|local|slurm|sge|mpi|kubernetes|command",
+       .to = io::one_of(o.launcher, launchers()),
+       .help = "how hosts are reached: by ssh (default with -H), local (this machine alone; default "
+           "without), srun, qrsh -inherit, mpirun, kubectl exec, or --rsh",
+       .manual = "How hosts are reached, by default *ssh* with -H, else *local*: everything on this "
+           "machine. *slurm*: by `srun`(1), inside of an allocation (salloc, sbatch), to its nodes. "
+           "*sge*: by `qrsh`(1) -inherit, inside of a job with a parallel environment that has "
+           "control_slaves TRUE. *mpi*: by Open MPI's `mpirun`(1), one for each host. *kubernetes*: "
+           "by kubectl exec, to pods. *command*: by the command of --rsh. See `OTHER WAYS TO REACH "
+           "HOSTS`."},
     }},
     {"Data and environment", {
       {.name = "env", .value = "NAME[=VALUE]", .to = &o.env,
@@ -239,18 +253,36 @@ void complete_times(Mistake& mistake, JobRules& rules, const io::Given& given) {
            seconds(rules.liveness.suspect_after), seconds(rules.liveness.dead_after));
 }
 
+void complete_launcher(Mistake& mistake, Options& options, const io::Given& given) {
+  io::JobSpec& spec = options.spec;
+  const bool has_rsh = given.has("rsh");
+  if (has_rsh && options.launcher.empty()) options.launcher = to_text(StarterKind::kCommand);
+  const StarterKind usual = given.has("hostfile") ? StarterKind::kSsh : StarterKind::kLocal;
+  spec.launcher = starter_kind(options.launcher).value_or(usual);
+  const bool is_command = spec.launcher == StarterKind::kCommand;
+  if (is_command && !has_rsh)
+    refuse(mistake, "--launcher command needs --rsh 'COMMAND': what starts a command on a host?");
+  if (given.has("rsh-binary") && !has_rsh)
+    refuse(mistake, "--rsh-binary has no meaning without --rsh");
+  const auto words = has_rsh ? rsh_words(spec.rsh) : std::vector<std::string>();
+  if (!words) refuse(mistake, "{}", words.error().message);
+  if (!spec.sync_dst_dir.empty() && spec.launcher != StarterKind::kSsh && !io::is_local(spec))
+    refuse(mistake, "--sync-dst-dir copies over ssh: not with --launcher {}",
+           to_text(spec.launcher));
+}
+
 void complete_job(Mistake& mistake, Options& options, const io::Given& given,
                   const Environment& env) {
   io::JobSpec& spec = options.spec;
   const bool has_hosts = given.has("hostfile");
-  spec.local = given.has("launcher") ? options.launcher == "local" : !has_hosts;
   // Then the allocation has hosts and a number of workers.
   const bool may_be_inside = !has_hosts && options.launcher != "local" &&
                              (slurm_job(env.variable) || sge_hostfile(env.variable));
   if (!given.has("num-workers") && !may_be_inside)
     refuse(mistake, "-n is missing: how many workers are wanted?");
-  if (!spec.local && !has_hosts && !may_be_inside)
-    refuse(mistake, "--launcher ssh needs hosts: give -H FILE");
+  complete_launcher(mistake, options, given);
+  if (!io::is_local(spec) && !has_hosts && !may_be_inside)
+    refuse(mistake, "--launcher {} needs hosts: give -H FILE", to_text(spec.launcher));
   if (spec.dmlc_roles && spec.elastic)
     refuse(mistake, "--dmlc-roles and --{} do not go together: there is no kvstore server",
            kElastic);
@@ -343,7 +375,9 @@ Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,
   Mistake mistake;
   check_start(mistake, spec.rules.limits, *num_workers);
   if (mistake) return tl::unexpected(*mistake);
-  if (allocation && options.launcher.empty()) spec.local = false;
+  // Further hosts may come that are no nodes of it.
+  if (allocation && options.launcher.empty() && io::is_local(spec))
+    spec.launcher = StarterKind::kSsh;
   spec.allocation = nodes_to_remember(options, allocation, nodes);
   auto workers = place_workers(lines, *num_workers);
   if (!workers)

@@ -116,7 +116,7 @@ TEST_CASE("environment: --dmlc-roles gives each role what dmlc's own tracker giv
 
   auto spec = a_spec();
   spec.dmlc_roles = true;
-  spec.local = true;
+  spec.launcher = StarterKind::kLocal;
   spec.workers.assign(2, Host{"", "localhost", 0});
   const auto gives = [&spec](const Variables& recorded, Role role, std::uint32_t id) {
     auto facts = facts_of(role, id);

@@ -54,7 +54,7 @@ struct Supervised : Loop {
     spec.socket = dir / "control";
     spec.command = {"train_cmd"};
     spec.cwd = "/";
-    spec.local = true;
+    spec.launcher = StarterKind::kLocal;
     spec.elastic = true;
     spec.detached = true;
     spec.workers = spec.known_hosts = {Host{"", "a", 0}};

@@ -283,7 +283,7 @@ TEST_CASE("supervisor: a job's end says who asked for it, on one line") {
 TEST_CASE(
     "supervisor: a base host that lacks the folder of the processes is named, nothing starts") {
   Supervised job;
-  job.spec.local = false;
+  job.spec.launcher = StarterKind::kSsh;
   job.spec.rules.start_timeout = 5s;
   job.start();
   AgentEnd& agent = job.told(0, CheckFolder::kType);
@@ -296,7 +296,7 @@ TEST_CASE(
 
 TEST_CASE("supervisor: processes start where the folder is, asked for once of an agent") {
   Supervised job;
-  job.spec.local = false;
+  job.spec.launcher = StarterKind::kSsh;
   job.start();
   AgentEnd& first = job.told(0, CheckFolder::kType);
   CHECK_FALSE(first.was_told(StartProcess::kType));
@@ -313,7 +313,7 @@ TEST_CASE("supervisor: processes start where the folder is, asked for once of an
 
 TEST_CASE("supervisor: where hosts need no common folder none is asked for") {
   Supervised job;
-  job.spec.local = false;
+  job.spec.launcher = StarterKind::kSsh;
   job.spec.no_shared_folder = true;
   job.start();
   CHECK_FALSE(job.told(0, StartProcess::kType).was_told(CheckFolder::kType));

@@ -83,12 +83,37 @@ TEST_CASE("job spec: one of a version before this one is read", "[job_spec]") {
   spec.no_shared_folder = true;
   const auto now = nlohmann::json::parse(to_json(spec));
   nlohmann::json then;
-  for (const char* name : kThen) then[name] = now.at(name);
-  const auto back = io::spec_from_json(then.dump());
-  INFO((back ? "" : back.error().message));
-  REQUIRE(back);
-  CHECK(back->job == "old");
-  CHECK_FALSE(back->no_shared_folder);
+  for (const char* name : kThen)
+    if (name != std::string_view("local")) then[name] = now.at(name);
+  for (const bool local : {true, false}) {
+    then["local"] = local;  // before there was "launcher"
+    const auto back = io::spec_from_json(then.dump());
+    INFO((back ? "" : back.error().message));
+    REQUIRE(back);
+    CHECK(back->job == "old");
+    CHECK(back->launcher == (local ? StarterKind::kLocal : StarterKind::kSsh));
+    CHECK_FALSE(back->no_shared_folder);
+  }
+}
+
+TEST_CASE("job spec: the way to reach hosts is kept, and an unknown one is refused", "[job_spec]") {
+  for (const StarterKind kind : kStarterKinds) {
+    io::JobSpec spec;
+    spec.launcher = kind;
+    spec.allocation = AllocatedNodes{kind, "41", {{"n1", "10.0.0.1"}}};
+    spec.rsh = "r {host} {command}";
+    spec.rsh_binary = true;
+    const auto back = io::spec_from_json(to_json(spec));
+    REQUIRE(back);
+    CHECK(back->launcher == kind);
+    CHECK(io::starter_for(*back, kind) == io::starter_for(spec, kind));
+    CHECK(io::way_to(*back, Host{"", "n1", 0}) == kind);
+  }
+  auto tree = nlohmann::json::parse(to_json(io::JobSpec()));
+  tree["launcher"] = "pigeon";
+  const auto refused = io::spec_from_json(tree.dump());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message == "job spec: pigeon is no launcher");
 }
 
 TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") {

@@ -149,7 +149,7 @@ TEST_CASE("options: a mistake is named with its remedy", "[options]") {
       {{"-n", "1", "--quiet=yes", "t"}, "--quiet takes no value: leave out \"=yes\""},
       {{"-n", "1", "--elastic-training-enabled=maybe", "t"}, "True or False was expected"},
       {{"-n", "1", "--launcher", "ssh", "t"}, "--launcher ssh needs hosts: give -H FILE"},
-      {{"-n", "1", "--launcher", "pbs", "t"}, "--launcher pbs: one of ssh, local was expected"},
+      {{"-n", "1", "--launcher", "pbs", "t"}, "--launcher pbs: one of ssh, local, slurm, sge, mpi, kubernetes, command was expected"},
       {{"-n", "1", "--transport", "udp", "t"}, "one of auto, tcp, shm was expected"},
       {{"-n", "1", "--data-auth", "none", "t"}, "one of auto, frames, handshake was expected"},
       {{"-n", "1", "--server-device", "gpu", "t"}, "'gpu' is none of cpu, auto, cuda:0"},
@@ -263,7 +263,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(o.num_workers == 3);
   CHECK(o.num_servers == 0U);
   CHECK(o.hostfile == "hosts");
-  CHECK(spec.local);
+  CHECK(io::is_local(spec));
   CHECK(spec.job_dir == "/job/sub");
   CHECK(spec.detached);
   CHECK(spec.sync_dst_dir == "/dst");
@@ -315,7 +315,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
 TEST_CASE("options: without a word of them the defaults are those of the spec", "[options]") {
   const auto spec = good({"-n", "1", "t"}).spec;
   io::JobSpec expected;
-  expected.local = true;
+  expected.launcher = StarterKind::kLocal;
   expected.command = {"t"};
   expected.cwd = "/job";
   expected.job_dir = "/job";
@@ -349,7 +349,7 @@ TEST_CASE("options: the help names every exit code and the options people look f
 TEST_CASE("plan: workers by slots, servers over the hosts that got workers", "[options]") {
   const std::string hosts = "u@a:22 slots=2\nb\nc slots=2\n";
   auto spec = planned({"-n", "4", "-H", "hosts", "t"}, hosts);
-  CHECK_FALSE(spec.local);
+  CHECK_FALSE(io::is_local(spec));
   CHECK(names(spec.workers) == "u@a:22 b c u@a:22 ");
   CHECK(names(spec.servers) == "u@a:22 b c ");
   CHECK(names(spec.known_hosts) == "u@a:22 b c ");
@@ -367,7 +367,7 @@ TEST_CASE("plan: workers by slots, servers over the hosts that got workers", "[o
 
 TEST_CASE("plan: without a hosts file everything is on this machine", "[options]") {
   const auto spec = planned({"-n", "3", "t"}, "");
-  CHECK(spec.local);
+  CHECK(io::is_local(spec));
   CHECK(names(spec.workers) == "localhost localhost localhost ");
   CHECK(names(spec.servers) == "localhost ");
 }

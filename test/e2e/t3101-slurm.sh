@@ -1,0 +1,54 @@
+# timeout=240 cost=40
+# An elastic job inside a Slurm allocation: its size changes, srun is killed, the supervisor is killed,
+# the job is cancelled; nothing is ever restarted, and nothing is left.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+. "$(dirname "$0")/slurm.sh"
+slurm_up 3 "${PROCTRACK:-linuxproc}"
+allocate 3
+export SLURM_JOB_ID=$SLURM_JOB SLURM_JOB_NODELIST=n[1-3]
+TRAIN_PREFIX=("${SLURM_NS[@]}")
+# of_nodes: what runs on nodes, and what starts it there.
+of_nodes() { left_over | grep -E "dtagent|elastic_worker|dtserver|srun " || true; }
+
+say "1 -> 3 -> 1 workers, on nodes of the allocation"
+train -n 1 --
+echo n2 >>host_worker
+changed "ADDED n2"
+echo n3 >>host_worker
+changed "ADDED n2" "ADDED n3"
+members 0,1,2
+sed -i 2d host_worker
+changed "ADDED n2" "ADDED n3" "REMOVED n2"
+members 0,2
+
+say "each srun is killed: attached again, nothing restarted"
+pids_of() { dtctl status --json | python3 -c 'import json, sys
+print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
+before="$(pids_of workers) $(pids_of servers)"
+for node in n1 n3; do
+  kill -KILL $(pgrep -f "srun --jobid=$SLURM_JOB .*--nodelist=$node ")
+  happens link_down "$node"
+  awaits "host $node up"
+done
+some_epochs 2
+[ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
+
+say "the supervisor is killed: its sruns go with it, a new one attaches"
+supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+sruns=$(pgrep -P "$supervisor" srun)
+[ -n "$sruns" ] || fail "the supervisor has no srun"
+kill -KILL "$supervisor"
+for pid in $sruns; do wait_for 5 "! alive $pid" || fail "srun $pid outlives its supervisor"; done
+awaits "host n1 up" "host n3 up"
+some_epochs 2
+[ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
+members 0,2
+worker_log once "$T/w0.jsonl"
+
+say "the allocation is cancelled: nothing is left on its nodes"
+in_slurm scancel "$SLURM_JOB"
+STEP=0.5 wait_for 10 '[ -z "$(of_nodes | grep -v srun)" ]' || fail "left after scancel: $(of_nodes)"
+dtctl stop >"$T/stop.out" 2>&1 || true
+finished dtlaunch "$JOB_PID" 20
+[ -z "$(of_nodes)" ] || fail "left: $(of_nodes)"

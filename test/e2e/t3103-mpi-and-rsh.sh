@@ -1,0 +1,62 @@
+# timeout=180 cost=25
+# Hosts by Open MPI's mpirun, by --rsh with ssh, and by --rsh with what enters a network namespace; and
+# what is refused.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+pids_of() { dtctl status --json | python3 -c 'import json, sys
+print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
+
+say "what cannot be"
+run refused dtlaunch -n 1 -H /dev/null --rsh 'ssh {host}' true
+expect_status 2
+expect_output refused '\{command\} is missing'
+run refused dtlaunch -n 1 --launcher slurm true
+expect_status 2
+echo h1 >"$T/h1"
+run refused dtlaunch -n 1 -s 0 -H "$T/h1" --launcher command --rsh 'no-such-starter {host} {command}' true
+expect_status 65
+expect_output refused 'h1: no-such-starter is not installed here, or not in PATH'
+run dry dtlaunch -n 1 -H "$T/h1" --launcher sge --dry-run true
+expect_output dry 'by qrsh -inherit h1 /bin/sh'
+
+say "--rsh with ssh: two hosts, one joins; its ssh is killed"
+new_hosts 2
+config=$(sed -nE 's/^ssh_config=//p' "$T/ssh.env")
+sed 's/:.*//' "$SSH_HOSTS" >"$T/hosts"
+mapfile -t host <"$T/hosts"
+train -n 1 -H "$T/hosts" --rsh "ssh -F $config {host} {command}" --
+echo "${host[1]}" >>host_worker
+changed "ADDED ${host[1]}"
+members 0,1
+before="$(pids_of workers) $(pids_of servers)"
+kill -KILL $(pgrep -f "^ssh -F $config ${host[1]} /bin/sh")
+happens link_down "${host[1]}"
+awaits "host ${host[1]} up"
+[ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
+end_job
+
+say "mpirun"
+if command -v mpirun >/dev/null; then
+  # Every address of a loopback is this machine for mpirun, and it starts nothing but a child.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  echo localhost >"$T/here"
+  run mpi dtlaunch -n 2 -s 0 -H "$T/here" --launcher mpi sh -c 'echo "I am $RANK"'
+  expect_status 0
+  expect_output mpi 'I am 1$'
+  expect_nothing_left
+else
+  say "SKIPPED: mpirun is not installed"
+fi
+
+say "--rsh with a network namespace for each host"
+if [ "$(id -u)" = 0 ] && ip netns add "dt$$a" 2>/dev/null; then
+  ip -n "dt$$a" link set lo up
+  echo "dt$$a" >"$T/spaces"
+  run netns dtlaunch -n 1 -s 0 -H "$T/spaces" --rsh 'ip netns exec {host} {command}' --rsh-binary \
+    sh -c 'echo "links: $(ip -o link | wc -l)"'
+  ip netns delete "dt$$a"
+  expect_status 0
+  expect_output netns 'links: 1$'
+else
+  say "SKIPPED: no network namespaces here"
+fi
