@@ -40,9 +40,11 @@ io::Flags flags_of(Options& o) {
       {.name = "launcher", .value = "ssh|local|slurm|sge|mpi|kubernetes|command",
        .to = io::one_of(o.launcher, launchers()),
        .help = "how hosts are reached: by ssh (default with -H), local (this machine alone; default "
-           "without), srun, qrsh -inherit, mpirun, kubectl exec, or --rsh",
-       .manual = "How hosts are reached, by default *ssh* with -H, else *local*: everything on this "
-           "machine. *slurm*: by `srun`(1), inside of an allocation (salloc, sbatch), to its nodes. "
+           "without), srun, qrsh -inherit (each the default inside of its allocation), mpirun, "
+           "kubectl exec, or --rsh",
+       .manual = "How hosts are reached. By default nodes of the allocation around dtlaunch by its "
+           "own starter, see `ALLOCATIONS`; others by *ssh* with -H; else *local*: everything on "
+           "this machine. *slurm*: by `srun`(1), inside of an allocation (salloc, sbatch), to its nodes. "
            "*sge*: by `qrsh`(1) -inherit, inside of a job with a parallel environment that has "
            "control_slaves TRUE. *mpi*: by Open MPI's `mpirun`(1), one for each host. *kubernetes*: "
            "by kubectl exec, to pods. *command*: by the command of --rsh. See `OTHER WAYS TO REACH "
@@ -278,6 +280,10 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   // Then the allocation has hosts and a number of workers.
   const bool may_be_inside = !has_hosts && options.launcher != "local" &&
                              (slurm_job(env.variable) || sge_hostfile(env.variable));
+  const auto kind = starter_kind(options.launcher);
+  const bool wants_scheduler = kind == StarterKind::kSlurm || kind == StarterKind::kSge;
+  if (wants_scheduler && !has_hosts && !may_be_inside)
+    refuse(mistake, "{}", no_allocation(*kind).message);
   if (!given.has("num-workers") && !may_be_inside)
     refuse(mistake, "-n is missing: how many workers are wanted?");
   complete_launcher(mistake, options, given);

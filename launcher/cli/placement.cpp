@@ -61,14 +61,17 @@ Result<AllocationWish> allocation_wish(const Options& options, std::string_view 
   return AllocationWish{};
 }
 
+Error no_allocation(StarterKind kind) {
+  const bool is_sge = kind == StarterKind::kSge;
+  return {ErrorKind::kInvalid,
+          fmt::format("--launcher {}: this is no {} job: run dtlaunch inside of {}", to_text(kind),
+                      is_sge ? "SGE" : "Slurm", is_sge ? "qsub -pe" : "salloc or sbatch")};
+}
+
 Result<std::vector<HostLine>> hosts_to_use(const Options& options, std::string_view hosts_text,
                                            const std::optional<Allocation>& allocation) {
   if (!allocation)
-    if (const auto kind = scheduler(options))
-      return fail(ErrorKind::kInvalid,
-                  "--launcher {}: this is no {} job: run dtlaunch inside of {}", options.launcher,
-                  kind == StarterKind::kSge ? "SGE" : "Slurm",
-                  kind == StarterKind::kSge ? "qsub -pe" : "salloc or sbatch");
+    if (const auto kind = scheduler(options)) return tl::unexpected(no_allocation(*kind));
   if (!options.hostfile.empty()) return hosts_of_file(options, hosts_text);
   if (gives_hosts(options, allocation)) return allocation->hosts;
   return std::vector<HostLine>{{Host{"", "localhost", 0}, std::nullopt, 1}};
@@ -107,8 +110,7 @@ std::optional<AllocatedNodes> nodes_to_remember(const Options& options,
 
 std::string placement_line(const Options& options, const io::JobSpec& spec,
                            const Allocation& allocation) {
-  const std::string_view starter =
-      spec.allocation ? starter_of(allocation.kind) : std::string_view("ssh");
+  const std::string_view starter = starter_of(spec.allocation ? allocation.kind : spec.launcher);
   if (options.hostfile.empty())
     return fmt::format("{}: {}, {}, {}, by {} (--launcher local: this machine only)",
                        name_of(allocation), allocation.nodes,

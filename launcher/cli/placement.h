@@ -32,6 +32,9 @@ struct AllocationWish {
                                                      std::string_view hosts_text,
                                                      const VariableOf& variable);
 
+/// What is wrong with --launcher slurm or sge outside of an allocation.
+[[nodiscard]] Error no_allocation(StarterKind kind);
+
 /// The hosts that get workers, in order. `allocation`: what was found by allocation_wish().
 [[nodiscard]] Result<std::vector<HostLine>> hosts_to_use(
     const Options& options, std::string_view hosts_text,

@@ -77,6 +77,8 @@ TEST_CASE("placement: an allocation is looked for where its hosts may be meant",
 TEST_CASE("placement: inside an allocation neither -n nor -H is needed", "[placement]") {
   CHECK_THAT(parse({"t"}, {}).error().message, Contains("-n is missing"));
   CHECK_THAT(parse({"-H", "h", "t"}, kInSlurm).error().message, Contains("-n is missing"));
+  CHECK_THAT(parse({"--launcher", "slurm", "t"}, {}).error().message,
+             Contains("--launcher slurm: this is no Slurm job: run dtlaunch inside of salloc"));
   CHECK_THAT(parse({"--launcher", "local", "t"}, kInSlurm).error().message,
              Contains("-n is missing"));
   const Options options = good({"t"}, kInSlurm);
