@@ -2,6 +2,7 @@
 #
 #     . "$(dirname "$0")/slurm.sh"
 #     slurm_up [N [PROCTRACK]]     # slurmctld and N slurmds, nodes n1 to nN (3); linuxproc or cgroup
+#     SLURM_GRES=gpu:4             # before slurm_up: what each node has
 #     allocate NODES               # an allocation that a shell in the background holds; sets SLURM_JOB
 #
 # All daemons run in one namespace of network, mounts and host name, which $SLURM_NS enters; their files
@@ -48,9 +49,10 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SchedulerType=sched/backfill
 SlurmdParameters=config_overrides
+${SLURM_GRES:+GresTypes=${SLURM_GRES%%:*}}
 EOT
   for ((i = 1; i <= $1; i++)); do
-    echo "NodeName=n$i NodeHostname=dtmaster NodeAddr=10.99.0.$((10 + i)) Port=$((7000 + i)) CPUs=8 RealMemory=8000 State=UNKNOWN"
+    echo "NodeName=n$i NodeHostname=dtmaster NodeAddr=10.99.0.$((10 + i)) Port=$((7000 + i)) CPUs=8 RealMemory=8000 State=UNKNOWN${SLURM_GRES:+ Gres=$SLURM_GRES}"
   done
   echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8"
 }
@@ -67,6 +69,8 @@ slurm_up() {
   PATH=$PATH:/usr/sbin:/sbin
   export SLURM_CONF=$S/slurm.conf
   slurm_config "$nodes" "$proctrack" >"$SLURM_CONF"
+  # Any character devices do: nobody opens them.
+  [ -z "${SLURM_GRES-}" ] || echo "NodeName=n[1-$nodes] Name=${SLURM_GRES%%:*} File=/dev/tty[0-$((${SLURM_GRES##*:} - 1))]" >"$S/gres.conf"
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\n' >"$S/cgroup.conf"
   head -c 256 /dev/urandom >"$S/munge.key"
   chmod 400 "$S/munge.key"
@@ -82,7 +86,8 @@ slurm_up() {
     echo ready >$S/ready
     exec sleep infinity"
   wait_for 10 "[ -s '$S/ready' ]" || fail "no namespace: $(output slurm-namespace)"
-  SLURM_NS=(nsenter -t "$PID" --net --mount --uts)
+  # Who enters a namespace of mounts is in its root folder.
+  SLURM_NS=(nsenter -t "$PID" --net --mount --uts sh -c 'cd "$0" && exec "$@"' "$JOB")
   start munged "${SLURM_NS[@]}" munged --force --foreground --key-file="$S/munge.key" --socket="$S/munge.socket" \
     --pid-file="$S/munge.pid" --log-file="$S/munge.log" --seed-file="$S/munge.seed"
   wait_for 10 "[ -S '$S/munge.socket' ]" || fail "no munged: $(output munged)"

@@ -1,0 +1,77 @@
+# timeout=180 cost=25
+# dtlaunch finds the Slurm job that it is inside of, alone and in its right place, and its workers see a
+# node of the job's and no task of srun.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/slurm.sh"
+SLURM_GRES=gpu:4 slurm_up 3
+# What a worker sees, one variable a line; nothing of it is read before all of it is there.
+cat >"$T/show" <<'EOT'
+#!/bin/bash
+{ echo "cores=$(nproc)"; env; } >"$1/seen-$RANK.new" && mv "$1/seen-$RANK.new" "$1/seen-$RANK"
+EOT
+chmod 755 "$T/show"
+sees() { grep -Eqx -- "$2" "$T/seen-$1" || fail "worker $1 does not see $2: $(sort "$T/seen-$1")"; }
+
+say "salloc -N 2: a worker on each node, without -n and -H"
+run salloc in_slurm salloc -N 2 --gres=gpu:4 -c 2 dtlaunch -s 0 "$T/show" "$T"
+expect_status 0
+expect_output salloc '^Slurm job [0-9]+: n\[1-2\], 2 nodes, 2 workers, by srun \(--launcher local: this machine only\)$'
+expect_output salloc 'Launching worker node at ip: n2$'
+for rank in 0 1; do
+  sees $rank 'WORLD_SIZE=2'
+  sees $rank "MASTER_ADDR=10.99.0.11"
+  sees $rank "DMLC_NODE_HOST=10.99.0.$((11 + rank))"
+  sees $rank 'SLURM_JOB_ID=[0-9]+'
+  sees $rank 'SLURM_JOB_NODELIST=n\[1-2\]'
+  sees $rank 'CUDA_VISIBLE_DEVICES=0,1,2,3'
+  sees $rank "cores=$(nproc)"  # task/none confines nobody
+  task=$(grep -E '^(SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|STEP.*|TASKS_PER_NODE|NTASKS_PER_NODE|GTIDS|TASK_PID|CPU_BIND.*|SRUN_.*)|OMPI_.*|PMIX_.*|PMI_.*|PE_HOSTFILE)=' "$T/seen-$rank") &&
+    fail "worker $rank sees a task of srun: $task"
+done
+
+say "a batch script of four tasks is no step: four workers"
+cat >"$T/batch" <<EOT
+#!/bin/bash
+cd $JOB
+exec $DT_BIN/dtlaunch -s 0 $T/show $T
+EOT
+in_slurm sbatch --wait -N 2 -n 4 --ntasks-per-node=2 -o "$T/batch.txt" "$T/batch" >"$T/sbatch.out" 2>&1 || fail "$(cat "$T/sbatch.out" "$T/batch.txt")"
+grep -Eq '2 nodes, 4 workers, by srun' "$T/batch.txt" || fail "$(cat "$T/batch.txt")"
+sees 3 'WORLD_SIZE=4'
+
+say "four tasks of srun: four times 2, one sentence"
+run tasks in_slurm srun -n 4 --no-kill --kill-on-bad-exit=0 -o "$T/task-%t.txt" dtlaunch -n 1 -s 0 true
+expect_status 2
+cat "$T"/task-?.txt >"$T/said.out"
+[ "$(wc -l <"$T/said.out")" = 1 ] || fail "not one sentence: $(cat "$T/said.out")"
+expect_output said '^dtlaunch: srun has started 4 of it'
+
+say "one task of srun may call it"
+run one in_slurm salloc -N 1 srun -n 1 dtlaunch -s 0 echo said
+expect_status 0
+expect_output one '\[worker 0 n1\] said$'
+
+say "a shell that has outlived its job; another one's nodes; a node that was taken out"
+allocate 2
+inside() { in_slurm env SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST="$1" "${@:2}"; }
+run others inside 'n[2-3]' dtlaunch -s 0 true
+expect_status 2
+expect_output others "^dtlaunch: Slurm job $SLURM_JOB runs on n\[1-2\], and SLURM_JOB_NODELIST in this shell has other nodes"
+run plan inside 'n[1-2]' dtlaunch -s 0 --dry-run true
+expect_status 0
+expect_output plan "^n1 by srun --jobid=$SLURM_JOB .*--nodelist=n1 .*/bin/sh, not elastic$"
+in_slurm scontrol update NodeName=n2 State=DRAIN Reason="bad fan"
+run drained inside 'n[1-2]' dtlaunch -s 0 true
+expect_status 65
+expect_output drained "^dtlaunch: n2 of Slurm job $SLURM_JOB is .*DRAIN.* \(bad fan.*\): begin without it"
+run without inside 'n[1-2]' dtlaunch -n 1 -s 0 echo said
+expect_status 0
+in_slurm scontrol update NodeName=n2 State=RESUME
+in_slurm scancel "$SLURM_JOB"
+wait_for 10 '[ -z "$(in_slurm squeue -h -j "$SLURM_JOB" -t running,completing 2>/dev/null)" ]'
+run stale inside 'n[1-2]' dtlaunch -s 0 true
+expect_status 2
+expect_output stale "^dtlaunch: (SLURM_JOB_ID is $SLURM_JOB, |Slurm job $SLURM_JOB is ).*unset SLURM_JOB_ID"
+run unset in_slurm dtlaunch -n 1 -s 0 echo said
+expect_status 0
+expect_output unset '\[worker 0 localhost\] said$'
