@@ -4,7 +4,7 @@
 
 #include "core/base/number.h"
 
-namespace dt::names {
+namespace dt::host_names {
 namespace {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -179,4 +179,4 @@ Parsed<std::vector<std::string>> expand_list(Text text) {
   return all;
 }
 
-}  // namespace dt::names
+}  // namespace dt::host_names

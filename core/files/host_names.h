@@ -10,7 +10,7 @@
 
 #include "core/base/result.h"
 
-namespace dt::names {
+namespace dt::host_names {
 
 inline constexpr std::size_t kMostHosts = 65536;
 inline constexpr std::size_t kLongestName = 253;  ///< As DNS has it.
@@ -45,4 +45,4 @@ tl::unexpected<Mistake> mistake(std::size_t at, fmt::format_string<Args...> text
 /// environment has room for.
 [[nodiscard]] Parsed<std::vector<std::string>> expand_list(Text text);
 
-}  // namespace dt::names
+}  // namespace dt::host_names

@@ -9,14 +9,14 @@
 namespace dt {
 namespace {
 
-using names::is_digit;
-using names::is_name_char;
-using names::kMostHosts;
-using names::mistake;
-using names::number;
-using names::Parsed;
-using names::shown;
-using names::Text;
+using host_names::is_digit;
+using host_names::is_name_char;
+using host_names::kMostHosts;
+using host_names::mistake;
+using host_names::number;
+using host_names::Parsed;
+using host_names::shown;
+using host_names::Text;
 
 constexpr std::uint32_t kMostSlots = 10'000;  ///< Per line: sums stay far below 2^32.
 
@@ -73,7 +73,7 @@ Parsed<std::vector<Host>> parse_host(Text word, std::size_t at, std::size_t most
     host.name = address;
     return std::vector<Host>{host};
   }
-  auto names = names::expand(name, at, most);
+  auto names = host_names::expand(name, at, most);
   if (!names) return tl::unexpected(names.error());
   std::vector<Host> hosts;
   for (auto& each : *names) {

@@ -10,10 +10,10 @@
 namespace dt {
 namespace {
 
-using names::mistake;
-using names::number;
-using names::Parsed;
-using names::shown;
+using host_names::mistake;
+using host_names::number;
+using host_names::Parsed;
+using host_names::shown;
 using Text = std::string_view;
 
 constexpr std::uint32_t kMostSlots = 10'000;  ///< Of one host: sums stay far below 2^32.
@@ -28,7 +28,7 @@ std::optional<std::string> given(const VariableOf& variable, const char* name) {
   return value && !value->empty() ? std::move(value) : std::nullopt;
 }
 
-tl::unexpected<Error> at_column(Text where, const names::Mistake& m, Text remedy) {
+tl::unexpected<Error> at_column(Text where, const host_names::Mistake& m, Text remedy) {
   return fail(ErrorKind::kInvalid, "{}:{}: {} ({})", where, m.at + 1, m.why, remedy);
 }
 
@@ -99,7 +99,7 @@ std::vector<JobLine> parse_squeue(Text text) {
   return lines;
 }
 
-bool is_time(Text text) { return !text.empty() && names::is_digit(text.front()); }
+bool is_time(Text text) { return !text.empty() && host_names::is_digit(text.front()); }
 
 /// The line of squeue that shows the job running on these nodes; an array has other lines as well.
 Result<JobLine> living(const std::string& job, const std::vector<std::string>& nodes,
@@ -118,7 +118,7 @@ Result<JobLine> living(const std::string& job, const std::vector<std::string>& n
   const std::set<std::string> here(nodes.begin(), nodes.end());
   for (const JobLine& line : lines) {
     if (line.state != "RUNNING") continue;
-    const auto there = names::expand_list(line.nodes);
+    const auto there = host_names::expand_list(line.nodes);
     if (there && std::set<std::string>(there->begin(), there->end()) == here) return line;
   }
   const JobLine& first = lines.front();
@@ -150,7 +150,7 @@ Parsed<HostLine> parse_hostfile_line(Text line, std::uint32_t number_of_line) {
     words[w] = line.substr(at[w], i - at[w]);
   }
   if (words[0].empty()) return mistake(at[0], "a host's name was expected");
-  const auto name = names::expand(words[0], at[0], 1);
+  const auto name = host_names::expand(words[0], at[0], 1);
   if (!name) return tl::unexpected(name.error());
   const auto slots = number(words[1], kMostSlots);
   if (!slots || *slots == 0)
@@ -241,7 +241,7 @@ Result<Allocation> slurm_allocation(const VariableOf& variable, const Answer& sq
                 "SLURM_JOB_ID is {}, and SLURM_JOB_NODELIST is not set: run dtlaunch in the batch "
                 "script or in salloc's shell, or unset SLURM_JOB_ID ({})",
                 found.job, kHereOnly);
-  const auto nodes = names::expand_list(*list);
+  const auto nodes = host_names::expand_list(*list);
   if (!nodes) return at_column("SLURM_JOB_NODELIST", nodes.error(), kHereOnly);
   const auto line = living(found.job, *nodes, squeue);
   if (!line) return tl::unexpected(line.error());
@@ -278,9 +278,9 @@ Result<Allocation> sge_allocation(const VariableOf& variable, const Answer& host
     auto host = parse_hostfile_line(line, number_of_line);
     if (!host)
       return at_column(fmt::format("{}:{}", shown(file), number_of_line), host.error(), kHereOnly);
-    if (found.hosts.size() == names::kMostHosts)
+    if (found.hosts.size() == host_names::kMostHosts)
       return fail(ErrorKind::kInvalid, "{}:{}: more than {} hosts ({})", shown(file),
-                  number_of_line, names::kMostHosts, kHereOnly);
+                  number_of_line, host_names::kMostHosts, kHereOnly);
     found.hosts.push_back(std::move(*host));
   }
   if (found.hosts.empty())

@@ -29,7 +29,7 @@ Result<std::vector<HostLine>> hosts_of_file(const Options& options, std::string_
 
 /// Whether a host that says nothing of its way is a node of the environment's Slurm job.
 bool names_a_node(const std::vector<HostLine>& lines, const VariableOf& variable) {
-  const auto nodes = names::expand_list(variable("SLURM_JOB_NODELIST").value_or(""));
+  const auto nodes = host_names::expand_list(variable("SLURM_JOB_NODELIST").value_or(""));
   if (!nodes) return false;
   const std::set<std::string> known(nodes->begin(), nodes->end());
   return std::ranges::any_of(lines, [&](const HostLine& line) {

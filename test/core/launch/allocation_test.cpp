@@ -19,7 +19,7 @@ VariableOf of(Variables variables) {
 }
 
 std::string expanded(std::string_view list) {
-  const auto names = names::expand_list(list);
+  const auto names = host_names::expand_list(list);
   if (!names) return fmt::format("{}: {}", names.error().at + 1, names.error().why);
   return fmt::format("{}", fmt::join(*names, " "));
 }
