@@ -121,8 +121,8 @@ std::string placement_line(const Options& options, const io::JobSpec& spec,
         return !host.via && node_of(host, spec.allocation);
       }));
   if (nodes == 0) return "";
-  const auto ways = static_cast<std::size_t>(
-      std::ranges::count_if(spec.known_hosts, [](const Host& host) { return host.via; }));
+  const auto ways = static_cast<std::size_t>(std::ranges::count_if(
+      spec.known_hosts, [](const Host& host) { return host.via.has_value(); }));
   const std::size_t others = spec.known_hosts.size() - nodes - ways;
   std::string out = fmt::format("{}: {} of {} by {}", name_of(allocation), counted(nodes, "host"),
                                 options.hostfile, starter);
