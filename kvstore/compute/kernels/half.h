@@ -182,6 +182,12 @@ std::uint32_t encode_lanes(LooseHalf* codes, Loose<float>* residual, const Loose
 }
 
 template <class L>
+void narrow_lanes(LooseHalf* out, const Loose<float>* from, std::size_t n) {
+  DT_INDEPENDENT
+  for (std::size_t i = 0; i < n; i += L::kLanes) L::store(out + i, L::narrow(L::load(from + i)));
+}
+
+template <class L>
 void decode_lanes(Loose<float>* out, const LooseHalf* codes, std::size_t n) {
   DT_INDEPENDENT
   for (std::size_t i = 0; i < n; i += L::kLanes) L::store(out + i, L::widen(L::load(codes + i)));
@@ -219,6 +225,16 @@ std::size_t encode_half(std::uint16_t* codes, float* residual, const float* grad
     return encode_lanes<Widest>(c, r, g, whole) +
            encode_lanes<OneByOne<Half>>(c + whole, r + whole, g + whole, piece - whole);
   });
+}
+
+template <class Half>
+void narrow_half(std::uint16_t* out, const float* from, std::size_t n) {
+  using Widest = typename WidestOf<Half>::Lanes;
+  const std::size_t whole = n - n % Widest::kLanes;
+  auto* o = loose(out);
+  const auto* f = loose(from);
+  narrow_lanes<Widest>(o, f, whole);
+  narrow_lanes<OneByOne<Half>>(o + whole, f + whole, n - whole);
 }
 
 template <class Half>

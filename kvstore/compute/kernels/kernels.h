@@ -140,8 +140,8 @@ struct TwoBitCodec {
 /// The bytes of n codes of two bits: padded to 4.
 [[nodiscard]] constexpr std::size_t two_bit_bytes(std::size_t n) { return (n + 15) / 16 * 4; }
 
-/// Gradients in 16 bits each: fp16 (IEEE binary16) or bf16. Rounded to nearest, ties to even; a NaN
-/// stays a NaN.
+/// Gradients and values in 16 bits each: fp16 (IEEE binary16) or bf16. Rounded to nearest, ties to
+/// even; a NaN stays a NaN.
 struct HalfCodec {
   /// residual += gradient; codes = residual; residual -= the codes' values. A finite number that is
   /// too large is sent as the largest code, and the rest stays. If a code is not finite the
@@ -149,6 +149,8 @@ struct HalfCodec {
   /// codes.
   std::size_t (*encode)(std::uint16_t* codes, float* residual, const float* gradient,
                         std::size_t n);
+  /// out = from. A number that is too large becomes infinite.
+  void (*narrow)(std::uint16_t* out, const float* from, std::size_t n);
   void (*decode)(float* out, const std::uint16_t* codes, std::size_t n);
   /// into += weight*code, the product rounded first.
   void (*decode_add)(float* into, const std::uint16_t* codes, float weight, std::size_t n);

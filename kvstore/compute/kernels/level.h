@@ -31,6 +31,7 @@ template <class Half>
 constexpr HalfCodec codec_of() {
   return {
       .encode = encode_half<Half>,
+      .narrow = narrow_half<Half>,
       .decode = decode_half<Half>,
       .decode_add = decode_add_half<Half>,
   };

@@ -495,6 +495,24 @@ TEST_CASE("half: encoding takes the nearest code, ties to even, too large to the
   }
 }
 
+TEST_CASE("half: a value becomes the nearest code, ties to even, too large infinite", "[codec]") {
+  for (const Format& format : {kFp16, kBf16}) {
+    const auto values = dense_floats(format);
+    std::vector<std::uint16_t> wanted(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) wanted[i] = format.nearest(values[i]);
+    std::vector<std::uint16_t> first;
+    for (const auto& level : levels()) {
+      INFO(level.name << ", " << format.mantissa_bits << " bits of mantissa");
+      const auto& codec = level.kernels->*format.codec;
+      std::vector<std::uint16_t> halves(values.size());
+      codec.narrow(halves.data(), values.data(), values.size());
+      CHECK(difference(format, halves, wanted) == "");
+      if (first.empty()) first = halves;
+      CHECK((halves == first));  // NaNs too, bit for bit
+    }
+  }
+}
+
 TEST_CASE("half: every size and address, and a residual keeps what a code could not say",
           "[codec]") {
   for (const Format& format : {kFp16, kBf16})
@@ -538,6 +556,12 @@ TEST_CASE("half: every size and address, and a residual keeps what a code could 
             codec.decode_add(out.data(), codes.data(), weight, n);
             CHECK(difference(out.values(), sum) == "");
             CHECK(out.is_whole());
+            std::vector<std::uint16_t> narrowed(n);
+            for (std::size_t i = 0; i < n; ++i) narrowed[i] = format.nearest(gradient[i]);
+            codes = Array<std::uint16_t>(n, offset + 1);
+            codec.narrow(codes.data(), from.data(), n);
+            CHECK(difference(format, codes.values(), narrowed) == "");
+            CHECK(codes.is_whole());
           }
         }
 }
