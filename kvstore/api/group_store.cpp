@@ -10,24 +10,9 @@ namespace dt::kv {
 
 namespace {
 
-/// Sums begin at a multiple of this many bytes, aligned for any kernel.
-constexpr std::size_t kAlign = 64;
-
-std::size_t rounded(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
 bool any_ordered(std::span<const Array> arrays) {
   return std::any_of(arrays.begin(), arrays.end(),
                      [](const Array& array) { return array.is_ordered(); });
-}
-
-/// An array like `array`, in host memory, after the used part of the block.
-Array place_in(std::byte* memory, std::size_t& used, const Array& array) {
-  Array placed = array;
-  placed.data = memory + used;
-  placed.place = {};
-  placed.stream = nullptr;
-  used += rounded(bytes_of(array));
-  return placed;
 }
 
 Array with_groups(std::span<const Array> arrays) {
@@ -66,31 +51,22 @@ std::string GroupStore::mismatch(const Groups& groups, const std::vector<Array>&
   return {};
 }
 
-StoreResult<GroupStore::Block> GroupStore::take(const Groups& groups,
-                                                const std::vector<Array>* pushed,
-                                                const std::vector<Array>* pulled) {
+StoreResult<Blocks::Block> GroupStore::take(const Groups& groups, const std::vector<Array>* pushed,
+                                            const std::vector<Array>* pulled) {
   std::size_t bytes = 0;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     if (groups.count(k) == 1) continue;
     if (pushed && !is_for_inner(groups.of(k, *pushed)))
-      bytes += rounded(bytes_of((*pushed)[groups.begins[k]]));
+      bytes += Blocks::room_for((*pushed)[groups.begins[k]]);
     if (pulled && any_ordered(groups.of(k, *pulled)) && !is_for_inner(groups.of(k, *pulled)))
-      bytes += rounded(bytes_of((*pulled)[groups.begins[k]]));
+      bytes += Blocks::room_for((*pulled)[groups.begins[k]]);
   }
-  if (bytes == 0) return Block{};
-  const auto fits = std::ranges::lower_bound(free_, bytes, {}, &Block::bytes);
-  if (fits != free_.end()) {
-    const Block block = *fits;
-    free_.erase(fits);
-    return block;
-  }
-  const auto memory = inner_->allocate(bytes);
-  if (!memory) return tl::unexpected(memory.error());
-  return Block{static_cast<std::byte*>(*memory), bytes, 0};
+  return blocks_.take(inner(), bytes);
 }
 
 StoreResult<std::vector<Array>> GroupStore::add_up(const Groups& groups,
-                                                   const std::vector<Array>& arrays, Block& block) {
+                                                   const std::vector<Array>& arrays,
+                                                   Blocks::Block& block) {
   std::vector<Array> sums;
   std::vector<DeviceGroup::Key> on_devices;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
@@ -103,7 +79,7 @@ StoreResult<std::vector<Array>> GroupStore::add_up(const Groups& groups,
       sums.push_back(with_groups(of_key));
       continue;
     }
-    sums.push_back(place_in(block.data, block.used, of_key.front()));
+    sums.push_back(block.place(of_key.front()));
     if (DeviceGroup::takes(of_key))
       on_devices.push_back({of_key, static_cast<std::byte*>(sums.back().data)});
     else if (auto added = add_up_on_host(of_key, sums.back()); !added)
@@ -143,7 +119,7 @@ std::vector<Array> GroupStore::values_of(const Groups& groups, const std::vector
       continue;
     }
     const bool are_on_host = !any_ordered(of_key);
-    if (!are_on_host) values.back() = place_in(open.block.data, open.block.used, of_key.front());
+    if (!are_on_host) values.back() = open.block.place(of_key.front());
     const auto rest = are_on_host ? of_key.subspan(1) : of_key;
     open.spreads.push_back({values.back(), {rest.begin(), rest.end()}});
   }
@@ -158,7 +134,7 @@ Status GroupStore::spread_from_host(const Spread& spread) {
   return on_host.write();
 }
 
-Status GroupStore::close(Open& open, bool is_good) {
+Status GroupStore::close(const Open& open, bool is_good) {
   Status all;
   if (is_good) {
     std::vector<DeviceGroup::Key> on_devices;
@@ -170,10 +146,7 @@ Status GroupStore::close(Open& open, bool is_good) {
     }
     if (all && !on_devices.empty()) all = group_.spread(on_devices);
   }
-  if (!open.block.data) return all;
-  open.block.used = 0;
-  const auto at = std::ranges::lower_bound(free_, open.block.bytes, {}, &Block::bytes);
-  free_.insert(at, open.block);
+  blocks_.give(open.block);
   return all;
 }
 
@@ -181,20 +154,20 @@ Status GroupStore::close(Open& open, bool is_good) {
 
 Status GroupStore::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
                         std::uint8_t flags) {
-  if (!has_repeats(keys)) return inner_->init(keys, values, flags);
+  if (!has_repeats(keys)) return inner().init(keys, values, flags);
   const Groups groups = group(keys);
   if (auto wrong = mismatch(groups, values); !wrong.empty())
     return store_error(Code::kMismatch, std::move(wrong));
   std::vector<Array> firsts;
   for (std::size_t k = 0; k < groups.keys.size(); ++k)
     firsts.push_back(groups.of(k, values).front());
-  return inner_->init(groups.keys, firsts, flags);
+  return inner().init(groups.keys, firsts, flags);
 }
 
 StoreResult<Handle> GroupStore::begin(const std::vector<std::string>& keys,
                                       const std::vector<Array>* values,
                                       const std::vector<Array>* out, const PushOptions& options) {
-  if (!has_repeats(keys)) return inner_->begin(keys, values, out, options);
+  if (!has_repeats(keys)) return inner().begin(keys, values, out, options);
   const Groups groups = group(keys);
   for (const auto* arrays : {values, out})
     if (arrays)
@@ -216,34 +189,18 @@ StoreResult<Handle> GroupStore::begin(const std::vector<std::string>& keys,
   std::vector<Array> pulled;
   if (out) pulled = values_of(groups, *out, open);
   auto handle =
-      inner_->begin(groups.keys, values ? &pushed : nullptr, out ? &pulled : nullptr, options);
-  const bool is_owed = open.block.data || !open.spreads.empty();
-  if (handle && is_owed)
-    open_.emplace(*handle, std::move(open));
-  else if (!handle)
+      inner().begin(groups.keys, values ? &pushed : nullptr, out ? &pulled : nullptr, options);
+  if (!handle) {
     (void)close(open, false);
-  return handle;
-}
-
-Status GroupStore::wait(Handle handle, double timeout_s) {
-  auto done = inner_->wait(handle, timeout_s);
-  const auto found = open_.find(handle);
-  if (found == open_.end()) return done;
-  if (!done && done.error().code == Code::kTimeout) return done;  // still under way
-  auto closed = close(found->second, done.has_value());
-  open_.erase(found);
-  return done ? closed : done;
-}
-
-Status GroupStore::wait_all(double timeout_s) {
-  // One by one: the values of operations that succeeded are copied even if another one failed.
-  Status all;
-  while (!open_.empty() && (all || all.error().code != Code::kTimeout)) {
-    auto done = wait(open_.begin()->first, timeout_s);
-    if (all) all = std::move(done);
+    return handle;
   }
-  auto rest = inner_->wait_all(timeout_s);
-  return all ? rest : all;
+  if (!open.block.data && open.spreads.empty()) return handle;
+  Ending ending;
+  for (const auto& spread : open.spreads)
+    ending.written.insert(ending.written.end(), spread.arrays.begin(), spread.arrays.end());
+  ending.end = [this, open = std::move(open)](bool is_good) { return close(open, is_good); };
+  at_end_of(*handle, std::move(ending));
+  return handle;
 }
 
 }  // namespace dt::kv

@@ -8,69 +8,28 @@
 /// reads and writes in place. The memory is reused after the caller has waited for the operation.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "kvstore/store.h"
+#include "kvstore/api/blocks.h"
+#include "kvstore/api/front_store.h"
 #include "kvstore/worker/device/arrays.h"
 #include "kvstore/worker/device/group.h"
 
 namespace dt::kv {
 
-class GroupStore final : public Store {
+class GroupStore final : public FrontStore {
  public:
   explicit GroupStore(std::unique_ptr<Store> inner, cuda::LocalGroup::Options group = {})
-      : inner_(std::move(inner)), group_(std::move(group)) {}
-
-  [[nodiscard]] const std::string& type() const override { return inner_->type(); }
-  [[nodiscard]] View view() const override { return inner_->view(); }
-  [[nodiscard]] WorkerId worker() const override { return inner_->worker(); }
-  [[nodiscard]] bool is_newcomer() const override { return inner_->is_newcomer(); }
-  [[nodiscard]] bool is_lead() const override { return inner_->is_lead(); }
+      : FrontStore(std::move(inner)), group_(std::move(group)) {}
 
   Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
               std::uint8_t flags) override;
   StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
                             const std::vector<Array>* out, const PushOptions& options) override;
-  Status wait(Handle handle, double timeout_s) override;
-  Status wait_all(double timeout_s) override;
-  Status wait_in_stream(Handle handle, double timeout_s) override {
-    return open_.contains(handle) ? wait(handle, timeout_s)
-                                  : inner_->wait_in_stream(handle, timeout_s);
-  }
-
-  StoreResult<void*> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
-  [[nodiscard]] std::shared_ptr<const void> owner_of(const void* memory) const override {
-    return inner_->owner_of(memory);
-  }
-  Status release(void* memory) override { return inner_->release(memory); }
-  Status set_optimizer(const std::string& spec) override { return inner_->set_optimizer(spec); }
-  StoreResult<std::string> optimizer() override { return inner_->optimizer(); }
-  Status pull_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override {
-    return inner_->pull_state(keys, which, out, updates);
-  }
-  Status init_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& values,
-                    std::span<const std::uint64_t> updates) override {
-    return inner_->init_state(keys, which, values, updates);
-  }
-  Status set_gradient_compression(const std::string& spec) override {
-    return inner_->set_gradient_compression(spec);
-  }
-  Status barrier() override { return inner_->barrier(); }
-  Status finish_steps() override { return inner_->finish_steps(); }
-  Status finish_epoch() override { return inner_->finish_epoch(); }
-  StoreResult<View> epoch_boundary(Epoch epoch) override { return inner_->epoch_boundary(epoch); }
-  Status progress(Epoch epoch, std::uint64_t step) override {
-    return inner_->progress(epoch, step);
-  }
-  Status report(const std::string& name, double value) override {
-    return inner_->report(name, value);
-  }
 
  private:
   /// A call's list with each key once, and the positions of its arrays in the caller's list.
@@ -83,12 +42,6 @@ class GroupStore final : public Store {
       return std::span(arrays).subspan(begins[k], count(k));
     }
   };
-  /// The store's memory for one call.
-  struct Block {
-    std::byte* data = nullptr;
-    std::size_t bytes = 0;
-    std::size_t used = 0;
-  };
   /// A value in host memory that the operation writes, and the arrays to copy it to.
   struct Spread {
     Array value;
@@ -96,35 +49,33 @@ class GroupStore final : public Store {
   };
   /// What remains to do when an operation is done.
   struct Open {
-    Block block;
+    Blocks::Block block;
     std::vector<Spread> spreads;
   };
 
   /// Whether the inner store sums and writes these arrays itself.
   [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
-    return inner_->takes_groups() && DeviceGroup::takes(of_key);
+    return inner().takes_groups() && DeviceGroup::takes(of_key);
   }
   [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
   [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
   /// "" or why the arrays of a key cannot be summed or written together.
   [[nodiscard]] static std::string mismatch(const Groups& groups, const std::vector<Array>& arrays);
   /// Memory for a call; a list may be null.
-  StoreResult<Block> take(const Groups& groups, const std::vector<Array>* pushed,
-                          const std::vector<Array>* pulled);
+  StoreResult<Blocks::Block> take(const Groups& groups, const std::vector<Array>* pushed,
+                                  const std::vector<Array>* pulled);
   /// The array to push for each key: its array, or the sum of its arrays.
   StoreResult<std::vector<Array>> add_up(const Groups& groups, const std::vector<Array>& arrays,
-                                         Block& block);
+                                         Blocks::Block& block);
   /// The array into which each key's value is pulled first.
   std::vector<Array> values_of(const Groups& groups, const std::vector<Array>& arrays,
                                Open& open) const;
   Status add_up_on_host(std::span<const Array> arrays, const Array& sum);
   Status spread_from_host(const Spread& spread);
   /// Copies the values to their arrays if the operation succeeded, and frees its memory.
-  Status close(Open& open, bool is_good);
+  Status close(const Open& open, bool is_good);
 
-  std::unique_ptr<Store> inner_;
-  std::map<Handle, Open> open_;
-  std::vector<Block> free_;  ///< The smallest first; of equal ones the last freed.
+  Blocks blocks_;
   KnownDevices devices_;
   DeviceGroup group_;
 };
