@@ -14,6 +14,12 @@
  * Keys: any text; integers are their decimal text. Values are dense arrays. The key table is
  * matched by name, so call order need not agree between workers.
  *
+ * Types: float32, float64 and int64 keys. Arrays of float16 and bfloat16 belong to float32 keys:
+ * what a worker gives is widened by the call, what it gets is rounded to the nearest, ties to even,
+ * when it waits for the operation, and too large numbers become infinite. Values, sums and
+ * optimizers have the precision of float32, and workers with arrays of all three types may share a
+ * key. Such arrays are copied; the calls wait for the streams of those on devices.
+ *
  * Several devices in one process: a key may be given several times in a row in one call, with the
  * array of each device. Pushed arrays are summed and count as one contribution with the call's
  * samples; a pulled value is written to all of them. They have the same size and type. NCCL

@@ -14,6 +14,7 @@
 
 #include "kvstore/api/dlpack.h"
 #include "kvstore/api/group_store.h"
+#include "kvstore/api/half_store.h"
 #include "kvstore/compute/optimizer.h"
 #include "kvstore/dtkv.h"
 #include "kvstore/link/forks.h"
@@ -180,8 +181,10 @@ bool is_figure_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), may_follow);
 }
 
-std::unique_ptr<Store> with_groups(std::unique_ptr<Store> store) {
-  return std::make_unique<dt::kv::GroupStore>(std::move(store));
+/// The store with what the C interface takes more than it: halves, and several arrays of a key.
+std::unique_ptr<Store> complete(std::unique_ptr<Store> store) {
+  auto groups = std::make_unique<dt::kv::GroupStore>(std::move(store));
+  return std::make_unique<dt::kv::HalfStore>(std::move(groups));
 }
 
 /// Gives the operation's handle to the caller, or waits for it.
@@ -214,12 +217,12 @@ int dtkv_create(const char* type, dtkv_store** out) {
     const std::string name(type);
     auto made = std::make_unique<dtkv_store>();
     if (name == "local" || name == "device") {
-      made->store = with_groups(dt::kv::make_local_store(name));
+      made->store = complete(dt::kv::make_local_store(name));
     } else if (name == "dist_sync" || name == "dist_device_sync" || name == "dist_sync_device" ||
                name == "dist_async") {
       auto opened = dt::kv::open_client_from_environment(name);
       if (!opened) return fail(opened.error());
-      made->store = with_groups(std::move(*opened));
+      made->store = complete(std::move(*opened));
     } else {
       throw Misuse("kvstore type '" + name +
                    "' is none of local, device, dist_sync, dist_device_sync, dist_async");

@@ -120,6 +120,32 @@ def mismatches():
     kv.set_gradient_compression("none")
 
 
+def halves():
+    """A float16 and a bfloat16 worker of a float32 key: the mean is float32's, and each has it in its type."""
+    values = np.array([1.0, -0.3125, 2.0**-20, 300.0], "f4").repeat(COUNT)
+    mine = [values.astype("f2"), values.view("u4") >> 16][kv.rank].astype(["f2", "u2"][kv.rank])
+    shared = kv.allocate(mine.shape, "f2").view(mine.dtype)
+    shared[:] = mine
+    typed = [lambda a: a, dtkv.bfloat16][kv.rank]
+    exact = [mine.astype("f4"), (mine.astype("u4") << 16).view("f4")][kv.rank]
+    other = np.empty_like(exact)
+    kv.init({"half": typed(np.zeros_like(mine)), "exact": np.zeros_like(exact)}, auxiliary=True)
+    for place in (mine, shared):
+        kv.pushpull({"half": typed(place), "exact": exact}, {"half": typed(place), "exact": other}, samples=1 + kv.rank)
+        wanted = other.astype("f2") if kv.rank == 0 else bfloat16_bits(other)
+        check((place == wanted).all(), place, wanted)
+    pulled = np.empty_like(exact)
+    kv.pull("half", pulled)
+    # The second round's addends were the same.
+    check((pulled == other).all(), pulled, other)
+
+
+def bfloat16_bits(values):
+    """To the nearest, ties to even."""
+    bits = values.view("u4")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2")
+
+
 def second_store():
     """A worker has one store: another one would wait for servers that do not answer it."""
     try:
@@ -137,7 +163,7 @@ def main():
     kv.init({"w": np.zeros(8, "f4")})
     kv.init({"mean": np.zeros(2)}, auxiliary=True)
     kv.epoch_boundary(0)
-    for part in (dropped_arrays, signals, threads, timeouts, mismatches, second_store):
+    for part in (dropped_arrays, signals, threads, timeouts, halves, mismatches, second_store):
         part()
         kv.barrier()
         print(f"{part.__name__}: well", flush=True)

@@ -28,6 +28,7 @@ try:
 except ImportError:
     torch = None
 
+HALF_TENSORS = ((torch.float16, arrays.FLOAT16), (torch.bfloat16, arrays.BFLOAT16)) if torch else ()
 NEEDS_TORCH = unittest.skipIf(torch is None, "no torch")
 
 
@@ -238,19 +239,44 @@ class Arrays(unittest.TestCase):
         self.store.pull("f4", v)
         self.assertEqual(v.tolist(), [0, 0, 0, 0])
 
-    def test_half_precision_is_described(self):
-        """Whether a store has such keys is its own affair: today it refuses them by name."""
+    def test_half_precision_belongs_to_float32_keys(self):
+        bits = np.full(4, 0x3F80, np.uint16)  # 1
         for value, dtype in (
-            (np.ones(4, "f2"), arrays.FLOAT16),
-            (dtkv.bfloat16(np.ones(4, np.uint16)), arrays.BFLOAT16),
-            *([(torch.ones(4, dtype=torch.bfloat16), arrays.BFLOAT16)] if torch else []),
+            (np.ones((2, 2), "f2"), arrays.FLOAT16),
+            (dtkv.bfloat16(bits), arrays.BFLOAT16),
+            *((torch.ones(4, dtype=kind), number) for kind, number in HALF_TENSORS),
         ):
             described = arrays.describe("h", value, True).array
             self.assertEqual((described.dtype, described.count), (dtype, 4))
-            with self.assertRaisesRegex(dtkv.InvalidUse, "'h'"):
-                self.store.init({"h": value})
+            self.store.init({f"h{dtype}": value})
+            self.store.push(f"h{dtype}", np.full(4, 1 + 2**-12, "f4"))
+            self.store.pull(f"h{dtype}", value)
+            out = np.zeros(4, "f4")
+            self.store.pull(f"h{dtype}", out)
+            self.assertEqual(out.tolist(), [1 + 2**-12] * 4)
+            self.store.pushpull(f"h{dtype}", value)
+            self.store.broadcast({f"h{dtype}": value})
+            self.store.pull(f"h{dtype}", out)
+            self.assertEqual(out.tolist(), [1] * 4)
+        self.assertEqual(bits.tolist(), [0x3F80] * 4)
+        with self.assertRaisesRegex(dtkv.Mismatch, "'f8' .*float16 and bfloat16 arrays belong to float32 keys"):
+            self.store.push("f8", np.ones(4, "f2"))
         with self.assertRaisesRegex(TypeError, "^h: .*uint16"):
             arrays.describe("h", dtkv.bfloat16(np.zeros(4, np.int16)), False)
+
+    def test_weights_of_half_precision_are_float32_at_the_servers(self):
+        """A hundred steps of a size that float16 cannot add to 1."""
+        with dtkv.Store() as store:
+            w = store.allocate(4, "f2")
+            w[:] = 1
+            store.init({"w": w})
+            store.set_optimizer("sgd momentum=0.5")
+            for _ in range(100):
+                store.pushpull({"w": np.full(4, -0.25, "f2")}, {"w": w}, learning_rate=2.0**-14)
+            self.assertEqual(w.tolist(), [1 + 3 * 2.0**-10] * 4)
+            momentum = np.zeros(4, "f4")
+            self.assertEqual(store.pull_state({"w": momentum}, 1), [100])
+            self.assertEqual(momentum.tolist(), [-0.5] * 4)
 
     def refused(self, kind, word, call):
         """`call` raises, names key and reason, and gives nothing to the library."""

@@ -10,7 +10,7 @@ from .transfer import pack, unpack
 
 def all_reduce(tensor: Any, op: str = "mean") -> Any:
     """The mean, or with op="sum" the sum, of the workers' tensors, in place; returns the tensor. Its type is float32,
-    float64 or, for sums, int64; its shape is any. All workers call it, in the same order, inside epochs(). After the
+    float64, float16, bfloat16 or, for sums, int64; its shape is any. All workers call it, in the same order, inside epochs(). After the
     loss of a server the tensor is undefined until the epoch is run again."""
     if op not in ("mean", "sum"):
         raise ValueError(f"op is mean or sum, not {op!r}")

@@ -15,7 +15,7 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
     """Trains `model` by `optimizer` with all workers of the job; a program that dtlaunch did not start trains alone.
 
     optimizer: any of torch.optim, or of its kind, with dense gradients. model: a torch.nn.Module; the optimizer's
-    parameters are of float32 or float64.
+    parameters are of float32, float64, float16 or bfloat16. The mean of the latter's gradients is computed in float32.
 
         optimizer = dt.Optimizer(torch.optim.Adam(model.parameters()), model)
         loader = DataLoader(data, batch_sampler=optimizer.batches(data, 64))

@@ -22,8 +22,8 @@ from .elastic import Elastic
 from .sampler import Batches, Now
 from .transfer import describe, pack, unpack
 
-_TYPES = (torch.float32, torch.float64)
-_TYPES_TEXT = "float32 and float64"
+_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_TYPES_TEXT = "float32, float64, float16 and bfloat16"
 
 
 class _Facts:

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <future>
 
+#include "kvstore/api/half_store.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/proxy.h"
 #include "test/kvstore/worker/device/device_tensors.h"
@@ -104,6 +105,34 @@ kv::Transport any_transport() {
 }
 
 }  // namespace
+
+TEST_CASE("device arrays: those of 16 bits go through host memory as float32", "[device]") {
+  constexpr std::size_t kCount = 3000;
+  const Fresh machine;
+  Cluster cluster(1, 1);
+  kv::HalfStore store(cluster.open(0));
+  const CallersStream stream;
+  Tensor weights(kCount / 2, stream.get());
+  Tensor gradient(kCount / 2, stream.get());
+  const auto bfloat16 = [](const Tensor& tensor) {
+    kv::Array array = tensor.array();
+    array.count = kCount;
+    array.dtype = data::Dtype::kBfloat16;
+    return array;
+  };
+  const auto of = [](std::uint16_t bits) { return std::vector<std::uint16_t>(kCount, bits); };
+  weights.put(of(0x4000));  // 2
+  must(store.init({"w"}, {bfloat16(weights)}, 0));
+  must(store.set_optimizer("sgd"));
+  gradient.put(of(0x4080));  // 4
+  kv::PushOptions options;
+  options.learning_rate = 0.125F;
+  const auto handle =
+      must(store.pushpull({"w"}, {bfloat16(gradient)}, {bfloat16(weights)}, options));
+  must(store.wait_in_stream(handle, 30));
+  CHECK(weights.get<std::uint16_t>() == of(0x3fc0));  // 1.5
+  must(store.wait(handle, 30));
+}
 
 TEST_CASE("device arrays: the bits of host arrays", "[device]") {
   const Fresh machine;
