@@ -12,7 +12,8 @@
  * dtkv_allocate is shared: what a child writes into it, the parent has.
  *
  * Keys: any text; integers are their decimal text. Values are dense arrays. The key table is
- * matched by name, so call order need not agree between workers.
+ * matched by name, so call order need not agree between workers. All workers create the same
+ * parameter keys before their first dtkv_epoch_boundary; else one of them gets DTKV_MISMATCH.
  *
  * Types: float32, float64 and int64 keys. Arrays of float16 and bfloat16 belong to float32 keys:
  * what a worker gives is widened by the call, what it gets is rounded to the nearest, ties to even,

@@ -120,6 +120,7 @@ enum Flags : std::uint8_t {
   kAuxiliary = 1,    ///< kInit: mean without optimizer.
   kAsync = 2,        ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
   kStepsOnly = 1,    ///< kFinish: parameters are finished; auxiliary keys are still to come.
+  kAtBoundary = 2,   ///< kFinish: the sender is at the boundary, and creates no key before it.
   kSecondState = 1,  ///< kPullState, kInitState: the optimizer's second state, else the first.
   kCheckOnly = 4,    ///< kSetOptimizer; without a text: asks for the present one.
   kShared = 8,       ///< kPush, kPushPull, kPull: the payload is SharedPlaces. kValue: it is there.

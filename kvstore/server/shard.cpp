@@ -28,6 +28,10 @@ std::string describe(const data::KeySpec& key) {
                      key.flags & data::kAuxiliary ? ", auxiliary" : "");
 }
 
+std::string origin(std::optional<WorkerId> creator) {
+  return creator ? fmt::format(", from worker {}", *creator) : std::string();
+}
+
 /// The least number of chunks of a key, whatever their size.
 std::size_t chunks_of(const data::KeySpec& key) {
   return 1 + key.count * data::element_bytes(key.dtype) / Layout::kDefaultChunkBytes;
@@ -70,6 +74,7 @@ Shard::Shard(ShardOptions options, Answers& answers)
   for (const auto& key : options_.restore->keys()) {
     key_index_.emplace(key.name, keys_.size());
     keys_.push_back(key);
+    creators_.emplace_back();
     table_chunks_ += chunks_of(key);
   }
 }
@@ -323,8 +328,12 @@ void Shard::on_register(const data::Header& header, Payload payload) {
     return refuse(header, data::Code::kInvalid, "keys are registered at server 0");
   const auto wanted = wire::parse<data::RegisterKeys>(payload.text());
   if (!wanted) return refuse(header, data::Code::kInvalid, wanted.error().message);
-  bool all = true;
+  const data::KeySpec* missing = nullptr;
   bool created = false;
+  const auto add = [&](const data::KeySpec& key, std::size_t index) {
+    if ((key.flags & data::kAuxiliary) == 0)
+      key_sets_.add(header.worker, KeyId(static_cast<std::uint32_t>(index)));
+  };
   for (const auto& key : wanted->keys) {
     if (const auto wrong = refusal(key); !wrong.empty())
       return refuse(header, data::Code::kInvalid, wrong);
@@ -333,8 +342,9 @@ void Shard::on_register(const data::Header& header, Payload payload) {
       const auto& have = keys_[it->second];
       if (have != key)
         return refuse(header, data::Code::kMismatch,
-                      fmt::format("key '{}' has {}; worker {} wants {}", key.name, describe(have),
-                                  header.worker, describe(key)));
+                      fmt::format("key '{}' has {}{}; worker {} wants {}", key.name, describe(have),
+                                  origin(creators_[it->second]), header.worker, describe(key)));
+      add(key, it->second);
     } else if (members_.is_first(header.worker)) {
       const std::size_t bytes = wire::body_of(key).size();
       if (keys_.size() >= kMaxKeys || table_chunks_ + chunks_of(key) > kMaxChunks ||
@@ -345,21 +355,40 @@ void Shard::on_register(const data::Header& header, Payload payload) {
       table_bytes_ += bytes;
       table_chunks_ += chunks_of(key);
       key_index_.emplace(key.name, keys_.size());
+      add(key, keys_.size());
       keys_.push_back(key);
+      creators_.emplace_back(header.worker);
       created = true;
-    } else {
-      all = false;
+    } else if (!missing) {
+      missing = &key;
     }
   }
-  if (all) {
+  if (!missing) {
     data::KeyTable table;
     table.from = std::min(wanted->known, static_cast<std::uint32_t>(keys_.size()));
     table.keys.assign(keys_.begin() + table.from, keys_.end());
     answer(header, data::Type::kDone, std::make_shared<Payload>(wire::body_of(table)));
+  } else if (const auto why = never_created(header.worker, missing->name); !why.empty()) {
+    refuse(header, data::Code::kMismatch, why);
   } else {
     park(header, std::move(payload));
   }
   if (created) retry(pending_.take(header));
+}
+
+std::string Shard::never_created(WorkerId worker, const std::string& key) const {
+  if (!members_.contains(worker)) return {};  // nobody waits for a newcomer
+  const WorkerId first = members_.contributors().front();
+  const bool is_at_barrier = std::any_of(at_barrier_.begin(), at_barrier_.end(),
+                                         [&](const auto& at) { return at.worker == first; });
+  if (!is_at_barrier && !key_sets_.has_arrived(first)) return {};
+  std::string why = fmt::format(
+      "key '{}': worker {} initialises it, and worker {}, which has rank 0, waits at the {} "
+      "without it",
+      key, worker, first, is_at_barrier ? "barrier" : "epoch boundary");
+  if (const auto other = key_sets_.lack_of(worker, first))
+    why += fmt::format("; it has '{}', which worker {} has not", keys_[other->value].name, worker);
+  return why + ": all workers initialise the same keys";
 }
 
 void Shard::on_init(const data::Header& header, Payload payload) {
@@ -475,8 +504,11 @@ void Shard::on_finish(const data::Header& header) {
   const Epoch next(static_cast<std::uint32_t>(header.step));
   const bool is_steps = (header.flags & data::kStepsOnly) != 0;
   const auto part = is_steps ? Members::Part::kSteps : Members::Part::kEpoch;
+  const bool arrives = (header.flags & data::kAtBoundary) != 0;
+  if (arrives && header.round.value == members_.phase()) key_sets_.arrive(header.worker);
   if (members_.finish(header.worker, header.round.value, next, part)) recheck(false);
   answer(header, data::Type::kDone);
+  if (arrives && members_.is_first(header.worker)) retry_registrations();
 }
 
 void Shard::recheck(bool epoch_ends) {
@@ -492,10 +524,20 @@ void Shard::recheck(bool epoch_ends) {
     waiting.swap(at_barrier_);
     for (const auto& request : waiting) answer(request, data::Type::kDone);
   }
-  if (epoch_ends)
+  end_epoch_if_finished(epoch_ends);
+}
+
+void Shard::end_epoch_if_finished(bool is_finished) {
+  const std::uint64_t phase = members_.phase();
+  std::vector<WorkerId> workers = members_.contributors();
+  if (is_finished) {
+    // Those that have just joined have not ended an epoch.
+    std::erase_if(workers, [&](WorkerId worker) { return !members_.is_finished(worker); });
     members_.begin_epoch();
-  else
+  } else {
     members_.clear_if_all_finished();
+  }
+  if (members_.phase() != phase) key_sets_.end_epoch(workers);
 }
 
 void Shard::on_barrier(const data::Header& header) {
@@ -507,7 +549,9 @@ void Shard::on_barrier(const data::Header& header) {
     case Admission::kDuplicate:
       std::erase_if(at_barrier_, [&](const auto& w) { return w.worker == header.worker; });
       at_barrier_.push_back(header);
-      return recheck(false);
+      recheck(false);
+      if (members_.is_first(header.worker)) retry_registrations();
+      return;
     case Admission::kPast:
       return answer(header, data::Type::kDone);
     case Admission::kHeld:
@@ -519,6 +563,13 @@ void Shard::on_barrier(const data::Header& header) {
 }
 
 void Shard::on_sync(const data::Header& header) {
+  if (const auto lack = key_sets_.lack_of(header.worker))
+    return refuse(
+        header, data::Code::kMismatch,
+        fmt::format("key '{}': worker {}, which had rank 0, has initialised it before the "
+                    "first epoch boundary, and worker {} has not: all workers initialise "
+                    "the same keys",
+                    keys_[lack->key.value].name, lack->first, header.worker));
   data::SyncState state;
   state.generation = members_.generation();
   state.phase = members_.phase();
@@ -610,6 +661,12 @@ void Shard::park(const data::Header& header, Payload payload) {
          fmt::format("too many requests, of worker {} or of all workers, wait for the worker with "
                      "rank 0 to create keys and chunks or for a member to set the optimizer",
                      header.worker));
+}
+
+void Shard::retry_registrations() {
+  data::Header registrations;
+  registrations.type = data::Type::kRegister;
+  retry(pending_.take(registrations));
 }
 
 void Shard::retry(std::vector<PendingRequests::Frame> frames) {

@@ -29,6 +29,7 @@
 #include "kvstore/compute/payload.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/server/chunk_value.h"
+#include "kvstore/server/key_sets.h"
 #include "kvstore/server/pending.h"
 #include "kvstore/server/rounds.h"
 
@@ -144,6 +145,8 @@ class Shard {
   using ChunkKey = std::uint64_t;  ///< KeyId in the high half, chunk in the low half.
 
   void on_register(const data::Header& header, Payload payload);
+  /// Why nobody will create the key that this worker wants; empty: it may be created.
+  [[nodiscard]] std::string never_created(WorkerId worker, const std::string& key) const;
   void on_init(const data::Header& header, Payload payload);
   void restore_chunk(const data::Header& header);
   void on_restored(const data::Header& asked, Result<RestoredSlice> slice);
@@ -178,9 +181,11 @@ class Shard {
   void open(Chunk& chunk);
   void close(Chunk& chunk);
   void recheck(bool epoch_ends);
+  void end_epoch_if_finished(bool is_finished);
   /// Keeps a request until another worker has created its key, chunk or optimizer, or refuses it.
   void park(const data::Header& header, Payload payload);
   void retry(std::vector<PendingRequests::Frame> frames);
+  void retry_registrations();
   void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
   void answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
                     bool is_there);
@@ -203,7 +208,10 @@ class Shard {
   std::vector<data::Header> at_barrier_;
 
   std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
+  /// By KeyId: the worker that created the key; none: it is from `restore`.
+  std::vector<std::optional<WorkerId>> creators_;
   std::unordered_map<std::string, std::size_t> key_index_;
+  KeySets key_sets_;
   std::size_t table_bytes_ = 0;   ///< Approximate bytes of a KeyTable with all keys.
   std::size_t table_chunks_ = 0;  ///< Number of all keys' chunks, at the usual chunk size.
 

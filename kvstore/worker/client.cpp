@@ -154,7 +154,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
                        const std::vector<Array>& arrays, Make make);
   /// What the caller has finished of the epoch.
   enum class Finished : std::uint8_t { kNothing, kSteps, kEpoch };
-  Status finish(Finished part);
+  /// `is_arriving`: at a boundary.
+  Status finish(Finished part, bool is_arriving = false);
   StoreResult<View> cross_boundary(Epoch epoch);
   tl::unexpected<StoreError> leaving() const;
   Status sync_rounds();
@@ -470,13 +471,15 @@ Status Client::barrier() {
   return {};
 }
 
-Status Client::finish(Finished part) {
+Status Client::finish(Finished part, bool is_arriving) {
   if (!member_.is_member() || finished_ >= part) return {};
   finished_ = part;
   Request request;
   request.header.type = data::Type::kFinish;
   request.header.step = member_.view().epoch.next().value;
-  request.header.flags = part == Finished::kSteps ? data::kStepsOnly : 0;
+  request.header.flags = part == Finished::kSteps ? data::kStepsOnly
+                         : is_arriving            ? data::kAtBoundary
+                                                  : 0;
   auto answers = links_.ask_all(request, Duration::zero());
   if (!answers) return tl::unexpected(answers.error());
   return {};
@@ -502,7 +505,7 @@ tl::unexpected<StoreError> Client::leaving() const {
 
 /// Arrives, and waits for the release; DTKV_ROLLBACK: the servers were replaced before its end.
 StoreResult<View> Client::cross_boundary(Epoch epoch) {
-  auto finished = finish_epoch();
+  auto finished = finish(Finished::kEpoch, true);
   if (!finished) return tl::unexpected(finished.error());
   if (member_.must_leave()) return leaving();
   const Arrive arrive = member_.arrive(epoch, links_.servers()->since);  // known since open()

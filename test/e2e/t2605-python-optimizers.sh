@@ -21,7 +21,7 @@ expect_output job 'Mismatch: epoch 0, step 0: the learning rate of parameter gro
 expect_output job 'RuntimeError: told of the rates'
 run job dtlaunch -n 2 -s 1 --max-restarts 0 "$optimizers" shapes
 [ "$STATUS" != 0 ] || fail "shapes that differ are accepted"
-expect_output job "Mismatch: key 'weight' has 6 elements of float32; worker 1 wants 12 elements of float32"
+expect_output job "Mismatch: key 'weight' has 6 elements of float32, from worker 0; worker 1 wants 12 elements of float32"
 
 rm -rf .dtlaunch
 train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 --

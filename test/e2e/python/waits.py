@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """A worker of two, with a server: arrays that the program drops, signals, threads and errors while a call waits for the
-other worker. Ends with 0 if all of it holds."""
+other worker. Ends with 0 if all of it holds. waits.py NAMES: initialises only these keys on worker 1, and a and b on worker 0."""
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -146,6 +147,18 @@ def bfloat16_bits(values):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2")
 
 
+def different_names(names):
+    """Workers with different parameters learn it when they meet."""
+    keys = {name: np.zeros(4) for name in (names if kv.rank == 1 else ["a", "b"])}
+    try:
+        kv.init(keys)
+        kv.epoch_boundary(0)
+    except dtkv.Mismatch as error:
+        print(f"worker {kv.rank}: {error}", flush=True)
+        raise
+    kv.pushpull("b", np.ones(4))
+
+
 def second_store():
     """A worker has one store: another one would wait for servers that do not answer it."""
     try:
@@ -159,6 +172,8 @@ def second_store():
 
 def main():
     check((kv.type, kv.num_workers) == ("dist_sync", 2))
+    if sys.argv[1:]:
+        return different_names(sys.argv[1:])
     kv.init({"sum": np.zeros(COUNT), "small": np.zeros(4)})
     kv.init({"w": np.zeros(8, "f4")})
     kv.init({"mean": np.zeros(2)}, auxiliary=True)

@@ -276,8 +276,9 @@ TEST_CASE("connections: a worker connects to a loop when the loop owns a chunk, 
   std::vector<float> zeros(10, 0);
   std::vector<float> one(10, 1);
   std::vector<float> out(10, 7);
-  std::thread other([&] { init(*second, "on loop 0", zeros); });
-  init(*first, "on loop 0", zeros);
+  // No parameter: the second worker has none at the first boundary, and is not compared.
+  std::thread other([&] { init(*second, "on loop 0", zeros, data::kAuxiliary); });
+  init(*first, "on loop 0", zeros, data::kAuxiliary);
   other.join();
   CHECK(eventually([&] { return proxy.handshakes() == 2; }));
   // The first worker alone has this key. Its rounds wait for the second until that has finished.

@@ -394,6 +394,97 @@ TEST_CASE("shard: a round of statistics is no reason to refuse an optimizer", "[
   CHECK(bench.take().at(0).header.type == data::Type::kDone);
 }
 
+TEST_CASE("shard: workers with different parameters are told apart at the first boundary",
+          "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1, 2});
+  const auto wants = [&bench](std::uint32_t worker, std::vector<std::string> names) {
+    data::RegisterKeys keys;
+    for (auto& name : names) keys.keys.push_back({std::move(name), kElements, {}, 0});
+    data::Header header;
+    header.type = data::Type::kRegister;
+    header.worker = WorkerId(worker);
+    bench.say(header, Payload(wire::body_of(keys)));
+  };
+  const auto at_boundary = [&bench](std::uint32_t worker, std::uint64_t phase) {
+    data::Header header;
+    header.type = data::Type::kFinish;
+    header.worker = WorkerId(worker);
+    header.flags = data::kAtBoundary;
+    header.round = Round(phase);
+    header.step = phase + 1;
+    bench.say(header);
+  };
+  const auto why = [](const ShardBench::Answer& answer) {
+    CHECK(ShardBench::code(answer) == data::Code::kMismatch);
+    return wire::parse<data::Failure>(answer.payload)->message;
+  };
+  wants(1, {"a", "c"});
+  wants(7, {"a", "c"});  // a newcomer, which nobody waits for
+  CHECK(bench.take().empty());
+  wants(0, {"a", "b"});
+  wants(2, {"a"});
+  CHECK(bench.take().size() == 2);
+
+  SECTION("a key that nobody will create") {
+    at_boundary(0, 0);
+    const auto refused = bench.take();
+    REQUIRE(refused.size() == 2);
+    CHECK(refused[0].header.type == data::Type::kDone);
+    CHECK(refused[1].to == WorkerId(1));
+    const std::string wanted =
+        "key 'c': worker 1 initialises it, and worker 0, which has rank 0, waits at the epoch "
+        "boundary without it; it has 'b', which worker 1 has not: all workers initialise the same "
+        "keys";
+    CHECK(why(refused[1]) == wanted);
+    wants(1, {"c"});  // after it as well
+    CHECK(why(bench.take().at(0)) == wanted);
+  }
+  SECTION("... and one that is created after the others' boundary") {
+    bench.finish(0, 0);  // not at a boundary yet: it may still create keys
+    bench.take();
+    wants(0, {"c"});
+    CHECK(bench.take().size() == 3);
+  }
+  SECTION("... at a barrier") {
+    data::Header barrier;
+    barrier.type = data::Type::kBarrier;
+    barrier.generation = Generation(1);
+    barrier.round = Round(1);
+    bench.say(barrier);
+    CHECK(why(bench.take().at(0)).find("waits at the barrier without it") != std::string::npos);
+  }
+  SECTION("... if its creator leaves, the next one creates it") {
+    at_boundary(0, 0);
+    bench.take();
+    wants(1, {"c"});
+    bench.take();
+    bench.commit(2, {1, 2});
+    wants(1, {"c"});
+    CHECK(bench.take().at(0).header.type == data::Type::kDone);
+  }
+  SECTION("a key that another worker lacks") {
+    bench.commit(2, {0, 2});
+    at_boundary(2, 0);
+    at_boundary(0, 0);
+    bench.take();
+    data::Header sync;
+    sync.type = data::Type::kSync;
+    bench.say(sync);
+    CHECK(bench.take().at(0).header.type == data::Type::kDone);
+    sync.worker = WorkerId(2);
+    bench.say(sync);
+    CHECK(why(bench.take().at(0)) ==
+          "key 'b': worker 0, which had rank 0, has initialised it before the first epoch "
+          "boundary, and worker 2 has not: all workers initialise the same keys");
+    wants(0, {"later"});
+    at_boundary(0, 1);
+    bench.take();
+    wants(2, {"c"});
+    CHECK(why(bench.take().at(0)).find("key 'c'") == 0);
+  }
+}
+
 TEST_CASE("shard: asynchronous pushes count from where the worker began, one by one", "[shard]") {
   ShardBench bench;
   bench.commit(1, {0, 1});
