@@ -1,6 +1,7 @@
 # timeout=300 cost=35 needs=dttrain
 # dtkv.torch.Optimizer: two workers have the weights of one with the joined batches. With Adam and a schedule, worlds
-# 1, 3, 2, a worker that dies and the loss of a server: the workers' states are the same bits in every epoch.
+# 1, 3, 2, a worker that dies and the loss of a server: the workers' states are the same bits in every epoch, and an epoch
+# that begins again has the state that it began with.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
@@ -47,5 +48,5 @@ end_job
 run audit python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl
 expect_status 0
 say "$(output audit)"
-expect_output audit 'of world size 1 .*of world size 2 .*of world size 3'
+expect_output audit 'of world size 1 .*of world size 2 .*of world size 3; 2 begun again'
 ! grep -hE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"

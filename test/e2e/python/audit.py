@@ -1,18 +1,25 @@
 """audit.py LOG...: of job.py's workers: every epoch that all its workers ended used each sample once, every total was
-right, and the workers had the same weights, registered states and checksums, where they give them. Prints how many epochs of
-how many world sizes were looked at."""
+right, and the workers had the same weights, registered states and checksums, where they give them. An epoch that begins again
+after the loss of a server has the checksums that it began with before. Prints how many epochs of how many world sizes were
+looked at, and how many began again."""
 
 import collections
 import json
 import pathlib
 import sys
 
+again = 0
 begins, ends = collections.defaultdict(list), collections.defaultdict(list)
 for path in sys.argv[1:]:
     latest = {}
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         if line.endswith("}"):
             one = json.loads(line)
+            earlier = latest.get((one["event"], one["epoch"]))
+            if one.get("rolled_back") and earlier and "state" in one:
+                if one["state"] != earlier["state"]:
+                    sys.exit(f"{path}: epoch {one['epoch']} begins again with another state than before")
+                again += 1
             latest[one["event"], one["epoch"]] = one  # an epoch that was run again counts as it was last
     for (event, epoch), one in latest.items():
         (ends if event == "end" else begins)[epoch].append(one)
@@ -49,4 +56,4 @@ for epoch, of_epoch in sorted(ends.items()):
         sys.exit(f"epoch {epoch}: states differ: {[one['state'] for one in begins[epoch] + of_epoch]}")
     audited += 1
     worlds[world] += 1
-print(f"{audited} epochs, {' '.join(f'{n} of world size {world}' for world, n in sorted(worlds.items()))}")
+print(f"{audited} epochs, {' '.join(f'{n} of world size {world}' for world, n in sorted(worlds.items()))}; {again} begun again")

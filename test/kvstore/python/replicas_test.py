@@ -5,6 +5,7 @@ import math
 import unittest
 import zlib
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy
 import torch
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dtkv
 import dtkv.torch as dt
+from dtkv.torch import replicas
 from dtkv.torch.sampler import Batches, Now
 from dtkv.torch.transfer import Channel, pack, unpack
 
@@ -294,6 +296,33 @@ class Optimizers(unittest.TestCase):
                     one.step()
         self.assertTrue(is_equal(net, alone))
         self.assertFalse(is_equal(net, model().bfloat16()))
+
+    def test_after_the_loss_of_a_server_an_epoch_begins_with_the_state_that_it_had(self):
+        net = model()
+        optimizer = self.optimizer(net, lambda p: torch.optim.Adam(p, 0.1))
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        optimizer.register(scheduler=scheduler)
+        boundary, views = optimizer.store.epoch_boundary, {}
+        optimizer.store.epoch_boundary = lambda epoch: views.pop(epoch, None) or boundary(epoch)
+        begins = []
+        with mock.patch.object(dtkv.Store, "type", "dist_sync"), mock.patch.object(replicas, "_COPIES_BYTES", 0):
+            for epoch in optimizer.epochs(6):
+                begins.append((epoch, pack(optimizer._state())))
+                optimizer.zero_grad()
+                backward(net)
+                optimizer.step()
+                scheduler.step()
+                if len(begins) == 3:  # epochs 0 to 2
+                    views[3] = optimizer._view._replace(epoch=1, rolled_back=True)
+            self.assertEqual([epoch for epoch, _ in begins], [0, 1, 2, 1, 2, 3, 4, 5])
+            for first, again in ((1, 3), (2, 4)):
+                self.assertEqual(begins[first], begins[again])
+            self.assertEqual(sorted(optimizer._copies), [4, 5])
+            views[6] = optimizer._view._replace(epoch=3, rolled_back=True)
+            before = pack(optimizer._state())
+            with self.assertWarnsRegex(RuntimeWarning, "^epoch 3 begins again with this worker's present weights"):
+                next(optimizer.epochs(7, 6))
+            self.assertEqual(pack(optimizer._state()), before)
 
     def test_a_parameter_that_is_replaced_is_refused_by_name(self):
         net = model()

@@ -28,7 +28,7 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
 
     It is a torch.optim.Optimizer: learning rate schedulers and GradScaler take it, and its param_groups and state_dict
     are the optimizer's own. A newcomer gets the lead's state of model and optimizer, and of what register() was given.
-    After the loss of a server the workers go on with the lead's state; the epoch of the newest checkpoint comes again.
+    After the loss of a server the epoch of the newest checkpoint comes again, with the state that it began with.
     One thread.
     """
 
@@ -91,6 +91,7 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """On all workers, between the same steps: the parameters take part from the next step on."""
         self._optimizer.add_param_group(param_group)
+        self._copies.clear()  # of other groups
         with self._unless_servers_are_lost():
             self._create_keys(list(self._find_parameters()))
 

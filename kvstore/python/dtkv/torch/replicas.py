@@ -24,6 +24,9 @@ from .transfer import describe, pack, unpack
 
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _TYPES_TEXT = "float32, float64, float16 and bfloat16"
+_COPIES = 2
+_COPIES_BYTES = 256 << 20
+"""Copies of the state of the last epochs' begins: at least so many, and more while they have at most so many bytes."""
 
 
 class _Facts:
@@ -56,6 +59,8 @@ class Replicas(Elastic):
         self._parameters: Dict[str, Any] = {}
         self._generation: Optional[int] = None
         self._has_state = False
+        self._copies: Dict[int, bytearray] = {}
+        """The state that epochs began with, packed, the oldest first."""
         found = list(self._find_parameters())
         super().__init__(Store(type))
         if self.store.type == "dist_async":
@@ -118,10 +123,35 @@ class Replicas(Elastic):
         if self.rolled_back or self._are_keys_lost:
             self._create_keys(list(self._find_parameters()))
         describe(self._state(), "state")  # what cannot be sent is known before there is a newcomer
+        if self.rolled_back:
+            self._go_back()
         if self._view.generation != self._generation or self.rolled_back:
             self._join()
         self._generation = self._view.generation
         self._has_state = True
+        self._keep_copy()
+
+    def _go_back(self) -> None:
+        """The servers have what they had at the begin of this epoch; this worker takes the state that it had then. All of
+        them take the lead's, which has been here for as long as any of them."""
+        copy = self._copies.get(self.epoch)
+        if copy is not None:
+            self._take(unpack(copy))
+        elif self.is_lead:
+            warnings.warn(
+                f"epoch {self.epoch} begins again with this worker's present weights and optimizer: it has no copy of those "
+                "that the epoch began with",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        self._copies = {epoch: one for epoch, one in self._copies.items() if epoch < self.epoch}
+
+    def _keep_copy(self) -> None:
+        if not self.store.type.startswith("dist"):
+            return  # there is no server to lose
+        self._copies[self.epoch] = pack(self._state(), "state")
+        while len(self._copies) > _COPIES and sum(map(len, self._copies.values())) > _COPIES_BYTES:
+            del self._copies[next(iter(self._copies))]
 
     def _join(self) -> None:
         """All workers have the lead's state afterwards, if any of them needs it."""
