@@ -4,8 +4,8 @@
 #
 # One job at a time. The workers are elastic_worker; its log lines are in $T/w<id>.jsonl.
 
-# train OPTIONS... -- WORKER OPTIONS...: starts an elastic job; sets JOB_PID. By default an epoch
-# lasts about 0.4 s, and the job does not end by itself. TRAIN_PREFIX: words before dtlaunch.
+# train OPTIONS... -- WORKER OPTIONS...: starts an elastic job of elastic_worker, or TRAIN_COMMAND; sets JOB_PID. By default an
+# epoch lasts about 0.4 s, and the job does not end by itself. TRAIN_PREFIX: words before dtlaunch.
 TRAIN_PREFIX=()
 train() {
   local options=()
@@ -15,7 +15,7 @@ train() {
   done
   shift
   start job "${TRAIN_PREFIX[@]}" dtlaunch "${options[@]}" --poll-interval 300ms --elastic-training-enabled \
-    "${TRAIN_COMMAND:-$DT_BIN/elastic_worker}" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
+    "${TRAIN_COMMAND[@]:-$DT_BIN/elastic_worker}" --log "$T/w%i.jsonl" --samples 200 --epochs 100000 \
     --steps-per-epoch 20 --step-ms 20 "$@"
   JOB_PID=$PID
   PATIENCE=${PATIENCE:-30} awaits --start 'epoch>=1'

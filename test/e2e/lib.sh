@@ -16,6 +16,7 @@ mkdir -m 700 -p "$JOB" "$T/run" "$T/state"
 export PATH=$DT_BIN:/usr/bin:$PATH XDG_RUNTIME_DIR=$T/run XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache
 export LC_ALL=C DT_CHECK_SETTLE=1
 unset DISPLAY SSH_AUTH_SOCK
+PYTHON=${DT_TORCH_PYTHON:-/usr/bin/python3}  # of the programs that use dtkv or PyTorch
 cd "$JOB"
 _pids=()
 exec {_silence}<> <(:)  # nothing is ever to be read from it

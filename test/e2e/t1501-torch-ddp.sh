@@ -2,18 +2,17 @@
 # An ordinary program with PyTorch's DDP: rank 0 can listen at MASTER_ADDR:MASTER_PORT, on this machine
 # and on hosts where rank 0's is not the master.
 . "$(dirname "$0")/lib.sh"
-python=/usr/bin/python3  # the distribution's, which has its torch, not the first in PATH
-"$python" -c 'import torch.distributed' 2>/dev/null || skip 'python3-torch is not installed'
+"$PYTHON" -c 'import torch.distributed' 2>/dev/null || skip "$PYTHON has no torch"
 ddp=$DT_SOURCE/test/interop/ddp_gloo.py
 
-run here dtlaunch -n 3 -s 0 "$python" "$ddp"
+run here dtlaunch -n 3 -s 0 "$PYTHON" "$ddp"
 expect_status 0
 for rank in 0 1 2; do expect_output here "^\[worker $rank localhost\] rank $rank of 3: trained"; done
 
 ssh_hosts 3
 run hosts dtlaunch -n 3 -s 0 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" sh -c '
   [ "$RANK" != 0 ] || echo "rank 0 is at $MASTER_ADDR:$MASTER_PORT"
-  exec "$0" "$1"' "$python" "$ddp"
+  exec "$0" "$1"' "$PYTHON" "$ddp"
 expect_status 0
 expect_output hosts "rank 0 is at ${SSH_ADDRESSES[0]}:[0-9]+$"
 for rank in 0 1 2; do expect_output hosts "^\[worker $rank .*\] rank $rank of 3: trained"; done
@@ -25,7 +24,7 @@ run four dtlaunch -n 4 -s 0 -H two_hosts "${SSH_OPTIONS[@]}" sh -c '
     "role $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS," \
     "store ${TORCHELASTIC_USE_AGENT_STORE-of its own}"
   [ "$TORCHELASTIC_RUN_ID" = "$DT_JOB" ] || exit 9
-  exec "$0" "$1"' "$python" "$ddp"
+  exec "$0" "$1"' "$PYTHON" "$ddp"
 expect_status 0
 for rank in 0 1 2 3; do
   expect_output four "^\[worker $rank .*\] rank $rank of 4: trained"
@@ -43,7 +42,7 @@ def main():
     time.sleep(60)
 main()
 END
-run record dtlaunch -n 2 -s 0 "$python" record.py
+run record dtlaunch -n 2 -s 0 "$PYTHON" record.py
 expect_status 1
 expect_output record 'worker 1 on localhost ended before its first epoch: exit code 1: ValueError: no such batch'
 expect_nothing_left

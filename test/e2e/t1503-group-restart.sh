@@ -3,8 +3,7 @@
 # 2 hosts.
 # When the first process of a group begins nothing of the former group runs any more.
 . "$(dirname "$0")/lib.sh"
-python=/usr/bin/python3  # the distribution's, which has its torch, not the first in PATH
-"$python" -c 'import torch.distributed' 2>/dev/null || skip 'python3-torch is not installed'
+"$PYTHON" -c 'import torch.distributed' 2>/dev/null || skip "$PYTHON has no torch"
 
 # A worker: says who it is, looks for workers of former groups, and trains.
 cat >"$T/worker" <<'END'
@@ -38,7 +37,7 @@ mapfile -t host <"$SSH_HOSTS"
 head -n 2 "$SSH_HOSTS" >two_hosts
 start job dtlaunch -n 2 -H two_hosts "${SSH_OPTIONS[@]}" --elastic-training-enabled --on-change restart \
   --change-settle 500ms --leave-timeout 10s --env STEPS="$T/steps" --env SNAPSHOT="$T/snapshot" \
-  "$T/worker" "$python" "$DT_SOURCE/test/bench/pauses/torch_step.py"
+  "$T/worker" "$PYTHON" "$DT_SOURCE/test/bench/pauses/torch_step.py"
 job=$PID
 awaits --start state=running
 trains 0 2
@@ -95,7 +94,7 @@ def main():
         time.sleep(0.1)
 main()
 END
-start record dtlaunch -n 2 --on-change restart "$python" record.py
+start record dtlaunch -n 2 --on-change restart "$PYTHON" record.py
 awaits --start state=running .group_restarts=1
 dtctl why localhost | grep -q 'exit code 1: ValueError: no such batch' || fail "dtctl why: $(dtctl why localhost)"
 touch end

@@ -33,7 +33,7 @@ if how == "raise":
     raise ValueError("no such batch")
 sys.exit(int(how))
 END
-warm=(python3 -m dtkv.run --preload slow script.py one "two words")
+warm=("$PYTHON" -m dtkv.run --preload slow script.py one "two words")
 export PYTHONPATH=$PYTHONPATH:$PWD/modules
 
 start job dtlaunch -n 2 --elastic-training-enabled --on-change restart --change-settle 200ms --leave-timeout 200s --max-restarts 10 "${warm[@]}"
@@ -75,7 +75,7 @@ say 'without dtlaunch, and without a parent'
 printf 'imported = 0\n' >modules/slow.py
 for how in '' --no-warm; do
   echo 3 >end-0
-  run alone env RANK=0 WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=0 python3 -m dtkv.run $how script.py
+  run alone env RANK=0 WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=0 "$PYTHON" -m dtkv.run $how script.py
   expect_status 3
 done
 expect_nothing_left

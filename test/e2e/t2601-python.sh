@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-TRAIN_COMMAND=$DT_SOURCE/test/e2e/python/worker.py
+TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/worker.py")
 
 # last WORKER FIELD: of the last line of its log.
 last() { tail -n 1 "$T/w$1.jsonl" | python3 -c 'import json, sys

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 TURNS=2000
 for transport in tcp auto; do
-  run job dtlaunch -n 2 -s 1 --transport $transport "$DT_SOURCE/test/e2e/python/waits.py"
+  run job dtlaunch -n 2 -s 1 --transport $transport "$PYTHON" "$DT_SOURCE/test/e2e/python/waits.py"
   expect_status 0
   [ "$(grep -c 'mismatches: well' "$T/job.out")" = 2 ] || fail "not both workers came to the end"
   expect_nothing_left

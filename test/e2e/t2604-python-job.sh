@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-TRAIN_COMMAND=$DT_SOURCE/test/e2e/python/job.py
+TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/job.py")
 
 for processes in 0 2; do
   say "a DataLoader with $processes processes"

@@ -5,22 +5,22 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-optimizers=$DT_SOURCE/test/e2e/python/optimizers.py
-TRAIN_COMMAND=$DT_SOURCE/test/e2e/python/replicas.py
+optimizers=("$PYTHON" "$DT_SOURCE/test/e2e/python/optimizers.py")
+TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/replicas.py")
 
 for what in steps closures; do
-  run job dtlaunch -n 2 -s 1 "$optimizers" $what --save $what%r
+  run job dtlaunch -n 2 -s 1 "${optimizers[@]}" $what --save $what%r
   expect_status 0
-  run check "$optimizers" $what --check ${what}0 ${what}1
+  run check "${optimizers[@]}" $what --check ${what}0 ${what}1
   expect_status 0
   say "$(output check)"
 done
 
-run job dtlaunch -n 2 -s 1 --max-restarts 0 "$optimizers" rates
+run job dtlaunch -n 2 -s 1 --max-restarts 0 "${optimizers[@]}" rates
 [ "$STATUS" != 0 ] || fail "learning rates that differ are accepted"
 expect_output job 'Mismatch: epoch 0, step 0: the learning rate of parameter group 0 is 0.2 here, and 0.15 on average'
 expect_output job 'RuntimeError: told of the rates'
-run job dtlaunch -n 2 -s 1 --max-restarts 0 "$optimizers" shapes
+run job dtlaunch -n 2 -s 1 --max-restarts 0 "${optimizers[@]}" shapes
 [ "$STATUS" != 0 ] || fail "shapes that differ are accepted"
 expect_output job "Mismatch: key 'weight' has 6 elements of float32, from worker 0; worker 1 wants 12 elements of float32"
 

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-mnist=$DT_SOURCE/test/e2e/python/mnist_ddp.py
+mnist=("$PYTHON" "$DT_SOURCE/test/e2e/python/mnist_ddp.py")
 audit() {
   run audit python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl
   expect_status 0
@@ -25,9 +25,10 @@ three_then_two() {
   some_epochs 2
 }
 
-run fixed dtlaunch -n 2 -s 1 "$mnist" --log "$T/fixed%i.jsonl" --epochs 6 --steps-per-epoch 20
+run fixed dtlaunch -n 2 -s 1 "${mnist[@]}" --log "$T/fixed%i.jsonl" --epochs 6 --steps-per-epoch 20
 expect_status 0
-TRAIN_COMMAND=$mnist train -n 1 -s 2 --
+TRAIN_COMMAND=("${mnist[@]}")
+train -n 1 -s 2 --
 three_then_two
 some_epochs 2
 end_job
@@ -37,7 +38,8 @@ say "accuracy $fixed in a fixed world, $elastic in worlds 1, 3, 2"
 python3 -c "import sys; sys.exit(not 0.9 <= $fixed <= $elastic + 0.03)" || fail "it does not learn"
 
 rm -rf .dtlaunch host_worker* "$T"/w*.jsonl
-TRAIN_COMMAND=$DT_SOURCE/test/e2e/python/replicas.py train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 -- --ddp
+TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/replicas.py")
+train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 -- --ddp
 three_then_two
 say "the lead is killed in mid-epoch, and its successor joins"
 kill -KILL "$(pid_of workers 0)"

@@ -4,10 +4,10 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-ends=$DT_SOURCE/test/e2e/python/ends.py
+ends=("$PYTHON" "$DT_SOURCE/test/e2e/python/ends.py")
 
 for workers in 1 2; do
-  run raised dtlaunch -n $workers -s 1 --max-restarts 0 "$ends" raise
+  run raised dtlaunch -n $workers -s 1 --max-restarts 0 "${ends[@]}" raise
   expect_status 1
   log=$(ls -t .dtlaunch/*/logs/worker-$((workers - 1)).log | head -n 1)
   [ "$(tail -n 1 "$log")" = "ValueError: the data is bad" ] || fail "not the last word: $(tail -n 5 "$log")"
@@ -15,12 +15,12 @@ for workers in 1 2; do
   expect_nothing_left
 done
 
-run left dtlaunch -n 1 -s 1 --max-restarts 0 "$ends" 3
+run left dtlaunch -n 1 -s 1 --max-restarts 0 "${ends[@]}" 3
 expect_status 3
 expect_nothing_left
 
 say "Ctrl-C"
-start job dtlaunch -n 2 -s 1 "$ends" wait
+start job dtlaunch -n 2 -s 1 "${ends[@]}" wait
 wait_for 20 '[ -e waits ]' || fail "no step was made"
 kill -INT "$PID"
 finished dtlaunch "$PID" 15
@@ -28,7 +28,7 @@ expect_status 130
 expect_nothing_left
 
 say "sys.exit(0) in mid-epoch on one worker: it has left, and the other goes on to its end"
-start job dtlaunch -n 2 -s 1 --elastic-training-enabled --poll-interval 300ms "$ends" 0
+start job dtlaunch -n 2 -s 1 --elastic-training-enabled --poll-interval 300ms "${ends[@]}" 0
 finished dtlaunch "$PID" 30
 expect_status 0
 happens worker_exited 'worker 1'

@@ -10,7 +10,7 @@ example() {
   local name=$1 workers=$2 job=()
   shift 2
   [ "$workers" = 0 ] || job=(dtlaunch -n "$workers" -s 1)
-  run "$name.$workers" "${job[@]}" /usr/bin/python3 "$examples/$name.py" "$@"
+  run "$name.$workers" "${job[@]}" "$PYTHON" "$examples/$name.py" "$@"
   expect_status 0
   expect_output "$name.$workers" " $((workers ? workers : 1)) workers"
 }
@@ -33,7 +33,7 @@ example resume 0 --epochs 2 --file parts.pt
 cp parts.pt job.pt
 example resume 0 --epochs 4 --file parts.pt
 example resume 2 --epochs 4 --file job.pt
-run files /usr/bin/python3 - <<'PY'
+run files "$PYTHON" - <<'PY'
 import torch
 
 whole, parts, job = (torch.load(f"{name}.pt") for name in ("whole", "parts", "job"))
@@ -51,7 +51,7 @@ PY
 [ "$STATUS" = 0 ] || fail "the files: $(output files)"
 
 rm -rf .dtlaunch
-start lost dtlaunch -n 2 -s 2 --checkpoint-every 1 /usr/bin/python3 "$examples/mnist.py" --epochs 1000 --samples 1000 --save lost.pt
+start lost dtlaunch -n 2 -s 2 --checkpoint-every 1 "$PYTHON" "$examples/mnist.py" --epochs 1000 --samples 1000 --save lost.pt
 awaits --start 'epoch>=4'
 kill -KILL "$(pid_of servers 1)"
 happens rolled_back

@@ -21,22 +21,22 @@ with dtkv.Store() as store:
 END
 job=(dtlaunch -n 2 -s 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --max-restarts 0)
 
-run bundle "${job[@]}" python3 program.py
+run bundle "${job[@]}" "$PYTHON" program.py
 expect_status 0
 [ "$(grep -cE 'total 2 package .*/cache/dtlaunch/[0-9a-f]{32}/dtkv\.zip/dtkv/__init__\.py library .*/cache/dtlaunch/[0-9a-f]{32}/libdtkv\.so\.0' "$T/bundle.out")" = 2 ] ||
   fail "not both workers had the package that was brought to them"
-run local dtlaunch -n 2 -s 1 --max-restarts 0 python3 program.py
+run local dtlaunch -n 2 -s 1 --max-restarts 0 "$PYTHON" program.py
 expect_status 0
 expect_output local 'total 2 package .*/lib/dtlaunch/dtkv\.zip/'
 
-run none "${job[@]}" --no-python python3 -c 'import importlib.util, sys; sys.exit(7 if importlib.util.find_spec("dtkv") is None else 0)'
-[ "$STATUS" = 7 ] || python3 -c 'import dtkv' || fail "--no-python: exit status $STATUS"
+run none "${job[@]}" --no-python "$PYTHON" -c 'import importlib.util, sys; sys.exit(7 if importlib.util.find_spec("dtkv") is None else 0)'
+[ "$STATUS" = 7 ] || "$PYTHON" -c 'import dtkv' || fail "--no-python: exit status $STATUS"
 
 cat >old.c <<'END'
 int dtkv_abi(void) { return 0; }
 END
 cc -shared -fPIC -o old.so old.c
-run old "${job[@]}" --env DTKV_LIBRARY="$PWD/old.so" --env PYTHONPATH="$DT_SOURCE/kvstore/python" python3 program.py
+run old "${job[@]}" --env DTKV_LIBRARY="$PWD/old.so" --env PYTHONPATH="$DT_SOURCE/kvstore/python" "$PYTHON" program.py
 expect_status 1
 expect_output old 'old\.so has ABI 0, and this package of dtkv needs 1: install both of one version'
 expect_nothing_left

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
 for way in fork forkserver spawn; do
-  run job dtlaunch -n 2 -s 1 --max-restarts 0 "$DT_SOURCE/test/e2e/python/loaders.py" $way
+  run job dtlaunch -n 2 -s 1 --max-restarts 0 "$PYTHON" "$DT_SOURCE/test/e2e/python/loaders.py" $way
   expect_status 0
   expect_nothing_left 2
 done
