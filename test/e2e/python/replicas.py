@@ -1,10 +1,15 @@
 #!/usr/bin/python3
 """A worker with dt.Optimizer, or with DDP and dt.ddp_hook; options as elastic_worker's. Its log has a line for each
-begin and end of an epoch, which audit.py reads; `state` are checksums of all that newcomers get."""
+begin and end of an epoch, which audit.py reads; `state` are checksums of all that newcomers get.
+
+--scaler: with a GradScaler, whose scale follows. Every ninth step's gradients are infinite on one worker, and worker 1 makes
+one step fewer in each epoch."""
 
 import argparse
 import json
+import math
 import os
+import sys
 import time
 import zlib
 
@@ -16,12 +21,16 @@ from torch.utils.data import DataLoader, TensorDataset
 import dtkv.torch as dt
 from dtkv.torch.transfer import pack
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../kvstore/python"))
+from cpu_scaler import cpu_scaler  # noqa: E402
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--log", required=True)
 parser.add_argument("--epochs", type=int, required=True)
 parser.add_argument("--steps-per-epoch", type=int, required=True)
 parser.add_argument("--step-ms", type=float, required=True)
 parser.add_argument("--ddp", action="store_true")
+parser.add_argument("--scaler", action="store_true")
 options, _ = parser.parse_known_args()
 me = int(os.environ["DT_WORKER_ID"])
 log = open(options.log.replace("%i", str(me)), "w", buffering=1)
@@ -67,30 +76,38 @@ def main():
     else:
         training = optimizer = dt.Optimizer(adam, model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 50, 0.999)
-    training.register(schedule=schedule)
+    scaler = cpu_scaler(init_scale=64.0, growth_interval=20, enabled=options.scaler)
+    training.register(schedule=schedule, scaler=scaler)
     with training:
         loader = DataLoader(data, batch_sampler=training.batches(data, 6, global_batch=12))
         for _ in training.epochs(options.epochs):
             facts = {"rolled_back": training.rolled_back, "join_s": training.last_join_s}
             say("begin", training, state=checksums(training), **facts)
             used = []
-            for x, ids in loader:
+            for step, (x, ids) in enumerate(loader, 1):
+                used += ids.tolist()
+                if options.scaler and training.rank == 1 and step == len(loader):
+                    break
                 training.samples = len(x)  # ddp_hook's
                 optimizer.zero_grad()
-                F.cross_entropy(model(x, training.rank == 1), ids % 2).backward()
+                loss = F.cross_entropy(model(x, training.rank == 1), ids % 2)
+                if options.scaler and step % 9 == 0 and training.rank == step // 9 % training.world_size:
+                    loss = loss * math.inf
+                scaler.scale(loss).backward()
                 if options.ddp:
-                    optimizer.step()
+                    scaler.step(optimizer)
                 else:
-                    optimizer.step(samples=len(x))
-                schedule.step()
-                used += ids.tolist()
+                    scaler.step(optimizer, samples=len(x))
+                scaler.update()
+                if not options.scaler:
+                    schedule.step()
                 time.sleep(options.step_ms / 1000)
             total = training.total(used=len(used))
             mean = dt.all_reduce(torch.tensor([1.0, me * 0.0]))
             assert training._is_lost or mean.tolist() == [1, 0], mean
             assert training._is_lost or dt.broadcast((training.epoch, "a")) == (training.epoch, "a")
             weights = sum(p.double().sum().item() for p in model.parameters())
-            facts = {"used": used, "total": total["used"], "count": count, "weights": weights}
+            facts = {"used": used, "total": total["used"], "count": count, "weights": weights, "scale": scaler.get_scale()}
             say("end", training, state=checksums(training), **facts)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Optional
 
 import torch
 
+from ..errors import InvalidUse
 from .replicas import Replicas
 
 _Base: Any = torch.optim.Optimizer
@@ -27,13 +28,15 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
             print(optimizer.total(right=right, seen=seen))
 
     It is a torch.optim.Optimizer: learning rate schedulers and GradScaler take it, and its param_groups and state_dict
-    are the optimizer's own. A newcomer gets the lead's state of model and optimizer, and of what register() was given.
+    are the optimizer's own. A newcomer gets the lead's state of model and optimizer, and of what register() was given;
+    a GradScaler must be, for the mean is one of scaled gradients: a step that overflows on one worker is skipped on all.
     After the loss of a server the epoch of the newest checkpoint comes again, with the state that it began with.
     One thread.
     """
 
     _step_supports_amp_scaling = True
-    """GradScaler calls step() and leaves it to step() to look for infinities, which are to be found in the mean."""
+    """GradScaler calls step() and leaves it to step() to look for infinities, which are to be found in the mean.
+    step() must not name `grad_scaler`: PyTorch 2 takes that for the contract of PyTorch 1, and warns."""
 
     def __init__(self, optimizer: Any, model: Any, *, type: Optional[str] = None) -> None:  # noqa: A002
         self._is_mean = False
@@ -99,38 +102,52 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
 
     def synchronize(self, samples: int = 1) -> None:
         """The gradients become the mean over all workers, for clipping before step(), which then does not exchange
-        them. After the loss of a server it does nothing, as step()."""
+        them. With a GradScaler it comes before unscale_(). After the loss of a server it does nothing, as step()."""
         samples = self._check_step(samples)
         if self._is_lost:
             return
+        if self._scaler is not None and _is_unscaled(self._scaler, self):
+            raise InvalidUse(
+                "unscale_() before the mean over the workers, which may overflow elsewhere: call "
+                "optimizer.synchronize(samples), then scaler.unscale_(optimizer)"
+            )
         with self._unless_servers_are_lost(), torch.no_grad():
             self._exchange(samples)
             self._is_mean = True
 
     def step(
-        self, closure: Optional[Callable[[], Any]] = None, *, samples: int = 1, grad_scaler: Any = None
+        self, closure: Optional[Callable[[], Any]] = None, *, samples: int = 1, **of_scaler: Any
     ) -> Optional[Any]:
         """The optimizer's step with the mean gradient of all workers. `samples`: this worker's weight in the mean, the
         number of samples that its gradient is the mean of. `closure`: each of its calls is followed by an exchange of
         gradients and losses; the result is the mean loss. After the loss of a server it does nothing, and the batches
-        end."""
+        end. `of_scaler` is GradScaler's: scaler.step(optimizer, samples=len(x))."""
         samples = self._check_step(samples)
+        scaler = self._scaler_at_work(of_scaler)
         if closure is not None:
             return self._step_with(closure, samples)
         if not self._is_mean:
-            is_unscaled = grad_scaler is not None and _is_unscaled(grad_scaler, self)
             self.synchronize(samples)
-            if grad_scaler is not None and is_unscaled and not self._is_lost:
-                self._report_infinities(grad_scaler)
         self._is_mean = False
-        if self._is_lost:
+        if scaler is not None and not _is_unscaled(scaler, self):
+            scaler.unscale_(self)
+        if self._is_lost or (scaler is not None and _has_overflowed(scaler, self)):
             return None
-        if grad_scaler is not None:
-            if not _is_unscaled(grad_scaler, self):
-                grad_scaler.unscale_(self)
-            if any(found.item() for found in _infinities(grad_scaler, self)):
-                return None
         return self._optimizer.step()
+
+    def _scaler_at_work(self, of_scaler: Dict[str, Any]) -> Any:
+        """The GradScaler whose step() this is, if any. PyTorch 1's gives itself, PyTorch 2's sets attributes."""
+        is_scaled = of_scaler.pop("grad_scaler", None) is not None or "found_inf" in self.__dict__
+        if of_scaler:
+            raise TypeError(f"step() has no argument '{next(iter(of_scaler))}'")
+        if not is_scaled:
+            return None
+        if self._scaler is None or id(self) not in self._scaler._per_optimizer_states:
+            raise InvalidUse(
+                "this GradScaler is not registered, so newcomers would not get its scale: call "
+                "optimizer.register(scaler=scaler) before epochs()"
+            )
+        return self._scaler
 
     def _step_with(self, closure: Callable[[], Any], samples: int) -> Optional[Any]:
         def mean_closure() -> Any:
@@ -145,21 +162,16 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
                 return self._optimizer.step(mean_closure)
         return None
 
-    def _report_infinities(self, scaler: Any) -> None:
-        """The scaler looked at this worker's gradients before another's infinities came into the mean."""
-        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
-        if not all(torch.isfinite(one).all() for one in gradients):
-            for found in _infinities(scaler, self):
-                found.fill_(1.0)
-
     def _begin_epoch(self) -> None:
         self._is_mean = False
         super()._begin_epoch()
 
 
 def _is_unscaled(scaler: Any, optimizer: Optimizer) -> bool:
-    return bool(scaler._per_optimizer_states[id(optimizer)]["stage"].name == "UNSCALED")
+    state = scaler._per_optimizer_states.get(id(optimizer))
+    return state is not None and bool(state["stage"].name == "UNSCALED")
 
 
-def _infinities(scaler: Any, optimizer: Optimizer) -> Any:
-    return scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
+def _has_overflowed(scaler: Any, optimizer: Optimizer) -> bool:
+    found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+    return any(one.item() for one in found.values())

@@ -56,6 +56,8 @@ class Replicas(Elastic):
         self.last_join_s = 0.0
         """Seconds for which the last transfer of the lead's state to newcomers kept this worker."""
         self._registered: Dict[str, Any] = {}
+        self._scaler: Any = None
+        """The registered GradScaler, if it is enabled: gradients are then scaled when the mean is formed."""
         self._parameters: Dict[str, Any] = {}
         self._generation: Optional[int] = None
         self._has_state = False
@@ -74,13 +76,17 @@ class Replicas(Elastic):
 
     def register(self, **objects: Any) -> None:
         """More that newcomers need: objects with state_dict() and load_state_dict(), by name, such as learning rate
-        schedulers and a GradScaler. On all workers, before epochs()."""
+        schedulers and the GradScaler. On all workers, before epochs()."""
         for name, one in objects.items():
             if name in ("model", "optimizer") or name in self._registered:
                 raise ValueError(f"'{name}' is registered")
             if not hasattr(one, "state_dict") or not hasattr(one, "load_state_dict"):
                 raise TypeError(f"{name}: {one.__class__.__name__} has no state_dict() and load_state_dict()")
             describe(_state_of(one), name)
+            if hasattr(one, "unscale_") and one.is_enabled():
+                if self._scaler is not None:
+                    raise ValueError(f"{name}: one GradScaler is registered, and the step is scaled by one")
+                self._scaler = one
             self._registered[name] = one
 
     _is_even = True
@@ -202,7 +208,12 @@ class Replicas(Elastic):
     def _follow(self) -> None:
         """The step of workers that have a batch, by one that has none."""
         if self._facts.sums[_Facts.LOSSES] == 0:
-            self._optimizer.step()
+            if self._scaler is None:
+                self._optimizer.step()
+                return
+            self._scaler.scale(next(iter(self._parameters.values())).new_zeros(()))  # a scaler begins with scale()
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
             return
         has_gradients = True
 
