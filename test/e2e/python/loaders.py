@@ -15,6 +15,8 @@ SAMPLES = 240
 
 def main():
     warnings.simplefilter("error")
+    # From Python 3.12 on, of every fork in a process that has threads, as a store has.
+    warnings.filterwarnings("ignore", ".*is multi-threaded, use of fork", DeprecationWarning)
     torch.set_num_threads(1)
     data = TensorDataset(torch.randn(SAMPLES, 8), torch.arange(SAMPLES) % 2)
     model = torch.nn.Linear(8, 2)
