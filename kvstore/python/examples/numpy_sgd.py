@@ -33,7 +33,7 @@ def train(kv, view, w, x, y):
         kv.pushpull("w", g, w, samples=len(mine), step=view.epoch << 32 | step, learning_rate=0.5)
         kv.progress(view.epoch, step)
         total += loss
-    total = np.array([total])
+    total = np.array([total], np.float64)
     kv.pushpull("loss", total, reduce="sum", step=view.epoch)
     return total[0] / COUNT
 
