@@ -66,7 +66,7 @@ def main():
     torch.set_num_threads(1)
     count = 12 * options.steps_per_epoch + 1
     data = TensorDataset(torch.randn(count, 8, generator=torch.Generator().manual_seed(1)), torch.arange(count))
-    model = Net()
+    model = net = Net()
     adam = torch.optim.Adam(model.parameters(), 0.01)
     if options.ddp:
         dt.init_process_group()
@@ -87,6 +87,7 @@ def main():
             for step, (x, ids) in enumerate(loader, 1):
                 used += ids.tolist()
                 if options.scaler and training.rank == 1 and step == len(loader):
+                    net.norm.num_batches_tracked += 1  # an integer, which has no mean
                     break
                 training.samples = len(x)  # ddp_hook's
                 optimizer.zero_grad()
