@@ -28,5 +28,5 @@ for how in "" --ddp; do
   say "$(output audit), $scales scales"
   [ "$scales" -ge 3 ] || fail "the scale did not follow the overflows"
   ! grep -h '"weights":\(NaN\|-\?Infinity\)' "$T"/w*.jsonl || fail "an overflow came into the weights"
-  ! grep -hE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
+  ! grep -hE 'Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
 done
