@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/result.h"
+#include "core/base/time.h"
 #include "core/protocol/control_messages.h"
 #include "io/job/data_options.h"
 #include "kvstore/link/data_auth.h"
